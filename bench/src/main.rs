@@ -1,0 +1,3 @@
+//! Load generator and comparisons for Redis-compatible servers.
+
+fn main() {}

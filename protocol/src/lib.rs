@@ -1,0 +1,1 @@
+//! RESP2, RESP3 and inline commands: bytes to requests and replies, and back.

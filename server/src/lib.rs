@@ -1,0 +1,1 @@
+//! Braid's server, as a library its tests and its binary share.

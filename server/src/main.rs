@@ -1,0 +1,3 @@
+//! Braid: a drop-in Redis server.
+
+fn main() {}

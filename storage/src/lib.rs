@@ -1,0 +1,1 @@
+//! Braid's keyspace.
