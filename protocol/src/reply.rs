@@ -1,0 +1,293 @@
+//! Replies: what a command says, in the shapes of RESP3, into bytes of the version that its client chose.
+//!
+//! Handlers name the shape (`map`, `double`, `null`); what RESP2 makes of it (a flat array, a bulk string, `$-1`) is
+//! decided here and nowhere else.
+
+use crate::number;
+use crate::request::write_header;
+
+/// The version of the protocol that a client speaks.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Resp {
+    /// The default of every connection.
+    #[default]
+    V2,
+    /// After `HELLO 3`.
+    V3,
+}
+
+/// Appends one client's replies to its output.
+#[derive(Debug)]
+pub struct Reply<'a> {
+    out: &'a mut Vec<u8>,
+    version: Resp,
+}
+
+/// An aggregate whose number of elements is not known yet. It has to be closed with [`Reply::close`].
+#[must_use = "the reply is torn until its open aggregate is closed"]
+#[derive(Debug)]
+pub struct Later {
+    at: usize,
+    sigil: u8,
+    n_values_each: usize,
+}
+
+impl<'a> Reply<'a> {
+    /// Appends to `out` in `version`.
+    #[inline]
+    pub fn new(out: &'a mut Vec<u8>, version: Resp) -> Self {
+        Reply { out, version }
+    }
+
+    /// The version in which replies are written.
+    #[inline]
+    pub fn version(&self) -> Resp {
+        self.version
+    }
+
+    /// Writes what follows in `version`: HELLO may come within a transaction.
+    pub fn set_version(&mut self, version: Resp) {
+        self.version = version;
+    }
+
+    /// The bytes that the output holds, those of earlier replies included: a mark for [`Reply::truncate`].
+    #[inline]
+    pub fn written_bytes(&self) -> usize {
+        self.out.len()
+    }
+
+    /// Takes back everything since [`Reply::written_bytes`] answered `bytes`.
+    pub fn truncate(&mut self, bytes: usize) {
+        self.out.truncate(bytes);
+    }
+
+    /// `+OK`.
+    #[inline]
+    pub fn ok(&mut self) {
+        self.out.extend_from_slice(b"+OK\r\n");
+    }
+
+    /// A short text without line ends, such as a type's name.
+    #[inline]
+    pub fn simple(&mut self, text: &str) {
+        debug_assert!(!text.contains(['\r', '\n']), "a simple string is one line");
+        self.line(b'+', text.as_bytes());
+    }
+
+    /// An error: `-` and the text, which starts with its code (`ERR …`).
+    ///
+    /// Line ends would tear the reply, so they are trimmed at both ends and turned into spaces within.
+    #[cold]
+    pub fn error(&mut self, text: impl AsRef<[u8]>) {
+        let text = text.as_ref();
+        let start = text.iter().position(|&byte| !is_line_end(byte)).unwrap_or(text.len());
+        let end = text.iter().rposition(|&byte| !is_line_end(byte)).map_or(start, |last| last + 1);
+        self.out.reserve(end - start + 3);
+        self.out.push(b'-');
+        self.out.extend(text[start..end].iter().map(|&byte| if is_line_end(byte) { b' ' } else { byte }));
+        self.out.extend_from_slice(b"\r\n");
+    }
+
+    /// An integer.
+    #[inline]
+    pub fn integer(&mut self, value: i64) {
+        match value {
+            0 => self.out.extend_from_slice(b":0\r\n"),
+            1 => self.out.extend_from_slice(b":1\r\n"),
+            _ => self.line(b':', itoa::Buffer::new().format(value).as_bytes()),
+        }
+    }
+
+    /// A string of bytes.
+    #[inline]
+    pub fn bulk(&mut self, bytes: &[u8]) {
+        self.out.reserve(bytes.len() + 32);
+        write_header(self.out, b'$', bytes.len());
+        self.out.extend_from_slice(bytes);
+        self.out.extend_from_slice(b"\r\n");
+    }
+
+    /// The header of a string whose `len` bytes the caller sends from elsewhere, followed by [`Reply::bulk_end`].
+    #[inline]
+    pub fn bulk_header(&mut self, len: usize) {
+        write_header(self.out, b'$', len);
+    }
+
+    /// What follows the bytes announced with [`Reply::bulk_header`].
+    #[inline]
+    pub fn bulk_end(&mut self) {
+        self.out.extend_from_slice(b"\r\n");
+    }
+
+    /// An integer as a string of bytes.
+    #[inline]
+    pub fn bulk_integer(&mut self, value: i64) {
+        self.bulk(itoa::Buffer::new().format(value).as_bytes());
+    }
+
+    /// No value where a value would be.
+    #[inline]
+    pub fn null(&mut self) {
+        match self.version {
+            Resp::V2 => self.out.extend_from_slice(b"$-1\r\n"),
+            Resp::V3 => self.out.extend_from_slice(b"_\r\n"),
+        }
+    }
+
+    /// No value where an array would be.
+    #[inline]
+    pub fn null_array(&mut self) {
+        match self.version {
+            Resp::V2 => self.out.extend_from_slice(b"*-1\r\n"),
+            Resp::V3 => self.out.extend_from_slice(b"_\r\n"),
+        }
+    }
+
+    /// An array of the next `n` values.
+    #[inline]
+    pub fn array(&mut self, n: usize) {
+        write_header(self.out, b'*', n);
+    }
+
+    /// A map of the next `n` pairs of values; in RESP2 an array of twice as many.
+    #[inline]
+    pub fn map(&mut self, n: usize) {
+        self.aggregate(b'%', n, 2);
+    }
+
+    /// A set of the next `n` values; in RESP2 an array.
+    #[inline]
+    pub fn set(&mut self, n: usize) {
+        self.aggregate(b'~', n, 1);
+    }
+
+    /// A message of the next `n` values that answers no request; in RESP2 an array.
+    #[inline]
+    pub fn push(&mut self, n: usize) {
+        self.aggregate(b'>', n, 1);
+    }
+
+    /// `n` pairs of values about the value that follows them. RESP2 has no such thing: answers whether to write them.
+    #[must_use = "in RESP2 the attribute's pairs must not be written"]
+    pub fn attribute(&mut self, n: usize) -> bool {
+        if self.version == Resp::V3 {
+            write_header(self.out, b'|', n);
+        }
+        self.version == Resp::V3
+    }
+
+    /// A double in its shortest text; in RESP2 a string of bytes.
+    pub fn double(&mut self, value: f64) {
+        match self.version {
+            Resp::V2 => {
+                // The text's length is known once it is printed; it is short, so header and text change places then.
+                let start = self.out.len();
+                number::write_f64(self.out, value);
+                let text_bytes = self.out.len() - start;
+                write_header(self.out, b'$', text_bytes);
+                self.out[start..].rotate_left(text_bytes);
+                self.out.extend_from_slice(b"\r\n");
+            }
+            Resp::V3 => {
+                self.out.push(b',');
+                number::write_f64(self.out, value);
+                self.out.extend_from_slice(b"\r\n");
+            }
+        }
+    }
+
+    /// True or false; in RESP2 1 or 0.
+    #[inline]
+    pub fn boolean(&mut self, value: bool) {
+        match self.version {
+            Resp::V2 => self.integer(i64::from(value)),
+            Resp::V3 => self.out.extend_from_slice(if value { b"#t\r\n" } else { b"#f\r\n" }),
+        }
+    }
+
+    /// An integer of any size, given in decimal; in RESP2 a string of bytes.
+    pub fn big_number(&mut self, decimal: &str) {
+        match self.version {
+            Resp::V2 => self.bulk(decimal.as_bytes()),
+            Resp::V3 => self.line(b'(', decimal.as_bytes()),
+        }
+    }
+
+    /// Text for people, in a format of three letters (`txt`, `mkd`); in RESP2 a string of bytes.
+    pub fn verbatim(&mut self, format: &[u8; 3], text: &[u8]) {
+        if self.version == Resp::V2 {
+            return self.bulk(text);
+        }
+        self.out.reserve(text.len() + 32);
+        write_header(self.out, b'=', text.len() + 4);
+        self.out.extend_from_slice(format);
+        self.out.push(b':');
+        self.out.extend_from_slice(text);
+        self.out.extend_from_slice(b"\r\n");
+    }
+
+    /// Bytes that already are replies in this version.
+    #[inline]
+    pub fn raw(&mut self, bytes: &[u8]) {
+        self.out.extend_from_slice(bytes);
+    }
+
+    /// Opens an array whose length becomes known later.
+    pub fn array_later(&mut self) -> Later {
+        self.later(b'*', 1)
+    }
+
+    /// Opens a map whose number of pairs becomes known later.
+    pub fn map_later(&mut self) -> Later {
+        match self.version {
+            Resp::V2 => self.later(b'*', 2),
+            Resp::V3 => self.later(b'%', 1),
+        }
+    }
+
+    /// Opens a set whose size becomes known later.
+    pub fn set_later(&mut self) -> Later {
+        match self.version {
+            Resp::V2 => self.later(b'*', 1),
+            Resp::V3 => self.later(b'~', 1),
+        }
+    }
+
+    /// Closes an aggregate of `n` elements (pairs, in a map). What was opened last is closed first.
+    ///
+    /// The header is put in front of what has been written since, which moves those bytes once.
+    pub fn close(&mut self, later: Later, n: usize) {
+        debug_assert!(
+            later.at <= self.out.len(),
+            "what was written since the aggregate was opened is still there"
+        );
+        let end = self.out.len();
+        write_header(self.out, later.sigil, n * later.n_values_each);
+        let header_bytes = self.out.len() - end;
+        self.out[later.at..].rotate_right(header_bytes);
+    }
+
+    fn later(&self, sigil: u8, n_values_each: usize) -> Later {
+        Later { at: self.out.len(), sigil, n_values_each }
+    }
+
+    #[inline]
+    fn aggregate(&mut self, sigil: u8, n: usize, n_values_each: usize) {
+        match self.version {
+            Resp::V2 => write_header(self.out, b'*', n * n_values_each),
+            Resp::V3 => write_header(self.out, sigil, n),
+        }
+    }
+
+    #[inline]
+    fn line(&mut self, sigil: u8, text: &[u8]) {
+        self.out.reserve(text.len() + 3);
+        self.out.push(sigil);
+        self.out.extend_from_slice(text);
+        self.out.extend_from_slice(b"\r\n");
+    }
+}
+
+fn is_line_end(byte: u8) -> bool {
+    matches!(byte, b'\r' | b'\n')
+}

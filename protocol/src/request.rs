@@ -1,0 +1,580 @@
+//! Requests: bytes from a client into the arguments of a command, without copying them.
+//!
+//! A request is `*N` followed by N bulk strings, or one line of words (an inline command, as typed into telnet). The
+//! parser looks at bytes that the caller owns and answers with ranges of them, so that a request which lies complete in
+//! the buffer costs no copy and no allocation.
+//!
+//! A request that is cut short leaves little behind. Up to [`RESTART_LIMIT`] arguments the parser forgets them and
+//! starts over at the next call: strings are skipped by their length, so that costs nanoseconds however long they are.
+//! Beyond that it keeps ranges and position on the heap and goes on where it stopped. Either way a call takes time
+//! proportional to the new bytes, plus a constant. Announced numbers and lengths are believed only as far as bytes
+//! have arrived: nothing is allocated ahead of them.
+//!
+//! Like Redis, the parser does not look at the two bytes that end a string or the byte behind the `\r` of a header.
+
+use std::borrow::Cow;
+use std::fmt;
+use std::ops::Range;
+
+use memchr::memchr;
+
+use crate::number;
+
+/// The longest inline command and the longest header line, without its end (PROTO_INLINE_MAX_SIZE).
+pub const MAX_LINE_BYTES: usize = 64 * 1024;
+/// The most arguments of a request: Redis's limit since 7.0.
+pub const MAX_ARGS: u32 = i32::MAX as u32;
+/// The most arguments of a request before authentication.
+pub const MAX_UNAUTHENTICATED_ARGS: u32 = 10;
+/// The longest argument before authentication.
+pub const MAX_UNAUTHENTICATED_BULK_BYTES: u64 = 16384;
+/// The most bytes of a request: arguments are ranges of 32 bits.
+pub const MAX_REQUEST_BYTES: usize = u32::MAX as usize;
+
+/// An incomplete request of at most this many arguments is parsed anew when more bytes arrive.
+const RESTART_LIMIT: usize = 16;
+
+/// One argument of a request: a range relative to the request's first byte.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Arg {
+    /// Where the argument starts.
+    pub start: u32,
+    /// How long it is.
+    pub len: u32,
+}
+
+impl Arg {
+    /// The range as indices.
+    #[inline]
+    pub fn range(self) -> Range<usize> {
+        self.start as usize..self.start as usize + self.len as usize
+    }
+
+    /// The argument's bytes, given the request's.
+    ///
+    /// # Panics
+    ///
+    /// If `request` is not (at least) the request that the argument was parsed from.
+    #[inline]
+    pub fn of(self, request: &[u8]) -> &[u8] {
+        &request[self.range()]
+    }
+}
+
+/// What a client may send.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Limits {
+    /// The longest argument in bytes (`proto-max-bulk-len`).
+    pub max_bulk_bytes: u64,
+    /// Whether the tight limits for clients that must first authenticate do not apply.
+    pub authenticated: bool,
+}
+
+impl Default for Limits {
+    fn default() -> Self {
+        Limits { max_bulk_bytes: 512 * 1024 * 1024, authenticated: true }
+    }
+}
+
+impl Limits {
+    fn longest_bulk(self) -> u64 {
+        if self.authenticated {
+            self.max_bulk_bytes
+        } else {
+            self.max_bulk_bytes.min(MAX_UNAUTHENTICATED_BULK_BYTES)
+        }
+    }
+}
+
+/// The outcome of one call of [`RequestParser::parse`].
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Parse {
+    /// A request is complete and its arguments, at least one, have been appended.
+    Request {
+        /// The request's bytes; the next request starts behind them.
+        consumed: usize,
+    },
+    /// The request goes on behind the end of the input.
+    Incomplete {
+        /// At least so many bytes are missing: for a long string all of it.
+        wanted: usize,
+    },
+    /// A request without arguments (`*0`, `*-1`, a blank line), to which there is no reply.
+    Empty {
+        /// The bytes to skip.
+        consumed: usize,
+    },
+}
+
+/// What a client may not send. The connection cannot be used any further.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum ProtocolError {
+    /// The text after `*` is no number, or too large a number.
+    InvalidMultibulkLength,
+    /// The text after `$` is no number, or is negative or above the longest argument.
+    InvalidBulkLength,
+    /// An argument starts with this byte instead of `$`.
+    ExpectedDollar(u8),
+    /// A line that starts with `*` does not end.
+    TooBigMultibulkCount,
+    /// The line that announces an argument does not end.
+    TooBigBulkCount,
+    /// An inline command does not end.
+    TooBigInline,
+    /// A quote in an inline command is not closed, or goes on behind its closing quote.
+    UnbalancedQuotes,
+    /// Too many arguments before authentication.
+    UnauthenticatedMultibulkLength,
+    /// Too long an argument before authentication.
+    UnauthenticatedBulkLength,
+    /// The request is longer than [`MAX_REQUEST_BYTES`].
+    TooBigRequest,
+}
+
+impl ProtocolError {
+    /// What Redis says after `-ERR Protocol error: `. Not always UTF-8, as it may quote a byte of the client's.
+    pub fn text(self) -> Cow<'static, [u8]> {
+        let text: &'static str = match self {
+            ProtocolError::InvalidMultibulkLength => "invalid multibulk length",
+            ProtocolError::InvalidBulkLength => "invalid bulk length",
+            ProtocolError::ExpectedDollar(byte) => {
+                return [b"expected '$', got '", &[byte][..], b"'"].concat().into();
+            }
+            ProtocolError::TooBigMultibulkCount => "too big mbulk count string",
+            ProtocolError::TooBigBulkCount => "too big bulk count string",
+            ProtocolError::TooBigInline => "too big inline request",
+            ProtocolError::UnbalancedQuotes => "unbalanced quotes in request",
+            ProtocolError::UnauthenticatedMultibulkLength => "unauthenticated multibulk length",
+            ProtocolError::UnauthenticatedBulkLength => "unauthenticated bulk length",
+            ProtocolError::TooBigRequest => "too big request",
+        };
+        text.as_bytes().into()
+    }
+}
+
+impl fmt::Display for ProtocolError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&String::from_utf8_lossy(&self.text()))
+    }
+}
+
+impl std::error::Error for ProtocolError {}
+
+/// Reads one client's requests, one after the other.
+#[derive(Debug, Default)]
+pub struct RequestParser {
+    limits: Limits,
+    /// How far the line that starts at `line_start` has been searched for its end in vain. Zero between requests.
+    line_start: u32,
+    searched: u32,
+    partial: Option<Box<Partial>>,
+}
+
+/// What is known of an incomplete request with many arguments.
+#[derive(Debug)]
+struct Partial {
+    args: Vec<Arg>,
+    cursor: Cursor,
+}
+
+/// Where the next argument of a request starts, and how many there are to come.
+#[derive(Clone, Copy, Debug)]
+struct Cursor {
+    at: usize,
+    n_remaining: u32,
+}
+
+/// Where a string starts and how long it is.
+struct Announced {
+    start: usize,
+    len: usize,
+}
+
+impl RequestParser {
+    /// Makes a parser that stands at the start of a request.
+    pub fn new(limits: Limits) -> Self {
+        RequestParser { limits, ..RequestParser::default() }
+    }
+
+    /// The limits in force.
+    pub fn limits(&self) -> Limits {
+        self.limits
+    }
+
+    /// Sets the limits from the next request on; between requests only.
+    pub fn set_limits(&mut self, limits: Limits) {
+        self.limits = limits;
+    }
+
+    /// Lifts the limits that hold before authentication, or imposes them again.
+    pub fn set_authenticated(&mut self, authenticated: bool) {
+        self.limits.authenticated = authenticated;
+    }
+
+    /// Forgets the incomplete request it stands in: what comes next starts with a request that was complete already.
+    ///
+    /// For a caller that has parsed ahead and goes back to run what it has parsed later.
+    pub fn rewind(&mut self) {
+        self.partial = None;
+        self.finish_lines();
+    }
+
+    /// Says whether heap memory is kept for an incomplete request.
+    pub fn holds_memory(&self) -> bool {
+        self.partial.is_some()
+    }
+
+    /// Parses the request that starts at the first byte of `input`.
+    ///
+    /// A complete request's arguments are appended to `args`; otherwise `args` is left as it was. After
+    /// [`Parse::Incomplete`] the caller calls again with the same bytes and more behind them.
+    ///
+    /// Quotes and escapes of an inline command are resolved **in place**, so that its arguments, too, are ranges of
+    /// `input`. Hence the bytes of a complete request cannot be parsed a second time.
+    ///
+    /// # Errors
+    ///
+    /// The limits and the texts are those of Redis. The parser is not to be used afterwards.
+    #[inline]
+    pub fn parse(&mut self, input: &mut [u8], args: &mut Vec<Arg>) -> Result<Parse, ProtocolError> {
+        match input.first() {
+            Some(b'*') if self.partial.is_none() => self.multibulk(input, args),
+            Some(b'*') => self.resume(input, args),
+            Some(_) => self.inline(input, args),
+            None => Ok(Parse::Incomplete { wanted: 1 }),
+        }
+    }
+
+    fn multibulk(&mut self, input: &[u8], args: &mut Vec<Arg>) -> Result<Parse, ProtocolError> {
+        let (n_remaining, at) = match quick_header(input, b'*') {
+            Some((n, bytes)) if n > 0 && (n <= MAX_UNAUTHENTICATED_ARGS || self.limits.authenticated) => {
+                (n, bytes)
+            }
+            _ => match self.multibulk_header(input)? {
+                Some((0, consumed)) => {
+                    self.finish_lines();
+                    return Ok(Parse::Empty { consumed });
+                }
+                Some(header) => header,
+                None => return Ok(Parse::Incomplete { wanted: 1 }),
+            },
+        };
+        let first = args.len();
+        let mut cursor = Cursor { at, n_remaining };
+        match self.bulks(input, &mut cursor, args) {
+            Ok(None) => {
+                self.finish_lines();
+                Ok(Parse::Request { consumed: cursor.at })
+            }
+            Ok(Some(wanted)) => {
+                self.put_aside(first, cursor, args);
+                Ok(Parse::Incomplete { wanted })
+            }
+            Err(error) => {
+                args.truncate(first);
+                Err(error)
+            }
+        }
+    }
+
+    /// Takes the arguments of an incomplete request, which start at `first`, out of the caller's arena.
+    #[cold]
+    fn put_aside(&mut self, first: usize, cursor: Cursor, args: &mut Vec<Arg>) {
+        if args.len() - first > RESTART_LIMIT {
+            self.partial = Some(Box::new(Partial { args: args[first..].to_vec(), cursor }));
+        }
+        args.truncate(first);
+    }
+
+    #[cold]
+    fn resume(&mut self, input: &[u8], args: &mut Vec<Arg>) -> Result<Parse, ProtocolError> {
+        let mut partial = self.partial.take().expect("an incomplete request has been put aside");
+        match self.bulks(input, &mut partial.cursor, &mut partial.args)? {
+            None => {
+                args.extend_from_slice(&partial.args);
+                self.finish_lines();
+                Ok(Parse::Request { consumed: partial.cursor.at })
+            }
+            Some(wanted) => {
+                self.partial = Some(partial);
+                Ok(Parse::Incomplete { wanted })
+            }
+        }
+    }
+
+    /// Reads arguments until none remains, or until the input ends: then answers how many bytes are missing at least.
+    #[inline]
+    fn bulks(
+        &mut self,
+        input: &[u8],
+        cursor: &mut Cursor,
+        args: &mut Vec<Arg>,
+    ) -> Result<Option<usize>, ProtocolError> {
+        let longest = self.limits.longest_bulk();
+        while cursor.n_remaining > 0 {
+            let Announced { start, len } = match quick_header(&input[cursor.at..], b'$') {
+                Some((len, bytes)) if u64::from(len) <= longest => {
+                    Announced { start: cursor.at + bytes, len: len as usize }
+                }
+                _ => match self.bulk_header(input, cursor.at)? {
+                    Some(announced) => announced,
+                    None => return Ok(Some(1)),
+                },
+            };
+            let next = start + len + 2;
+            if next > input.len().min(MAX_REQUEST_BYTES) {
+                return missing(next, input.len()).map(Some);
+            }
+            args.push(Arg { start: start as u32, len: len as u32 });
+            cursor.at = next;
+            cursor.n_remaining -= 1;
+        }
+        Ok(None)
+    }
+
+    /// Reads a `*` line of any form: the number of arguments, zero if negative, and where the first starts.
+    #[cold]
+    fn multibulk_header(&mut self, input: &[u8]) -> Result<Option<(u32, usize)>, ProtocolError> {
+        let Some(end) = self.header_end(input, 0, ProtocolError::TooBigMultibulkCount)? else {
+            return Ok(None);
+        };
+        let n = number::parse_i64(&input[1..end]).ok_or(ProtocolError::InvalidMultibulkLength)?;
+        if n > i64::from(MAX_ARGS) {
+            return Err(ProtocolError::InvalidMultibulkLength);
+        }
+        if n > i64::from(MAX_UNAUTHENTICATED_ARGS) && !self.limits.authenticated {
+            return Err(ProtocolError::UnauthenticatedMultibulkLength);
+        }
+        Ok(Some((n.max(0) as u32, end + 2)))
+    }
+
+    /// Reads a `$` line of any form.
+    #[cold]
+    fn bulk_header(&mut self, input: &[u8], at: usize) -> Result<Option<Announced>, ProtocolError> {
+        let Some(end) = self.header_end(input, at, ProtocolError::TooBigBulkCount)? else { return Ok(None) };
+        if input[at] != b'$' {
+            return Err(ProtocolError::ExpectedDollar(input[at]));
+        }
+        let len = number::parse_u64(&input[at + 1..end]).ok_or(ProtocolError::InvalidBulkLength)?;
+        if len > self.limits.max_bulk_bytes {
+            return Err(ProtocolError::InvalidBulkLength);
+        }
+        if len > self.limits.longest_bulk() {
+            return Err(ProtocolError::UnauthenticatedBulkLength);
+        }
+        if len > MAX_REQUEST_BYTES as u64 {
+            return Err(ProtocolError::TooBigRequest);
+        }
+        Ok(Some(Announced { start: end + 2, len: len as usize }))
+    }
+
+    /// Finds the `\r` of the line that starts at `at`, if the byte behind it has arrived, too.
+    fn header_end(
+        &mut self,
+        input: &[u8],
+        at: usize,
+        too_big: ProtocolError,
+    ) -> Result<Option<usize>, ProtocolError> {
+        Ok(self.line_end(input, at, b'\r', too_big)?.filter(|end| end + 2 <= input.len()))
+    }
+
+    /// Finds the first `terminator` of the line that starts at `at`, and remembers how far it has looked for it.
+    fn line_end(
+        &mut self,
+        input: &[u8],
+        at: usize,
+        terminator: u8,
+        too_big: ProtocolError,
+    ) -> Result<Option<usize>, ProtocolError> {
+        let window = &input[..input.len().min(at + MAX_LINE_BYTES + 1)];
+        let from = if self.line_start as usize == at { at.max(self.searched as usize) } else { at };
+        if let Some(i) = window.get(from..).and_then(|unsearched| memchr(terminator, unsearched)) {
+            return Ok(Some(from + i));
+        }
+        if window.len() > at + MAX_LINE_BYTES {
+            return Err(too_big);
+        }
+        if window.len() > MAX_REQUEST_BYTES {
+            return Err(ProtocolError::TooBigRequest);
+        }
+        (self.line_start, self.searched) = (at as u32, window.len() as u32);
+        Ok(None)
+    }
+
+    #[inline]
+    fn finish_lines(&mut self) {
+        (self.line_start, self.searched) = (0, 0);
+    }
+
+    #[cold]
+    fn inline(&mut self, input: &mut [u8], args: &mut Vec<Arg>) -> Result<Parse, ProtocolError> {
+        let Some(newline) = self.line_end(input, 0, b'\n', ProtocolError::TooBigInline)? else {
+            return Ok(Parse::Incomplete { wanted: 1 });
+        };
+        self.finish_lines();
+        let consumed = newline + 1;
+        let line = &mut input[..newline];
+        let first = args.len();
+        if let Err(error) = split_words(line, args) {
+            args.truncate(first);
+            return Err(error);
+        }
+        Ok(if args.len() == first { Parse::Empty { consumed } } else { Parse::Request { consumed } })
+    }
+}
+
+/// Reads `<sigil>N\r.` with N of one to eight digits: the number and the header's length.
+///
+/// Leaves everything else (errors, headers cut short, long numbers) to the thorough readers.
+#[inline]
+fn quick_header(input: &[u8], sigil: u8) -> Option<(u32, usize)> {
+    // A request never ends with a header of fewer than six bytes, so that those of one and two digits need one check.
+    let head = input.first_chunk::<6>()?;
+    let first = head[1].wrapping_sub(b'0');
+    if head[0] != sigil || first > 9 {
+        return None;
+    }
+    if head[2] == b'\r' {
+        return Some((u32::from(first), 4));
+    }
+    let second = head[2].wrapping_sub(b'0');
+    if first == 0 || second > 9 {
+        return None;
+    }
+    let value = u32::from(first) * 10 + u32::from(second);
+    if head[3] == b'\r' { Some((value, 5)) } else { longer_header(input, value) }
+}
+
+/// Goes on with the third digit of a header.
+#[inline]
+fn longer_header(input: &[u8], mut value: u32) -> Option<(u32, usize)> {
+    for at in 3..10 {
+        let digit = input.get(at)?.wrapping_sub(b'0');
+        if digit > 9 {
+            return (digit == b'\r'.wrapping_sub(b'0') && input.len() >= at + 2).then_some((value, at + 2));
+        }
+        value = value * 10 + u32::from(digit);
+    }
+    None
+}
+
+/// How many bytes are missing of a request that reaches to `end` at least.
+#[cold]
+fn missing(end: usize, available: usize) -> Result<usize, ProtocolError> {
+    if end > MAX_REQUEST_BYTES { Err(ProtocolError::TooBigRequest) } else { Ok(end - available) }
+}
+
+/// Splits an inline command into words and resolves its quotes in place: a word never grows.
+fn split_words(line: &mut [u8], args: &mut Vec<Arg>) -> Result<(), ProtocolError> {
+    let mut at = 0;
+    loop {
+        while line.get(at).copied().is_some_and(is_space) {
+            at += 1;
+        }
+        if at == line.len() {
+            return Ok(());
+        }
+        let mut word = Word { line, read: at, written: at };
+        word.resolve()?;
+        args.push(Arg { start: at as u32, len: (word.written - at) as u32 });
+        at = word.read;
+    }
+}
+
+/// One word of an inline command, while it is compacted over its own quotes and escapes.
+struct Word<'a> {
+    line: &'a mut [u8],
+    read: usize,
+    written: usize,
+}
+
+impl Word<'_> {
+    fn resolve(&mut self) -> Result<(), ProtocolError> {
+        while let Some(byte) = self.peek(0) {
+            match byte {
+                b' ' | b'\t' | b'\r' | b'\n' => break,
+                b'"' => return self.quoted(b'"'),
+                b'\'' => return self.quoted(b'\''),
+                _ => self.write(byte, 1),
+            }
+        }
+        Ok(())
+    }
+
+    /// Reads up to the closing quote, which ends the word.
+    fn quoted(&mut self, quote: u8) -> Result<(), ProtocolError> {
+        self.read += 1;
+        while let Some(byte) = self.peek(0) {
+            match (byte, self.peek(1)) {
+                (b'\\', Some(b'\'')) if quote == b'\'' => self.write(b'\'', 2),
+                (b'\\', Some(next)) if quote == b'"' => self.escaped(next),
+                _ if byte == quote => {
+                    self.read += 1;
+                    let ends = self.peek(0).is_none_or(is_space);
+                    return if ends { Ok(()) } else { Err(ProtocolError::UnbalancedQuotes) };
+                }
+                _ => self.write(byte, 1),
+            }
+        }
+        Err(ProtocolError::UnbalancedQuotes)
+    }
+
+    /// Resolves a backslash followed by `next` between double quotes.
+    fn escaped(&mut self, next: u8) {
+        let nibble = |ahead| self.peek(ahead).and_then(|digit| (digit as char).to_digit(16));
+        if let (b'x', Some(high), Some(low)) = (next, nibble(2), nibble(3)) {
+            return self.write((high * 16 + low) as u8, 4);
+        }
+        let byte = match next {
+            b'n' => b'\n',
+            b'r' => b'\r',
+            b't' => b'\t',
+            b'b' => 0x08,
+            b'a' => 0x07,
+            _ => next,
+        };
+        self.write(byte, 2);
+    }
+
+    fn peek(&self, ahead: usize) -> Option<u8> {
+        self.line.get(self.read + ahead).copied()
+    }
+
+    /// Appends `byte`, which stands for the next `n_read` bytes of the line.
+    fn write(&mut self, byte: u8, n_read: usize) {
+        self.line[self.written] = byte;
+        self.written += 1;
+        self.read += n_read;
+    }
+}
+
+/// C's `isspace`.
+fn is_space(byte: u8) -> bool {
+    matches!(byte, b' ' | b'\t' | b'\n' | 0x0b | 0x0c | b'\r')
+}
+
+/// Appends a request of bulk strings, as clients send it.
+pub fn write_request<A: AsRef<[u8]>>(out: &mut Vec<u8>, args: &[A]) {
+    write_header(out, b'*', args.len());
+    for arg in args {
+        let arg = arg.as_ref();
+        out.reserve(arg.len() + 16);
+        write_header(out, b'$', arg.len());
+        out.extend_from_slice(arg);
+        out.extend_from_slice(b"\r\n");
+    }
+}
+
+/// Appends a line of a sigil and a count.
+#[inline]
+pub(crate) fn write_header(out: &mut Vec<u8>, sigil: u8, n: usize) {
+    if n < 10 {
+        out.extend_from_slice(&[sigil, b'0' + n as u8, b'\r', b'\n']);
+    } else if n < 100 {
+        out.extend_from_slice(&[sigil, b'0' + (n / 10) as u8, b'0' + (n % 10) as u8, b'\r', b'\n']);
+    } else {
+        out.push(sigil);
+        out.extend_from_slice(itoa::Buffer::new().format(n).as_bytes());
+        out.extend_from_slice(b"\r\n");
+    }
+}
