@@ -1,0 +1,112 @@
+//! How keys note their use, for OBJECT IDLETIME and FREQ and for eviction: 24 bits an entry.
+//!
+//! Under LRU policies they are the time of the last use in seconds. Under LFU policies they are, as in Redis, 16 bits of
+//! minutes (when the counter last decayed) and an 8-bit counter that grows with the logarithm of the number of uses.
+
+use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
+
+use crate::{
+    entry::{AccessClock, EntryRef},
+    time::Millis,
+};
+
+/// What a new key's counter starts at, so that it is not evicted before it had a chance.
+const LFU_START: u32 = 5;
+const CLOCK_MASK: u64 = (1 << 24) - 1;
+
+/// Which of the two is in force, and its settings. Shared by all shards, written by CONFIG SET only.
+#[derive(Debug, Default)]
+pub struct Access {
+    /// 0 for LRU; else bit 63, the decay time in minutes (31 bits) and the logarithm factor (32 bits).
+    policy: AtomicU64,
+}
+
+/// What a key's use is noted for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum AccessPolicy {
+    /// The time of the last use.
+    Lru,
+    /// How often it is used.
+    Lfu {
+        /// The larger, the more uses a counter needs to grow (`lfu-log-factor`).
+        log_factor: u32,
+        /// Minutes after which a counter loses one (`lfu-decay-time`); 0: never.
+        decay_minutes: u32,
+    },
+}
+
+impl Access {
+    /// Changes the policy. The clocks of keys written under the other one are misread until the keys are used.
+    pub fn set_policy(&self, policy: AccessPolicy) {
+        let word = match policy {
+            AccessPolicy::Lru => 0,
+            AccessPolicy::Lfu { log_factor, decay_minutes } => {
+                1 << 63 | u64::from(decay_minutes & 0x7fff_ffff) << 32 | u64::from(log_factor)
+            }
+        };
+        self.policy.store(word, Relaxed);
+    }
+
+    /// The policy.
+    pub fn policy(&self) -> AccessPolicy {
+        match self.policy.load(Relaxed) {
+            0 => AccessPolicy::Lru,
+            word => AccessPolicy::Lfu {
+                log_factor: word as u32,
+                decay_minutes: (word >> 32) as u32 & 0x7fff_ffff,
+            },
+        }
+    }
+
+    /// Notes a use.
+    #[inline]
+    pub(crate) fn note(&self, entry: EntryRef<'_>, now: Millis) {
+        if self.policy.load(Relaxed) != 0 {
+            return self.note_lfu(entry, now);
+        }
+        let clock = AccessClock::new(((now.0 / 1000) & CLOCK_MASK) as u32);
+        // An entry that is read often is written once a second only.
+        if entry.access_clock() != clock {
+            entry.set_access_clock(clock);
+        }
+    }
+
+    /// Notes that an entry is new.
+    #[inline]
+    pub(crate) fn begin(&self, entry: EntryRef<'_>, now: Millis) {
+        if self.policy.load(Relaxed) != 0 {
+            entry.set_access_clock(AccessClock::new(minutes(now) << 8 | LFU_START));
+        } else {
+            self.note(entry, now);
+        }
+    }
+
+    #[cold]
+    fn note_lfu(&self, entry: EntryRef<'_>, now: Millis) {
+        let AccessPolicy::Lfu { log_factor, .. } = self.policy() else { return };
+        let counter = self.frequency(entry, now);
+        // The chance to grow is 1 in (counter − start) × factor + 1. The key's bits and the time are random enough for that.
+        let mixed = (now.0 ^ entry.key().as_ptr().addr() as u64).wrapping_mul(0x9e37_79b9_7f4a_7c15) >> 32;
+        let odds = u64::from(counter.saturating_sub(LFU_START)) * u64::from(log_factor) + 1;
+        let grown = (counter < 255 && mixed.is_multiple_of(odds)) as u32;
+        entry.set_access_clock(AccessClock::new(minutes(now) << 8 | (counter + grown)));
+    }
+
+    /// How often an entry is used, logarithmically, decayed up to now. Under LFU only.
+    pub fn frequency(&self, entry: EntryRef<'_>, now: Millis) -> u32 {
+        let AccessPolicy::Lfu { decay_minutes, .. } = self.policy() else { return 0 };
+        let bits = entry.access_clock().bits();
+        let passed = minutes(now).wrapping_sub(bits >> 8) & 0xffff;
+        let decayed = passed.checked_div(decay_minutes).unwrap_or(0);
+        (bits & 0xff).saturating_sub(decayed)
+    }
+}
+
+/// Seconds since an entry was last used, under an LRU policy. The clock wraps after 194 days.
+pub fn idle_seconds(entry: EntryRef<'_>, now: Millis) -> u64 {
+    (now.0 / 1000).wrapping_sub(u64::from(entry.access_clock().bits())) & CLOCK_MASK
+}
+
+fn minutes(now: Millis) -> u32 {
+    ((now.0 / 60_000) & 0xffff) as u32
+}

@@ -1,0 +1,621 @@
+//! Many threads on many shards, for real: what loom proves of a few steps, over hundreds of thousands.
+
+use std::{
+    panic::resume_unwind,
+    sync::{
+        Barrier,
+        atomic::{AtomicUsize, Ordering::SeqCst},
+    },
+    thread::{self, Thread},
+};
+
+use super::*;
+use crate::executor::Inbox;
+
+const N_THREADS: usize = 4;
+const N_HEAVY: usize = 2;
+const N_SHARDS: usize = 12;
+const CONNECTIONS_PER_THREAD: usize = 8;
+const N_CONNECTIONS: usize = N_THREADS * CONNECTIONS_PER_THREAD;
+
+/// What happens beside transfers and audits.
+#[derive(Clone, Copy)]
+struct Mix {
+    /// One job in so many panics; 0: none.
+    panic_every: u64,
+    /// One question in so many is answered with no time left; 0: none.
+    hand_off_every: u64,
+    /// One job in so many is heavy; 0: none.
+    heavy_every: u64,
+    n_rounds: u64,
+}
+
+/// A shard.
+struct Account {
+    balance: i64,
+    /// Whether somebody is at work here. A plain flag: it is the executor that keeps others out.
+    busy: bool,
+    /// The last command of each connection that ran here.
+    last: [u64; N_CONNECTIONS],
+}
+
+/// What a connection has run.
+struct Errand {
+    thread: usize,
+    connection: usize,
+    command: u64,
+    kind: Kind,
+    heavy: bool,
+    n_runs: u32,
+    panicked: bool,
+    random: Random,
+}
+
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Kind {
+    /// From the first shard of the route to the last.
+    Transfer(i64),
+    /// Over all shards.
+    Audit,
+    Panic,
+}
+
+/// The panic that tests throw.
+struct Deliberate;
+
+/// xorshift64*.
+#[derive(Clone)]
+struct Random(u64);
+
+impl Random {
+    fn next(&mut self) -> u64 {
+        self.0 ^= self.0 >> 12;
+        self.0 ^= self.0 << 25;
+        self.0 ^= self.0 >> 27;
+        self.0.wrapping_mul(0x2545_f491_4f6c_dd1d) >> 16
+    }
+
+    fn below(&mut self, bound: u64) -> u64 {
+        self.next() % bound
+    }
+
+    fn one_in(&mut self, n: u64) -> bool {
+        n != 0 && self.below(n) == 0
+    }
+}
+
+/// What all threads share.
+struct Bank {
+    inboxes: Vec<Inbox<Errand>>,
+    threads: std::sync::OnceLock<Vec<Thread>>,
+    /// Connections that have something left to run.
+    n_open: AtomicUsize,
+    mix: Mix,
+}
+
+impl Bank {
+    fn new(mix: Mix) -> Self {
+        Self {
+            inboxes: (0..N_THREADS).map(|_| Inbox::default()).collect(),
+            threads: std::sync::OnceLock::new(),
+            n_open: AtomicUsize::new(N_CONNECTIONS),
+            mix,
+        }
+    }
+
+    fn unpark(&self, thread: usize) {
+        self.threads.get().expect("set before anything runs")[thread].unpark();
+    }
+
+    fn wake(&self, thread: usize) -> bool {
+        let must = self.inboxes[thread].must_wake();
+        if must {
+            self.unpark(thread);
+        }
+        must
+    }
+
+    fn wake_heavy(&self) {
+        (N_THREADS..N_THREADS + N_HEAVY).for_each(|thread| self.unpark(thread));
+    }
+
+    /// Has all threads end.
+    fn close(&self) {
+        self.n_open.store(0, SeqCst);
+        (0..N_THREADS + N_HEAVY).for_each(|thread| self.unpark(thread));
+    }
+}
+
+/// Has the other threads end when one has found something, so that the test fails instead of waiting for it.
+struct FailTogether<'a>(&'a Bank);
+
+impl Drop for FailTogether<'_> {
+    fn drop(&mut self) {
+        if thread::panicking() {
+            self.0.close();
+        }
+    }
+}
+
+/// A thread.
+struct Teller {
+    index: usize,
+    bank: Arc<Bank>,
+    random: Random,
+    wakes: [bool; N_THREADS],
+    wake_someone: bool,
+    wake_heavy: bool,
+}
+
+impl Teller {
+    fn new(index: usize, bank: &Arc<Bank>, seed: u64) -> Self {
+        let random = Random(seed ^ (index as u64 + 1) << 40 | 1);
+        Self {
+            index,
+            bank: Arc::clone(bank),
+            random,
+            wakes: [false; N_THREADS],
+            wake_someone: false,
+            wake_heavy: false,
+        }
+    }
+}
+
+impl Job for Errand {
+    type Shard = Account;
+    type Thread = Teller;
+
+    fn run(&mut self, held: &mut Held<'_, Self>, teller: &mut Teller) {
+        assert!(!self.heavy || teller.index >= N_THREADS);
+        self.n_runs += 1;
+        if self.kind == Kind::Panic {
+            // Without the hook, which would print a thousand panics.
+            resume_unwind(Box::new(Deliberate));
+        }
+        let ids: SmallVec<[ShardId; 6]> = held.ids().into();
+        let mut sum = 0;
+        for &id in &ids {
+            let account = held.shard(id);
+            assert!(!mem::replace(&mut account.busy, true), "two at work on one shard");
+            let last = mem::replace(&mut account.last[self.connection], self.command);
+            assert!(last < self.command, "a connection's command overtaken by a later one");
+            sum += account.balance;
+        }
+        match self.kind {
+            Kind::Transfer(amount) => {
+                held.shard(ids[0]).balance -= amount;
+                held.shard(ids[ids.len() - 1]).balance += amount;
+            }
+            Kind::Audit => assert_eq!(sum, 0, "a transfer seen half done"),
+            Kind::Panic => unreachable!("thrown above"),
+        }
+        for &id in &ids {
+            held.shard(id).busy = false;
+        }
+    }
+
+    fn caught(_: &mut Held<'_, Self>, panic: &Panic) {
+        assert!(panic.is::<Deliberate>(), "a finding inside of a job");
+    }
+
+    fn panicked(&mut self, _: &mut Teller) {
+        assert!(self.kind == Kind::Panic);
+        self.panicked = true;
+    }
+
+    fn finish(node: Box<Node<Self>>, teller: &mut Teller) {
+        let home = node.job.thread;
+        teller.bank.inboxes[home].push(node);
+        teller.wakes[home] |= home != teller.index;
+    }
+
+    fn may_drain(teller: &mut Teller) -> bool {
+        !teller.random.one_in(teller.bank.mix.hand_off_every)
+    }
+
+    fn handed_off(teller: &mut Teller) {
+        teller.wake_someone = true;
+    }
+
+    fn heavy_waits(teller: &mut Teller) {
+        teller.wake_heavy = true;
+    }
+
+    fn released(teller: &mut Teller) {
+        for thread in 0..N_THREADS {
+            if mem::take(&mut teller.wakes[thread]) {
+                teller.bank.wake(thread);
+            }
+        }
+        if mem::take(&mut teller.wake_someone) {
+            let _: bool = (0..N_THREADS).any(|thread| thread != teller.index && teller.bank.wake(thread));
+        }
+        if mem::take(&mut teller.wake_heavy) {
+            teller.bank.wake_heavy();
+        }
+    }
+}
+
+impl Errand {
+    /// Goes on to the connection's next command.
+    fn next(node: &mut Node<Self>, mix: Mix) {
+        let job = &mut node.job;
+        job.command += 1;
+        job.n_runs = 0;
+        job.panicked = false;
+        let random = &mut job.random;
+        let mut shards = SmallVec::new();
+        if random.one_in(50) {
+            job.kind = Kind::Audit;
+            shards.extend((0..N_SHARDS).map(|id| ShardId(id as u16)));
+        } else {
+            job.kind = Kind::Transfer(random.below(100) as i64);
+            // Mostly one shard, in any order, and some twice.
+            let n = if random.one_in(3) { 1 + random.below(4) } else { 1 };
+            shards.extend((0..n).map(|_| ShardId(random.below(N_SHARDS as u64) as u16)));
+        }
+        if random.one_in(mix.panic_every) {
+            job.kind = Kind::Panic;
+        }
+        let weight = if random.one_in(mix.heavy_every) { Weight::Heavy } else { Weight::Light };
+        job.heavy = weight == Weight::Heavy;
+        node.set_route(Route::new(shards).with_weight(weight));
+    }
+}
+
+/// One thread's life: sends its connections' commands one by one, and helps out.
+fn serve(worker: &mut Worker<Errand>, seed: u64) {
+    let bank = Arc::clone(&worker.thread.bank);
+    let index = worker.thread.index;
+    for nth in 0..CONNECTIONS_PER_THREAD {
+        let connection = index * CONNECTIONS_PER_THREAD + nth;
+        let mut node = Node::new(Errand {
+            thread: index,
+            connection,
+            command: 0,
+            kind: Kind::Audit,
+            heavy: false,
+            n_runs: 0,
+            panicked: false,
+            random: Random(seed.wrapping_mul(connection as u64 + 1) | 1),
+        });
+        Errand::next(&mut node, bank.mix);
+        worker.submit(node);
+    }
+    while bank.n_open.load(SeqCst) > 0 {
+        for mut node in bank.inboxes[index].take() {
+            assert_eq!(node.job.n_runs, 1, "a command runs once");
+            assert_eq!(node.job.panicked, node.job.kind == Kind::Panic);
+            if node.job.command < bank.mix.n_rounds {
+                Errand::next(&mut node, bank.mix);
+                worker.submit(node);
+            } else if bank.n_open.fetch_sub(1, SeqCst) == 1 {
+                bank.close();
+            }
+        }
+        let id = ShardId(worker.thread.random.below(N_SHARDS as u64) as u16);
+        let in_place = worker.with_shard(id, |account, _| {
+            assert!(!mem::replace(&mut account.busy, true), "two at work on one shard");
+            account.busy = false;
+        });
+        assert!(in_place.is_none_or(|ran| ran.is_ok()));
+        worker.take_injected();
+        let nothing_else = || worker.engine().injector_is_empty() && bank.n_open.load(SeqCst) > 0;
+        if bank.inboxes[index].may_sleep(nothing_else) {
+            thread::park();
+            bank.inboxes[index].awake();
+        }
+    }
+}
+
+fn serve_heavy(worker: &mut Worker<Errand>) {
+    let bank = Arc::clone(&worker.thread.bank);
+    while bank.n_open.load(SeqCst) > 0 {
+        if !worker.take_heavy() {
+            thread::park();
+        }
+    }
+}
+
+fn new_account() -> Account {
+    Account { balance: 0, busy: false, last: [0; N_CONNECTIONS] }
+}
+
+fn stress(mix: Mix) {
+    let seed = std::time::UNIX_EPOCH.elapsed().expect("after 1970").as_nanos() as u64;
+    println!("seed {seed}");
+    let engine = Engine::new((0..N_SHARDS).map(|_| new_account()));
+    let bank = Arc::new(Bank::new(mix));
+    let ready = Barrier::new(N_THREADS + N_HEAVY + 1);
+    thread::scope(|scope| {
+        let threads: Vec<_> = (0..N_THREADS + N_HEAVY)
+            .map(|index| {
+                let (bank, engine, ready) = (&bank, &engine, &ready);
+                scope.spawn(move || {
+                    ready.wait();
+                    let _fail_together = FailTogether(bank);
+                    let runs = if index < N_THREADS { Weight::Light } else { Weight::Heavy };
+                    let mut worker = Worker::new(Arc::clone(engine), runs, Teller::new(index, bank, seed));
+                    match runs {
+                        Weight::Light => serve(&mut worker, seed),
+                        Weight::Heavy => serve_heavy(&mut worker),
+                    }
+                })
+            })
+            .collect();
+        let handles = threads.iter().map(|thread| thread.thread().clone()).collect();
+        bank.threads.set(handles).expect("set once");
+        ready.wait();
+    });
+    // The last of the threads may have left a shard to the others when they were gone.
+    let mut worker = Worker::new(Arc::clone(&engine), Weight::Light, Teller::new(0, &bank, seed));
+    while !engine.injector_is_empty() {
+        worker.take_injected();
+    }
+    let mut sum = 0;
+    for id in 0..N_SHARDS {
+        let balance = worker.with_shard(ShardId(id as u16), |account, _| account.balance);
+        sum += balance.expect("a shard is held by nobody").expect("it does not panic");
+    }
+    assert_eq!(sum, 0);
+}
+
+#[test]
+fn transfers_and_audits() {
+    stress(Mix { panic_every: 0, hand_off_every: 0, heavy_every: 0, n_rounds: 10_000 });
+}
+
+#[test]
+fn transfers_and_audits_with_panics() {
+    stress(Mix { panic_every: 20, hand_off_every: 0, heavy_every: 0, n_rounds: 10_000 });
+}
+
+#[test]
+fn transfers_and_audits_with_hand_offs() {
+    stress(Mix { panic_every: 0, hand_off_every: 3, heavy_every: 0, n_rounds: 10_000 });
+}
+
+#[test]
+fn transfers_and_audits_with_everything() {
+    stress(Mix { panic_every: 20, hand_off_every: 5, heavy_every: 10, n_rounds: 10_000 });
+}
+
+type Body = Box<dyn FnMut(&mut Held<'_, Closure>) + Send>;
+
+/// A job made of a closure, for what needs no threads.
+struct Closure {
+    run: Body,
+    finish_panics: bool,
+}
+
+/// What a worker has heard.
+#[derive(Default)]
+struct Heard {
+    n_prepared: usize,
+    n_caught: usize,
+    n_finished: usize,
+    n_handed_off: usize,
+    n_asked: usize,
+    /// There is no time at every so many-th question; 0: always.
+    no_time_every: usize,
+}
+
+impl Job for Closure {
+    type Shard = u32;
+    type Thread = Heard;
+
+    fn prepare(node: &mut Node<Self>, heard: &mut Heard) {
+        heard.n_prepared += 1;
+        node.set_route(Route::one(ShardId(0)).with_weight(Weight::Heavy));
+    }
+
+    fn run(&mut self, held: &mut Held<'_, Self>, _: &mut Heard) {
+        (self.run)(held);
+    }
+
+    fn caught(_: &mut Held<'_, Self>, _: &Panic) {}
+
+    fn panicked(&mut self, heard: &mut Heard) {
+        heard.n_caught += 1;
+    }
+
+    fn finish(node: Box<Node<Self>>, heard: &mut Heard) {
+        heard.n_finished += 1;
+        if node.job.finish_panics {
+            resume_unwind(Box::new("a bug in a hook"));
+        }
+    }
+
+    fn may_drain(heard: &mut Heard) -> bool {
+        heard.n_asked += 1;
+        !heard.n_asked.is_multiple_of(heard.no_time_every)
+    }
+
+    fn handed_off(heard: &mut Heard) {
+        heard.n_handed_off += 1;
+    }
+
+    fn heavy_waits(_: &mut Heard) {}
+
+    fn released(_: &mut Heard) {}
+}
+
+fn closure(shards: &[u16], run: impl FnMut(&mut Held<'_, Closure>) + Send + 'static) -> Box<Node<Closure>> {
+    let mut node = Node::new(Closure { run: Box::new(run), finish_panics: false });
+    node.set_route(Route::new(shards.iter().map(|&id| ShardId(id)).collect()));
+    node
+}
+
+fn worker(engine: &Arc<Engine<Closure>>) -> Worker<Closure> {
+    Worker::new(Arc::clone(engine), Weight::Light, Heard::default())
+}
+
+#[test]
+fn a_route_is_ascending_and_names_no_shard_twice() {
+    let route = Route::new(SmallVec::from_slice(&[ShardId(3), ShardId(1), ShardId(3), ShardId(2)]));
+    assert_eq!(route.shards(), [ShardId(1), ShardId(2), ShardId(3)]);
+}
+
+#[test]
+fn a_long_route_is_put_in_order_like_a_short_one() {
+    let mut random = Random(1);
+    for n in [1, 63, 64, 65, 1000] {
+        let mut shards: SmallVec<[ShardId; 6]> = (0..n).map(|_| ShardId(random.below(300) as u16)).collect();
+        let mut expected = shards.to_vec();
+        expected.sort_unstable();
+        expected.dedup();
+        put_in_order(&mut shards);
+        assert_eq!(shards.to_vec(), expected);
+    }
+}
+
+/// A heavy job comes without a route, finds it on the heavy thread, and takes the hold along where it has to wait.
+#[test]
+fn a_heavy_job_finds_its_route_on_a_heavy_thread() {
+    let engine = Engine::new([0]);
+    let mut light = worker(&engine);
+    let mut heavy = Worker::new(Arc::clone(&engine), Weight::Heavy, Heard::default());
+    let mut node = closure(&[], |held| *held.shard(ShardId(0)) += 1);
+    node.set_route(Route::default().with_weight(Weight::Heavy));
+    assert!(engine.executor(ShardId(0)).try_hold());
+    light.submit(node);
+    assert!(heavy.take_heavy() && !heavy.take_heavy(), "it waits at the shard");
+    light.releasing.push(ShardId(0));
+    light.settle();
+    assert!(light.with_shard(ShardId(0), |_, _| ()).is_none(), "held for the heavy job");
+    assert!(heavy.take_heavy());
+    assert_eq!((heavy.thread.n_prepared, heavy.thread.n_finished), (1, 1));
+    assert!(matches!(light.with_shard(ShardId(0), |shard, _| *shard), Some(Ok(1))));
+}
+
+#[test]
+fn a_job_without_shards_runs_at_once() {
+    let engine = Engine::new([]);
+    let mut worker = worker(&engine);
+    worker.submit(closure(&[], |held| assert!(held.ids().is_empty())));
+    assert_eq!((worker.thread.n_finished, worker.thread.n_caught), (1, 0));
+}
+
+#[test]
+fn a_job_that_reaches_beyond_its_route_is_stopped() {
+    let engine = Engine::new([1, 2, 3]);
+    let mut worker = worker(&engine);
+    worker.submit(closure(&[0, 2], |held| {
+        assert!(held.has(ShardId(2)) && !held.has(ShardId(1)));
+        *held.shard(ShardId(1)) += 1;
+    }));
+    assert_eq!((worker.thread.n_finished, worker.thread.n_caught), (1, 1));
+    assert!((0..3).all(|id| worker.with_shard(ShardId(id), |_, _| ()).is_some()));
+}
+
+#[test]
+fn shards_in_place_are_all_taken_or_none() {
+    let engine = Engine::new([0, 0, 0]);
+    let mut worker = worker(&engine);
+    assert!(engine.executor(ShardId(2)).try_hold());
+    let ids = [ShardId(0), ShardId(2)];
+    assert!(worker.with_shards(&ids, |_, _| ()).is_none());
+    assert!(worker.with_shard(ShardId(0), |_, _| ()).is_some(), "let go again");
+    worker.releasing.push(ShardId(2));
+    worker.settle();
+    let ran = worker.with_shards(&ids, |held, _| *held.shard(ids[1]) += 1);
+    assert!(matches!(ran, Some(Ok(()))));
+}
+
+/// What a hook leaves held in its panic, others drain.
+#[test]
+fn a_panicking_hook_strands_no_shard() {
+    let engine = Engine::new([0, 0]);
+    let mut unlucky = worker(&engine);
+    let mut node = closure(&[0, 1], |_| ());
+    node.job.finish_panics = true;
+    let unwound = catch_unwind(AssertUnwindSafe(|| {
+        unlucky.submit(node);
+    }));
+    assert!(unwound.is_err());
+    drop(unlucky);
+    let mut other = worker(&engine);
+    assert!(other.with_shard(ShardId(0), |_, _| ()).is_none(), "still held, for the next who looks");
+    other.take_injected();
+    assert!((0..2).all(|id| other.with_shard(ShardId(id), |_, _| ()).is_some()));
+}
+
+/// A delegated node's hook panics: what waits behind the node still runs, on another worker.
+#[test]
+fn a_panicking_hook_in_a_drain_strands_no_node() {
+    let engine = Engine::new([0]);
+    let mut unlucky = worker(&engine);
+    assert!(engine.executor(ShardId(0)).try_hold());
+    let mut other = worker(&engine);
+    let mut node = closure(&[0], |_| ());
+    node.job.finish_panics = true;
+    other.submit(node);
+    other.submit(closure(&[0], |held| *held.shard(ShardId(0)) += 1));
+    unlucky.releasing.push(ShardId(0));
+    assert!(catch_unwind(AssertUnwindSafe(|| unlucky.settle())).is_err());
+    drop(unlucky);
+    other.take_injected();
+    assert_eq!(other.thread.n_finished, 1);
+    assert!(matches!(other.with_shard(ShardId(0), |shard, _| *shard), Some(Ok(1))));
+}
+
+#[test]
+fn a_worker_that_ends_hands_on_what_it_has_not_drained() {
+    let engine = Engine::new([0]);
+    let mut ending = worker(&engine);
+    assert!(engine.executor(ShardId(0)).try_hold());
+    ending.releasing.push(ShardId(0));
+    drop(ending);
+    let mut other = worker(&engine);
+    other.submit(closure(&[0], |_| ()));
+    assert_eq!(other.thread.n_finished, 0);
+    other.take_injected();
+    assert_eq!(other.thread.n_finished, 1);
+}
+
+/// Others delegate faster than one thread drains: it does its share, and leaves the shard to the injector.
+#[test]
+fn a_shard_that_never_empties_does_not_keep_a_worker() {
+    fn endless(engine: &Arc<Engine<Closure>>, n_runs: &Arc<AtomicUsize>) -> Box<Node<Closure>> {
+        let (engine, n_runs) = (Arc::clone(engine), Arc::clone(n_runs));
+        closure(&[0], move |_| {
+            if n_runs.fetch_add(1, SeqCst) < 1000 {
+                worker(&engine).submit(endless(&engine, &n_runs));
+            }
+        })
+    }
+    let engine = Engine::new([0]);
+    let n_runs = Arc::new(AtomicUsize::new(0));
+    assert!(engine.executor(ShardId(0)).try_hold());
+    worker(&engine).submit(endless(&engine, &n_runs));
+    engine.injector.push(ShardId(0));
+    let mut busy = worker(&engine);
+    busy.thread.no_time_every = 8;
+    busy.take_injected();
+    assert_eq!(n_runs.load(SeqCst), 7);
+    assert!(!engine.injector_is_empty(), "the shard is there for the next turn");
+    busy.take_injected();
+    assert_eq!(n_runs.load(SeqCst), 14);
+    worker(&engine).take_injected();
+    assert_eq!(n_runs.load(SeqCst), 1001);
+}
+
+/// A light worker drains a few of a transaction's contended shards itself and leaves the others to the injector.
+#[test]
+fn many_contended_shards_are_shared_out() {
+    let n_shards = DRAINED_BY_ITS_WORKER as u16 + 3;
+    let engine = Engine::new((0..n_shards).map(u32::from));
+    let mut first = worker(&engine);
+    let all = engine.all_shards();
+    let mut second = worker(&engine);
+    let ran = first.with_shards(&all, |_, _| {
+        for id in 0..n_shards {
+            second.submit(closure(&[id], move |held| assert_eq!(*held.shard(ShardId(id)), u32::from(id))));
+        }
+    });
+    assert!(matches!(ran, Some(Ok(()))));
+    assert_eq!(first.thread.n_handed_off, 3);
+    assert_eq!(first.thread.n_finished, DRAINED_BY_ITS_WORKER);
+    second.take_injected();
+    assert_eq!(second.thread.n_finished, 3);
+}

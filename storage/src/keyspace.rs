@@ -1,0 +1,162 @@
+//! What can be known of all shards without holding them: where keys live, and published counts.
+
+use std::sync::{
+    Arc,
+    atomic::{AtomicI64, AtomicU64, Ordering},
+};
+
+use crossbeam_utils::CachePadded;
+
+use crate::{
+    Db,
+    access::Access,
+    hash::{Routed, Router, ShardId},
+    shard::Shard,
+    table::{Root, Roots},
+};
+
+/// Numbers that a shard's holder stores and anyone reads, each at a moment of its own.
+#[derive(Debug)]
+pub struct Published {
+    /// By database.
+    pub(crate) n_keys: Box<[AtomicU64]>,
+    /// By database.
+    pub(crate) n_deadlines: Box<[AtomicU64]>,
+    /// Keys that were removed because their deadline had passed.
+    pub(crate) expired: AtomicU64,
+    /// Bytes of tables and entries.
+    pub(crate) bytes: AtomicI64,
+}
+
+impl Published {
+    fn new(n_dbs: usize) -> Self {
+        let zeros = || (0..n_dbs).map(|_| AtomicU64::new(0)).collect();
+        Self { n_keys: zeros(), n_deadlines: zeros(), expired: AtomicU64::new(0), bytes: AtomicI64::new(0) }
+    }
+}
+
+/// Counts one more. Only the shard's holder may: there is no read-modify-write.
+#[inline(always)]
+pub(crate) fn count(counter: &AtomicU64) {
+    counter.store(counter.load(Ordering::Relaxed) + 1, Ordering::Relaxed);
+}
+
+/// The map of the keyspace.
+#[derive(Clone)]
+pub struct Keyspace {
+    router: Router,
+    n_dbs: usize,
+    /// The roots of all tables, database by database, so that those of one database lie together.
+    roots: Roots,
+    access: Arc<Access>,
+    published: Arc<[Arc<CachePadded<Published>>]>,
+}
+
+impl Keyspace {
+    /// Makes a keyspace of empty shards.
+    pub fn new(router: Router, n_dbs: usize) -> (Self, Vec<Shard>) {
+        let n_shards = router.n_shards();
+        let roots = Roots::new(n_shards * n_dbs, router);
+        let access = Arc::new(Access::default());
+        let published: Arc<[_]> =
+            (0..n_shards).map(|_| Arc::new(CachePadded::new(Published::new(n_dbs)))).collect();
+        let shards = (0..n_shards)
+            .map(|index| {
+                Shard::new(
+                    ShardId(index as u16),
+                    n_dbs,
+                    &roots,
+                    Arc::clone(&published[index]),
+                    Arc::clone(&access),
+                )
+            })
+            .collect();
+        (Self { router, n_dbs, roots, access, published }, shards)
+    }
+
+    /// Where keys live.
+    #[inline(always)]
+    pub fn router(&self) -> &Router {
+        &self.router
+    }
+
+    /// The number of databases.
+    pub fn n_dbs(&self) -> usize {
+        self.n_dbs
+    }
+
+    /// Fetches what a look-up of a key touches first: its table's root.
+    #[inline]
+    pub fn prefetch_root(&self, db: Db, routed: Routed) {
+        self.root(db, routed).prefetch();
+    }
+
+    /// Fetches what look-ups of these keys touch behind the roots, stage by stage, so that their latencies overlap. Reads
+    /// table structure only, never an entry, and needs no hold.
+    #[inline]
+    pub fn prefetch(&self, db: Db, keys: &[Routed]) {
+        let pinned = &crossbeam_epoch::pin();
+        for &routed in keys {
+            self.root(db, routed).prefetch_directory(routed.place, pinned);
+        }
+        for &routed in keys {
+            self.root(db, routed).prefetch_bucket(routed.place, pinned);
+        }
+        for &routed in keys {
+            self.root(db, routed).prefetch_entries(routed.place, pinned);
+        }
+    }
+
+    #[inline(always)]
+    fn root(&self, db: Db, routed: Routed) -> &Root {
+        self.roots.get(db.index() * self.router.n_shards() + routed.shard.index())
+    }
+
+    /// How keys note their use.
+    pub fn access(&self) -> &Access {
+        &self.access
+    }
+
+    fn sum(&self, number: impl Fn(&Published) -> u64) -> u64 {
+        self.published.iter().map(|published| number(published)).sum()
+    }
+
+    /// The number of keys in a database.
+    pub fn n_keys(&self, db: Db) -> u64 {
+        self.sum(|published| published.n_keys[db.index()].load(Ordering::Relaxed))
+    }
+
+    /// The number of keys of a database in one shard.
+    #[inline]
+    pub fn n_keys_in(&self, db: Db, shard: ShardId) -> u64 {
+        self.published[shard.index()].n_keys[db.index()].load(Ordering::Relaxed)
+    }
+
+    /// The number of keys of a database that have a deadline.
+    pub fn n_deadlines(&self, db: Db) -> u64 {
+        self.sum(|published| published.n_deadlines[db.index()].load(Ordering::Relaxed))
+    }
+
+    /// The number of keys of one shard, in all databases, that have a deadline.
+    pub fn n_deadlines_in(&self, shard: ShardId) -> u64 {
+        self.published[shard.index()].n_deadlines.iter().map(|n| n.load(Ordering::Relaxed)).sum()
+    }
+
+    /// Keys that have expired.
+    pub fn expired(&self) -> u64 {
+        self.sum(|published| published.expired.load(Ordering::Relaxed))
+    }
+
+    /// Bytes of all tables and entries.
+    pub fn used_bytes(&self) -> u64 {
+        self.published.iter().map(|published| published.bytes.load(Ordering::Relaxed)).sum::<i64>().max(0)
+            as u64
+    }
+
+    /// CONFIG RESETSTAT. A count that its holder is just storing may survive.
+    pub fn reset_stats(&self) {
+        for published in self.published.iter() {
+            published.expired.store(0, Ordering::Relaxed);
+        }
+    }
+}

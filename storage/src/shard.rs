@@ -1,0 +1,766 @@
+//! A shard: its part of every database, and the one place through which keys change.
+//!
+//! Handlers read through [`Shard::read`] and its kin and write through [`Shard::put_string`], [`Shard::remove`] and the guards
+//! ([`StringMut`]). Whatever is written moves the key's stamp, keeps the published counts and marks the shard as being
+//! changed, so no handler can forget any of it.
+
+use std::{
+    ops::{Index, IndexMut},
+    sync::{Arc, atomic::Ordering::Relaxed},
+};
+
+use crossbeam_utils::CachePadded;
+
+use crate::{
+    Db, StorageError,
+    access::Access,
+    entry::{Encoding, EntryBox, EntryRef, Kind},
+    hash::{Routed, ShardId},
+    keyspace::{Published, count},
+    reclaim,
+    stamps::{Stamp, Stamps},
+    table::{Position, Roots, SlotMut, Table},
+    time::{Deadline, Millis},
+};
+
+/// The longest string, in bytes, when `proto-max-bulk-len` says nothing else.
+pub const STRING_MAX_BYTES: usize = 512 * 1024 * 1024;
+
+/// A key and where it lives.
+#[derive(Clone, Copy, Debug)]
+pub struct Key<'a> {
+    /// The key itself.
+    pub bytes: &'a [u8],
+    /// Its shard and place.
+    pub routed: Routed,
+}
+
+/// A key that a client watches, to be found again later.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct WatchedKey {
+    /// The database.
+    pub db: Db,
+    /// The key itself.
+    pub bytes: Box<[u8]>,
+    /// Its shard and place.
+    pub routed: Routed,
+}
+
+impl WatchedKey {
+    /// Borrows the key.
+    pub fn key(&self) -> Key<'_> {
+        Key { bytes: &self.bytes, routed: self.routed }
+    }
+}
+
+/// What a write does to a key's deadline.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Expiry {
+    /// The key keeps what it has.
+    Keep,
+    /// The key lives on.
+    Clear,
+    /// The key expires then.
+    At(Deadline),
+}
+
+/// How a string came to be, as far as OBJECT ENCODING can tell. Its bytes are stored alike.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum StringOrigin {
+    /// Written whole: `int`, `embstr` or `raw` by its text.
+    Written,
+    /// Changed in place by APPEND or SETRANGE: `raw`.
+    Edited,
+    /// Made by INCRBYFLOAT: never `int`.
+    Computed,
+}
+
+impl StringOrigin {
+    const fn encoding(self) -> Encoding {
+        Encoding::new(self as u8)
+    }
+
+    /// The origin of a string entry.
+    pub fn of(entry: EntryRef<'_>) -> Self {
+        match entry.encoding().nibble() {
+            1 => StringOrigin::Edited,
+            2 => StringOrigin::Computed,
+            _ => StringOrigin::Written,
+        }
+    }
+}
+
+/// A shard's tables, by database. The first lies in the shard itself: the line is fetched together with the shard's word.
+#[repr(C)]
+struct Tables {
+    first: Table,
+    others: Box<[Table]>,
+}
+
+impl Tables {
+    fn len(&self) -> usize {
+        1 + self.others.len()
+    }
+
+    fn swap(&mut self, a: Db, b: Db) {
+        let (low, high) = (a.min(b), a.max(b));
+        let others = &mut self.others;
+        if low.index() == 0 {
+            self.first.swap_contents(&mut others[high.index() - 1]);
+        } else {
+            let pair = others.get_disjoint_mut([low.index() - 1, high.index() - 1]);
+            let [low, high] = pair.expect("two databases that exist");
+            low.swap_contents(high);
+        }
+    }
+}
+
+impl Index<Db> for Tables {
+    type Output = Table;
+
+    #[inline(always)]
+    fn index(&self, db: Db) -> &Table {
+        if db.0 == 0 { &self.first } else { &self.others[db.index() - 1] }
+    }
+}
+
+impl IndexMut<Db> for Tables {
+    #[inline(always)]
+    fn index_mut(&mut self, db: Db) -> &mut Table {
+        if db.0 == 0 { &mut self.first } else { &mut self.others[db.index() - 1] }
+    }
+}
+
+/// One partition of the keyspace.
+///
+/// What a command on a key of database 0 reads or writes whatever it does comes first: with the executor's word and its list
+/// before it, it fills one line, up to the root of the first table.
+#[repr(C)]
+pub struct Shard {
+    /// The database of the command under way.
+    db: Db,
+    id: ShardId,
+    /// Whether the command under way counts as a use of the keys it reads (CLIENT NO-TOUCH).
+    touches: bool,
+    /// A change has begun since `start`: a panic now may leave the shard torn.
+    torn: bool,
+    /// Look-ups since the last [`Shard::take_lookups`].
+    lookups: Lookups,
+    /// The time of the command under way. Never goes back.
+    now: Millis,
+    access: Arc<Access>,
+    tables: Tables,
+    ledger: Ledger,
+}
+
+/// Look-ups of keys that are to be used.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Lookups {
+    /// Those that found the key.
+    pub n_hits: u32,
+    /// Those that did not.
+    pub n_misses: u32,
+}
+
+/// The one place that hears of every change of a key.
+struct Ledger {
+    published: Arc<CachePadded<Published>>,
+    stamps: Stamps,
+}
+
+impl Ledger {
+    /// Notes that a key was written or has gone: Redis's `signalModifiedKey`.
+    #[inline(always)]
+    fn changed(&mut self, db: Db, key: &[u8]) {
+        if !self.stamps.is_empty() {
+            self.stamps.moved(db, key);
+        }
+    }
+
+    /// Publishes a change of the bytes in use.
+    #[inline]
+    fn account(&self, bytes_before: usize, bytes_after: usize) {
+        if bytes_after != bytes_before {
+            let bytes = &self.published.bytes;
+            bytes.store(bytes.load(Relaxed) + bytes_after as i64 - bytes_before as i64, Relaxed);
+        }
+    }
+
+    /// Publishes a change of the number of keys with a deadline.
+    #[inline]
+    fn account_deadlines(&self, db: Db, before: usize, after: usize) {
+        let change = (after as u64).wrapping_sub(before as u64);
+        if change != 0 {
+            let n_deadlines = &self.published.n_deadlines[db.index()];
+            n_deadlines.store(n_deadlines.load(Relaxed).wrapping_add(change), Relaxed);
+        }
+    }
+}
+
+/// How far the expiry of a shard has come.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct ExpiryCursor {
+    db: Db,
+    position: Position,
+}
+
+/// What one step of expiry did.
+#[derive(Clone, Copy, Debug)]
+pub struct ExpiryStep {
+    /// Keys with a deadline in the databases that were looked at, as far as they were looked at.
+    pub n_seen: u64,
+    /// Keys that were removed.
+    pub n_expired: u64,
+    /// The shard has more to look at.
+    pub more: bool,
+}
+
+impl Shard {
+    pub(crate) fn new(
+        id: ShardId,
+        n_dbs: usize,
+        roots: &Roots,
+        published: Arc<CachePadded<Published>>,
+        access: Arc<Access>,
+    ) -> Self {
+        let n_shards = roots.router().n_shards();
+        Self {
+            id,
+            tables: Tables {
+                first: roots.table(id.index()),
+                others: (1..n_dbs).map(|db| roots.table(db * n_shards + id.index())).collect(),
+            },
+            ledger: Ledger { stamps: Stamps::default(), published },
+            torn: false,
+            lookups: Lookups::default(),
+            access,
+            db: Db::default(),
+            now: Millis(0),
+            touches: true,
+        }
+    }
+
+    /// Starts a command, or a transaction of several: what was changed before it is whole. Gives the latest time that a
+    /// command had here.
+    #[inline]
+    pub fn start(&mut self) -> Millis {
+        self.torn = false;
+        self.touches = true;
+        self.now
+    }
+
+    /// Has what follows, up to the next [`Shard::start`], not count as a use of the keys it reads.
+    pub fn leave_untouched(&mut self) {
+        self.touches = false;
+    }
+
+    /// Goes on to database `db`. The command's time is `now`, or the shard's own if that is later.
+    #[inline]
+    pub fn begin(&mut self, db: Db, now: Millis) {
+        debug_assert!(db.index() < self.tables.len(), "SELECT has checked the database");
+        self.db = db;
+        self.now = self.now.max(now);
+    }
+
+    /// How many keys were looked up since the last call.
+    #[inline]
+    pub fn take_lookups(&mut self) -> Lookups {
+        std::mem::take(&mut self.lookups)
+    }
+
+    /// The shard's number.
+    pub fn id(&self) -> ShardId {
+        self.id
+    }
+
+    /// The command's time.
+    #[inline]
+    pub fn now(&self) -> Millis {
+        self.now
+    }
+
+    /// The command's database.
+    #[inline]
+    pub fn db(&self) -> Db {
+        self.db
+    }
+
+    /// Whether the command under way has begun to change something.
+    pub fn is_torn(&self) -> bool {
+        self.torn
+    }
+
+    /// The number of keys of the database, expired ones that nobody has met yet included.
+    pub fn n_keys(&self) -> usize {
+        self.tables[self.db].len()
+    }
+
+    /// A live entry, to be used: counts a hit or a miss and notes the access.
+    #[inline]
+    pub fn read(&mut self, key: &Key<'_>) -> Option<EntryRef<'_>> {
+        let (now, touches) = (self.now, self.touches);
+        let Some(entry) = self.peek(key) else {
+            self.lookups.n_misses += 1;
+            return None;
+        };
+        // SAFETY: nothing removes or moves the entry before this function returns it, and the result borrows `self`.
+        let entry = unsafe { entry.unbound() };
+        self.lookups.n_hits += 1;
+        if touches {
+            self.access.note(entry, now);
+        }
+        Some(entry)
+    }
+
+    /// A live entry, to be looked at: counts a hit or a miss, but is no use of the key.
+    #[inline]
+    pub fn look(&mut self, key: &Key<'_>) -> Option<EntryRef<'_>> {
+        let touches = std::mem::replace(&mut self.touches, false);
+        // SAFETY: nothing changes or removes the entry before this function returns it, and the result borrows `self`.
+        let entry = self.read(key).map(|entry| unsafe { entry.unbound() });
+        self.touches = touches;
+        entry
+    }
+
+    /// A live entry, on the way to a write or out of curiosity: counts nothing and is no use of the key.
+    #[inline]
+    pub fn peek(&mut self, key: &Key<'_>) -> Option<EntryRef<'_>> {
+        let entry = self.tables[self.db].find(key.bytes, key.routed.place)?;
+        if entry.deadline().is_some_and(|deadline| deadline.has_passed(self.now)) {
+            self.expire(key);
+            return None;
+        }
+        // SAFETY: nothing has changed since the entry was found, and the result borrows `self`, so nothing will while it is
+        // used. (The borrow checker would keep `self` borrowed in the branch above as well.)
+        Some(unsafe { entry.unbound() })
+    }
+
+    /// A live string, to be used.
+    ///
+    /// # Errors
+    /// If the key holds something else.
+    #[inline]
+    pub fn string(&mut self, key: &Key<'_>) -> Result<Option<&[u8]>, StorageError> {
+        self.read(key).map(string_bytes).transpose()
+    }
+
+    /// A live string, to be changed.
+    ///
+    /// # Errors
+    /// If the key holds something else.
+    #[inline]
+    pub fn string_mut<'a>(&'a mut self, key: &Key<'a>) -> Result<Option<StringMut<'a>>, StorageError> {
+        if self.tables[self.db].n_deadlines() > 0 {
+            let _: Option<EntryRef<'_>> = self.peek(key);
+        }
+        let Some(slot) = self.tables[self.db].find_mut(key.bytes, key.routed.place) else { return Ok(None) };
+        string_bytes(slot.entry())?;
+        if self.touches {
+            self.access.note(slot.entry(), self.now);
+        }
+        Ok(Some(StringMut::new(slot, &mut self.ledger, &mut self.torn, self.db)))
+    }
+
+    /// A live string, to be changed; an empty one is made if the key is missing.
+    ///
+    /// # Errors
+    /// If the key holds something else.
+    pub fn string_or_create<'a>(&'a mut self, key: &Key<'a>) -> Result<StringMut<'a>, StorageError> {
+        if self.peek(key).is_none() {
+            self.insert(key, EntryBox::string(key.bytes, b""));
+        }
+        Ok(self.string_mut(key)?.expect("the key is there, or was just made"))
+    }
+
+    /// Writes a string, whatever the key held.
+    #[inline]
+    pub fn put_string(&mut self, key: &Key<'_>, value: &[u8], expiry: Expiry) {
+        self.torn = true;
+        let now = self.now;
+        let table = &mut self.tables[self.db];
+        let bytes_before = table.allocated_bytes();
+        let n_deadlines_before = table.n_deadlines();
+        let Some(mut slot) = table.find_mut(key.bytes, key.routed.place) else {
+            let deadline = match expiry {
+                Expiry::At(deadline) => Some(deadline),
+                Expiry::Keep | Expiry::Clear => None,
+            };
+            let entry = EntryBox::with_bytes(
+                Kind::String,
+                StringOrigin::Written.encoding(),
+                key.bytes,
+                value,
+                deadline,
+            );
+            self.insert(key, entry);
+            return;
+        };
+        if expiry == Expiry::Clear
+            && !slot.entry().has_deadline()
+            && slot.try_overwrite(StringOrigin::Written.encoding(), value)
+        {
+            if self.touches {
+                self.access.note(slot.into_entry(), now);
+            }
+            self.changed(key);
+            return;
+        }
+        let old = slot.entry();
+        let deadline = match expiry {
+            Expiry::At(deadline) => Some(deadline),
+            Expiry::Clear => None,
+            Expiry::Keep => old.deadline().filter(|deadline| !deadline.has_passed(now)),
+        };
+        if old.kind() == Kind::String && old.allocated_bytes() < reclaim::LARGE_BYTES {
+            slot.modify(|entry| {
+                entry.set_encoding(StringOrigin::Written.encoding());
+                entry.set_bytes(value);
+                if entry.as_ref().deadline() != deadline {
+                    entry.set_deadline(deadline);
+                }
+            });
+        } else {
+            let entry = EntryBox::with_bytes(
+                Kind::String,
+                StringOrigin::Written.encoding(),
+                key.bytes,
+                value,
+                deadline,
+            );
+            reclaim::free(slot.replace(entry));
+        }
+        if self.touches {
+            self.access.note(slot.into_entry(), now);
+        }
+        self.account(bytes_before, n_deadlines_before);
+        self.changed(key);
+    }
+
+    /// Puts an entry in, whatever the key held. The entry's key is `key`, and it brings its deadline.
+    pub fn put(&mut self, key: &Key<'_>, entry: EntryBox) {
+        self.torn = true;
+        let table = &mut self.tables[self.db];
+        let (bytes_before, n_deadlines_before) = (table.allocated_bytes(), table.n_deadlines());
+        match table.find_mut(key.bytes, key.routed.place) {
+            Some(mut slot) => {
+                reclaim::free(slot.replace(entry));
+                self.account(bytes_before, n_deadlines_before);
+                self.changed(key);
+            }
+            None => self.insert(key, entry),
+        }
+    }
+
+    /// Puts an entry in under a key that is not there.
+    fn insert(&mut self, key: &Key<'_>, entry: EntryBox) {
+        self.torn = true;
+        let now = self.now;
+        let table = &mut self.tables[self.db];
+        let (bytes_before, n_deadlines_before) = (table.allocated_bytes(), table.n_deadlines());
+        let slot = table.insert(entry, key.routed.place);
+        self.access.begin(slot.into_entry(), now);
+        self.publish_n_keys();
+        self.account(bytes_before, n_deadlines_before);
+        self.changed(key);
+    }
+
+    /// Takes a live entry out.
+    pub fn take(&mut self, key: &Key<'_>) -> Option<EntryBox> {
+        self.peek(key)?;
+        let entry = self.remove_entry(key)?;
+        self.changed(key);
+        Some(entry)
+    }
+
+    /// Deletes a live key; says whether there was one.
+    pub fn remove(&mut self, key: &Key<'_>) -> bool {
+        match self.take(key) {
+            Some(entry) => {
+                reclaim::free(entry);
+                true
+            }
+            None => false,
+        }
+    }
+
+    /// A copy of a live entry, under another key.
+    pub fn copy(&mut self, key: &Key<'_>, new_key: &[u8]) -> Option<EntryBox> {
+        let entry = self.peek(key)?;
+        let bytes = entry.bytes().expect("there are only strings so far");
+        Some(EntryBox::with_bytes(entry.kind(), entry.encoding(), new_key, bytes, entry.deadline()))
+    }
+
+    /// Sets or removes the deadline of a live key; says whether there is such a key.
+    pub fn set_deadline(&mut self, key: &Key<'_>, deadline: Option<Deadline>) -> bool {
+        if self.peek(key).is_none() {
+            return false;
+        }
+        self.torn = true;
+        let table = &mut self.tables[self.db];
+        let (bytes_before, n_deadlines_before) = (table.allocated_bytes(), table.n_deadlines());
+        let Some(mut slot) = table.find_mut(key.bytes, key.routed.place) else { return false };
+        slot.set_deadline(deadline);
+        self.account(bytes_before, n_deadlines_before);
+        self.changed(key);
+        true
+    }
+
+    /// A random entry of the database, each nearly as likely as any other. It may have expired.
+    pub fn sample(&self, random: u64) -> Option<EntryRef<'_>> {
+        self.tables[self.db].sample(random)
+    }
+
+    /// Visits the database's entries from a position on, through at most `n_buckets` buckets; gives the position to go on
+    /// from, or `None` at the end. Visits expired entries, too.
+    pub fn scan(
+        &self,
+        from: Position,
+        n_buckets: usize,
+        visit: &mut dyn FnMut(EntryRef<'_>),
+    ) -> Option<Position> {
+        self.tables[self.db].scan(from, n_buckets, visit)
+    }
+
+    /// Empties the command's database. Memory is freed later, outside the hold.
+    pub fn flush(&mut self) {
+        let touched = self.watched_in(&[self.db]);
+        self.torn = true;
+        let table = &mut self.tables[self.db];
+        if table.is_empty() {
+            return;
+        }
+        let (bytes_before, n_deadlines_before) = (table.allocated_bytes(), table.n_deadlines());
+        reclaim::free_table(table.detach());
+        self.publish_n_keys();
+        self.account(bytes_before, n_deadlines_before);
+        self.move_stamps(&touched);
+    }
+
+    /// Swaps two databases.
+    pub fn swap(&mut self, a: Db, b: Db) {
+        if a == b {
+            return;
+        }
+        let touched = self.watched_in(&[a, b]);
+        self.torn = true;
+        self.tables.swap(a, b);
+        for db in [a, b] {
+            self.begin(db, self.now);
+            self.publish_n_keys();
+            self.publish_n_deadlines();
+        }
+        self.move_stamps(&touched);
+    }
+
+    /// Removes expired keys, from the cursor on, looking at no more than `n_buckets` buckets.
+    pub fn expire_some(&mut self, cursor: &mut ExpiryCursor, now: Millis, n_buckets: usize) -> ExpiryStep {
+        self.begin(cursor.db, now);
+        let now = self.now;
+        let table = &mut self.tables[cursor.db];
+        let (bytes_before, n_deadlines_before) = (table.allocated_bytes(), table.n_deadlines());
+        let mut step = ExpiryStep { n_seen: 0, n_expired: 0, more: true };
+        let mut position = None;
+        if n_deadlines_before > 0 {
+            self.torn = true;
+            let n_buckets_all = (table.len() / 6).max(1);
+            let mut expired = Vec::new();
+            position = table.expire_step(cursor.position, now, n_buckets, &mut expired);
+            step.n_expired = expired.len() as u64;
+            step.n_seen = ((n_deadlines_before * n_buckets.min(n_buckets_all) / n_buckets_all) as u64)
+                .max(step.n_expired);
+            if step.n_expired > 0 {
+                self.publish_n_keys();
+                self.account(bytes_before, n_deadlines_before);
+                for entry in expired {
+                    self.expired(entry);
+                }
+            }
+        }
+        match position {
+            Some(position) => cursor.position = position,
+            None => {
+                *cursor = ExpiryCursor { db: Db(cursor.db.0 + 1), position: Position::START };
+                step.more = cursor.db.index() < self.tables.len();
+            }
+        }
+        step
+    }
+
+    /// Begins to watch a key. One that has expired is removed first, so that its later removal is no change.
+    pub fn watch(&mut self, key: &Key<'_>) -> Stamp {
+        let _: Option<EntryRef<'_>> = self.peek(key);
+        self.ledger.stamps.watch(self.db, key.bytes)
+    }
+
+    /// Ceases to watch a key.
+    pub fn unwatch(&mut self, key: &WatchedKey) {
+        self.ledger.stamps.unwatch(key);
+    }
+
+    /// Whether a watched key of the command's database has been written, or has expired, since it had this stamp.
+    pub fn is_written_since(&mut self, key: &WatchedKey, stamp: Stamp) -> bool {
+        let _: Option<EntryRef<'_>> = self.peek(&key.key());
+        self.ledger.stamps.of(key) != stamp
+    }
+
+    /// Removes a key whose deadline has passed.
+    #[cold]
+    fn expire(&mut self, key: &Key<'_>) {
+        if let Some(entry) = self.remove_entry(key) {
+            self.expired(entry);
+        }
+    }
+
+    /// Notes that an entry was removed because its deadline had passed.
+    fn expired(&mut self, entry: EntryBox) {
+        count(&self.ledger.published.expired);
+        self.ledger.changed(self.db, entry.as_ref().key());
+        reclaim::free(entry);
+    }
+
+    fn remove_entry(&mut self, key: &Key<'_>) -> Option<EntryBox> {
+        let table = &mut self.tables[self.db];
+        let (bytes_before, n_deadlines_before) = (table.allocated_bytes(), table.n_deadlines());
+        let slot = table.find_mut(key.bytes, key.routed.place)?;
+        self.torn = true;
+        let entry = slot.remove();
+        self.publish_n_keys();
+        self.account(bytes_before, n_deadlines_before);
+        Some(entry)
+    }
+
+    #[inline(always)]
+    fn changed(&mut self, key: &Key<'_>) {
+        self.ledger.changed(self.db, key.bytes);
+    }
+
+    /// The watched keys that exist in any of these databases, under each of them.
+    fn watched_in(&self, dbs: &[Db]) -> Vec<(Db, Box<[u8]>)> {
+        if self.ledger.stamps.is_empty() {
+            return Vec::new();
+        }
+        let exists = |key: &[u8]| {
+            dbs.iter().any(|&db| {
+                let table = &self.tables[db];
+                table.find(key, table.router().place(key)).is_some()
+            })
+        };
+        dbs.iter()
+            .flat_map(|&db| self.ledger.stamps.keys_in(db).into_iter().map(move |key| (db, key)))
+            .filter(|(_, key)| exists(key))
+            .collect()
+    }
+
+    fn move_stamps(&mut self, keys: &[(Db, Box<[u8]>)]) {
+        for (db, key) in keys {
+            self.ledger.stamps.moved(*db, key);
+        }
+    }
+
+    #[inline]
+    fn publish_n_keys(&self) {
+        let n_keys = self.tables[self.db].len() as u64;
+        self.ledger.published.n_keys[self.db.index()].store(n_keys, Relaxed);
+    }
+
+    #[inline]
+    fn publish_n_deadlines(&self) {
+        let n_deadlines = self.tables[self.db].n_deadlines() as u64;
+        self.ledger.published.n_deadlines[self.db.index()].store(n_deadlines, Relaxed);
+    }
+
+    /// Publishes what a change of the database's table did to its bytes and deadlines.
+    #[inline]
+    fn account(&self, bytes_before: usize, n_deadlines_before: usize) {
+        let table = &self.tables[self.db];
+        self.ledger.account(bytes_before, table.allocated_bytes());
+        self.ledger.account_deadlines(self.db, n_deadlines_before, table.n_deadlines());
+    }
+}
+
+/// A string entry's bytes.
+#[inline]
+fn string_bytes(entry: EntryRef<'_>) -> Result<&[u8], StorageError> {
+    match entry.kind() {
+        Kind::String => Ok(entry.bytes().expect("a string is bytes")),
+        _ => Err(StorageError::WrongType),
+    }
+}
+
+/// A live string of a shard, to be changed in place.
+///
+/// What was changed is announced when it drops.
+pub struct StringMut<'a> {
+    slot: SlotMut<'a>,
+    ledger: &'a mut Ledger,
+    torn: &'a mut bool,
+    db: Db,
+    is_changed: bool,
+    bytes_before: usize,
+    had_deadline: bool,
+}
+
+impl<'a> StringMut<'a> {
+    fn new(slot: SlotMut<'a>, ledger: &'a mut Ledger, torn: &'a mut bool, db: Db) -> Self {
+        let entry = slot.entry();
+        let (bytes_before, had_deadline) = (entry.allocated_bytes(), entry.has_deadline());
+        Self { slot, ledger, torn, db, is_changed: false, bytes_before, had_deadline }
+    }
+
+    /// The string.
+    #[inline]
+    pub fn bytes(&self) -> &[u8] {
+        self.slot.entry().bytes().expect("a string is bytes")
+    }
+
+    /// When it expires.
+    pub fn deadline(&self) -> Option<Deadline> {
+        self.slot.entry().deadline()
+    }
+
+    fn change<R>(&mut self, change: impl FnOnce(&mut EntryBox) -> R) -> R {
+        self.is_changed = true;
+        *self.torn = true;
+        self.slot.modify(change)
+    }
+
+    /// Writes another string in its place. The deadline stays.
+    pub fn set(&mut self, value: &[u8]) {
+        self.change(|entry| {
+            entry.set_encoding(StringOrigin::Written.encoding());
+            entry.set_bytes(value)
+        });
+    }
+
+    /// Appends.
+    pub fn append(&mut self, suffix: &[u8]) {
+        self.change(|entry| entry.append(suffix));
+    }
+
+    /// Writes `bytes` from `offset` on; the string grows with zero bytes where it must.
+    pub fn write_at(&mut self, offset: usize, bytes: &[u8]) {
+        self.change(|entry| entry.write_at(offset, bytes));
+    }
+
+    /// Sets or removes the deadline.
+    pub fn set_deadline(&mut self, deadline: Option<Deadline>) {
+        self.change(|entry| entry.set_deadline(deadline));
+    }
+
+    /// Notes how the string came to be, for OBJECT ENCODING.
+    pub fn set_origin(&mut self, origin: StringOrigin) {
+        self.change(|entry| entry.set_encoding(origin.encoding()));
+    }
+}
+
+impl Drop for StringMut<'_> {
+    fn drop(&mut self) {
+        if !self.is_changed || std::thread::panicking() {
+            return;
+        }
+        let entry = self.slot.entry();
+        self.ledger.account(self.bytes_before, entry.allocated_bytes());
+        self.ledger.account_deadlines(self.db, self.had_deadline as usize, entry.has_deadline() as usize);
+        self.ledger.changed(self.db, entry.key());
+    }
+}

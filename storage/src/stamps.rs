@@ -1,0 +1,116 @@
+//! Stamps: when a watched key was last written, in its shard's own count.
+
+use std::collections::HashMap;
+
+use crate::{Db, shard::WatchedKey};
+
+/// When a watched key was last written. Stamps of one shard are ordered as its writes are.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
+pub struct Stamp(u64);
+
+/// The stamps of a shard's watched keys. Keys that nobody watches have none.
+#[derive(Debug, Default)]
+pub(crate) struct Stamps {
+    watched: HashMap<(Db, Box<[u8]>), Watched>,
+    last: u64,
+}
+
+#[derive(Debug)]
+struct Watched {
+    stamp: Stamp,
+    n_watchers: u32,
+}
+
+impl Stamps {
+    /// Whether nobody watches anything here: the one test that a write pays for.
+    #[inline(always)]
+    pub(crate) fn is_empty(&self) -> bool {
+        self.watched.is_empty()
+    }
+
+    /// Moves the stamp of a key, if somebody watches it.
+    #[cold]
+    pub(crate) fn moved(&mut self, db: Db, key: &[u8]) {
+        if let Some(watched) = self.watched.get_mut(&(db, Box::from(key))) {
+            self.last += 1;
+            watched.stamp = Stamp(self.last);
+        }
+    }
+
+    /// Adds a watcher of a key.
+    pub(crate) fn watch(&mut self, db: Db, key: &[u8]) -> Stamp {
+        let watched = self
+            .watched
+            .entry((db, Box::from(key)))
+            .or_insert(Watched { stamp: Stamp(self.last), n_watchers: 0 });
+        watched.n_watchers += 1;
+        watched.stamp
+    }
+
+    /// Removes a watcher of a key; with the last one the stamp goes, too.
+    pub(crate) fn unwatch(&mut self, key: &WatchedKey) {
+        let place = (key.db, key.bytes.clone());
+        let Some(watched) = self.watched.get_mut(&place) else {
+            unreachable!("a key is unwatched only by who watches it")
+        };
+        watched.n_watchers -= 1;
+        if watched.n_watchers == 0 {
+            self.watched.remove(&place);
+        }
+    }
+
+    /// The stamp of a watched key.
+    pub(crate) fn of(&self, key: &WatchedKey) -> Stamp {
+        self.watched.get(&(key.db, key.bytes.clone())).map(|watched| watched.stamp).unwrap_or_default()
+    }
+
+    /// The watched keys of a database.
+    pub(crate) fn keys_in(&self, db: Db) -> Vec<Box<[u8]>> {
+        self.watched.keys().filter(|(of, _)| *of == db).map(|(_, key)| key.clone()).collect()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::hash::{HashTags, KeyHasher, Router};
+
+    fn watched_key(bytes: &[u8]) -> WatchedKey {
+        let router = Router::new(KeyHasher::with_key(1, 2), 0, HashTags::Ignored);
+        WatchedKey { db: Db(0), bytes: bytes.into(), routed: router.route(bytes) }
+    }
+
+    #[test]
+    fn a_write_moves_the_stamp_of_its_key_only() {
+        let mut stamps = Stamps::default();
+        let (a, b) = (watched_key(b"a"), watched_key(b"b"));
+        let (stamp_a, stamp_b) = (stamps.watch(Db(0), b"a"), stamps.watch(Db(0), b"b"));
+        stamps.moved(Db(0), b"a");
+        assert_ne!(stamps.of(&a), stamp_a);
+        assert_eq!(stamps.of(&b), stamp_b);
+        stamps.moved(Db(1), b"b");
+        assert_eq!(stamps.of(&b), stamp_b, "the same key of another database is another key");
+    }
+
+    #[test]
+    fn the_last_watcher_takes_the_stamp_along() {
+        let mut stamps = Stamps::default();
+        let key = watched_key(b"a");
+        stamps.watch(Db(0), b"a");
+        stamps.watch(Db(0), b"a");
+        stamps.unwatch(&key);
+        assert!(!stamps.is_empty());
+        stamps.unwatch(&key);
+        assert!(stamps.is_empty());
+    }
+
+    #[test]
+    fn who_watches_after_a_write_does_not_see_it() {
+        let mut stamps = Stamps::default();
+        let key = watched_key(b"a");
+        stamps.watch(Db(0), b"a");
+        stamps.moved(Db(0), b"a");
+        let late = stamps.watch(Db(0), b"a");
+        assert_eq!(stamps.of(&key), late);
+    }
+}

@@ -1,0 +1,715 @@
+//! The table: an index of entries by key that grows and shrinks in small steps, whose structure others may read
+//! meanwhile.
+//!
+//! ```text
+//! Root ─▶ Directory (2^depth words) ─▶ Segment (1 to 63 buckets) ─▶ Bucket (one line, 7 entries) ─▶ entry
+//! ```
+//!
+//! A key's [`Place`] is 64 bits of hash. Read from the top, it is the key's *position*: its first bits choose
+//! the directory's word, the next ones the bucket within the segment (so positions ascend through directory,
+//! segments and buckets), and a byte further down is the tag by which a bucket tells its entries apart without
+//! looking at them. So a look-up is one line for the bucket and one for the entry, once root and directory are
+//! in the cache.
+//!
+//! - **Growing**: a segment that is 94 % full is replaced by one with a quarter more buckets, up to 63, and
+//!   then by two (extendible hashing); a directory too shallow for that doubles. **Shrinking**: a segment below
+//!   40 % is replaced by one that is 85 % full, or merged with its sibling where both together are small; a
+//!   directory that no segment needs so deep halves. So no insert or removal moves more than a segment's
+//!   entries. (The directory's own doubling copies 8 bytes a segment: 20 KiB for a million keys in *one*
+//!   table.)
+//! - Slots keep the top 20 bits of the position, so that none of this touches an entry as long as a table is
+//!   below about 400,000 keys; beyond, moving an entry hashes its key anew.
+//! - **Memory**: 64 bytes for 7 slots that are 86 % full on average: 10.6 bytes a key.
+//!
+//! # Who may read and write what
+//!
+//! | | holder of the shard | prefetchers (pinned, any number) |
+//! |---|---|---|
+//! | root, directory words | loads Relaxed, stores Release | load Acquire |
+//! | bucket words | loads and stores Relaxed, whole | load Relaxed |
+//! | entries | all | nothing: they only prefetch the address |
+//! | counts in [`Table`] | all | nothing |
+//!
+//! The holder changes, and what one holder wrote the next one sees, because hand-over synchronises: that is
+//! what `&mut Table` means. Structure is reached through raw pointers and its words are atomics, so no `&mut`
+//! to them ever exists. Every directory and segment that is replaced, also when a table is emptied or dropped,
+//! is freed through crossbeam-epoch, after all who were pinned when it was unlinked are not any more. Entries
+//! are freed at once, since nobody but the holder reads them.
+
+mod bucket;
+mod detached;
+mod directory;
+mod prefetch;
+mod scan;
+mod segment;
+
+use std::alloc::{Layout, dealloc};
+use std::mem::ManuallyDrop;
+use std::ptr::NonNull;
+use std::sync::atomic::Ordering::Relaxed;
+
+use self::bucket::{SLOTS, SlotWord};
+pub use self::detached::Detached;
+use self::directory::{DirectoryRef, SegmentWord};
+pub use self::directory::{Root, Roots};
+pub use self::scan::{Cursor, Position};
+use self::segment::{BUCKETS_MAX, Segment};
+use crate::entry::{Encoding, EntryBox, EntryRef};
+use crate::hash::{Place, Router};
+use crate::time::{Deadline, Millis};
+
+/// Siblings with at most this many entries together merge; well below what makes a segment split again.
+const MERGE_MAX: usize = 256;
+
+/// Tries that a sample makes before it walks.
+const SAMPLE_TRIES: usize = 128;
+
+/// Entries by key.
+///
+/// Its counts and bytes are its own; where its entries are says its [`Root`], which prefetchers can read
+/// without touching the table.
+#[repr(C)]
+pub struct Table {
+    /// First, so that a look-up needs one line of the table's owner.
+    root: NonNull<Root>,
+    /// Keeps the root alive, and has the router.
+    roots: Roots,
+    len: usize,
+    n_deadlines: usize,
+    allocated_bytes: usize,
+}
+
+// SAFETY: a table owns its entries and its structure; its root is written by nobody else (roots are claimed)
+// and read by others as an atomic.
+unsafe impl Send for Table {}
+
+impl Table {
+    /// The table of a root that has just been claimed; `root` is one of `roots`.
+    fn of_root(roots: Roots, root: NonNull<Root>) -> Self {
+        Table { roots, root, len: 0, n_deadlines: 0, allocated_bytes: 0 }
+    }
+
+    /// A table by itself, such as that of a large set.
+    pub fn alone(router: Router) -> Self {
+        Roots::new(1, router).table(0)
+    }
+
+    /// The number of entries.
+    #[inline]
+    pub fn len(&self) -> usize {
+        self.len
+    }
+
+    /// Says whether there are no entries.
+    #[inline]
+    pub fn is_empty(&self) -> bool {
+        self.len == 0
+    }
+
+    /// The number of entries with a deadline.
+    #[inline]
+    pub fn n_deadlines(&self) -> usize {
+        self.n_deadlines
+    }
+
+    /// The bytes of all entries and of the structure.
+    #[inline]
+    pub fn allocated_bytes(&self) -> usize {
+        self.allocated_bytes
+    }
+
+    /// The router that tells the places of the table's keys.
+    #[inline]
+    pub fn router(&self) -> &Router {
+        self.roots.router()
+    }
+
+    /// Finds an entry to read. `place` is what the table's router says of the key.
+    #[inline]
+    pub fn find(&self, key: &[u8], place: Place) -> Option<EntryRef<'_>> {
+        let segment = self.segment_at(place.position())?;
+        let (at, slot) = segment.find(key, place)?;
+        // SAFETY: the slot is occupied, and changing the entry takes the table mutably.
+        Some(unsafe { segment.bucket(at).slot(slot).entry() })
+    }
+
+    /// Finds an entry to change or to remove. `place` is what the table's router says of the key.
+    #[inline]
+    pub fn find_mut(&mut self, key: &[u8], place: Place) -> Option<SlotMut<'_>> {
+        let segment = self.segment_at(place.position())?;
+        let (at, slot) = segment.find(key, place)?;
+        Some(SlotMut { table: self, segment, at, slot, place })
+    }
+
+    /// Adds an entry whose key is not in the table. `place` is what the table's router says of the key.
+    pub fn insert(&mut self, entry: EntryBox, place: Place) -> SlotMut<'_> {
+        debug_assert_eq!(self.router().place(entry.as_ref().key()), place);
+        debug_assert!(self.find(entry.as_ref().key(), place).is_none(), "the key is in the table already");
+        let position = place.position();
+        let spot = self.spot_with_room(position);
+        let has_deadline = entry.as_ref().has_deadline();
+        self.len += 1;
+        self.n_deadlines += has_deadline as usize;
+        self.allocated_bytes += entry.as_ref().allocated_bytes();
+        spot.set_count(spot.count + 1);
+        let content =
+            bucket::Content { word: SlotWord::new(entry, position), tag: place.tag(), has_deadline };
+        let (at, slot) = spot.segment.place(content, position);
+        SlotMut { table: self, segment: spot.segment, at, slot, place }
+    }
+
+    /// Takes all entries out at once, to be freed later; in constant time.
+    pub fn detach(&mut self) -> Detached {
+        let directory = self.root().directory();
+        self.root().publish(None);
+        let detached = Detached::new(directory, self.len);
+        (self.len, self.n_deadlines, self.allocated_bytes) = (0, 0, 0);
+        detached
+    }
+
+    /// Swaps all entries with another table of the same [`Roots`]; in constant time.
+    ///
+    /// # Panics
+    /// If the tables are not of the same `Roots`.
+    pub fn swap_contents(&mut self, other: &mut Table) {
+        assert!(self.roots.are_those_of(&other.roots), "places must mean the same in both tables");
+        let (ours, theirs) = (self.root().directory(), other.root().directory());
+        self.root().publish(theirs);
+        other.root().publish(ours);
+        std::mem::swap(&mut self.len, &mut other.len);
+        std::mem::swap(&mut self.n_deadlines, &mut other.n_deadlines);
+        std::mem::swap(&mut self.allocated_bytes, &mut other.allocated_bytes);
+    }
+
+    /// A random entry, each nearly as likely as any other, chosen by `random`.
+    ///
+    /// It draws a directory word and a slot until an entry is there, and only takes segments by their first
+    /// word, so that a segment that several words lead to is not drawn more often. In a table that has just
+    /// shrunk much, where most draws fail, it takes the next entry from a random position on, so entries behind
+    /// gaps are likelier then.
+    pub fn sample(&self, random: u64) -> Option<EntryRef<'_>> {
+        self.sample_where(random, |_, _| true, usize::MAX)
+    }
+
+    /// A random entry with a deadline; see [`sample`](Self::sample). `None` if there is none, or if they are so
+    /// few that none was found near a random position.
+    pub fn sample_deadline(&self, random: u64) -> Option<EntryRef<'_>> {
+        if self.n_deadlines == 0 {
+            return None;
+        }
+        self.sample_where(random, |tags, slot| tags.has_deadline(slot), 4 * BUCKETS_MAX)
+    }
+
+    fn sample_where(
+        &self,
+        random: u64,
+        accept: impl Fn(bucket::Tags, usize) -> bool,
+        max_walk: usize,
+    ) -> Option<EntryRef<'_>> {
+        let directory = self.root().directory()?;
+        let mut random = SplitMix(random);
+        // A single segment may have few buckets; of several, all are judged against the largest size.
+        let n_buckets =
+            if directory.depth() == 0 { directory.segment(0).segment().n_buckets() } else { BUCKETS_MAX };
+        for _ in 0..SAMPLE_TRIES {
+            let index = directory.index(random.next());
+            let segment = directory.segment(index).segment();
+            let cell = random.below(n_buckets * SLOTS);
+            let (at, slot) = (cell / SLOTS, cell % SLOTS);
+            if directory.first_index(index, segment.depth()) != index || at >= segment.n_buckets() {
+                continue;
+            }
+            let tags = segment.bucket(at).tags();
+            if tags.tag(slot) != 0 && accept(tags, slot) {
+                // SAFETY: the slot is occupied, and changing the entry takes the table mutably.
+                return Some(unsafe { segment.bucket(at).slot(slot).entry() });
+            }
+        }
+        let start = directory.index(random.next());
+        let buckets = (0..directory.n_words()).flat_map(|step| {
+            let index = (start + step) & (directory.n_words() - 1);
+            let segment = directory.segment(index).segment();
+            (0..segment.n_buckets()).map(move |at| (segment, at))
+        });
+        for (segment, at) in buckets.take(max_walk) {
+            let tags = segment.bucket(at).tags();
+            if let Some(slot) = tags.occupied().find(|&slot| accept(tags, slot)) {
+                // SAFETY: the slot is occupied, and changing the entry takes the table mutably.
+                return Some(unsafe { segment.bucket(at).slot(slot).entry() });
+            }
+        }
+        None
+    }
+
+    /// Removes entries whose deadline has passed, from a position on through at most `max_buckets` buckets, and
+    /// hands them out to be freed outside the hold. Gives the position to go on from, or `None` at the end.
+    ///
+    /// It only touches entries that have a deadline. An entry that lies before its home, because its segment
+    /// wraps, may be passed over until the next round.
+    pub fn expire_step(
+        &mut self,
+        from: Position,
+        now: Millis,
+        max_buckets: usize,
+        expired: &mut Vec<EntryBox>,
+    ) -> Option<Position> {
+        let mut position = from.0;
+        let mut left = max_buckets.max(1);
+        while let Some(spot) = self.spot(position) {
+            let segment = spot.segment;
+            let first = segment.home(position);
+            let last = segment.n_buckets().min(first.saturating_add(left));
+            let before = expired.len();
+            for at in first..last {
+                while let Some(slot) = expired_slot(segment.bucket(at), now) {
+                    expired.push(segment.remove(at, slot, self.roots.router()));
+                }
+            }
+            let next = segment.start_of(last, position);
+            let removed = &expired[before..];
+            if !removed.is_empty() {
+                self.len -= removed.len();
+                self.n_deadlines -= removed.len();
+                self.allocated_bytes -=
+                    removed.iter().map(|entry| entry.as_ref().allocated_bytes()).sum::<usize>();
+                spot.set_count(spot.count - removed.len());
+                self.shrink(position);
+            }
+            left -= last - first;
+            position = next?;
+            if left == 0 {
+                return Some(Position(position));
+            }
+        }
+        None
+    }
+
+    /// Panics unless all that must hold of the structure holds; for tests.
+    #[doc(hidden)]
+    pub fn check_invariants(&self) {
+        let router = self.router();
+        let (mut len, mut n_deadlines, mut bytes, mut n_deepest, mut indexes) = (0, 0, 0, 0, 0);
+        if let Some(directory) = self.root().directory() {
+            bytes += directory.allocated_bytes();
+            for (first, word) in directory.segments() {
+                let segment = word.segment();
+                bytes += segment.allocated_bytes();
+                n_deepest += (segment.depth() == directory.depth()) as u32;
+                let words = 1 << (directory.depth() - segment.depth());
+                assert_eq!(first % words, 0, "a segment's words are aligned");
+                for index in first..first + words {
+                    assert_eq!(directory.segment(index).segment().start(), segment.start());
+                }
+                indexes += words;
+                let mut count = 0;
+                let mut passed = vec![false; segment.n_buckets()];
+                for at in 0..segment.n_buckets() {
+                    let tags = segment.bucket(at).tags();
+                    assert!(!tags.is_overflowed() || tags.is_full(), "an overflowed bucket is full");
+                    for slot in 0..SLOTS {
+                        if tags.tag(slot) == 0 {
+                            assert!(!tags.has_deadline(slot), "an empty slot has no deadline");
+                            assert!(segment.bucket(at).slot(slot).address().is_null());
+                            continue;
+                        }
+                        let word = segment.bucket(at).slot(slot);
+                        // SAFETY: the slot is occupied, and `self` is borrowed.
+                        let entry = unsafe { word.entry() };
+                        let place = router.place(entry.key());
+                        assert_eq!(tags.tag(slot), place.tag());
+                        assert!(word.agrees_with(place));
+                        assert_eq!(tags.has_deadline(slot), entry.has_deadline());
+                        assert_eq!(
+                            directory.first_index(directory.index(place.position()), segment.depth()),
+                            first
+                        );
+                        let mut on_the_way = segment.home(place.position());
+                        while on_the_way != at {
+                            assert!(segment.bucket(on_the_way).tags().is_overflowed());
+                            passed[on_the_way] = true;
+                            on_the_way = segment.next(on_the_way);
+                        }
+                        count += 1;
+                        n_deadlines += entry.has_deadline() as usize;
+                        bytes += entry.allocated_bytes();
+                    }
+                }
+                assert_eq!(word.count(), count);
+                assert!(count <= Segment::full_count(segment.n_buckets()));
+                len += count;
+            }
+            assert_eq!(indexes, directory.n_words());
+            assert!(directory.depth() == 0 || n_deepest > 0, "the directory is no deeper than it must be");
+            assert!(directory.depth() == 0 || n_deepest == directory.n_deepest().load(Relaxed));
+            assert!(len > 0, "an empty table has no structure");
+        }
+        assert_eq!((self.len, self.n_deadlines, self.allocated_bytes), (len, n_deadlines, bytes));
+    }
+
+    /// The bytes of the structure alone; walks the directory.
+    #[doc(hidden)]
+    pub fn structure_bytes(&self) -> usize {
+        self.root().directory().map_or(0, |directory| {
+            let segments = directory.segments().map(|(_, word)| word.segment().allocated_bytes());
+            directory.allocated_bytes() + segments.sum::<usize>()
+        })
+    }
+
+    #[inline]
+    fn root(&self) -> &Root {
+        // SAFETY: the root is one of `self.roots`, which keeps it.
+        unsafe { self.root.as_ref() }
+    }
+
+    #[inline]
+    fn segment_at(&self, position: u64) -> Option<Segment> {
+        let directory = self.root().directory()?;
+        Some(directory.segment(directory.index(position)).segment())
+    }
+
+    fn spot(&self, position: u64) -> Option<Spot> {
+        let directory = self.root().directory()?;
+        let segment = directory.segment(directory.index(position)).segment();
+        let first = directory.first_index(directory.index(position), segment.depth());
+        Some(Spot { directory, first, segment, count: directory.segment(first).count() })
+    }
+
+    /// Where an entry for this position goes, once all that had to grow for it has.
+    fn spot_with_room(&mut self, position: u64) -> Spot {
+        loop {
+            let Some(spot) = self.spot(position) else {
+                let directory = DirectoryRef::allocate(0);
+                let segment = Segment::allocate(1, 0);
+                directory.publish(0, segment, 0);
+                self.root().publish(Some(directory));
+                self.allocated_bytes += directory.allocated_bytes() + segment.allocated_bytes();
+                continue;
+            };
+            let n_buckets = spot.segment.n_buckets();
+            if spot.count < Segment::full_count(n_buckets) {
+                return spot;
+            } else if n_buckets < BUCKETS_MAX {
+                self.resize(spot, Segment::more_buckets(n_buckets));
+            } else {
+                self.split(spot);
+            }
+        }
+    }
+
+    fn resize(&mut self, spot: Spot, n_buckets: usize) {
+        let new = Segment::allocate(n_buckets, spot.segment.depth());
+        spot.segment.copy_into(&new, self.roots.router());
+        spot.directory.publish(spot.first, new, spot.count);
+        self.allocated_bytes += new.allocated_bytes();
+        self.retire_segment(spot.segment);
+    }
+
+    fn split(&mut self, spot: Spot) {
+        let depth = spot.segment.depth();
+        if depth == spot.directory.depth() {
+            self.double_directory(spot.directory);
+            let directory = self.root().directory().expect("a doubled directory is published");
+            return self.split(Spot { directory, first: spot.first * 2, ..spot });
+        }
+        let directory = spot.directory;
+        let n_high = spot.segment.count_high(self.roots.router());
+        let n_low = spot.count - n_high;
+        let low = Segment::allocate(Segment::fitting_buckets(n_low), depth + 1);
+        let high = Segment::allocate(Segment::fitting_buckets(n_high), depth + 1);
+        spot.segment.split_into(&low, &high, self.roots.router());
+        directory.publish(spot.first, low, n_low);
+        directory.publish(spot.first + (1 << (directory.depth() - depth - 1)), high, n_high);
+        if depth + 1 == directory.depth() {
+            let n_deepest = directory.n_deepest();
+            n_deepest.store(n_deepest.load(Relaxed) + 2, Relaxed);
+        }
+        self.allocated_bytes += low.allocated_bytes() + high.allocated_bytes();
+        self.retire_segment(spot.segment);
+    }
+
+    fn double_directory(&mut self, old: DirectoryRef) {
+        let new = DirectoryRef::allocate(old.depth() + 1);
+        for (first, word) in old.segments() {
+            new.publish(2 * first, word.segment(), word.count());
+        }
+        self.replace_directory(old, new);
+    }
+
+    fn halve_directory(&mut self, old: DirectoryRef) {
+        let new = DirectoryRef::allocate(old.depth() - 1);
+        let mut n_deepest = 0;
+        for (first, word) in old.segments() {
+            new.publish(first / 2, word.segment(), word.count());
+            n_deepest += (word.segment().depth() == new.depth()) as u32;
+        }
+        new.n_deepest().store(n_deepest, Relaxed);
+        self.replace_directory(old, new);
+    }
+
+    fn replace_directory(&mut self, old: DirectoryRef, new: DirectoryRef) {
+        self.root().publish(Some(new));
+        self.allocated_bytes += new.allocated_bytes();
+        self.allocated_bytes -= old.allocated_bytes();
+        // SAFETY: the root has just been turned away from it.
+        unsafe { old.retire() };
+    }
+
+    fn retire_segment(&mut self, segment: Segment) {
+        self.allocated_bytes -= segment.allocated_bytes();
+        // SAFETY: callers have published other segments for all its words, and moved its entries there.
+        unsafe { segment.retire() };
+    }
+
+    /// After a removal at this position: merges, shrinks or frees what has become too sparse, though not more
+    /// than about a segment's entries.
+    fn shrink(&mut self, position: u64) {
+        if self.len == 0 {
+            return drop(self.detach());
+        }
+        let mut n_moved = 0;
+        while n_moved < MERGE_MAX {
+            let spot = self.spot(position).expect("a table with entries has structure");
+            if n_moved == 0 && spot.count >= Segment::sparse_count(spot.segment.n_buckets()) {
+                return;
+            }
+            let Some(sibling) = self.sibling(spot).filter(|sibling| spot.count + sibling.count <= MERGE_MAX)
+            else {
+                let n_buckets = Segment::fitting_buckets(spot.count);
+                if n_moved == 0 && n_buckets < spot.segment.n_buckets() {
+                    self.resize(spot, n_buckets);
+                }
+                return;
+            };
+            n_moved += (spot.count + sibling.count).max(1);
+            self.merge(spot, sibling);
+        }
+    }
+
+    /// The segment that has the other half of the interval of which a segment has one, if there is one.
+    fn sibling(&self, spot: Spot) -> Option<Spot> {
+        let depth = spot.segment.depth();
+        if depth == 0 {
+            return None;
+        }
+        let first = spot.first ^ (1 << (spot.directory.depth() - depth));
+        let word = spot.directory.segment(first);
+        let segment = word.segment();
+        (segment.depth() == depth).then_some(Spot { first, segment, count: word.count(), ..spot })
+    }
+
+    fn merge(&mut self, one: Spot, other: Spot) {
+        let directory = one.directory;
+        let depth = one.segment.depth();
+        let count = one.count + other.count;
+        let merged = Segment::allocate(Segment::fitting_buckets(count), depth - 1);
+        for spot in [one, other] {
+            spot.segment.copy_into(&merged, self.roots.router());
+        }
+        directory.publish(one.first.min(other.first), merged, count);
+        self.allocated_bytes += merged.allocated_bytes();
+        self.retire_segment(one.segment);
+        self.retire_segment(other.segment);
+        if depth == directory.depth() {
+            let n_deepest = directory.n_deepest().load(Relaxed) - 2;
+            directory.n_deepest().store(n_deepest, Relaxed);
+            if n_deepest == 0 {
+                self.halve_directory(directory);
+            }
+        }
+    }
+}
+
+impl Drop for Table {
+    /// Frees all entries, however many; [`detach`](Self::detach) them before to free them in steps.
+    fn drop(&mut self) {
+        drop(self.detach());
+        self.root().unclaim();
+    }
+}
+
+impl std::fmt::Debug for Table {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Table")
+            .field("len", &self.len)
+            .field("n_deadlines", &self.n_deadlines)
+            .finish_non_exhaustive()
+    }
+}
+
+/// An entry in its table, to be read, changed, replaced or removed.
+pub struct SlotMut<'t> {
+    table: &'t mut Table,
+    segment: Segment,
+    at: usize,
+    slot: usize,
+    place: Place,
+}
+
+impl<'t> SlotMut<'t> {
+    /// The entry, to read.
+    #[inline]
+    pub fn entry(&self) -> EntryRef<'_> {
+        // SAFETY: the slot is occupied, and changing the entry takes `self` mutably.
+        unsafe { self.word().entry() }
+    }
+
+    /// The entry, to read for as long as the table is borrowed.
+    #[inline]
+    pub fn into_entry(self) -> EntryRef<'t> {
+        // SAFETY: the slot is occupied, and the table stays borrowed mutably during 't without anybody using it.
+        unsafe { self.word().entry() }
+    }
+
+    /// Changes the entry, which may move. Bytes, deadline bit and counts follow, also if `change` panics.
+    ///
+    /// The key must stay the same.
+    #[inline]
+    pub fn modify<R>(&mut self, change: impl FnOnce(&mut EntryBox) -> R) -> R {
+        // SAFETY: the slot is occupied; it is overwritten, by `WriteBack`'s drop, before anybody reads it again.
+        let entry = ManuallyDrop::new(unsafe { self.word().into_entry() });
+        let bytes_before = entry.as_ref().allocated_bytes();
+        let mut out = WriteBack { slot: self, entry, bytes_before };
+        change(&mut out.entry)
+    }
+
+    /// Writes an inline string over an inline string, if it fits where it is; says whether it did. No count changes
+    /// then, and nothing moves, so there is less to do than in [`modify`](Self::modify).
+    #[inline]
+    pub fn try_overwrite(&mut self, encoding: Encoding, value: &[u8]) -> bool {
+        // SAFETY: the slot is occupied, and as overwriting does not move the entry, it stays right.
+        let mut entry = ManuallyDrop::new(unsafe { self.word().into_entry() });
+        entry.try_overwrite(encoding, value)
+    }
+
+    /// Puts another entry with the same key in place of this one, which is handed out so that it can be freed
+    /// outside the hold.
+    #[inline]
+    pub fn replace(&mut self, entry: EntryBox) -> EntryBox {
+        debug_assert_eq!(self.entry().key(), entry.as_ref().key());
+        self.modify(|old| std::mem::replace(old, entry))
+    }
+
+    /// Sets or removes the deadline.
+    pub fn set_deadline(&mut self, deadline: Option<Deadline>) {
+        self.modify(|entry| entry.set_deadline(deadline));
+    }
+
+    /// Takes the entry out of the table.
+    pub fn remove(self) -> EntryBox {
+        let SlotMut { table, segment, at, slot, place } = self;
+        let spot = table.spot(place.position()).expect("a table with entries has structure");
+        let entry = segment.remove(at, slot, table.roots.router());
+        table.len -= 1;
+        table.n_deadlines -= entry.as_ref().has_deadline() as usize;
+        table.allocated_bytes -= entry.as_ref().allocated_bytes();
+        spot.set_count(spot.count - 1);
+        if spot.count - 1 < Segment::sparse_count(segment.n_buckets()) {
+            table.shrink(place.position());
+        }
+        entry
+    }
+
+    #[inline]
+    fn word(&self) -> SlotWord {
+        self.segment.bucket(self.at).slot(self.slot)
+    }
+}
+
+impl std::fmt::Debug for SlotMut<'_> {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        self.entry().fmt(f)
+    }
+}
+
+/// An entry taken out of its slot to be changed; its drop puts it back.
+struct WriteBack<'a, 't> {
+    slot: &'a mut SlotMut<'t>,
+    entry: ManuallyDrop<EntryBox>,
+    bytes_before: usize,
+}
+
+impl Drop for WriteBack<'_, '_> {
+    #[inline]
+    fn drop(&mut self) {
+        let SlotMut { table, segment, at, slot, place } = &mut *self.slot;
+        // SAFETY: the entry is not used after this, its last use.
+        let entry = unsafe { ManuallyDrop::take(&mut self.entry) };
+        table.allocated_bytes += entry.as_ref().allocated_bytes();
+        table.allocated_bytes -= self.bytes_before;
+        let has_deadline = entry.as_ref().has_deadline();
+        let bucket = segment.bucket(*at);
+        let tags = bucket.tags();
+        if tags.has_deadline(*slot) != has_deadline {
+            bucket.set_tags(tags.with_deadline(*slot, has_deadline));
+            table.n_deadlines += has_deadline as usize;
+            table.n_deadlines -= !has_deadline as usize;
+        }
+        bucket.set_slot(*slot, SlotWord::new(entry, place.position()));
+    }
+}
+
+/// A segment and where the directory says so; good until either changes.
+#[derive(Clone, Copy)]
+struct Spot {
+    directory: DirectoryRef,
+    /// The first of the segment's words.
+    first: usize,
+    segment: Segment,
+    count: usize,
+}
+
+impl Spot {
+    #[inline]
+    fn set_count(&self, count: usize) {
+        self.directory.set_segment(self.first, SegmentWord::new(self.segment, count));
+    }
+}
+
+/// A slot of the bucket whose entry's deadline has passed.
+fn expired_slot(bucket: &bucket::Bucket, now: Millis) -> Option<usize> {
+    let tags = bucket.tags();
+    if !tags.has_deadlines() {
+        return None;
+    }
+    tags.occupied().filter(|&slot| tags.has_deadline(slot)).find(|&slot| {
+        // SAFETY: the slot is occupied, and the entry is only read here, by the holder.
+        let deadline = unsafe { bucket.slot(slot).entry() }.deadline();
+        deadline.is_some_and(|deadline| deadline.has_passed(now))
+    })
+}
+
+/// Helps to free what tables have given up, for threads that are about to sleep.
+pub fn flush_retired() {
+    crossbeam_epoch::pin().flush();
+}
+
+/// Frees structure once nobody who is pinned now can be reading it.
+///
+/// # Safety
+/// `start` is an allocation with this layout, to which no pointer leads that is loaded from now on.
+unsafe fn retire(start: NonNull<u8>, layout: Layout) {
+    let start = start.as_ptr();
+    // SAFETY: who was pinned before the pointers to it were overwritten may still read it, nobody else; the
+    // epoch waits for them. The layout is that of the allocation, as the caller promises.
+    unsafe { crossbeam_epoch::pin().defer_unchecked(move || dealloc(start, layout)) };
+}
+
+/// A short random sequence from a seed (Steele, Lea and Flood, "Fast splittable pseudorandom number
+/// generators", 2014).
+struct SplitMix(u64);
+
+impl SplitMix {
+    #[inline]
+    fn next(&mut self) -> u64 {
+        self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
+        let mut mixed = self.0;
+        mixed = (mixed ^ (mixed >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
+        mixed = (mixed ^ (mixed >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
+        mixed ^ (mixed >> 31)
+    }
+
+    #[inline]
+    fn below(&mut self, bound: usize) -> usize {
+        ((self.next() as u128 * bound as u128) >> 64) as usize
+    }
+}

@@ -1,0 +1,270 @@
+//! Buckets: one cache line of seven entries.
+
+use std::ptr::NonNull;
+use std::sync::atomic::{AtomicPtr, AtomicU64, Ordering::Relaxed};
+
+use crate::entry::{ADDRESS_BITS, ALIGN, EntryBox, EntryRef};
+use crate::hash::Place;
+
+/// Entries a bucket.
+pub(super) const SLOTS: usize = 7;
+
+/// Position bits that a slot keeps beside the address of its entry: the top ones.
+pub(super) const SLOT_POSITION_BITS: u32 = 64 - ADDRESS_BITS + ALIGN.ilog2();
+
+const EVERY_BYTE: u64 = 0x0101_0101_0101_0101;
+const SLOT_HIGH_BITS: u64 = 0x0080_8080_8080_8080;
+const LOW_BITS: u64 = 0x7f7f_7f7f_7f7f_7f7f;
+const FIRST_DEADLINE: u32 = 56;
+const OVERFLOWED: u64 = 1 << 63;
+const ADDRESS_MASK: usize = (1 << (64 - SLOT_POSITION_BITS)) - 1;
+
+/// One line: a word of tags and marks, and seven slots.
+///
+/// Words are only ever read and written whole, as relaxed atomics, because prefetchers read them while the
+/// holder writes. Word and slots need not agree for them: all that they do with a slot is to prefetch an
+/// address.
+#[repr(C, align(64))]
+pub(super) struct Bucket {
+    tags: AtomicU64,
+    slots: [AtomicPtr<u8>; SLOTS],
+}
+
+/// The first word of a bucket: for each slot a byte that is 0 if the slot is empty and its entry's tag
+/// otherwise; then a bit for each slot that says whether its entry has a deadline; then the overflow bit.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub(super) struct Tags(u64);
+
+impl Tags {
+    /// The slots with this tag, exactly.
+    #[inline]
+    pub(super) fn matching(self, tag: u8) -> SlotSet {
+        let difference = self.0 ^ (EVERY_BYTE * tag as u64);
+        // The sum has no carry between bytes, so a byte's high bit stays clear exactly if the byte is 0.
+        let nonzero = ((difference & LOW_BITS) + LOW_BITS) | difference;
+        SlotSet(!nonzero & SLOT_HIGH_BITS)
+    }
+
+    #[inline]
+    pub(super) fn occupied(self) -> SlotSet {
+        SlotSet((((self.0 & LOW_BITS) + LOW_BITS) | self.0) & SLOT_HIGH_BITS)
+    }
+
+    #[inline]
+    pub(super) fn empty(self) -> SlotSet {
+        self.matching(0)
+    }
+
+    #[inline]
+    pub(super) fn is_full(self) -> bool {
+        self.empty().0 == 0
+    }
+
+    #[inline]
+    pub(super) fn tag(self, slot: usize) -> u8 {
+        (self.0 >> (8 * slot)) as u8
+    }
+
+    #[inline]
+    pub(super) fn has_deadline(self, slot: usize) -> bool {
+        self.0 >> (FIRST_DEADLINE + slot as u32) & 1 != 0
+    }
+
+    #[inline]
+    pub(super) fn has_deadlines(self) -> bool {
+        (self.0 & !OVERFLOWED) >> FIRST_DEADLINE != 0
+    }
+
+    #[inline]
+    pub(super) fn with_deadline(self, slot: usize, has: bool) -> Tags {
+        let bit = 1 << (FIRST_DEADLINE + slot as u32);
+        Tags(if has { self.0 | bit } else { self.0 & !bit })
+    }
+
+    /// Says whether an entry that would like to be here, or passed by, is further on.
+    #[inline]
+    pub(super) fn is_overflowed(self) -> bool {
+        self.0 & OVERFLOWED != 0
+    }
+
+    #[inline]
+    pub(super) fn with_overflowed(self, overflowed: bool) -> Tags {
+        Tags(if overflowed { self.0 | OVERFLOWED } else { self.0 & !OVERFLOWED })
+    }
+
+    #[inline]
+    fn with_tag(self, slot: usize, tag: u8) -> Tags {
+        Tags(self.0 & !(0xff << (8 * slot)) | (tag as u64) << (8 * slot))
+    }
+}
+
+/// Some of a bucket's slots; iterates over their numbers.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub(super) struct SlotSet(u64);
+
+impl Iterator for SlotSet {
+    type Item = usize;
+
+    #[inline]
+    fn next(&mut self) -> Option<usize> {
+        if self.0 == 0 {
+            return None;
+        }
+        let slot = self.0.trailing_zeros() as usize / 8;
+        self.0 &= self.0 - 1;
+        Some(slot)
+    }
+}
+
+/// What a slot says: the entry's address, which is a multiple of 16 below 2⁴⁸ and takes the low 44 bits, and
+/// the top 20 bits of the entry's position where they are in a position too.
+#[derive(Clone, Copy)]
+pub(super) struct SlotWord(*mut u8);
+
+impl SlotWord {
+    #[inline]
+    pub(super) fn new(entry: EntryBox, position: u64) -> Self {
+        let start = entry.into_raw().as_ptr();
+        SlotWord(start.map_addr(|address| (address / ALIGN) | (position as usize & !ADDRESS_MASK)))
+    }
+
+    /// Where the entry is; to be prefetched or, by the holder, read.
+    #[inline]
+    pub(super) fn address(self) -> *mut u8 {
+        self.0.map_addr(|word| (word & ADDRESS_MASK) * ALIGN)
+    }
+
+    /// The position, cut to its top 20 bits.
+    #[inline]
+    pub(super) fn position_top(self) -> u64 {
+        (self.0.addr() & !ADDRESS_MASK) as u64
+    }
+
+    /// Says whether the entry may be at this place, as far as the slot knows.
+    #[inline]
+    pub(super) fn agrees_with(self, place: Place) -> bool {
+        (self.0.addr() as u64 ^ place.position()) >> (64 - SLOT_POSITION_BITS) == 0
+    }
+
+    /// # Safety
+    /// The slot is an occupied one of a live table, whose holder gives it out for as long as nothing changes
+    /// the entry.
+    #[inline]
+    pub(super) unsafe fn entry<'a>(self) -> EntryRef<'a> {
+        debug_assert!(!self.address().is_null());
+        // SAFETY: an occupied slot has the address of a live entry, and the caller answers for 'a.
+        unsafe { EntryRef::from_raw(NonNull::new_unchecked(self.address())) }
+    }
+
+    /// # Safety
+    /// The slot was an occupied one of a live table, and is empty or overwritten now or before anybody reads it
+    /// again.
+    #[inline]
+    pub(super) unsafe fn into_entry(self) -> EntryBox {
+        debug_assert!(!self.address().is_null());
+        // SAFETY: an occupied slot owns its entry, and has given it up.
+        unsafe { EntryBox::from_raw(NonNull::new_unchecked(self.address())) }
+    }
+}
+
+impl Bucket {
+    #[inline]
+    pub(super) fn tags(&self) -> Tags {
+        Tags(self.tags.load(Relaxed))
+    }
+
+    #[inline]
+    pub(super) fn set_tags(&self, tags: Tags) {
+        self.tags.store(tags.0, Relaxed);
+    }
+
+    #[inline]
+    pub(super) fn slot(&self, slot: usize) -> SlotWord {
+        SlotWord(self.slots[slot].load(Relaxed))
+    }
+
+    /// Puts another entry of the same place into an occupied slot.
+    #[inline]
+    pub(super) fn set_slot(&self, slot: usize, word: SlotWord) {
+        self.slots[slot].store(word.0, Relaxed);
+    }
+
+    /// Fills an empty slot.
+    #[inline]
+    pub(super) fn fill(&self, slot: usize, content: Content) {
+        debug_assert!(self.tags().tag(slot) == 0 && content.tag != 0);
+        self.slots[slot].store(content.word.0, Relaxed);
+        self.set_tags(self.tags().with_tag(slot, content.tag).with_deadline(slot, content.has_deadline));
+    }
+
+    /// Empties an occupied slot.
+    #[inline]
+    pub(super) fn empty(&self, slot: usize) -> Content {
+        let content = self.content(slot);
+        self.set_tags(self.tags().with_tag(slot, 0).with_deadline(slot, false));
+        self.slots[slot].store(std::ptr::null_mut(), Relaxed);
+        content
+    }
+
+    /// What an occupied slot says.
+    #[inline]
+    pub(super) fn content(&self, slot: usize) -> Content {
+        let tags = self.tags();
+        debug_assert!(tags.tag(slot) != 0);
+        Content { word: self.slot(slot), tag: tags.tag(slot), has_deadline: tags.has_deadline(slot) }
+    }
+
+    #[inline]
+    pub(super) fn contents(&self) -> impl Iterator<Item = Content> {
+        self.tags().occupied().map(|slot| self.content(slot))
+    }
+}
+
+/// An occupied slot with what its bucket says of it; moves between buckets as it is.
+#[derive(Clone, Copy)]
+pub(super) struct Content {
+    pub(super) word: SlotWord,
+    pub(super) tag: u8,
+    pub(super) has_deadline: bool,
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn tags_match_exactly() {
+        let mut state = 1u64;
+        for _ in 0..20_000 {
+            state = state.wrapping_mul(6364136223846793005).wrapping_add(1442695040888963407);
+            // Few different bytes, so that neighbours are often equal or off by one.
+            let word = state & 0xff01_0281_8000_ff01 | (state >> 32) & 0x0080_0000_017f;
+            let tags = Tags(word);
+            for tag in [0, 1, 2, 0x7f, 0x80, 0x81, 0xff] {
+                let expected: Vec<_> = (0..SLOTS).filter(|&slot| tags.tag(slot) == tag).collect();
+                assert_eq!(tags.matching(tag).collect::<Vec<_>>(), expected);
+            }
+            let expected: Vec<_> = (0..SLOTS).filter(|&slot| tags.tag(slot) != 0).collect();
+            assert_eq!(tags.occupied().collect::<Vec<_>>(), expected);
+            let any = (0..SLOTS).any(|slot| tags.has_deadline(slot));
+            assert_eq!(tags.has_deadlines(), any);
+        }
+    }
+
+    #[test]
+    fn a_bucket_is_one_line() {
+        assert_eq!((size_of::<Bucket>(), align_of::<Bucket>(), SLOT_POSITION_BITS), (64, 64, 20));
+    }
+
+    #[test]
+    fn a_slot_keeps_the_address_and_the_top_of_the_position() {
+        let entry = EntryBox::string(b"key", b"value");
+        let word = SlotWord::new(entry, 0xabcd_e123_4567_89ab);
+        assert_eq!(word.position_top(), 0xabcd_e000_0000_0000);
+        assert!(word.agrees_with(Place(0xabcd_efff_ffff_ffff)));
+        assert!(!word.agrees_with(Place(0xabcd_f123_4567_89ab)));
+        // SAFETY: the slot owns the entry just made, and is not used again.
+        let entry = unsafe { word.into_entry() };
+        assert_eq!(entry.as_ref().key(), b"key");
+    }
+}

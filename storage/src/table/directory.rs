@@ -1,0 +1,283 @@
+//! The directory of a table's segments, and the roots from which directories are found.
+
+use std::alloc::{Layout, alloc_zeroed, handle_alloc_error};
+use std::ptr::NonNull;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicPtr, AtomicU32, Ordering::Acquire, Ordering::Relaxed, Ordering::Release};
+
+use super::bucket::Bucket;
+use super::segment::Segment;
+use super::{Table, retire};
+use crate::entry::ADDRESS_BITS;
+use crate::hash::Router;
+
+/// The deepest directory: 2²⁸ segments are some 10¹¹ entries.
+pub(super) const DEPTH_MAX: u32 = 28;
+
+const DEPTH_SHIFT: u32 = ADDRESS_BITS;
+const COUNT_SHIFT: u32 = 54;
+const N_BUCKETS_MASK: usize = 0x3f;
+
+/// What a directory begins with; 2^depth words follow in the same allocation.
+#[repr(C)]
+pub(super) struct Directory {
+    depth: u32,
+    /// How many segments are as deep as the directory; at none, it can halve. Of the holder only.
+    n_deepest: AtomicU32,
+}
+
+/// A pointer to a directory, of the holder or of a pinned prefetcher.
+#[derive(Clone, Copy)]
+pub(super) struct DirectoryRef(NonNull<Directory>);
+
+impl DirectoryRef {
+    pub(super) fn allocate(depth: u32) -> Self {
+        assert!(depth <= DEPTH_MAX, "keyed hashes do not collide in {DEPTH_MAX} bits by the hundreds");
+        let layout = Self::layout(depth);
+        // SAFETY: the layout is not of size 0.
+        let start =
+            NonNull::new(unsafe { alloc_zeroed(layout) }).unwrap_or_else(|| handle_alloc_error(layout));
+        let directory = start.cast::<Directory>();
+        // SAFETY: the allocation is new, large enough, and aligned for the header; zero words are valid atomics.
+        unsafe { directory.write(Directory { depth, n_deepest: AtomicU32::new(0) }) };
+        DirectoryRef(directory)
+    }
+
+    /// Frees the directory, though not its segments, when no prefetcher can read it any more.
+    ///
+    /// # Safety
+    /// No root points to the directory, and the holder is done with it.
+    pub(super) unsafe fn retire(self) {
+        // SAFETY: the directory is from `allocate`, with this layout; the rest is the caller's promise.
+        unsafe { retire(self.0.cast(), Self::layout(self.depth())) };
+    }
+
+    fn layout(depth: u32) -> Layout {
+        let words = Layout::array::<AtomicPtr<Bucket>>(1 << depth).expect("2^28 words are 2 GiB");
+        Layout::new::<Directory>().extend(words).expect("2^28 words are 2 GiB").0
+    }
+
+    pub(super) fn allocated_bytes(self) -> usize {
+        Self::layout(self.depth()).size()
+    }
+
+    #[inline]
+    pub(super) fn depth(self) -> u32 {
+        self.header().depth
+    }
+
+    #[inline]
+    pub(super) fn n_deepest(&self) -> &AtomicU32 {
+        &self.header().n_deepest
+    }
+
+    #[inline]
+    fn header(&self) -> &Directory {
+        // SAFETY: the directory lives while whoever has `self` holds or is pinned, and only its atomics change.
+        unsafe { self.0.as_ref() }
+    }
+
+    #[inline]
+    pub(super) fn n_words(self) -> usize {
+        1 << self.depth()
+    }
+
+    /// Which word leads to a position.
+    #[inline]
+    pub(super) fn index(self, position: u64) -> usize {
+        // A shift by 64 is what depth 0 asks for, so it is made in two steps.
+        ((position >> 1) >> (63 - self.depth())) as usize
+    }
+
+    #[inline]
+    pub(super) fn word(&self, index: usize) -> &AtomicPtr<Bucket> {
+        debug_assert!(index < self.n_words());
+        // SAFETY: `index` comes from `index` or a loop over `n_words`, so the word is within the allocation,
+        // which lives while whoever has `self` holds or is pinned.
+        unsafe { self.0.add(1).cast::<AtomicPtr<Bucket>>().add(index).as_ref() }
+    }
+
+    /// The segment that a word leads to. For the holder, whom no ordering need tell what is there.
+    #[inline]
+    pub(super) fn segment(self, index: usize) -> SegmentWord {
+        SegmentWord(self.word(index).load(Relaxed))
+    }
+
+    /// The segment that a word leads to, for prefetchers.
+    #[inline]
+    pub(super) fn segment_acquire(self, index: usize) -> SegmentWord {
+        // Acquire pairs with the Release in `set_segment`: the segment is seen zeroed at least.
+        SegmentWord(self.word(index).load(Acquire))
+    }
+
+    #[inline]
+    pub(super) fn set_segment(self, index: usize, segment: SegmentWord) {
+        // Release pairs with the Acquire in `segment_acquire`, also when only the count changes: a store in
+        // between would else cut prefetchers off from the one that made the segment known.
+        self.word(index).store(segment.0, Release);
+    }
+
+    /// The first of the words that lead to a segment of this depth; the one whose count is kept.
+    #[inline]
+    pub(super) fn first_index(self, index: usize, depth: u32) -> usize {
+        let words_log2 = self.depth() - depth;
+        index >> words_log2 << words_log2
+    }
+
+    /// Lets all words of a segment's interval lead to it; `index` is any of them.
+    pub(super) fn publish(self, index: usize, segment: Segment, count: usize) {
+        let first = self.first_index(index, segment.depth());
+        for index in first..first + (1 << (self.depth() - segment.depth())) {
+            self.set_segment(index, SegmentWord::new(segment, count));
+        }
+    }
+
+    /// The segments, each once, by the index of its first word.
+    pub(super) fn segments(self) -> impl Iterator<Item = (usize, SegmentWord)> {
+        let mut index = 0;
+        std::iter::from_fn(move || {
+            (index < self.n_words()).then(|| {
+                let (first, word) = (index, self.segment(index));
+                index += 1 << (self.depth() - word.segment().depth());
+                (first, word)
+            })
+        })
+    }
+}
+
+/// What a word of a directory says, all at once so that prefetchers see it agree: the segment's address (a
+/// multiple of 64 below 2⁴⁸), in its low 6 bits the number of buckets less one, above it the segment's depth (6
+/// bits) and its count of entries (10 bits, kept only in the first word of the segment).
+#[derive(Clone, Copy)]
+pub(super) struct SegmentWord(*mut Bucket);
+
+impl SegmentWord {
+    #[inline]
+    pub(super) fn new(segment: Segment, count: usize) -> Self {
+        debug_assert!(count < 1 << 10);
+        SegmentWord(segment.start().as_ptr().map_addr(|address| {
+            address
+                | (segment.n_buckets() - 1)
+                | (segment.depth() as usize) << DEPTH_SHIFT
+                | count << COUNT_SHIFT
+        }))
+    }
+
+    #[inline]
+    pub(super) fn segment(self) -> Segment {
+        let word = self.0.addr();
+        let start = self.0.map_addr(|word| word & ((1 << ADDRESS_BITS) - 1) & !N_BUCKETS_MASK);
+        let depth = (word >> DEPTH_SHIFT) as u32 & 0x3f;
+        // SAFETY: words are only made by `new`, of live segments, whose address is not null; what replaces them
+        // retires them.
+        unsafe { Segment::from_raw(NonNull::new_unchecked(start), (word & N_BUCKETS_MASK) + 1, depth) }
+    }
+
+    #[inline]
+    pub(super) fn count(self) -> usize {
+        self.0.addr() >> COUNT_SHIFT
+    }
+}
+
+/// The word from which a table is found: null if the table is empty.
+///
+/// It changes only when a table's directory is replaced, and lies apart from the tables, whose counts change
+/// with each insert. So the lines of an array of roots can be in the caches of all cores.
+#[repr(transparent)]
+pub struct Root(AtomicPtr<Directory>);
+
+/// The root of no table. Not a directory's address, since directories are aligned to 8.
+const UNCLAIMED: usize = 1;
+
+impl Root {
+    /// The directory, for the holder.
+    #[inline]
+    pub(super) fn directory(&self) -> Option<DirectoryRef> {
+        NonNull::new(self.0.load(Relaxed)).map(DirectoryRef)
+    }
+
+    /// The directory, for prefetchers.
+    #[inline]
+    pub(super) fn directory_acquire(&self) -> Option<DirectoryRef> {
+        // Acquire pairs with the Release in `publish`: depth and words are seen as they were written before.
+        let directory = self.0.load(Acquire);
+        if directory.addr() == UNCLAIMED { None } else { NonNull::new(directory).map(DirectoryRef) }
+    }
+
+    #[inline]
+    pub(super) fn publish(&self, directory: Option<DirectoryRef>) {
+        let directory = directory.map_or(std::ptr::null_mut(), |directory| directory.0.as_ptr());
+        // Release pairs with the Acquire in `directory_acquire`.
+        self.0.store(directory, Release);
+    }
+
+    fn claim(&self) -> bool {
+        let unclaimed = std::ptr::without_provenance_mut(UNCLAIMED);
+        // Acquire pairs with the Release in `unclaim`: the former table is quite gone.
+        self.0.compare_exchange(unclaimed, std::ptr::null_mut(), Acquire, Relaxed).is_ok()
+    }
+
+    pub(super) fn unclaim(&self) {
+        // Release pairs with the Acquire in `claim`.
+        self.0.store(std::ptr::without_provenance_mut(UNCLAIMED), Release);
+    }
+
+    #[inline]
+    pub(super) fn address(&self) -> *const u8 {
+        (&raw const self.0).cast()
+    }
+}
+
+/// The roots of many tables, side by side, with the router that tells the places of their keys.
+///
+/// A keyspace has one, database by database: the table of shard `s` in database `d` has the root `d × shards +
+/// s`.
+#[derive(Clone)]
+pub struct Roots {
+    shared: Arc<Shared>,
+}
+
+struct Shared {
+    router: Router,
+    roots: Box<[Root]>,
+}
+
+impl Roots {
+    /// Roots for so many tables, which do not exist yet.
+    pub fn new(n_tables: usize, router: Router) -> Self {
+        let unclaimed = || Root(AtomicPtr::new(std::ptr::without_provenance_mut(UNCLAIMED)));
+        Roots { shared: Arc::new(Shared { router, roots: (0..n_tables).map(|_| unclaimed()).collect() }) }
+    }
+
+    /// Makes the table of a root. Dropping the table makes the root free for another.
+    ///
+    /// # Panics
+    /// If the root has a table already, or there is no such root.
+    pub fn table(&self, index: usize) -> Table {
+        let root = &self.shared.roots[index];
+        assert!(root.claim(), "root {index} has a table already");
+        Table::of_root(self.clone(), NonNull::from(root))
+    }
+
+    /// A root, to prefetch from.
+    #[inline]
+    pub fn get(&self, index: usize) -> &Root {
+        &self.shared.roots[index]
+    }
+
+    /// The router that tells the places of the tables' keys.
+    #[inline]
+    pub fn router(&self) -> &Router {
+        &self.shared.router
+    }
+
+    pub(super) fn are_those_of(&self, other: &Roots) -> bool {
+        Arc::ptr_eq(&self.shared, &other.shared)
+    }
+}
+
+impl std::fmt::Debug for Roots {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Roots").field("n_tables", &self.shared.roots.len()).finish_non_exhaustive()
+    }
+}

@@ -1,0 +1,147 @@
+//! Going through a table by positions, with SCAN's guarantee.
+//!
+//! A cursor is a point in the space of positions: everything before it has been visited. **Guarantee**: an
+//! entry that is in the table from the first call to the last is visited at least once, whatever happens
+//! between the calls.
+//!
+//! *Proof.* A position depends on the key alone, so an entry has the same one as long as it is there. A call
+//! from `a` that gives `b` back visits every entry whose position is in [a, b): such an entry's home is one of
+//! the buckets that cover [a, b), because homes ascend with positions and `b` is where the bucket behind the
+//! last one begins; and an entry is in its home or further along an unbroken row of overflow bits, which the
+//! call follows past the last bucket, round the segment's end if it must. Entries met on the way are judged by
+//! their own position, not by the bucket: those displaced into these buckets from before `a` or belonging
+//! behind `b` are left out. The next call begins at `b`, so the intervals of all calls cover the space, in
+//! whatever buckets, segments and depths each call finds it; the entry's position is in one of them. ∎ Within
+//! one table it is visited exactly once, since the intervals do not overlap and a call looks at each bucket
+//! once.
+//!
+//! A cursor on the wire is below 2⁵³, because scripts see doubles: the shard's number on top, then the
+//! position's top bits. Calls stop where buckets begin, which is at multiples of 2²⁶ at the least (a bucket's
+//! share is 2⁻¹⁰ of a segment, a segment at least 2⁻²⁸ of the space), and even with 2¹⁴ shards the cut keeps
+//! multiples of 2²⁵; so nothing is lost.
+
+use super::Table;
+use super::bucket::SLOT_POSITION_BITS;
+use crate::entry::EntryRef;
+use crate::hash::{Router, ShardId};
+
+/// A point in the space of positions.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
+pub struct Position(pub(super) u64);
+
+impl Position {
+    /// Where every walk begins.
+    pub const START: Position = Position(0);
+}
+
+/// Bits of a cursor on the wire.
+const CURSOR_BITS: u32 = 53;
+
+/// How far a SCAN over all shards has come.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Cursor {
+    /// The shard that it is in; all before are done.
+    pub shard: ShardId,
+    /// How far it is in the shard's table.
+    pub position: Position,
+}
+
+impl Cursor {
+    /// The number by which clients know the cursor: 0 at the start, else between 0 and 2⁵³.
+    pub fn encode(self, router: &Router) -> u64 {
+        let position_bits = CURSOR_BITS - router.shard_bits();
+        debug_assert_eq!(self.position.0 << position_bits, 0, "walks stop at multiples of 2^26");
+        (self.shard.0 as u64) << position_bits | self.position.0 >> (64 - position_bits)
+    }
+
+    /// Reads what [`encode`](Self::encode) wrote, or any number below 2⁵³ that a client makes up.
+    pub fn decode(number: u64, router: &Router) -> Option<Cursor> {
+        if number >> CURSOR_BITS != 0 {
+            return None;
+        }
+        let position_bits = CURSOR_BITS - router.shard_bits();
+        let shard = ShardId((number >> position_bits) as u16);
+        Some(Cursor { shard, position: Position(number << (64 - position_bits)) })
+    }
+
+    /// The start of the next shard's table, if there is a next shard.
+    pub fn next_shard(self, router: &Router) -> Option<Cursor> {
+        let next = self.shard.index() + 1;
+        (next < router.n_shards())
+            .then_some(Cursor { shard: ShardId(next as u16), position: Position::START })
+    }
+}
+
+impl Table {
+    /// Visits the entries at positions from `from` on, through `max_buckets` buckets (and those into which they
+    /// overflow); gives the position to go on from, or `None` at the end. See the module's text for what is
+    /// guaranteed.
+    pub fn scan(
+        &self,
+        from: Position,
+        max_buckets: usize,
+        visit: &mut dyn FnMut(EntryRef<'_>),
+    ) -> Option<Position> {
+        let directory = self.root().directory()?;
+        let mut from = from.0;
+        let mut left = max_buckets.max(1);
+        loop {
+            let segment = directory.segment(directory.index(from)).segment();
+            let first = segment.home(from);
+            let last = segment.n_buckets().min(first.saturating_add(left));
+            let to = segment.start_of(last, from);
+            let is_inside = |position: u64| from <= position && to.is_none_or(|to| position < to);
+            // The top of a position is enough to judge it against bounds of which there is nothing below.
+            let top_is_enough = (from | to.unwrap_or(0)) << SLOT_POSITION_BITS == 0;
+            let mut at = first;
+            for step in 0..segment.n_buckets() {
+                let bucket = segment.bucket(at);
+                for content in bucket.contents() {
+                    // SAFETY: the slot is occupied, and changing the entry takes the table mutably.
+                    let entry = unsafe { content.word.entry() };
+                    let position = if top_is_enough {
+                        content.word.position_top()
+                    } else {
+                        self.router().place(entry.key()).position()
+                    };
+                    if is_inside(position) {
+                        visit(entry);
+                    }
+                }
+                if first + step + 1 >= last && !bucket.tags().is_overflowed() {
+                    break;
+                }
+                at = segment.next(at);
+            }
+            left -= last - first;
+            from = to?;
+            if left == 0 {
+                return Some(Position(from));
+            }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::hash::{HashTags, KeyHasher, SHARD_BITS_MAX};
+
+    #[test]
+    fn cursors_stay_below_two_to_the_53_and_come_back() {
+        for shard_bits in 0..=SHARD_BITS_MAX {
+            let router = Router::new(KeyHasher::with_key(1, 2), shard_bits, HashTags::Honoured);
+            let shard = ShardId((router.n_shards() - 1) as u16);
+            for position in [0, 1 << 26, 0x1234_5678_9c00_0000, u64::MAX << 26] {
+                let cursor = Cursor { shard, position: Position(position) };
+                let number = cursor.encode(&router);
+                assert!(number < 1 << 53);
+                assert_eq!(Cursor::decode(number, &router), Some(cursor));
+                assert_eq!(cursor.next_shard(&router), None);
+            }
+            assert_eq!(Cursor::default().encode(&router), 0);
+            assert_eq!(Cursor::decode(1 << 53, &router), None);
+            assert_eq!(Cursor::decode(u64::MAX, &router), None);
+        }
+    }
+}

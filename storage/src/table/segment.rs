@@ -1,0 +1,334 @@
+//! Segments: up to 63 buckets that cover one interval of positions in order.
+//!
+//! A bucket is *home* to an equal part of the interval. Where it is full, an entry goes to the next bucket with
+//! room, wrapping at the segment's end, and leaves the overflow bit in every bucket that it passed. Two things
+//! hold at any time, for every bucket:
+//! - if an entry passed it, the overflow bit is set, so that looking up may stop at the first bucket without
+//!   the bit;
+//! - if the overflow bit is set, the bucket is full, because a removal fetches back an entry that passed, and
+//!   clears the bit if there is none. So there are no tombstones, and misses are as short as if what is gone
+//!   had never been.
+
+use std::alloc::{Layout, alloc_zeroed, handle_alloc_error};
+use std::ptr::NonNull;
+
+use super::bucket::{Bucket, Content, SLOT_POSITION_BITS, SLOTS};
+use super::retire;
+use crate::entry::{ADDRESS_BITS, EntryBox};
+use crate::hash::{Place, Router};
+
+/// The most buckets of a segment; see [`Segment::more_buckets`].
+pub(super) const BUCKETS_MAX: usize = 63;
+
+/// Position bits behind a segment's prefix that choose the home: enough that the homes' shares differ by 6 % at
+/// most.
+const HOME_BITS: u32 = 10;
+
+/// A segment fuller than this many percent grows.
+const FULL_PERCENT: usize = 94;
+/// A segment emptier than this many percent shrinks.
+const SPARSE_PERCENT: usize = 40;
+/// A segment made for some entries is at most this many percent full, so that it neither grows nor shrinks soon.
+const FRESH_PERCENT: usize = 85;
+
+/// A pointer to a segment, with what is known of it from the directory.
+///
+/// Whoever has one has it from a directory's word, and either holds the shard or, for the address of a bucket
+/// alone, is pinned.
+#[derive(Clone, Copy)]
+pub(super) struct Segment {
+    buckets: NonNull<Bucket>,
+    n_buckets: usize,
+    /// How many bits of the position all entries have in common.
+    depth: u32,
+}
+
+impl Segment {
+    /// # Safety
+    /// `buckets` is the first of `n_buckets` that are freed no earlier than the last use of the segment.
+    #[inline]
+    pub(super) unsafe fn from_raw(buckets: NonNull<Bucket>, n_buckets: usize, depth: u32) -> Self {
+        Segment { buckets, n_buckets, depth }
+    }
+
+    pub(super) fn allocate(n_buckets: usize, depth: u32) -> Self {
+        debug_assert!((1..=BUCKETS_MAX).contains(&n_buckets));
+        let layout = Self::layout(n_buckets);
+        // SAFETY: the layout is not of size 0.
+        let start =
+            NonNull::new(unsafe { alloc_zeroed(layout) }).unwrap_or_else(|| handle_alloc_error(layout));
+        assert!(start.addr().get() >> ADDRESS_BITS == 0, "the allocator hands out addresses below 2^48");
+        // All-zero buckets are valid, and empty.
+        Segment { buckets: start.cast(), n_buckets, depth }
+    }
+
+    /// Frees the segment when no prefetcher can read it any more.
+    ///
+    /// # Safety
+    /// No directory that new prefetchers can find points to the segment, and the holder is done with it.
+    pub(super) unsafe fn retire(self) {
+        // SAFETY: the segment is from `allocate`, with this layout; the rest is the caller's promise.
+        unsafe { retire(self.buckets.cast(), Self::layout(self.n_buckets)) };
+    }
+
+    fn layout(n_buckets: usize) -> Layout {
+        Layout::array::<Bucket>(n_buckets).expect("63 buckets are 4 KiB")
+    }
+
+    #[inline]
+    pub(super) fn n_buckets(&self) -> usize {
+        self.n_buckets
+    }
+
+    #[inline]
+    pub(super) fn depth(&self) -> u32 {
+        self.depth
+    }
+
+    #[inline]
+    pub(super) fn allocated_bytes(&self) -> usize {
+        self.n_buckets * size_of::<Bucket>()
+    }
+
+    #[inline]
+    pub(super) fn start(&self) -> NonNull<Bucket> {
+        self.buckets
+    }
+
+    #[inline]
+    pub(super) fn bucket(&self, at: usize) -> &Bucket {
+        debug_assert!(at < self.n_buckets);
+        // SAFETY: `at` comes from `home`, `next` or a loop over `n_buckets`, so it is within the segment, which
+        // lives while whoever has `self` holds or is pinned; buckets are atomics, so shared references are
+        // right while others write.
+        unsafe { self.buckets.add(at).as_ref() }
+    }
+
+    /// The bucket where an entry at this position would like to be.
+    #[inline]
+    pub(super) fn home(&self, position: u64) -> usize {
+        let part = ((position << self.depth) >> (64 - HOME_BITS)) as usize;
+        (part * self.n_buckets) >> HOME_BITS
+    }
+
+    /// The first position whose home is this bucket, or the end of the interval if `at` is the number of
+    /// buckets; `position` is any within the segment. `None` stands for the end of all positions.
+    #[inline]
+    pub(super) fn start_of(&self, at: usize, position: u64) -> Option<u64> {
+        let part = (at << HOME_BITS).div_ceil(self.n_buckets) as u128;
+        let prefix = ((position as u128) << self.depth >> 64 << 64 >> self.depth) as u64;
+        u64::try_from(prefix as u128 + (part << (64 - HOME_BITS - self.depth))).ok()
+    }
+
+    /// How far `to` is behind `from`, going round.
+    #[inline]
+    fn distance(&self, from: usize, to: usize) -> usize {
+        if to >= from { to - from } else { to + self.n_buckets - from }
+    }
+
+    #[inline]
+    pub(super) fn next(&self, at: usize) -> usize {
+        if at + 1 == self.n_buckets { 0 } else { at + 1 }
+    }
+
+    /// Finds a key's bucket and slot.
+    #[inline]
+    pub(super) fn find(&self, key: &[u8], place: Place) -> Option<(usize, usize)> {
+        let mut at = self.home(place.position());
+        for _ in 0..self.n_buckets {
+            let bucket = self.bucket(at);
+            let tags = bucket.tags();
+            for slot in tags.matching(place.tag()) {
+                let word = bucket.slot(slot);
+                // SAFETY: the slot is occupied, and the holder reads the key only while it is in this function.
+                if word.agrees_with(place) && unsafe { word.entry() }.key() == key {
+                    return Some((at, slot));
+                }
+            }
+            if !tags.is_overflowed() {
+                return None;
+            }
+            at = self.next(at);
+        }
+        None
+    }
+
+    /// Puts an entry into the first bucket with room from its home on. There must be room.
+    #[inline]
+    pub(super) fn place(&self, content: Content, position: u64) -> (usize, usize) {
+        let mut at = self.home(position);
+        loop {
+            let bucket = self.bucket(at);
+            if let Some(slot) = bucket.tags().empty().next() {
+                bucket.fill(slot, content);
+                return (at, slot);
+            }
+            bucket.set_tags(bucket.tags().with_overflowed(true));
+            at = self.next(at);
+        }
+    }
+
+    /// Takes an entry out, and fetches back one that passed its bucket, and so on from where that one was.
+    pub(super) fn remove(&self, at: usize, slot: usize, router: &Router) -> EntryBox {
+        let removed = self.bucket(at).empty(slot);
+        let (mut hole, mut hole_slot) = (at, slot);
+        while self.bucket(hole).tags().is_overflowed() {
+            let bucket = self.bucket(hole);
+            let Some((from, from_slot)) = self.find_passer(hole, router) else {
+                bucket.set_tags(bucket.tags().with_overflowed(false));
+                break;
+            };
+            bucket.fill(hole_slot, self.bucket(from).empty(from_slot));
+            (hole, hole_slot) = (from, from_slot);
+        }
+        // SAFETY: the slot was occupied, and has been emptied.
+        unsafe { removed.word.into_entry() }
+    }
+
+    /// An entry that passed this bucket on its way from home.
+    fn find_passer(&self, passed: usize, router: &Router) -> Option<(usize, usize)> {
+        let mut at = self.next(passed);
+        while at != passed {
+            let bucket = self.bucket(at);
+            let tags = bucket.tags();
+            for slot in tags.occupied() {
+                let home = self.home(self.position(bucket.content(slot), router));
+                if self.distance(home, at) >= self.distance(passed, at) {
+                    return Some((at, slot));
+                }
+            }
+            if !tags.is_overflowed() {
+                return None;
+            }
+            at = self.next(at);
+        }
+        None
+    }
+
+    /// An entry's position, exact enough to find its home in this segment.
+    #[inline]
+    pub(super) fn position(&self, content: Content, router: &Router) -> u64 {
+        if self.depth + HOME_BITS <= SLOT_POSITION_BITS {
+            content.word.position_top()
+        } else {
+            // SAFETY: contents are those of occupied slots, and the holder reads the key only while it is in
+            // this function.
+            router.place(unsafe { content.word.entry() }.key()).position()
+        }
+    }
+
+    /// Puts all entries of this segment into one of two others, by the bit of the position behind this
+    /// segment's prefix.
+    pub(super) fn split_into(&self, low: &Segment, high: &Segment, router: &Router) {
+        for content in self.contents() {
+            // The others know the positions that they need; the bit is among them.
+            let position = low.position(content, router);
+            let into = if self.bit_behind_prefix(position) { high } else { low };
+            into.place(content, position);
+        }
+    }
+
+    /// Puts all entries of this segment into another that covers its interval.
+    pub(super) fn copy_into(&self, into: &Segment, router: &Router) {
+        for content in self.contents() {
+            into.place(content, into.position(content, router));
+        }
+    }
+
+    /// How many entries would go into the upper half if this segment split.
+    pub(super) fn count_high(&self, router: &Router) -> usize {
+        self.contents().filter(|&content| self.bit_behind_prefix(self.position(content, router))).count()
+    }
+
+    #[inline]
+    fn bit_behind_prefix(&self, position: u64) -> bool {
+        position << self.depth >> 63 != 0
+    }
+
+    pub(super) fn contents(&self) -> impl Iterator<Item = Content> {
+        (0..self.n_buckets).flat_map(|at| self.bucket(at).contents())
+    }
+
+    /// How many entries so many buckets take before they must become more.
+    #[inline]
+    pub(super) fn full_count(n_buckets: usize) -> usize {
+        if n_buckets == 1 { SLOTS } else { n_buckets * SLOTS * FULL_PERCENT / 100 }
+    }
+
+    /// Below how many entries so many buckets should become fewer.
+    #[inline]
+    pub(super) fn sparse_count(n_buckets: usize) -> usize {
+        if n_buckets == 1 { 1 } else { n_buckets * SLOTS * SPARSE_PERCENT / 100 }
+    }
+
+    /// How many buckets some entries get when they move to a new segment.
+    pub(super) fn fitting_buckets(count: usize) -> usize {
+        let mut n_buckets = 1;
+        while n_buckets < BUCKETS_MAX && n_buckets * SLOTS * FRESH_PERCENT / 100 < count {
+            n_buckets = Self::more_buckets(n_buckets);
+        }
+        n_buckets
+    }
+
+    /// The next number of buckets when a segment grows: four steps a doubling.
+    ///
+    /// Segments that only doubled would be 65 % full on average; these are 86 %. The numbers are one less than
+    /// mimalloc's size classes have lines (8, 10, 12, 14, 16, 20 …), because it aligns larger blocks to lines
+    /// by asking itself for one more.
+    pub(super) fn more_buckets(n_buckets: usize) -> usize {
+        let lines = n_buckets + 1;
+        n_buckets + ((1 << lines.ilog2()) / 4).max(1)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn segments_grow_by_about_a_quarter() {
+        let mut n_buckets = 1;
+        let mut sizes = vec![];
+        while n_buckets <= BUCKETS_MAX {
+            sizes.push(n_buckets);
+            n_buckets = Segment::more_buckets(n_buckets);
+        }
+        assert_eq!(sizes, [1, 2, 3, 4, 5, 6, 7, 9, 11, 13, 15, 19, 23, 27, 31, 39, 47, 55, 63]);
+    }
+
+    #[test]
+    fn homes_begin_where_start_of_says() {
+        for depth in [0, 1, 7, 28] {
+            for n_buckets in [1, 2, 3, 7, 10, 55, 63] {
+                // SAFETY: only the arithmetic is used.
+                let segment = unsafe { Segment::from_raw(NonNull::dangling(), n_buckets, depth) };
+                let inside = 0x5ead_beef_dead_beef;
+                for at in 0..n_buckets {
+                    let start = segment.start_of(at, inside).expect("only the end can be the end");
+                    assert_eq!(segment.home(start), at);
+                    assert!(start.trailing_zeros() >= 64 - HOME_BITS - depth);
+                    if at > 0 {
+                        assert_eq!(segment.home(start - 1), at - 1);
+                    }
+                }
+                let end = segment.start_of(n_buckets, inside);
+                match depth {
+                    0 => assert_eq!(end, None),
+                    _ => assert_eq!(end, Some(((inside >> (64 - depth)) + 1) << (64 - depth))),
+                }
+            }
+        }
+    }
+
+    #[test]
+    fn thresholds_leave_room_between_them() {
+        let mut n_buckets = 1;
+        while n_buckets <= BUCKETS_MAX {
+            let sparse = Segment::sparse_count(n_buckets);
+            assert!(Segment::fitting_buckets(sparse.saturating_sub(1)) < n_buckets || n_buckets == 1);
+            let grown = Segment::more_buckets(n_buckets);
+            assert!(Segment::full_count(n_buckets) >= Segment::sparse_count(grown) + 2);
+            n_buckets = grown;
+        }
+    }
+}

@@ -1,0 +1,155 @@
+//! One thread changes tables while others prefetch from them, to be run under ThreadSanitizer and
+//! AddressSanitizer:
+//!
+//! ```text
+//! RUSTFLAGS="-Zsanitizer=thread -Cunsafe-allow-abi-mismatch=sanitizer" \
+//!     cargo +nightly test -p braid-storage --target x86_64-unknown-linux-gnu --test table_stress
+//! RUSTFLAGS="-Zsanitizer=address" \
+//!     cargo +nightly test -p braid-storage --target x86_64-unknown-linux-gnu --test table_stress
+//! ```
+//!
+//! The standard library is not instrumented then, so ThreadSanitizer does not see what its `Once`, `park` and
+//! channels synchronise, and knows no fences, which `Arc` uses. So that it reports nothing but what is ours,
+//! and nothing of ours is suppressed, this file has no libtest, makes the epoch collector (behind a `Once`)
+//! before it starts threads, and joins each thread by its handle: `pthread_join` it does see. crossbeam-epoch
+//! replaces its own fences when it is built for this sanitizer.
+
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering::Relaxed};
+
+use braid_storage::entry::EntryBox;
+use braid_storage::hash::{HashTags, KeyHasher, Place, Router};
+use braid_storage::table::{Roots, Table};
+use braid_storage::time::{Deadline, Millis};
+
+const N_KEYS: usize = 4000;
+const N_ROUNDS: usize = if cfg!(debug_assertions) { 12 } else { 40 };
+
+fn key(i: usize) -> Vec<u8> {
+    format!("key:{i}").into_bytes()
+}
+
+fn prefetch_batch(roots: &Roots, root: usize, places: &[Place]) {
+    let root = roots.get(root);
+    let pinned = crossbeam_epoch::pin();
+    places.iter().for_each(|_| root.prefetch());
+    places.iter().for_each(|&place| root.prefetch_directory(place, &pinned));
+    places.iter().for_each(|&place| root.prefetch_bucket(place, &pinned));
+    places.iter().for_each(|&place| root.prefetch_entries(place, &pinned));
+}
+
+/// Every way in which structure is made, replaced and given up.
+fn change(one: &mut Table, other: &mut Table, round: usize) {
+    let router = *one.router();
+    for i in 0..N_KEYS {
+        let key = key(i);
+        let mut entry = EntryBox::string(&key, &[b'v'; 32]);
+        if i % 5 == 0 {
+            entry.set_deadline(Some(Deadline::at(10)));
+        }
+        one.insert(entry, router.place(&key));
+        if i % 500 == 0 {
+            one.swap_contents(other);
+            one.swap_contents(other);
+        }
+    }
+    for i in (0..N_KEYS).step_by(7) {
+        let key = key(i);
+        let mut slot = one.find_mut(&key, router.place(&key)).expect("all are there");
+        slot.modify(|entry| entry.set_bytes(&[b'w'; 200]));
+    }
+    one.check_invariants();
+    match round % 3 {
+        0 => {
+            for i in 0..N_KEYS {
+                let key = key(i);
+                one.find_mut(&key, router.place(&key)).expect("all are there").remove();
+            }
+        }
+        1 => {
+            let mut expired = vec![];
+            let mut position = Default::default();
+            while let Some(next) = one.expire_step(position, Millis(11), 7, &mut expired) {
+                position = next;
+            }
+            assert!(expired.len() > N_KEYS / 6);
+            let mut detached = one.detach();
+            while detached.free_some(100) {}
+        }
+        _ => {
+            one.swap_contents(other);
+            drop(other.detach());
+            drop(one.detach());
+        }
+    }
+    assert!(one.is_empty());
+}
+
+fn main() {
+    drop(crossbeam_epoch::pin());
+    prefetchers_read_structure_while_it_changes();
+    pins_are_read_while_the_entry_changes();
+}
+
+fn prefetchers_read_structure_while_it_changes() {
+    let router = Router::new(KeyHasher::with_key(5, 6), 2, HashTags::Honoured);
+    let roots = Roots::new(2, router);
+    let (stop, n_batches) = (AtomicBool::new(false), AtomicUsize::new(0));
+    std::thread::scope(|scope| {
+        let prefetchers = [0, 1, 2].map(|thread| {
+            let (roots, stop, n_batches) = (&roots, &stop, &n_batches);
+            scope.spawn(move || {
+                let places: Vec<_> = (0..2 * N_KEYS).map(|i| roots.router().place(&key(i))).collect();
+                let mut at = thread * 1000;
+                while !stop.load(Relaxed) {
+                    at = (at + 32) % (places.len() - 32);
+                    prefetch_batch(roots, at / 32 % 2, &places[at..at + 32]);
+                    n_batches.fetch_add(1, Relaxed);
+                }
+            })
+        });
+        let (mut one, mut other) = (roots.table(0), roots.table(1));
+        for round in 0..N_ROUNDS {
+            change(&mut one, &mut other, round);
+            if round % 10 == 9 {
+                drop(one);
+                one = roots.table(0);
+            }
+            // A holder on another thread: what `&mut` promises, it must see.
+            std::thread::scope(|holders| {
+                let holder = holders.spawn(|| change(&mut one, &mut other, round + 1));
+                holder.join().expect("the holder does not panic");
+            });
+            braid_storage::table::flush_retired();
+        }
+        // On two cores the prefetchers may not have come to run yet.
+        while n_batches.load(Relaxed) < 1000 {
+            std::thread::yield_now();
+        }
+        stop.store(true, Relaxed);
+        for prefetcher in prefetchers {
+            prefetcher.join().expect("prefetchers do not panic");
+        }
+    });
+}
+
+fn pins_are_read_while_the_entry_changes() {
+    let mut entry = EntryBox::string(b"key", &[0; 3000]);
+    std::thread::scope(|scope| {
+        let mut readers = vec![];
+        for round in 1..100u8 {
+            let pinned = entry.as_ref().pin().expect("a long value is a blob");
+            let reader = scope.spawn(move || {
+                let again = pinned.clone();
+                assert!(pinned.iter().all(|&byte| byte == round - 1));
+                drop(pinned);
+                assert_eq!(again.len(), 3000);
+            });
+            readers.push(reader);
+            if round % 2 == 0 {
+                std::thread::yield_now();
+            }
+            entry.bytes_mut().fill(round);
+        }
+        readers.into_iter().for_each(|reader| reader.join().expect("readers do not panic"));
+    });
+}
