@@ -1,0 +1,184 @@
+//! Starting servers, each on a port and in a scratch directory of its own, and ending them.
+
+use std::fs::{self, File};
+use std::io;
+use std::net::{Ipv4Addr, SocketAddr, TcpListener};
+use std::os::unix::process::CommandExt;
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, Stdio};
+use std::sync::atomic::{AtomicU32, Ordering};
+use std::thread;
+use std::time::{Duration, Instant};
+
+use crate::client::Client;
+use crate::error::{BenchError, Doing};
+
+/// A shell line that raises the limit of open files as far as it may, then becomes the command in its arguments. The
+/// process keeps its id through `exec`, so that the child we know is the server itself.
+const RAISE_LIMIT_AND_EXEC: &str =
+    "ulimit -n 65536 2>/dev/null || ulimit -n \"$(ulimit -Hn)\" 2>/dev/null; exec \"$@\"";
+/// A shell line that waits until our end of its standard input closes, which is also when we die without a chance to
+/// clean up, then kills the server and removes its directory.
+const WATCH: &str = "read -r _; kill -9 \"$1\" 2>/dev/null; rm -rf \"$2\"";
+/// Set in our own environment once we have been started again under a raised limit.
+const RESTARTED: &str = "BRAID_BENCH_RESTARTED";
+
+/// How long a server may take to answer its first PING.
+const START_PATIENCE: Duration = Duration::from_secs(15);
+/// Servers started so far: each has its scratch directory.
+static N_STARTED: AtomicU32 = AtomicU32::new(0);
+
+/// A running server. Dropping it kills the process and removes its directory; if this program is killed instead, the
+/// watchdog does.
+#[derive(Debug)]
+pub struct Server {
+    child: Child,
+    watchdog: Option<Child>,
+    address: SocketAddr,
+    scratch: PathBuf,
+}
+
+impl Server {
+    /// Starts `binary` without persistence, with `arguments` besides, and waits until it answers PING.
+    ///
+    /// # Errors
+    /// When the program cannot be started, ends at once or does not answer.
+    pub fn start(binary: &Path, arguments: &[String]) -> Result<Self, BenchError> {
+        let port = free_port()?;
+        let scratch = scratch_directory()?;
+        let child = spawn(binary, port, &scratch, arguments)?;
+        let address = SocketAddr::from((Ipv4Addr::LOCALHOST, port));
+        let mut server = Self { child, watchdog: None, address, scratch };
+        server.watchdog = Some(watch(&server)?);
+        server.wait_until_ready(binary)?;
+        Ok(server)
+    }
+
+    /// Where the server listens.
+    pub fn address(&self) -> SocketAddr {
+        self.address
+    }
+
+    /// The server's process.
+    pub fn pid(&self) -> u32 {
+        self.child.id()
+    }
+
+    fn wait_until_ready(&mut self, binary: &Path) -> Result<(), BenchError> {
+        let began = Instant::now();
+        loop {
+            if let Some(status) = self.child.try_wait().doing("wait for a server")? {
+                return Err(self.not_started(binary, format!("it ended with {status}")));
+            }
+            if Client::connect(self.address).and_then(|mut client| client.call(&[b"PING"])).is_ok() {
+                return Ok(());
+            }
+            if began.elapsed() > START_PATIENCE {
+                return Err(self.not_started(binary, format!("no PONG for {START_PATIENCE:?}")));
+            }
+            thread::sleep(Duration::from_millis(10));
+        }
+    }
+
+    fn not_started(&self, binary: &Path, why: String) -> BenchError {
+        let log = fs::read_to_string(log_path(&self.scratch)).unwrap_or_default();
+        let lines: Vec<_> = log.trim().lines().collect();
+        let log = lines[lines.len().saturating_sub(3)..].join(" | ");
+        BenchError::NotStarted { binary: binary.display().to_string(), why, log }
+    }
+}
+
+impl Drop for Server {
+    fn drop(&mut self) {
+        // What has ended already is what we want; nothing can be done here about any other failure. The watchdog goes
+        // before the server is waited for: until then the server's process id is not anyone else's.
+        let _ = self.child.kill();
+        if let Some(watchdog) = &mut self.watchdog {
+            let _ = watchdog.kill();
+            let _ = watchdog.wait();
+        }
+        let _ = self.child.wait();
+        let _ = fs::remove_dir_all(&self.scratch);
+    }
+}
+
+/// Starts this program again with as many open files as the system allows, unless that has been done.
+///
+/// # Errors
+/// When the shell cannot be run; otherwise it does not return if it restarts.
+pub fn restart_with_raised_limit() -> Result<(), BenchError> {
+    if std::env::var_os(RESTARTED).is_some() {
+        return Ok(());
+    }
+    let program = std::env::current_exe().doing("find this program")?;
+    let error = through_shell(&program).args(std::env::args_os().skip(1)).env(RESTARTED, "1").exec();
+    Err(error).doing("restart with more open files")
+}
+
+fn spawn(binary: &Path, port: u16, scratch: &Path, arguments: &[String]) -> Result<Child, BenchError> {
+    let log = File::create(log_path(scratch)).doing("create a server's log")?;
+    let errors = log.try_clone().doing("share a server's log")?;
+    through_shell(binary)
+        .args(["--port", &port.to_string(), "--bind", "127.0.0.1", "--save", "", "--appendonly", "no"])
+        .arg("--dir")
+        .arg(scratch)
+        .args(arguments)
+        .stdin(Stdio::null())
+        .stdout(log)
+        .stderr(errors)
+        .spawn()
+        .doing(format!("run {}", binary.display()))
+}
+
+fn watch(server: &Server) -> Result<Child, BenchError> {
+    Command::new("sh")
+        .args(["-c", WATCH, "sh", &server.pid().to_string()])
+        .arg(&server.scratch)
+        .stdin(Stdio::piped())
+        .stdout(Stdio::null())
+        .stderr(Stdio::null())
+        .process_group(0)
+        .spawn()
+        .doing("watch over a server")
+}
+
+fn through_shell(program: &Path) -> Command {
+    let mut command = Command::new("sh");
+    command.args(["-c", RAISE_LIMIT_AND_EXEC, "sh"]).arg(program);
+    command
+}
+
+fn log_path(scratch: &Path) -> PathBuf {
+    scratch.join("log")
+}
+
+/// A port that nobody listens on now.
+fn free_port() -> Result<u16, BenchError> {
+    let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).doing("find a free port")?;
+    listener.local_addr().map(|address| address.port()).doing("find a free port")
+}
+
+fn scratch_directory() -> Result<PathBuf, BenchError> {
+    let n_started = N_STARTED.fetch_add(1, Ordering::Relaxed);
+    let path = std::env::temp_dir().join(format!("braid-bench-{}-{n_started}", std::process::id()));
+    match fs::create_dir_all(&path) {
+        Err(error) if error.kind() != io::ErrorKind::AlreadyExists => {
+            Err(error).doing(format!("create {}", path.display()))
+        }
+        _ => Ok(path),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_program_that_ends_at_once_is_reported_with_its_words() {
+        let error = Server::start(Path::new("/bin/false"), &[]).expect_err("false is no server");
+        assert!(error.to_string().contains("it ended with exit status: 1"), "{error}");
+        let error =
+            Server::start(Path::new("/nonexistent/server"), &[]).expect_err("there is no such program");
+        assert!(error.to_string().contains("not found"), "{error}");
+    }
+}
