@@ -1,1 +1,17 @@
 //! Braid's server, as a library its tests and its binary share.
+
+#![forbid(unsafe_code)]
+
+pub mod boot;
+pub mod clients;
+pub mod clock;
+pub mod command;
+pub mod config;
+pub mod dispatch;
+pub mod info;
+pub mod io;
+pub mod job;
+pub mod log;
+pub mod server;
+pub mod session;
+pub mod stats;

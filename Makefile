@@ -1,0 +1,60 @@
+# `make help` lists the targets.
+.DEFAULT_GOAL := help
+.PHONY: help run test lint fmt compat bench bench-compare fuzz loom sanitize miri doc
+
+PORT ?= 6379
+# Seconds a fuzz target runs.
+FUZZ_SECONDS ?= 60
+TARGET := x86_64-unknown-linux-gnu
+
+help: ## List the targets
+	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sort | awk -F ':.*## ' '{printf "  make %-14s %s\n", $$1, $$2}'
+
+run: ## Build and serve on port 6379 (PORT=…)
+	cargo run --release --quiet -p braid-server -- --port $(PORT)
+
+test: ## Run all tests; needs only the Rust toolchain
+	@command -v cargo >/dev/null || { echo "cargo is missing: install Rust from your distribution or rustup"; exit 1; }
+	cargo test --workspace
+
+lint: ## Check formatting and lints, warnings being errors
+	cargo fmt --all --check
+	cargo clippy --workspace --all-targets -- -D warnings
+
+fmt: ## Format the code
+	cargo fmt --all
+
+compat: ## Play the transcripts against a real redis-server
+	@command -v redis-server >/dev/null || { echo "redis-server is missing: apt-get install redis-server"; exit 1; }
+	BRAID_COMPAT_SERVER=redis-server cargo test -p braid-server --test transcripts
+
+bench: ## Run the criterion benches
+	cargo bench --workspace --benches
+
+bench-compare: ## Compare with redis-server and print the bars (ARGS="--quick …")
+	@command -v redis-server >/dev/null || { echo "redis-server is missing: apt-get install redis-server redis-tools"; exit 1; }
+	@command -v redis-benchmark >/dev/null || { echo "redis-benchmark is missing: apt-get install redis-tools"; exit 1; }
+	cargo build --release -p braid-server -p braid-bench
+	target/release/braid-bench compare $(ARGS)
+
+fuzz: ## Run every fuzz target for FUZZ_SECONDS (needs cargo-fuzz and the nightly toolchain)
+	@cargo fuzz --version >/dev/null 2>&1 || { echo "cargo-fuzz is missing: cargo install cargo-fuzz"; exit 1; }
+	cd protocol && for target in $$(cargo +nightly fuzz list); do \
+		cargo +nightly fuzz run $$target -- -max_total_time=$(FUZZ_SECONDS) || exit 1; done
+
+loom: ## Try every interleaving of the executor and the coordinator
+	RUSTFLAGS="--cfg loom" CARGO_TARGET_DIR=target/loom cargo test -p braid-storage --lib loom
+
+sanitize: ## Run the storage tests under AddressSanitizer and ThreadSanitizer (needs the nightly toolchain)
+	@cargo +nightly --version >/dev/null 2>&1 || { echo "the nightly toolchain is missing: rustup toolchain install nightly"; exit 1; }
+	RUSTFLAGS="-Zsanitizer=address" CARGO_TARGET_DIR=target/asan \
+		cargo +nightly test -p braid-storage --target $(TARGET) --lib --test table_stress --test table_model
+	RUSTFLAGS="-Zsanitizer=thread -Cunsafe-allow-abi-mismatch=sanitizer" CARGO_TARGET_DIR=target/tsan \
+		cargo +nightly test -p braid-storage --target $(TARGET) --test table_stress
+
+miri: ## Run the storage tests under Miri (needs the nightly toolchain with miri)
+	@cargo +nightly miri --version >/dev/null 2>&1 || { echo "Miri is missing: rustup +nightly component add miri"; exit 1; }
+	cargo +nightly miri test -p braid-storage --lib
+
+doc: ## Build the documentation
+	cargo doc --workspace --no-deps

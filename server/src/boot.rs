@@ -1,0 +1,194 @@
+//! From a configuration to a running server, and back to the shell.
+
+use std::{
+    io,
+    panic::{AssertUnwindSafe, catch_unwind},
+    sync::{
+        Arc, Mutex,
+        atomic::{AtomicBool, AtomicU32, AtomicU64},
+    },
+    thread,
+    time::Instant,
+};
+
+use arc_swap::ArcSwap;
+use braid_storage::{
+    Keyspace, Router,
+    coordinator::Engine,
+    executor::Inbox,
+    hash::{HashTags, KeyHasher},
+};
+use crossbeam_queue::SegQueue;
+use crossbeam_utils::{CachePadded, sync::Parker};
+use mio::{Poll, Waker};
+use signal_hook::{
+    consts::{SIGINT, SIGTERM},
+    iterator::Signals,
+};
+
+use crate::{
+    clients::Clients,
+    clock::Clock,
+    config::Config,
+    io::{IoThread, WAKER, bind_all, run_heavy},
+    log, notice,
+    server::{BRAID_VERSION, Pause, Peer, REDIS_VERSION, Server, access_policy},
+    stats::ThreadStats,
+    warning,
+};
+
+/// Serves until SHUTDOWN or a signal. `return_freed_memory` is called once in a while, off the data path.
+///
+/// # Errors
+/// What kept the server from starting, in words for the log.
+pub fn serve(config: Config, return_freed_memory: fn()) -> Result<(), String> {
+    log::set_level(config.loglevel);
+    log::set_file(config.logfile.as_deref());
+    let pid = std::process::id();
+    notice!("Braid is starting");
+    notice!(
+        "Braid version={BRAID_VERSION} (compatible with Redis {REDIS_VERSION}), bits={}, pid={pid}, just started",
+        usize::BITS
+    );
+    for note in config.notices() {
+        warning!("{note}");
+    }
+    refuse_what_would_fail_open(&config)?;
+    std::env::set_current_dir(&config.dir)
+        .map_err(|error| format!("Can't chdir to '{}': {error}", config.dir.display()))?;
+    let mut listeners = bind_all(&config)?;
+    for listener in &listeners {
+        notice!("Ready to accept connections {}", listener.kind());
+    }
+    let pidfile = config.pidfile.clone();
+    if let Some(path) = &pidfile {
+        std::fs::write(path, format!("{pid}\n"))
+            .map_err(|error| format!("Failed to write PID file {}: {error}", path.display()))?;
+    }
+    let unixsocket = config.unixsocket.clone();
+
+    let fail = |what: &str, error: io::Error| format!("{what}: {error}");
+    let mut signals = Signals::new([SIGTERM, SIGINT]).map_err(|error| fail("Watching signals", error))?;
+    let (server, polls, parkers) =
+        build(config, return_freed_memory).map_err(|error| fail("Starting the event loops", error))?;
+    let handle = signals.handle();
+    *server.on_stop.lock().expect("nobody has had it yet") = Some(Box::new(move || handle.close()));
+
+    let mut threads = Vec::new();
+    for (index, poll) in polls.into_iter().enumerate() {
+        let listeners = if index == 0 { std::mem::take(&mut listeners) } else { Vec::new() };
+        let mut io_thread = IoThread::new(&server, index, poll, listeners)
+            .map_err(|error| fail("Registering a listener", error))?;
+        let server = Arc::clone(&server);
+        threads.push(spawn(format!("io-{index}"), move || {
+            if let Err(error) = io_thread.run() {
+                warning!("An event loop has failed: {error}");
+                server.stop();
+            }
+        })?);
+    }
+    for (nth, parker) in parkers.into_iter().enumerate() {
+        let index = server.io_threads().len() + nth;
+        let server = Arc::clone(&server);
+        threads.push(spawn(format!("heavy-{nth}"), move || run_heavy(server, index, &parker))?);
+    }
+
+    for signal in signals.forever() {
+        let name = if signal == SIGINT { "SIGINT" } else { "SIGTERM" };
+        warning!("Received {name} scheduling shutdown...");
+        server.stop();
+    }
+    for thread in threads {
+        thread.join().expect("a thread that panics ends the process");
+    }
+    for path in [pidfile, unixsocket].into_iter().flatten() {
+        // It may have been removed by hand.
+        let _ = std::fs::remove_file(path);
+    }
+    warning!("Braid is now ready to exit, bye bye...");
+    Ok(())
+}
+
+/// Refuses settings that keep someone out, and that would let everyone in if they were ignored.
+fn refuse_what_would_fail_open(config: &Config) -> Result<(), String> {
+    let unmet = [
+        ("user", !config.users.is_empty()),
+        ("aclfile", config.aclfile.is_some()),
+        ("rename-command", !config.renamed_commands.is_empty()),
+    ];
+    match unmet.into_iter().find(|(_, is_set)| *is_set) {
+        None => Ok(()),
+        Some((directive, _)) => Err(format!(
+            "'{directive}' is not supported yet, and starting without it would allow what it is there to forbid. Remove it \
+             from the configuration to start all the same."
+        )),
+    }
+}
+
+/// Starts a thread. A panic outside of any work on shards ends the process: nobody else can serve the thread's clients, or
+/// let go of what it holds.
+fn spawn(name: String, run: impl FnOnce() + Send + 'static) -> Result<thread::JoinHandle<()>, String> {
+    let run = move || {
+        if catch_unwind(AssertUnwindSafe(run)).is_err() {
+            warning!(
+                "A thread has panicked outside of any work on keys: stopping rather than leave its clients waiting"
+            );
+            std::process::abort();
+        }
+    };
+    thread::Builder::new().name(name).spawn(run).map_err(|error| format!("Starting a thread: {error}"))
+}
+
+/// Half the cores, at least one.
+fn n_heavy_threads() -> usize {
+    thread::available_parallelism().map_or(1, |cores| (cores.get() / 2).max(1))
+}
+
+fn build(config: Config, return_freed_memory: fn()) -> io::Result<(Arc<Server>, Vec<Poll>, Vec<Parker>)> {
+    let tags = if config.hash_tags { HashTags::Honoured } else { HashTags::Ignored };
+    let router = Router::new(KeyHasher::random(), config.shards.ilog2(), tags);
+    let (keyspace, shards) = Keyspace::new(router, config.databases);
+    keyspace.access().set_policy(access_policy(&config));
+    let parkers: Vec<Parker> = (0..n_heavy_threads()).map(|_| Parker::new()).collect();
+    let mut polls = Vec::new();
+    let mut peers = Vec::new();
+    for index in 0..config.io_threads + parkers.len() {
+        let poll = Poll::new()?;
+        peers.push(CachePadded::new(Peer {
+            inbox: Inbox::default(),
+            mail: SegQueue::new(),
+            waker: Waker::new(poll.registry(), WAKER)?,
+            stats: CachePadded::new(ThreadStats::default()),
+            n_connections: AtomicU32::new(0),
+        }));
+        if index < config.io_threads {
+            polls.push(poll);
+        }
+    }
+    let hasher = KeyHasher::random();
+    let run_id = (0u8..3).map(|part| format!("{:016x}", hasher.hash(&[part]).0)).collect::<String>();
+    let server = Arc::new(Server {
+        clock: Clock::start(),
+        engine: Engine::new(shards),
+        keyspace,
+        clients: Clients::default(),
+        threads: peers.into_boxed_slice(),
+        heavy: parkers.iter().map(|parker| parker.unparker().clone()).collect(),
+        config: ArcSwap::from_pointee(config),
+        config_changes: AtomicU64::new(0),
+        config_writer: Mutex::new(()),
+        attention: CachePadded::new(AtomicU32::new(0)),
+        pause: Pause::default(),
+        memory_short: AtomicBool::new(false),
+        used_memory: AtomicU64::new(0),
+        peak_memory: AtomicU64::new(0),
+        rate_sampler: Mutex::default(),
+        active_expire: AtomicBool::new(true),
+        stopping: AtomicBool::new(false),
+        on_stop: Mutex::new(None),
+        run_id: run_id[..40].to_owned(),
+        return_freed_memory,
+        started: Instant::now(),
+    });
+    Ok((server, polls, parkers))
+}

@@ -1,0 +1,202 @@
+//! Who is connected: what CLIENT LIST, INFO and CLIENT KILL see of other threads' connections.
+
+use std::{
+    net::SocketAddr,
+    sync::{
+        Arc, Mutex,
+        atomic::{AtomicBool, AtomicI32, AtomicU8, AtomicU32, AtomicU64, Ordering},
+    },
+};
+
+use dashmap::DashMap;
+
+use crate::command::{Registered, TABLE};
+
+/// A client's number: never used twice.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub struct ClientId(pub u64);
+
+/// One end of a connection.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Endpoint {
+    /// TCP.
+    Inet(SocketAddr),
+    /// A Unix socket's path.
+    Unix(String),
+}
+
+impl std::fmt::Display for Endpoint {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        match self {
+            Endpoint::Inet(address) => write!(f, "{address}"),
+            Endpoint::Unix(path) => write!(f, "{path}:0"),
+        }
+    }
+}
+
+/// What others may know about a client.
+///
+/// Its own thread stores the numbers once a batch, relaxed, on lines that nobody else writes; readers see each number
+/// at a moment of its own.
+#[derive(Debug)]
+pub struct ClientRecord {
+    /// The client's number.
+    pub id: ClientId,
+    /// The thread that serves it.
+    pub thread: usize,
+    /// The peer.
+    pub peer: Endpoint,
+    /// Our end.
+    pub local: Endpoint,
+    /// The socket's file descriptor.
+    pub fd: i32,
+    /// When it connected, in milliseconds of uptime.
+    pub connected_at: u64,
+    /// When its last command was read, in milliseconds of uptime.
+    pub active_at: AtomicU64,
+    /// `SELECT`ed.
+    pub db: AtomicU32,
+    /// 2 or 3.
+    pub resp: AtomicU8,
+    /// Commands queued since MULTI, or -1.
+    pub queued: AtomicI32,
+    /// Keys watched.
+    pub watched: AtomicU32,
+    /// Bytes read and not yet run.
+    pub input_bytes: AtomicU64,
+    /// Bytes of replies that the socket has not taken yet.
+    pub output_bytes: AtomicU64,
+    /// Pieces those bytes are in.
+    pub output_pieces: AtomicU32,
+    /// A command of it waits for more than a shard: for the end of a pause, or for time to pass.
+    pub blocked: AtomicBool,
+    /// CLIENT NO-EVICT.
+    pub no_evict: AtomicBool,
+    /// CLIENT NO-TOUCH.
+    pub no_touch: AtomicBool,
+    /// Set by CLIENT KILL: looked at under the hold, so that nothing of a killed client runs after the reply to KILL.
+    pub killed: AtomicBool,
+    last_command: AtomicU32,
+    /// What the client said of itself; changed and read rarely.
+    pub said: Mutex<ClientSaid>,
+}
+
+/// What a client says of itself.
+#[derive(Clone, Debug, Default)]
+pub struct ClientSaid {
+    /// CLIENT SETNAME.
+    pub name: String,
+    /// CLIENT SETINFO LIB-NAME.
+    pub lib_name: String,
+    /// CLIENT SETINFO LIB-VER.
+    pub lib_ver: String,
+    /// The name it authenticated as.
+    pub user: String,
+}
+
+impl ClientRecord {
+    /// Makes the record of a client that just connected.
+    pub fn new(
+        id: ClientId,
+        thread: usize,
+        peer: Endpoint,
+        local: Endpoint,
+        fd: i32,
+        uptime_millis: u64,
+    ) -> Self {
+        Self {
+            id,
+            thread,
+            peer,
+            local,
+            fd,
+            connected_at: uptime_millis,
+            active_at: AtomicU64::new(uptime_millis),
+            db: AtomicU32::new(0),
+            resp: AtomicU8::new(2),
+            queued: AtomicI32::new(-1),
+            watched: AtomicU32::new(0),
+            input_bytes: AtomicU64::new(0),
+            output_bytes: AtomicU64::new(0),
+            output_pieces: AtomicU32::new(0),
+            blocked: AtomicBool::new(false),
+            no_evict: AtomicBool::new(false),
+            no_touch: AtomicBool::new(false),
+            killed: AtomicBool::new(false),
+            last_command: AtomicU32::new(u32::MAX),
+            said: Mutex::new(ClientSaid { user: "default".to_owned(), ..ClientSaid::default() }),
+        }
+    }
+
+    /// What the client said of itself.
+    pub fn said(&self) -> ClientSaid {
+        self.said.lock().unwrap_or_else(|poisoned| poisoned.into_inner()).clone()
+    }
+
+    /// Changes what the client says of itself.
+    pub fn say(&self, change: impl FnOnce(&mut ClientSaid)) {
+        change(&mut self.said.lock().unwrap_or_else(|poisoned| poisoned.into_inner()));
+    }
+
+    /// Notes the last command.
+    #[inline]
+    pub fn ran(&self, command: &Registered) {
+        self.last_command.store(command.id as u32, Ordering::Relaxed);
+    }
+
+    /// The last command.
+    pub fn last_command(&self) -> Option<&'static Registered> {
+        TABLE.all().get(self.last_command.load(Ordering::Relaxed) as usize).copied()
+    }
+
+    /// Whether CLIENT KILL has hit it.
+    #[inline]
+    pub fn is_killed(&self) -> bool {
+        self.killed.load(Ordering::Relaxed)
+    }
+}
+
+/// All connected clients.
+#[derive(Default)]
+pub struct Clients {
+    by_id: DashMap<ClientId, Arc<ClientRecord>>,
+    last_id: AtomicU64,
+    connected: AtomicU64,
+}
+
+impl Clients {
+    /// Gives out the next number.
+    pub fn next_id(&self) -> ClientId {
+        ClientId(self.last_id.fetch_add(1, Ordering::Relaxed) + 1)
+    }
+
+    /// Adds a client.
+    pub fn add(&self, record: Arc<ClientRecord>) {
+        self.connected.fetch_add(1, Ordering::Relaxed);
+        self.by_id.insert(record.id, record);
+    }
+
+    /// Removes a client.
+    pub fn remove(&self, id: ClientId) {
+        if self.by_id.remove(&id).is_some() {
+            self.connected.fetch_sub(1, Ordering::Relaxed);
+        }
+    }
+
+    /// How many are connected.
+    pub fn count(&self) -> u64 {
+        self.connected.load(Ordering::Relaxed)
+    }
+
+    /// One client.
+    pub fn get(&self, id: ClientId) -> Option<Arc<ClientRecord>> {
+        self.by_id.get(&id).map(|record| Arc::clone(&record))
+    }
+
+    /// All clients, oldest first.
+    pub fn all(&self) -> Vec<Arc<ClientRecord>> {
+        let mut all: Vec<_> = self.by_id.iter().map(|entry| Arc::clone(&entry)).collect();
+        all.sort_unstable_by_key(|record| record.id);
+        all
+    }
+}

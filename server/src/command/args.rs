@@ -1,0 +1,161 @@
+//! The cursor that handlers read their arguments with.
+
+use braid_protocol::{number, request::Arg};
+use braid_storage::{Key, Router, hash::Routed};
+
+use super::CommandError;
+
+/// The words of one command, the name first. They lie in the buffer they arrived in.
+#[derive(Clone, Copy)]
+pub struct Words<'a> {
+    bytes: &'a [u8],
+    ranges: &'a [Arg],
+}
+
+impl<'a> Words<'a> {
+    /// The words at `ranges` of `bytes`.
+    pub fn new(bytes: &'a [u8], ranges: &'a [Arg]) -> Self {
+        Self { bytes, ranges }
+    }
+
+    /// How many, the name included.
+    #[inline]
+    pub fn len(self) -> usize {
+        self.ranges.len()
+    }
+
+    /// Whether there are none.
+    pub fn is_empty(self) -> bool {
+        self.ranges.is_empty()
+    }
+
+    /// The word at `index`.
+    #[inline]
+    pub fn get(self, index: usize) -> &'a [u8] {
+        self.ranges[index].of(self.bytes)
+    }
+
+    /// The words from `n` on.
+    ///
+    /// # Panics
+    /// If there are fewer than `n`.
+    pub fn from(self, n: usize) -> Self {
+        Self { bytes: self.bytes, ranges: &self.ranges[n..] }
+    }
+
+    /// Where the word at `index` starts in the bytes.
+    #[inline]
+    pub fn offset(self, index: usize) -> usize {
+        self.ranges[index].start as usize
+    }
+
+    /// All words.
+    pub fn iter(self) -> impl ExactSizeIterator<Item = &'a [u8]> {
+        self.ranges.iter().map(move |range| range.of(self.bytes))
+    }
+
+    /// Copies the words behind what `bytes` and `ranges` hold, so that they outlive the buffer they lie in.
+    pub fn copy_to(self, bytes: &mut Vec<u8>, ranges: &mut Vec<Arg>) {
+        let start = bytes.len() as u32;
+        bytes.extend_from_slice(self.bytes);
+        ranges.extend(self.ranges.iter().map(|range| Arg { start: start + range.start, len: range.len }));
+    }
+}
+
+/// What remains of a command's arguments.
+#[derive(Clone, Copy)]
+pub struct Args<'a> {
+    words: Words<'a>,
+    at: usize,
+    router: &'a Router,
+    /// Where the word at position 1 lives, if the dispatcher has looked.
+    first: Option<Routed>,
+}
+
+impl<'a> Args<'a> {
+    /// The arguments after the name.
+    pub fn new(words: Words<'a>, router: &'a Router, first: Option<Routed>) -> Self {
+        Self { words, at: 1, router, first }
+    }
+
+    /// The same, behind a subcommand.
+    pub fn after_subcommand(mut self) -> Self {
+        self.at = 2;
+        self
+    }
+
+    /// All words, the name included.
+    pub fn words(self) -> Words<'a> {
+        self.words
+    }
+
+    /// The router that `key` uses.
+    pub fn router(self) -> &'a Router {
+        self.router
+    }
+
+    /// How many remain.
+    #[inline]
+    pub fn remaining(self) -> usize {
+        self.words.len().saturating_sub(self.at)
+    }
+
+    /// Whether none remain.
+    #[inline]
+    pub fn is_empty(self) -> bool {
+        self.remaining() == 0
+    }
+
+    /// The next argument, if any, without taking it.
+    #[inline]
+    pub fn peek(self) -> Option<&'a [u8]> {
+        (self.at < self.words.len()).then(|| self.words.get(self.at))
+    }
+
+    /// Takes the next argument.
+    // Not an iterator's: that there is no next argument is an error.
+    #[allow(clippy::should_implement_trait)]
+    #[inline]
+    pub fn next(&mut self) -> Result<&'a [u8], CommandError> {
+        let word = self.peek().ok_or(CommandError::Syntax)?;
+        self.at += 1;
+        Ok(word)
+    }
+
+    /// Takes the next argument as a key.
+    #[inline]
+    pub fn key(&mut self) -> Result<Key<'a>, CommandError> {
+        let first = self.first.filter(|_| self.at == 1);
+        let bytes = self.next()?;
+        let routed = match first {
+            Some(routed) => routed,
+            None => self.router.route(bytes),
+        };
+        Ok(Key { bytes, routed })
+    }
+
+    /// Takes the next argument as a 64-bit integer.
+    #[inline]
+    pub fn int(&mut self) -> Result<i64, CommandError> {
+        number::parse_i64(self.next()?).ok_or(CommandError::NotInteger)
+    }
+
+    /// Takes the next argument if it is the given word, in either case. `tag` is upper case.
+    #[inline]
+    pub fn tag(&mut self, tag: &str) -> bool {
+        let is_tag = self.peek().is_some_and(|word| word.eq_ignore_ascii_case(tag.as_bytes()));
+        self.at += is_tag as usize;
+        is_tag
+    }
+
+    /// Errs if anything remains.
+    #[inline]
+    pub fn finish(self) -> Result<(), CommandError> {
+        if self.is_empty() { Ok(()) } else { Err(CommandError::Syntax) }
+    }
+
+    /// The arguments that remain.
+    pub fn rest(self) -> impl ExactSizeIterator<Item = &'a [u8]> {
+        (self.at..self.words.len()).map(move |index| self.words.get(index))
+    }
+}

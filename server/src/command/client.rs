@@ -1,0 +1,587 @@
+//! CLIENT: who is connected, and what they may do.
+
+use std::{
+    fmt::Write,
+    sync::{Arc, atomic::Ordering},
+};
+
+use braid_protocol::{number, reply::Reply};
+use braid_storage::time::Millis;
+
+use super::{
+    Args, Arity, Call, CommandError, CommandSpec, Flags, Group, Outcome, Run,
+    connection::{client_name, printable},
+    help::help,
+};
+use crate::{
+    clients::{ClientId, ClientRecord, Endpoint},
+    server::PauseScope,
+    session::Replies,
+};
+
+const ROW: CommandSpec = CommandSpec {
+    flags: Flags::NOSCRIPT.and(Flags::LOADING).and(Flags::STALE),
+    group: Group::Connection,
+    ..CommandSpec::ROW
+};
+const ADMIN: CommandSpec = CommandSpec { flags: ROW.flags.and(Flags::ADMIN), ..ROW };
+
+pub(super) const COMMANDS: &[CommandSpec] = &[CommandSpec {
+    name: "client",
+    arity: Arity::AtLeast(2),
+    since: "2.4.0",
+    group: Group::Connection,
+    summary: "A container for client connection commands.",
+    complexity: "Depends on subcommand.",
+    subcommands: SUBCOMMANDS,
+    ..CommandSpec::ROW
+}];
+
+const SUBCOMMANDS: &[CommandSpec] = &[
+    CommandSpec {
+        name: "getname",
+        arity: Arity::Exactly(2),
+        run: Run::Session(get_name),
+        since: "2.6.9",
+        summary: "Returns the name of the connection.",
+        ..ROW
+    },
+    CommandSpec {
+        name: "getredir",
+        arity: Arity::Exactly(2),
+        run: Run::Session(get_redirection),
+        since: "6.0.0",
+        summary: "Returns the client ID to which the connection's tracking notifications are redirected.",
+        ..ROW
+    },
+    CommandSpec {
+        name: "help",
+        arity: Arity::Exactly(2),
+        flags: Flags::LOADING.and(Flags::STALE),
+        run: Run::Session(print_help),
+        since: "5.0.0",
+        summary: "Returns helpful text about the different subcommands.",
+        ..ROW
+    },
+    CommandSpec {
+        name: "id",
+        arity: Arity::Exactly(2),
+        run: Run::Session(id),
+        since: "5.0.0",
+        summary: "Returns the unique client ID of the connection.",
+        ..ROW
+    },
+    CommandSpec {
+        name: "info",
+        arity: Arity::Exactly(2),
+        run: Run::Session(info),
+        since: "6.2.0",
+        summary: "Returns information about the connection.",
+        tips: &["nondeterministic_output"],
+        ..ROW
+    },
+    CommandSpec {
+        name: "kill",
+        arity: Arity::AtLeast(3),
+        run: Run::Barrier(kill),
+        since: "2.4.0",
+        syntax: "<ip:port | [ID client-id] [TYPE <NORMAL | MASTER | REPLICA | PUBSUB>] [USER username] \
+                 [ADDR ip:port] [LADDR ip:port] [SKIPME <YES | NO>] [MAXAGE maxage]>",
+        summary: "Terminates open connections.",
+        complexity: "O(N) where N is the number of client connections",
+        ..ADMIN
+    },
+    CommandSpec {
+        name: "list",
+        arity: Arity::AtLeast(2),
+        run: Run::Session(list),
+        since: "2.4.0",
+        syntax: "[TYPE <NORMAL | MASTER | REPLICA | PUBSUB>] [ID client-id [client-id ...]]",
+        summary: "Lists open connections.",
+        complexity: "O(N) where N is the number of client connections",
+        tips: &["nondeterministic_output"],
+        ..ADMIN
+    },
+    CommandSpec {
+        name: "no-evict",
+        arity: Arity::Exactly(3),
+        run: Run::Session(no_evict),
+        since: "7.0.0",
+        syntax: "<ON | OFF>",
+        summary: "Sets the client eviction mode of the connection.",
+        ..ADMIN
+    },
+    CommandSpec {
+        name: "no-touch",
+        arity: Arity::Exactly(3),
+        run: Run::Session(no_touch),
+        since: "7.2.0",
+        syntax: "<ON | OFF>",
+        summary: "Controls whether commands sent by the client affect the time of keys' last use.",
+        ..ROW
+    },
+    CommandSpec {
+        name: "pause",
+        arity: Arity::AtLeast(3),
+        run: Run::Barrier(pause),
+        since: "3.0.0",
+        syntax: "timeout [WRITE | ALL]",
+        summary: "Suspends commands processing.",
+        ..ADMIN
+    },
+    CommandSpec {
+        name: "reply",
+        arity: Arity::Exactly(3),
+        run: Run::Session(choose_replies),
+        since: "3.2.0",
+        syntax: "<ON | OFF | SKIP>",
+        summary: "Instructs the server whether to reply to commands.",
+        ..ROW
+    },
+    CommandSpec {
+        name: "setinfo",
+        arity: Arity::Exactly(4),
+        run: Run::Session(set_info),
+        since: "7.2.0",
+        syntax: "<LIB-NAME libname | LIB-VER libver>",
+        summary: "Sets information specific to the client or connection.",
+        tips: &["request_policy:all_nodes", "response_policy:all_succeeded"],
+        ..ROW
+    },
+    CommandSpec {
+        name: "setname",
+        arity: Arity::Exactly(3),
+        run: Run::Session(set_name),
+        since: "2.6.9",
+        syntax: "connection-name",
+        summary: "Sets the connection name.",
+        ..ROW
+    },
+    CommandSpec {
+        name: "unblock",
+        arity: Arity::AtLeast(3),
+        run: Run::Session(unblock),
+        since: "5.0.0",
+        syntax: "client-id [TIMEOUT | ERROR]",
+        summary: "Unblocks a client blocked by a blocking command from a different connection.",
+        complexity: "O(log N) where N is the number of client connections",
+        ..ADMIN
+    },
+    CommandSpec {
+        name: "unpause",
+        arity: Arity::Exactly(2),
+        run: Run::Session(unpause),
+        since: "6.2.0",
+        summary: "Resumes processing commands from paused clients.",
+        complexity: "O(N) where N is the number of paused clients",
+        ..ADMIN
+    },
+];
+
+const HELP: &[&str] = &[
+    "GETNAME",
+    "    Return this connection's name.",
+    "GETREDIR",
+    "    Return the client that invalidation messages are redirected to, or -1.",
+    "ID",
+    "    Return this connection's ID.",
+    "INFO",
+    "    Describe this connection.",
+    "KILL <ip:port>",
+    "    Close the connection from <ip:port>.",
+    "KILL <option> <value> [<option> <value> [...]]",
+    "    Close the connections that fit all options:",
+    "    * ADDR (<ip:port>|<unixsocket>:0)",
+    "      The client's address.",
+    "    * LADDR (<ip:port>|<unixsocket>:0)",
+    "      The address it connected to.",
+    "    * ID <client-id>",
+    "      The client's ID.",
+    "    * TYPE (NORMAL|MASTER|REPLICA|PUBSUB)",
+    "      The client's type.",
+    "    * USER <username>",
+    "      The user it authenticated as.",
+    "    * SKIPME (YES|NO)",
+    "      Whether to spare this connection (default: yes).",
+    "    * MAXAGE <seconds>",
+    "      Connected for at least so long.",
+    "LIST [options ...]",
+    "    Describe all connections, or those that fit the options:",
+    "    * TYPE (NORMAL|MASTER|REPLICA|PUBSUB)",
+    "      The clients' type.",
+    "    * ID <client-id> [<client-id> ...]",
+    "      The clients' IDs.",
+    "NO-EVICT (ON|OFF)",
+    "    Protect this connection when memory for clients is short.",
+    "NO-TOUCH (ON|OFF)",
+    "    Do not let this connection's commands count as a use of keys.",
+    "PAUSE <timeout> [WRITE|ALL]",
+    "    Hold back all commands, or those that write, for <timeout> milliseconds.",
+    "REPLY (ON|OFF|SKIP)",
+    "    Choose which replies are sent to this connection.",
+    "SETINFO <option> <value>",
+    "    Tell the server about the client library. Options:",
+    "    * LIB-NAME: its name.",
+    "    * LIB-VER: its version.",
+    "SETNAME <name>",
+    "    Name this connection.",
+    "UNBLOCK <clientid> [TIMEOUT|ERROR]",
+    "    End the wait of a blocked client.",
+    "UNPAUSE",
+    "    End a pause.",
+];
+
+fn print_help(_: &mut Call<'_, '_>, _: Args<'_>, reply: &mut Reply<'_>) -> Outcome {
+    help(reply, "CLIENT", HELP)
+}
+
+fn id(call: &mut Call<'_, '_>, _: Args<'_>, reply: &mut Reply<'_>) -> Outcome {
+    reply.integer(call.session.record.id.0 as i64);
+    Ok(())
+}
+
+fn info(call: &mut Call<'_, '_>, _: Args<'_>, reply: &mut Reply<'_>) -> Outcome {
+    call.session.publish();
+    let text = describe(&call.session.record, call.server.clock.uptime_millis());
+    reply.verbatim(b"txt", text.as_bytes());
+    Ok(())
+}
+
+fn list(call: &mut Call<'_, '_>, mut args: Args<'_>, reply: &mut Reply<'_>) -> Outcome {
+    let records = if args.is_empty() {
+        call.server.clients.all()
+    } else if args.remaining() == 2 && args.tag("TYPE") {
+        let class = Class::parse(args.next()?)?;
+        let all = call.server.clients.all().into_iter();
+        all.filter(|record| Class::of(record) == class).collect()
+    } else if args.remaining() >= 2 && args.tag("ID") {
+        let ids: Option<Vec<i64>> = args.rest().map(number::parse_i64).collect();
+        let ids = ids.ok_or(CommandError::text("ERR Invalid client ID"))?;
+        ids.into_iter().filter_map(|id| call.server.clients.get(ClientId(id as u64))).collect()
+    } else {
+        return Err(CommandError::Syntax);
+    };
+    call.session.publish();
+    let uptime = call.server.clock.uptime_millis();
+    let lines: String = records.iter().map(|record| describe(record, uptime)).collect();
+    reply.verbatim(b"txt", lines.as_bytes());
+    Ok(())
+}
+
+/// A client's line, with the fields of Redis 7.4. What belongs to features that are not there yet is zero, and so is what
+/// a connection does not own: queries are read, and replies are composed, in buffers of the thread.
+fn describe(client: &ClientRecord, uptime_millis: u64) -> String {
+    let said = client.said();
+    let read = |since: u64| uptime_millis.saturating_sub(since) / 1000;
+    let input_bytes = client.input_bytes.load(Ordering::Relaxed);
+    let output_bytes = client.output_bytes.load(Ordering::Relaxed);
+    let mut line = String::with_capacity(400);
+    let mut add = |arguments: std::fmt::Arguments<'_>| {
+        line.write_fmt(arguments).expect("a string takes whatever is written");
+    };
+    add(format_args!("id={} addr={} laddr={} fd={}", client.id.0, client.peer, client.local, client.fd));
+    add(format_args!(" name={} age={}", said.name, read(client.connected_at)));
+    add(format_args!(" idle={} flags={}", read(client.active_at.load(Ordering::Relaxed)), flags_of(client)));
+    add(format_args!(" db={} sub=0 psub=0 ssub=0", client.db.load(Ordering::Relaxed)));
+    add(format_args!(" multi={}", client.queued.load(Ordering::Relaxed)));
+    add(format_args!(" watch={}", client.watched.load(Ordering::Relaxed)));
+    add(format_args!(" qbuf={input_bytes} qbuf-free=0 argv-mem=0 multi-mem=0 rbs=0 rbp=0 obl=0"));
+    add(format_args!(" oll={} omem={output_bytes}", client.output_pieces.load(Ordering::Relaxed)));
+    let own_bytes = size_of::<ClientRecord>() as u64;
+    add(format_args!(" tot-mem={}", own_bytes + input_bytes + output_bytes));
+    add(format_args!(" events={}", if output_bytes > 0 { "rw" } else { "r" }));
+    add(format_args!(" cmd={}", client.last_command().map_or("NULL", |command| command.full_name)));
+    add(format_args!(" user={} redir=-1 resp={}", said.user, client.resp.load(Ordering::Relaxed)));
+    add(format_args!(" lib-name={} lib-ver={}\n", said.lib_name, said.lib_ver));
+    line
+}
+
+/// One letter for each remarkable state.
+fn flags_of(client: &ClientRecord) -> String {
+    let states = [
+        ('x', client.queued.load(Ordering::Relaxed) >= 0),
+        ('b', client.blocked.load(Ordering::Relaxed)),
+        ('U', matches!(client.peer, Endpoint::Unix(_))),
+        ('e', client.no_evict.load(Ordering::Relaxed)),
+        ('T', client.no_touch.load(Ordering::Relaxed)),
+    ];
+    let flags: String = states.iter().filter(|(_, holds)| *holds).map(|&(letter, _)| letter).collect();
+    if flags.is_empty() { "N".to_owned() } else { flags }
+}
+
+/// A class of clients. So far all are normal.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Class {
+    Normal,
+    Primary,
+    Replica,
+    Pubsub,
+}
+
+impl Class {
+    fn parse(name: &[u8]) -> Result<Class, CommandError> {
+        match &name.to_ascii_lowercase()[..] {
+            b"normal" => Ok(Class::Normal),
+            b"master" => Ok(Class::Primary),
+            b"replica" | b"slave" => Ok(Class::Replica),
+            b"pubsub" => Ok(Class::Pubsub),
+            _ => {
+                let name = String::from_utf8_lossy(name);
+                Err(CommandError::owned(format!("ERR Unknown client type '{name}'")))
+            }
+        }
+    }
+
+    fn of(_: &ClientRecord) -> Class {
+        Class::Normal
+    }
+}
+
+/// Which clients CLIENT KILL is about.
+struct Filter<'a> {
+    id: Option<ClientId>,
+    addr: Option<&'a [u8]>,
+    laddr: Option<&'a [u8]>,
+    class: Option<Class>,
+    user: Option<&'a [u8]>,
+    max_age_millis: Option<u64>,
+    spares_asker: bool,
+}
+
+impl<'a> Filter<'a> {
+    fn parse(mut args: Args<'a>) -> Result<Self, CommandError> {
+        let mut filter = Filter {
+            id: None,
+            addr: None,
+            laddr: None,
+            class: None,
+            user: None,
+            max_age_millis: None,
+            spares_asker: true,
+        };
+        while !args.is_empty() {
+            if args.remaining() < 2 {
+                return Err(CommandError::Syntax);
+            }
+            if args.tag("ID") {
+                let id = number::parse_u64(args.next()?).filter(|&id| id > 0 && id <= i64::MAX as u64);
+                let id = id.ok_or(CommandError::text("ERR client-id should be greater than 0"))?;
+                filter.id = Some(ClientId(id));
+            } else if args.tag("TYPE") {
+                filter.class = Some(Class::parse(args.next()?)?);
+            } else if args.tag("ADDR") {
+                filter.addr = Some(args.next()?);
+            } else if args.tag("LADDR") {
+                filter.laddr = Some(args.next()?);
+            } else if args.tag("USER") {
+                filter.user = Some(known_user(args.next()?)?);
+            } else if args.tag("SKIPME") {
+                filter.spares_asker = yes_or_no(&mut args)?;
+            } else if args.tag("MAXAGE") {
+                filter.max_age_millis = Some(max_age(args.next()?)?);
+            } else {
+                return Err(CommandError::Syntax);
+            }
+        }
+        Ok(filter)
+    }
+
+    fn admits(&self, client: &ClientRecord, uptime_millis: u64) -> bool {
+        self.id.is_none_or(|id| client.id == id)
+            && self.addr.is_none_or(|addr| client.peer.to_string().as_bytes() == addr)
+            && self.laddr.is_none_or(|addr| client.local.to_string().as_bytes() == addr)
+            && self.class.is_none_or(|class| Class::of(client) == class)
+            && self.user.is_none_or(|user| client.said().user.as_bytes() == user)
+            && self.max_age_millis.is_none_or(|age| uptime_millis.saturating_sub(client.connected_at) >= age)
+    }
+}
+
+fn known_user(name: &[u8]) -> Result<&[u8], CommandError> {
+    if name == b"default" {
+        return Ok(name);
+    }
+    let name = String::from_utf8_lossy(name);
+    Err(CommandError::owned(format!("ERR No such user '{name}'")))
+}
+
+fn yes_or_no(args: &mut Args<'_>) -> Result<bool, CommandError> {
+    let yes = args.tag("YES");
+    if yes || args.tag("NO") { Ok(yes) } else { Err(CommandError::Syntax) }
+}
+
+/// Reads an age in seconds; gives milliseconds.
+fn max_age(word: &[u8]) -> Result<u64, CommandError> {
+    match number::parse_i64(word) {
+        None => Err(CommandError::text("ERR maxage is not an integer or out of range")),
+        Some(..=0) => Err(CommandError::text("ERR maxage should be greater than 0")),
+        Some(seconds) => Ok((seconds as u64).saturating_mul(1000)),
+    }
+}
+
+fn kill(call: &mut Call<'_, '_>, mut args: Args<'_>, reply: &mut Reply<'_>) -> Outcome {
+    if args.remaining() == 1 {
+        let addr = args.next()?;
+        let found =
+            call.server.clients.all().into_iter().find(|client| client.peer.to_string().as_bytes() == addr);
+        let client = found.ok_or(CommandError::text("ERR No such client"))?;
+        kill_one(call, &client);
+        reply.ok();
+        return Ok(());
+    }
+    let filter = Filter::parse(args)?;
+    let me = call.session.record.id;
+    let uptime = call.server.clock.uptime_millis();
+    let victims: Vec<Arc<ClientRecord>> = call
+        .server
+        .clients
+        .all()
+        .into_iter()
+        .filter(|client| !(filter.spares_asker && client.id == me) && filter.admits(client, uptime))
+        .collect();
+    let n_killed = victims.iter().filter(|client| kill_one(call, client)).count();
+    reply.integer(n_killed as i64);
+    Ok(())
+}
+
+/// Has a client's connection closed; one's own only after the reply.
+fn kill_one(call: &mut Call<'_, '_>, client: &ClientRecord) -> bool {
+    if client.id == call.session.record.id {
+        call.session.closing = true;
+        return true;
+    }
+    !client.is_killed() && call.server.kill(client.id)
+}
+
+fn get_name(call: &mut Call<'_, '_>, _: Args<'_>, reply: &mut Reply<'_>) -> Outcome {
+    let name = call.session.record.said().name;
+    if name.is_empty() {
+        reply.null()
+    } else {
+        reply.bulk(name.as_bytes())
+    }
+    Ok(())
+}
+
+fn set_name(call: &mut Call<'_, '_>, mut args: Args<'_>, reply: &mut Reply<'_>) -> Outcome {
+    let name = client_name(args.next()?)?;
+    call.session.record.say(|said| said.name = name.to_owned());
+    reply.ok();
+    Ok(())
+}
+
+fn set_info(call: &mut Call<'_, '_>, mut args: Args<'_>, reply: &mut Reply<'_>) -> Outcome {
+    let option = args.next()?;
+    let value = args.next()?;
+    let checked = |name: &str| {
+        printable(value).ok_or_else(|| {
+            CommandError::owned(format!("ERR {name} cannot contain spaces, newlines or special characters."))
+        })
+    };
+    if option.eq_ignore_ascii_case(b"lib-name") {
+        let value = checked("lib-name")?;
+        call.session.record.say(|said| said.lib_name = value.to_owned());
+    } else if option.eq_ignore_ascii_case(b"lib-ver") {
+        let value = checked("lib-ver")?;
+        call.session.record.say(|said| said.lib_ver = value.to_owned());
+    } else {
+        let option = String::from_utf8_lossy(option);
+        return Err(CommandError::owned(format!("ERR Unrecognized option '{option}'")));
+    }
+    reply.ok();
+    Ok(())
+}
+
+/// Sets the mode in which the reply to this very command is dropped or sent.
+fn choose_replies(call: &mut Call<'_, '_>, mut args: Args<'_>, reply: &mut Reply<'_>) -> Outcome {
+    let replies = &mut call.session.replies;
+    if args.tag("ON") {
+        *replies = Replies::On;
+        reply.ok();
+    } else if args.tag("OFF") {
+        *replies = Replies::Off;
+    } else if args.tag("SKIP") {
+        if *replies != Replies::Off {
+            *replies = Replies::SkipNext;
+        }
+    } else {
+        return Err(CommandError::Syntax);
+    }
+    Ok(())
+}
+
+fn no_evict(call: &mut Call<'_, '_>, mut args: Args<'_>, reply: &mut Reply<'_>) -> Outcome {
+    let on = on_or_off(&mut args)?;
+    call.session.record.no_evict.store(on, Ordering::Relaxed);
+    reply.ok();
+    Ok(())
+}
+
+fn no_touch(call: &mut Call<'_, '_>, mut args: Args<'_>, reply: &mut Reply<'_>) -> Outcome {
+    let on = on_or_off(&mut args)?;
+    call.session.no_touch = on;
+    call.session.record.no_touch.store(on, Ordering::Relaxed);
+    reply.ok();
+    Ok(())
+}
+
+fn on_or_off(args: &mut Args<'_>) -> Result<bool, CommandError> {
+    let on = args.tag("ON");
+    if on || args.tag("OFF") { Ok(on) } else { Err(CommandError::Syntax) }
+}
+
+fn pause(call: &mut Call<'_, '_>, mut args: Args<'_>, reply: &mut Reply<'_>) -> Outcome {
+    at_most(2, args)?;
+    let timeout = args.next()?;
+    let scope = if args.is_empty() || args.tag("ALL") {
+        PauseScope::All
+    } else if args.tag("WRITE") {
+        PauseScope::Writes
+    } else {
+        return Err(CommandError::text("ERR CLIENT PAUSE mode must be WRITE or ALL"));
+    };
+    let millis = timeout_millis(timeout)?;
+    call.server.pause(Millis(call.server.clock.now().0.saturating_add(millis)), scope);
+    reply.ok();
+    Ok(())
+}
+
+/// Errs, in words of its own as in Redis, if there are more than `n` arguments.
+fn at_most(n: usize, args: Args<'_>) -> Outcome {
+    if args.remaining() <= n {
+        return Ok(());
+    }
+    let sub = String::from_utf8_lossy(args.words().get(1));
+    Err(CommandError::owned(format!(
+        "ERR unknown subcommand or wrong number of arguments for '{sub}'. Try CLIENT HELP."
+    )))
+}
+
+/// Reads a timeout in milliseconds.
+pub(super) fn timeout_millis(word: &[u8]) -> Result<u64, CommandError> {
+    let timeout =
+        number::parse_i64(word).ok_or(CommandError::text("ERR timeout is not an integer or out of range"))?;
+    u64::try_from(timeout).map_err(|_| CommandError::text("ERR timeout is negative"))
+}
+
+fn unpause(call: &mut Call<'_, '_>, _: Args<'_>, reply: &mut Reply<'_>) -> Outcome {
+    call.server.unpause();
+    reply.ok();
+    Ok(())
+}
+
+/// No command waits for keys yet, so nobody is ever unblocked.
+fn unblock(_: &mut Call<'_, '_>, mut args: Args<'_>, reply: &mut Reply<'_>) -> Outcome {
+    at_most(2, args)?;
+    let id = args.next()?;
+    if !(args.is_empty() || args.tag("TIMEOUT") || args.tag("ERROR")) {
+        return Err(CommandError::text("ERR CLIENT UNBLOCK reason should be TIMEOUT or ERROR"));
+    }
+    number::parse_i64(id).ok_or(CommandError::NotInteger)?;
+    reply.integer(0);
+    Ok(())
+}
+
+fn get_redirection(_: &mut Call<'_, '_>, _: Args<'_>, reply: &mut Reply<'_>) -> Outcome {
+    reply.integer(-1);
+    Ok(())
+}

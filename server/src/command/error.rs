@@ -1,0 +1,85 @@
+//! Why a command failed, and the only place that knows the wire text of it.
+
+use std::borrow::Cow;
+
+use braid_protocol::reply::Reply;
+use braid_storage::StorageError;
+
+/// A command that did not do what it was asked.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum CommandError {
+    /// The arguments do not fit the command's syntax.
+    Syntax,
+    /// The number of arguments is wrong for the named (sub)command.
+    Arity(&'static str),
+    /// An argument is no 64-bit integer.
+    NotInteger,
+    /// An argument is no number.
+    NotFloat,
+    /// A time to live that is not positive, or too large, for the named command.
+    InvalidExpire(&'static str),
+    /// A database that does not exist.
+    DbIndex,
+    /// The key does not exist.
+    NoSuchKey,
+    /// The named command has a fault of ours.
+    Internal(&'static str),
+    /// The keyspace said no.
+    Storage(StorageError),
+    /// An error code and text of its own, without the leading `-`.
+    Text(Cow<'static, str>),
+}
+
+/// What a handler returns.
+pub type Outcome = Result<(), CommandError>;
+
+impl From<StorageError> for CommandError {
+    fn from(error: StorageError) -> Self {
+        CommandError::Storage(error)
+    }
+}
+
+impl CommandError {
+    /// An error whose text is fixed; it starts with its code, such as `ERR`.
+    pub const fn text(text: &'static str) -> Self {
+        CommandError::Text(Cow::Borrowed(text))
+    }
+
+    /// An error whose text is made for the occasion.
+    pub fn owned(text: String) -> Self {
+        CommandError::Text(Cow::Owned(text))
+    }
+
+    /// What goes over the wire after the `-`.
+    pub fn wire_text(&self) -> Cow<'static, str> {
+        Cow::Borrowed(match self {
+            CommandError::Syntax => "ERR syntax error",
+            CommandError::Arity(name) => {
+                return Cow::Owned(format!("ERR wrong number of arguments for '{name}' command"));
+            }
+            CommandError::NotInteger => "ERR value is not an integer or out of range",
+            CommandError::NotFloat => "ERR value is not a valid float",
+            CommandError::InvalidExpire(name) => {
+                return Cow::Owned(format!("ERR invalid expire time in '{name}' command"));
+            }
+            CommandError::Internal(name) => {
+                return Cow::Owned(format!("ERR internal error in '{name}', see the server's log"));
+            }
+            CommandError::DbIndex => "ERR DB index is out of range",
+            CommandError::NoSuchKey => "ERR no such key",
+            CommandError::Storage(error) => match error {
+                StorageError::WrongType => {
+                    "WRONGTYPE Operation against a key holding the wrong kind of value"
+                }
+                StorageError::TooLong => "ERR string exceeds maximum allowed size (proto-max-bulk-len)",
+            },
+            CommandError::Text(text) => return text.clone(),
+        })
+    }
+
+    /// Writes the error reply.
+    #[cold]
+    pub fn write(&self, reply: &mut Reply<'_>) {
+        reply.error(&*self.wire_text());
+    }
+}

@@ -1,0 +1,1013 @@
+//! Commands on keys of any type, and on whole databases.
+
+use braid_protocol::{number, reply::Reply};
+use braid_storage::{
+    Cursor, Db, Key, Shard, StringOrigin,
+    access::{self, AccessPolicy},
+    entry::{EntryRef, Kind},
+    glob,
+    time::Deadline,
+};
+
+use super::{
+    Args, Arity, Call, Categories, CommandError, CommandSpec, Flags, Group, KeySpec, KeyUse, Keys, KeysAt,
+    Outcome, Run, Sweep,
+    each_key::for_each_key,
+    expire_options::{CountedFrom, Unit, absolute_millis, future_deadline},
+    help::help,
+    sweep::Seek,
+};
+
+pub(super) const COMMANDS: &[CommandSpec] = &[
+    CommandSpec {
+        name: "del",
+        arity: Arity::AtLeast(2),
+        flags: Flags::WRITE,
+        keys: Keys(&Keys::all(KeyUse::Delete)),
+        run: Run::Transaction(del),
+        since: "1.0.0",
+        group: Group::Generic,
+        syntax: "key [key ...]",
+        summary: "Deletes keys.",
+        complexity: "O(N) where N is the number of keys",
+        tips: &["request_policy:multi_shard", "response_policy:agg_sum"],
+        ..CommandSpec::ROW
+    },
+    CommandSpec {
+        name: "unlink",
+        arity: Arity::AtLeast(2),
+        flags: Flags::WRITE.and(Flags::FAST),
+        keys: Keys(&Keys::all(KeyUse::Delete)),
+        run: Run::Transaction(del),
+        since: "4.0.0",
+        group: Group::Generic,
+        syntax: "key [key ...]",
+        summary: "Deletes keys. Large values are always freed in the background, so this is DEL.",
+        complexity: "O(N) where N is the number of keys",
+        tips: &["request_policy:multi_shard", "response_policy:agg_sum"],
+        ..CommandSpec::ROW
+    },
+    CommandSpec {
+        name: "exists",
+        arity: Arity::AtLeast(2),
+        flags: Flags::READONLY.and(Flags::FAST),
+        keys: Keys(&Keys::all(KeyUse::Look)),
+        run: Run::Transaction(exists),
+        since: "1.0.0",
+        group: Group::Generic,
+        syntax: "key [key ...]",
+        summary: "Counts how many of the keys exist; one that is named twice counts twice.",
+        complexity: "O(N) where N is the number of keys",
+        tips: &["request_policy:multi_shard", "response_policy:agg_sum"],
+        ..CommandSpec::ROW
+    },
+    CommandSpec {
+        name: "touch",
+        arity: Arity::AtLeast(2),
+        flags: Flags::READONLY.and(Flags::FAST),
+        keys: Keys(&Keys::all(KeyUse::Look)),
+        run: Run::Transaction(touch),
+        since: "3.2.1",
+        group: Group::Generic,
+        syntax: "key [key ...]",
+        summary: "Notes that keys were used, and counts those that exist.",
+        complexity: "O(N) where N is the number of keys",
+        tips: &["request_policy:multi_shard", "response_policy:agg_sum"],
+        ..CommandSpec::ROW
+    },
+    CommandSpec {
+        name: "type",
+        arity: Arity::Exactly(2),
+        flags: Flags::READONLY.and(Flags::FAST),
+        keys: Keys::LOOK,
+        run: Run::Shard(type_of),
+        since: "1.0.0",
+        group: Group::Generic,
+        syntax: "key",
+        summary: "Gives the type of a key's value.",
+        ..CommandSpec::ROW
+    },
+    CommandSpec {
+        name: "expire",
+        arity: Arity::AtLeast(3),
+        flags: Flags::WRITE.and(Flags::FAST),
+        keys: Keys::UPDATE,
+        run: Run::Shard(expire),
+        since: "1.0.0",
+        group: Group::Generic,
+        syntax: "key seconds [NX | XX | GT | LT]",
+        summary: "Gives a key a time to live in seconds.",
+        ..CommandSpec::ROW
+    },
+    CommandSpec {
+        name: "pexpire",
+        arity: Arity::AtLeast(3),
+        flags: Flags::WRITE.and(Flags::FAST),
+        keys: Keys::UPDATE,
+        run: Run::Shard(pexpire),
+        since: "2.6.0",
+        group: Group::Generic,
+        syntax: "key milliseconds [NX | XX | GT | LT]",
+        summary: "Gives a key a time to live in milliseconds.",
+        ..CommandSpec::ROW
+    },
+    CommandSpec {
+        name: "expireat",
+        arity: Arity::AtLeast(3),
+        flags: Flags::WRITE.and(Flags::FAST),
+        keys: Keys::UPDATE,
+        run: Run::Shard(expireat),
+        since: "1.2.0",
+        group: Group::Generic,
+        syntax: "key unix-time-seconds [NX | XX | GT | LT]",
+        summary: "Has a key expire at a time given in seconds.",
+        ..CommandSpec::ROW
+    },
+    CommandSpec {
+        name: "pexpireat",
+        arity: Arity::AtLeast(3),
+        flags: Flags::WRITE.and(Flags::FAST),
+        keys: Keys::UPDATE,
+        run: Run::Shard(pexpireat),
+        since: "2.6.0",
+        group: Group::Generic,
+        syntax: "key unix-time-milliseconds [NX | XX | GT | LT]",
+        summary: "Has a key expire at a time given in milliseconds.",
+        ..CommandSpec::ROW
+    },
+    CommandSpec {
+        name: "ttl",
+        arity: Arity::Exactly(2),
+        flags: Flags::READONLY.and(Flags::FAST),
+        keys: Keys::READ,
+        run: Run::Shard(ttl),
+        since: "1.0.0",
+        group: Group::Generic,
+        syntax: "key",
+        summary: "Gives how many seconds a key has left; -1 if it does not expire, -2 if there is none.",
+        tips: &["nondeterministic_output"],
+        ..CommandSpec::ROW
+    },
+    CommandSpec {
+        name: "pttl",
+        arity: Arity::Exactly(2),
+        flags: Flags::READONLY.and(Flags::FAST),
+        keys: Keys::READ,
+        run: Run::Shard(pttl),
+        since: "2.6.0",
+        group: Group::Generic,
+        syntax: "key",
+        summary: "Gives how many milliseconds a key has left; -1 if it does not expire, -2 if there is none.",
+        tips: &["nondeterministic_output"],
+        ..CommandSpec::ROW
+    },
+    CommandSpec {
+        name: "expiretime",
+        arity: Arity::Exactly(2),
+        flags: Flags::READONLY.and(Flags::FAST),
+        keys: Keys::READ,
+        run: Run::Shard(expiretime),
+        since: "7.0.0",
+        group: Group::Generic,
+        syntax: "key",
+        summary: "Gives when a key expires, in seconds; -1 if it does not, -2 if there is none.",
+        ..CommandSpec::ROW
+    },
+    CommandSpec {
+        name: "pexpiretime",
+        arity: Arity::Exactly(2),
+        flags: Flags::READONLY.and(Flags::FAST),
+        keys: Keys::READ,
+        run: Run::Shard(pexpiretime),
+        since: "7.0.0",
+        group: Group::Generic,
+        syntax: "key",
+        summary: "Gives when a key expires, in milliseconds; -1 if it does not, -2 if there is none.",
+        ..CommandSpec::ROW
+    },
+    CommandSpec {
+        name: "persist",
+        arity: Arity::Exactly(2),
+        flags: Flags::WRITE.and(Flags::FAST),
+        keys: Keys::UPDATE,
+        run: Run::Shard(persist),
+        since: "2.2.0",
+        group: Group::Generic,
+        syntax: "key",
+        summary: "Has a key live on.",
+        ..CommandSpec::ROW
+    },
+    CommandSpec {
+        name: "rename",
+        arity: Arity::Exactly(3),
+        flags: Flags::WRITE,
+        keys: Keys(&[source(KeyUse::ReadAndDelete), destination(KeyUse::Overwrite)]),
+        run: Run::Transaction(rename),
+        since: "1.0.0",
+        group: Group::Generic,
+        syntax: "key newkey",
+        summary: "Renames a key, over any other that has the new name.",
+        ..CommandSpec::ROW
+    },
+    CommandSpec {
+        name: "renamenx",
+        arity: Arity::Exactly(3),
+        flags: Flags::WRITE.and(Flags::FAST),
+        keys: Keys(&[source(KeyUse::ReadAndDelete), destination(KeyUse::Insert)]),
+        run: Run::Transaction(renamenx),
+        since: "1.0.0",
+        group: Group::Generic,
+        syntax: "key newkey",
+        summary: "Renames a key unless another has the new name.",
+        ..CommandSpec::ROW
+    },
+    CommandSpec {
+        name: "copy",
+        arity: Arity::AtLeast(3),
+        flags: Flags::WRITE.and(Flags::DENYOOM),
+        keys: Keys(&[source(KeyUse::Read), destination(KeyUse::Overwrite)]),
+        run: Run::Transaction(copy),
+        since: "6.2.0",
+        group: Group::Generic,
+        syntax: "source destination [DB destination-db] [REPLACE]",
+        summary: "Copies a key with its expiry.",
+        complexity: "O(N) where N is the size of the value",
+        ..CommandSpec::ROW
+    },
+    CommandSpec {
+        name: "move",
+        arity: Arity::Exactly(3),
+        flags: Flags::WRITE.and(Flags::FAST),
+        keys: Keys::UPDATE_AND_READ,
+        run: Run::Transaction(move_to),
+        since: "1.0.0",
+        group: Group::Generic,
+        syntax: "key db",
+        summary: "Moves a key to another database unless that has one of the name.",
+        ..CommandSpec::ROW
+    },
+    CommandSpec {
+        name: "keys",
+        arity: Arity::Exactly(2),
+        flags: Flags::READONLY.and(Flags::DANGEROUS),
+        run: Run::EachShard { begin: keys, step: Sweep::step },
+        since: "1.0.0",
+        group: Group::Generic,
+        syntax: "pattern",
+        summary: "Lists the keys that match a glob.",
+        complexity: "O(N) where N is the number of keys in the database",
+        tips: &["request_policy:all_shards", "nondeterministic_output_order"],
+        ..CommandSpec::ROW
+    },
+    CommandSpec {
+        name: "scan",
+        arity: Arity::AtLeast(2),
+        flags: Flags::READONLY,
+        run: Run::EachShard { begin: scan, step: Sweep::step },
+        since: "2.8.0",
+        group: Group::Generic,
+        syntax: "cursor [MATCH pattern] [COUNT count] [TYPE type]",
+        summary: "Lists some keys, and where to go on.",
+        complexity: "O(N) where N is COUNT",
+        tips: &["nondeterministic_output", "request_policy:special"],
+        ..CommandSpec::ROW
+    },
+    CommandSpec {
+        name: "randomkey",
+        arity: Arity::Exactly(1),
+        flags: Flags::READONLY,
+        run: Run::EachShard { begin: randomkey, step: Sweep::step },
+        since: "1.0.0",
+        group: Group::Generic,
+        summary: "Gives some key of the database.",
+        complexity: "O(N) where N is the number of shards",
+        tips: &["request_policy:all_shards", "nondeterministic_output"],
+        ..CommandSpec::ROW
+    },
+    CommandSpec {
+        name: "dbsize",
+        arity: Arity::Exactly(1),
+        flags: Flags::READONLY.and(Flags::FAST).and(Flags::WHOLE_KEYSPACE),
+        run: Run::Session(dbsize),
+        since: "1.0.0",
+        group: Group::Server,
+        categories: Some(Categories::KEYSPACE),
+        summary: "Gives the number of keys in the database.",
+        complexity: "O(N) where N is the number of shards",
+        tips: &["request_policy:all_shards", "response_policy:agg_sum"],
+        ..CommandSpec::ROW
+    },
+    CommandSpec {
+        name: "object",
+        arity: Arity::AtLeast(2),
+        since: "2.2.3",
+        group: Group::Generic,
+        syntax: "<ENCODING | FREQ | HELP | IDLETIME | REFCOUNT>",
+        summary: "Tells how a key's value is stored and used.",
+        subcommands: OBJECT,
+        ..CommandSpec::ROW
+    },
+    CommandSpec {
+        name: "memory",
+        arity: Arity::AtLeast(2),
+        since: "4.0.0",
+        group: Group::Server,
+        syntax: "<HELP | USAGE>",
+        summary: "Tells how much memory a key takes.",
+        subcommands: MEMORY,
+        ..CommandSpec::ROW
+    },
+    CommandSpec {
+        name: "flushdb",
+        arity: Arity::AtLeast(1),
+        flags: Flags::WRITE.and(Flags::DANGEROUS),
+        run: Run::Everything(flushdb),
+        since: "1.0.0",
+        group: Group::Server,
+        syntax: "[ASYNC | SYNC]",
+        summary: "Deletes all keys of the database; they are freed in the background either way.",
+        complexity: "O(N) where N is the number of shards",
+        tips: &["request_policy:all_shards", "response_policy:all_succeeded"],
+        ..CommandSpec::ROW
+    },
+    CommandSpec {
+        name: "flushall",
+        arity: Arity::AtLeast(1),
+        flags: Flags::WRITE.and(Flags::DANGEROUS),
+        run: Run::Everything(flushall),
+        since: "1.0.0",
+        group: Group::Server,
+        syntax: "[ASYNC | SYNC]",
+        summary: "Deletes all keys of all databases; they are freed in the background either way.",
+        complexity: "O(N) where N is the number of shards times that of databases",
+        tips: &["request_policy:all_shards", "response_policy:all_succeeded"],
+        ..CommandSpec::ROW
+    },
+    CommandSpec {
+        name: "swapdb",
+        arity: Arity::Exactly(3),
+        flags: Flags::WRITE.and(Flags::FAST).and(Flags::DANGEROUS),
+        run: Run::Everything(swapdb),
+        since: "4.0.0",
+        group: Group::Server,
+        syntax: "index1 index2",
+        summary: "Exchanges two databases, also for those who have one of them selected.",
+        complexity: "O(N) where N is the number of shards, and of watched keys",
+        ..CommandSpec::ROW
+    },
+];
+
+const OBJECT: &[CommandSpec] = &[
+    CommandSpec {
+        name: "encoding",
+        arity: Arity::Exactly(3),
+        flags: Flags::READONLY,
+        keys: SECOND_LOOKED_AT,
+        run: Run::Transaction(object_encoding),
+        since: "2.2.3",
+        group: Group::Generic,
+        syntax: "key",
+        summary: "Names the way in which a key's value is stored.",
+        tips: &["nondeterministic_output"],
+        ..CommandSpec::ROW
+    },
+    CommandSpec {
+        name: "freq",
+        arity: Arity::Exactly(3),
+        flags: Flags::READONLY,
+        keys: SECOND_LOOKED_AT,
+        run: Run::Transaction(object_freq),
+        since: "4.0.0",
+        group: Group::Generic,
+        syntax: "key",
+        summary: "Gives how often a key is used, as a logarithm.",
+        tips: &["nondeterministic_output"],
+        ..CommandSpec::ROW
+    },
+    CommandSpec {
+        name: "help",
+        arity: Arity::Exactly(2),
+        flags: Flags::LOADING.and(Flags::STALE),
+        run: Run::Session(object_help),
+        since: "6.2.0",
+        group: Group::Generic,
+        summary: "Lists the subcommands.",
+        ..CommandSpec::ROW
+    },
+    CommandSpec {
+        name: "idletime",
+        arity: Arity::Exactly(3),
+        flags: Flags::READONLY,
+        keys: SECOND_LOOKED_AT,
+        run: Run::Transaction(object_idletime),
+        since: "2.2.3",
+        group: Group::Generic,
+        syntax: "key",
+        summary: "Gives for how many seconds a key has not been used.",
+        tips: &["nondeterministic_output"],
+        ..CommandSpec::ROW
+    },
+    CommandSpec {
+        name: "refcount",
+        arity: Arity::Exactly(3),
+        flags: Flags::READONLY,
+        keys: SECOND_LOOKED_AT,
+        run: Run::Transaction(object_refcount),
+        since: "2.2.3",
+        group: Group::Generic,
+        syntax: "key",
+        summary: "Gives 1 for a key that exists: values are not shared.",
+        tips: &["nondeterministic_output"],
+        ..CommandSpec::ROW
+    },
+];
+
+const MEMORY: &[CommandSpec] = &[
+    CommandSpec {
+        name: "help",
+        arity: Arity::Exactly(2),
+        flags: Flags::LOADING.and(Flags::STALE),
+        run: Run::Session(memory_help),
+        since: "4.0.0",
+        group: Group::Server,
+        summary: "Lists the subcommands.",
+        ..CommandSpec::ROW
+    },
+    CommandSpec {
+        name: "usage",
+        arity: Arity::AtLeast(3),
+        flags: Flags::READONLY,
+        keys: SECOND_LOOKED_AT,
+        run: Run::Transaction(memory_usage),
+        since: "4.0.0",
+        group: Group::Server,
+        syntax: "key [SAMPLES count]",
+        summary: "Gives the bytes of memory that a key and its value take.",
+        ..CommandSpec::ROW
+    },
+];
+
+/// The key behind a subcommand.
+const SECOND_LOOKED_AT: Keys =
+    Keys(&[KeySpec { at: KeysAt::Range { first: 2, last: 2, step: 1 }, used: KeyUse::Look }]);
+
+const fn source(used: KeyUse) -> KeySpec {
+    KeySpec { at: KeysAt::Range { first: 1, last: 1, step: 1 }, used }
+}
+
+const fn destination(used: KeyUse) -> KeySpec {
+    KeySpec { at: KeysAt::Range { first: 2, last: 2, step: 1 }, used }
+}
+
+fn del(call: &mut Call<'_, '_>, args: Args<'_>, reply: &mut Reply<'_>) -> Outcome {
+    count_keys(call, args, reply, |shard, key| shard.remove(key))
+}
+
+fn exists(call: &mut Call<'_, '_>, args: Args<'_>, reply: &mut Reply<'_>) -> Outcome {
+    count_keys(call, args, reply, |shard, key| shard.look(key).is_some())
+}
+
+fn touch(call: &mut Call<'_, '_>, args: Args<'_>, reply: &mut Reply<'_>) -> Outcome {
+    count_keys(call, args, reply, |shard, key| shard.read(key).is_some())
+}
+
+/// Replies for how many of the keys `counts` says yes.
+fn count_keys(
+    call: &mut Call<'_, '_>,
+    args: Args<'_>,
+    reply: &mut Reply<'_>,
+    counts: impl Fn(&mut Shard, &Key<'_>) -> bool,
+) -> Outcome {
+    let mut n = 0;
+    for_each_key(call, args.rest().map(|key| (key, ())), |shard, key, ()| n += counts(shard, key) as i64);
+    reply.integer(n);
+    Ok(())
+}
+
+fn type_of(shard: &mut Shard, mut args: Args<'_>, reply: &mut Reply<'_>) -> Outcome {
+    let key = args.key()?;
+    reply.simple(shard.look(&key).map_or("none", |entry| type_name(entry.kind())));
+    Ok(())
+}
+
+/// A type as TYPE prints it and SCAN asks for it.
+pub(super) fn type_name(kind: Kind) -> &'static str {
+    match kind {
+        Kind::String => "string",
+        Kind::List => "list",
+        Kind::Hash => "hash",
+        Kind::Set => "set",
+        Kind::SortedSet => "zset",
+        Kind::Stream => "stream",
+    }
+}
+
+fn expire(shard: &mut Shard, args: Args<'_>, reply: &mut Reply<'_>) -> Outcome {
+    set_expiry(shard, args, reply, Unit::Seconds, CountedFrom::Now, "expire")
+}
+
+fn pexpire(shard: &mut Shard, args: Args<'_>, reply: &mut Reply<'_>) -> Outcome {
+    set_expiry(shard, args, reply, Unit::Millis, CountedFrom::Now, "pexpire")
+}
+
+fn expireat(shard: &mut Shard, args: Args<'_>, reply: &mut Reply<'_>) -> Outcome {
+    set_expiry(shard, args, reply, Unit::Seconds, CountedFrom::Epoch, "expireat")
+}
+
+fn pexpireat(shard: &mut Shard, args: Args<'_>, reply: &mut Reply<'_>) -> Outcome {
+    set_expiry(shard, args, reply, Unit::Millis, CountedFrom::Epoch, "pexpireat")
+}
+
+fn set_expiry(
+    shard: &mut Shard,
+    mut args: Args<'_>,
+    reply: &mut Reply<'_>,
+    unit: Unit,
+    from: CountedFrom,
+    name: &'static str,
+) -> Outcome {
+    let key = args.key()?;
+    let time = args.next()?;
+    // What is wrong with the options is said before what is wrong with the time.
+    let condition = ExpiryCondition::read(args)?;
+    let now = shard.now();
+    let value = number::parse_i64(time).ok_or(CommandError::NotInteger)?;
+    let millis = absolute_millis(value, unit, from, now).ok_or(CommandError::InvalidExpire(name))?;
+    let allowed = shard.peek(&key).is_some_and(|entry| condition.allows(entry.deadline(), millis));
+    if allowed {
+        match future_deadline(millis, now) {
+            Some(deadline) => shard.set_deadline(&key, Some(deadline)),
+            None => shard.remove(&key),
+        };
+    }
+    reply.integer(allowed as i64);
+    Ok(())
+}
+
+/// What EXPIRE and its kin ask of the expiry that a key has.
+#[derive(Clone, Copy, Debug, Default)]
+struct ExpiryCondition {
+    /// NX: there is none.
+    absent: bool,
+    /// XX: there is one.
+    present: bool,
+    /// GT: the new one is later.
+    later: bool,
+    /// LT: the new one is earlier.
+    earlier: bool,
+}
+
+impl ExpiryCondition {
+    fn read(mut args: Args<'_>) -> Result<Self, CommandError> {
+        let mut condition = ExpiryCondition::default();
+        while let Some(option) = args.peek() {
+            let ExpiryCondition { absent, present, later, earlier } = &mut condition;
+            let options = [("NX", absent), ("XX", present), ("GT", later), ("LT", earlier)];
+            let Some((_, wanted)) = options.into_iter().find(|(tag, _)| args.tag(tag)) else {
+                let option = String::from_utf8_lossy(option);
+                return Err(CommandError::owned(format!("ERR Unsupported option {option}")));
+            };
+            *wanted = true;
+        }
+        let ExpiryCondition { absent, present, later, earlier } = condition;
+        if absent && (present || later || earlier) {
+            return Err(CommandError::text(
+                "ERR NX and XX, GT or LT options at the same time are not compatible",
+            ));
+        }
+        if later && earlier {
+            return Err(CommandError::text("ERR GT and LT options at the same time are not compatible"));
+        }
+        Ok(condition)
+    }
+
+    /// Whether an expiry at `millis` may replace the current one. A key that does not expire lives for ever.
+    fn allows(self, current: Option<Deadline>, millis: i64) -> bool {
+        let current = current.map(|deadline| deadline.0.0 as i64);
+        (!self.absent || current.is_none())
+            && (!self.present || current.is_some())
+            && (!self.later || current.is_some_and(|current| millis > current))
+            && (!self.earlier || current.is_none_or(|current| millis < current))
+    }
+}
+
+fn ttl(shard: &mut Shard, args: Args<'_>, reply: &mut Reply<'_>) -> Outcome {
+    tell_expiry(shard, args, reply, |deadline, now| to_seconds(deadline.saturating_sub(now)))
+}
+
+fn pttl(shard: &mut Shard, args: Args<'_>, reply: &mut Reply<'_>) -> Outcome {
+    tell_expiry(shard, args, reply, |deadline, now| deadline.saturating_sub(now))
+}
+
+fn expiretime(shard: &mut Shard, args: Args<'_>, reply: &mut Reply<'_>) -> Outcome {
+    tell_expiry(shard, args, reply, |deadline, _| to_seconds(deadline))
+}
+
+fn pexpiretime(shard: &mut Shard, args: Args<'_>, reply: &mut Reply<'_>) -> Outcome {
+    tell_expiry(shard, args, reply, |deadline, _| deadline)
+}
+
+/// Replies what `tell` makes of a key's deadline and the time, both in milliseconds.
+fn tell_expiry(
+    shard: &mut Shard,
+    mut args: Args<'_>,
+    reply: &mut Reply<'_>,
+    tell: fn(u64, u64) -> u64,
+) -> Outcome {
+    let key = args.key()?;
+    let now = shard.now();
+    reply.integer(match shard.look(&key).map(|entry| entry.deadline()) {
+        None => -2,
+        Some(None) => -1,
+        Some(Some(deadline)) => tell(deadline.0.0, now.0) as i64,
+    });
+    Ok(())
+}
+
+/// Rounds to the nearest second.
+fn to_seconds(millis: u64) -> u64 {
+    (millis + 500) / 1000
+}
+
+fn persist(shard: &mut Shard, mut args: Args<'_>, reply: &mut Reply<'_>) -> Outcome {
+    let key = args.key()?;
+    let expires = shard.peek(&key).is_some_and(|entry| entry.has_deadline());
+    if expires {
+        shard.set_deadline(&key, None);
+    }
+    reply.integer(expires as i64);
+    Ok(())
+}
+
+fn rename(call: &mut Call<'_, '_>, args: Args<'_>, reply: &mut Reply<'_>) -> Outcome {
+    rename_if(call, args, |_| true)?;
+    reply.ok();
+    Ok(())
+}
+
+fn renamenx(call: &mut Call<'_, '_>, args: Args<'_>, reply: &mut Reply<'_>) -> Outcome {
+    let renamed = rename_if(call, args, |is_free| is_free)?;
+    reply.integer(renamed as i64);
+    Ok(())
+}
+
+/// Renames a key if `may`, which is told whether the new name is free. Says whether it has.
+fn rename_if(
+    call: &mut Call<'_, '_>,
+    mut args: Args<'_>,
+    may: fn(bool) -> bool,
+) -> Result<bool, CommandError> {
+    let (old, new) = (args.key()?, args.key()?);
+    if call.shard_of(&old).peek(&old).is_none() {
+        return Err(CommandError::NoSuchKey);
+    }
+    let is_free = call.shard_of(&new).peek(&new).is_none();
+    if !may(is_free) {
+        return Ok(false);
+    }
+    if old.bytes != new.bytes {
+        let entry = call.shard_of(&old).take(&old).expect("the key was there a moment ago");
+        call.shard_of(&new).put(&new, entry.with_key(new.bytes));
+    }
+    Ok(true)
+}
+
+fn copy(call: &mut Call<'_, '_>, mut args: Args<'_>, reply: &mut Reply<'_>) -> Outcome {
+    let (from, to) = (args.key()?, args.key()?);
+    let from_db = call.session.db;
+    let (mut to_db, mut replace) = (from_db, false);
+    while !args.is_empty() {
+        if args.tag("REPLACE") {
+            replace = true;
+        } else if args.tag("DB") {
+            to_db = db(call, args.int()?)?;
+        } else {
+            return Err(CommandError::Syntax);
+        }
+    }
+    if from_db == to_db && from.bytes == to.bytes {
+        return Err(SAME_OBJECT);
+    }
+    let may = replace || call.shard_in(&to, to_db).peek(&to).is_none();
+    let copy = if may { call.shard_in(&from, from_db).copy(&from, to.bytes) } else { None };
+    reply.integer(copy.is_some() as i64);
+    if let Some(copy) = copy {
+        call.shard_in(&to, to_db).put(&to, copy);
+    }
+    Ok(())
+}
+
+fn move_to(call: &mut Call<'_, '_>, mut args: Args<'_>, reply: &mut Reply<'_>) -> Outcome {
+    let key = args.key()?;
+    let from_db = call.session.db;
+    let to_db = db(call, args.int()?)?;
+    if from_db == to_db {
+        return Err(SAME_OBJECT);
+    }
+    let is_free = call.shard_in(&key, to_db).peek(&key).is_none();
+    let entry = if is_free { call.shard_in(&key, from_db).take(&key) } else { None };
+    reply.integer(entry.is_some() as i64);
+    if let Some(entry) = entry {
+        call.shard_in(&key, to_db).put(&key, entry);
+    }
+    Ok(())
+}
+
+const SAME_OBJECT: CommandError = CommandError::text("ERR source and destination objects are the same");
+
+/// The database with a number. Numbers of more than 32 bits have an error of their own, as in Redis.
+fn db(call: &Call<'_, '_>, number: i64) -> Result<Db, CommandError> {
+    if i32::try_from(number).is_err() {
+        return Err(CommandError::text(
+            "ERR value is out of range, value must between -2147483648 and 2147483647",
+        ));
+    }
+    match u16::try_from(number) {
+        Ok(index) if (index as usize) < call.server.keyspace.n_dbs() => Ok(Db(index)),
+        _ => Err(CommandError::DbIndex),
+    }
+}
+
+fn keys(call: &mut Call<'_, '_>, mut args: Args<'_>) -> Result<Sweep, CommandError> {
+    let pattern = pattern(args.next()?);
+    Ok(Sweep::new(call.session, Some(Cursor::default()), Seek::Keys { pattern }))
+}
+
+fn scan(call: &mut Call<'_, '_>, mut args: Args<'_>) -> Result<Sweep, CommandError> {
+    let cursor = parse_cursor(args.next()?).ok_or(CommandError::text("ERR invalid cursor"))?;
+    let (mut matching, mut count, mut kind) = (None, 10, None);
+    while !args.is_empty() {
+        if args.tag("COUNT") {
+            count = u64::try_from(args.int()?).ok().filter(|&n| n > 0).ok_or(CommandError::Syntax)?;
+        } else if args.tag("MATCH") {
+            matching = pattern(args.next()?);
+        } else if args.tag("TYPE") {
+            kind = Some(args.next()?.to_ascii_lowercase());
+        } else {
+            return Err(CommandError::Syntax);
+        }
+    }
+    // A number that no SCAN has given is past the end.
+    let at = Cursor::decode(cursor, call.server.keyspace.router());
+    Ok(Sweep::new(call.session, at, Seek::Scan { pattern: matching, count, kind }))
+}
+
+/// A glob to match keys with, or none if it matches them all.
+fn pattern(glob: &[u8]) -> Option<Vec<u8>> {
+    (!glob::matches_everything(glob)).then(|| glob.to_vec())
+}
+
+/// Reads a cursor as C's `strtoul` does, which takes a sign and leading zeros, and nothing at all for 0.
+fn parse_cursor(text: &[u8]) -> Option<u64> {
+    let (negative, digits) = match text {
+        [] => return Some(0),
+        [b'-', digits @ ..] => (true, digits),
+        [b'+', digits @ ..] => (false, digits),
+        digits => (false, digits),
+    };
+    if digits.is_empty() {
+        return None;
+    }
+    let cursor = digits.iter().try_fold(0u64, |value, byte| {
+        let digit = byte.is_ascii_digit().then(|| (byte - b'0') as u64)?;
+        value.checked_mul(10)?.checked_add(digit)
+    })?;
+    Some(if negative { cursor.wrapping_neg() } else { cursor })
+}
+
+fn randomkey(call: &mut Call<'_, '_>, _: Args<'_>) -> Result<Sweep, CommandError> {
+    Ok(Sweep::new(call.session, Some(Cursor::default()), Seek::Random { n_tries: 0 }))
+}
+
+fn dbsize(call: &mut Call<'_, '_>, _: Args<'_>, reply: &mut Reply<'_>) -> Outcome {
+    reply.integer(call.server.keyspace.n_keys(call.session.db) as i64);
+    Ok(())
+}
+
+fn object_encoding(call: &mut Call<'_, '_>, mut args: Args<'_>, reply: &mut Reply<'_>) -> Outcome {
+    let key = args.key()?;
+    match call.shard_of(&key).look(&key) {
+        Some(entry) => reply.bulk(encoding_name(entry).as_bytes()),
+        None => reply.null(),
+    }
+    Ok(())
+}
+
+/// The longest string that Redis keeps in one allocation with its header.
+const EMBSTR_MAX_BYTES: usize = 44;
+
+/// How Redis would store a value.
+pub(super) fn encoding_name(entry: EntryRef<'_>) -> &'static str {
+    match entry.kind() {
+        Kind::String => {
+            let text = entry.bytes().expect("strings are bytes");
+            string_encoding_name(StringOrigin::of(entry), text)
+        }
+        kind => unreachable!("no command makes a {kind:?}"),
+    }
+}
+
+fn string_encoding_name(origin: StringOrigin, text: &[u8]) -> &'static str {
+    match origin {
+        StringOrigin::Edited => "raw",
+        StringOrigin::Written if number::parse_i64(text).is_some() => "int",
+        _ if text.len() <= EMBSTR_MAX_BYTES => "embstr",
+        _ => "raw",
+    }
+}
+
+fn object_freq(call: &mut Call<'_, '_>, mut args: Args<'_>, reply: &mut Reply<'_>) -> Outcome {
+    let key = args.key()?;
+    let access = call.server.keyspace.access();
+    let shard = call.shard_of(&key);
+    let now = shard.now();
+    match shard.look(&key) {
+        None => reply.null(),
+        Some(_) if access.policy() == AccessPolicy::Lru => {
+            return Err(CommandError::text(
+                "ERR An LFU maxmemory policy is not selected, access frequency not tracked. Please note that when \
+                 switching between policies at runtime LRU and LFU data will take some time to adjust.",
+            ));
+        }
+        Some(entry) => reply.integer(access.frequency(entry, now) as i64),
+    }
+    Ok(())
+}
+
+fn object_idletime(call: &mut Call<'_, '_>, mut args: Args<'_>, reply: &mut Reply<'_>) -> Outcome {
+    let key = args.key()?;
+    let policy = call.server.keyspace.access().policy();
+    let shard = call.shard_of(&key);
+    let now = shard.now();
+    match shard.look(&key) {
+        None => reply.null(),
+        Some(entry) if policy == AccessPolicy::Lru => {
+            reply.integer(access::idle_seconds(entry, now) as i64);
+        }
+        Some(_) => {
+            return Err(CommandError::text(
+                "ERR An LFU maxmemory policy is selected, idle time not tracked. Please note that when switching \
+                 between policies at runtime LRU and LFU data will take some time to adjust.",
+            ));
+        }
+    }
+    Ok(())
+}
+
+fn object_refcount(call: &mut Call<'_, '_>, mut args: Args<'_>, reply: &mut Reply<'_>) -> Outcome {
+    let key = args.key()?;
+    match call.shard_of(&key).look(&key) {
+        Some(_) => reply.integer(1),
+        None => reply.null(),
+    }
+    Ok(())
+}
+
+fn object_help(_: &mut Call<'_, '_>, _: Args<'_>, reply: &mut Reply<'_>) -> Outcome {
+    help(
+        reply,
+        "OBJECT",
+        &[
+            "ENCODING <key>",
+            "    Return the kind of internal representation used in order to store the value",
+            "    associated with a <key>.",
+            "FREQ <key>",
+            "    Return the access frequency index of the <key>. The returned integer is",
+            "    proportional to the logarithm of the recent access frequency of the key.",
+            "IDLETIME <key>",
+            "    Return the idle time of the <key>, that is the approximated number of",
+            "    seconds elapsed since the last access to the key.",
+            "REFCOUNT <key>",
+            "    Return the number of references of the value associated with the specified",
+            "    <key>.",
+        ],
+    )
+}
+
+fn memory_help(_: &mut Call<'_, '_>, _: Args<'_>, reply: &mut Reply<'_>) -> Outcome {
+    help(
+        reply,
+        "MEMORY",
+        &[
+            "USAGE <key> [SAMPLES <count>]",
+            "    Return memory in bytes used by <key> and its value. It is counted, not",
+            "    estimated, so <count> makes no difference.",
+        ],
+    )
+}
+
+/// A key's share of the table: a bucket of 64 bytes has seven slots, of which some are free.
+const SLOT_BYTES: usize = 12;
+
+fn memory_usage(call: &mut Call<'_, '_>, mut args: Args<'_>, reply: &mut Reply<'_>) -> Outcome {
+    let key = args.key()?;
+    while !args.is_empty() {
+        // Nothing is estimated here, so nothing is sampled.
+        if !args.tag("SAMPLES") || args.int()? < 0 {
+            return Err(CommandError::Syntax);
+        }
+    }
+    match call.shard_of(&key).look(&key) {
+        Some(entry) => reply.integer((entry.allocated_bytes() + SLOT_BYTES) as i64),
+        None => reply.null(),
+    }
+    Ok(())
+}
+
+fn flushdb(call: &mut Call<'_, '_>, args: Args<'_>, reply: &mut Reply<'_>) -> Outcome {
+    read_flush_mode(args)?;
+    let db = call.session.db;
+    call.each_shard(db, Shard::flush);
+    reply.ok();
+    Ok(())
+}
+
+fn flushall(call: &mut Call<'_, '_>, args: Args<'_>, reply: &mut Reply<'_>) -> Outcome {
+    read_flush_mode(args)?;
+    for index in 0..call.server.keyspace.n_dbs() {
+        call.each_shard(Db(index as u16), Shard::flush);
+    }
+    reply.ok();
+    Ok(())
+}
+
+/// Reads ASYNC or SYNC, which make no difference: tables are always taken out at once and freed in the background.
+fn read_flush_mode(mut args: Args<'_>) -> Outcome {
+    let _ = args.tag("ASYNC") || args.tag("SYNC");
+    args.finish()
+}
+
+fn swapdb(call: &mut Call<'_, '_>, mut args: Args<'_>, reply: &mut Reply<'_>) -> Outcome {
+    let first = db_number(args.next()?).ok_or(CommandError::text("ERR invalid first DB index"))?;
+    let second = db_number(args.next()?).ok_or(CommandError::text("ERR invalid second DB index"))?;
+    let (first, second) = (db(call, first)?, db(call, second)?);
+    if first != second {
+        call.each_shard(call.session.db, |shard| shard.swap(first, second));
+    }
+    reply.ok();
+    Ok(())
+}
+
+/// Reads a number of 32 bits.
+fn db_number(text: &[u8]) -> Option<i64> {
+    number::parse_i64(text).filter(|&number| i32::try_from(number).is_ok())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn strings_have_the_encodings_of_redis() {
+        use StringOrigin::{Computed, Edited, Written};
+        let (embstr_max, raw_min) = ("x".repeat(44), "x".repeat(45));
+        for (origin, text, name) in [
+            (Written, "0", "int"),
+            (Written, "-9223372036854775808", "int"),
+            (Written, "9223372036854775808", "embstr"),
+            (Written, "007", "embstr"),
+            (Written, "-0", "embstr"),
+            (Written, "", "embstr"),
+            (Written, &embstr_max, "embstr"),
+            (Written, &raw_min, "raw"),
+            (Edited, "12", "raw"),
+            (Computed, "12", "embstr"),
+            (Computed, &raw_min, "raw"),
+        ] {
+            assert_eq!(string_encoding_name(origin, text.as_bytes()), name, "{origin:?} {text:?}");
+        }
+    }
+
+    #[test]
+    fn cursors_are_read_as_strtoul_reads_them() {
+        for (text, cursor) in [
+            ("", Some(0)),
+            ("0", Some(0)),
+            ("007", Some(7)),
+            ("+7", Some(7)),
+            ("-1", Some(u64::MAX)),
+            ("18446744073709551615", Some(u64::MAX)),
+            ("18446744073709551616", None),
+            ("-", None),
+            (" 1", None),
+            ("1x", None),
+        ] {
+            assert_eq!(parse_cursor(text.as_bytes()), cursor, "{text:?}");
+        }
+    }
+
+    #[test]
+    fn a_key_without_expiry_lives_for_ever() {
+        let only = |later, earlier| ExpiryCondition { later, earlier, ..Default::default() };
+        let current = Some(Deadline::at(100));
+        assert!(!only(true, false).allows(None, 1));
+        assert!(only(false, true).allows(None, i64::MAX));
+        assert!(only(true, false).allows(current, 101) && !only(true, false).allows(current, 100));
+        assert!(only(false, true).allows(current, -5) && !only(false, true).allows(current, 100));
+    }
+
+    #[test]
+    fn times_to_live_are_rounded_to_the_nearest_second() {
+        assert_eq!([0, 499, 500, 1499, 1500].map(to_seconds), [0, 0, 1, 1, 2]);
+    }
+}

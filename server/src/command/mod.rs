@@ -1,0 +1,93 @@
+//! Commands: the table, how a command reads its arguments, and the families.
+
+mod args;
+mod category;
+mod condition;
+mod each_key;
+mod error;
+mod expire_options;
+mod help;
+mod lcs;
+mod spec;
+mod sweep;
+mod syntax;
+mod table;
+
+mod client;
+mod connection;
+mod introspection;
+mod keys;
+mod server;
+mod strings;
+mod transactions;
+
+use braid_storage::{Db, Routed, Shard, coordinator::Held, time::Millis};
+
+use crate::{job::Job, server::Server, session::Session, stats::ThreadStats};
+
+pub use args::{Args, Words};
+pub use braid_storage::Key;
+pub use category::Categories;
+pub use error::{CommandError, Outcome};
+pub use spec::{Arity, CommandSpec, Deprecation, Flags, Group, KeySpec, KeyUse, Keys, KeysAt, Run};
+pub use sweep::{Step, Sweep};
+pub use table::{CommandTable, Found, Registered, TABLE};
+pub(crate) use transactions::{forget_watches, watched_routes};
+
+/// The families' rows: the whole command table.
+const FAMILIES: &[&[CommandSpec]] = &[
+    strings::COMMANDS,
+    keys::COMMANDS,
+    transactions::COMMANDS,
+    connection::COMMANDS,
+    client::COMMANDS,
+    server::COMMANDS,
+    introspection::COMMANDS,
+];
+
+/// What a command that is not confined to one shard may use.
+pub struct Call<'a, 'h> {
+    /// What all threads share.
+    pub server: &'a Server,
+    /// The client.
+    pub session: &'a mut Session,
+    /// The shards that are held for the command, if it declared any.
+    pub held: Option<&'a mut Held<'h, Job>>,
+    /// The command's time.
+    pub now: Millis,
+    /// What the running thread counts.
+    pub stats: &'a ThreadStats,
+    /// Where the command's keys live, in order, if that was found out before; else empty.
+    pub routed: &'a [Routed],
+}
+
+impl Call<'_, '_> {
+    /// The shard where a key of the command lives, with the session's database selected.
+    ///
+    /// # Panics
+    /// If the command's row does not declare the key.
+    pub fn shard_of(&mut self, key: &Key<'_>) -> &mut Shard {
+        self.shard_in(key, self.session.db)
+    }
+
+    /// The shard where a key of the command lives, with another database selected.
+    pub fn shard_in(&mut self, key: &Key<'_>, db: Db) -> &mut Shard {
+        let now = self.now;
+        let held = self.held.as_mut().expect("a command that reaches for keys runs under a hold");
+        let shard = held.shard(key.routed.shard);
+        shard.begin(db, now);
+        shard
+    }
+
+    /// Calls `each` with every held shard, with database `db` selected.
+    pub fn each_shard(&mut self, db: Db, mut each: impl FnMut(&mut Shard)) {
+        let now = self.now;
+        let held = self.held.as_mut().expect("a command over all shards runs under their holds");
+        for index in 0..held.ids().len() {
+            let id = held.ids()[index];
+            let shard = held.shard(id);
+            shard.begin(db, now);
+            each(shard);
+        }
+    }
+}

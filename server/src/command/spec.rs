@@ -1,0 +1,395 @@
+//! What a row of the command table says.
+
+use braid_protocol::reply::Reply;
+use braid_storage::Shard;
+
+use super::{Args, Call, Categories, Outcome, Step, Sweep};
+
+/// One command: everything that the dispatcher, MULTI, COMMAND, access control, cluster slots, statistics and
+/// README's list need to know, beside its handler.
+pub struct CommandSpec {
+    /// Lower case.
+    pub name: &'static str,
+    /// How many arguments, the name included.
+    pub arity: Arity,
+    /// Properties.
+    pub flags: Flags,
+    /// Where its keys are.
+    pub keys: Keys,
+    /// Where it runs, and what runs.
+    pub run: Run,
+    /// The Redis version (or `valkey x.y`) that introduced it.
+    pub since: &'static str,
+    /// The family.
+    pub group: Group,
+    /// The arguments after the name, in the notation of Redis's manual.
+    pub syntax: &'static str,
+    /// One sentence.
+    pub summary: &'static str,
+    /// Time in O notation.
+    pub complexity: &'static str,
+    /// The categories of access control in place of those that its group gives; flags add theirs in either case.
+    pub categories: Option<Categories>,
+    /// What `COMMAND INFO` tells proxies about merging replies, and tools about comparing them.
+    pub tips: &'static [&'static str],
+    /// Why it should no longer be used, if that is so.
+    pub deprecated: Option<Deprecation>,
+    /// Subcommands, each a row of its own. Their `name` is the second word, their arity counts both.
+    pub subcommands: &'static [CommandSpec],
+}
+
+/// Since when a command should no longer be used, and what to use.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Deprecation {
+    /// The version.
+    pub since: &'static str,
+    /// What does the same, in words.
+    pub replaced_by: &'static str,
+}
+
+/// A number of arguments, counting the command's name.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Arity {
+    /// Exactly that many.
+    Exactly(u8),
+    /// That many or more.
+    AtLeast(u8),
+}
+
+impl Arity {
+    /// Whether a command of `n_args` words is well formed.
+    #[inline]
+    pub fn admits(self, n_args: usize) -> bool {
+        match self {
+            Arity::Exactly(n) => n_args == n as usize,
+            Arity::AtLeast(n) => n_args >= n as usize,
+        }
+    }
+
+    /// As `COMMAND INFO` writes it: negative for a minimum.
+    pub fn as_integer(self) -> i64 {
+        match self {
+            Arity::Exactly(n) => n as i64,
+            Arity::AtLeast(n) => -(n as i64),
+        }
+    }
+}
+
+/// Where a command runs.
+#[derive(Clone, Copy)]
+pub enum Run {
+    /// On no shard: it only touches the session and the server.
+    Session(fn(&mut Call<'_, '_>, Args<'_>, &mut Reply<'_>) -> Outcome),
+    /// On the shard of its first key, which is its only one.
+    Shard(fn(&mut Shard, Args<'_>, &mut Reply<'_>) -> Outcome),
+    /// On the shards of all its keys, held together.
+    Transaction(fn(&mut Call<'_, '_>, Args<'_>, &mut Reply<'_>) -> Outcome),
+    /// On the shards of the keys that the client watches and, for EXEC, those of the queued commands.
+    Watched(fn(&mut Call<'_, '_>, Args<'_>, &mut Reply<'_>) -> Outcome),
+    /// On all shards, held together.
+    Everything(fn(&mut Call<'_, '_>, Args<'_>, &mut Reply<'_>) -> Outcome),
+    /// On no shard, but its reply leaves only when every command that ran before it has ended: it sets a flag that
+    /// commands look at under the hold.
+    Barrier(fn(&mut Call<'_, '_>, Args<'_>, &mut Reply<'_>) -> Outcome),
+    /// On one shard after the other, each at a moment of its own.
+    EachShard {
+        /// Reads the arguments.
+        begin: fn(&mut Call<'_, '_>, Args<'_>) -> Result<Sweep, super::CommandError>,
+        /// Does one bounded piece of work on the shard the sweep stands at.
+        step: fn(&mut Sweep, &mut Shard) -> Step,
+    },
+    /// A container: only its subcommands run.
+    Container,
+}
+
+macro_rules! flags {
+    ($($(#[$doc:meta])* $name:ident = $bit:literal, $wire:expr;)*) => {
+        /// Properties of a command, a set.
+        #[derive(Clone, Copy, Debug, PartialEq, Eq)]
+        pub struct Flags(u32);
+
+        impl Flags {
+            $($(#[$doc])* pub const $name: Flags = Flags(1 << $bit);)*
+
+            /// Each flag with the word that `COMMAND INFO` has for it, if it has one.
+            pub const NAMES: &[(Flags, Option<&'static str>)] = &[$((Flags::$name, $wire)),*];
+        }
+    };
+}
+
+flags! {
+    /// May change keys.
+    WRITE = 0, Some("write");
+    /// Only reads keys.
+    READONLY = 1, Some("readonly");
+    /// Refused when memory is short.
+    DENYOOM = 2, Some("denyoom");
+    /// Administrative.
+    ADMIN = 3, Some("admin");
+    /// Not for scripts.
+    NOSCRIPT = 4, Some("noscript");
+    /// Allowed while a data set is being loaded.
+    LOADING = 5, Some("loading");
+    /// Allowed on a replica with stale data.
+    STALE = 6, Some("stale");
+    /// Constant or logarithmic time.
+    FAST = 7, Some("fast");
+    /// Allowed before authentication.
+    NO_AUTH = 8, Some("no_auth");
+    /// Not allowed between MULTI and EXEC.
+    NO_MULTI = 9, Some("no_multi");
+    /// Its keys cannot be found by position alone.
+    MOVABLE_KEYS = 10, Some("movablekeys");
+    /// Not shown by MONITOR.
+    SKIP_MONITOR = 11, Some("skip_monitor");
+    /// Not in the slow log.
+    SKIP_SLOWLOG = 12, Some("skip_slowlog");
+    /// Allowed while a script runs for too long.
+    ALLOW_BUSY = 13, Some("allow_busy");
+    /// Runs at once inside MULTI instead of being queued.
+    IMMEDIATE = 14, None;
+    /// Changes how what follows on the connection is read or run, so nothing is parsed ahead of it.
+    PARSE_STOP = 15, None;
+    /// In the `dangerous` category.
+    DANGEROUS = 16, None;
+    /// Tells of the whole keyspace: between MULTI and EXEC it needs all shards held.
+    WHOLE_KEYSPACE = 17, None;
+    /// Deprecated.
+    DEPRECATED = 18, None;
+    /// In the `blocking` category, may wait.
+    BLOCKING = 19, Some("blocking");
+    /// Not allowed while a data set is being loaded in the background.
+    NO_ASYNC_LOADING = 20, Some("no_async_loading");
+}
+
+impl Flags {
+    /// No properties.
+    pub const NONE: Flags = Flags(0);
+
+    /// Both.
+    pub const fn and(self, other: Flags) -> Flags {
+        Flags(self.0 | other.0)
+    }
+
+    /// Whether all of `other` are in `self`.
+    #[inline(always)]
+    pub const fn has(self, other: Flags) -> bool {
+        self.0 & other.0 == other.0
+    }
+}
+
+/// What a command does to its keys, in the words of `COMMAND GETKEYSANDFLAGS`.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum KeyUse {
+    /// Reads the value and returns or uses it.
+    Read,
+    /// Reads something about the key, not its value.
+    Look,
+    /// Overwrites without reading.
+    Overwrite,
+    /// Changes what is there.
+    Update,
+    /// Changes what is there and returns some of it.
+    UpdateAndRead,
+    /// Deletes.
+    Delete,
+    /// Reads the value and then deletes the key.
+    ReadAndDelete,
+    /// Writes only if the key is not there, without reading.
+    Insert,
+    /// Overwrites, and reads the old value too if the word `GET` is among the arguments.
+    OverwriteOrSwap,
+}
+
+impl KeyUse {
+    /// The flags that Redis prints.
+    pub const fn wire(self) -> &'static [&'static str] {
+        match self {
+            KeyUse::Read => &["RO", "access"],
+            KeyUse::Look => &["RO"],
+            KeyUse::Overwrite => &["OW", "update"],
+            KeyUse::Update => &["RW", "update"],
+            KeyUse::UpdateAndRead => &["RW", "access", "update"],
+            KeyUse::Delete => &["RM", "delete"],
+            KeyUse::ReadAndDelete => &["RW", "access", "delete"],
+            KeyUse::Insert => &["OW", "insert"],
+            KeyUse::OverwriteOrSwap => &["RW", "access", "update", "variable_flags"],
+        }
+    }
+
+    /// What a key specification remarks about it.
+    pub const fn notes(self) -> Option<&'static str> {
+        match self {
+            KeyUse::OverwriteOrSwap => Some("RW and ACCESS due to the optional `GET` argument"),
+            _ => None,
+        }
+    }
+
+    /// What this command does, where that depends on its words.
+    pub fn in_words<'w>(self, mut words: impl Iterator<Item = &'w [u8]>) -> KeyUse {
+        match self {
+            KeyUse::OverwriteOrSwap if words.any(|word| word.eq_ignore_ascii_case(b"get")) => {
+                KeyUse::UpdateAndRead
+            }
+            KeyUse::OverwriteOrSwap => KeyUse::Overwrite,
+            fixed => fixed,
+        }
+    }
+}
+
+/// Some of a command's keys: positions count the command's name as 0.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct KeySpec {
+    /// Where.
+    pub at: KeysAt,
+    /// What for.
+    pub used: KeyUse,
+}
+
+/// Positions of keys.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum KeysAt {
+    /// From `first` to `last` (negative: from the end) by `step`.
+    Range {
+        /// Of the first key.
+        first: u8,
+        /// Of the last; -1 is the last argument.
+        last: i8,
+        /// From a key to the next.
+        step: u8,
+    },
+    /// The argument at `count` says how many keys follow, the next first, `step` apart.
+    Counted {
+        /// The position of the number.
+        count: u8,
+        /// From a key to the next.
+        step: u8,
+    },
+}
+
+/// All keys of a command.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Keys(pub &'static [KeySpec]);
+
+macro_rules! one_key {
+    ($($(#[$doc:meta])* $name:ident = $used:ident;)*) => {$(
+        $(#[$doc])*
+        pub const $name: Keys =
+            Keys(&[KeySpec { at: KeysAt::Range { first: 1, last: 1, step: 1 }, used: KeyUse::$used }]);
+    )*};
+}
+
+impl Keys {
+    /// No keys.
+    pub const NONE: Keys = Keys(&[]);
+
+    one_key! {
+        /// The first argument, read.
+        READ = Read;
+        /// The first argument, looked at.
+        LOOK = Look;
+        /// The first argument, overwritten.
+        OVERWRITE = Overwrite;
+        /// The first argument, changed.
+        UPDATE = Update;
+        /// The first argument, changed and returned.
+        UPDATE_AND_READ = UpdateAndRead;
+        /// The first argument, returned and deleted.
+        READ_AND_DELETE = ReadAndDelete;
+        /// The first argument, deleted.
+        DELETE = Delete;
+        /// The first argument, written if missing.
+        INSERT = Insert;
+        /// The first argument, overwritten, and returned if `GET` is among the arguments.
+        OVERWRITE_OR_SWAP = OverwriteOrSwap;
+    }
+
+    /// Every argument from the first on.
+    pub const fn all(used: KeyUse) -> [KeySpec; 1] {
+        [KeySpec { at: KeysAt::Range { first: 1, last: -1, step: 1 }, used }]
+    }
+
+    /// Calls `each` with the position of every key of a command of `n_args` words (`word` gives one), and what
+    /// it is used for. Malformed counts give no keys: the handler reports them.
+    #[inline]
+    pub fn positions<'w>(
+        self,
+        n_args: usize,
+        word: impl Fn(usize) -> &'w [u8],
+        mut each: impl FnMut(usize, KeyUse),
+    ) {
+        for spec in self.0 {
+            let (first, last, step) = match spec.at {
+                KeysAt::Range { first, last, step } => {
+                    let last = if last < 0 { n_args as isize + last as isize } else { last as isize };
+                    (first as usize, last, step as usize)
+                }
+                KeysAt::Counted { count, step } => {
+                    let (count, step) = (count as usize, step as usize);
+                    if count >= n_args {
+                        continue;
+                    }
+                    let Some(n_keys) = braid_protocol::number::parse_i64(word(count)) else { continue };
+                    let room = (n_args - count - 1).div_ceil(step);
+                    if n_keys <= 0 || n_keys as usize > room {
+                        continue;
+                    }
+                    (count + 1, (count + 1 + (n_keys as usize - 1) * step) as isize, step)
+                }
+            };
+            let mut at = first;
+            while at as isize <= last && at < n_args {
+                each(at, spec.used);
+                at += step;
+            }
+        }
+    }
+}
+
+/// A family of commands, as `COMMAND DOCS` names it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Group {
+    /// Strings.
+    String,
+    /// Keys of any type.
+    Generic,
+    /// MULTI and its kin.
+    Transactions,
+    /// The connection.
+    Connection,
+    /// The server.
+    Server,
+}
+
+impl Group {
+    /// As `COMMAND DOCS` prints it.
+    pub const fn name(self) -> &'static str {
+        match self {
+            Group::String => "string",
+            Group::Generic => "generic",
+            Group::Transactions => "transactions",
+            Group::Connection => "connection",
+            Group::Server => "server",
+        }
+    }
+}
+
+impl CommandSpec {
+    /// A row with nothing filled in, to build rows on.
+    pub const ROW: CommandSpec = CommandSpec {
+        name: "",
+        arity: Arity::AtLeast(1),
+        flags: Flags::NONE,
+        keys: Keys::NONE,
+        run: Run::Container,
+        since: "1.0.0",
+        group: Group::Server,
+        syntax: "",
+        summary: "",
+        complexity: "O(1)",
+        categories: None,
+        tips: &[],
+        deprecated: None,
+        subcommands: &[],
+    };
+}

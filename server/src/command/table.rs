@@ -1,0 +1,157 @@
+//! The command table: every family's rows, found by name.
+
+use std::{collections::HashMap, sync::LazyLock};
+
+use super::{CommandSpec, Flags, KeysAt, Run, Words};
+
+/// A row, or a subcommand's row, with what is derived from its place in the table.
+pub struct Registered {
+    /// The row.
+    pub spec: &'static CommandSpec,
+    /// Its number, from 0 without gaps, subcommands included: the index of its statistics.
+    pub id: usize,
+    /// The container it is a subcommand of.
+    pub parent: Option<&'static CommandSpec>,
+    /// `get`, or `client|list`.
+    pub full_name: &'static str,
+    /// Whether its first argument is a key.
+    pub first_is_key: bool,
+    subcommands: HashMap<&'static str, &'static Registered>,
+}
+
+impl Registered {
+    /// Whether its keys need more than one shard at a time, or none.
+    #[inline]
+    pub fn has(&self, flags: Flags) -> bool {
+        self.spec.flags.has(flags)
+    }
+
+    /// Whether its second word may name another row.
+    #[inline]
+    pub fn has_subcommands(&self) -> bool {
+        !self.subcommands.is_empty()
+    }
+
+    /// Its subcommands, by name.
+    pub fn subcommands(&self) -> impl Iterator<Item = &'static Registered> {
+        let mut all: Vec<_> = self.subcommands.values().copied().collect();
+        all.sort_unstable_by_key(|sub| sub.id);
+        all.into_iter()
+    }
+
+    /// Whether it only contains others.
+    pub fn is_container(&self) -> bool {
+        matches!(self.spec.run, Run::Container)
+    }
+}
+
+/// What a name stands for.
+pub enum Found {
+    /// A command, or a subcommand.
+    Command(&'static Registered),
+    /// A container without the subcommand that was asked for.
+    UnknownSubcommand(&'static Registered),
+    /// Nothing.
+    Unknown,
+}
+
+/// All commands.
+pub struct CommandTable {
+    /// Open addressing over a power of two of places, at most a quarter full.
+    places: Box<[Option<&'static Registered>]>,
+    all: Vec<&'static Registered>,
+    top: Vec<&'static Registered>,
+}
+
+/// The table, built once.
+pub static TABLE: LazyLock<CommandTable> = LazyLock::new(|| CommandTable::build(super::FAMILIES));
+
+impl CommandTable {
+    fn build(families: &[&'static [CommandSpec]]) -> Self {
+        let mut all = Vec::new();
+        let mut top: Vec<&'static Registered> = Vec::new();
+        for spec in families.iter().copied().flatten() {
+            let mut subcommands = HashMap::new();
+            for sub in spec.subcommands {
+                let full_name = String::leak(format!("{}|{}", spec.name, sub.name));
+                let sub = register(&mut all, sub, Some(spec), full_name, HashMap::new());
+                subcommands.insert(sub.spec.name, sub);
+            }
+            top.push(register(&mut all, spec, None, spec.name, subcommands));
+        }
+        let mut places = vec![None; (top.len() * 4).next_power_of_two()].into_boxed_slice();
+        for &command in &top {
+            let mut place = hash(command.spec.name.as_bytes()) & (places.len() - 1);
+            while places[place].is_some() {
+                place = (place + 1) & (places.len() - 1);
+            }
+            places[place] = Some(command);
+        }
+        Self { places, all, top }
+    }
+
+    /// Finds a command by its name alone, in either case.
+    #[inline]
+    pub fn command(&self, name: &[u8]) -> Option<&'static Registered> {
+        let mut place = hash(name) & (self.places.len() - 1);
+        while let Some(command) = self.places[place] {
+            if command.spec.name.as_bytes().eq_ignore_ascii_case(name) {
+                return Some(command);
+            }
+            place = (place + 1) & (self.places.len() - 1);
+        }
+        None
+    }
+
+    /// Finds what the first word, or the first two, of a command stand for.
+    #[inline]
+    pub fn find(&self, words: Words<'_>) -> Found {
+        let Some(command) = self.command(words.get(0)) else { return Found::Unknown };
+        if command.subcommands.is_empty() || words.len() < 2 {
+            return Found::Command(command);
+        }
+        let name = words.get(1).to_ascii_lowercase();
+        match std::str::from_utf8(&name).ok().and_then(|name| command.subcommands.get(name)) {
+            Some(sub) => Found::Command(sub),
+            None if command.is_container() => Found::UnknownSubcommand(command),
+            None => Found::Command(command),
+        }
+    }
+
+    /// All commands, subcommands included, by their number.
+    pub fn all(&self) -> &[&'static Registered] {
+        &self.all
+    }
+
+    /// All commands, without subcommands.
+    pub fn top(&self) -> &[&'static Registered] {
+        &self.top
+    }
+}
+
+fn register(
+    all: &mut Vec<&'static Registered>,
+    spec: &'static CommandSpec,
+    parent: Option<&'static CommandSpec>,
+    full_name: &'static str,
+    subcommands: HashMap<&'static str, &'static Registered>,
+) -> &'static Registered {
+    let first_is_key =
+        spec.keys.0.first().is_some_and(|keys| matches!(keys.at, KeysAt::Range { first: 1, .. }));
+    let id = all.len();
+    let registered =
+        Box::leak(Box::new(Registered { spec, id, parent, full_name, first_is_key, subcommands }));
+    all.push(registered);
+    registered
+}
+
+/// Hashes a name by its first eight bytes and its length, the same in both cases.
+#[inline]
+fn hash(name: &[u8]) -> usize {
+    let mut head = [0; 8];
+    let n = name.len().min(8);
+    head[..n].copy_from_slice(&name[..n]);
+    // 0x20 makes letters lower case; what it does to other bytes only matters to names nobody has.
+    let head = u64::from_le_bytes(head) | 0x2020_2020_2020_2020;
+    ((head ^ name.len() as u64).wrapping_mul(0x9E37_79B9_7F4A_7C15) >> 40) as usize
+}

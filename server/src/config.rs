@@ -1,0 +1,427 @@
+//! Configuration: the file, the command line, and `CONFIG GET`, `SET` and `REWRITE`.
+//!
+//! All of them read one table of directives (`table.rs`). A [`Config`] holds a value for every row, and the same values
+//! once more as typed [`Settings`] for the directives that Braid acts on, so that a reader on a hot path touches a
+//! plain field. It is a value: the server shares one in an `Arc`, and `CONFIG SET` changes a clone, lets the parts of
+//! the server take what changed (a new port, say), and puts the clone in the old one's place if all of them could.
+//!
+//! Nothing here reads the clock or opens sockets. Files are read, and directories looked at, when a configuration is
+//! loaded or `dir` is set.
+
+mod directive;
+mod file;
+mod launch;
+mod rewrite;
+mod settings;
+mod table;
+mod value;
+mod words;
+
+use std::collections::HashSet;
+use std::ffi::OsStr;
+use std::fmt;
+use std::ops::Deref;
+use std::os::unix::ffi::OsStrExt;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+pub use self::directive::{Directive, Flags, Meaning};
+pub use self::file::FatalConfigError;
+pub use self::launch::{Host, Launch, launch};
+pub use self::settings::{
+    Access, AclPubsubDefault, BindAddress, BindHost, KeyspaceEvents, LogLevel, MaxmemoryPolicy, OutputLimit,
+    OutputLimits, RenamedCommand, SavePoint, Settings, ShutdownOptions, Supervised, UserLine,
+};
+pub use self::value::{Kind, Reason, Value};
+
+use self::table::DIRECTIVES;
+
+/// Version of Redis that Braid's replies and defaults follow; `INFO` reports it as `redis_version`.
+pub const REDIS_VERSION: &str = "7.4.0";
+
+/// Matches a text against a glob pattern, pattern first.
+pub type Glob = fn(&[u8], &[u8]) -> bool;
+
+/// A complete configuration. Typed settings are read through it as fields: `config.maxclients`.
+#[derive(Clone, Debug)]
+pub struct Config {
+    settings: Settings,
+    /// One value for each row of the table.
+    values: Vec<Value>,
+    /// What [`Config::new`] began with.
+    defaults: Arc<[Value]>,
+    file: Option<PathBuf>,
+}
+
+/// Where who asks for a change is connected from, which decides about protected directives.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Asker {
+    /// The loopback interface or a Unix socket.
+    Local,
+    /// Anywhere else.
+    Remote,
+}
+
+/// Why `CONFIG SET` changed nothing. Prints as Redis's reply without the leading `ERR `.
+#[derive(Clone, Debug, PartialEq)]
+pub enum ConfigError {
+    /// No such directive.
+    Unknown(Vec<u8>),
+    /// This directive's value, or changing it, is refused.
+    Refused {
+        /// The name by which the directive was given.
+        name: &'static str,
+        /// Why.
+        reason: Reason,
+    },
+}
+
+impl fmt::Display for ConfigError {
+    fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            ConfigError::Unknown(name) => {
+                let name = String::from_utf8_lossy(name);
+                write!(out, "Unknown option or number of arguments for CONFIG SET - '{name}'")
+            }
+            ConfigError::Refused { name, reason } => {
+                write!(out, "CONFIG SET failed (possibly related to argument '{name}') - {reason}")
+            }
+        }
+    }
+}
+
+impl std::error::Error for ConfigError {}
+
+/// Two configurations are equal if every directive has the same value, wherever it came from.
+impl PartialEq for Config {
+    fn eq(&self, other: &Self) -> bool {
+        self.values == other.values
+    }
+}
+
+impl Deref for Config {
+    type Target = Settings;
+
+    fn deref(&self) -> &Settings {
+        &self.settings
+    }
+}
+
+impl Config {
+    /// The configuration that holds when nobody sets anything: `n_cores` is the default of `io-threads` (cut to its
+    /// bounds), `dir` the absolute working directory.
+    pub fn new(n_cores: usize, dir: PathBuf) -> Self {
+        let mut defaults: Vec<Value> = DIRECTIVES.iter().map(Directive::default_value).collect();
+        defaults[table::place_of("io-threads")] = Value::Number(n_cores.clamp(1, 128) as i128);
+        let mut config = Config {
+            settings: Settings::default(),
+            values: defaults.clone(),
+            defaults: defaults.into(),
+            file: None,
+        };
+        config.values[table::place_of("dir")] = Value::Dir(dir);
+        for place in 0..DIRECTIVES.len() {
+            config.apply(place);
+        }
+        config
+    }
+
+    /// The configuration file that was loaded, as an absolute path: the one that `CONFIG REWRITE` writes.
+    pub fn file(&self) -> Option<&Path> {
+        self.file.as_deref()
+    }
+
+    /// Lists names and values as `CONFIG GET` does. A pattern without wildcards is a name; names are found in any case,
+    /// each is listed once, and hidden ones only by their full name. The values are as Redis prints them.
+    pub fn get(&self, patterns: &[&[u8]], glob: Glob) -> Vec<(&'static str, Vec<u8>)> {
+        let patterns: Vec<Vec<u8>> = patterns.iter().map(|pattern| pattern.to_ascii_lowercase()).collect();
+        let is_asked = |row: &Directive, name: &str| {
+            patterns.iter().any(|pattern| {
+                let wild = pattern.iter().any(|byte| b"*?[".contains(byte));
+                match wild {
+                    true => !row.flags.contains(Flags::HIDDEN) && glob(pattern, name.as_bytes()),
+                    false => pattern == name.as_bytes(),
+                }
+            })
+        };
+        let rows = DIRECTIVES.iter().zip(&self.values);
+        let shown = rows.filter(|(row, _)| !row.flags.contains(Flags::FILE_ONLY));
+        let asked = shown.flat_map(|(row, value)| {
+            let names = row.names().filter(move |name| is_asked(row, name));
+            names.map(move |name| (name, row.kind.print(value)))
+        });
+        asked.collect()
+    }
+
+    /// Changes directives as `CONFIG SET` does, all or none, and returns those whose value is another now.
+    ///
+    /// # Errors
+    /// The first directive that is unknown, cannot be changed at all or stands twice; else the first whose value is
+    /// refused. The configuration is then as it was.
+    pub fn set(
+        &mut self,
+        pairs: &[(&[u8], &[u8])],
+        asker: Asker,
+    ) -> Result<Vec<&'static Directive>, ConfigError> {
+        let places = self.places_to_set(pairs, asker)?;
+        let before = self.values.clone();
+        for (&(name, place), &(_, text)) in places.iter().zip(pairs) {
+            match DIRECTIVES[place].parse(&[text], &self.values[place]) {
+                Ok(value) => self.values[place] = value,
+                Err(reason) => {
+                    self.values = before;
+                    return Err(ConfigError::Refused { name, reason });
+                }
+            }
+        }
+        let is_other = |&place: &usize| self.values[place] != before[place];
+        let changed: Vec<usize> = (0..DIRECTIVES.len()).filter(is_other).collect();
+        for &place in &changed {
+            self.apply(place);
+        }
+        Ok(changed.into_iter().map(|place| &DIRECTIVES[place]).collect())
+    }
+
+    /// Checks the names of a `CONFIG SET`, before any value is read.
+    fn places_to_set(
+        &self,
+        pairs: &[(&[u8], &[u8])],
+        asker: Asker,
+    ) -> Result<Vec<(&'static str, usize)>, ConfigError> {
+        let mut seen = HashSet::new();
+        let mut places = Vec::with_capacity(pairs.len());
+        for (given, _) in pairs {
+            let found =
+                table::find(given).filter(|&(_, place)| !DIRECTIVES[place].flags.contains(Flags::FILE_ONLY));
+            let (name, place) = found.ok_or_else(|| ConfigError::Unknown(given.to_vec()))?;
+            let flags = DIRECTIVES[place].flags;
+            let why = if flags.contains(Flags::IMMUTABLE) {
+                Some("can't set immutable config")
+            } else if flags.contains(Flags::PROTECTED) && !self.may_set_protected(asker) {
+                Some("can't set protected config")
+            } else if !seen.insert(name) {
+                Some("duplicate parameter")
+            } else {
+                None
+            };
+            if let Some(why) = why {
+                return Err(ConfigError::Refused { name, reason: Reason::Rule(why) });
+            }
+            places.push((name, place));
+        }
+        Ok(places)
+    }
+
+    fn may_set_protected(&self, asker: Asker) -> bool {
+        match self.settings.enable_protected_configs {
+            Access::Yes => true,
+            Access::No => false,
+            Access::Local => asker == Asker::Local,
+        }
+    }
+
+    /// Returns a configuration file with this configuration in it, made from `original` as `CONFIG REWRITE` does:
+    /// comments, order and every line that still says what holds stay as they are, other lines are replaced, and what
+    /// has no line yet is appended if it is not the default. Included files are not touched.
+    pub fn rewrite(&self, original: &[u8]) -> Vec<u8> {
+        rewrite::rewrite(self, original)
+    }
+
+    /// Puts the users that access control knows now in the place of those that were declared, for [`Self::rewrite`].
+    pub fn set_users(&mut self, users: &[UserLine]) {
+        let words = |user: &UserLine| {
+            let mut words = vec![user.name.clone()];
+            words.extend_from_slice(&user.rules);
+            words
+        };
+        let place = table::place_of("user");
+        self.values[place] = Value::Lines(users.iter().map(words).collect());
+        self.apply(place);
+    }
+
+    /// What an operator should know at start: directives that are set and have no effect yet, one sentence each.
+    pub fn notices(&self) -> Vec<String> {
+        let kept = self.kept_and_set().map(|row| match row.name {
+            "daemonize" => "'daemonize yes' is accepted, but Braid stays in the foreground: \
+                            let a service manager or the shell put it in the background."
+                .to_owned(),
+            name => format!("'{name}' is set, but has no effect yet."),
+        });
+        kept.collect()
+    }
+
+    /// Directives without an effect that ask for something other than the default. `save ""` asks for nothing.
+    fn kept_and_set(&self) -> impl Iterator<Item = &'static Directive> {
+        let asks = |value: &Value| !matches!(value, Value::Save(points) if points.is_empty());
+        let kept = self.not_default().filter(|(row, _)| !row.has_effect());
+        kept.filter(move |(_, value)| asks(value)).map(|(row, _)| row)
+    }
+
+    fn not_default(&self) -> impl Iterator<Item = (&'static Directive, &Value)> {
+        let rows = DIRECTIVES.iter().zip(&self.values).zip(self.defaults.iter());
+        rows.filter(|((_, value), default)| value != default).map(|(row, _)| row)
+    }
+
+    /// Writes the value at `place` to the settings.
+    fn apply(&mut self, place: usize) {
+        if let Meaning::Live(apply) | Meaning::Reserved(apply) = DIRECTIVES[place].meaning {
+            apply(&mut self.settings, &self.values[place]);
+        }
+    }
+}
+
+/// Whether the value of this directive is a secret, to be left out of MONITOR, the slow log and the log.
+pub fn is_sensitive(name: &[u8]) -> bool {
+    table::find(name).is_some_and(|(_, place)| DIRECTIVES[place].flags.contains(Flags::SENSITIVE))
+}
+
+/// A path as the bytes that it is.
+fn path_of(bytes: &[u8]) -> &Path {
+    Path::new(OsStr::from_bytes(bytes))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// A matcher that knows `*` only, which is all that these tests need.
+    pub(super) fn star(pattern: &[u8], text: &[u8]) -> bool {
+        match pattern {
+            [] => text.is_empty(),
+            [b'*', rest @ ..] => (0..=text.len()).any(|start| star(rest, &text[start..])),
+            [byte, rest @ ..] => text.first() == Some(byte) && star(rest, &text[1..]),
+        }
+    }
+
+    pub(super) fn config() -> Config {
+        Config::new(3, PathBuf::from("/"))
+    }
+
+    fn get(config: &Config, patterns: &[&str]) -> Vec<(&'static str, String)> {
+        let patterns: Vec<&[u8]> = patterns.iter().map(|pattern| pattern.as_bytes()).collect();
+        let found = config.get(&patterns, star).into_iter();
+        found.map(|(name, value)| (name, String::from_utf8(value).unwrap())).collect()
+    }
+
+    fn set(config: &mut Config, pairs: &[(&str, &str)]) -> Result<Vec<&'static str>, String> {
+        let pairs: Vec<(&[u8], &[u8])> =
+            pairs.iter().map(|(name, value)| (name.as_bytes(), value.as_bytes())).collect();
+        let changed = config.set(&pairs, Asker::Remote).map_err(|error| error.to_string())?;
+        Ok(changed.iter().map(|row| row.name).collect())
+    }
+
+    #[test]
+    fn settings_begin_with_the_defaults() {
+        let config = config();
+        assert_eq!((config.port, config.protected_mode, config.maxclients), (6379, true, 10_000));
+        let loopback = |host: &str, optional| BindAddress { host: BindHost::Named(host.into()), optional };
+        assert_eq!(config.bind, [loopback("127.0.0.1", false), loopback("::1", true)]);
+        assert_eq!((config.io_threads, config.shards, config.hash_tags), (3, 1024, true));
+        assert_eq!(config.dir, Path::new("/"));
+        assert_eq!(config.maxmemory, None);
+        assert_eq!(config.slowlog_log_slower_than, Some(std::time::Duration::from_millis(10)));
+        assert_eq!(config.client_output_buffer_limit.pubsub.hard_bytes, 32 << 20);
+        assert_eq!(Config::new(1_000, PathBuf::from("/")).io_threads, 128);
+    }
+
+    #[test]
+    fn get_takes_several_patterns_in_any_case_and_lists_each_name_once() {
+        let config = config();
+        let found = get(&config, &["TIMEOUT", "Time*", "hz", "nonesuch"]);
+        assert_eq!(found, [("timeout", "0".into()), ("hz", "10".into())]);
+        assert_eq!(get(&config, &["slave-priority"]), [("slave-priority", "100".into())]);
+        assert_eq!(get(&config, &["save", "dir"]).len(), 2);
+    }
+
+    #[test]
+    fn hidden_directives_are_shown_by_their_full_name_only() {
+        assert_eq!(get(&config(), &["watchdog-perio*"]), []);
+        assert_eq!(get(&config(), &["watchdog-period"]), [("watchdog-period", "0".into())]);
+    }
+
+    #[test]
+    fn lines_of_files_are_unknown_to_get_and_set() {
+        let mut config = config();
+        assert_eq!(get(&config, &["user", "loadmodule", "rename-command", "include"]), []);
+        let unknown = "Unknown option or number of arguments for CONFIG SET - 'user'";
+        assert_eq!(set(&mut config, &[("user", "x")]), Err(unknown.into()));
+    }
+
+    #[test]
+    fn set_changes_all_or_nothing() {
+        let mut config = config();
+        let before = config.clone();
+        let refused = set(&mut config, &[("timeout", "7"), ("maxmemory", "x")]).unwrap_err();
+        assert_eq!(
+            refused,
+            "CONFIG SET failed (possibly related to argument 'maxmemory') - argument must be a memory value"
+        );
+        assert_eq!(config, before);
+        assert_eq!(config.settings, before.settings);
+
+        let changed = set(&mut config, &[("TIMEOUT", "7"), ("maxmemory", "1gb"), ("hz", "10")]).unwrap();
+        assert_eq!(changed, ["timeout", "maxmemory"]);
+        assert_eq!(config.maxmemory, Some(1 << 30));
+        assert_eq!(config.timeout, Some(std::time::Duration::from_secs(7)));
+        assert_eq!(get(&config, &["maxmemory"]), [("maxmemory", "1073741824".into())]);
+    }
+
+    #[test]
+    fn set_refuses_in_the_words_of_redis() {
+        let cases: [(&[(&str, &str)], &str); 6] = [
+            (&[("foo", "1"), ("port", "x")], "Unknown option or number of arguments for CONFIG SET - 'foo'"),
+            (&[("timeout", "7"), ("databases", "2")], "'databases') - can't set immutable config"),
+            (&[("timeout", "1"), ("timeout", "2")], "'timeout') - duplicate parameter"),
+            (&[("dir", "/")], "'dir') - can't set protected config"),
+            (&[("port", "99999")], "'port') - argument must be between 0 and 65535 inclusive"),
+            (&[("slave-read-only", "x")], "'slave-read-only') - argument must be 'yes' or 'no'"),
+        ];
+        for (pairs, ending) in cases {
+            let refused = set(&mut config(), pairs).unwrap_err();
+            assert!(refused.ends_with(ending), "{refused}");
+        }
+    }
+
+    #[test]
+    fn both_names_of_a_directive_may_stand_in_one_set() {
+        let mut config = config();
+        set(&mut config, &[("hash-max-ziplist-entries", "1"), ("hash-max-listpack-entries", "2")]).unwrap();
+        assert_eq!(config.hash_max_listpack_entries, 2);
+        assert_eq!(get(&config, &["hash-max-ziplist-entries"])[0].1, "2");
+    }
+
+    #[test]
+    fn protected_directives_can_be_opened_to_local_clients() {
+        let mut config = config();
+        config.settings.enable_protected_configs = Access::Local;
+        let pairs: [(&[u8], &[u8]); 1] = [(b"dbfilename", b"x.rdb")];
+        assert!(config.set(&pairs, Asker::Remote).is_err());
+        assert!(config.set(&pairs, Asker::Local).is_ok());
+    }
+
+    #[test]
+    fn dir_must_exist_and_starts_where_it_was() {
+        let mut config = config();
+        config.settings.enable_protected_configs = Access::Yes;
+        let missing = set(&mut config, &[("dir", "/nonexistent")]).unwrap_err();
+        assert!(missing.ends_with("No such file or directory"), "{missing}");
+        let file = set(&mut config, &[("dir", "/dev/null")]).unwrap_err();
+        assert!(file.ends_with("Not a directory"), "{file}");
+        set(&mut config, &[("dir", "dev")]).unwrap();
+        assert_eq!(config.dir, Path::new("/dev"));
+    }
+
+    #[test]
+    fn secrets_are_known() {
+        assert!(is_sensitive(b"RequirePass"));
+        assert!(!is_sensitive(b"port"));
+    }
+
+    #[test]
+    fn what_has_no_effect_is_said() {
+        let mut config = config();
+        assert_eq!(config.notices(), Vec::<String>::new());
+        set(&mut config, &[("appendonly", "yes"), ("save", "")]).unwrap();
+        assert_eq!(config.notices(), ["'appendonly' is set, but has no effect yet."]);
+    }
+}

@@ -1,0 +1,189 @@
+//! The shape of a row of the directive table, and the constructors that keep a row on a line.
+
+use super::settings::Settings;
+use super::value::{Kind, Reason, Value};
+
+/// One directive: all that the file parser, the command line, `CONFIG GET`, `SET` and `REWRITE` know about it.
+#[derive(Debug)]
+pub struct Directive {
+    /// Its name, in lowercase.
+    pub name: &'static str,
+    /// A second name, from before Redis renamed it.
+    pub alias: Option<&'static str>,
+    /// What it accepts.
+    pub kind: Kind,
+    /// What holds without it, as the configuration file would say it.
+    pub default: &'static str,
+    /// How it may be seen and changed.
+    pub flags: Flags,
+    /// What Braid does with it.
+    pub meaning: Meaning,
+    /// A rule of its own that a value must pass, or is bent to.
+    pub(super) rule: Option<Rule>,
+}
+
+/// A rule on a value that its kind accepts.
+pub(super) type Rule = fn(Value) -> Result<Value, Reason>;
+
+/// What Braid does with a directive.
+#[derive(Clone, Copy, Debug)]
+pub enum Meaning {
+    /// Braid acts on it: this function writes it to its settings.
+    Live(fn(&mut Settings, &Value)),
+    /// This function writes it to its settings, but nothing acts on them yet: for users it is as good as kept.
+    Reserved(fn(&mut Settings, &Value)),
+    /// Accepted and kept, so that files and clients written for Redis work, without effect yet.
+    Kept,
+}
+
+/// A set of properties of a directive.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Flags(u8);
+
+impl Flags {
+    /// No property.
+    pub const NONE: Flags = Flags(0);
+    /// Cannot be changed while the server runs.
+    pub const IMMUTABLE: Flags = Flags(1);
+    /// Could be used to take over the machine: `CONFIG SET` needs `enable-protected-configs`.
+    pub const PROTECTED: Flags = Flags(1 << 1);
+    /// A secret: kept out of the log, MONITOR and the slow log.
+    pub const SENSITIVE: Flags = Flags(1 << 2);
+    /// `CONFIG GET` shows it only to who asks for it by its full name.
+    pub const HIDDEN: Flags = Flags(1 << 3);
+    /// Stands in files and on the command line only; `CONFIG GET` and `SET` do not know it.
+    pub const FILE_ONLY: Flags = Flags(1 << 4);
+
+    /// Whether all of `flags` are set.
+    pub const fn contains(self, flags: Flags) -> bool {
+        self.0 & flags.0 == flags.0
+    }
+
+    const fn and(self, flags: Flags) -> Flags {
+        Flags(self.0 | flags.0)
+    }
+}
+
+/// The largest `int` of C, the bound of many directives in Redis.
+pub(super) const INT: i128 = i32::MAX as i128;
+/// The largest `unsigned int` of C.
+pub(super) const UINT: i128 = u32::MAX as i128;
+/// The largest `long long` of C.
+pub(super) const LONG: i128 = i64::MAX as i128;
+/// The largest `unsigned long long` of C.
+pub(super) const ULONG: i128 = u64::MAX as i128;
+
+/// A row of any kind.
+pub(super) const fn row(name: &'static str, kind: Kind, default: &'static str) -> Directive {
+    Directive { name, alias: None, kind, default, flags: Flags::NONE, meaning: Meaning::Kept, rule: None }
+}
+
+/// A yes-or-no.
+pub(super) const fn yes_no(name: &'static str, default: &'static str) -> Directive {
+    row(name, Kind::Bool, default)
+}
+
+/// A number within bounds.
+pub(super) const fn integer(name: &'static str, min: i128, max: i128, default: &'static str) -> Directive {
+    row(name, Kind::Integer { min, max }, default)
+}
+
+/// A count of bytes within bounds.
+pub(super) const fn memory(name: &'static str, min: i128, max: i128, default: &'static str) -> Directive {
+    row(name, Kind::Memory { min, max }, default)
+}
+
+/// One of several words.
+pub(super) const fn choice(
+    name: &'static str,
+    words: &'static [&'static str],
+    default: &'static str,
+) -> Directive {
+    row(name, Kind::Choice(words), default)
+}
+
+/// Any text.
+pub(super) const fn text(name: &'static str, default: &'static str) -> Directive {
+    row(name, Kind::Text, default)
+}
+
+/// A line that stands in files only.
+pub(super) const fn line(name: &'static str, min: usize, max: usize) -> Directive {
+    row(name, Kind::Line { min, max }, "").with(Flags::FILE_ONLY)
+}
+
+impl Directive {
+    pub(super) const fn alias(mut self, alias: &'static str) -> Self {
+        self.alias = Some(alias);
+        self
+    }
+
+    pub(super) const fn immutable(self) -> Self {
+        self.with(Flags::IMMUTABLE)
+    }
+
+    pub(super) const fn protected(self) -> Self {
+        self.with(Flags::PROTECTED)
+    }
+
+    pub(super) const fn sensitive(self) -> Self {
+        self.with(Flags::SENSITIVE)
+    }
+
+    pub(super) const fn hidden(self) -> Self {
+        self.with(Flags::HIDDEN)
+    }
+
+    const fn with(mut self, flags: Flags) -> Self {
+        self.flags = self.flags.and(flags);
+        self
+    }
+
+    pub(super) const fn rule(mut self, rule: Rule) -> Self {
+        self.rule = Some(rule);
+        self
+    }
+
+    pub(super) const fn live(mut self, apply: fn(&mut Settings, &Value)) -> Self {
+        self.meaning = Meaning::Live(apply);
+        self
+    }
+
+    pub(super) const fn reserved(mut self, apply: fn(&mut Settings, &Value)) -> Self {
+        self.meaning = Meaning::Reserved(apply);
+        self
+    }
+
+    /// Whether Braid acts on it.
+    pub fn has_effect(&self) -> bool {
+        matches!(self.meaning, Meaning::Live(_))
+    }
+
+    /// Reads a value from the words after the name. `old` is the present value.
+    pub(super) fn parse(&self, words: &[&[u8]], old: &Value) -> Result<Value, Reason> {
+        let value = self.kind.parse(words, old)?;
+        match self.rule {
+            Some(rule) => rule(value),
+            None => Ok(value),
+        }
+    }
+
+    /// The value that holds when nobody sets it.
+    pub(super) fn default_value(&self) -> Value {
+        match self.kind {
+            Kind::Line { .. } => Value::Lines(Vec::new()),
+            Kind::Primary => Value::Primary(None),
+            // The directory that the server is started in, which only the caller knows.
+            Kind::Dir => Value::Dir(self.default.into()),
+            _ => match self.parse(&[self.default.as_bytes()], &Value::Bool(false)) {
+                Ok(value) => value,
+                Err(reason) => unreachable!("the default of {} is refused: {reason}", self.name),
+            },
+        }
+    }
+
+    /// Both names, the present one first.
+    pub fn names(&self) -> impl Iterator<Item = &'static str> {
+        std::iter::once(self.name).chain(self.alias)
+    }
+}

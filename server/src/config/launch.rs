@@ -1,0 +1,301 @@
+//! The command line: what the process was asked to do.
+
+use std::ffi::OsString;
+use std::fmt::Write as _;
+use std::io::Read;
+use std::os::unix::ffi::OsStrExt;
+use std::path::PathBuf;
+
+use super::file::{FatalConfigError, Loader, read};
+use super::table::DIRECTIVES;
+use super::value::refusal;
+use super::{Config, Flags, Glob, REDIS_VERSION, path_of, words};
+
+/// What `main` has to do.
+#[derive(Debug, PartialEq)]
+pub enum Launch {
+    /// Serve with this configuration, after logging its [`Config::notices`].
+    Serve(Box<Config>),
+    /// Print this to the standard output, and end with success.
+    Print(String),
+    /// Print this and a line end to the standard error, and end with code 1.
+    Refuse(String),
+}
+
+/// What a launch needs of the process that it happens in.
+pub struct Host<'a> {
+    /// The absolute working directory.
+    pub dir: PathBuf,
+    /// Cores available.
+    pub n_cores: usize,
+    /// Where `-` reads a configuration from.
+    pub stdin: &'a mut dyn Read,
+    /// The matcher for patterns after `include`.
+    pub glob: Glob,
+}
+
+/// Reads the command line (without the program's name) and the files that it names.
+///
+/// As in Redis: a first argument without a leading `-` is the configuration file; a last argument `-` reads more of
+/// it from the standard input; every `--name` begins a directive, and the words up to the next are its values. They
+/// are read after the file, as if they were its last lines.
+pub fn launch(args: &[OsString], host: &mut Host<'_>) -> Launch {
+    let mut args: Vec<&[u8]> = args.iter().map(|arg| arg.as_bytes()).collect();
+    let n_args = args.len();
+    args.retain(|arg| *arg != b"--check-config");
+    let checks_only = args.len() < n_args;
+    match args.as_slice() {
+        [b"-v" | b"--version"] => return Launch::Print(version()),
+        [b"-h" | b"--help"] => return Launch::Print(help()),
+        [b"--test-memory", ..] => {
+            return Launch::Refuse("Braid has no memory test: memtester does this.".into());
+        }
+        [b"--check-system", ..] => return Launch::Refuse("Braid has no system check.".into()),
+        _ if args.contains(&&b"--sentinel"[..]) => {
+            return Launch::Refuse("Braid has no Sentinel mode: redis-sentinel can watch over it.".into());
+        }
+        _ => {}
+    }
+    match load(&args, host) {
+        Ok(config) if checks_only => Launch::Print(check_report(&config)),
+        Ok(config) => Launch::Serve(Box::new(config)),
+        Err(error) => Launch::Refuse(error.to_string()),
+    }
+}
+
+fn load(mut args: &[&[u8]], host: &mut Host<'_>) -> Result<Config, FatalConfigError> {
+    let mut config = Config::new(host.n_cores, host.dir.clone());
+    let mut text = Vec::new();
+    if let [file, options @ ..] = args
+        && !file.starts_with(b"-")
+    {
+        let path = host.dir.join(path_of(file));
+        text.extend(read(&path)?);
+        config.file = Some(path);
+        args = options;
+    }
+    if let [options @ .., b"-"] = args {
+        let unreadable =
+            |error: std::io::Error| FatalConfigError::Unreadable { path: "-".into(), why: refusal(&error) };
+        if !text.is_empty() && !text.ends_with(b"\n") {
+            text.push(b'\n');
+        }
+        host.stdin.read_to_end(&mut text).map_err(unreadable)?;
+        args = options;
+    }
+    if !args.is_empty() {
+        text.push(b'\n');
+        text.extend(options_as_lines(args));
+    }
+    Loader::new(&mut config, host.glob).load(&text)?;
+    Ok(config)
+}
+
+/// Writes options as the lines of a file. The word after a name is a value even if it begins with `--`, unless the name
+/// has its values in the same argument (`"--hz 44"`). Only `--save` may stand without any, and then takes the save
+/// points away.
+fn options_as_lines(args: &[&[u8]]) -> Vec<u8> {
+    let mut text = Vec::new();
+    let mut needs_value = false;
+    for (index, arg) in args.iter().enumerate() {
+        match arg.strip_prefix(b"--") {
+            Some(name) if !needs_value => {
+                if !text.is_empty() {
+                    text.push(b'\n');
+                }
+                text.extend(name);
+                let next_is_name = args.get(index + 1).is_none_or(|next| next.starts_with(b"--"));
+                let is_bare_save = name.eq_ignore_ascii_case(b"save") && next_is_name;
+                if is_bare_save {
+                    text.extend(b" \"\"");
+                }
+                needs_value = !is_bare_save && !name.contains(&b' ');
+            }
+            _ => {
+                text.push(b' ');
+                text.extend(words::quote(arg));
+                needs_value = false;
+            }
+        }
+    }
+    text
+}
+
+fn version() -> String {
+    format!("Braid server v={} redis={REDIS_VERSION} bits={}\n", env!("CARGO_PKG_VERSION"), usize::BITS)
+}
+
+fn help() -> String {
+    format!(
+        "\
+Braid {braid}: a Redis server that runs every command on every core.
+It speaks RESP2 and RESP3 and answers as Redis {REDIS_VERSION} does, so clients, redis-cli and redis.conf files work unchanged.
+
+Usage: braid-server [/path/to/redis.conf] [options] [-]
+       braid-server - (read the configuration from the standard input)
+       braid-server [/path/to/redis.conf] [options] --check-config
+       braid-server -v or --version
+       braid-server -h or --help
+
+Options are the directives of redis.conf with two dashes before them. They override the file.
+With '-' as the last argument, more configuration is read from the standard input, after the file.
+
+  --check-config        Read the configuration, print what it sets and which directives Braid
+                        accepts but does not act on yet, and end: with code 0, or 1 if it is refused.
+
+Directives of Braid's own:
+  --io-threads <n>      Threads that serve clients and run commands, 1 to 128.
+                        Default: the cores available.
+  --shards <n>          Parts of the keyspace that threads work on independently: a power of two,
+                        1 to 16384. Default: 1024.
+  --hash-tags <yes|no>  Whether keys with the same {{tag}} lie in one shard, which makes commands over
+                        several of them cheaper. 'no' suits data where most keys share one tag.
+                        Default: yes.
+
+Unlike Redis, Braid listens on the loopback interface only unless --bind says otherwise, and
+stays in the foreground even with --daemonize yes.
+
+Examples:
+       braid-server (run the server with the default configuration)
+       echo 'maxmemory 128mb' | braid-server -
+       braid-server /etc/redis/redis.conf --check-config
+       braid-server --port 7777
+       braid-server --port 7777 --bind 0.0.0.0 --requirepass secret
+       braid-server --save \"\" --io-threads 4 --maxmemory 2gb --maxmemory-policy allkeys-lru
+       braid-server /etc/redis/redis.conf --loglevel verbose -
+",
+        braid = env!("CARGO_PKG_VERSION"),
+    )
+}
+
+/// What `--check-config` prints for a configuration that is accepted.
+fn check_report(config: &Config) -> String {
+    let mut report = String::from("The configuration is accepted.\n\nSet, other than the default:\n");
+    for (row, value) in config.not_default() {
+        let text = match row.flags.contains(Flags::SENSITIVE) {
+            true => "(not shown)".into(),
+            false => String::from_utf8_lossy(&row.kind.print(value)).replace('\n', "; "),
+        };
+        let note = if row.has_effect() { "" } else { "  (no effect yet)" };
+        // Writing to a String cannot fail.
+        let _ = writeln!(report, "  {} {text}{note}", row.name);
+    }
+    report.push_str("\nAccepted, but without effect yet:\n");
+    for row in DIRECTIVES.iter().filter(|row| !row.has_effect()) {
+        let _ = writeln!(report, "  {}", row.name);
+    }
+    report
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::tests::star;
+    use super::*;
+
+    fn run(args: &[&str], stdin: &str) -> Launch {
+        let args: Vec<OsString> = args.iter().map(OsString::from).collect();
+        let mut stdin = stdin.as_bytes();
+        launch(&args, &mut Host { dir: "/".into(), n_cores: 2, stdin: &mut stdin, glob: star })
+    }
+
+    fn serve(args: &[&str], stdin: &str) -> Box<Config> {
+        match run(args, stdin) {
+            Launch::Serve(config) => config,
+            other => panic!("{other:?}"),
+        }
+    }
+
+    fn refused(args: &[&str]) -> String {
+        match run(args, "") {
+            Launch::Refuse(why) => why,
+            other => panic!("{other:?}"),
+        }
+    }
+
+    fn value(config: &Config, name: &str) -> String {
+        String::from_utf8(config.get(&[name.as_bytes()], star).remove(0).1).unwrap()
+    }
+
+    #[test]
+    fn without_arguments_the_defaults_serve() {
+        let config = serve(&[], "");
+        assert_eq!(*config, Config::new(2, "/".into()));
+        assert_eq!(config.file(), None);
+    }
+
+    #[test]
+    fn options_are_directives_with_their_values() {
+        let config = serve(&["--port", "7777", "--save", "", "--bind", "127.0.0.1", "::1", "--HZ", "20"], "");
+        assert_eq!((config.port, config.hz), (7777, 20));
+        assert_eq!(value(&config, "bind"), "127.0.0.1 ::1");
+        assert_eq!(value(&config, "save"), "");
+    }
+
+    #[test]
+    fn save_may_stand_bare_and_other_names_take_the_next_word() {
+        assert_eq!(value(&serve(&["--save"], ""), "save"), "");
+        let config = serve(&["--save", "--appendonly", "no", "--requirepass", "--x"], "");
+        assert_eq!(value(&config, "save"), "");
+        assert_eq!(config.requirepass.as_deref(), Some(&b"--x"[..]));
+        assert_eq!(
+            value(&serve(&["--save", "1", "2", "3", "4", "--save", "5", "6"], ""), "save"),
+            "1 2 3 4 5 6"
+        );
+    }
+
+    #[test]
+    fn an_option_may_be_one_argument() {
+        assert_eq!(serve(&["--hz 44", "--bind", "127.0.0.1 -::1"], "").hz, 44);
+    }
+
+    #[test]
+    fn the_standard_input_is_read_before_the_options() {
+        assert_eq!(serve(&["-"], "port 1\nhz 22\n").hz, 22);
+        let config = serve(&["--hz", "30", "-"], "timeout 5\nhz 22");
+        assert_eq!((config.hz, value(&config, "timeout")), (30, "5".into()));
+    }
+
+    #[test]
+    fn refused_options_are_numbered_as_in_redis() {
+        assert!(refused(&["--port"]).ends_with("at line 2\n>>> 'port'\nwrong number of arguments"));
+        assert!(refused(&["--port", "0", "1"]).contains("at line 2\n>>> 'port \"0\" \"1\"'\n"));
+        assert!(refused(&["--port", "--5"]).contains(">>> 'port \"--5\"'\nargument couldn't be parsed"));
+        let bad = ">>> 'bogus'\nBad directive or wrong number of arguments";
+        assert!(refused(&["--port", "0", "--bogus"]).ends_with(bad));
+        assert!(refused(&["--hz", "1", "--save", "--bogus"]).contains("at line 4"));
+        assert!(refused(&["-x"]).contains(">>> '\"-x\"'"));
+    }
+
+    #[test]
+    fn a_missing_file_is_named() {
+        let why = "Fatal error, can't open config file '/nonexistent.conf': No such file or directory";
+        assert_eq!(refused(&["nonexistent.conf"]), why);
+    }
+
+    #[test]
+    fn what_braid_has_not_is_said() {
+        assert!(refused(&["a.conf", "--sentinel"]).contains("Sentinel"));
+        assert!(refused(&["--test-memory", "10"]).contains("memory"));
+    }
+
+    #[test]
+    fn version_and_help_are_printed() {
+        let Launch::Print(version) = run(&["-v"], "") else { panic!() };
+        assert!(version.starts_with("Braid server v="));
+        let Launch::Print(help) = run(&["--help"], "") else { panic!() };
+        for word in ["Usage:", "--shards", "--hash-tags", "--io-threads", "{tag}", "--check-config"] {
+            assert!(help.contains(word), "{word}");
+        }
+    }
+
+    #[test]
+    fn checking_prints_what_is_set_and_what_is_kept_but_no_secrets() {
+        let args = ["--check-config", "--port", "7", "--requirepass", "hush", "--appendonly", "yes"];
+        let Launch::Print(report) = run(&args, "") else { panic!() };
+        assert!(report.contains("\n  port 7\n"), "{report}");
+        assert!(report.contains("\n  appendonly yes  (no effect yet)\n"), "{report}");
+        assert!(report.contains("\n  requirepass (not shown)\n"), "{report}");
+        assert!(!report.contains("hush"));
+        assert!(matches!(run(&["--port", "x", "--check-config"], ""), Launch::Refuse(_)));
+    }
+}

@@ -1,0 +1,578 @@
+//! The table of directives: those of Redis 7.4, and Braid's own.
+//!
+//! A row says everything about its directive, including where it lands in [`Settings`](super::Settings). To give a
+//! directive a meaning, add a field there and `.live(…)` here; nothing else knows directives by name. A field that nothing
+//! reads yet is `.reserved(…)`; `tests/tidy.rs` holds each row to the word that fits it.
+
+use std::sync::LazyLock;
+use std::time::Duration;
+
+use super::directive::{Directive, INT, LONG, UINT, ULONG, choice, integer, line, memory, row, text, yes_no};
+use super::settings::{
+    Access, AclPubsubDefault, BindAddress, LogLevel, MaxmemoryPolicy, RenamedCommand, ShutdownOptions,
+    Supervised, UserLine,
+};
+use super::value::{Kind, Reason, Value};
+
+const PORT: i128 = u16::MAX as i128;
+const MEGABYTE: i128 = 1 << 20;
+/// Longest host name that a cluster node announces, as in Redis.
+const MAX_HOSTNAME_BYTES: usize = 255;
+
+/// All directives.
+pub(super) const DIRECTIVES: &[Directive] = &[
+    // Braid's own.
+    integer("shards", 1, 16_384, "1024").immutable().rule(power_of_two).live(|s, v| s.shards = v.number()),
+    yes_no("hash-tags", "yes").immutable().live(|s, v| s.hash_tags = v.yes()),
+    // Listening.
+    integer("port", 0, PORT, "6379").live(|s, v| s.port = v.number()),
+    row("bind", Kind::Addresses, "127.0.0.1 -::1").live(|s, v| s.bind = addresses(v)),
+    text("bind-source-addr", ""),
+    text("unixsocket", "").immutable().live(|s, v| s.unixsocket = v.path()),
+    row("unixsocketperm", Kind::FileMode, "0").immutable().live(|s, v| s.unixsocketperm = v.nonzero()),
+    integer("tcp-backlog", 0, INT, "511").immutable().live(|s, v| s.tcp_backlog = v.number()),
+    yes_no("protected-mode", "yes").live(|s, v| s.protected_mode = v.yes()),
+    integer("socket-mark-id", 0, UINT, "0").immutable(),
+    integer("max-new-connections-per-cycle", 1, 1_000, "10"),
+    integer("max-new-tls-connections-per-cycle", 1, 1_000, "1"),
+    // Clients.
+    text("requirepass", "").sensitive().live(|s, v| s.requirepass = v.nonempty()),
+    line("user", 1, usize::MAX).sensitive().live(|s, v| s.users = users(v)),
+    text("aclfile", "").immutable().live(|s, v| s.aclfile = v.path()),
+    choice("acl-pubsub-default", AclPubsubDefault::WORDS, "resetchannels")
+        .reserved(|s, v| s.acl_pubsub_default = AclPubsubDefault::named(v.word())),
+    integer("acllog-max-len", 0, LONG, "128").reserved(|s, v| s.acllog_max_len = v.number()),
+    line("rename-command", 2, 2).live(|s, v| s.renamed_commands = renamed_commands(v)),
+    integer("maxclients", 1, UINT, "10000").live(|s, v| s.maxclients = v.number()),
+    integer("timeout", 0, INT, "0").live(|s, v| s.timeout = v.nonzero().map(Duration::from_secs)),
+    integer("tcp-keepalive", 0, INT, "300")
+        .live(|s, v| s.tcp_keepalive = v.nonzero().map(Duration::from_secs)),
+    memory("proto-max-bulk-len", MEGABYTE, LONG, "512mb").live(|s, v| s.proto_max_bulk_len = v.number()),
+    memory("client-query-buffer-limit", MEGABYTE, LONG, "1gb")
+        .live(|s, v| s.client_query_buffer_limit = v.number()),
+    row(
+        "client-output-buffer-limit",
+        Kind::OutputLimits,
+        "normal 0 0 0 replica 256mb 64mb 60 pubsub 32mb 8mb 60",
+    )
+    .live(|s, v| {
+        if let Value::OutputLimits(limits) = v {
+            s.client_output_buffer_limit = *limits;
+        }
+    }),
+    integer("tracking-table-max-keys", 0, LONG, "1000000")
+        .reserved(|s, v| s.tracking_table_max_keys = v.nonzero()),
+    row("maxmemory-clients", Kind::MemoryOrPercent, "0"),
+    // Threads and data. The default of io-threads is the number of cores, put in by `Config::new`.
+    integer("io-threads", 1, 128, "1").immutable().live(|s, v| s.io_threads = v.number()),
+    yes_no("io-threads-do-reads", "no").immutable(),
+    integer("databases", 1, INT, "16").immutable().live(|s, v| s.databases = v.number()),
+    integer("hz", 0, INT, "10").rule(between_1_and_500).reserved(|s, v| s.hz = v.number()),
+    yes_no("dynamic-hz", "yes"),
+    yes_no("activerehashing", "yes"),
+    memory("maxmemory", 0, ULONG, "0").live(|s, v| s.maxmemory = v.nonzero()),
+    choice("maxmemory-policy", MaxmemoryPolicy::WORDS, "noeviction")
+        .live(|s, v| s.maxmemory_policy = MaxmemoryPolicy::named(v.word())),
+    integer("maxmemory-samples", 1, INT, "5").reserved(|s, v| s.maxmemory_samples = v.number()),
+    integer("maxmemory-eviction-tenacity", 0, 100, "10"),
+    integer("lfu-log-factor", 0, INT, "10").live(|s, v| s.lfu_log_factor = v.number()),
+    integer("lfu-decay-time", 0, INT, "1").live(|s, v| s.lfu_decay_time = v.number()),
+    integer("active-expire-effort", 1, 10, "1").reserved(|s, v| s.active_expire_effort = v.number()),
+    row("notify-keyspace-events", Kind::Events, "").reserved(|s, v| {
+        if let Value::Events(events) = v {
+            s.notify_keyspace_events = *events;
+        }
+    }),
+    yes_no("lazyfree-lazy-eviction", "no"),
+    yes_no("lazyfree-lazy-expire", "no"),
+    yes_no("lazyfree-lazy-server-del", "no"),
+    yes_no("lazyfree-lazy-user-del", "no"),
+    yes_no("lazyfree-lazy-user-flush", "no"),
+    yes_no("lazyexpire-nested-arbitrary-keys", "yes"),
+    text("locale-collate", ""),
+    // Encodings.
+    integer("hash-max-listpack-entries", 0, LONG, "512")
+        .alias("hash-max-ziplist-entries")
+        .reserved(|s, v| s.hash_max_listpack_entries = v.number()),
+    memory("hash-max-listpack-value", 0, LONG, "64")
+        .alias("hash-max-ziplist-value")
+        .reserved(|s, v| s.hash_max_listpack_value = v.number()),
+    integer("list-max-listpack-size", -INT - 1, INT, "-2")
+        .alias("list-max-ziplist-size")
+        .reserved(|s, v| s.list_max_listpack_size = v.number()),
+    integer("list-compress-depth", 0, INT, "0").reserved(|s, v| s.list_compress_depth = v.number()),
+    integer("set-max-intset-entries", 0, LONG, "512").reserved(|s, v| s.set_max_intset_entries = v.number()),
+    integer("set-max-listpack-entries", 0, LONG, "128")
+        .reserved(|s, v| s.set_max_listpack_entries = v.number()),
+    memory("set-max-listpack-value", 0, LONG, "64").reserved(|s, v| s.set_max_listpack_value = v.number()),
+    integer("zset-max-listpack-entries", 0, LONG, "128")
+        .alias("zset-max-ziplist-entries")
+        .reserved(|s, v| s.zset_max_listpack_entries = v.number()),
+    memory("zset-max-listpack-value", 0, LONG, "64")
+        .alias("zset-max-ziplist-value")
+        .reserved(|s, v| s.zset_max_listpack_value = v.number()),
+    memory("stream-node-max-bytes", 0, LONG, "4096").reserved(|s, v| s.stream_node_max_bytes = v.number()),
+    integer("stream-node-max-entries", 0, LONG, "100")
+        .reserved(|s, v| s.stream_node_max_entries = v.number()),
+    memory("hll-sparse-max-bytes", 0, LONG, "3000").reserved(|s, v| s.hll_sparse_max_bytes = v.number()),
+    // What can be observed.
+    choice("loglevel", LogLevel::WORDS, "notice").live(|s, v| s.loglevel = LogLevel::named(v.word())),
+    text("logfile", "").immutable().live(|s, v| s.logfile = v.path()),
+    yes_no("hide-user-data-from-log", "no").reserved(|s, v| s.hide_user_data_from_log = v.yes()),
+    yes_no("always-show-logo", "no").immutable().reserved(|s, v| s.always_show_logo = v.yes()),
+    integer("slowlog-log-slower-than", -1, LONG, "10000")
+        .reserved(|s, v| s.slowlog_log_slower_than = micros(v)),
+    integer("slowlog-max-len", 0, LONG, "128").reserved(|s, v| s.slowlog_max_len = v.number()),
+    yes_no("latency-tracking", "yes").reserved(|s, v| s.latency_tracking = v.yes()),
+    row("latency-tracking-info-percentiles", Kind::Percentiles, "50 99 99.9").reserved(|s, v| {
+        if let Value::Percentiles(percentiles) = v {
+            s.latency_tracking_info_percentiles.clone_from(percentiles);
+        }
+    }),
+    integer("latency-monitor-threshold", 0, LONG, "0")
+        .reserved(|s, v| s.latency_monitor_threshold = v.nonzero().map(Duration::from_millis)),
+    integer("busy-reply-threshold", 0, LONG, "5000")
+        .alias("lua-time-limit")
+        .reserved(|s, v| s.busy_reply_threshold = v.nonzero().map(Duration::from_millis)),
+    yes_no("syslog-enabled", "no").immutable(),
+    text("syslog-ident", "redis").immutable(),
+    choice("syslog-facility", SYSLOG_FACILITIES, "local0").immutable(),
+    yes_no("crash-log-enabled", "yes"),
+    yes_no("crash-memcheck-enabled", "yes"),
+    integer("watchdog-period", 0, INT, "0").hidden(),
+    yes_no("use-exit-on-panic", "no").hidden(),
+    yes_no("enable-debug-assert", "no").immutable().hidden(),
+    // The process.
+    row("dir", Kind::Dir, "./").protected().live(|s, v| {
+        if let Value::Dir(path) = v {
+            s.dir.clone_from(path);
+        }
+    }),
+    yes_no("daemonize", "no").immutable(),
+    text("pidfile", "").immutable().live(|s, v| s.pidfile = v.path()),
+    choice("supervised", Supervised::WORDS, "no")
+        .immutable()
+        .reserved(|s, v| s.supervised = Supervised::named(v.word())),
+    yes_no("set-proc-title", "yes").immutable().reserved(|s, v| s.set_proc_title = v.yes()),
+    text("proc-title-template", "{title} {listen-addr} {server-mode}")
+        .rule(title_template)
+        .reserved(|s, v| s.proc_title_template = v.text().to_vec()),
+    integer("shutdown-timeout", 0, INT, "10")
+        .reserved(|s, v| s.shutdown_timeout = Duration::from_secs(v.number())),
+    row("shutdown-on-sigint", Kind::Choices(ShutdownOptions::WORDS), "default")
+        .rule(save_or_nosave)
+        .reserved(|s, v| s.shutdown_on_sigint = ShutdownOptions::named(v.chosen())),
+    row("shutdown-on-sigterm", Kind::Choices(ShutdownOptions::WORDS), "default")
+        .rule(save_or_nosave)
+        .reserved(|s, v| s.shutdown_on_sigterm = ShutdownOptions::named(v.chosen())),
+    choice("enable-debug-command", Access::WORDS, "no")
+        .immutable()
+        .live(|s, v| s.enable_debug_command = Access::named(v.word())),
+    choice("enable-protected-configs", Access::WORDS, "no")
+        .immutable()
+        .live(|s, v| s.enable_protected_configs = Access::named(v.word())),
+    choice("enable-module-command", Access::WORDS, "no").immutable(),
+    line("loadmodule", 1, usize::MAX),
+    choice("oom-score-adj", &["no", "yes", "relative", "absolute"], "no").rule(relative_is_yes),
+    row("oom-score-adj-values", Kind::OomScores, "0 200 800"),
+    yes_no("disable-thp", "yes").immutable(),
+    yes_no("jemalloc-bg-thread", "yes"),
+    text("server-cpulist", "").alias("server_cpulist").immutable(),
+    text("bio-cpulist", "").alias("bio_cpulist").immutable(),
+    text("aof-rewrite-cpulist", "").alias("aof_rewrite_cpulist").immutable(),
+    text("bgsave-cpulist", "").alias("bgsave_cpulist").immutable(),
+    text("ignore-warnings", ""),
+    yes_no("lua-enable-deprecated-api", "no").immutable().hidden(),
+    yes_no("activedefrag", "no"),
+    memory("active-defrag-ignore-bytes", 1, LONG, "100mb"),
+    integer("active-defrag-threshold-lower", 0, 1_000, "10"),
+    integer("active-defrag-threshold-upper", 0, 1_000, "100"),
+    integer("active-defrag-cycle-min", 1, 99, "1"),
+    integer("active-defrag-cycle-max", 1, 99, "25"),
+    integer("active-defrag-max-scan-fields", 1, LONG, "1000"),
+    // Snapshots.
+    row("save", Kind::Save, "3600 1 300 100 60 10000"),
+    text("dbfilename", "dump.rdb").protected().rule(snapshot_name),
+    yes_no("rdbcompression", "yes"),
+    yes_no("rdbchecksum", "yes").immutable(),
+    yes_no("rdb-del-sync-files", "no"),
+    yes_no("rdb-save-incremental-fsync", "yes"),
+    integer("rdb-key-save-delay", -INT - 1, INT, "0").hidden(),
+    integer("key-load-delay", -INT - 1, INT, "0").hidden(),
+    integer("loading-process-events-interval-bytes", 1_024, INT, "2097152").hidden(),
+    choice("sanitize-dump-payload", &["no", "yes", "clients"], "no"),
+    yes_no("stop-writes-on-bgsave-error", "yes"),
+    // The append-only file.
+    yes_no("appendonly", "no"),
+    text("appendfilename", "appendonly.aof").immutable().rule(append_only_name),
+    text("appenddirname", "appendonlydir").immutable().rule(append_only_directory),
+    choice("appendfsync", &["everysec", "always", "no"], "everysec"),
+    yes_no("no-appendfsync-on-rewrite", "no"),
+    integer("auto-aof-rewrite-percentage", 0, INT, "100"),
+    memory("auto-aof-rewrite-min-size", 0, LONG, "64mb"),
+    yes_no("aof-load-truncated", "yes"),
+    yes_no("aof-use-rdb-preamble", "yes"),
+    yes_no("aof-timestamp-enabled", "no"),
+    yes_no("aof-rewrite-incremental-fsync", "yes"),
+    yes_no("aof-disable-auto-gc", "no"),
+    // Replication.
+    row("replicaof", Kind::Primary, "").alias("slaveof").immutable(),
+    text("masterauth", "").sensitive(),
+    text("masteruser", "").sensitive(),
+    yes_no("replica-serve-stale-data", "yes").alias("slave-serve-stale-data"),
+    yes_no("replica-read-only", "yes").alias("slave-read-only"),
+    yes_no("replica-ignore-maxmemory", "yes").alias("slave-ignore-maxmemory"),
+    yes_no("replica-ignore-disk-write-errors", "no"),
+    yes_no("replica-lazy-flush", "no").alias("slave-lazy-flush"),
+    integer("replica-priority", 0, INT, "100").alias("slave-priority"),
+    yes_no("replica-announced", "yes"),
+    text("replica-announce-ip", "").alias("slave-announce-ip"),
+    integer("replica-announce-port", 0, PORT, "0").alias("slave-announce-port"),
+    integer("min-replicas-to-write", 0, INT, "0").alias("min-slaves-to-write"),
+    integer("min-replicas-max-lag", 0, INT, "10").alias("min-slaves-max-lag"),
+    choice("propagation-error-behavior", &["ignore", "panic", "panic-on-replicas"], "ignore"),
+    yes_no("repl-diskless-sync", "yes"),
+    integer("repl-diskless-sync-delay", 0, INT, "5"),
+    integer("repl-diskless-sync-max-replicas", 0, INT, "0"),
+    choice("repl-diskless-load", &["disabled", "on-empty-db", "swapdb"], "disabled"),
+    integer("repl-ping-replica-period", 1, INT, "10").alias("repl-ping-slave-period"),
+    integer("repl-timeout", 1, INT, "60"),
+    yes_no("repl-disable-tcp-nodelay", "no"),
+    memory("repl-backlog-size", 1, LONG, "1mb").rule(at_least_16_kilobytes),
+    integer("repl-backlog-ttl", 0, LONG, "3600"),
+    // Cluster.
+    yes_no("cluster-enabled", "no").immutable(),
+    text("cluster-config-file", "nodes.conf").immutable(),
+    integer("cluster-node-timeout", 0, LONG, "15000"),
+    integer("cluster-port", 0, PORT, "0").immutable(),
+    integer("cluster-replica-validity-factor", 0, INT, "10").alias("cluster-slave-validity-factor"),
+    integer("cluster-migration-barrier", 0, INT, "1"),
+    yes_no("cluster-allow-replica-migration", "yes"),
+    yes_no("cluster-require-full-coverage", "yes"),
+    yes_no("cluster-replica-no-failover", "no").alias("cluster-slave-no-failover"),
+    yes_no("cluster-allow-reads-when-down", "no"),
+    yes_no("cluster-allow-pubsubshard-when-down", "yes"),
+    memory("cluster-link-sendbuf-limit", 0, ULONG, "0"),
+    text("cluster-announce-ip", ""),
+    text("cluster-announce-hostname", "").rule(host_name),
+    text("cluster-announce-human-nodename", "").rule(node_name),
+    integer("cluster-announce-port", 0, PORT, "0"),
+    integer("cluster-announce-tls-port", 0, PORT, "0"),
+    integer("cluster-announce-bus-port", 0, PORT, "0"),
+    choice("cluster-preferred-endpoint-type", &["ip", "hostname", "unknown-endpoint"], "ip"),
+    // TLS.
+    integer("tls-port", 0, PORT, "0"),
+    text("tls-cert-file", ""),
+    text("tls-key-file", ""),
+    text("tls-key-file-pass", "").sensitive(),
+    text("tls-client-cert-file", ""),
+    text("tls-client-key-file", ""),
+    text("tls-client-key-file-pass", "").sensitive(),
+    text("tls-dh-params-file", ""),
+    text("tls-ca-cert-file", ""),
+    text("tls-ca-cert-dir", ""),
+    choice("tls-auth-clients", &["no", "yes", "optional"], "yes"),
+    yes_no("tls-replication", "no"),
+    yes_no("tls-cluster", "no"),
+    text("tls-protocols", ""),
+    text("tls-ciphers", ""),
+    text("tls-ciphersuites", ""),
+    yes_no("tls-prefer-server-ciphers", "no"),
+    yes_no("tls-session-caching", "yes"),
+    integer("tls-session-cache-size", 0, INT, "20480"),
+    integer("tls-session-cache-timeout", 0, INT, "300"),
+];
+
+const SYSLOG_FACILITIES: &[&str] =
+    &["user", "local0", "local1", "local2", "local3", "local4", "local5", "local6", "local7"];
+
+/// Variables that a title template may name.
+const TITLE_VARIABLES: &[&[u8]] =
+    &[b"title", b"listen-addr", b"server-mode", b"port", b"tls-port", b"unixsocket", b"config-file"];
+
+/// Places in the table by both names of each directive, in the names' order.
+static BY_NAME: LazyLock<Vec<(&'static str, usize)>> = LazyLock::new(|| {
+    let rows = DIRECTIVES.iter().enumerate();
+    let mut names: Vec<_> =
+        rows.flat_map(|(place, row)| row.names().map(move |name| (name, place))).collect();
+    names.sort_unstable();
+    names
+});
+
+/// Finds a directive by either name, in any case: the name as the table spells it, and the row's place.
+pub(super) fn find(name: &[u8]) -> Option<(&'static str, usize)> {
+    let name = name.to_ascii_lowercase();
+    let place = BY_NAME.binary_search_by(|(known, _)| known.as_bytes().cmp(&name)).ok()?;
+    Some(BY_NAME[place])
+}
+
+/// Finds the place of a directive that the caller knows to exist.
+pub(super) fn place_of(name: &str) -> usize {
+    match find(name.as_bytes()) {
+        Some((_, place)) => place,
+        None => unreachable!("{name} is a row of the table"),
+    }
+}
+
+fn power_of_two(value: Value) -> Result<Value, Reason> {
+    if value.number::<u32>().is_power_of_two() {
+        Ok(value)
+    } else {
+        Err(Reason::Rule("argument must be a power of two between 1 and 16384"))
+    }
+}
+
+/// As in Redis, a frequency outside 1 to 500 is not refused.
+fn between_1_and_500(value: Value) -> Result<Value, Reason> {
+    Ok(Value::Number(value.number::<i128>().clamp(1, 500)))
+}
+
+/// `relative` is the longer name of `yes`.
+fn relative_is_yes(value: Value) -> Result<Value, Reason> {
+    Ok(if value.word() == "relative" { Value::Choice("yes") } else { value })
+}
+
+/// As in Redis, a smaller backlog is not refused.
+fn at_least_16_kilobytes(value: Value) -> Result<Value, Reason> {
+    Ok(Value::Number(value.number::<i128>().max(16 << 10)))
+}
+
+fn save_or_nosave(value: Value) -> Result<Value, Reason> {
+    let options = ShutdownOptions::named(value.chosen());
+    if options.save && options.nosave {
+        return Err(Reason::Rule("shutdown options SAVE and NOSAVE can't be used simultaneously"));
+    }
+    Ok(value)
+}
+
+/// Accepts text in which every `{…}` is a known variable, and that is not empty.
+fn title_template(value: Value) -> Result<Value, Reason> {
+    const REFUSED: Reason = Reason::Rule("template format is invalid or contains unknown variables");
+    let mut rest = value.text();
+    if rest.is_empty() {
+        return Err(REFUSED);
+    }
+    while let Some(open) = rest.iter().position(|&byte| byte == b'{') {
+        rest = &rest[open + 1..];
+        let close = rest.iter().position(|&byte| byte == b'}').ok_or(REFUSED)?;
+        if !TITLE_VARIABLES.contains(&&rest[..close]) {
+            return Err(REFUSED);
+        }
+        rest = &rest[close + 1..];
+    }
+    Ok(value)
+}
+
+fn snapshot_name(value: Value) -> Result<Value, Reason> {
+    if value.text().contains(&b'/') {
+        return Err(Reason::Rule("dbfilename can't be a path, just a filename"));
+    }
+    Ok(value)
+}
+
+fn append_only_name(value: Value) -> Result<Value, Reason> {
+    match value.text() {
+        b"" => Err(Reason::Rule("appendfilename can't be empty")),
+        name if name.contains(&b'/') => Err(Reason::Rule("appendfilename can't be a path, just a filename")),
+        _ => Ok(value),
+    }
+}
+
+fn append_only_directory(value: Value) -> Result<Value, Reason> {
+    match value.text() {
+        b"" => Err(Reason::Rule("appenddirname can't be empty")),
+        name if name.contains(&b'/') => Err(Reason::Rule("appenddirname can't be a path, just a dirname")),
+        _ => Ok(value),
+    }
+}
+
+fn host_name(value: Value) -> Result<Value, Reason> {
+    let name = value.text();
+    if name.len() > MAX_HOSTNAME_BYTES {
+        return Err(Reason::Rule("Hostnames must be less than 256 characters"));
+    }
+    if !name.iter().all(|byte| byte.is_ascii_alphanumeric() || matches!(byte, b'-' | b'.')) {
+        return Err(Reason::Rule("Hostnames may only contain alphanumeric characters, hyphens or dots"));
+    }
+    Ok(value)
+}
+
+/// Names that can stand in the nodes file, whose fields are separated by spaces and commas.
+fn node_name(value: Value) -> Result<Value, Reason> {
+    let allowed = |byte: &u8| byte.is_ascii_alphanumeric() || matches!(byte, b'-' | b'.' | b'_');
+    if !value.text().iter().all(allowed) {
+        return Err(Reason::Rule(
+            "Announced human node name may only contain alphanumeric characters, hyphens, dots or underscores",
+        ));
+    }
+    Ok(value)
+}
+
+fn addresses(value: &Value) -> Vec<BindAddress> {
+    match value {
+        Value::Addresses(words) => words.iter().map(|word| BindAddress::parse(word)).collect(),
+        other => unreachable!("{other:?} is not a list of addresses"),
+    }
+}
+
+/// Microseconds; a negative number turns the slow log off.
+fn micros(value: &Value) -> Option<Duration> {
+    u64::try_from(value.number::<i64>()).ok().map(Duration::from_micros)
+}
+
+fn users(value: &Value) -> Vec<UserLine> {
+    let user = |words: &Vec<Vec<u8>>| {
+        let (name, rules) = words.split_first()?;
+        Some(UserLine { name: name.clone(), rules: rules.to_vec() })
+    };
+    value.lines().iter().filter_map(user).collect()
+}
+
+fn renamed_commands(value: &Value) -> Vec<RenamedCommand> {
+    let renamed = |words: &Vec<Vec<u8>>| match words.as_slice() {
+        [from, to] => RenamedCommand { from: from.clone(), to: (!to.is_empty()).then(|| to.clone()) },
+        other => unreachable!("{other:?}: the row takes exactly two words"),
+    };
+    value.lines().iter().map(renamed).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use std::collections::HashSet;
+
+    use super::super::directive::{Flags, Meaning};
+    use super::super::settings::Settings;
+    use super::*;
+
+    /// `CONFIG GET *` of a redis-server 7.0 that was started without a file, one `name=value` a line.
+    const REDIS_7_0: &str = include_str!("redis-7.0-defaults.txt");
+
+    /// Defaults that are not those of Redis 7.0, and why.
+    const MEANT_TO_DIFFER: &[(&str, &str)] = &[
+        ("bind", "Loopback only, as the redis.conf that Redis ships: reaching other machines is asked for"),
+        ("io-threads", "Cores available: every thread runs commands"),
+        ("dir", "Where the server is started"),
+    ];
+
+    #[test]
+    fn defaults_are_those_of_redis() {
+        let differ: Vec<&str> = MEANT_TO_DIFFER.iter().map(|(name, _)| *name).collect();
+        for line in REDIS_7_0.lines() {
+            let (name, expected) = line.split_once('=').unwrap();
+            let (_, place) = find(name.as_bytes()).unwrap_or_else(|| panic!("{name} is not in the table"));
+            let row = &DIRECTIVES[place];
+            assert!(!row.flags.contains(Flags::FILE_ONLY), "{name}");
+            if differ.contains(&name) {
+                continue;
+            }
+            let printed = String::from_utf8(row.kind.print(&row.default_value())).unwrap();
+            assert_eq!(printed, expected, "{name}");
+        }
+    }
+
+    #[test]
+    fn what_redis_7_0_shows_is_not_hidden_and_both_names_are_known() {
+        let shown: HashSet<&str> = REDIS_7_0.lines().map(|line| line.split_once('=').unwrap().0).collect();
+        for row in DIRECTIVES {
+            let seen = row.names().filter(|name| shown.contains(name)).count();
+            assert!(seen == 0 || !row.flags.contains(Flags::HIDDEN), "{}", row.name);
+        }
+    }
+
+    #[test]
+    fn names_are_unique_and_lowercase() {
+        let mut names = HashSet::new();
+        for name in DIRECTIVES.iter().flat_map(Directive::names) {
+            assert!(names.insert(name), "{name} stands twice");
+            assert!(name.bytes().all(|byte| byte.is_ascii_lowercase() || b"-_".contains(&byte)), "{name}");
+            assert_eq!(find(name.to_ascii_uppercase().as_bytes()).unwrap().0, name);
+        }
+        assert_eq!(find(b"nonesuch"), None);
+    }
+
+    #[test]
+    fn every_value_that_a_row_accepts_fits_its_setting() {
+        for row in DIRECTIVES {
+            let (Meaning::Live(apply) | Meaning::Reserved(apply)) = row.meaning else { continue };
+            let accepted: Vec<String> = match row.kind {
+                Kind::Bool => vec!["yes".into(), "no".into()],
+                Kind::Integer { min, max } | Kind::Memory { min, max } => {
+                    vec![min.to_string(), max.to_string()]
+                }
+                Kind::FileMode => vec!["0".into(), "777".into()],
+                Kind::Choice(words) | Kind::Choices(words) => words.iter().map(|&word| word.into()).collect(),
+                _ => vec![row.default.into()],
+            };
+            let mut settings = Settings::default();
+            apply(&mut settings, &row.default_value());
+            for text in accepted.iter().filter(|_| !matches!(row.kind, Kind::Dir | Kind::Line { .. })) {
+                apply(&mut settings, &row.parse(&[text.as_bytes()], &row.default_value()).unwrap());
+            }
+        }
+    }
+
+    #[test]
+    fn printed_values_are_read_back() {
+        for row in
+            DIRECTIVES.iter().filter(|row| !matches!(row.kind, Kind::Dir | Kind::Line { .. } | Kind::Primary))
+        {
+            let default = row.default_value();
+            let printed = row.kind.print(&default);
+            assert_eq!(row.parse(&[&printed], &default).unwrap(), default, "{}", row.name);
+        }
+    }
+
+    #[test]
+    fn rules_of_single_directives() {
+        let refused = |name: &str, text: &str| {
+            let row = &DIRECTIVES[place_of(name)];
+            row.parse(&[text.as_bytes()], &row.default_value()).map_err(|reason| reason.to_string())
+        };
+        let cases = [
+            ("shards", "3", "argument must be a power of two between 1 and 16384"),
+            ("shards", "32768", "argument must be between 1 and 16384 inclusive"),
+            ("io-threads", "0", "argument must be between 1 and 128 inclusive"),
+            ("proc-title-template", "", "template format is invalid or contains unknown variables"),
+            ("proc-title-template", "{x}", "template format is invalid or contains unknown variables"),
+            ("proc-title-template", "{title", "template format is invalid or contains unknown variables"),
+            ("dbfilename", "a/b", "dbfilename can't be a path, just a filename"),
+            ("appendfilename", "", "appendfilename can't be empty"),
+            ("appenddirname", "a/b", "appenddirname can't be a path, just a dirname"),
+            (
+                "cluster-announce-hostname",
+                "*",
+                "Hostnames may only contain alphanumeric characters, hyphens or dots",
+            ),
+            (
+                "shutdown-on-sigint",
+                "nosave save",
+                "shutdown options SAVE and NOSAVE can't be used simultaneously",
+            ),
+            (
+                "shutdown-on-sigterm",
+                "",
+                "argument(s) must be one of the following: default, save, nosave, now, force",
+            ),
+            ("loglevel", "zz", "argument(s) must be one of the following: debug, verbose, notice, warning"),
+            ("notify-keyspace-events", "Kg A", "Invalid event class character. Use 'Ag$lshzxeKEtmdn'."),
+            ("oom-score-adj-values", "1 2", "wrong number of arguments"),
+            (
+                "oom-score-adj-values",
+                "3 2 2001",
+                "Invalid oom-score-adj-values, elements must be between -2000 and 2000.",
+            ),
+        ];
+        for (name, text, why) in cases {
+            assert_eq!(refused(name, text), Err(why.into()), "{name} {text}");
+        }
+        assert_eq!(refused("hz", "0"), Ok(Value::Number(1)));
+        assert_eq!(refused("hz", "1000"), Ok(Value::Number(500)));
+        assert_eq!(refused("repl-backlog-size", "1"), Ok(Value::Number(16_384)));
+        assert_eq!(refused("oom-score-adj", "RELATIVE"), Ok(Value::Choice("yes")));
+        assert_eq!(
+            refused("shutdown-on-sigint", "default SAVE force"),
+            Ok(Value::Choices(vec!["save", "force"]))
+        );
+        assert!(refused("proc-title-template", "a {port}} b").is_ok());
+    }
+}

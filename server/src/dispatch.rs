@@ -1,0 +1,370 @@
+//! From a parsed command to its handler: the gates, the route, and the answer.
+
+use std::{
+    panic::{AssertUnwindSafe, catch_unwind},
+    sync::atomic::Ordering,
+};
+
+use braid_protocol::reply::Reply;
+use braid_storage::{
+    Routed, Shard, ShardId,
+    coordinator::{Held, put_in_order},
+};
+use smallvec::SmallVec;
+
+use crate::{
+    command::{Args, Call, CommandError, Flags, Found, Outcome, Registered, Run, Step, Sweep, Words},
+    io::ThreadState,
+    job::Job,
+    server::Server,
+    session::{Replies, Session},
+    warning,
+};
+
+/// Above so many keys a command counts as slow and goes to a heavy-work thread: some 200 µs of expected work.
+pub const HEAVY_KEYS: usize = 2000;
+
+/// What is to become of an admitted command.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Admission {
+    /// It runs now.
+    Run,
+    /// It waits for EXEC.
+    Queue,
+    /// It waits for the end of a pause.
+    Postpone,
+}
+
+/// The gates, in the order in which users can observe them.
+pub fn admit(
+    server: &Server,
+    session: &Session,
+    found: &Found,
+    words: Words<'_>,
+) -> Result<(&'static Registered, Admission), CommandError> {
+    let command = known(found, words)?;
+    admit_arity(command, words)?;
+    admit_authenticated(command, session)?;
+    admit_in_transaction(command, session)?;
+    admit_memory(command, server, session)?;
+    // Before the pause, which would have it run when it ends: it is EXEC that is held back.
+    if session.queue.is_some() && !command.has(Flags::IMMEDIATE) {
+        return Ok((command, Admission::Queue));
+    }
+    if server.attention.load(Ordering::Relaxed) != 0 && server.holds_back(command, session) {
+        return Ok((command, Admission::Postpone));
+    }
+    Ok((command, Admission::Run))
+}
+
+fn known(found: &Found, words: Words<'_>) -> Result<&'static Registered, CommandError> {
+    match found {
+        Found::Command(command) => Ok(command),
+        Found::Unknown => Err(unknown_command(words)),
+        Found::UnknownSubcommand(container) => Err(unknown_subcommand(container, words)),
+    }
+}
+
+#[cold]
+fn unknown_command(words: Words<'_>) -> CommandError {
+    let mut beginning = String::new();
+    for word in words.iter().skip(1) {
+        if beginning.len() >= 128 {
+            break;
+        }
+        let shown = &word[..word.len().min(128 - beginning.len())];
+        // As in Redis, where the text is a C string.
+        let shown = shown.split(|&byte| byte == 0).next().unwrap_or_default();
+        beginning.push_str(&format!("'{}' ", String::from_utf8_lossy(shown)));
+    }
+    let name = words.get(0);
+    let name = String::from_utf8_lossy(&name[..name.len().min(128)]);
+    CommandError::owned(format!("ERR unknown command '{name}', with args beginning with: {beginning}"))
+}
+
+#[cold]
+fn unknown_subcommand(container: &Registered, words: Words<'_>) -> CommandError {
+    let sub = words.get(1);
+    let sub = String::from_utf8_lossy(&sub[..sub.len().min(128)]);
+    let container = container.spec.name.to_ascii_uppercase();
+    CommandError::owned(format!("ERR unknown subcommand '{sub}'. Try {container} HELP."))
+}
+
+fn admit_arity(command: &'static Registered, words: Words<'_>) -> Result<(), CommandError> {
+    if command.spec.arity.admits(words.len()) { Ok(()) } else { Err(CommandError::Arity(command.full_name)) }
+}
+
+fn admit_authenticated(command: &Registered, session: &Session) -> Result<(), CommandError> {
+    if session.authenticated || command.has(Flags::NO_AUTH) {
+        Ok(())
+    } else {
+        Err(CommandError::text("NOAUTH Authentication required."))
+    }
+}
+
+fn admit_in_transaction(command: &Registered, session: &Session) -> Result<(), CommandError> {
+    if session.queue.is_some() && command.has(Flags::NO_MULTI) {
+        Err(CommandError::text("ERR Command not allowed inside a transaction"))
+    } else {
+        Ok(())
+    }
+}
+
+/// When memory is short, queueing is refused, too: a queue is memory. EXEC is if it would run what is.
+fn admit_memory(command: &Registered, server: &Server, session: &Session) -> Result<(), CommandError> {
+    if !server.memory_short.load(Ordering::Relaxed) {
+        return Ok(());
+    }
+    let denied = command.has(Flags::DENYOOM)
+        || match &session.queue {
+            Some(queue) if is_exec(command) => queue.iter().any(|(queued, _)| queued.has(Flags::DENYOOM)),
+            Some(_) => !command.has(Flags::IMMEDIATE),
+            None => false,
+        };
+    if denied {
+        Err(CommandError::text("OOM command not allowed when used memory > 'maxmemory'."))
+    } else {
+        Ok(())
+    }
+}
+
+/// Whether a command is EXEC: its route and its refusal depend on the session's transaction.
+pub fn is_exec(command: &Registered) -> bool {
+    command.spec.name == "exec"
+}
+
+/// What commands need to have held together.
+#[derive(Default)]
+pub struct Needs {
+    /// Where their keys live, in the order in which the commands name them.
+    pub keys: SmallVec<[Routed; 12]>,
+    others: SmallVec<[ShardId; 6]>,
+    everything: bool,
+}
+
+impl Needs {
+    /// Adds what a command needs.
+    pub fn add(&mut self, server: &Server, session: &Session, command: &Registered, words: Words<'_>) {
+        match command.spec.run {
+            Run::Session(_) | Run::Container => self.everything |= command.has(Flags::WHOLE_KEYSPACE),
+            Run::Everything(_) | Run::Barrier(_) | Run::EachShard { .. } => self.everything = true,
+            Run::Shard(_) | Run::Transaction(_) => {
+                let router = server.keyspace.router();
+                command.spec.keys.positions(
+                    words.len(),
+                    |at| words.get(at),
+                    |at, _| self.keys.push(router.route(words.get(at))),
+                );
+            }
+            Run::Watched(_) => {
+                self.others.extend(crate::command::watched_routes(&session.watched));
+                if let Some(queue) = session.queue.as_ref().filter(|_| is_exec(command)) {
+                    for (queued, words) in queue.iter() {
+                        self.add(server, session, queued, words);
+                    }
+                }
+            }
+        }
+    }
+
+    /// The shards, in the order in which they are taken.
+    pub fn shards(&self, server: &Server) -> SmallVec<[ShardId; 6]> {
+        if self.everything {
+            return server.engine.all_shards();
+        }
+        let mut shards: SmallVec<[ShardId; 6]> = self.keys.iter().map(|key| key.shard).collect();
+        shards.extend_from_slice(&self.others);
+        put_in_order(&mut shards);
+        shards
+    }
+}
+
+/// Whether a command is expected to take so long that no socket should wait behind it.
+pub fn is_heavy(session: &Session, command: &Registered, words: Words<'_>) -> bool {
+    words.len() > HEAVY_KEYS
+        || (is_exec(command)
+            && session.queue.as_ref().is_some_and(|queue| {
+                queue.len() > HEAVY_KEYS
+                    || queue.iter().any(|(queued, words)| {
+                        words.len() > HEAVY_KEYS || matches!(queued.spec.run, Run::EachShard { .. })
+                    })
+            }))
+}
+
+/// Runs a command, with the shards it needs held.
+pub fn execute(
+    call: &mut Call<'_, '_>,
+    command: &'static Registered,
+    words: Words<'_>,
+    first: Option<Routed>,
+    reply: &mut Reply<'_>,
+) -> Outcome {
+    let server = call.server;
+    let mut args = Args::new(words, server.keyspace.router(), first);
+    if command.parent.is_some() {
+        args = args.after_subcommand();
+    }
+    match command.spec.run {
+        Run::Session(run)
+        | Run::Transaction(run)
+        | Run::Watched(run)
+        | Run::Everything(run)
+        | Run::Barrier(run) => run(call, args, reply),
+        Run::Shard(run) => {
+            let mut key_first = args;
+            let key = key_first.key()?;
+            run(call.shard_of(&key), args, reply)
+        }
+        Run::EachShard { begin, .. } => {
+            let mut sweep = begin(call, args)?;
+            run_sweep_whole(call, command, &mut sweep);
+            sweep.take_reply().iter().for_each(|piece| reply.raw(piece));
+            Ok(())
+        }
+        Run::Container => Err(CommandError::Arity(command.full_name)),
+    }
+}
+
+/// Runs a sweep from start to end, all shards being held: between MULTI and EXEC.
+fn run_sweep_whole(call: &mut Call<'_, '_>, command: &'static Registered, sweep: &mut Sweep) {
+    let now = call.now;
+    let held = call.held.as_mut().expect("a sweep in a transaction holds all shards");
+    loop {
+        let Some(id) = sweep.shard_to_visit(&call.server.keyspace) else { return };
+        let shard = held.shard(id);
+        shard.begin(sweep.db, now);
+        if step_sweep(command, sweep, shard) == Step::Done {
+            return;
+        }
+    }
+}
+
+/// Does one bounded piece of a sweep on the shard where it stands.
+pub fn step_sweep(command: &'static Registered, sweep: &mut Sweep, shard: &mut Shard) -> Step {
+    let Run::EachShard { step, .. } = command.spec.run else {
+        unreachable!("only commands that visit shards in turn are swept")
+    };
+    step(sweep, shard)
+}
+
+/// Runs the commands of a node, with the shards they need held.
+pub fn run_delegated(job: &mut Job, held: &mut Held<'_, Job>, thread: &mut ThreadState) {
+    let server = thread.server_handle();
+    let Job { session, bytes, ranges, commands, routed, n_run, reply, n_replied_bytes, now, .. } = job;
+    let mut start: usize = commands[..*n_run].iter().map(|delegated| delegated.n_words as usize).sum();
+    while let Some(delegated) = commands.get(*n_run).copied() {
+        let attention = server.attention.load(Ordering::Relaxed) != 0;
+        if attention && session.record.is_killed() {
+            *n_run = commands.len();
+            return;
+        }
+        if attention && server.holds_back(delegated.command, session) {
+            return;
+        }
+        let words = Words::new(bytes, &ranges[start..start + delegated.n_words as usize]);
+        start += words.len();
+        let time = time_under_hold(held, *now, session);
+        let mut call =
+            Call { server: &server, session, held: Some(held), now: time, stats: thread.stats(), routed };
+        *n_replied_bytes = reply.len();
+        answer(&mut call, delegated.command, words, delegated.routed, reply, thread);
+        *n_run += 1;
+    }
+}
+
+/// Starts a command or a transaction on the shards it holds, and gives its time: no shard's time ever goes back.
+///
+/// Storing it back is what `Shard::begin` does for each shard that is touched.
+pub fn time_under_hold(
+    held: &mut Held<'_, Job>,
+    sampled: braid_storage::time::Millis,
+    session: &Session,
+) -> braid_storage::time::Millis {
+    let mut time = sampled;
+    for index in 0..held.ids().len() {
+        let id = held.ids()[index];
+        let shard = held.shard(id);
+        time = time.max(shard.start());
+        if session.no_touch {
+            shard.leave_untouched();
+        }
+    }
+    time
+}
+
+/// Runs a command and writes its reply or its error.
+pub fn answer(
+    call: &mut Call<'_, '_>,
+    command: &'static Registered,
+    words: Words<'_>,
+    first: Option<Routed>,
+    out: &mut Vec<u8>,
+    thread: &ThreadState,
+) {
+    let start = out.len();
+    let mut reply = Reply::new(out, call.session.resp);
+    let outcome = if call.held.is_some() {
+        // Whoever runs work on shards catches what it panics with, while it still holds them.
+        execute(call, command, words, first, &mut reply)
+    } else {
+        survive(command, || execute(call, command, words, first, &mut reply))
+    };
+    conclude(command, outcome, start, call.session, out, thread);
+}
+
+/// Turns a panic of a command that holds nothing into its error: it has nothing to tear but its own client's session.
+pub fn survive<T>(
+    command: &Registered,
+    run: impl FnOnce() -> Result<T, CommandError>,
+) -> Result<T, CommandError> {
+    catch_unwind(AssertUnwindSafe(run)).unwrap_or_else(|_| {
+        warning!("'{}' panicked; its client gets an error", command.full_name);
+        Err(CommandError::Internal(command.full_name))
+    })
+}
+
+/// Counts a command that ran, turns an error into its reply, and drops a reply that nobody wants.
+#[inline(always)]
+pub fn conclude(
+    command: &'static Registered,
+    outcome: Outcome,
+    start: usize,
+    session: &mut Session,
+    out: &mut Vec<u8>,
+    thread: &ThreadState,
+) {
+    let counts = &thread.stats().commands[command.id];
+    counts.calls.add(1);
+    if let Err(error) = outcome {
+        out.truncate(start);
+        counts.failed.add(1);
+        refuse(&error, session, out, thread);
+    }
+    if session.replies != Replies::On {
+        drop_unwanted(session, start, out);
+    }
+}
+
+/// Writes an error reply and counts it.
+#[cold]
+pub fn refuse(error: &CommandError, session: &Session, out: &mut Vec<u8>, thread: &ThreadState) {
+    thread.stats().error(&error.wire_text());
+    error.write(&mut Reply::new(out, session.resp));
+}
+
+/// CLIENT REPLY OFF and SKIP.
+#[cold]
+pub fn drop_unwanted(session: &mut Session, start: usize, out: &mut Vec<u8>) {
+    match session.replies {
+        Replies::On => {}
+        Replies::Off => out.truncate(start),
+        Replies::SkipNext => {
+            out.truncate(start);
+            session.replies = Replies::Skipping;
+        }
+        Replies::Skipping => {
+            out.truncate(start);
+            session.replies = Replies::On;
+        }
+    }
+}

@@ -1,0 +1,189 @@
+//! One client's socket, buffers and session.
+
+use std::{
+    collections::VecDeque,
+    io::{self, Write},
+    sync::{Arc, atomic::Ordering},
+};
+
+use braid_protocol::request::RequestParser;
+use braid_storage::executor::Node;
+
+use crate::{clients::ClientRecord, io::stream::Stream, job::Job};
+
+/// How much is written to one socket in one turn: a system call that copies megabytes would stall the thread's other
+/// connections.
+const TURN_BYTES: usize = 256 * 1024;
+
+/// A reply of at least so many bytes becomes a piece of its own of the backlog, without being copied.
+const OWN_PIECE_BYTES: usize = 16 * 1024;
+
+/// A connection.
+pub struct Connection {
+    /// The socket.
+    pub stream: Stream,
+    /// The session, and room for work that must wait for a shard. Absent while that work is under way: the
+    /// connection is parked and starts nothing new.
+    pub node: Option<Box<Node<Job>>>,
+    /// Where the next request begins.
+    pub parser: RequestParser,
+    /// What was read and not run: an incomplete request, or what came behind a command that is under way.
+    pub unread: Vec<u8>,
+    /// How many bytes an incomplete request still lacks, at least.
+    pub wanted: usize,
+    /// Replies that the socket has not taken yet.
+    pub backlog: Backlog,
+    /// The socket has taken all that was offered, so there is no event to wait for before it is offered more.
+    pub writable: bool,
+    /// The socket may have more to read.
+    pub readable: bool,
+    /// The client has closed its end, or both.
+    pub peer_closed: bool,
+    /// Close as soon as the backlog is written, and read nothing more.
+    pub closing: bool,
+    /// What others see.
+    pub record: Arc<ClientRecord>,
+    /// When the backlog went over its soft limit, in milliseconds of uptime.
+    pub over_soft_limit_since: Option<u64>,
+}
+
+impl Connection {
+    /// Whether a command of the connection is under way somewhere.
+    #[inline]
+    pub fn is_parked(&self) -> bool {
+        self.node.is_none()
+    }
+
+    /// Writes as much of the replies as the socket takes. `out` is emptied; what is left goes to the backlog.
+    ///
+    /// # Errors
+    /// The socket's. The connection is of no use after that.
+    pub fn write(&mut self, out: &mut Vec<u8>) -> io::Result<Written> {
+        let mut written = Written::default();
+        if self.backlog.is_empty() && !out.is_empty() && out.len() <= TURN_BYTES {
+            let n = write_some(&mut self.stream, out, &mut written)?;
+            if n == out.len() {
+                out.clear();
+                return Ok(written);
+            }
+            self.backlog.push(out, n);
+            self.writable = false;
+        } else {
+            self.backlog.push(out, 0);
+            if !self.backlog.is_empty() {
+                self.writable = self.backlog.write_to(&mut self.stream, &mut written)?;
+            }
+        }
+        self.publish_backlog();
+        Ok(written)
+    }
+
+    /// Whether there is something to write that the socket would take.
+    pub fn can_write(&self) -> bool {
+        self.writable && !self.backlog.is_empty()
+    }
+
+    fn publish_backlog(&self) {
+        self.record.output_bytes.store(self.backlog.n_bytes as u64, Ordering::Relaxed);
+        self.record.output_pieces.store(self.backlog.pieces.len() as u32, Ordering::Relaxed);
+    }
+}
+
+/// What one or more writes came to.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct Written {
+    /// Bytes the socket took.
+    pub n_bytes: u64,
+    /// Calls.
+    pub n_writes: u64,
+}
+
+/// Writes once; 0 if the socket is full.
+fn write_some(stream: &mut Stream, bytes: &[u8], written: &mut Written) -> io::Result<usize> {
+    loop {
+        match stream.write(bytes) {
+            Ok(n) => {
+                written.n_bytes += n as u64;
+                written.n_writes += 1;
+                return Ok(n);
+            }
+            Err(error) if error.kind() == io::ErrorKind::WouldBlock => return Ok(0),
+            Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
+            Err(error) => return Err(error),
+        }
+    }
+}
+
+/// Replies that wait for the socket, in order.
+#[derive(Debug, Default)]
+pub struct Backlog {
+    pieces: VecDeque<Vec<u8>>,
+    /// How much of the first piece is written.
+    sent: usize,
+    /// Bytes not written yet.
+    pub n_bytes: usize,
+}
+
+impl Backlog {
+    /// Whether everything is written.
+    #[inline]
+    pub fn is_empty(&self) -> bool {
+        self.pieces.is_empty()
+    }
+
+    /// Adds `bytes` from `from` on, and empties `bytes`.
+    fn push(&mut self, bytes: &mut Vec<u8>, from: usize) {
+        let n_new = bytes.len() - from;
+        if n_new == 0 {
+            bytes.clear();
+            return;
+        }
+        self.n_bytes += n_new;
+        if n_new >= OWN_PIECE_BYTES {
+            if self.pieces.is_empty() {
+                self.sent = from;
+                self.pieces.push_back(std::mem::take(bytes));
+                return;
+            }
+            if from == 0 {
+                self.pieces.push_back(std::mem::take(bytes));
+                return;
+            }
+        }
+        match self.pieces.back_mut() {
+            Some(last) if last.len() + n_new <= OWN_PIECE_BYTES => last.extend_from_slice(&bytes[from..]),
+            _ => self.pieces.push_back(bytes[from..].to_vec()),
+        }
+        bytes.clear();
+    }
+
+    /// Adds a piece as it is.
+    pub fn push_piece(&mut self, piece: Vec<u8>) {
+        self.n_bytes += piece.len();
+        self.pieces.push_back(piece);
+    }
+
+    /// Writes a turn's share; says whether the socket took all that was offered.
+    fn write_to(&mut self, stream: &mut Stream, written: &mut Written) -> io::Result<bool> {
+        let mut left = TURN_BYTES;
+        while let Some(first) = self.pieces.front()
+            && left > 0
+        {
+            let rest = &first[self.sent..];
+            let offered = &rest[..rest.len().min(left)];
+            let n = write_some(stream, offered, written)?;
+            let is_full = n < offered.len();
+            self.n_bytes -= n;
+            self.sent += n;
+            left -= n;
+            if self.sent == first.len() {
+                self.pieces.pop_front();
+                self.sent = 0;
+            }
+            if is_full {
+                return Ok(false);
+            }
+        }
+        Ok(true)
+    }
+}

@@ -1,0 +1,27 @@
+//! Heavy-work threads: they run what takes long, so that no socket waits behind it.
+
+use std::{
+    sync::{Arc, atomic::Ordering},
+    time::Duration,
+};
+
+use braid_storage::coordinator::{Weight, Worker};
+use crossbeam_utils::sync::Parker;
+
+use crate::{io::ThreadState, server::Server};
+
+/// How long a heavy-work thread sleeps at most between rounds of returning memory to the system.
+const HOUSEKEEPING: Duration = Duration::from_secs(1);
+
+/// Runs heavy work until the server stops. At normal priority: a niced holder of shards is preempted for seconds.
+pub fn run_heavy(server: Arc<Server>, index: usize, parker: &Parker) {
+    let engine = Arc::clone(&server.engine);
+    let mut worker = Worker::new(engine, Weight::Heavy, ThreadState::new(index, Arc::clone(&server)));
+    while !server.stopping.load(Ordering::Relaxed) {
+        worker.thread.renew_budget();
+        if !worker.take_heavy() {
+            parker.park_timeout(HOUSEKEEPING);
+            (server.return_freed_memory)();
+        }
+    }
+}

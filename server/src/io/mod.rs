@@ -1,0 +1,133 @@
+//! The threads: each one event loop with its share of the connections, and each runs commands.
+
+mod connection;
+mod expiry;
+mod heavy;
+mod listener;
+mod stream;
+mod thread;
+
+use std::{
+    sync::Arc,
+    time::{Duration, Instant},
+};
+
+use braid_storage::executor::Node;
+
+use crate::{clients::ClientId, job::Job, server::Server, stats::ThreadStats};
+
+pub use heavy::run_heavy;
+pub use listener::{Listener, bind_all};
+pub use stream::Stream;
+pub use thread::{IoThread, WAKER};
+
+/// How long a thread drains others' work before it turns to its own sockets again.
+const DRAIN_BUDGET: Duration = Duration::from_micros(50);
+
+/// What a thread is asked to do by another.
+pub enum Mail {
+    /// Serve a connection that was accepted elsewhere.
+    Serve(Box<stream::Accepted>),
+    /// Close a client's connection (CLIENT KILL).
+    Close(ClientId),
+    /// Look again at what was held back by a pause, and at whether the server stops.
+    Resume,
+}
+
+/// What a thread has at hand while it runs commands.
+pub struct ThreadState {
+    /// Its number. Heavy-work threads count on behind the I/O threads.
+    pub index: usize,
+    server: Arc<Server>,
+    /// The threads that were sent nodes since the last `send_wakes`, a bit each.
+    wakes: u128,
+    /// A held shard lies in the injector.
+    pub wake_someone: bool,
+    /// A job waits for a heavy-work thread.
+    pub wake_heavy: bool,
+    /// What this turn has spent on others' work.
+    drain: Drain,
+}
+
+/// Time spent on others' work.
+#[derive(Default)]
+struct Drain {
+    spent: Duration,
+    /// When the drain that is under way began.
+    began: Option<Instant>,
+    n_nodes: u32,
+}
+
+impl ThreadState {
+    /// The state of a thread that has run nothing yet.
+    pub fn new(index: usize, server: Arc<Server>) -> Self {
+        Self { index, server, wakes: 0, wake_someone: false, wake_heavy: false, drain: Drain::default() }
+    }
+
+    /// The server.
+    #[inline(always)]
+    pub fn server(&self) -> &Server {
+        &self.server
+    }
+
+    /// The server, to be kept while the state changes.
+    pub fn server_handle(&self) -> Arc<Server> {
+        Arc::clone(&self.server)
+    }
+
+    /// Where the thread counts. Heavy-work threads count with the first I/O threads' neighbours: each has a peer of its own.
+    #[inline(always)]
+    pub fn stats(&self) -> &ThreadStats {
+        &self.server.threads[self.index].stats
+    }
+
+    /// Sends a finished node back to its thread; the wake-up follows once the shards are released.
+    pub fn send_home(&mut self, origin: usize, node: Box<Node<Job>>) {
+        self.server.threads[origin].inbox.push(node);
+        if origin != self.index {
+            self.wakes |= 1 << origin;
+        }
+    }
+
+    /// Wakes whom something was sent to.
+    pub fn send_wakes(&mut self) {
+        while self.wakes != 0 {
+            let thread = self.wakes.trailing_zeros() as usize;
+            self.wakes &= self.wakes - 1;
+            self.server.threads[thread].wake_if_asleep();
+        }
+        if self.wake_someone {
+            self.wake_someone = false;
+            let others =
+                self.server.io_threads().iter().enumerate().filter(|(index, _)| *index != self.index);
+            // The first that sleeps is enough.
+            let _ = others.into_iter().any(|(_, peer)| peer.wake_if_asleep());
+        }
+        if self.wake_heavy {
+            self.wake_heavy = false;
+            for heavy in &self.server.heavy {
+                heavy.unpark();
+            }
+        }
+    }
+
+    /// Whether there is time left for others' work. The clock is asked at every eighth node.
+    pub fn may_drain(&mut self) -> bool {
+        let began = *self.drain.began.get_or_insert_with(Instant::now);
+        self.drain.n_nodes += 1;
+        !self.drain.n_nodes.is_multiple_of(8) || self.drain.spent + began.elapsed() < DRAIN_BUDGET
+    }
+
+    /// Ends a drain, if one is under way: what follows is the thread's own work.
+    pub fn end_drain(&mut self) {
+        if let Some(began) = self.drain.began.take() {
+            self.drain.spent += began.elapsed();
+        }
+    }
+
+    /// Gives the thread a new budget for others' work: it has been at its own sockets.
+    #[inline]
+    pub fn renew_budget(&mut self) {
+        self.drain = Drain::default();
+    }
+}

@@ -1,0 +1,1277 @@
+//! The event loop of a thread: reads, runs, writes.
+
+use std::{
+    cell::Cell,
+    collections::VecDeque,
+    io::{self, Read},
+    sync::{Arc, atomic::Ordering},
+    time::{Duration, Instant},
+};
+
+use braid_protocol::{
+    reply::Reply,
+    request::{Arg, Limits, Parse, ProtocolError, RequestParser},
+};
+use braid_storage::{
+    Routed,
+    coordinator::{Route, Weight, Worker},
+    executor::Node,
+    table::flush_retired,
+    time::Millis,
+};
+use mio::{Events, Poll, Token, event::Event};
+use slab::Slab;
+
+use crate::{
+    clients::ClientRecord,
+    command::{Args, Call, CommandError, Flags, Found, Registered, Run, Step, Sweep, TABLE, Words},
+    config::Config,
+    dispatch::{self, Admission, Needs},
+    io::{
+        Mail, ThreadState,
+        connection::{Backlog, Connection},
+        listener::{Accepting, Listener},
+        stream::Accepted,
+    },
+    job::{self, Delegated, Job, Origin, Task},
+    server::Server,
+    session::{Replies, Request, Session},
+    verbose, warning,
+};
+
+/// The token of the thread's own wake-ups.
+pub const WAKER: Token = Token(usize::MAX);
+/// The token of the first listener; the others count down from it.
+const FIRST_LISTENER: usize = usize::MAX - 1;
+/// How much is read from a socket at a time.
+const READ_BYTES: usize = 64 * 1024;
+/// How many commands are parsed ahead, prefetched together and then run.
+const BATCH: usize = 32;
+/// How long the sweeps of one turn of the loop may take.
+const SWEEP_BUDGET: Duration = Duration::from_micros(100);
+/// How long freeing large values and flushed databases may take in one turn of the loop.
+const RECLAIM_BUDGET: Duration = Duration::from_micros(200);
+/// After so many rounds of the cron without a read a thread gives memory back.
+const IDLE_CRONS: u32 = 5;
+/// How often the thread looks after timeouts, expiry and the configuration.
+const CRON_INTERVAL: Duration = Duration::from_millis(100);
+
+/// A thread that serves sockets.
+pub struct IoThread {
+    worker: Worker<Job>,
+    poll: Poll,
+    listeners: Vec<Listener>,
+    /// Listeners, by place, that could not accept all that wait.
+    not_accepted: Vec<usize>,
+    /// A connection is taken out while it is being served. It keeps its place until its node is back, so a node never
+    /// comes back to a stranger.
+    connections: Slab<Option<Box<Connection>>>,
+    buffer: Box<[u8]>,
+    batch: Batch,
+    /// Replies of the connection that is being served; kept for its space.
+    out: Vec<u8>,
+    /// Connections with more to read than one turn's share.
+    again: Vec<usize>,
+    /// Commands that visit shards in turn.
+    sweeps: VecDeque<Box<Node<Job>>>,
+    /// Commands that CLIENT PAUSE holds back.
+    // A node is linked by its address, so it keeps its box wherever it is.
+    #[allow(clippy::vec_box)]
+    postponed: Vec<Box<Node<Job>>>,
+    /// Connections that are held back until a time of the uptime clock.
+    resting: Vec<(u64, Box<Node<Job>>)>,
+    expiry: super::expiry::Expiry,
+    next_cron: Instant,
+    /// How many times in a row the cron has found that nothing had been read since the time before.
+    n_idle_crons: u32,
+    n_reads_seen: u64,
+    config: Arc<Config>,
+    config_seen: u64,
+    limits: Limits,
+}
+
+/// Commands parsed ahead.
+#[derive(Default)]
+struct Batch {
+    words: Vec<Arg>,
+    commands: Vec<Parsed>,
+    /// Where the first keys of the commands live, of those that have one.
+    keys: Vec<Routed>,
+}
+
+/// A parsed command.
+struct Parsed {
+    found: Found,
+    /// Where in the input it lies.
+    start: usize,
+    end: usize,
+    first_word: usize,
+    n_words: usize,
+    /// Where its first key lives, if its first argument is one.
+    routed: Option<Routed>,
+}
+
+impl Batch {
+    fn clear(&mut self) {
+        self.words.clear();
+        self.commands.clear();
+        self.keys.clear();
+    }
+
+    fn words_of<'a>(&'a self, parsed: &Parsed, input: &'a [u8]) -> Words<'a> {
+        let ranges = &self.words[parsed.first_word..parsed.first_word + parsed.n_words];
+        Words::new(&input[parsed.start..parsed.end], ranges)
+    }
+}
+
+/// What the commands of a batch have in common.
+#[derive(Clone, Copy)]
+struct Turn<'a> {
+    server: &'a Server,
+    batch: &'a Batch,
+    input: &'a [u8],
+    /// The time of the read.
+    now: Millis,
+}
+
+impl<'a> Turn<'a> {
+    fn words(self, parsed: &Parsed) -> Words<'a> {
+        self.batch.words_of(parsed, self.input)
+    }
+}
+
+/// How the running of a batch ended.
+enum Ended {
+    /// All commands ran.
+    Ran,
+    /// A command is under way elsewhere; the input goes on at this offset.
+    Parked(usize),
+    /// The connection closes; nothing more of it runs.
+    Closed,
+}
+
+impl IoThread {
+    /// Makes the thread's loop; `poll` already reports its waker.
+    ///
+    /// # Errors
+    /// If a listener cannot be registered.
+    pub fn new(
+        server: &Arc<Server>,
+        index: usize,
+        poll: Poll,
+        mut listeners: Vec<Listener>,
+    ) -> io::Result<Self> {
+        for (nth, listener) in listeners.iter_mut().enumerate() {
+            listener.register(poll.registry(), Token(FIRST_LISTENER - nth))?;
+        }
+        let state = ThreadState::new(index, Arc::clone(server));
+        let config = server.config.load_full();
+        Ok(Self {
+            worker: Worker::new(Arc::clone(&server.engine), Weight::Light, state),
+            poll,
+            listeners,
+            not_accepted: Vec::new(),
+            connections: Slab::new(),
+            buffer: vec![0; READ_BYTES].into_boxed_slice(),
+            batch: Batch::default(),
+            out: Vec::new(),
+            again: Vec::new(),
+            sweeps: VecDeque::new(),
+            postponed: Vec::new(),
+            resting: Vec::new(),
+            expiry: super::expiry::Expiry::new(index, server.io_threads().len()),
+            next_cron: Instant::now(),
+            n_idle_crons: 0,
+            n_reads_seen: 0,
+            limits: limits(&config),
+            config,
+            config_seen: 0,
+        })
+    }
+
+    fn server(&self) -> &Server {
+        self.worker.thread.server()
+    }
+
+    fn server_handle(&self) -> Arc<Server> {
+        self.worker.thread.server_handle()
+    }
+
+    /// Serves until the server stops.
+    ///
+    /// # Errors
+    /// If the system's event queue fails, which ends the thread.
+    pub fn run(&mut self) -> io::Result<()> {
+        let mut events = Events::with_capacity(1024);
+        while !self.server().stopping.load(Ordering::Relaxed) {
+            self.wait(&mut events)?;
+            self.worker.thread.renew_budget();
+            self.read_mail();
+            self.take_finished();
+            self.worker.take_injected();
+            for event in &events {
+                match event.token() {
+                    WAKER => {}
+                    Token(token) if token > FIRST_LISTENER - self.listeners.len() => {
+                        self.accept(FIRST_LISTENER - token);
+                    }
+                    Token(slot) => {
+                        self.on_event(slot, event);
+                        if !self.worker.engine().injector_is_empty() {
+                            self.worker.take_injected();
+                        }
+                    }
+                }
+            }
+            for slot in std::mem::take(&mut self.again) {
+                self.go_on(slot);
+            }
+            self.take_finished();
+            self.step_sweeps();
+            self.step_expiry();
+            self.reclaim();
+            if Instant::now() >= self.next_cron {
+                self.cron();
+            }
+        }
+        Ok(())
+    }
+
+    /// Waits for events, or only collects them if there is something to do.
+    fn wait(&mut self, events: &mut Events) -> io::Result<()> {
+        let peer = &self.server().threads[self.worker.thread.index];
+        let busy = !self.again.is_empty()
+            || !self.sweeps.is_empty()
+            || self.expiry.is_behind()
+            || braid_storage::has_garbage();
+        let may_sleep = !busy
+            && peer.inbox.may_sleep(|| peer.mail.is_empty() && self.worker.engine().injector_is_empty());
+        let timeout =
+            if may_sleep { self.next_cron.saturating_duration_since(Instant::now()) } else { Duration::ZERO };
+        let polled = self.poll.poll(events, Some(timeout));
+        self.server().threads[self.worker.thread.index].inbox.awake();
+        match polled {
+            Err(error) if error.kind() != io::ErrorKind::Interrupted => Err(error),
+            _ => Ok(()),
+        }
+    }
+
+    fn read_mail(&mut self) {
+        let server = self.server_handle();
+        let peer = &server.threads[self.worker.thread.index];
+        while let Some(mail) = peer.mail.pop() {
+            match mail {
+                Mail::Serve(accepted) => self.welcome(*accepted),
+                Mail::Close(id) => {
+                    let killed = self.connections.iter().find_map(|(slot, connection)| {
+                        connection.as_ref().filter(|connection| connection.record.id == id).map(|_| slot)
+                    });
+                    if let Some(slot) = killed {
+                        self.drop_connection(slot);
+                    }
+                    self.resume_postponed();
+                }
+                Mail::Resume => self.resume_postponed(),
+            }
+        }
+    }
+
+    /// Accepts what waits at a listener.
+    fn accept(&mut self, nth: usize) {
+        let server = self.server_handle();
+        let accepting = self.listeners[nth].accept_all(&server, self.worker.thread.stats());
+        if accepting == Accepting::Failed && !self.not_accepted.contains(&nth) {
+            self.not_accepted.push(nth);
+        }
+    }
+
+    /// Begins to serve a connection.
+    fn welcome(&mut self, mut accepted: Accepted) {
+        let server = self.server_handle();
+        let entry = self.connections.vacant_entry();
+        let slot = entry.key();
+        if let Err(error) = accepted.stream.register(self.poll.registry(), Token(slot)) {
+            warning!("Registering a client's socket: {error}");
+            server.threads[self.worker.thread.index].n_connections.fetch_sub(1, Ordering::Relaxed);
+            return;
+        }
+        let record = Arc::new(ClientRecord::new(
+            server.clients.next_id(),
+            self.worker.thread.index,
+            accepted.peer,
+            accepted.local,
+            accepted.stream.fd(),
+            server.clock.uptime_millis(),
+        ));
+        server.clients.add(Arc::clone(&record));
+        // Not the thread's copy: CONFIG SET has changed the password for whoever connects after its reply.
+        let authenticated = server.config.load().requirepass.is_none();
+        let session = Session::new(Arc::clone(&record), authenticated);
+        let origin = Origin { thread: self.worker.thread.index, slot };
+        entry.insert(Some(Box::new(Connection {
+            stream: accepted.stream,
+            node: Some(Node::new(Job::new(session, origin))),
+            parser: RequestParser::new(Limits { authenticated, ..self.limits }),
+            unread: Vec::new(),
+            wanted: 0,
+            backlog: Backlog::default(),
+            writable: true,
+            readable: true,
+            peer_closed: false,
+            closing: false,
+            record,
+            over_soft_limit_since: None,
+        })));
+        self.go_on(slot);
+    }
+
+    fn on_event(&mut self, slot: usize, event: &Event) {
+        let Some(Some(connection)) = self.connections.get_mut(slot) else { return };
+        connection.readable |= event.is_readable();
+        connection.writable |= event.is_writable();
+        connection.peer_closed |= event.is_read_closed();
+        let may_have_left = connection.peer_closed && connection.is_parked();
+        let may_read = (event.is_readable() || event.is_read_closed()) && !connection.is_parked();
+        if may_read || connection.can_write() {
+            self.go_on(slot);
+        }
+        if may_have_left {
+            self.forget_postponed(slot);
+        }
+    }
+
+    /// Closes a connection whose client has left while a pause held its command back: as in Redis, the command is not run.
+    fn forget_postponed(&mut self, slot: usize) {
+        let place = self.postponed.iter().position(|node| node.job.origin.slot == slot);
+        if let (Some(place), Some(connection)) = (place, self.connections[slot].as_mut()) {
+            connection.node = Some(self.postponed.swap_remove(place));
+            self.drop_connection(slot);
+        }
+    }
+
+    /// Takes back the nodes whose work is done.
+    fn take_finished(&mut self) {
+        let server = self.server_handle();
+        for node in server.threads[self.worker.thread.index].inbox.take() {
+            self.take_back(node);
+        }
+    }
+
+    fn take_back(&mut self, mut node: Box<Node<Job>>) {
+        match &mut node.job.task {
+            Task::Goodbye => return,
+            Task::Sweep(sweep) if !sweep.is_complete() => {
+                self.sweeps.push_back(node);
+                return;
+            }
+            Task::Sweep(sweep) => {
+                let pieces = sweep.take_reply();
+                let wanted = node.job.session.replies == Replies::On;
+                dispatch::drop_unwanted(&mut node.job.session, 0, &mut Vec::new());
+                if let Some(connection) = self.connections[node.job.origin.slot].as_mut().filter(|_| wanted) {
+                    pieces.into_iter().for_each(|piece| connection.backlog.push_piece(piece));
+                }
+            }
+            Task::Commands if node.job.n_run < node.job.commands.len() => {
+                // A pause holds the rest back, or one of them has panicked.
+                if self.server().attention.load(Ordering::Relaxed) != 0 {
+                    self.postpone(node);
+                } else {
+                    self.submit_commands(node);
+                }
+                return;
+            }
+            Task::Commands | Task::Barrier | Task::Idle => {}
+        }
+        if let Some(Request::Sleep { millis }) = node.job.session.request.take() {
+            let until = self.server().clock.uptime_millis().saturating_add(millis);
+            node.job.task = Task::Idle;
+            self.rest_until(until, node);
+            return;
+        }
+        let slot = node.job.origin.slot;
+        let mut replies = std::mem::take(&mut node.job.reply);
+        node.job.clear();
+        let connection = self.connections[slot].as_mut().expect("a connection is in its place while parked");
+        connection.closing |= node.job.session.closing;
+        if connection.record.blocked.load(Ordering::Relaxed) {
+            connection.record.blocked.store(false, Ordering::Relaxed);
+        }
+        connection.parser.set_authenticated(node.job.session.authenticated);
+        connection.node = Some(node);
+        std::mem::swap(&mut self.out, &mut replies);
+        job::empty(&mut replies);
+        self.go_on(slot);
+    }
+
+    /// Keeps a node until the end of a pause.
+    fn postpone(&mut self, node: Box<Node<Job>>) {
+        node.job.session.record.blocked.store(true, Ordering::Relaxed);
+        self.postponed.push(node);
+    }
+
+    /// Keeps a node until a time of the uptime clock.
+    fn rest_until(&mut self, millis: u64, node: Box<Node<Job>>) {
+        node.job.session.record.blocked.store(true, Ordering::Relaxed);
+        self.resting.push((millis, node));
+    }
+
+    /// Runs again what a pause held back; it may be held back again.
+    fn resume_postponed(&mut self) {
+        for node in std::mem::take(&mut self.postponed) {
+            if node.job.session.record.is_killed() {
+                let slot = node.job.origin.slot;
+                if let Some(connection) = self.connections[slot].as_mut() {
+                    connection.node = Some(node);
+                }
+                self.drop_connection(slot);
+                continue;
+            }
+            self.submit_commands(node);
+        }
+    }
+
+    /// Serves a connection for its turn: what it had read before, what its socket has now, and the replies.
+    ///
+    /// `self.out` may already hold replies of it.
+    fn go_on(&mut self, slot: usize) {
+        let Some(mut connection) = self.connections.get_mut(slot).and_then(Option::take) else { return };
+        let mut out = std::mem::take(&mut self.out);
+        let read = self.run_unread(&mut connection, &mut out).and_then(|()| {
+            if connection.readable && !connection.is_parked() && !connection.closing {
+                self.read(&mut connection, &mut out)
+            } else {
+                Ok(())
+            }
+        });
+        let written = read.and_then(|()| connection.write(&mut out));
+        out.clear();
+        self.out = out;
+        let alive = match written {
+            Ok(written) => {
+                self.worker.thread.stats().bytes_out.add(written.n_bytes);
+                self.worker.thread.stats().writes.add(written.n_writes);
+                !connection.record.is_killed() && !self.is_over_output_limit(&mut connection)
+            }
+            Err(_) => false,
+        };
+        if !alive {
+            connection.closing = true;
+            connection.backlog = Backlog::default();
+        }
+        self.keep_or_close(slot, connection);
+    }
+
+    /// Puts a connection back in its place, or closes it if it is to be closed and nothing of it is under way.
+    fn keep_or_close(&mut self, slot: usize, connection: Box<Connection>) {
+        let done = connection.closing && connection.backlog.is_empty();
+        if done && !connection.is_parked() {
+            self.connections[slot] = Some(connection);
+            self.drop_connection(slot);
+            return;
+        }
+        let can_read = connection.readable && !connection.is_parked() && !connection.closing;
+        if can_read || connection.can_write() {
+            self.again.push(slot);
+        }
+        self.connections[slot] = Some(connection);
+    }
+
+    /// Closes a connection at once, or, if a command of it is under way, as soon as that comes back.
+    fn drop_connection(&mut self, slot: usize) {
+        let Some(Some(connection)) = self.connections.get_mut(slot) else { return };
+        connection.closing = true;
+        connection.backlog = Backlog::default();
+        if connection.is_parked() {
+            return;
+        }
+        let Some(connection) = self.connections.remove(slot) else { return };
+        let server = self.server_handle();
+        let record = &connection.record;
+        verbose!("Client closed connection id={} addr={}", record.id.0, record.peer);
+        server.clients.remove(record.id);
+        server.threads[self.worker.thread.index].n_connections.fetch_sub(1, Ordering::Relaxed);
+        // A CLIENT KILL that has found the record but not marked it yet must not count it.
+        if record.killed.swap(true, Ordering::Relaxed) {
+            server.killed_client_left();
+        }
+        let mut node = connection.node.expect("checked above");
+        if !node.job.session.watched.is_empty() {
+            let shards = crate::command::watched_routes(&node.job.session.watched).collect();
+            node.job.clear();
+            node.job.task = Task::Goodbye;
+            node.set_route(Route::new(shards));
+            self.worker.submit(node);
+        }
+    }
+
+    fn run_unread(&mut self, connection: &mut Connection, out: &mut Vec<u8>) -> io::Result<()> {
+        if connection.unread.is_empty() || connection.is_parked() || connection.closing {
+            return Ok(());
+        }
+        let mut unread = std::mem::take(&mut connection.unread);
+        let consumed = self.serve(connection, &mut unread, out);
+        unread.drain(..consumed);
+        job_keep(&mut unread);
+        connection.unread = unread;
+        self.check_input(connection)
+    }
+
+    /// Reads once, and runs what has become complete.
+    fn read(&mut self, connection: &mut Connection, out: &mut Vec<u8>) -> io::Result<()> {
+        let room = READ_BYTES.min(self.buffer.len());
+        let n = loop {
+            match connection.stream.read(&mut self.buffer[..room]) {
+                Ok(n) => break n,
+                Err(error) if error.kind() == io::ErrorKind::WouldBlock => {
+                    connection.readable = false;
+                    // An event of the connection that had this slot before may have said so.
+                    connection.peer_closed = false;
+                    return Ok(());
+                }
+                Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
+                Err(error) => return Err(error),
+            }
+        };
+        if n == 0 {
+            connection.readable = false;
+            connection.peer_closed = true;
+            connection.closing = true;
+            return Ok(());
+        }
+        // A read that did not fill the buffer has emptied the socket, unless the end of the stream is still to come.
+        connection.readable = n == room || connection.peer_closed;
+        let stats = self.worker.thread.stats();
+        stats.bytes_in.add(n as u64);
+        stats.reads.add(1);
+        if connection.unread.is_empty() {
+            let mut buffer = std::mem::take(&mut self.buffer);
+            let consumed = self.serve(connection, &mut buffer[..n], out);
+            connection.unread.extend_from_slice(&buffer[consumed..n]);
+            self.buffer = buffer;
+        } else {
+            connection.unread.extend_from_slice(&self.buffer[..n]);
+            if n >= connection.wanted {
+                return self.run_unread(connection, out);
+            }
+            connection.wanted -= n;
+        }
+        self.check_input(connection)
+    }
+
+    fn check_input(&mut self, connection: &mut Connection) -> io::Result<()> {
+        let n_bytes = connection.unread.len();
+        connection.record.input_bytes.store(n_bytes as u64, Ordering::Relaxed);
+        if n_bytes <= self.config.client_query_buffer_limit {
+            return Ok(());
+        }
+        self.worker.thread.stats().input_limit_closes.add(1);
+        warning!(
+            "Closing client that reached max query buffer length: id={} addr={} qbuf={n_bytes}",
+            connection.record.id.0,
+            connection.record.peer
+        );
+        Err(io::ErrorKind::OutOfMemory.into())
+    }
+
+    /// Whether a client reads its replies so slowly that it must go (`client-output-buffer-limit`).
+    fn is_over_output_limit(&mut self, connection: &mut Connection) -> bool {
+        let limit = self.config.client_output_buffer_limit.normal;
+        let n_bytes = connection.backlog.n_bytes as u64;
+        let over_hard = limit.hard_bytes != 0 && n_bytes > limit.hard_bytes;
+        let over_soft = limit.soft_bytes != 0 && n_bytes > limit.soft_bytes;
+        if !over_soft {
+            connection.over_soft_limit_since = None;
+        }
+        let overdue = over_soft && {
+            let now = self.server().clock.uptime_millis();
+            let since = *connection.over_soft_limit_since.get_or_insert(now);
+            now - since > limit.soft_time.as_millis() as u64
+        };
+        if over_hard || overdue {
+            self.worker.thread.stats().output_limit_closes.add(1);
+            warning!(
+                "Client id={} addr={} scheduled to be closed ASAP for overcoming of output buffer limits.",
+                connection.record.id.0,
+                connection.record.peer
+            );
+        }
+        over_hard || overdue
+    }
+
+    /// Runs the complete requests of `input`; returns how many bytes are done with.
+    fn serve(&mut self, connection: &mut Connection, input: &mut [u8], out: &mut Vec<u8>) -> usize {
+        let server = self.server_handle();
+        let mut began = Instant::now();
+        let (now, uptime_millis) = server.clock.times_at(began);
+        connection.record.active_at.store(uptime_millis, Ordering::Relaxed);
+        let mut batch = std::mem::take(&mut self.batch);
+        let mut done = 0;
+        loop {
+            let parsed = self.parse(connection, &mut batch, input, done);
+            let ended = if batch.commands.is_empty() {
+                Ended::Ran
+            } else {
+                self.prefetch(&server, connection, &batch);
+                let turn = Turn { server: &server, batch: &batch, input, now };
+                let ended = self.run_batch(connection, turn, out);
+                let ended_at = Instant::now();
+                self.share_out_time(&batch, ended_at - std::mem::replace(&mut began, ended_at));
+                ended
+            };
+            match (ended, parsed) {
+                (Ended::Parked(at), parsed) => {
+                    // What was parsed ahead of `at` is parsed again, from there.
+                    if parsed != Ok(at) {
+                        connection.parser.rewind();
+                    }
+                    done = at;
+                    break;
+                }
+                (Ended::Closed, _) => {
+                    connection.closing = true;
+                    done = input.len();
+                    break;
+                }
+                (Ended::Ran, Ok(end)) if end == done => break,
+                (Ended::Ran, Ok(end)) => done = end,
+                (Ended::Ran, Err(error)) => {
+                    report_protocol_error(connection, error, out, &self.worker.thread);
+                    done = input.len();
+                    break;
+                }
+            }
+        }
+        if let Some(node) = &connection.node {
+            node.job.session.publish();
+        }
+        self.batch = batch;
+        done
+    }
+
+    /// Parses up to a batch of requests from `from` on; returns where the input goes on.
+    fn parse(
+        &mut self,
+        connection: &mut Connection,
+        batch: &mut Batch,
+        input: &mut [u8],
+        from: usize,
+    ) -> Result<usize, ProtocolError> {
+        batch.clear();
+        let engine = self.worker.engine();
+        let keyspace = &self.worker.thread.server().keyspace;
+        let db = connection.node.as_ref().map(|node| node.job.session.db).unwrap_or_default();
+        let mut last: Option<(usize, &'static Registered)> = None;
+        let mut at = from;
+        while batch.commands.len() < BATCH && at < input.len() {
+            // The quotes of an inline command are resolved where it lies, so it must not be parsed twice: it gets a
+            // batch of its own, because what comes behind a command that must wait is parsed again.
+            let inline = input[at] != b'*';
+            if inline && !batch.commands.is_empty() {
+                break;
+            }
+            let first_word = batch.words.len();
+            let consumed = match connection.parser.parse(&mut input[at..], &mut batch.words)? {
+                Parse::Request { consumed } => consumed,
+                Parse::Empty { consumed } => {
+                    at += consumed;
+                    continue;
+                }
+                Parse::Incomplete { wanted } => {
+                    connection.wanted = wanted;
+                    break;
+                }
+            };
+            let words = Words::new(&input[at..at + consumed], &batch.words[first_word..]);
+            // Mostly a pipeline repeats one command, and comparing the name is cheaper than finding it.
+            let found = match last {
+                Some((before, command))
+                    if &input[before..before + command.spec.name.len()] == words.get(0) =>
+                {
+                    Found::Command(command)
+                }
+                _ => TABLE.find(words),
+            };
+            let mut stop = inline;
+            let mut routed = None;
+            if let Found::Command(command) = found {
+                stop |= command.has(Flags::PARSE_STOP);
+                if command.first_is_key && words.len() > 1 {
+                    let key = keyspace.router().route(words.get(1));
+                    engine.prefetch(key.shard);
+                    keyspace.prefetch_root(db, key);
+                    batch.keys.push(key);
+                    routed = Some(key);
+                }
+                last = (!command.has_subcommands()).then(|| (at + words.offset(0), command));
+            }
+            let n_words = words.len();
+            batch.commands.push(Parsed { found, start: at, end: at + consumed, first_word, n_words, routed });
+            at += consumed;
+            if stop {
+                break;
+            }
+        }
+        Ok(at)
+    }
+
+    /// Fetches what the commands of a batch will need behind the tables' roots, so that its memory latencies overlap. A
+    /// single command would only be delayed by it.
+    fn prefetch(&self, server: &Server, connection: &Connection, batch: &Batch) {
+        if batch.keys.len() > 1
+            && let Some(node) = &connection.node
+        {
+            server.keyspace.prefetch(node.job.session.db, &batch.keys);
+        }
+    }
+
+    /// Shares out the time of a batch among its commands, for INFO commandstats.
+    fn share_out_time(&self, batch: &Batch, elapsed: Duration) {
+        let share = elapsed.as_nanos() as u64 / batch.commands.len() as u64;
+        for parsed in &batch.commands {
+            if let Found::Command(command) = parsed.found {
+                self.worker.thread.stats().commands[command.id].nanos.add(share);
+            }
+        }
+    }
+
+    fn run_batch(&mut self, connection: &mut Connection, turn: Turn<'_>, out: &mut Vec<u8>) -> Ended {
+        let Turn { server, batch, now, .. } = turn;
+        let mut index = 0;
+        while let Some(parsed) = batch.commands.get(index) {
+            let start = out.len();
+            let node = connection.node.as_mut().expect("a parked connection runs nothing");
+            node.job.now = now;
+            let session = &mut node.job.session;
+            if server.attention.load(Ordering::Relaxed) != 0 && session.record.is_killed() {
+                return Ended::Closed;
+            }
+            let words = turn.words(parsed);
+            let (command, admission) = match dispatch::admit(server, session, &parsed.found, words) {
+                Ok(admitted) => admitted,
+                Err(refusal) => match parsed.found {
+                    Found::Command(exec) if dispatch::is_exec(exec) => {
+                        session.exec_refusal = Some(refusal);
+                        (exec, Admission::Run)
+                    }
+                    Found::Unknown if is_cross_protocol(words) => {
+                        warning!(
+                            "Possible SECURITY ATTACK detected. It looks like somebody is sending POST or Host: commands. \
+                             Connection from {} aborted.",
+                            connection.record.peer
+                        );
+                        return Ended::Closed;
+                    }
+                    _ => {
+                        self.refuse(session, &parsed.found, &refusal, out);
+                        index += 1;
+                        continue;
+                    }
+                },
+            };
+            connection.record.ran(command);
+            let next = match (admission, command.spec.run) {
+                (Admission::Queue, _) => {
+                    let start = out.len();
+                    session.queue.as_mut().expect("queueing is admitted in MULTI only").push(command, words);
+                    Reply::new(out, session.resp).simple("QUEUED");
+                    dispatch::drop_unwanted(session, start, out);
+                    Next::Command(index + 1)
+                }
+                (Admission::Postpone, _) => {
+                    node.job.push(command, words, parsed.routed);
+                    node.job.task = Task::Commands;
+                    self.postpone(connection.node.take().expect("here a moment ago"));
+                    Next::Parked { input_from: parsed.end }
+                }
+                (Admission::Run, Run::Shard(_)) => self.run_group(connection, turn, index, out),
+                (Admission::Run, Run::Session(_) | Run::Container) => {
+                    let mut call = Call {
+                        server,
+                        session,
+                        held: None,
+                        now,
+                        stats: self.worker.thread.stats(),
+                        routed: &[],
+                    };
+                    dispatch::answer(&mut call, command, words, parsed.routed, out, &self.worker.thread);
+                    Next::Command(index + 1)
+                }
+                (Admission::Run, Run::Transaction(_) | Run::Watched(_) | Run::Everything(_)) => {
+                    if self.run_transaction(connection, turn, command, parsed, out) {
+                        Next::Command(index + 1)
+                    } else {
+                        Next::Parked { input_from: parsed.end }
+                    }
+                }
+                (Admission::Run, Run::EachShard { begin, .. }) => {
+                    let args = Args::new(words, server.keyspace.router(), None);
+                    let stats = self.worker.thread.stats();
+                    let mut call = Call { server, session, held: None, now, stats, routed: &[] };
+                    match dispatch::survive(command, || begin(&mut call, args)) {
+                        Ok(sweep) => {
+                            self.start_sweep(connection, command, sweep);
+                            Next::Parked { input_from: parsed.end }
+                        }
+                        Err(error) => {
+                            dispatch::conclude(command, Err(error), start, session, out, &self.worker.thread);
+                            Next::Command(index + 1)
+                        }
+                    }
+                }
+                (Admission::Run, Run::Barrier(_)) => {
+                    self.run_barrier(server, connection, command, words, now);
+                    Next::Parked { input_from: parsed.end }
+                }
+            };
+            match next {
+                Next::Parked { input_from } => return Ended::Parked(input_from),
+                Next::Command(next) => index = next,
+            }
+            if let Some(ended) = self.after_command(server, connection, parsed.end, out, start) {
+                return ended;
+            }
+        }
+        Ended::Ran
+    }
+
+    /// Answers why a command does not run, and has EXEC refuse if it was to be queued.
+    #[cold]
+    fn refuse(&self, session: &mut Session, found: &Found, refusal: &CommandError, out: &mut Vec<u8>) {
+        let start = out.len();
+        if let Some(queue) = &mut session.queue {
+            queue.refused = true;
+        }
+        if let Found::Command(command) = found {
+            self.worker.thread.stats().commands[command.id].rejected.add(1);
+        }
+        dispatch::refuse(refusal, session, out, &self.worker.thread);
+        dispatch::drop_unwanted(session, start, out);
+    }
+
+    /// Sends a command on its way over the shards.
+    fn start_sweep(&mut self, connection: &mut Connection, command: &'static Registered, sweep: Sweep) {
+        let mut node = connection.node.take().expect("a parked connection runs nothing");
+        self.worker.thread.stats().commands[command.id].calls.add(1);
+        node.job.commands.push(Delegated { command, n_words: 0, routed: None });
+        node.job.task = Task::Sweep(Box::new(sweep));
+        self.sweeps.push_back(node);
+    }
+
+    /// Runs a command whose reply waits until all that ran before it has ended.
+    fn run_barrier(
+        &mut self,
+        server: &Server,
+        connection: &mut Connection,
+        command: &'static Registered,
+        words: Words<'_>,
+        now: Millis,
+    ) {
+        let mut node = connection.node.take().expect("a parked connection runs nothing");
+        let Job { session, reply, .. } = &mut node.job;
+        let mut call =
+            Call { server, session, held: None, now, stats: self.worker.thread.stats(), routed: &[] };
+        dispatch::answer(&mut call, command, words, None, reply, &self.worker.thread);
+        node.job.task = Task::Barrier;
+        node.set_route(Route::new(server.engine.all_shards()));
+        self.worker.submit(node);
+    }
+
+    /// Runs the command at `first` of the batch, and those behind it that go to the same shard, under one hold; or leaves
+    /// them with the shard's holder.
+    fn run_group(
+        &mut self,
+        connection: &mut Connection,
+        turn: Turn<'_>,
+        first: usize,
+        out: &mut Vec<u8>,
+    ) -> Next {
+        let Turn { server, batch, now, .. } = turn;
+        let node = connection.node.as_mut().expect("a parked connection runs nothing");
+        let session = &mut node.job.session;
+        let routed = batch.commands[first].routed.expect("a command on one shard has its key first");
+        let alike = |parsed: &&Parsed| parsed.goes_to(routed, session, turn);
+        let end = first + 1 + batch.commands[first + 1..].iter().take_while(alike).count();
+        let next = Cell::new(first);
+        let n_kept = Cell::new(out.len());
+        let held = self.worker.with_shard(routed.shard, |shard, thread| {
+            for parsed in &batch.commands[first..end] {
+                let (Found::Command(command), Some(routed)) = (&parsed.found, parsed.routed) else {
+                    unreachable!("a group is made of known commands on a key")
+                };
+                let Run::Shard(run) = command.spec.run else {
+                    unreachable!("a group is made of commands on one shard")
+                };
+                if server.attention.load(Ordering::Relaxed) != 0
+                    && (session.record.is_killed() || server.holds_back(command, session))
+                {
+                    return;
+                }
+                let now = shard.start().max(now);
+                if session.no_touch {
+                    shard.leave_untouched();
+                }
+                shard.begin(session.db, now);
+                let start = out.len();
+                let args = Args::new(turn.words(parsed), server.keyspace.router(), Some(routed));
+                let outcome = run(shard, args, &mut Reply::new(out, session.resp));
+                dispatch::conclude(command, outcome, start, session, out, thread);
+                next.set(next.get() + 1);
+                n_kept.set(out.len());
+            }
+        });
+        match held {
+            Some(Ok(())) if next.get() == end => Next::Command(end),
+            Some(Ok(())) if session.record.is_killed() => {
+                session.closing = true;
+                Next::Command(end)
+            }
+            // A pause began: at the gate the next of them is held back.
+            Some(Ok(())) => Next::Command(next.get()),
+            Some(Err(_)) => {
+                out.truncate(n_kept.get());
+                let Found::Command(failed) = batch.commands[next.get()].found else {
+                    unreachable!("a group is made of known commands")
+                };
+                job::write_panic_error(out, session.resp, Some(failed), &self.worker.thread);
+                Next::Command(next.get() + 1)
+            }
+            None => {
+                for parsed in &batch.commands[first..end] {
+                    let Found::Command(command) = parsed.found else {
+                        unreachable!("a group is made of known commands")
+                    };
+                    node.job.push(command, turn.words(parsed), parsed.routed);
+                }
+                self.worker.thread.stats().delegated.add((end - first) as u64);
+                node.job.task = Task::Commands;
+                node.set_route(Route::one(routed.shard));
+                self.worker.submit(connection.node.take().expect("here a moment ago"));
+                Next::Parked { input_from: batch.commands[end - 1].end }
+            }
+        }
+    }
+
+    /// Runs a command over several shards, if all are idle, or leaves it to the coordinator and returns false.
+    fn run_transaction(
+        &mut self,
+        connection: &mut Connection,
+        turn: Turn<'_>,
+        command: &'static Registered,
+        parsed: &Parsed,
+        out: &mut Vec<u8>,
+    ) -> bool {
+        let Turn { server, now, .. } = turn;
+        let (words, first) = (turn.words(parsed), parsed.routed);
+        let node = connection.node.as_mut().expect("a parked connection runs nothing");
+        let session = &mut node.job.session;
+        let mut route = Route::default().with_weight(Weight::Heavy);
+        if !dispatch::is_heavy(session, command, words) {
+            let mut needs = Needs::default();
+            needs.add(server, session, command, words);
+            let shards = needs.shards(server);
+            let start = out.len();
+            let held = self.worker.with_shards(&shards, |held, thread| {
+                if server.attention.load(Ordering::Relaxed) != 0
+                    && (session.record.is_killed() || server.holds_back(command, session))
+                {
+                    return false;
+                }
+                let now = dispatch::time_under_hold(held, now, session);
+                let (stats, routed) = (thread.stats(), &needs.keys[..]);
+                let mut call = Call { server, session, held: Some(held), now, stats, routed };
+                dispatch::answer(&mut call, command, words, first, out, thread);
+                true
+            });
+            match held {
+                Some(Ok(true)) => return true,
+                Some(Err(_)) => {
+                    out.truncate(start);
+                    job::write_panic_error(out, session.resp, Some(command), &self.worker.thread);
+                    return true;
+                }
+                // Held by someone else, or held back by a pause: both are the coordinator's and the node's business.
+                Some(Ok(false)) | None => {}
+            }
+            route = Route::new(shards);
+        }
+        node.job.push(command, words, first);
+        self.worker.thread.stats().delegated.add(1);
+        node.job.task = Task::Commands;
+        node.set_route(route);
+        self.worker.submit(connection.node.take().expect("here a moment ago"));
+        false
+    }
+
+    /// Does what a command has asked of its connection. Its reply, from `start` on, waits as long as the connection.
+    fn after_command(
+        &mut self,
+        server: &Server,
+        connection: &mut Connection,
+        input_from: usize,
+        out: &mut Vec<u8>,
+        start: usize,
+    ) -> Option<Ended> {
+        let node = connection.node.as_mut().expect("the command ran here");
+        let session = &mut node.job.session;
+        if session.closing {
+            return Some(Ended::Closed);
+        }
+        if connection.parser.limits().authenticated != session.authenticated {
+            connection.parser.set_authenticated(session.authenticated);
+        }
+        let Request::Sleep { millis } = session.request.take()?;
+        let mut node = connection.node.take().expect("the command ran here");
+        node.job.reply.extend_from_slice(&out[start..]);
+        out.truncate(start);
+        self.rest_until(server.clock.uptime_millis().saturating_add(millis), node);
+        Some(Ended::Parked(input_from))
+    }
+
+    /// Sends the commands of a node that was held back on their way again.
+    fn submit_commands(&mut self, mut node: Box<Node<Job>>) {
+        let server = self.server_handle();
+        // It begins now: time has passed since it was read.
+        node.job.now = server.clock.now();
+        node.set_route(node.job.route(&server));
+        self.worker.submit(node);
+    }
+
+    /// Gives each sweep under way a share of this turn.
+    fn step_sweeps(&mut self) {
+        let began = Instant::now();
+        for _ in 0..self.sweeps.len() {
+            let Some(mut node) = self.sweeps.pop_front() else { return };
+            if node.job.session.record.is_killed() {
+                node.job.task = Task::Idle;
+                self.take_back(node);
+                continue;
+            }
+            match self.step_sweep(&mut node, began) {
+                Swept::Done => self.take_back(node),
+                Swept::OutOfTime => self.sweeps.push_back(node),
+                Swept::Held(shard) => {
+                    node.set_route(Route::one(shard));
+                    self.worker.submit(node);
+                }
+            }
+            if began.elapsed() > SWEEP_BUDGET {
+                return;
+            }
+        }
+    }
+
+    fn step_sweep(&mut self, node: &mut Node<Job>, began: Instant) -> Swept {
+        let server = self.server_handle();
+        let now = server.clock.now();
+        let command = node.job.commands[0].command;
+        let Task::Sweep(sweep) = &mut node.job.task else { unreachable!("only sweeps are stepped") };
+        while let Some(shard) = sweep.shard_to_visit(&server.keyspace) {
+            let step = self.worker.with_shard(shard, |shard, _| {
+                shard.start();
+                shard.begin(sweep.db, now);
+                dispatch::step_sweep(command, sweep, shard)
+            });
+            match step {
+                Some(Ok(Step::Done)) => return Swept::Done,
+                Some(Ok(Step::More)) if began.elapsed() > SWEEP_BUDGET => return Swept::OutOfTime,
+                Some(Ok(Step::More)) => {}
+                None => return Swept::Held(shard),
+                Some(Err(_)) => {
+                    let resp = sweep.resp;
+                    job::write_panic_error(sweep.fail(), resp, Some(command), &self.worker.thread);
+                    return Swept::Done;
+                }
+            }
+        }
+        Swept::Done
+    }
+
+    /// Gives expiry a share of this turn.
+    fn step_expiry(&mut self) {
+        if self.expiry.is_behind() {
+            self.expiry.step(&mut self.worker);
+        }
+    }
+
+    fn cron(&mut self) {
+        self.next_cron = Instant::now() + CRON_INTERVAL;
+        let server = self.server_handle();
+        let changes = server.config_changes.load(Ordering::Relaxed);
+        if changes != self.config_seen {
+            self.config_seen = changes;
+            self.config = server.config.load_full();
+            self.limits = limits(&self.config);
+            for (_, connection) in &mut self.connections {
+                if let Some(connection) = connection
+                    && !connection.parser.holds_memory()
+                {
+                    let authenticated = connection.parser.limits().authenticated;
+                    connection.parser.set_limits(Limits { authenticated, ..self.limits });
+                }
+            }
+        }
+        let is_paused = server.paused_until().is_some_and(|until| server.clock.now() < until);
+        if !self.postponed.is_empty() && !is_paused {
+            self.resume_postponed();
+        }
+        self.wake_resting(&server);
+        self.close_idle(&server);
+        self.close_overdue();
+        for listener in std::mem::take(&mut self.not_accepted) {
+            self.accept(listener);
+        }
+        if server.active_expire.load(Ordering::Relaxed) {
+            self.expiry.begin_cycle();
+        }
+        if self.worker.thread.index == 0 {
+            server.measure_memory();
+            server.sample_rates();
+        }
+        for listener in &self.listeners {
+            // Connections that found no descriptor free wait without another event.
+            listener.accept_all(&server, self.worker.thread.stats());
+        }
+        flush_retired();
+        self.rest(&server);
+    }
+
+    /// Gives memory back once the thread has had nothing to read for a while.
+    fn rest(&mut self, server: &Server) {
+        let n_reads = self.worker.thread.stats().reads.get();
+        if std::mem::replace(&mut self.n_reads_seen, n_reads) != n_reads {
+            self.n_idle_crons = 0;
+            return;
+        }
+        self.n_idle_crons = self.n_idle_crons.saturating_add(1);
+        if self.n_idle_crons == IDLE_CRONS {
+            (server.return_freed_memory)();
+        }
+    }
+
+    /// Frees what was too much to free under a hold, for a share of this turn.
+    fn reclaim(&mut self) {
+        if !braid_storage::has_garbage() {
+            return;
+        }
+        let began = Instant::now();
+        while braid_storage::reclaim() && began.elapsed() < RECLAIM_BUDGET {}
+    }
+
+    /// Goes on with connections whose rest is over, and with those whose client is gone.
+    fn wake_resting(&mut self, server: &Server) {
+        let now = server.clock.uptime_millis();
+        let is_gone = |node: &Node<Job>| {
+            let connection = self.connections.get(node.job.origin.slot).and_then(Option::as_ref);
+            connection.is_none_or(|connection| connection.closing || connection.peer_closed)
+        };
+        let resting = std::mem::take(&mut self.resting).into_iter();
+        let (over, resting) = resting.partition(|(until, node)| *until <= now || is_gone(node));
+        self.resting = resting;
+        let over: Vec<(u64, Box<Node<Job>>)> = over;
+        for (_, node) in over {
+            self.take_back(node);
+        }
+    }
+
+    /// Closes connections that have been silent for longer than `timeout`.
+    fn close_idle(&mut self, server: &Server) {
+        let Some(timeout) = self.config.timeout else { return };
+        let now = server.clock.uptime_millis();
+        let is_idle = |connection: &Connection| {
+            !connection.is_parked()
+                && now.saturating_sub(connection.record.active_at.load(Ordering::Relaxed))
+                    > timeout.as_millis() as u64
+        };
+        let idle: Vec<usize> = self
+            .connections
+            .iter()
+            .filter(|(_, connection)| connection.as_ref().is_some_and(|connection| is_idle(connection)))
+            .map(|(slot, _)| slot)
+            .collect();
+        for slot in idle {
+            self.drop_connection(slot);
+        }
+    }
+
+    /// Closes connections that have been over the soft output limit for too long: who neither reads nor asks for more
+    /// is met nowhere else.
+    fn close_overdue(&mut self) {
+        if self.config.client_output_buffer_limit.normal.soft_bytes == 0 {
+            return;
+        }
+        for slot in 0..self.connections.capacity() {
+            let Some(mut connection) = self.connections.get_mut(slot).and_then(Option::take) else {
+                continue;
+            };
+            let must_close = !connection.backlog.is_empty() && self.is_over_output_limit(&mut connection);
+            self.connections[slot] = Some(connection);
+            if must_close {
+                self.drop_connection(slot);
+            }
+        }
+    }
+}
+
+/// How the share of a sweep in a turn ended.
+enum Swept {
+    Done,
+    OutOfTime,
+    Held(braid_storage::ShardId),
+}
+
+/// Where a batch goes on.
+enum Next {
+    /// With this command of it.
+    Command(usize),
+    /// Not now: a command is under way elsewhere. The input behind it starts here.
+    Parked { input_from: usize },
+}
+
+impl Parsed {
+    /// Whether the command may run under the hold of a command before it.
+    fn goes_to(&self, shard_of: Routed, session: &Session, turn: Turn<'_>) -> bool {
+        let (Found::Command(command), Some(routed)) = (&self.found, self.routed) else { return false };
+        routed.shard == shard_of.shard
+            && matches!(command.spec.run, Run::Shard(_))
+            && matches!(
+                dispatch::admit(turn.server, session, &self.found, turn.words(self)),
+                Ok((_, Admission::Run))
+            )
+    }
+}
+
+/// The parser's limits.
+fn limits(config: &Config) -> Limits {
+    Limits { max_bulk_bytes: config.proto_max_bulk_len as u64, authenticated: true }
+}
+
+/// Gives back the space of a large buffer that has become almost empty.
+fn job_keep(buffer: &mut Vec<u8>) {
+    if buffer.is_empty() {
+        *buffer = Vec::new();
+    } else if buffer.capacity() > 4 * buffer.len().max(READ_BYTES) {
+        buffer.shrink_to(2 * buffer.len());
+    }
+}
+
+/// Answers what cannot be parsed, and closes.
+fn report_protocol_error(
+    connection: &mut Connection,
+    error: ProtocolError,
+    out: &mut Vec<u8>,
+    thread: &ThreadState,
+) {
+    connection.closing = true;
+    let Some(node) = &connection.node else { return };
+    verbose!("Protocol error ({error}) from client: id={}", connection.record.id.0);
+    thread.stats().error("ERR");
+    let text = [b"ERR Protocol error: ", &error.text()[..]].concat();
+    Reply::new(out, node.job.session.resp).error(text);
+}
+
+/// Whether a web browser was made to talk to the server: such a connection is closed at once.
+fn is_cross_protocol(words: Words<'_>) -> bool {
+    let name = words.get(0);
+    name.eq_ignore_ascii_case(b"post") || name.eq_ignore_ascii_case(b"host:")
+}

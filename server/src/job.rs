@@ -1,0 +1,273 @@
+//! What a connection leaves with a shard that someone else holds: its session, the commands, and room for the reply.
+
+use std::sync::Arc;
+
+use braid_protocol::{reply::Reply, request::Arg};
+use braid_storage::{
+    Routed, Shard,
+    coordinator::{self, Held, Panic, Route, Weight},
+    executor::Node,
+    time::Millis,
+};
+
+use crate::{
+    command::{CommandError, Registered, Run, Step, Sweep, Words},
+    dispatch::{self, Needs},
+    io::ThreadState,
+    server::Server,
+    session::Session,
+    warning,
+};
+
+/// The most input and output space that a node keeps between uses, in bytes.
+const KEPT_BYTES: usize = 4096;
+
+/// Where a node comes from and goes back to.
+#[derive(Clone, Copy, Debug)]
+pub struct Origin {
+    /// The thread.
+    pub thread: usize,
+    /// The connection's place there.
+    pub slot: usize,
+}
+
+/// What is to be done with the shards.
+#[derive(Default)]
+pub enum Task {
+    /// Nothing: the node is with its connection.
+    #[default]
+    Idle,
+    /// Run the commands.
+    Commands,
+    /// Go on with a sweep.
+    Sweep(Box<Sweep>),
+    /// Nothing but wait until every command that ran before has ended; the reply is written already.
+    Barrier,
+    /// Let go of what a closed connection watched.
+    Goodbye,
+}
+
+/// A command in a node.
+#[derive(Clone, Copy)]
+pub struct Delegated {
+    /// Which.
+    pub command: &'static Registered,
+    /// Its words.
+    pub n_words: u32,
+    /// Where its first key lives, if it has one.
+    pub routed: Option<Routed>,
+}
+
+/// The work in a node.
+pub struct Job {
+    /// The client. With the node while it is under way; nobody else has it then.
+    pub session: Session,
+    /// Whose it is.
+    pub origin: Origin,
+    /// What to do.
+    pub task: Task,
+    /// The commands' words.
+    pub bytes: Vec<u8>,
+    /// Where in `bytes` they are.
+    pub ranges: Vec<Arg>,
+    /// The commands.
+    pub commands: Vec<Delegated>,
+    /// Where the keys of a single command live, in order, if that was found out before.
+    pub routed: Vec<Routed>,
+    /// How many of them have run; the others were held back by CLIENT PAUSE.
+    pub n_run: usize,
+    /// The replies.
+    pub reply: Vec<u8>,
+    /// How much of them belongs to commands that have ended.
+    pub n_replied_bytes: usize,
+    /// The time of the connection's last read.
+    pub now: Millis,
+}
+
+impl Job {
+    /// A connection's job, with nothing to do.
+    pub fn new(session: Session, origin: Origin) -> Self {
+        Self {
+            session,
+            origin,
+            task: Task::Idle,
+            bytes: Vec::new(),
+            ranges: Vec::new(),
+            commands: Vec::new(),
+            routed: Vec::new(),
+            n_run: 0,
+            reply: Vec::new(),
+            n_replied_bytes: 0,
+            now: Millis(0),
+        }
+    }
+
+    /// Copies a command in.
+    pub fn push(&mut self, command: &'static Registered, words: Words<'_>, routed: Option<Routed>) {
+        words.copy_to(&mut self.bytes, &mut self.ranges);
+        self.commands.push(Delegated { command, n_words: words.len() as u32, routed });
+    }
+
+    /// What the commands that have not run yet need.
+    pub fn needs(&self, server: &Server) -> Needs {
+        let mut needs = Needs::default();
+        let mut start = self.commands[..self.n_run].iter().map(|delegated| delegated.n_words as usize).sum();
+        for delegated in &self.commands[self.n_run..] {
+            let ranges = &self.ranges[start..start + delegated.n_words as usize];
+            start += ranges.len();
+            needs.add(server, &self.session, delegated.command, Words::new(&self.bytes, ranges));
+        }
+        needs
+    }
+
+    /// The route of the commands that have not run yet. That of heavy work is found by the thread that does it.
+    pub fn route(&self, server: &Server) -> Route {
+        let mut start = 0;
+        let is_heavy = self.commands.iter().any(|delegated| {
+            let ranges = &self.ranges[start..start + delegated.n_words as usize];
+            start += ranges.len();
+            // Held back by a pause, a sweep comes here, and runs with all shards held.
+            matches!(delegated.command.spec.run, Run::EachShard { .. })
+                || dispatch::is_heavy(&self.session, delegated.command, Words::new(&self.bytes, ranges))
+        });
+        if is_heavy {
+            Route::default().with_weight(Weight::Heavy)
+        } else {
+            Route::new(self.needs(server).shards(server))
+        }
+    }
+
+    /// Forgets the commands; keeps a little of the space.
+    pub fn clear(&mut self) {
+        self.task = Task::Idle;
+        self.n_run = 0;
+        self.n_replied_bytes = 0;
+        empty(&mut self.bytes);
+        empty(&mut self.ranges);
+        empty(&mut self.commands);
+        empty(&mut self.routed);
+        empty(&mut self.reply);
+    }
+}
+
+/// Empties a buffer, and gives back its space if that is large.
+pub fn empty<T>(buffer: &mut Vec<T>) {
+    if buffer.capacity() * size_of::<T>() > KEPT_BYTES {
+        *buffer = Vec::new();
+    } else {
+        buffer.clear();
+    }
+}
+
+impl coordinator::Job for Job {
+    type Shard = Shard;
+    type Thread = ThreadState;
+
+    fn prepare(node: &mut Node<Self>, thread: &mut ThreadState) {
+        let needs = node.job.needs(thread.server());
+        if node.job.commands.len() == 1 {
+            node.job.routed = needs.keys.to_vec();
+        }
+        node.set_route(Route::new(needs.shards(thread.server())).with_weight(Weight::Heavy));
+    }
+
+    fn run(&mut self, held: &mut Held<'_, Self>, thread: &mut ThreadState) {
+        match &mut self.task {
+            Task::Idle | Task::Barrier => {}
+            Task::Commands => dispatch::run_delegated(self, held, thread),
+            Task::Sweep(sweep) => {
+                let shard = held.shard(held.ids()[0]);
+                shard.start();
+                shard.begin(sweep.db, self.now);
+                // A sweep that is done here is finished by its thread, which sees that the cursor has ended.
+                let _: Step = dispatch::step_sweep(self.commands[0].command, sweep, shard);
+            }
+            Task::Goodbye => {
+                dispatch::time_under_hold(held, self.now, &self.session);
+                let watched = std::mem::take(&mut self.session.watched);
+                crate::command::forget_watches(held, &watched, self.now);
+            }
+        }
+    }
+
+    fn caught(held: &mut Held<'_, Self>, panic: &Panic) {
+        let what = panic
+            .downcast_ref::<&str>()
+            .copied()
+            .or_else(|| panic.downcast_ref::<String>().map(String::as_str))
+            .unwrap_or("no message");
+        let torn = (0..held.ids().len()).any(|index| {
+            let id = held.ids()[index];
+            held.shard(id).is_torn()
+        });
+        if torn {
+            warning!(
+                "A command panicked after it had begun to change its shard ({what}). The shard may be torn: stopping \
+                 rather than serve it"
+            );
+            std::process::abort();
+        }
+        warning!("A command panicked before it changed anything ({what}); its client gets an error");
+    }
+
+    fn panicked(&mut self, thread: &mut ThreadState) {
+        match &mut self.task {
+            Task::Sweep(sweep) => {
+                let failed = self.commands.first().map(|delegated| delegated.command);
+                write_panic_error(sweep.fail(), self.session.resp, failed, thread);
+            }
+            // The commands behind it run when the node is back.
+            _ => {
+                let failed = self.commands.get(self.n_run).map(|delegated| delegated.command);
+                self.reply.truncate(self.n_replied_bytes);
+                write_panic_error(&mut self.reply, self.session.resp, failed, thread);
+                self.n_run += 1;
+            }
+        }
+    }
+
+    #[inline(always)]
+    fn leave(shard: &mut Shard, thread: &mut ThreadState) {
+        let lookups = shard.take_lookups();
+        let stats = thread.stats();
+        stats.hits.add(u64::from(lookups.n_hits));
+        stats.misses.add(u64::from(lookups.n_misses));
+    }
+
+    fn finish(node: Box<Node<Self>>, thread: &mut ThreadState) {
+        let origin = node.job.origin.thread;
+        thread.send_home(origin, node);
+    }
+
+    fn may_drain(thread: &mut ThreadState) -> bool {
+        thread.may_drain()
+    }
+
+    fn handed_off(thread: &mut ThreadState) {
+        thread.wake_someone = true;
+    }
+
+    fn heavy_waits(thread: &mut ThreadState) {
+        thread.wake_heavy = true;
+    }
+
+    fn released(thread: &mut ThreadState) {
+        thread.end_drain();
+        thread.send_wakes();
+    }
+}
+
+/// Writes the error that the client of a panicked command gets.
+pub fn write_panic_error(
+    out: &mut Vec<u8>,
+    resp: braid_protocol::reply::Resp,
+    command: Option<&'static Registered>,
+    thread: &ThreadState,
+) {
+    let error = CommandError::Internal(command.map_or("?", |command| command.full_name));
+    thread.stats().error("ERR");
+    error.write(&mut Reply::new(out, resp));
+}
+
+/// The engine that runs jobs.
+pub type Engine = Arc<coordinator::Engine<Job>>;

@@ -1,0 +1,131 @@
+//! Log lines in Redis's shape: `pid:role date level message`.
+
+use std::{
+    fs::OpenOptions,
+    io::Write,
+    path::{Path, PathBuf},
+    sync::{
+        OnceLock,
+        atomic::{AtomicU8, Ordering},
+    },
+    time::{SystemTime, UNIX_EPOCH},
+};
+
+use crate::config::LogLevel;
+
+/// How much a line matters.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+#[repr(u8)]
+pub enum Level {
+    /// For developers.
+    Debug,
+    /// Rarely useful.
+    Verbose,
+    /// What an operator wants to see.
+    Notice,
+    /// Important.
+    Warning,
+}
+
+static THRESHOLD: AtomicU8 = AtomicU8::new(Level::Notice as u8);
+static FILE: OnceLock<PathBuf> = OnceLock::new();
+
+/// Sets the lowest level that is written (`loglevel`).
+pub fn set_level(level: LogLevel) {
+    let level = match level {
+        LogLevel::Debug => Level::Debug as u8,
+        LogLevel::Verbose => Level::Verbose as u8,
+        LogLevel::Notice => Level::Notice as u8,
+        LogLevel::Warning => Level::Warning as u8,
+    };
+    THRESHOLD.store(level, Ordering::Relaxed);
+}
+
+/// Sends the lines to a file (`logfile`) instead of standard output.
+pub fn set_file(path: Option<&Path>) {
+    if let Some(path) = path {
+        // A second call changes nothing: the file of a running server is fixed.
+        let _ = FILE.set(path.to_owned());
+    }
+}
+
+/// Writes one line. Never called while a shard is held.
+pub fn line(level: Level, message: std::fmt::Arguments<'_>) {
+    if (level as u8) < THRESHOLD.load(Ordering::Relaxed) {
+        return;
+    }
+    let mark = ['.', '-', '*', '#'][level as usize];
+    let line = format!("{}:M {} {mark} {message}\n", std::process::id(), timestamp());
+    // A log that cannot be written must not end the server.
+    let _ = match FILE.get() {
+        None => std::io::stdout().lock().write_all(line.as_bytes()),
+        Some(path) => OpenOptions::new()
+            .create(true)
+            .append(true)
+            .open(path)
+            .and_then(|mut file| file.write_all(line.as_bytes())),
+    };
+}
+
+/// Now, in UTC, as `20 Nov 2026 23:55:25.123`.
+fn timestamp() -> String {
+    let unix = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
+    let (year, month, day) = civil_date((unix.as_secs() / 86_400) as i64);
+    const MONTHS: [&str; 12] =
+        ["Jan", "Feb", "Mar", "Apr", "May", "Jun", "Jul", "Aug", "Sep", "Oct", "Nov", "Dec"];
+    let second = unix.as_secs() % 86_400;
+    format!(
+        "{day:02} {} {year} {:02}:{:02}:{:02}.{:03}",
+        MONTHS[month as usize - 1],
+        second / 3600,
+        second / 60 % 60,
+        second % 60,
+        unix.subsec_millis()
+    )
+}
+
+/// The Gregorian date of a day counted from 1970-01-01.
+///
+/// Counts in eras of 400 years that begin on the first of March, so that the leap day is a year's last.
+fn civil_date(days: i64) -> (i64, u32, u32) {
+    let shifted = days + 719_468;
+    let era = shifted.div_euclid(146_097);
+    let day_of_era = shifted.rem_euclid(146_097);
+    let year_of_era = (day_of_era - day_of_era / 1460 + day_of_era / 36_524 - day_of_era / 146_096) / 365;
+    let day_of_year = day_of_era - (365 * year_of_era + year_of_era / 4 - year_of_era / 100);
+    let shifted_month = (5 * day_of_year + 2) / 153;
+    let day = (day_of_year - (153 * shifted_month + 2) / 5 + 1) as u32;
+    let month = if shifted_month < 10 { shifted_month + 3 } else { shifted_month - 9 } as u32;
+    (year_of_era + era * 400 + (month <= 2) as i64, month, day)
+}
+
+/// Logs for operators.
+#[macro_export]
+macro_rules! notice {
+    ($($arg:tt)*) => { $crate::log::line($crate::log::Level::Notice, format_args!($($arg)*)) };
+}
+
+/// Logs what is important.
+#[macro_export]
+macro_rules! warning {
+    ($($arg:tt)*) => { $crate::log::line($crate::log::Level::Warning, format_args!($($arg)*)) };
+}
+
+/// Logs details.
+#[macro_export]
+macro_rules! verbose {
+    ($($arg:tt)*) => { $crate::log::line($crate::log::Level::Verbose, format_args!($($arg)*)) };
+}
+
+#[cfg(test)]
+mod tests {
+    use super::civil_date;
+
+    #[test]
+    fn days_become_dates() {
+        assert_eq!(civil_date(0), (1970, 1, 1));
+        assert_eq!(civil_date(11_016), (2000, 2, 29));
+        assert_eq!(civil_date(20_777), (2026, 11, 20));
+        assert_eq!(civil_date(-1), (1969, 12, 31));
+    }
+}

@@ -1,0 +1,327 @@
+//! What all threads share.
+
+use std::{
+    sync::{
+        Arc, Mutex,
+        atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering},
+    },
+    time::{Duration, Instant},
+};
+
+use arc_swap::ArcSwap;
+use braid_storage::{Keyspace, access::AccessPolicy, executor::Inbox, time::Millis};
+use crossbeam_queue::SegQueue;
+use crossbeam_utils::{CachePadded, sync::Unparker};
+use mio::Waker;
+
+use crate::{
+    clients::{ClientId, Clients},
+    clock::Clock,
+    command::{Flags, Registered},
+    config::{Config, MaxmemoryPolicy},
+    io::Mail,
+    job::{Engine, Job},
+    session::Session,
+    stats::{Count, RateSampler, Rates, ThreadStats},
+};
+
+/// The version that INFO and HELLO report: tools decide by it what they may use.
+pub const REDIS_VERSION: &str = "7.4.0";
+/// Our own.
+pub const BRAID_VERSION: &str = env!("CARGO_PKG_VERSION");
+
+/// The server, as all threads see it.
+pub struct Server {
+    /// The time.
+    pub clock: Clock,
+    /// The shards' executors.
+    pub engine: Engine,
+    /// The map from keys to shards, and what can be known of shards without holding them.
+    pub keyspace: Keyspace,
+    /// Who is connected.
+    pub clients: Clients,
+    /// The threads that serve sockets.
+    pub threads: Box<[CachePadded<Peer>]>,
+    /// The heavy-work threads' unparkers.
+    pub heavy: Vec<Unparker>,
+    /// The configuration. Threads keep what they need of it and look again when `config_changes` moves.
+    pub config: ArcSwap<Config>,
+    /// How often the configuration has changed.
+    pub config_changes: AtomicU64,
+    /// Serialises CONFIG SET and REWRITE.
+    pub config_writer: Mutex<()>,
+    /// Non-zero while commands must look at [`Server::holds_back`] or their client's `killed`, under the hold.
+    ///
+    /// Read on the data path, written only by CLIENT PAUSE and CLIENT KILL.
+    pub attention: CachePadded<AtomicU32>,
+    /// CLIENT PAUSE.
+    pub pause: Pause,
+    /// Whether the memory in use is above `maxmemory`. Kept by the threads' cron.
+    pub memory_short: AtomicBool,
+    /// The memory in use, as of the last cron.
+    pub used_memory: AtomicU64,
+    /// The most memory in use that a cron has seen.
+    pub peak_memory: AtomicU64,
+    /// What happened lately, for INFO.
+    pub rate_sampler: Mutex<RateSampler>,
+    /// Whether keys are expired without being asked for (DEBUG SET-ACTIVE-EXPIRE).
+    pub active_expire: AtomicBool,
+    /// Set once, by SHUTDOWN or a signal.
+    pub stopping: AtomicBool,
+    /// Ends the thread that waits for signals, and with it the process.
+    pub on_stop: Mutex<Option<Box<dyn FnOnce() + Send>>>,
+    /// 40 hexadecimal digits, new with every start.
+    pub run_id: String,
+    /// Has the allocator give back what the calling thread and all threads together have freed.
+    pub return_freed_memory: fn(),
+    /// The process's start.
+    pub started: Instant,
+}
+
+/// What other threads may use of a thread.
+pub struct Peer {
+    /// Its finished nodes.
+    pub inbox: Inbox<Job>,
+    /// What it is asked to do.
+    pub mail: SegQueue<Mail>,
+    /// Wakes it.
+    pub waker: Waker,
+    /// What it has counted.
+    pub stats: CachePadded<ThreadStats>,
+    /// How many connections it has, those on their way to it included.
+    pub n_connections: AtomicU32,
+}
+
+impl Peer {
+    /// Sends a letter.
+    pub fn send(&self, mail: Mail) {
+        self.mail.push(mail);
+        self.wake_if_asleep();
+    }
+
+    /// Wakes the thread if it sleeps; says whether it did.
+    pub fn wake_if_asleep(&self) -> bool {
+        let asleep = self.inbox.must_wake();
+        if asleep {
+            // It fails only if the eventfd's counter is full, and then the thread is being woken anyway.
+            let _ = self.waker.wake();
+        }
+        asleep
+    }
+}
+
+/// CLIENT PAUSE: until when, and for which commands, in one word, so that a new pause and the end of an old one do not
+/// mix. Zero if there is none; otherwise a [`PauseState`].
+#[derive(Debug, Default)]
+pub struct Pause(AtomicU64);
+
+/// A pause: unix time in milliseconds, shifted left by one; the lowest bit says that only writes wait.
+#[derive(Clone, Copy, PartialEq, Eq)]
+struct PauseState(u64);
+
+impl PauseState {
+    fn new(until: Millis, scope: PauseScope) -> Self {
+        // Never zero: that is no pause.
+        Self(until.0.clamp(1, u64::MAX >> 1) << 1 | u64::from(scope == PauseScope::Writes))
+    }
+
+    fn until(self) -> Millis {
+        Millis(self.0 >> 1)
+    }
+
+    fn scope(self) -> PauseScope {
+        if self.0 & 1 == 1 { PauseScope::Writes } else { PauseScope::All }
+    }
+}
+
+/// Which commands a pause holds back.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum PauseScope {
+    /// All.
+    All,
+    /// Those that may write.
+    Writes,
+}
+
+impl Server {
+    /// Starts a pause. One that is under way gets longer, never shorter; the stricter scope holds.
+    pub fn pause(&self, until: Millis, scope: PauseScope) {
+        let now = self.clock.now();
+        let change = |word| {
+            let new = PauseState::new(until, scope);
+            let old = Some(PauseState(word)).filter(|old| word != 0 && now < old.until());
+            Some(old.map_or(new, |old| {
+                let is_stricter = [old.scope(), scope].contains(&PauseScope::All);
+                let scope = if is_stricter { PauseScope::All } else { PauseScope::Writes };
+                PauseState::new(old.until().max(until), scope)
+            }))
+            .map(|pause| pause.0)
+        };
+        let old = self.pause.0.fetch_update(Ordering::Relaxed, Ordering::Relaxed, change);
+        if old == Ok(0) {
+            self.attention.fetch_add(1, Ordering::Relaxed);
+        }
+    }
+
+    /// Ends a pause, and has all threads go on with what was held back.
+    pub fn unpause(&self) {
+        if self.pause.0.swap(0, Ordering::Relaxed) != 0 {
+            self.resume();
+        }
+    }
+
+    /// Ends a pause whose time is over, unless another has begun.
+    fn end_overdue(&self, pause: PauseState) {
+        if self.pause.0.compare_exchange(pause.0, 0, Ordering::Relaxed, Ordering::Relaxed).is_ok() {
+            self.resume();
+        }
+    }
+
+    fn resume(&self) {
+        self.attention.fetch_sub(1, Ordering::Relaxed);
+        for peer in &self.threads {
+            peer.send(Mail::Resume);
+        }
+    }
+
+    fn pause_under_way(&self) -> Option<PauseState> {
+        match self.pause.0.load(Ordering::Relaxed) {
+            0 => None,
+            word => Some(PauseState(word)),
+        }
+    }
+
+    /// When the pause that is under way ends.
+    pub fn paused_until(&self) -> Option<Millis> {
+        self.pause_under_way().map(PauseState::until)
+    }
+
+    /// The pause's scope in the words of INFO.
+    pub fn pause_reason(&self) -> &'static str {
+        match self.pause_under_way().map(PauseState::scope) {
+            None => "none",
+            Some(PauseScope::Writes) => "client_pause_write",
+            Some(PauseScope::All) => "client_pause_all",
+        }
+    }
+
+    /// Whether a pause holds back a command.
+    #[cold]
+    pub fn holds_back(&self, command: &Registered, session: &Session) -> bool {
+        let Some(pause) = self.pause_under_way() else { return false };
+        if self.clock.now() >= pause.until() {
+            self.end_overdue(pause);
+            return false;
+        }
+        pause.scope() == PauseScope::All || may_write(command, session)
+    }
+
+    /// Has a client's connection closed. Commands of it that have not begun to run do not run, and nobody is told of it
+    /// any more.
+    ///
+    /// Returns false if there is no such client.
+    pub fn kill(&self, id: ClientId) -> bool {
+        let Some(record) = self.clients.get(id) else { return false };
+        if !record.killed.swap(true, Ordering::Relaxed) {
+            self.attention.fetch_add(1, Ordering::Relaxed);
+            self.clients.remove(id);
+            self.threads[record.thread].send(Mail::Close(id));
+        }
+        true
+    }
+
+    /// Hears that a killed client is gone.
+    ///
+    /// Called by whoever finds `killed` set when the client leaves; who leaves sets it, too, so that nobody kills it then.
+    pub fn killed_client_left(&self) {
+        self.attention.fetch_sub(1, Ordering::Relaxed);
+    }
+
+    /// Replaces the configuration.
+    pub fn set_config(&self, config: Config) {
+        self.keyspace.access().set_policy(access_policy(&config));
+        self.config.store(Arc::new(config));
+        self.config_changes.fetch_add(1, Ordering::Relaxed);
+    }
+
+    /// Stops the server: every thread ends its loop.
+    pub fn stop(&self) {
+        self.stopping.store(true, Ordering::Relaxed);
+        for peer in &self.threads {
+            peer.send(Mail::Resume);
+        }
+        for heavy in &self.heavy {
+            heavy.unpark();
+        }
+        let on_stop = self.on_stop.lock().unwrap_or_else(|poisoned| poisoned.into_inner()).take();
+        if let Some(on_stop) = on_stop {
+            on_stop();
+        }
+    }
+
+    /// The threads that serve sockets; the heavy-work threads' peers come behind them.
+    pub fn io_threads(&self) -> &[CachePadded<Peer>] {
+        &self.threads[..self.threads.len() - self.heavy.len()]
+    }
+
+    /// Looks at how much memory is in use, for INFO and for `maxmemory`.
+    pub fn measure_memory(&self) {
+        let used = self.keyspace.used_bytes();
+        self.used_memory.store(used, Ordering::Relaxed);
+        self.peak_memory.fetch_max(used, Ordering::Relaxed);
+        let limit = self.config.load().maxmemory;
+        self.memory_short.store(limit.is_some_and(|limit| used > limit), Ordering::Relaxed);
+    }
+
+    /// Takes a sample of what the threads have counted. Part of one thread's cron.
+    pub fn sample_rates(&self) {
+        let totals = Rates {
+            commands: self.n_calls(),
+            bytes_in: self.sum(|stats| &stats.bytes_in),
+            bytes_out: self.sum(|stats| &stats.bytes_out),
+        };
+        let mut sampler = self.rate_sampler.lock().unwrap_or_else(|poisoned| poisoned.into_inner());
+        sampler.note(self.clock.uptime_millis(), totals);
+    }
+
+    /// What happens a second.
+    pub fn rates(&self) -> Rates {
+        self.rate_sampler.lock().unwrap_or_else(|poisoned| poisoned.into_inner()).rates()
+    }
+
+    /// How many commands have run.
+    pub fn n_calls(&self) -> u64 {
+        let commands = self.threads.iter().flat_map(|peer| &peer.stats.commands);
+        commands.map(|counts| counts.calls.get()).sum()
+    }
+
+    /// A sum over the threads' statistics.
+    pub fn sum(&self, count: impl Fn(&ThreadStats) -> &Count) -> u64 {
+        self.threads.iter().map(|peer| count(&peer.stats).get()).sum()
+    }
+
+    /// How long the server has run.
+    pub fn uptime(&self) -> Duration {
+        self.started.elapsed()
+    }
+}
+
+/// How keys note their use, by what eviction looks for.
+pub fn access_policy(config: &Config) -> AccessPolicy {
+    match config.maxmemory_policy {
+        MaxmemoryPolicy::VolatileLfu | MaxmemoryPolicy::AllkeysLfu => {
+            AccessPolicy::Lfu { log_factor: config.lfu_log_factor, decay_minutes: config.lfu_decay_time }
+        }
+        _ => AccessPolicy::Lru,
+    }
+}
+
+/// Whether a command may change keys, now or by what EXEC would run.
+fn may_write(command: &Registered, session: &Session) -> bool {
+    command.has(Flags::WRITE)
+        || (command.spec.name == "exec"
+            && session
+                .queue
+                .as_ref()
+                .is_some_and(|queue| queue.iter().any(|(queued, _)| queued.has(Flags::WRITE))))
+}

@@ -1,0 +1,139 @@
+//! What a client has agreed on with the server, apart from its socket.
+
+use std::sync::{Arc, atomic::Ordering};
+
+use braid_protocol::{reply::Resp, request::Arg};
+use braid_storage::{Db, Stamp, shard::WatchedKey};
+
+use crate::{
+    clients::ClientRecord,
+    command::{CommandError, Registered, Words},
+};
+
+/// One client's state. It travels in the client's node while a command of it waits at a shard, so whoever runs the
+/// command may change it.
+pub struct Session {
+    /// What others may know of the client.
+    pub record: Arc<ClientRecord>,
+    /// SELECT.
+    pub db: Db,
+    /// HELLO.
+    pub resp: Resp,
+    /// Whether it may run commands.
+    pub authenticated: bool,
+    /// MULTI.
+    pub queue: Option<Queue>,
+    /// Why the EXEC that runs next refuses: it must still end the transaction and let go of what is watched.
+    pub exec_refusal: Option<CommandError>,
+    /// WATCH.
+    pub watched: Vec<Watch>,
+    /// CLIENT REPLY.
+    pub replies: Replies,
+    /// CLIENT NO-TOUCH.
+    pub no_touch: bool,
+    /// Set by QUIT and by what ends a connection: it closes when its replies are written.
+    pub closing: bool,
+    /// A request to do something that only the connection's thread can, looked at after each command.
+    pub request: Option<Request>,
+    /// How often AUTH has failed in a row.
+    pub failed_auths: u32,
+}
+
+/// What a command asks of the thread that has its connection.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Request {
+    /// Hold back everything on this connection for so long, in milliseconds: after failed AUTHs, and for DEBUG SLEEP.
+    Sleep {
+        /// Milliseconds.
+        millis: u64,
+    },
+}
+
+/// Which replies the client wants.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Replies {
+    /// All.
+    On,
+    /// None.
+    Off,
+    /// All but that to the command after CLIENT REPLY SKIP.
+    SkipNext,
+    /// The command that is skipped is under way.
+    Skipping,
+}
+
+/// A key the client watches.
+#[derive(Clone, Debug)]
+pub struct Watch {
+    /// Which.
+    pub key: WatchedKey,
+    /// When it was last written, as of the WATCH.
+    pub stamp: Stamp,
+}
+
+/// What waits for EXEC.
+#[derive(Default)]
+pub struct Queue {
+    bytes: Vec<u8>,
+    ranges: Vec<Arg>,
+    commands: Vec<(&'static Registered, u32)>,
+    /// A command could not be queued, so EXEC refuses.
+    pub refused: bool,
+}
+
+impl Queue {
+    /// Adds a command.
+    pub fn push(&mut self, command: &'static Registered, words: Words<'_>) {
+        words.copy_to(&mut self.bytes, &mut self.ranges);
+        self.commands.push((command, words.len() as u32));
+    }
+
+    /// How many commands wait.
+    pub fn len(&self) -> usize {
+        self.commands.len()
+    }
+
+    /// Whether none waits.
+    pub fn is_empty(&self) -> bool {
+        self.commands.is_empty()
+    }
+
+    /// The commands, in order.
+    pub fn iter(&self) -> impl Iterator<Item = (&'static Registered, Words<'_>)> {
+        let mut start = 0;
+        self.commands.iter().map(move |&(command, n_words)| {
+            let ranges = &self.ranges[start..start + n_words as usize];
+            start += n_words as usize;
+            (command, Words::new(&self.bytes, ranges))
+        })
+    }
+}
+
+impl Session {
+    /// The state of a client that just connected.
+    pub fn new(record: Arc<ClientRecord>, authenticated: bool) -> Self {
+        Self {
+            record,
+            db: Db::default(),
+            resp: Resp::V2,
+            authenticated,
+            queue: None,
+            exec_refusal: None,
+            watched: Vec::new(),
+            replies: Replies::On,
+            no_touch: false,
+            closing: false,
+            request: None,
+            failed_auths: 0,
+        }
+    }
+
+    /// Publishes what CLIENT LIST shows of the session.
+    pub fn publish(&self) {
+        let record = &self.record;
+        record.db.store(self.db.0 as u32, Ordering::Relaxed);
+        record.resp.store(if self.resp == Resp::V3 { 3 } else { 2 }, Ordering::Relaxed);
+        record.queued.store(self.queue.as_ref().map_or(-1, |queue| queue.len() as i32), Ordering::Relaxed);
+        record.watched.store(self.watched.len() as u32, Ordering::Relaxed);
+    }
+}

@@ -1,0 +1,219 @@
+//! Statistics that INFO sums over threads.
+
+use std::{
+    collections::{BTreeMap, VecDeque},
+    sync::{
+        Mutex,
+        atomic::{AtomicU64, Ordering},
+    },
+};
+
+use crossbeam_utils::CachePadded;
+
+use crate::command::TABLE;
+
+/// A number that one thread counts and others read.
+#[derive(Debug, Default)]
+pub struct Count(AtomicU64);
+
+impl Count {
+    /// Adds. Only the owning thread may: there is no read-modify-write, so two would lose counts.
+    #[inline(always)]
+    pub fn add(&self, n: u64) {
+        self.0.store(self.0.load(Ordering::Relaxed) + n, Ordering::Relaxed);
+    }
+
+    /// Takes something off what was added.
+    #[inline(always)]
+    pub fn sub(&self, n: u64) {
+        self.0.store(self.0.load(Ordering::Relaxed).wrapping_sub(n), Ordering::Relaxed);
+    }
+
+    /// The count.
+    pub fn get(&self) -> u64 {
+        self.0.load(Ordering::Relaxed)
+    }
+
+    /// Starts over.
+    pub fn reset(&self) {
+        self.0.store(0, Ordering::Relaxed);
+    }
+}
+
+/// How often a command was called, and what came of it.
+#[derive(Debug, Default)]
+pub struct CommandCounts {
+    /// Runs.
+    pub calls: Count,
+    /// Nanoseconds. Measured a batch of commands at a time and shared out evenly among them.
+    pub nanos: Count,
+    /// Refused before running.
+    pub rejected: Count,
+    /// Ended in an error.
+    pub failed: Count,
+}
+
+/// What one thread counts. Each thread has its own lines.
+#[derive(Debug)]
+pub struct ThreadStats {
+    /// By [`crate::command::Registered::id`].
+    pub commands: Box<[CommandCounts]>,
+    /// Connections accepted.
+    pub connections: Count,
+    /// Connections refused over `maxclients`.
+    pub refused: Count,
+    /// Bytes read.
+    pub bytes_in: Count,
+    /// Bytes written.
+    pub bytes_out: Count,
+    /// Reads.
+    pub reads: Count,
+    /// Writes.
+    pub writes: Count,
+    /// Keys that were looked up and found.
+    pub hits: Count,
+    /// Keys that were looked up in vain.
+    pub misses: Count,
+    /// Error replies.
+    pub errors: Count,
+    /// Commands found their shard held and waited.
+    pub delegated: Count,
+    /// Clients closed for `client-query-buffer-limit`.
+    pub input_limit_closes: Count,
+    /// Clients closed for `client-output-buffer-limit`.
+    pub output_limit_closes: Count,
+    /// Error replies by their first word. Off the data path: an error is not.
+    pub by_error: Mutex<BTreeMap<String, u64>>,
+}
+
+impl Default for ThreadStats {
+    fn default() -> Self {
+        Self {
+            commands: TABLE.all().iter().map(|_| CommandCounts::default()).collect(),
+            connections: Count::default(),
+            refused: Count::default(),
+            bytes_in: Count::default(),
+            bytes_out: Count::default(),
+            reads: Count::default(),
+            writes: Count::default(),
+            hits: Count::default(),
+            misses: Count::default(),
+            errors: Count::default(),
+            delegated: Count::default(),
+            input_limit_closes: Count::default(),
+            output_limit_closes: Count::default(),
+            by_error: Mutex::new(BTreeMap::new()),
+        }
+    }
+}
+
+impl ThreadStats {
+    /// Counts an error reply by the first word of its text.
+    #[cold]
+    pub fn error(&self, text: &str) {
+        self.errors.add(1);
+        let code = text.split(' ').next().unwrap_or_default();
+        let mut by_error = self.by_error.lock().unwrap_or_else(|poisoned| poisoned.into_inner());
+        // Scripts may make up codes; an exporter is not to be flooded with them.
+        if by_error.len() < 128 || by_error.contains_key(code) {
+            *by_error.entry(code.to_owned()).or_default() += 1;
+        }
+    }
+
+    /// CONFIG RESETSTAT.
+    pub fn reset(&self) {
+        for command in &self.commands {
+            command.calls.reset();
+            command.nanos.reset();
+            command.rejected.reset();
+            command.failed.reset();
+        }
+        for count in [
+            &self.connections,
+            &self.refused,
+            &self.bytes_in,
+            &self.bytes_out,
+            &self.reads,
+            &self.writes,
+            &self.hits,
+            &self.misses,
+            &self.errors,
+            &self.delegated,
+            &self.input_limit_closes,
+            &self.output_limit_closes,
+        ] {
+            count.reset();
+        }
+        self.by_error.lock().unwrap_or_else(|poisoned| poisoned.into_inner()).clear();
+    }
+}
+
+/// What happens a second, on average over the last moments.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Rates {
+    /// Commands.
+    pub commands: u64,
+    /// Bytes read.
+    pub bytes_in: u64,
+    /// Bytes written.
+    pub bytes_out: u64,
+}
+
+/// Turns totals that are read now and then into rates.
+#[derive(Debug, Default)]
+pub struct RateSampler {
+    /// Time in milliseconds, and the totals then; the oldest first.
+    samples: VecDeque<(u64, Rates)>,
+}
+
+impl RateSampler {
+    /// How many samples the average is over, as in Redis.
+    const N_SAMPLES: usize = 16;
+
+    /// Notes the totals at a time.
+    pub fn note(&mut self, now_millis: u64, totals: Rates) {
+        // Totals that have shrunk were reset.
+        if self.samples.back().is_some_and(|(_, last)| last.commands > totals.commands) {
+            self.samples.clear();
+        }
+        if self.samples.len() > Self::N_SAMPLES {
+            self.samples.pop_front();
+        }
+        self.samples.push_back((now_millis, totals));
+    }
+
+    /// The rates between the oldest sample and the newest.
+    pub fn rates(&self) -> Rates {
+        let (Some((from, old)), Some((to, new))) = (self.samples.front(), self.samples.back()) else {
+            return Rates::default();
+        };
+        let a_second = |old: u64, new: u64| new.saturating_sub(old) * 1000 / (to - from).max(1);
+        Rates {
+            commands: a_second(old.commands, new.commands),
+            bytes_in: a_second(old.bytes_in, new.bytes_in),
+            bytes_out: a_second(old.bytes_out, new.bytes_out),
+        }
+    }
+}
+
+/// A thread's statistics on lines of their own.
+pub type PaddedStats = CachePadded<ThreadStats>;
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn rates_are_averages_over_the_last_samples() {
+        let mut sampler = RateSampler::default();
+        assert_eq!(sampler.rates(), Rates::default());
+        for second in 0..100 {
+            sampler
+                .note(second * 1000, Rates { commands: second * second, bytes_in: second * 7, bytes_out: 0 });
+        }
+        // From 83² to 99² in 16 seconds.
+        assert_eq!(sampler.rates(), Rates { commands: (99 * 99 - 83 * 83) / 16, bytes_in: 7, bytes_out: 0 });
+        sampler.note(100_000, Rates::default());
+        assert_eq!(sampler.rates(), Rates::default());
+    }
+}

@@ -1,0 +1,232 @@
+//! Keys that expire while many look on.
+
+mod support;
+
+use std::{
+    sync::atomic::{AtomicBool, AtomicUsize, Ordering},
+    thread,
+};
+
+use support::{
+    Reply,
+    crowd::{Meeting, ask, crowd, laid_out, tell, until},
+};
+
+/// More and fewer threads than cores, one shard and many.
+const LAYOUTS: [(usize, usize); 4] = [(1, 16), (2, 1), (2, 1024), (8, 1024)];
+
+// Time is advanced by a millisecond more than a key has to live: at its deadline a key still lives, as in Redis.
+
+/// Nobody who asks after someone has seen a key expired sees it alive, nor any other key with the same deadline.
+#[test]
+fn who_asks_after_an_expiry_was_seen_sees_it_too() {
+    const ROUNDS: usize = 12;
+    const N_CLIENTS: usize = 6;
+    for layout in LAYOUTS {
+        let server = laid_out(layout);
+        let seen_expired: Vec<AtomicBool> = (0..ROUNDS).map(|_| AtomicBool::new(false)).collect();
+        let start = Meeting::of(N_CLIENTS);
+        crowd(&server, N_CLIENTS, |id, client| {
+            for (round, seen_expired) in seen_expired.iter().enumerate() {
+                let keys: Vec<String> = (0..4).map(|n| format!("{round}-{n}")).collect();
+                if id == 0 {
+                    let time = client.command(&["TIME"]);
+                    let Reply::Array(time) = time else { panic!("TIME answers an array") };
+                    let part = |n: usize| time[n].text().expect("digits").parse::<u64>().expect("digits");
+                    let deadline = part(0) * 1000 + part(1) / 1000 + 10;
+                    for key in &keys {
+                        assert_eq!(ask(client, &format!("SET {key} v PXAT {deadline}")), "+OK");
+                    }
+                }
+                start.wait();
+                loop {
+                    let must_be_gone = seen_expired.load(Ordering::SeqCst);
+                    let key = &keys[id % keys.len()];
+                    let is_gone = match id % 3 {
+                        0 => ask(client, &format!("GET {key}")) == "(nil)",
+                        1 => ask(client, &format!("MGET {key} {key}")) == "[(nil) (nil)]",
+                        _ => ask(client, &format!("EXISTS {key}")) == ":0",
+                    };
+                    assert!(is_gone || !must_be_gone, "{key} came back to life");
+                    if is_gone {
+                        seen_expired.store(true, Ordering::SeqCst);
+                        break;
+                    }
+                }
+            }
+        });
+    }
+}
+
+#[test]
+fn time_that_was_advanced_has_passed_for_everyone() {
+    for layout in LAYOUTS {
+        let server = laid_out(layout);
+        let mut control = server.connect();
+        let round = AtomicUsize::new(0);
+        let over = AtomicBool::new(false);
+        for n in 0..100 {
+            assert_eq!(ask(&mut control, &format!("SET {n} v PX {}", 1000 * (n + 1) + 500)), "+OK");
+        }
+        thread::scope(|scope| {
+            let watching: Vec<_> = (0..4)
+                .map(|id| {
+                    let mut client = server.connect();
+                    let (round, over) = (&round, &over);
+                    scope.spawn(move || {
+                        let mut n = id;
+                        while !over.load(Ordering::SeqCst) {
+                            let n_gone = round.load(Ordering::SeqCst);
+                            n = (n + 7) % 100;
+                            let reply = ask(&mut client, &format!("GET {n}"));
+                            assert!(n >= n_gone || reply == "(nil)", "{n} lives after {n_gone} steps");
+                        }
+                    })
+                })
+                .collect();
+            assert_eq!(ask(&mut control, "DEBUG ADVANCE-TIME 501"), "+OK");
+            for n in 0..100 {
+                assert_eq!(ask(&mut control, "DEBUG ADVANCE-TIME 1000"), "+OK");
+                round.store(n + 1, Ordering::SeqCst);
+            }
+            over.store(true, Ordering::SeqCst);
+            watching.into_iter().for_each(|client| client.join().expect("no key came back"));
+        });
+    }
+}
+
+#[test]
+fn a_watched_key_that_expires_before_exec_aborts_it() {
+    for layout in LAYOUTS {
+        let server = laid_out(layout);
+        let ready = Meeting::of(5);
+        let advanced = Meeting::of(5);
+        crowd(&server, 5, |id, client| {
+            for round in 0..20 {
+                if id == 0 {
+                    ready.wait();
+                    assert_eq!(ask(client, "DEBUG ADVANCE-TIME 60001"), "+OK");
+                    advanced.wait();
+                    continue;
+                }
+                let (dies, lives, out) = (format!("dies{id}"), format!("lives{id}"), format!("out{id}"));
+                assert_eq!(ask(client, &format!("SET {dies} v PX 60000")), "+OK");
+                assert_eq!(ask(client, &format!("SET {lives} v PX 600000000")), "+OK");
+                let watches = [&dies, &lives][round % 2];
+                assert_eq!(ask(client, &format!("WATCH {watches}")), "+OK");
+                assert_eq!(ask(client, "MULTI"), "+OK");
+                assert_eq!(ask(client, &format!("INCR {out}")), "+QUEUED");
+                ready.wait();
+                advanced.wait();
+                let expected =
+                    if watches == &dies { "(nil-array)".to_owned() } else { format!("[:{}]", round / 2 + 1) };
+                assert_eq!(ask(client, "EXEC"), expected);
+            }
+        });
+    }
+}
+
+#[test]
+fn keys_expire_without_being_asked_for() {
+    for layout in LAYOUTS {
+        let server = laid_out(layout);
+        crowd(&server, 3, |id, client| {
+            assert_eq!(ask(client, &format!("SELECT {id}")), "+OK");
+            for n in 0..1000 {
+                tell(client, &format!("SET short{n} v PX {}", 1 + n % 50));
+            }
+            for n in 0..10 {
+                tell(client, &format!("SET long{n} v EX 10000"));
+            }
+            (0..1010).for_each(|_| assert_eq!(client.receive().to_string(), "+OK"));
+            until("only keys that live on are counted", || ask(client, "DBSIZE") == ":10");
+        });
+        let mut client = server.connect();
+        assert_eq!(ask(&mut client, "DEBUG ADVANCE-TIME 10000000"), "+OK");
+        for db in 0..3 {
+            assert_eq!(ask(&mut client, &format!("SELECT {db}")), "+OK");
+            until("the database is empty", || ask(&mut client, "DBSIZE") == ":0");
+        }
+        let info = client.command(&["INFO", "stats"]).text().expect("INFO answers text");
+        assert!(info.contains("\r\nexpired_keys:3030\r\n"), "{info}");
+    }
+}
+
+/// Either PERSIST comes first, and the key lives, or the deadline does, and PERSIST finds nothing.
+#[test]
+fn persist_and_the_deadline_agree_on_who_came_first() {
+    for layout in LAYOUTS {
+        let server = laid_out(layout);
+        let start = Meeting::of(2);
+        let set = Meeting::of(2);
+        crowd(&server, 2, |id, client| {
+            for round in 0..60 {
+                if id == 0 {
+                    assert_eq!(ask(client, &format!("SET {round} v PX 60000")), "+OK");
+                }
+                start.wait();
+                let reply = if id == 0 {
+                    ask(client, "DEBUG ADVANCE-TIME 60001")
+                } else {
+                    ask(client, &format!("PERSIST {round}"))
+                };
+                set.wait();
+                if id == 1 {
+                    let lives = reply == ":1";
+                    assert_eq!(ask(client, &format!("EXISTS {round}")), if lives { ":1" } else { ":0" });
+                    assert_eq!(ask(client, &format!("PTTL {round}")), if lives { ":-1" } else { ":-2" });
+                }
+            }
+        });
+    }
+}
+
+/// A key that has expired has no deadline to keep: what is set after that lives on.
+#[test]
+fn set_keepttl_keeps_no_deadline_that_has_passed() {
+    for layout in LAYOUTS {
+        let server = laid_out(layout);
+        let n_rounds = 20;
+        let start = Meeting::of(4);
+        let done = Meeting::of(4);
+        crowd(&server, 4, |id, client| {
+            for round in 0..n_rounds {
+                if id == 0 {
+                    assert_eq!(ask(client, "SET key first PX 60000"), "+OK");
+                }
+                start.wait();
+                if id == 0 {
+                    assert_eq!(ask(client, "DEBUG ADVANCE-TIME 60001"), "+OK");
+                    assert_eq!(ask(client, &format!("SET key last{round} KEEPTTL")), "+OK");
+                    assert_eq!(ask(client, "PTTL key"), ":-1");
+                } else {
+                    for _ in 0..10 {
+                        assert_eq!(ask(client, &format!("SET key other{id} KEEPTTL")), "+OK");
+                        let left = client.command(&["PTTL", "key"]).integer().expect("PTTL answers a number");
+                        assert!((-2..=60_000).contains(&left), "{left}");
+                    }
+                }
+                done.wait();
+                if id == 0 {
+                    assert_eq!(ask(client, "EXISTS key"), ":1");
+                    assert_eq!(ask(client, "PTTL key"), ":-1");
+                }
+            }
+        });
+    }
+}
+
+/// As large as the argument goes, and again: time stops at the end of what can be counted, and the server serves on.
+#[test]
+fn time_advanced_beyond_all_bounds_stops_nobody() {
+    let server = laid_out((2, 16));
+    let mut client = server.connect();
+    for _ in 0..3 {
+        assert_eq!(ask(&mut client, "DEBUG ADVANCE-TIME 9223372036854775807"), "+OK");
+        assert_eq!(ask(&mut client, "SET key value"), "+OK");
+        assert_eq!(ask(&mut client, "GET key"), "\"value\"");
+        assert!(ask(&mut client, "TIME").starts_with('['));
+    }
+    // Every thread still serves.
+    crowd(&server, 4, |_, client| assert_eq!(ask(client, "GET key"), "\"value\""));
+}

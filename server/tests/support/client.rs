@@ -1,0 +1,184 @@
+//! A client connection: requests out, replies in, no more.
+
+use std::io::{self, BufRead, BufReader, ErrorKind, Write};
+use std::net::{Shutdown, TcpStream};
+use std::time::Duration;
+
+use super::Reply;
+
+/// How long a client waits for a reply before the test fails.
+const REPLY_TIMEOUT: Duration = Duration::from_secs(5);
+
+/// The version of the protocol in which a connection gets its replies.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Resp {
+    Two,
+    Three,
+}
+
+impl Resp {
+    fn number(self) -> &'static str {
+        match self {
+            Resp::Two => "2",
+            Resp::Three => "3",
+        }
+    }
+}
+
+/// One connection to a server. Its requests may be pipelined: send several, then receive as many.
+pub struct Client {
+    stream: BufReader<TcpStream>,
+    resp: Resp,
+    id: Option<i64>,
+}
+
+impl Client {
+    /// Connects to a server of this machine in RESP2, sending nothing.
+    ///
+    /// # Panics
+    /// When the connection is refused.
+    pub fn connect(port: u16) -> Client {
+        Client::try_connect(port).unwrap_or_else(|error| panic!("no connection to port {port}: {error}"))
+    }
+
+    /// Connects, sending nothing.
+    ///
+    /// # Errors
+    /// When the connection is refused.
+    pub fn try_connect(port: u16) -> io::Result<Client> {
+        let stream = TcpStream::connect(("127.0.0.1", port))?;
+        stream.set_nodelay(true)?;
+        stream.set_read_timeout(Some(REPLY_TIMEOUT))?;
+        stream.set_write_timeout(Some(REPLY_TIMEOUT))?;
+        Ok(Client { stream: BufReader::new(stream), resp: Resp::Two, id: None })
+    }
+
+    /// Says HELLO with a protocol version, and remembers the connection's id. A server that refuses (it wants a password)
+    /// leaves the connection as it was.
+    ///
+    /// # Errors
+    /// When the connection breaks.
+    pub fn hello(&mut self, resp: Resp) -> io::Result<()> {
+        let reply = self.try_command(&["HELLO", resp.number()])?;
+        let fields = match reply {
+            Reply::Map(pairs) => pairs.into_iter().flat_map(|(name, value)| [name, value]).collect(),
+            Reply::Array(items) => items,
+            _ => return Ok(()),
+        };
+        self.resp = resp;
+        let id = fields.iter().position(|field| field.text().as_deref() == Some("id"));
+        self.id = id.and_then(|at| fields.get(at + 1)?.integer());
+        Ok(())
+    }
+
+    /// The version that replies come in, as far as this client knows.
+    pub fn resp(&self) -> Resp {
+        self.resp
+    }
+
+    /// Notes a change of version that a command of the test brought about.
+    pub fn set_resp(&mut self, resp: Resp) {
+        self.resp = resp;
+    }
+
+    /// The connection's id, once [`Client::hello`] was answered.
+    pub fn id(&self) -> Option<i64> {
+        self.id
+    }
+
+    /// Sends a command and receives its reply.
+    ///
+    /// # Panics
+    /// When the connection breaks or no reply comes in time.
+    pub fn command<A: AsRef<[u8]>>(&mut self, argv: &[A]) -> Reply {
+        self.send(argv);
+        self.receive()
+    }
+
+    /// Sends a command, whose reply [`Client::receive`] gets.
+    ///
+    /// # Panics
+    /// When the connection breaks.
+    pub fn send<A: AsRef<[u8]>>(&mut self, argv: &[A]) {
+        self.try_send(argv).unwrap_or_else(|error| panic!("sending: {error}"));
+    }
+
+    /// Sends bytes as they are.
+    ///
+    /// # Panics
+    /// When the connection breaks.
+    pub fn send_raw(&mut self, bytes: &[u8]) {
+        self.try_send_raw(bytes).unwrap_or_else(|error| panic!("sending: {error}"));
+    }
+
+    /// Receives the next reply or push message.
+    ///
+    /// # Panics
+    /// When the connection breaks or nothing comes in time.
+    pub fn receive(&mut self) -> Reply {
+        self.try_receive().unwrap_or_else(|error| panic!("receiving: {error}"))
+    }
+
+    /// Like [`Client::command`].
+    ///
+    /// # Errors
+    /// When the connection breaks or no reply comes in time.
+    pub fn try_command<A: AsRef<[u8]>>(&mut self, argv: &[A]) -> io::Result<Reply> {
+        self.try_send(argv)?;
+        self.try_receive()
+    }
+
+    /// Like [`Client::send`].
+    ///
+    /// # Errors
+    /// When the connection breaks.
+    pub fn try_send<A: AsRef<[u8]>>(&mut self, argv: &[A]) -> io::Result<()> {
+        let mut request = format!("*{}\r\n", argv.len()).into_bytes();
+        for arg in argv {
+            let arg = arg.as_ref();
+            request.extend_from_slice(format!("${}\r\n", arg.len()).as_bytes());
+            request.extend_from_slice(arg);
+            request.extend_from_slice(b"\r\n");
+        }
+        self.try_send_raw(&request)
+    }
+
+    /// Like [`Client::send_raw`].
+    ///
+    /// # Errors
+    /// When the connection breaks.
+    pub fn try_send_raw(&mut self, bytes: &[u8]) -> io::Result<()> {
+        self.stream.get_mut().write_all(bytes)
+    }
+
+    /// Like [`Client::receive`].
+    ///
+    /// # Errors
+    /// When the connection breaks or nothing comes in time.
+    pub fn try_receive(&mut self) -> io::Result<Reply> {
+        Reply::read(&mut self.stream).map_err(|error| match error.kind() {
+            ErrorKind::WouldBlock => io::Error::new(ErrorKind::TimedOut, "no reply in time"),
+            _ => error,
+        })
+    }
+
+    /// Waits until the server has closed the connection. Gives the bytes that came instead, if any did.
+    ///
+    /// # Errors
+    /// When the connection stays open for longer than a reply may take.
+    pub fn await_close(&mut self) -> io::Result<Option<Vec<u8>>> {
+        match self.stream.fill_buf() {
+            Ok([]) => Ok(None),
+            Ok(bytes) => Ok(Some(bytes.to_vec())),
+            // A server that closes with unread input makes the kernel send a reset.
+            Err(error) if error.kind() == ErrorKind::ConnectionReset => Ok(None),
+            Err(error) => Err(error),
+        }
+    }
+
+    /// Closes the sending half, so that the server reads an end of file.
+    pub fn finish_sending(&mut self) {
+        // A connection that the other side has closed already cannot be shut down, and need not be.
+        let _ = self.stream.get_ref().shutdown(Shutdown::Write);
+    }
+}

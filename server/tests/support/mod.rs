@@ -1,0 +1,16 @@
+//! What the integration tests share: a server process, and a client with a RESP reader of its own.
+//!
+//! Nothing here uses the crates under test, so a fault in the parser or in the reply writer cannot hide itself.
+
+// Every integration test compiles this module for itself and uses a part of it.
+#![allow(dead_code, unused_imports)]
+
+mod client;
+pub mod crowd;
+mod reply;
+mod server;
+pub mod transcript;
+
+pub use client::{Client, Resp};
+pub use reply::Reply;
+pub use server::Server;

@@ -1,0 +1,208 @@
+//! A server process of a test's own.
+
+use std::fs::{self, File};
+use std::io;
+use std::net::TcpListener;
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, ExitStatus, Stdio};
+use std::sync::atomic::{AtomicU32, Ordering};
+use std::thread;
+use std::time::{Duration, Instant};
+
+use super::{Client, Reply};
+
+/// Names the program to test in Braid's place, such as `redis-server`.
+const COMPAT_SERVER: &str = "BRAID_COMPAT_SERVER";
+
+/// How long a server may take until it answers.
+const START_TIMEOUT: Duration = Duration::from_secs(10);
+
+/// How long a server may take from being told to stop to its end.
+const STOP_TIMEOUT: Duration = Duration::from_secs(10);
+
+/// How often a port may turn out to be taken by someone else.
+const PORT_ATTEMPTS: usize = 5;
+
+/// A running server, which ends with this value, also when a test panics.
+pub struct Server {
+    child: Child,
+    port: u16,
+    scratch: PathBuf,
+}
+
+impl Server {
+    /// The server to test in Braid's place, if there is one.
+    pub fn compat_program() -> Option<String> {
+        std::env::var(COMPAT_SERVER).ok().filter(|program| !program.is_empty())
+    }
+
+    /// Starts a server on a free port, with a directory of its own, and waits until it answers. `args` follow the
+    /// arguments that every test wants and may override them.
+    ///
+    /// # Panics
+    /// When it does not start; the message has the end of what it printed.
+    pub fn start(args: &[&str]) -> Server {
+        for _ in 0..PORT_ATTEMPTS {
+            let mut server = Server::spawn(args);
+            match server.await_ready() {
+                Ok(()) => return server,
+                Err(Unready::PortTaken) => continue,
+                Err(Unready::Failed(why)) => {
+                    panic!("the server did not start: {why}\n{}", server.log_tail())
+                }
+            }
+        }
+        panic!("no free port in {PORT_ATTEMPTS} attempts");
+    }
+
+    /// The port it listens on, at 127.0.0.1.
+    pub fn port(&self) -> u16 {
+        self.port
+    }
+
+    /// The process id.
+    pub fn pid(&self) -> u32 {
+        self.child.id()
+    }
+
+    /// Its working directory, empty at start and removed at the end.
+    pub fn scratch(&self) -> &Path {
+        &self.scratch
+    }
+
+    /// A new connection to it.
+    ///
+    /// # Panics
+    /// When the connection is refused.
+    pub fn connect(&self) -> Client {
+        Client::connect(self.port)
+    }
+
+    /// Whether the process has ended by itself.
+    pub fn has_ended(&mut self) -> bool {
+        !matches!(self.child.try_wait(), Ok(None))
+    }
+
+    /// Waits until the process has ended by itself, and says how.
+    ///
+    /// # Panics
+    /// When it goes on for longer than a server may take to stop.
+    pub fn await_end(&mut self) -> ExitStatus {
+        let deadline = Instant::now() + STOP_TIMEOUT;
+        loop {
+            if let Some(status) = self.child.try_wait().expect("the process is this test's own") {
+                return status;
+            }
+            assert!(Instant::now() < deadline, "the server does not end:\n{}", self.log_tail());
+            thread::sleep(Duration::from_millis(2));
+        }
+    }
+
+    /// Ends the process and waits for its end.
+    pub fn stop(mut self) {
+        self.end();
+    }
+
+    /// The last lines that the server printed.
+    pub fn log_tail(&self) -> String {
+        let log = fs::read(self.log_path()).unwrap_or_default();
+        let log = String::from_utf8_lossy(&log);
+        let lines: Vec<&str> = log.lines().collect();
+        lines[lines.len().saturating_sub(20)..].join("\n")
+    }
+
+    fn log_path(&self) -> PathBuf {
+        self.scratch.join("server.log")
+    }
+
+    fn spawn(args: &[&str]) -> Server {
+        let scratch = new_scratch();
+        let port = free_port();
+        let program =
+            Server::compat_program().unwrap_or_else(|| env!("CARGO_BIN_EXE_braid-server").to_owned());
+        let log = File::create(scratch.join("server.log")).expect("the scratch directory is writable");
+        let child = Command::new(&program)
+            .args(["--port", &port.to_string(), "--bind", "127.0.0.1"])
+            .args(["--save", "", "--appendonly", "no", "--enable-debug-command", "yes"])
+            .arg("--dir")
+            .arg(&scratch)
+            .args(args)
+            .stdin(Stdio::null())
+            .stdout(log.try_clone().expect("a file handle can be cloned"))
+            .stderr(log)
+            .spawn()
+            .unwrap_or_else(|error| panic!("{program}: {error}"));
+        Server { child, port, scratch }
+    }
+
+    /// Waits until the server answers. That it listens is announced in no other way than that connecting succeeds.
+    fn await_ready(&mut self) -> Result<(), Unready> {
+        let deadline = Instant::now() + START_TIMEOUT;
+        let mut pause = Duration::from_millis(1);
+        while Instant::now() < deadline {
+            if self.has_ended() {
+                return Err(self.why_it_ended());
+            }
+            match self.answers() {
+                Ok(true) => return Ok(()),
+                Ok(false) => return Err(Unready::PortTaken),
+                Err(_) => thread::sleep(pause),
+            }
+            pause = (pause * 2).min(Duration::from_millis(50));
+        }
+        Err(Unready::Failed(format!("no answer on port {} within {START_TIMEOUT:?}", self.port)))
+    }
+
+    /// Whether what answers on the port is this process, and not one that took the port in between.
+    fn answers(&self) -> io::Result<bool> {
+        let mut client = Client::try_connect(self.port)?;
+        client.try_command(&["PING"])?;
+        let Reply::Bulk(info) = client.try_command(&["INFO", "server"])? else {
+            return Ok(true); // It wants a password first.
+        };
+        let info = String::from_utf8_lossy(&info);
+        let pid = info.lines().find_map(|line| line.strip_prefix("process_id:"));
+        Ok(pid.is_none_or(|pid| pid.trim() == self.pid().to_string()))
+    }
+
+    fn why_it_ended(&self) -> Unready {
+        let log = self.log_tail();
+        if log.contains("ddress already in use") {
+            Unready::PortTaken
+        } else {
+            Unready::Failed("it ended at once".to_owned())
+        }
+    }
+
+    fn end(&mut self) {
+        // Both fail only for a process that has ended and was waited for.
+        let _ = self.child.kill();
+        let _ = self.child.wait();
+    }
+}
+
+impl Drop for Server {
+    fn drop(&mut self) {
+        self.end();
+        // A directory that stays behind is in the build's scratch space and harms nobody.
+        let _ = fs::remove_dir_all(&self.scratch);
+    }
+}
+
+enum Unready {
+    PortTaken,
+    Failed(String),
+}
+
+fn new_scratch() -> PathBuf {
+    static COUNT: AtomicU32 = AtomicU32::new(0);
+    let name = format!("server-{}-{}", std::process::id(), COUNT.fetch_add(1, Ordering::Relaxed));
+    let path = Path::new(env!("CARGO_TARGET_TMPDIR")).join(name);
+    fs::create_dir_all(&path).expect("the build's scratch space is writable");
+    path
+}
+
+fn free_port() -> u16 {
+    let listener = TcpListener::bind(("127.0.0.1", 0)).expect("loopback has a free port");
+    listener.local_addr().expect("a bound socket has an address").port()
+}

@@ -1,0 +1,216 @@
+//! Transcripts: sessions as text, with what the server must answer.
+//!
+//! A file is a session. Blank lines divide it into blocks; keys and connections live on from block to block.
+//!
+//! ```text
+//! # A comment: a hash mark and a space.
+//! > SET greeting "hello\r\n"          a command of client 1, quoted as in redis-cli
+//! +OK                                 a status or, with -, an error: the rest of the line
+//! 2> GET greeting                     a command of client 2, which connects when it is first named
+//! "hello\r\n"                         a bulk string
+//! ```
+//!
+//! # Replies
+//!
+//! | written | is |
+//! |---|---|
+//! | `+OK`, `-ERR text` | status and error: the rest of the line; or quoted, `+"two words"`. In a collection a status is one word |
+//! | `:1` | integer |
+//! | `"text"` | bulk string |
+//! | `(nil)`, `(nil-array)` | `$-1` and `*-1`, both `_` in RESP3 |
+//! | `["a" :1 (nil)]` | array; elements are divided by blanks or line ends |
+//! | `,3.5` | double; in RESP2 a bulk string. Numbers are compared, not digits |
+//! | `#t`, `#f` | boolean; in RESP2 `:1` and `:0` |
+//! | `(123456789012345678901234567890)` | big number; in RESP2 a bulk string |
+//! | `=txt "text"` | verbatim string; in RESP2 a bulk string |
+//! | `{"name" :1 "other" :2}` | map, in any order; in RESP2 an array of names and values |
+//! | `~["a" "b"]` | set, in any order; in RESP2 an array |
+//! | `>["message" "a" "b"]` | push; in RESP2 an array |
+//! | `unordered ["a" "b"]` | array in any order |
+//! | `|{"a" :1} "b"` | attribute and the reply after it; in RESP2 the reply alone |
+//! | `(none)` | no reply at all |
+//!
+//! What changes from run to run:
+//!
+//! | written | is |
+//! |---|---|
+//! | `<any>` | any one reply |
+//! | `<integer>`, `<between 1 10>` | an integer |
+//! | `<bulk>`, `<match "a*b">` | a bulk string; `*` stands for any text. `=txt <match "a*b">` and so on likewise |
+//! | `<status "a*">`, `<error "a*">` | a status, an error |
+//! | `<one of "a" :1 (nil)>` | any of these replies |
+//! | `<integer as id>`, `<bulk as text>` | captures the reply for later: `%id%` in commands, texts and globs |
+//! | `<lines` … `>` | a bulk string with these lines (globs) among its lines, in this order |
+//! | `["a" ... "b"]` | any elements in between; in a map, any other pairs |
+//!
+//! `%ab*1000%` is `ab` a thousand times.
+//!
+//! # Directives
+//!
+//! | written | does |
+//! |---|---|
+//! | `@only braid`, `@only redis` | limits the block to Braid, or to another server |
+//! | `@since 7.4`, `@since valkey 9` | limits the block to Braid, and to servers that are as new |
+//! | `@until 7.4` | limits the block to servers older than that; Braid answers like the newest |
+//! | `@resp 2`, `@resp 3` | limits the block to one version of the protocol |
+//! | `@config directive value` | gives the file a server of its own, started with that setting |
+//! | `@send 2> BLPOP k 0` | sends a command whose reply is awaited later |
+//! | `@recv 2` | awaits the replies that follow, on that client |
+//! | `@blocked 2` | awaits that the server lists that client as blocked |
+//! | `@raw "bytes"`, `@raw 2 "bytes"` | sends bytes, and awaits the replies that follow |
+//! | `@finish`, `@finish 2` | closes the sending half of a connection |
+//! | `@closed`, `@closed 2` | expects that the server closes the connection |
+//! | `@reconnect`, `@reconnect 2` | starts a new connection in that client's place |
+//! | `@advance 1500ms` | moves the server's clock on; only under `@only braid` |
+//!
+//! A block that has limits and no commands, at the top of a file, limits the whole file.
+
+mod parse;
+mod pattern;
+mod run;
+
+use std::ops::Range;
+use std::path::PathBuf;
+
+pub use parse::parse_reply;
+pub use pattern::{Captures, Pattern, TextPattern};
+pub use run::{Environment, Outcome};
+
+use super::Resp;
+
+/// One file.
+pub struct Transcript {
+    pub name: String,
+    pub path: PathBuf,
+    /// Settings that the server must be started with.
+    pub settings: Vec<(String, String)>,
+    pub scope: Scope,
+    pub blocks: Vec<Block>,
+}
+
+/// What blank lines divide.
+#[derive(Default)]
+pub struct Block {
+    pub scope: Scope,
+    pub steps: Vec<Step>,
+}
+
+/// Where a block or a file applies. The default is everywhere.
+#[derive(Clone, Debug, Default)]
+pub struct Scope {
+    pub only: Option<Family>,
+    pub since: Option<Release>,
+    pub until: Option<Release>,
+    pub resp: Option<Resp>,
+}
+
+/// Whose server it is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Family {
+    Braid,
+    Redis,
+    Valkey,
+}
+
+/// A release of Redis or Valkey.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Release {
+    pub family: Family,
+    pub version: (u32, u32),
+}
+
+/// One action and the replies that it must bring.
+pub struct Step {
+    /// The line of the action, from 1.
+    pub line: usize,
+    /// The action as the file has it.
+    pub source: String,
+    pub action: Action,
+    pub expected: Vec<Pattern>,
+    /// The lines of the expected replies, from 0; empty, behind the action, where there are none.
+    pub expected_lines: Range<usize>,
+}
+
+/// A client's number in its transcript.
+pub type ClientNumber = u8;
+
+/// What a step does.
+#[derive(Clone, Debug)]
+pub enum Action {
+    Command(ClientNumber, Vec<Vec<u8>>),
+    Send(ClientNumber, Vec<Vec<u8>>),
+    Receive(ClientNumber),
+    AwaitBlocked(ClientNumber),
+    Raw(ClientNumber, Vec<u8>),
+    FinishSending(ClientNumber),
+    AwaitClose(ClientNumber),
+    Reconnect(ClientNumber),
+    Advance { milliseconds: u64 },
+}
+
+impl Transcript {
+    /// Reads all transcripts of the folder whose name contains `filter`, by name.
+    ///
+    /// # Errors
+    /// The first line that cannot be understood, with file and reason.
+    ///
+    /// # Panics
+    /// When the folder cannot be read.
+    pub fn read_all(filter: &str) -> Result<Vec<Transcript>, String> {
+        let folder = PathBuf::from(env!("CARGO_MANIFEST_DIR")).join("tests/transcripts");
+        let mut paths: Vec<PathBuf> = std::fs::read_dir(&folder)
+            .expect("the folder of transcripts is there")
+            .map(|entry| entry.expect("the folder of transcripts is readable").path())
+            .filter(|path| path.extension().is_some_and(|extension| extension == "txt"))
+            .filter(|path| path.file_stem().is_some_and(|name| name.to_string_lossy().contains(filter)))
+            .collect();
+        paths.sort();
+        paths.into_iter().map(Transcript::read).collect()
+    }
+
+    fn read(path: PathBuf) -> Result<Transcript, String> {
+        let name = path.file_stem().expect("a file has a name").to_string_lossy().into_owned();
+        let text = std::fs::read_to_string(&path).map_err(|error| format!("{name}: {error}"))?;
+        parse::parse(&text)
+            .map(|parsed| Transcript { name: name.clone(), path, ..parsed })
+            .map_err(|(line, why)| format!("{name}.txt:{line}: {why}"))
+    }
+
+    /// The steps of all blocks.
+    pub fn steps(&self) -> impl Iterator<Item = &Step> {
+        self.blocks.iter().flat_map(|block| &block.steps)
+    }
+}
+
+impl Scope {
+    /// Whether a block or file of this scope applies to a server that replies in a version of the protocol.
+    pub fn includes(&self, server: Release, resp: Resp) -> bool {
+        let is_braid = server.family == Family::Braid;
+        self.only.is_none_or(|only| is_braid == (only == Family::Braid))
+            && self.since.is_none_or(|since| is_braid || server.is_as_new_as(since))
+            && self.until.is_none_or(|until| !is_braid && !server.is_as_new_as(until))
+            && self.resp.is_none_or(|only| only == resp)
+    }
+
+    /// Whether this is the default.
+    pub fn is_everywhere(&self) -> bool {
+        self.only.is_none() && self.since.is_none() && self.until.is_none() && self.resp.is_none()
+    }
+}
+
+impl Release {
+    /// Valkey forked from Redis 7.2, so it counts as that where a release of Redis is asked for.
+    fn is_as_new_as(self, other: Release) -> bool {
+        match (self.family, other.family) {
+            (Family::Valkey, Family::Redis) => (7, 2) >= other.version,
+            (this, that) => this == that && self.version >= other.version,
+        }
+    }
+}
+
+impl Action {
+    /// Whether replies belong to it.
+    pub fn has_replies(&self) -> bool {
+        matches!(self, Action::Command(..) | Action::Receive(_) | Action::Raw(..))
+    }
+}

@@ -1,0 +1,260 @@
+//! Laws about the source of the crates.
+
+use super::{
+    Exceptions, excepting, none,
+    source::{Line, Source, has_word, sources, std_paths},
+};
+
+/// What protocol and storage have no business with: time, files, sockets and threads are their callers'.
+const OUTSIDE: &[&str] = &[
+    "std::env",
+    "std::fs",
+    "std::io",
+    "std::net",
+    "std::os",
+    "std::process",
+    "std::thread",
+    "std::time::Instant",
+    "std::time::SystemTime",
+    "std::time::UNIX_EPOCH",
+    "std::time::self",
+];
+
+/// Whether this thread is panicking is no I/O, and guards must know.
+const OUTSIDE_EXCEPTIONS: &[&str] = &["std::thread::panicking"];
+
+const PRINTING: &[&str] = &["println!", "eprintln!", "print!", "eprint!", "dbg!"];
+
+#[test]
+fn protocol_and_storage_do_no_io_start_no_threads_and_read_no_clock() {
+    let mut found = Vec::new();
+    for source in sources("protocol/src").into_iter().chain(sources("storage/src")) {
+        let code = source.joined();
+        let outside = |path: &&String| {
+            let is_of = |module: &&str| *path == module || path.starts_with(&format!("{module}::"));
+            OUTSIDE.iter().any(is_of) && !OUTSIDE_EXCEPTIONS.contains(&path.as_str())
+        };
+        let paths = std_paths(&code);
+        found.extend(paths.iter().filter(outside).map(|path| format!("{}: {path}", source.path)));
+        for (number, line) in source.product() {
+            let prints = PRINTING.iter().filter(|print| line.code.contains(*print));
+            found.extend(prints.map(|print| format!("{}:{number}: {print}", source.path)));
+        }
+    }
+    none("I/O, threads and clocks are the server's:", found);
+}
+
+/// What can put a thread to sleep until another one lets go.
+const LOCKS: &[&str] = &["Mutex", "RwLock", "Condvar", "DashMap", "LazyLock", "OnceLock", "Once"];
+
+/// Every lock there is, by file. None of them is taken while a GET or SET runs.
+const LOCK_EXCEPTIONS: Exceptions = &[
+    ("server/src/boot.rs", "Mutex", "makes the locks of `Server`"),
+    ("server/src/clients.rs", "DashMap", "touched when a client comes or goes, and by CLIENT and INFO"),
+    ("server/src/clients.rs", "Mutex", "what a client says of itself: CLIENT SETNAME and SETINFO"),
+    (
+        "server/src/command/table.rs",
+        "LazyLock",
+        "the command table, built at the first look and then only read",
+    ),
+    ("server/src/config/table.rs", "LazyLock", "the directives by name, for CONFIG and the start"),
+    ("server/src/log.rs", "OnceLock", "the log's file, set once at start"),
+    (
+        "server/src/server.rs",
+        "Mutex",
+        "CONFIG SET and REWRITE one at a time, a cron's sampler, the end of the process",
+    ),
+    (
+        "server/src/stats.rs",
+        "Mutex",
+        "counts error replies by their code; each thread has its own, and only INFO reads it",
+    ),
+];
+
+#[test]
+fn every_lock_has_a_reason() {
+    let mut found = Vec::new();
+    for source in ["protocol/src", "storage/src", "server/src"].into_iter().flat_map(sources) {
+        for (number, line) in source.product() {
+            let locks = LOCKS.iter().filter(|lock| has_word(&line.code, lock));
+            found.extend(locks.map(|lock| {
+                (source.path.clone(), (*lock).to_owned(), format!("{}:{number}: {lock}", source.path))
+            }));
+        }
+    }
+    none("No thread waits for another on the data path:", excepting(LOCK_EXCEPTIONS, found));
+}
+
+/// Where `.lock()` is called: what the locks above are used by.
+const LOCKING: Exceptions = &[
+    ("server/src/boot.rs", ".lock()", "before the threads start"),
+    ("server/src/clients.rs", ".lock()", "what a client says of itself"),
+    ("server/src/command/server.rs", ".lock()", "CONFIG SET and REWRITE, one at a time"),
+    ("server/src/info.rs", ".lock()", "reads the counts of error replies"),
+    ("server/src/log.rs", ".lock()", "standard output"),
+    ("server/src/server.rs", ".lock()", "a cron's sampler, and the end of the process"),
+    ("server/src/stats.rs", ".lock()", "error replies by their code"),
+];
+
+#[test]
+fn every_use_of_a_lock_has_a_reason() {
+    let mut found = Vec::new();
+    for source in ["protocol/src", "storage/src", "server/src"].into_iter().flat_map(sources) {
+        if source.joined().contains(".lock()") {
+            found.push((source.path.clone(), ".lock()".to_owned(), format!("{}: .lock()", source.path)));
+        }
+    }
+    none("Who takes a lock says why:", excepting(LOCKING, found));
+}
+
+/// The modules that may be unsafe, all of them in storage.
+const UNSAFE_MODULES: &[(&str, &str)] = &[
+    ("storage/src/coordinator", "hands out the shards that a job holds"),
+    ("storage/src/entry", "an entry's layout in one allocation"),
+    ("storage/src/executor", "the word, and the queues of nodes"),
+    ("storage/src/prefetch", "an instruction that reads nothing"),
+    ("storage/src/shard", "lends entries for longer than the borrow checker sees"),
+    ("storage/src/table", "structure that is read while it is replaced"),
+];
+
+/// How far above an unsafe block its reason may begin: a statement may be long.
+const REASON_LINES: usize = 8;
+
+#[test]
+fn unsafe_code_says_why_it_is_sound() {
+    let mut found = Vec::new();
+    let mut n_seen = 0;
+    for source in sources("storage/src") {
+        let module = source.path.trim_end_matches(".rs");
+        let may = UNSAFE_MODULES.iter().any(|(of, _)| module == *of || module.starts_with(&format!("{of}/")));
+        for (at, line) in source.lines.iter().enumerate().filter(|(_, line)| has_word(&line.code, "unsafe")) {
+            let number = at + 1;
+            let code = line.code.split_once("unsafe").map_or("", |(_, behind)| behind.trim_start());
+            let place = format!("{}:{number}", source.path);
+            n_seen += 1;
+            if !may && !line.is_test {
+                found.push(format!("{place}: unsafe code outside of the modules that may have it"));
+            }
+            let is_function = code.starts_with("fn ");
+            if is_function && !source.says(number, 25, &["# Safety"]) {
+                found.push(format!("{place}: an unsafe function without a section `# Safety`"));
+            }
+            let is_block = code.starts_with('{') || code.starts_with("impl");
+            if is_block && !source.says(number, REASON_LINES, &["SAFETY: "]) {
+                found.push(format!("{place}: no SAFETY comment"));
+            }
+        }
+    }
+    assert!(n_seen > 50, "the search has missed the unsafe code: {n_seen} places");
+    none("Every unsafe block says why its obligation holds here:", found);
+}
+
+#[test]
+fn the_other_crates_forbid_unsafe_code() {
+    // The server's binary is one call into the allocator away from it.
+    let roots = ["protocol/src/lib.rs", "server/src/lib.rs", "bench/src/main.rs"];
+    let missing = roots.into_iter().filter(|root| {
+        let found = sources(root);
+        !found[0].lines.iter().any(|line| line.code.trim() == "#![forbid(unsafe_code)]")
+    });
+    none("These crates need no unsafe code:", missing.map(str::to_owned).collect());
+}
+
+const STRONG: &[&str] = &["Acquire", "Release", "AcqRel", "SeqCst"];
+
+#[test]
+fn orderings_name_their_partners() {
+    let mut found = Vec::new();
+    let mut n_seen = 0;
+    for source in ["storage/src", "server/src", "protocol/src"].into_iter().flat_map(sources) {
+        for (number, line) in source.product().filter(|(_, line)| !is_use(&source, line)) {
+            let strong: Vec<&&str> = STRONG.iter().filter(|order| has_word(&line.code, order)).collect();
+            n_seen += strong.len();
+            if !strong.is_empty() && !source.says(number, 6, &["airs with", ": as in `"]) {
+                found.push(format!("{}:{number}: {strong:?} pairs with what?", source.path));
+            }
+        }
+    }
+    assert!(n_seen > 10, "the search has missed the orderings: {n_seen} places");
+    none("An ordering stronger than Relaxed names its partner in a comment nearby:", found);
+}
+
+/// Whether a line only names orderings, in a `use` that may span lines.
+fn is_use(source: &Source, line: &Line) -> bool {
+    let at = source.lines.iter().position(|other| std::ptr::eq(other, line)).expect("it is one of them");
+    let first = source.lines[..=at].iter().rposition(|line| {
+        let code = line.code.trim_start();
+        code.starts_with("use ") || code.starts_with("pub(crate) use ") || code.ends_with(';')
+    });
+    first.is_some_and(|first| {
+        let code = source.lines[first].code.trim_start();
+        (code.starts_with("use ") || code.starts_with("pub(crate) use "))
+            && (first == at || !code.ends_with(';'))
+    })
+}
+
+/// Who compares the name of a command, and why a row's flags cannot say it.
+const NAMED_COMMANDS: Exceptions = &[
+    ("server/src/dispatch.rs", "spec.name ==", "EXEC's route and refusal are its queue's"),
+    ("server/src/server.rs", "spec.name ==", "EXEC writes if what is queued does"),
+];
+
+#[test]
+fn no_code_but_the_table_knows_commands_by_name() {
+    let mut found: Vec<(String, String, String)> = Vec::new();
+    for source in sources("server/src") {
+        for (number, line) in source.product() {
+            for what in ["spec.name ==", "match command.spec.name", "match spec.name", "full_name =="] {
+                if line.code.contains(what) {
+                    // An exception is for one place in a file, not for more of its kind.
+                    let again = found.iter().any(|(path, ..)| *path == source.path);
+                    let what = if again { format!("another {what}") } else { what.to_owned() };
+                    let text = format!("{}:{number}: {what}", source.path);
+                    found.push((source.path.clone(), what, text));
+                }
+            }
+        }
+    }
+    none("A command's row says everything about it:", excepting(NAMED_COMMANDS, found));
+}
+
+/// Who names a version of the protocol besides the reply writer.
+const DIALECTS: Exceptions = &[
+    ("server/src/command/connection.rs", "Resp::V", "HELLO chooses it, RESET goes back"),
+    ("server/src/command/server.rs", "Resp::V", "DEBUG PROTOCOL has no push in RESP2"),
+    ("server/src/session.rs", "Resp::V", "what a session begins with, and CLIENT LIST"),
+];
+
+#[test]
+fn only_the_reply_writer_tells_resp2_from_resp3() {
+    let mut found = Vec::new();
+    for source in sources("server/src") {
+        for (number, line) in source.product().filter(|(_, line)| line.code.contains("Resp::V")) {
+            let text = format!("{}:{number}: {}", source.path, line.code.trim());
+            found.push((source.path.clone(), "Resp::V".to_owned(), text));
+        }
+    }
+    none("Handlers say a shape, not a dialect:", excepting(DIALECTS, found));
+}
+
+/// Who writes error text besides `CommandError`.
+const ERROR_WRITERS: Exceptions = &[
+    ("server/src/command/error.rs", "reply.error(", "the one place"),
+    ("server/src/io/thread.rs", ".error(text)", "what cannot be parsed is no command's error"),
+];
+
+#[test]
+fn only_one_place_writes_errors() {
+    let mut found = Vec::new();
+    for source in sources("server/src") {
+        for (number, line) in source.product() {
+            for what in ["reply.error(", ".error(text)"] {
+                if line.code.contains(what) {
+                    let text = format!("{}:{number}: {}", source.path, line.code.trim());
+                    found.push((source.path.clone(), what.to_owned(), text));
+                }
+            }
+        }
+    }
+    none("Errors become text in one function:", excepting(ERROR_WRITERS, found));
+}

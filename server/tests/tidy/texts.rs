@@ -1,0 +1,113 @@
+//! What stands in the tree besides code: marks that nobody should find in it, manifests, and directives.
+
+use std::collections::BTreeSet;
+
+use super::{
+    none,
+    source::{lines, root, sources, texts},
+};
+
+/// Words for what is not done, put together here so that this file does not have them.
+const UNDONE: &[&str] = &[
+    concat!("TO", "DO"),
+    concat!("FIX", "ME"),
+    concat!("to", "do!("),
+    concat!("unimple", "mented!("),
+    concat!("#[ig", "nore"),
+];
+
+/// Folders of machines.
+const MACHINE_PATHS: &[&str] =
+    &[concat!("/wo", "rk/"), concat!("/ho", "me/"), concat!("/ro", "ot/"), concat!("/us", "r/local/")];
+
+fn containing(words: &[&str], skip: impl Fn(&str) -> bool) -> Vec<String> {
+    let mut found = Vec::new();
+    for (path, text) in texts().into_iter().filter(|(path, _)| !skip(path)) {
+        for (number, line) in text.lines().enumerate() {
+            let words = words.iter().filter(|word| line.contains(*word));
+            found.extend(words.map(|word| format!("{path}:{}: {word}", number + 1)));
+        }
+    }
+    found
+}
+
+#[test]
+fn nothing_is_left_to_be_done() {
+    none("What is not done is not in the tree:", containing(UNDONE, |path| path == "Cargo.lock"));
+}
+
+#[test]
+fn no_folder_of_any_machine_is_named() {
+    none("The project is at home on every machine:", containing(MACHINE_PATHS, |path| path == "Cargo.lock"));
+}
+
+#[test]
+fn dependencies_say_what_they_are_for() {
+    let mut found = Vec::new();
+    let manifests = texts().into_iter().filter(|(path, _)| path.ends_with("Cargo.toml"));
+    for (path, text) in manifests {
+        let mut in_dependencies = false;
+        let mut before = "";
+        for line in text.lines() {
+            if line.starts_with('[') {
+                // A workspace's list only says where its own crates are.
+                in_dependencies = line.ends_with("dependencies]") && !line.starts_with("[workspace");
+            } else if in_dependencies && line.contains('=') && !line.starts_with([' ', '#']) {
+                let name = line.split(['=', '.', ' ']).next().unwrap_or(line);
+                let is_own = name.starts_with("braid-");
+                if !is_own && !before.starts_with('#') {
+                    found.push(format!("{path}: {name}"));
+                }
+            }
+            before = line;
+        }
+    }
+    none("A line above each dependency says why it is there:", found);
+}
+
+/// Fields of the settings by how their rows announce them: `.live(` or `.reserved(`.
+fn announced(word: &str) -> BTreeSet<String> {
+    let table =
+        std::fs::read_to_string(root().join("server/src/config/table.rs")).expect("the directives' table");
+    let code: String =
+        lines(&table).iter().filter(|line| !line.is_test).map(|line| line.code.trim()).collect();
+    let mark = format!(".{word}(|s, v|");
+    let rows = code.split(&mark).skip(1);
+    let field = |row: &str| -> Option<String> {
+        let (_, behind) = row.split_once("s.")?;
+        Some(behind.chars().take_while(|c| c.is_alphanumeric() || *c == '_').collect())
+    };
+    rows.map(|row| field(row).expect("a row writes a field")).collect()
+}
+
+/// Fields of the settings that something acts on. What INFO prints of a setting is no effect of it.
+fn read_fields(among: &BTreeSet<String>) -> BTreeSet<String> {
+    let readers = sources("server/src").into_iter().filter(|source| {
+        let inner = ["server/src/config/", "server/src/info.rs"];
+        !inner.iter().any(|path| source.path.starts_with(path))
+    });
+    let code: Vec<String> = readers.map(|source| source.joined()).collect();
+    let is_read = |field: &&String| {
+        ["config.", "load().", "settings."].iter().any(|owner| {
+            let access = format!("{owner}{field}");
+            code.iter().any(|code| {
+                code.match_indices(&access).any(|(at, _)| {
+                    let behind = code[at + access.len()..].chars().next().unwrap_or(' ');
+                    !behind.is_alphanumeric() && behind != '_'
+                })
+            })
+        })
+    };
+    among.iter().filter(is_read).cloned().collect()
+}
+
+#[test]
+fn directives_say_truly_whether_they_have_an_effect() {
+    let (live, reserved) = (announced("live"), announced("reserved"));
+    assert!(live.len() > 20, "the search has missed the table: {live:?}");
+    let acted_on = read_fields(&live);
+    let unread = live.difference(&acted_on).map(|field| format!("{field} is `live`, and nothing reads it"));
+    let read = read_fields(&reserved);
+    let read = read.iter().map(|field| format!("{field} is `reserved`, and something reads it"));
+    none("--check-config must not lie:", unread.chain(read).collect());
+}
