@@ -42,6 +42,8 @@ use crate::{
 /// # Errors
 /// What kept the server from starting, in words for the log.
 pub fn serve(config: Config, return_freed_memory: fn()) -> Result<(), String> {
+    // Until there is data: `Server::measure_memory` allows them again.
+    let _ = rustix::thread::disable_transparent_huge_pages(true);
     log::set_level(config.loglevel);
     log::set_file(config.logfile.as_deref());
     let pid = std::process::id();

@@ -30,6 +30,10 @@ pub const REDIS_VERSION: &str = "7.4.0";
 /// Our own.
 pub const BRAID_VERSION: &str = env!("CARGO_PKG_VERSION");
 
+/// The data from which on the allocator's memory may be in huge pages. Random access to it is 10 to 15 % cheaper then, but
+/// a server with next to no data would be three times as large.
+const HUGE_PAGES_FROM_BYTES: u64 = 16 << 20;
+
 /// The server, as all threads see it.
 pub struct Server {
     /// The time.
@@ -268,7 +272,11 @@ impl Server {
     pub fn measure_memory(&self) {
         let used = self.keyspace.used_bytes();
         self.used_memory.store(used, Ordering::Relaxed);
-        self.peak_memory.fetch_max(used, Ordering::Relaxed);
+        let peak = self.peak_memory.fetch_max(used, Ordering::Relaxed);
+        if peak < HUGE_PAGES_FROM_BYTES && used >= HUGE_PAGES_FROM_BYTES {
+            // What kernel or container do not allow is done without.
+            let _ = rustix::thread::disable_transparent_huge_pages(false);
+        }
         let limit = self.config.load().maxmemory;
         self.memory_short.store(limit.is_some_and(|limit| used > limit), Ordering::Relaxed);
     }
