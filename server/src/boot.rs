@@ -4,7 +4,7 @@ use std::{
     io,
     panic::{AssertUnwindSafe, catch_unwind},
     sync::{
-        Arc, Mutex,
+        Mutex,
         atomic::{AtomicBool, AtomicU32, AtomicU64},
     },
     thread,
@@ -79,9 +79,8 @@ pub fn serve(config: Config, return_freed_memory: fn()) -> Result<(), String> {
     let mut threads = Vec::new();
     for (index, poll) in polls.into_iter().enumerate() {
         let listeners = if index == 0 { std::mem::take(&mut listeners) } else { Vec::new() };
-        let mut io_thread = IoThread::new(&server, index, poll, listeners)
+        let mut io_thread = IoThread::new(server, index, poll, listeners)
             .map_err(|error| fail("Registering a listener", error))?;
-        let server = Arc::clone(&server);
         threads.push(spawn(format!("io-{index}"), move || {
             if let Err(error) = io_thread.run() {
                 warning!("An event loop has failed: {error}");
@@ -91,7 +90,6 @@ pub fn serve(config: Config, return_freed_memory: fn()) -> Result<(), String> {
     }
     for (nth, parker) in parkers.into_iter().enumerate() {
         let index = server.io_threads().len() + nth;
-        let server = Arc::clone(&server);
         threads.push(spawn(format!("heavy-{nth}"), move || run_heavy(server, index, &parker))?);
     }
 
@@ -146,7 +144,7 @@ fn n_heavy_threads() -> usize {
     thread::available_parallelism().map_or(1, |cores| (cores.get() / 2).max(1))
 }
 
-fn build(config: Config, return_freed_memory: fn()) -> io::Result<(Arc<Server>, Vec<Poll>, Vec<Parker>)> {
+fn build(config: Config, return_freed_memory: fn()) -> io::Result<(&'static Server, Vec<Poll>, Vec<Parker>)> {
     let tags = if config.hash_tags { HashTags::Honoured } else { HashTags::Ignored };
     let router = Router::new(KeyHasher::random(), config.shards.ilog2(), tags);
     let (keyspace, shards) = Keyspace::new(router, config.databases);
@@ -169,7 +167,7 @@ fn build(config: Config, return_freed_memory: fn()) -> io::Result<(Arc<Server>, 
     }
     let hasher = KeyHasher::random();
     let run_id = (0u8..3).map(|part| format!("{:016x}", hasher.hash(&[part]).0)).collect::<String>();
-    let server = Arc::new(Server {
+    let server: &'static Server = Box::leak(Box::new(Server {
         clock: Clock::start(),
         engine: Engine::new(shards),
         keyspace,
@@ -191,6 +189,6 @@ fn build(config: Config, return_freed_memory: fn()) -> io::Result<(Arc<Server>, 
         run_id: run_id[..40].to_owned(),
         return_freed_memory,
         started: Instant::now(),
-    });
+    }));
     Ok((server, polls, parkers))
 }

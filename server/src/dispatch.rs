@@ -249,7 +249,7 @@ pub fn step_sweep(command: &'static Registered, sweep: &mut Sweep, shard: &mut S
 
 /// Runs the commands of a node, with the shards they need held.
 pub fn run_delegated(job: &mut Job, held: &mut Held<'_, Job>, thread: &mut ThreadState) {
-    let server = thread.server_handle();
+    let server = thread.server();
     let Job { session, bytes, ranges, commands, routed, n_run, reply, n_replied_bytes, now, .. } = job;
     let mut start: usize = commands[..*n_run].iter().map(|delegated| delegated.n_words as usize).sum();
     while let Some(delegated) = commands.get(*n_run).copied() {
@@ -264,8 +264,7 @@ pub fn run_delegated(job: &mut Job, held: &mut Held<'_, Job>, thread: &mut Threa
         let words = Words::new(bytes, &ranges[start..start + delegated.n_words as usize]);
         start += words.len();
         let time = time_under_hold(held, *now, session);
-        let mut call =
-            Call { server: &server, session, held: Some(held), now: time, stats: thread.stats(), routed };
+        let mut call = Call { server, session, held: Some(held), now: time, stats: thread.stats(), routed };
         *n_replied_bytes = reply.len();
         answer(&mut call, delegated.command, words, delegated.routed, reply, thread);
         *n_run += 1;

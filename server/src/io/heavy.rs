@@ -14,9 +14,9 @@ use crate::{io::ThreadState, server::Server};
 const HOUSEKEEPING: Duration = Duration::from_secs(1);
 
 /// Runs heavy work until the server stops. At normal priority: a niced holder of shards is preempted for seconds.
-pub fn run_heavy(server: Arc<Server>, index: usize, parker: &Parker) {
+pub fn run_heavy(server: &'static Server, index: usize, parker: &Parker) {
     let engine = Arc::clone(&server.engine);
-    let mut worker = Worker::new(engine, Weight::Heavy, ThreadState::new(index, Arc::clone(&server)));
+    let mut worker = Worker::new(engine, Weight::Heavy, ThreadState::new(index, server));
     while !server.stopping.load(Ordering::Relaxed) {
         worker.thread.renew_budget();
         if !worker.take_heavy() {

@@ -7,10 +7,7 @@ mod listener;
 mod stream;
 mod thread;
 
-use std::{
-    sync::Arc,
-    time::{Duration, Instant},
-};
+use std::time::{Duration, Instant};
 
 use braid_storage::executor::Node;
 
@@ -38,7 +35,7 @@ pub enum Mail {
 pub struct ThreadState {
     /// Its number. Heavy-work threads count on behind the I/O threads.
     pub index: usize,
-    server: Arc<Server>,
+    server: &'static Server,
     /// The threads that were sent nodes since the last `send_wakes`, a bit each.
     wakes: u128,
     /// A held shard lies in the injector.
@@ -60,19 +57,14 @@ struct Drain {
 
 impl ThreadState {
     /// The state of a thread that has run nothing yet.
-    pub fn new(index: usize, server: Arc<Server>) -> Self {
+    pub fn new(index: usize, server: &'static Server) -> Self {
         Self { index, server, wakes: 0, wake_someone: false, wake_heavy: false, drain: Drain::default() }
     }
 
-    /// The server.
+    /// The server. It lives as long as the process, so nobody counts references to it: all threads would write that count.
     #[inline(always)]
-    pub fn server(&self) -> &Server {
-        &self.server
-    }
-
-    /// The server, to be kept while the state changes.
-    pub fn server_handle(&self) -> Arc<Server> {
-        Arc::clone(&self.server)
+    pub fn server(&self) -> &'static Server {
+        self.server
     }
 
     /// Where the thread counts. Heavy-work threads count with the first I/O threads' neighbours: each has a peer of its own.

@@ -156,7 +156,7 @@ impl IoThread {
     /// # Errors
     /// If a listener cannot be registered.
     pub fn new(
-        server: &Arc<Server>,
+        server: &'static Server,
         index: usize,
         poll: Poll,
         mut listeners: Vec<Listener>,
@@ -164,7 +164,7 @@ impl IoThread {
         for (nth, listener) in listeners.iter_mut().enumerate() {
             listener.register(poll.registry(), Token(FIRST_LISTENER - nth))?;
         }
-        let state = ThreadState::new(index, Arc::clone(server));
+        let state = ThreadState::new(index, server);
         let config = server.config.load_full();
         Ok(Self {
             worker: Worker::new(Arc::clone(&server.engine), Weight::Light, state),
@@ -189,12 +189,8 @@ impl IoThread {
         })
     }
 
-    fn server(&self) -> &Server {
+    fn server(&self) -> &'static Server {
         self.worker.thread.server()
-    }
-
-    fn server_handle(&self) -> Arc<Server> {
-        self.worker.thread.server_handle()
     }
 
     /// Serves until the server stops.
@@ -257,7 +253,7 @@ impl IoThread {
     }
 
     fn read_mail(&mut self) {
-        let server = self.server_handle();
+        let server = self.server();
         let peer = &server.threads[self.worker.thread.index];
         while let Some(mail) = peer.mail.pop() {
             match mail {
@@ -278,8 +274,8 @@ impl IoThread {
 
     /// Accepts what waits at a listener.
     fn accept(&mut self, nth: usize) {
-        let server = self.server_handle();
-        let accepting = self.listeners[nth].accept_all(&server, self.worker.thread.stats());
+        let server = self.server();
+        let accepting = self.listeners[nth].accept_all(server, self.worker.thread.stats());
         if accepting == Accepting::Failed && !self.not_accepted.contains(&nth) {
             self.not_accepted.push(nth);
         }
@@ -287,7 +283,7 @@ impl IoThread {
 
     /// Begins to serve a connection.
     fn welcome(&mut self, mut accepted: Accepted) {
-        let server = self.server_handle();
+        let server = self.server();
         let entry = self.connections.vacant_entry();
         let slot = entry.key();
         if let Err(error) = accepted.stream.register(self.poll.registry(), Token(slot)) {
@@ -351,7 +347,7 @@ impl IoThread {
 
     /// Takes back the nodes whose work is done.
     fn take_finished(&mut self) {
-        let server = self.server_handle();
+        let server = self.server();
         for node in server.threads[self.worker.thread.index].inbox.take() {
             self.take_back(node);
         }
@@ -486,7 +482,7 @@ impl IoThread {
             return;
         }
         let Some(connection) = self.connections.remove(slot) else { return };
-        let server = self.server_handle();
+        let server = self.server();
         let record = &connection.record;
         verbose!("Client closed connection id={} addr={}", record.id.0, record.peer);
         server.clients.remove(record.id);
@@ -601,7 +597,7 @@ impl IoThread {
 
     /// Runs the complete requests of `input`; returns how many bytes are done with.
     fn serve(&mut self, connection: &mut Connection, input: &mut [u8], out: &mut Vec<u8>) -> usize {
-        let server = self.server_handle();
+        let server = self.server();
         let mut began = Instant::now();
         let (now, uptime_millis) = server.clock.times_at(began);
         connection.record.active_at.store(uptime_millis, Ordering::Relaxed);
@@ -612,8 +608,8 @@ impl IoThread {
             let ended = if batch.commands.is_empty() {
                 Ended::Ran
             } else {
-                self.prefetch(&server, connection, &batch);
-                let turn = Turn { server: &server, batch: &batch, input, now };
+                self.prefetch(server, connection, &batch);
+                let turn = Turn { server, batch: &batch, input, now };
                 let ended = self.run_batch(connection, turn, out);
                 let ended_at = Instant::now();
                 self.share_out_time(&batch, ended_at - std::mem::replace(&mut began, ended_at));
@@ -1030,10 +1026,10 @@ impl IoThread {
 
     /// Sends the commands of a node that was held back on their way again.
     fn submit_commands(&mut self, mut node: Box<Node<Job>>) {
-        let server = self.server_handle();
+        let server = self.server();
         // It begins now: time has passed since it was read.
         node.job.now = server.clock.now();
-        node.set_route(node.job.route(&server));
+        node.set_route(node.job.route(server));
         self.worker.submit(node);
     }
 
@@ -1062,7 +1058,7 @@ impl IoThread {
     }
 
     fn step_sweep(&mut self, node: &mut Node<Job>, began: Instant) -> Swept {
-        let server = self.server_handle();
+        let server = self.server();
         let now = server.clock.now();
         let command = node.job.commands[0].command;
         let Task::Sweep(sweep) = &mut node.job.task else { unreachable!("only sweeps are stepped") };
@@ -1096,7 +1092,7 @@ impl IoThread {
 
     fn cron(&mut self) {
         self.next_cron = Instant::now() + CRON_INTERVAL;
-        let server = self.server_handle();
+        let server = self.server();
         let changes = server.config_changes.load(Ordering::Relaxed);
         if changes != self.config_seen {
             self.config_seen = changes;
@@ -1115,8 +1111,8 @@ impl IoThread {
         if !self.postponed.is_empty() && !is_paused {
             self.resume_postponed();
         }
-        self.wake_resting(&server);
-        self.close_idle(&server);
+        self.wake_resting(server);
+        self.close_idle(server);
         self.close_overdue();
         for listener in std::mem::take(&mut self.not_accepted) {
             self.accept(listener);
@@ -1130,10 +1126,10 @@ impl IoThread {
         }
         for listener in &self.listeners {
             // Connections that found no descriptor free wait without another event.
-            listener.accept_all(&server, self.worker.thread.stats());
+            listener.accept_all(server, self.worker.thread.stats());
         }
         flush_retired();
-        self.rest(&server);
+        self.rest(server);
     }
 
     /// Gives memory back once the thread has had nothing to read for a while.
