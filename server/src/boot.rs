@@ -32,7 +32,7 @@ use crate::{
     config::Config,
     io::{IoThread, WAKER, bind_all, run_heavy},
     log, notice,
-    server::{BRAID_VERSION, Pause, Peer, REDIS_VERSION, Server, access_policy},
+    server::{BRAID_VERSION, Pause, Peer, REDIS_VERSION, Server, configure_keyspace},
     stats::ThreadStats,
     warning,
 };
@@ -148,7 +148,7 @@ fn build(config: Config, return_freed_memory: fn()) -> io::Result<(&'static Serv
     let tags = if config.hash_tags { HashTags::Honoured } else { HashTags::Ignored };
     let router = Router::new(KeyHasher::random(), config.shards.ilog2(), tags);
     let (keyspace, shards) = Keyspace::new(router, config.databases);
-    keyspace.access().set_policy(access_policy(&config));
+    configure_keyspace(&keyspace, &config);
     let parkers: Vec<Parker> = (0..n_heavy_threads()).map(|_| Parker::new()).collect();
     let mut polls = Vec::new();
     let mut peers = Vec::new();

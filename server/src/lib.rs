@@ -12,6 +12,7 @@ pub mod info;
 pub mod io;
 pub mod job;
 pub mod log;
+pub mod random;
 pub mod server;
 pub mod session;
 pub mod stats;

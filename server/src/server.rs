@@ -243,7 +243,7 @@ impl Server {
 
     /// Replaces the configuration.
     pub fn set_config(&self, config: Config) {
-        self.keyspace.access().set_policy(access_policy(&config));
+        configure_keyspace(&self.keyspace, &config);
         self.config.store(Arc::new(config));
         self.config_changes.fetch_add(1, Ordering::Relaxed);
     }
@@ -314,8 +314,24 @@ impl Server {
     }
 }
 
+/// Tells the keyspace what of the configuration concerns it.
+pub fn configure_keyspace(keyspace: &Keyspace, config: &Config) {
+    keyspace.access().set_policy(access_policy(config));
+    let thresholds = keyspace.thresholds();
+    thresholds.hash_max_listpack_entries.set(config.hash_max_listpack_entries);
+    thresholds.hash_max_listpack_value.set(config.hash_max_listpack_value);
+    thresholds.list_max_listpack_size.set(config.list_max_listpack_size.into());
+    thresholds.set_max_intset_entries.set(config.set_max_intset_entries);
+    thresholds.set_max_listpack_entries.set(config.set_max_listpack_entries);
+    thresholds.set_max_listpack_value.set(config.set_max_listpack_value);
+    thresholds.zset_max_listpack_entries.set(config.zset_max_listpack_entries);
+    thresholds.zset_max_listpack_value.set(config.zset_max_listpack_value);
+    thresholds.stream_node_max_bytes.set(config.stream_node_max_bytes);
+    thresholds.stream_node_max_entries.set(config.stream_node_max_entries);
+}
+
 /// How keys note their use, by what eviction looks for.
-pub fn access_policy(config: &Config) -> AccessPolicy {
+fn access_policy(config: &Config) -> AccessPolicy {
     match config.maxmemory_policy {
         MaxmemoryPolicy::VolatileLfu | MaxmemoryPolicy::AllkeysLfu => {
             AccessPolicy::Lfu { log_factor: config.lfu_log_factor, decay_minutes: config.lfu_decay_time }

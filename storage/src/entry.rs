@@ -22,12 +22,14 @@ mod object;
 
 use std::alloc::{Layout, alloc, dealloc, handle_alloc_error};
 use std::marker::PhantomData;
+use std::ops::Range;
 use std::ptr::NonNull;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 
 pub use self::blob::Pinned;
 pub use self::object::Object;
 use self::object::{Boxed, ObjectHeader};
+use crate::packed::Splice;
 use crate::time::Deadline;
 
 /// The longest value, in bytes, that is stored behind its key; longer ones are blobs.
@@ -298,11 +300,46 @@ impl<'a> EntryRef<'a> {
         header.has(Header::BLOB).then(|| unsafe { Pinned::another(self.pointer(header)) })
     }
 
-    /// Says whether somebody besides the entry reads its blob.
+    /// Says whether somebody besides the entry reads its value.
     pub fn is_pinned(self) -> bool {
         let header = self.header();
-        // SAFETY: the flag says that the pointer is a blob's, to which the entry keeps a reference.
-        header.has(Header::BLOB) && unsafe { Pinned::is_shared(self.pointer(header)) }
+        if header.has(Header::BLOB) {
+            // SAFETY: the flag says that the pointer is a blob's, to which the entry keeps a reference.
+            unsafe { Pinned::is_shared(self.pointer(header)) }
+        } else {
+            // SAFETY: the flag says that the pointer is an object's, to which the entry keeps a reference.
+            header.has(Header::OBJECT) && unsafe { !ObjectHeader::is_unique(self.pointer(header).cast()) }
+        }
+    }
+
+    /// Another entry of the same key and value, which can be read without a hold: a large value is not copied but pinned.
+    ///
+    /// As long as it lives, the value must not be changed: a blob is copied by who changes it; for an object, see
+    /// [`is_pinned`](Self::is_pinned).
+    pub fn share(self) -> EntryBox {
+        let header = self.header();
+        if header.has(Header::OBJECT) {
+            // SAFETY: the flag says that the pointer is an object's, to which the entry keeps a reference.
+            unsafe { ObjectHeader::retain(self.pointer(header).cast()) };
+            return EntryBox::with_pointer(self, self.key(), self.pointer(header));
+        }
+        self.duplicate(self.key())
+    }
+
+    /// An entry of another key with an equal value and the same deadline. An object is copied whole; a blob is copied when
+    /// either is changed.
+    pub fn duplicate(self, key: &[u8]) -> EntryBox {
+        let header = self.header();
+        if header.has(Header::OBJECT) {
+            // SAFETY: the flag says that the pointer is an object's, which the entry keeps, unchanged meanwhile.
+            let copy = unsafe { ObjectHeader::duplicate(self.pointer(header).cast()) };
+            return EntryBox::with_pointer(self, key, copy.cast());
+        }
+        if let Some(blob) = self.pin() {
+            return EntryBox::with_pinned(self.kind(), self.encoding(), key, blob, self.deadline());
+        }
+        let bytes = self.bytes().expect("the value is no object");
+        EntryBox::with_bytes(self.kind(), self.encoding(), key, bytes, self.deadline())
     }
 
     /// The value, if it is an object of type `T`.
@@ -453,6 +490,15 @@ impl EntryBox {
         let header = Self::header_of(kind, encoding, deadline).with(Header::OBJECT, true);
         let mut entry = Self::allocate(header, key, deadline);
         entry.write_pointer(Boxed::into_raw(value).cast());
+        entry
+    }
+
+    /// An entry like `model` under a key, with another pointer to a value.
+    fn with_pointer(model: EntryRef<'_>, key: &[u8], pointer: NonNull<u8>) -> Self {
+        let header =
+            Self::header_of(model.kind(), model.encoding(), model.deadline()).with(Header::OBJECT, true);
+        let mut entry = Self::allocate(header, key, model.deadline());
+        entry.write_pointer(pointer);
         entry
     }
 
@@ -639,16 +685,21 @@ impl EntryBox {
     }
 
     /// The value, if it is an object of type `T`, to be changed.
+    ///
+    /// # Panics
+    /// If somebody has pinned it: see [`EntryRef::is_pinned`].
     #[inline]
     pub fn object_mut<T: Object>(&mut self) -> Option<&mut T> {
         let header = self.header();
         if !header.has(Header::OBJECT) {
             return None;
         }
-        // SAFETY: the flag says that the pointer is an object's, which only this entry owns, and `self` stays
-        // borrowed.
+        let pointer = self.as_ref().pointer(header).cast();
+        // SAFETY: the flag says that the pointer is an object's, of which this entry has, as has been seen, the only reference;
+        // and `self` stays borrowed.
         unsafe {
-            ObjectHeader::downcast(self.as_ref().pointer(header).cast()).map(|mut object| object.as_mut())
+            assert!(ObjectHeader::is_unique(pointer), "a pinned value is not changed");
+            ObjectHeader::downcast(pointer).map(|mut object| object.as_mut())
         }
     }
 
@@ -690,6 +741,19 @@ impl EntryBox {
 
     fn key_len(&self) -> usize {
         self.as_ref().key_len(self.header())
+    }
+
+    /// See [`Splice`]. Room grows as in [`resize`](Self::resize).
+    fn splice_bytes(&mut self, range: Range<usize>, len: usize) {
+        let old_len = self.bytes_len();
+        let new_len = old_len - range.len() + len;
+        if len > range.len() {
+            self.resize(new_len);
+        }
+        self.bytes_mut().copy_within(range.end..old_len, range.start + len);
+        if len < range.len() {
+            self.resize(new_len);
+        }
     }
 
     /// Gives the entry another header, which says how long an inline value is and whether it has a pointer, and
@@ -807,7 +871,7 @@ impl EntryBox {
             if header.has(Header::BLOB) {
                 drop(Pinned::from_raw(pointer));
             } else {
-                ObjectHeader::drop(pointer.cast());
+                ObjectHeader::release(pointer.cast());
             }
         }
     }
@@ -816,6 +880,24 @@ impl EntryBox {
     fn forget_value(&mut self) {
         let header = self.header().with(Header::OUT_OF_LINE, false);
         self.reshape(header, self.as_ref().deadline(), 0);
+    }
+}
+
+/// The value's bytes.
+///
+/// # Panics
+/// If the value is an object.
+impl Splice for EntryBox {
+    fn bytes(&self) -> &[u8] {
+        self.as_ref().bytes().expect("the value is bytes")
+    }
+
+    fn bytes_mut(&mut self) -> &mut [u8] {
+        EntryBox::bytes_mut(self)
+    }
+
+    fn splice(&mut self, range: Range<usize>, len: usize) {
+        self.splice_bytes(range, len);
     }
 }
 
@@ -830,7 +912,7 @@ impl Drop for EntryBox {
                 if header.has(Header::BLOB) {
                     drop(Pinned::from_raw(pointer));
                 } else {
-                    ObjectHeader::drop(pointer.cast());
+                    ObjectHeader::release(pointer.cast());
                 }
             }
         }

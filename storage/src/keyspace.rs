@@ -13,6 +13,7 @@ use crate::{
     hash::{Routed, Router, ShardId},
     shard::Shard,
     table::{Root, Roots},
+    thresholds::Thresholds,
 };
 
 /// Numbers that a shard's holder stores and anyone reads, each at a moment of its own.
@@ -49,6 +50,7 @@ pub struct Keyspace {
     /// The roots of all tables, database by database, so that those of one database lie together.
     roots: Roots,
     access: Arc<Access>,
+    thresholds: Arc<Thresholds>,
     published: Arc<[Arc<CachePadded<Published>>]>,
 }
 
@@ -58,6 +60,7 @@ impl Keyspace {
         let n_shards = router.n_shards();
         let roots = Roots::new(n_shards * n_dbs, router);
         let access = Arc::new(Access::default());
+        let thresholds = Arc::new(Thresholds::default());
         let published: Arc<[_]> =
             (0..n_shards).map(|_| Arc::new(CachePadded::new(Published::new(n_dbs)))).collect();
         let shards = (0..n_shards)
@@ -68,10 +71,11 @@ impl Keyspace {
                     &roots,
                     Arc::clone(&published[index]),
                     Arc::clone(&access),
+                    Arc::clone(&thresholds),
                 )
             })
             .collect();
-        (Self { router, n_dbs, roots, access, published }, shards)
+        (Self { router, n_dbs, roots, access, thresholds, published }, shards)
     }
 
     /// Where keys live.
@@ -115,6 +119,11 @@ impl Keyspace {
     /// How keys note their use.
     pub fn access(&self) -> &Access {
         &self.access
+    }
+
+    /// Up to which sizes values are packed.
+    pub fn thresholds(&self) -> &Thresholds {
+        &self.thresholds
     }
 
     fn sum(&self, number: impl Fn(&Published) -> u64) -> u64 {

@@ -9,20 +9,24 @@ pub mod glob;
 pub mod hash;
 mod ids;
 pub mod keyspace;
+pub mod packed;
 pub mod prefetch;
 mod reclaim;
 pub mod shard;
 mod stamps;
+pub mod string;
 mod sync;
 pub mod table;
+pub mod thresholds;
 pub mod time;
 
 pub use hash::{Routed, Router, ShardId};
 pub use ids::Db;
 pub use keyspace::Keyspace;
 pub use reclaim::{has_garbage, reclaim};
-pub use shard::{Expiry, Key, Shard, StringMut, StringOrigin};
+pub use shard::{Expiry, Key, Shard, ValueMut, ValueRef, ValueType};
 pub use stamps::Stamp;
+pub use string::{StringMut, StringOrigin};
 pub use table::Cursor;
 
 /// Why the keyspace refused.
@@ -32,4 +36,12 @@ pub enum StorageError {
     WrongType,
     /// A string would become longer than it may be.
     TooLong,
+}
+
+/// How a value is stored, in OBJECT ENCODING's words: as Redis would store it.
+pub fn encoding_name(entry: entry::EntryRef<'_>) -> &'static str {
+    match entry.kind() {
+        entry::Kind::String => string::encoding_name(entry),
+        kind => unreachable!("no operation makes a {kind:?}"),
+    }
 }

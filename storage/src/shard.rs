@@ -1,8 +1,10 @@
 //! A shard: its part of every database, and the one place through which keys change.
 //!
 //! Handlers read through [`Shard::read`] and its kin and write through [`Shard::put_string`], [`Shard::remove`] and the guards
-//! ([`StringMut`]). Whatever is written moves the key's stamp, keeps the published counts and marks the shard as being
+//! ([`ValueMut`]). Whatever is written moves the key's stamp, keeps the published counts and marks the shard as being
 //! changed, so no handler can forget any of it.
+
+mod value;
 
 use std::{
     ops::{Index, IndexMut},
@@ -14,17 +16,18 @@ use crossbeam_utils::CachePadded;
 use crate::{
     Db, StorageError,
     access::Access,
-    entry::{Encoding, EntryBox, EntryRef, Kind},
+    entry::{EntryBox, EntryRef, Kind},
     hash::{Routed, ShardId},
     keyspace::{Published, count},
     reclaim,
     stamps::{Stamp, Stamps},
-    table::{Position, Roots, SlotMut, Table},
+    string::{StringMut, StringOrigin},
+    table::{Position, Roots, Table},
+    thresholds::Thresholds,
     time::{Deadline, Millis},
 };
 
-/// The longest string, in bytes, when `proto-max-bulk-len` says nothing else.
-pub const STRING_MAX_BYTES: usize = 512 * 1024 * 1024;
+pub use self::value::{ValueMut, ValueRef, ValueType};
 
 /// A key and where it lives.
 #[derive(Clone, Copy, Debug)]
@@ -62,32 +65,6 @@ pub enum Expiry {
     Clear,
     /// The key expires then.
     At(Deadline),
-}
-
-/// How a string came to be, as far as OBJECT ENCODING can tell. Its bytes are stored alike.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum StringOrigin {
-    /// Written whole: `int`, `embstr` or `raw` by its text.
-    Written,
-    /// Changed in place by APPEND or SETRANGE: `raw`.
-    Edited,
-    /// Made by INCRBYFLOAT: never `int`.
-    Computed,
-}
-
-impl StringOrigin {
-    const fn encoding(self) -> Encoding {
-        Encoding::new(self as u8)
-    }
-
-    /// The origin of a string entry.
-    pub fn of(entry: EntryRef<'_>) -> Self {
-        match entry.encoding().nibble() {
-            1 => StringOrigin::Edited,
-            2 => StringOrigin::Computed,
-            _ => StringOrigin::Written,
-        }
-    }
 }
 
 /// A shard's tables, by database. The first lies in the shard itself: the line is fetched together with the shard's word.
@@ -151,6 +128,7 @@ pub struct Shard {
     access: Arc<Access>,
     tables: Tables,
     ledger: Ledger,
+    thresholds: Arc<Thresholds>,
 }
 
 /// Look-ups of keys that are to be used.
@@ -175,6 +153,11 @@ impl Ledger {
         if !self.stamps.is_empty() {
             self.stamps.moved(db, key);
         }
+    }
+
+    #[inline]
+    fn publish_n_keys(&self, db: Db, n_keys: usize) {
+        self.published.n_keys[db.index()].store(n_keys as u64, Relaxed);
     }
 
     /// Publishes a change of the bytes in use.
@@ -222,6 +205,7 @@ impl Shard {
         roots: &Roots,
         published: Arc<CachePadded<Published>>,
         access: Arc<Access>,
+        thresholds: Arc<Thresholds>,
     ) -> Self {
         let n_shards = roots.router().n_shards();
         Self {
@@ -234,6 +218,7 @@ impl Shard {
             torn: false,
             lookups: Lookups::default(),
             access,
+            thresholds,
             db: Db::default(),
             now: Millis(0),
             touches: true,
@@ -349,27 +334,16 @@ impl Shard {
     /// # Errors
     /// If the key holds something else.
     #[inline]
-    pub fn string_mut<'a>(&'a mut self, key: &Key<'a>) -> Result<Option<StringMut<'a>>, StorageError> {
-        if self.tables[self.db].n_deadlines() > 0 {
-            let _: Option<EntryRef<'_>> = self.peek(key);
-        }
-        let Some(slot) = self.tables[self.db].find_mut(key.bytes, key.routed.place) else { return Ok(None) };
-        string_bytes(slot.entry())?;
-        if self.touches {
-            self.access.note(slot.entry(), self.now);
-        }
-        Ok(Some(StringMut::new(slot, &mut self.ledger, &mut self.torn, self.db)))
+    pub fn string_mut(&mut self, key: &Key<'_>) -> Result<Option<StringMut<'_>>, StorageError> {
+        self.value_mut(key)
     }
 
     /// A live string, to be changed; an empty one is made if the key is missing.
     ///
     /// # Errors
     /// If the key holds something else.
-    pub fn string_or_create<'a>(&'a mut self, key: &Key<'a>) -> Result<StringMut<'a>, StorageError> {
-        if self.peek(key).is_none() {
-            self.insert(key, EntryBox::string(key.bytes, b""));
-        }
-        Ok(self.string_mut(key)?.expect("the key is there, or was just made"))
+    pub fn string_or_create(&mut self, key: &Key<'_>) -> Result<StringMut<'_>, StorageError> {
+        self.value_or_create(key)
     }
 
     /// Writes a string, whatever the key held.
@@ -485,9 +459,12 @@ impl Shard {
 
     /// A copy of a live entry, under another key.
     pub fn copy(&mut self, key: &Key<'_>, new_key: &[u8]) -> Option<EntryBox> {
-        let entry = self.peek(key)?;
-        let bytes = entry.bytes().expect("there are only strings so far");
-        Some(EntryBox::with_bytes(entry.kind(), entry.encoding(), new_key, bytes, entry.deadline()))
+        self.peek(key).map(|entry| entry.duplicate(new_key))
+    }
+
+    /// Up to which sizes values are packed.
+    pub fn thresholds(&self) -> &Thresholds {
+        &self.thresholds
     }
 
     /// Sets or removes the deadline of a live key; says whether there is such a key.
@@ -659,8 +636,7 @@ impl Shard {
 
     #[inline]
     fn publish_n_keys(&self) {
-        let n_keys = self.tables[self.db].len() as u64;
-        self.ledger.published.n_keys[self.db.index()].store(n_keys, Relaxed);
+        self.ledger.publish_n_keys(self.db, self.tables[self.db].len());
     }
 
     #[inline]
@@ -684,83 +660,5 @@ fn string_bytes(entry: EntryRef<'_>) -> Result<&[u8], StorageError> {
     match entry.kind() {
         Kind::String => Ok(entry.bytes().expect("a string is bytes")),
         _ => Err(StorageError::WrongType),
-    }
-}
-
-/// A live string of a shard, to be changed in place.
-///
-/// What was changed is announced when it drops.
-pub struct StringMut<'a> {
-    slot: SlotMut<'a>,
-    ledger: &'a mut Ledger,
-    torn: &'a mut bool,
-    db: Db,
-    is_changed: bool,
-    bytes_before: usize,
-    had_deadline: bool,
-}
-
-impl<'a> StringMut<'a> {
-    fn new(slot: SlotMut<'a>, ledger: &'a mut Ledger, torn: &'a mut bool, db: Db) -> Self {
-        let entry = slot.entry();
-        let (bytes_before, had_deadline) = (entry.allocated_bytes(), entry.has_deadline());
-        Self { slot, ledger, torn, db, is_changed: false, bytes_before, had_deadline }
-    }
-
-    /// The string.
-    #[inline]
-    pub fn bytes(&self) -> &[u8] {
-        self.slot.entry().bytes().expect("a string is bytes")
-    }
-
-    /// When it expires.
-    pub fn deadline(&self) -> Option<Deadline> {
-        self.slot.entry().deadline()
-    }
-
-    fn change<R>(&mut self, change: impl FnOnce(&mut EntryBox) -> R) -> R {
-        self.is_changed = true;
-        *self.torn = true;
-        self.slot.modify(change)
-    }
-
-    /// Writes another string in its place. The deadline stays.
-    pub fn set(&mut self, value: &[u8]) {
-        self.change(|entry| {
-            entry.set_encoding(StringOrigin::Written.encoding());
-            entry.set_bytes(value)
-        });
-    }
-
-    /// Appends.
-    pub fn append(&mut self, suffix: &[u8]) {
-        self.change(|entry| entry.append(suffix));
-    }
-
-    /// Writes `bytes` from `offset` on; the string grows with zero bytes where it must.
-    pub fn write_at(&mut self, offset: usize, bytes: &[u8]) {
-        self.change(|entry| entry.write_at(offset, bytes));
-    }
-
-    /// Sets or removes the deadline.
-    pub fn set_deadline(&mut self, deadline: Option<Deadline>) {
-        self.change(|entry| entry.set_deadline(deadline));
-    }
-
-    /// Notes how the string came to be, for OBJECT ENCODING.
-    pub fn set_origin(&mut self, origin: StringOrigin) {
-        self.change(|entry| entry.set_encoding(origin.encoding()));
-    }
-}
-
-impl Drop for StringMut<'_> {
-    fn drop(&mut self) {
-        if !self.is_changed || std::thread::panicking() {
-            return;
-        }
-        let entry = self.slot.entry();
-        self.ledger.account(self.bytes_before, entry.allocated_bytes());
-        self.ledger.account_deadlines(self.db, self.had_deadline as usize, entry.has_deadline() as usize);
-        self.ledger.changed(self.db, entry.key());
     }
 }

@@ -82,6 +82,8 @@ pub struct Table {
 // SAFETY: a table owns its entries and its structure; its root is written by nobody else (roots are claimed)
 // and read by others as an atomic.
 unsafe impl Send for Table {}
+// SAFETY: `&Table` only reads: entries, which nobody changes without `&mut Table`, and structure, whose words are atomics.
+unsafe impl Sync for Table {}
 
 impl Table {
     /// The table of a root that has just been claimed; `root` is one of `roots`.
@@ -239,6 +241,18 @@ impl Table {
             }
         }
         None
+    }
+
+    /// All entries, in the order of their buckets.
+    pub fn iter(&self) -> impl Iterator<Item = EntryRef<'_>> {
+        self.root().directory().into_iter().flat_map(DirectoryRef::segments).flat_map(|(_, word)| {
+            let segment = word.segment();
+            (0..segment.n_buckets()).flat_map(move |at| {
+                let occupied = segment.bucket(at).tags().occupied();
+                // SAFETY: the slots are occupied, and changing the entries takes the table mutably.
+                occupied.map(move |slot| unsafe { segment.bucket(at).slot(slot).entry() })
+            })
+        })
     }
 
     /// Removes entries whose deadline has passed, from a position on through at most `max_buckets` buckets, and
@@ -594,8 +608,19 @@ impl<'t> SlotMut<'t> {
         self.modify(|entry| entry.set_deadline(deadline));
     }
 
+    /// The table, to read.
+    #[inline]
+    pub fn table(&self) -> &Table {
+        self.table
+    }
+
     /// Takes the entry out of the table.
     pub fn remove(self) -> EntryBox {
+        self.remove_from().0
+    }
+
+    /// Takes the entry out of the table, and gives the table back.
+    pub fn remove_from(self) -> (EntryBox, &'t Table) {
         let SlotMut { table, segment, at, slot, place } = self;
         let spot = table.spot(place.position()).expect("a table with entries has structure");
         let entry = segment.remove(at, slot, table.roots.router());
@@ -606,7 +631,7 @@ impl<'t> SlotMut<'t> {
         if spot.count - 1 < Segment::sparse_count(segment.n_buckets()) {
             table.shrink(place.position());
         }
-        entry
+        (entry, table)
     }
 
     #[inline]

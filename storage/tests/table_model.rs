@@ -147,6 +147,8 @@ fn positions_are_hashed_anew_where_slots_do_not_know_enough() {
         }
     }
     assert_eq!(seen.len(), n_keys as usize);
+    assert!(table.iter().all(|entry| seen.remove(entry.key())), "each entry once");
+    assert!(seen.is_empty(), "every entry");
     for i in 0..n_keys {
         remove(&mut table, &key(i)).expect("all are there");
     }

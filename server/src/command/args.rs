@@ -140,6 +140,11 @@ impl<'a> Args<'a> {
         number::parse_i64(self.next()?).ok_or(CommandError::NotInteger)
     }
 
+    /// Takes the next argument as a number; infinities are, NaN is not.
+    pub fn float(&mut self) -> Result<f64, CommandError> {
+        number::parse_f64(self.next()?).ok_or(CommandError::NotFloat)
+    }
+
     /// Takes the next argument if it is the given word, in either case. `tag` is upper case.
     #[inline]
     pub fn tag(&mut self, tag: &str) -> bool {

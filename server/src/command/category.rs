@@ -118,6 +118,12 @@ fn of_group(spec: &CommandSpec) -> Categories {
     match spec.group {
         Group::String => Categories::STRING,
         Group::Generic => Categories::KEYSPACE,
+        Group::List => Categories::LIST,
+        Group::Hash => Categories::HASH,
+        Group::Set => Categories::SET,
+        Group::SortedSet => Categories::SORTEDSET,
+        Group::Geo => Categories::GEO,
+        Group::Stream => Categories::STREAM,
         Group::Transactions => Categories::TRANSACTION,
         Group::Connection => Categories::CONNECTION,
         // FLUSHALL, SWAPDB and DBSIZE are filed under `server` and work on the keyspace as a whole.

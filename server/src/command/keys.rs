@@ -2,9 +2,10 @@
 
 use braid_protocol::{number, reply::Reply};
 use braid_storage::{
-    Cursor, Db, Key, Shard, StringOrigin,
+    Cursor, Db, Key, Shard,
     access::{self, AccessPolicy},
-    entry::{EntryRef, Kind},
+    encoding_name,
+    entry::Kind,
     glob,
     time::Deadline,
 };
@@ -793,29 +794,6 @@ fn object_encoding(call: &mut Call<'_, '_>, mut args: Args<'_>, reply: &mut Repl
     Ok(())
 }
 
-/// The longest string that Redis keeps in one allocation with its header.
-const EMBSTR_MAX_BYTES: usize = 44;
-
-/// How Redis would store a value.
-pub(super) fn encoding_name(entry: EntryRef<'_>) -> &'static str {
-    match entry.kind() {
-        Kind::String => {
-            let text = entry.bytes().expect("strings are bytes");
-            string_encoding_name(StringOrigin::of(entry), text)
-        }
-        kind => unreachable!("no command makes a {kind:?}"),
-    }
-}
-
-fn string_encoding_name(origin: StringOrigin, text: &[u8]) -> &'static str {
-    match origin {
-        StringOrigin::Edited => "raw",
-        StringOrigin::Written if number::parse_i64(text).is_some() => "int",
-        _ if text.len() <= EMBSTR_MAX_BYTES => "embstr",
-        _ => "raw",
-    }
-}
-
 fn object_freq(call: &mut Call<'_, '_>, mut args: Args<'_>, reply: &mut Reply<'_>) -> Outcome {
     let key = args.key()?;
     let access = call.server.keyspace.access();
@@ -956,27 +934,6 @@ fn db_number(text: &[u8]) -> Option<i64> {
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    #[test]
-    fn strings_have_the_encodings_of_redis() {
-        use StringOrigin::{Computed, Edited, Written};
-        let (embstr_max, raw_min) = ("x".repeat(44), "x".repeat(45));
-        for (origin, text, name) in [
-            (Written, "0", "int"),
-            (Written, "-9223372036854775808", "int"),
-            (Written, "9223372036854775808", "embstr"),
-            (Written, "007", "embstr"),
-            (Written, "-0", "embstr"),
-            (Written, "", "embstr"),
-            (Written, &embstr_max, "embstr"),
-            (Written, &raw_min, "raw"),
-            (Edited, "12", "raw"),
-            (Computed, "12", "embstr"),
-            (Computed, &raw_min, "raw"),
-        ] {
-            assert_eq!(string_encoding_name(origin, text.as_bytes()), name, "{origin:?} {text:?}");
-        }
-    }
 
     #[test]
     fn cursors_are_read_as_strtoul_reads_them() {

@@ -12,10 +12,9 @@ use braid_protocol::{
     reply::{Reply, Resp},
 };
 use braid_storage::{
-    Key, Shard,
-    entry::{EntryRef, Kind},
+    Key, Shard, encoding_name,
     glob::{Case, glob_match},
-    shard::{Expiry, StringOrigin},
+    shard::Expiry,
 };
 
 use super::{
@@ -749,16 +748,6 @@ fn debug_object(call: &mut Call<'_, '_>, mut args: Args<'_>, reply: &mut Reply<'
     );
     reply.simple(&text);
     Ok(())
-}
-
-/// The encoding in OBJECT ENCODING's words.
-fn encoding_name(entry: EntryRef<'_>) -> &'static str {
-    let bytes = entry.bytes().unwrap_or_default();
-    match (entry.kind(), StringOrigin::of(entry)) {
-        (Kind::String, StringOrigin::Written) if number::parse_i64(bytes).is_some() => "int",
-        (Kind::String, StringOrigin::Written | StringOrigin::Computed) if bytes.len() <= 44 => "embstr",
-        _ => "raw",
-    }
 }
 
 fn debug_panic_before_change(call: &mut Call<'_, '_>, mut args: Args<'_>, _: &mut Reply<'_>) -> Outcome {

@@ -353,6 +353,18 @@ pub enum Group {
     String,
     /// Keys of any type.
     Generic,
+    /// Lists.
+    List,
+    /// Hashes.
+    Hash,
+    /// Sets.
+    Set,
+    /// Sorted sets.
+    SortedSet,
+    /// Geospatial indexes.
+    Geo,
+    /// Streams.
+    Stream,
     /// MULTI and its kin.
     Transactions,
     /// The connection.
@@ -367,6 +379,12 @@ impl Group {
         match self {
             Group::String => "string",
             Group::Generic => "generic",
+            Group::List => "list",
+            Group::Hash => "hash",
+            Group::Set => "set",
+            Group::SortedSet => "sorted-set",
+            Group::Geo => "geo",
+            Group::Stream => "stream",
             Group::Transactions => "transactions",
             Group::Connection => "connection",
             Group::Server => "server",

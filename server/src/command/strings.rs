@@ -4,7 +4,7 @@ use braid_protocol::{
     number::{self, LongDouble},
     reply::Reply,
 };
-use braid_storage::{Expiry, Key, Shard, StorageError, StringOrigin, shard::STRING_MAX_BYTES};
+use braid_storage::{Expiry, Key, Shard, StorageError, StringOrigin, string::STRING_MAX_BYTES};
 
 use super::{
     Args, Arity, Call, CommandError, CommandSpec, Deprecation, Flags, Group, KeySpec, KeyUse, Keys, KeysAt,

@@ -5,8 +5,6 @@
 //! place, [`Sweep::end`], whichever way the end is reached: elements are collected as they stand in the reply, and when their
 //! number is known the header goes before them.
 
-use std::hash::{BuildHasher, RandomState};
-
 use braid_protocol::reply::{Reply, Resp};
 use braid_storage::{
     Cursor, Db, Keyspace, Router, Shard, ShardId,
@@ -16,7 +14,7 @@ use braid_storage::{
 };
 
 use super::keys::type_name;
-use crate::session::Session;
+use crate::{random::random, session::Session};
 
 /// How many buckets a step visits: 224 keys at most, some 20 µs.
 const STEP_BUCKETS: usize = 32;
@@ -264,11 +262,6 @@ fn random_cursor(keyspace: &Keyspace, db: Db) -> Option<Cursor> {
 
 fn shards(router: &Router) -> impl Iterator<Item = ShardId> {
     (0..router.n_shards()).map(|index| ShardId(index as u16))
-}
-
-/// A random number: every `RandomState` has a key of its own, drawn from the system once a thread.
-fn random() -> u64 {
-    RandomState::new().hash_one(0u8)
 }
 
 #[cfg(test)]

@@ -93,27 +93,25 @@ pub(super) const DIRECTIVES: &[Directive] = &[
     // Encodings.
     integer("hash-max-listpack-entries", 0, LONG, "512")
         .alias("hash-max-ziplist-entries")
-        .reserved(|s, v| s.hash_max_listpack_entries = v.number()),
+        .live(|s, v| s.hash_max_listpack_entries = v.number()),
     memory("hash-max-listpack-value", 0, LONG, "64")
         .alias("hash-max-ziplist-value")
-        .reserved(|s, v| s.hash_max_listpack_value = v.number()),
+        .live(|s, v| s.hash_max_listpack_value = v.number()),
     integer("list-max-listpack-size", -INT - 1, INT, "-2")
         .alias("list-max-ziplist-size")
-        .reserved(|s, v| s.list_max_listpack_size = v.number()),
+        .live(|s, v| s.list_max_listpack_size = v.number()),
     integer("list-compress-depth", 0, INT, "0").reserved(|s, v| s.list_compress_depth = v.number()),
-    integer("set-max-intset-entries", 0, LONG, "512").reserved(|s, v| s.set_max_intset_entries = v.number()),
-    integer("set-max-listpack-entries", 0, LONG, "128")
-        .reserved(|s, v| s.set_max_listpack_entries = v.number()),
-    memory("set-max-listpack-value", 0, LONG, "64").reserved(|s, v| s.set_max_listpack_value = v.number()),
+    integer("set-max-intset-entries", 0, LONG, "512").live(|s, v| s.set_max_intset_entries = v.number()),
+    integer("set-max-listpack-entries", 0, LONG, "128").live(|s, v| s.set_max_listpack_entries = v.number()),
+    memory("set-max-listpack-value", 0, LONG, "64").live(|s, v| s.set_max_listpack_value = v.number()),
     integer("zset-max-listpack-entries", 0, LONG, "128")
         .alias("zset-max-ziplist-entries")
-        .reserved(|s, v| s.zset_max_listpack_entries = v.number()),
+        .live(|s, v| s.zset_max_listpack_entries = v.number()),
     memory("zset-max-listpack-value", 0, LONG, "64")
         .alias("zset-max-ziplist-value")
-        .reserved(|s, v| s.zset_max_listpack_value = v.number()),
-    memory("stream-node-max-bytes", 0, LONG, "4096").reserved(|s, v| s.stream_node_max_bytes = v.number()),
-    integer("stream-node-max-entries", 0, LONG, "100")
-        .reserved(|s, v| s.stream_node_max_entries = v.number()),
+        .live(|s, v| s.zset_max_listpack_value = v.number()),
+    memory("stream-node-max-bytes", 0, LONG, "4096").live(|s, v| s.stream_node_max_bytes = v.number()),
+    integer("stream-node-max-entries", 0, LONG, "100").live(|s, v| s.stream_node_max_entries = v.number()),
     memory("hll-sparse-max-bytes", 0, LONG, "3000").reserved(|s, v| s.hll_sparse_max_bytes = v.number()),
     // What can be observed.
     choice("loglevel", LogLevel::WORDS, "notice").live(|s, v| s.loglevel = LogLevel::named(v.word())),

@@ -1,19 +1,29 @@
-//! Values that are no bytes: boxed behind a thin pointer that finds its own drop and size.
+//! Values that are no bytes: boxed behind a thin pointer that finds its own drop, copy and size.
+//!
+//! Boxes are counted like blobs: an entry has a reference, and so has each [shared](super::EntryRef::share) entry that somebody
+//! reads without a hold. Only an object with a single reference is ever changed.
 
 use std::any::TypeId;
 use std::ptr::NonNull;
+use std::sync::atomic::{AtomicUsize, Ordering::Acquire, Ordering::Relaxed, Ordering::Release};
 
 /// A value of an entry that is more than bytes: a large list, set, hash or sorted set, or a stream.
-pub trait Object: Send + 'static {
+pub trait Object: Send + Sync + 'static {
     /// The bytes of all that the object owns beyond its own size; asked before and after each change, so
     /// constant in time.
     fn allocated_bytes(&self) -> usize;
+
+    /// An equal object that shares nothing with this one.
+    fn duplicate(&self) -> Self
+    where
+        Self: Sized;
 }
 
 /// What every boxed object begins with.
 #[repr(C)]
 pub(super) struct ObjectHeader {
     dispatch: &'static Dispatch,
+    references: AtomicUsize,
 }
 
 /// An object in its box.
@@ -27,15 +37,21 @@ struct Dispatch {
     type_id: TypeId,
     drop: unsafe fn(NonNull<ObjectHeader>),
     allocated_bytes: unsafe fn(NonNull<ObjectHeader>) -> usize,
+    duplicate: unsafe fn(NonNull<ObjectHeader>) -> NonNull<ObjectHeader>,
 }
 
 impl<T: Object> Boxed<T> {
-    const DISPATCH: Dispatch =
-        Dispatch { type_id: TypeId::of::<T>(), drop: Self::drop, allocated_bytes: Self::allocated_bytes };
+    const DISPATCH: Dispatch = Dispatch {
+        type_id: TypeId::of::<T>(),
+        drop: Self::drop,
+        allocated_bytes: Self::allocated_bytes,
+        duplicate: Self::duplicate,
+    };
 
-    /// Boxes a value; freed by [`ObjectHeader::drop`].
+    /// Boxes a value; freed by [`ObjectHeader::release`].
     pub(super) fn into_raw(value: T) -> NonNull<ObjectHeader> {
-        let boxed = Box::new(Boxed { header: ObjectHeader { dispatch: &Self::DISPATCH }, value });
+        let header = ObjectHeader { dispatch: &Self::DISPATCH, references: AtomicUsize::new(1) };
+        let boxed = Box::new(Boxed { header, value });
         NonNull::from(Box::leak(boxed)).cast()
     }
 
@@ -52,6 +68,14 @@ impl<T: Object> Boxed<T> {
         // SAFETY: the caller promises a leaked box of this very type, unchanged meanwhile.
         let boxed = unsafe { object.cast::<Boxed<T>>().as_ref() };
         size_of::<Boxed<T>>() + boxed.value.allocated_bytes()
+    }
+
+    /// # Safety
+    /// `object` is from `Boxed::<T>::into_raw`, live, and not being changed.
+    unsafe fn duplicate(object: NonNull<ObjectHeader>) -> NonNull<ObjectHeader> {
+        // SAFETY: the caller promises a leaked box of this very type, unchanged meanwhile.
+        let boxed = unsafe { object.cast::<Boxed<T>>().as_ref() };
+        Self::into_raw(boxed.value.duplicate())
     }
 }
 
@@ -71,13 +95,54 @@ impl ObjectHeader {
         Some(unsafe { NonNull::new_unchecked(&raw mut (*object.cast::<Boxed<T>>().as_ptr()).value) })
     }
 
-    /// Drops the object and frees its box.
+    /// Adds a reference.
     ///
     /// # Safety
-    /// `object` is from `Boxed::into_raw` and is not used afterwards.
-    pub(super) unsafe fn drop(object: NonNull<ObjectHeader>) {
+    /// `object` is from `Boxed::into_raw`, and live.
+    pub(super) unsafe fn retain(object: NonNull<ObjectHeader>) {
+        // SAFETY: the object is live, and its count is only accessed as an atomic.
+        let references = unsafe { &(*object.as_ptr()).references };
+        // Relaxed: the new reference is handed over by whoever hands it over.
+        let before = references.fetch_add(1, Relaxed);
+        assert!(before < usize::MAX / 2, "references are leaked");
+    }
+
+    /// Whether there is no other reference. Who sees that there is none may change the object.
+    ///
+    /// # Safety
+    /// `object` is from `Boxed::into_raw`, and live.
+    #[inline]
+    pub(super) unsafe fn is_unique(object: NonNull<ObjectHeader>) -> bool {
+        // SAFETY: the object is live, and its count is only accessed as an atomic.
+        let references = unsafe { &(*object.as_ptr()).references };
+        // Acquire pairs with the Release in `release`: the reads through the reference that went come before our writes.
+        references.load(Acquire) == 1
+    }
+
+    /// Gives up a reference; the last one drops the object and frees its box.
+    ///
+    /// # Safety
+    /// `object` is from `Boxed::into_raw`, and the reference is not used afterwards.
+    pub(super) unsafe fn release(object: NonNull<ObjectHeader>) {
+        // SAFETY: the object is live until the last reference goes, and the dispatch of a box is that of its type.
+        unsafe {
+            let header = object.as_ptr();
+            // Release pairs with the Acquire below and in `is_unique`: our reads come before the object is changed or dropped.
+            if (*header).references.fetch_sub(1, Release) == 1 {
+                // Acquire pairs with the Release of the references that went before.
+                (*header).references.load(Acquire);
+                ((*header).dispatch.drop)(object);
+            }
+        }
+    }
+
+    /// An equal object in a box of its own.
+    ///
+    /// # Safety
+    /// `object` is from `Boxed::into_raw`, live, and not being changed.
+    pub(super) unsafe fn duplicate(object: NonNull<ObjectHeader>) -> NonNull<ObjectHeader> {
         // SAFETY: the object is live, and the dispatch of a box is that of its type.
-        unsafe { ((*object.as_ptr()).dispatch.drop)(object) };
+        unsafe { ((*object.as_ptr()).dispatch.duplicate)(object) }
     }
 
     /// The bytes of the box and of all that the object owns.

@@ -197,16 +197,16 @@ fn appending_to_a_long_value_rarely_reallocates() {
 
 struct Tally(
     /// Counts the live ones.
-    #[expect(dead_code)]
-    std::rc::Rc<()>,
+    std::sync::Arc<()>,
 );
-
-// SAFETY: the tests that use it stay on one thread.
-unsafe impl Send for Tally {}
 
 impl Object for Tally {
     fn allocated_bytes(&self) -> usize {
         1000
+    }
+
+    fn duplicate(&self) -> Self {
+        Tally(self.0.clone())
     }
 }
 
@@ -217,11 +217,15 @@ impl Object for Numbers {
     fn allocated_bytes(&self) -> usize {
         self.0.capacity() * 8
     }
+
+    fn duplicate(&self) -> Self {
+        Numbers(self.0.clone())
+    }
 }
 
 #[test]
 fn objects_are_found_by_type_and_dropped_once() {
-    let witness = std::rc::Rc::new(());
+    let witness = std::sync::Arc::new(());
     let tally = || Tally(witness.clone());
     let mut entry =
         EntryBox::with_object(Kind::List, Encoding::new(2), b"key", tally(), Some(Deadline::at(5)));
@@ -231,18 +235,18 @@ fn objects_are_found_by_type_and_dropped_once() {
     assert!(entry.as_ref().allocated_bytes() > 1000);
     entry.set_deadline(None);
     entry.set_object(tally());
-    assert_eq!(std::rc::Rc::strong_count(&witness), 2);
+    assert_eq!(std::sync::Arc::strong_count(&witness), 2);
     let mut entry = entry.with_key(&[b'k'; 300]);
-    assert_eq!(std::rc::Rc::strong_count(&witness), 2);
+    assert_eq!(std::sync::Arc::strong_count(&witness), 2);
     entry.set_bytes(b"bytes again");
-    assert_eq!(std::rc::Rc::strong_count(&witness), 1);
+    assert_eq!(std::sync::Arc::strong_count(&witness), 1);
     assert_eq!(entry.as_ref().bytes(), Some(&b"bytes again"[..]));
     entry.set_object(Numbers(vec![1]));
     entry.object_mut::<Numbers>().expect("it is one").0.push(2);
     assert_eq!(entry.as_ref().object::<Numbers>(), Some(&Numbers(vec![1, 2])));
     entry.set_object(tally());
     drop(entry);
-    assert_eq!(std::rc::Rc::strong_count(&witness), 1);
+    assert_eq!(std::sync::Arc::strong_count(&witness), 1);
 }
 
 #[test]

@@ -1,0 +1,297 @@
+//! Typed values of a shard: borrowed to be read, or to be changed under the one guard for writes.
+//!
+//! A type is a marker that implements [`ValueType`]; its file adds the operations to `ValueRef<'_, Marker>` and
+//! `ValueMut<'_, Marker>`, and decides there what the entry's bytes or object mean. What is done through a [`ValueMut`] is
+//! announced, accounted and tidied when it drops, so no operation can forget any of it.
+
+use std::marker::PhantomData;
+
+use super::{Key, Ledger, Shard};
+use crate::{
+    Db, StorageError,
+    entry::{EntryBox, EntryRef, Kind},
+    hash::Router,
+    reclaim,
+    table::{SlotMut, Table},
+    thresholds::Thresholds,
+    time::{Deadline, Millis},
+};
+
+/// A type of value: what a key must hold for the type's operations.
+pub trait ValueType: Sized {
+    /// What the key's entry says.
+    const KIND: Kind;
+
+    /// An entry for the key with nothing in it yet.
+    fn empty(key: &[u8]) -> EntryBox;
+
+    /// Whether nothing is left, so that the key goes.
+    fn is_empty(entry: EntryRef<'_>) -> bool;
+}
+
+/// A live value, to be read.
+pub struct ValueRef<'a, T> {
+    entry: EntryRef<'a>,
+    now: Millis,
+    value_type: PhantomData<T>,
+}
+
+impl<T> Clone for ValueRef<'_, T> {
+    fn clone(&self) -> Self {
+        *self
+    }
+}
+
+impl<T> Copy for ValueRef<'_, T> {}
+
+impl<'a, T: ValueType> ValueRef<'a, T> {
+    /// The value of an entry, at a time; also of one that was [shared](EntryRef::share) to be read without the hold.
+    ///
+    /// # Errors
+    /// If it is of another type.
+    #[inline]
+    pub fn of(entry: EntryRef<'a>, now: Millis) -> Result<Self, StorageError> {
+        if entry.kind() != T::KIND {
+            return Err(StorageError::WrongType);
+        }
+        Ok(Self { entry, now, value_type: PhantomData })
+    }
+
+    /// The entry.
+    #[inline]
+    pub fn entry(&self) -> EntryRef<'a> {
+        self.entry
+    }
+
+    /// The command's time.
+    #[inline]
+    pub fn now(&self) -> Millis {
+        self.now
+    }
+}
+
+/// A live value of a shard, to be changed.
+///
+/// When it drops, a change is announced, and a value with nothing in it is removed with its key.
+pub struct ValueMut<'a, T: ValueType> {
+    /// `None` once the key has been removed.
+    slot: Option<SlotMut<'a>>,
+    ledger: &'a mut Ledger,
+    torn: &'a mut bool,
+    thresholds: &'a Thresholds,
+    db: Db,
+    now: Millis,
+    is_changed: bool,
+    before: Tally,
+    value_type: PhantomData<T>,
+}
+
+/// What of a table is published.
+#[derive(Clone, Copy)]
+struct Tally {
+    n_keys: usize,
+    bytes: usize,
+    n_deadlines: usize,
+}
+
+impl Tally {
+    fn of(table: &Table) -> Self {
+        Self { n_keys: table.len(), bytes: table.allocated_bytes(), n_deadlines: table.n_deadlines() }
+    }
+}
+
+impl<'a, T: ValueType> ValueMut<'a, T> {
+    /// The entry.
+    #[inline]
+    pub fn entry(&self) -> EntryRef<'_> {
+        self.slot.as_ref().expect("the slot is there until the guard drops").entry()
+    }
+
+    /// The value, to be read.
+    #[inline]
+    pub fn as_ref(&self) -> ValueRef<'_, T> {
+        ValueRef { entry: self.entry(), now: self.now, value_type: PhantomData }
+    }
+
+    /// The command's time.
+    #[inline]
+    pub fn now(&self) -> Millis {
+        self.now
+    }
+
+    /// Up to which sizes values are packed.
+    #[inline]
+    pub fn thresholds(&self) -> &'a Thresholds {
+        self.thresholds
+    }
+
+    /// An empty table for the members of a large value, keyed like the keyspace's.
+    pub fn new_table(&self) -> Table {
+        let slot = self.slot.as_ref().expect("the slot is there until the guard drops");
+        Table::alone(Router::unsharded(slot.table().router().hasher()))
+    }
+
+    /// When the key expires.
+    pub fn deadline(&self) -> Option<Deadline> {
+        self.entry().deadline()
+    }
+
+    /// Sets or removes the key's deadline.
+    pub fn set_deadline(&mut self, deadline: Option<Deadline>) {
+        self.change(|entry| entry.set_deadline(deadline));
+    }
+
+    /// Changes the entry.
+    #[inline]
+    pub fn change<R>(&mut self, change: impl FnOnce(&mut EntryBox) -> R) -> R {
+        self.is_changed = true;
+        self.arrange(change)
+    }
+
+    /// Changes how the entry is stored, or, if it turns out so, more: then [`ValueMut::mark_changed`] says so.
+    #[inline]
+    pub fn arrange<R>(&mut self, change: impl FnOnce(&mut EntryBox) -> R) -> R {
+        *self.torn = true;
+        self.slot.as_mut().expect("the slot is there until the guard drops").modify(change)
+    }
+
+    /// Notes that the value is another than before: who watches the key or waits for it hears of it when the guard drops.
+    #[inline]
+    pub fn mark_changed(&mut self) {
+        self.is_changed = true;
+    }
+}
+
+impl<T: ValueType> Drop for ValueMut<'_, T> {
+    fn drop(&mut self) {
+        if std::thread::panicking() {
+            return;
+        }
+        let slot = self.slot.take().expect("the slot is there until the guard drops");
+        if T::is_empty(slot.entry()) {
+            self.ledger.changed_if(self.is_changed, self.db, slot.entry().key());
+            let (entry, table) = slot.remove_from();
+            let after = Tally::of(table);
+            reclaim::free(entry);
+            return self.ledger.publish(self.db, self.before, after);
+        }
+        let after = Tally::of(slot.table());
+        self.ledger.publish(self.db, self.before, after);
+        self.ledger.changed_if(self.is_changed, self.db, slot.entry().key());
+    }
+}
+
+impl Ledger {
+    #[inline]
+    fn changed_if(&mut self, is_changed: bool, db: Db, key: &[u8]) {
+        if is_changed {
+            self.changed(db, key);
+        }
+    }
+
+    #[inline]
+    fn publish(&self, db: Db, before: Tally, after: Tally) {
+        if before.n_keys != after.n_keys {
+            self.publish_n_keys(db, after.n_keys);
+        }
+        self.account(before.bytes, after.bytes);
+        self.account_deadlines(db, before.n_deadlines, after.n_deadlines);
+    }
+}
+
+impl Shard {
+    /// A live value, to be used.
+    ///
+    /// # Errors
+    /// If the key holds something else.
+    #[inline]
+    pub fn value<T: ValueType>(&mut self, key: &Key<'_>) -> Result<Option<ValueRef<'_, T>>, StorageError> {
+        let now = self.now;
+        self.read(key).map(|entry| ValueRef::of(entry, now)).transpose()
+    }
+
+    /// A live value, to be changed.
+    ///
+    /// # Errors
+    /// If the key holds something else.
+    #[inline]
+    pub fn value_mut<'a, T: ValueType>(
+        &'a mut self,
+        key: &Key<'_>,
+    ) -> Result<Option<ValueMut<'a, T>>, StorageError> {
+        if self.tables[self.db].n_deadlines() > 0 {
+            let _: Option<EntryRef<'_>> = self.peek(key);
+        }
+        let table = &mut self.tables[self.db];
+        let before = Tally::of(table);
+        let Some(slot) = table.find_mut(key.bytes, key.routed.place) else { return Ok(None) };
+        if slot.entry().kind() != T::KIND {
+            return Err(StorageError::WrongType);
+        }
+        if self.touches {
+            self.access.note(slot.entry(), self.now);
+        }
+        Ok(Some(Self::guard(
+            slot,
+            &mut self.ledger,
+            &mut self.torn,
+            &self.thresholds,
+            self.db,
+            self.now,
+            before,
+        )))
+    }
+
+    /// A live value, to be changed; an empty one is made if the key is missing, and goes again if nothing is put into it.
+    ///
+    /// # Errors
+    /// If the key holds something else.
+    pub fn value_or_create<'a, T: ValueType>(
+        &'a mut self,
+        key: &Key<'_>,
+    ) -> Result<ValueMut<'a, T>, StorageError> {
+        let _: Option<EntryRef<'_>> = self.peek(key);
+        let table = &mut self.tables[self.db];
+        let before = Tally::of(table);
+        let place = key.routed.place;
+        let slot = if table.find(key.bytes, place).is_some() {
+            let slot = table.find_mut(key.bytes, place).expect("found just now");
+            if slot.entry().kind() != T::KIND {
+                return Err(StorageError::WrongType);
+            }
+            if self.touches {
+                self.access.note(slot.entry(), self.now);
+            }
+            slot
+        } else {
+            self.torn = true;
+            let slot = table.insert(T::empty(key.bytes), place);
+            self.access.begin(slot.entry(), self.now);
+            slot
+        };
+        Ok(Self::guard(slot, &mut self.ledger, &mut self.torn, &self.thresholds, self.db, self.now, before))
+    }
+
+    #[inline]
+    fn guard<'a, T: ValueType>(
+        slot: SlotMut<'a>,
+        ledger: &'a mut Ledger,
+        torn: &'a mut bool,
+        thresholds: &'a Thresholds,
+        db: Db,
+        now: Millis,
+        before: Tally,
+    ) -> ValueMut<'a, T> {
+        ValueMut {
+            slot: Some(slot),
+            ledger,
+            torn,
+            thresholds,
+            db,
+            now,
+            is_changed: false,
+            before,
+            value_type: PhantomData,
+        }
+    }
+}
