@@ -8,8 +8,10 @@ use std::{
     },
 };
 
+use arc_swap::ArcSwapOption;
 use dashmap::DashMap;
 
+use crate::blocking::Parked;
 use crate::command::{Registered, TABLE};
 
 /// A client's number: never used twice.
@@ -70,6 +72,8 @@ pub struct ClientRecord {
     pub output_pieces: AtomicU32,
     /// A command of it waits for more than a shard: for the end of a pause, or for time to pass.
     pub blocked: AtomicBool,
+    /// The command of it that waits for keys, for CLIENT UNBLOCK.
+    pub waiting: ArcSwapOption<Parked>,
     /// CLIENT NO-EVICT.
     pub no_evict: AtomicBool,
     /// CLIENT NO-TOUCH.
@@ -120,6 +124,7 @@ impl ClientRecord {
             output_bytes: AtomicU64::new(0),
             output_pieces: AtomicU32::new(0),
             blocked: AtomicBool::new(false),
+            waiting: ArcSwapOption::empty(),
             no_evict: AtomicBool::new(false),
             no_touch: AtomicBool::new(false),
             killed: AtomicBool::new(false),

@@ -8,11 +8,12 @@ use std::{
 use braid_protocol::reply::Reply;
 use braid_storage::{
     Routed, Shard, ShardId,
-    coordinator::{Held, put_in_order},
+    coordinator::{Held, Route, put_in_order},
 };
 use smallvec::SmallVec;
 
 use crate::{
+    blocking::{self, Waiting},
     command::{Args, Call, CommandError, Flags, Found, Outcome, Registered, Run, Step, Sweep, Words},
     io::ThreadState,
     job::Job,
@@ -247,8 +248,9 @@ pub fn step_sweep(command: &'static Registered, sweep: &mut Sweep, shard: &mut S
     step(sweep, shard)
 }
 
-/// Runs the commands of a node, with the shards they need held.
-pub fn run_delegated(job: &mut Job, held: &mut Held<'_, Job>, thread: &mut ThreadState) {
+/// Runs the commands of a node, with the shards they need held. Gives the route over more, if it turns out that a command needs
+/// them.
+pub fn run_delegated(job: &mut Job, held: &mut Held<'_, Job>, thread: &mut ThreadState) -> Option<Route> {
     let server = thread.server();
     let Job { session, bytes, ranges, commands, routed, n_run, reply, n_replied_bytes, now, .. } = job;
     let mut start: usize = commands[..*n_run].iter().map(|delegated| delegated.n_words as usize).sum();
@@ -256,19 +258,32 @@ pub fn run_delegated(job: &mut Job, held: &mut Held<'_, Job>, thread: &mut Threa
         let attention = server.attention.load(Ordering::Relaxed) != 0;
         if attention && session.record.is_killed() {
             *n_run = commands.len();
-            return;
+            return None;
         }
         if attention && server.holds_back(delegated.command, session) {
-            return;
+            return None;
         }
         let words = Words::new(bytes, &ranges[start..start + delegated.n_words as usize]);
         start += words.len();
+        if blocking::has_waiters(held)
+            && let Some(route) = blocking::further_shards(server, session, delegated.command, words, held)
+        {
+            return Some(route);
+        }
         let time = time_under_hold(held, *now, session);
-        let mut call = Call { server, session, held: Some(held), now: time, stats: thread.stats(), routed };
+        let waiting = Waiting::May;
+        let mut call =
+            Call { server, session, held: Some(held), now: time, stats: thread.stats(), routed, waiting };
         *n_replied_bytes = reply.len();
         answer(&mut call, delegated.command, words, delegated.routed, reply, thread);
+        if let Waiting::Asked(wait) = call.waiting {
+            blocking::park(job, *wait, held, time);
+            return None;
+        }
         *n_run += 1;
+        blocking::serve_ready(held, thread, time);
     }
+    None
 }
 
 /// Starts a command or a transaction on the shards it holds, and gives its time: no shard's time ever goes back.
@@ -308,6 +323,9 @@ pub fn answer(
     } else {
         survive(command, || execute(call, command, words, first, &mut reply))
     };
+    if matches!(call.waiting, Waiting::Asked(_)) {
+        return out.truncate(start);
+    }
     conclude(command, outcome, start, call.session, out, thread);
 }
 

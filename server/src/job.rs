@@ -11,9 +11,10 @@ use braid_storage::{
 };
 
 use crate::{
+    blocking::Parked,
     command::{CommandError, Registered, Run, Step, Sweep, Words},
     dispatch::{self, Needs},
-    io::ThreadState,
+    io::{Mail, ThreadState},
     server::Server,
     session::Session,
     warning,
@@ -45,6 +46,12 @@ pub enum Task {
     Barrier,
     /// Let go of what a closed connection watched.
     Goodbye,
+    /// Wait for keys: the node goes to those who may claim it, not home.
+    Wait(Arc<Parked>),
+    /// The command is served, or has given up, but still stands in lines of keys.
+    MustWithdraw(Arc<Parked>),
+    /// Leave those lines; then the node goes on with its connection.
+    Withdraw(Arc<Parked>),
 }
 
 /// A command in a node.
@@ -171,10 +178,14 @@ impl coordinator::Job for Job {
         node.set_route(Route::new(needs.shards(thread.server())).with_weight(Weight::Heavy));
     }
 
-    fn run(&mut self, held: &mut Held<'_, Self>, thread: &mut ThreadState) {
+    fn run(&mut self, held: &mut Held<'_, Self>, thread: &mut ThreadState) -> Option<Route> {
         match &mut self.task {
-            Task::Idle | Task::Barrier => {}
-            Task::Commands => dispatch::run_delegated(self, held, thread),
+            Task::Idle | Task::Barrier | Task::Wait(_) | Task::MustWithdraw(_) => {}
+            Task::Commands => return dispatch::run_delegated(self, held, thread),
+            Task::Withdraw(parked) => {
+                let all = parked.leave_lines(held, self.now);
+                debug_assert!(all, "the route is over all lines");
+            }
             Task::Sweep(sweep) => {
                 let shard = held.shard(held.ids()[0]);
                 shard.start();
@@ -188,6 +199,7 @@ impl coordinator::Job for Job {
                 crate::command::forget_watches(held, &watched, self.now);
             }
         }
+        None
     }
 
     fn caught(held: &mut Held<'_, Self>, panic: &Panic) {
@@ -234,9 +246,17 @@ impl coordinator::Job for Job {
         stats.misses.add(u64::from(lookups.n_misses));
     }
 
-    fn finish(node: Box<Node<Self>>, thread: &mut ThreadState) {
+    fn finish(mut node: Box<Node<Self>>, thread: &mut ThreadState) {
         let origin = node.job.origin.thread;
-        thread.send_home(origin, node);
+        if let Task::Wait(parked) = &node.job.task {
+            let parked = Arc::clone(parked);
+            node.job.task = Task::Commands;
+            // First the node: once its thread knows of the wait, it may claim it.
+            parked.hand_in(node);
+            thread.send_mail(origin, Mail::Waits(parked));
+        } else {
+            thread.send_home(origin, node);
+        }
     }
 
     fn may_drain(thread: &mut ThreadState) -> bool {

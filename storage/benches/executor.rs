@@ -26,11 +26,12 @@ impl Job for Add {
     type Shard = u64;
     type Thread = ();
 
-    fn run(&mut self, held: &mut Held<'_, Self>, _: &mut ()) {
+    fn run(&mut self, held: &mut Held<'_, Self>, _: &mut ()) -> Option<Route> {
         for index in 0..held.ids().len() {
             let id = held.ids()[index];
             *held.shard(id) += 1;
         }
+        None
     }
 
     fn caught(_: &mut Held<'_, Self>, _: &Panic) {}

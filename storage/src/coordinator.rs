@@ -94,8 +94,9 @@ pub trait Job: Sized + Send + 'static {
     /// Sets the route of a node that came to a heavy-work thread without one: with much to do, finding it is much to do.
     /// Nothing is held for the node yet.
     fn prepare(_node: &mut Node<Self>, _thread: &mut Self::Thread) {}
-    /// Does the work, with all shards of the route held.
-    fn run(&mut self, held: &mut Held<'_, Self>, thread: &mut Self::Thread);
+    /// Does the work, with all shards of the route held. Or gives the route over more shards that it turns out to need, having
+    /// changed nothing of which others hear: then it is run again when those are held.
+    fn run(&mut self, held: &mut Held<'_, Self>, thread: &mut Self::Thread) -> Option<Route>;
     /// Hears of a panic of any work on shards while they are still held: the place to stop the process rather than
     /// let others see a torn shard.
     fn caught(held: &mut Held<'_, Self>, panic: &Panic);
@@ -386,9 +387,12 @@ impl<J: Job> Worker<J> {
     }
 
     /// Takes shards until the job has run or waits.
-    fn drive(&mut self, node: Box<Node<J>>) {
-        if let Some(node) = self.advance(node) {
-            self.run(node);
+    fn drive(&mut self, mut node: Box<Node<J>>) {
+        while let Some(ready) = self.advance(node) {
+            match self.run(ready) {
+                Some(again) => node = again,
+                None => return,
+            }
         }
     }
 
@@ -463,24 +467,38 @@ impl<J: Job> Worker<J> {
         None
     }
 
-    /// Runs a job that has its shards, and lets go of them.
-    fn run(&mut self, mut node: Box<Node<J>>) {
+    /// Runs a job that has its shards, and lets go of them. The node comes back if it needs more.
+    fn run(&mut self, mut node: Box<Node<J>>) -> Option<Box<Node<J>>> {
         let shards = mem::take(&mut node.route.shards);
-        self.run_held(node, &shards);
+        let again = self.run_held(node, &shards);
         self.let_go(&shards);
+        again
     }
 
-    fn run_held(&mut self, mut node: Box<Node<J>>, shards: &[ShardId]) {
+    fn run_held(&mut self, mut node: Box<Node<J>>, shards: &[ShardId]) -> Option<Box<Node<J>>> {
         let mut held = Held { engine: &self.engine, shards };
         let thread = &mut self.thread;
         let rescue = Rescue { engine: &self.engine, shards };
-        if let Err(panic) = catch_unwind(AssertUnwindSafe(|| node.job.run(&mut held, thread))) {
+        let ran = catch_unwind(AssertUnwindSafe(|| node.job.run(&mut held, thread)));
+        let wanted = ran.unwrap_or_else(|panic| {
             J::caught(&mut held, &panic);
             node.job.panicked(thread);
-        }
+            None
+        });
         leave_all(&mut held, thread);
-        J::finish(node, thread);
+        let again = match wanted {
+            Some(route) => {
+                let weight = node.route.weight;
+                node.set_route(route.with_weight(weight));
+                Some(node)
+            }
+            None => {
+                J::finish(node, thread);
+                None
+            }
+        };
         mem::forget(rescue);
+        again
     }
 
     /// Releases the shards that nobody waits for and lists the others for draining.
@@ -529,7 +547,10 @@ impl<J: Job> Worker<J> {
             }
             if node.route.shards.len() == 1 && node.route.weight == Weight::Light {
                 // A delegated command: runs under the hold that is here already.
-                self.run_held(node, &[id]);
+                if let Some(node) = self.run_held(node, &[id]) {
+                    // Not from here, with the shard held: it waits in line for it once more.
+                    self.drive(node);
+                }
                 continue;
             }
             // From here on the hold of `id` is the transaction's.

@@ -19,6 +19,7 @@ mod sync;
 pub mod table;
 pub mod thresholds;
 pub mod time;
+mod waiters;
 
 pub use hash::{Routed, Router, ShardId};
 pub use ids::Db;
@@ -28,6 +29,7 @@ pub use shard::{Expiry, Key, Shard, ValueMut, ValueRef, ValueType};
 pub use stamps::Stamp;
 pub use string::{StringMut, StringOrigin};
 pub use table::Cursor;
+pub use waiters::{ReadyKey, Waiter};
 
 /// Why the keyspace refused.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

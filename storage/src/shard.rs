@@ -25,6 +25,7 @@ use crate::{
     table::{Position, Roots, Table},
     thresholds::Thresholds,
     time::{Deadline, Millis},
+    waiters::{ReadyKey, Waiter, Waiters},
 };
 
 pub use self::value::{ValueMut, ValueRef, ValueType};
@@ -142,17 +143,31 @@ pub struct Lookups {
 
 /// The one place that hears of every change of a key.
 struct Ledger {
+    /// Somebody watches or waits for a key: the one test that a write pays for.
+    is_observed: bool,
     published: Arc<CachePadded<Published>>,
     stamps: Stamps,
+    waiters: Waiters,
 }
 
 impl Ledger {
     /// Notes that a key was written or has gone: Redis's `signalModifiedKey`.
     #[inline(always)]
     fn changed(&mut self, db: Db, key: &[u8]) {
-        if !self.stamps.is_empty() {
-            self.stamps.moved(db, key);
+        if self.is_observed {
+            self.announce(db, key);
         }
+    }
+
+    #[cold]
+    fn announce(&mut self, db: Db, key: &[u8]) {
+        self.stamps.moved(db, key);
+        self.waiters.note(db, key);
+    }
+
+    /// To be called when an observer has come or gone.
+    fn observe(&mut self) {
+        self.is_observed = !self.stamps.is_empty() || !self.waiters.is_empty();
     }
 
     #[inline]
@@ -214,7 +229,12 @@ impl Shard {
                 first: roots.table(id.index()),
                 others: (1..n_dbs).map(|db| roots.table(db * n_shards + id.index())).collect(),
             },
-            ledger: Ledger { stamps: Stamps::default(), published },
+            ledger: Ledger {
+                is_observed: false,
+                published,
+                stamps: Stamps::default(),
+                waiters: Waiters::default(),
+            },
             torn: false,
             lookups: Lookups::default(),
             access,
@@ -511,6 +531,7 @@ impl Shard {
         self.publish_n_keys();
         self.account(bytes_before, n_deadlines_before);
         self.move_stamps(&touched);
+        self.ledger.waiters.note_all(self.db);
     }
 
     /// Swaps two databases.
@@ -525,6 +546,7 @@ impl Shard {
             self.begin(db, self.now);
             self.publish_n_keys();
             self.publish_n_deadlines();
+            self.ledger.waiters.note_all(db);
         }
         self.move_stamps(&touched);
     }
@@ -566,12 +588,54 @@ impl Shard {
     /// Begins to watch a key. One that has expired is removed first, so that its later removal is no change.
     pub fn watch(&mut self, key: &Key<'_>) -> Stamp {
         let _: Option<EntryRef<'_>> = self.peek(key);
-        self.ledger.stamps.watch(self.db, key.bytes)
+        let stamp = self.ledger.stamps.watch(self.db, key.bytes);
+        self.ledger.observe();
+        stamp
     }
 
     /// Ceases to watch a key.
     pub fn unwatch(&mut self, key: &WatchedKey) {
         self.ledger.stamps.unwatch(key);
+        self.ledger.observe();
+    }
+
+    /// Whether anybody waits for a key here: then whoever writes serves them before it lets the shard go.
+    #[inline(always)]
+    pub fn has_waiters(&self) -> bool {
+        !self.ledger.waiters.is_empty()
+    }
+
+    /// Puts one at the end of a key's line, in the command's database.
+    pub fn enter_line(&mut self, key: &[u8], waiter: Waiter) {
+        self.ledger.waiters.enter(self.db, key, waiter);
+        self.ledger.observe();
+    }
+
+    /// Takes one out of a key's line, in the command's database, if it stands there.
+    pub fn leave_line(&mut self, key: &[u8], waiter: &Waiter) {
+        self.ledger.waiters.leave(self.db, key, waiter);
+        self.ledger.observe();
+    }
+
+    /// The one at a place of a key's line, in the command's database; those who came first are at the lowest places.
+    pub fn waiter_at(&self, key: &[u8], place: usize) -> Option<Waiter> {
+        self.ledger.waiters.at(self.db, key, place).cloned()
+    }
+
+    /// Those who wait for a key in any database.
+    pub fn waiters_everywhere(&self, key: &[u8]) -> impl Iterator<Item = (Db, &Waiter)> {
+        self.ledger.waiters.everywhere(key)
+    }
+
+    /// The rank, over all shards, of the key that was written first while somebody waited for it.
+    #[inline]
+    pub fn first_ready(&self) -> Option<u64> {
+        self.ledger.waiters.first_ready()
+    }
+
+    /// Takes that key.
+    pub fn take_ready(&mut self) -> Option<ReadyKey> {
+        self.ledger.waiters.take_ready()
     }
 
     /// Whether a watched key of the command's database has been written, or has expired, since it had this stamp.

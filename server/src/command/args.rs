@@ -1,7 +1,7 @@
 //! The cursor that handlers read their arguments with.
 
 use braid_protocol::{number, request::Arg};
-use braid_storage::{Key, Router, hash::Routed};
+use braid_storage::{Key, Router, hash::Routed, time::Millis};
 
 use super::CommandError;
 
@@ -143,6 +143,23 @@ impl<'a> Args<'a> {
     /// Takes the next argument as a number; infinities are, NaN is not.
     pub fn float(&mut self) -> Result<f64, CommandError> {
         number::parse_f64(self.next()?).ok_or(CommandError::NotFloat)
+    }
+
+    /// Takes the next argument as the timeout, in seconds, of a command that waits from `now` on: its deadline, if it has one.
+    pub fn timeout(&mut self, now: Millis) -> Result<Option<Millis>, CommandError> {
+        let not_float = CommandError::text("ERR timeout is not a float or out of range");
+        let seconds = number::parse_f64(self.next()?).ok_or(not_float)?;
+        if seconds < 0.0 {
+            return Err(CommandError::text("ERR timeout is negative"));
+        }
+        if seconds == 0.0 {
+            return Ok(None);
+        }
+        let millis = (seconds * 1000.0).ceil();
+        if millis > i64::MAX as f64 - now.0 as f64 {
+            return Err(CommandError::text("ERR timeout is out of range"));
+        }
+        Ok(Some(Millis(now.0 + millis as u64)))
     }
 
     /// Takes the next argument if it is the given word, in either case. `tag` is upper case.

@@ -14,7 +14,9 @@ use super::{
     help::help,
 };
 use crate::{
+    blocking::GaveUp,
     clients::{ClientId, ClientRecord, Endpoint},
+    io::Mail,
     server::PauseScope,
     session::Replies,
 };
@@ -569,15 +571,25 @@ fn unpause(call: &mut Call<'_, '_>, _: Args<'_>, reply: &mut Reply<'_>) -> Outco
     Ok(())
 }
 
-/// No command waits for keys yet, so nobody is ever unblocked.
-fn unblock(_: &mut Call<'_, '_>, mut args: Args<'_>, reply: &mut Reply<'_>) -> Outcome {
+fn unblock(call: &mut Call<'_, '_>, mut args: Args<'_>, reply: &mut Reply<'_>) -> Outcome {
     at_most(2, args)?;
     let id = args.next()?;
-    if !(args.is_empty() || args.tag("TIMEOUT") || args.tag("ERROR")) {
+    let why = if args.is_empty() || args.tag("TIMEOUT") {
+        GaveUp::TimedOut
+    } else if args.tag("ERROR") {
+        GaveUp::Unblocked
+    } else {
         return Err(CommandError::text("ERR CLIENT UNBLOCK reason should be TIMEOUT or ERROR"));
+    };
+    let id = number::parse_i64(id).ok_or(CommandError::NotInteger)?;
+    let record = u64::try_from(id).ok().and_then(|id| call.server.clients.get(ClientId(id)));
+    let waiting = record.and_then(|record| record.waiting.load_full());
+    let claimed = waiting.and_then(|parked| Some((parked.claim()?, parked)));
+    reply.integer(claimed.is_some() as i64);
+    if let Some((mut node, parked)) = claimed {
+        parked.give_up(&mut node, why);
+        call.server.threads[parked.origin.thread].send(Mail::GaveUp(node, parked));
     }
-    number::parse_i64(id).ok_or(CommandError::NotInteger)?;
-    reply.integer(0);
     Ok(())
 }
 

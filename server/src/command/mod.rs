@@ -23,7 +23,7 @@ mod transactions;
 
 use braid_storage::{Db, Routed, Shard, coordinator::Held, time::Millis};
 
-use crate::{job::Job, server::Server, session::Session, stats::ThreadStats};
+use crate::{blocking::Waiting, job::Job, server::Server, session::Session, stats::ThreadStats};
 
 pub use args::{Args, Words};
 pub use braid_storage::Key;
@@ -59,6 +59,8 @@ pub struct Call<'a, 'h> {
     pub stats: &'a ThreadStats,
     /// Where the command's keys live, in order, if that was found out before; else empty.
     pub routed: &'a [Routed],
+    /// Whether it may wait for keys.
+    pub waiting: Waiting,
 }
 
 impl Call<'_, '_> {

@@ -5,6 +5,7 @@ use braid_storage::{ShardId, coordinator::Held, shard::WatchedKey, time::Millis}
 
 use super::{Args, Arity, Call, CommandError, CommandSpec, Flags, Group, KeyUse, Keys, Outcome, Run, Words};
 use crate::{
+    blocking::Waiting,
     dispatch,
     job::Job,
     session::{Queue, Watch},
@@ -148,6 +149,8 @@ fn exec(call: &mut Call<'_, '_>, _: Args<'_>, reply: &mut Reply<'_>) -> Outcome 
     }
     // What was found out is where the keys of all its commands live; each of them looks for its own.
     call.routed = &[];
+    // Nothing may come between its commands, so none of them waits.
+    call.waiting = Waiting::MayNot;
     reply.array(queue.len());
     for (command, words) in queue.iter() {
         run_queued(call, command, words, reply);

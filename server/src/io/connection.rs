@@ -9,7 +9,7 @@ use std::{
 use braid_protocol::request::RequestParser;
 use braid_storage::executor::Node;
 
-use crate::{clients::ClientRecord, io::stream::Stream, job::Job};
+use crate::{blocking::Parked, clients::ClientRecord, io::stream::Stream, job::Job};
 
 /// How much is written to one socket in one turn: a system call that copies megabytes would stall the thread's other
 /// connections.
@@ -41,6 +41,8 @@ pub struct Connection {
     pub peer_closed: bool,
     /// Close as soon as the backlog is written, and read nothing more.
     pub closing: bool,
+    /// The command of it that waits for keys.
+    pub waiting: Option<Arc<Parked>>,
     /// What others see.
     pub record: Arc<ClientRecord>,
     /// When the backlog went over its soft limit, in milliseconds of uptime.

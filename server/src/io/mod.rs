@@ -7,11 +7,14 @@ mod listener;
 mod stream;
 mod thread;
 
-use std::time::{Duration, Instant};
+use std::{
+    sync::Arc,
+    time::{Duration, Instant},
+};
 
 use braid_storage::executor::Node;
 
-use crate::{clients::ClientId, job::Job, server::Server, stats::ThreadStats};
+use crate::{blocking::Parked, clients::ClientId, job::Job, server::Server, stats::ThreadStats};
 
 pub use heavy::run_heavy;
 pub use listener::{Listener, bind_all};
@@ -27,6 +30,10 @@ pub enum Mail {
     Serve(Box<stream::Accepted>),
     /// Close a client's connection (CLIENT KILL).
     Close(ClientId),
+    /// A command of a connection waits for keys.
+    Waits(Arc<Parked>),
+    /// CLIENT UNBLOCK has claimed a command that waited.
+    GaveUp(Box<Node<Job>>, Arc<Parked>),
     /// Look again at what was held back by a pause, and at whether the server stops.
     Resume,
 }
@@ -78,6 +85,14 @@ impl ThreadState {
         self.server.threads[origin].inbox.push(node);
         if origin != self.index {
             self.wakes |= 1 << origin;
+        }
+    }
+
+    /// Sends a letter, under a hold; the wake-up follows once the shards are released.
+    pub fn send_mail(&mut self, thread: usize, mail: Mail) {
+        self.server.threads[thread].mail.push(mail);
+        if thread != self.index {
+            self.wakes |= 1 << thread;
         }
     }
 

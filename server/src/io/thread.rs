@@ -2,7 +2,7 @@
 
 use std::{
     cell::Cell,
-    collections::VecDeque,
+    collections::{BTreeSet, VecDeque},
     io::{self, Read},
     sync::{Arc, atomic::Ordering},
     time::{Duration, Instant},
@@ -23,6 +23,7 @@ use mio::{Events, Poll, Token, event::Event};
 use slab::Slab;
 
 use crate::{
+    blocking::{self, GaveUp, Parked, Waiting},
     clients::ClientRecord,
     command::{Args, Call, CommandError, Flags, Found, Registered, Run, Step, Sweep, TABLE, Words},
     config::Config,
@@ -78,6 +79,8 @@ pub struct IoThread {
     // A node is linked by its address, so it keeps its box wherever it is.
     #[allow(clippy::vec_box)]
     postponed: Vec<Box<Node<Job>>>,
+    /// When commands that wait for keys give up, and the connections' places.
+    deadlines: BTreeSet<(Millis, usize)>,
     /// Connections that are held back until a time of the uptime clock.
     resting: Vec<(u64, Box<Node<Job>>)>,
     expiry: super::expiry::Expiry,
@@ -178,6 +181,7 @@ impl IoThread {
             again: Vec::new(),
             sweeps: VecDeque::new(),
             postponed: Vec::new(),
+            deadlines: BTreeSet::new(),
             resting: Vec::new(),
             expiry: super::expiry::Expiry::new(index, server.io_threads().len()),
             next_cron: Instant::now(),
@@ -226,6 +230,7 @@ impl IoThread {
             self.step_sweeps();
             self.step_expiry();
             self.reclaim();
+            self.end_overdue_waits();
             if Instant::now() >= self.next_cron {
                 self.cron();
             }
@@ -242,13 +247,24 @@ impl IoThread {
             || braid_storage::has_garbage();
         let may_sleep = !busy
             && peer.inbox.may_sleep(|| peer.mail.is_empty() && self.worker.engine().injector_is_empty());
-        let timeout =
-            if may_sleep { self.next_cron.saturating_duration_since(Instant::now()) } else { Duration::ZERO };
+        let timeout = if may_sleep { self.time_to_sleep() } else { Duration::ZERO };
         let polled = self.poll.poll(events, Some(timeout));
         self.server().threads[self.worker.thread.index].inbox.awake();
         match polled {
             Err(error) if error.kind() != io::ErrorKind::Interrupted => Err(error),
             _ => Ok(()),
+        }
+    }
+
+    /// Until the cron, or until the first command that waits for keys gives up.
+    fn time_to_sleep(&self) -> Duration {
+        let to_cron = self.next_cron.saturating_duration_since(Instant::now());
+        match self.deadlines.first() {
+            None => to_cron,
+            Some((deadline, _)) => {
+                let millis = deadline.0.saturating_sub(self.server().clock.now().0);
+                to_cron.min(Duration::from_millis(millis))
+            }
         }
     }
 
@@ -267,6 +283,8 @@ impl IoThread {
                     }
                     self.resume_postponed();
                 }
+                Mail::Waits(parked) => self.note_wait(parked),
+                Mail::GaveUp(node, parked) => self.withdraw(node, parked),
                 Mail::Resume => self.resume_postponed(),
             }
         }
@@ -316,6 +334,7 @@ impl IoThread {
             peer_closed: false,
             closing: false,
             record,
+            waiting: None,
             over_soft_limit_since: None,
         })));
         self.go_on(slot);
@@ -327,12 +346,74 @@ impl IoThread {
         connection.writable |= event.is_writable();
         connection.peer_closed |= event.is_read_closed();
         let may_have_left = connection.peer_closed && connection.is_parked();
+        let waits = connection.waiting.is_some();
         let may_read = (event.is_readable() || event.is_read_closed()) && !connection.is_parked();
         if may_read || connection.can_write() {
             self.go_on(slot);
         }
-        if may_have_left {
+        if may_have_left && waits {
+            self.end_wait(slot, GaveUp::Left);
+        } else if may_have_left {
             self.forget_postponed(slot);
+        }
+    }
+
+    /// Notes that a command of a connection waits for keys, unless it has been claimed meanwhile.
+    fn note_wait(&mut self, parked: Arc<Parked>) {
+        let slot = parked.origin.slot;
+        if parked.is_claimed() {
+            return;
+        }
+        let connection = self.connections[slot].as_mut().expect("a connection is in its place while parked");
+        if let Some(deadline) = parked.deadline() {
+            self.deadlines.insert((deadline, slot));
+        }
+        connection.record.blocked.store(true, Ordering::Relaxed);
+        connection.record.waiting.store(Some(Arc::clone(&parked)));
+        connection.waiting = Some(parked);
+        if connection.closing || connection.peer_closed || connection.record.is_killed() {
+            self.end_wait(slot, GaveUp::Left);
+        }
+    }
+
+    /// Ends the wait of a connection's command, if nobody serves it just now.
+    fn end_wait(&mut self, slot: usize, why: GaveUp) {
+        let waiting = self.connections[slot].as_ref().and_then(|connection| connection.waiting.clone());
+        let claimed = waiting.and_then(|parked| Some((parked.claim()?, parked)));
+        if let Some((mut node, parked)) = claimed {
+            parked.give_up(&mut node, why);
+            self.withdraw(node, parked);
+        }
+    }
+
+    /// Has a command that has waited leave the lines it stands in.
+    fn withdraw(&mut self, mut node: Box<Node<Job>>, parked: Arc<Parked>) {
+        node.set_route(parked.route());
+        node.job.task = Task::Withdraw(parked);
+        self.worker.submit(node);
+    }
+
+    /// Ends the waits whose time is up.
+    fn end_overdue_waits(&mut self) {
+        if self.deadlines.is_empty() {
+            return;
+        }
+        let now = self.server().clock.now();
+        while let Some(&(deadline, slot)) = self.deadlines.first()
+            && deadline <= now
+        {
+            self.deadlines.pop_first();
+            self.end_wait(slot, GaveUp::TimedOut);
+        }
+    }
+
+    /// Forgets that a command of a connection waited: its node is back.
+    fn forget_wait(&mut self, slot: usize) {
+        let Some(connection) = self.connections[slot].as_mut() else { return };
+        let Some(parked) = connection.waiting.take() else { return };
+        connection.record.waiting.store(None);
+        if let Some(deadline) = parked.deadline() {
+            self.deadlines.remove(&(deadline, slot));
         }
     }
 
@@ -356,6 +437,21 @@ impl IoThread {
     fn take_back(&mut self, mut node: Box<Node<Job>>) {
         match &mut node.job.task {
             Task::Goodbye => return,
+            Task::MustWithdraw(parked) => {
+                let parked = Arc::clone(parked);
+                self.withdraw(node, parked);
+                return;
+            }
+            Task::Withdraw(_) => {
+                self.forget_wait(node.job.origin.slot);
+                node.job.task = Task::Commands;
+                if node.job.n_run < node.job.commands.len() && !node.job.session.record.is_killed() {
+                    // It could not be served where it was claimed.
+                    self.submit_commands(node);
+                    return;
+                }
+            }
+            Task::Wait(_) => unreachable!("who waits is claimed before it goes home"),
             Task::Sweep(sweep) if !sweep.is_complete() => {
                 self.sweeps.push_back(node);
                 return;
@@ -479,6 +575,7 @@ impl IoThread {
         connection.closing = true;
         connection.backlog = Backlog::default();
         if connection.is_parked() {
+            self.end_wait(slot, GaveUp::Left);
             return;
         }
         let Some(connection) = self.connections.remove(slot) else { return };
@@ -789,6 +886,7 @@ impl IoThread {
                         now,
                         stats: self.worker.thread.stats(),
                         routed: &[],
+                        waiting: Waiting::MayNot,
                     };
                     dispatch::answer(&mut call, command, words, parsed.routed, out, &self.worker.thread);
                     Next::Command(index + 1)
@@ -803,7 +901,8 @@ impl IoThread {
                 (Admission::Run, Run::EachShard { begin, .. }) => {
                     let args = Args::new(words, server.keyspace.router(), None);
                     let stats = self.worker.thread.stats();
-                    let mut call = Call { server, session, held: None, now, stats, routed: &[] };
+                    let waiting = Waiting::MayNot;
+                    let mut call = Call { server, session, held: None, now, stats, routed: &[], waiting };
                     match dispatch::survive(command, || begin(&mut call, args)) {
                         Ok(sweep) => {
                             self.start_sweep(connection, command, sweep);
@@ -865,8 +964,9 @@ impl IoThread {
     ) {
         let mut node = connection.node.take().expect("a parked connection runs nothing");
         let Job { session, reply, .. } = &mut node.job;
-        let mut call =
-            Call { server, session, held: None, now, stats: self.worker.thread.stats(), routed: &[] };
+        let stats = self.worker.thread.stats();
+        let waiting = Waiting::MayNot;
+        let mut call = Call { server, session, held: None, now, stats, routed: &[], waiting };
         dispatch::answer(&mut call, command, words, None, reply, &self.worker.thread);
         node.job.task = Task::Barrier;
         node.set_route(Route::new(server.engine.all_shards()));
@@ -891,6 +991,9 @@ impl IoThread {
         let next = Cell::new(first);
         let n_kept = Cell::new(out.len());
         let held = self.worker.with_shard(routed.shard, |shard, thread| {
+            if shard.has_waiters() {
+                return Stopped::ByWaiters;
+            }
             for parsed in &batch.commands[first..end] {
                 let (Found::Command(command), Some(routed)) = (&parsed.found, parsed.routed) else {
                     unreachable!("a group is made of known commands on a key")
@@ -901,7 +1004,7 @@ impl IoThread {
                 if server.attention.load(Ordering::Relaxed) != 0
                     && (session.record.is_killed() || server.holds_back(command, session))
                 {
-                    return;
+                    return Stopped::ByAttention;
                 }
                 let now = shard.start().max(now);
                 if session.no_touch {
@@ -915,15 +1018,16 @@ impl IoThread {
                 next.set(next.get() + 1);
                 n_kept.set(out.len());
             }
+            Stopped::No
         });
         match held {
-            Some(Ok(())) if next.get() == end => Next::Command(end),
-            Some(Ok(())) if session.record.is_killed() => {
+            Some(Ok(Stopped::No)) => Next::Command(end),
+            Some(Ok(Stopped::ByAttention)) if session.record.is_killed() => {
                 session.closing = true;
                 Next::Command(end)
             }
             // A pause began: at the gate the next of them is held back.
-            Some(Ok(())) => Next::Command(next.get()),
+            Some(Ok(Stopped::ByAttention)) => Next::Command(next.get()),
             Some(Err(_)) => {
                 out.truncate(n_kept.get());
                 let Found::Command(failed) = batch.commands[next.get()].found else {
@@ -932,7 +1036,7 @@ impl IoThread {
                 job::write_panic_error(out, session.resp, Some(failed), &self.worker.thread);
                 Next::Command(next.get() + 1)
             }
-            None => {
+            Some(Ok(Stopped::ByWaiters)) | None => {
                 for parsed in &batch.commands[first..end] {
                     let Found::Command(command) = parsed.found else {
                         unreachable!("a group is made of known commands")
@@ -973,11 +1077,14 @@ impl IoThread {
                 {
                     return false;
                 }
+                if blocking::has_waiters(held) {
+                    return false;
+                }
                 let now = dispatch::time_under_hold(held, now, session);
-                let (stats, routed) = (thread.stats(), &needs.keys[..]);
-                let mut call = Call { server, session, held: Some(held), now, stats, routed };
+                let (stats, routed, waiting) = (thread.stats(), &needs.keys[..], Waiting::May);
+                let mut call = Call { server, session, held: Some(held), now, stats, routed, waiting };
                 dispatch::answer(&mut call, command, words, first, out, thread);
-                true
+                !matches!(call.waiting, Waiting::Asked(_))
             });
             match held {
                 Some(Ok(true)) => return true,
@@ -986,7 +1093,7 @@ impl IoThread {
                     job::write_panic_error(out, session.resp, Some(command), &self.worker.thread);
                     return true;
                 }
-                // Held by someone else, or held back by a pause: both are the coordinator's and the node's business.
+                // Held by someone else, held back by a pause, or concerned with waiting: all that is the node's business.
                 Some(Ok(false)) | None => {}
             }
             route = Route::new(shards);
@@ -1214,6 +1321,16 @@ enum Swept {
     Done,
     OutOfTime,
     Held(braid_storage::ShardId),
+}
+
+/// What kept commands from running in place.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Stopped {
+    No,
+    /// A pause, or CLIENT KILL.
+    ByAttention,
+    /// Somebody waits for keys in the shard: the coordinator's way serves them.
+    ByWaiters,
 }
 
 /// Where a batch goes on.

@@ -53,6 +53,8 @@ enum Work {
     Panic,
     /// Moves one from the first shard of its route to the last; the sum must be zero before and after.
     Transfer,
+    /// Finds out that it needs shards 0 and 1, and transfers between those.
+    Grow,
 }
 
 struct Probe {
@@ -107,8 +109,12 @@ impl Job for Probe {
     type Shard = Ledger;
     type Thread = Desk;
 
-    fn run(&mut self, held: &mut Held<'_, Self>, thread: &mut Desk) {
+    fn run(&mut self, held: &mut Held<'_, Self>, thread: &mut Desk) -> Option<Route> {
         assert!(self.needs == Weight::Light || thread.runs == Weight::Heavy, "a heavy job on a light thread");
+        if self.work == Work::Grow {
+            self.work = Work::Transfer;
+            return Some(Route::new(SmallVec::from_slice(&[ShardId(0), ShardId(1)])));
+        }
         assert_eq!(self.touch(), 2, "a job runs once");
         if self.work == Work::Panic {
             // Without the hook, which would print the panic of every interleaving.
@@ -123,6 +129,7 @@ impl Job for Probe {
         for id in ids {
             held.shard(id).note(self.id);
         }
+        None
     }
 
     fn caught(_: &mut Held<'_, Self>, panic: &Panic) {
@@ -534,6 +541,24 @@ fn two_transactions_in_opposite_key_order() {
         other.join().unwrap();
         let settled = bench.settle_up();
         assert_eq!(settled.logs[0], settled.logs[1], "one before the other, everywhere");
+    });
+}
+
+#[test]
+fn a_job_that_needs_a_lower_shard_gets_it() {
+    bounded(4, || {
+        let bench = Bench::new(2);
+        let other = thread::spawn({
+            let bench = bench.clone();
+            move || {
+                let mut worker = bench.worker();
+                worker.submit(bench.node(1, Work::Transfer, &[0, 1]));
+                worker.submit(bench.node(2, Work::Nothing, &[1]));
+            }
+        });
+        bench.worker().submit(bench.node(3, Work::Grow, &[1]));
+        other.join().unwrap();
+        bench.settle_up();
     });
 }
 

@@ -46,6 +46,8 @@ struct Errand {
     command: u64,
     kind: Kind,
     heavy: bool,
+    /// The shards that the command turns out to need, until it has asked for them.
+    found_out: Option<SmallVec<[ShardId; 6]>>,
     n_runs: u32,
     panicked: bool,
     random: Random,
@@ -165,8 +167,11 @@ impl Job for Errand {
     type Shard = Account;
     type Thread = Teller;
 
-    fn run(&mut self, held: &mut Held<'_, Self>, teller: &mut Teller) {
+    fn run(&mut self, held: &mut Held<'_, Self>, teller: &mut Teller) -> Option<Route> {
         assert!(!self.heavy || teller.index >= N_THREADS);
+        if let Some(all) = self.found_out.take() {
+            return Some(Route::new(all));
+        }
         self.n_runs += 1;
         if self.kind == Kind::Panic {
             // Without the hook, which would print a thousand panics.
@@ -192,6 +197,7 @@ impl Job for Errand {
         for &id in &ids {
             held.shard(id).busy = false;
         }
+        None
     }
 
     fn caught(_: &mut Held<'_, Self>, panic: &Panic) {
@@ -257,6 +263,10 @@ impl Errand {
         if random.one_in(mix.panic_every) {
             job.kind = Kind::Panic;
         }
+        if random.one_in(4) {
+            job.found_out = Some(shards.clone());
+            shards.truncate(1);
+        }
         let weight = if random.one_in(mix.heavy_every) { Weight::Heavy } else { Weight::Light };
         job.heavy = weight == Weight::Heavy;
         node.set_route(Route::new(shards).with_weight(weight));
@@ -275,6 +285,7 @@ fn serve(worker: &mut Worker<Errand>, seed: u64) {
             command: 0,
             kind: Kind::Audit,
             heavy: false,
+            found_out: None,
             n_runs: 0,
             panicked: false,
             random: Random(seed.wrapping_mul(connection as u64 + 1) | 1),
@@ -409,8 +420,9 @@ impl Job for Closure {
         node.set_route(Route::one(ShardId(0)).with_weight(Weight::Heavy));
     }
 
-    fn run(&mut self, held: &mut Held<'_, Self>, _: &mut Heard) {
+    fn run(&mut self, held: &mut Held<'_, Self>, _: &mut Heard) -> Option<Route> {
         (self.run)(held);
+        None
     }
 
     fn caught(_: &mut Held<'_, Self>, _: &Panic) {}

@@ -1,0 +1,402 @@
+//! Commands that wait for keys: BLPOP and its kin.
+//!
+//! A blocking command that finds nothing says what it waits for ([`Call::wait_for`]). Its node is [`Parked`]: it stands, as the
+//! same reference, in the line of every key it waits for, and whoever *claims* it, alone, answers the client. Who may claim it:
+//! - the holder of a shard, after a command there wrote a key with a line ([`serve_ready`]): the blocked command runs right
+//!   then, under the hold, so nobody sees the element before the client that waited for it;
+//! - the client's own thread, when the time is up or the client leaves; and CLIENT UNBLOCK.
+//!
+//! Before it is claimed it is looked at whether the key holds what the command waits for, so that a claim is never given back
+//! while a holder elsewhere has passed it over. The places in the lines of keys whose shards are not held are given up
+//! afterwards, before the client hears anything ([`Task::Withdraw`]).
+//!
+//! # Commands that write elsewhere
+//!
+//! BLMOVE writes to a second key, whose shard the command that serves it may not hold, and may not take either, if it is lower
+//! than one that is held. So a command that writes a key with a line finds out *before it runs* which further shards serving
+//! needs ([`further_shards`]), and is run again, as a transaction over those, too.
+//!
+//! # Order
+//!
+//! Keys are served in the order in which they were written, and the clients of a key first come first served, once the command
+//! or the transaction that wrote them is over.
+
+use std::{
+    panic::{AssertUnwindSafe, catch_unwind},
+    sync::{
+        Arc,
+        atomic::{AtomicBool, Ordering},
+    },
+};
+
+use braid_protocol::reply::Reply;
+use braid_storage::{
+    Key, ReadyKey, Shard, ShardId, Waiter,
+    coordinator::{Held, Job as _, Route},
+    entry::Kind,
+    executor::Node,
+    shard::WatchedKey,
+    time::Millis,
+};
+use crossbeam_utils::atomic::AtomicCell;
+use smallvec::SmallVec;
+
+use crate::{
+    command::{Call, CommandError, Flags, Registered, Words},
+    dispatch,
+    io::ThreadState,
+    job::{Job, Origin, Task},
+    server::Server,
+    session::Session,
+};
+
+/// What a command waits for.
+pub struct Wait {
+    /// Any of these keys.
+    pub keys: Vec<WaitedKey>,
+    /// A key that the command writes when it is served.
+    pub destination: Option<Box<[u8]>>,
+    /// When it gives up; `None`: never.
+    pub deadline: Option<Millis>,
+    /// What it answers then.
+    pub nothing: Nothing,
+}
+
+/// A key that a command waits for.
+pub struct WaitedKey {
+    /// Which.
+    pub key: WatchedKey,
+    /// What it must hold.
+    pub awaited: Awaited,
+}
+
+/// What a key must hold for a command to be served.
+pub enum Awaited {
+    /// A value of this type.
+    Kind(Kind),
+    /// Whatever passes the test.
+    Test(Test),
+}
+
+/// Looks at a key under its shard's hold.
+pub type Test = Box<dyn Fn(&mut Shard, &Key<'_>) -> bool + Send + Sync>;
+
+/// The answer of a command that got nothing.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Nothing {
+    /// A null.
+    Null,
+    /// A null where an array would be.
+    NullArray,
+}
+
+impl Nothing {
+    /// Writes the answer.
+    pub fn write(self, reply: &mut Reply<'_>) {
+        match self {
+            Nothing::Null => reply.null(),
+            Nothing::NullArray => reply.null_array(),
+        }
+    }
+}
+
+/// Whether a command may wait, and whether it does.
+pub enum Waiting {
+    /// It may not: it runs between MULTI and EXEC, or is no blocking command.
+    MayNot,
+    /// It may.
+    May,
+    /// It has to.
+    Asked(Box<Wait>),
+}
+
+/// Why a wait ends without having been served.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum GaveUp {
+    /// Its time is up, or CLIENT UNBLOCK wants it to look so.
+    TimedOut,
+    /// CLIENT UNBLOCK … ERROR.
+    Unblocked,
+    /// The client has left.
+    Left,
+}
+
+/// A command that waits.
+pub struct Parked {
+    /// The command's node, until it is claimed. Whoever takes it answers the client.
+    node: AtomicCell<Option<Box<Node<Job>>>>,
+    is_claimed: AtomicBool,
+    wait: Wait,
+    /// Where the client is served.
+    pub origin: Origin,
+}
+
+impl std::fmt::Debug for Parked {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Parked").field("origin", &self.origin).finish_non_exhaustive()
+    }
+}
+
+impl Parked {
+    /// Puts a job in the lines of the keys it waits for. Its node follows with [`Parked::hand_in`], under the same hold.
+    fn enter(origin: Origin, wait: Wait, held: &mut Held<'_, Job>, now: Millis) -> Arc<Self> {
+        let parked =
+            Arc::new(Self { node: AtomicCell::new(None), is_claimed: AtomicBool::new(false), wait, origin });
+        for WaitedKey { key, .. } in &parked.wait.keys {
+            let shard = held.shard(key.routed.shard);
+            shard.begin(key.db, now);
+            shard.enter_line(&key.bytes, Arc::clone(&parked) as Waiter);
+        }
+        parked
+    }
+
+    /// Takes the node in, until it is claimed.
+    pub fn hand_in(&self, node: Box<Node<Job>>) {
+        self.node.store(Some(node));
+    }
+
+    /// Takes the node out, if nobody has before.
+    pub fn claim(&self) -> Option<Box<Node<Job>>> {
+        let node = self.node.take()?;
+        self.is_claimed.store(true, Ordering::Relaxed);
+        Some(node)
+    }
+
+    /// Whether somebody has claimed the node already, as far as is known here.
+    pub fn is_claimed(&self) -> bool {
+        self.is_claimed.load(Ordering::Relaxed)
+    }
+
+    /// When it gives up.
+    pub fn deadline(&self) -> Option<Millis> {
+        self.wait.deadline
+    }
+
+    /// Ends the wait of a node that was claimed; its places in the lines are still to be given up.
+    pub fn give_up(&self, node: &mut Node<Job>, why: GaveUp) {
+        let Job { session, commands, n_run, reply, .. } = &mut node.job;
+        let start = reply.len();
+        match why {
+            GaveUp::TimedOut => self.wait.nothing.write(&mut Reply::new(reply, session.resp)),
+            GaveUp::Unblocked => {
+                CommandError::text("UNBLOCKED client unblocked via CLIENT UNBLOCK")
+                    .write(&mut Reply::new(reply, session.resp));
+            }
+            GaveUp::Left => session.closing = true,
+        }
+        dispatch::drop_unwanted(session, start, reply);
+        *n_run = commands.len();
+    }
+
+    /// The shards of the keys it waits for.
+    pub fn route(&self) -> Route {
+        Route::new(self.wait.keys.iter().map(|waited| waited.key.routed.shard).collect())
+    }
+
+    /// Gives up the places in the lines of the shards that are held; says whether those were all.
+    pub fn leave_lines(self: &Arc<Self>, held: &mut Held<'_, Job>, now: Millis) -> bool {
+        let waiter = Arc::clone(self) as Waiter;
+        let mut all = true;
+        for WaitedKey { key, .. } in &self.wait.keys {
+            if !held.has(key.routed.shard) {
+                all = false;
+                continue;
+            }
+            let shard = held.shard(key.routed.shard);
+            shard.begin(key.db, now);
+            shard.leave_line(&key.bytes, &waiter);
+        }
+        all
+    }
+
+    /// Whether a key of a shard holds what the command waits for. `kind` is what it holds.
+    fn can_be_served(&self, shard: &mut Shard, key: &Key<'_>, kind: Option<Kind>) -> bool {
+        let db = shard.db();
+        let mut waited = self.wait.keys.iter();
+        waited.any(|waited| {
+            waited.key.db == db
+                && *waited.key.bytes == *key.bytes
+                && match &waited.awaited {
+                    Awaited::Kind(wanted) => kind == Some(*wanted),
+                    Awaited::Test(test) => test(shard, key),
+                }
+        })
+    }
+}
+
+impl Call<'_, '_> {
+    /// Has the command wait; where it may not, answers as if it had waited in vain. A handler that has called this is done.
+    pub fn wait_for(&mut self, wait: Wait, reply: &mut Reply<'_>) {
+        match self.waiting {
+            Waiting::MayNot => wait.nothing.write(reply),
+            Waiting::May | Waiting::Asked(_) => self.waiting = Waiting::Asked(Box::new(wait)),
+        }
+    }
+
+    /// The shard where a key of the command lives, unless a blocked command is being served under a hold without it: then the
+    /// key has not been written, and is passed over.
+    pub fn shard_if_held(&mut self, key: &Key<'_>) -> Option<&mut Shard> {
+        let held = self.held.as_ref().expect("a command that reaches for keys runs under a hold");
+        held.has(key.routed.shard).then(|| self.shard_of(key))
+    }
+
+    /// A key of the command, to be waited for.
+    pub fn waited_key(&self, key: &Key<'_>, awaited: Awaited) -> WaitedKey {
+        WaitedKey {
+            key: WatchedKey { db: self.session.db, bytes: key.bytes.into(), routed: key.routed },
+            awaited,
+        }
+    }
+}
+
+/// Has a job wait, with the shards of the keys it waits for held.
+pub fn park(job: &mut Job, wait: Wait, held: &mut Held<'_, Job>, now: Millis) {
+    job.task = Task::Wait(Parked::enter(job.origin, wait, held, now));
+}
+
+/// Whether anybody waits for a key in the shards that are held. Where somebody does, commands go the long way, by
+/// [`dispatch::run_delegated`], which is the only one that serves them.
+pub fn has_waiters(held: &mut Held<'_, Job>) -> bool {
+    (0..held.ids().len()).any(|index| {
+        let id = held.ids()[index];
+        held.shard(id).has_waiters()
+    })
+}
+
+/// The route over the shards that are held and those that serving needs, should the command write a key that is waited for; `None`
+/// if all are held.
+#[cold]
+pub fn further_shards(
+    server: &Server,
+    session: &Session,
+    command: &Registered,
+    words: Words<'_>,
+    held: &mut Held<'_, Job>,
+) -> Option<Route> {
+    let mut written: Vec<Box<[u8]>> = Vec::new();
+    note_written_keys(session, command, words, &mut written);
+    let mut missing: SmallVec<[ShardId; 6]> = SmallVec::new();
+    let mut at = 0;
+    // What is moved on to a destination may serve who waits there.
+    while let Some(key) = written.get(at) {
+        at += 1;
+        let routed = server.keyspace.router().route(key);
+        if !held.has(routed.shard) {
+            missing.push(routed.shard);
+            continue;
+        }
+        let destinations: Vec<Box<[u8]>> = held
+            .shard(routed.shard)
+            .waiters_everywhere(key)
+            .filter_map(|(_, waiter)| waiter.downcast_ref::<Parked>()?.wait.destination.clone())
+            .collect();
+        for destination in destinations {
+            if !written.contains(&destination) {
+                written.push(destination);
+            }
+        }
+    }
+    if missing.is_empty() {
+        return None;
+    }
+    missing.extend_from_slice(held.ids());
+    Some(Route::new(missing))
+}
+
+/// The keys of a command that may write, those of all queued commands for EXEC.
+fn note_written_keys(session: &Session, command: &Registered, words: Words<'_>, keys: &mut Vec<Box<[u8]>>) {
+    if command.has(Flags::WRITE) {
+        command.spec.keys.positions(words.len(), |at| words.get(at), |at, _| keys.push(words.get(at).into()));
+    }
+    if let Some(queue) = session.queue.as_ref().filter(|_| dispatch::is_exec(command)) {
+        for (queued, words) in queue.iter() {
+            note_written_keys(session, queued, words, keys);
+        }
+    }
+}
+
+/// Serves who waits for keys that were written, in the order of the writes. The shards are held, and the command that wrote is
+/// over.
+pub fn serve_ready(held: &mut Held<'_, Job>, thread: &mut ThreadState, now: Millis) {
+    while let Some(id) = first_ready(held) {
+        let ready = held.shard(id).take_ready().expect("there was one just now");
+        serve_key(&ready, held, thread, now);
+    }
+}
+
+fn first_ready(held: &mut Held<'_, Job>) -> Option<ShardId> {
+    let mut first: Option<(u64, ShardId)> = None;
+    for index in 0..held.ids().len() {
+        let id = held.ids()[index];
+        if let Some(order) = held.shard(id).first_ready()
+            && first.is_none_or(|(least, _)| order < least)
+        {
+            first = Some((order, id));
+        }
+    }
+    first.map(|(_, id)| id)
+}
+
+/// Serves the line of a key, as far as the key has something for those in it.
+fn serve_key(ready: &ReadyKey, held: &mut Held<'_, Job>, thread: &mut ThreadState, now: Millis) {
+    let routed = thread.server().keyspace.router().route(&ready.bytes);
+    let key = Key { bytes: &ready.bytes, routed };
+    let kind_of = |held: &mut Held<'_, Job>| {
+        let shard = held.shard(routed.shard);
+        shard.begin(ready.db, now);
+        shard.peek(&key).map(|entry| entry.kind())
+    };
+    let mut kind = kind_of(held);
+    let mut nth = 0;
+    loop {
+        let shard = held.shard(routed.shard);
+        shard.begin(ready.db, now);
+        let Some(waiter) = shard.waiter_at(key.bytes, nth) else { return };
+        let parked = Arc::downcast::<Parked>(waiter).expect("only parked commands wait");
+        let claimed = if parked.can_be_served(shard, &key, kind) { parked.claim() } else { None };
+        match claimed {
+            None => nth += 1,
+            Some(node) => {
+                serve(node, parked, held, thread, now);
+                kind = kind_of(held);
+            }
+        }
+    }
+}
+
+/// Runs a command that has waited, or has it run once more if it needs a shard that is not held.
+fn serve(
+    mut node: Box<Node<Job>>,
+    parked: Arc<Parked>,
+    held: &mut Held<'_, Job>,
+    thread: &mut ThreadState,
+    now: Millis,
+) {
+    let server = thread.server();
+    let left_all = parked.leave_lines(held, now);
+    let destination = parked.wait.destination.as_ref().map(|key| server.keyspace.router().route(key).shard);
+    if destination.is_none_or(|shard| held.has(shard)) {
+        let ran = catch_unwind(AssertUnwindSafe(|| run(&mut node.job, held, thread, now)));
+        if let Err(panic) = ran {
+            Job::caught(held, &panic);
+            node.job.panicked(thread);
+        }
+    }
+    node.job.task = if left_all { Task::Withdraw(parked) } else { Task::MustWithdraw(parked) };
+    thread.send_home(node.job.origin.thread, node);
+}
+
+fn run(job: &mut Job, held: &mut Held<'_, Job>, thread: &mut ThreadState, now: Millis) {
+    let Job { session, bytes, ranges, commands, n_run, reply, .. } = job;
+    let delegated = commands[*n_run];
+    let start: usize = commands[..*n_run].iter().map(|delegated| delegated.n_words as usize).sum();
+    let words = Words::new(bytes, &ranges[start..start + delegated.n_words as usize]);
+    let server = thread.server();
+    let waiting = Waiting::May;
+    let mut call =
+        Call { server, session, held: Some(held), now, stats: thread.stats(), routed: &[], waiting };
+    dispatch::answer(&mut call, delegated.command, words, delegated.routed, reply, thread);
+    if !matches!(call.waiting, Waiting::Asked(_)) {
+        *n_run += 1;
+    }
+}
