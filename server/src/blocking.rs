@@ -42,6 +42,7 @@ use crossbeam_utils::atomic::AtomicCell;
 use smallvec::SmallVec;
 
 use crate::{
+    aside,
     command::{Call, CommandError, Flags, Registered, Words},
     dispatch,
     io::ThreadState,
@@ -52,14 +53,42 @@ use crate::{
 
 /// What a command waits for.
 pub struct Wait {
-    /// Any of these keys.
-    pub keys: Vec<WaitedKey>,
+    /// Any of these.
+    keys: Vec<WaitedKey>,
     /// A key that the command writes when it is served.
-    pub destination: Option<Box<[u8]>>,
+    destination: Option<Box<[u8]>>,
     /// When it gives up; `None`: never.
-    pub deadline: Option<Millis>,
+    deadline: Option<Millis>,
     /// What it answers then.
-    pub nothing: Nothing,
+    nothing: Nothing,
+    cause: Cause,
+}
+
+/// Why a command waits.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Cause {
+    /// It is a blocking command and found nothing.
+    Nothing,
+    /// It is to write a key that is [pinned](crate::aside): no wait of which the client should know.
+    Pinned,
+}
+
+impl Wait {
+    /// A wait for any of some keys, which ends with `nothing` at the deadline.
+    pub fn new(keys: Vec<WaitedKey>, deadline: Option<Millis>, nothing: Nothing) -> Self {
+        Self { keys, destination: None, deadline, nothing, cause: Cause::Nothing }
+    }
+
+    /// The same for a command that writes another key when it is served.
+    pub fn with_destination(mut self, key: &[u8]) -> Self {
+        self.destination = Some(key.into());
+        self
+    }
+
+    /// A wait until a key may be written.
+    pub fn for_unpinning(key: WaitedKey) -> Self {
+        Self { cause: Cause::Pinned, ..Self::new(vec![key], None, Nothing::Null) }
+    }
 }
 
 /// A key that a command waits for.
@@ -167,6 +196,11 @@ impl Parked {
         self.is_claimed.load(Ordering::Relaxed)
     }
 
+    /// Whether the client's thread and CLIENT UNBLOCK may end the wait.
+    pub fn may_give_up(&self) -> bool {
+        self.wait.cause == Cause::Nothing
+    }
+
     /// When it gives up.
     pub fn deadline(&self) -> Option<Millis> {
         self.wait.deadline
@@ -186,6 +220,26 @@ impl Parked {
         }
         dispatch::drop_unwanted(session, start, reply);
         *n_run = commands.len();
+    }
+
+    /// Whether the command can run with what is held. A blocking command passes over keys that are not.
+    fn can_run_with(&self, job: &Job, held: &mut Held<'_, Job>, server: &Server) -> bool {
+        match self.cause() {
+            Cause::Nothing => {
+                let destination = self.wait.destination.as_ref();
+                destination.is_none_or(|key| held.has(server.keyspace.router().route(key).shard))
+            }
+            Cause::Pinned => {
+                let (command, words) = job.next_command();
+                aside::has_needs(job, held, server)
+                    && aside::pinned_key(server, &job.session, command, words, held).is_none()
+                    && further_shards(server, &job.session, command, words, held).is_none()
+            }
+        }
+    }
+
+    fn cause(&self) -> Cause {
+        self.wait.cause
     }
 
     /// The shards of the keys it waits for.
@@ -225,6 +279,11 @@ impl Parked {
 }
 
 impl Call<'_, '_> {
+    /// Whether what has run is not done: it waits, or is to be run aside.
+    pub fn must_run_again(&self) -> bool {
+        self.is_too_much || matches!(self.waiting, Waiting::Asked(_))
+    }
+
     /// Has the command wait; where it may not, answers as if it had waited in vain. A handler that has called this is done.
     pub fn wait_for(&mut self, wait: Wait, reply: &mut Reply<'_>) {
         match self.waiting {
@@ -236,8 +295,8 @@ impl Call<'_, '_> {
     /// The shard where a key of the command lives, unless a blocked command is being served under a hold without it: then the
     /// key has not been written, and is passed over.
     pub fn shard_if_held(&mut self, key: &Key<'_>) -> Option<&mut Shard> {
-        let held = self.held.as_ref().expect("a command that reaches for keys runs under a hold");
-        held.has(key.routed.shard).then(|| self.shard_of(key))
+        let is_held = self.held.as_ref().is_none_or(|held| held.has(key.routed.shard));
+        is_held.then(|| self.shard_of(key))
     }
 
     /// A key of the command, to be waited for.
@@ -254,13 +313,20 @@ pub fn park(job: &mut Job, wait: Wait, held: &mut Held<'_, Job>, now: Millis) {
     job.task = Task::Wait(Parked::enter(job.origin, wait, held, now));
 }
 
-/// Whether anybody waits for a key in the shards that are held. Where somebody does, commands go the long way, by
-/// [`dispatch::run_delegated`], which is the only one that serves them.
-pub fn has_waiters(held: &mut Held<'_, Job>) -> bool {
+/// Whether anybody waits for keys in the shards that are held, or has pinned some. Then commands go the long way, by
+/// [`dispatch::run_delegated`], which is the only one that looks after that.
+pub fn needs_care(held: &mut Held<'_, Job>) -> bool {
     (0..held.ids().len()).any(|index| {
         let id = held.ids()[index];
-        held.shard(id).has_waiters()
+        held.shard(id).needs_care()
     })
+}
+
+/// Whether somebody waits until a key of a shard is no longer pinned.
+pub fn is_awaited_unpinned(shard: &Shard, key: &[u8]) -> bool {
+    shard
+        .waiters_everywhere(key)
+        .any(|(_, waiter)| waiter.downcast_ref::<Parked>().is_some_and(|parked| !parked.may_give_up()))
 }
 
 /// The route over the shards that are held and those that serving needs, should the command write a key that is waited for; `None`
@@ -273,8 +339,7 @@ pub fn further_shards(
     words: Words<'_>,
     held: &mut Held<'_, Job>,
 ) -> Option<Route> {
-    let mut written: Vec<Box<[u8]>> = Vec::new();
-    note_written_keys(session, command, words, &mut written);
+    let mut written = written_keys(session, command, words);
     let mut missing: SmallVec<[ShardId; 6]> = SmallVec::new();
     let mut at = 0;
     // What is moved on to a destination may serve who waits there.
@@ -304,15 +369,19 @@ pub fn further_shards(
 }
 
 /// The keys of a command that may write, those of all queued commands for EXEC.
-fn note_written_keys(session: &Session, command: &Registered, words: Words<'_>, keys: &mut Vec<Box<[u8]>>) {
-    if command.has(Flags::WRITE) {
-        command.spec.keys.positions(words.len(), |at| words.get(at), |at, _| keys.push(words.get(at).into()));
-    }
-    if let Some(queue) = session.queue.as_ref().filter(|_| dispatch::is_exec(command)) {
-        for (queued, words) in queue.iter() {
-            note_written_keys(session, queued, words, keys);
+pub fn written_keys(session: &Session, command: &Registered, words: Words<'_>) -> Vec<Box<[u8]>> {
+    let mut keys = Vec::new();
+    let mut note = |command: &Registered, words: Words<'_>| {
+        if command.has(Flags::WRITE) {
+            let mut push = |at| keys.push(Box::from(words.get(at)));
+            command.spec.keys.positions(words.len(), |at| words.get(at), |at, _| push(at));
         }
+    };
+    note(command, words);
+    if let Some(queue) = session.queue.as_ref().filter(|_| dispatch::is_exec(command)) {
+        queue.iter().for_each(|(queued, words)| note(queued, words));
     }
+    keys
 }
 
 /// Serves who waits for keys that were written, in the order of the writes. The shards are held, and the command that wrote is
@@ -374,8 +443,9 @@ fn serve(
 ) {
     let server = thread.server();
     let left_all = parked.leave_lines(held, now);
-    let destination = parked.wait.destination.as_ref().map(|key| server.keyspace.router().route(key).shard);
-    if destination.is_none_or(|shard| held.has(shard)) {
+    if node.job.session.record.is_killed() {
+        node.job.n_run = node.job.commands.len();
+    } else if parked.can_run_with(&node.job, held, server) {
         let ran = catch_unwind(AssertUnwindSafe(|| run(&mut node.job, held, thread, now)));
         if let Err(panic) = ran {
             Job::caught(held, &panic);
@@ -387,16 +457,16 @@ fn serve(
 }
 
 fn run(job: &mut Job, held: &mut Held<'_, Job>, thread: &mut ThreadState, now: Millis) {
-    let Job { session, bytes, ranges, commands, n_run, reply, .. } = job;
-    let delegated = commands[*n_run];
-    let start: usize = commands[..*n_run].iter().map(|delegated| delegated.n_words as usize).sum();
-    let words = Words::new(bytes, &ranges[start..start + delegated.n_words as usize]);
-    let server = thread.server();
-    let waiting = Waiting::May;
-    let mut call =
-        Call { server, session, held: Some(held), now, stats: thread.stats(), routed: &[], waiting };
+    let Job { session, bytes, ranges, commands, n_run, reply, n_replied_bytes, .. } = job;
+    let (delegated, words) = Job::command_at(bytes, ranges, commands, *n_run);
+    let mut call = Call {
+        held: Some(held),
+        waiting: Waiting::May,
+        ..Call::of_session(thread.server(), session, now, thread.stats())
+    };
+    *n_replied_bytes = reply.len();
     dispatch::answer(&mut call, delegated.command, words, delegated.routed, reply, thread);
-    if !matches!(call.waiting, Waiting::Asked(_)) {
+    if !call.must_run_again() {
         *n_run += 1;
     }
 }

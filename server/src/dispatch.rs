@@ -13,6 +13,7 @@ use braid_storage::{
 use smallvec::SmallVec;
 
 use crate::{
+    aside,
     blocking::{self, Waiting},
     command::{Args, Call, CommandError, Flags, Found, Outcome, Registered, Run, Step, Sweep, Words},
     io::ThreadState,
@@ -252,9 +253,12 @@ pub fn step_sweep(command: &'static Registered, sweep: &mut Sweep, shard: &mut S
 /// them.
 pub fn run_delegated(job: &mut Job, held: &mut Held<'_, Job>, thread: &mut ThreadState) -> Option<Route> {
     let server = thread.server();
-    let Job { session, bytes, ranges, commands, routed, n_run, reply, n_replied_bytes, now, .. } = job;
-    let mut start: usize = commands[..*n_run].iter().map(|delegated| delegated.n_words as usize).sum();
-    while let Some(delegated) = commands.get(*n_run).copied() {
+    loop {
+        let Job { session, bytes, ranges, commands, routed, n_run, reply, n_replied_bytes, now, .. } = job;
+        if *n_run == commands.len() {
+            return None;
+        }
+        let (delegated, words) = Job::command_at(bytes, ranges, commands, *n_run);
         let attention = server.attention.load(Ordering::Relaxed) != 0;
         if attention && session.record.is_killed() {
             *n_run = commands.len();
@@ -263,19 +267,28 @@ pub fn run_delegated(job: &mut Job, held: &mut Held<'_, Job>, thread: &mut Threa
         if attention && server.holds_back(delegated.command, session) {
             return None;
         }
-        let words = Words::new(bytes, &ranges[start..start + delegated.n_words as usize]);
-        start += words.len();
-        if blocking::has_waiters(held)
-            && let Some(route) = blocking::further_shards(server, session, delegated.command, words, held)
-        {
-            return Some(route);
-        }
         let time = time_under_hold(held, *now, session);
-        let waiting = Waiting::May;
-        let mut call =
-            Call { server, session, held: Some(held), now: time, stats: thread.stats(), routed, waiting };
+        if blocking::needs_care(held) {
+            let command = delegated.command;
+            if let Some(key) = aside::pinned_key(server, session, command, words, held) {
+                aside::wait_for_unpinning(job, key, held, time);
+                return None;
+            }
+            if let Some(route) = blocking::further_shards(server, session, command, words, held) {
+                return Some(route);
+            }
+        }
+        let mut call = Call {
+            held: Some(held),
+            routed,
+            waiting: Waiting::May,
+            ..Call::of_session(server, session, time, thread.stats())
+        };
         *n_replied_bytes = reply.len();
         answer(&mut call, delegated.command, words, delegated.routed, reply, thread);
+        if call.is_too_much {
+            return Some(aside::send(job, server));
+        }
         if let Waiting::Asked(wait) = call.waiting {
             blocking::park(job, *wait, held, time);
             return None;
@@ -283,7 +296,6 @@ pub fn run_delegated(job: &mut Job, held: &mut Held<'_, Job>, thread: &mut Threa
         *n_run += 1;
         blocking::serve_ready(held, thread, time);
     }
-    None
 }
 
 /// Starts a command or a transaction on the shards it holds, and gives its time: no shard's time ever goes back.
@@ -317,13 +329,14 @@ pub fn answer(
 ) {
     let start = out.len();
     let mut reply = Reply::new(out, call.session.resp);
-    let outcome = if call.held.is_some() {
+    let outcome = if call.held.is_some() || call.aside.is_some() {
         // Whoever runs work on shards catches what it panics with, while it still holds them.
         execute(call, command, words, first, &mut reply)
     } else {
         survive(command, || execute(call, command, words, first, &mut reply))
     };
-    if matches!(call.waiting, Waiting::Asked(_)) {
+    call.is_too_much = matches!(&outcome, Err(error) if error.is_too_much());
+    if call.must_run_again() {
         return out.truncate(start);
     }
     conclude(command, outcome, start, call.session, out, thread);

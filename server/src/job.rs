@@ -11,6 +11,7 @@ use braid_storage::{
 };
 
 use crate::{
+    aside::{self, Aside},
     blocking::Parked,
     command::{CommandError, Registered, Run, Step, Sweep, Words},
     dispatch::{self, Needs},
@@ -52,6 +53,12 @@ pub enum Task {
     MustWithdraw(Arc<Parked>),
     /// Leave those lines; then the node goes on with its connection.
     Withdraw(Arc<Parked>),
+    /// Pin the values of the next command, which is too much for a hold.
+    Pin,
+    /// Run it on the pinned values, with nothing held: the node stays with its heavy-work thread.
+    Aside(Box<Aside>),
+    /// Store its result and unpin the values.
+    Unpin(Box<Aside>),
 }
 
 /// A command in a node.
@@ -113,6 +120,24 @@ impl Job {
     pub fn push(&mut self, command: &'static Registered, words: Words<'_>, routed: Option<Routed>) {
         words.copy_to(&mut self.bytes, &mut self.ranges);
         self.commands.push(Delegated { command, n_words: words.len() as u32, routed });
+    }
+
+    /// The command at `nth` of `commands`.
+    pub fn command_at<'a>(
+        bytes: &'a [u8],
+        ranges: &'a [Arg],
+        commands: &[Delegated],
+        nth: usize,
+    ) -> (Delegated, Words<'a>) {
+        let start: usize = commands[..nth].iter().map(|delegated| delegated.n_words as usize).sum();
+        let delegated = commands[nth];
+        (delegated, Words::new(bytes, &ranges[start..start + delegated.n_words as usize]))
+    }
+
+    /// The command that runs next.
+    pub fn next_command(&self) -> (&'static Registered, Words<'_>) {
+        let (delegated, words) = Self::command_at(&self.bytes, &self.ranges, &self.commands, self.n_run);
+        (delegated.command, words)
     }
 
     /// What the commands that have not run yet need.
@@ -180,7 +205,9 @@ impl coordinator::Job for Job {
 
     fn run(&mut self, held: &mut Held<'_, Self>, thread: &mut ThreadState) -> Option<Route> {
         match &mut self.task {
-            Task::Idle | Task::Barrier | Task::Wait(_) | Task::MustWithdraw(_) => {}
+            Task::Idle | Task::Barrier | Task::Wait(_) | Task::MustWithdraw(_) | Task::Aside(_) => {}
+            Task::Pin => aside::pin(self, held, thread),
+            Task::Unpin(_) => aside::unpin(self, held, thread),
             Task::Commands => return dispatch::run_delegated(self, held, thread),
             Task::Withdraw(parked) => {
                 let all = parked.leave_lines(held, self.now);
@@ -248,14 +275,18 @@ impl coordinator::Job for Job {
 
     fn finish(mut node: Box<Node<Self>>, thread: &mut ThreadState) {
         let origin = node.job.origin.thread;
-        if let Task::Wait(parked) = &node.job.task {
-            let parked = Arc::clone(parked);
-            node.job.task = Task::Commands;
-            // First the node: once its thread knows of the wait, it may claim it.
-            parked.hand_in(node);
-            thread.send_mail(origin, Mail::Waits(parked));
-        } else {
-            thread.send_home(origin, node);
+        match &node.job.task {
+            Task::Wait(parked) => {
+                let parked = Arc::clone(parked);
+                node.job.task = Task::Commands;
+                // First the node: once its thread knows of the wait, it may claim it.
+                parked.hand_in(node);
+                if parked.may_give_up() {
+                    thread.send_mail(origin, Mail::Waits(parked));
+                }
+            }
+            Task::Aside(_) => thread.aside.push(node),
+            _ => thread.send_home(origin, node),
         }
     }
 

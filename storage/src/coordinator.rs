@@ -488,8 +488,8 @@ impl<J: Job> Worker<J> {
         leave_all(&mut held, thread);
         let again = match wanted {
             Some(route) => {
-                let weight = node.route.weight;
-                node.set_route(route.with_weight(weight));
+                let is_heavy = node.route.weight == Weight::Heavy;
+                node.set_route(if is_heavy { route.with_weight(Weight::Heavy) } else { route });
                 Some(node)
             }
             None => {

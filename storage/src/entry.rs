@@ -326,6 +326,15 @@ impl<'a> EntryRef<'a> {
         self.duplicate(self.key())
     }
 
+    /// Whether two entries have the same value: the same object or blob, or equal bytes.
+    pub fn has_value_of(self, other: EntryRef<'_>) -> bool {
+        let (ours, theirs) = (self.header(), other.header());
+        if ours.has(Header::OBJECT) && theirs.has(Header::OBJECT) {
+            return self.pointer(ours) == other.pointer(theirs);
+        }
+        self.kind() == other.kind() && self.bytes().is_some() && self.bytes() == other.bytes()
+    }
+
     /// An entry of another key with an equal value and the same deadline. An object is copied whole; a blob is copied when
     /// either is changed.
     pub fn duplicate(self, key: &[u8]) -> EntryBox {

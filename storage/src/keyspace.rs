@@ -30,7 +30,7 @@ pub struct Published {
 }
 
 impl Published {
-    fn new(n_dbs: usize) -> Self {
+    pub(crate) fn new(n_dbs: usize) -> Self {
         let zeros = || (0..n_dbs).map(|_| AtomicU64::new(0)).collect();
         Self { n_keys: zeros(), n_deadlines: zeros(), expired: AtomicU64::new(0), bytes: AtomicI64::new(0) }
     }
@@ -119,6 +119,11 @@ impl Keyspace {
     /// How keys note their use.
     pub fn access(&self) -> &Access {
         &self.access
+    }
+
+    /// A shard by itself, for work on values that are shared from others. It is no part of the keyspace.
+    pub fn shard_aside(&self) -> Shard {
+        Shard::aside(self.n_dbs, self.router, Arc::clone(&self.access), Arc::clone(&self.thresholds))
     }
 
     /// Up to which sizes values are packed.

@@ -24,7 +24,7 @@ mod waiters;
 pub use hash::{Routed, Router, ShardId};
 pub use ids::Db;
 pub use keyspace::Keyspace;
-pub use reclaim::{has_garbage, reclaim};
+pub use reclaim::{has_garbage, has_large_garbage, reclaim, reclaim_large};
 pub use shard::{Expiry, Key, Shard, ValueMut, ValueRef, ValueType};
 pub use stamps::Stamp;
 pub use string::{StringMut, StringOrigin};
@@ -38,6 +38,8 @@ pub enum StorageError {
     WrongType,
     /// A string would become longer than it may be.
     TooLong,
+    /// The work would take longer than a shard may be held: see [`Shard::expect_work`].
+    TooMuch,
 }
 
 /// How a value is stored, in OBJECT ENCODING's words: as Redis would store it.

@@ -10,8 +10,14 @@ pub(crate) const LARGE_BYTES: usize = 64 * 1024;
 /// How many entries of a flushed table are freed at a time.
 const STEP_ENTRIES: usize = 4096;
 
+/// An entry of at least so many bytes takes too long to be freed by a thread that serves sockets.
+const VERY_LARGE_BYTES: usize = 1 << 20;
+
 /// What waits to be freed.
 static GARBAGE: SegQueue<Garbage> = SegQueue::new();
+
+/// Entries that wait to be freed by a thread that has nothing better to do.
+static LARGE_GARBAGE: SegQueue<EntryBox> = SegQueue::new();
 
 enum Garbage {
     Entry(EntryBox),
@@ -21,7 +27,10 @@ enum Garbage {
 /// Frees an entry, now or, if it is large, by and by.
 #[inline]
 pub(crate) fn free(entry: EntryBox) {
-    if entry.as_ref().allocated_bytes() >= LARGE_BYTES {
+    let bytes = entry.as_ref().allocated_bytes();
+    if bytes >= VERY_LARGE_BYTES {
+        LARGE_GARBAGE.push(entry);
+    } else if bytes >= LARGE_BYTES {
         GARBAGE.push(Garbage::Entry(entry));
     }
 }
@@ -46,6 +55,17 @@ pub fn reclaim() -> bool {
             true
         }
     }
+}
+
+/// Frees one of the largest entries, however long that takes; says whether there was one. To be called with no shard held, by
+/// a thread that nobody waits for.
+pub fn reclaim_large() -> bool {
+    LARGE_GARBAGE.pop().is_some()
+}
+
+/// Whether anything waits for [`reclaim_large`].
+pub fn has_large_garbage() -> bool {
+    !LARGE_GARBAGE.is_empty()
 }
 
 /// Whether anything waits to be freed.

@@ -17,7 +17,7 @@ use crate::{
     Db, StorageError,
     access::Access,
     entry::{EntryBox, EntryRef, Kind},
-    hash::{Routed, ShardId},
+    hash::{Routed, Router, ShardId},
     keyspace::{Published, count},
     reclaim,
     stamps::{Stamp, Stamps},
@@ -56,6 +56,9 @@ impl WatchedKey {
         Key { bytes: &self.bytes, routed: self.routed }
     }
 }
+
+/// So many elements are some 200 µs of work: more than others should have to wait.
+pub const WORK_MAX: usize = 4096;
 
 /// What a write does to a key's deadline.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -122,6 +125,10 @@ pub struct Shard {
     touches: bool,
     /// A change has begun since `start`: a panic now may leave the shard torn.
     torn: bool,
+    /// Somebody waits for keys here, or has pinned some: commands take the way that looks after that.
+    needs_care: bool,
+    /// Work on large values is refused, so that it is done without the hold.
+    is_limited: bool,
     /// Look-ups since the last [`Shard::take_lookups`].
     lookups: Lookups,
     /// The time of the command under way. Never goes back.
@@ -130,6 +137,8 @@ pub struct Shard {
     tables: Tables,
     ledger: Ledger,
     thresholds: Arc<Thresholds>,
+    /// Keys that must not be written until the work that reads them without the hold is done, each as often as it is pinned.
+    pinned: Vec<(Db, Box<[u8]>)>,
 }
 
 /// Look-ups of keys that are to be used.
@@ -223,12 +232,23 @@ impl Shard {
         thresholds: Arc<Thresholds>,
     ) -> Self {
         let n_shards = roots.router().n_shards();
+        let tables = Tables {
+            first: roots.table(id.index()),
+            others: (1..n_dbs).map(|db| roots.table(db * n_shards + id.index())).collect(),
+        };
+        Self::with_tables(id, tables, published, access, thresholds)
+    }
+
+    fn with_tables(
+        id: ShardId,
+        tables: Tables,
+        published: Arc<CachePadded<Published>>,
+        access: Arc<Access>,
+        thresholds: Arc<Thresholds>,
+    ) -> Self {
         Self {
             id,
-            tables: Tables {
-                first: roots.table(id.index()),
-                others: (1..n_dbs).map(|db| roots.table(db * n_shards + id.index())).collect(),
-            },
+            tables,
             ledger: Ledger {
                 is_observed: false,
                 published,
@@ -236,6 +256,9 @@ impl Shard {
                 waiters: Waiters::default(),
             },
             torn: false,
+            needs_care: false,
+            is_limited: true,
+            pinned: Vec::new(),
             lookups: Lookups::default(),
             access,
             thresholds,
@@ -245,12 +268,29 @@ impl Shard {
         }
     }
 
+    /// A shard by itself, for work on shared values: nobody else sees it, and nothing is too much for it.
+    pub(crate) fn aside(
+        n_dbs: usize,
+        router: Router,
+        access: Arc<Access>,
+        thresholds: Arc<Thresholds>,
+    ) -> Self {
+        let published = Arc::new(CachePadded::new(Published::new(n_dbs)));
+        let roots = Roots::new(n_dbs, router);
+        let tables = Tables { first: roots.table(0), others: (1..n_dbs).map(|db| roots.table(db)).collect() };
+        Self {
+            is_limited: false,
+            ..Self::with_tables(ShardId::default(), tables, published, access, thresholds)
+        }
+    }
+
     /// Starts a command, or a transaction of several: what was changed before it is whole. Gives the latest time that a
     /// command had here.
     #[inline]
     pub fn start(&mut self) -> Millis {
         self.torn = false;
         self.touches = true;
+        self.is_limited = true;
         self.now
     }
 
@@ -599,22 +639,72 @@ impl Shard {
         self.ledger.observe();
     }
 
-    /// Whether anybody waits for a key here: then whoever writes serves them before it lets the shard go.
+    /// Whether anybody waits for keys here, or has pinned some: then who writes first looks whether it may, and serves
+    /// those who wait before it lets the shard go.
     #[inline(always)]
-    pub fn has_waiters(&self) -> bool {
-        !self.ledger.waiters.is_empty()
+    pub fn needs_care(&self) -> bool {
+        self.needs_care
+    }
+
+    /// To be called when one who waits or pins has come or gone.
+    fn take_care(&mut self) {
+        self.needs_care = !self.ledger.waiters.is_empty() || !self.pinned.is_empty();
     }
 
     /// Puts one at the end of a key's line, in the command's database.
     pub fn enter_line(&mut self, key: &[u8], waiter: Waiter) {
         self.ledger.waiters.enter(self.db, key, waiter);
         self.ledger.observe();
+        self.take_care();
     }
 
     /// Takes one out of a key's line, in the command's database, if it stands there.
     pub fn leave_line(&mut self, key: &[u8], waiter: &Waiter) {
         self.ledger.waiters.leave(self.db, key, waiter);
         self.ledger.observe();
+        self.take_care();
+    }
+
+    /// Refuses work on more than [`WORK_MAX`] elements. A handler asks before it begins, and is then run again without the
+    /// hold, on [pinned](Shard::pin) values.
+    ///
+    /// # Errors
+    /// If it is too much.
+    #[inline]
+    pub fn expect_work(&self, n_elements: usize) -> Result<(), StorageError> {
+        if n_elements > WORK_MAX && self.is_limited { Err(StorageError::TooMuch) } else { Ok(()) }
+    }
+
+    /// Has nothing be too much, up to the next [`Shard::start`]: in the middle of a transaction there is no other way.
+    pub fn lift_limit(&mut self) {
+        self.is_limited = false;
+    }
+
+    /// Shares a live value, and keeps its key from being written until [`Shard::unpin`]; so are keys that are not there.
+    pub fn pin(&mut self, key: &Key<'_>) -> Option<EntryBox> {
+        self.pinned.push((self.db, key.bytes.into()));
+        self.take_care();
+        let (now, touches) = (self.now, self.touches);
+        let entry = self.peek(key)?;
+        // SAFETY: nothing changes or removes the entry in the rest of this function.
+        let entry = unsafe { entry.unbound() };
+        if touches {
+            self.access.note(entry, now);
+        }
+        Some(entry.share())
+    }
+
+    /// Lets a key of the command's database be written again.
+    pub fn unpin(&mut self, key: &[u8]) {
+        let place = self.pinned.iter().position(|(db, pinned)| *db == self.db && **pinned == *key);
+        self.pinned.swap_remove(place.expect("a key is unpinned by who has pinned it"));
+        self.take_care();
+        self.ledger.waiters.note(self.db, key);
+    }
+
+    /// Whether a key is pinned, in whatever database.
+    pub fn is_pinned(&self, key: &[u8]) -> bool {
+        self.pinned.iter().any(|(_, pinned)| **pinned == *key)
     }
 
     /// The one at a place of a key's line, in the command's database; those who came first are at the lowest places.

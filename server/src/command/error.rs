@@ -50,6 +50,12 @@ impl CommandError {
         CommandError::Text(Cow::Owned(text))
     }
 
+    /// Whether the command is to be run again without the hold.
+    #[inline(always)]
+    pub fn is_too_much(&self) -> bool {
+        matches!(self, CommandError::Storage(StorageError::TooMuch))
+    }
+
     /// What goes over the wire after the `-`.
     pub fn wire_text(&self) -> Cow<'static, str> {
         Cow::Borrowed(match self {
@@ -72,6 +78,7 @@ impl CommandError {
                     "WRONGTYPE Operation against a key holding the wrong kind of value"
                 }
                 StorageError::TooLong => "ERR string exceeds maximum allowed size (proto-max-bulk-len)",
+                StorageError::TooMuch => unreachable!("the dispatcher runs such a command aside"),
             },
             CommandError::Text(text) => return text.clone(),
         })

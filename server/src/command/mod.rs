@@ -53,6 +53,8 @@ pub struct Call<'a, 'h> {
     pub session: &'a mut Session,
     /// The shards that are held for the command, if it declared any.
     pub held: Option<&'a mut Held<'h, Job>>,
+    /// The shard on which it works in place of those it would hold: see [`crate::aside`].
+    pub aside: Option<&'a mut Shard>,
     /// The command's time.
     pub now: Millis,
     /// What the running thread counts.
@@ -61,6 +63,30 @@ pub struct Call<'a, 'h> {
     pub routed: &'a [Routed],
     /// Whether it may wait for keys.
     pub waiting: Waiting,
+    /// Set when it turned out to be too much work for a hold; nothing of it has happened.
+    pub is_too_much: bool,
+}
+
+impl<'a> Call<'a, '_> {
+    /// A call that touches no key.
+    pub fn of_session(
+        server: &'a Server,
+        session: &'a mut Session,
+        now: Millis,
+        stats: &'a ThreadStats,
+    ) -> Self {
+        Self {
+            server,
+            session,
+            held: None,
+            aside: None,
+            now,
+            stats,
+            routed: &[],
+            waiting: Waiting::MayNot,
+            is_too_much: false,
+        }
+    }
 }
 
 impl Call<'_, '_> {
@@ -74,11 +100,25 @@ impl Call<'_, '_> {
 
     /// The shard where a key of the command lives, with another database selected.
     pub fn shard_in(&mut self, key: &Key<'_>, db: Db) -> &mut Shard {
-        let now = self.now;
-        let held = self.held.as_mut().expect("a command that reaches for keys runs under a hold");
-        let shard = held.shard(key.routed.shard);
-        shard.begin(db, now);
+        let shard = match &mut self.aside {
+            Some(shard) => shard,
+            None => {
+                let held = self.held.as_mut().expect("a command that reaches for keys runs under a hold");
+                held.shard(key.routed.shard)
+            }
+        };
+        shard.begin(db, self.now);
         shard
+    }
+
+    /// Has nothing be too much for the hold.
+    pub fn lift_limits(&mut self) {
+        if let Some(held) = &mut self.held {
+            for index in 0..held.ids().len() {
+                let id = held.ids()[index];
+                held.shard(id).lift_limit();
+            }
+        }
     }
 
     /// Calls `each` with every held shard, with database `db` selected.

@@ -4,7 +4,7 @@ use std::time::{Duration, Instant};
 
 use braid_storage::{ShardId, coordinator::Worker, shard::ExpiryCursor};
 
-use crate::job::Job;
+use crate::{blocking, job::Job};
 
 /// What a thread spends on looking for expired keys in a cycle of 100 ms, whatever it finds.
 const SEARCH_BUDGET: Duration = Duration::from_micros(2500);
@@ -75,11 +75,13 @@ impl Expiry {
             let at = &mut self.at;
             let more = worker.thread.server().keyspace.n_deadlines_in(id) > 0
                 && worker
-                    .with_shard(id, |shard, _| {
+                    .with_shards(&[id], |held, thread| {
+                        let shard = held.shard(id);
                         shard.start();
                         let step = shard.expire_some(at, now, STEP_BUCKETS);
                         cycle.n_seen += step.n_seen;
                         cycle.n_expired += step.n_expired;
+                        blocking::serve_ready(held, thread, now);
                         step.more
                     })
                     // A held shard has its turn in the next cycle.

@@ -8,7 +8,7 @@ use std::{
 use braid_storage::coordinator::{Weight, Worker};
 use crossbeam_utils::sync::Parker;
 
-use crate::{io::ThreadState, server::Server};
+use crate::{aside, io::ThreadState, server::Server};
 
 /// How long a heavy-work thread sleeps at most between rounds of returning memory to the system.
 const HOUSEKEEPING: Duration = Duration::from_secs(1);
@@ -19,7 +19,13 @@ pub fn run_heavy(server: &'static Server, index: usize, parker: &Parker) {
     let mut worker = Worker::new(engine, Weight::Heavy, ThreadState::new(index, server));
     while !server.stopping.load(Ordering::Relaxed) {
         worker.thread.renew_budget();
-        if !worker.take_heavy() {
+        let worked = worker.take_heavy();
+        while let Some(mut node) = worker.thread.aside.pop() {
+            aside::work(&mut node, &mut worker.thread);
+            worker.submit(node);
+        }
+        if !worked {
+            while braid_storage::reclaim_large() {}
             parker.park_timeout(HOUSEKEEPING);
             (server.return_freed_memory)();
         }

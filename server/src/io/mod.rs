@@ -14,7 +14,9 @@ use std::{
 
 use braid_storage::executor::Node;
 
-use crate::{blocking::Parked, clients::ClientId, job::Job, server::Server, stats::ThreadStats};
+use crate::{
+    aside::Aside, blocking::Parked, clients::ClientId, job::Job, server::Server, stats::ThreadStats,
+};
 
 pub use heavy::run_heavy;
 pub use listener::{Listener, bind_all};
@@ -49,6 +51,12 @@ pub struct ThreadState {
     pub wake_someone: bool,
     /// A job waits for a heavy-work thread.
     pub wake_heavy: bool,
+    /// Nodes that have pinned their values: a heavy-work thread goes on with them when it holds nothing.
+    // A node is linked by its address, so it keeps its box wherever it is.
+    #[allow(clippy::vec_box)]
+    pub aside: Vec<Box<Node<Job>>>,
+    /// What was worked on aside, to be freed when nothing is held.
+    pub spent: Vec<Box<Aside>>,
     /// What this turn has spent on others' work.
     drain: Drain,
 }
@@ -65,7 +73,16 @@ struct Drain {
 impl ThreadState {
     /// The state of a thread that has run nothing yet.
     pub fn new(index: usize, server: &'static Server) -> Self {
-        Self { index, server, wakes: 0, wake_someone: false, wake_heavy: false, drain: Drain::default() }
+        Self {
+            index,
+            server,
+            wakes: 0,
+            wake_someone: false,
+            wake_heavy: false,
+            aside: Vec::new(),
+            spent: Vec::new(),
+            drain: Drain::default(),
+        }
     }
 
     /// The server. It lives as long as the process, so nobody counts references to it: all threads would write that count.
@@ -96,8 +113,11 @@ impl ThreadState {
         }
     }
 
-    /// Wakes whom something was sent to.
+    /// Wakes whom something was sent to, and frees what was not to be freed under a hold.
     pub fn send_wakes(&mut self) {
+        if !self.spent.is_empty() {
+            self.spent.clear();
+        }
         while self.wakes != 0 {
             let thread = self.wakes.trailing_zeros() as usize;
             self.wakes &= self.wakes - 1;

@@ -451,7 +451,9 @@ impl IoThread {
                     return;
                 }
             }
-            Task::Wait(_) => unreachable!("who waits is claimed before it goes home"),
+            Task::Wait(_) | Task::Pin | Task::Aside(_) | Task::Unpin(_) => {
+                unreachable!("the node is elsewhere until this is done")
+            }
             Task::Sweep(sweep) if !sweep.is_complete() => {
                 self.sweeps.push_back(node);
                 return;
@@ -879,15 +881,7 @@ impl IoThread {
                 }
                 (Admission::Run, Run::Shard(_)) => self.run_group(connection, turn, index, out),
                 (Admission::Run, Run::Session(_) | Run::Container) => {
-                    let mut call = Call {
-                        server,
-                        session,
-                        held: None,
-                        now,
-                        stats: self.worker.thread.stats(),
-                        routed: &[],
-                        waiting: Waiting::MayNot,
-                    };
+                    let mut call = Call::of_session(server, session, now, self.worker.thread.stats());
                     dispatch::answer(&mut call, command, words, parsed.routed, out, &self.worker.thread);
                     Next::Command(index + 1)
                 }
@@ -901,8 +895,7 @@ impl IoThread {
                 (Admission::Run, Run::EachShard { begin, .. }) => {
                     let args = Args::new(words, server.keyspace.router(), None);
                     let stats = self.worker.thread.stats();
-                    let waiting = Waiting::MayNot;
-                    let mut call = Call { server, session, held: None, now, stats, routed: &[], waiting };
+                    let mut call = Call::of_session(server, session, now, stats);
                     match dispatch::survive(command, || begin(&mut call, args)) {
                         Ok(sweep) => {
                             self.start_sweep(connection, command, sweep);
@@ -965,8 +958,7 @@ impl IoThread {
         let mut node = connection.node.take().expect("a parked connection runs nothing");
         let Job { session, reply, .. } = &mut node.job;
         let stats = self.worker.thread.stats();
-        let waiting = Waiting::MayNot;
-        let mut call = Call { server, session, held: None, now, stats, routed: &[], waiting };
+        let mut call = Call::of_session(server, session, now, stats);
         dispatch::answer(&mut call, command, words, None, reply, &self.worker.thread);
         node.job.task = Task::Barrier;
         node.set_route(Route::new(server.engine.all_shards()));
@@ -991,8 +983,8 @@ impl IoThread {
         let next = Cell::new(first);
         let n_kept = Cell::new(out.len());
         let held = self.worker.with_shard(routed.shard, |shard, thread| {
-            if shard.has_waiters() {
-                return Stopped::ByWaiters;
+            if shard.needs_care() {
+                return Stopped::ByCare;
             }
             for parsed in &batch.commands[first..end] {
                 let (Found::Command(command), Some(routed)) = (&parsed.found, parsed.routed) else {
@@ -1014,6 +1006,10 @@ impl IoThread {
                 let start = out.len();
                 let args = Args::new(turn.words(parsed), server.keyspace.router(), Some(routed));
                 let outcome = run(shard, args, &mut Reply::new(out, session.resp));
+                if matches!(&outcome, Err(error) if error.is_too_much()) {
+                    out.truncate(start);
+                    return Stopped::ByCare;
+                }
                 dispatch::conclude(command, outcome, start, session, out, thread);
                 next.set(next.get() + 1);
                 n_kept.set(out.len());
@@ -1036,14 +1032,14 @@ impl IoThread {
                 job::write_panic_error(out, session.resp, Some(failed), &self.worker.thread);
                 Next::Command(next.get() + 1)
             }
-            Some(Ok(Stopped::ByWaiters)) | None => {
-                for parsed in &batch.commands[first..end] {
+            Some(Ok(Stopped::ByCare)) | None => {
+                for parsed in &batch.commands[next.get()..end] {
                     let Found::Command(command) = parsed.found else {
                         unreachable!("a group is made of known commands")
                     };
                     node.job.push(command, turn.words(parsed), parsed.routed);
                 }
-                self.worker.thread.stats().delegated.add((end - first) as u64);
+                self.worker.thread.stats().delegated.add((end - next.get()) as u64);
                 node.job.task = Task::Commands;
                 node.set_route(Route::one(routed.shard));
                 self.worker.submit(connection.node.take().expect("here a moment ago"));
@@ -1077,14 +1073,18 @@ impl IoThread {
                 {
                     return false;
                 }
-                if blocking::has_waiters(held) {
+                if blocking::needs_care(held) {
                     return false;
                 }
                 let now = dispatch::time_under_hold(held, now, session);
-                let (stats, routed, waiting) = (thread.stats(), &needs.keys[..], Waiting::May);
-                let mut call = Call { server, session, held: Some(held), now, stats, routed, waiting };
+                let mut call = Call {
+                    held: Some(held),
+                    routed: &needs.keys,
+                    waiting: Waiting::May,
+                    ..Call::of_session(server, session, now, thread.stats())
+                };
                 dispatch::answer(&mut call, command, words, first, out, thread);
-                !matches!(call.waiting, Waiting::Asked(_))
+                !call.must_run_again()
             });
             match held {
                 Some(Ok(true)) => return true,
@@ -1254,6 +1254,10 @@ impl IoThread {
 
     /// Frees what was too much to free under a hold, for a share of this turn.
     fn reclaim(&mut self) {
+        if braid_storage::has_large_garbage() {
+            self.worker.thread.wake_heavy = true;
+            self.worker.thread.send_wakes();
+        }
         if !braid_storage::has_garbage() {
             return;
         }
@@ -1329,8 +1333,8 @@ enum Stopped {
     No,
     /// A pause, or CLIENT KILL.
     ByAttention,
-    /// Somebody waits for keys in the shard: the coordinator's way serves them.
-    ByWaiters,
+    /// Somebody waits for keys in the shard or has pinned some, or it is too much work: the coordinator's way looks after that.
+    ByCare,
 }
 
 /// Where a batch goes on.
