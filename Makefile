@@ -1,10 +1,12 @@
 # `make help` lists the targets.
 .DEFAULT_GOAL := help
-.PHONY: help run test lint fmt compat bench bench-compare fuzz loom sanitize miri doc
+.PHONY: help run test lint fmt compat compat-fuzz conformance bench bench-compare fuzz loom sanitize miri doc
 
 PORT ?= 6379
 # Seconds a fuzz target runs.
 FUZZ_SECONDS ?= 60
+# Seconds that random commands are compared with redis-server.
+COMPAT_SECONDS ?= 600
 TARGET := x86_64-unknown-linux-gnu
 
 help: ## List the targets
@@ -28,6 +30,14 @@ compat: ## Play the transcripts against a real redis-server
 	@command -v redis-server >/dev/null || { echo "redis-server is missing: apt-get install redis-server"; exit 1; }
 	BRAID_COMPAT_SERVER=redis-server cargo test -p braid-server --test transcripts
 
+compat-fuzz: ## Compare random commands with a real redis-server for COMPAT_SECONDS
+	@command -v redis-server >/dev/null || { echo "redis-server is missing: apt-get install redis-server"; exit 1; }
+	BRAID_REQUIRE_REDIS=1 BRAID_DIFF_SECONDS=$(COMPAT_SECONDS) cargo test -p braid-server --test differential -- --nocapture
+
+conformance: ## Run Redis's own test suite (ARGS="--server target/debug/braid-server unit/multi â€¦")
+	@command -v python3 >/dev/null || { echo "python3 is missing: apt-get install python3"; exit 1; }
+	conformance/run $(ARGS)
+
 bench: ## Run the criterion benches
 	cargo bench --workspace --benches
 
@@ -39,8 +49,8 @@ bench-compare: ## Compare with redis-server and print the bars (ARGS="--quick â€
 
 fuzz: ## Run every fuzz target for FUZZ_SECONDS (needs cargo-fuzz and the nightly toolchain)
 	@cargo fuzz --version >/dev/null 2>&1 || { echo "cargo-fuzz is missing: cargo install cargo-fuzz"; exit 1; }
-	cd protocol && for target in $$(cargo +nightly fuzz list); do \
-		cargo +nightly fuzz run $$target -- -max_total_time=$(FUZZ_SECONDS) || exit 1; done
+	for crate in protocol storage; do (cd $$crate && for target in $$(cargo +nightly fuzz list); do \
+		cargo +nightly fuzz run $$target -- -max_total_time=$(FUZZ_SECONDS) || exit 1; done) || exit 1; done
 
 loom: ## Try every interleaving of the executor and the coordinator
 	RUSTFLAGS="--cfg loom" CARGO_TARGET_DIR=target/loom cargo test -p braid-storage --lib loom

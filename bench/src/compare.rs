@@ -5,6 +5,7 @@
 //! [`Contest::rounds`] a function that measures one side once.
 
 use std::fs;
+use std::iter;
 use std::path::{Path, PathBuf};
 use std::process::{Command, ExitCode};
 use std::time::{Duration, Instant};
@@ -20,10 +21,12 @@ use crate::report::{self, BarReport, Measure, Report};
 use crate::spawn::{self, Server};
 
 mod cpu;
+mod cpu_types;
 mod expiry;
 mod hot_key;
 mod latency;
 mod memory;
+mod memory_types;
 mod slow;
 mod threads;
 
@@ -55,6 +58,29 @@ const BARS: &[Bar] = &[
     Bar { name: "expiry", run: expiry::run },
 ];
 
+/// Bars that measure the same of many commands or types, and can be chosen together.
+struct Family {
+    name: &'static str,
+    bars: &'static [Bar],
+}
+
+/// They follow [`BARS`].
+const FAMILIES: &[Family] = &[
+    Family { name: "cpu-types", bars: cpu_types::BARS },
+    Family { name: "memory-types", bars: memory_types::BARS },
+    Family { name: "slow-types", bars: slow::TYPES },
+];
+
+/// All names that `--only` takes.
+fn names() -> impl Iterator<Item = &'static str> {
+    let of_family = |family: &'static Family| iter::once(family.name).chain(names_of(family.bars));
+    names_of(BARS).chain(FAMILIES.iter().flat_map(of_family))
+}
+
+fn names_of(bars: &'static [Bar]) -> impl Iterator<Item = &'static str> {
+    bars.iter().map(|bar| bar.name)
+}
+
 /// Options of `braid-bench compare`.
 #[derive(Debug, Args)]
 pub struct Options {
@@ -76,18 +102,32 @@ pub struct Options {
     /// Requests of one redis-benchmark run; without pipelining a quarter of it [default: 1000000, quick: 300000].
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u64).range(1000..))]
     requests: Option<u64>,
-    /// Measures only these bars.
-    #[arg(long, value_name = "NAME,NAME", value_delimiter = ',', value_parser = PossibleValuesParser::new(BARS.iter().map(|bar| bar.name)))]
+    /// Measures only these bars, or families of bars.
+    #[arg(long, value_name = "NAME,NAME", value_delimiter = ',', value_parser = PossibleValuesParser::new(names()))]
     only: Vec<String>,
     /// Writes every round's figures to a file.
     #[arg(long, value_name = "FILE")]
     json: Option<PathBuf>,
-    /// Measures shortly: less than three minutes, and less surely.
+    /// Measures shortly: less than three minutes, and less surely. Families of bars are left out unless they are asked for.
     #[arg(long)]
     quick: bool,
     /// Exits with 1 when a target is missed or a bar could not be measured.
     #[arg(long)]
     gate: bool,
+}
+
+impl Options {
+    /// The bars to measure, in the order of their tables.
+    fn bars(&self) -> impl Iterator<Item = &'static Bar> {
+        let is_named = |name: &str| self.only.iter().any(|only| only == name);
+        let all = self.only.is_empty();
+        let alone = BARS.iter().filter(move |bar| all || is_named(bar.name));
+        let of_family = move |family: &'static Family| {
+            let whole = is_named(family.name) || (all && !self.quick);
+            family.bars.iter().filter(move |bar| whole || is_named(bar.name))
+        };
+        alone.chain(FAMILIES.iter().flat_map(of_family))
+    }
 }
 
 /// Runs the comparison and prints its table.
@@ -104,8 +144,7 @@ pub fn run(options: &Options) -> Result<ExitCode, BenchError> {
         n_io_threads: contest.n_io_threads,
         bars: Vec::new(),
     };
-    let is_chosen = |bar: &&Bar| options.only.is_empty() || options.only.iter().any(|name| name == bar.name);
-    for bar in BARS.iter().filter(is_chosen) {
+    for bar in options.bars() {
         report.bars.push(contest.measure(bar));
     }
     print!("{report}");
@@ -238,15 +277,27 @@ impl Contest {
         Server::start(&self.braid, &all)
     }
 
-    /// Starts both servers and loads each with the keys.
-    fn start_both_loaded(&self, value: &[u8]) -> Result<[Server; 2], BenchError> {
-        let start = |side: Side| {
-            let server = self.start(side, &[]).map_err(|error| error.on_side(side.name()))?;
-            load(&server, value).map_err(|error| error.on_side(side.name()))?;
-            Ok(server)
-        };
+    fn start_both(&self, arguments: &[&str]) -> Result<[Server; 2], BenchError> {
+        let start = |side: Side| self.start(side, arguments).map_err(|error| error.on_side(side.name()));
         Ok([start(Side::Braid)?, start(Side::Redis)?])
     }
+
+    /// Starts both servers and loads each with the keys.
+    fn start_both_loaded(&self, value: &[u8]) -> Result<[Server; 2], BenchError> {
+        let servers = self.start_both(&[])?;
+        on_both(&servers, |server| load(server, value))?;
+        Ok(servers)
+    }
+}
+
+/// Does something with each server in turn.
+fn on_both(
+    servers: &[Server; 2],
+    mut what: impl FnMut(&Server) -> Result<(), BenchError>,
+) -> Result<(), BenchError> {
+    Side::BOTH
+        .into_iter()
+        .try_for_each(|side| what(side.of(servers)).map_err(|error| error.on_side(side.name())))
 }
 
 fn load(server: &Server, value: &[u8]) -> Result<(), BenchError> {
@@ -288,4 +339,35 @@ fn version(binary: &Path) -> String {
         .ok()
         .and_then(|output| String::from_utf8_lossy(&output.stdout).lines().next().map(str::to_owned));
     format!("{}: {}", binary.display(), first_line.unwrap_or_else(|| "unknown version".to_owned()))
+}
+
+#[cfg(test)]
+mod tests {
+    use std::collections::HashSet;
+
+    use clap::{Args as _, Command, FromArgMatches as _};
+
+    use super::*;
+
+    fn chosen(arguments: &[&str]) -> Vec<&'static str> {
+        let matches = Options::augment_args(Command::new("compare"))
+            .try_get_matches_from(["compare"].iter().chain(arguments))
+            .expect("the arguments are right");
+        let options = Options::from_arg_matches(&matches).expect("the arguments are right");
+        options.bars().map(|bar| bar.name).collect()
+    }
+
+    #[test]
+    fn no_two_bars_or_families_share_a_name() {
+        let mut seen = HashSet::new();
+        assert!(names().all(|name| seen.insert(name)));
+    }
+
+    #[test]
+    fn families_are_chosen_whole_and_by_bar() {
+        assert_eq!(chosen(&["--only", "slow-types"]), names_of(slow::TYPES).collect::<Vec<_>>());
+        assert_eq!(chosen(&["--quick", "--only", "cpu-mset,expiry"]), ["expiry", "cpu-mset"]);
+        assert_eq!(chosen(&["--quick"]), names_of(BARS).collect::<Vec<_>>());
+        assert_eq!(chosen(&[]).len() + FAMILIES.len(), names().count());
+    }
 }

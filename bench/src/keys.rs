@@ -10,18 +10,23 @@ use crate::resp::{self, Kind};
 
 /// Connections that load keys: several, so that every thread of a server allocates its share.
 const N_LOADERS: usize = 8;
-/// Requests that one connection sends before it reads their replies; they fit the socket's buffers.
+/// Requests that one connection sends before it reads their replies, which fit the socket's buffers.
 const BATCH: u64 = 500;
 
 /// The name of key `index`: 16 bytes.
 pub fn name(index: u64) -> [u8; 16] {
     let mut name = *b"key:000000000000";
-    let mut rest = index;
-    for digit in name[4..].iter_mut().rev() {
+    write_digits(&mut name[4..], index);
+    name
+}
+
+/// Writes the last digits of `number`, as many as there is room for.
+pub fn write_digits(out: &mut [u8], number: u64) {
+    let mut rest = number;
+    for digit in out.iter_mut().rev() {
         *digit = b'0' + (rest % 10) as u8;
         rest /= 10;
     }
-    name
 }
 
 /// Sets keys `0..n_keys` to `value`, each SET with the further arguments `options`, and checks DBSIZE.
@@ -57,7 +62,10 @@ pub fn expire_at(address: SocketAddr, n_keys: u64, deadline: u64) -> Result<(), 
 }
 
 /// Sends requests `0..n_requests` over several connections, pipelined; no reply may be an error.
-fn pipeline(
+///
+/// # Errors
+/// When one is, or a connection breaks.
+pub fn pipeline(
     address: SocketAddr,
     n_requests: u64,
     append: impl Fn(u64, &mut Vec<u8>),

@@ -17,6 +17,7 @@ mod redis_benchmark;
 mod report;
 mod resp;
 mod spawn;
+mod values;
 
 /// Measures Redis-compatible servers.
 #[derive(Debug, Parser)]

@@ -3,7 +3,7 @@
 //! Handlers name the shape (`map`, `double`, `null`); what RESP2 makes of it (a flat array, a bulk string, `$-1`) is
 //! decided here and nowhere else.
 
-use crate::number;
+use crate::number::{self, LongDouble};
 use crate::request::write_header;
 
 /// The version of the protocol that a client speaks.
@@ -155,6 +155,31 @@ impl<'a> Reply<'a> {
         self.aggregate(b'%', n, 2);
     }
 
+    /// An array of the next `n` pairs, each of which begins with [`Reply::pair`]; in RESP2 a flat array of twice as many values.
+    #[inline]
+    pub fn pairs(&mut self, n: usize) {
+        match self.version {
+            Resp::V2 => self.array(2 * n),
+            Resp::V3 => self.array(n),
+        }
+    }
+
+    /// The start of a pair of values among [`Reply::pairs`].
+    #[inline]
+    pub fn pair(&mut self) {
+        if self.version == Resp::V3 {
+            self.array(2);
+        }
+    }
+
+    /// The start of a pair of values within [`Reply::nested_map_later`].
+    #[inline]
+    pub fn nested_pair(&mut self) {
+        if self.version == Resp::V2 {
+            self.array(2);
+        }
+    }
+
     /// A set of the next `n` values; in RESP2 an array.
     #[inline]
     pub fn set(&mut self, n: usize) {
@@ -178,11 +203,22 @@ impl<'a> Reply<'a> {
 
     /// A double in its shortest text; in RESP2 a string of bytes.
     pub fn double(&mut self, value: f64) {
+        self.number(|out| number::write_f64(out, value));
+    }
+
+    /// An extended float with up to 17 decimals; in RESP2 a string of bytes.
+    pub fn long_double(&mut self, value: LongDouble) {
+        self.number(|out| value.write(out));
+    }
+
+    /// A number whose text `write` appends.
+    #[inline]
+    fn number(&mut self, write: impl FnOnce(&mut Vec<u8>)) {
         match self.version {
             Resp::V2 => {
                 // The text's length is known once it is printed; it is short, so header and text change places then.
                 let start = self.out.len();
-                number::write_f64(self.out, value);
+                write(self.out);
                 let text_bytes = self.out.len() - start;
                 write_header(self.out, b'$', text_bytes);
                 self.out[start..].rotate_left(text_bytes);
@@ -190,7 +226,7 @@ impl<'a> Reply<'a> {
             }
             Resp::V3 => {
                 self.out.push(b',');
-                number::write_f64(self.out, value);
+                write(self.out);
                 self.out.extend_from_slice(b"\r\n");
             }
         }
@@ -241,6 +277,15 @@ impl<'a> Reply<'a> {
     pub fn map_later(&mut self) -> Later {
         match self.version {
             Resp::V2 => self.later(b'*', 2),
+            Resp::V3 => self.later(b'%', 1),
+        }
+    }
+
+    /// Opens a map whose number of pairs becomes known later, and each of which [`Reply::pair`] begins; in RESP2 an array of
+    /// arrays of two.
+    pub fn nested_map_later(&mut self) -> Later {
+        match self.version {
+            Resp::V2 => self.later(b'*', 1),
             Resp::V3 => self.later(b'%', 1),
         }
     }

@@ -43,9 +43,16 @@ fn shapes_that_differ_between_the_versions() {
     assert_eq!(both(|reply| reply.null()), differ("$-1\r\n", "_\r\n"));
     assert_eq!(both(|reply| reply.null_array()), differ("*-1\r\n", "_\r\n"));
     assert_eq!(both(|reply| reply.map(6)), differ("*12\r\n", "%6\r\n"));
+    assert_eq!(both(|reply| reply.pairs(6)), differ("*12\r\n", "*6\r\n"));
+    assert_eq!(both(|reply| reply.pair()), differ("", "*2\r\n"));
     assert_eq!(both(|reply| reply.set(6)), differ("*6\r\n", "~6\r\n"));
     assert_eq!(both(|reply| reply.push(3)), differ("*3\r\n", ">3\r\n"));
     assert_eq!(both(|reply| reply.double(0.1)), differ("$3\r\n0.1\r\n", ",0.1\r\n"));
+    let long_double = braid_protocol::number::LongDouble::from_f64(0.1);
+    assert_eq!(
+        both(|reply| reply.long_double(long_double)),
+        differ("$19\r\n0.10000000000000001\r\n", ",0.10000000000000001\r\n")
+    );
     assert_eq!(both(|reply| reply.double(f64::NEG_INFINITY)), differ("$4\r\n-inf\r\n", ",-inf\r\n"));
     let long = "-1.2345678901234567e-100";
     assert_eq!(both(|reply| reply.double(long.parse().unwrap())).0, format!("${}\r\n{long}\r\n", long.len()));
@@ -80,6 +87,17 @@ fn an_aggregate_may_be_counted_later() {
         reply.close(set, 0);
         reply.close(map, 2);
     });
+    let (pairs_v2, pairs_v3) = both(|reply| {
+        let pairs = reply.nested_map_later();
+        for i in 0..2 {
+            reply.nested_pair();
+            reply.integer(i);
+            reply.ok();
+        }
+        reply.close(pairs, 2);
+    });
+    assert_eq!(pairs_v2, "*2\r\n*2\r\n:0\r\n+OK\r\n*2\r\n:1\r\n+OK\r\n");
+    assert_eq!(pairs_v3, "%2\r\n:0\r\n+OK\r\n:1\r\n+OK\r\n");
     let integers = ":0\r\n:1\r\n".repeat(6);
     assert_eq!(v2, format!("+OK\r\n*4\r\n$1\r\nk\r\n*12\r\n{integers}$1\r\ns\r\n*0\r\n"));
     assert_eq!(v3, format!("+OK\r\n%2\r\n$1\r\nk\r\n*12\r\n{integers}$1\r\ns\r\n~0\r\n"));

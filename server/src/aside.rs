@@ -1,6 +1,6 @@
 //! Work on large values, done without holding their shards.
 //!
-//! A handler that finds out that it has much to do says so before it begins ([`Shard::expect_work`]), and nothing of it has
+//! A handler that finds out that it has much to do says so before it begins ([`expect_work`](braid_storage::ValueRef::expect_work)), and nothing of it has
 //! happened then. A heavy-work thread takes the holds once more, only to [pin](Shard::pin) the values (they are shared, not
 //! copied) and lets go. It runs the handler on a shard *aside*, which has nothing but the shared values in it, takes the holds a
 //! second time to store what the handler has written there, and unpins.
@@ -158,17 +158,23 @@ pub fn unpin(job: &mut Job, held: &mut Held<'_, Job>, thread: &mut ThreadState) 
     let time = dispatch::time_under_hold(held, job.now, &job.session);
     let stores = aside.shard.is_torn() && aside.keys.iter().any(PinnedKey::is_written);
     let is_valid = !stores || aside.keys.iter().all(|pinned| pinned.is_unchanged(held, time));
-    for pinned in &aside.keys {
-        let shard = held.shard(pinned.key.routed.shard);
+    for pinned in &mut aside.keys {
+        let key = pinned.key.key();
+        let shard = held.shard(key.routed.shard);
         shard.begin(pinned.key.db, time);
-        if stores && is_valid && pinned.is_written() {
-            aside.shard.begin(pinned.key.db, time);
-            match aside.shard.take(&pinned.key.key()) {
-                Some(entry) => shard.put(&pinned.key.key(), entry),
-                None => {
-                    shard.remove(&pinned.key.key());
-                }
+        aside.shard.begin(pinned.key.db, time);
+        let result = aside.shard.take(&key);
+        match (result, stores && is_valid && pinned.is_written()) {
+            (Some(result), true) => shard.put(&key, result),
+            (Some(result), false) => braid_storage::release(result),
+            (None, true) => {
+                shard.remove(&key);
             }
+            (None, false) => {}
+        }
+        // A value that is shared no longer is changed where it is.
+        if let Some(shared) = pinned.shared.take() {
+            braid_storage::release(shared);
         }
         shard.unpin(&pinned.key.bytes);
     }

@@ -43,12 +43,13 @@ use smallvec::SmallVec;
 
 use crate::{
     aside,
-    command::{Call, CommandError, Flags, Registered, Words},
+    command::{Args, Call, CommandError, Flags, Outcome, Registered, Words},
     dispatch,
     io::ThreadState,
     job::{Job, Origin, Task},
     server::Server,
     session::Session,
+    stats::ThreadStats,
 };
 
 /// What a command waits for.
@@ -59,8 +60,10 @@ pub struct Wait {
     destination: Option<Box<[u8]>>,
     /// When it gives up; `None`: never.
     deadline: Option<Millis>,
-    /// What it answers then.
+    /// What it answers where it may not wait.
     nothing: Nothing,
+    /// The command's last words, where others take their place when it is served.
+    last_words: Vec<Option<Vec<u8>>>,
     cause: Cause,
 }
 
@@ -74,14 +77,20 @@ enum Cause {
 }
 
 impl Wait {
-    /// A wait for any of some keys, which ends with `nothing` at the deadline.
+    /// A wait for any of some keys until the deadline; `nothing` is the answer where the command may not wait.
     pub fn new(keys: Vec<WaitedKey>, deadline: Option<Millis>, nothing: Nothing) -> Self {
-        Self { keys, destination: None, deadline, nothing, cause: Cause::Nothing }
+        Self { keys, destination: None, deadline, nothing, last_words: Vec::new(), cause: Cause::Nothing }
     }
 
     /// The same for a command that writes another key when it is served.
     pub fn with_destination(mut self, key: &[u8]) -> Self {
         self.destination = Some(key.into());
+        self
+    }
+
+    /// The same for a command whose last words mean something else now than when it is served: it is then run with these.
+    pub fn with_last_words(mut self, words: Vec<Option<Vec<u8>>>) -> Self {
+        self.last_words = words;
         self
     }
 
@@ -207,14 +216,22 @@ impl Parked {
     }
 
     /// Ends the wait of a node that was claimed; its places in the lines are still to be given up.
-    pub fn give_up(&self, node: &mut Node<Job>, why: GaveUp) {
+    pub fn give_up(&self, node: &mut Node<Job>, why: GaveUp, stats: &ThreadStats) {
+        let counts = &stats.commands[node.job.next_command().0.id];
         let Job { session, commands, n_run, reply, .. } = &mut node.job;
         let start = reply.len();
         match why {
-            GaveUp::TimedOut => self.wait.nothing.write(&mut Reply::new(reply, session.resp)),
+            GaveUp::TimedOut => {
+                counts.calls.add(1);
+                // Whatever it would have answered, as in Redis.
+                Reply::new(reply, session.resp).null_array();
+            }
             GaveUp::Unblocked => {
-                CommandError::text("UNBLOCKED client unblocked via CLIENT UNBLOCK")
-                    .write(&mut Reply::new(reply, session.resp));
+                counts.calls.add(1);
+                counts.failed.add(1);
+                let error = CommandError::text("UNBLOCKED client unblocked via CLIENT UNBLOCK");
+                stats.error(&error.wire_text());
+                error.write(&mut Reply::new(reply, session.resp));
             }
             GaveUp::Left => session.closing = true,
         }
@@ -292,6 +309,21 @@ impl Call<'_, '_> {
         }
     }
 
+    /// Has the command wait until any of the `n_keys` keys that begin `args` holds a value of a type.
+    pub fn wait_for_kind(
+        &mut self,
+        kind: Kind,
+        mut args: Args<'_>,
+        n_keys: usize,
+        deadline: Option<Millis>,
+        reply: &mut Reply<'_>,
+    ) -> Outcome {
+        let keys: Result<Vec<WaitedKey>, CommandError> =
+            (0..n_keys).map(|_| Ok(self.waited_key(&args.key()?, Awaited::Kind(kind)))).collect();
+        self.wait_for(Wait::new(keys?, deadline, Nothing::NullArray), reply);
+        Ok(())
+    }
+
     /// The shard where a key of the command lives, unless a blocked command is being served under a hold without it: then the
     /// key has not been written, and is passed over.
     pub fn shard_if_held(&mut self, key: &Key<'_>) -> Option<&mut Shard> {
@@ -309,7 +341,8 @@ impl Call<'_, '_> {
 }
 
 /// Has a job wait, with the shards of the keys it waits for held.
-pub fn park(job: &mut Job, wait: Wait, held: &mut Held<'_, Job>, now: Millis) {
+pub fn park(job: &mut Job, mut wait: Wait, held: &mut Held<'_, Job>, now: Millis) {
+    job.replace_last_words(std::mem::take(&mut wait.last_words));
     job.task = Task::Wait(Parked::enter(job.origin, wait, held, now));
 }
 

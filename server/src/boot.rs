@@ -63,9 +63,11 @@ pub fn serve(config: Config, return_freed_memory: fn()) -> Result<(), String> {
         notice!("Ready to accept connections {}", listener.kind());
     }
     let pidfile = config.pidfile.clone();
-    if let Some(path) = &pidfile {
-        std::fs::write(path, format!("{pid}\n"))
-            .map_err(|error| format!("Failed to write PID file {}: {error}", path.display()))?;
+    // As in Redis, nobody is kept from starting by a place where only the administrator may write.
+    if let Some(path) = &pidfile
+        && let Err(error) = std::fs::write(path, format!("{pid}\n"))
+    {
+        warning!("Failed to write PID file {}: {error}", path.display());
     }
     let unixsocket = config.unixsocket.clone();
 

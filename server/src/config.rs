@@ -28,11 +28,12 @@ use std::sync::Arc;
 pub use self::directive::{Directive, Flags, Meaning};
 pub use self::file::FatalConfigError;
 pub use self::launch::{Host, Launch, launch};
+pub use self::rewrite::Appended;
 pub use self::settings::{
     Access, AclPubsubDefault, BindAddress, BindHost, KeyspaceEvents, LogLevel, MaxmemoryPolicy, OutputLimit,
     OutputLimits, RenamedCommand, SavePoint, Settings, ShutdownOptions, Supervised, UserLine,
 };
-pub use self::value::{Kind, Reason, Value};
+pub use self::value::{Kind, Reason, Value, memory};
 
 use self::table::DIRECTIVES;
 
@@ -222,9 +223,9 @@ impl Config {
 
     /// Returns a configuration file with this configuration in it, made from `original` as `CONFIG REWRITE` does:
     /// comments, order and every line that still says what holds stay as they are, other lines are replaced, and what
-    /// has no line yet is appended if it is not the default. Included files are not touched.
-    pub fn rewrite(&self, original: &[u8]) -> Vec<u8> {
-        rewrite::rewrite(self, original)
+    /// has no line yet is appended as far as `appended` says. Included files are not touched.
+    pub fn rewrite(&self, original: &[u8], appended: Appended) -> Vec<u8> {
+        rewrite::rewrite(self, original, appended)
     }
 
     /// Puts the users that access control knows now in the place of those that were declared, for [`Self::rewrite`].

@@ -15,7 +15,7 @@ use smallvec::SmallVec;
 use crate::{
     aside,
     blocking::{self, Waiting},
-    command::{Args, Call, CommandError, Flags, Found, Outcome, Registered, Run, Step, Sweep, Words},
+    command::{Args, Call, CommandError, Flags, Found, Outcome, Registered, Run, Step, Sweep, Words, shown},
     io::ThreadState,
     job::Job,
     server::Server,
@@ -74,20 +74,17 @@ fn unknown_command(words: Words<'_>) -> CommandError {
         if beginning.len() >= 128 {
             break;
         }
-        let shown = &word[..word.len().min(128 - beginning.len())];
-        // As in Redis, where the text is a C string.
-        let shown = shown.split(|&byte| byte == 0).next().unwrap_or_default();
-        beginning.push_str(&format!("'{}' ", String::from_utf8_lossy(shown)));
+        beginning.push_str(&format!("'{}' ", shown(&word[..word.len().min(128 - beginning.len())])));
     }
     let name = words.get(0);
-    let name = String::from_utf8_lossy(&name[..name.len().min(128)]);
+    let name = shown(&name[..name.len().min(128)]);
     CommandError::owned(format!("ERR unknown command '{name}', with args beginning with: {beginning}"))
 }
 
 #[cold]
 fn unknown_subcommand(container: &Registered, words: Words<'_>) -> CommandError {
     let sub = words.get(1);
-    let sub = String::from_utf8_lossy(&sub[..sub.len().min(128)]);
+    let sub = shown(&sub[..sub.len().min(128)]);
     let container = container.spec.name.to_ascii_uppercase();
     CommandError::owned(format!("ERR unknown subcommand '{sub}'. Try {container} HELP."))
 }
@@ -150,6 +147,7 @@ impl Needs {
         match command.spec.run {
             Run::Session(_) | Run::Container => self.everything |= command.has(Flags::WHOLE_KEYSPACE),
             Run::Everything(_) | Run::Barrier(_) | Run::EachShard { .. } => self.everything = true,
+            Run::Transaction(_) if roams(command, words) => self.everything = true,
             Run::Shard(_) | Run::Transaction(_) => {
                 let router = server.keyspace.router();
                 command.spec.keys.positions(
@@ -181,9 +179,15 @@ impl Needs {
     }
 }
 
+/// Whether a command reaches for keys that it does not name.
+fn roams(command: &Registered, words: Words<'_>) -> bool {
+    command.spec.roams.is_some_and(|roams| roams(words))
+}
+
 /// Whether a command is expected to take so long that no socket should wait behind it.
 pub fn is_heavy(session: &Session, command: &Registered, words: Words<'_>) -> bool {
     words.len() > HEAVY_KEYS
+        || roams(command, words)
         || (is_exec(command)
             && session.queue.as_ref().is_some_and(|queue| {
                 queue.len() > HEAVY_KEYS

@@ -292,6 +292,7 @@ fn stats_section(server: &Server, text: &mut Text) {
     text.field("sync_full", 0);
     text.field("sync_partial_ok", 0);
     text.field("sync_partial_err", 0);
+    text.field("expired_subkeys", server.keyspace.expired_fields());
     text.field("expired_keys", server.keyspace.expired());
     text.field("expired_stale_perc", "0.00");
     text.field("expired_time_cap_reached_count", 0);

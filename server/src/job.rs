@@ -140,6 +140,18 @@ impl Job {
         (delegated.command, words)
     }
 
+    /// Puts others in place of some of the last words of the command that runs next.
+    pub fn replace_last_words(&mut self, words: Vec<Option<Vec<u8>>>) {
+        let n_words: usize =
+            self.commands[..=self.n_run].iter().map(|delegated| delegated.n_words as usize).sum();
+        let first = n_words - words.len();
+        for (nth, word) in words.into_iter().enumerate() {
+            let Some(word) = word else { continue };
+            self.ranges[first + nth] = Arg { start: self.bytes.len() as u32, len: word.len() as u32 };
+            self.bytes.extend_from_slice(&word);
+        }
+    }
+
     /// What the commands that have not run yet need.
     pub fn needs(&self, server: &Server) -> Needs {
         let mut needs = Needs::default();

@@ -340,12 +340,10 @@ fn access_policy(config: &Config) -> AccessPolicy {
     }
 }
 
-/// Whether a command may change keys, now or by what EXEC would run.
+/// Whether a command may change keys, or how they are stored, now or by what EXEC would run.
 fn may_write(command: &Registered, session: &Session) -> bool {
-    command.has(Flags::WRITE)
+    let writes = |command: &Registered| command.has(Flags::WRITE) || command.has(Flags::MAY_REPLICATE);
+    writes(command)
         || (command.spec.name == "exec"
-            && session
-                .queue
-                .as_ref()
-                .is_some_and(|queue| queue.iter().any(|(queued, _)| queued.has(Flags::WRITE))))
+            && session.queue.as_ref().is_some_and(|queue| queue.iter().any(|(queued, _)| writes(queued))))
 }

@@ -152,6 +152,40 @@ fn keys_expire_without_being_asked_for() {
     }
 }
 
+/// Small and large hashes, with fields that stay and without.
+#[test]
+fn fields_expire_without_being_asked_for() {
+    const N_HASHES: usize = 50;
+    const N_FIELDS: usize = 3000;
+    for layout in LAYOUTS {
+        let server = laid_out(layout);
+        crowd(&server, 3, |id, client| {
+            assert_eq!(ask(client, &format!("SELECT {id}")), "+OK");
+            for n in 0..N_HASHES {
+                assert_eq!(ask(client, &format!("HSET h{n} stays 1 a 1 b 1")), ":3");
+                assert_eq!(ask(client, &format!("HPEXPIRE h{n} {} FIELDS 2 a b", 1 + n % 50)), "[:1 :1]");
+                assert_eq!(ask(client, &format!("HSETEX over{n} PX {} FIELDS 2 a 1 b 1", 1 + n % 50)), ":1");
+            }
+            let fields: String = (0..N_FIELDS).map(|n| format!(" {n} v")).collect();
+            assert_eq!(ask(client, &format!("HSETEX large PX 1 FIELDS {N_FIELDS}{fields}")), ":1");
+            ask(client, "HSET large stays 1");
+            until("hashes without fields are no keys", || {
+                ask(client, "DBSIZE") == format!(":{}", N_HASHES + 1)
+            });
+            assert_eq!(ask(client, "HGETALL h7"), ask(client, "HGETALL h8"));
+        });
+        let mut client = server.connect();
+        // What was removed field by field; a hash without fields that stay goes as a whole.
+        let n_at_least = 3 * 2 * N_HASHES;
+        until("expired fields are removed", || {
+            let info = client.command(&["INFO", "stats"]).text().expect("INFO answers text").to_owned();
+            let n_expired = info.lines().find_map(|line| line.strip_prefix("expired_subkeys:"));
+            n_expired.expect("INFO counts fields").parse::<usize>().expect("digits") >= n_at_least
+        });
+        assert_eq!(ask(&mut client, "HLEN large"), ":1");
+    }
+}
+
 /// Either PERSIST comes first, and the key lives, or the deadline does, and PERSIST finds nothing.
 #[test]
 fn persist_and_the_deadline_agree_on_who_came_first() {

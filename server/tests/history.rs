@@ -20,7 +20,7 @@ use std::{
     time::Instant,
 };
 
-use support::{Client, Reply, Server};
+use support::{Client, Dice, Reply, Server};
 
 const N_CLIENTS: usize = 8;
 const N_ROUNDS: usize = 500;
@@ -36,19 +36,6 @@ struct Operation {
     /// Key and token.
     writes: Vec<(usize, u64)>,
     what: String,
-}
-
-/// A small generator, so that a seed is all it takes to repeat a run's choices.
-struct Dice(u64);
-
-impl Dice {
-    fn roll(&mut self, sides: usize) -> usize {
-        self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
-        let mut mixed = self.0;
-        mixed = (mixed ^ (mixed >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
-        mixed = (mixed ^ (mixed >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
-        ((mixed ^ (mixed >> 31)) % sides as u64) as usize
-    }
 }
 
 /// Keys on shards of their own, and two that share one.

@@ -68,7 +68,7 @@ fn the_notation_tells_replies_apart() {
         pattern.matches(&reply, resp, &mut Captures::new())
     };
     // Each notation with its bytes in RESP2 and in RESP3.
-    let alike: [(&str, &[u8], &[u8]); 16] = [
+    let alike: [(&str, &[u8], &[u8]); 18] = [
         ("+OK", b"+OK\r\n", b"+OK\r\n"),
         ("-ERR no", b"-ERR no\r\n", b"-ERR no\r\n"),
         (":7", b":7\r\n", b":7\r\n"),
@@ -81,9 +81,19 @@ fn the_notation_tells_replies_apart() {
         ("(12345678901234567890)", b"$20\r\n12345678901234567890\r\n", b"(12345678901234567890\r\n"),
         ("=txt \"a\"", b"$1\r\na\r\n", b"=5\r\ntxt:a\r\n"),
         ("{:1 :2 :3 :4}", b"*4\r\n:3\r\n:4\r\n:1\r\n:2\r\n", b"%2\r\n:1\r\n:2\r\n:3\r\n:4\r\n"),
+        (
+            "pairs {:1 :3 :5 :7}",
+            b"*2\r\n*2\r\n:1\r\n:3\r\n*2\r\n:5\r\n:7\r\n",
+            b"%2\r\n:5\r\n:7\r\n:1\r\n:3\r\n",
+        ),
         ("~[:1 :2]", b"*2\r\n:2\r\n:1\r\n", b"~2\r\n:2\r\n:1\r\n"),
         (">[:5 :6]", b"*2\r\n:5\r\n:6\r\n", b">2\r\n:5\r\n:6\r\n"),
         ("unordered [:8 :9]", b"*2\r\n:9\r\n:8\r\n", b"*2\r\n:9\r\n:8\r\n"),
+        (
+            "flat [[:11 :12] [:13]]",
+            b"*3\r\n:11\r\n:12\r\n:13\r\n",
+            b"*2\r\n*2\r\n:11\r\n:12\r\n*1\r\n:13\r\n",
+        ),
         ("|{:1 :2} :3", b":3\r\n", b"|1\r\n:1\r\n:2\r\n:3\r\n"),
     ];
     for (pattern, two, three) in alike {

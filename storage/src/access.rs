@@ -81,6 +81,17 @@ impl Access {
         }
     }
 
+    /// Gives an entry that was used elsewhere its use there: the seconds since, or how often, whichever the policy keeps.
+    pub fn resume(&self, entry: EntryRef<'_>, now: Millis, idle_seconds: Option<u64>, frequency: Option<u8>) {
+        let is_lfu = self.policy.load(Relaxed) != 0;
+        let bits = match (is_lfu, idle_seconds, frequency) {
+            (true, _, Some(frequency)) => minutes(now) << 8 | u32::from(frequency),
+            (false, Some(idle), _) => ((now.0 / 1000).wrapping_sub(idle.min(CLOCK_MASK)) & CLOCK_MASK) as u32,
+            _ => return,
+        };
+        entry.set_access_clock(AccessClock::new(bits));
+    }
+
     #[cold]
     fn note_lfu(&self, entry: EntryRef<'_>, now: Millis) {
         let AccessPolicy::Lfu { log_factor, .. } = self.policy() else { return };

@@ -18,6 +18,7 @@
 //! Rust references, since what is behind them is longer than any sized type says.
 
 mod blob;
+mod handle;
 mod object;
 
 use std::alloc::{Layout, alloc, dealloc, handle_alloc_error};
@@ -27,6 +28,7 @@ use std::ptr::NonNull;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 
 pub use self::blob::Pinned;
+pub(crate) use self::handle::{EntryHandle, SPARE_BITS};
 pub use self::object::Object;
 use self::object::{Boxed, ObjectHeader};
 use crate::packed::Splice;
@@ -693,22 +695,33 @@ impl EntryBox {
         self.inline_mut()
     }
 
-    /// The value, if it is an object of type `T`, to be changed.
-    ///
-    /// # Panics
-    /// If somebody has pinned it: see [`EntryRef::is_pinned`].
+    /// The value, if it is an object of type `T`, to be changed. One that somebody has pinned is copied first, which may be much to
+    /// do: writers wait until [`Shard::unpin`](crate::Shard::unpin) instead.
     #[inline]
     pub fn object_mut<T: Object>(&mut self) -> Option<&mut T> {
         let header = self.header();
         if !header.has(Header::OBJECT) {
             return None;
         }
-        let pointer = self.as_ref().pointer(header).cast();
-        // SAFETY: the flag says that the pointer is an object's, of which this entry has, as has been seen, the only reference;
-        // and `self` stays borrowed.
+        self.unshare_object();
+        // SAFETY: the flag says that the pointer is an object's, of which this entry has the only reference, as has just been
+        // seen to; and `self` stays borrowed.
         unsafe {
-            assert!(ObjectHeader::is_unique(pointer), "a pinned value is not changed");
-            ObjectHeader::downcast(pointer).map(|mut object| object.as_mut())
+            ObjectHeader::downcast(self.as_ref().pointer(header).cast()).map(|mut object| object.as_mut())
+        }
+    }
+
+    /// Makes the object ours alone.
+    #[inline]
+    fn unshare_object(&mut self) {
+        let object = self.as_ref().pointer(self.header()).cast::<ObjectHeader>();
+        // SAFETY: callers have seen the flag that says that the pointer is an object's; the copy takes its place, and the entry's
+        // reference to it is not used afterwards.
+        unsafe {
+            if !ObjectHeader::is_unique(object) {
+                self.write_pointer(ObjectHeader::duplicate(object).cast());
+                ObjectHeader::release(object);
+            }
         }
     }
 

@@ -14,6 +14,7 @@ use crate::{
     shard::Shard,
     table::{Root, Roots},
     thresholds::Thresholds,
+    time::{Deadline, Millis},
 };
 
 /// Numbers that a shard's holder stores and anyone reads, each at a moment of its own.
@@ -25,6 +26,10 @@ pub struct Published {
     pub(crate) n_deadlines: Box<[AtomicU64]>,
     /// Keys that were removed because their deadline had passed.
     pub(crate) expired: AtomicU64,
+    /// Fields of hashes that were removed because their deadline had passed, one by one.
+    pub(crate) expired_fields: AtomicU64,
+    /// The earliest deadline of a field in any database, in milliseconds; the greatest number if there is none.
+    pub(crate) next_field_deadline: AtomicU64,
     /// Bytes of tables and entries.
     pub(crate) bytes: AtomicI64,
 }
@@ -32,7 +37,14 @@ pub struct Published {
 impl Published {
     pub(crate) fn new(n_dbs: usize) -> Self {
         let zeros = || (0..n_dbs).map(|_| AtomicU64::new(0)).collect();
-        Self { n_keys: zeros(), n_deadlines: zeros(), expired: AtomicU64::new(0), bytes: AtomicI64::new(0) }
+        Self {
+            n_keys: zeros(),
+            n_deadlines: zeros(),
+            expired: AtomicU64::new(0),
+            expired_fields: AtomicU64::new(0),
+            next_field_deadline: AtomicU64::new(u64::MAX),
+            bytes: AtomicI64::new(0),
+        }
     }
 }
 
@@ -156,6 +168,17 @@ impl Keyspace {
         self.published[shard.index()].n_deadlines.iter().map(|n| n.load(Ordering::Relaxed)).sum()
     }
 
+    /// Whether a field of one shard's hashes has expired and waits to be removed.
+    pub fn has_due_fields_in(&self, shard: ShardId, now: Millis) -> bool {
+        let next = self.published[shard.index()].next_field_deadline.load(Ordering::Relaxed);
+        Deadline::at(next).has_passed(now)
+    }
+
+    /// Fields of hashes that have expired, but for those that went with all others of their hash.
+    pub fn expired_fields(&self) -> u64 {
+        self.sum(|published| published.expired_fields.load(Ordering::Relaxed))
+    }
+
     /// Keys that have expired.
     pub fn expired(&self) -> u64 {
         self.sum(|published| published.expired.load(Ordering::Relaxed))
@@ -171,6 +194,7 @@ impl Keyspace {
     pub fn reset_stats(&self) {
         for published in self.published.iter() {
             published.expired.store(0, Ordering::Relaxed);
+            published.expired_fields.store(0, Ordering::Relaxed);
         }
     }
 }

@@ -2,18 +2,28 @@
 //! on them.
 
 pub mod access;
+mod agenda;
+pub mod bits;
 pub mod coordinator;
 pub mod entry;
 pub mod executor;
+pub mod geo;
 pub mod glob;
 pub mod hash;
+pub mod hashes;
+pub mod hll;
 mod ids;
 pub mod keyspace;
+pub mod list;
 pub mod packed;
 pub mod prefetch;
+pub mod rdb;
 mod reclaim;
+pub mod set;
 pub mod shard;
+pub mod sorted_set;
 mod stamps;
+pub mod stream;
 pub mod string;
 mod sync;
 pub mod table;
@@ -22,13 +32,17 @@ pub mod time;
 mod waiters;
 
 pub use hash::{Routed, Router, ShardId};
+pub use hashes::{HashMut, HashRef, HashType};
 pub use ids::Db;
 pub use keyspace::Keyspace;
-pub use reclaim::{has_garbage, has_large_garbage, reclaim, reclaim_large};
-pub use shard::{Expiry, Key, Shard, ValueMut, ValueRef, ValueType};
+pub use list::{ListEnd, ListMut, ListRef, ListType};
+pub use reclaim::{has_garbage, has_large_garbage, reclaim, reclaim_large, release};
+pub use set::{SetMut, SetRef, SetType};
+pub use shard::{Expiry, Key, Shard, ValueMut, ValueRef, ValueType, has_expired};
+pub use sorted_set::{SortedSetMut, SortedSetRef, SortedSetType};
 pub use stamps::Stamp;
 pub use string::{StringMut, StringOrigin};
-pub use table::Cursor;
+pub use table::{Cursor, Position};
 pub use waiters::{ReadyKey, Waiter};
 
 /// Why the keyspace refused.
@@ -38,7 +52,7 @@ pub enum StorageError {
     WrongType,
     /// A string would become longer than it may be.
     TooLong,
-    /// The work would take longer than a shard may be held: see [`Shard::expect_work`].
+    /// The work would take longer than a shard may be held: see [`ValueRef::expect_work`].
     TooMuch,
 }
 
@@ -46,6 +60,10 @@ pub enum StorageError {
 pub fn encoding_name(entry: entry::EntryRef<'_>) -> &'static str {
     match entry.kind() {
         entry::Kind::String => string::encoding_name(entry),
-        kind => unreachable!("no operation makes a {kind:?}"),
+        entry::Kind::Set => set::encoding_name(entry),
+        entry::Kind::List => list::encoding_name(entry),
+        entry::Kind::Hash => hashes::encoding_name(entry),
+        entry::Kind::SortedSet => sorted_set::encoding_name(entry),
+        entry::Kind::Stream => stream::ENCODING_NAME,
     }
 }

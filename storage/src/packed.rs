@@ -59,7 +59,7 @@ impl Splice for Vec<u8> {
 }
 
 /// An element.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Element<'a> {
     /// A text that is the canonical form of a 64-bit integer.
     Integer(i64),
@@ -73,6 +73,14 @@ impl<'a> Element<'a> {
         match number::parse_i64(text) {
             Some(integer) => Element::Integer(integer),
             None => Element::Text(text),
+        }
+    }
+
+    /// The integer, if it is one.
+    pub fn integer(self) -> Option<i64> {
+        match self {
+            Element::Integer(integer) => Some(integer),
+            Element::Text(_) => None,
         }
     }
 
@@ -343,7 +351,7 @@ impl<'a> Packed<'a> {
 
     /// Where the next element begins, or the end.
     #[inline]
-    fn behind(self, at: At) -> At {
+    pub fn behind(self, at: At) -> At {
         let body = body_bytes(&self.0[at.0..]);
         At(at.0 + body + back_bytes(body))
     }
@@ -430,8 +438,22 @@ pub fn insert(buffer: &mut impl Splice, at: At, text: &[u8]) {
 
 /// Adds an element before the one at `at`, or at the end, without looking at whether a text is an integer.
 pub fn insert_element(buffer: &mut impl Splice, at: At, element: Element<'_>) {
-    put(buffer, at.0..at.0, element);
-    count(buffer, 1);
+    insert_all(buffer, at, &[element]);
+}
+
+/// Adds elements in their order before the one at `at`, or at the end, without looking at whether texts are integers. The first
+/// one is at `at` then.
+pub fn insert_all(buffer: &mut impl Splice, at: At, elements: &[Element<'_>]) {
+    let n_bytes = elements.iter().map(|element| element.stored_bytes()).sum();
+    buffer.splice(at.0..at.0, n_bytes);
+    let mut room = &mut buffer.bytes_mut()[at.0..at.0 + n_bytes];
+    for element in elements {
+        let (this, rest) = room.split_at_mut(element.stored_bytes());
+        element.write(this);
+        room = rest;
+    }
+    write_total(buffer);
+    count(buffer, elements.len() as i64);
 }
 
 /// Adds an element at the end.
@@ -447,8 +469,13 @@ pub fn push_front(buffer: &mut impl Splice, text: &[u8]) {
 
 /// Writes another text in place of the element at `at`.
 pub fn replace(buffer: &mut impl Splice, at: At, text: &[u8]) {
+    replace_element(buffer, at, Element::of(text));
+}
+
+/// Writes another element in place of the one at `at`, without looking at whether a text is an integer.
+pub fn replace_element(buffer: &mut impl Splice, at: At, element: Element<'_>) {
     let end = Packed::new(buffer.bytes()).behind(at);
-    put(buffer, at.0..end.0, Element::of(text));
+    put(buffer, at.0..end.0, element);
 }
 
 /// Removes up to `n` elements from the one at `at` on; says how many there were.
@@ -465,13 +492,49 @@ pub fn remove(buffer: &mut impl Splice, at: At, n: usize) -> usize {
     n_removed
 }
 
+/// Removes the elements that `keep` refuses, in one pass; says how many there were.
+pub fn retain(buffer: &mut impl Splice, mut keep: impl FnMut(Element<'_>) -> bool) -> usize {
+    let bytes = buffer.bytes_mut();
+    let end = bytes.len() - 1;
+    let (mut from, mut to, mut n_removed) = (HEADER_BYTES, HEADER_BYTES, 0);
+    while from < end {
+        let packed = Packed::new(bytes);
+        let behind = packed.behind(At(from)).0;
+        if keep(packed.get(At(from))) {
+            bytes.copy_within(from..behind, to);
+            to += behind - from;
+        } else {
+            n_removed += 1;
+        }
+        from = behind;
+    }
+    if n_removed > 0 {
+        buffer.splice(to..end, 0);
+        write_total(buffer);
+        count(buffer, -(n_removed as i64));
+    }
+    n_removed
+}
+
+/// Adds all elements of another packed value at the end.
+pub fn extend(buffer: &mut impl Splice, other: Packed<'_>) {
+    let end = buffer.bytes().len() - 1;
+    let elements = &other.0[HEADER_BYTES..other.0.len() - 1];
+    buffer.splice(end..end, elements.len());
+    buffer.bytes_mut()[end..end + elements.len()].copy_from_slice(elements);
+    write_total(buffer);
+    count(buffer, other.len() as i64);
+}
+
 /// Writes an element in place of the bytes at `range`.
 fn put(buffer: &mut impl Splice, range: Range<usize>, element: Element<'_>) {
     let n_bytes = element.stored_bytes();
     let start = range.start;
-    buffer.splice(range, n_bytes);
+    if n_bytes != range.len() {
+        buffer.splice(range, n_bytes);
+        write_total(buffer);
+    }
     element.write(&mut buffer.bytes_mut()[start..start + n_bytes]);
-    write_total(buffer);
 }
 
 fn write_total(buffer: &mut impl Splice) {

@@ -22,6 +22,7 @@ static LARGE_GARBAGE: SegQueue<EntryBox> = SegQueue::new();
 enum Garbage {
     Entry(EntryBox),
     Table(Detached),
+    Value(Box<dyn Send>),
 }
 
 /// Frees an entry, now or, if it is large, by and by.
@@ -35,9 +36,26 @@ pub(crate) fn free(entry: EntryBox) {
     }
 }
 
+/// Gives up an entry that may share its value with another, which then may be changed at once.
+pub fn release(entry: EntryBox) {
+    if entry.as_ref().is_pinned() {
+        // Only a reference goes.
+        drop(entry);
+    } else {
+        free(entry);
+    }
+}
+
 /// Frees a flushed table by and by.
 pub(crate) fn free_table(table: Detached) {
     GARBAGE.push(Garbage::Table(table));
+}
+
+/// Frees a part of a value that holds so many bytes, now or, if they are many, by and by.
+pub(crate) fn free_value(value: impl Send + 'static, bytes: usize) {
+    if bytes >= LARGE_BYTES {
+        GARBAGE.push(Garbage::Value(Box::new(value)));
+    }
 }
 
 /// Does one bounded piece of freeing; says whether there may be more. To be called with no shard held.
@@ -46,6 +64,10 @@ pub fn reclaim() -> bool {
         None => false,
         Some(Garbage::Entry(entry)) => {
             drop(entry);
+            true
+        }
+        Some(Garbage::Value(value)) => {
+            drop(value);
             true
         }
         Some(Garbage::Table(mut table)) => {

@@ -4,6 +4,7 @@
 //! ([`ValueMut`]). Whatever is written moves the key's stamp, keeps the published counts and marks the shard as being
 //! changed, so no handler can forget any of it.
 
+mod fields;
 mod value;
 
 use std::{
@@ -16,8 +17,10 @@ use crossbeam_utils::CachePadded;
 use crate::{
     Db, StorageError,
     access::Access,
-    entry::{EntryBox, EntryRef, Kind},
-    hash::{Routed, Router, ShardId},
+    agenda::Agenda,
+    entry::{EntryBox, EntryRef, INLINE_MAX, Kind, Pinned},
+    hash::{Place, Routed, Router, ShardId},
+    hashes,
     keyspace::{Published, count},
     reclaim,
     stamps::{Stamp, Stamps},
@@ -28,7 +31,10 @@ use crate::{
     waiters::{ReadyKey, Waiter, Waiters},
 };
 
-pub use self::value::{ValueMut, ValueRef, ValueType};
+pub use self::{
+    fields::has_expired,
+    value::{ValueMut, ValueRef, ValueType},
+};
 
 /// A key and where it lives.
 #[derive(Clone, Copy, Debug)]
@@ -157,6 +163,8 @@ struct Ledger {
     published: Arc<CachePadded<Published>>,
     stamps: Stamps,
     waiters: Waiters,
+    /// The hashes whose fields have deadlines, by the earliest of each.
+    fields: Agenda<(Db, Place)>,
 }
 
 impl Ledger {
@@ -254,6 +262,7 @@ impl Shard {
                 published,
                 stamps: Stamps::default(),
                 waiters: Waiters::default(),
+                fields: Agenda::default(),
             },
             torn: false,
             needs_care: false,
@@ -371,7 +380,7 @@ impl Shard {
     #[inline]
     pub fn peek(&mut self, key: &Key<'_>) -> Option<EntryRef<'_>> {
         let entry = self.tables[self.db].find(key.bytes, key.routed.place)?;
-        if entry.deadline().is_some_and(|deadline| deadline.has_passed(self.now)) {
+        if has_expired(entry, self.now) {
             self.expire(key);
             return None;
         }
@@ -387,6 +396,16 @@ impl Shard {
     #[inline]
     pub fn string(&mut self, key: &Key<'_>) -> Result<Option<&[u8]>, StorageError> {
         self.read(key).map(string_bytes).transpose()
+    }
+
+    /// A live string, to be used while other shards, or this one, are at work; a short one is copied.
+    ///
+    /// # Errors
+    /// If the key holds something else.
+    pub fn pinned_string(&mut self, key: &Key<'_>) -> Result<Option<Pinned>, StorageError> {
+        let Some(entry) = self.read(key) else { return Ok(None) };
+        let bytes = string_bytes(entry)?;
+        Ok(Some(entry.pin().unwrap_or_else(|| Pinned::from_slice(bytes))))
     }
 
     /// A live string, to be changed.
@@ -443,7 +462,7 @@ impl Shard {
         let deadline = match expiry {
             Expiry::At(deadline) => Some(deadline),
             Expiry::Clear => None,
-            Expiry::Keep => old.deadline().filter(|deadline| !deadline.has_passed(now)),
+            Expiry::Keep => old.deadline().filter(|_| !has_expired(old, now)),
         };
         if old.kind() == Kind::String && old.allocated_bytes() < reclaim::LARGE_BYTES {
             slot.modify(|entry| {
@@ -461,13 +480,29 @@ impl Shard {
                 value,
                 deadline,
             );
-            reclaim::free(slot.replace(entry));
+            let old = slot.replace(entry);
+            let fields = hashes::next_deadline(old.as_ref());
+            self.ledger.fields_moved(self.db, key.routed.place, fields, None);
+            reclaim::free(old);
         }
         if self.touches {
             self.access.note(slot.into_entry(), now);
         }
         self.account(bytes_before, n_deadlines_before);
         self.changed(key);
+    }
+
+    /// Writes a string that was made elsewhere, whatever the key held; a long one is not copied. The key has no deadline
+    /// then.
+    pub fn put_pinned_string(&mut self, key: &Key<'_>, value: Pinned) {
+        let encoding = StringOrigin::Edited.encoding();
+        let entry = if value.len() > INLINE_MAX {
+            EntryBox::with_pinned(Kind::String, encoding, key.bytes, value, None)
+        } else {
+            EntryBox::with_bytes(Kind::String, encoding, key.bytes, &value, None)
+        };
+        self.access.begin(entry.as_ref(), self.now);
+        self.put(key, entry);
     }
 
     /// Puts an entry in, whatever the key held. The entry's key is `key`, and it brings its deadline.
@@ -477,7 +512,12 @@ impl Shard {
         let (bytes_before, n_deadlines_before) = (table.allocated_bytes(), table.n_deadlines());
         match table.find_mut(key.bytes, key.routed.place) {
             Some(mut slot) => {
-                reclaim::free(slot.replace(entry));
+                let new_fields = hashes::next_deadline(entry.as_ref());
+                let old = slot.replace(entry);
+                let old_fields = hashes::next_deadline(old.as_ref());
+                self.access.begin(slot.into_entry(), self.now);
+                self.ledger.fields_moved(self.db, key.routed.place, old_fields, new_fields);
+                reclaim::free(old);
                 self.account(bytes_before, n_deadlines_before);
                 self.changed(key);
             }
@@ -491,8 +531,10 @@ impl Shard {
         let now = self.now;
         let table = &mut self.tables[self.db];
         let (bytes_before, n_deadlines_before) = (table.allocated_bytes(), table.n_deadlines());
+        let fields = hashes::next_deadline(entry.as_ref());
         let slot = table.insert(entry, key.routed.place);
         self.access.begin(slot.into_entry(), now);
+        self.ledger.fields_moved(self.db, key.routed.place, None, fields);
         self.publish_n_keys();
         self.account(bytes_before, n_deadlines_before);
         self.changed(key);
@@ -568,6 +610,8 @@ impl Shard {
         }
         let (bytes_before, n_deadlines_before) = (table.allocated_bytes(), table.n_deadlines());
         reclaim::free_table(table.detach());
+        let flushed = self.db;
+        self.ledger.fields_changed_dbs(|db| (db != flushed).then_some(db));
         self.publish_n_keys();
         self.account(bytes_before, n_deadlines_before);
         self.move_stamps(&touched);
@@ -579,9 +623,16 @@ impl Shard {
         if a == b {
             return;
         }
+        self.remove_what_comes_expired(a, b);
+        self.remove_what_comes_expired(b, a);
         let touched = self.watched_in(&[a, b]);
         self.torn = true;
         self.tables.swap(a, b);
+        self.ledger.fields_changed_dbs(|db| match db {
+            _ if db == a => Some(b),
+            _ if db == b => Some(a),
+            _ => Some(db),
+        });
         for db in [a, b] {
             self.begin(db, self.now);
             self.publish_n_keys();
@@ -611,6 +662,10 @@ impl Shard {
                 self.publish_n_keys();
                 self.account(bytes_before, n_deadlines_before);
                 for entry in expired {
+                    if let Some(fields) = hashes::next_deadline(entry.as_ref()) {
+                        let place = self.tables[self.db].router().place(entry.as_ref().key());
+                        self.ledger.fields_moved(self.db, place, Some(fields), None);
+                    }
                     self.expired(entry);
                 }
             }
@@ -628,6 +683,7 @@ impl Shard {
     /// Begins to watch a key. One that has expired is removed first, so that its later removal is no change.
     pub fn watch(&mut self, key: &Key<'_>) -> Stamp {
         let _: Option<EntryRef<'_>> = self.peek(key);
+        self.expire_fields_of(key);
         let stamp = self.ledger.stamps.watch(self.db, key.bytes);
         self.ledger.observe();
         stamp
@@ -665,17 +721,15 @@ impl Shard {
         self.take_care();
     }
 
-    /// Refuses work on more than [`WORK_MAX`] elements. A handler asks before it begins, and is then run again without the
-    /// hold, on [pinned](Shard::pin) values.
+    /// Refuses work on more than [`WORK_MAX`] elements; see [`ValueRef::expect_work`].
     ///
     /// # Errors
     /// If it is too much.
-    #[inline]
     pub fn expect_work(&self, n_elements: usize) -> Result<(), StorageError> {
         if n_elements > WORK_MAX && self.is_limited { Err(StorageError::TooMuch) } else { Ok(()) }
     }
 
-    /// Has nothing be too much, up to the next [`Shard::start`]: in the middle of a transaction there is no other way.
+    /// Has [no work be too much](ValueRef::expect_work), up to the next [`Shard::start`]: in the middle of a transaction there is no other way.
     pub fn lift_limit(&mut self) {
         self.is_limited = false;
     }
@@ -731,6 +785,7 @@ impl Shard {
     /// Whether a watched key of the command's database has been written, or has expired, since it had this stamp.
     pub fn is_written_since(&mut self, key: &WatchedKey, stamp: Stamp) -> bool {
         let _: Option<EntryRef<'_>> = self.peek(&key.key());
+        self.expire_fields_of(&key.key());
         self.ledger.stamps.of(key) != stamp
     }
 
@@ -755,6 +810,8 @@ impl Shard {
         let slot = table.find_mut(key.bytes, key.routed.place)?;
         self.torn = true;
         let entry = slot.remove();
+        let fields = hashes::next_deadline(entry.as_ref());
+        self.ledger.fields_moved(self.db, key.routed.place, fields, None);
         self.publish_n_keys();
         self.account(bytes_before, n_deadlines_before);
         Some(entry)
@@ -780,6 +837,18 @@ impl Shard {
             .flat_map(|&db| self.ledger.stamps.keys_in(db).into_iter().map(move |key| (db, key)))
             .filter(|(_, key)| exists(key))
             .collect()
+    }
+
+    /// Removes what would come from another database to keys that are watched here and has expired: that is no change, and
+    /// would look like one when it is removed later.
+    fn remove_what_comes_expired(&mut self, watched: Db, from: Db) {
+        let db = self.db;
+        self.begin(from, self.now);
+        for bytes in self.ledger.stamps.keys_in(watched) {
+            let routed = self.tables[from].router().route(&bytes);
+            self.peek(&Key { bytes: &bytes, routed });
+        }
+        self.begin(db, self.now);
     }
 
     fn move_stamps(&mut self, keys: &[(Db, Box<[u8]>)]) {

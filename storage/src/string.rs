@@ -97,9 +97,14 @@ impl StringMut<'_> {
         self.change(|entry| entry.write_at(offset, bytes));
     }
 
-    /// Notes how the string came to be, for OBJECT ENCODING.
+    /// Changes bytes where they are; the length stays.
+    pub fn edit<R>(&mut self, edit: impl FnOnce(&mut [u8]) -> R) -> R {
+        self.change(|entry| edit(entry.bytes_mut()))
+    }
+
+    /// Notes how the string came to be, for OBJECT ENCODING. That alone is no change.
     pub fn set_origin(&mut self, origin: StringOrigin) {
-        self.change(|entry| entry.set_encoding(origin.encoding()));
+        self.arrange(|entry| entry.set_encoding(origin.encoding()));
     }
 }
 

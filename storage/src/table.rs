@@ -143,6 +143,35 @@ impl Table {
         Some(SlotMut { table: self, segment, at, slot, place })
     }
 
+    /// Finds an entry to change, or adds the one that `make` makes; says whether it did. `place` is what the table's router says
+    /// of the key.
+    #[inline]
+    pub fn find_or_insert(
+        &mut self,
+        key: &[u8],
+        place: Place,
+        make: impl FnOnce() -> EntryBox,
+    ) -> (SlotMut<'_>, bool) {
+        let segment = self.segment_at(place.position());
+        match segment.and_then(|segment| Some((segment, segment.find(key, place)?))) {
+            Some((segment, (at, slot))) => (SlotMut { table: self, segment, at, slot, place }, false),
+            None => (self.insert(make(), place), true),
+        }
+    }
+
+    /// Finds an entry at a place, whatever its key, that is accepted.
+    pub(crate) fn find_mut_at(
+        &mut self,
+        place: Place,
+        accept: impl Fn(EntryRef<'_>) -> bool,
+    ) -> Option<SlotMut<'_>> {
+        let segment = self.segment_at(place.position())?;
+        let router = self.router();
+        let (at, slot) =
+            segment.find_where(place, |entry| accept(entry) && router.place(entry.key()) == place)?;
+        Some(SlotMut { table: self, segment, at, slot, place })
+    }
+
     /// Adds an entry whose key is not in the table. `place` is what the table's router says of the key.
     pub fn insert(&mut self, entry: EntryBox, place: Place) -> SlotMut<'_> {
         debug_assert_eq!(self.router().place(entry.as_ref().key()), place);
@@ -190,7 +219,14 @@ impl Table {
     /// shrunk much, where most draws fail, it takes the next entry from a random position on, so entries behind
     /// gaps are likelier then.
     pub fn sample(&self, random: u64) -> Option<EntryRef<'_>> {
-        self.sample_where(random, |_, _| true, usize::MAX)
+        self.sample_where(random, |_, _| true, usize::MAX).map(|spot| spot.entry(self))
+    }
+
+    /// A random entry, to change or to remove; see [`sample`](Self::sample).
+    pub fn sample_mut(&mut self, random: u64) -> Option<SlotMut<'_>> {
+        let Sampled { segment, at, slot } = self.sample_where(random, |_, _| true, usize::MAX)?;
+        let place = self.router().place(Sampled { segment, at, slot }.entry(self).key());
+        Some(SlotMut { table: self, segment, at, slot, place })
     }
 
     /// A random entry with a deadline; see [`sample`](Self::sample). `None` if there is none, or if they are so
@@ -200,6 +236,7 @@ impl Table {
             return None;
         }
         self.sample_where(random, |tags, slot| tags.has_deadline(slot), 4 * BUCKETS_MAX)
+            .map(|spot| spot.entry(self))
     }
 
     fn sample_where(
@@ -207,7 +244,7 @@ impl Table {
         random: u64,
         accept: impl Fn(bucket::Tags, usize) -> bool,
         max_walk: usize,
-    ) -> Option<EntryRef<'_>> {
+    ) -> Option<Sampled> {
         let directory = self.root().directory()?;
         let mut random = SplitMix(random);
         // A single segment may have few buckets; of several, all are judged against the largest size.
@@ -223,8 +260,7 @@ impl Table {
             }
             let tags = segment.bucket(at).tags();
             if tags.tag(slot) != 0 && accept(tags, slot) {
-                // SAFETY: the slot is occupied, and changing the entry takes the table mutably.
-                return Some(unsafe { segment.bucket(at).slot(slot).entry() });
+                return Some(Sampled { segment, at, slot });
             }
         }
         let start = directory.index(random.next());
@@ -236,8 +272,7 @@ impl Table {
         for (segment, at) in buckets.take(max_walk) {
             let tags = segment.bucket(at).tags();
             if let Some(slot) = tags.occupied().find(|&slot| accept(tags, slot)) {
-                // SAFETY: the slot is occupied, and changing the entry takes the table mutably.
-                return Some(unsafe { segment.bucket(at).slot(slot).entry() });
+                return Some(Sampled { segment, at, slot });
             }
         }
         None
@@ -608,6 +643,12 @@ impl<'t> SlotMut<'t> {
         self.modify(|entry| entry.set_deadline(deadline));
     }
 
+    /// Where the entry lives.
+    #[inline]
+    pub(crate) fn place(&self) -> Place {
+        self.place
+    }
+
     /// The table, to read.
     #[inline]
     pub fn table(&self) -> &Table {
@@ -687,6 +728,21 @@ impl Spot {
     #[inline]
     fn set_count(&self, count: usize) {
         self.directory.set_segment(self.first, SegmentWord::new(self.segment, count));
+    }
+}
+
+/// An occupied slot that was chosen by chance; good until the table changes.
+struct Sampled {
+    segment: Segment,
+    at: usize,
+    slot: usize,
+}
+
+impl Sampled {
+    /// The entry in the slot. `table` is the one that was sampled, and keeps it as it is.
+    fn entry(self, _table: &Table) -> EntryRef<'_> {
+        // SAFETY: the slot was found occupied, and changing the entry takes the table mutably.
+        unsafe { self.segment.bucket(self.at).slot(self.slot).entry() }
     }
 }
 

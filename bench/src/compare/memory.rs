@@ -86,7 +86,7 @@ pub(super) fn per_key(contest: &Contest, bar: &str, options: &[&[u8]]) -> Result
 }
 
 /// Resident bytes once the server has given back what it can: when they have stayed the same for two seconds, or after ten.
-fn settled_bytes(server: &Server) -> Result<f64, BenchError> {
+pub(super) fn settled_bytes(server: &Server) -> Result<f64, BenchError> {
     let mut bytes = process::resident_bytes(server.pid())?;
     let mut n_same = 0;
     for _ in 0..20 {

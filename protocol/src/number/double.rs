@@ -28,21 +28,41 @@ pub fn parse_f64(text: &[u8]) -> Option<f64> {
 /// 10^-4 < v < 10^4. Redis 7.0 prints 17 digits instead (`0.10000000000000001`), which clients read as the same
 /// double.
 pub fn write_f64(out: &mut Vec<u8>, value: f64) {
-    const WHOLE_LIMIT: f64 = (1u64 << 62) as f64;
     if value.is_nan() {
         out.extend_from_slice(b"nan");
     } else if value.is_infinite() {
         out.extend_from_slice(if value < 0.0 { b"-inf" } else { b"inf" });
     } else if value == 0.0 {
         out.extend_from_slice(if value.is_sign_negative() { b"-0" } else { b"0" });
-    } else if value.abs() <= WHOLE_LIMIT && value as i64 as f64 == value {
-        super::write_i64(out, value as i64);
+    } else if let Some(whole) = as_whole(value) {
+        super::write_i64(out, whole);
     } else {
         if value < 0.0 {
             out.push(b'-');
         }
         Shortest::of(value.abs()).lay_out(out);
     }
+}
+
+/// Calls `with` with the text that [`write_f64`] appends. Only that of a number that is not whole is allocated.
+pub fn format_f64<R>(value: f64, with: impl FnOnce(&[u8]) -> R) -> R {
+    match as_whole(value) {
+        Some(whole) => super::format_i64(whole, with),
+        None => {
+            let mut text = Vec::with_capacity(32);
+            write_f64(&mut text, value);
+            with(&text)
+        }
+    }
+}
+
+/// The integer as which a double is printed, if it is.
+#[inline]
+fn as_whole(value: f64) -> Option<i64> {
+    const WHOLE_LIMIT: f64 = (1u64 << 62) as f64;
+    let whole = value as i64;
+    let is_whole = value.abs() <= WHOLE_LIMIT && whole as f64 == value;
+    (is_whole && (whole != 0 || value.is_sign_positive())).then_some(whole)
 }
 
 fn parse_hexadecimal(text: &[u8]) -> Option<f64> {
@@ -244,6 +264,7 @@ mod tests {
         ];
         for (value, text) in table {
             assert_eq!(&printed(*value), text);
+            assert_eq!(format_f64(*value, <[u8]>::to_vec), text.as_bytes());
         }
     }
 

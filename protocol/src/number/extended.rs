@@ -60,6 +60,28 @@ impl LongDouble {
         (value.is_finite() && !lost).then_some(value)
     }
 
+    /// The same value as a double, exactly.
+    pub fn from_f64(value: f64) -> Self {
+        let negative = value.is_sign_negative();
+        if value.is_nan() {
+            return LongDouble { negative, kind: Kind::NotANumber };
+        }
+        if value.is_infinite() {
+            return LongDouble { negative, kind: Kind::Infinite };
+        }
+        let bits = value.to_bits();
+        let (fraction, exponent) = (bits & ((1 << 52) - 1), (bits >> 52 & 0x7ff) as i32);
+        // A subnormal double has no leading bit, and the exponent of the least normal ones.
+        let (mantissa, exponent) =
+            if exponent == 0 { (fraction, -1074) } else { (fraction | 1 << 52, exponent - 1075) };
+        if mantissa == 0 {
+            return LongDouble { negative, ..LongDouble::ZERO };
+        }
+        let shift = mantissa.leading_zeros();
+        let kind = Kind::Finite { mantissa: mantissa << shift, exponent: exponent - shift as i32 };
+        LongDouble { negative, kind }
+    }
+
     /// Says whether the value is neither infinite nor not a number.
     pub fn is_finite(self) -> bool {
         matches!(self.kind, Kind::Finite { .. })
@@ -355,6 +377,19 @@ mod tests {
 
     fn parse(text: &str) -> LongDouble {
         LongDouble::parse(text.as_bytes()).unwrap_or_else(|| panic!("{text} is an extended float"))
+    }
+
+    #[test]
+    fn doubles_are_taken_over_exactly() {
+        for value in [0.0, 1.0, -2.5, 0.1, 1e17, f64::MAX, f64::MIN_POSITIVE, 5e-324, -1.7976931348623157e308]
+        {
+            let written = format!("{value:.1100}");
+            assert_eq!(LongDouble::from_f64(value), parse(&written), "{value}");
+        }
+        assert_eq!(printed(LongDouble::from_f64(13.361389338970184)), "13.36138933897018433");
+        assert_eq!(printed(LongDouble::from_f64(-0.0)), "0");
+        assert_eq!(printed(LongDouble::from_f64(f64::NEG_INFINITY)), "-inf");
+        assert_eq!(printed(LongDouble::from_f64(f64::NAN)), "nan");
     }
 
     /// Two operands, and what redis-server 7.0 answers to `SET k <first>`, `INCRBYFLOAT k <second>`.

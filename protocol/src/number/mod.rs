@@ -7,7 +7,7 @@ mod double;
 mod extended;
 mod wide;
 
-pub use double::{parse_f64, write_f64};
+pub use double::{format_f64, parse_f64, write_f64};
 pub use extended::LongDouble;
 
 /// The most bytes that an `i64` takes as text: `-9223372036854775808`.
@@ -69,6 +69,12 @@ impl IntegerText {
     /// Prints `value` and lends the text.
     #[inline]
     pub fn format(&mut self, value: i64) -> &[u8] {
+        self.0.format(value).as_bytes()
+    }
+
+    /// The same for what may be too large for an `i64`.
+    #[inline]
+    pub fn format_unsigned(&mut self, value: u64) -> &[u8] {
         self.0.format(value).as_bytes()
     }
 }

@@ -94,6 +94,12 @@ impl<'a> Args<'a> {
         self.router
     }
 
+    /// What remains behind the next `n`.
+    pub fn skip(mut self, n: usize) -> Self {
+        self.at += n;
+        self
+    }
+
     /// How many remain.
     #[inline]
     pub fn remaining(self) -> usize {
@@ -177,7 +183,7 @@ impl<'a> Args<'a> {
     }
 
     /// The arguments that remain.
-    pub fn rest(self) -> impl ExactSizeIterator<Item = &'a [u8]> {
+    pub fn rest(self) -> impl ExactSizeIterator<Item = &'a [u8]> + Clone {
         (self.at..self.words.len()).map(move |index| self.words.get(index))
     }
 }

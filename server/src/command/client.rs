@@ -11,7 +11,8 @@ use braid_storage::time::Millis;
 use super::{
     Args, Arity, Call, CommandError, CommandSpec, Flags, Group, Outcome, Run,
     connection::{client_name, printable},
-    help::help,
+    help::{help, misused},
+    shown,
 };
 use crate::{
     blocking::GaveUp,
@@ -328,7 +329,7 @@ impl Class {
             b"replica" | b"slave" => Ok(Class::Replica),
             b"pubsub" => Ok(Class::Pubsub),
             _ => {
-                let name = String::from_utf8_lossy(name);
+                let name = shown(name);
                 Err(CommandError::owned(format!("ERR Unknown client type '{name}'")))
             }
         }
@@ -402,7 +403,7 @@ fn known_user(name: &[u8]) -> Result<&[u8], CommandError> {
     if name == b"default" {
         return Ok(name);
     }
-    let name = String::from_utf8_lossy(name);
+    let name = shown(name);
     Err(CommandError::owned(format!("ERR No such user '{name}'")))
 }
 
@@ -486,7 +487,7 @@ fn set_info(call: &mut Call<'_, '_>, mut args: Args<'_>, reply: &mut Reply<'_>) 
         let value = checked("lib-ver")?;
         call.session.record.say(|said| said.lib_ver = value.to_owned());
     } else {
-        let option = String::from_utf8_lossy(option);
+        let option = shown(option);
         return Err(CommandError::owned(format!("ERR Unrecognized option '{option}'")));
     }
     reply.ok();
@@ -552,10 +553,7 @@ fn at_most(n: usize, args: Args<'_>) -> Outcome {
     if args.remaining() <= n {
         return Ok(());
     }
-    let sub = String::from_utf8_lossy(args.words().get(1));
-    Err(CommandError::owned(format!(
-        "ERR unknown subcommand or wrong number of arguments for '{sub}'. Try CLIENT HELP."
-    )))
+    Err(misused("CLIENT", args))
 }
 
 /// Reads a timeout in milliseconds.
@@ -587,7 +585,7 @@ fn unblock(call: &mut Call<'_, '_>, mut args: Args<'_>, reply: &mut Reply<'_>) -
     let claimed = waiting.and_then(|parked| Some((parked.claim()?, parked)));
     reply.integer(claimed.is_some() as i64);
     if let Some((mut node, parked)) = claimed {
-        parked.give_up(&mut node, why);
+        parked.give_up(&mut node, why, call.stats);
         call.server.threads[parked.origin.thread].send(Mail::GaveUp(node, parked));
     }
     Ok(())

@@ -10,6 +10,7 @@ use braid_storage::Db;
 
 use super::{
     Args, Arity, Call, CommandError, CommandSpec, Deprecation, Flags, Group, Outcome, Run, forget_watches,
+    shown,
 };
 use crate::{
     server::{REDIS_VERSION, Server},
@@ -202,7 +203,7 @@ fn hello(call: &mut Call<'_, '_>, mut args: Args<'_>, reply: &mut Reply<'_>) -> 
         } else if args.remaining() >= 2 && args.tag("SETNAME") {
             name = Some(client_name(args.next()?)?);
         } else {
-            let option = String::from_utf8_lossy(option);
+            let option = shown(option);
             return Err(CommandError::owned(format!("ERR Syntax error in HELLO option '{option}'")));
         }
     }

@@ -30,6 +30,11 @@ pub enum CommandError {
     Text(Cow<'static, str>),
 }
 
+/// A client's word as errors show it: up to a zero byte, as in Redis, where texts are C strings.
+pub fn shown(word: &[u8]) -> Cow<'_, str> {
+    String::from_utf8_lossy(word.split(|&byte| byte == 0).next().unwrap_or_default())
+}
+
 /// What a handler returns.
 pub type Outcome = Result<(), CommandError>;
 

@@ -66,10 +66,15 @@ const TIMES: [(&str, Unit, CountedFrom); 4] = [
     ("PXAT", Unit::Millis, CountedFrom::Epoch),
 ];
 
+/// Takes the next argument if it is EX, PX, EXAT or PXAT: the meaning of the number that follows.
+pub(super) fn take_time_tag(args: &mut Args<'_>) -> Option<(Unit, CountedFrom)> {
+    TIMES.iter().find(|(tag, ..)| args.tag(tag)).map(|&(_, unit, from)| (unit, from))
+}
+
 impl<'a> ExpiryOption<'a> {
     /// Takes the next arguments if they are EX, PX, EXAT or PXAT and a time.
     pub(super) fn take_time(&mut self, args: &mut Args<'a>) -> Result<bool, CommandError> {
-        let Some(&(_, unit, from)) = TIMES.iter().find(|(tag, ..)| args.tag(tag)) else { return Ok(false) };
+        let Some((unit, from)) = take_time_tag(args) else { return Ok(false) };
         let same = match *self {
             ExpiryOption::Unset => true,
             ExpiryOption::Time { unit: old_unit, from: old_from, .. } => (old_unit, old_from) == (unit, from),

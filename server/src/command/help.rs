@@ -1,8 +1,17 @@
-//! The reply to `HELP` of a container of subcommands.
+//! The reply to `HELP` of a container of subcommands, and the error for arguments that do not fit a subcommand.
 
 use braid_protocol::reply::Reply;
 
-use super::Outcome;
+use super::{Args, CommandError, Outcome, shown};
+
+/// The error for a subcommand whose arguments make no sense, whatever their number.
+pub(super) fn misused(container: &str, args: Args<'_>) -> CommandError {
+    let sub = args.words().get(1);
+    let sub = shown(&sub[..sub.len().min(128)]);
+    CommandError::owned(format!(
+        "ERR unknown subcommand or wrong number of arguments for '{sub}'. Try {container} HELP."
+    ))
+}
 
 /// Writes the lines in Redis's frame. A subcommand's own line is followed by indented lines that explain it.
 pub(super) fn help(reply: &mut Reply<'_>, container: &str, lines: &[&str]) -> Outcome {

@@ -4,8 +4,8 @@ use braid_protocol::reply::Reply;
 use braid_storage::glob::{Case, glob_match};
 
 use super::{
-    Args, Arity, Call, Categories, CommandError, CommandSpec, Flags, Found, Group, KeySpec, KeysAt, Outcome,
-    Registered, Run, TABLE, Words,
+    Args, Arity, Call, Categories, CommandError, CommandSpec, Flags, Found, Group, KeySpec, Keys, KeysAt,
+    Outcome, Registered, Run, TABLE, Words,
     help::help,
     syntax::{Argument, ArgumentKind, arguments},
 };
@@ -123,12 +123,7 @@ fn print_help(_: &mut Call<'_, '_>, _: Args<'_>, reply: &mut Reply<'_>) -> Outco
     help(reply, "COMMAND", HELP)
 }
 
-/// Without a subcommand. With an unknown one it errs as a container does.
-fn list_all(_: &mut Call<'_, '_>, args: Args<'_>, reply: &mut Reply<'_>) -> Outcome {
-    if let Some(unknown) = args.peek() {
-        let unknown = String::from_utf8_lossy(&unknown[..unknown.len().min(128)]);
-        return Err(CommandError::owned(format!("ERR unknown subcommand '{unknown}'. Try COMMAND HELP.")));
-    }
+fn list_all(_: &mut Call<'_, '_>, _: Args<'_>, reply: &mut Reply<'_>) -> Outcome {
     describe_all(reply);
     Ok(())
 }
@@ -146,15 +141,15 @@ fn count(_: &mut Call<'_, '_>, _: Args<'_>, reply: &mut Reply<'_>) -> Outcome {
 }
 
 fn list(_: &mut Call<'_, '_>, mut args: Args<'_>, reply: &mut Reply<'_>) -> Outcome {
-    let names: Vec<&str> = if args.is_empty() {
-        TABLE.top().iter().map(|command| command.full_name).collect()
+    let fits: Fits<'_> = if args.is_empty() {
+        Box::new(|_| true)
+    } else if args.tag("FILTERBY") {
+        filter(args)?
     } else {
-        if !args.tag("FILTERBY") {
-            return Err(CommandError::Syntax);
-        }
-        let fits = filter(args)?;
-        TABLE.all().iter().filter(|command| fits(command)).map(|command| command.full_name).collect()
+        return Err(CommandError::Syntax);
     };
+    let names: Vec<&str> =
+        TABLE.all().iter().filter(|command| fits(command)).map(|command| command.full_name).collect();
     reply.array(names.len());
     for name in names {
         reply.bulk(name.as_bytes());
@@ -283,18 +278,27 @@ fn describe_keys(reply: &mut Reply<'_>, keys: &KeySpec) {
     }
     reply.bulk(b"flags");
     simple_set(reply, keys.used.wire());
-    let (begin, kind, fields): (u8, &str, [(&str, i64); 3]) = match keys.at {
+    reply.bulk(b"begin_search");
+    let (kind, fields): (&str, [(&str, i64); 3]) = match keys.at {
         KeysAt::Range { first, last, step } => {
             // A last key that is counted from the front is given relative to the first.
             let last = if last < 0 { i64::from(last) } else { i64::from(last) - i64::from(first) };
-            (first, "range", [("lastkey", last), ("keystep", i64::from(step)), ("limit", 0)])
+            describe_search(reply, "index", &[("index", i64::from(first))]);
+            ("range", [("lastkey", last), ("keystep", i64::from(step)), ("limit", 0)])
         }
         KeysAt::Counted { count, step } => {
-            (count, "keynum", [("keynumidx", 0), ("firstkey", 1), ("keystep", i64::from(step))])
+            describe_search(reply, "index", &[("index", i64::from(count))]);
+            ("keynum", [("keynumidx", 0), ("firstkey", 1), ("keystep", i64::from(step))])
+        }
+        KeysAt::Behind { word, from } => {
+            describe_keyword_search(reply, word, i64::from(from));
+            ("range", [("lastkey", 0), ("keystep", 1), ("limit", 0)])
+        }
+        KeysAt::HalfBehind { keyword, from, .. } => {
+            describe_keyword_search(reply, keyword, i64::from(from));
+            ("range", [("lastkey", -1), ("keystep", 1), ("limit", 2)])
         }
     };
-    reply.bulk(b"begin_search");
-    describe_search(reply, "index", &[("index", i64::from(begin))]);
     reply.bulk(b"find_keys");
     describe_search(reply, kind, &fields);
 }
@@ -309,6 +313,18 @@ fn describe_search(reply: &mut Reply<'_>, kind: &str, fields: &[(&str, i64)]) {
         reply.bulk(name.as_bytes());
         reply.integer(*value);
     }
+}
+
+fn describe_keyword_search(reply: &mut Reply<'_>, word: &str, from: i64) {
+    reply.map(2);
+    reply.bulk(b"type");
+    reply.bulk(b"keyword");
+    reply.bulk(b"spec");
+    reply.map(2);
+    reply.bulk(b"keyword");
+    reply.bulk(word.as_bytes());
+    reply.bulk(b"startfrom");
+    reply.integer(from);
 }
 
 fn get_keys(_: &mut Call<'_, '_>, args: Args<'_>, reply: &mut Reply<'_>) -> Outcome {
@@ -328,7 +344,7 @@ fn get_keys_and_flags(_: &mut Call<'_, '_>, args: Args<'_>, reply: &mut Reply<'_
     for (at, used) in keys {
         reply.array(2);
         reply.bulk(words.get(at));
-        simple_set(reply, used.in_words(words.iter().skip(3)).wire());
+        simple_set(reply, used.in_words(words.iter()).wire());
     }
     Ok(())
 }
@@ -344,12 +360,18 @@ fn keys_of(words: Words<'_>) -> Result<Vec<(usize, super::KeyUse)>, CommandError
     if !command.spec.arity.admits(words.len()) {
         return Err(CommandError::text("ERR Invalid number of arguments specified for command"));
     }
+    let invalid = CommandError::text("ERR Invalid arguments specified for command");
     let mut keys = Vec::new();
-    command.spec.keys.positions(words.len(), |at| words.get(at), |at, used| keys.push((at, used)));
-    if keys.is_empty() {
-        return Err(CommandError::text("ERR Invalid arguments specified for command"));
+    for spec in command.spec.keys.0 {
+        let n_before = keys.len();
+        let these = Keys(std::slice::from_ref(spec));
+        these.positions(words.len(), |at| words.get(at), |at, used| keys.push((at, used)));
+        // Where a number of keys is wrong, others do not make up for them.
+        if keys.len() == n_before && matches!(spec.at, KeysAt::Counted { .. }) {
+            return Err(invalid);
+        }
     }
-    Ok(keys)
+    if keys.is_empty() { Err(invalid) } else { Ok(keys) }
 }
 
 fn docs(_: &mut Call<'_, '_>, args: Args<'_>, reply: &mut Reply<'_>) -> Outcome {
@@ -423,7 +445,7 @@ fn typed_arguments(command: &Registered) -> Vec<Argument<'static>> {
 fn is_key(at: usize, keys: &[KeySpec]) -> bool {
     keys.iter().any(|spec| match spec.at {
         KeysAt::Range { first, last, .. } => at >= first as usize && (last < 0 || at <= last as usize),
-        KeysAt::Counted { .. } => false,
+        KeysAt::Counted { .. } | KeysAt::Behind { .. } | KeysAt::HalfBehind { .. } => false,
     })
 }
 
@@ -447,7 +469,10 @@ fn spec_of(keys: &[KeySpec], n: usize) -> usize {
             KeysAt::Range { first, last, step } if last > 0 => {
                 (last as usize - first as usize) / step as usize + 1
             }
-            KeysAt::Range { .. } | KeysAt::Counted { .. } => usize::MAX - n_before,
+            KeysAt::Range { .. } | KeysAt::Counted { .. } | KeysAt::HalfBehind { .. } => {
+                usize::MAX - n_before
+            }
+            KeysAt::Behind { .. } => 1,
         };
         if n < n_before {
             return index;

@@ -16,6 +16,7 @@ use super::{
     each_key::for_each_key,
     expire_options::{CountedFrom, Unit, absolute_millis, future_deadline},
     help::help,
+    shown,
     sweep::Seek,
 };
 
@@ -547,7 +548,7 @@ fn set_expiry(
 
 /// What EXPIRE and its kin ask of the expiry that a key has.
 #[derive(Clone, Copy, Debug, Default)]
-struct ExpiryCondition {
+pub(super) struct ExpiryCondition {
     /// NX: there is none.
     absent: bool,
     /// XX: there is one.
@@ -565,7 +566,7 @@ impl ExpiryCondition {
             let ExpiryCondition { absent, present, later, earlier } = &mut condition;
             let options = [("NX", absent), ("XX", present), ("GT", later), ("LT", earlier)];
             let Some((_, wanted)) = options.into_iter().find(|(tag, _)| args.tag(tag)) else {
-                let option = String::from_utf8_lossy(option);
+                let option = shown(option);
                 return Err(CommandError::owned(format!("ERR Unsupported option {option}")));
             };
             *wanted = true;
@@ -582,8 +583,17 @@ impl ExpiryCondition {
         Ok(condition)
     }
 
-    /// Whether an expiry at `millis` may replace the current one. A key that does not expire lives for ever.
-    fn allows(self, current: Option<Deadline>, millis: i64) -> bool {
+    /// Takes the next argument if it is NX, XX, GT or LT.
+    pub(super) fn take_one(args: &mut Args<'_>) -> Self {
+        let absent = args.tag("NX");
+        let present = !absent && args.tag("XX");
+        let later = !absent && !present && args.tag("GT");
+        let earlier = !absent && !present && !later && args.tag("LT");
+        Self { absent, present, later, earlier }
+    }
+
+    /// Whether an expiry at `millis` may replace the current one. What does not expire lives for ever.
+    pub(super) fn allows(self, current: Option<Deadline>, millis: i64) -> bool {
         let current = current.map(|deadline| deadline.0.0 as i64);
         (!self.absent || current.is_none())
             && (!self.present || current.is_some())
@@ -753,13 +763,13 @@ fn scan(call: &mut Call<'_, '_>, mut args: Args<'_>) -> Result<Sweep, CommandErr
     Ok(Sweep::new(call.session, at, Seek::Scan { pattern: matching, count, kind }))
 }
 
-/// A glob to match keys with, or none if it matches them all.
-fn pattern(glob: &[u8]) -> Option<Vec<u8>> {
+/// A glob to match names with, or none if it matches them all.
+pub(super) fn pattern(glob: &[u8]) -> Option<Vec<u8>> {
     (!glob::matches_everything(glob)).then(|| glob.to_vec())
 }
 
 /// Reads a cursor as C's `strtoul` does, which takes a sign and leading zeros, and nothing at all for 0.
-fn parse_cursor(text: &[u8]) -> Option<u64> {
+pub(super) fn parse_cursor(text: &[u8]) -> Option<u64> {
     let (negative, digits) = match text {
         [] => return Some(0),
         [b'-', digits @ ..] => (true, digits),

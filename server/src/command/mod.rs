@@ -8,16 +8,28 @@ mod error;
 mod expire_options;
 mod help;
 mod lcs;
+mod scan_options;
 mod spec;
 mod sweep;
 mod syntax;
 mod table;
 
+mod bitmaps;
 mod client;
 mod connection;
+mod dump;
+mod field_expiry;
+mod geo;
+mod hashes;
+mod hyperloglog;
 mod introspection;
 mod keys;
+mod lists;
 mod server;
+mod sets;
+mod sort;
+mod sorted_sets;
+mod streams;
 mod strings;
 mod transactions;
 
@@ -28,7 +40,7 @@ use crate::{blocking::Waiting, job::Job, server::Server, session::Session, stats
 pub use args::{Args, Words};
 pub use braid_storage::Key;
 pub use category::Categories;
-pub use error::{CommandError, Outcome};
+pub use error::{CommandError, Outcome, shown};
 pub use spec::{Arity, CommandSpec, Deprecation, Flags, Group, KeySpec, KeyUse, Keys, KeysAt, Run};
 pub use sweep::{Step, Sweep};
 pub use table::{CommandTable, Found, Registered, TABLE};
@@ -37,7 +49,18 @@ pub(crate) use transactions::{forget_watches, watched_routes};
 /// The families' rows: the whole command table.
 const FAMILIES: &[&[CommandSpec]] = &[
     strings::COMMANDS,
+    bitmaps::COMMANDS,
+    hyperloglog::COMMANDS,
+    sets::COMMANDS,
+    lists::COMMANDS,
+    hashes::COMMANDS,
+    field_expiry::COMMANDS,
+    sorted_sets::COMMANDS,
+    geo::COMMANDS,
+    streams::COMMANDS,
+    sort::COMMANDS,
     keys::COMMANDS,
+    dump::COMMANDS,
     transactions::COMMANDS,
     connection::COMMANDS,
     client::COMMANDS,

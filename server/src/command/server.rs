@@ -12,20 +12,22 @@ use braid_protocol::{
     reply::{Reply, Resp},
 };
 use braid_storage::{
-    Key, Shard, encoding_name,
+    Key, Shard, StorageError, encoding_name,
     glob::{Case, glob_match},
     shard::Expiry,
 };
 
 use super::{
     Args, Arity, Call, Categories, CommandError, CommandSpec, Deprecation, Flags, Group, KeySpec, KeyUse,
-    Keys, KeysAt, Outcome, Run, client::timeout_millis, help::help,
+    Keys, KeysAt, Outcome, Run,
+    client::timeout_millis,
+    help::{help, misused},
 };
 use crate::{
     clients::Endpoint,
-    config::{Access, Asker, Config, Directive},
+    config::{self, Access, Appended, Asker, Config, Directive},
     info, log,
-    server::REDIS_VERSION,
+    server::{REDIS_VERSION, Server},
     session::Request,
     warning,
 };
@@ -499,11 +501,14 @@ fn config_resetstat(call: &mut Call<'_, '_>, _: Args<'_>, reply: &mut Reply<'_>)
 }
 
 fn config_rewrite(call: &mut Call<'_, '_>, _: Args<'_>, reply: &mut Reply<'_>) -> Outcome {
-    let server = call.server;
+    rewrite_config(call.server, Appended::Changed, reply)
+}
+
+fn rewrite_config(server: &Server, appended: Appended, reply: &mut Reply<'_>) -> Outcome {
     let _writer = server.config_writer.lock().unwrap_or_else(|poisoned| poisoned.into_inner());
     let config = server.config.load();
     let path = config.file().ok_or(CommandError::text("ERR The server is running without a config file"))?;
-    if let Err(error) = rewrite_file(path, &config) {
+    if let Err(error) = rewrite_file(path, &config, appended) {
         warning!("CONFIG REWRITE failed: {error}");
         return Err(CommandError::owned(format!("ERR Rewriting config file: {error}")));
     }
@@ -513,7 +518,7 @@ fn config_rewrite(call: &mut Call<'_, '_>, _: Args<'_>, reply: &mut Reply<'_>) -
 }
 
 /// Puts a new file in the place of the old one, so that a reader, or a crash, meets either of them whole.
-fn rewrite_file(path: &Path, config: &Config) -> io::Result<()> {
+fn rewrite_file(path: &Path, config: &Config, appended: Appended) -> io::Result<()> {
     let original = match fs::read(path) {
         Err(error) if error.kind() == io::ErrorKind::NotFound => Vec::new(),
         read => read?,
@@ -521,7 +526,7 @@ fn rewrite_file(path: &Path, config: &Config) -> io::Result<()> {
     let mut temporary = path.as_os_str().to_owned();
     temporary.push(format!(".{}.tmp", std::process::id()));
     let temporary = Path::new(&temporary);
-    let written = write_whole(temporary, &config.rewrite(&original)).and_then(|()| {
+    let written = write_whole(temporary, &config.rewrite(&original, appended)).and_then(|()| {
         if let Ok(old) = fs::metadata(path) {
             fs::set_permissions(temporary, old.permissions())?;
         }
@@ -556,6 +561,12 @@ const DEBUG: &[CommandSpec] = &[
         since: "braid 0.1",
         syntax: "milliseconds",
         summary: "Lets time pass for keys' expiry, without waiting.",
+        ..DEBUG_ROW
+    },
+    CommandSpec {
+        name: "config-rewrite-force-all",
+        run: Run::Session(debug_config_rewrite_force_all),
+        summary: "Rewrites the configuration file with a line for every directive.",
         ..DEBUG_ROW
     },
     CommandSpec {
@@ -612,10 +623,24 @@ const DEBUG: &[CommandSpec] = &[
         ..DEBUG_ROW
     },
     CommandSpec {
+        name: "populate",
+        run: Run::Everything(debug_populate),
+        syntax: "count [prefix [size]]",
+        summary: "Makes so many keys with strings, all at once.",
+        ..DEBUG_ROW
+    },
+    CommandSpec {
         name: "protocol",
         run: Run::Session(debug_protocol),
         syntax: "type",
         summary: "Returns an example of a type of reply.",
+        ..DEBUG_ROW
+    },
+    CommandSpec {
+        name: "quicklist-packed-threshold",
+        run: Run::Session(debug_quicklist_packed_threshold),
+        syntax: "size",
+        summary: "Accepted for test suites; no list has elements in nodes of their own, which this would be the size of.",
         ..DEBUG_ROW
     },
     CommandSpec {
@@ -637,6 +662,8 @@ const DEBUG: &[CommandSpec] = &[
 const DEBUG_HELP: &[&str] = &[
     "ADVANCE-TIME <milliseconds>",
     "    Let so much time pass for the expiry of keys.",
+    "CONFIG-REWRITE-FORCE-ALL",
+    "    Rewrite the configuration file with a line for every directive.",
     "ERROR <string>",
     "    Return an error with <string> as message.",
     "LOG <message>",
@@ -649,9 +676,14 @@ const DEBUG_HELP: &[&str] = &[
     "    Fail before anything is changed: the client gets an error.",
     "PANIC-WITHOUT-KEYS",
     "    Fail in a command that holds no key: the client gets an error.",
+    "POPULATE <count> [<prefix>] [<size>]",
+    "    Make <count> string keys named <prefix>:<number>, of <size> bytes if that is given.",
+    "    Keys that are there already stay. Everybody else waits meanwhile.",
     "PROTOCOL <type>",
     "    Return an example of a type: string, integer, double, bignum, null, array,",
     "    set, map, attrib, push, verbatim, true, false.",
+    "QUICKLIST-PACKED-THRESHOLD <size>",
+    "    Accepted for test suites, without effect: lists have no nodes for single elements.",
     "SET-ACTIVE-EXPIRE <0|1>",
     "    Turn the expiry of keys that nobody asks for off and on.",
     "SLEEP <seconds>",
@@ -675,11 +707,7 @@ fn debug_args(call: &Call<'_, '_>, args: Args<'_>, n: usize) -> Outcome {
     if args.remaining() == n {
         return Ok(());
     }
-    let sub = args.words().get(1);
-    let sub = String::from_utf8_lossy(&sub[..sub.len().min(128)]);
-    Err(CommandError::owned(format!(
-        "ERR unknown subcommand or wrong number of arguments for '{sub}'. Try DEBUG HELP."
-    )))
+    Err(misused("DEBUG", args))
 }
 
 /// No number of arguments makes an unknown subcommand right.
@@ -717,6 +745,57 @@ fn debug_set_active_expire(call: &mut Call<'_, '_>, mut args: Args<'_>, reply: &
     call.server.active_expire.store(on, std::sync::atomic::Ordering::Relaxed);
     reply.ok();
     Ok(())
+}
+
+fn debug_config_rewrite_force_all(call: &mut Call<'_, '_>, args: Args<'_>, reply: &mut Reply<'_>) -> Outcome {
+    debug_args(call, args, 0)?;
+    rewrite_config(call.server, Appended::All, reply)
+}
+
+/// The largest size that Redis takes for an element in a packed node, which is a little less than 4 GiB.
+const PACKED_THRESHOLD_MAX: u64 = (1 << 32) - (1 << 20);
+
+fn debug_quicklist_packed_threshold(
+    call: &mut Call<'_, '_>,
+    mut args: Args<'_>,
+    reply: &mut Reply<'_>,
+) -> Outcome {
+    debug_args(call, args, 1)?;
+    config::memory(args.next()?).filter(|&bytes| bytes <= PACKED_THRESHOLD_MAX).ok_or(CommandError::text(
+        "ERR argument must be a memory value bigger than 1 and smaller than 4gb",
+    ))?;
+    reply.ok();
+    Ok(())
+}
+
+fn debug_populate(call: &mut Call<'_, '_>, mut args: Args<'_>, reply: &mut Reply<'_>) -> Outcome {
+    debug_args(call, args, args.remaining().clamp(1, 3))?;
+    let n_keys = positive(args.next()?)?;
+    let prefix = if args.is_empty() { b"key".as_slice() } else { args.next()? };
+    let size = if args.is_empty() { None } else { Some(positive(args.next()?)?).filter(|&size| size > 0) };
+    if size.is_some_and(|size| size > call.server.config.load().proto_max_bulk_len as u64) {
+        return Err(StorageError::TooLong.into());
+    }
+    for number in 0..n_keys {
+        let bytes = [prefix, format!(":{number}").as_bytes()].concat();
+        let key = Key { bytes: &bytes, routed: args.router().route(&bytes) };
+        let shard = call.shard_of(&key);
+        if shard.peek(&key).is_none() {
+            let mut value = format!("value:{number}").into_bytes();
+            if let Some(size) = size {
+                value.resize(size as usize, 0);
+            }
+            shard.put_string(&key, &value, Expiry::Clear);
+        }
+    }
+    reply.ok();
+    Ok(())
+}
+
+fn positive(word: &[u8]) -> Result<u64, CommandError> {
+    number::parse_i64(word)
+        .and_then(|number| u64::try_from(number).ok())
+        .ok_or(CommandError::text("ERR value is out of range, must be positive"))
 }
 
 fn debug_error(call: &mut Call<'_, '_>, mut args: Args<'_>, _: &mut Reply<'_>) -> Outcome {

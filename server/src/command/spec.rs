@@ -18,6 +18,8 @@ pub struct CommandSpec {
     pub keys: Keys,
     /// Where it runs, and what runs.
     pub run: Run,
+    /// Whether a command of these words reaches for keys that cannot be known before it runs: then it takes all shards.
+    pub roams: Option<fn(super::Words<'_>) -> bool>,
     /// The Redis version (or `valkey x.y`) that introduced it.
     pub since: &'static str,
     /// The family.
@@ -160,6 +162,8 @@ flags! {
     BLOCKING = 19, Some("blocking");
     /// Not allowed while a data set is being loaded in the background.
     NO_ASYNC_LOADING = 20, Some("no_async_loading");
+    /// Reads, and may change how a value is stored: CLIENT PAUSE holds it back together with writes.
+    MAY_REPLICATE = 21, None;
 }
 
 impl Flags {
@@ -191,14 +195,26 @@ pub enum KeyUse {
     Update,
     /// Changes what is there and returns some of it.
     UpdateAndRead,
+    /// Adds to what is there.
+    Add,
+    /// Removes some of what is there.
+    Remove,
     /// Deletes.
     Delete,
     /// Reads the value and then deletes the key.
     ReadAndDelete,
     /// Writes only if the key is not there, without reading.
     Insert,
+    /// Changes what is there, and removes some of it.
+    UpdateAndRemove,
     /// Overwrites, and reads the old value too if the word `GET` is among the arguments.
     OverwriteOrSwap,
+    /// Adds to what is there, having read it.
+    AddAndRead,
+    /// Reads the value, and may store it in another way.
+    ReadAndRestore,
+    /// Changes what is there and returns some of it, or only reads if it is told no more than `GET` and `OVERFLOW`.
+    UpdateOrRead,
 }
 
 impl KeyUse {
@@ -210,10 +226,15 @@ impl KeyUse {
             KeyUse::Overwrite => &["OW", "update"],
             KeyUse::Update => &["RW", "update"],
             KeyUse::UpdateAndRead => &["RW", "access", "update"],
+            KeyUse::Add => &["RW", "insert"],
+            KeyUse::Remove => &["RW", "delete"],
             KeyUse::Delete => &["RM", "delete"],
             KeyUse::ReadAndDelete => &["RW", "access", "delete"],
             KeyUse::Insert => &["OW", "insert"],
-            KeyUse::OverwriteOrSwap => &["RW", "access", "update", "variable_flags"],
+            KeyUse::AddAndRead => &["RW", "access", "insert"],
+            KeyUse::ReadAndRestore => &["RW", "access"],
+            KeyUse::OverwriteOrSwap | KeyUse::UpdateOrRead => &["RW", "access", "update", "variable_flags"],
+            KeyUse::UpdateAndRemove => &["RW", "update", "delete"],
         }
     }
 
@@ -221,20 +242,48 @@ impl KeyUse {
     pub const fn notes(self) -> Option<&'static str> {
         match self {
             KeyUse::OverwriteOrSwap => Some("RW and ACCESS due to the optional `GET` argument"),
+            KeyUse::ReadAndRestore => Some(
+                "RW because it may change the internal representation of the key, and propagate to replicas",
+            ),
+            KeyUse::UpdateOrRead => Some("This command allows both access and modification of the key"),
             _ => None,
         }
     }
 
-    /// What this command does, where that depends on its words.
-    pub fn in_words<'w>(self, mut words: impl Iterator<Item = &'w [u8]>) -> KeyUse {
+    /// What this command does, where that depends on its words, the name included.
+    pub fn in_words<'w>(self, words: impl Iterator<Item = &'w [u8]>) -> KeyUse {
         match self {
-            KeyUse::OverwriteOrSwap if words.any(|word| word.eq_ignore_ascii_case(b"get")) => {
-                KeyUse::UpdateAndRead
+            KeyUse::OverwriteOrSwap => {
+                let swaps = words.skip(3).any(|word| word.eq_ignore_ascii_case(b"get"));
+                if swaps { KeyUse::UpdateAndRead } else { KeyUse::Overwrite }
             }
-            KeyUse::OverwriteOrSwap => KeyUse::Overwrite,
+            KeyUse::UpdateOrRead => {
+                if only_gets(words.skip(2)) {
+                    KeyUse::Read
+                } else {
+                    KeyUse::UpdateAndRead
+                }
+            }
             fixed => fixed,
         }
     }
+}
+
+/// Whether words are `GET type offset` and `OVERFLOW how` only.
+fn only_gets<'w>(mut words: impl Iterator<Item = &'w [u8]>) -> bool {
+    while let Some(word) = words.next() {
+        let n_behind = if word.eq_ignore_ascii_case(b"get") {
+            2
+        } else if word.eq_ignore_ascii_case(b"overflow") {
+            1
+        } else {
+            return false;
+        };
+        if words.by_ref().take(n_behind).count() < n_behind {
+            return false;
+        }
+    }
+    true
 }
 
 /// Some of a command's keys: positions count the command's name as 0.
@@ -265,6 +314,22 @@ pub enum KeysAt {
         /// From a key to the next.
         step: u8,
     },
+    /// The argument behind the last one that is a certain word, in either case.
+    Behind {
+        /// The word, in upper case.
+        word: &'static str,
+        /// The first position where the word has this meaning.
+        from: u8,
+    },
+    /// The first half of what follows a word, before which only options stand.
+    HalfBehind {
+        /// The word, in upper case.
+        keyword: &'static str,
+        /// The first position where it can be.
+        from: u8,
+        /// The options, with how many words each takes beside its own.
+        options: &'static [(&'static str, usize)],
+    },
 }
 
 /// All keys of a command.
@@ -294,6 +359,10 @@ impl Keys {
         UPDATE = Update;
         /// The first argument, changed and returned.
         UPDATE_AND_READ = UpdateAndRead;
+        /// The first argument, added to.
+        ADD = Add;
+        /// The first argument, from which something is removed.
+        REMOVE = Remove;
         /// The first argument, returned and deleted.
         READ_AND_DELETE = ReadAndDelete;
         /// The first argument, deleted.
@@ -302,6 +371,8 @@ impl Keys {
         INSERT = Insert;
         /// The first argument, overwritten, and returned if `GET` is among the arguments.
         OVERWRITE_OR_SWAP = OverwriteOrSwap;
+        /// The first argument, changed and returned, or only read if `GET` is all that is asked for.
+        UPDATE_OR_READ = UpdateOrRead;
     }
 
     /// Every argument from the first on.
@@ -336,6 +407,18 @@ impl Keys {
                     }
                     (count + 1, (count + 1 + (n_keys as usize - 1) * step) as isize, step)
                 }
+                KeysAt::Behind { word: wanted, from } => {
+                    if let Some(at) = (from as usize + 1..n_args)
+                        .rfind(|&at| word(at - 1).eq_ignore_ascii_case(wanted.as_bytes()))
+                    {
+                        each(at, spec.used);
+                    }
+                    continue;
+                }
+                KeysAt::HalfBehind { keyword, options, .. } => {
+                    let Some(first) = behind_keyword(keyword, options, n_args, &word) else { continue };
+                    (first, (first + (n_args - first) / 2) as isize - 1, 1)
+                }
             };
             let mut at = first;
             while at as isize <= last && at < n_args {
@@ -345,6 +428,29 @@ impl Keys {
         }
     }
 }
+
+/// The position behind `keyword`, which may also be a value of the options before it.
+fn behind_keyword<'w>(
+    keyword: &str,
+    options: &[(&str, usize)],
+    n_args: usize,
+    word: &impl Fn(usize) -> &'w [u8],
+) -> Option<usize> {
+    let mut at = 1;
+    while at < n_args {
+        if word(at).eq_ignore_ascii_case(keyword.as_bytes()) {
+            return Some(at + 1);
+        }
+        let is_this = |(name, _): &&(&str, usize)| word(at).eq_ignore_ascii_case(name.as_bytes());
+        let n_values = options.iter().find(is_this).map_or(0, |(_, n_values)| *n_values);
+        at += 1 + n_values;
+    }
+    None
+}
+
+/// The keys of commands that take elements away, with a timeout behind the keys.
+pub(super) const ALL_BUT_LAST: Keys =
+    Keys(&[KeySpec { at: KeysAt::Range { first: 1, last: -2, step: 1 }, used: KeyUse::ReadAndDelete }]);
 
 /// A family of commands, as `COMMAND DOCS` names it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -371,6 +477,10 @@ pub enum Group {
     Connection,
     /// The server.
     Server,
+    /// Bits of strings.
+    Bitmap,
+    /// HyperLogLogs.
+    HyperLogLog,
 }
 
 impl Group {
@@ -388,6 +498,8 @@ impl Group {
             Group::Transactions => "transactions",
             Group::Connection => "connection",
             Group::Server => "server",
+            Group::Bitmap => "bitmap",
+            Group::HyperLogLog => "hyperloglog",
         }
     }
 }
@@ -400,6 +512,7 @@ impl CommandSpec {
         flags: Flags::NONE,
         keys: Keys::NONE,
         run: Run::Container,
+        roams: None,
         since: "1.0.0",
         group: Group::Server,
         syntax: "",

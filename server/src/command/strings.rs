@@ -150,7 +150,7 @@ pub(super) const COMMANDS: &[CommandSpec] = &[
         name: "append",
         arity: Arity::Exactly(3),
         flags: Flags::WRITE.and(Flags::DENYOOM).and(Flags::FAST),
-        keys: Keys::UPDATE,
+        keys: Keys::ADD,
         run: Run::Shard(append),
         since: "2.0.0",
         group: Group::String,

@@ -10,6 +10,7 @@ use braid_storage::{
     Cursor, Db, Keyspace, Router, Shard, ShardId,
     entry::EntryRef,
     glob::{Case, glob_match},
+    has_expired,
     time::Millis,
 };
 
@@ -235,7 +236,7 @@ impl Sweep {
 }
 
 fn is_alive(entry: EntryRef<'_>, now: Millis) -> bool {
-    entry.deadline().is_none_or(|deadline| !deadline.has_passed(now))
+    !has_expired(entry, now)
 }
 
 /// The cursor itself if its shard has keys, else the start of the next one that has.

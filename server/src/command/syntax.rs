@@ -85,6 +85,7 @@ impl ArgumentKind {
             "milliseconds",
             "min-idle-time",
             "min-match-len",
+            "num-matches",
             "numfields",
             "numkeys",
             "numreplicas",

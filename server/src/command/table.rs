@@ -113,7 +113,10 @@ impl CommandTable {
         let name = words.get(1).to_ascii_lowercase();
         match std::str::from_utf8(&name).ok().and_then(|name| command.subcommands.get(name)) {
             Some(sub) => Found::Command(sub),
-            None if command.is_container() => Found::UnknownSubcommand(command),
+            // COMMAND runs without a subcommand, but a second word must be one. DEBUG judges its words itself.
+            None if command.is_container() || command.spec.arity.admits(1) => {
+                Found::UnknownSubcommand(command)
+            }
             None => Found::Command(command),
         }
     }

@@ -112,7 +112,7 @@ pub(super) const DIRECTIVES: &[Directive] = &[
         .live(|s, v| s.zset_max_listpack_value = v.number()),
     memory("stream-node-max-bytes", 0, LONG, "4096").live(|s, v| s.stream_node_max_bytes = v.number()),
     integer("stream-node-max-entries", 0, LONG, "100").live(|s, v| s.stream_node_max_entries = v.number()),
-    memory("hll-sparse-max-bytes", 0, LONG, "3000").reserved(|s, v| s.hll_sparse_max_bytes = v.number()),
+    memory("hll-sparse-max-bytes", 0, LONG, "3000").live(|s, v| s.hll_sparse_max_bytes = v.number()),
     // What can be observed.
     choice("loglevel", LogLevel::WORDS, "notice").live(|s, v| s.loglevel = LogLevel::named(v.word())),
     text("logfile", "").immutable().live(|s, v| s.logfile = v.path()),

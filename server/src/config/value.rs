@@ -360,8 +360,8 @@ fn integer(word: &[u8]) -> Option<i64> {
     (number.to_string() == text).then_some(number)
 }
 
-/// Digits and a unit. Too large a count becomes the largest, and no digits at all are 0, as in Redis.
-fn memory(word: &[u8]) -> Option<u64> {
+/// Reads a count of bytes: digits and a unit. Too large a count becomes the largest, and no digits at all are 0, as in Redis.
+pub fn memory(word: &[u8]) -> Option<u64> {
     let n_digits = word.iter().take_while(|byte| byte.is_ascii_digit()).count();
     let (digits, unit) = word.split_at(n_digits);
     let unit: u64 = match unit.to_ascii_lowercase().as_slice() {

@@ -1,8 +1,8 @@
-//! Active expiry: removes keys whose deadline has passed although nobody asks for them.
+//! Active expiry: removes keys, and fields of hashes, whose deadline has passed although nobody asks for them.
 
 use std::time::{Duration, Instant};
 
-use braid_storage::{ShardId, coordinator::Worker, shard::ExpiryCursor};
+use braid_storage::{ShardId, coordinator::Worker, shard::ExpiryCursor, time::Millis};
 
 use crate::{blocking, job::Job};
 
@@ -15,15 +15,28 @@ const TURN_BUDGET: Duration = Duration::from_micros(250);
 /// How many buckets are looked at under one hold.
 const STEP_BUCKETS: usize = 16;
 
+/// How many fields of hashes are removed under one hold.
+const STEP_FIELDS: usize = 64;
+/// How many fields of one shard's hashes are removed before the next shard has its turn.
+const VISIT_FIELDS: usize = 64 * 1024;
+
 /// A thread's share of expiry: every n-th shard.
 pub struct Expiry {
     first: usize,
     stride: usize,
     /// The shard it stands at.
     shard: usize,
-    at: ExpiryCursor,
+    visit: Visit,
     /// The cycle under way.
     cycle: Option<Cycle>,
+}
+
+/// How far it has come in a shard.
+#[derive(Default)]
+struct Visit {
+    keys: ExpiryCursor,
+    keys_are_done: bool,
+    n_fields: usize,
 }
 
 #[derive(Default)]
@@ -45,7 +58,7 @@ impl Cycle {
 impl Expiry {
     /// The share of thread `index` of `n_threads`.
     pub fn new(index: usize, n_threads: usize) -> Self {
-        Self { first: index, stride: n_threads, shard: index, at: ExpiryCursor::default(), cycle: None }
+        Self { first: index, stride: n_threads, shard: index, visit: Visit::default(), cycle: None }
     }
 
     /// Begins a cycle.
@@ -72,22 +85,9 @@ impl Expiry {
                 return;
             }
             let id = ShardId(self.shard as u16);
-            let at = &mut self.at;
-            let more = worker.thread.server().keyspace.n_deadlines_in(id) > 0
-                && worker
-                    .with_shards(&[id], |held, thread| {
-                        let shard = held.shard(id);
-                        shard.start();
-                        let step = shard.expire_some(at, now, STEP_BUCKETS);
-                        cycle.n_seen += step.n_seen;
-                        cycle.n_expired += step.n_expired;
-                        blocking::serve_ready(held, thread, now);
-                        step.more
-                    })
-                    // A held shard has its turn in the next cycle.
-                    .is_some_and(|step| step.unwrap_or(false));
+            let more = self.visit.step(worker, id, now, &mut cycle);
             if !more {
-                self.at = ExpiryCursor::default();
+                self.visit = Visit::default();
                 self.shard += self.stride;
                 cycle.n_shards += 1;
             }
@@ -97,5 +97,37 @@ impl Expiry {
         if cycle.spent < budget {
             self.cycle = Some(cycle);
         }
+    }
+}
+
+impl Visit {
+    /// Does one piece of work under the shard's hold; says whether there may be more.
+    fn step(&mut self, worker: &mut Worker<Job>, id: ShardId, now: Millis, cycle: &mut Cycle) -> bool {
+        let keyspace = &worker.thread.server().keyspace;
+        let has_keys = !self.keys_are_done && keyspace.n_deadlines_in(id) > 0;
+        let has_fields = self.n_fields < VISIT_FIELDS && keyspace.has_due_fields_in(id, now);
+        if !has_keys && !has_fields {
+            return false;
+        }
+        let stepped = worker.with_shards(&[id], |held, thread| {
+            let shard = held.shard(id);
+            shard.start();
+            if has_fields {
+                let n_expired = shard.expire_fields(now, STEP_FIELDS);
+                // Fields that cannot be removed now have their turn in the next cycle.
+                self.n_fields += if n_expired == 0 { VISIT_FIELDS } else { n_expired };
+                cycle.n_seen += n_expired as u64;
+                cycle.n_expired += n_expired as u64;
+            }
+            if has_keys {
+                let step = shard.expire_some(&mut self.keys, now, STEP_BUCKETS);
+                self.keys_are_done = !step.more;
+                cycle.n_seen += step.n_seen;
+                cycle.n_expired += step.n_expired;
+            }
+            blocking::serve_ready(held, thread, now);
+        });
+        // A held shard has its turn in the next cycle.
+        stepped.is_some_and(|step| step.is_ok())
     }
 }

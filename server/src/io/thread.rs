@@ -381,7 +381,7 @@ impl IoThread {
         let waiting = self.connections[slot].as_ref().and_then(|connection| connection.waiting.clone());
         let claimed = waiting.and_then(|parked| Some((parked.claim()?, parked)));
         if let Some((mut node, parked)) = claimed {
-            parked.give_up(&mut node, why);
+            parked.give_up(&mut node, why, self.worker.thread.stats());
             self.withdraw(node, parked);
         }
     }
@@ -798,7 +798,9 @@ impl IoThread {
                     batch.keys.push(key);
                     routed = Some(key);
                 }
-                last = (!command.has_subcommands()).then(|| (at + words.offset(0), command));
+                // A subcommand's name is not the word that would be compared.
+                let is_whole = command.parent.is_none() && !command.has_subcommands();
+                last = is_whole.then(|| (at + words.offset(0), command));
             }
             let n_words = words.len();
             batch.commands.push(Parsed { found, start: at, end: at + consumed, first_word, n_words, routed });

@@ -133,13 +133,8 @@ impl Client {
     /// # Errors
     /// When the connection breaks.
     pub fn try_send<A: AsRef<[u8]>>(&mut self, argv: &[A]) -> io::Result<()> {
-        let mut request = format!("*{}\r\n", argv.len()).into_bytes();
-        for arg in argv {
-            let arg = arg.as_ref();
-            request.extend_from_slice(format!("${}\r\n", arg.len()).as_bytes());
-            request.extend_from_slice(arg);
-            request.extend_from_slice(b"\r\n");
-        }
+        let mut request = Vec::new();
+        encode(argv, &mut request);
         self.try_send_raw(&request)
     }
 
@@ -180,5 +175,16 @@ impl Client {
     pub fn finish_sending(&mut self) {
         // A connection that the other side has closed already cannot be shut down, and need not be.
         let _ = self.stream.get_ref().shutdown(Shutdown::Write);
+    }
+}
+
+/// Appends a command as it goes over the wire.
+pub fn encode<A: AsRef<[u8]>>(argv: &[A], out: &mut Vec<u8>) {
+    out.extend_from_slice(format!("*{}\r\n", argv.len()).as_bytes());
+    for arg in argv {
+        let arg = arg.as_ref();
+        out.extend_from_slice(format!("${}\r\n", arg.len()).as_bytes());
+        out.extend_from_slice(arg);
+        out.extend_from_slice(b"\r\n");
     }
 }

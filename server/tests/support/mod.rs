@@ -7,10 +7,12 @@
 
 mod client;
 pub mod crowd;
+mod dice;
 mod reply;
 mod server;
 pub mod transcript;
 
-pub use client::{Client, Resp};
+pub use client::{Client, Resp, encode};
+pub use dice::Dice;
 pub use reply::Reply;
 pub use server::Server;

@@ -42,8 +42,17 @@ impl Server {
     /// # Panics
     /// When it does not start; the message has the end of what it printed.
     pub fn start(args: &[&str]) -> Server {
+        let braid = || env!("CARGO_BIN_EXE_braid-server").to_owned();
+        Server::start_program(&Server::compat_program().unwrap_or_else(braid), args)
+    }
+
+    /// Like [`Server::start`], but it is this program that is started.
+    ///
+    /// # Panics
+    /// When it does not start; the message has the end of what it printed.
+    pub fn start_program(program: &str, args: &[&str]) -> Server {
         for _ in 0..PORT_ATTEMPTS {
-            let mut server = Server::spawn(args);
+            let mut server = Server::spawn(program, args);
             match server.await_ready() {
                 Ok(()) => return server,
                 Err(Unready::PortTaken) => continue,
@@ -115,13 +124,11 @@ impl Server {
         self.scratch.join("server.log")
     }
 
-    fn spawn(args: &[&str]) -> Server {
+    fn spawn(program: &str, args: &[&str]) -> Server {
         let scratch = new_scratch();
         let port = free_port();
-        let program =
-            Server::compat_program().unwrap_or_else(|| env!("CARGO_BIN_EXE_braid-server").to_owned());
         let log = File::create(scratch.join("server.log")).expect("the scratch directory is writable");
-        let child = Command::new(&program)
+        let child = Command::new(program)
             .args(["--port", &port.to_string(), "--bind", "127.0.0.1"])
             .args(["--save", "", "--appendonly", "no", "--enable-debug-command", "yes"])
             .arg("--dir")

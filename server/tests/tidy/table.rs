@@ -27,7 +27,8 @@ fn names_are_unique_and_lowercase() {
         if !seen.insert(name) {
             found.push(format!("{name} stands twice"));
         }
-        let is_plain = |byte: u8| byte.is_ascii_lowercase() || byte.is_ascii_digit() || b"-|".contains(&byte);
+        let is_plain =
+            |byte: u8| byte.is_ascii_lowercase() || byte.is_ascii_digit() || b"-_|".contains(&byte);
         if command.spec.name.is_empty() || !name.bytes().all(is_plain) {
             found.push(format!("{name:?} is no plain lowercase name"));
         }
@@ -87,6 +88,7 @@ const OPTIONAL_KEYS: Exceptions = &[
     ),
     ("debug|panic-after-change", "keys", "as DEBUG OBJECT"),
     ("debug|panic-before-change", "keys", "as DEBUG OBJECT"),
+    ("pfmerge", "keys", "it may be told no source, which leaves its destination as it is"),
 ];
 
 #[test]
@@ -106,6 +108,8 @@ fn keys_lie_within_the_arity() {
                         && last >= i64::from(first)
                 }
                 KeysAt::Counted { count, step } => count > 0 && step > 0 && i64::from(count) < n_words,
+                KeysAt::Behind { word, from } => from > 0 && word.bytes().all(|b| b.is_ascii_uppercase()),
+                KeysAt::HalfBehind { from, .. } => from > 0 && i64::from(from) < n_words,
             };
             if !fits {
                 let text = format!("{}: {:?} of at least {n_words} words", command.full_name, keys.at);

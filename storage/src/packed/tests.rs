@@ -117,6 +117,40 @@ fn edits_do_what_a_vector_does() {
 }
 
 #[test]
+fn elements_are_kept_by_what_they_are() {
+    let texts = texts();
+    for modulus in 1..5 {
+        let mut buffer = packed_of(&texts);
+        let mut nth = 0;
+        let n_removed = retain(&mut buffer, |element| {
+            assert_eq!(element.to_vec(), texts[nth]);
+            nth += 1;
+            nth % modulus != 0
+        });
+        let kept: Vec<_> = texts
+            .iter()
+            .enumerate()
+            .filter(|(at, _)| (at + 1) % modulus != 0)
+            .map(|(_, t)| t.clone())
+            .collect();
+        assert_eq!(texts_of(&buffer), kept);
+        assert_eq!(n_removed, texts.len() - kept.len());
+    }
+}
+
+#[test]
+fn two_packed_values_become_one() {
+    let texts = texts();
+    for n in [0, 1, texts.len()] {
+        let (mut buffer, other) = (packed_of(&texts[..n]), packed_of(&texts));
+        extend(&mut buffer, Packed::new(&other));
+        assert_eq!(texts_of(&buffer), [&texts[..n], &texts].concat());
+        extend(&mut buffer, Packed::new(EMPTY));
+        assert_eq!(texts_of(&buffer).len(), n + texts.len());
+    }
+}
+
+#[test]
 fn more_than_65534_elements_are_counted() {
     let mut buffer = EMPTY.to_vec();
     for _ in 0..65_540 {

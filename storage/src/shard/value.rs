@@ -4,13 +4,13 @@
 //! `ValueMut<'_, Marker>`, and decides there what the entry's bytes or object mean. What is done through a [`ValueMut`] is
 //! announced, accounted and tidied when it drops, so no operation can forget any of it.
 
-use std::marker::PhantomData;
+use std::{marker::PhantomData, sync::atomic::Ordering::Relaxed};
 
-use super::{Key, Ledger, Shard};
+use super::{Key, Ledger, Shard, WORK_MAX};
 use crate::{
     Db, StorageError,
     entry::{EntryBox, EntryRef, Kind},
-    hash::Router,
+    hash::{Place, Router},
     reclaim,
     table::{SlotMut, Table},
     thresholds::Thresholds,
@@ -27,12 +27,19 @@ pub trait ValueType: Sized {
 
     /// Whether nothing is left, so that the key goes.
     fn is_empty(entry: EntryRef<'_>) -> bool;
+
+    /// When the first part of the value expires by itself.
+    #[inline(always)]
+    fn next_deadline(_: EntryRef<'_>) -> Option<Deadline> {
+        None
+    }
 }
 
 /// A live value, to be read.
 pub struct ValueRef<'a, T> {
     entry: EntryRef<'a>,
     now: Millis,
+    is_limited: bool,
     value_type: PhantomData<T>,
 }
 
@@ -54,7 +61,17 @@ impl<'a, T: ValueType> ValueRef<'a, T> {
         if entry.kind() != T::KIND {
             return Err(StorageError::WrongType);
         }
-        Ok(Self { entry, now, value_type: PhantomData })
+        Ok(Self { entry, now, is_limited: false, value_type: PhantomData })
+    }
+
+    /// Refuses work on more than [`WORK_MAX`] elements under the hold. A handler asks before it begins, and is then run again
+    /// without the hold, on [pinned](Shard::pin) values.
+    ///
+    /// # Errors
+    /// If it is too much.
+    #[inline]
+    pub fn expect_work(&self, n_elements: usize) -> Result<(), StorageError> {
+        if n_elements > WORK_MAX && self.is_limited { Err(StorageError::TooMuch) } else { Ok(()) }
     }
 
     /// The entry.
@@ -82,7 +99,11 @@ pub struct ValueMut<'a, T: ValueType> {
     db: Db,
     now: Millis,
     is_changed: bool,
+    /// Who waits for the key is to look, although it counts as unchanged.
+    is_ready: bool,
     before: Tally,
+    /// The value's [next deadline](ValueType::next_deadline) when the guard was made.
+    next_deadline: Option<Deadline>,
     value_type: PhantomData<T>,
 }
 
@@ -110,7 +131,7 @@ impl<'a, T: ValueType> ValueMut<'a, T> {
     /// The value, to be read.
     #[inline]
     pub fn as_ref(&self) -> ValueRef<'_, T> {
-        ValueRef { entry: self.entry(), now: self.now, value_type: PhantomData }
+        ValueRef { entry: self.entry(), now: self.now, is_limited: false, value_type: PhantomData }
     }
 
     /// The command's time.
@@ -155,6 +176,17 @@ impl<'a, T: ValueType> ValueMut<'a, T> {
         self.slot.as_mut().expect("the slot is there until the guard drops").modify(change)
     }
 
+    /// Counts fields that were removed because their deadline had passed.
+    pub(crate) fn count_expired_fields(&mut self, n: usize) {
+        let expired = &self.ledger.published.expired_fields;
+        expired.store(expired.load(Relaxed) + n as u64, Relaxed);
+    }
+
+    /// Has who waits for the key look at it, although nothing changed of what WATCH would see.
+    pub fn mark_ready(&mut self) {
+        self.is_ready = true;
+    }
+
     /// Notes that the value is another than before: who watches the key or waits for it hears of it when the guard drops.
     #[inline]
     pub fn mark_changed(&mut self) {
@@ -168,6 +200,9 @@ impl<T: ValueType> Drop for ValueMut<'_, T> {
             return;
         }
         let slot = self.slot.take().expect("the slot is there until the guard drops");
+        // An empty value has no deadlines left.
+        let next_deadline = T::next_deadline(slot.entry());
+        self.ledger.fields_moved(self.db, slot.place(), self.next_deadline, next_deadline);
         if T::is_empty(slot.entry()) {
             self.ledger.changed_if(self.is_changed, self.db, slot.entry().key());
             let (entry, table) = slot.remove_from();
@@ -177,6 +212,9 @@ impl<T: ValueType> Drop for ValueMut<'_, T> {
         }
         let after = Tally::of(slot.table());
         self.ledger.publish(self.db, self.before, after);
+        if self.is_ready {
+            self.ledger.waiters.note(self.db, slot.entry().key());
+        }
         self.ledger.changed_if(self.is_changed, self.db, slot.entry().key());
     }
 }
@@ -206,8 +244,9 @@ impl Shard {
     /// If the key holds something else.
     #[inline]
     pub fn value<T: ValueType>(&mut self, key: &Key<'_>) -> Result<Option<ValueRef<'_, T>>, StorageError> {
-        let now = self.now;
-        self.read(key).map(|entry| ValueRef::of(entry, now)).transpose()
+        let (now, is_limited) = (self.now, self.is_limited);
+        let Some(entry) = self.read(key) else { return Ok(None) };
+        Ok(Some(ValueRef { is_limited, ..ValueRef::of(entry, now)? }))
     }
 
     /// A live value, to be changed.
@@ -219,7 +258,8 @@ impl Shard {
         &'a mut self,
         key: &Key<'_>,
     ) -> Result<Option<ValueMut<'a, T>>, StorageError> {
-        if self.tables[self.db].n_deadlines() > 0 {
+        let may_have_fields_expired = T::KIND == Kind::Hash && !self.ledger.fields.is_empty();
+        if self.tables[self.db].n_deadlines() > 0 || may_have_fields_expired {
             let _: Option<EntryRef<'_>> = self.peek(key);
         }
         let table = &mut self.tables[self.db];
@@ -250,26 +290,33 @@ impl Shard {
         &'a mut self,
         key: &Key<'_>,
     ) -> Result<ValueMut<'a, T>, StorageError> {
-        let _: Option<EntryRef<'_>> = self.peek(key);
+        if self.tables[self.db].n_deadlines() > 0 {
+            let _: Option<EntryRef<'_>> = self.peek(key);
+        }
         let table = &mut self.tables[self.db];
         let before = Tally::of(table);
-        let place = key.routed.place;
-        let slot = if table.find(key.bytes, place).is_some() {
-            let slot = table.find_mut(key.bytes, place).expect("found just now");
-            if slot.entry().kind() != T::KIND {
-                return Err(StorageError::WrongType);
-            }
-            if self.touches {
-                self.access.note(slot.entry(), self.now);
-            }
-            slot
-        } else {
+        let (slot, is_new) = table.find_or_insert(key.bytes, key.routed.place, || T::empty(key.bytes));
+        if is_new {
             self.torn = true;
-            let slot = table.insert(T::empty(key.bytes), place);
             self.access.begin(slot.entry(), self.now);
-            slot
-        };
+        } else if slot.entry().kind() != T::KIND {
+            return Err(StorageError::WrongType);
+        } else if self.touches {
+            self.access.note(slot.entry(), self.now);
+        }
         Ok(Self::guard(slot, &mut self.ledger, &mut self.torn, &self.thresholds, self.db, self.now, before))
+    }
+
+    /// A value at a place of the command's database that is accepted, to be changed; no use of the key, and it may have expired.
+    pub(super) fn value_at<'a, T: ValueType>(
+        &'a mut self,
+        place: Place,
+        accept: impl Fn(EntryRef<'_>) -> bool,
+    ) -> Option<ValueMut<'a, T>> {
+        let table = &mut self.tables[self.db];
+        let before = Tally::of(table);
+        let slot = table.find_mut_at(place, |entry| entry.kind() == T::KIND && accept(entry))?;
+        Some(Self::guard(slot, &mut self.ledger, &mut self.torn, &self.thresholds, self.db, self.now, before))
     }
 
     #[inline]
@@ -283,6 +330,7 @@ impl Shard {
         before: Tally,
     ) -> ValueMut<'a, T> {
         ValueMut {
+            next_deadline: T::next_deadline(slot.entry()),
             slot: Some(slot),
             ledger,
             torn,
@@ -290,6 +338,7 @@ impl Shard {
             db,
             now,
             is_changed: false,
+            is_ready: false,
             before,
             value_type: PhantomData,
         }

@@ -1,23 +1,21 @@
 //! Buckets: one cache line of seven entries.
 
-use std::ptr::NonNull;
 use std::sync::atomic::{AtomicPtr, AtomicU64, Ordering::Relaxed};
 
-use crate::entry::{ADDRESS_BITS, ALIGN, EntryBox, EntryRef};
+use crate::entry::{EntryBox, EntryHandle, EntryRef, SPARE_BITS};
 use crate::hash::Place;
 
 /// Entries a bucket.
 pub(super) const SLOTS: usize = 7;
 
 /// Position bits that a slot keeps beside the address of its entry: the top ones.
-pub(super) const SLOT_POSITION_BITS: u32 = 64 - ADDRESS_BITS + ALIGN.ilog2();
+pub(super) const SLOT_POSITION_BITS: u32 = SPARE_BITS;
 
 const EVERY_BYTE: u64 = 0x0101_0101_0101_0101;
 const SLOT_HIGH_BITS: u64 = 0x0080_8080_8080_8080;
 const LOW_BITS: u64 = 0x7f7f_7f7f_7f7f_7f7f;
 const FIRST_DEADLINE: u32 = 56;
 const OVERFLOWED: u64 = 1 << 63;
-const ADDRESS_MASK: usize = (1 << (64 - SLOT_POSITION_BITS)) - 1;
 
 /// One line: a word of tags and marks, and seven slots.
 ///
@@ -116,34 +114,32 @@ impl Iterator for SlotSet {
     }
 }
 
-/// What a slot says: the entry's address, which is a multiple of 16 below 2⁴⁸ and takes the low 44 bits, and
-/// the top 20 bits of the entry's position where they are in a position too.
+/// What a slot says: the entry's address, and the top 20 bits of the entry's position where they are in a position too.
 #[derive(Clone, Copy)]
-pub(super) struct SlotWord(*mut u8);
+pub(super) struct SlotWord(EntryHandle);
 
 impl SlotWord {
     #[inline]
     pub(super) fn new(entry: EntryBox, position: u64) -> Self {
-        let start = entry.into_raw().as_ptr();
-        SlotWord(start.map_addr(|address| (address / ALIGN) | (position as usize & !ADDRESS_MASK)))
+        SlotWord(EntryHandle::new(entry.into_raw(), position))
     }
 
     /// Where the entry is; to be prefetched or, by the holder, read.
     #[inline]
     pub(super) fn address(self) -> *mut u8 {
-        self.0.map_addr(|word| (word & ADDRESS_MASK) * ALIGN)
+        self.0.address()
     }
 
     /// The position, cut to its top 20 bits.
     #[inline]
     pub(super) fn position_top(self) -> u64 {
-        (self.0.addr() & !ADDRESS_MASK) as u64
+        self.0.spare()
     }
 
     /// Says whether the entry may be at this place, as far as the slot knows.
     #[inline]
     pub(super) fn agrees_with(self, place: Place) -> bool {
-        (self.0.addr() as u64 ^ place.position()) >> (64 - SLOT_POSITION_BITS) == 0
+        (self.0.word().addr() as u64 ^ place.position()) >> (64 - SLOT_POSITION_BITS) == 0
     }
 
     /// # Safety
@@ -151,9 +147,8 @@ impl SlotWord {
     /// the entry.
     #[inline]
     pub(super) unsafe fn entry<'a>(self) -> EntryRef<'a> {
-        debug_assert!(!self.address().is_null());
         // SAFETY: an occupied slot has the address of a live entry, and the caller answers for 'a.
-        unsafe { EntryRef::from_raw(NonNull::new_unchecked(self.address())) }
+        unsafe { self.0.entry() }
     }
 
     /// # Safety
@@ -161,9 +156,8 @@ impl SlotWord {
     /// again.
     #[inline]
     pub(super) unsafe fn into_entry(self) -> EntryBox {
-        debug_assert!(!self.address().is_null());
         // SAFETY: an occupied slot owns its entry, and has given it up.
-        unsafe { EntryBox::from_raw(NonNull::new_unchecked(self.address())) }
+        unsafe { self.0.into_entry() }
     }
 }
 
@@ -180,20 +174,20 @@ impl Bucket {
 
     #[inline]
     pub(super) fn slot(&self, slot: usize) -> SlotWord {
-        SlotWord(self.slots[slot].load(Relaxed))
+        SlotWord(EntryHandle::from_word(self.slots[slot].load(Relaxed)))
     }
 
     /// Puts another entry of the same place into an occupied slot.
     #[inline]
     pub(super) fn set_slot(&self, slot: usize, word: SlotWord) {
-        self.slots[slot].store(word.0, Relaxed);
+        self.slots[slot].store(word.0.word(), Relaxed);
     }
 
     /// Fills an empty slot.
     #[inline]
     pub(super) fn fill(&self, slot: usize, content: Content) {
         debug_assert!(self.tags().tag(slot) == 0 && content.tag != 0);
-        self.slots[slot].store(content.word.0, Relaxed);
+        self.slots[slot].store(content.word.0.word(), Relaxed);
         self.set_tags(self.tags().with_tag(slot, content.tag).with_deadline(slot, content.has_deadline));
     }
 

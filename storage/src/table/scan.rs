@@ -21,7 +21,7 @@
 //! multiples of 2²⁵; so nothing is lost.
 
 use super::Table;
-use super::bucket::SLOT_POSITION_BITS;
+use super::bucket::{SLOT_POSITION_BITS, SLOTS};
 use crate::entry::EntryRef;
 use crate::hash::{Router, ShardId};
 
@@ -32,6 +32,18 @@ pub struct Position(pub(super) u64);
 impl Position {
     /// Where every walk begins.
     pub const START: Position = Position(0);
+
+    /// The number by which clients know a position in a table that belongs to no shard: 0 at the start, else between 0
+    /// and 2⁵³.
+    pub fn encode(self) -> u64 {
+        debug_assert_eq!(self.0 << CURSOR_BITS, 0, "walks stop at multiples of 2^26");
+        self.0 >> (64 - CURSOR_BITS)
+    }
+
+    /// Reads what [`encode`](Self::encode) wrote, or any number below 2⁵³ that a client makes up.
+    pub fn decode(number: u64) -> Option<Position> {
+        (number >> CURSOR_BITS == 0).then_some(Position(number << (64 - CURSOR_BITS)))
+    }
 }
 
 /// Bits of a cursor on the wire.
@@ -120,6 +132,27 @@ impl Table {
             }
         }
     }
+
+    /// Visits entries from a position on, `n_entries` of them or a few buckets more, and fewer only at the end; otherwise
+    /// like [`scan`](Self::scan).
+    pub fn scan_entries(
+        &self,
+        from: Position,
+        n_entries: usize,
+        visit: &mut dyn FnMut(EntryRef<'_>),
+    ) -> Option<Position> {
+        let (mut from, mut n_visited) = (from, 0);
+        loop {
+            let n_buckets = (n_entries - n_visited).div_ceil(SLOTS);
+            from = self.scan(from, n_buckets, &mut |entry| {
+                n_visited += 1;
+                visit(entry);
+            })?;
+            if n_visited >= n_entries {
+                return Some(from);
+            }
+        }
+    }
 }
 
 #[cfg(test)]
@@ -143,5 +176,16 @@ mod tests {
             assert_eq!(Cursor::decode(1 << 53, &router), None);
             assert_eq!(Cursor::decode(u64::MAX, &router), None);
         }
+    }
+
+    #[test]
+    fn positions_stay_below_two_to_the_53_and_come_back() {
+        for position in [0, 1 << 26, 0x1234_5678_9c00_0000, u64::MAX << 26].map(Position) {
+            assert!(position.encode() < 1 << 53);
+            assert_eq!(Position::decode(position.encode()), Some(position));
+        }
+        assert_eq!(Position::START.encode(), 0);
+        assert_eq!(Position::decode(1 << 53), None);
+        assert_eq!(Position::decode(u64::MAX), None);
     }
 }

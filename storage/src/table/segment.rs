@@ -14,7 +14,7 @@ use std::ptr::NonNull;
 
 use super::bucket::{Bucket, Content, SLOT_POSITION_BITS, SLOTS};
 use super::retire;
-use crate::entry::{ADDRESS_BITS, EntryBox};
+use crate::entry::{ADDRESS_BITS, EntryBox, EntryRef};
 use crate::hash::{Place, Router};
 
 /// The most buckets of a segment; see [`Segment::more_buckets`].
@@ -134,14 +134,24 @@ impl Segment {
     /// Finds a key's bucket and slot.
     #[inline]
     pub(super) fn find(&self, key: &[u8], place: Place) -> Option<(usize, usize)> {
+        self.find_where(place, |entry| entry.key() == key)
+    }
+
+    /// Finds the bucket and slot of an entry that may be at this place, as far as its slot tells, and is accepted.
+    #[inline]
+    pub(super) fn find_where(
+        &self,
+        place: Place,
+        accept: impl Fn(EntryRef<'_>) -> bool,
+    ) -> Option<(usize, usize)> {
         let mut at = self.home(place.position());
         for _ in 0..self.n_buckets {
             let bucket = self.bucket(at);
             let tags = bucket.tags();
             for slot in tags.matching(place.tag()) {
                 let word = bucket.slot(slot);
-                // SAFETY: the slot is occupied, and the holder reads the key only while it is in this function.
-                if word.agrees_with(place) && unsafe { word.entry() }.key() == key {
+                // SAFETY: the slot is occupied, and the holder reads the entry only while it is in this function.
+                if word.agrees_with(place) && accept(unsafe { word.entry() }) {
                     return Some((at, slot));
                 }
             }

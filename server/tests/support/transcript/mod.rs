@@ -24,9 +24,11 @@
 //! | `(123456789012345678901234567890)` | big number; in RESP2 a bulk string |
 //! | `=txt "text"` | verbatim string; in RESP2 a bulk string |
 //! | `{"name" :1 "other" :2}` | map, in any order; in RESP2 an array of names and values |
+//! | `pairs {"name" :1 "other" :2}` | map, in any order; in RESP2 an array of arrays of two |
 //! | `~["a" "b"]` | set, in any order; in RESP2 an array |
 //! | `>["message" "a" "b"]` | push; in RESP2 an array |
 //! | `unordered ["a" "b"]` | array in any order |
+//! | `flat [["a" ,1] ["b" ,2]]` | array of arrays; in RESP2 one array of what is in them |
 //! | `|{"a" :1} "b"` | attribute and the reply after it; in RESP2 the reply alone |
 //! | `(none)` | no reply at all |
 //!

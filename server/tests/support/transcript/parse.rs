@@ -501,12 +501,14 @@ impl<'a> Cursor<'a> {
 
 type MakeCollection = fn(Vec<Pattern>) -> Pattern;
 
-const COLLECTIONS: [(&str, &str, MakeCollection); 5] = [
+const COLLECTIONS: [(&str, &str, MakeCollection); 7] = [
     ("[", "]", Pattern::Array),
     ("~[", "]", Pattern::Set),
     (">[", "]", Pattern::Push),
     ("unordered [", "]", Pattern::UnorderedArray),
+    ("flat [", "]", Pattern::Flat),
     ("{", "}", Pattern::Map),
+    ("pairs {", "}", Pattern::Pairs),
 ];
 
 const WORDS: [(&str, Pattern); 5] = [

@@ -27,9 +27,13 @@ pub enum Pattern {
     Verbatim(Vec<u8>, TextPattern),
     Array(Vec<Pattern>),
     UnorderedArray(Vec<Pattern>),
+    /// An array of arrays, which is one array in RESP2.
+    Flat(Vec<Pattern>),
     Set(Vec<Pattern>),
     Push(Vec<Pattern>),
     Map(Vec<Pattern>),
+    /// A map whose pairs are arrays in RESP2.
+    Pairs(Vec<Pattern>),
     Attribute(Vec<Pattern>, Box<Pattern>),
     /// Inside a collection: any number of elements.
     Rest,
@@ -94,6 +98,12 @@ impl Pattern {
             (Pattern::UnorderedArray(patterns), Reply::Array(items)) => {
                 match_unordered(patterns, items, resp, captures)
             }
+            (Pattern::Flat(patterns), Reply::Array(items)) if three => {
+                match_in_order(patterns, items, resp, captures)
+            }
+            (Pattern::Flat(patterns), Reply::Array(items)) => {
+                match_in_order(&flattened(patterns), items, resp, captures)
+            }
             (Pattern::Set(patterns), Reply::Set(items)) => {
                 three && match_unordered(patterns, items, resp, captures)
             }
@@ -106,8 +116,16 @@ impl Pattern {
             (Pattern::Push(patterns), Reply::Array(items)) => {
                 !three && match_in_order(patterns, items, resp, captures)
             }
-            (Pattern::Map(patterns), Reply::Map(pairs)) => {
+            (Pattern::Map(patterns) | Pattern::Pairs(patterns), Reply::Map(pairs)) => {
                 three && match_pairs(patterns, pairs, resp, captures)
+            }
+            (Pattern::Pairs(patterns), Reply::Array(items)) => {
+                let pairs = items.iter().map(|item| match item {
+                    Reply::Array(pair) if pair.len() == 2 => Some((pair[0].clone(), pair[1].clone())),
+                    _ => None,
+                });
+                let pairs: Option<Vec<_>> = pairs.collect();
+                !three && pairs.is_some_and(|pairs| match_pairs(patterns, &pairs, resp, captures))
             }
             (Pattern::Map(patterns), Reply::Array(items)) if items.len() % 2 == 0 => {
                 let pairs: Vec<(Reply, Reply)> =
@@ -193,6 +211,15 @@ fn match_in_order(patterns: &[Pattern], items: &[Reply], resp: Resp, captures: &
             pattern.matches(item, resp, captures) && match_in_order(after, items, resp, captures)
         }),
     }
+}
+
+/// What is in the arrays of an array.
+fn flattened(patterns: &[Pattern]) -> Vec<Pattern> {
+    let inner = |pattern: &Pattern| match pattern {
+        Pattern::Array(patterns) => patterns.clone(),
+        other => vec![other.clone()],
+    };
+    patterns.iter().flat_map(inner).collect()
 }
 
 fn match_unordered(patterns: &[Pattern], items: &[Reply], resp: Resp, captures: &mut Captures) -> bool {

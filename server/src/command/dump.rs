@@ -1,0 +1,127 @@
+//! DUMP and RESTORE.
+
+use braid_protocol::{number, reply::Reply};
+use braid_storage::{
+    rdb::{self, Malformed, NotDumped},
+    time::Deadline,
+};
+
+use super::{Args, Arity, Call, Categories, CommandError, CommandSpec, Flags, Group, Keys, Outcome, Run};
+
+pub(super) const COMMANDS: &[CommandSpec] = &[
+    CommandSpec {
+        name: "dump",
+        arity: Arity::Exactly(2),
+        flags: Flags::READONLY,
+        keys: Keys::READ,
+        run: Run::Transaction(dump),
+        since: "2.6.0",
+        group: Group::Generic,
+        syntax: "key",
+        summary: "Gives a key's value in bytes that RESTORE takes.",
+        complexity: "O(N) where N is the size of the value",
+        tips: &["nondeterministic_output"],
+        ..CommandSpec::ROW
+    },
+    CommandSpec {
+        name: "restore",
+        arity: Arity::AtLeast(4),
+        flags: Flags::WRITE.and(Flags::DENYOOM).and(Flags::DANGEROUS),
+        keys: Keys::OVERWRITE,
+        run: Run::Transaction(restore),
+        since: "2.6.0",
+        group: Group::Generic,
+        categories: Some(Categories::KEYSPACE),
+        syntax: "key ttl serialized-value [REPLACE] [ABSTTL] [IDLETIME seconds] [FREQ frequency]",
+        summary: "Makes a key of what DUMP gave.",
+        complexity: "O(N*log(N)) where N is the size of the value",
+        ..CommandSpec::ROW
+    },
+];
+
+/// So many bytes are as much work as an element of a value elsewhere.
+const BYTES_PER_ELEMENT: usize = 64;
+
+fn dump(call: &mut Call<'_, '_>, mut args: Args<'_>, reply: &mut Reply<'_>) -> Outcome {
+    let key = args.key()?;
+    let shard = call.shard_of(&key);
+    let bytes = shard.peek(&key).map_or(0, |entry| entry.allocated_bytes());
+    shard.expect_work(bytes / BYTES_PER_ELEMENT)?;
+    match shard.read(&key).map(rdb::dump) {
+        None => reply.null(),
+        Some(Ok(payload)) => reply.bulk(&payload),
+        Some(Err(NotDumped::Stream)) => {
+            return Err(CommandError::text("ERR DUMP of a stream is not supported yet"));
+        }
+        Some(Err(NotDumped::FieldDeadlines)) => {
+            return Err(CommandError::text("ERR DUMP of a hash whose fields expire is not supported yet"));
+        }
+    }
+    Ok(())
+}
+
+/// The options of RESTORE.
+#[derive(Default)]
+struct Options {
+    replace: bool,
+    is_absolute: bool,
+    idle_seconds: Option<u64>,
+    frequency: Option<u8>,
+}
+
+impl Options {
+    fn take(mut args: Args<'_>) -> Result<Self, CommandError> {
+        let mut options = Options::default();
+        while !args.is_empty() {
+            if args.tag("REPLACE") {
+                options.replace = true;
+            } else if args.tag("ABSTTL") {
+                options.is_absolute = true;
+            } else if args.remaining() > 1 && options.frequency.is_none() && args.tag("IDLETIME") {
+                let seconds = u64::try_from(args.int()?);
+                options.idle_seconds = Some(
+                    seconds.map_err(|_| CommandError::text("ERR Invalid IDLETIME value, must be >= 0"))?,
+                );
+            } else if args.remaining() > 1 && options.idle_seconds.is_none() && args.tag("FREQ") {
+                let frequency = u8::try_from(args.int()?);
+                options.frequency =
+                    Some(frequency.map_err(|_| {
+                        CommandError::text("ERR Invalid FREQ value, must be >= 0 and <= 255")
+                    })?);
+            } else {
+                return Err(CommandError::Syntax);
+            }
+        }
+        Ok(options)
+    }
+}
+
+fn restore(call: &mut Call<'_, '_>, mut args: Args<'_>, reply: &mut Reply<'_>) -> Outcome {
+    let (key, ttl, payload) = (args.key()?, args.next()?, args.next()?);
+    let options = Options::take(args)?;
+    let (keyspace, now) = (&call.server.keyspace, call.now);
+    let shard = call.shard_of(&key);
+    if shard.peek(&key).is_some() && !options.replace {
+        return Err(CommandError::text("BUSYKEY Target key name already exists."));
+    }
+    let ttl = number::parse_i64(ttl).ok_or(CommandError::NotInteger)?;
+    let ttl = u64::try_from(ttl).map_err(|_| CommandError::text("ERR Invalid TTL value, must be >= 0"))?;
+    shard.expect_work(payload.len() / BYTES_PER_ELEMENT)?;
+    let mut entry = rdb::restore(payload, &key, keyspace, now).map_err(|malformed| match malformed {
+        Malformed::Footer => CommandError::text("ERR DUMP payload version or checksum are wrong"),
+        Malformed::Payload => CommandError::text("ERR Bad data format"),
+    })?;
+    let counted_from = if options.is_absolute { 0 } else { now.0 };
+    let deadline = (ttl > 0).then(|| Deadline::at(ttl.saturating_add(counted_from)));
+    if deadline.is_some_and(|deadline| deadline.0 <= now) {
+        shard.remove(&key);
+    } else {
+        entry.set_deadline(deadline);
+        shard.put(&key, entry);
+        if let Some(entry) = shard.peek(&key) {
+            keyspace.access().resume(entry, now, options.idle_seconds, options.frequency);
+        }
+    }
+    reply.ok();
+    Ok(())
+}

@@ -1,0 +1,589 @@
+//! Commands on hashes. Those that are about the deadlines of fields are in `field_expiry.rs`.
+
+use braid_protocol::{
+    number::{self, LongDouble},
+    reply::Reply,
+};
+use braid_storage::{
+    Expiry, HashRef, HashType, Position, Shard,
+    glob::{Case, glob_match},
+    hashes::{Field, Inserted},
+    packed::Element,
+};
+
+use super::{
+    Args, Arity, CommandError, CommandSpec, Deprecation, Flags, Group, Keys, Outcome, Run,
+    keys::{parse_cursor, pattern},
+};
+use crate::random::random;
+
+pub(super) const COMMANDS: &[CommandSpec] = &[
+    CommandSpec {
+        name: "hset",
+        arity: Arity::AtLeast(4),
+        flags: Flags::WRITE.and(Flags::DENYOOM).and(Flags::FAST),
+        keys: Keys::UPDATE,
+        run: Run::Shard(hset),
+        since: "2.0.0",
+        group: Group::Hash,
+        syntax: "key field value [field value ...]",
+        summary: "Sets fields of a hash and says how many are new.",
+        complexity: "O(N) where N is the number of fields that are set",
+        ..CommandSpec::ROW
+    },
+    CommandSpec {
+        name: "hmset",
+        arity: Arity::AtLeast(4),
+        flags: Flags::WRITE.and(Flags::DENYOOM).and(Flags::FAST).and(Flags::DEPRECATED),
+        keys: Keys::UPDATE,
+        run: Run::Shard(hmset),
+        since: "2.0.0",
+        group: Group::Hash,
+        syntax: "key field value [field value ...]",
+        summary: "Sets fields of a hash.",
+        complexity: "O(N) where N is the number of fields that are set",
+        deprecated: Some(Deprecation {
+            since: "4.0.0",
+            replaced_by: "`HSET` with multiple field-value pairs",
+        }),
+        ..CommandSpec::ROW
+    },
+    CommandSpec {
+        name: "hsetnx",
+        arity: Arity::Exactly(4),
+        flags: Flags::WRITE.and(Flags::DENYOOM).and(Flags::FAST),
+        keys: Keys::ADD,
+        run: Run::Shard(hsetnx),
+        since: "2.0.0",
+        group: Group::Hash,
+        syntax: "key field value",
+        summary: "Sets a field of a hash unless it exists.",
+        ..CommandSpec::ROW
+    },
+    CommandSpec {
+        name: "hget",
+        arity: Arity::Exactly(3),
+        flags: Flags::READONLY.and(Flags::FAST),
+        keys: Keys::READ,
+        run: Run::Shard(hget),
+        since: "2.0.0",
+        group: Group::Hash,
+        syntax: "key field",
+        summary: "Gives the value of a field.",
+        ..CommandSpec::ROW
+    },
+    CommandSpec {
+        name: "hmget",
+        arity: Arity::AtLeast(3),
+        flags: Flags::READONLY.and(Flags::FAST),
+        keys: Keys::READ,
+        run: Run::Shard(hmget),
+        since: "2.0.0",
+        group: Group::Hash,
+        syntax: "key field [field ...]",
+        summary: "Gives the values of fields.",
+        complexity: "O(N) where N is the number of fields that are asked for",
+        ..CommandSpec::ROW
+    },
+    CommandSpec {
+        name: "hgetall",
+        arity: Arity::Exactly(2),
+        flags: Flags::READONLY,
+        keys: Keys::READ,
+        run: Run::Shard(hgetall),
+        since: "2.0.0",
+        group: Group::Hash,
+        syntax: "key",
+        summary: "Gives all fields of a hash with their values.",
+        complexity: "O(N) where N is the number of fields",
+        tips: &["nondeterministic_output_order"],
+        ..CommandSpec::ROW
+    },
+    CommandSpec {
+        name: "hdel",
+        arity: Arity::AtLeast(3),
+        flags: Flags::WRITE.and(Flags::FAST),
+        keys: Keys::REMOVE,
+        run: Run::Shard(hdel),
+        since: "2.0.0",
+        group: Group::Hash,
+        syntax: "key field [field ...]",
+        summary: "Removes fields, and the hash with the last of them.",
+        complexity: "O(N) where N is the number of fields to remove",
+        ..CommandSpec::ROW
+    },
+    CommandSpec {
+        name: "hlen",
+        arity: Arity::Exactly(2),
+        flags: Flags::READONLY.and(Flags::FAST),
+        keys: Keys::LOOK,
+        run: Run::Shard(hlen),
+        since: "2.0.0",
+        group: Group::Hash,
+        syntax: "key",
+        summary: "Counts the fields of a hash.",
+        ..CommandSpec::ROW
+    },
+    CommandSpec {
+        name: "hexists",
+        arity: Arity::Exactly(3),
+        flags: Flags::READONLY.and(Flags::FAST),
+        keys: Keys::LOOK,
+        run: Run::Shard(hexists),
+        since: "2.0.0",
+        group: Group::Hash,
+        syntax: "key field",
+        summary: "Says whether a hash has a field.",
+        ..CommandSpec::ROW
+    },
+    CommandSpec {
+        name: "hkeys",
+        arity: Arity::Exactly(2),
+        flags: Flags::READONLY,
+        keys: Keys::READ,
+        run: Run::Shard(hkeys),
+        since: "2.0.0",
+        group: Group::Hash,
+        syntax: "key",
+        summary: "Gives the names of all fields of a hash.",
+        complexity: "O(N) where N is the number of fields",
+        tips: &["nondeterministic_output_order"],
+        ..CommandSpec::ROW
+    },
+    CommandSpec {
+        name: "hvals",
+        arity: Arity::Exactly(2),
+        flags: Flags::READONLY,
+        keys: Keys::READ,
+        run: Run::Shard(hvals),
+        since: "2.0.0",
+        group: Group::Hash,
+        syntax: "key",
+        summary: "Gives the values of all fields of a hash.",
+        complexity: "O(N) where N is the number of fields",
+        tips: &["nondeterministic_output_order"],
+        ..CommandSpec::ROW
+    },
+    CommandSpec {
+        name: "hincrby",
+        arity: Arity::Exactly(4),
+        flags: Flags::WRITE.and(Flags::DENYOOM).and(Flags::FAST),
+        keys: Keys::UPDATE_AND_READ,
+        run: Run::Shard(hincrby),
+        since: "2.0.0",
+        group: Group::Hash,
+        syntax: "key field increment",
+        summary: "Adds to the integer that a field's value spells; a missing one counts as 0.",
+        ..CommandSpec::ROW
+    },
+    CommandSpec {
+        name: "hincrbyfloat",
+        arity: Arity::Exactly(4),
+        flags: Flags::WRITE.and(Flags::DENYOOM).and(Flags::FAST),
+        keys: Keys::UPDATE_AND_READ,
+        run: Run::Shard(hincrbyfloat),
+        since: "2.6.0",
+        group: Group::Hash,
+        syntax: "key field increment",
+        summary: "Adds to the number that a field's value spells; a missing one counts as 0.",
+        ..CommandSpec::ROW
+    },
+    CommandSpec {
+        name: "hstrlen",
+        arity: Arity::Exactly(3),
+        flags: Flags::READONLY.and(Flags::FAST),
+        keys: Keys::LOOK,
+        run: Run::Shard(hstrlen),
+        since: "3.2.0",
+        group: Group::Hash,
+        syntax: "key field",
+        summary: "Gives the length of a field's value in bytes.",
+        ..CommandSpec::ROW
+    },
+    CommandSpec {
+        name: "hrandfield",
+        arity: Arity::AtLeast(2),
+        flags: Flags::READONLY,
+        keys: Keys::READ,
+        run: Run::Shard(hrandfield),
+        since: "6.2.0",
+        group: Group::Hash,
+        syntax: "key [count [WITHVALUES]]",
+        summary: "Gives fields of a hash that are chosen by chance.",
+        complexity: "O(N) where N is the number of fields to give",
+        tips: &["nondeterministic_output"],
+        ..CommandSpec::ROW
+    },
+    CommandSpec {
+        name: "hscan",
+        arity: Arity::AtLeast(3),
+        flags: Flags::READONLY,
+        keys: Keys::READ,
+        run: Run::Shard(hscan),
+        since: "2.8.0",
+        group: Group::Hash,
+        syntax: "key cursor [MATCH pattern] [COUNT count] [NOVALUES]",
+        summary: "Goes through the fields of a hash, some at each call.",
+        complexity: "O(1) a call, O(N) for all calls until the cursor is 0 again, where N is the number of fields",
+        tips: &["nondeterministic_output"],
+        ..CommandSpec::ROW
+    },
+];
+
+/// The most fields that HRANDFIELD draws one by one. Redis would go on until its memory is full.
+const DRAWS_MAX: u64 = 1 << 24;
+
+/// How many entries a bucket of a large hash has room for.
+const BUCKET_ENTRIES: u64 = 7;
+
+fn hset(shard: &mut Shard, args: Args<'_>, reply: &mut Reply<'_>) -> Outcome {
+    let n_new = set_fields(shard, args, "hset")?;
+    reply.integer(n_new as i64);
+    Ok(())
+}
+
+fn hmset(shard: &mut Shard, args: Args<'_>, reply: &mut Reply<'_>) -> Outcome {
+    set_fields(shard, args, "hmset")?;
+    reply.ok();
+    Ok(())
+}
+
+/// Sets all fields that are given; says how many are new.
+fn set_fields(shard: &mut Shard, mut args: Args<'_>, name: &'static str) -> Result<usize, CommandError> {
+    let key = args.key()?;
+    if !args.remaining().is_multiple_of(2) {
+        return Err(CommandError::Arity(name));
+    }
+    let mut hash = shard.value_or_create::<HashType>(&key)?;
+    hash.prepare(args.remaining() / 2);
+    let mut n_new = 0;
+    while !args.is_empty() {
+        let inserted = hash.set(args.next()?, args.next()?, Expiry::Clear);
+        n_new += (inserted == Inserted::New) as usize;
+    }
+    Ok(n_new)
+}
+
+fn hsetnx(shard: &mut Shard, mut args: Args<'_>, reply: &mut Reply<'_>) -> Outcome {
+    let key = args.key()?;
+    let (field, value) = (args.next()?, args.next()?);
+    let mut hash = shard.value_or_create::<HashType>(&key)?;
+    let is_new = hash.as_ref().get(field).is_none();
+    if is_new {
+        hash.set(field, value, Expiry::Clear);
+    }
+    reply.integer(is_new as i64);
+    Ok(())
+}
+
+fn hget(shard: &mut Shard, mut args: Args<'_>, reply: &mut Reply<'_>) -> Outcome {
+    let key = args.key()?;
+    let hash = shard.value::<HashType>(&key)?;
+    write_value(hash, args.next()?, reply);
+    Ok(())
+}
+
+fn hmget(shard: &mut Shard, mut args: Args<'_>, reply: &mut Reply<'_>) -> Outcome {
+    let key = args.key()?;
+    let hash = shard.value::<HashType>(&key)?;
+    reply.array(args.remaining());
+    args.rest().for_each(|field| write_value(hash, field, reply));
+    Ok(())
+}
+
+/// Writes the value of a field, or null.
+pub(super) fn write_value(hash: Option<HashRef<'_>>, field: &[u8], reply: &mut Reply<'_>) {
+    match hash.and_then(|hash| hash.get(field)) {
+        Some(value) => write_text(value, reply),
+        None => reply.null(),
+    }
+}
+
+fn write_text(text: Element<'_>, reply: &mut Reply<'_>) {
+    match text {
+        Element::Integer(integer) => reply.bulk_integer(integer),
+        Element::Text(text) => reply.bulk(text),
+    }
+}
+
+fn hgetall(shard: &mut Shard, mut args: Args<'_>, reply: &mut Reply<'_>) -> Outcome {
+    let key = args.key()?;
+    let Some(hash) = shard.value::<HashType>(&key)? else {
+        reply.map(0);
+        return Ok(());
+    };
+    hash.expect_work(hash.len())?;
+    write_fields(hash, reply);
+    Ok(())
+}
+
+fn write_fields(hash: HashRef<'_>, reply: &mut Reply<'_>) {
+    reply.map(hash.len());
+    hash.iter().for_each(|field| write_field(&field, reply));
+}
+
+fn write_field(field: &Field<'_>, reply: &mut Reply<'_>) {
+    write_text(field.name, reply);
+    write_text(field.value, reply);
+}
+
+fn hkeys(shard: &mut Shard, args: Args<'_>, reply: &mut Reply<'_>) -> Outcome {
+    write_texts(shard, args, reply, |field| field.name)
+}
+
+fn hvals(shard: &mut Shard, args: Args<'_>, reply: &mut Reply<'_>) -> Outcome {
+    write_texts(shard, args, reply, |field| field.value)
+}
+
+/// Replies one text of each field.
+fn write_texts(
+    shard: &mut Shard,
+    mut args: Args<'_>,
+    reply: &mut Reply<'_>,
+    text: for<'f> fn(Field<'f>) -> Element<'f>,
+) -> Outcome {
+    let key = args.key()?;
+    let hash = shard.value::<HashType>(&key)?;
+    if let Some(hash) = hash {
+        hash.expect_work(hash.len())?;
+    }
+    reply.array(hash.map_or(0, HashRef::len));
+    if let Some(hash) = hash {
+        hash.iter().for_each(|field| write_text(text(field), reply));
+    }
+    Ok(())
+}
+
+fn hdel(shard: &mut Shard, mut args: Args<'_>, reply: &mut Reply<'_>) -> Outcome {
+    let key = args.key()?;
+    let n_removed = match shard.value_mut::<HashType>(&key)? {
+        Some(mut hash) => args.rest().filter(|field| hash.remove(field)).count(),
+        None => 0,
+    };
+    reply.integer(n_removed as i64);
+    Ok(())
+}
+
+fn hlen(shard: &mut Shard, mut args: Args<'_>, reply: &mut Reply<'_>) -> Outcome {
+    let key = args.key()?;
+    let hash = shard.value::<HashType>(&key)?;
+    reply.integer(hash.map_or(0, HashRef::len) as i64);
+    Ok(())
+}
+
+fn hexists(shard: &mut Shard, mut args: Args<'_>, reply: &mut Reply<'_>) -> Outcome {
+    let key = args.key()?;
+    let field = args.next()?;
+    let value = shard.value::<HashType>(&key)?.and_then(|hash| hash.get(field));
+    reply.integer(value.is_some() as i64);
+    Ok(())
+}
+
+fn hstrlen(shard: &mut Shard, mut args: Args<'_>, reply: &mut Reply<'_>) -> Outcome {
+    let key = args.key()?;
+    let field = args.next()?;
+    let value = shard.value::<HashType>(&key)?.and_then(|hash| hash.get(field));
+    reply.integer(value.map_or(0, Element::text_len) as i64);
+    Ok(())
+}
+
+fn hincrby(shard: &mut Shard, mut args: Args<'_>, reply: &mut Reply<'_>) -> Outcome {
+    let key = args.key()?;
+    let (field, increment) = (args.next()?, args.int()?);
+    let mut hash = shard.value_or_create::<HashType>(&key)?;
+    let value = match hash.as_ref().get(field) {
+        None => 0,
+        Some(Element::Integer(value)) => value,
+        Some(Element::Text(text)) => {
+            number::parse_i64(text).ok_or(CommandError::text("ERR hash value is not an integer"))?
+        }
+    };
+    let sum = value
+        .checked_add(increment)
+        .ok_or(CommandError::text("ERR increment or decrement would overflow"))?;
+    number::format_i64(sum, |text| hash.set(field, text, Expiry::Keep));
+    reply.integer(sum);
+    Ok(())
+}
+
+fn hincrbyfloat(shard: &mut Shard, mut args: Args<'_>, reply: &mut Reply<'_>) -> Outcome {
+    let key = args.key()?;
+    let field = args.next()?;
+    let increment = LongDouble::parse(args.next()?).ok_or(CommandError::NotFloat)?;
+    if !increment.is_finite() {
+        return Err(CommandError::text("ERR value is NaN or Infinity"));
+    }
+    let mut hash = shard.value_or_create::<HashType>(&key)?;
+    let value = match hash.as_ref().get(field) {
+        None => LongDouble::ZERO,
+        Some(text) => {
+            text.with_text(LongDouble::parse).ok_or(CommandError::text("ERR hash value is not a float"))?
+        }
+    };
+    let sum = value + increment;
+    if !sum.is_finite() {
+        return Err(CommandError::text("ERR increment would produce NaN or Infinity"));
+    }
+    let mut text = Vec::new();
+    sum.write(&mut text);
+    hash.set(field, &text, Expiry::Keep);
+    reply.bulk(&text);
+    Ok(())
+}
+
+fn hrandfield(shard: &mut Shard, mut args: Args<'_>, reply: &mut Reply<'_>) -> Outcome {
+    let key = args.key()?;
+    let choice = if args.is_empty() { None } else { Some(Choice::read(args)?) };
+    // What remains then is rare, and makes the choice slower but not wrong.
+    shard.expire_fields_of(&key);
+    let hash = shard.value::<HashType>(&key)?;
+    match choice {
+        Some(choice) => {
+            if let Some(hash) = hash {
+                hash.expect_work(choice.n_drawn(hash))?;
+            }
+            choice.write(hash, reply);
+        }
+        None => match hash.and_then(|hash| hash.random_field(random())) {
+            Some(field) => write_text(field.name, reply),
+            None => reply.null(),
+        },
+    }
+    Ok(())
+}
+
+/// What HRANDFIELD is asked for, if it is more than one field.
+struct Choice {
+    /// Negative: so many fields, drawn one by one.
+    count: i64,
+    with_values: bool,
+}
+
+impl Choice {
+    fn read(mut args: Args<'_>) -> Result<Self, CommandError> {
+        const OUT_OF_RANGE: CommandError = CommandError::text("ERR value is out of range");
+        let count = args.int()?;
+        if count == i64::MIN {
+            return Err(CommandError::text(
+                "ERR value is out of range, value must between -9223372036854775807 and 9223372036854775807",
+            ));
+        }
+        let with_values = args.tag("WITHVALUES");
+        args.finish()?;
+        if with_values && count.unsigned_abs() > i64::MAX as u64 / 2 {
+            return Err(OUT_OF_RANGE);
+        }
+        if count < 0 && count.unsigned_abs() > DRAWS_MAX {
+            return Err(OUT_OF_RANGE);
+        }
+        Ok(Self { count, with_values })
+    }
+
+    /// How many fields are drawn.
+    fn n_drawn(&self, hash: HashRef<'_>) -> usize {
+        let n = self.count.unsigned_abs() as usize;
+        if self.count < 0 { n } else { n.min(hash.len()) }
+    }
+
+    fn write(&self, hash: Option<HashRef<'_>>, reply: &mut Reply<'_>) {
+        let Some(hash) = hash else { return reply.array(0) };
+        let n = self.count.unsigned_abs() as usize;
+        if self.count < 0 {
+            let fields = hash.random_fields();
+            self.write_header(n, reply);
+            for _ in 0..n {
+                let field = fields.draw(random()).expect("a hash has fields");
+                self.write_field(&field, reply);
+            }
+        } else {
+            self.write_header(n.min(hash.len()), reply);
+            hash.choose(n, &mut random, &mut |field| self.write_field(&field, reply));
+        }
+    }
+
+    fn write_header(&self, n: usize, reply: &mut Reply<'_>) {
+        if self.with_values { reply.pairs(n) } else { reply.array(n) }
+    }
+
+    fn write_field(&self, field: &Field<'_>, reply: &mut Reply<'_>) {
+        if self.with_values {
+            reply.pair();
+            write_field(field, reply);
+        } else {
+            write_text(field.name, reply);
+        }
+    }
+}
+
+fn hscan(shard: &mut Shard, mut args: Args<'_>, reply: &mut Reply<'_>) -> Outcome {
+    let key = args.key()?;
+    let cursor = parse_cursor(args.next()?).ok_or(CommandError::text("ERR invalid cursor"))?;
+    match shard.value::<HashType>(&key)? {
+        Some(hash) => FieldScan::read(args)?.write(hash, cursor, reply),
+        // Of a missing key not even wrong options are an error.
+        None => write_scanned(None, 0, &[], reply),
+    }
+    Ok(())
+}
+
+/// What may follow the cursor in HSCAN.
+struct FieldScan {
+    /// MATCH, unless all names match.
+    pattern: Option<Vec<u8>>,
+    count: u64,
+    with_values: bool,
+}
+
+impl FieldScan {
+    fn read(mut args: Args<'_>) -> Result<Self, CommandError> {
+        let mut scan = Self { pattern: None, count: 10, with_values: true };
+        while !args.is_empty() {
+            if args.tag("COUNT") {
+                let count = u64::try_from(args.int()?).ok().filter(|&n| n > 0);
+                scan.count = count.ok_or(CommandError::Syntax)?;
+            } else if args.tag("MATCH") {
+                scan.pattern = pattern(args.next()?);
+            } else if args.tag("NOVALUES") {
+                scan.with_values = false;
+            } else {
+                return Err(CommandError::Syntax);
+            }
+        }
+        Ok(scan)
+    }
+
+    fn write(&self, hash: HashRef<'_>, cursor: u64, reply: &mut Reply<'_>) {
+        let mut found = Vec::new();
+        let mut n_found = 0;
+        let mut texts = Reply::new(&mut found, reply.version());
+        let n_buckets = usize::try_from(self.count.div_ceil(BUCKET_ENTRIES)).unwrap_or(usize::MAX);
+        // A number that no HSCAN has given is past the end.
+        let next = Position::decode(cursor).and_then(|from| {
+            hash.scan(from, n_buckets, &mut |field| {
+                if !self.wants(&field) {
+                    return;
+                }
+                write_text(field.name, &mut texts);
+                n_found += 1;
+                if self.with_values {
+                    write_text(field.value, &mut texts);
+                    n_found += 1;
+                }
+            })
+        });
+        write_scanned(next, n_found, &found, reply);
+    }
+
+    fn wants(&self, field: &Field<'_>) -> bool {
+        let Some(pattern) = &self.pattern else { return true };
+        field.name.with_text(|name| glob_match(pattern, name, Case::Sensitive))
+    }
+}
+
+/// Writes where a scan is to go on, if anywhere, and the `n_found` texts that it has written to `found`.
+fn write_scanned(next: Option<Position>, n_found: usize, found: &[u8], reply: &mut Reply<'_>) {
+    reply.array(2);
+    reply.bulk_integer(next.map_or(0, Position::encode) as i64);
+    reply.array(n_found);
+    reply.raw(found);
+}

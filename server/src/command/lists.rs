@@ -1,0 +1,831 @@
+//! Commands on lists.
+
+use std::ops::{ControlFlow, Range};
+
+use braid_protocol::{number, reply::Reply};
+use braid_storage::{
+    Key, ListEnd, ListMut, ListRef, ListType, Shard, StorageError, entry::Kind, list::Side, packed::Element,
+    time::Millis,
+};
+use smallvec::SmallVec;
+
+use crate::blocking::{Awaited, Nothing, Wait};
+
+use super::{
+    Args, Arity, Call, CommandError, CommandSpec, Deprecation, Flags, Group, KeySpec, KeyUse, Keys, KeysAt,
+    Outcome, Run, spec::ALL_BUT_LAST,
+};
+
+pub(super) const COMMANDS: &[CommandSpec] = &[
+    CommandSpec {
+        name: "lpush",
+        arity: Arity::AtLeast(3),
+        flags: Flags::WRITE.and(Flags::DENYOOM).and(Flags::FAST),
+        keys: Keys::ADD,
+        run: Run::Shard(lpush),
+        since: "1.0.0",
+        group: Group::List,
+        syntax: "key element [element ...]",
+        summary: "Adds elements at the left end of a list, which is made if it is missing.",
+        complexity: "O(N) where N is the number of elements",
+        ..CommandSpec::ROW
+    },
+    CommandSpec {
+        name: "rpush",
+        arity: Arity::AtLeast(3),
+        flags: Flags::WRITE.and(Flags::DENYOOM).and(Flags::FAST),
+        keys: Keys::ADD,
+        run: Run::Shard(rpush),
+        since: "1.0.0",
+        group: Group::List,
+        syntax: "key element [element ...]",
+        summary: "Adds elements at the right end of a list, which is made if it is missing.",
+        complexity: "O(N) where N is the number of elements",
+        ..CommandSpec::ROW
+    },
+    CommandSpec {
+        name: "lpushx",
+        arity: Arity::AtLeast(3),
+        flags: Flags::WRITE.and(Flags::DENYOOM).and(Flags::FAST),
+        keys: Keys::ADD,
+        run: Run::Shard(lpushx),
+        since: "2.2.0",
+        group: Group::List,
+        syntax: "key element [element ...]",
+        summary: "Adds elements at the left end of a list, if it exists.",
+        complexity: "O(N) where N is the number of elements",
+        ..CommandSpec::ROW
+    },
+    CommandSpec {
+        name: "rpushx",
+        arity: Arity::AtLeast(3),
+        flags: Flags::WRITE.and(Flags::DENYOOM).and(Flags::FAST),
+        keys: Keys::ADD,
+        run: Run::Shard(rpushx),
+        since: "2.2.0",
+        group: Group::List,
+        syntax: "key element [element ...]",
+        summary: "Adds elements at the right end of a list, if it exists.",
+        complexity: "O(N) where N is the number of elements",
+        ..CommandSpec::ROW
+    },
+    CommandSpec {
+        name: "lpop",
+        arity: Arity::AtLeast(2),
+        flags: Flags::WRITE.and(Flags::FAST),
+        keys: Keys::READ_AND_DELETE,
+        run: Run::Shard(lpop),
+        since: "1.0.0",
+        group: Group::List,
+        syntax: "key [count]",
+        summary: "Removes the first element of a list, or several, and gives them.",
+        complexity: "O(N) where N is the number of elements given",
+        ..CommandSpec::ROW
+    },
+    CommandSpec {
+        name: "rpop",
+        arity: Arity::AtLeast(2),
+        flags: Flags::WRITE.and(Flags::FAST),
+        keys: Keys::READ_AND_DELETE,
+        run: Run::Shard(rpop),
+        since: "1.0.0",
+        group: Group::List,
+        syntax: "key [count]",
+        summary: "Removes the last element of a list, or several, and gives them, the last one first.",
+        complexity: "O(N) where N is the number of elements given",
+        ..CommandSpec::ROW
+    },
+    CommandSpec {
+        name: "llen",
+        arity: Arity::Exactly(2),
+        flags: Flags::READONLY.and(Flags::FAST),
+        keys: Keys::LOOK,
+        run: Run::Shard(llen),
+        since: "1.0.0",
+        group: Group::List,
+        syntax: "key",
+        summary: "Gives the number of elements of a list.",
+        ..CommandSpec::ROW
+    },
+    CommandSpec {
+        name: "lrange",
+        arity: Arity::Exactly(4),
+        flags: Flags::READONLY,
+        keys: Keys::READ,
+        run: Run::Shard(lrange),
+        since: "1.0.0",
+        group: Group::List,
+        syntax: "key start stop",
+        summary: "Gives the elements of a list from one index to another; negative ones count from the right end.",
+        complexity: "O(S+N) where S is the distance of the start from the nearer end, counted in chunks of a large list, \
+                     and N is the number of elements given",
+        ..CommandSpec::ROW
+    },
+    CommandSpec {
+        name: "lindex",
+        arity: Arity::Exactly(3),
+        flags: Flags::READONLY,
+        keys: Keys::READ,
+        run: Run::Shard(lindex),
+        since: "1.0.0",
+        group: Group::List,
+        syntax: "key index",
+        summary: "Gives the element of a list at an index; a negative one counts from the right end.",
+        complexity: "O(N) where N is the distance from the nearer end, counted in chunks of a large list",
+        ..CommandSpec::ROW
+    },
+    CommandSpec {
+        name: "lset",
+        arity: Arity::Exactly(4),
+        flags: Flags::WRITE.and(Flags::DENYOOM),
+        keys: Keys::UPDATE,
+        run: Run::Shard(lset),
+        since: "1.0.0",
+        group: Group::List,
+        syntax: "key index element",
+        summary: "Writes another element in place of the one at an index; a negative one counts from the right end.",
+        complexity: "O(N) where N is the distance from the nearer end, counted in chunks of a large list",
+        ..CommandSpec::ROW
+    },
+    CommandSpec {
+        name: "linsert",
+        arity: Arity::Exactly(5),
+        flags: Flags::WRITE.and(Flags::DENYOOM),
+        keys: Keys::ADD,
+        run: Run::Shard(linsert),
+        since: "2.2.0",
+        group: Group::List,
+        syntax: "key <BEFORE | AFTER> pivot element",
+        summary: "Adds an element beside the first one of a list that is equal to another.",
+        complexity: "O(N) where N is the number of elements up to that one",
+        ..CommandSpec::ROW
+    },
+    CommandSpec {
+        name: "lrem",
+        arity: Arity::Exactly(4),
+        flags: Flags::WRITE,
+        keys: Keys::REMOVE,
+        run: Run::Shard(lrem),
+        since: "1.0.0",
+        group: Group::List,
+        syntax: "key count element",
+        summary: "Removes elements that are equal to one: the first ones, the last ones if the count is negative, or all.",
+        complexity: "O(N) where N is the number of elements",
+        ..CommandSpec::ROW
+    },
+    CommandSpec {
+        name: "ltrim",
+        arity: Arity::Exactly(4),
+        flags: Flags::WRITE,
+        keys: Keys::REMOVE,
+        run: Run::Shard(ltrim),
+        since: "1.0.0",
+        group: Group::List,
+        syntax: "key start stop",
+        summary: "Removes all elements of a list but those from one index to another; negative ones count from the right end.",
+        complexity: "O(N) where N is the number of chunks that go",
+        ..CommandSpec::ROW
+    },
+    CommandSpec {
+        name: "lpos",
+        arity: Arity::AtLeast(3),
+        flags: Flags::READONLY,
+        keys: Keys::READ,
+        run: Run::Shard(lpos),
+        since: "6.0.6",
+        group: Group::List,
+        syntax: "key element [RANK rank] [COUNT num-matches] [MAXLEN len]",
+        summary: "Gives the indexes of the elements of a list that are equal to one.",
+        complexity: "O(N) where N is the number of elements compared",
+        ..CommandSpec::ROW
+    },
+    CommandSpec {
+        name: "lmove",
+        arity: Arity::Exactly(5),
+        flags: Flags::WRITE.and(Flags::DENYOOM),
+        keys: FROM_ONE_TO_ANOTHER,
+        run: Run::Transaction(lmove),
+        since: "6.2.0",
+        group: Group::List,
+        syntax: "source destination <LEFT | RIGHT> <LEFT | RIGHT>",
+        summary: "Removes an element at an end of a list, adds it at an end of another one, and gives it.",
+        ..CommandSpec::ROW
+    },
+    CommandSpec {
+        name: "rpoplpush",
+        arity: Arity::Exactly(3),
+        flags: Flags::WRITE.and(Flags::DENYOOM).and(Flags::DEPRECATED),
+        keys: FROM_ONE_TO_ANOTHER,
+        run: Run::Transaction(rpoplpush),
+        since: "1.2.0",
+        group: Group::List,
+        syntax: "source destination",
+        summary: "Removes the last element of a list, adds it at the left end of another one, and gives it.",
+        deprecated: Some(Deprecation {
+            since: "6.2.0",
+            replaced_by: "`LMOVE` with the `RIGHT` and `LEFT` arguments",
+        }),
+        ..CommandSpec::ROW
+    },
+    CommandSpec {
+        name: "lmpop",
+        arity: Arity::AtLeast(4),
+        flags: Flags::WRITE.and(Flags::MOVABLE_KEYS),
+        keys: COUNTED,
+        run: Run::Transaction(lmpop),
+        since: "7.0.0",
+        group: Group::List,
+        syntax: "numkeys key [key ...] <LEFT | RIGHT> [COUNT count]",
+        summary: "Removes elements at an end of the first of several lists that is not missing, and gives them.",
+        complexity: "O(N+M) where N is the number of keys and M is the number of elements given",
+        ..CommandSpec::ROW
+    },
+    CommandSpec {
+        name: "blpop",
+        arity: Arity::AtLeast(3),
+        flags: Flags::WRITE.and(Flags::BLOCKING),
+        keys: ALL_BUT_LAST,
+        run: Run::Transaction(blpop),
+        since: "2.0.0",
+        group: Group::List,
+        syntax: "key [key ...] timeout",
+        summary: "Removes the first element of the first of several lists that is not missing, and gives it; waits for one.",
+        complexity: "O(N) where N is the number of keys",
+        ..CommandSpec::ROW
+    },
+    CommandSpec {
+        name: "brpop",
+        arity: Arity::AtLeast(3),
+        flags: Flags::WRITE.and(Flags::BLOCKING),
+        keys: ALL_BUT_LAST,
+        run: Run::Transaction(brpop),
+        since: "2.0.0",
+        group: Group::List,
+        syntax: "key [key ...] timeout",
+        summary: "Removes the last element of the first of several lists that is not missing, and gives it; waits for one.",
+        complexity: "O(N) where N is the number of keys",
+        ..CommandSpec::ROW
+    },
+    CommandSpec {
+        name: "blmove",
+        arity: Arity::Exactly(6),
+        flags: Flags::WRITE.and(Flags::DENYOOM).and(Flags::BLOCKING),
+        keys: FROM_ONE_TO_ANOTHER,
+        run: Run::Transaction(blmove),
+        since: "6.2.0",
+        group: Group::List,
+        syntax: "source destination <LEFT | RIGHT> <LEFT | RIGHT> timeout",
+        summary: "Moves an element from an end of a list to an end of another one, and gives it; waits for one.",
+        ..CommandSpec::ROW
+    },
+    CommandSpec {
+        name: "brpoplpush",
+        arity: Arity::Exactly(4),
+        flags: Flags::WRITE.and(Flags::DENYOOM).and(Flags::BLOCKING).and(Flags::DEPRECATED),
+        keys: FROM_ONE_TO_ANOTHER,
+        run: Run::Transaction(brpoplpush),
+        since: "2.2.0",
+        group: Group::List,
+        syntax: "source destination timeout",
+        summary: "Moves the last element of a list to the left end of another one, and gives it; waits for one.",
+        deprecated: Some(Deprecation {
+            since: "6.2.0",
+            replaced_by: "`BLMOVE` with the `RIGHT` and `LEFT` arguments",
+        }),
+        ..CommandSpec::ROW
+    },
+    CommandSpec {
+        name: "blmpop",
+        arity: Arity::AtLeast(5),
+        flags: Flags::WRITE.and(Flags::BLOCKING).and(Flags::MOVABLE_KEYS),
+        keys: COUNTED_SECOND,
+        run: Run::Transaction(blmpop),
+        since: "7.0.0",
+        group: Group::List,
+        syntax: "timeout numkeys key [key ...] <LEFT | RIGHT> [COUNT count]",
+        summary: "Removes elements at an end of the first of several lists that is not missing, and gives them; waits for one.",
+        complexity: "O(N+M) where N is the number of keys and M is the number of elements given",
+        ..CommandSpec::ROW
+    },
+];
+
+const FROM_ONE_TO_ANOTHER: Keys = Keys(&[
+    KeySpec { at: KeysAt::Range { first: 1, last: 1, step: 1 }, used: KeyUse::ReadAndDelete },
+    KeySpec { at: KeysAt::Range { first: 2, last: 2, step: 1 }, used: KeyUse::Add },
+]);
+const COUNTED: Keys =
+    Keys(&[KeySpec { at: KeysAt::Counted { count: 1, step: 1 }, used: KeyUse::ReadAndDelete }]);
+const COUNTED_SECOND: Keys =
+    Keys(&[KeySpec { at: KeysAt::Counted { count: 2, step: 1 }, used: KeyUse::ReadAndDelete }]);
+
+fn lpush(shard: &mut Shard, args: Args<'_>, reply: &mut Reply<'_>) -> Outcome {
+    push(shard, args, ListEnd::Left, Missing::Make, reply)
+}
+
+fn rpush(shard: &mut Shard, args: Args<'_>, reply: &mut Reply<'_>) -> Outcome {
+    push(shard, args, ListEnd::Right, Missing::Make, reply)
+}
+
+fn lpushx(shard: &mut Shard, args: Args<'_>, reply: &mut Reply<'_>) -> Outcome {
+    push(shard, args, ListEnd::Left, Missing::Leave, reply)
+}
+
+fn rpushx(shard: &mut Shard, args: Args<'_>, reply: &mut Reply<'_>) -> Outcome {
+    push(shard, args, ListEnd::Right, Missing::Leave, reply)
+}
+
+/// What becomes of a list that is missing.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Missing {
+    Make,
+    Leave,
+}
+
+#[inline]
+fn push(
+    shard: &mut Shard,
+    mut args: Args<'_>,
+    end: ListEnd,
+    missing: Missing,
+    reply: &mut Reply<'_>,
+) -> Outcome {
+    let key = args.key()?;
+    let len = push_texts(shard, &key, end, missing, args.rest())?;
+    reply.integer(len as i64);
+    Ok(())
+}
+
+/// Adds elements at an end of a list, one after the other; gives its length then.
+#[inline]
+fn push_texts<'t>(
+    shard: &mut Shard,
+    key: &Key<'_>,
+    end: ListEnd,
+    missing: Missing,
+    texts: impl Iterator<Item = &'t [u8]> + Clone,
+) -> Result<usize, StorageError> {
+    if let Some(mut list) = shard.value_mut::<ListType>(key)? {
+        return Ok(list.push(end, texts));
+    }
+    match missing {
+        Missing::Make => Ok(shard.value_or_create::<ListType>(key)?.push(end, texts)),
+        Missing::Leave => Ok(0),
+    }
+}
+
+fn lpop(shard: &mut Shard, args: Args<'_>, reply: &mut Reply<'_>) -> Outcome {
+    pop(shard, args, ListEnd::Left, "lpop", reply)
+}
+
+fn rpop(shard: &mut Shard, args: Args<'_>, reply: &mut Reply<'_>) -> Outcome {
+    pop(shard, args, ListEnd::Right, "rpop", reply)
+}
+
+#[inline]
+fn pop(
+    shard: &mut Shard,
+    mut args: Args<'_>,
+    end: ListEnd,
+    name: &'static str,
+    reply: &mut Reply<'_>,
+) -> Outcome {
+    let key = args.key()?;
+    let count = match args.remaining() {
+        0 => None,
+        1 => Some(at_least(0, &mut args, "ERR value is out of range, must be positive")?),
+        _ => return Err(CommandError::Arity(name)),
+    };
+    match (shard.value_mut::<ListType>(&key)?, count) {
+        (Some(mut list), None) => list.pop(end, 1, |element| bulk(reply, element)),
+        (Some(mut list), Some(count)) => pop_array(&mut list, end, count, reply),
+        (None, None) => reply.null(),
+        (None, Some(_)) => reply.null_array(),
+    }
+    Ok(())
+}
+
+/// Removes up to `count` elements at an end and writes them, the outermost first.
+fn pop_array(list: &mut ListMut<'_>, end: ListEnd, count: usize, reply: &mut Reply<'_>) {
+    let n = list.as_ref().len().min(count);
+    reply.array(n);
+    list.pop(end, n, |element| bulk(reply, element));
+}
+
+fn llen(shard: &mut Shard, mut args: Args<'_>, reply: &mut Reply<'_>) -> Outcome {
+    let key = args.key()?;
+    reply.integer(shard.value::<ListType>(&key)?.map_or(0, ListRef::len) as i64);
+    Ok(())
+}
+
+fn lrange(shard: &mut Shard, mut args: Args<'_>, reply: &mut Reply<'_>) -> Outcome {
+    let key = args.key()?;
+    let (start, stop) = (args.int()?, args.int()?);
+    match shard.value::<ListType>(&key)? {
+        Some(list) => range(list, start, stop, reply)?,
+        None => reply.array(0),
+    }
+    Ok(())
+}
+
+fn range(list: ListRef<'_>, start: i64, stop: i64, reply: &mut Reply<'_>) -> Outcome {
+    let indexes = indexes(start, stop, list.len());
+    list.expect_work(indexes.len())?;
+    reply.array(indexes.len());
+    list.elements_from(indexes.start).take(indexes.len()).for_each(|element| bulk(reply, element));
+    Ok(())
+}
+
+/// The indexes from `start` to `stop`, the last one included, of a list of `len` elements; negative ones count from its right end.
+fn indexes(start: i64, stop: i64, len: usize) -> Range<usize> {
+    let len = len as i64;
+    let from_left = |index: i64| if index < 0 { index + len } else { index };
+    let start = from_left(start).max(0);
+    let behind = from_left(stop).min(len - 1) + 1;
+    if start < behind { start as usize..behind as usize } else { 0..0 }
+}
+
+fn lindex(shard: &mut Shard, mut args: Args<'_>, reply: &mut Reply<'_>) -> Outcome {
+    let key = args.key()?;
+    let Some(list) = shard.value::<ListType>(&key)? else {
+        reply.null();
+        return Ok(());
+    };
+    match list.get(args.int()?) {
+        Some(element) => bulk(reply, element),
+        None => reply.null(),
+    }
+    Ok(())
+}
+
+fn lset(shard: &mut Shard, mut args: Args<'_>, reply: &mut Reply<'_>) -> Outcome {
+    let key = args.key()?;
+    let mut list = shard.value_mut::<ListType>(&key)?.ok_or(CommandError::NoSuchKey)?;
+    let index = args.int()?;
+    if !list.set(index, args.next()?) {
+        return Err(CommandError::text("ERR index out of range"));
+    }
+    reply.ok();
+    Ok(())
+}
+
+fn linsert(shard: &mut Shard, mut args: Args<'_>, reply: &mut Reply<'_>) -> Outcome {
+    let key = args.key()?;
+    let side = if args.tag("BEFORE") {
+        Side::Before
+    } else if args.tag("AFTER") {
+        Side::After
+    } else {
+        return Err(CommandError::Syntax);
+    };
+    let (pivot, text) = (args.next()?, args.next()?);
+    let len = match shard.value_mut::<ListType>(&key)? {
+        Some(mut list) => list.insert(side, pivot, text).map_or(-1, |len| len as i64),
+        None => 0,
+    };
+    reply.integer(len);
+    Ok(())
+}
+
+fn lrem(shard: &mut Shard, mut args: Args<'_>, reply: &mut Reply<'_>) -> Outcome {
+    let key = args.key()?;
+    let count = args.int()?;
+    let text = args.next()?;
+    let from = if count < 0 { ListEnd::Right } else { ListEnd::Left };
+    let max = if count == 0 { usize::MAX } else { count.unsigned_abs() as usize };
+    let n_removed = match shard.value_mut::<ListType>(&key)? {
+        Some(mut list) => list.remove(text, from, max),
+        None => 0,
+    };
+    reply.integer(n_removed as i64);
+    Ok(())
+}
+
+fn ltrim(shard: &mut Shard, mut args: Args<'_>, reply: &mut Reply<'_>) -> Outcome {
+    let key = args.key()?;
+    let (start, stop) = (args.int()?, args.int()?);
+    if let Some(mut list) = shard.value_mut::<ListType>(&key)? {
+        let kept = indexes(start, stop, list.as_ref().len());
+        list.trim(kept);
+    }
+    reply.ok();
+    Ok(())
+}
+
+fn lpos(shard: &mut Shard, mut args: Args<'_>, reply: &mut Reply<'_>) -> Outcome {
+    let key = args.key()?;
+    let text = args.next()?;
+    let options = LposOptions::read(args)?;
+    let list = shard.value::<ListType>(&key)?;
+    match options.count {
+        Some(max) => {
+            let found = reply.array_later();
+            let mut n = 0;
+            options.find(list, text, |index| {
+                reply.integer(index as i64);
+                n += 1;
+                if n == max { ControlFlow::Break(()) } else { ControlFlow::Continue(()) }
+            });
+            reply.close(found, n);
+        }
+        None => {
+            let mut first = None;
+            options.find(list, text, |index| {
+                first = Some(index);
+                ControlFlow::Break(())
+            });
+            match first {
+                Some(index) => reply.integer(index as i64),
+                None => reply.null(),
+            }
+        }
+    }
+    Ok(())
+}
+
+/// What may follow the element in LPOS.
+struct LposOptions {
+    from: ListEnd,
+    /// How many that are equal are passed over.
+    n_passed: u64,
+    /// How many are wanted, if an array of them is wanted.
+    count: Option<usize>,
+    /// How many are compared.
+    n_compared: usize,
+}
+
+impl LposOptions {
+    fn read(mut args: Args<'_>) -> Result<Self, CommandError> {
+        let mut options =
+            LposOptions { from: ListEnd::Left, n_passed: 0, count: None, n_compared: usize::MAX };
+        while !args.is_empty() {
+            if args.tag("RANK") {
+                let rank = args.int()?;
+                if rank == i64::MIN {
+                    return Err(RANK_RANGE);
+                }
+                options.n_passed = rank.unsigned_abs().checked_sub(1).ok_or(RANK_ZERO)?;
+                options.from = if rank < 0 { ListEnd::Right } else { ListEnd::Left };
+            } else if args.tag("COUNT") {
+                options.count =
+                    Some(no_limit_if_zero(at_least(0, &mut args, "ERR COUNT can't be negative")?));
+            } else if args.tag("MAXLEN") {
+                options.n_compared =
+                    no_limit_if_zero(at_least(0, &mut args, "ERR MAXLEN can't be negative")?);
+            } else {
+                return Err(CommandError::Syntax);
+            }
+        }
+        Ok(options)
+    }
+
+    /// Calls `found` with the index of each element that counts, as long as it wants more.
+    fn find(&self, list: Option<ListRef<'_>>, text: &[u8], mut found: impl FnMut(usize) -> ControlFlow<()>) {
+        let Some(list) = list else { return };
+        let mut n_before = 0;
+        list.find(text, self.from, self.n_compared, |index| {
+            n_before += 1;
+            if n_before <= self.n_passed { ControlFlow::Continue(()) } else { found(index) }
+        });
+    }
+}
+
+const RANK_ZERO: CommandError = CommandError::text(
+    "ERR RANK can't be zero: use 1 to start from the first match, 2 from the second ... \
+     or use negative to start from the end of the list",
+);
+const RANK_RANGE: CommandError = CommandError::text(
+    "ERR value is out of range, value must between -9223372036854775807 and 9223372036854775807",
+);
+
+fn no_limit_if_zero(n: usize) -> usize {
+    if n == 0 { usize::MAX } else { n }
+}
+
+fn lmove(call: &mut Call<'_, '_>, mut args: Args<'_>, reply: &mut Reply<'_>) -> Outcome {
+    let (source, destination) = (args.key()?, args.key()?);
+    let (from, to) = (list_end(&mut args)?, list_end(&mut args)?);
+    move_and_reply(call, &source, &destination, from, to, reply)
+}
+
+fn rpoplpush(call: &mut Call<'_, '_>, mut args: Args<'_>, reply: &mut Reply<'_>) -> Outcome {
+    let (source, destination) = (args.key()?, args.key()?);
+    move_and_reply(call, &source, &destination, ListEnd::Right, ListEnd::Left, reply)
+}
+
+fn move_and_reply(
+    call: &mut Call<'_, '_>,
+    source: &Key<'_>,
+    destination: &Key<'_>,
+    from: ListEnd,
+    to: ListEnd,
+    reply: &mut Reply<'_>,
+) -> Outcome {
+    match move_element(call, source, destination, from, to)? {
+        Some(text) => reply.bulk(&text),
+        None => reply.null(),
+    }
+    Ok(())
+}
+
+/// The text of an element on its way from one list to another.
+type ElementText = SmallVec<[u8; 128]>;
+
+/// Moves the element at an end of one list to an end of another, which may be the same; gives its text, if there is one.
+fn move_element(
+    call: &mut Call<'_, '_>,
+    source: &Key<'_>,
+    destination: &Key<'_>,
+    from: ListEnd,
+    to: ListEnd,
+) -> Result<Option<ElementText>, CommandError> {
+    let mut text = ElementText::new();
+    if source.bytes == destination.bytes {
+        let Some(mut list) = call.shard_of(source).value_mut::<ListType>(source)? else { return Ok(None) };
+        let element = list.as_ref().outermost(from).expect("a list that exists is not empty");
+        element.with_text(|bytes| text.extend_from_slice(bytes));
+        list.rotate(from, to, &text);
+        return Ok(Some(text));
+    }
+    // Looked at first, because the source's guard must be the only one; but a source that is missing is no error in any case.
+    let refused = call.shard_of(destination).value_mut::<ListType>(destination).err();
+    let Some(mut list) = call.shard_of(source).value_mut::<ListType>(source)? else { return Ok(None) };
+    if let Some(error) = refused {
+        return Err(error.into());
+    }
+    list.pop(from, 1, |element| element.with_text(|bytes| text.extend_from_slice(bytes)));
+    drop(list);
+    push_texts(call.shard_of(destination), destination, to, Missing::Make, [&text[..]].into_iter())?;
+    Ok(Some(text))
+}
+
+fn lmpop(call: &mut Call<'_, '_>, args: Args<'_>, reply: &mut Reply<'_>) -> Outcome {
+    if !MultiplePop::read(args)?.run(call, reply)? {
+        reply.null_array();
+    }
+    Ok(())
+}
+
+/// What LMPOP is to do.
+struct MultiplePop<'a> {
+    /// The arguments from the first key on.
+    keys: Args<'a>,
+    n_keys: usize,
+    end: ListEnd,
+    count: usize,
+}
+
+impl<'a> MultiplePop<'a> {
+    fn read(mut args: Args<'a>) -> Result<Self, CommandError> {
+        let n_keys = at_least(1, &mut args, "ERR numkeys should be greater than 0")?;
+        let keys = args;
+        if args.remaining() <= n_keys {
+            return Err(CommandError::Syntax);
+        }
+        for _ in 0..n_keys {
+            args.next()?;
+        }
+        let end = list_end(&mut args)?;
+        let count =
+            if args.tag("COUNT") { at_least(1, &mut args, "ERR count should be greater than 0")? } else { 1 };
+        args.finish()?;
+        Ok(Self { keys, n_keys, end, count })
+    }
+
+    /// Removes elements of the first list that is not missing and writes its key with them; says whether there is one.
+    fn run(&self, call: &mut Call<'_, '_>, reply: &mut Reply<'_>) -> Result<bool, CommandError> {
+        let mut keys = self.keys;
+        for _ in 0..self.n_keys {
+            let key = keys.key()?;
+            let Some(shard) = call.shard_if_held(&key) else { continue };
+            if let Some(mut list) = shard.value_mut::<ListType>(&key)? {
+                reply.array(2);
+                reply.bulk(key.bytes);
+                pop_array(&mut list, self.end, self.count, reply);
+                return Ok(true);
+            }
+        }
+        Ok(false)
+    }
+}
+
+fn blpop(call: &mut Call<'_, '_>, args: Args<'_>, reply: &mut Reply<'_>) -> Outcome {
+    blocking_pop(call, args, ListEnd::Left, reply)
+}
+
+fn brpop(call: &mut Call<'_, '_>, args: Args<'_>, reply: &mut Reply<'_>) -> Outcome {
+    blocking_pop(call, args, ListEnd::Right, reply)
+}
+
+fn blocking_pop(call: &mut Call<'_, '_>, args: Args<'_>, end: ListEnd, reply: &mut Reply<'_>) -> Outcome {
+    let n_keys = args.remaining() - 1;
+    let deadline = args.skip(n_keys).timeout(call.now)?;
+    let mut keys = args;
+    for _ in 0..n_keys {
+        let key = keys.key()?;
+        let Some(shard) = call.shard_if_held(&key) else { continue };
+        if let Some(mut list) = shard.value_mut::<ListType>(&key)? {
+            reply.array(2);
+            reply.bulk(key.bytes);
+            list.pop(end, 1, |element| bulk(reply, element));
+            return Ok(());
+        }
+    }
+    call.wait_for_kind(Kind::List, args, n_keys, deadline, reply)
+}
+
+fn blmove(call: &mut Call<'_, '_>, mut args: Args<'_>, reply: &mut Reply<'_>) -> Outcome {
+    let (source, destination) = (args.key()?, args.key()?);
+    let (from, to) = (list_end(&mut args)?, list_end(&mut args)?);
+    let deadline = args.timeout(call.now)?;
+    blocking_move(call, &source, &destination, (from, to), deadline, reply)
+}
+
+fn brpoplpush(call: &mut Call<'_, '_>, mut args: Args<'_>, reply: &mut Reply<'_>) -> Outcome {
+    let (source, destination) = (args.key()?, args.key()?);
+    let deadline = args.timeout(call.now)?;
+    blocking_move(call, &source, &destination, (ListEnd::Right, ListEnd::Left), deadline, reply)
+}
+
+fn blocking_move(
+    call: &mut Call<'_, '_>,
+    source: &Key<'_>,
+    destination: &Key<'_>,
+    (from, to): (ListEnd, ListEnd),
+    deadline: Option<Millis>,
+    reply: &mut Reply<'_>,
+) -> Outcome {
+    match move_element(call, source, destination, from, to)? {
+        Some(text) => reply.bulk(&text),
+        None => {
+            let awaited = call.waited_key(source, Awaited::Kind(Kind::List));
+            let wait = Wait::new(vec![awaited], deadline, Nothing::Null).with_destination(destination.bytes);
+            call.wait_for(wait, reply);
+        }
+    }
+    Ok(())
+}
+
+fn blmpop(call: &mut Call<'_, '_>, mut args: Args<'_>, reply: &mut Reply<'_>) -> Outcome {
+    let mut timeout = args;
+    args.next()?;
+    let pop = MultiplePop::read(args)?;
+    // As in Redis, the timeout is looked at last.
+    let deadline = timeout.timeout(call.now)?;
+    if pop.run(call, reply)? {
+        return Ok(());
+    }
+    call.wait_for_kind(Kind::List, pop.keys, pop.n_keys, deadline, reply)
+}
+
+/// Takes LEFT or RIGHT.
+fn list_end(args: &mut Args<'_>) -> Result<ListEnd, CommandError> {
+    if args.tag("LEFT") {
+        Ok(ListEnd::Left)
+    } else if args.tag("RIGHT") {
+        Ok(ListEnd::Right)
+    } else {
+        Err(CommandError::Syntax)
+    }
+}
+
+/// Takes an integer of at least `min`; whatever else it is, the error is the same.
+fn at_least(min: usize, args: &mut Args<'_>, error: &'static str) -> Result<usize, CommandError> {
+    let given = number::parse_i64(args.next()?).and_then(|given| usize::try_from(given).ok());
+    given.filter(|&given| given >= min).ok_or(CommandError::text(error))
+}
+
+/// Writes an element.
+#[inline]
+fn bulk(reply: &mut Reply<'_>, element: Element<'_>) {
+    match element {
+        Element::Integer(integer) => reply.bulk_integer(integer),
+        Element::Text(text) => reply.bulk(text),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn indexes_are_those_of_redis() {
+        for (start, stop, expected) in [
+            (0, 2, 0..3),
+            (0, -1, 0..5),
+            (-3, -1, 2..5),
+            (-100, 1, 0..2),
+            (3, 100, 3..5),
+            (5, 10, 0..0),
+            (3, 1, 0..0),
+            (-1, -3, 0..0),
+            (-9, -8, 0..0),
+            (0, -6, 0..0),
+            (0, -5, 0..1),
+            (i64::MIN, i64::MAX, 0..5),
+            (i64::MAX, i64::MIN, 0..0),
+        ] {
+            assert_eq!(indexes(start, stop, 5), expected, "{start} {stop}");
+        }
+        assert_eq!(indexes(0, -1, 0), 0..0);
+    }
+}

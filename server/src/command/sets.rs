@@ -1,0 +1,642 @@
+//! Commands on sets.
+
+use braid_protocol::{number, reply::Reply};
+use braid_storage::{
+    Key, SetRef, SetType, Shard, StorageError,
+    entry::EntryBox,
+    glob::{self, Case, glob_match},
+    set::{Element, Operation, SetBuilder, intersection},
+    table::Position,
+    time::Millis,
+};
+use smallvec::SmallVec;
+
+use super::{
+    Args, Arity, Call, CommandError, CommandSpec, Flags, Group, KeySpec, KeyUse, Keys, KeysAt, Outcome, Run,
+    each_key::for_each_key, keys::parse_cursor,
+};
+use crate::random::random;
+
+pub(super) const COMMANDS: &[CommandSpec] = &[
+    CommandSpec {
+        name: "sadd",
+        arity: Arity::AtLeast(3),
+        flags: Flags::WRITE.and(Flags::DENYOOM).and(Flags::FAST),
+        keys: Keys::ADD,
+        run: Run::Shard(sadd),
+        since: "1.0.0",
+        group: Group::Set,
+        syntax: "key member [member ...]",
+        summary: "Adds members to a set; a missing one counts as empty.",
+        complexity: "O(N) where N is the number of members given",
+        ..CommandSpec::ROW
+    },
+    CommandSpec {
+        name: "srem",
+        arity: Arity::AtLeast(3),
+        flags: Flags::WRITE.and(Flags::FAST),
+        keys: Keys::REMOVE,
+        run: Run::Shard(srem),
+        since: "1.0.0",
+        group: Group::Set,
+        syntax: "key member [member ...]",
+        summary: "Removes members from a set; the last one takes the key with it.",
+        complexity: "O(N) where N is the number of members given",
+        ..CommandSpec::ROW
+    },
+    CommandSpec {
+        name: "sismember",
+        arity: Arity::Exactly(3),
+        flags: Flags::READONLY.and(Flags::FAST),
+        keys: Keys::LOOK,
+        run: Run::Shard(sismember),
+        since: "1.0.0",
+        group: Group::Set,
+        syntax: "key member",
+        summary: "Says whether something is a member of a set.",
+        ..CommandSpec::ROW
+    },
+    CommandSpec {
+        name: "smismember",
+        arity: Arity::AtLeast(3),
+        flags: Flags::READONLY.and(Flags::FAST),
+        keys: Keys::READ,
+        run: Run::Shard(smismember),
+        since: "6.2.0",
+        group: Group::Set,
+        syntax: "key member [member ...]",
+        summary: "Says of several things which of them are members of a set.",
+        complexity: "O(N) where N is the number of things asked for",
+        ..CommandSpec::ROW
+    },
+    CommandSpec {
+        name: "smembers",
+        arity: Arity::Exactly(2),
+        flags: Flags::READONLY,
+        keys: Keys::READ,
+        run: Run::Shard(smembers),
+        since: "1.0.0",
+        group: Group::Set,
+        syntax: "key",
+        summary: "Gives all members of a set.",
+        complexity: "O(N) where N is the number of members",
+        tips: &["nondeterministic_output_order"],
+        ..CommandSpec::ROW
+    },
+    CommandSpec {
+        name: "scard",
+        arity: Arity::Exactly(2),
+        flags: Flags::READONLY.and(Flags::FAST),
+        keys: Keys::LOOK,
+        run: Run::Shard(scard),
+        since: "1.0.0",
+        group: Group::Set,
+        syntax: "key",
+        summary: "Gives the number of members of a set.",
+        ..CommandSpec::ROW
+    },
+    CommandSpec {
+        name: "smove",
+        arity: Arity::Exactly(4),
+        flags: Flags::WRITE.and(Flags::FAST),
+        keys: FROM_ONE_TO_ANOTHER,
+        run: Run::Transaction(smove),
+        since: "1.0.0",
+        group: Group::Set,
+        syntax: "source destination member",
+        summary: "Moves a member from one set to another.",
+        ..CommandSpec::ROW
+    },
+    CommandSpec {
+        name: "spop",
+        arity: Arity::AtLeast(2),
+        flags: Flags::WRITE.and(Flags::FAST),
+        keys: Keys::READ_AND_DELETE,
+        run: Run::Shard(spop),
+        since: "1.0.0",
+        group: Group::Set,
+        syntax: "key [count]",
+        summary: "Removes members of a set that are chosen by chance, and gives them.",
+        complexity: "O(1), or O(N) with a count, where N is the count",
+        tips: &["nondeterministic_output"],
+        ..CommandSpec::ROW
+    },
+    CommandSpec {
+        name: "srandmember",
+        arity: Arity::AtLeast(2),
+        flags: Flags::READONLY,
+        keys: Keys::READ,
+        run: Run::Shard(srandmember),
+        since: "1.0.0",
+        group: Group::Set,
+        syntax: "key [count]",
+        summary: "Gives members of a set that are chosen by chance; with a negative count a member may come again.",
+        complexity: "O(1), or O(N) with a count, where N is its absolute value",
+        tips: &["nondeterministic_output"],
+        ..CommandSpec::ROW
+    },
+    CommandSpec {
+        name: "sinter",
+        arity: Arity::AtLeast(2),
+        flags: Flags::READONLY,
+        keys: Keys(&Keys::all(KeyUse::Read)),
+        run: Run::Transaction(sinter),
+        since: "1.0.0",
+        group: Group::Set,
+        syntax: "key [key ...]",
+        summary: "Gives the members that all of several sets have.",
+        complexity: "O(N*M) where N is the size of the smallest set and M the number of sets",
+        tips: &["nondeterministic_output_order"],
+        ..CommandSpec::ROW
+    },
+    CommandSpec {
+        name: "sintercard",
+        arity: Arity::AtLeast(3),
+        flags: Flags::READONLY.and(Flags::MOVABLE_KEYS),
+        keys: COUNTED,
+        run: Run::Transaction(sintercard),
+        since: "7.0.0",
+        group: Group::Set,
+        syntax: "numkeys key [key ...] [LIMIT limit]",
+        summary: "Counts the members that all of several sets have, up to a limit.",
+        complexity: "O(N*M) where N is the size of the smallest set and M the number of sets",
+        ..CommandSpec::ROW
+    },
+    CommandSpec {
+        name: "sinterstore",
+        arity: Arity::AtLeast(3),
+        flags: Flags::WRITE.and(Flags::DENYOOM),
+        keys: UPDATED_FROM_OTHERS,
+        run: Run::Transaction(sinterstore),
+        since: "1.0.0",
+        group: Group::Set,
+        syntax: "destination key [key ...]",
+        summary: "Stores the members that all of several sets have.",
+        complexity: "O(N*M) where N is the size of the smallest set and M the number of sets",
+        ..CommandSpec::ROW
+    },
+    CommandSpec {
+        name: "sunion",
+        arity: Arity::AtLeast(2),
+        flags: Flags::READONLY,
+        keys: Keys(&Keys::all(KeyUse::Read)),
+        run: Run::Transaction(sunion),
+        since: "1.0.0",
+        group: Group::Set,
+        syntax: "key [key ...]",
+        summary: "Gives the members that any of several sets has.",
+        complexity: "O(N) where N is the number of members of all sets",
+        tips: &["nondeterministic_output_order"],
+        ..CommandSpec::ROW
+    },
+    CommandSpec {
+        name: "sunionstore",
+        arity: Arity::AtLeast(3),
+        flags: Flags::WRITE.and(Flags::DENYOOM),
+        keys: OVERWRITTEN_FROM_OTHERS,
+        run: Run::Transaction(sunionstore),
+        since: "1.0.0",
+        group: Group::Set,
+        syntax: "destination key [key ...]",
+        summary: "Stores the members that any of several sets has.",
+        complexity: "O(N) where N is the number of members of all sets",
+        ..CommandSpec::ROW
+    },
+    CommandSpec {
+        name: "sdiff",
+        arity: Arity::AtLeast(2),
+        flags: Flags::READONLY,
+        keys: Keys(&Keys::all(KeyUse::Read)),
+        run: Run::Transaction(sdiff),
+        since: "1.0.0",
+        group: Group::Set,
+        syntax: "key [key ...]",
+        summary: "Gives the members that the first of several sets has and no other.",
+        complexity: "O(N) where N is the number of members of all sets",
+        tips: &["nondeterministic_output_order"],
+        ..CommandSpec::ROW
+    },
+    CommandSpec {
+        name: "sdiffstore",
+        arity: Arity::AtLeast(3),
+        flags: Flags::WRITE.and(Flags::DENYOOM),
+        keys: OVERWRITTEN_FROM_OTHERS,
+        run: Run::Transaction(sdiffstore),
+        since: "1.0.0",
+        group: Group::Set,
+        syntax: "destination key [key ...]",
+        summary: "Stores the members that the first of several sets has and no other.",
+        complexity: "O(N) where N is the number of members of all sets",
+        ..CommandSpec::ROW
+    },
+    CommandSpec {
+        name: "sscan",
+        arity: Arity::AtLeast(3),
+        flags: Flags::READONLY,
+        keys: Keys::READ,
+        run: Run::Shard(sscan),
+        since: "2.8.0",
+        group: Group::Set,
+        syntax: "key cursor [MATCH pattern] [COUNT count]",
+        summary: "Goes through the members of a set, some at a time.",
+        complexity: "O(1) for a call, O(N) for all of them, where N is the number of members",
+        tips: &["nondeterministic_output"],
+        ..CommandSpec::ROW
+    },
+];
+
+const FROM_ONE_TO_ANOTHER: Keys = Keys(&[
+    KeySpec { at: KeysAt::Range { first: 1, last: 1, step: 1 }, used: KeyUse::ReadAndDelete },
+    KeySpec { at: KeysAt::Range { first: 2, last: 2, step: 1 }, used: KeyUse::Add },
+]);
+const OTHERS: KeySpec = KeySpec { at: KeysAt::Range { first: 2, last: -1, step: 1 }, used: KeyUse::Read };
+const OVERWRITTEN_FROM_OTHERS: Keys =
+    Keys(&[KeySpec { at: KeysAt::Range { first: 1, last: 1, step: 1 }, used: KeyUse::Overwrite }, OTHERS]);
+const UPDATED_FROM_OTHERS: Keys =
+    Keys(&[KeySpec { at: KeysAt::Range { first: 1, last: 1, step: 1 }, used: KeyUse::Update }, OTHERS]);
+const COUNTED: Keys = Keys(&[KeySpec { at: KeysAt::Counted { count: 1, step: 1 }, used: KeyUse::Read }]);
+
+/// The longest reply of members that may come again: nothing else bounds how many of them a client can ask for.
+const SAMPLES_MAX_BYTES: usize = 512 << 20;
+
+/// The least bytes of a member in a reply.
+const REPLIED_MEMBER_MIN_BYTES: u64 = 6;
+
+fn sadd(shard: &mut Shard, mut args: Args<'_>, reply: &mut Reply<'_>) -> Outcome {
+    let key = args.key()?;
+    let first = args.peek().ok_or(CommandError::Syntax)?;
+    let mut set = shard.value_or_create::<SetType>(&key)?;
+    set.make_ready_for(first, args.remaining());
+    let n_added = args.rest().filter(|member| set.insert(member)).count();
+    reply.integer(n_added as i64);
+    Ok(())
+}
+
+fn srem(shard: &mut Shard, mut args: Args<'_>, reply: &mut Reply<'_>) -> Outcome {
+    let key = args.key()?;
+    let n_removed = match shard.value_mut::<SetType>(&key)? {
+        Some(mut set) => args.rest().filter(|member| set.remove(member)).count(),
+        None => 0,
+    };
+    reply.integer(n_removed as i64);
+    Ok(())
+}
+
+fn sismember(shard: &mut Shard, mut args: Args<'_>, reply: &mut Reply<'_>) -> Outcome {
+    let key = args.key()?;
+    let set = shard.value::<SetType>(&key)?;
+    reply.integer(is_member(set, args.next()?) as i64);
+    Ok(())
+}
+
+fn smismember(shard: &mut Shard, mut args: Args<'_>, reply: &mut Reply<'_>) -> Outcome {
+    let key = args.key()?;
+    let set = shard.value::<SetType>(&key)?;
+    reply.array(args.remaining());
+    args.rest().for_each(|member| reply.integer(is_member(set, member) as i64));
+    Ok(())
+}
+
+fn is_member(set: Option<SetRef<'_>>, member: &[u8]) -> bool {
+    set.is_some_and(|set| set.contains(Element::Text(member)))
+}
+
+fn smembers(shard: &mut Shard, mut args: Args<'_>, reply: &mut Reply<'_>) -> Outcome {
+    let key = args.key()?;
+    let Some(set) = shard.value::<SetType>(&key)? else {
+        reply.set(0);
+        return Ok(());
+    };
+    set.expect_work(set.len())?;
+    write_members(set, reply);
+    Ok(())
+}
+
+fn scard(shard: &mut Shard, mut args: Args<'_>, reply: &mut Reply<'_>) -> Outcome {
+    let key = args.key()?;
+    reply.integer(shard.value::<SetType>(&key)?.map_or(0, SetRef::len) as i64);
+    Ok(())
+}
+
+fn smove(call: &mut Call<'_, '_>, mut args: Args<'_>, reply: &mut Reply<'_>) -> Outcome {
+    let (from, to, member) = (args.key()?, args.key()?, args.next()?);
+    let now = call.now;
+    let Some(source) = call.shard_of(&from).peek(&from) else {
+        reply.integer(0);
+        return Ok(());
+    };
+    let was_there = is_member(Some(SetRef::of(source, now)?), member);
+    // Both are looked at before either is changed.
+    call.shard_of(&to).peek(&to).map(|destination| SetRef::of(destination, now)).transpose()?;
+    if was_there && from.bytes != to.bytes {
+        if let Some(mut set) = call.shard_of(&from).value_mut::<SetType>(&from)? {
+            set.remove(member);
+        }
+        let mut set = call.shard_of(&to).value_or_create::<SetType>(&to)?;
+        set.make_ready_for(member, 1);
+        set.insert(member);
+    }
+    reply.integer(was_there as i64);
+    Ok(())
+}
+
+fn spop(shard: &mut Shard, mut args: Args<'_>, reply: &mut Reply<'_>) -> Outcome {
+    let key = args.key()?;
+    if !args.is_empty() {
+        return spop_many(shard, &key, args, reply);
+    }
+    match shard.value_mut::<SetType>(&key)? {
+        Some(mut set) => set.pop(random(), |member| write_member(member, reply)),
+        None => reply.null(),
+    }
+    Ok(())
+}
+
+fn spop_many(shard: &mut Shard, key: &Key<'_>, mut args: Args<'_>, reply: &mut Reply<'_>) -> Outcome {
+    let count = args.next()?;
+    args.finish()?;
+    let count = number::parse_i64(count).and_then(|count| usize::try_from(count).ok());
+    let count = count.ok_or(CommandError::text("ERR value is out of range, must be positive"))?;
+    let Some(mut set) = shard.value_mut::<SetType>(key)? else {
+        reply.set(0);
+        return Ok(());
+    };
+    if count >= set.as_ref().len() {
+        write_members(set.as_ref(), reply);
+        drop(set);
+        shard.remove(key);
+        return Ok(());
+    }
+    reply.set(count);
+    if count > 0 {
+        set.pop_many(count, &mut random, &mut |member| write_member(member, reply));
+    }
+    Ok(())
+}
+
+fn srandmember(shard: &mut Shard, mut args: Args<'_>, reply: &mut Reply<'_>) -> Outcome {
+    let key = args.key()?;
+    if args.is_empty() {
+        match shard.value::<SetType>(&key)?.and_then(|set| set.sample(random())) {
+            Some(member) => write_member(member, reply),
+            None => reply.null(),
+        }
+        return Ok(());
+    }
+    let given = args.next()?;
+    args.finish()?;
+    let count = number::parse_i64(given).ok_or(CommandError::NotInteger)?;
+    if count == i64::MIN {
+        return Err(CommandError::text(
+            "ERR value is out of range, value must between -9223372036854775807 and 9223372036854775807",
+        ));
+    }
+    let Some(set) = shard.value::<SetType>(&key)? else {
+        reply.array(0);
+        return Ok(());
+    };
+    if count < 0 {
+        return write_samples(set, count.unsigned_abs(), reply);
+    }
+    let n = set.len().min(count as usize);
+    set.expect_work(n)?;
+    reply.array(n);
+    set.choose(n, &mut random, &mut |member| write_member(member, reply));
+    Ok(())
+}
+
+/// Writes so many random members, each independent of the others.
+fn write_samples(set: SetRef<'_>, n: u64, reply: &mut Reply<'_>) -> Outcome {
+    const TOO_MANY: CommandError = CommandError::text("ERR value is out of range");
+    let start = reply.written_bytes();
+    if n.saturating_mul(REPLIED_MEMBER_MIN_BYTES) > SAMPLES_MAX_BYTES as u64 {
+        return Err(TOO_MANY);
+    }
+    set.expect_work(n as usize)?;
+    reply.array(n as usize);
+    for member in set.samples(random).take(n as usize) {
+        write_member(member, reply);
+        if reply.written_bytes() - start > SAMPLES_MAX_BYTES {
+            reply.truncate(start);
+            return Err(TOO_MANY);
+        }
+    }
+    Ok(())
+}
+
+fn write_members(set: SetRef<'_>, reply: &mut Reply<'_>) {
+    reply.set(set.len());
+    set.iter().for_each(|member| write_member(member, reply));
+}
+
+fn write_member(member: Element<'_>, reply: &mut Reply<'_>) {
+    match member {
+        Element::Integer(value) => reply.bulk_integer(value),
+        Element::Text(text) => reply.bulk(text),
+    }
+}
+
+fn sinter(call: &mut Call<'_, '_>, args: Args<'_>, reply: &mut Reply<'_>) -> Outcome {
+    combine(call, args, Operation::Intersection, reply)
+}
+
+fn sunion(call: &mut Call<'_, '_>, args: Args<'_>, reply: &mut Reply<'_>) -> Outcome {
+    combine(call, args, Operation::Union, reply)
+}
+
+fn sdiff(call: &mut Call<'_, '_>, args: Args<'_>, reply: &mut Reply<'_>) -> Outcome {
+    combine(call, args, Operation::Difference, reply)
+}
+
+fn combine(call: &mut Call<'_, '_>, args: Args<'_>, operation: Operation, reply: &mut Reply<'_>) -> Outcome {
+    let sources = Sources::share(call, args.rest().map(|key| (key, KeyRole::Source)))?;
+    write_combined(&sources.sets(), operation, reply);
+    Ok(())
+}
+
+fn write_combined(sets: &[Option<SetRef<'_>>], operation: Operation, reply: &mut Reply<'_>) {
+    let (members, mut n) = (reply.set_later(), 0);
+    operation.for_each(sets, &mut |member| {
+        write_member(member, reply);
+        n += 1;
+    });
+    reply.close(members, n);
+}
+
+fn sinterstore(call: &mut Call<'_, '_>, args: Args<'_>, reply: &mut Reply<'_>) -> Outcome {
+    combine_and_store(call, args, Operation::Intersection, reply)
+}
+
+fn sunionstore(call: &mut Call<'_, '_>, args: Args<'_>, reply: &mut Reply<'_>) -> Outcome {
+    combine_and_store(call, args, Operation::Union, reply)
+}
+
+fn sdiffstore(call: &mut Call<'_, '_>, args: Args<'_>, reply: &mut Reply<'_>) -> Outcome {
+    combine_and_store(call, args, Operation::Difference, reply)
+}
+
+/// The destination may be one of the sources: it is written when all of them have been read.
+fn combine_and_store(
+    call: &mut Call<'_, '_>,
+    mut args: Args<'_>,
+    operation: Operation,
+    reply: &mut Reply<'_>,
+) -> Outcome {
+    let destination = args.key()?;
+    let keys = std::iter::once((destination.bytes, KeyRole::Destination))
+        .chain(args.rest().map(|key| (key, KeyRole::Source)));
+    let sources = Sources::share(call, keys)?;
+    let keyspace = &call.server.keyspace;
+    let result = SetBuilder::new(destination.bytes, keyspace.thresholds(), keyspace.router().hasher());
+    let result = operation.store(&sources.sets(), result);
+    drop(sources);
+    let shard = call.shard_of(&destination);
+    let n = match result {
+        Some(entry) => {
+            let n = SetRef::of(entry.as_ref(), shard.now())?.len();
+            shard.put(&destination, entry);
+            n
+        }
+        None => {
+            shard.remove(&destination);
+            0
+        }
+    };
+    reply.integer(n as i64);
+    Ok(())
+}
+
+fn sintercard(call: &mut Call<'_, '_>, mut args: Args<'_>, reply: &mut Reply<'_>) -> Outcome {
+    let n_keys = number::parse_i64(args.next()?).filter(|&n| n > 0);
+    let n_keys = n_keys.ok_or(CommandError::text("ERR numkeys should be greater than 0"))? as usize;
+    if n_keys > args.remaining() {
+        return Err(CommandError::text("ERR Number of keys can't be greater than number of args"));
+    }
+    let keys = args.rest().take(n_keys);
+    for _ in 0..n_keys {
+        args.next()?;
+    }
+    let mut limit = 0;
+    while !args.is_empty() {
+        if args.remaining() < 2 || !args.tag("LIMIT") {
+            return Err(CommandError::Syntax);
+        }
+        let given = number::parse_i64(args.next()?).and_then(|limit| usize::try_from(limit).ok());
+        limit = given.ok_or(CommandError::text("ERR LIMIT can't be negative"))?;
+    }
+    let sources = Sources::share(call, keys.map(|key| (key, KeyRole::Source)))?;
+    // 0 is no limit.
+    let limit = if limit == 0 { usize::MAX } else { limit };
+    reply.integer(intersection(&sources.sets()).take(limit).count() as i64);
+    Ok(())
+}
+
+/// What a key is to a command that combines sets.
+#[derive(Clone, Copy, PartialEq)]
+enum KeyRole {
+    Source,
+    Destination,
+}
+
+/// Sets that are read at once, wherever they live.
+struct Sources {
+    entries: SmallVec<[Option<EntryBox>; 4]>,
+    now: Millis,
+}
+
+impl Sources {
+    /// Shares the sources among a command's keys, which are all of them, in order. A missing set is a source, too.
+    fn share<'k>(
+        call: &mut Call<'_, '_>,
+        keys: impl Iterator<Item = (&'k [u8], KeyRole)>,
+    ) -> Result<Self, CommandError> {
+        let mut sources = Sources { entries: SmallVec::new(), now: call.now };
+        let mut outcome = Ok(());
+        let mut n_members = 0;
+        for_each_key(call, keys, |shard, key, role| {
+            if role == KeyRole::Source && outcome.is_ok() {
+                outcome = sources.add(shard, key, &mut n_members);
+            }
+        });
+        outcome?;
+        Ok(sources)
+    }
+
+    /// Shares one more; `n_members` counts the members of all.
+    fn add(&mut self, shard: &mut Shard, key: &Key<'_>, n_members: &mut usize) -> Result<(), StorageError> {
+        let set = shard.value::<SetType>(key)?;
+        if let Some(set) = set {
+            *n_members += set.len();
+            set.expect_work(*n_members)?;
+        }
+        self.entries.push(set.map(|set| set.entry().share()));
+        Ok(())
+    }
+
+    fn sets(&self) -> SmallVec<[Option<SetRef<'_>>; 4]> {
+        let entries = self.entries.iter().map(|entry| entry.as_ref().map(EntryBox::as_ref));
+        let set = |entry| SetRef::of(entry, self.now).expect("only sets were shared");
+        entries.map(|entry| entry.map(set)).collect()
+    }
+}
+
+fn sscan(shard: &mut Shard, mut args: Args<'_>, reply: &mut Reply<'_>) -> Outcome {
+    let key = args.key()?;
+    let cursor = parse_cursor(args.next()?).ok_or(CommandError::text("ERR invalid cursor"))?;
+    let Some(set) = shard.value::<SetType>(&key)? else {
+        reply.array(2);
+        reply.bulk_integer(0);
+        reply.array(0);
+        return Ok(());
+    };
+    let options = ScanOptions::read(args)?;
+    write_scanned(set, cursor, &options, reply);
+    Ok(())
+}
+
+/// What may follow the cursor in SSCAN.
+struct ScanOptions<'a> {
+    /// MATCH, unless all members match.
+    pattern: Option<&'a [u8]>,
+    count: usize,
+}
+
+impl<'a> ScanOptions<'a> {
+    fn read(mut args: Args<'a>) -> Result<Self, CommandError> {
+        let mut options = ScanOptions { pattern: None, count: 10 };
+        while !args.is_empty() {
+            if args.tag("COUNT") {
+                let count = usize::try_from(args.int()?).ok().filter(|&n| n > 0);
+                options.count = count.ok_or(CommandError::Syntax)?;
+            } else if args.tag("MATCH") {
+                options.pattern = Some(args.next()?).filter(|pattern| !glob::matches_everything(pattern));
+            } else {
+                return Err(CommandError::Syntax);
+            }
+        }
+        Ok(options)
+    }
+
+    fn wants(&self, member: Element<'_>) -> bool {
+        let matches = |pattern: &[u8]| member.with_text(|text| glob_match(pattern, text, Case::Sensitive));
+        self.pattern.is_none_or(matches)
+    }
+}
+
+/// Writes the members from a cursor on, behind the cursor to go on from, which is known only when they have been visited.
+fn write_scanned(set: SetRef<'_>, cursor: u64, options: &ScanOptions<'_>, reply: &mut Reply<'_>) {
+    let (mut found, mut n) = (Vec::new(), 0);
+    let mut members = Reply::new(&mut found, reply.version());
+    // A number that no SSCAN has given stands for the start.
+    let from = Position::decode(cursor).unwrap_or_default();
+    let next = set.scan(from, options.count, &mut |member| {
+        if options.wants(member) {
+            write_member(member, &mut members);
+            n += 1;
+        }
+    });
+    reply.array(2);
+    reply.bulk_integer(next.map_or(0, Position::encode) as i64);
+    reply.array(n);
+    reply.raw(&found);
+}

@@ -1,0 +1,160 @@
+//! XCLAIM and XAUTOCLAIM.
+
+use braid_protocol::{number::parse_i64, reply::Reply};
+use braid_storage::{
+    Key, Shard,
+    stream::{Claim, Claimable, Counting, Entry, StreamId, StreamMut, StreamType},
+    time::Millis,
+};
+
+use super::{
+    groups::no_such_group,
+    ids::{Ids, id, range_start, write_id},
+    write::write_entry,
+};
+use crate::command::{Args, CommandError, Outcome, shown};
+
+/// How many entries XAUTOCLAIM claims if nothing is said.
+const AUTO_CLAIMED: usize = 100;
+/// The most that it can be asked for.
+const AUTO_CLAIMED_MAX: i64 = i64::MAX / 16;
+
+/// Takes an integer whose error is `text`.
+fn int_or(args: &mut Args<'_>, text: &'static str) -> Result<i64, CommandError> {
+    parse_i64(args.next()?).ok_or(CommandError::text(text))
+}
+
+/// The stream of a command on a group, which must be there.
+fn with_group<'s>(shard: &'s mut Shard, key: &Key<'_>, group: &[u8]) -> Result<StreamMut<'s>, CommandError> {
+    let stream = shard.value_mut::<StreamType>(key)?;
+    stream.filter(|stream| stream.stream().group(group).is_some()).ok_or_else(|| no_such_group(key, group))
+}
+
+/// What may follow the identities in XCLAIM.
+struct ClaimOptions {
+    delivered_at: Millis,
+    n_deliveries: Option<u64>,
+    just_id: bool,
+    claimable: Claimable,
+    last_id: Option<StreamId>,
+}
+
+impl ClaimOptions {
+    fn read(mut args: Args<'_>, now: Millis) -> Result<Self, CommandError> {
+        let mut options = ClaimOptions {
+            delivered_at: now,
+            n_deliveries: None,
+            just_id: false,
+            claimable: Claimable::Pending,
+            last_id: None,
+        };
+        while let Some(word) = args.peek() {
+            if args.tag("FORCE") {
+                options.claimable = Claimable::Any;
+            } else if args.tag("JUSTID") {
+                options.just_id = true;
+            } else if args.remaining() < 2 {
+                return Err(unrecognized(word));
+            } else if args.tag("IDLE") {
+                let idle = int_or(&mut args, "ERR Invalid IDLE option argument for XCLAIM")?;
+                options.delivered_at = sensible((now.0 as i64).wrapping_sub(idle), now);
+            } else if args.tag("TIME") {
+                let time = int_or(&mut args, "ERR Invalid TIME option argument for XCLAIM")?;
+                options.delivered_at = sensible(time, now);
+            } else if args.tag("RETRYCOUNT") {
+                let n = int_or(&mut args, "ERR Invalid RETRYCOUNT option argument for XCLAIM")?;
+                options.n_deliveries = u64::try_from(n).ok();
+            } else if args.tag("LASTID") {
+                options.last_id = Some(id(args.next()?)?);
+            } else {
+                return Err(unrecognized(word));
+            }
+        }
+        Ok(options)
+    }
+
+    fn counting(&self) -> Counting {
+        match (self.n_deliveries, self.just_id) {
+            (Some(n), _) => Counting::Exactly(n),
+            (None, true) => Counting::AsBefore,
+            (None, false) => Counting::OneMore,
+        }
+    }
+}
+
+fn unrecognized(word: &[u8]) -> CommandError {
+    CommandError::owned(format!("ERR Unrecognized XCLAIM option '{}'", shown(word)))
+}
+
+/// A time that a client's clock says is kept within what can be.
+fn sensible(unix_ms: i64, now: Millis) -> Millis {
+    match u64::try_from(unix_ms) {
+        Ok(unix_ms) if unix_ms <= now.0 => Millis(unix_ms),
+        _ => now,
+    }
+}
+
+pub(super) fn xclaim(shard: &mut Shard, mut args: Args<'_>, reply: &mut Reply<'_>) -> Outcome {
+    let (key, group, consumer) = (args.key()?, args.next()?, args.next()?);
+    let now = shard.now();
+    let mut stream = with_group(shard, &key, group)?;
+    let idle_min = int_or(&mut args, "ERR Invalid min-idle-time argument for XCLAIM")?.max(0) as u64;
+    let mut ids = Ids::new();
+    // What is no identity begins the options.
+    while let Some(known) = args.peek().and_then(|word| id(word).ok()) {
+        ids.push(known);
+        args.next()?;
+    }
+    let options = ClaimOptions::read(args, now)?;
+    if let Some(last_id) = options.last_id {
+        stream.skip_to(group, last_id);
+    }
+    let claim =
+        Claim { group, consumer, idle_min, delivered_at: options.delivered_at, counting: options.counting() };
+    let array = reply.array_later();
+    let mut n = 0;
+    stream.claim(&claim, &ids, options.claimable, |entry| {
+        write_claimed(reply, entry, options.just_id);
+        n += 1;
+    });
+    reply.close(array, n);
+    Ok(())
+}
+
+fn write_claimed(reply: &mut Reply<'_>, entry: &Entry<'_>, just_id: bool) {
+    if just_id { write_id(reply, entry.id()) } else { write_entry(reply, entry) }
+}
+
+pub(super) fn xautoclaim(shard: &mut Shard, mut args: Args<'_>, reply: &mut Reply<'_>) -> Outcome {
+    let (key, group, consumer) = (args.key()?, args.next()?, args.next()?);
+    let idle_min = int_or(&mut args, "ERR Invalid min-idle-time argument for XAUTOCLAIM")?.max(0) as u64;
+    let from = range_start(args.next()?)?;
+    let (mut n_max, mut just_id) = (AUTO_CLAIMED, false);
+    while !args.is_empty() {
+        if args.remaining() >= 2 && args.tag("COUNT") {
+            let n = args.int().ok().filter(|n| (1..=AUTO_CLAIMED_MAX).contains(n));
+            n_max = n.ok_or(CommandError::text("ERR COUNT must be > 0"))? as usize;
+        } else if args.tag("JUSTID") {
+            just_id = true;
+        } else {
+            return Err(CommandError::Syntax);
+        }
+    }
+    let mut stream = with_group(shard, &key, group)?;
+    let counting = if just_id { Counting::AsBefore } else { Counting::OneMore };
+    let claim = Claim { group, consumer, idle_min, delivered_at: stream.now(), counting };
+    // Where to go on stands before what is claimed, and is known behind it.
+    let (mut claimed, mut n) = (Vec::new(), 0);
+    let mut entries = Reply::new(&mut claimed, reply.version());
+    let done = stream.auto_claim(&claim, from, n_max, |entry| {
+        write_claimed(&mut entries, entry, just_id);
+        n += 1;
+    });
+    reply.array(3);
+    write_id(reply, done.next.unwrap_or_default());
+    reply.array(n);
+    reply.raw(&claimed);
+    reply.array(done.deleted.len());
+    done.deleted.into_iter().for_each(|id| write_id(reply, id));
+    Ok(())
+}

@@ -1,0 +1,298 @@
+//! XREAD and XREADGROUP.
+
+use braid_protocol::reply::Reply;
+use braid_storage::{
+    Key, Shard,
+    stream::{Acknowledgement, Delivery, StreamId, StreamMut, StreamRef, StreamType},
+    time::Millis,
+};
+use smallvec::SmallVec;
+
+use super::{
+    ids::{id, write_id},
+    write::{write_entries, write_entry},
+};
+use crate::blocking::{Awaited, Nothing, Wait};
+use crate::command::{Args, Call, CommandError, Outcome, client::timeout_millis, shown};
+
+/// Stands for what was not delivered to the group yet, where a consumer says which of its entries it wants.
+const UNDELIVERED: StreamId = StreamId::MAX;
+
+/// Which of the two commands it is.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Reader {
+    Anybody,
+    Consumer,
+}
+
+/// Keys, each with the word that says from where on.
+type Streams<'a> = SmallVec<[(Key<'a>, &'a [u8]); 2]>;
+
+/// What is asked for.
+struct Request<'a> {
+    reader: Reader,
+    n_max: Option<usize>,
+    /// For how long to wait if there is nothing, in milliseconds; 0 is for ever.
+    block: Option<u64>,
+    /// The group and the consumer.
+    group: Option<(&'a [u8], &'a [u8])>,
+    acknowledgement: Acknowledgement,
+    streams: Streams<'a>,
+}
+
+impl<'a> Request<'a> {
+    fn read(mut args: Args<'a>, reader: Reader) -> Result<Self, CommandError> {
+        let mut request = Request {
+            reader,
+            n_max: None,
+            block: None,
+            group: None,
+            acknowledgement: Acknowledgement::Expected,
+            streams: SmallVec::new(),
+        };
+        while !args.is_empty() {
+            if args.remaining() >= 2 && args.tag("STREAMS") {
+                request.streams = streams(args, reader)?;
+                break;
+            }
+            request.take_option(&mut args)?;
+        }
+        if request.streams.is_empty() {
+            return Err(CommandError::Syntax);
+        }
+        if reader == Reader::Consumer && request.group.is_none() {
+            return Err(CommandError::text("ERR Missing GROUP option for XREADGROUP"));
+        }
+        Ok(request)
+    }
+
+    fn take_option(&mut self, args: &mut Args<'a>) -> Outcome {
+        let n_behind = args.remaining() - 1;
+        if n_behind >= 1 && args.tag("BLOCK") {
+            self.block = Some(timeout_millis(args.next()?)?);
+        } else if n_behind >= 1 && args.tag("COUNT") {
+            // None, or fewer, means all.
+            self.n_max = usize::try_from(args.int()?).ok().filter(|n| *n > 0);
+        } else if n_behind >= 2 && args.tag("GROUP") {
+            self.refuse_for_anybody(
+                "ERR The GROUP option is only supported by XREADGROUP. You called XREAD instead.",
+            )?;
+            self.group = Some((args.next()?, args.next()?));
+        } else if args.tag("NOACK") {
+            self.refuse_for_anybody(
+                "ERR The NOACK option is only supported by XREADGROUP. You called XREAD instead.",
+            )?;
+            self.acknowledgement = Acknowledgement::Needless;
+        } else {
+            return Err(CommandError::Syntax);
+        }
+        Ok(())
+    }
+
+    fn refuse_for_anybody(&self, text: &'static str) -> Outcome {
+        if self.reader == Reader::Anybody { Err(CommandError::text(text)) } else { Ok(()) }
+    }
+
+    /// From where on to read a stream, as its word says.
+    fn position(
+        &self,
+        key: &Key<'_>,
+        word: &[u8],
+        stream: Option<StreamRef<'_>>,
+    ) -> Result<StreamId, CommandError> {
+        if let Some((group, _)) = self.group
+            && stream.is_none_or(|stream| stream.stream().group(group).is_none())
+        {
+            return Err(no_such_group(key, group));
+        }
+        match (word, self.reader) {
+            (b"$" | b"+", Reader::Consumer) => Err(meaningless(word[0])),
+            (b"$", Reader::Anybody) => {
+                Ok(stream.map_or(StreamId::MIN, |stream| stream.stream().entries().last_id()))
+            }
+            (b"+", Reader::Anybody) => {
+                let last = stream.and_then(|stream| stream.stream().entries().last_live_id());
+                Ok(last.and_then(StreamId::previous).unwrap_or_default())
+            }
+            (b">", Reader::Anybody) => Err(CommandError::text(
+                "ERR The > ID can be specified only when calling XREADGROUP using the GROUP <group> <consumer> option.",
+            )),
+            (b">", Reader::Consumer) => Ok(UNDELIVERED),
+            _ => id(word),
+        }
+    }
+}
+
+/// Reads keys and as many words about them.
+fn streams(args: Args<'_>, reader: Reader) -> Result<Streams<'_>, CommandError> {
+    let n = args.remaining();
+    if !n.is_multiple_of(2) {
+        return Err(CommandError::text(match reader {
+            Reader::Anybody => {
+                "ERR Unbalanced 'xread' list of streams: for each stream key an ID, '+', or '$' must be specified."
+            }
+            Reader::Consumer => {
+                "ERR Unbalanced 'xreadgroup' list of streams: for each stream key an ID or '>' must be specified."
+            }
+        }));
+    }
+    let router = args.router();
+    let key = |bytes| Key { bytes, routed: router.route(bytes) };
+    Ok(args.rest().take(n / 2).map(key).zip(args.rest().skip(n / 2)).collect())
+}
+
+fn no_such_group(key: &Key<'_>, group: &[u8]) -> CommandError {
+    CommandError::owned(format!(
+        "NOGROUP No such key '{}' or consumer group '{}' in XREADGROUP with GROUP option",
+        shown(key.bytes),
+        shown(group)
+    ))
+}
+
+/// The error for `$` and `+`, which a group has no use for.
+fn meaningless(sign: u8) -> CommandError {
+    let sign = char::from(sign);
+    CommandError::owned(format!(
+        "ERR The {sign} ID is meaningless in the context of XREADGROUP: you want to read the history of this consumer by \
+         specifying a proper ID, or use the > ID to get new messages. The {sign} ID would just return an empty result set."
+    ))
+}
+
+pub(super) fn xread(call: &mut Call<'_, '_>, args: Args<'_>, reply: &mut Reply<'_>) -> Outcome {
+    let request = Request::read(args, Reader::Anybody)?;
+    serve(call, &request, reply)
+}
+
+pub(super) fn xreadgroup(call: &mut Call<'_, '_>, args: Args<'_>, reply: &mut Reply<'_>) -> Outcome {
+    let request = Request::read(args, Reader::Consumer)?;
+    serve(call, &request, reply)
+}
+
+/// Writes what there is of the streams, those that have nothing left out; or has the client wait.
+fn serve(call: &mut Call<'_, '_>, request: &Request<'_>, reply: &mut Reply<'_>) -> Outcome {
+    let mut positions = SmallVec::<[StreamId; 2]>::new();
+    for (key, word) in &request.streams {
+        let Some(shard) = call.shard_if_held(key) else {
+            positions.push(StreamId::MAX);
+            continue;
+        };
+        let stream = shard.value::<StreamType>(key)?;
+        positions.push(request.position(key, word, stream)?);
+    }
+    let start = reply.written_bytes();
+    let pairs = reply.nested_map_later();
+    let mut n_served = 0;
+    for ((key, _), position) in request.streams.iter().zip(&positions) {
+        let Some(shard) = call.shard_if_held(key) else { continue };
+        let is_served = match request.group {
+            None => shard
+                .value::<StreamType>(key)?
+                .is_some_and(|stream| serve_anybody(stream, key, *position, request.n_max, reply)),
+            Some(consumer) => shard.value_mut::<StreamType>(key)?.is_some_and(|mut stream| {
+                serve_consumer(&mut stream, key, *position, consumer, request, reply)
+            }),
+        };
+        n_served += usize::from(is_served);
+    }
+    if n_served > 0 {
+        reply.close(pairs, n_served);
+    } else {
+        reply.truncate(start);
+        wait(call, request, &positions, reply);
+    }
+    Ok(())
+}
+
+/// Writes what is behind `position`; says whether there was anything.
+fn serve_anybody(
+    stream: StreamRef<'_>,
+    key: &Key<'_>,
+    position: StreamId,
+    n_max: Option<usize>,
+    reply: &mut Reply<'_>,
+) -> bool {
+    let entries = stream.stream().entries();
+    let Some(from) = position.next().filter(|_| entries.has_after(position)) else { return false };
+    reply.nested_pair();
+    reply.bulk(key.bytes);
+    write_entries(reply, entries.range(from, StreamId::MAX), n_max);
+    true
+}
+
+/// Delivers what is new to the group, or what the consumer has pending behind `position`; says whether to answer. Asking for
+/// what is pending is always answered.
+fn serve_consumer(
+    stream: &mut StreamMut<'_>,
+    key: &Key<'_>,
+    position: StreamId,
+    (group, consumer): (&[u8], &[u8]),
+    request: &Request<'_>,
+    reply: &mut Reply<'_>,
+) -> bool {
+    let pending_from = if position == UNDELIVERED { None } else { position.next() };
+    if pending_from.is_none() && !has_undelivered(stream, group) {
+        // It counts as having been here, all the same.
+        stream.see_consumer(group, consumer);
+        return false;
+    }
+    let delivery =
+        Delivery { group, consumer, n_max: request.n_max, acknowledgement: request.acknowledgement };
+    reply.nested_pair();
+    reply.bulk(key.bytes);
+    let array = reply.array_later();
+    let n = match pending_from {
+        None => stream.deliver(&delivery, |entry| write_entry(reply, entry)),
+        Some(from) => stream.redeliver(&delivery, from, |id, entry| match entry {
+            Some(entry) => write_entry(reply, &entry),
+            None => {
+                reply.array(2);
+                write_id(reply, id);
+                reply.null_array();
+            }
+        }),
+    };
+    reply.close(array, n);
+    true
+}
+
+fn has_undelivered(stream: &StreamMut<'_>, group: &[u8]) -> bool {
+    let stream = stream.stream();
+    stream.group(group).is_some_and(|group| stream.has_undelivered(group))
+}
+
+/// Has a reader that there is nothing for wait, if it wants to.
+fn wait(call: &mut Call<'_, '_>, request: &Request<'_>, positions: &[StreamId], reply: &mut Reply<'_>) {
+    let Some(millis) = request.block else { return reply.null_array() };
+    let deadline = (millis > 0).then(|| Millis(call.now.0.saturating_add(millis)));
+    let streams = || request.streams.iter().zip(positions);
+    let awaited = |position: StreamId| match request.group {
+        None => Awaited::Test(Box::new(move |shard, key| has_after(shard, key, position))),
+        Some((group, _)) => {
+            let group = Box::<[u8]>::from(group);
+            Awaited::Test(Box::new(move |shard, key| has_news_for(shard, key, &group)))
+        }
+    };
+    let keys = streams().map(|((key, _), position)| call.waited_key(key, awaited(*position))).collect();
+    // What the last entry is now says where to go on; later, it would be another one.
+    let fixed = streams().map(|((_, word), position)| match *word {
+        b"$" | b"+" => Some(format!("{}-{}", position.ms, position.seq).into_bytes()),
+        _ => None,
+    });
+    call.wait_for(Wait::new(keys, deadline, Nothing::NullArray).with_last_words(fixed.collect()), reply);
+}
+
+/// Whether a key holds a stream with entries behind `position`.
+fn has_after(shard: &mut Shard, key: &Key<'_>, position: StreamId) -> bool {
+    let now = shard.now();
+    let stream = shard.peek(key).map(|entry| StreamRef::of(entry, now));
+    matches!(stream, Some(Ok(stream)) if stream.stream().entries().has_after(position))
+}
+
+/// Whether a stream has something for a group; or the group is gone, or the stream, which its readers are told, too.
+fn has_news_for(shard: &mut Shard, key: &Key<'_>, group: &[u8]) -> bool {
+    let now = shard.now();
+    let stream = shard.peek(key).map(|entry| StreamRef::of(entry, now));
+    let Some(Ok(stream)) = stream else { return true };
+    let stream = stream.stream();
+    stream.group(group).is_none_or(|group| stream.has_undelivered(group))
+}

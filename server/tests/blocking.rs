@@ -1,0 +1,173 @@
+//! Commands that wait, many at once: whatever is pushed is taken exactly once, in order, on however many threads and shards.
+
+mod support;
+
+use std::{
+    collections::BTreeMap,
+    sync::atomic::{AtomicUsize, Ordering},
+};
+
+use support::{
+    Client, Reply, Server,
+    crowd::{LAYOUTS, ask, crowd, laid_out, until},
+};
+
+fn everywhere(scenario: impl Fn(&Server)) {
+    for layout in LAYOUTS {
+        scenario(&laid_out(layout));
+    }
+}
+
+/// What a BLPOP got: the key and the element.
+fn popped(reply: &Reply) -> Option<(String, String)> {
+    match reply {
+        Reply::Array(pair) => Some((pair[0].text().expect("a key"), pair[1].text().expect("an element"))),
+        Reply::NilArray | Reply::Null => None,
+        other => panic!("not what BLPOP answers: {other:?}"),
+    }
+}
+
+#[test]
+fn every_element_is_taken_once_and_in_the_order_of_its_producer() {
+    const N_PRODUCERS: usize = 3;
+    const N_MOVERS: usize = 3;
+    const N_CONSUMERS: usize = 4;
+    const N_ITEMS: usize = 150;
+    everywhere(|server| {
+        let n_left = AtomicUsize::new(N_PRODUCERS * N_ITEMS);
+        let taken = crowd(server, N_PRODUCERS + N_MOVERS + N_CONSUMERS, |id, client| {
+            if id < N_PRODUCERS {
+                for nth in 0..N_ITEMS {
+                    let push = format!("RPUSH queue-{id} {id}:{nth}");
+                    match nth % 3 {
+                        0 => {
+                            ask(client, "MULTI");
+                            ask(client, &push);
+                            ask(client, "EXEC");
+                        }
+                        _ => {
+                            ask(client, &push);
+                        }
+                    }
+                }
+                return Vec::new();
+            }
+            let mut taken = Vec::new();
+            while n_left.load(Ordering::SeqCst) > 0 {
+                if id < N_PRODUCERS + N_MOVERS {
+                    // One mover a queue, so the order stays.
+                    let from = id - N_PRODUCERS;
+                    ask(client, &format!("BLMOVE queue-{from} ready-{} LEFT RIGHT 0.05", from % 2));
+                } else if let Some((_, item)) =
+                    popped(&client.command(&["BLPOP", "ready-0", "absent", "ready-1", "0.05"]))
+                {
+                    taken.push(item);
+                    n_left.fetch_sub(1, Ordering::SeqCst);
+                }
+            }
+            taken
+        });
+        let mut count = BTreeMap::<String, usize>::new();
+        for items in &taken {
+            let mut last = [None; N_PRODUCERS];
+            for item in items {
+                *count.entry(item.clone()).or_default() += 1;
+                let (producer, nth) = item.split_once(':').expect("producer:number");
+                let (producer, nth): (usize, usize) = (producer.parse().unwrap(), nth.parse().unwrap());
+                assert!(last[producer] < Some(nth), "{item} after {:?}", last[producer]);
+                last[producer] = Some(nth);
+            }
+        }
+        assert_eq!(count.len(), N_PRODUCERS * N_ITEMS, "some are lost");
+        assert!(count.values().all(|&times| times == 1), "some are taken twice");
+        let mut client = server.connect();
+        assert_eq!(ask(&mut client, "DBSIZE"), ":0");
+    });
+}
+
+#[test]
+fn whoever_waits_longest_is_served_first() {
+    everywhere(|server| {
+        let mut pusher = server.connect();
+        let mut waiting: Vec<Client> = Vec::new();
+        for nth in 0..20 {
+            let mut client = server.connect();
+            match nth % 3 {
+                0 => client.send(&["BLPOP", "other", "queue", "0"]),
+                1 => client.send(&["BLMOVE", "queue", "moved", "LEFT", "RIGHT", "0"]),
+                _ => client.send(&["BLMPOP", "0", "2", "queue", "third", "LEFT"]),
+            }
+            waiting.push(client);
+            until("the client waits", || {
+                ask(&mut pusher, "INFO clients").contains(&format!("blocked_clients:{}", nth + 1))
+            });
+        }
+        let items: Vec<String> = (0..20).map(|nth| nth.to_string()).collect();
+        let argv: Vec<&str> =
+            ["RPUSH", "queue"].into_iter().chain(items.iter().map(String::as_str)).collect();
+        assert_eq!(pusher.command(&argv), Reply::Integer(20));
+        for (nth, mut client) in waiting.into_iter().enumerate() {
+            let got = format!("{:?}", client.receive());
+            let expected = format!("{:?}", Reply::Bulk(nth.to_string().into_bytes()));
+            assert!(got.contains(&expected), "{nth}: {got}");
+        }
+        assert_eq!(ask(&mut pusher, "LLEN moved"), ":7");
+    });
+}
+
+#[test]
+fn timeouts_and_unblocking_lose_no_element() {
+    const ROUNDS: usize = 60;
+    everywhere(|server| {
+        let ids: Vec<AtomicUsize> = (0..3).map(|_| AtomicUsize::new(0)).collect();
+        let n_taken = AtomicUsize::new(0);
+        crowd(server, 6, |id, client| match id {
+            // These wait, not for long.
+            0..3 => {
+                let own = ask(client, "CLIENT ID")[1..].parse().expect("a number");
+                ids[id].store(own, Ordering::SeqCst);
+                for round in 0..ROUNDS * 3 {
+                    let timeout = format!("0.00{}", 1 + round % 3);
+                    let got = popped(&client.command(&["BLPOP", "queue", "second", &timeout]));
+                    n_taken.fetch_add(got.is_some() as usize, Ordering::SeqCst);
+                }
+            }
+            // This one has them give up.
+            3 => {
+                for round in 0..ROUNDS * 3 {
+                    ask(client, &format!("CLIENT UNBLOCK {}", ids[round % 3].load(Ordering::SeqCst)));
+                }
+            }
+            _ => {
+                for round in 0..ROUNDS {
+                    ask(client, if round % 2 == 0 { "RPUSH queue x" } else { "LPUSH second y" });
+                }
+            }
+        });
+        let mut client = server.connect();
+        let n_left: usize = ["LLEN queue", "LLEN second"]
+            .iter()
+            .map(|command| ask(&mut client, command)[1..].parse::<usize>().expect("a length"))
+            .sum();
+        assert_eq!(n_taken.load(Ordering::SeqCst) + n_left, 2 * ROUNDS);
+        assert!(ask(&mut client, "INFO clients").contains("blocked_clients:0"));
+    });
+}
+
+#[test]
+fn clients_that_leave_while_they_wait_take_nothing_along() {
+    everywhere(|server| {
+        let mut pusher = server.connect();
+        for _ in 0..10 {
+            let mut leaving: Vec<Client> = (0..5).map(|_| server.connect()).collect();
+            for client in &mut leaving {
+                client.send(&["BLPOP", "a", "b", "c", "0"]);
+            }
+            until("all wait", || ask(&mut pusher, "INFO clients").contains("blocked_clients:5"));
+            drop(leaving);
+            until("all have left", || ask(&mut pusher, "INFO clients").contains("blocked_clients:0"));
+            assert_eq!(ask(&mut pusher, "RPUSH b x"), ":1");
+            assert_eq!(ask(&mut pusher, "LPOP b"), "\"x\"");
+        }
+    });
+}

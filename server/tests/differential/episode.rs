@@ -1,0 +1,171 @@
+//! An episode: what two clients send to an empty server, made from a seed.
+
+use std::rc::Rc;
+
+use super::{
+    families::FollowUp,
+    form::Argv,
+    pair::SETTINGS,
+    pools::{CONSUMERS, Pools, symbol},
+    same::Same,
+    step::{N_CLIENTS, Step},
+    table::{Present, PresentRow, Table},
+};
+use crate::support::Dice;
+
+/// How many rows of the table an episode plays.
+pub const N_ROWS: usize = 1000;
+
+/// Makes the steps of one episode.
+pub struct Episode {
+    table: Rc<Table>,
+    pools: Pools,
+    /// The family that most commands are of, if there is one.
+    focus: Option<usize>,
+    client: usize,
+    /// Whether each client is between MULTI and EXEC, as far as can be told without asking.
+    in_transaction: [bool; N_CLIENTS],
+}
+
+impl Episode {
+    /// Begins the episode of a seed. `focus` names the family that most commands are to be of.
+    pub fn new(seed: u64, table: &Rc<Table>, focus: Option<&str>) -> Episode {
+        let mut dice = Dice(seed);
+        let at_random = (!dice.percent(30)).then(|| dice.roll(table.families.len()));
+        let named = focus.map(|name| table.families.iter().position(|family| family.name == name));
+        let focus = match named {
+            Some(position) => {
+                Some(position.expect("BRAID_DIFF_FAMILY names a family that both servers have"))
+            }
+            None => at_random,
+        };
+        let pools = Pools::new(dice, Rc::clone(table));
+        Episode { table: Rc::clone(table), pools, focus, client: 0, in_transaction: [false; N_CLIENTS] }
+    }
+
+    /// The settings with which it begins: small ones, so that encodings change.
+    pub fn settings(&mut self) -> Vec<Step> {
+        let mut steps = Vec::new();
+        for (name, _, values) in SETTINGS {
+            if self.pools.dice.percent(30) {
+                let value = *self.pools.dice.pick(values);
+                steps.push(Step::inspect(
+                    &[b"CONFIG", b"SET", name.as_bytes(), value.as_bytes()],
+                    Same::Letter,
+                ));
+            }
+        }
+        steps
+    }
+
+    /// Appends the steps of the next row.
+    pub fn next(&mut self, steps: &mut Vec<Step>) {
+        if self.pools.dice.percent(8) {
+            self.client = self.pools.dice.roll(N_CLIENTS);
+        }
+        if self.pools.dice.roll(250) == 0 && !self.in_transaction[self.client] {
+            return self.let_a_key_expire(steps);
+        }
+        let table = Rc::clone(&self.table);
+        let family = &table.families[self.pick_family()];
+        self.pools.family = family.name;
+        let row = self.pick_row(family);
+        let mut argv = Argv::new();
+        row.form.make(&mut self.pools, &mut argv);
+        if self.pools.dice.percent(5) && !row.row.is_fragile {
+            self.tamper(&mut argv, row);
+        }
+        let follow_ups = follow_ups(row.row.follow_up, &argv);
+        self.push(argv, row.row.same, steps);
+        for argv in follow_ups {
+            self.push(argv, Same::Letter, steps);
+        }
+    }
+
+    fn pick_family(&mut self) -> usize {
+        let dice = &mut self.pools.dice;
+        let named = |name: &str| self.table.families.iter().position(|family| family.name == name);
+        let ends_transaction = self.in_transaction[self.client] && dice.percent(15);
+        if ends_transaction || dice.percent(4) {
+            return named("transactions").expect("transactions are required");
+        }
+        match self.focus {
+            Some(focus) if dice.percent(75) => focus,
+            _ => dice.roll(self.table.families.len()),
+        }
+    }
+
+    /// What may wait is mostly asked where it does not: it takes its time.
+    fn pick_row<'t>(&mut self, family: &'t Present) -> &'t PresentRow {
+        loop {
+            let row = self.pools.dice.pick(&family.rows);
+            let fits = match self.in_transaction[self.client] {
+                true => !row.row.is_never_queued,
+                false => !row.row.waits || self.pools.dice.percent(3),
+            };
+            if fits {
+                return row;
+            }
+        }
+    }
+
+    fn push(&mut self, argv: Argv, same: Same, steps: &mut Vec<Step>) {
+        let client = self.client;
+        if let [name] = &argv[..] {
+            match &name.to_ascii_lowercase()[..] {
+                b"multi" => self.in_transaction[client] = true,
+                b"exec" | b"discard" | b"reset" => self.in_transaction[client] = false,
+                _ => {}
+            }
+        }
+        steps.push(Step::Command { client, argv, same });
+    }
+
+    /// Has a key's time end, so that what follows meets one that is over and still there.
+    fn let_a_key_expire(&mut self, steps: &mut Vec<Step>) {
+        let mut argv = vec![b"PEXPIRE".to_vec()];
+        self.pools.family = self.focus.map_or("keys", |focus| self.table.families[focus].name);
+        symbol("key").expect("it is a pool")(&mut self.pools, &mut argv);
+        argv.push(b"1".to_vec());
+        self.push(argv, Same::Letter, steps);
+        steps.push(Step::Lapse);
+    }
+
+    /// Makes a command that its table would not.
+    fn tamper(&mut self, argv: &mut Argv, row: &PresentRow) {
+        // A small number in the place of a time would be over within the run.
+        let has_time = ["secs", "millis", "at"].iter().any(|time| row.row.form.contains(time));
+        let at = self.pools.dice.roll(argv.len());
+        let first = row.n_names;
+        match self.pools.dice.roll(if has_time { 3 } else { 5 }) {
+            0 if at > 0 => {
+                argv.remove(at);
+            }
+            1 => argv.insert(at + 1, argv[at].clone()),
+            3 if at > 0 => {
+                let pool =
+                    if at < first { "word" } else { *self.pools.dice.pick(&["word", "value", "int", "key"]) };
+                self.append_word(argv, pool);
+                argv.swap_remove(at);
+            }
+            4 if at > first => argv.swap(at, first),
+            _ => self.append_word(argv, "word"),
+        }
+    }
+
+    fn append_word(&mut self, argv: &mut Argv, pool: &str) {
+        symbol(pool).expect("it is a pool")(&mut self.pools, argv);
+    }
+}
+
+/// What is done after a command.
+fn follow_ups(follow_up: FollowUp, argv: &Argv) -> Vec<Argv> {
+    let words = |words: &[&[u8]]| -> Argv { words.iter().map(|word| word.to_vec()).collect() };
+    let make = |consumer: &[u8]| words(&[b"XGROUP", b"CREATECONSUMER", &argv[2], &argv[3], consumer]);
+    match follow_up {
+        FollowUp::None => Vec::new(),
+        FollowUp::Delete => vec![words(&[b"DEL", &argv[1]])],
+        FollowUp::MakeConsumers => CONSUMERS.iter().map(|consumer| make(consumer.as_bytes())).collect(),
+        FollowUp::MakeConsumer => vec![make(&argv[4])],
+    }
+}

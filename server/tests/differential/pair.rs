@@ -1,0 +1,279 @@
+//! The server under test and its reference, which are asked the same.
+
+use std::collections::BTreeSet;
+use std::io;
+
+use super::{
+    form::Argv,
+    same::Same,
+    step::{Difference, INSPECTOR, N_CLIENTS, Step},
+};
+use crate::support::{Client, Reply, Resp, Server, encode};
+
+/// Settings that episodes change, with what they are without, and what they are changed to.
+///
+/// Numbers of elements are larger than what one command adds: since 7.2 a command that names more of them, were they all
+/// the same, has its value unpacked at once.
+pub const SETTINGS: &[(&str, &str, &[&str])] = &[
+    ("hash-max-listpack-entries", "512", &["14", "18"]),
+    ("hash-max-listpack-value", "64", &["2", "8", "16"]),
+    ("list-max-listpack-size", "-2", &["-1", "2", "4", "16"]),
+    ("set-max-intset-entries", "512", &["14", "18"]),
+    ("zset-max-listpack-entries", "128", &["14", "18"]),
+    ("zset-max-listpack-value", "64", &["2", "8", "16"]),
+    ("stream-node-max-entries", "100", &["2", "4", "16"]),
+    ("hll-sparse-max-bytes", "3000", &["0", "20", "100"]),
+];
+
+/// How many commands are sent before their replies are read.
+const MAX_PIPELINE: usize = 64;
+
+/// A server with the connections to it.
+struct Side {
+    program: String,
+    args: Vec<String>,
+    server: Server,
+    clients: Vec<Client>,
+}
+
+impl Side {
+    fn start(program: &str, args: &[&str]) -> Side {
+        let server = Server::start_program(program, args);
+        let args = args.iter().map(|arg| (*arg).to_owned()).collect();
+        let mut side = Side { program: program.to_owned(), args, server, clients: Vec::new() };
+        side.connect();
+        side
+    }
+
+    fn connect(&mut self) {
+        self.clients = (0..=N_CLIENTS).map(|_| self.server.connect()).collect();
+        self.clients[INSPECTOR].hello(Resp::Three).expect("a new server answers");
+    }
+
+    fn restart(&mut self) {
+        let args: Vec<&str> = self.args.iter().map(String::as_str).collect();
+        self.server = Server::start_program(&self.program, &args);
+    }
+
+    fn inspect(&mut self, argv: &[&str]) -> Reply {
+        self.clients[INSPECTOR].command(argv)
+    }
+}
+
+/// Both servers. What is played on them leaves the same behind, until they differ.
+pub struct Pair {
+    ours: Side,
+    theirs: Side,
+    /// How the replies to what each client has queued will be compared.
+    queued: Vec<Vec<Same>>,
+    /// A connection broke, and its server may be gone.
+    is_broken: bool,
+}
+
+impl Pair {
+    /// Starts the server under test and the reference.
+    pub fn start(program: &str, args: &[&str], reference: &str) -> Pair {
+        let (ours, theirs) = (Side::start(program, args), Side::start(reference, &[]));
+        let mut pair = Pair { ours, theirs, queued: vec![Vec::new(); N_CLIENTS + 1], is_broken: false };
+        pair.reset();
+        pair
+    }
+
+    /// The commands that each server has.
+    pub fn commands(&mut self) -> [BTreeSet<String>; 2] {
+        [&mut self.ours, &mut self.theirs].map(|side| match side.inspect(&["COMMAND", "LIST"]) {
+            Reply::Array(names) => names.iter().filter_map(Reply::text).collect(),
+            other => panic!("COMMAND LIST answered {other}"),
+        })
+    }
+
+    /// The end of the log of the server under test, if a connection broke.
+    pub fn last_words(&self) -> String {
+        if self.is_broken {
+            format!("Braid's log ends with:\n{}\n", self.ours.server.log_tail())
+        } else {
+            String::new()
+        }
+    }
+
+    /// Begins anew: nothing stored, new connections, no settings.
+    pub fn reset(&mut self) {
+        for side in [&mut self.ours, &mut self.theirs] {
+            if self.is_broken {
+                side.restart();
+            }
+            side.connect();
+            for (name, value, _) in SETTINGS {
+                side.inspect(&["CONFIG", "SET", name, value]);
+            }
+            // Keys whose time is over go when somebody looks for them, which both servers do at the same command.
+            side.inspect(&["DEBUG", "SET-ACTIVE-EXPIRE", "0"]);
+            side.inspect(&["FLUSHALL"]);
+        }
+        self.is_broken = false;
+        self.queued.iter_mut().for_each(Vec::clear);
+    }
+
+    /// Plays steps on both servers. Gives the reference's replies to those of the inspector.
+    pub fn play(&mut self, steps: &[Step]) -> Result<Vec<Reply>, Difference> {
+        let mut inspected = Vec::new();
+        let mut at = 0;
+        while at < steps.len() {
+            let batch = &steps[at..at + batch_len(&steps[at..])];
+            match &batch[0] {
+                Step::Lapse => self.lapse(),
+                Step::Command { client, argv, same: Same::Cursor(cursor_at) } => {
+                    self.iterate(*client, argv, *cursor_at).map_err(|(ours, theirs)| Difference {
+                        at,
+                        ours,
+                        theirs,
+                    })?;
+                }
+                Step::Command { client, .. } => {
+                    let replies = self
+                        .exchange(*client, batch)
+                        .map_err(|within| Difference { at: at + within.at, ..within })?;
+                    if *client == INSPECTOR {
+                        inspected.extend(replies);
+                    }
+                }
+            }
+            at += batch.len();
+        }
+        Ok(inspected)
+    }
+
+    /// Sends commands of one client, then reads all replies and compares them.
+    fn exchange(&mut self, client: usize, batch: &[Step]) -> Result<Vec<Reply>, Difference> {
+        let mut request = Vec::new();
+        for step in batch {
+            if let Step::Command { argv, .. } = step {
+                encode(argv, &mut request);
+            }
+        }
+        let sent = [&mut self.ours, &mut self.theirs].map(|side| side.clients[client].try_send_raw(&request));
+        let [ours, theirs] =
+            [&mut self.ours, &mut self.theirs].map(|side| receive(&mut side.clients[client], batch.len()));
+        self.is_broken |=
+            sent.iter().any(Result::is_err) || ours.len() < batch.len() || theirs.len() < batch.len();
+        for (at, step) in batch.iter().enumerate() {
+            let Step::Command { argv, same, .. } = step else { unreachable!("only commands are sent") };
+            let (ours, theirs) = (ours.get(at), theirs.get(at));
+            let is_same = match (ours, theirs) {
+                (Some(ours), Some(theirs)) => self.compare(client, argv, *same, ours, theirs),
+                _ => false,
+            };
+            if !is_same {
+                let text = |reply: Option<&Reply>| {
+                    reply.map_or("(the connection broke)".to_owned(), |reply| format!("{reply}"))
+                };
+                return Err(Difference { at, ours: text(ours), theirs: text(theirs) });
+            }
+        }
+        Ok(theirs)
+    }
+
+    /// Compares two replies; those of EXEC like what was queued.
+    fn compare(&mut self, client: usize, argv: &Argv, same: Same, ours: &Reply, theirs: &Reply) -> bool {
+        if let (Reply::Status(ours), Reply::Status(theirs)) = (ours, theirs)
+            && ours == b"QUEUED"
+            && theirs == b"QUEUED"
+        {
+            self.queued[client].push(same);
+            return true;
+        }
+        let ends =
+            ["exec", "discard", "reset"].iter().any(|name| argv[0].eq_ignore_ascii_case(name.as_bytes()));
+        let queued = if ends { std::mem::take(&mut self.queued[client]) } else { Vec::new() };
+        match (ours, theirs) {
+            (Reply::Array(ours), Reply::Array(theirs)) if argv[0].eq_ignore_ascii_case(b"exec") => {
+                ours.len() == theirs.len()
+                    && ours.len() == queued.len()
+                    && queued
+                        .iter()
+                        .zip(ours.iter().zip(theirs))
+                        .all(|(same, (ours, theirs))| same.holds(ours, theirs))
+            }
+            _ => same.holds(ours, theirs),
+        }
+    }
+
+    /// Follows a cursor to its end on both servers, and compares what came on the way: not its order, and not how often.
+    fn iterate(&mut self, client: usize, argv: &Argv, cursor_at: usize) -> Result<(), (String, String)> {
+        let first = Step::Command { client, argv: argv.clone(), same: Same::Cursor(cursor_at) };
+        let Some(Reply::Array(_)) = self.first_of(client, &first)?.first() else { return Ok(()) };
+        let whole =
+            [&mut self.ours, &mut self.theirs].map(|side| follow(&mut side.clients[client], argv, cursor_at));
+        let [ours, theirs] =
+            whole.map(|whole| whole.unwrap_or_else(|error| BTreeSet::from([error.to_string()])));
+        if ours == theirs { Ok(()) } else { Err((format!("{ours:#?}"), format!("{theirs:#?}"))) }
+    }
+
+    fn first_of(&mut self, client: usize, step: &Step) -> Result<Vec<Reply>, (String, String)> {
+        self.exchange(client, std::slice::from_ref(step)).map_err(|differ| (differ.ours, differ.theirs))
+    }
+
+    /// Waits, on both servers' clocks.
+    fn lapse(&mut self) {
+        for side in [&mut self.ours, &mut self.theirs] {
+            side.inspect(&["SET", "lapse", "1", "PX", "1"]);
+            while side.inspect(&["EXISTS", "lapse"]) != Reply::Integer(0) {}
+        }
+    }
+}
+
+/// How many steps at the beginning can be sent at once.
+fn batch_len(steps: &[Step]) -> usize {
+    let sender = |step: &Step| match step {
+        Step::Command { same: Same::Cursor(_), .. } | Step::Lapse => None,
+        Step::Command { client, .. } => Some(*client),
+    };
+    match sender(&steps[0]) {
+        None => 1,
+        first => steps.iter().take(MAX_PIPELINE).take_while(|step| sender(step) == first).count(),
+    }
+}
+
+/// The replies to so many commands, or those that came before the connection broke.
+fn receive(client: &mut Client, n: usize) -> Vec<Reply> {
+    (0..n).map_while(|_| client.try_receive().ok()).collect()
+}
+
+/// All elements that an iteration gives. Hashes and sorted sets give theirs as pairs.
+fn follow(client: &mut Client, argv: &Argv, cursor_at: usize) -> io::Result<BTreeSet<String>> {
+    let mut found = BTreeSet::new();
+    let mut argv = argv.clone();
+    let n_together =
+        if argv[0].eq_ignore_ascii_case(b"hscan") || argv[0].eq_ignore_ascii_case(b"zscan") { 2 } else { 1 };
+    loop {
+        match client.try_command(&argv)? {
+            Reply::Array(parts) => {
+                let [Reply::Bulk(cursor), Reply::Array(items)] = &parts[..] else {
+                    found.insert(format!("not a cursor and elements: {parts:?}"));
+                    return Ok(found);
+                };
+                found.extend(items.chunks(n_together).map(element));
+                if cursor == b"0" {
+                    return Ok(found);
+                }
+                argv[cursor_at] = cursor.clone();
+            }
+            other => {
+                found.insert(other.to_string());
+                return Ok(found);
+            }
+        }
+    }
+}
+
+/// An element, with a score as a number: versions write different digits.
+fn element(words: &[Reply]) -> String {
+    let texts: Vec<String> = words.iter().filter_map(Reply::text).collect();
+    match &texts[..] {
+        [member, score] => match score.parse::<f64>() {
+            Ok(score) => format!("{member:?} {score}"),
+            Err(_) => format!("{member:?} {score:?}"),
+        },
+        _ => format!("{texts:?}"),
+    }
+}

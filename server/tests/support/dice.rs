@@ -1,0 +1,26 @@
+//! Chance that a seed repeats.
+
+/// A small generator of numbers: a seed is all it takes to repeat a run's choices.
+#[derive(Clone, Debug)]
+pub struct Dice(pub u64);
+
+impl Dice {
+    /// A number from 0 to `sides` - 1.
+    pub fn roll(&mut self, sides: usize) -> usize {
+        self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
+        let mut mixed = self.0;
+        mixed = (mixed ^ (mixed >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
+        mixed = (mixed ^ (mixed >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
+        ((mixed ^ (mixed >> 31)) % sides as u64) as usize
+    }
+
+    /// True so many times in a hundred.
+    pub fn percent(&mut self, chance: usize) -> bool {
+        self.roll(100) < chance
+    }
+
+    /// One of these.
+    pub fn pick<'a, T>(&mut self, from: &'a [T]) -> &'a T {
+        &from[self.roll(from.len())]
+    }
+}

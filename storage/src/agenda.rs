@@ -1,0 +1,108 @@
+//! Agendas: what expires when, in order.
+//!
+//! An agenda lists places, not keys: 16 bytes each, which the table that is listed finds its entry by. Two entries that share all
+//! 64 bits of their place *and* the millisecond of their deadline share a line of the agenda, and the first of them to leave takes
+//! the line along. The other one then expires like any other for those who ask for it, but nobody comes to remove it; with a keyed
+//! hash that takes more entries than there is memory for.
+
+use std::collections::BTreeSet;
+
+use crate::time::{Deadline, Millis};
+
+/// What a line costs: a node of the tree has room for 11 and is about two thirds full.
+const LINE_BYTES_PERCENT: usize = 160;
+
+/// Places `P` of entries that expire, ordered by deadline. Empty ones own nothing.
+#[derive(Clone, Debug)]
+pub(crate) struct Agenda<P> {
+    lines: BTreeSet<(Deadline, P)>,
+}
+
+impl<P> Default for Agenda<P> {
+    fn default() -> Self {
+        Self { lines: BTreeSet::new() }
+    }
+}
+
+impl<P: Copy + Ord> Agenda<P> {
+    /// Whether nothing is listed.
+    #[inline]
+    pub fn is_empty(&self) -> bool {
+        self.lines.is_empty()
+    }
+
+    /// What is listed, the earliest first.
+    #[cfg(test)]
+    pub fn iter(&self) -> impl Iterator<Item = (Deadline, P)> {
+        self.lines.iter().copied()
+    }
+
+    /// The earliest deadline.
+    #[inline]
+    pub fn first(&self) -> Option<Deadline> {
+        self.lines.first().map(|&(deadline, _)| deadline)
+    }
+
+    /// The latest deadline.
+    pub fn last(&self) -> Option<Deadline> {
+        self.lines.last().map(|&(deadline, _)| deadline)
+    }
+
+    /// What has been listed longest beyond its deadline.
+    pub fn due(&self, now: Millis) -> Option<(Deadline, P)> {
+        self.lines.first().copied().filter(|(deadline, _)| deadline.has_passed(now))
+    }
+
+    /// How many deadlines have passed; takes time in proportion to that.
+    pub fn n_due(&self, now: Millis) -> usize {
+        self.lines.iter().take_while(|(deadline, _)| deadline.has_passed(now)).count()
+    }
+
+    /// Notes that the entry at a place has another deadline, or one at last, or none any more.
+    #[inline]
+    pub fn reschedule(&mut self, place: P, before: Option<Deadline>, after: Option<Deadline>) {
+        if before == after {
+            return;
+        }
+        if let Some(before) = before {
+            self.lines.remove(&(before, place));
+        }
+        if let Some(after) = after {
+            self.lines.insert((after, place));
+        }
+    }
+
+    /// Crosses out what is not to stay, and moves the rest.
+    pub fn replan(&mut self, mut plan: impl FnMut(P) -> Option<P>) {
+        let lines = std::mem::take(&mut self.lines);
+        self.lines =
+            lines.into_iter().filter_map(|(deadline, place)| Some((deadline, plan(place)?))).collect();
+    }
+
+    /// About the bytes that the agenda owns.
+    #[inline]
+    pub fn allocated_bytes(&self) -> usize {
+        self.lines.len() * size_of::<(Deadline, P)>() * LINE_BYTES_PERCENT / 100
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn lines_are_in_order_and_follow_their_entries() {
+        let mut agenda = Agenda::default();
+        for (place, at) in [(1, 30), (2, 10), (3, 20)] {
+            agenda.reschedule(place, None, Some(Deadline::at(at)));
+        }
+        assert_eq!(agenda.due(Millis(10)), None);
+        assert_eq!(agenda.due(Millis(11)), Some((Deadline::at(10), 2)));
+        assert_eq!([10, 20, 21, 31].map(|now| agenda.n_due(Millis(now))), [0, 1, 2, 3]);
+        agenda.reschedule(2, Some(Deadline::at(10)), Some(Deadline::at(40)));
+        agenda.reschedule(3, Some(Deadline::at(20)), None);
+        assert_eq!((agenda.first(), agenda.last()), (Some(Deadline::at(30)), Some(Deadline::at(40))));
+        agenda.replan(|place| (place == 1).then_some(7));
+        assert_eq!(agenda.iter().collect::<Vec<_>>(), [(Deadline::at(30), 7)]);
+    }
+}

@@ -1,0 +1,470 @@
+//! Hashes: fields and their values; a field may have a deadline of its own.
+//!
+//! A hash is stored in one of three forms, and only ever goes down this list:
+//!
+//! | form | OBJECT ENCODING | is |
+//! |---|---|---|
+//! | pairs | `listpack` | packed name, value, name, value … |
+//! | triples | `listpackex` | packed name, value, deadline … by deadline; 0 stands for none, and those come last |
+//! | table | `hashtable` | a table from names to values, and an agenda of the deadlines |
+//!
+//! Pairs become triples when a command first asks for a deadline in the hash, and either becomes a table when there are more than
+//! `hash-max-listpack-entries` fields or a text is longer than `hash-max-listpack-value`.
+//!
+//! **A field whose deadline has passed is not there**, for any operation of this file: it is not read, not counted, and setting
+//! it adds a new field. Where it is stored all the same, until an operation writes to it or expiry comes by, is nobody's business
+//! but memory's. A hash in which all fields have expired is no key any more.
+
+mod packed;
+mod table;
+#[cfg(test)]
+mod tests;
+
+use self::packed::{Layout, PackedFields};
+use self::table::FieldTable;
+use crate::{
+    entry::{Encoding, EntryBox, EntryRef, Kind},
+    packed::{self as elements, Element},
+    shard::{Expiry, ValueMut, ValueRef, ValueType},
+    table::Position,
+    time::{Deadline, Millis},
+};
+
+/// The type of hashes.
+pub struct HashType;
+
+/// A live hash, to be read.
+pub type HashRef<'a> = ValueRef<'a, HashType>;
+
+/// A live hash of a shard, to be changed.
+pub type HashMut<'a> = ValueMut<'a, HashType>;
+
+/// A field of a hash.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Field<'a> {
+    /// What it is found by.
+    pub name: Element<'a>,
+    /// What it holds.
+    pub value: Element<'a>,
+    /// When it expires, if it does.
+    pub deadline: Option<Deadline>,
+}
+
+impl<'a> Field<'a> {
+    fn of_entry(entry: EntryRef<'a>) -> Self {
+        let value = entry.bytes().expect("the entries of a hash are strings");
+        Self { name: Element::Text(entry.key()), value: Element::Text(value), deadline: entry.deadline() }
+    }
+
+    fn has_expired(&self, now: Millis) -> bool {
+        self.deadline.is_some_and(|deadline| deadline.has_passed(now))
+    }
+}
+
+/// Whether a field was there before it was set.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Inserted {
+    /// It was not.
+    New,
+    /// It was, with the same value or another.
+    Replaced,
+}
+
+/// In what state a field was found.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Found {
+    Live,
+    Expired,
+}
+
+impl Found {
+    fn of(deadline: Option<Deadline>, now: Millis) -> Self {
+        if deadline.is_some_and(|deadline| deadline.has_passed(now)) { Found::Expired } else { Found::Live }
+    }
+
+    fn inserted(self) -> Inserted {
+        match self {
+            Found::Live => Inserted::Replaced,
+            Found::Expired => Inserted::New,
+        }
+    }
+}
+
+/// What deadline a field has after a write, if it has this one before and still lives.
+fn deadline_after(expiry: Expiry, before: Option<Deadline>) -> Option<Deadline> {
+    match expiry {
+        Expiry::Keep => before,
+        Expiry::Clear => None,
+        Expiry::At(deadline) => Some(deadline),
+    }
+}
+
+/// How a hash is stored.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Form {
+    Packed(Layout),
+    Table,
+}
+
+impl Form {
+    const fn encoding(self) -> Encoding {
+        Encoding::new(match self {
+            Form::Packed(Layout::Pairs) => 0,
+            Form::Packed(Layout::Triples) => 1,
+            Form::Table => 2,
+        })
+    }
+
+    #[inline]
+    fn of(entry: EntryRef<'_>) -> Self {
+        match entry.encoding().nibble() {
+            0 => Form::Packed(Layout::Pairs),
+            1 => Form::Packed(Layout::Triples),
+            _ => Form::Table,
+        }
+    }
+}
+
+/// What a hash consists of.
+#[derive(Clone, Copy)]
+enum Contents<'a> {
+    Packed(PackedFields<'a>),
+    Table(&'a FieldTable),
+}
+
+impl<'a> Contents<'a> {
+    #[inline]
+    fn of(entry: EntryRef<'a>) -> Self {
+        match Form::of(entry) {
+            Form::Packed(layout) => {
+                Contents::Packed(PackedFields::new(entry.bytes().expect("a packed hash is bytes"), layout))
+            }
+            Form::Table => Contents::Table(entry.object().expect("a large hash is a table")),
+        }
+    }
+
+    fn len(self) -> usize {
+        match self {
+            Contents::Packed(fields) => fields.len(),
+            Contents::Table(fields) => fields.len(),
+        }
+    }
+
+    fn n_expired(self, now: Millis) -> usize {
+        match self {
+            Contents::Packed(fields) => fields.n_expired(now),
+            Contents::Table(fields) => fields.n_expired(now),
+        }
+    }
+
+    /// All fields, expired ones included.
+    fn iter(self) -> impl Iterator<Item = Field<'a>> {
+        let (packed, table) = match self {
+            Contents::Packed(fields) => (Some(fields), None),
+            Contents::Table(fields) => (None, Some(fields)),
+        };
+        let packed = packed.into_iter().flat_map(PackedFields::iter);
+        packed.chain(table.into_iter().flat_map(FieldTable::iter))
+    }
+}
+
+impl ValueType for HashType {
+    const KIND: Kind = Kind::Hash;
+
+    fn empty(key: &[u8]) -> EntryBox {
+        EntryBox::with_bytes(Kind::Hash, Form::Packed(Layout::Pairs).encoding(), key, elements::EMPTY, None)
+    }
+
+    #[inline]
+    fn is_empty(entry: EntryRef<'_>) -> bool {
+        match Contents::of(entry) {
+            Contents::Packed(fields) => fields.is_empty(),
+            Contents::Table(fields) => fields.len() == 0,
+        }
+    }
+
+    #[inline]
+    fn next_deadline(entry: EntryRef<'_>) -> Option<Deadline> {
+        match Contents::of(entry) {
+            Contents::Packed(fields) => fields.first_deadline(),
+            Contents::Table(fields) => fields.first_deadline(),
+        }
+    }
+}
+
+/// The earliest deadline of a field, of an entry of any kind.
+#[inline]
+pub(crate) fn next_deadline(entry: EntryRef<'_>) -> Option<Deadline> {
+    if entry.kind() == Kind::Hash { HashType::next_deadline(entry) } else { None }
+}
+
+/// Whether an entry of any kind is a hash in which all fields have expired.
+#[inline]
+pub(crate) fn is_over(entry: EntryRef<'_>, now: Millis) -> bool {
+    if entry.kind() != Kind::Hash || Form::of(entry) == Form::Packed(Layout::Pairs) {
+        return false;
+    }
+    let last = match Contents::of(entry) {
+        Contents::Packed(fields) => fields.last_deadline(),
+        Contents::Table(fields) => fields.last_deadline(),
+    };
+    last.is_some_and(|last| last.has_passed(now))
+}
+
+/// How Redis would store a hash, in OBJECT ENCODING's words.
+pub(crate) fn encoding_name(entry: EntryRef<'_>) -> &'static str {
+    match Form::of(entry) {
+        Form::Packed(Layout::Pairs) => "listpack",
+        Form::Packed(Layout::Triples) => "listpackex",
+        Form::Table => "hashtable",
+    }
+}
+
+impl<'a> HashRef<'a> {
+    fn contents(self) -> Contents<'a> {
+        Contents::of(self.entry())
+    }
+
+    /// The number of fields. Where deadlines have passed, takes time in proportion to the fields that nobody has removed yet.
+    #[inline]
+    pub fn len(self) -> usize {
+        let contents = self.contents();
+        contents.len() - contents.n_expired(self.now())
+    }
+
+    /// Whether there are no fields.
+    pub fn is_empty(self) -> bool {
+        self.len() == 0
+    }
+
+    /// A field.
+    #[inline]
+    pub fn field(self, name: &[u8]) -> Option<Field<'a>> {
+        let field = match self.contents() {
+            Contents::Packed(fields) => fields.find(name).map(|(_, field)| field),
+            Contents::Table(fields) => fields.find(name),
+        };
+        field.filter(|field| !field.has_expired(self.now()))
+    }
+
+    /// The value of a field.
+    #[inline]
+    pub fn get(self, name: &[u8]) -> Option<Element<'a>> {
+        self.field(name).map(|field| field.value)
+    }
+
+    /// All fields.
+    pub fn iter(self) -> impl Iterator<Item = Field<'a>> {
+        let now = self.now();
+        self.contents().iter().filter(move |field| !field.has_expired(now))
+    }
+
+    /// Visits fields from a position on, through at most `n_buckets` buckets, and all of a packed hash; gives the position to go on
+    /// from, or `None` at the end.
+    pub fn scan(
+        self,
+        from: Position,
+        n_buckets: usize,
+        visit: &mut dyn FnMut(Field<'_>),
+    ) -> Option<Position> {
+        let now = self.now();
+        match self.contents() {
+            Contents::Packed(_) => {
+                self.iter().for_each(visit);
+                None
+            }
+            Contents::Table(fields) => fields.scan(from, n_buckets, &mut |field| {
+                if !field.has_expired(now) {
+                    visit(field);
+                }
+            }),
+        }
+    }
+
+    /// A random field, nearly as likely as any other.
+    pub fn random_field(self, random: u64) -> Option<Field<'a>> {
+        match self.contents() {
+            Contents::Table(fields) if fields.n_expired(self.now()) == 0 => fields.sample(random),
+            _ => {
+                let index = random.checked_rem(self.len() as u64)?;
+                self.iter().nth(index as usize)
+            }
+        }
+    }
+
+    /// What to draw many random fields from.
+    pub fn random_fields(self) -> RandomFields<'a> {
+        match self.contents() {
+            Contents::Table(fields) if fields.n_expired(self.now()) == 0 => {
+                RandomFields(Drawn::Table(fields))
+            }
+            _ => RandomFields(Drawn::Listed(self.iter().collect())),
+        }
+    }
+
+    /// Visits `n` different fields, or all if there are no more, each nearly as likely as any other.
+    pub fn choose(self, n: usize, random: &mut dyn FnMut() -> u64, visit: &mut dyn FnMut(Field<'a>)) {
+        let len = self.len();
+        if let Contents::Table(fields) = self.contents()
+            && fields.len() == len
+            && n < len / SPARSE_CHOICE
+        {
+            return fields.choose_few(n, random, visit);
+        }
+        let (mut n_wanted, mut n_left) = (n as u64, len as u64);
+        for field in self.iter() {
+            if n_wanted == 0 {
+                return;
+            }
+            // Knuth's selection sampling: the chance of each is what is wanted of what is left.
+            if random() % n_left < n_wanted {
+                visit(field);
+                n_wanted -= 1;
+            }
+            n_left -= 1;
+        }
+    }
+}
+
+/// Where fewer than one field in so many is wanted, drawing until they differ is faster than going through all.
+const SPARSE_CHOICE: usize = 3;
+
+/// A hash's fields, to be drawn by chance again and again.
+pub struct RandomFields<'a>(Drawn<'a>);
+
+enum Drawn<'a> {
+    Listed(Vec<Field<'a>>),
+    Table(&'a FieldTable),
+}
+
+impl<'a> RandomFields<'a> {
+    /// A field, nearly as likely as any other.
+    pub fn draw(&self, random: u64) -> Option<Field<'a>> {
+        match &self.0 {
+            Drawn::Listed(fields) => {
+                let index = random.checked_rem(fields.len() as u64)?;
+                Some(fields[index as usize])
+            }
+            Drawn::Table(fields) => fields.sample(random),
+        }
+    }
+}
+
+impl HashMut<'_> {
+    /// Gets ready for `n` fields that are about to be set: so many make a table, whether or not they differ.
+    pub fn prepare(&mut self, n: usize) {
+        if n > self.thresholds().hash_max_listpack_entries() && self.is_packed() {
+            self.convert_to_table();
+        }
+    }
+
+    /// Gets ready for deadlines that are about to be set, whether or not there are fields to set them for.
+    pub fn admit_deadlines(&mut self) {
+        if Form::of(self.entry()) == Form::Packed(Layout::Pairs) {
+            self.convert_to_triples();
+        }
+    }
+
+    /// Sets a field; its deadline becomes what `expiry` says.
+    pub fn set(&mut self, name: &[u8], value: &[u8], expiry: Expiry) -> Inserted {
+        if !self.can_pack(name, value) {
+            self.convert_to_table();
+        }
+        if let Expiry::At(_) = expiry {
+            self.admit_deadlines();
+        }
+        let now = self.now();
+        let inserted = self.change(|entry| match Form::of(entry.as_ref()) {
+            Form::Packed(layout) => packed::set(entry, layout, name, value, expiry, now),
+            Form::Table => table_mut(entry).set(name, value, expiry, now),
+        });
+        if inserted == Inserted::New && self.is_packed() {
+            let n_fields = Contents::of(self.entry()).len();
+            if n_fields > self.thresholds().hash_max_listpack_entries() {
+                self.convert_to_table();
+            }
+        }
+        inserted
+    }
+
+    /// Removes a field; says whether there was one.
+    pub fn remove(&mut self, name: &[u8]) -> bool {
+        let now = self.now();
+        let found = self.arrange(|entry| match Form::of(entry.as_ref()) {
+            Form::Packed(layout) => packed::remove(entry, layout, name, now),
+            Form::Table => table_mut(entry).remove(name, now),
+        });
+        if found.is_some() {
+            self.mark_changed();
+        }
+        if found == Some(Found::Expired) {
+            self.count_expired_fields(1);
+        }
+        found == Some(Found::Live)
+    }
+
+    /// Gives a field that is there another deadline, or none.
+    pub fn set_field_deadline(&mut self, name: &[u8], deadline: Option<Deadline>) {
+        if deadline.is_some() {
+            self.admit_deadlines();
+        }
+        self.change(|entry| match Form::of(entry.as_ref()) {
+            Form::Packed(Layout::Pairs) => {}
+            Form::Packed(Layout::Triples) => packed::set_deadline(entry, name, deadline),
+            Form::Table => table_mut(entry).set_deadline(name, deadline),
+        });
+    }
+
+    /// Removes fields whose deadline has passed, at most `n_max`, those first that passed first; says how many.
+    pub fn expire(&mut self, n_max: usize) -> usize {
+        let now = self.now();
+        if !HashType::next_deadline(self.entry()).is_some_and(|deadline| deadline.has_passed(now)) {
+            return 0;
+        }
+        let n_expired = self.change(|entry| match Form::of(entry.as_ref()) {
+            Form::Packed(Layout::Pairs) => 0,
+            Form::Packed(Layout::Triples) => packed::expire(entry, now, n_max),
+            Form::Table => table_mut(entry).expire(now, n_max),
+        });
+        self.count_expired_fields(n_expired);
+        n_expired
+    }
+
+    fn is_packed(&self) -> bool {
+        Form::of(self.entry()) != Form::Table
+    }
+
+    /// Whether the field may be set where the hash is now.
+    fn can_pack(&self, name: &[u8], value: &[u8]) -> bool {
+        match Contents::of(self.entry()) {
+            Contents::Table(_) => true,
+            Contents::Packed(fields) => {
+                let longest = self.thresholds().hash_max_listpack_value();
+                name.len() <= longest && value.len() <= longest && fields.has_room(name.len() + value.len())
+            }
+        }
+    }
+
+    fn convert_to_triples(&mut self) {
+        let bytes = match Contents::of(self.entry()) {
+            Contents::Packed(fields) => packed::triples_of(fields),
+            Contents::Table(_) => unreachable!("a table stays a table"),
+        };
+        self.arrange(|entry| {
+            entry.set_bytes(&bytes);
+            entry.set_encoding(Form::Packed(Layout::Triples).encoding());
+        });
+    }
+
+    fn convert_to_table(&mut self) {
+        let fields = FieldTable::of_fields(self.new_table(), Contents::of(self.entry()).iter());
+        self.arrange(|entry| {
+            entry.set_object(fields);
+            entry.set_encoding(Form::Table.encoding());
+        });
+    }
+}
+
+fn table_mut(entry: &mut EntryBox) -> &mut FieldTable {
+    entry.object_mut().expect("a large hash is a table")
+}

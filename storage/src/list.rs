@@ -1,0 +1,474 @@
+//! Lists: packed elements, or a deque of chunks.
+//!
+//! A small list is one [`Packed`] in its entry (`listpack` in OBJECT ENCODING's words), a large one an object (`quicklist`).
+//! `list-max-listpack-size` is the limit of both, of a small list and of a chunk, and a list changes its form exactly
+//! when it does in Redis since 7.2:
+//!
+//! - before something is added or written, a small list that would exceed the limit by the bare length of the texts becomes large
+//!   (`grow`), even if nothing comes of it because there is no such pivot or index;
+//! - after something was removed or replaced, a large list that is left with one chunk within *half* of the limit becomes small
+//!   (`shrink`).
+
+mod chunk;
+mod chunks;
+
+use std::{
+    collections::vec_deque,
+    ops::{ControlFlow, Range},
+};
+
+use self::{
+    chunk::{Chunk, Limit},
+    chunks::Chunks,
+};
+use crate::{
+    entry::{Encoding, EntryBox, EntryRef, Kind},
+    packed::{self, At, Element, Packed, Splice},
+    shard::{ValueMut, ValueRef, ValueType},
+};
+
+/// The type of lists.
+pub struct ListType;
+
+/// A live list, to be read.
+pub type ListRef<'a> = ValueRef<'a, ListType>;
+
+/// A live list of a shard, to be changed.
+pub type ListMut<'a> = ValueMut<'a, ListType>;
+
+const PACKED: Encoding = Encoding::new(0);
+const CHUNKED: Encoding = Encoding::new(1);
+
+impl ValueType for ListType {
+    const KIND: Kind = Kind::List;
+
+    fn empty(key: &[u8]) -> EntryBox {
+        EntryBox::with_bytes(Kind::List, PACKED, key, packed::EMPTY, None)
+    }
+
+    fn is_empty(entry: EntryRef<'_>) -> bool {
+        match Form::of(entry) {
+            Form::Packed(packed) => packed.is_empty(),
+            Form::Chunked(chunks) => chunks.len() == 0,
+        }
+    }
+}
+
+/// An end of a list. The first element is at the left.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum ListEnd {
+    /// Where the first element is.
+    Left,
+    /// Where the last element is.
+    Right,
+}
+
+/// A side of an element.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Side {
+    /// To the left.
+    Before,
+    /// To the right.
+    After,
+}
+
+/// A piece of a list as it is stored: what DUMP writes as a node.
+#[derive(Clone, Copy, Debug)]
+pub enum Part<'a> {
+    /// Elements one behind the other.
+    Packed(Packed<'a>),
+    /// One element by itself: its text.
+    Plain(&'a [u8]),
+}
+
+impl<'a> Part<'a> {
+    /// The elements from an index on, which may be that of the end.
+    #[inline]
+    fn elements_from(self, index: usize) -> PartElements<'a> {
+        match self {
+            Part::Packed(packed) => {
+                PartElements::Packed(packed.iter_from(packed.nth(index as i64).unwrap_or(packed.end())))
+            }
+            Part::Plain(text) => PartElements::Plain((index == 0).then_some(text)),
+        }
+    }
+}
+
+/// The elements of a part, from both ends.
+#[derive(Clone)]
+enum PartElements<'a> {
+    Packed(packed::Iter<'a>),
+    Plain(Option<&'a [u8]>),
+}
+
+impl<'a> Iterator for PartElements<'a> {
+    type Item = Element<'a>;
+
+    #[inline]
+    fn next(&mut self) -> Option<Element<'a>> {
+        match self {
+            PartElements::Packed(elements) => elements.next(),
+            PartElements::Plain(text) => text.take().map(Element::of),
+        }
+    }
+}
+
+impl DoubleEndedIterator for PartElements<'_> {
+    #[inline]
+    fn next_back(&mut self) -> Option<Self::Item> {
+        match self {
+            PartElements::Packed(elements) => elements.next_back(),
+            PartElements::Plain(text) => text.take().map(Element::of),
+        }
+    }
+}
+
+/// How a list is stored, to be read.
+#[derive(Clone, Copy)]
+enum Form<'a> {
+    Packed(Packed<'a>),
+    Chunked(&'a Chunks),
+}
+
+impl<'a> Form<'a> {
+    #[inline]
+    fn of(entry: EntryRef<'a>) -> Self {
+        match entry.object() {
+            Some(chunks) => Form::Chunked(chunks),
+            None => Form::Packed(Packed::new(entry.bytes().expect("a list that is no object is packed"))),
+        }
+    }
+}
+
+/// How a list is stored, to be changed.
+enum FormMut<'a> {
+    Packed(&'a mut EntryBox),
+    Chunked(&'a mut Chunks),
+}
+
+impl<'a> FormMut<'a> {
+    #[inline]
+    fn of(entry: &'a mut EntryBox) -> Self {
+        if entry.as_ref().encoding() == CHUNKED {
+            FormMut::Chunked(entry.object_mut().expect("what is encoded in chunks is an object"))
+        } else {
+            FormMut::Packed(entry)
+        }
+    }
+}
+
+/// How Redis would store a list, in OBJECT ENCODING's words.
+pub(crate) fn encoding_name(entry: EntryRef<'_>) -> &'static str {
+    match Form::of(entry) {
+        Form::Packed(_) => "listpack",
+        Form::Chunked(_) => "quicklist",
+    }
+}
+
+impl<'a> ListRef<'a> {
+    /// The number of elements.
+    #[inline]
+    pub fn len(self) -> usize {
+        match Form::of(self.entry()) {
+            Form::Packed(packed) => packed.len(),
+            Form::Chunked(chunks) => chunks.len(),
+        }
+    }
+
+    /// Whether there are none: only while a list is being made.
+    pub fn is_empty(self) -> bool {
+        ListType::is_empty(self.entry())
+    }
+
+    /// The element at an index; a negative one counts from the right, -1 being the last.
+    pub fn get(self, index: i64) -> Option<Element<'a>> {
+        self.elements_from(position(index, self.len())?).next()
+    }
+
+    /// The element at an end.
+    #[inline]
+    pub fn outermost(self, end: ListEnd) -> Option<Element<'a>> {
+        let part = match Form::of(self.entry()) {
+            Form::Packed(packed) => Part::Packed(packed),
+            Form::Chunked(chunks) => chunks.end(end)?.part(),
+        };
+        let mut elements = part.elements_from(0);
+        match end {
+            ListEnd::Left => elements.next(),
+            ListEnd::Right => elements.next_back(),
+        }
+    }
+
+    /// The elements from an index on, from both ends.
+    #[inline]
+    pub fn elements_from(self, index: usize) -> impl DoubleEndedIterator<Item = Element<'a>> {
+        let (first, behind) = match Form::of(self.entry()) {
+            Form::Packed(packed) => (Part::Packed(packed).elements_from(index), vec_deque::Iter::default()),
+            Form::Chunked(chunks) => chunks.from(index),
+        };
+        first.chain(behind.flat_map(|chunk| chunk.part().elements_from(0)))
+    }
+
+    /// The pieces that the list consists of.
+    pub fn parts(self) -> impl DoubleEndedIterator<Item = Part<'a>> {
+        let (only, chunks) = match Form::of(self.entry()) {
+            Form::Packed(packed) => (Some(Part::Packed(packed)), vec_deque::Iter::default()),
+            Form::Chunked(chunks) => (None, chunks.iter()),
+        };
+        only.into_iter().chain(chunks.map(Chunk::part))
+    }
+
+    /// Calls `found` with the index of each element with this text, in the order from an end on, as long as it wants more. Looks
+    /// at no more than `n_compared` elements.
+    pub fn find(
+        self,
+        text: &[u8],
+        from: ListEnd,
+        n_compared: usize,
+        mut found: impl FnMut(usize) -> ControlFlow<()>,
+    ) {
+        let (wanted, len, mut n_before) = (Element::of(text), self.len(), 0);
+        self.walk(from, n_compared, |element| {
+            let index = match from {
+                ListEnd::Left => n_before,
+                ListEnd::Right => len - 1 - n_before,
+            };
+            n_before += 1;
+            if element == wanted { found(index) } else { ControlFlow::Continue(()) }
+        });
+    }
+
+    /// Calls `each` with up to `n` elements, from an end on, as long as it wants more.
+    #[inline]
+    fn walk(self, from: ListEnd, n: usize, each: impl FnMut(Element<'a>) -> ControlFlow<()>) {
+        let elements = self.elements_from(0);
+        let _ = match from {
+            ListEnd::Left => elements.take(n).try_for_each(each),
+            ListEnd::Right => elements.rev().take(n).try_for_each(each),
+        };
+    }
+}
+
+impl ListMut<'_> {
+    /// Adds elements at an end, one after the other; gives the length of the list then.
+    pub fn push<'t>(&mut self, end: ListEnd, texts: impl Iterator<Item = &'t [u8]> + Clone) -> usize {
+        let limit = self.limit();
+        self.change(|entry| {
+            grow(entry, limit, texts.clone());
+            match FormMut::of(entry) {
+                FormMut::Packed(entry) => {
+                    texts.for_each(|text| push_packed(entry, end, text));
+                    Packed::new(entry.bytes()).len()
+                }
+                FormMut::Chunked(chunks) => {
+                    texts.for_each(|text| chunks.push(end, text));
+                    chunks.len()
+                }
+            }
+        })
+    }
+
+    /// Removes up to `n` elements at an end; `each` sees them before, the outermost first.
+    pub fn pop(&mut self, end: ListEnd, n: usize, mut each: impl FnMut(Element<'_>)) {
+        if n == 0 {
+            return;
+        }
+        if n == 1 {
+            // What most callers want need not walk.
+            self.as_ref().outermost(end).into_iter().for_each(each);
+        } else {
+            self.as_ref().walk(end, n, |element| {
+                each(element);
+                ControlFlow::Continue(())
+            });
+        }
+        let limit = self.limit();
+        self.change(|entry| {
+            cut(entry, end, n);
+            shrink(entry, limit);
+        });
+    }
+
+    /// Moves the element at an end to an end. `text` is the element's text.
+    pub fn rotate(&mut self, from: ListEnd, to: ListEnd, text: &[u8]) {
+        let limit = self.limit();
+        self.change(|entry| {
+            cut(entry, from, 1);
+            grow(entry, limit, [text].into_iter());
+            match FormMut::of(entry) {
+                FormMut::Packed(entry) => push_packed(entry, to, text),
+                FormMut::Chunked(chunks) => chunks.push(to, text),
+            }
+            shrink(entry, limit);
+        });
+    }
+
+    /// Removes all elements but those with an index in `kept`.
+    pub fn trim(&mut self, kept: Range<usize>) {
+        let (limit, len) = (self.limit(), self.as_ref().len());
+        let kept = if kept.is_empty() { len..len } else { kept };
+        self.change(|entry| {
+            cut(entry, ListEnd::Right, len.saturating_sub(kept.end));
+            cut(entry, ListEnd::Left, kept.start);
+            shrink(entry, limit);
+        });
+    }
+
+    /// Writes another text in place of the element at an index (a negative one counts from the right); says whether there is one.
+    pub fn set(&mut self, index: i64, text: &[u8]) -> bool {
+        let (limit, index) = (self.limit(), position(index, self.as_ref().len()));
+        self.arrange(|entry| {
+            grow(entry, limit, [text].into_iter());
+            let Some(index) = index else { return };
+            match FormMut::of(entry) {
+                FormMut::Packed(entry) => {
+                    let at = Packed::new(entry.bytes()).nth(index as i64).expect("the index is in range");
+                    packed::replace(entry, at, text);
+                }
+                FormMut::Chunked(chunks) => chunks.set(index, text),
+            }
+            shrink(entry, limit);
+        });
+        self.mark_changed_if(index.is_some())
+    }
+
+    /// Adds an element beside the first one that is `pivot`; gives the length of the list then, if there is one.
+    pub fn insert(&mut self, side: Side, pivot: &[u8], text: &[u8]) -> Option<usize> {
+        let limit = self.limit();
+        let inserted = self.arrange(|entry| {
+            grow(entry, limit, [text].into_iter());
+            match FormMut::of(entry) {
+                FormMut::Packed(entry) => insert_packed(entry, side, pivot, text),
+                FormMut::Chunked(chunks) => chunks.insert(side, pivot, text),
+            }
+        });
+        self.mark_changed_if(inserted).then(|| self.as_ref().len())
+    }
+
+    /// Removes up to `max` elements with a text, those that are nearest to an end; gives their number.
+    pub fn remove(&mut self, text: &[u8], from: ListEnd, max: usize) -> usize {
+        let (limit, wanted) = (self.limit(), Element::of(text));
+        let n_removed = self.arrange(|entry| {
+            let n_removed = match FormMut::of(entry) {
+                FormMut::Packed(entry) => remove_hits(entry, wanted, from, max),
+                FormMut::Chunked(chunks) => chunks.remove_hits(wanted, from, max),
+            };
+            if n_removed > 0 {
+                shrink(entry, limit);
+            }
+            n_removed
+        });
+        self.mark_changed_if(n_removed > 0);
+        n_removed
+    }
+
+    fn mark_changed_if(&mut self, is_changed: bool) -> bool {
+        if is_changed {
+            self.mark_changed();
+        }
+        is_changed
+    }
+
+    fn limit(&self) -> Limit {
+        Limit::of(self.thresholds().list_max_listpack_size())
+    }
+}
+
+/// The index that a possibly negative one means, if there is such an element.
+fn position(index: i64, len: usize) -> Option<usize> {
+    let index = if index < 0 { index.checked_add_unsigned(len as u64)? } else { index };
+    usize::try_from(index).ok().filter(|&index| index < len)
+}
+
+/// Makes a small list large if these texts, which are about to be added or written, take it over the limit.
+fn grow<'t>(entry: &mut EntryBox, limit: Limit, texts: impl Iterator<Item = &'t [u8]>) {
+    if entry.as_ref().encoding() == CHUNKED {
+        return;
+    }
+    let packed = Packed::new(entry.bytes());
+    let (n_bytes, n) =
+        texts.fold((packed.bytes().len(), packed.len()), |(n_bytes, n), text| (n_bytes + text.len(), n + 1));
+    if !limit.admits(n_bytes, n) {
+        let chunks = Chunks::of_packed(packed, limit);
+        entry.set_object(chunks);
+        entry.set_encoding(CHUNKED);
+    }
+}
+
+/// Makes a large list small if so little is left of it.
+#[inline]
+fn shrink(entry: &mut EntryBox, limit: Limit) {
+    let small = match Form::of(entry.as_ref()) {
+        Form::Chunked(chunks) => chunks.small(limit).map(|packed| packed.bytes().to_vec()),
+        Form::Packed(_) => None,
+    };
+    if let Some(packed) = small {
+        entry.set_bytes(&packed);
+        entry.set_encoding(PACKED);
+    }
+}
+
+/// Removes `n` elements, or as many as there are, at an end.
+#[inline]
+fn cut(entry: &mut EntryBox, end: ListEnd, n: usize) {
+    match FormMut::of(entry) {
+        FormMut::Packed(entry) => {
+            if let Some(at) = outermost(Packed::new(entry.bytes()), end, n) {
+                packed::remove(entry, at, n);
+            }
+        }
+        FormMut::Chunked(chunks) => chunks.remove_at_end(end, n),
+    }
+}
+
+fn push_packed(entry: &mut EntryBox, end: ListEnd, text: &[u8]) {
+    match end {
+        ListEnd::Left => packed::push_front(entry, text),
+        ListEnd::Right => packed::push(entry, text),
+    }
+}
+
+fn insert_packed(entry: &mut EntryBox, side: Side, pivot: &[u8], text: &[u8]) -> bool {
+    let packed = Packed::new(entry.bytes());
+    let Some(found) = packed.first().and_then(|first| packed.find(first, pivot, 1)) else { return false };
+    let at = match side {
+        Side::Before => found,
+        Side::After => packed.next(found).unwrap_or(packed.end()),
+    };
+    packed::insert(entry, at, text);
+    true
+}
+
+/// Where the `n` elements at an end begin, or as many as there are.
+#[inline]
+fn outermost(packed: Packed<'_>, end: ListEnd, n: usize) -> Option<At> {
+    match end {
+        _ if n == 0 => None,
+        ListEnd::Left => packed.first(),
+        ListEnd::Right => packed.nth(-(n.min(packed.len()) as i64)),
+    }
+}
+
+/// Removes up to `max` elements that are `wanted`, those that are nearest to an end; gives their number.
+fn remove_hits(buffer: &mut impl Splice, wanted: Element<'_>, from: ListEnd, max: usize) -> usize {
+    let n_hits = Packed::new(buffer.bytes()).iter().filter(|element| *element == wanted).count();
+    let n_removed = n_hits.min(max);
+    let n_passed = match from {
+        ListEnd::Left => 0,
+        ListEnd::Right => n_hits - n_removed,
+    };
+    if n_removed == 0 {
+        return 0;
+    }
+    let mut n_met = 0;
+    packed::retain(buffer, |element| {
+        if element != wanted {
+            return true;
+        }
+        n_met += 1;
+        n_met <= n_passed || n_met > n_passed + n_removed
+    })
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,323 @@
+//! Round trips, values from Redis, and payloads that lie.
+
+use std::collections::BTreeMap;
+
+use super::*;
+use crate::{
+    Db, Expiry, HashType, ListEnd, ListType, SetType, Shard, SortedSetType, ValueRef, encoding_name,
+    entry::Kind,
+    hash::{HashTags, KeyHasher, Router},
+    sorted_set::AddRule,
+};
+
+const NOW: Millis = Millis(1_700_000_000_000);
+
+struct World {
+    keyspace: Keyspace,
+    shard: Shard,
+}
+
+impl World {
+    fn new() -> Self {
+        let router = Router::new(KeyHasher::with_key(3, 5), 0, HashTags::Honoured);
+        let (keyspace, mut shards) = Keyspace::new(router, 1);
+        let mut shard = shards.remove(0);
+        shard.start();
+        shard.begin(Db(0), NOW);
+        World { keyspace, shard }
+    }
+
+    fn key(&self) -> Key<'static> {
+        Key { bytes: b"key", routed: self.keyspace.router().route(b"key") }
+    }
+
+    fn restore(&self, payload: &[u8]) -> Result<EntryBox, Malformed> {
+        restore(payload, &self.key(), &self.keyspace, NOW)
+    }
+
+    /// Makes a value, dumps it, restores it, and compares; gives what was dumped.
+    fn assert_comes_back(&mut self, make: impl FnOnce(&mut Shard, &Key<'_>)) -> Vec<u8> {
+        let key = self.key();
+        make(&mut self.shard, &key);
+        let entry = self.shard.take(&key).expect("a value was made");
+        let payload = dump(entry.as_ref()).expect("such a value is dumped");
+        let back = self.restore(&payload).expect("what was dumped is restored");
+        assert_eq!(back.as_ref().key(), b"key");
+        assert_eq!(contents(back.as_ref()), contents(entry.as_ref()));
+        // A list that is pushed element by element outgrows its packing a little earlier than one that is pushed at once.
+        if entry.as_ref().kind() != Kind::List {
+            assert_eq!(encoding_name(back.as_ref()), encoding_name(entry.as_ref()));
+        }
+        payload
+    }
+}
+
+/// What a value holds, in its order if it has one: texts with a number or another text.
+fn contents(entry: EntryRef<'_>) -> Vec<(Vec<u8>, Vec<u8>)> {
+    let mut held = match entry.kind() {
+        Kind::String => vec![(entry.bytes().unwrap().to_vec(), Vec::new())],
+        Kind::List => {
+            let list = ValueRef::<ListType>::of(entry, NOW).unwrap();
+            return list.elements_from(0).map(|element| (element.to_vec(), Vec::new())).collect();
+        }
+        Kind::Set => {
+            let set = ValueRef::<SetType>::of(entry, NOW).unwrap();
+            set.iter().map(|member| (member.to_vec(), Vec::new())).collect()
+        }
+        Kind::Hash => {
+            let hash = ValueRef::<HashType>::of(entry, NOW).unwrap();
+            hash.iter().map(|field| (field.name.to_vec(), field.value.to_vec())).collect()
+        }
+        Kind::SortedSet => {
+            let set = ValueRef::<SortedSetType>::of(entry, NOW).unwrap();
+            let bytes = |score: f64| score.to_le_bytes().to_vec();
+            return set.iter(0..set.len()).map(|s| (s.member.to_vec(), bytes(s.score()))).collect();
+        }
+        Kind::Stream => unreachable!("streams are not dumped"),
+    };
+    held.sort();
+    held
+}
+
+fn texts(n: usize, len: usize) -> Vec<Vec<u8>> {
+    let text = |i: usize| {
+        let mut text = format!("{i}-").into_bytes();
+        text.resize(len.max(text.len()), b'x');
+        text
+    };
+    (0..n).map(text).collect()
+}
+
+fn put_list(texts: &[Vec<u8>]) -> impl FnOnce(&mut Shard, &Key<'_>) {
+    |shard, key| {
+        let mut list = shard.value_or_create::<ListType>(key).unwrap();
+        list.push(ListEnd::Right, texts.iter().map(Vec::as_slice));
+    }
+}
+
+fn put_set(texts: &[Vec<u8>]) -> impl FnOnce(&mut Shard, &Key<'_>) {
+    |shard, key| {
+        let mut set = shard.value_or_create::<SetType>(key).unwrap();
+        texts.iter().for_each(|text| assert!(set.insert(text)));
+    }
+}
+
+fn put_hash(texts: &[Vec<u8>]) -> impl FnOnce(&mut Shard, &Key<'_>) {
+    move |shard, key| {
+        let mut hash = shard.value_or_create::<HashType>(key).unwrap();
+        for text in texts {
+            hash.set(text, b"12", Expiry::Clear);
+        }
+    }
+}
+
+fn put_sorted_set(texts: &[Vec<u8>]) -> impl FnOnce(&mut Shard, &Key<'_>) {
+    |shard, key| {
+        let mut set = shard.value_or_create::<SortedSetType>(key).unwrap();
+        let scores = [f64::NEG_INFINITY, -0.5, 0.0, 3.0, 1e300, f64::INFINITY];
+        for (text, score) in texts.iter().zip(scores.into_iter().cycle()) {
+            set.add(text, score, AddRule::default());
+        }
+    }
+}
+
+fn put_string(text: &[u8]) -> impl FnOnce(&mut Shard, &Key<'_>) {
+    |shard, key| shard.put_string(key, text, Expiry::Clear)
+}
+
+#[test]
+fn strings_come_back() {
+    let mut world = World::new();
+    let integers = [0, 127, 128, -128, -129, 32767, 32768, -32769, i64::from(i32::MAX), i64::from(i32::MIN)];
+    let more = [i64::from(i32::MAX) + 1, i64::MAX, i64::MIN].map(|value| value.to_string());
+    let texts = ["", "-0", "007", "+1", "a", "\0\r\n"].map(String::from);
+    for text in integers.map(|value| value.to_string()).into_iter().chain(more).chain(texts) {
+        world.assert_comes_back(put_string(text.as_bytes()));
+    }
+    for len in [63, 64, 1024, 1025, 16383, 16384, 100_000] {
+        world.assert_comes_back(put_string(&vec![b'x'; len]));
+    }
+}
+
+#[test]
+fn collections_come_back_at_every_size() {
+    let mut world = World::new();
+    for n in [1, 2, 127, 128, 129, 511, 512, 513, 1000, 5000] {
+        for len in [1, 64, 65] {
+            let texts = texts(n, len);
+            world.assert_comes_back(put_list(&texts));
+            world.assert_comes_back(put_set(&texts));
+            world.assert_comes_back(put_hash(&texts));
+            world.assert_comes_back(put_sorted_set(&texts));
+        }
+        let integers: Vec<_> = (0..n as i64).map(|i| (i * 77_777).to_string().into_bytes()).collect();
+        world.assert_comes_back(put_list(&integers));
+        world.assert_comes_back(put_set(&integers));
+        world.assert_comes_back(put_hash(&integers));
+        world.assert_comes_back(put_sorted_set(&integers));
+    }
+    world.assert_comes_back(put_list(&texts(5, 10_000)));
+}
+
+#[test]
+fn what_is_not_dumped_is_said() {
+    let mut world = World::new();
+    let key = world.key();
+    let mut hash = world.shard.value_or_create::<HashType>(&key).unwrap();
+    hash.set(b"f", b"v", Expiry::At(crate::time::Deadline::at(NOW.0 + 1000)));
+    drop(hash);
+    assert_eq!(dump(world.shard.read(&key).unwrap()), Err(NotDumped::FieldDeadlines));
+    let mut hash = world.shard.value_or_create::<HashType>(&key).unwrap();
+    hash.set_field_deadline(b"f", None);
+    drop(hash);
+    let payload = dump(world.shard.read(&key).unwrap()).expect("its fields live on");
+    assert_eq!(contents(world.restore(&payload).unwrap().as_ref()), [(b"f".to_vec(), b"v".to_vec())]);
+}
+
+/// A payload of the type and the value's bytes, with a footer that is right.
+fn payload(value_type: u8, value: &[u8]) -> Vec<u8> {
+    let mut out = vec![value_type];
+    out.extend_from_slice(value);
+    add_footer(&mut out);
+    out
+}
+
+fn ziplist(entries: &[&[u8]]) -> Vec<u8> {
+    let mut body = Vec::new();
+    let mut before = 0;
+    for entry in entries {
+        body.push(before as u8);
+        body.extend_from_slice(entry);
+        before = entry.len() + 1;
+    }
+    let total = body.len() + 11;
+    let mut out = (total as u32).to_le_bytes().to_vec();
+    out.extend_from_slice(&((total - 1 - before) as u32).to_le_bytes());
+    out.extend_from_slice(&(entries.len() as u16).to_le_bytes());
+    out.extend_from_slice(&body);
+    out.push(0xff);
+    let mut with_len = vec![out.len() as u8];
+    with_len.extend_from_slice(&out);
+    with_len
+}
+
+#[test]
+fn older_types_are_read() {
+    let world = World::new();
+    let pairs = ziplist(&[b"\x01a", &[0xf2], b"\x01b", &[0xfe, 0xff], b"\x01c", &[0xf0, 0, 0, 0x80]]);
+    let mut nodes = vec![1];
+    nodes.extend_from_slice(&pairs);
+    let held = |value_type, value: &[u8]| {
+        let entry = world.restore(&payload(value_type, value)).expect("the type is read");
+        contents(entry.as_ref()).into_iter().collect::<BTreeMap<_, _>>()
+    };
+    let list = held(types::LIST_ZIPLIST, &pairs);
+    assert!(list.keys().eq([&b"-1"[..], b"-8388608", b"1", b"a", b"b", b"c"].iter()));
+    assert_eq!(held(types::LIST_OF_ZIPLISTS, &nodes), list);
+    assert_eq!(held(types::HASH_ZIPLIST, &pairs)[&b"c"[..]], b"-8388608");
+    assert_eq!(held(types::SORTED_SET_ZIPLIST, &pairs)[&b"b"[..]], (-1f64).to_le_bytes());
+    assert_eq!(
+        held(types::SORTED_SET_OF_TEXTS, b"\x02\x01a\x031.5\x01b\xff")[&b"a"[..]],
+        1.5f64.to_le_bytes()
+    );
+    assert_eq!(held(types::LIST, b"\x02\x01a\xc0\x05").len(), 2);
+}
+
+#[test]
+fn compressed_strings_are_read() {
+    let world = World::new();
+    let entry = world.restore(&payload(types::STRING, b"\xc3\x05\x0b\x00a\xe0\x01\x00")).unwrap();
+    assert_eq!(entry.as_ref().bytes(), Some(&b"aaaaaaaaaaa"[..]));
+    // More or less than announced, a start before the beginning, and ends in the middle.
+    for value in [
+        &b"\xc3\x05\x0a\x00a\xe0\x01\x00"[..],
+        b"\xc3\x05\x0c\x00a\xe0\x01\x00",
+        b"\xc3\x05\x0b\x00a\xe0\x01\x01",
+        b"\xc3\x04\x0b\x00a\xe0\x01",
+        b"\xc3\x02\x0b\x05a",
+        b"\xc3\x05\x80\xff\xff\xff\xff\x00a\xe0\x01\x00",
+    ] {
+        assert!(matches!(world.restore(&payload(types::STRING, value)), Err(Malformed::Payload)));
+    }
+}
+
+#[test]
+fn what_no_redis_writes_is_refused() {
+    let world = World::new();
+    for (value_type, value) in [
+        (types::LIST, &b"\x00"[..]),
+        (types::SET, b"\x00"),
+        (types::SET, b"\x02\x01a\x01a"),
+        (types::HASH, b"\x02\x01a\x01b\x01a\x01c"),
+        (types::HASH, b"\x81\xff\xff\xff\xff\xff\xff\xff\xff\x01a\x01b"),
+        (types::SORTED_SET, b"\x01\x01a\x00\x00\x00\x00\x00\x00\xf8\x7f"),
+        (types::SORTED_SET_OF_TEXTS, b"\x01\x01a\xfd"),
+        (types::HASH_LISTPACK, b"\x0a\x0a\x00\x00\x00\x01\x00\x81a\x02\xff"),
+        (types::SET_INTSET, b"\x08\x02\x00\x00\x00\x00\x00\x00\x00"),
+        (types::SET_INTSET, b"\x0c\x02\x00\x00\x00\x02\x00\x00\x00\x02\x00\x01\x00"),
+        (types::LIST_OF_LISTPACKS, b"\x01\x03\x01a"),
+        (types::STRING, b"\x80\xff\xff\xff\xffabc"),
+        (types::STRING, b"\xc4\x01"),
+        (types::STRING, b"\x01ab"),
+        (9, b"\x01a"),
+        (255, b""),
+    ] {
+        let refused = world.restore(&payload(value_type, value)).err();
+        assert_eq!(refused, Some(Malformed::Payload), "{value_type} {value:?}");
+    }
+}
+
+#[test]
+fn footers_are_checked() {
+    let world = World::new();
+    let right = payload(types::STRING, b"\x01a");
+    for at in 0..right.len() {
+        let mut wrong = right.clone();
+        wrong[at] ^= 1;
+        assert_eq!(world.restore(&wrong).err(), Some(Malformed::Footer));
+        assert_eq!(world.restore(&right[..at]).err(), Some(Malformed::Footer));
+    }
+    let versioned = |version: u16| {
+        let mut out = right[..right.len() - FOOTER_BYTES].to_vec();
+        out.extend_from_slice(&version.to_le_bytes());
+        out.extend_from_slice(&CHECKSUM.checksum(&out).to_le_bytes());
+        world.restore(&out).err()
+    };
+    assert_eq!([9, 10, 12, 13].map(versioned), [None, None, None, Some(Malformed::Footer)]);
+}
+
+/// Whatever comes, there is an answer, and what is accepted can be dumped again.
+#[test]
+fn no_cut_and_no_flip_panics() {
+    let mut world = World::new();
+    let (short, long, integers) =
+        (texts(4, 6), texts(3, 70), [b"1".to_vec(), b"300".to_vec(), b"-70000".to_vec()]);
+    let mut payloads = vec![payload(types::STRING, b"\xc3\x05\x0b\x00a\xe0\x01\x00")];
+    payloads.push(payload(types::HASH_ZIPLIST, &ziplist(&[b"\x01a", &[0xf2], b"\x01b", &[0xfe, 0xff]])));
+    for texts in [&short[..], &long, &integers] {
+        payloads.push(world.assert_comes_back(put_string(&texts[0])));
+        payloads.push(world.assert_comes_back(put_list(texts)));
+        payloads.push(world.assert_comes_back(put_set(texts)));
+        payloads.push(world.assert_comes_back(put_hash(texts)));
+        payloads.push(world.assert_comes_back(put_sorted_set(texts)));
+    }
+    for payload in payloads {
+        let value = &payload[..payload.len() - FOOTER_BYTES];
+        let try_one = |mut value: Vec<u8>| {
+            add_footer(&mut value);
+            if let Ok(entry) = world.restore(&value) {
+                let again = dump(entry.as_ref()).expect("what is restored is dumped");
+                let back = world.restore(&again).expect("what is dumped is restored");
+                assert_eq!(contents(back.as_ref()), contents(entry.as_ref()));
+            }
+        };
+        for at in 0..value.len() {
+            try_one(value[..at].to_vec());
+            for byte in 0..=255 {
+                let mut value = value.to_vec();
+                value[at] = byte;
+                try_one(value);
+            }
+        }
+    }
+}

@@ -1,0 +1,274 @@
+//! Streams: entries that are only added at the end, and groups of consumers that share them.
+//!
+//! Entries lie in [nodes](node::Node), packed as Redis packs them, in a tree by the identity of each node's first entry. A node takes
+//! entries up to `stream-node-max-bytes` and `stream-node-max-entries`; one that is deleted only gets a flag, and its node goes
+//! with its last entry. What Redis calls the rax is this tree.
+//!
+//! A stream is no container of its entries: with none, and even without groups, the key stays, since the last identity that was
+//! given out must not be given out again.
+
+mod entries;
+mod group;
+mod groups;
+mod id;
+pub mod node;
+
+use crate::{
+    entry::{Encoding, EntryBox, EntryRef, Kind, Object},
+    shard::{ValueMut, ValueRef, ValueType},
+    time::Millis,
+};
+
+use self::groups::Groups;
+pub use self::{
+    entries::{AddError, Entries, NewId, Precision, Range, RangeBackwards, References, Trim, TrimTo},
+    group::{Consumer, Group, PendingEntry},
+    groups::{Acknowledgement, AutoClaimed, Claim, Claimable, Counting, Delivery},
+    id::StreamId,
+    node::{Entry, Fields},
+};
+
+/// The type of streams.
+pub struct StreamType;
+
+/// A live stream of a shard, to be read.
+pub type StreamRef<'a> = ValueRef<'a, StreamType>;
+
+/// A live stream of a shard, to be changed in place.
+pub type StreamMut<'a> = ValueMut<'a, StreamType>;
+
+impl ValueType for StreamType {
+    const KIND: Kind = Kind::Stream;
+
+    fn empty(key: &[u8]) -> EntryBox {
+        EntryBox::with_object(Kind::Stream, Encoding::default(), key, Stream::default(), None)
+    }
+
+    /// A stream without entries is a value like any other.
+    fn is_empty(_: EntryRef<'_>) -> bool {
+        false
+    }
+}
+
+/// How a stream is stored, in OBJECT ENCODING's words.
+pub(crate) const ENCODING_NAME: &str = "stream";
+
+/// A stream.
+#[derive(Clone, Default)]
+pub struct Stream {
+    entries: Entries,
+    groups: Groups,
+}
+
+impl Object for Stream {
+    fn allocated_bytes(&self) -> usize {
+        self.entries.allocated_bytes() + self.groups.allocated_bytes()
+    }
+
+    fn duplicate(&self) -> Self {
+        self.clone()
+    }
+}
+
+/// What became of an entry that was to be deleted.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Deletion {
+    /// There is no such entry.
+    Missing,
+    /// It is deleted.
+    Done,
+    /// Some group has yet to deal with it.
+    Referenced,
+}
+
+impl Stream {
+    /// Its entries.
+    pub fn entries(&self) -> &Entries {
+        &self.entries
+    }
+
+    /// Its groups with their names, in the order of the names.
+    pub fn groups(&self) -> impl ExactSizeIterator<Item = (&[u8], &Group)> {
+        self.groups.iter()
+    }
+
+    /// The group of this name.
+    pub fn group(&self, name: &[u8]) -> Option<&Group> {
+        self.groups.get(name)
+    }
+
+    /// Whether there is an entry that was not delivered to a group yet.
+    pub fn has_undelivered(&self, group: &Group) -> bool {
+        self.entries.has_after(group.last_delivered_id())
+    }
+
+    /// How many entries are yet to be delivered to a group, if that can be told.
+    ///
+    /// Less than none if whoever set the group's counts said so.
+    pub fn lag(&self, group: &Group) -> Option<i64> {
+        let entries = &self.entries;
+        if entries.n_added() == 0 || entries.is_empty() {
+            return Some(0);
+        }
+        let (first, last) = (entries.first_id(), group.last_delivered_id());
+        if last < first && entries.max_deleted_id() < first {
+            return Some(entries.len() as i64);
+        }
+        let n_read = group.n_read().filter(|_| !entries.has_gaps_from(last));
+        let n_read = n_read.or_else(|| entries.n_added_until(last))?;
+        // XSETID may have set the count to anything.
+        Some((entries.n_added() as i64).wrapping_sub(n_read as i64))
+    }
+
+    fn trim(&mut self, trim: &Trim) -> u64 {
+        let Stream { entries, groups } = self;
+        match trim.references {
+            References::Keep => entries.trim(trim, None),
+            References::Delete => entries.trim(
+                trim,
+                Some(&mut |id| {
+                    groups.release(id);
+                    true
+                }),
+            ),
+            References::Obey => {
+                let settled = groups.delivered_to_all();
+                entries.trim(trim, Some(&mut |id| !groups.refer_to(id, settled)))
+            }
+        }
+    }
+
+    fn delete(&mut self, ids: &[StreamId], references: References, mut each: impl FnMut(Deletion)) -> usize {
+        let settled = self.settled(references);
+        let mut n_deleted = 0;
+        for &id in ids {
+            let deletion = self.delete_one(id, references, settled);
+            n_deleted += usize::from(deletion == Deletion::Done);
+            each(deletion);
+        }
+        n_deleted
+    }
+
+    /// Up to where all groups have had entries delivered, if that matters.
+    fn settled(&self, references: References) -> Option<StreamId> {
+        if references == References::Obey { self.groups.delivered_to_all() } else { None }
+    }
+
+    /// Deletes an entry. `settled` is from [`Stream::settled`].
+    fn delete_one(&mut self, id: StreamId, references: References, settled: Option<StreamId>) -> Deletion {
+        if references == References::Delete {
+            self.groups.release(id);
+        }
+        if references == References::Obey
+            && self.groups.refer_to(id, settled)
+            && self.entries.get(id).is_some()
+        {
+            return Deletion::Referenced;
+        }
+        if self.entries.delete(id) { Deletion::Done } else { Deletion::Missing }
+    }
+
+    /// Acknowledges entries for a group and deletes them. What is not pending is [missing](Deletion::Missing).
+    fn acknowledge_and_delete(
+        &mut self,
+        group: &[u8],
+        ids: &[StreamId],
+        references: References,
+        mut each: impl FnMut(Deletion),
+    ) -> usize {
+        let settled = self.settled(references);
+        let mut n_deleted = 0;
+        for &id in ids {
+            if !self.groups.with(group, |group| group.release(id)).unwrap_or(false) {
+                each(Deletion::Missing);
+                continue;
+            }
+            if references == References::Obey && self.groups.refer_to(id, settled) {
+                each(Deletion::Referenced);
+                continue;
+            }
+            let deletion = self.delete_one(id, references, settled);
+            n_deleted += usize::from(deletion == Deletion::Done);
+            // The entry may have been deleted before; that it is acknowledged and gone is what counts.
+            each(Deletion::Done);
+        }
+        n_deleted
+    }
+}
+
+impl<'a> StreamRef<'a> {
+    /// The stream.
+    pub fn stream(&self) -> &'a Stream {
+        self.entry().object().expect("a stream is an object")
+    }
+}
+
+/// What counts as a change is what Redis counts: entries that come and go, but nothing that groups do.
+impl StreamMut<'_> {
+    /// The stream, to be read.
+    pub fn stream(&self) -> &Stream {
+        self.entry().object().expect("a stream is an object")
+    }
+
+    fn edit<R>(&mut self, edit: impl FnOnce(&mut Stream, Millis) -> R) -> R {
+        let now = self.now();
+        self.arrange(|entry| edit(entry.object_mut().expect("a stream is an object"), now))
+    }
+
+    /// Adds an entry of these names and values in turn.
+    ///
+    /// # Errors
+    /// If there is no identity for it, or it is too large.
+    pub fn add<'f>(
+        &mut self,
+        id: NewId,
+        fields: impl Iterator<Item = &'f [u8]>,
+    ) -> Result<StreamId, AddError> {
+        let thresholds = self.thresholds();
+        let added = self.edit(|stream, now| stream.entries.add(id, fields, now, thresholds));
+        if added.is_ok() {
+            self.mark_changed();
+        }
+        added
+    }
+
+    /// Removes entries from the start; says how many.
+    pub fn trim(&mut self, trim: &Trim) -> u64 {
+        let n = self.edit(|stream, _| stream.trim(trim));
+        self.mark_changed_if(n > 0);
+        n
+    }
+
+    /// Deletes entries; `each` hears what became of each of them, in order. Says how many are deleted.
+    pub fn delete(&mut self, ids: &[StreamId], references: References, each: impl FnMut(Deletion)) -> usize {
+        let n = self.edit(|stream, _| stream.delete(ids, references, each));
+        self.mark_changed_if(n > 0);
+        n
+    }
+
+    /// Acknowledges entries for a group and deletes them: what is not pending there is [missing](Deletion::Missing).
+    pub fn acknowledge_and_delete(
+        &mut self,
+        group: &[u8],
+        ids: &[StreamId],
+        references: References,
+        each: impl FnMut(Deletion),
+    ) {
+        let n = self.edit(|stream, _| stream.acknowledge_and_delete(group, ids, references, each));
+        self.mark_changed_if(n > 0);
+    }
+
+    /// Sets which identity was given out last, how many entries were ever added, and the greatest deleted one.
+    pub fn set_last_id(&mut self, last: StreamId, n_added: Option<u64>, max_deleted: Option<StreamId>) {
+        self.edit(|stream, _| stream.entries.set_last_id(last, n_added, max_deleted));
+    }
+
+    fn mark_changed_if(&mut self, is_changed: bool) {
+        if is_changed {
+            self.mark_changed();
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests;

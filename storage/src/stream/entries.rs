@@ -1,0 +1,450 @@
+//! The entries of a stream, in nodes, and what is known of those that were.
+
+use std::{
+    collections::{BTreeMap, btree_map},
+    iter::Rev,
+    ops::Bound,
+};
+
+use smallvec::SmallVec;
+
+use super::{
+    StreamId,
+    node::{Backwards, Entry, Fate, Forwards, Node},
+};
+use crate::{
+    entry::class_bytes,
+    packed::{Element, PACKED_MAX_BYTES},
+    reclaim,
+    thresholds::Thresholds,
+    time::Millis,
+};
+
+/// What a node costs in the tree beside its own allocation: a tree that grows at its end is little more than half full.
+const NODE_TREE_BYTES: usize = 2 * (size_of::<StreamId>() + size_of::<Node>());
+
+/// Which identity a new entry is to have.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum NewId {
+    /// The time, and the next number if there are entries of this time already.
+    Auto,
+    /// This time, and the next number.
+    AutoSeq {
+        /// Milliseconds since the Unix epoch.
+        ms: u64,
+    },
+    /// Exactly this one.
+    Given(StreamId),
+}
+
+/// Why an entry was not added.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum AddError {
+    /// The last entry has the greatest identity there is.
+    Exhausted,
+    /// The last entry's identity is not less.
+    NotGreater,
+    /// Fields and values are longer than a node may be.
+    TooLarge,
+}
+
+/// Which entries are to go from the start of a stream.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum TrimTo {
+    /// As long as there are more than this many.
+    Len(u64),
+    /// Those before this one.
+    Id(StreamId),
+}
+
+/// How exactly a stream is trimmed.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Precision {
+    /// To the entry.
+    Exact,
+    /// To the node: what would leave a node behind stays.
+    Nodes,
+}
+
+/// How a stream is trimmed.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Trim {
+    /// Which entries go.
+    pub to: TrimTo,
+    /// How exactly.
+    pub precision: Precision,
+    /// The most entries to remove; no bound if there is none.
+    pub limit: Option<u64>,
+    /// What is done about consumer groups.
+    pub references: References,
+}
+
+/// What is done about consumer groups that have yet to deal with an entry that goes.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum References {
+    /// They keep it among what is pending.
+    #[default]
+    Keep,
+    /// They forget it.
+    Delete,
+    /// The entry stays, as long as there are any.
+    Obey,
+}
+
+/// Entries in order of their identity.
+#[derive(Clone, Default)]
+pub struct Entries {
+    /// By the identity of the first entry that the node has had.
+    nodes: BTreeMap<StreamId, Node>,
+    n_live: u64,
+    first: StreamId,
+    last: StreamId,
+    max_deleted: StreamId,
+    n_added: u64,
+    node_bytes: usize,
+}
+
+impl Entries {
+    /// How many there are.
+    pub fn len(&self) -> u64 {
+        self.n_live
+    }
+
+    /// Whether there are none.
+    pub fn is_empty(&self) -> bool {
+        self.n_live == 0
+    }
+
+    /// The identity of the first one, or the least of all if there is none.
+    pub fn first_id(&self) -> StreamId {
+        self.first
+    }
+
+    /// The greatest identity that was given out, deleted or not.
+    pub fn last_id(&self) -> StreamId {
+        self.last
+    }
+
+    /// The greatest identity of those that were deleted, not trimmed.
+    pub fn max_deleted_id(&self) -> StreamId {
+        self.max_deleted
+    }
+
+    /// How many were ever added.
+    pub fn n_added(&self) -> u64 {
+        self.n_added
+    }
+
+    /// The nodes, with what they are kept under.
+    pub fn nodes(&self) -> impl ExactSizeIterator<Item = (StreamId, &Node)> {
+        self.nodes.iter().map(|(id, node)| (*id, node))
+    }
+
+    /// The bytes that are allocated.
+    pub(super) fn allocated_bytes(&self) -> usize {
+        self.node_bytes
+    }
+
+    /// The last one that is there.
+    pub fn last_live_id(&self) -> Option<StreamId> {
+        self.range_backwards(StreamId::MIN, StreamId::MAX).next().map(|entry| entry.id())
+    }
+
+    /// Whether there is one behind `id`.
+    pub fn has_after(&self, id: StreamId) -> bool {
+        !self.is_empty() && self.last_live_id().is_some_and(|last| last > id)
+    }
+
+    /// The one of this identity.
+    pub fn get(&self, id: StreamId) -> Option<Entry<'_>> {
+        self.range(id, id).next()
+    }
+
+    /// Those from one identity to another, both included.
+    pub fn range(&self, from: StreamId, to: StreamId) -> Range<'_> {
+        Range { nodes: self.nodes_between(from, to), node: None, from, to }
+    }
+
+    /// The same, from the last to the first.
+    pub fn range_backwards(&self, from: StreamId, to: StreamId) -> RangeBackwards<'_> {
+        RangeBackwards { nodes: self.nodes_between(from, to).rev(), node: None, from, to }
+    }
+
+    /// The nodes in which entries of these identities are.
+    fn nodes_between(&self, from: StreamId, to: StreamId) -> btree_map::Range<'_, StreamId, Node> {
+        if from > to {
+            return self.nodes.range(to..to);
+        }
+        let start = self.nodes.range(..=from).next_back().map_or(from, |(id, _)| *id);
+        self.nodes.range(start..=to)
+    }
+
+    /// Adds an entry of these names and values in turn at the end.
+    ///
+    /// # Errors
+    /// If there is no identity for it, or it is too large.
+    pub fn add<'f>(
+        &mut self,
+        new_id: NewId,
+        fields: impl Iterator<Item = &'f [u8]>,
+        now: Millis,
+        thresholds: &Thresholds,
+    ) -> Result<StreamId, AddError> {
+        let id = self.next_id(new_id, now)?;
+        let mut text_bytes = 0;
+        let fields: SmallVec<[Element<'_>; 16]> =
+            fields.inspect(|text| text_bytes += text.len()).map(Element::of).collect();
+        if text_bytes > PACKED_MAX_BYTES {
+            return Err(AddError::TooLarge);
+        }
+        let mut last_node = self.nodes.last_entry();
+        match last_node.as_mut().filter(|node| has_room(node.get(), text_bytes, thresholds)) {
+            Some(node) => {
+                let node_id = *node.key();
+                let bytes_before = heap_bytes(node.get());
+                node.get_mut().push(node_id, id, &fields);
+                self.node_bytes += heap_bytes(node.get()) - bytes_before;
+            }
+            None => {
+                if let Some(full) = &mut last_node {
+                    self.node_bytes -= heap_bytes(full.get());
+                    full.get_mut().shrink();
+                    self.node_bytes += heap_bytes(full.get());
+                }
+                let node = Node::new(&fields);
+                self.node_bytes += heap_bytes(&node) + NODE_TREE_BYTES;
+                self.nodes.insert(id, node);
+            }
+        }
+        self.last = id;
+        self.n_added = self.n_added.wrapping_add(1);
+        self.n_live += 1;
+        if self.n_live == 1 {
+            self.first = id;
+        }
+        Ok(id)
+    }
+
+    /// The identity of the next entry.
+    fn next_id(&self, new_id: NewId, now: Millis) -> Result<StreamId, AddError> {
+        let last = self.last;
+        if last == StreamId::MAX {
+            return Err(AddError::Exhausted);
+        }
+        let id = match new_id {
+            NewId::Given(id) => Some(id),
+            NewId::AutoSeq { ms } if ms == last.ms => {
+                last.seq.checked_add(1).map(|seq| StreamId::new(ms, seq))
+            }
+            NewId::AutoSeq { ms } => Some(StreamId::new(ms, 0)),
+            NewId::Auto if now.0 > last.ms => Some(StreamId::new(now.0, 0)),
+            NewId::Auto => last.next(),
+        };
+        id.filter(|id| *id > last).ok_or(AddError::NotGreater)
+    }
+
+    /// Deletes the entry of this identity; says whether there was one.
+    pub(super) fn delete(&mut self, id: StreamId) -> bool {
+        let Some((&node_id, node)) = self.nodes.range_mut(..=id).next_back() else { return false };
+        let bytes_before = heap_bytes(node);
+        let n_gone = node.sift(node_id, |live| match live.cmp(&id) {
+            std::cmp::Ordering::Less => Fate::Stays,
+            std::cmp::Ordering::Equal => Fate::Goes,
+            std::cmp::Ordering::Greater => Fate::Ends,
+        });
+        if n_gone == 0 {
+            return false;
+        }
+        self.node_bytes = self.node_bytes - bytes_before + heap_bytes(node);
+        if node.n_live() == 0 {
+            self.remove_node(node_id);
+        }
+        self.n_live -= 1;
+        self.max_deleted = self.max_deleted.max(id);
+        if id == self.first {
+            self.find_first(id);
+        }
+        true
+    }
+
+    /// Removes entries from the start, of which `may_go` has the last word if it is `Some`; says how many.
+    pub(super) fn trim(&mut self, trim: &Trim, mut may_go: Option<&mut dyn FnMut(StreamId) -> bool>) -> u64 {
+        let (n_before, bytes_before) = (self.n_live, self.node_bytes);
+        let mut removed = Vec::new();
+        let mut from = Bound::Unbounded;
+        while let Some((&node_id, node)) = self.nodes.range_mut((from, Bound::Unbounded)).next() {
+            let n_in_node = node.n_live() as u64;
+            let n_gone = n_before - self.n_live;
+            if trim.is_done(self.n_live) || trim.limit.is_some_and(|limit| n_gone + n_in_node > limit) {
+                break;
+            }
+            let takes_all = match trim.to {
+                TrimTo::Len(len) => self.n_live - n_in_node >= len,
+                TrimTo::Id(id) => node.entries_backwards(node_id).next().is_some_and(|last| last.id() < id),
+            };
+            if may_go.is_none() && takes_all {
+                self.n_live -= n_in_node;
+            } else if may_go.is_none() && trim.precision == Precision::Nodes {
+                break;
+            } else {
+                let n_live = &mut self.n_live;
+                let bytes_before = heap_bytes(node);
+                node.sift(node_id, |id| {
+                    if trim.is_done(*n_live) || trim.spares(id) {
+                        Fate::Ends
+                    } else if may_go.as_mut().is_some_and(|may_go| !may_go(id)) {
+                        Fate::Stays
+                    } else {
+                        *n_live -= 1;
+                        Fate::Goes
+                    }
+                });
+                self.node_bytes = self.node_bytes - bytes_before + heap_bytes(node);
+                if !takes_all {
+                    break;
+                }
+                if node.n_live() > 0 {
+                    from = Bound::Excluded(node_id);
+                    continue;
+                }
+            }
+            removed.extend(self.remove_node(node_id));
+        }
+        reclaim::free_value(removed, bytes_before.saturating_sub(self.node_bytes));
+        let n_removed = n_before - self.n_live;
+        if n_removed > 0 {
+            self.find_first(self.first);
+        }
+        n_removed
+    }
+
+    fn remove_node(&mut self, node_id: StreamId) -> Option<Node> {
+        let node = self.nodes.remove(&node_id)?;
+        self.node_bytes -= heap_bytes(&node) + NODE_TREE_BYTES;
+        Some(node)
+    }
+
+    /// Notes which entry is the first now. It is not before `from`.
+    fn find_first(&mut self, from: StreamId) {
+        let first = self.range(from, StreamId::MAX).next();
+        self.first = first.map_or(StreamId::MIN, |entry| entry.id());
+    }
+
+    /// Sets what is known of entries that were.
+    pub(super) fn set_last_id(
+        &mut self,
+        last: StreamId,
+        n_added: Option<u64>,
+        max_deleted: Option<StreamId>,
+    ) {
+        self.last = last;
+        self.n_added = n_added.unwrap_or(self.n_added);
+        self.max_deleted = max_deleted.unwrap_or(self.max_deleted);
+    }
+
+    /// Whether, as far as is known, entries were deleted from `from` on.
+    pub(super) fn has_gaps_from(&self, from: StreamId) -> bool {
+        !self.is_empty() && self.max_deleted != StreamId::MIN && self.max_deleted >= from
+    }
+
+    /// How many entries had been added when the one of this identity was, if that can be told.
+    pub(super) fn n_added_until(&self, id: StreamId) -> Option<u64> {
+        if self.n_added == 0 {
+            return Some(0);
+        }
+        if id == self.last || (self.is_empty() && id < self.last) {
+            return Some(self.n_added);
+        }
+        let is_past_gaps = self.max_deleted == StreamId::MIN || self.max_deleted < self.first;
+        if id > self.last || id < self.max_deleted || !is_past_gaps || id > self.first {
+            return None;
+        }
+        let n_gone = self.n_added.saturating_sub(self.n_live);
+        Some(n_gone + u64::from(id == self.first))
+    }
+}
+
+impl Trim {
+    fn is_done(&self, len: u64) -> bool {
+        matches!(self.to, TrimTo::Len(len_max) if len <= len_max)
+    }
+
+    pub(super) fn spares(&self, id: StreamId) -> bool {
+        matches!(self.to, TrimTo::Id(least) if id >= least)
+    }
+}
+
+fn heap_bytes(node: &Node) -> usize {
+    class_bytes(node.capacity())
+}
+
+/// Whether a node takes another entry with texts of so many bytes.
+fn has_room(node: &Node, text_bytes: usize, thresholds: &Thresholds) -> bool {
+    let max_bytes = match thresholds.stream_node_max_bytes() {
+        1..=PACKED_MAX_BYTES => thresholds.stream_node_max_bytes(),
+        _ => PACKED_MAX_BYTES,
+    };
+    let max_entries = thresholds.stream_node_max_entries();
+    node.bytes().len() + text_bytes < max_bytes
+        && (max_entries == 0 || node.n_live() + node.n_deleted() < max_entries)
+}
+
+/// Some entries of a stream, in order.
+#[derive(Clone)]
+pub struct Range<'a> {
+    nodes: btree_map::Range<'a, StreamId, Node>,
+    node: Option<Forwards<'a>>,
+    from: StreamId,
+    to: StreamId,
+}
+
+impl<'a> Iterator for Range<'a> {
+    type Item = Entry<'a>;
+
+    #[inline]
+    fn next(&mut self) -> Option<Entry<'a>> {
+        loop {
+            for entry in self.node.iter_mut().flatten() {
+                if entry.id() > self.to {
+                    // No node is left: each begins behind what was before it.
+                    break;
+                }
+                if entry.id() >= self.from && !entry.is_deleted() {
+                    return Some(entry);
+                }
+            }
+            let (id, node) = self.nodes.next()?;
+            self.node = Some(node.entries(*id));
+        }
+    }
+}
+
+/// Some entries of a stream, from the last to the first.
+#[derive(Clone)]
+pub struct RangeBackwards<'a> {
+    nodes: Rev<btree_map::Range<'a, StreamId, Node>>,
+    node: Option<Backwards<'a>>,
+    from: StreamId,
+    to: StreamId,
+}
+
+impl<'a> Iterator for RangeBackwards<'a> {
+    type Item = Entry<'a>;
+
+    #[inline]
+    fn next(&mut self) -> Option<Entry<'a>> {
+        loop {
+            for entry in self.node.iter_mut().flatten() {
+                if entry.id() < self.from {
+                    // This is the first node that was asked for.
+                    break;
+                }
+                if entry.id() <= self.to && !entry.is_deleted() {
+                    return Some(entry);
+                }
+            }
+            let (id, node) = self.nodes.next()?;
+            self.node = Some(node.entries_backwards(*id));
+        }
+    }
+}

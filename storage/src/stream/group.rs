@@ -1,0 +1,285 @@
+//! Consumer groups: what was delivered to whom, and what has not been acknowledged yet.
+
+use std::{
+    collections::{BTreeMap, BTreeSet},
+    sync::Arc,
+};
+
+use super::{StreamId, entries::Entries};
+use crate::time::Millis;
+
+/// What a pending entry costs in the two trees it is in: trees that grow at their end are little more than half full.
+const PENDING_BYTES: usize = 2 * (2 * size_of::<StreamId>() + size_of::<Pending>());
+/// What a consumer costs beside its name.
+const CONSUMER_BYTES: usize = size_of::<Option<Consumer>>() + 2 * size_of::<(Arc<[u8]>, u32)>();
+
+/// A consumer's place among those of its group.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct ConsumerNumber(u32);
+
+/// An entry that was delivered and not acknowledged.
+#[derive(Clone, Copy)]
+struct Pending {
+    delivered_at: Millis,
+    n_deliveries: u64,
+    consumer: ConsumerNumber,
+}
+
+/// What is known of a pending entry.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct PendingEntry<'a> {
+    /// Which one it is. It may have been deleted since.
+    pub id: StreamId,
+    /// Whose it is.
+    pub consumer: &'a [u8],
+    /// When it was last delivered.
+    pub delivered_at: Millis,
+    /// How often.
+    pub n_deliveries: u64,
+}
+
+/// One of those who share a group's entries.
+#[derive(Clone)]
+pub struct Consumer {
+    name: Arc<[u8]>,
+    seen_at: Millis,
+    active_at: Option<Millis>,
+    pending: BTreeSet<StreamId>,
+}
+
+impl Consumer {
+    /// Its name.
+    pub fn name(&self) -> &[u8] {
+        &self.name
+    }
+
+    /// When it last asked for something.
+    pub fn seen_at(&self) -> Millis {
+        self.seen_at
+    }
+
+    /// When it last got something to be acknowledged, if ever.
+    pub fn active_at(&self) -> Option<Millis> {
+        self.active_at
+    }
+
+    /// How many entries it has to acknowledge.
+    pub fn n_pending(&self) -> usize {
+        self.pending.len()
+    }
+}
+
+/// A consumer group.
+#[derive(Clone, Default)]
+pub struct Group {
+    last_delivered: StreamId,
+    n_read: Option<u64>,
+    /// Each is among its consumer's, too.
+    pending: BTreeMap<StreamId, Pending>,
+    /// By number; a number whose consumer was deleted is given out again.
+    consumers: Vec<Option<Consumer>>,
+    free_numbers: Vec<ConsumerNumber>,
+    by_name: BTreeMap<Arc<[u8]>, ConsumerNumber>,
+    name_bytes: usize,
+}
+
+impl Group {
+    pub(super) fn new(last_delivered: StreamId, n_read: Option<u64>) -> Self {
+        Group { last_delivered, n_read, ..Group::default() }
+    }
+
+    /// The last entry that was delivered to anybody for the first time.
+    pub fn last_delivered_id(&self) -> StreamId {
+        self.last_delivered
+    }
+
+    /// How many entries had been added when the last delivered one was, as far as is known.
+    pub fn n_read(&self) -> Option<u64> {
+        self.n_read
+    }
+
+    /// How many entries are delivered and not acknowledged.
+    pub fn n_pending(&self) -> usize {
+        self.pending.len()
+    }
+
+    /// Whether an entry is.
+    pub fn is_pending(&self, id: StreamId) -> bool {
+        self.pending.contains_key(&id)
+    }
+
+    /// The entries that are, from one identity to another, both included.
+    pub fn pending(&self, from: StreamId, to: StreamId) -> impl DoubleEndedIterator<Item = PendingEntry<'_>> {
+        // A range must not be the wrong way round.
+        let range = self.pending.range(from.min(to)..=to);
+        range.filter(move |_| from <= to).map(|(id, pending)| self.describe(*id, *pending))
+    }
+
+    /// Those of one consumer.
+    pub fn pending_of<'a>(
+        &'a self,
+        consumer: &'a Consumer,
+        from: StreamId,
+        to: StreamId,
+    ) -> impl Iterator<Item = PendingEntry<'a>> {
+        let range = consumer.pending.range(from.min(to)..=to);
+        range.filter(move |_| from <= to).map(|id| {
+            let pending = self.pending.get(id).expect("what a consumer has pending, its group has");
+            self.describe(*id, *pending)
+        })
+    }
+
+    fn describe(&self, id: StreamId, pending: Pending) -> PendingEntry<'_> {
+        PendingEntry {
+            id,
+            consumer: self.numbered(pending.consumer).name(),
+            delivered_at: pending.delivered_at,
+            n_deliveries: pending.n_deliveries,
+        }
+    }
+
+    /// The consumers, by name.
+    pub fn consumers(&self) -> impl ExactSizeIterator<Item = &Consumer> {
+        self.by_name.values().map(|number| self.numbered(*number))
+    }
+
+    /// The consumer of this name.
+    pub fn consumer(&self, name: &[u8]) -> Option<&Consumer> {
+        self.by_name.get(name).map(|number| self.numbered(*number))
+    }
+
+    fn numbered(&self, number: ConsumerNumber) -> &Consumer {
+        self.consumers[number.0 as usize].as_ref().expect("numbers in use have a consumer")
+    }
+
+    fn numbered_mut(&mut self, number: ConsumerNumber) -> &mut Consumer {
+        self.consumers[number.0 as usize].as_mut().expect("numbers in use have a consumer")
+    }
+
+    /// The bytes that are allocated, nearly.
+    pub(super) fn allocated_bytes(&self) -> usize {
+        self.pending.len() * PENDING_BYTES + self.consumers.capacity() * CONSUMER_BYTES + self.name_bytes
+    }
+
+    pub(super) fn set_position(&mut self, last_delivered: StreamId, n_read: Option<u64>) {
+        (self.last_delivered, self.n_read) = (last_delivered, n_read);
+    }
+
+    /// Goes on to `id`, unless the group is further already.
+    pub(super) fn skip_to(&mut self, id: StreamId) {
+        self.last_delivered = self.last_delivered.max(id);
+    }
+
+    /// Notes that the next entry is delivered.
+    pub(super) fn go_on_to(&mut self, id: StreamId, entries: &Entries) {
+        let last = self.last_delivered;
+        self.n_read = match self.n_read {
+            Some(n) if last >= entries.first_id() && !entries.has_gaps_from(last) => Some(n + 1),
+            _ if entries.n_added() > 0 => entries.n_added_until(id),
+            unknown => unknown,
+        };
+        self.last_delivered = id;
+    }
+
+    /// Makes a consumer, unless there is one of this name.
+    pub(super) fn create_consumer(&mut self, name: &[u8], now: Millis) -> Option<ConsumerNumber> {
+        if self.by_name.contains_key(name) {
+            return None;
+        }
+        let name: Arc<[u8]> = name.into();
+        let consumer =
+            Consumer { name: name.clone(), seen_at: now, active_at: None, pending: BTreeSet::new() };
+        self.name_bytes += name.len();
+        let number = self.free_numbers.pop().unwrap_or_else(|| {
+            self.consumers.push(None);
+            ConsumerNumber(u32::try_from(self.consumers.len() - 1).expect("there is no room for so many"))
+        });
+        self.consumers[number.0 as usize] = Some(consumer);
+        self.by_name.insert(name, number);
+        Some(number)
+    }
+
+    /// Notes that a consumer asks for something; makes it, if need be.
+    pub(super) fn see_consumer(&mut self, name: &[u8], now: Millis) -> ConsumerNumber {
+        match self.by_name.get(name) {
+            Some(&number) => {
+                self.numbered_mut(number).seen_at = now;
+                number
+            }
+            None => self.create_consumer(name, now).expect("there is none of this name"),
+        }
+    }
+
+    /// Notes that a consumer gets something.
+    pub(super) fn note_active(&mut self, number: ConsumerNumber, now: Millis) {
+        self.numbered_mut(number).active_at = Some(now);
+    }
+
+    /// Deletes a consumer and what it has pending; says how much, if there is such a consumer.
+    pub(super) fn delete_consumer(&mut self, name: &[u8]) -> Option<usize> {
+        let number = self.by_name.remove(name)?;
+        let consumer = self.consumers[number.0 as usize].take().expect("numbers in use have a consumer");
+        self.free_numbers.push(number);
+        self.name_bytes -= name.len();
+        for id in &consumer.pending {
+            self.pending.remove(id);
+        }
+        Some(consumer.pending.len())
+    }
+
+    /// How a pending entry stands.
+    pub(super) fn delivery(&self, id: StreamId) -> Option<(Millis, u64)> {
+        self.pending.get(&id).map(|pending| (pending.delivered_at, pending.n_deliveries))
+    }
+
+    /// The first pending entry from `from` on.
+    pub(super) fn first_pending_from(&self, from: StreamId) -> Option<StreamId> {
+        self.pending.range(from..).next().map(|(id, _)| *id)
+    }
+
+    /// Gives an entry, pending or not, to a consumer.
+    pub(super) fn assign(
+        &mut self,
+        id: StreamId,
+        number: ConsumerNumber,
+        delivered_at: Millis,
+        n_deliveries: u64,
+    ) {
+        let pending = Pending { delivered_at, n_deliveries, consumer: number };
+        let before = self.pending.insert(id, pending).map(|pending| pending.consumer);
+        if before == Some(number) {
+            return;
+        }
+        if let Some(before) = before {
+            self.numbered_mut(before).pending.remove(&id);
+        }
+        self.numbered_mut(number).pending.insert(id);
+    }
+
+    /// Calls `each` with the entries that a consumer has pending from `from` on, at most `n`, and counts a delivery of those
+    /// for which it answers true.
+    pub(super) fn redeliver(
+        &mut self,
+        number: ConsumerNumber,
+        from: StreamId,
+        n: usize,
+        now: Millis,
+        mut each: impl FnMut(StreamId) -> bool,
+    ) {
+        let consumer = self.consumers[number.0 as usize].as_ref().expect("numbers in use have a consumer");
+        for id in consumer.pending.range(from..).take(n) {
+            if each(*id) {
+                let pending = self.pending.get_mut(id).expect("what a consumer has pending, its group has");
+                pending.delivered_at = now;
+                pending.n_deliveries += 1;
+            }
+        }
+    }
+
+    /// Forgets a pending entry; says whether there was one.
+    pub(super) fn release(&mut self, id: StreamId) -> bool {
+        let Some(pending) = self.pending.remove(&id) else { return false };
+        self.numbered_mut(pending.consumer).pending.remove(&id);
+        true
+    }
+}

@@ -1,0 +1,348 @@
+//! What a stream's groups do, and what is done through them.
+
+use std::collections::BTreeMap;
+
+use super::{Entry, Group, Stream, StreamId, StreamMut, entries::Entries, group::ConsumerNumber};
+use crate::{reclaim, time::Millis};
+
+/// What a group costs in the tree beside what it owns.
+const GROUP_TREE_BYTES: usize = 2 * (size_of::<Box<[u8]>>() + size_of::<Group>());
+
+/// The groups of a stream.
+#[derive(Clone, Default)]
+pub(super) struct Groups {
+    by_name: BTreeMap<Box<[u8]>, Group>,
+    bytes: usize,
+}
+
+impl Groups {
+    pub(super) fn allocated_bytes(&self) -> usize {
+        self.bytes
+    }
+
+    pub(super) fn iter(&self) -> impl ExactSizeIterator<Item = (&[u8], &Group)> {
+        self.by_name.iter().map(|(name, group)| (&**name, group))
+    }
+
+    pub(super) fn get(&self, name: &[u8]) -> Option<&Group> {
+        self.by_name.get(name)
+    }
+
+    /// Changes the group of this name.
+    pub(super) fn with<R>(&mut self, name: &[u8], change: impl FnOnce(&mut Group) -> R) -> Option<R> {
+        let group = self.by_name.get_mut(name)?;
+        let bytes_before = group.allocated_bytes();
+        let result = change(group);
+        self.bytes = self.bytes - bytes_before + group.allocated_bytes();
+        Some(result)
+    }
+
+    /// Up to where entries have been delivered to every group; `None` without groups.
+    pub(super) fn delivered_to_all(&self) -> Option<StreamId> {
+        self.by_name.values().map(Group::last_delivered_id).min()
+    }
+
+    /// Whether some group has yet to deal with an entry: it was not delivered there, or is pending. `settled` is from
+    /// [`Groups::delivered_to_all`].
+    pub(super) fn refer_to(&self, id: StreamId, settled: Option<StreamId>) -> bool {
+        settled.is_some_and(|settled| settled < id) || self.by_name.values().any(|group| group.is_pending(id))
+    }
+
+    /// Has every group forget an entry.
+    pub(super) fn release(&mut self, id: StreamId) {
+        for group in self.by_name.values_mut().filter(|group| group.is_pending(id)) {
+            let bytes_before = group.allocated_bytes();
+            group.release(id);
+            self.bytes = self.bytes - bytes_before + group.allocated_bytes();
+        }
+    }
+
+    fn create(&mut self, name: &[u8], group: Group) -> bool {
+        if self.by_name.contains_key(name) {
+            return false;
+        }
+        self.bytes += name.len() + GROUP_TREE_BYTES + group.allocated_bytes();
+        self.by_name.insert(name.into(), group);
+        true
+    }
+
+    fn destroy(&mut self, name: &[u8]) -> bool {
+        let Some(group) = self.by_name.remove(name) else { return false };
+        let bytes = group.allocated_bytes();
+        self.bytes -= name.len() + GROUP_TREE_BYTES + bytes;
+        reclaim::free_value(group, bytes);
+        true
+    }
+}
+
+/// Whether what is delivered has to be acknowledged.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Acknowledgement {
+    /// It is pending until then.
+    Expected,
+    /// It counts as dealt with at once.
+    Needless,
+}
+
+/// What a consumer asks its group for.
+#[derive(Clone, Copy, Debug)]
+pub struct Delivery<'a> {
+    /// The group.
+    pub group: &'a [u8],
+    /// The consumer, which is made if need be.
+    pub consumer: &'a [u8],
+    /// The most entries to deliver; all if there is none.
+    pub n_max: Option<usize>,
+    /// Whether they have to be acknowledged.
+    pub acknowledgement: Acknowledgement,
+}
+
+/// How a claim counts as a delivery.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Counting {
+    /// It is one more.
+    OneMore,
+    /// It is none.
+    AsBefore,
+    /// There have been so many then.
+    Exactly(u64),
+}
+
+/// Which entries a consumer can claim.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Claimable {
+    /// Those that are pending.
+    Pending,
+    /// Any that are there.
+    Any,
+}
+
+/// How a consumer takes over what is pending.
+#[derive(Clone, Copy, Debug)]
+pub struct Claim<'a> {
+    /// The group.
+    pub group: &'a [u8],
+    /// The consumer, which is made if need be.
+    pub consumer: &'a [u8],
+    /// For how long, in milliseconds, an entry must not have been delivered.
+    pub idle_min: u64,
+    /// When it counts as delivered.
+    pub delivered_at: Millis,
+    /// How it counts as a delivery.
+    pub counting: Counting,
+}
+
+/// What [`StreamMut::auto_claim`] came to.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct AutoClaimed {
+    /// The next pending entry to look at; none at the end.
+    pub next: Option<StreamId>,
+    /// Entries that were pending, but have been deleted; they are forgotten.
+    pub deleted: Vec<StreamId>,
+}
+
+/// How many pending entries are looked at for each that may be claimed.
+const ATTEMPTS_PER_CLAIM: usize = 10;
+
+impl Claim<'_> {
+    /// Takes over an entry that is there; says whether it could be claimed.
+    fn take(&self, group: &mut Group, number: ConsumerNumber, id: StreamId, now: Millis) -> bool {
+        let Some((delivered_at, n_deliveries)) = group.delivery(id) else { return false };
+        if now.0.saturating_sub(delivered_at.0) < self.idle_min {
+            return false;
+        }
+        self.assign(group, number, id, n_deliveries);
+        group.note_active(number, now);
+        true
+    }
+
+    fn assign(&self, group: &mut Group, number: ConsumerNumber, id: StreamId, n_before: u64) {
+        let n_deliveries = match self.counting {
+            Counting::OneMore => n_before + 1,
+            Counting::AsBefore => n_before,
+            Counting::Exactly(n) => n,
+        };
+        group.assign(id, number, self.delivered_at, n_deliveries);
+    }
+}
+
+impl Stream {
+    /// Changes a group, with the entries at hand.
+    fn with_group<R>(&mut self, name: &[u8], change: impl FnOnce(&mut Group, &Entries) -> R) -> Option<R> {
+        let Stream { entries, groups } = self;
+        groups.with(name, |group| change(group, entries))
+    }
+}
+
+/// What groups do is no change that WATCH sees.
+impl StreamMut<'_> {
+    /// Makes a group; says whether there was none of this name.
+    ///
+    /// What it is said to have read is never more than was ever added.
+    pub fn create_group(&mut self, name: &[u8], last_delivered: StreamId, n_read: Option<u64>) -> bool {
+        self.edit(|stream, _| {
+            let n_read = n_read.map(|n| n.min(stream.entries.n_added()));
+            stream.groups.create(name, Group::new(last_delivered, n_read))
+        })
+    }
+
+    /// Sets what a group has read; says whether there is one of this name.
+    pub fn set_group(&mut self, name: &[u8], last_delivered: StreamId, n_read: Option<u64>) -> bool {
+        self.edit(|stream, _| {
+            let n_read = n_read.map(|n| n.min(stream.entries.n_added()));
+            stream.groups.with(name, |group| group.set_position(last_delivered, n_read)).is_some()
+        })
+    }
+
+    /// Deletes a group; says whether there was one of this name.
+    pub fn destroy_group(&mut self, name: &[u8]) -> bool {
+        self.mark_ready();
+        self.edit(|stream, _| stream.groups.destroy(name))
+    }
+
+    /// Makes a consumer; says whether there was none of this name. `None` if there is no such group.
+    pub fn create_consumer(&mut self, group: &[u8], consumer: &[u8]) -> Option<bool> {
+        self.edit(|stream, now| {
+            stream.groups.with(group, |group| group.create_consumer(consumer, now).is_some())
+        })
+    }
+
+    /// Deletes a consumer with what it has pending; says how much that was. `None` if there is no such group.
+    pub fn delete_consumer(&mut self, group: &[u8], consumer: &[u8]) -> Option<usize> {
+        self.edit(|stream, _| stream.groups.with(group, |group| group.delete_consumer(consumer).unwrap_or(0)))
+    }
+
+    /// Notes that a consumer asks for something; makes it, if need be.
+    pub fn see_consumer(&mut self, group: &[u8], consumer: &[u8]) {
+        self.edit(|stream, now| stream.groups.with(group, |group| group.see_consumer(consumer, now)));
+    }
+
+    /// Delivers what is new to a group; says how many entries.
+    pub fn deliver(&mut self, delivery: &Delivery<'_>, mut each: impl FnMut(&Entry<'_>)) -> usize {
+        let delivered = self.edit(|stream, now| {
+            stream.with_group(delivery.group, |group, entries| {
+                let number = group.see_consumer(delivery.consumer, now);
+                let Some(from) = group.last_delivered_id().next() else { return 0 };
+                let mut n = 0;
+                for entry in entries.range(from, StreamId::MAX).take(delivery.n_max.unwrap_or(usize::MAX)) {
+                    group.go_on_to(entry.id(), entries);
+                    if delivery.acknowledgement == Acknowledgement::Expected {
+                        group.assign(entry.id(), number, now, 1);
+                        group.note_active(number, now);
+                    }
+                    each(&entry);
+                    n += 1;
+                }
+                n
+            })
+        });
+        delivered.unwrap_or(0)
+    }
+
+    /// Delivers again what a consumer has pending from `from` on; says how many entries. Of those that were deleted, `each`
+    /// gets the identity only.
+    pub fn redeliver(
+        &mut self,
+        delivery: &Delivery<'_>,
+        from: StreamId,
+        mut each: impl FnMut(StreamId, Option<Entry<'_>>),
+    ) -> usize {
+        let n_max = delivery.n_max.unwrap_or(usize::MAX);
+        let delivered = self.edit(|stream, now| {
+            stream.with_group(delivery.group, |group, entries| {
+                let number = group.see_consumer(delivery.consumer, now);
+                let mut n = 0;
+                group.redeliver(number, from, n_max, now, |id| {
+                    let entry = entries.get(id);
+                    each(id, entry);
+                    n += 1;
+                    entry.is_some()
+                });
+                n
+            })
+        });
+        delivered.unwrap_or(0)
+    }
+
+    /// Acknowledges entries; says how many were pending. `None` if there is no such group.
+    pub fn acknowledge(&mut self, group: &[u8], ids: &[StreamId]) -> Option<usize> {
+        self.edit(|stream, _| {
+            stream.groups.with(group, |group| ids.iter().filter(|id| group.release(**id)).count())
+        })
+    }
+
+    /// Moves a group on, unless it is further already.
+    pub fn skip_to(&mut self, group: &[u8], id: StreamId) {
+        self.edit(|stream, _| stream.groups.with(group, |group| group.skip_to(id)));
+    }
+
+    /// Takes over entries, unless they have been deleted: those are forgotten. `each` gets what was claimed.
+    pub fn claim(
+        &mut self,
+        claim: &Claim<'_>,
+        ids: &[StreamId],
+        claimable: Claimable,
+        mut each: impl FnMut(&Entry<'_>),
+    ) {
+        self.edit(|stream, now| {
+            stream.with_group(claim.group, |group, entries| {
+                let number = group.see_consumer(claim.consumer, now);
+                for &id in ids {
+                    let Some(entry) = entries.get(id) else {
+                        group.release(id);
+                        continue;
+                    };
+                    if group.is_pending(id) {
+                        if !claim.take(group, number, id, now) {
+                            continue;
+                        }
+                    } else if claimable == Claimable::Any {
+                        // As in Redis, where what is forced counts as delivered once already.
+                        claim.assign(group, number, id, 1);
+                        group.note_active(number, now);
+                    } else {
+                        continue;
+                    }
+                    each(&entry);
+                }
+            })
+        });
+    }
+
+    /// Takes over up to `n` entries that are pending, from `from` on. Those that have been deleted are forgotten, and count.
+    /// `each` gets what was claimed.
+    pub fn auto_claim(
+        &mut self,
+        claim: &Claim<'_>,
+        from: StreamId,
+        n: usize,
+        mut each: impl FnMut(&Entry<'_>),
+    ) -> AutoClaimed {
+        let claimed = self.edit(|stream, now| {
+            stream.with_group(claim.group, |group, entries| {
+                let number = group.see_consumer(claim.consumer, now);
+                let mut deleted = Vec::new();
+                let mut next = group.first_pending_from(from);
+                let (mut n_left, mut n_attempts_left) = (n, n.saturating_mul(ATTEMPTS_PER_CLAIM));
+                while let Some(id) = next.filter(|_| n_left > 0 && n_attempts_left > 0) {
+                    n_attempts_left -= 1;
+                    match entries.get(id) {
+                        None => {
+                            group.release(id);
+                            deleted.push(id);
+                            n_left -= 1;
+                        }
+                        Some(entry) if claim.take(group, number, id, now) => {
+                            each(&entry);
+                            n_left -= 1;
+                        }
+                        Some(_) => {}
+                    }
+                    next = id.next().and_then(|behind| group.first_pending_from(behind));
+                }
+                AutoClaimed { next, deleted }
+            })
+        });
+        claimed.unwrap_or(AutoClaimed { next: None, deleted: Vec::new() })
+    }
+}
