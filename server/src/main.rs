@@ -1,7 +1,6 @@
 //! The server's binary.
 
-// One call into the allocator is all: `return_freed_memory`.
-#![deny(unsafe_code)]
+#![forbid(unsafe_code)]
 
 use std::{process::ExitCode, thread};
 
@@ -9,12 +8,13 @@ use braid_server::{
     boot,
     config::{Host, Launch, launch},
 };
-use braid_storage::glob::{Case, glob_match};
-use mimalloc::MiMalloc;
+use braid_storage::{
+    Allocator,
+    glob::{Case, glob_match},
+};
 
-/// Size classes that fit entries closely, and frees from other threads without a lock.
 #[global_allocator]
-static ALLOCATOR: MiMalloc = MiMalloc;
+static ALLOCATOR: Allocator = Allocator;
 
 fn main() -> ExitCode {
     let args: Vec<_> = std::env::args_os().skip(1).collect();
@@ -33,7 +33,7 @@ fn main() -> ExitCode {
             eprintln!("{why}");
             ExitCode::FAILURE
         }
-        Launch::Serve(config) => match boot::serve(*config, return_freed_memory) {
+        Launch::Serve(config) => match boot::serve(*config, Allocator::return_freed_memory) {
             Ok(()) => ExitCode::SUCCESS,
             Err(why) => {
                 braid_server::warning!("{why}");
@@ -41,15 +41,4 @@ fn main() -> ExitCode {
             }
         },
     }
-}
-
-/// Gives pages that have been free for a while back to the system.
-///
-/// The allocator does it in the course of allocations only, so a server that is idle after a load, or a flush, would keep
-/// them. Only the calling thread's own heap is walked, and what all threads' heaps have given up.
-#[allow(unsafe_code)]
-fn return_freed_memory() {
-    // SAFETY: the call has no precondition but an initialised allocator, which every Rust program with this global
-    // allocator has before `main`.
-    unsafe { libmimalloc_sys::mi_collect(false) };
 }

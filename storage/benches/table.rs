@@ -9,7 +9,7 @@ use braid_storage::table::{Position, Roots, Table};
 use criterion::{BatchSize, Criterion, Throughput};
 
 #[global_allocator]
-static ALLOCATOR: mimalloc::MiMalloc = mimalloc::MiMalloc;
+static ALLOCATOR: braid_storage::Allocator = braid_storage::Allocator;
 
 const N_KEYS: usize = 1_000_000;
 const SHARD_BITS: u32 = 10;

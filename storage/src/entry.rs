@@ -968,8 +968,9 @@ unsafe fn deallocate_bytes(start: NonNull<u8>, class: usize) {
 
 #[inline]
 fn layout(class: usize) -> Layout {
-    // A class of whole lines starts on a line: then 64 bytes are one line to fetch and not two.
-    let align = if class.is_multiple_of(LINE) { LINE } else { ALIGN };
+    // A class that is a power of two starts on a line: then 64 bytes are one line to fetch and not two. Other classes of whole
+    // lines cannot have that without the allocator taking the next larger class for them.
+    let align = if class >= LINE && class.is_power_of_two() { LINE } else { ALIGN };
     Layout::from_size_align(class, align).expect("keys and inline values are far shorter than isize::MAX")
 }
 

@@ -3,6 +3,7 @@
 
 pub mod access;
 mod agenda;
+mod allocator;
 pub mod bits;
 pub mod coordinator;
 pub mod entry;
@@ -31,6 +32,8 @@ pub mod thresholds;
 pub mod time;
 mod waiters;
 
+pub use allocator::Allocator;
+pub use entry::class_bytes;
 pub use hash::{Routed, Router, ShardId};
 pub use hashes::{HashMut, HashRef, HashType};
 pub use ids::Db;
