@@ -32,7 +32,7 @@ compat: ## Play the transcripts against a real redis-server
 
 compat-fuzz: ## Compare random commands with a real redis-server for COMPAT_SECONDS
 	@command -v redis-server >/dev/null || { echo "redis-server is missing: apt-get install redis-server"; exit 1; }
-	BRAID_REQUIRE_REDIS=1 BRAID_DIFF_SECONDS=$(COMPAT_SECONDS) cargo test -p braid-server --test differential -- --nocapture
+	BRAID_REQUIRE_REDIS=1 BRAID_DIFF_SECONDS=$(COMPAT_SECONDS) cargo test -p braid-server --test differential --test dumps -- --nocapture
 
 conformance: ## Run Redis's own test suite (ARGS="--server target/debug/braid-server unit/multi …")
 	@command -v python3 >/dev/null || { echo "python3 is missing: apt-get install python3"; exit 1; }

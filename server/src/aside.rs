@@ -165,7 +165,7 @@ pub fn unpin(job: &mut Job, held: &mut Held<'_, Job>, thread: &mut ThreadState) 
         aside.shard.begin(pinned.key.db, time);
         let result = aside.shard.take(&key);
         match (result, stores && is_valid && pinned.is_written()) {
-            (Some(result), true) => shard.put(&key, result),
+            (Some(result), true) => shard.put_as_used(&key, result),
             (Some(result), false) => braid_storage::release(result),
             (None, true) => {
                 shard.remove(&key);

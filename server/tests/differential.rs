@@ -38,24 +38,21 @@ mod table;
 
 use std::{
     collections::BTreeMap,
-    io::Write as _,
-    process::Command,
     rc::Rc,
     str::FromStr,
     time::{Duration, Instant, SystemTime, UNIX_EPOCH},
 };
 
 use episode::{Episode, N_ROWS};
-use families::REQUIRED;
 use pair::Pair;
 use same::Same;
 use shrink::shrink;
 use step::{Difference, Step};
-use support::{Reply, Server};
+use support::{
+    Reply, Server,
+    reference::{REFERENCE, has_reference},
+};
 use table::{Missing, Table};
-
-/// The program that is right.
-const REFERENCE: &str = "redis-server";
 
 /// How many commands a test sends if nothing else is said.
 const N_COMMANDS: u64 = 600_000;
@@ -82,22 +79,6 @@ fn variable<T: FromStr>(name: &str) -> Option<T> {
     Some(value.parse().unwrap_or_else(|_| panic!("{name} is no number: {value}")))
 }
 
-/// Whether there is a reference. Says so if there is none, also where the output of tests that pass is not shown.
-fn has_reference() -> bool {
-    let version = Command::new(REFERENCE).arg("--version").output();
-    let version =
-        version.map(|output| String::from_utf8_lossy(&output.stdout).into_owned()).unwrap_or_default();
-    if version.contains(" v=7.0.") {
-        return true;
-    }
-    let why = format!(
-        "there is no {REFERENCE} 7.0 to compare Braid with (apt-get install redis-server): {version:?}"
-    );
-    assert!(variable::<u32>("BRAID_REQUIRE_REDIS") != Some(1), "{why}");
-    writeln!(std::io::stderr(), "differential: nothing is compared, {why}").expect("standard error is open");
-    false
-}
-
 /// When a test has done enough.
 enum Extent {
     Commands(u64),
@@ -122,7 +103,7 @@ impl Extent {
 
 /// Plays episodes until there were enough commands, or differences.
 fn compare(args: &[&str]) {
-    if !has_reference() {
+    if !has_reference("differential") {
         return;
     }
     // With redis-server in Braid's place nothing may differ: what does is chance, which the table must say.
@@ -158,16 +139,10 @@ fn seed_of_the_moment() -> u64 {
     SystemTime::now().duration_since(UNIX_EPOCH).map_or(1, |since| since.as_millis() as u64)
 }
 
-/// Prints what Braid does not have, and insists on what it must have.
+/// Braid has every command that the table sends: else what is compared would shrink in silence.
 fn check_missing(missing: &Missing) {
-    println!("left out, because Braid does not have them: {}", missing.families.join(", "));
-    for (family, command) in &missing.commands {
-        println!("left out of {family}: {command}");
-    }
-    let incomplete = missing.commands.iter().map(|(family, _)| *family);
-    let lacking: Vec<&str> =
-        missing.families.iter().copied().chain(incomplete).filter(|name| REQUIRED.contains(name)).collect();
-    assert!(lacking.is_empty(), "Braid must have all of {lacking:?}");
+    assert!(missing.families.is_empty(), "Braid must have the families {:?}", missing.families);
+    assert!(missing.commands.is_empty(), "Braid must have {:?}", missing.commands);
 }
 
 /// Plays one episode; `steps` are those that were played, up to the difference if there is one.

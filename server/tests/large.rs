@@ -204,3 +204,28 @@ fn a_large_store_moves_the_stamp_of_its_destination() {
         assert_eq!(ask(&mut client, "EXEC"), "(nil-array)");
     });
 }
+
+/// RESTORE makes a large value aside, and says there how the key was used.
+#[test]
+fn a_large_restored_value_was_used_as_restore_says() {
+    everywhere(|server| {
+        let mut client = server.connect();
+        fill(&mut client, "source", 3 * N_MEMBERS);
+        let Reply::Bulk(payload) = client.command(&["DUMP", "source"]) else { panic!("there is a value") };
+        assert!(payload.len() > 1 << 18, "it is restored aside");
+        let mut used = |ttl: &str, options: &str, asked: &str| {
+            let argv: [&[u8]; 5] = [b"RESTORE", b"restored", ttl.as_bytes(), &payload, b"REPLACE"];
+            let options = options.split_ascii_whitespace().map(str::as_bytes);
+            let reply = client.command(&argv.into_iter().chain(options).collect::<Vec<_>>());
+            assert_eq!(reply.to_string(), "+OK");
+            client.command(&["OBJECT", asked, "restored"]).integer()
+        };
+        assert!(used("0", "IDLETIME 1000", "IDLETIME") >= Some(1000));
+        assert!(used("0", "", "IDLETIME").is_some_and(|seconds| seconds < 1000));
+        assert!(used("100000", "IDLETIME 1000", "IDLETIME") >= Some(1000));
+        assert_eq!(used("1", "ABSTTL", "IDLETIME"), None, "its time is over");
+        ask(&mut server.connect(), "CONFIG SET maxmemory-policy allkeys-lfu");
+        assert_eq!(used("0", "FREQ 200", "FREQ"), Some(200));
+        assert_eq!(used("0", "", "FREQ"), Some(5));
+    });
+}

@@ -7,7 +7,8 @@
 //! - before something is added or written, a small list that would exceed the limit by the bare length of the texts becomes large
 //!   (`grow`), even if nothing comes of it because there is no such pivot or index;
 //! - after something was removed or replaced, a large list that is left with one chunk within *half* of the limit becomes small
-//!   (`shrink`).
+//!   (`shrink`);
+//! - what was restored piece by piece begins large, and becomes small if it is one chunk within the limit (`settle`).
 
 mod chunk;
 mod chunks;
@@ -362,6 +363,23 @@ impl ListMut<'_> {
         n_removed
     }
 
+    /// Adds what was one piece of a list elsewhere at the right end. The list becomes large.
+    pub(crate) fn append(&mut self, part: Part<'_>) {
+        let limit = self.limit();
+        self.change(|entry| {
+            enlarge(entry, limit);
+            if let FormMut::Chunked(chunks) = FormMut::of(entry) {
+                chunks.append(part);
+            }
+        });
+    }
+
+    /// Makes a large list small if it is one chunk within the limit.
+    pub(crate) fn settle(&mut self) {
+        let limit = self.limit();
+        self.arrange(|entry| shrink_to(entry, |n_bytes, n| limit.admits_of(1, n_bytes, n)));
+    }
+
     fn mark_changed_if(&mut self, is_changed: bool) -> bool {
         if is_changed {
             self.mark_changed();
@@ -389,7 +407,14 @@ fn grow<'t>(entry: &mut EntryBox, limit: Limit, texts: impl Iterator<Item = &'t 
     let (n_bytes, n) =
         texts.fold((packed.bytes().len(), packed.len()), |(n_bytes, n), text| (n_bytes + text.len(), n + 1));
     if !limit.admits(n_bytes, n) {
-        let chunks = Chunks::of_packed(packed, limit);
+        enlarge(entry, limit);
+    }
+}
+
+/// Makes a small list large.
+fn enlarge(entry: &mut EntryBox, limit: Limit) {
+    if entry.as_ref().encoding() != CHUNKED {
+        let chunks = Chunks::of_packed(Packed::new(entry.bytes()), limit);
         entry.set_object(chunks);
         entry.set_encoding(CHUNKED);
     }
@@ -398,11 +423,18 @@ fn grow<'t>(entry: &mut EntryBox, limit: Limit, texts: impl Iterator<Item = &'t 
 /// Makes a large list small if so little is left of it.
 #[inline]
 fn shrink(entry: &mut EntryBox, limit: Limit) {
-    let small = match Form::of(entry.as_ref()) {
-        Form::Chunked(chunks) => chunks.small(limit).map(|packed| packed.bytes().to_vec()),
+    shrink_to(entry, |n_bytes, n| limit.admits_of(2, n_bytes, n));
+}
+
+/// Makes a large list small if it is one packed chunk, of which `is_small` says so by its bytes and elements.
+#[inline]
+fn shrink_to(entry: &mut EntryBox, is_small: impl FnOnce(usize, usize) -> bool) {
+    let only = match Form::of(entry.as_ref()) {
+        Form::Chunked(chunks) => chunks.only(),
         Form::Packed(_) => None,
     };
-    if let Some(packed) = small {
+    let small = only.filter(|packed| is_small(packed.bytes().len(), packed.len()));
+    if let Some(packed) = small.map(|packed| packed.bytes().to_vec()) {
         entry.set_bytes(&packed);
         entry.set_encoding(PACKED);
     }

@@ -9,10 +9,12 @@
 
 mod lzf;
 mod read;
+mod stream;
 #[cfg(test)]
 mod tests;
 mod write;
 mod ziplist;
+mod zipmap;
 
 use crc::{CRC_64_REDIS, Crc, Table};
 
@@ -24,6 +26,9 @@ use crate::{
 
 /// The version that is written: Redis 7.0's, which later ones read too.
 const VERSION_WRITTEN: u16 = 10;
+
+/// The version of hashes whose fields have deadlines: Redis 7.4's, since earlier ones know no such hash.
+const VERSION_WITH_DEADLINES: u16 = 12;
 
 /// The latest version whose values are read.
 const VERSION_MAX: u16 = 12;
@@ -42,15 +47,25 @@ mod types {
     pub const SORTED_SET_OF_TEXTS: u8 = 3;
     pub const HASH: u8 = 4;
     pub const SORTED_SET: u8 = 5;
+    pub const HASH_ZIPMAP: u8 = 9;
     pub const LIST_ZIPLIST: u8 = 10;
     pub const SET_INTSET: u8 = 11;
     pub const SORTED_SET_ZIPLIST: u8 = 12;
     pub const HASH_ZIPLIST: u8 = 13;
     pub const LIST_OF_ZIPLISTS: u8 = 14;
+    pub const STREAM: u8 = 15;
     pub const HASH_LISTPACK: u8 = 16;
     pub const SORTED_SET_LISTPACK: u8 = 17;
     pub const LIST_OF_LISTPACKS: u8 = 18;
+    pub const STREAM_2: u8 = 19;
     pub const SET_LISTPACK: u8 = 20;
+    pub const STREAM_3: u8 = 21;
+    /// The release candidates of Redis 7.4 wrote hashes whose fields have deadlines in these two ways. (Valkey has another type
+    /// 22, but its version is refused.)
+    pub const HASH_WITH_DEADLINES_EARLY: u8 = 22;
+    pub const HASH_TRIPLES_EARLY: u8 = 23;
+    pub const HASH_WITH_DEADLINES: u8 = 24;
+    pub const HASH_TRIPLES: u8 = 25;
 }
 
 /// How a piece of a list is stored: as one long element, or as packed ones.
@@ -86,32 +101,26 @@ pub enum Malformed {
     Payload,
 }
 
-/// What cannot be dumped.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum NotDumped {
-    /// A stream.
-    Stream,
-    /// A hash with fields that expire.
-    FieldDeadlines,
-}
-
-/// The value of an entry, with the footer.
-///
-/// # Errors
-/// If it is of a sort that is not written.
-pub fn dump(entry: EntryRef<'_>) -> Result<Vec<u8>, NotDumped> {
+/// The value of an entry, with the footer. Fields whose deadline has passed are left out.
+pub fn dump(entry: EntryRef<'_>, now: Millis) -> Vec<u8> {
     let mut out = Vec::new();
-    write::value(&mut out, entry)?;
-    add_footer(&mut out);
-    Ok(out)
+    write::value(&mut out, entry, now);
+    let version = match out[0] {
+        types::HASH_WITH_DEADLINES | types::HASH_TRIPLES => VERSION_WITH_DEADLINES,
+        _ => VERSION_WRITTEN,
+    };
+    add_footer(&mut out, version);
+    out
 }
 
-fn add_footer(out: &mut Vec<u8>) {
-    out.extend_from_slice(&VERSION_WRITTEN.to_le_bytes());
+/// Makes a payload of this version of a type and a value.
+pub fn add_footer(out: &mut Vec<u8>, version: u16) {
+    out.extend_from_slice(&version.to_le_bytes());
     out.extend_from_slice(&CHECKSUM.checksum(out).to_le_bytes());
 }
 
-/// An entry for the key with the value that was dumped. It has no deadline.
+/// An entry for the key with the value that was dumped. It has no deadline of its own. There is none if it is a hash in which all
+/// fields have expired.
 ///
 /// # Errors
 /// If the payload is not one that DUMP could have written.
@@ -120,7 +129,7 @@ pub fn restore(
     key: &Key<'_>,
     keyspace: &Keyspace,
     now: Millis,
-) -> Result<EntryBox, Malformed> {
+) -> Result<Option<EntryBox>, Malformed> {
     read::value(check_footer(payload)?, key, keyspace, now).ok_or(Malformed::Payload)
 }
 

@@ -525,6 +525,15 @@ impl Shard {
         }
     }
 
+    /// Like [`Shard::put`], but the use of the key is what the entry has noted.
+    pub fn put_as_used(&mut self, key: &Key<'_>, entry: EntryBox) {
+        let clock = entry.as_ref().access_clock();
+        self.put(key, entry);
+        if let Some(entry) = self.peek(key) {
+            entry.set_access_clock(clock);
+        }
+    }
+
     /// Puts an entry in under a key that is not there.
     fn insert(&mut self, key: &Key<'_>, entry: EntryBox) {
         self.torn = true;

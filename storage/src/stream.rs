@@ -19,7 +19,7 @@ use crate::{
     time::Millis,
 };
 
-use self::groups::Groups;
+pub(crate) use self::groups::Groups;
 pub use self::{
     entries::{AddError, Entries, NewId, Precision, Range, RangeBackwards, References, Trim, TrimTo},
     group::{Consumer, Group, PendingEntry},
@@ -82,6 +82,11 @@ pub enum Deletion {
 }
 
 impl Stream {
+    /// A stream of these entries and groups.
+    pub(crate) fn of(entries: Entries, groups: Groups) -> Self {
+        Stream { entries, groups }
+    }
+
     /// Its entries.
     pub fn entries(&self) -> &Entries {
         &self.entries

@@ -2,7 +2,7 @@
 
 use braid_protocol::{number, reply::Reply};
 use braid_storage::{
-    rdb::{self, Malformed, NotDumped},
+    rdb::{self, Malformed},
     time::Deadline,
 };
 
@@ -47,15 +47,10 @@ fn dump(call: &mut Call<'_, '_>, mut args: Args<'_>, reply: &mut Reply<'_>) -> O
     let shard = call.shard_of(&key);
     let bytes = shard.peek(&key).map_or(0, |entry| entry.allocated_bytes());
     shard.expect_work(bytes / BYTES_PER_ELEMENT)?;
-    match shard.read(&key).map(rdb::dump) {
+    let now = shard.now();
+    match shard.read(&key) {
         None => reply.null(),
-        Some(Ok(payload)) => reply.bulk(&payload),
-        Some(Err(NotDumped::Stream)) => {
-            return Err(CommandError::text("ERR DUMP of a stream is not supported yet"));
-        }
-        Some(Err(NotDumped::FieldDeadlines)) => {
-            return Err(CommandError::text("ERR DUMP of a hash whose fields expire is not supported yet"));
-        }
+        Some(entry) => reply.bulk(&rdb::dump(entry, now)),
     }
     Ok(())
 }
@@ -105,21 +100,28 @@ fn restore(call: &mut Call<'_, '_>, mut args: Args<'_>, reply: &mut Reply<'_>) -
         return Err(CommandError::text("BUSYKEY Target key name already exists."));
     }
     let ttl = number::parse_i64(ttl).ok_or(CommandError::NotInteger)?;
-    let ttl = u64::try_from(ttl).map_err(|_| CommandError::text("ERR Invalid TTL value, must be >= 0"))?;
+    if ttl < 0 {
+        return Err(CommandError::text("ERR Invalid TTL value, must be >= 0"));
+    }
     shard.expect_work(payload.len() / BYTES_PER_ELEMENT)?;
-    let mut entry = rdb::restore(payload, &key, keyspace, now).map_err(|malformed| match malformed {
+    let entry = rdb::restore(payload, &key, keyspace, now).map_err(|malformed| match malformed {
         Malformed::Footer => CommandError::text("ERR DUMP payload version or checksum are wrong"),
         Malformed::Payload => CommandError::text("ERR Bad data format"),
     })?;
-    let counted_from = if options.is_absolute { 0 } else { now.0 };
-    let deadline = (ttl > 0).then(|| Deadline::at(ttl.saturating_add(counted_from)));
-    if deadline.is_some_and(|deadline| deadline.0 <= now) {
-        shard.remove(&key);
-    } else {
-        entry.set_deadline(deadline);
-        shard.put(&key, entry);
-        if let Some(entry) = shard.peek(&key) {
-            keyspace.access().resume(entry, now, options.idle_seconds, options.frequency);
+    let counted_from = if options.is_absolute { 0 } else { now.0 as i64 };
+    // As in Redis, what is later than the latest time of all is in the past.
+    let deadline =
+        (ttl > 0).then(|| Deadline::at(u64::try_from(ttl.wrapping_add(counted_from)).unwrap_or(0)));
+    match entry.filter(|_| deadline.is_none_or(|deadline| deadline.0 > now)) {
+        Some(mut entry) => {
+            entry.set_deadline(deadline);
+            shard.put(&key, entry);
+            if let Some(entry) = shard.peek(&key) {
+                keyspace.access().resume(entry, now, options.idle_seconds, options.frequency);
+            }
+        }
+        None => {
+            shard.remove(&key);
         }
     }
     reply.ok();

@@ -67,10 +67,6 @@ const fn row(form: &'static str, same: Same) -> Row {
     }
 }
 
-/// Families that have to be there, whole.
-pub const REQUIRED: &[&str] =
-    &["string", "keys", "transactions", "connection", "bits", "list", "set", "hash", "hll", "geo", "stream"];
-
 /// All families. The first row of each is a command without which it makes no sense.
 pub const FAMILIES: &[Family] = &[
     Family { name: "string", rows: STRING },

@@ -8,6 +8,7 @@
 mod client;
 pub mod crowd;
 mod dice;
+pub mod reference;
 mod reply;
 mod server;
 pub mod transcript;

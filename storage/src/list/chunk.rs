@@ -40,11 +40,11 @@ impl Limit {
         }
     }
 
-    /// Whether they are within half of it, which is when a chunk that is left alone becomes a small list again.
-    pub fn admits_twice(self, n_bytes: usize, n_elements: usize) -> bool {
+    /// Whether they are within this part of it (2: half), which decides whether a chunk that is alone becomes a small list.
+    pub fn admits_of(self, part: usize, n_bytes: usize, n_elements: usize) -> bool {
         match self {
-            Limit::Bytes(max) => n_bytes <= max / 2,
-            Limit::Elements(max) => n_elements <= max / 2,
+            Limit::Bytes(max) => n_bytes <= max / part,
+            Limit::Elements(max) => n_elements <= max / part,
         }
     }
 

@@ -10,7 +10,7 @@ use std::{
 };
 
 use super::{
-    CHUNKED, ListEnd, PartElements, Side,
+    CHUNKED, ListEnd, Part, PartElements, Side,
     chunk::{Chunk, Limit, PackedChunk},
 };
 use crate::{
@@ -71,16 +71,11 @@ impl Chunks {
         }
     }
 
-    /// The packed elements, if they are a single chunk within half of the limit that is now set.
-    pub fn small(&self, limit: Limit) -> Option<Packed<'_>> {
-        if self.chunks.len() != 1 {
-            return None;
-        }
-        match &self.chunks[0] {
-            Chunk::Packed(only) => {
-                limit.admits_twice(only.bytes().len(), self.n_elements).then_some(only.view())
-            }
-            Chunk::Plain(_) => None,
+    /// The packed elements, if they are a single chunk.
+    pub fn only(&self) -> Option<Packed<'_>> {
+        match self.chunks.front() {
+            Some(Chunk::Packed(only)) if self.chunks.len() == 1 => Some(only.view()),
+            _ => None,
         }
     }
 
@@ -111,6 +106,19 @@ impl Chunks {
             ListEnd::Right => self.chunks.len(),
         };
         self.insert_chunk(at, Chunk::of(text, self.limit));
+    }
+
+    /// Adds a piece of another list at the right end: a chunk by itself, unless it is far too large for one.
+    pub fn append(&mut self, part: Part<'_>) {
+        let at = self.chunks.len();
+        match part {
+            Part::Packed(packed) if packed.is_empty() => {}
+            Part::Packed(packed) if self.limit.is_far_exceeded(packed.bytes().len()) => {
+                packed.iter().for_each(|element| element.with_text(|text| self.push(ListEnd::Right, text)))
+            }
+            Part::Packed(packed) => self.insert_chunk(at, Chunk::Packed(PackedChunk::copy_of(packed))),
+            Part::Plain(text) => self.insert_chunk(at, Chunk::of(text, self.limit)),
+        }
     }
 
     /// Removes `n` elements, or as many as there are, at an end.

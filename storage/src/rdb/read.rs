@@ -7,29 +7,34 @@ use std::{borrow::Cow, iter};
 
 use braid_protocol::number;
 
-use super::{encoded, length, lzf, node, types, ziplist};
+use super::{encoded, length, lzf, node, stream, types, ziplist, zipmap};
 use crate::{
     Db, Expiry, HashMut, Key, Keyspace, ListEnd, ListMut, SetMut, Shard, SortedSetMut, StringOrigin,
     ValueMut, ValueType,
     entry::{EntryBox, Kind},
     hashes::Inserted,
-    packed::{Element, Packed},
+    list::Part,
+    packed::{self, Element, Packed},
     set::intset::IntSet,
     sorted_set::{AddRule, Added},
-    time::Millis,
+    time::{Deadline, Millis},
 };
 
 /// The longest string, compressed or not.
 const STRING_MAX_BYTES: usize = 1 << 30;
 
-/// The value that is all of the bytes, as an entry for the key.
-pub fn value(bytes: &[u8], key: &Key<'_>, keyspace: &Keyspace, now: Millis) -> Option<EntryBox> {
+/// The latest deadline that a field may have.
+const FIELD_DEADLINE_MAX: u64 = (1 << 48) - 1;
+
+/// The value that is all of the bytes, as an entry for the key; no entry, if all there is in it has expired.
+pub fn value(bytes: &[u8], key: &Key<'_>, keyspace: &Keyspace, now: Millis) -> Option<Option<EntryBox>> {
     let mut from = Reader(bytes);
     let value_type = from.byte()?;
     let entry = match value_type {
         types::STRING => {
             let text = from.string()?;
-            EntryBox::with_bytes(Kind::String, StringOrigin::Written.encoding(), key.bytes, &text, None)
+            let encoding = StringOrigin::Written.encoding();
+            Some(EntryBox::with_bytes(Kind::String, encoding, key.bytes, &text, None))
         }
         types::LIST | types::LIST_ZIPLIST | types::LIST_OF_ZIPLISTS | types::LIST_OF_LISTPACKS => {
             make(key, keyspace, now, |list: &mut ListMut<'_>| fill_list(list, value_type, &mut from))?
@@ -37,51 +42,86 @@ pub fn value(bytes: &[u8], key: &Key<'_>, keyspace: &Keyspace, now: Millis) -> O
         types::SET | types::SET_INTSET | types::SET_LISTPACK => {
             make(key, keyspace, now, |set: &mut SetMut<'_>| fill_set(set, value_type, &mut from))?
         }
-        types::HASH | types::HASH_ZIPLIST | types::HASH_LISTPACK => {
+        types::HASH | types::HASH_ZIPMAP | types::HASH_ZIPLIST | types::HASH_LISTPACK => {
             make(key, keyspace, now, |hash: &mut HashMut<'_>| fill_hash(hash, value_type, &mut from))?
         }
+        types::HASH_WITH_DEADLINES
+        | types::HASH_TRIPLES
+        | types::HASH_WITH_DEADLINES_EARLY
+        | types::HASH_TRIPLES_EARLY => make(key, keyspace, now, |hash: &mut HashMut<'_>| {
+            fill_hash_with_deadlines(hash, value_type, &mut from)
+        })?,
         types::SORTED_SET
         | types::SORTED_SET_OF_TEXTS
         | types::SORTED_SET_ZIPLIST
         | types::SORTED_SET_LISTPACK => make(key, keyspace, now, |set: &mut SortedSetMut<'_>| {
             fill_sorted_set(set, value_type, &mut from)
         })?,
+        types::STREAM | types::STREAM_2 | types::STREAM_3 => {
+            Some(stream::read(key.bytes, value_type, &mut from)?)
+        }
         _ => return None,
     };
-    from.0.is_empty().then_some(entry)
+    // What is behind the value does not matter, as in Redis.
+    Some(entry)
 }
 
-/// An entry with what `fill` puts into a value; an empty one is none.
+/// An entry with what `fill` puts into a value, which must not be empty. There is none if all that was put in has expired.
 fn make<T: ValueType>(
     key: &Key<'_>,
     keyspace: &Keyspace,
     now: Millis,
     fill: impl FnOnce(&mut ValueMut<'_, T>) -> Option<()>,
-) -> Option<EntryBox> {
+) -> Option<Option<EntryBox>> {
     let mut shard: Shard = keyspace.shard_aside();
     shard.start();
-    shard.begin(Db(0), now);
+    // At that time nothing has expired, so that what comes twice is noticed in any case.
+    shard.begin(Db(0), Millis(0));
     let mut value = shard.value_or_create::<T>(key).expect("a new shard has no keys");
     fill(&mut value)?;
     drop(value);
-    shard.take(key)
+    shard.peek(key)?;
+    shard.expire_fields(now, usize::MAX);
+    Some(shard.take(key))
 }
 
 fn fill_list(list: &mut ListMut<'_>, value_type: u8, from: &mut Reader<'_>) -> Option<()> {
-    let mut push = |text: &[u8]| {
-        list.push(ListEnd::Right, iter::once(text));
-        Some(())
-    };
     match value_type {
-        types::LIST => from.repeated(|from| push(&from.string()?)),
-        types::LIST_ZIPLIST => ziplist::each(&from.string()?, push),
-        types::LIST_OF_ZIPLISTS => from.repeated(|from| ziplist::each(&from.string()?, &mut push)),
+        types::LIST => from.repeated(|from| {
+            list.push(ListEnd::Right, iter::once(&*from.string()?));
+            Some(())
+        })?,
+        // Redis leaves what it read of this type large.
+        types::LIST_ZIPLIST => return append_repacked(list, |each| ziplist::each(&from.string()?, each)),
+        types::LIST_OF_ZIPLISTS => {
+            from.repeated(|from| append_repacked(list, |each| ziplist::each(&from.string()?, each)))?
+        }
         _ => from.repeated(|from| match from.len()? {
-            node::PLAIN => push(&from.string()?),
-            node::PACKED => each_packed(&from.string()?, &mut push),
+            node::PLAIN => {
+                let text = from.string()?;
+                list.append(Part::Plain(&text));
+                (!text.is_empty()).then_some(())
+            }
+            node::PACKED => append_repacked(list, |each| each_packed(&from.string()?, each)),
             _ => None,
-        }),
+        })?,
     }
+    list.settle();
+    Some(())
+}
+
+/// Appends a piece of a list. It is packed anew: a text may have been packed in more ways than one.
+fn append_repacked(
+    list: &mut ListMut<'_>,
+    read: impl FnOnce(&mut dyn FnMut(&[u8]) -> Option<()>) -> Option<()>,
+) -> Option<()> {
+    let mut elements = packed::EMPTY.to_vec();
+    read(&mut |text| {
+        packed::push(&mut elements, text);
+        Some(())
+    })?;
+    list.append(Part::Packed(Packed::new(&elements)));
+    Some(())
 }
 
 fn fill_set(set: &mut SetMut<'_>, value_type: u8, from: &mut Reader<'_>) -> Option<()> {
@@ -101,8 +141,34 @@ fn fill_hash(hash: &mut HashMut<'_>, value_type: u8, from: &mut Reader<'_>) -> O
     };
     match value_type {
         types::HASH => from.repeated(|from| set(&from.string()?, &from.string()?)),
+        types::HASH_ZIPMAP => zipmap::each(&from.string()?, set),
         _ => each_pair(value_type == types::HASH_ZIPLIST, &from.string()?, set),
     }
+}
+
+/// Early types have no first deadline in front, and write the deadlines themselves.
+fn fill_hash_with_deadlines(hash: &mut HashMut<'_>, value_type: u8, from: &mut Reader<'_>) -> Option<()> {
+    hash.admit_deadlines();
+    let mut set = |name: &[u8], value: &[u8], deadline: u64| {
+        let expiry = match deadline {
+            0 => Expiry::Clear,
+            1..=FIELD_DEADLINE_MAX => Expiry::At(Deadline::at(deadline)),
+            _ => return None,
+        };
+        matches!(hash.set(name, value, expiry), Inserted::New).then_some(())
+    };
+    let is_early = matches!(value_type, types::HASH_WITH_DEADLINES_EARLY | types::HASH_TRIPLES_EARLY);
+    let first = if is_early { 1 } else { from.time()?.0 };
+    if matches!(value_type, types::HASH_TRIPLES | types::HASH_TRIPLES_EARLY) {
+        return each_triple(&from.string()?, set);
+    }
+    from.repeated(|from| {
+        let deadline = match from.len()? {
+            0 => 0,
+            later => first.checked_add(later - 1)?,
+        };
+        set(&from.string()?, &from.string()?, deadline)
+    })
 }
 
 fn fill_sorted_set(set: &mut SortedSetMut<'_>, value_type: u8, from: &mut Reader<'_>) -> Option<()> {
@@ -144,8 +210,18 @@ fn each_pair(is_ziplist: bool, bytes: &[u8], mut each: impl FnMut(&[u8], &[u8]) 
     (!has_first).then_some(())
 }
 
+/// Calls `each` with the elements of a listpack, three and three, of which the third is a deadline, or 0 for none.
+fn each_triple(bytes: &[u8], mut each: impl FnMut(&[u8], &[u8], u64) -> Option<()>) -> Option<()> {
+    let mut elements = Packed::check(bytes)?.iter();
+    while let Some(name) = elements.next() {
+        let (value, deadline) = (elements.next()?, u64::try_from(elements.next()?.integer()?).ok()?);
+        name.with_text(|name| value.with_text(|value| each(name, value, deadline)))?;
+    }
+    Some(())
+}
+
 /// What has not been read yet.
-struct Reader<'a>(&'a [u8]);
+pub struct Reader<'a>(&'a [u8]);
 
 impl<'a> Reader<'a> {
     fn bytes(&mut self, n: usize) -> Option<&'a [u8]> {
@@ -154,7 +230,8 @@ impl<'a> Reader<'a> {
         Some(bytes)
     }
 
-    fn array<const N: usize>(&mut self) -> Option<[u8; N]> {
+    /// So many bytes.
+    pub fn array<const N: usize>(&mut self) -> Option<[u8; N]> {
         self.bytes(N)?.try_into().ok()
     }
 
@@ -162,7 +239,8 @@ impl<'a> Reader<'a> {
         self.array().map(|[byte]| byte)
     }
 
-    fn len(&mut self) -> Option<u64> {
+    /// A length, or another number that is mostly small.
+    pub fn len(&mut self) -> Option<u64> {
         let first = self.byte()?;
         self.len_from(first)
     }
@@ -182,7 +260,8 @@ impl<'a> Reader<'a> {
         usize::try_from(self.len()?).ok().filter(|&size| size <= STRING_MAX_BYTES)
     }
 
-    fn string(&mut self) -> Option<Cow<'a, [u8]>> {
+    /// A string, however it is written.
+    pub fn string(&mut self) -> Option<Cow<'a, [u8]>> {
         let first = self.byte()?;
         let integer = match first {
             encoded::INT_8 => i8::from_le_bytes(self.array()?).into(),
@@ -201,6 +280,11 @@ impl<'a> Reader<'a> {
         Some(Cow::Owned(number::format_i64(integer, <[u8]>::to_vec)))
     }
 
+    /// A point in time.
+    pub fn time(&mut self) -> Option<Millis> {
+        self.array().map(|bytes| Millis(u64::from_le_bytes(bytes)))
+    }
+
     fn double(&mut self) -> Option<f64> {
         self.array().map(f64::from_le_bytes)
     }
@@ -217,7 +301,7 @@ impl<'a> Reader<'a> {
 
     /// Calls `each` as often as the length says that comes next. Each call reads something, so a length that is too large
     /// ends with the bytes.
-    fn repeated(&mut self, mut each: impl FnMut(&mut Self) -> Option<()>) -> Option<()> {
+    pub fn repeated(&mut self, mut each: impl FnMut(&mut Self) -> Option<()>) -> Option<()> {
         for _ in 0..self.len()? {
             each(self)?;
         }

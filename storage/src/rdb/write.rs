@@ -2,37 +2,40 @@
 
 use braid_protocol::number;
 
-use super::{NotDumped, encoded, length, node, types};
+use super::{encoded, length, node, stream, types};
 use crate::{
     HashRef, HashType, ListRef, ListType, SetRef, SetType, SortedSetRef, SortedSetType, ValueRef, ValueType,
     encoding_name,
     entry::{EntryRef, Kind},
     list::Part,
     packed::Element,
-    time::Millis,
+    stream::StreamType,
+    time::{Deadline, Millis},
 };
 
 /// The longest text that may be that of an integer of 32 bits.
 const INT_32_TEXT_BYTES: usize = 11;
 
 /// Writes the type and the value of an entry.
-pub fn value(out: &mut Vec<u8>, entry: EntryRef<'_>) -> Result<(), NotDumped> {
+pub fn value(out: &mut Vec<u8>, entry: EntryRef<'_>, now: Millis) {
     match entry.kind() {
         Kind::String => {
             out.push(types::STRING);
             string(out, stored(entry));
         }
-        Kind::List => list(out, of::<ListType>(entry)),
-        Kind::Set => set(out, of::<SetType>(entry)),
-        Kind::Hash => hash(out, of::<HashType>(entry))?,
-        Kind::SortedSet => sorted_set(out, of::<SortedSetType>(entry)),
-        Kind::Stream => return Err(NotDumped::Stream),
+        Kind::List => list(out, of::<ListType>(entry, now)),
+        Kind::Set => set(out, of::<SetType>(entry, now)),
+        Kind::Hash => hash(out, of::<HashType>(entry, now)),
+        Kind::SortedSet => sorted_set(out, of::<SortedSetType>(entry, now)),
+        Kind::Stream => {
+            out.push(types::STREAM_2);
+            stream::write(out, of::<StreamType>(entry, now).stream());
+        }
     }
-    Ok(())
 }
 
-fn of<T: ValueType>(entry: EntryRef<'_>) -> ValueRef<'_, T> {
-    ValueRef::of(entry, Millis::default()).expect("the kind has been looked at")
+fn of<T: ValueType>(entry: EntryRef<'_>, now: Millis) -> ValueRef<'_, T> {
+    ValueRef::of(entry, now).expect("the kind has been looked at")
 }
 
 /// The bytes of a value that is stored as it is dumped.
@@ -70,22 +73,40 @@ fn set(out: &mut Vec<u8>, set: SetRef<'_>) {
     }
 }
 
-fn hash(out: &mut Vec<u8>, hash: HashRef<'_>) -> Result<(), NotDumped> {
+fn hash(out: &mut Vec<u8>, hash: HashRef<'_>) {
     if encoding_name(hash.entry()) == "listpack" {
         out.push(types::HASH_LISTPACK);
-        string(out, stored(hash.entry()));
-        return Ok(());
+        return string(out, stored(hash.entry()));
     }
-    if hash.iter().any(|field| field.deadline.is_some()) {
-        return Err(NotDumped::FieldDeadlines);
+    match hash.iter().filter_map(|field| field.deadline).min() {
+        Some(first) => hash_with_deadlines(out, hash, first),
+        None => {
+            out.push(types::HASH);
+            number_of(out, hash.iter().count());
+            for field in hash.iter() {
+                element(out, field.name);
+                element(out, field.value);
+            }
+        }
     }
-    out.push(types::HASH);
+}
+
+/// Writes a hash of which the first deadline is `first`: its triples as they are stored, if none of them has expired, or else
+/// field by field, with what each deadline is later than the first, and one more, since 0 stands for none.
+fn hash_with_deadlines(out: &mut Vec<u8>, hash: HashRef<'_>, first: Deadline) {
+    let as_stored =
+        encoding_name(hash.entry()) == "listpackex" && HashType::next_deadline(hash.entry()) == Some(first);
+    out.push(if as_stored { types::HASH_TRIPLES } else { types::HASH_WITH_DEADLINES });
+    out.extend_from_slice(&first.0.0.to_le_bytes());
+    if as_stored {
+        return string(out, stored(hash.entry()));
+    }
     number_of(out, hash.iter().count());
     for field in hash.iter() {
+        len(out, field.deadline.map_or(0, |deadline| deadline.0.0 - first.0.0 + 1));
         element(out, field.name);
         element(out, field.value);
     }
-    Ok(())
 }
 
 /// A large one is written from the highest score on, as Redis does.
@@ -107,7 +128,7 @@ fn element(out: &mut Vec<u8>, element: Element<'_>) {
 }
 
 /// Writes a string; the text of a short integer in fewer bytes.
-fn string(out: &mut Vec<u8>, text: &[u8]) {
+pub fn string(out: &mut Vec<u8>, text: &[u8]) {
     if text.len() <= INT_32_TEXT_BYTES
         && let Some(value) = number::parse_i64(text)
         && short_integer(out, value)
@@ -135,7 +156,8 @@ fn short_integer(out: &mut Vec<u8>, value: i64) -> bool {
     true
 }
 
-fn number_of(out: &mut Vec<u8>, n: usize) {
+/// Writes how many there are of something.
+pub fn number_of(out: &mut Vec<u8>, n: usize) {
     len(out, n as u64);
 }
 

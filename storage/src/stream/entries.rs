@@ -330,8 +330,30 @@ impl Entries {
         self.first = first.map_or(StreamId::MIN, |entry| entry.id());
     }
 
+    /// Adds a node that comes from elsewhere, if its entries are behind all that are there. One in which all are deleted is left
+    /// out, since whoever reads would have to pass it.
+    pub(crate) fn append_node(&mut self, node_id: StreamId, node: Node) -> Option<()> {
+        if self.n_live > 0 && self.last >= node_id {
+            return None;
+        }
+        let live = |entry: &Entry<'_>| !entry.is_deleted();
+        let (Some(first), Some(last)) =
+            (node.entries(node_id).find(live), node.entries_backwards(node_id).find(live))
+        else {
+            return Some(());
+        };
+        self.last = last.id();
+        if self.n_live == 0 {
+            self.first = first.id();
+        }
+        self.n_live += node.n_live() as u64;
+        self.node_bytes += heap_bytes(&node) + NODE_TREE_BYTES;
+        self.nodes.insert(node_id, node);
+        Some(())
+    }
+
     /// Sets what is known of entries that were.
-    pub(super) fn set_last_id(
+    pub(crate) fn set_last_id(
         &mut self,
         last: StreamId,
         n_added: Option<u64>,
@@ -348,7 +370,7 @@ impl Entries {
     }
 
     /// How many entries had been added when the one of this identity was, if that can be told.
-    pub(super) fn n_added_until(&self, id: StreamId) -> Option<u64> {
+    pub(crate) fn n_added_until(&self, id: StreamId) -> Option<u64> {
         if self.n_added == 0 {
             return Some(0);
         }
@@ -404,12 +426,12 @@ impl<'a> Iterator for Range<'a> {
     #[inline]
     fn next(&mut self) -> Option<Entry<'a>> {
         loop {
-            for entry in self.node.iter_mut().flatten() {
+            for entry in self.node.iter_mut().flatten().filter(|entry| !entry.is_deleted()) {
                 if entry.id() > self.to {
                     // No node is left: each begins behind what was before it.
                     break;
                 }
-                if entry.id() >= self.from && !entry.is_deleted() {
+                if entry.id() >= self.from {
                     return Some(entry);
                 }
             }
@@ -434,12 +456,12 @@ impl<'a> Iterator for RangeBackwards<'a> {
     #[inline]
     fn next(&mut self) -> Option<Entry<'a>> {
         loop {
-            for entry in self.node.iter_mut().flatten() {
+            for entry in self.node.iter_mut().flatten().filter(|entry| !entry.is_deleted()) {
                 if entry.id() < self.from {
                     // This is the first node that was asked for.
                     break;
                 }
-                if entry.id() <= self.to && !entry.is_deleted() {
+                if entry.id() <= self.to {
                     return Some(entry);
                 }
             }

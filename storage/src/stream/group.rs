@@ -15,7 +15,7 @@ const CONSUMER_BYTES: usize = size_of::<Option<Consumer>>() + 2 * size_of::<(Arc
 
 /// A consumer's place among those of its group.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) struct ConsumerNumber(u32);
+pub(crate) struct ConsumerNumber(u32);
 
 /// An entry that was delivered and not acknowledged.
 #[derive(Clone, Copy)]
@@ -84,7 +84,7 @@ pub struct Group {
 }
 
 impl Group {
-    pub(super) fn new(last_delivered: StreamId, n_read: Option<u64>) -> Self {
+    pub(crate) fn new(last_delivered: StreamId, n_read: Option<u64>) -> Self {
         Group { last_delivered, n_read, ..Group::default() }
     }
 
@@ -174,7 +174,7 @@ impl Group {
     pub(super) fn go_on_to(&mut self, id: StreamId, entries: &Entries) {
         let last = self.last_delivered;
         self.n_read = match self.n_read {
-            Some(n) if last >= entries.first_id() && !entries.has_gaps_from(last) => Some(n + 1),
+            Some(n) if last >= entries.first_id() && !entries.has_gaps_from(last) => Some(n.wrapping_add(1)),
             _ if entries.n_added() > 0 => entries.n_added_until(id),
             unknown => unknown,
         };
@@ -182,7 +182,7 @@ impl Group {
     }
 
     /// Makes a consumer, unless there is one of this name.
-    pub(super) fn create_consumer(&mut self, name: &[u8], now: Millis) -> Option<ConsumerNumber> {
+    pub(crate) fn create_consumer(&mut self, name: &[u8], now: Millis) -> Option<ConsumerNumber> {
         if self.by_name.contains_key(name) {
             return None;
         }
@@ -211,7 +211,7 @@ impl Group {
     }
 
     /// Notes that a consumer gets something.
-    pub(super) fn note_active(&mut self, number: ConsumerNumber, now: Millis) {
+    pub(crate) fn note_active(&mut self, number: ConsumerNumber, now: Millis) {
         self.numbered_mut(number).active_at = Some(now);
     }
 
@@ -238,7 +238,7 @@ impl Group {
     }
 
     /// Gives an entry, pending or not, to a consumer.
-    pub(super) fn assign(
+    pub(crate) fn assign(
         &mut self,
         id: StreamId,
         number: ConsumerNumber,
@@ -271,7 +271,7 @@ impl Group {
             if each(*id) {
                 let pending = self.pending.get_mut(id).expect("what a consumer has pending, its group has");
                 pending.delivered_at = now;
-                pending.n_deliveries += 1;
+                pending.n_deliveries = pending.n_deliveries.wrapping_add(1);
             }
         }
     }

@@ -10,7 +10,7 @@ const GROUP_TREE_BYTES: usize = 2 * (size_of::<Box<[u8]>>() + size_of::<Group>()
 
 /// The groups of a stream.
 #[derive(Clone, Default)]
-pub(super) struct Groups {
+pub(crate) struct Groups {
     by_name: BTreeMap<Box<[u8]>, Group>,
     bytes: usize,
 }
@@ -57,7 +57,8 @@ impl Groups {
         }
     }
 
-    fn create(&mut self, name: &[u8], group: Group) -> bool {
+    /// Puts a group in; says whether there was none of this name.
+    pub(crate) fn create(&mut self, name: &[u8], group: Group) -> bool {
         if self.by_name.contains_key(name) {
             return false;
         }
@@ -158,7 +159,8 @@ impl Claim<'_> {
 
     fn assign(&self, group: &mut Group, number: ConsumerNumber, id: StreamId, n_before: u64) {
         let n_deliveries = match self.counting {
-            Counting::OneMore => n_before + 1,
+            // RESTORE takes any number.
+            Counting::OneMore => n_before.wrapping_add(1),
             Counting::AsBefore => n_before,
             Counting::Exactly(n) => n,
         };

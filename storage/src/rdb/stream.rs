@@ -1,0 +1,167 @@
+//! Streams, written and read.
+//!
+//! ```text
+//! nodes    n | (identity | node) × n
+//! entries  live | last | first | max deleted | added
+//! groups   n | (name | last delivered | read | pending | consumers) × n
+//! pending  n | (identity | delivered at | deliveries) × n
+//! consumers n | (name | seen at | active at | n | identity × n) × n
+//! ```
+//!
+//! Numbers are lengths, times 64 bits, and identities of nodes and pending entries two numbers of 64 bits with the highest byte
+//! first. What was pending is written twice: for its group in full, and for its consumer by its identity. Redis 5 wrote neither
+//! what comes behind `last` among the entries nor how much a group has read, and only Redis 7.2 writes when consumers were active.
+
+use std::collections::BTreeMap;
+
+use super::{read::Reader, types, write};
+use crate::{
+    entry::{Encoding, EntryBox, Kind},
+    stream::{Consumer, Entries, Group, Groups, Stream, StreamId, node::Node},
+    time::Millis,
+};
+
+/// Stands for what a group has read, if that is not known.
+const UNKNOWN: u64 = u64::MAX;
+
+/// Stands for the time of a consumer that never was active.
+const NEVER: u64 = u64::MAX;
+
+/// Writes a stream.
+pub fn write(out: &mut Vec<u8>, stream: &Stream) {
+    let entries = stream.entries();
+    write::number_of(out, entries.nodes().len());
+    for (id, node) in entries.nodes() {
+        write::string(out, &raw_id(id));
+        write::string(out, node.bytes());
+    }
+    write::len(out, entries.len());
+    for id in [entries.last_id(), entries.first_id(), entries.max_deleted_id()] {
+        write_id(out, id);
+    }
+    write::len(out, entries.n_added());
+    write::number_of(out, stream.groups().len());
+    for (name, group) in stream.groups() {
+        write::string(out, name);
+        write_group(out, group);
+    }
+}
+
+fn write_group(out: &mut Vec<u8>, group: &Group) {
+    write_id(out, group.last_delivered_id());
+    write::len(out, group.n_read().unwrap_or(UNKNOWN));
+    write::number_of(out, group.n_pending());
+    for pending in group.pending(StreamId::MIN, StreamId::MAX) {
+        out.extend_from_slice(&raw_id(pending.id));
+        write_time(out, pending.delivered_at);
+        write::len(out, pending.n_deliveries);
+    }
+    write::number_of(out, group.consumers().len());
+    for consumer in group.consumers() {
+        write::string(out, consumer.name());
+        write_time(out, consumer.seen_at());
+        write_pending_of(out, group, consumer);
+    }
+}
+
+fn write_pending_of(out: &mut Vec<u8>, group: &Group, consumer: &Consumer) {
+    write::number_of(out, consumer.n_pending());
+    for pending in group.pending_of(consumer, StreamId::MIN, StreamId::MAX) {
+        out.extend_from_slice(&raw_id(pending.id));
+    }
+}
+
+fn write_id(out: &mut Vec<u8>, id: StreamId) {
+    write::len(out, id.ms);
+    write::len(out, id.seq);
+}
+
+fn write_time(out: &mut Vec<u8>, time: Millis) {
+    out.extend_from_slice(&time.0.to_le_bytes());
+}
+
+fn raw_id(id: StreamId) -> [u8; 16] {
+    (u128::from(id.ms) << 64 | u128::from(id.seq)).to_be_bytes()
+}
+
+fn id_of_raw(raw: [u8; 16]) -> StreamId {
+    let both = u128::from_be_bytes(raw);
+    StreamId::new((both >> 64) as u64, both as u64)
+}
+
+/// Reads a stream, as an entry for the key.
+pub fn read(key: &[u8], value_type: u8, from: &mut Reader<'_>) -> Option<EntryBox> {
+    let entries = read_entries(value_type, from)?;
+    let mut groups = Groups::default();
+    from.repeated(|from| {
+        let name = from.string()?;
+        let group = read_group(value_type, &entries, from)?;
+        groups.create(&name, group).then_some(())
+    })?;
+    let stream = Stream::of(entries, groups);
+    Some(EntryBox::with_object(Kind::Stream, Encoding::default(), key, stream, None))
+}
+
+fn read_entries(value_type: u8, from: &mut Reader<'_>) -> Option<Entries> {
+    let mut entries = Entries::default();
+    from.repeated(|from| {
+        let id = id_of_raw((*from.string()?).try_into().ok()?);
+        entries.append_node(id, Node::check(from.string()?.into_owned(), id)?)
+    })?;
+    let (n_live, last) = (from.len()?, read_id(from)?);
+    if n_live != entries.len() || last < entries.last_id() {
+        return None;
+    }
+    if value_type == types::STREAM {
+        entries.set_last_id(last, Some(n_live), Some(StreamId::MIN));
+    } else {
+        // Which is the first one, the nodes have told.
+        read_id(from)?;
+        let max_deleted = read_id(from)?;
+        entries.set_last_id(last, Some(from.len()?), Some(max_deleted));
+    }
+    Some(entries)
+}
+
+fn read_group(value_type: u8, entries: &Entries, from: &mut Reader<'_>) -> Option<Group> {
+    let last_delivered = read_id(from)?;
+    let n_read = if value_type == types::STREAM {
+        entries.n_added_until(last_delivered)
+    } else {
+        Some(from.len()?).filter(|n| *n != UNKNOWN)
+    };
+    let mut group = Group::new(last_delivered, n_read);
+    let mut unowned = BTreeMap::new();
+    from.repeated(|from| {
+        let (id, delivered_at) = (id_of_raw(from.array()?), from.time()?);
+        unowned.insert(id, (delivered_at, from.len()?)).is_none().then_some(())
+    })?;
+    from.repeated(|from| read_consumer(value_type, &mut group, &mut unowned, from))?;
+    unowned.is_empty().then_some(group)
+}
+
+/// Reads a consumer, which takes what it has pending out of `unowned`.
+fn read_consumer(
+    value_type: u8,
+    group: &mut Group,
+    unowned: &mut BTreeMap<StreamId, (Millis, u64)>,
+    from: &mut Reader<'_>,
+) -> Option<()> {
+    let (name, seen_at) = (from.string()?, from.time()?);
+    // Before there were two times, whoever was seen counted as active.
+    let active_at = if value_type == types::STREAM_3 { from.time()? } else { seen_at };
+    let number = group.create_consumer(&name, seen_at)?;
+    if active_at != Millis(NEVER) {
+        group.note_active(number, active_at);
+    }
+    from.repeated(|from| {
+        let id = id_of_raw(from.array()?);
+        let (delivered_at, n_deliveries) = unowned.remove(&id)?;
+        group.assign(id, number, delivered_at, n_deliveries);
+        Some(())
+    })
+}
+
+fn read_id(from: &mut Reader<'_>) -> Option<StreamId> {
+    Some(StreamId::new(from.len()?, from.len()?))
+}
