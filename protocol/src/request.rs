@@ -170,6 +170,33 @@ pub struct RequestParser {
     partial: Option<Box<Partial>>,
 }
 
+/// How a request begins that others are expected to begin like, because a pipeline mostly repeats one command.
+#[derive(Clone, Copy, Debug)]
+pub struct Pattern {
+    /// Where in the input it starts, and its second argument does.
+    start: usize,
+    second_at: usize,
+    first: Arg,
+    second: Arg,
+    n_further: u32,
+}
+
+impl Pattern {
+    /// The pattern of a request that starts at `start` of the input; there is one if it is no inline command and has two
+    /// arguments.
+    #[inline]
+    pub fn of(input: &[u8], start: usize, args: &[Arg]) -> Option<Self> {
+        let [first, second, further @ ..] = args else { return None };
+        (input[start] == b'*').then_some(Self {
+            start,
+            second_at: start + second.start as usize,
+            first: *first,
+            second: *second,
+            n_further: further.len() as u32,
+        })
+    }
+}
+
 /// What is known of an incomplete request with many arguments.
 #[derive(Debug)]
 struct Partial {
@@ -243,6 +270,38 @@ impl RequestParser {
             Some(_) => self.inline(input, args),
             None => Ok(Parse::Incomplete { wanted: 1 }),
         }
+    }
+
+    /// Parses the request at `at`, if it begins like an earlier one of the same input, up to the second argument: then the
+    /// second one is as long, too. Answers how many bytes the request has.
+    ///
+    /// If it begins otherwise, is incomplete or is wrong, nothing is done, and [`RequestParser::parse`] says which. The parser
+    /// stands at the start of a request.
+    #[inline]
+    pub fn parse_alike(
+        &mut self,
+        pattern: &Pattern,
+        input: &[u8],
+        at: usize,
+        args: &mut Vec<Arg>,
+    ) -> Option<usize> {
+        debug_assert!(
+            self.partial.is_none(),
+            "the earlier request was complete, and so is what lies between"
+        );
+        let request = &input[at..];
+        let second_end = pattern.second.start as usize + pattern.second.len as usize + 2;
+        if second_end > request.len() || !request.starts_with(&input[pattern.start..pattern.second_at]) {
+            return None;
+        }
+        let first = args.len();
+        args.extend_from_slice(&[pattern.first, pattern.second]);
+        let mut cursor = Cursor { at: second_end, n_remaining: pattern.n_further };
+        if pattern.n_further > 0 && self.bulks(request, &mut cursor, args) != Ok(None) {
+            args.truncate(first);
+            return None;
+        }
+        Some(cursor.at)
     }
 
     fn multibulk(&mut self, input: &[u8], args: &mut Vec<Arg>) -> Result<Parse, ProtocolError> {

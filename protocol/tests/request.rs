@@ -1,6 +1,6 @@
 //! Requests: the grammar, every error, and the promise that it does not matter how the bytes are cut.
 
-use braid_protocol::request::{MAX_LINE_BYTES, write_request};
+use braid_protocol::request::{MAX_LINE_BYTES, Pattern, write_request};
 use braid_protocol::{Arg, Limits, Parse, ProtocolError, RequestParser};
 use proptest::prelude::*;
 
@@ -101,6 +101,22 @@ fn lengths_of_all_sizes_are_read() {
     let mut input = Vec::new();
     write_request(&mut input, &many);
     assert_eq!(requests(&input), [many]);
+}
+
+#[test]
+fn a_pipeline_of_one_command_is_parsed_by_its_pattern() {
+    let input = b"*3\r\n$3\r\nSET\r\n$2\r\nk1\r\n$1\r\nv\r\n*3\r\n$3\r\nSET\r\n$2\r\nk2\r\n$10\r\n0123456789\r\n*3\r\n$3\r\nSET\r\n$3\r\n";
+    let mut parser = RequestParser::new(Limits::default());
+    let mut args = Vec::new();
+    let Ok(Parse::Request { consumed }) = parser.parse(&mut input.to_vec(), &mut args) else {
+        panic!("the first request is complete")
+    };
+    let pattern = Pattern::of(input, 0, &args).expect("it has two arguments");
+    args.clear();
+    let len = parser.parse_alike(&pattern, input, consumed, &mut args).expect("it begins alike");
+    let words: Vec<_> = args.iter().map(|arg| arg.of(&input[consumed..])).collect();
+    assert_eq!(words, [&b"SET"[..], b"k2", b"0123456789"]);
+    assert_eq!(parser.parse_alike(&pattern, input, consumed + len, &mut args), None, "its key is longer");
 }
 
 #[test]
@@ -237,7 +253,59 @@ fn any_traffic() -> impl Strategy<Value = Vec<u8>> {
     proptest::collection::vec(prop_oneof![4 => request, 1 => noise], 0..6).prop_map(|parts| parts.concat())
 }
 
+/// Requests that mostly begin alike.
+fn alike_traffic() -> impl Strategy<Value = Vec<u8>> {
+    let word = || proptest::sample::select(vec!["k", "l", "key", "a longer one", ""]).prop_map(str::as_bytes);
+    let request = proptest::collection::vec(word(), 1..5).prop_map(|args| {
+        let mut out = Vec::new();
+        write_request(&mut out, &args);
+        out
+    });
+    let other = any_traffic();
+    let piece = prop_oneof![8 => request, 1 => other];
+    (proptest::collection::vec(piece, 1..12), 0usize..40).prop_map(|(parts, n_cut)| {
+        let mut input = parts.concat();
+        input.truncate(input.len().saturating_sub(n_cut));
+        input
+    })
+}
+
 proptest! {
+    #[test]
+    fn a_request_like_an_earlier_one_is_what_it_is_by_itself(input in alike_traffic()) {
+        let (mut input, mut at, mut patterns) = (input, 0, Vec::new());
+        let mut parser = RequestParser::new(Limits::default());
+        loop {
+            let (start, mut args) = (at, Vec::new());
+            let is_inline = input.get(at) != Some(&b'*');
+            let by_itself = parser.parse(&mut input[at..], &mut args);
+            if let Ok(Parse::Request { consumed }) = by_itself {
+                at += consumed;
+            }
+            // An inline command must not be parsed a second time.
+            for pattern in patterns.iter().filter(|_| !is_inline) {
+                let mut parser = RequestParser::new(Limits::default());
+                let mut found = vec![Arg { start: 7, len: 7 }];
+                match parser.parse_alike(pattern, &input, start, &mut found) {
+                    Some(consumed) => {
+                        prop_assert_eq!(by_itself, Ok(Parse::Request { consumed }));
+                        prop_assert_eq!(&found[1..], &args[..]);
+                    }
+                    None => {
+                        prop_assert_eq!(found.len(), 1);
+                        let again = parser.parse(&mut input[start..], &mut found);
+                        prop_assert_eq!(again, by_itself);
+                    }
+                }
+            }
+            match by_itself {
+                Ok(Parse::Request { .. }) => patterns.extend(Pattern::of(&input, start, &args)),
+                Ok(Parse::Empty { consumed }) => at += consumed,
+                Ok(Parse::Incomplete { .. }) | Err(_) => break,
+            }
+        }
+    }
+
     #[test]
     fn any_split_gives_the_same_requests(input in any_traffic(), mut cuts in proptest::collection::vec(0usize..2000, 0..8)) {
         cuts.sort_unstable();

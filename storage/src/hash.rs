@@ -187,21 +187,31 @@ pub fn hash_tag(key: &[u8]) -> Option<&[u8]> {
     }
 }
 
-/// Whether a key may have a `{`: exact for 8 to 32 bytes, which is where a call of `memchr` would cost more than the search.
+/// Whether a key may have a `{`: exact up to 32 bytes, where a call of `memchr` would cost more than the search.
 #[inline(always)]
 fn may_have_brace(key: &[u8]) -> bool {
+    // The last words may overlap those before.
+    match key.len() {
+        0..8 => key.contains(&b'{'),
+        8..=16 => is_brace_in(key, 0) | is_brace_in(key, key.len() - 8),
+        17..=32 => {
+            is_brace_in(key, 0)
+                | is_brace_in(key, 8)
+                | is_brace_in(key, key.len() - 16)
+                | is_brace_in(key, key.len() - 8)
+        }
+        _ => true,
+    }
+}
+
+/// Whether one of eight bytes is a `{`.
+#[inline(always)]
+fn is_brace_in(key: &[u8], from: usize) -> bool {
     const BRACES: u64 = u64::from_ne_bytes([b'{'; 8]);
     const LOW_BITS: u64 = u64::from_ne_bytes([0x7f; 8]);
-    if !(8..=32).contains(&key.len()) {
-        return true;
-    }
-    let is_in = |word: &[u8]| {
-        let difference = u64::from_ne_bytes(word.try_into().expect("eight bytes")) ^ BRACES;
-        // A byte's high bit stays clear exactly if the byte is 0.
-        (((difference & LOW_BITS) + LOW_BITS) | difference | LOW_BITS) != u64::MAX
-    };
-    // The last word may overlap the one before.
-    key.chunks_exact(8).any(is_in) || is_in(&key[key.len() - 8..])
+    let difference = u64::from_ne_bytes(key[from..from + 8].try_into().expect("eight bytes")) ^ BRACES;
+    // A byte's high bit stays clear exactly if the byte is 0.
+    (((difference & LOW_BITS) + LOW_BITS) | difference | LOW_BITS) != u64::MAX
 }
 
 #[cfg(test)]

@@ -55,6 +55,14 @@ pub enum Found {
     Unknown,
 }
 
+impl Found {
+    /// Whether both are the same command.
+    #[inline]
+    pub fn is_same(&self, other: &Self) -> bool {
+        matches!((self, other), (Found::Command(a), Found::Command(b)) if std::ptr::eq(*a, *b))
+    }
+}
+
 /// All commands.
 pub struct CommandTable {
     /// Open addressing over a power of two of places, at most a quarter full.

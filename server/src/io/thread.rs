@@ -10,7 +10,7 @@ use std::{
 
 use braid_protocol::{
     reply::Reply,
-    request::{Arg, Limits, Parse, ProtocolError, RequestParser},
+    request::{Arg, Limits, Parse, Pattern, ProtocolError, RequestParser},
 };
 use braid_storage::{
     Routed,
@@ -100,6 +100,37 @@ struct Batch {
     commands: Vec<Parsed>,
     /// Where the first keys of the commands live, of those that have one.
     keys: Vec<Routed>,
+}
+
+/// What an earlier request was like: mostly a pipeline repeats one command.
+struct Last {
+    command: &'static Registered,
+    /// Where in the input its name starts.
+    name_at: usize,
+    pattern: Option<Pattern>,
+}
+
+impl Last {
+    fn name<'a>(&self, input: &'a [u8]) -> &'a [u8] {
+        &input[self.name_at..self.name_at + self.command.spec.name.len()]
+    }
+}
+
+/// The last first key, in the input: a pipeline that repeats a key as well finds it once.
+#[derive(Clone, Copy)]
+struct LastKey {
+    at: usize,
+    len: usize,
+    lives: Routed,
+}
+
+impl LastKey {
+    #[inline]
+    fn is(&self, input: &[u8], key: &[u8]) -> bool {
+        let before = &input[self.at..self.at + self.len];
+        // Most keys that differ do so in the last byte.
+        before.last() == key.last() && before == key
+    }
 }
 
 /// A parsed command.
@@ -756,7 +787,7 @@ impl IoThread {
         let engine = self.worker.engine();
         let keyspace = &self.worker.thread.server().keyspace;
         let db = connection.node.as_ref().map(|node| node.job.session.db).unwrap_or_default();
-        let mut last: Option<(usize, &'static Registered)> = None;
+        let (mut last, mut last_key): (Option<Last>, Option<LastKey>) = (None, None);
         let mut at = from;
         while batch.commands.len() < BATCH && at < input.len() {
             // The quotes of an inline command are resolved where it lies, so it must not be parsed twice: it gets a
@@ -766,41 +797,61 @@ impl IoThread {
                 break;
             }
             let first_word = batch.words.len();
-            let consumed = match connection.parser.parse(&mut input[at..], &mut batch.words)? {
-                Parse::Request { consumed } => consumed,
-                Parse::Empty { consumed } => {
-                    at += consumed;
-                    continue;
-                }
-                Parse::Incomplete { wanted } => {
-                    connection.wanted = wanted;
-                    break;
-                }
+            let alike = last.as_ref().and_then(|last| {
+                let consumed =
+                    connection.parser.parse_alike(last.pattern.as_ref()?, input, at, &mut batch.words)?;
+                Some((consumed, Found::Command(last.command)))
+            });
+            let is_alike = alike.is_some();
+            let (consumed, found) = match alike {
+                Some(alike) => alike,
+                None => match connection.parser.parse(&mut input[at..], &mut batch.words)? {
+                    Parse::Request { consumed } => {
+                        let words = Words::new(&input[at..at + consumed], &batch.words[first_word..]);
+                        // Comparing the name is cheaper than finding it.
+                        let found = match &last {
+                            Some(last) if last.name(input) == words.get(0) => Found::Command(last.command),
+                            _ => TABLE.find(words),
+                        };
+                        (consumed, found)
+                    }
+                    Parse::Empty { consumed } => {
+                        at += consumed;
+                        continue;
+                    }
+                    Parse::Incomplete { wanted } => {
+                        connection.wanted = wanted;
+                        break;
+                    }
+                },
             };
             let words = Words::new(&input[at..at + consumed], &batch.words[first_word..]);
-            // Mostly a pipeline repeats one command, and comparing the name is cheaper than finding it.
-            let found = match last {
-                Some((before, command))
-                    if &input[before..before + command.spec.name.len()] == words.get(0) =>
-                {
-                    Found::Command(command)
-                }
-                _ => TABLE.find(words),
-            };
             let mut stop = inline;
             let mut routed = None;
             if let Found::Command(command) = found {
                 stop |= command.has(Flags::PARSE_STOP);
                 if command.first_is_key && words.len() > 1 {
-                    let key = keyspace.router().route(words.get(1));
-                    engine.prefetch(key.shard);
-                    keyspace.prefetch_root(db, key);
-                    batch.keys.push(key);
-                    routed = Some(key);
+                    let key = words.get(1);
+                    let lives = last_key.filter(|last| last.is(input, key)).map(|last| last.lives);
+                    let lives = lives.unwrap_or_else(|| {
+                        let lives = keyspace.router().route(key);
+                        engine.prefetch(lives.shard);
+                        keyspace.prefetch_root(db, lives);
+                        batch.keys.push(lives);
+                        lives
+                    });
+                    last_key = Some(LastKey { at: at + words.offset(1), len: key.len(), lives });
+                    routed = Some(lives);
                 }
-                // A subcommand's name is not the word that would be compared.
-                let is_whole = command.parent.is_none() && !command.has_subcommands();
-                last = is_whole.then(|| (at + words.offset(0), command));
+                if !is_alike {
+                    // A subcommand's name is not the word that would be compared.
+                    let is_whole = command.parent.is_none() && !command.has_subcommands();
+                    last = is_whole.then(|| Last {
+                        command,
+                        name_at: at + words.offset(0),
+                        pattern: Pattern::of(input, at, &batch.words[first_word..]),
+                    });
+                }
             }
             let n_words = words.len();
             batch.commands.push(Parsed { found, start: at, end: at + consumed, first_word, n_words, routed });
@@ -825,9 +876,9 @@ impl IoThread {
     /// Shares out the time of a batch among its commands, for INFO commandstats.
     fn share_out_time(&self, batch: &Batch, elapsed: Duration) {
         let share = elapsed.as_nanos() as u64 / batch.commands.len() as u64;
-        for parsed in &batch.commands {
-            if let Found::Command(command) = parsed.found {
-                self.worker.thread.stats().commands[command.id].nanos.add(share);
+        for run in batch.commands.chunk_by(|a, b| a.found.is_same(&b.found)) {
+            if let Found::Command(command) = run[0].found {
+                self.worker.thread.stats().commands[command.id].nanos.add(share * run.len() as u64);
             }
         }
     }
@@ -835,16 +886,25 @@ impl IoThread {
     fn run_batch(&mut self, connection: &mut Connection, turn: Turn<'_>, out: &mut Vec<u8>) -> Ended {
         let Turn { server, batch, now, .. } = turn;
         let mut index = 0;
+        // The last command that ran on one shard, which changes nothing of what admits the next one like it.
+        let mut before: Option<&Parsed> = None;
         while let Some(parsed) = batch.commands.get(index) {
             let start = out.len();
             let node = connection.node.as_mut().expect("a parked connection runs nothing");
             node.job.now = now;
             let session = &mut node.job.session;
-            if server.attention.load(Ordering::Relaxed) != 0 && session.record.is_killed() {
+            let attention = server.attention.load(Ordering::Relaxed) != 0;
+            if attention && session.record.is_killed() {
                 return Ended::Closed;
             }
             let words = turn.words(parsed);
-            let (command, admission) = match dispatch::admit(server, session, &parsed.found, words) {
+            let admitted = match (&parsed.found, before.take()) {
+                (Found::Command(command), Some(before)) if parsed.is_like(before) && !attention => {
+                    Ok((*command, Admission::Run))
+                }
+                _ => dispatch::admit(server, session, &parsed.found, words),
+            };
+            let (command, admission) = match admitted {
                 Ok(admitted) => admitted,
                 Err(refusal) => match parsed.found {
                     Found::Command(exec) if dispatch::is_exec(exec) => {
@@ -881,7 +941,10 @@ impl IoThread {
                     self.postpone(connection.node.take().expect("here a moment ago"));
                     Next::Parked { input_from: parsed.end }
                 }
-                (Admission::Run, Run::Shard(_)) => self.run_group(connection, turn, index, out),
+                (Admission::Run, Run::Shard(_)) => {
+                    before = Some(parsed);
+                    self.run_group(connection, turn, index, out)
+                }
                 (Admission::Run, Run::Session(_) | Run::Container) => {
                     let mut call = Call::of_session(server, session, now, self.worker.thread.stats());
                     dispatch::answer(&mut call, command, words, parsed.routed, out, &self.worker.thread);
@@ -979,9 +1042,10 @@ impl IoThread {
         let Turn { server, batch, now, .. } = turn;
         let node = connection.node.as_mut().expect("a parked connection runs nothing");
         let session = &mut node.job.session;
-        let routed = batch.commands[first].routed.expect("a command on one shard has its key first");
-        let alike = |parsed: &&Parsed| parsed.goes_to(routed, session, turn);
-        let end = first + 1 + batch.commands[first + 1..].iter().take_while(alike).count();
+        let leader = &batch.commands[first];
+        let routed = leader.routed.expect("a command on one shard has its key first");
+        let follows = |parsed: &&Parsed| parsed.follows(leader, routed, session, turn);
+        let end = first + 1 + batch.commands[first + 1..].iter().take_while(follows).count();
         let next = Cell::new(first);
         let n_kept = Cell::new(out.len());
         let held = self.worker.with_shard(routed.shard, |shard, thread| {
@@ -1348,15 +1412,22 @@ enum Next {
 }
 
 impl Parsed {
-    /// Whether the command may run under the hold of a command before it.
-    fn goes_to(&self, shard_of: Routed, session: &Session, turn: Turn<'_>) -> bool {
+    /// Whether the command may run under the hold of `leader`, which was admitted and lives there.
+    fn follows(&self, leader: &Parsed, lives: Routed, session: &Session, turn: Turn<'_>) -> bool {
         let (Found::Command(command), Some(routed)) = (&self.found, self.routed) else { return false };
-        routed.shard == shard_of.shard
-            && matches!(command.spec.run, Run::Shard(_))
-            && matches!(
-                dispatch::admit(turn.server, session, &self.found, turn.words(self)),
-                Ok((_, Admission::Run))
-            )
+        routed.shard == lives.shard
+            && (self.is_like(leader)
+                || matches!(command.spec.run, Run::Shard(_))
+                    && matches!(
+                        dispatch::admit(turn.server, session, &self.found, turn.words(self)),
+                        Ok((_, Admission::Run))
+                    ))
+    }
+
+    /// Whether it is the same command with as many words, so that it is admitted if the other one is.
+    #[inline]
+    fn is_like(&self, other: &Parsed) -> bool {
+        self.found.is_same(&other.found) && self.n_words == other.n_words
     }
 }
 
