@@ -20,6 +20,8 @@ mod table;
 #[cfg(test)]
 mod tests;
 
+use std::borrow::Cow;
+
 use self::packed::{Layout, PackedFields};
 use self::table::FieldTable;
 use crate::{
@@ -221,6 +223,19 @@ pub(crate) fn encoding_name(entry: EntryRef<'_>) -> &'static str {
 }
 
 impl<'a> HashRef<'a> {
+    /// The packed triples of a small hash whose fields have deadlines, without those that have expired.
+    pub(crate) fn live_triples(self) -> Option<Cow<'a, [u8]>> {
+        if Form::of(self.entry()) != Form::Packed(Layout::Triples) {
+            return None;
+        }
+        let bytes = self.entry().bytes().expect("a packed hash is bytes");
+        let mut triples = Cow::Borrowed(bytes);
+        if PackedFields::new(bytes, Layout::Triples).n_expired(self.now()) > 0 {
+            packed::expire(triples.to_mut(), self.now(), usize::MAX);
+        }
+        Some(triples)
+    }
+
     fn contents(self) -> Contents<'a> {
         Contents::of(self.entry())
     }

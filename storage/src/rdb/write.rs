@@ -91,15 +91,14 @@ fn hash(out: &mut Vec<u8>, hash: HashRef<'_>) {
     }
 }
 
-/// Writes a hash of which the first deadline is `first`: its triples as they are stored, if none of them has expired, or else
-/// field by field, with what each deadline is later than the first, and one more, since 0 stands for none.
+/// Writes a hash of which the first deadline is `first`: its triples as they are stored, or field by field, with what each
+/// deadline is later than the first, and one more, since 0 stands for none.
 fn hash_with_deadlines(out: &mut Vec<u8>, hash: HashRef<'_>, first: Deadline) {
-    let as_stored =
-        encoding_name(hash.entry()) == "listpackex" && HashType::next_deadline(hash.entry()) == Some(first);
-    out.push(if as_stored { types::HASH_TRIPLES } else { types::HASH_WITH_DEADLINES });
+    let triples = hash.live_triples();
+    out.push(if triples.is_some() { types::HASH_TRIPLES } else { types::HASH_WITH_DEADLINES });
     out.extend_from_slice(&first.0.0.to_le_bytes());
-    if as_stored {
-        return string(out, stored(hash.entry()));
+    if let Some(triples) = triples {
+        return string(out, &triples);
     }
     number_of(out, hash.iter().count());
     for field in hash.iter() {

@@ -66,6 +66,19 @@ fn what_has_expired_is_neither_written_nor_read() {
     assert_eq!(n_fields(&mortal, later(2001)), None);
 }
 
+#[test]
+fn whether_expiry_has_come_by_cannot_be_told() {
+    let mut world = World::new();
+    let key = world.key();
+    put_hash(4, 1)(&mut world.shard, &key);
+    let now = Millis(NOW.0 + 3001);
+    world.shard.begin(Db(0), now);
+    let before = dump(world.shard.peek(&key).unwrap(), now);
+    assert_eq!(world.shard.value_mut::<HashType>(&key).unwrap().unwrap().expire(9), 2);
+    assert_eq!(dump(world.shard.peek(&key).unwrap(), now), before);
+    assert_eq!(before[0], types::HASH_TRIPLES);
+}
+
 /// A listpack of `f v` and a deadline of one byte, as a string.
 fn triple(deadline: u8) -> [u8; 16] {
     let mut triple = *b"\x0f\x0f\0\0\0\x03\0\x81f\x02\x81v\x02\x07\x01\xff";
