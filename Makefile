@@ -1,6 +1,6 @@
 # `make help` lists the targets.
 .DEFAULT_GOAL := help
-.PHONY: help run test lint fmt compat compat-fuzz conformance bench bench-compare fuzz loom sanitize miri doc
+.PHONY: help run test lint fmt compat compat-fuzz conformance redis-py bench bench-compare fuzz loom sanitize miri doc
 
 PORT ?= 6379
 # Seconds a fuzz target runs.
@@ -37,6 +37,10 @@ compat-fuzz: ## Compare random commands with a real redis-server for COMPAT_SECO
 conformance: ## Run Redis's own test suite (ARGS="--server target/debug/braid-server unit/multi …")
 	@command -v python3 >/dev/null || { echo "python3 is missing: apt-get install python3"; exit 1; }
 	conformance/run $(ARGS)
+
+redis-py: ## Run the tests of the client library redis-py (ARGS="--server target/debug/braid-server")
+	@command -v python3 >/dev/null || { echo "python3 is missing: apt-get install python3 python3-venv"; exit 1; }
+	conformance/redis-py $(ARGS)
 
 bench: ## Run the criterion benches
 	cargo bench --workspace --benches
