@@ -15,8 +15,10 @@ use braid_storage::{
 
 use super::{
     Args, Arity, Call, CommandError, CommandSpec, Deprecation, Flags, Group, KeySpec, KeyUse, Keys, KeysAt,
-    Outcome, Run, shown,
-    sorted_sets::{AddOptions, Members, STORED_FROM_ANOTHER, add_members, store, write_member},
+    Outcome, Run,
+    members::write_element,
+    shown,
+    sorted_sets::{AddOptions, Members, STORED_FROM_ANOTHER, add_members, store},
 };
 
 pub(super) const COMMANDS: &[CommandSpec] = &[
@@ -559,7 +561,7 @@ impl<'a> Query<'a> {
             if n_told > 0 {
                 reply.array(1 + n_told);
             }
-            write_member(found.member, reply);
+            write_element(found.member, reply);
             if self.with_distance {
                 write_distance(found.distance / self.metres, reply);
             }

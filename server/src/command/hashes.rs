@@ -6,14 +6,14 @@ use braid_protocol::{
 };
 use braid_storage::{
     Expiry, HashRef, HashType, Position, Shard,
-    glob::{Case, glob_match},
     hashes::{Field, Inserted},
     packed::Element,
 };
 
 use super::{
     Args, Arity, CommandError, CommandSpec, Deprecation, Flags, Group, Keys, Outcome, Run,
-    keys::{parse_cursor, pattern},
+    keys::parse_cursor,
+    members::{ScanOptions, write_element, write_scanned},
 };
 use crate::random::random;
 
@@ -233,9 +233,6 @@ pub(super) const COMMANDS: &[CommandSpec] = &[
 /// The most fields that HRANDFIELD draws one by one. Redis would go on until its memory is full.
 const DRAWS_MAX: u64 = 1 << 24;
 
-/// How many entries a bucket of a large hash has room for.
-const BUCKET_ENTRIES: u64 = 7;
-
 fn hset(shard: &mut Shard, args: Args<'_>, reply: &mut Reply<'_>) -> Outcome {
     let n_new = set_fields(shard, args, "hset")?;
     reply.integer(n_new as i64);
@@ -294,15 +291,8 @@ fn hmget(shard: &mut Shard, mut args: Args<'_>, reply: &mut Reply<'_>) -> Outcom
 /// Writes the value of a field, or null.
 pub(super) fn write_value(hash: Option<HashRef<'_>>, field: &[u8], reply: &mut Reply<'_>) {
     match hash.and_then(|hash| hash.get(field)) {
-        Some(value) => write_text(value, reply),
+        Some(value) => write_element(value, reply),
         None => reply.null(),
-    }
-}
-
-fn write_text(text: Element<'_>, reply: &mut Reply<'_>) {
-    match text {
-        Element::Integer(integer) => reply.bulk_integer(integer),
-        Element::Text(text) => reply.bulk(text),
     }
 }
 
@@ -323,8 +313,8 @@ fn write_fields(hash: HashRef<'_>, reply: &mut Reply<'_>) {
 }
 
 fn write_field(field: &Field<'_>, reply: &mut Reply<'_>) {
-    write_text(field.name, reply);
-    write_text(field.value, reply);
+    write_element(field.name, reply);
+    write_element(field.value, reply);
 }
 
 fn hkeys(shard: &mut Shard, args: Args<'_>, reply: &mut Reply<'_>) -> Outcome {
@@ -349,7 +339,7 @@ fn write_texts(
     }
     reply.array(hash.map_or(0, HashRef::len));
     if let Some(hash) = hash {
-        hash.iter().for_each(|field| write_text(text(field), reply));
+        hash.iter().for_each(|field| write_element(text(field), reply));
     }
     Ok(())
 }
@@ -445,7 +435,7 @@ fn hrandfield(shard: &mut Shard, mut args: Args<'_>, reply: &mut Reply<'_>) -> O
             choice.write(hash, reply);
         }
         None => match hash.and_then(|hash| hash.random_field(random())) {
-            Some(field) => write_text(field.name, reply),
+            Some(field) => write_element(field.name, reply),
             None => reply.null(),
         },
     }
@@ -510,7 +500,7 @@ impl Choice {
             reply.pair();
             write_field(field, reply);
         } else {
-            write_text(field.name, reply);
+            write_element(field.name, reply);
         }
     }
 }
@@ -519,71 +509,39 @@ fn hscan(shard: &mut Shard, mut args: Args<'_>, reply: &mut Reply<'_>) -> Outcom
     let key = args.key()?;
     let cursor = parse_cursor(args.next()?).ok_or(CommandError::text("ERR invalid cursor"))?;
     match shard.value::<HashType>(&key)? {
-        Some(hash) => FieldScan::read(args)?.write(hash, cursor, reply),
+        Some(hash) => scan(hash, cursor, args, reply),
         // Of a missing key not even wrong options are an error.
-        None => write_scanned(None, 0, &[], reply),
-    }
-    Ok(())
-}
-
-/// What may follow the cursor in HSCAN.
-struct FieldScan {
-    /// MATCH, unless all names match.
-    pattern: Option<Vec<u8>>,
-    count: u64,
-    with_values: bool,
-}
-
-impl FieldScan {
-    fn read(mut args: Args<'_>) -> Result<Self, CommandError> {
-        let mut scan = Self { pattern: None, count: 10, with_values: true };
-        while !args.is_empty() {
-            if args.tag("COUNT") {
-                let count = u64::try_from(args.int()?).ok().filter(|&n| n > 0);
-                scan.count = count.ok_or(CommandError::Syntax)?;
-            } else if args.tag("MATCH") {
-                scan.pattern = pattern(args.next()?);
-            } else if args.tag("NOVALUES") {
-                scan.with_values = false;
-            } else {
-                return Err(CommandError::Syntax);
-            }
+        None => {
+            write_scanned(None, 0, &[], reply);
+            Ok(())
         }
-        Ok(scan)
-    }
-
-    fn write(&self, hash: HashRef<'_>, cursor: u64, reply: &mut Reply<'_>) {
-        let mut found = Vec::new();
-        let mut n_found = 0;
-        let mut texts = Reply::new(&mut found, reply.version());
-        let n_buckets = usize::try_from(self.count.div_ceil(BUCKET_ENTRIES)).unwrap_or(usize::MAX);
-        // A number that no HSCAN has given is past the end.
-        let next = Position::decode(cursor).and_then(|from| {
-            hash.scan(from, n_buckets, &mut |field| {
-                if !self.wants(&field) {
-                    return;
-                }
-                write_text(field.name, &mut texts);
-                n_found += 1;
-                if self.with_values {
-                    write_text(field.value, &mut texts);
-                    n_found += 1;
-                }
-            })
-        });
-        write_scanned(next, n_found, &found, reply);
-    }
-
-    fn wants(&self, field: &Field<'_>) -> bool {
-        let Some(pattern) = &self.pattern else { return true };
-        field.name.with_text(|name| glob_match(pattern, name, Case::Sensitive))
     }
 }
 
-/// Writes where a scan is to go on, if anywhere, and the `n_found` texts that it has written to `found`.
-fn write_scanned(next: Option<Position>, n_found: usize, found: &[u8], reply: &mut Reply<'_>) {
-    reply.array(2);
-    reply.bulk_integer(next.map_or(0, Position::encode) as i64);
-    reply.array(n_found);
-    reply.raw(found);
+/// Writes the fields from a cursor on, behind the cursor to go on from.
+fn scan(hash: HashRef<'_>, cursor: u64, args: Args<'_>, reply: &mut Reply<'_>) -> Outcome {
+    let mut with_values = true;
+    let options = ScanOptions::read_among(args, |args| {
+        let is_other = args.tag("NOVALUES");
+        with_values &= !is_other;
+        is_other
+    })?;
+    let (mut found, mut n) = (Vec::new(), 0);
+    let mut texts = Reply::new(&mut found, reply.version());
+    // A number that no HSCAN has given is past the end.
+    let next = Position::decode(cursor).and_then(|from| {
+        hash.scan(from, options.n_buckets(), &mut |field| {
+            if !options.wants(field.name) {
+                return;
+            }
+            write_element(field.name, &mut texts);
+            n += 1;
+            if with_values {
+                write_element(field.value, &mut texts);
+                n += 1;
+            }
+        })
+    });
+    write_scanned(next, n, &found, reply);
+    Ok(())
 }

@@ -4,8 +4,7 @@ use std::ops::{ControlFlow, Range};
 
 use braid_protocol::{number, reply::Reply};
 use braid_storage::{
-    Key, ListEnd, ListMut, ListRef, ListType, Shard, StorageError, entry::Kind, list::Side, packed::Element,
-    time::Millis,
+    Key, ListEnd, ListMut, ListRef, ListType, Shard, StorageError, entry::Kind, list::Side, time::Millis,
 };
 use smallvec::SmallVec;
 
@@ -13,7 +12,7 @@ use crate::blocking::{Awaited, Nothing, Wait};
 
 use super::{
     Args, Arity, Call, CommandError, CommandSpec, Deprecation, Flags, Group, KeySpec, KeyUse, Keys, KeysAt,
-    Outcome, Run, spec::ALL_BUT_LAST,
+    Outcome, Run, members::write_element, spec::ALL_BUT_LAST,
 };
 
 pub(super) const COMMANDS: &[CommandSpec] = &[
@@ -396,7 +395,7 @@ fn pop(
         _ => return Err(CommandError::Arity(name)),
     };
     match (shard.value_mut::<ListType>(&key)?, count) {
-        (Some(mut list), None) => list.pop(end, 1, |element| bulk(reply, element)),
+        (Some(mut list), None) => list.pop(end, 1, |element| write_element(element, reply)),
         (Some(mut list), Some(count)) => pop_array(&mut list, end, count, reply),
         (None, None) => reply.null(),
         (None, Some(_)) => reply.null_array(),
@@ -408,7 +407,7 @@ fn pop(
 fn pop_array(list: &mut ListMut<'_>, end: ListEnd, count: usize, reply: &mut Reply<'_>) {
     let n = list.as_ref().len().min(count);
     reply.array(n);
-    list.pop(end, n, |element| bulk(reply, element));
+    list.pop(end, n, |element| write_element(element, reply));
 }
 
 fn llen(shard: &mut Shard, mut args: Args<'_>, reply: &mut Reply<'_>) -> Outcome {
@@ -431,7 +430,7 @@ fn range(list: ListRef<'_>, start: i64, stop: i64, reply: &mut Reply<'_>) -> Out
     let indexes = indexes(start, stop, list.len());
     list.expect_work(indexes.len())?;
     reply.array(indexes.len());
-    list.elements_from(indexes.start).take(indexes.len()).for_each(|element| bulk(reply, element));
+    list.elements_from(indexes.start).take(indexes.len()).for_each(|element| write_element(element, reply));
     Ok(())
 }
 
@@ -451,7 +450,7 @@ fn lindex(shard: &mut Shard, mut args: Args<'_>, reply: &mut Reply<'_>) -> Outco
         return Ok(());
     };
     match list.get(args.int()?) {
-        Some(element) => bulk(reply, element),
+        Some(element) => write_element(element, reply),
         None => reply.null(),
     }
     Ok(())
@@ -726,7 +725,7 @@ fn blocking_pop(call: &mut Call<'_, '_>, args: Args<'_>, end: ListEnd, reply: &m
         if let Some(mut list) = shard.value_mut::<ListType>(&key)? {
             reply.array(2);
             reply.bulk(key.bytes);
-            list.pop(end, 1, |element| bulk(reply, element));
+            list.pop(end, 1, |element| write_element(element, reply));
             return Ok(());
         }
     }
@@ -795,14 +794,6 @@ fn at_least(min: usize, args: &mut Args<'_>, error: &'static str) -> Result<usiz
 }
 
 /// Writes an element.
-#[inline]
-fn bulk(reply: &mut Reply<'_>, element: Element<'_>) {
-    match element {
-        Element::Integer(integer) => reply.bulk_integer(integer),
-        Element::Text(text) => reply.bulk(text),
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;

@@ -8,7 +8,7 @@ mod error;
 mod expire_options;
 mod help;
 mod lcs;
-mod scan_options;
+mod members;
 mod spec;
 mod sweep;
 mod syntax;

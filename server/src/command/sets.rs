@@ -4,7 +4,6 @@ use braid_protocol::{number, reply::Reply};
 use braid_storage::{
     Key, SetRef, SetType, Shard, StorageError,
     entry::EntryBox,
-    glob::{self, Case, glob_match},
     set::{Element, Operation, SetBuilder, intersection},
     table::Position,
     time::Millis,
@@ -13,7 +12,9 @@ use smallvec::SmallVec;
 
 use super::{
     Args, Arity, Call, CommandError, CommandSpec, Flags, Group, KeySpec, KeyUse, Keys, KeysAt, Outcome, Run,
-    each_key::for_each_key, keys::parse_cursor,
+    each_key::for_each_key,
+    keys::parse_cursor,
+    members::{REPLIED_MEMBER_MIN_BYTES, SAMPLES_MAX_BYTES, ScanOptions, write_element, write_scanned},
 };
 use crate::random::random;
 
@@ -256,12 +257,6 @@ const UPDATED_FROM_OTHERS: Keys =
     Keys(&[KeySpec { at: KeysAt::Range { first: 1, last: 1, step: 1 }, used: KeyUse::Update }, OTHERS]);
 const COUNTED: Keys = Keys(&[KeySpec { at: KeysAt::Counted { count: 1, step: 1 }, used: KeyUse::Read }]);
 
-/// The longest reply of members that may come again: nothing else bounds how many of them a client can ask for.
-const SAMPLES_MAX_BYTES: usize = 512 << 20;
-
-/// The least bytes of a member in a reply.
-const REPLIED_MEMBER_MIN_BYTES: u64 = 6;
-
 fn sadd(shard: &mut Shard, mut args: Args<'_>, reply: &mut Reply<'_>) -> Outcome {
     let key = args.key()?;
     let first = args.peek().ok_or(CommandError::Syntax)?;
@@ -346,7 +341,7 @@ fn spop(shard: &mut Shard, mut args: Args<'_>, reply: &mut Reply<'_>) -> Outcome
         return spop_many(shard, &key, args, reply);
     }
     match shard.value_mut::<SetType>(&key)? {
-        Some(mut set) => set.pop(random(), |member| write_member(member, reply)),
+        Some(mut set) => set.pop(random(), |member| write_element(member, reply)),
         None => reply.null(),
     }
     Ok(())
@@ -369,7 +364,7 @@ fn spop_many(shard: &mut Shard, key: &Key<'_>, mut args: Args<'_>, reply: &mut R
     }
     reply.set(count);
     if count > 0 {
-        set.pop_many(count, &mut random, &mut |member| write_member(member, reply));
+        set.pop_many(count, &mut random, &mut |member| write_element(member, reply));
     }
     Ok(())
 }
@@ -378,7 +373,7 @@ fn srandmember(shard: &mut Shard, mut args: Args<'_>, reply: &mut Reply<'_>) -> 
     let key = args.key()?;
     if args.is_empty() {
         match shard.value::<SetType>(&key)?.and_then(|set| set.sample(random())) {
-            Some(member) => write_member(member, reply),
+            Some(member) => write_element(member, reply),
             None => reply.null(),
         }
         return Ok(());
@@ -401,7 +396,7 @@ fn srandmember(shard: &mut Shard, mut args: Args<'_>, reply: &mut Reply<'_>) -> 
     let n = set.len().min(count as usize);
     set.expect_work(n)?;
     reply.array(n);
-    set.choose(n, &mut random, &mut |member| write_member(member, reply));
+    set.choose(n, &mut random, &mut |member| write_element(member, reply));
     Ok(())
 }
 
@@ -415,7 +410,7 @@ fn write_samples(set: SetRef<'_>, n: u64, reply: &mut Reply<'_>) -> Outcome {
     set.expect_work(n as usize)?;
     reply.array(n as usize);
     for member in set.samples(random).take(n as usize) {
-        write_member(member, reply);
+        write_element(member, reply);
         if reply.written_bytes() - start > SAMPLES_MAX_BYTES {
             reply.truncate(start);
             return Err(TOO_MANY);
@@ -426,14 +421,7 @@ fn write_samples(set: SetRef<'_>, n: u64, reply: &mut Reply<'_>) -> Outcome {
 
 fn write_members(set: SetRef<'_>, reply: &mut Reply<'_>) {
     reply.set(set.len());
-    set.iter().for_each(|member| write_member(member, reply));
-}
-
-fn write_member(member: Element<'_>, reply: &mut Reply<'_>) {
-    match member {
-        Element::Integer(value) => reply.bulk_integer(value),
-        Element::Text(text) => reply.bulk(text),
-    }
+    set.iter().for_each(|member| write_element(member, reply));
 }
 
 fn sinter(call: &mut Call<'_, '_>, args: Args<'_>, reply: &mut Reply<'_>) -> Outcome {
@@ -457,7 +445,7 @@ fn combine(call: &mut Call<'_, '_>, args: Args<'_>, operation: Operation, reply:
 fn write_combined(sets: &[Option<SetRef<'_>>], operation: Operation, reply: &mut Reply<'_>) {
     let (members, mut n) = (reply.set_later(), 0);
     operation.for_each(sets, &mut |member| {
-        write_member(member, reply);
+        write_element(member, reply);
         n += 1;
     });
     reply.close(members, n);
@@ -584,59 +572,24 @@ fn sscan(shard: &mut Shard, mut args: Args<'_>, reply: &mut Reply<'_>) -> Outcom
     let key = args.key()?;
     let cursor = parse_cursor(args.next()?).ok_or(CommandError::text("ERR invalid cursor"))?;
     let Some(set) = shard.value::<SetType>(&key)? else {
-        reply.array(2);
-        reply.bulk_integer(0);
-        reply.array(0);
+        write_scanned(None, 0, &[], reply);
         return Ok(());
     };
-    let options = ScanOptions::read(args)?;
-    write_scanned(set, cursor, &options, reply);
+    scan(set, cursor, &ScanOptions::read(args)?, reply);
     Ok(())
 }
 
-/// What may follow the cursor in SSCAN.
-struct ScanOptions<'a> {
-    /// MATCH, unless all members match.
-    pattern: Option<&'a [u8]>,
-    count: usize,
-}
-
-impl<'a> ScanOptions<'a> {
-    fn read(mut args: Args<'a>) -> Result<Self, CommandError> {
-        let mut options = ScanOptions { pattern: None, count: 10 };
-        while !args.is_empty() {
-            if args.tag("COUNT") {
-                let count = usize::try_from(args.int()?).ok().filter(|&n| n > 0);
-                options.count = count.ok_or(CommandError::Syntax)?;
-            } else if args.tag("MATCH") {
-                options.pattern = Some(args.next()?).filter(|pattern| !glob::matches_everything(pattern));
-            } else {
-                return Err(CommandError::Syntax);
-            }
-        }
-        Ok(options)
-    }
-
-    fn wants(&self, member: Element<'_>) -> bool {
-        let matches = |pattern: &[u8]| member.with_text(|text| glob_match(pattern, text, Case::Sensitive));
-        self.pattern.is_none_or(matches)
-    }
-}
-
-/// Writes the members from a cursor on, behind the cursor to go on from, which is known only when they have been visited.
-fn write_scanned(set: SetRef<'_>, cursor: u64, options: &ScanOptions<'_>, reply: &mut Reply<'_>) {
+/// Writes the members from a cursor on, behind the cursor to go on from.
+fn scan(set: SetRef<'_>, cursor: u64, options: &ScanOptions<'_>, reply: &mut Reply<'_>) {
     let (mut found, mut n) = (Vec::new(), 0);
     let mut members = Reply::new(&mut found, reply.version());
     // A number that no SSCAN has given stands for the start.
     let from = Position::decode(cursor).unwrap_or_default();
-    let next = set.scan(from, options.count, &mut |member| {
+    let next = set.scan(from, options.count(), &mut |member| {
         if options.wants(member) {
-            write_member(member, &mut members);
+            write_element(member, &mut members);
             n += 1;
         }
     });
-    reply.array(2);
-    reply.bulk_integer(next.map_or(0, Position::encode) as i64);
-    reply.array(n);
-    reply.raw(&found);
+    write_scanned(next, n, &found, reply);
 }

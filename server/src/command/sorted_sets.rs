@@ -12,7 +12,6 @@ use braid_protocol::{
 use braid_storage::{
     Key, Shard, SortedSetMut, SortedSetRef,
     entry::Kind,
-    packed::Element,
     sorted_set::{AddRule, Added, End, Presence, Replacing, Scored, Sorted, SortedSetType},
     table::Position,
 };
@@ -20,7 +19,10 @@ use smallvec::SmallVec;
 
 use super::{
     Args, Arity, Call, CommandError, CommandSpec, Deprecation, Flags, Group, KeySpec, KeyUse, Keys, KeysAt,
-    Outcome, Run, keys::parse_cursor, scan_options::ScanOptions, spec::ALL_BUT_LAST,
+    Outcome, Run,
+    keys::parse_cursor,
+    members::{REPLIED_MEMBER_MIN_BYTES, SAMPLES_MAX_BYTES, ScanOptions, write_element, write_scanned},
+    spec::ALL_BUT_LAST,
 };
 use crate::random::random_below;
 
@@ -514,11 +516,6 @@ const COUNTED_READ: Keys = Keys(&[KeySpec { at: KeysAt::Counted { count: 1, step
 const COUNTED_POPPED: Keys =
     Keys(&[KeySpec { at: KeysAt::Counted { count: 1, step: 1 }, used: KeyUse::ReadAndDelete }]);
 
-/// The longest reply of members that may come again: nothing else bounds how many of them a client can ask for.
-const SAMPLES_MAX_BYTES: usize = 512 << 20;
-/// The least bytes of a member in a reply.
-const REPLIED_MEMBER_MIN_BYTES: u64 = 6;
-
 const NOT_POSITIVE: CommandError = CommandError::text("ERR value is out of range, must be positive");
 
 fn zadd(shard: &mut Shard, args: Args<'_>, reply: &mut Reply<'_>) -> Outcome {
@@ -887,7 +884,7 @@ fn zrandmember(shard: &mut Shard, mut args: Args<'_>, reply: &mut Reply<'_>) -> 
         match shard.value::<SortedSetType>(&key)? {
             Some(set) => {
                 let rank = random_below(set.len());
-                set.iter(rank..rank + 1).for_each(|scored| write_member(scored.member, reply));
+                set.iter(rank..rank + 1).for_each(|scored| write_element(scored.member, reply));
             }
             None => reply.null(),
         }
@@ -965,46 +962,33 @@ fn zscan(shard: &mut Shard, mut args: Args<'_>, reply: &mut Reply<'_>) -> Outcom
     let key = args.key()?;
     let cursor = parse_cursor(args.next()?).ok_or(CommandError::text("ERR invalid cursor"))?;
     let Some(set) = shard.value::<SortedSetType>(&key)? else {
-        reply.array(2);
-        reply.bulk_integer(0);
-        reply.array(0);
+        write_scanned(None, 0, &[], reply);
         return Ok(());
     };
-    let options = ScanOptions::read(args)?;
-    write_scanned(set, cursor, &options, reply);
+    scan(set, cursor, &ScanOptions::read(args)?, reply);
     Ok(())
 }
 
-/// Writes the members from a cursor on, behind the cursor to go on from, which is known only when they have been visited.
-fn write_scanned(set: SortedSetRef<'_>, cursor: u64, options: &ScanOptions<'_>, reply: &mut Reply<'_>) {
+/// Writes the members from a cursor on, behind the cursor to go on from.
+fn scan(set: SortedSetRef<'_>, cursor: u64, options: &ScanOptions<'_>, reply: &mut Reply<'_>) {
     let (mut found, mut n) = (Vec::new(), 0);
     let mut members = Reply::new(&mut found, reply.version());
     // A number that no ZSCAN has given stands for the start.
     let from = Position::decode(cursor).unwrap_or_default();
     let next = set.scan(from, options.n_buckets(), &mut |scored| {
         if options.wants(scored.member) {
-            write_member(scored.member, &mut members);
+            write_element(scored.member, &mut members);
             // A scan gives texts, in RESP3 too.
             format_f64(scored.score(), |text| members.bulk(text));
             n += 2;
         }
     });
-    reply.array(2);
-    reply.bulk_integer(next.map_or(0, Position::encode) as i64);
-    reply.array(n);
-    reply.raw(&found);
-}
-
-pub(super) fn write_member(member: Element<'_>, reply: &mut Reply<'_>) {
-    match member {
-        Element::Integer(value) => reply.bulk_integer(value),
-        Element::Text(text) => reply.bulk(text),
-    }
+    write_scanned(next, n, &found, reply);
 }
 
 /// Writes a member and its score.
 fn write_scored(scored: Scored<'_>, reply: &mut Reply<'_>) {
-    write_member(scored.member, reply);
+    write_element(scored.member, reply);
     reply.double(scored.score());
 }
 
@@ -1019,7 +1003,7 @@ fn write_listed(scored: Scored<'_>, with_scores: bool, reply: &mut Reply<'_>) {
         reply.pair();
         write_scored(scored, reply);
     } else {
-        write_member(scored.member, reply);
+        write_element(scored.member, reply);
     }
 }
 

@@ -1,0 +1,85 @@
+//! What commands on the members of one value share: how a member is written, how many come again, and what follows a cursor.
+
+use braid_protocol::reply::Reply;
+use braid_storage::{
+    Position,
+    glob::{self, Case, glob_match},
+    packed::Element,
+};
+
+use super::{Args, CommandError};
+
+/// How many entries a bucket of a table has room for.
+const BUCKET_ENTRIES: usize = 7;
+
+/// The longest reply of members that may come again: nothing else bounds how many of them a client can ask for.
+pub(super) const SAMPLES_MAX_BYTES: usize = 512 << 20;
+
+/// The least bytes of a member in a reply.
+pub(super) const REPLIED_MEMBER_MIN_BYTES: u64 = 6;
+
+/// Writes an element of a list, a member, or the name or value of a field.
+#[inline]
+pub(super) fn write_element(element: Element<'_>, reply: &mut Reply<'_>) {
+    match element {
+        Element::Integer(value) => reply.bulk_integer(value),
+        Element::Text(text) => reply.bulk(text),
+    }
+}
+
+/// Writes where a scan is to go on, if anywhere, and the `n_found` texts that it has written to `found`: the one is known only
+/// when the others have been visited.
+pub(super) fn write_scanned(next: Option<Position>, n_found: usize, found: &[u8], reply: &mut Reply<'_>) {
+    reply.array(2);
+    reply.bulk_integer(next.map_or(0, Position::encode) as i64);
+    reply.array(n_found);
+    reply.raw(found);
+}
+
+/// MATCH and COUNT.
+pub(super) struct ScanOptions<'a> {
+    /// MATCH, unless all members match.
+    pattern: Option<&'a [u8]>,
+    count: usize,
+}
+
+impl<'a> ScanOptions<'a> {
+    pub fn read(args: Args<'a>) -> Result<Self, CommandError> {
+        Self::read_among(args, |_| false)
+    }
+
+    /// Reads them where `take_other` may take others.
+    pub fn read_among(
+        mut args: Args<'a>,
+        mut take_other: impl FnMut(&mut Args<'a>) -> bool,
+    ) -> Result<Self, CommandError> {
+        let mut options = ScanOptions { pattern: None, count: 10 };
+        while !args.is_empty() {
+            if args.tag("COUNT") {
+                let count = usize::try_from(args.int()?).ok().filter(|&n| n > 0);
+                options.count = count.ok_or(CommandError::Syntax)?;
+            } else if args.tag("MATCH") {
+                options.pattern = Some(args.next()?).filter(|pattern| !glob::matches_everything(pattern));
+            } else if !take_other(&mut args) {
+                return Err(CommandError::Syntax);
+            }
+        }
+        Ok(options)
+    }
+
+    /// Whether a member is to be in the reply.
+    pub fn wants(&self, member: Element<'_>) -> bool {
+        let matches = |pattern: &[u8]| member.with_text(|text| glob_match(pattern, text, Case::Sensitive));
+        self.pattern.is_none_or(matches)
+    }
+
+    /// COUNT.
+    pub fn count(&self) -> usize {
+        self.count
+    }
+
+    /// How many buckets have about COUNT entries.
+    pub fn n_buckets(&self) -> usize {
+        self.count.div_ceil(BUCKET_ENTRIES)
+    }
+}
