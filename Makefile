@@ -1,8 +1,10 @@
 # `make help` lists the targets.
 .DEFAULT_GOAL := help
-.PHONY: help run test lint fmt compat compat-fuzz conformance redis-py bench bench-compare fuzz loom sanitize miri doc
+.PHONY: help run test lint fmt compat compat-fuzz conformance redis-py bench bench-compare bench-report fuzz loom sanitize miri doc
 
 PORT ?= 6379
+# What `make bench-report` starts and measures.
+SERVER ?= target/release/braid-server
 # Seconds a fuzz target runs.
 FUZZ_SECONDS ?= 60
 # Seconds that random commands are compared with redis-server.
@@ -50,6 +52,12 @@ bench-compare: ## Compare with redis-server and print the bars (ARGS="--quick �
 	@command -v redis-benchmark >/dev/null || { echo "redis-benchmark is missing: apt-get install redis-tools"; exit 1; }
 	cargo build --release -p braid-server -p braid-bench
 	target/release/braid-bench compare $(ARGS)
+
+bench-report: ## Measure about a minute and write target/bench-report.html (SERVER="redis-server …", ARGS="--workload …")
+	cargo build --release -p braid-server -p braid-bench
+	target/release/braid-bench plan --spawn '$(SERVER)' --keys 200000 --duration 400ms --warmup 100ms --rounds 2 \
+		--start 8000 --slo p99=2ms --html target/bench-report.html $(ARGS)
+	@echo "see target/bench-report.html"
 
 fuzz: ## Run every fuzz target for FUZZ_SECONDS (needs cargo-fuzz and the nightly toolchain)
 	@cargo fuzz --version >/dev/null 2>&1 || { echo "cargo-fuzz is missing: cargo install cargo-fuzz"; exit 1; }

@@ -1,37 +1,55 @@
-//! A blocking connection: for setting up, for looking, and for the one slow client of a bar.
+//! A blocking connection that reads whole replies: for setting up, asking and checking, never for load.
 
 use std::io::{Read, Write};
 use std::net::{SocketAddr, TcpStream};
 use std::time::Duration;
 
-use crate::error::{BenchError, Doing};
-use crate::resp::{self, Kind, Reply, ReplyCounter};
+use braid_protocol::request::write_request;
+use braid_protocol::value::{ReplyParser, Value};
 
-/// How long a reply may fail to arrive. No request of a bar takes a tenth of it on a working server.
+use crate::error::{BenchError, Doing};
+
+/// How long a reply may fail to arrive.
 const PATIENCE: Duration = Duration::from_secs(60);
-const BUFFER_BYTES: usize = 256 * 1024;
+const READ_BYTES: usize = 64 * 1024;
 
 /// A blocking RESP2 connection.
 #[derive(Debug)]
 pub struct Client {
     stream: TcpStream,
-    counter: ReplyCounter,
-    buffer: Vec<u8>,
-    /// Where the bytes lie in `buffer` that are received and not yet counted.
-    unread: std::ops::Range<usize>,
+    parser: ReplyParser,
+    /// What is received and not yet parsed.
+    input: Vec<u8>,
 }
 
 impl Client {
     /// Connects.
     ///
     /// # Errors
-    /// When the server does not listen there.
+    /// When nobody listens there.
     pub fn connect(address: SocketAddr) -> Result<Self, BenchError> {
         let stream = TcpStream::connect_timeout(&address, PATIENCE).doing(format!("connect to {address}"))?;
         stream.set_nodelay(true).doing("set TCP_NODELAY")?;
         stream.set_read_timeout(Some(PATIENCE)).doing("set a read timeout")?;
         stream.set_write_timeout(Some(PATIENCE)).doing("set a write timeout")?;
-        Ok(Self { stream, counter: ReplyCounter::default(), buffer: vec![0; BUFFER_BYTES], unread: 0..0 })
+        Ok(Self { stream, parser: ReplyParser::default(), input: Vec::new() })
+    }
+
+    /// Connects and does what every connection of the load does first: HELLO, AUTH, SELECT.
+    ///
+    /// # Errors
+    /// As [`Client::connect`], and when the server refuses one of them.
+    pub fn greet(address: SocketAddr, greeting: &[Vec<String>]) -> Result<Self, BenchError> {
+        let mut client = Self::connect(address)?;
+        for request in greeting {
+            client.call(request)?;
+        }
+        Ok(client)
+    }
+
+    /// Gives up the socket, and what is received and not yet parsed.
+    pub fn into_parts(self) -> (TcpStream, Vec<u8>) {
+        (self.stream, self.input)
     }
 
     /// Sends requests that are already encoded.
@@ -42,23 +60,23 @@ impl Client {
         self.stream.write_all(requests).doing("send a request")
     }
 
-    /// Waits for the next reply.
+    /// Waits for the next reply, which may be an error.
     ///
     /// # Errors
     /// When the connection breaks, the reply is malformed, or nothing arrives for a minute.
-    pub fn receive(&mut self) -> Result<Reply, BenchError> {
+    pub fn receive(&mut self) -> Result<Value, BenchError> {
         loop {
-            let mut input = &self.buffer[self.unread.clone()];
-            let reply = self.counter.next(&mut input)?;
-            self.unread.start = self.unread.end - input.len();
-            if let Some(reply) = reply {
-                return Ok(reply);
+            if let Some((value, n_bytes)) = self.parser.parse(&self.input)? {
+                self.input.drain(..n_bytes);
+                return Ok(value);
             }
-            let n_bytes = self.stream.read(&mut self.buffer).doing("receive a reply")?;
+            let n_received = self.input.len();
+            self.input.resize(n_received + READ_BYTES, 0);
+            let n_bytes = self.stream.read(&mut self.input[n_received..]).doing("receive a reply")?;
+            self.input.truncate(n_received + n_bytes);
             if n_bytes == 0 {
                 return Err(BenchError::Malformed("the server closed the connection"));
             }
-            self.unread = 0..n_bytes;
         }
     }
 
@@ -66,32 +84,20 @@ impl Client {
     ///
     /// # Errors
     /// As [`Client::receive`], and for an error reply.
-    pub fn call(&mut self, argv: &[&[u8]]) -> Result<Reply, BenchError> {
+    pub fn call<A: AsRef<[u8]>>(&mut self, argv: &[A]) -> Result<Value, BenchError> {
         let mut request = Vec::new();
-        resp::append_request(&mut request, argv);
+        write_request(&mut request, argv);
         self.send(&request)?;
-        let reply = self.receive()?;
-        match reply.kind {
-            Kind::Error(_) => Err(wrong(argv, &reply)),
-            _ => Ok(reply),
+        match self.receive()? {
+            Value::Error(text) => Err(BenchError::WrongReply {
+                request: argv
+                    .iter()
+                    .map(|a| String::from_utf8_lossy(a.as_ref()))
+                    .collect::<Vec<_>>()
+                    .join(" "),
+                reply: String::from_utf8_lossy(&text).into_owned(),
+            }),
+            value => Ok(value),
         }
     }
-
-    /// Asks for the number of keys.
-    ///
-    /// # Errors
-    /// As [`Client::call`], and when the answer is no number.
-    pub fn dbsize(&mut self) -> Result<u64, BenchError> {
-        let reply = self.call(&[b"DBSIZE"])?;
-        match reply.kind {
-            Kind::Integer(n_keys) => Ok(n_keys.max(0) as u64),
-            _ => Err(wrong(&[b"DBSIZE"], &reply)),
-        }
-    }
-}
-
-/// The error for a reply that is not what the request asked for.
-pub fn wrong(argv: &[&[u8]], reply: &Reply) -> BenchError {
-    let request: Vec<_> = argv.iter().map(|argument| String::from_utf8_lossy(argument)).collect();
-    BenchError::WrongReply { request: request.join(" "), reply: format!("{reply:?}") }
 }

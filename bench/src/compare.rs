@@ -1,373 +1,356 @@
-//! Braid against redis-server: the same load on both in turns, round by round, so that whatever else the machine does
-//! falls on both alike.
+//! `braid-bench compare`: two or more servers under the same workload, in turns, round by round.
 //!
-//! A [`Bar`] is one row of [`BARS`] and one function in a module of its own. It starts the servers it needs, and gives
-//! [`Contest::rounds`] a function that measures one side once.
+//! Whatever else the machine does falls on all of them alike, so ratios of a round are steadier than figures, and their
+//! spread over the rounds says how sure they are. The first server is the reference.
 
+use std::fmt;
 use std::fs;
-use std::iter;
 use std::path::{Path, PathBuf};
-use std::process::{Command, ExitCode};
-use std::time::{Duration, Instant};
+use std::process::ExitCode;
+use std::time::Duration;
 
+use braid_bench::model::stats::{self, Estimate};
 use clap::Args;
-use clap::builder::PossibleValuesParser;
+use serde::{Deserialize, Serialize};
 
+use crate::bars;
+use crate::endpoint::Endpoint;
 use crate::error::{BenchError, Doing};
-use crate::keys;
-use crate::process;
-use crate::redis_benchmark::RedisBenchmark;
-use crate::report::{self, BarReport, Measure, Report};
-use crate::spawn::{self, Server};
+use crate::load::{Load, LoadOptions};
+use crate::observe::Observer;
+use crate::report::text::{Table, thousands};
+use crate::report::{self, Origin, RunReport, SCHEMA_VERSION};
+use crate::run;
 
-mod cpu;
-mod cpu_types;
-mod expiry;
-mod hot_key;
-mod latency;
-mod memory;
-mod memory_types;
-mod slow;
-mod threads;
+mod verify;
 
-/// Keys that most bars load.
-const N_KEYS: u64 = 1_000_000;
-/// The value of each of them: 32 bytes.
-const VALUE: &[u8] = b"vvvvvvvvvvvvvvvvvvvvvvvvvvvvvvvv";
-/// Connections of every load, here and in redis-benchmark.
-const N_CONNECTIONS: usize = 50;
+use self::verify::Verified;
 
-/// Something that is measured, with the figures it is to reach.
-struct Bar {
-    name: &'static str,
-    run: fn(&Contest, &str) -> Result<Vec<Measure>, BenchError>,
-}
-
-const BARS: &[Bar] = &[
-    Bar { name: "cpu-p64", run: |contest, bar| cpu::run(contest, bar, 64, 0.22) },
-    Bar { name: "cpu-p16", run: |contest, bar| cpu::run(contest, bar, 16, 0.46) },
-    Bar { name: "cpu-p1", run: |contest, bar| cpu::run(contest, bar, 1, 0.92) },
-    Bar { name: "threads-8", run: threads::run },
-    Bar { name: "memory-fresh", run: memory::fresh },
-    Bar { name: "memory-idle", run: memory::idle },
-    Bar { name: "memory-key", run: |contest, bar| memory::per_key(contest, bar, &[]) },
-    Bar { name: "memory-key-ttl", run: |contest, bar| memory::per_key(contest, bar, &[b"EX", b"100000"]) },
-    Bar { name: "hot-key", run: hot_key::run },
-    Bar { name: "slow-keys", run: slow::keys },
-    Bar { name: "slow-mget", run: slow::mget },
-    Bar { name: "expiry", run: expiry::run },
-];
-
-/// Bars that measure the same of many commands or types, and can be chosen together.
-struct Family {
-    name: &'static str,
-    bars: &'static [Bar],
-}
-
-/// They follow [`BARS`].
-const FAMILIES: &[Family] = &[
-    Family { name: "cpu-types", bars: cpu_types::BARS },
-    Family { name: "memory-types", bars: memory_types::BARS },
-    Family { name: "slow-types", bars: slow::TYPES },
-];
-
-/// All names that `--only` takes.
-fn names() -> impl Iterator<Item = &'static str> {
-    let of_family = |family: &'static Family| iter::once(family.name).chain(names_of(family.bars));
-    names_of(BARS).chain(FAMILIES.iter().flat_map(of_family))
-}
-
-fn names_of(bars: &'static [Bar]) -> impl Iterator<Item = &'static str> {
-    bars.iter().map(|bar| bar.name)
-}
+/// How long a round measures each server, and how long it runs before.
+const WINDOW: Duration = Duration::from_secs(3);
+const WARMUP: Duration = Duration::from_millis(500);
+const N_ROUNDS: u64 = 5;
 
 /// Options of `braid-bench compare`.
 #[derive(Debug, Args)]
 pub struct Options {
-    /// Braid's server; by default the braid-server beside this program.
-    #[arg(long, value_name = "PATH")]
-    braid: Option<PathBuf>,
-    /// The server to compare with.
-    #[arg(long, value_name = "PATH", default_value = "redis-server")]
-    redis: PathBuf,
-    /// The redis-benchmark to load with.
-    #[arg(long, value_name = "PATH", default_value = "redis-benchmark")]
-    redis_benchmark: PathBuf,
-    /// Braid's --io-threads; by default the machine's cores.
-    #[arg(long, value_name = "N")]
-    io_threads: Option<usize>,
-    /// How often each side is measured; bars over memory, slow commands and expiry take at most 3 [default: 5, quick: 2].
-    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u64).range(1..))]
-    rounds: Option<u64>,
-    /// Requests of one redis-benchmark run; without pipelining a quarter of it [default: 1000000, quick: 300000].
-    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u64).range(1000..))]
-    requests: Option<u64>,
-    /// Measures only these bars, or families of bars.
-    #[arg(long, value_name = "NAME,NAME", value_delimiter = ',', value_parser = PossibleValuesParser::new(names()))]
-    only: Vec<String>,
-    /// Writes every round's figures to a file.
-    #[arg(long, value_name = "FILE")]
-    json: Option<PathBuf>,
-    /// Measures shortly: less than three minutes, and less surely. Families of bars are left out unless they are asked for.
-    #[arg(long)]
-    quick: bool,
-    /// Exits with 1 when a target is missed or a bar could not be measured.
-    #[arg(long)]
-    gate: bool,
+    /// Servers as HOST:PORT or PORT; the first is the reference.
+    #[arg(value_name = "SERVER")]
+    servers: Vec<String>,
+    /// Starts this server for the comparison; servers that are named come first.
+    #[arg(long, value_name = "COMMAND")]
+    spawn: Vec<String>,
+    /// Exits with 1 when a target is missed or, between named servers, when a server is worse than the reference, or than
+    /// the same comparison in a file that --json has written, by more than --max-regress and the noise.
+    #[arg(long, value_name = "BASELINE", num_args = 0..=1)]
+    gate: Option<Option<PathBuf>>,
+    /// How much worse a figure may be.
+    #[arg(long, value_name = "PERCENT", default_value = "5%", value_parser = percent)]
+    max_regress: f64,
+    #[command(flatten)]
+    load: LoadOptions,
+    #[command(flatten)]
+    bars: bars::Options,
+}
+
+/// Reads `5%` as 0.05.
+pub fn percent(text: &str) -> Result<f64, String> {
+    let number = text.strip_suffix('%').unwrap_or(text).trim();
+    let share = number.parse::<f64>().map_err(|_| format!("{text} is no percentage"))? / 100.0;
+    if share >= 0.0 { Ok(share) } else { Err(String::from("it is not negative")) }
+}
+
+/// A comparison, as it is written.
+#[derive(Debug, Serialize)]
+struct Comparison {
+    schema: &'static str,
+    schema_version: u32,
+    origin: Origin,
+    workload: String,
+    /// The reference first.
+    servers: Vec<String>,
+    rounds: u64,
+    verified: Vec<Verified>,
+    measures: Vec<Measure>,
+    /// Whether the client held any of the runs back: ratios of throughput are then too close to 1.
+    client_limited: bool,
+}
+
+/// One figure of all servers.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+struct Measure {
+    name: String,
+    higher_is_better: bool,
+    /// For each server its figures, one a round.
+    figures: Vec<Vec<f64>>,
+    /// For each server but the reference.
+    ratios: Vec<Option<Ratio>>,
+}
+
+/// A server's figure over the reference's, with its interval.
+#[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
+struct Ratio {
+    value: f64,
+    low: f64,
+    high: f64,
+}
+
+impl From<Estimate> for Ratio {
+    fn from(Estimate { value, low, high }: Estimate) -> Self {
+        Self { value, low, high }
+    }
+}
+
+/// What of an earlier comparison is looked at.
+#[derive(Debug, Deserialize)]
+struct Baseline {
+    workload: String,
+    measures: Vec<Measure>,
+}
+
+/// A figure of a run.
+struct Figure {
+    name: &'static str,
+    higher_is_better: bool,
+    of: fn(&RunReport) -> Option<f64>,
+}
+
+const FIGURES: &[Figure] = &[
+    Figure { name: "throughput (/s)", higher_is_better: true, of: |run| Some(run.achieved_rate) },
+    Figure { name: "p50 (µs)", higher_is_better: false, of: |run| Some(run.response_time_us.p50) },
+    Figure { name: "p99 (µs)", higher_is_better: false, of: |run| Some(run.response_time_us.p99) },
+    Figure { name: "p99.9 (µs)", higher_is_better: false, of: |run| Some(run.response_time_us.p99_9) },
+    Figure { name: "CPU a request (µs)", higher_is_better: false, of: |run| run.server_cpu_us_per_request },
+    Figure {
+        name: "resident (MiB)",
+        higher_is_better: false,
+        of: |run| run.server_use.resident_bytes_after.map(|bytes| bytes as f64 / 1_048_576.0),
+    },
+];
+
+/// Compares the servers and prints a table.
+///
+/// # Errors
+/// When a server cannot be reached, started or loaded, or a file cannot be read or written.
+pub fn run(options: &Options) -> Result<ExitCode, BenchError> {
+    if options.servers.is_empty() && options.spawn.is_empty() {
+        return bars::run(&options.bars, options.gate.is_some());
+    }
+    let load = options.load.windows(WARMUP, WINDOW)?;
+    let baseline =
+        options.gate.as_ref().and_then(Option::as_ref).map(|path| Baseline::read(path)).transpose()?;
+    if baseline.as_ref().is_some_and(|baseline| baseline.workload != load.workload().to_toml()) {
+        return Err(BenchError::Machine(String::from("the baseline is of another workload")));
+    }
+    let endpoints = options.endpoints()?;
+    let comparison = compare(&load, &endpoints, options)?;
+    report::tell(&comparison)?;
+    if let Some(path) = &options.bars.json {
+        report::write(path, report::json(&comparison).as_bytes())?;
+    }
+    if options.gate.is_none() {
+        return Ok(ExitCode::SUCCESS);
+    }
+    let mut is_passed = comparison.verified.iter().all(|verified| verified.n_different == 0);
+    for regress in comparison.regressions(baseline.as_ref(), options.max_regress) {
+        report::tell(format_args!("regressed: {regress}\n"))?;
+        is_passed = false;
+    }
+    Ok(if is_passed { ExitCode::SUCCESS } else { ExitCode::FAILURE })
 }
 
 impl Options {
-    /// The bars to measure, in the order of their tables.
-    fn bars(&self) -> impl Iterator<Item = &'static Bar> {
-        let is_named = |name: &str| self.only.iter().any(|only| only == name);
-        let all = self.only.is_empty();
-        let alone = BARS.iter().filter(move |bar| all || is_named(bar.name));
-        let of_family = move |family: &'static Family| {
-            let whole = is_named(family.name) || (all && !self.quick);
-            family.bars.iter().filter(move |bar| whole || is_named(bar.name))
-        };
-        alone.chain(FAMILIES.iter().flat_map(of_family))
-    }
-}
-
-/// Runs the comparison and prints its table.
-///
-/// # Errors
-/// When there is no Braid to measure or the report cannot be written. A bar that fails is part of the report.
-pub fn run(options: &Options) -> Result<ExitCode, BenchError> {
-    spawn::restart_with_raised_limit()?;
-    let contest = Contest::new(options)?;
-    let mut report = Report {
-        programs: [&contest.braid, &contest.redis].map(|binary| version(binary)).into(),
-        n_cores: n_cores(),
-        load_average: process::load_average()?,
-        n_io_threads: contest.n_io_threads,
-        bars: Vec::new(),
-    };
-    for bar in options.bars() {
-        report.bars.push(contest.measure(bar));
-    }
-    print!("{report}");
-    if let Some(path) = &options.json {
-        fs::write(path, format!("{:#}\n", report.json())).doing(format!("write {}", path.display()))?;
-    }
-    Ok(if options.gate && !report.is_met() { ExitCode::FAILURE } else { ExitCode::SUCCESS })
-}
-
-/// Which of the two servers; for bars that hold Braid against itself, which of the two settings.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Side {
-    Braid,
-    Redis,
-}
-
-impl Side {
-    const BOTH: [Self; 2] = [Self::Braid, Self::Redis];
-
-    fn of<T>(self, both: &[T; 2]) -> &T {
-        &both[self as usize]
-    }
-
-    fn name(self) -> &'static str {
-        match self {
-            Self::Braid => "Braid",
-            Self::Redis => "redis-server",
+    fn endpoints(&self) -> Result<Vec<Endpoint>, BenchError> {
+        let named = self.servers.iter().map(|address| Endpoint::at(address));
+        let spawned = self.spawn.iter().map(|command| Endpoint::spawn(command));
+        let endpoints = named.chain(spawned).collect::<Result<Vec<_>, _>>()?;
+        if endpoints.len() < 2 {
+            return Err(BenchError::Machine(String::from("a comparison needs two servers")));
         }
+        Ok(endpoints)
     }
 }
 
-/// Who is measured, and how long.
-struct Contest {
-    braid: PathBuf,
-    redis: PathBuf,
-    redis_benchmark: RedisBenchmark,
-    n_io_threads: usize,
-    n_rounds: u64,
-    n_requests: u64,
-    quick: bool,
-}
-
-impl Contest {
-    fn new(options: &Options) -> Result<Self, BenchError> {
-        let quick = options.quick;
-        Ok(Self {
-            braid: find_braid(options.braid.as_deref())?,
-            redis: options.redis.clone(),
-            redis_benchmark: RedisBenchmark::new(&options.redis_benchmark),
-            n_io_threads: options.io_threads.unwrap_or_else(n_cores),
-            n_rounds: options.rounds.unwrap_or(if quick { 2 } else { 5 }),
-            n_requests: options.requests.unwrap_or(if quick { 300_000 } else { 1_000_000 }),
-            quick,
-        })
+fn compare(load: &Load, endpoints: &[Endpoint], options: &Options) -> Result<Comparison, BenchError> {
+    let observers: Vec<_> = endpoints.iter().map(Observer::new).collect();
+    for (endpoint, observer) in endpoints.iter().zip(&observers) {
+        observer.pin(&options.load.server_cpus)?;
+        load.preload(&endpoint.target)?;
     }
-
-    fn measure(&self, bar: &Bar) -> BarReport {
-        let began = Instant::now();
-        let (measures, failed) = match (bar.run)(self, bar.name) {
-            Ok(measures) => (measures, None),
-            Err(error) => (Vec::new(), Some(error.to_string())),
-        };
-        let seconds = began.elapsed().as_secs_f64();
-        let outcome = failed.as_deref().map_or(String::from("done"), |why| format!("not measured: {why}"));
-        eprintln!("{} {outcome} ({seconds:.0} s)", bar.name);
-        BarReport { bar: bar.name.to_owned(), seconds, measures, failed }
-    }
-
-    /// Measures both sides in turns. `run` measures one side once and returns one figure for each of `measures`.
-    fn rounds(
-        &self,
-        bar: &str,
-        n_rounds: u64,
-        measures: Vec<Measure>,
-        run: impl FnMut(Side) -> Result<Vec<f64>, BenchError>,
-    ) -> Result<Vec<Measure>, BenchError> {
-        self.rounds_named(Side::BOTH.map(Side::name), bar, n_rounds, measures, run)
-    }
-
-    /// As [`Contest::rounds`], for sides that are not Braid and redis-server.
-    fn rounds_named(
-        &self,
-        names: [&'static str; 2],
-        bar: &str,
-        n_rounds: u64,
-        mut measures: Vec<Measure>,
-        mut run: impl FnMut(Side) -> Result<Vec<f64>, BenchError>,
-    ) -> Result<Vec<Measure>, BenchError> {
-        for round in 1..=n_rounds {
-            let mut figures = [Vec::new(), Vec::new()];
-            for side in Side::BOTH {
-                let name = side.of(&names);
-                let side_figures = run(side).map_err(|error| error.on_side(name))?;
-                eprintln!("{bar} {round}/{n_rounds} {name}: {}", progress(&measures, &side_figures));
-                figures[side as usize] = side_figures;
-            }
-            let [braid, redis] = figures;
-            for (measure, round) in measures.iter_mut().zip(braid.into_iter().zip(redis)) {
-                measure.push(round.into());
-            }
-        }
-        Ok(measures)
-    }
-
-    /// Rounds for a bar whose rounds are long and whose figures repeat well.
-    fn few_rounds(&self) -> u64 {
-        self.n_rounds.min(if self.quick { 1 } else { 3 })
-    }
-
-    /// Requests of one redis-benchmark run at this pipelining: without any, each request costs several times as much.
-    fn n_requests(&self, pipeline: u32) -> u64 {
-        if pipeline == 1 { self.n_requests / 4 } else { self.n_requests }
-    }
-
-    /// How long a load of our own runs.
-    fn load_time(&self) -> Duration {
-        Duration::from_secs(if self.quick { 2 } else { 6 })
-    }
-
-    fn start(&self, side: Side, arguments: &[&str]) -> Result<Server, BenchError> {
-        match side {
-            Side::Braid => self.start_braid(self.n_io_threads, arguments),
-            Side::Redis => Server::start(&self.redis, &owned(arguments)),
-        }
-    }
-
-    fn start_braid(&self, n_io_threads: usize, arguments: &[&str]) -> Result<Server, BenchError> {
-        let mut all = vec!["--io-threads".to_owned(), n_io_threads.to_string()];
-        all.extend(owned(arguments));
-        Server::start(&self.braid, &all)
-    }
-
-    fn start_both(&self, arguments: &[&str]) -> Result<[Server; 2], BenchError> {
-        let start = |side: Side| self.start(side, arguments).map_err(|error| error.on_side(side.name()));
-        Ok([start(Side::Braid)?, start(Side::Redis)?])
-    }
-
-    /// Starts both servers and loads each with the keys.
-    fn start_both_loaded(&self, value: &[u8]) -> Result<[Server; 2], BenchError> {
-        let servers = self.start_both(&[])?;
-        on_both(&servers, |server| load(server, value))?;
-        Ok(servers)
-    }
-}
-
-/// Does something with each server in turn.
-fn on_both(
-    servers: &[Server; 2],
-    mut what: impl FnMut(&Server) -> Result<(), BenchError>,
-) -> Result<(), BenchError> {
-    Side::BOTH
-        .into_iter()
-        .try_for_each(|side| what(side.of(servers)).map_err(|error| error.on_side(side.name())))
-}
-
-fn load(server: &Server, value: &[u8]) -> Result<(), BenchError> {
-    keys::load(server.address(), N_KEYS, value, &[])
-}
-
-fn owned(arguments: &[&str]) -> Vec<String> {
-    arguments.iter().map(|&argument| argument.to_owned()).collect()
-}
-
-fn progress(measures: &[Measure], figures: &[f64]) -> String {
-    let told: Vec<_> = measures
+    let verified = endpoints[1..]
         .iter()
-        .zip(figures)
-        .map(|(measure, &figure)| format!("{} {} {}", measure.name, report::figure(figure), measure.unit))
-        .collect();
-    told.join(", ")
-}
-
-fn n_cores() -> usize {
-    std::thread::available_parallelism().map_or(1, usize::from)
-}
-
-fn find_braid(given: Option<&Path>) -> Result<PathBuf, BenchError> {
-    if let Some(path) = given {
-        return Ok(path.to_owned());
+        .map(|endpoint| verify::verify(load, &endpoints[0], endpoint))
+        .collect::<Result<_, _>>()?;
+    let n_rounds = options.bars.rounds.unwrap_or(N_ROUNDS);
+    let mut runs: Vec<Vec<RunReport>> = endpoints.iter().map(|_| Vec::new()).collect();
+    for round in 0..n_rounds as usize {
+        // Each takes its turn at being first, so that none always follows the same one.
+        for turn in 0..endpoints.len() {
+            let server = (round + turn) % endpoints.len();
+            let run = run::measure(load, &endpoints[server], &observers[server], None)?.report;
+            eprintln!(
+                "round {}/{n_rounds} {}: {} a second",
+                round + 1,
+                run.server,
+                thousands(run.achieved_rate)
+            );
+            runs[server].push(run);
+        }
     }
-    let beside = std::env::current_exe().doing("find this program")?.with_file_name("braid-server");
-    if beside.exists() {
-        return Ok(beside);
-    }
-    Err(BenchError::Machine(format!("there is no {}; name one with --braid", beside.display())))
+    Ok(Comparison {
+        schema: "braid-bench/compare",
+        schema_version: SCHEMA_VERSION,
+        origin: Origin::here(),
+        workload: load.workload().to_toml(),
+        servers: endpoints.iter().map(|endpoint| endpoint.name.clone()).collect(),
+        rounds: n_rounds,
+        verified,
+        measures: FIGURES.iter().filter_map(|figure| Measure::of(figure, &runs)).collect(),
+        client_limited: runs.iter().flatten().any(|run| run.client_limited),
+    })
 }
 
-/// The first line that a program prints about itself.
-fn version(binary: &Path) -> String {
-    let printed = Command::new(binary).arg("--version").output();
-    let first_line = printed
-        .ok()
-        .and_then(|output| String::from_utf8_lossy(&output.stdout).lines().next().map(str::to_owned));
-    format!("{}: {}", binary.display(), first_line.unwrap_or_else(|| "unknown version".to_owned()))
+impl Measure {
+    /// `None` where a server does not tell.
+    fn of(figure: &Figure, runs: &[Vec<RunReport>]) -> Option<Self> {
+        let of_server = |runs: &Vec<RunReport>| runs.iter().map(figure.of).collect::<Option<Vec<_>>>();
+        let figures = runs.iter().map(of_server).collect::<Option<Vec<_>>>()?;
+        Some(Self::new(figure.name, figure.higher_is_better, figures))
+    }
+
+    fn new(name: &str, higher_is_better: bool, figures: Vec<Vec<f64>>) -> Self {
+        let ratio = |server: &Vec<f64>| {
+            let pairs: Vec<_> = server.iter().copied().zip(figures[0].iter().copied()).collect();
+            stats::ratio(&pairs).map(Ratio::from)
+        };
+        let ratios = figures[1..].iter().map(ratio).collect();
+        Self { name: name.to_owned(), higher_is_better, ratios, figures }
+    }
+}
+
+impl Baseline {
+    fn read(path: &Path) -> Result<Self, BenchError> {
+        let text = fs::read_to_string(path).doing(format!("read {}", path.display()))?;
+        serde_json::from_str(&text)
+            .map_err(|error| BenchError::Machine(format!("{} is no comparison: {error}", path.display())))
+    }
+}
+
+impl Comparison {
+    /// What is worse than the reference, or than it was in the baseline, beyond the bound and the noise.
+    fn regressions(&self, baseline: Option<&Baseline>, max_regress: f64) -> Vec<String> {
+        let mut found = Vec::new();
+        for measure in &self.measures {
+            for (index, now) in measure.ratios.iter().enumerate() {
+                let then = match baseline {
+                    None => Some(Ratio { value: 1.0, low: 1.0, high: 1.0 }),
+                    Some(baseline) => baseline
+                        .measures
+                        .iter()
+                        .find(|earlier| earlier.name == measure.name)
+                        .and_then(|earlier| *earlier.ratios.get(index)?),
+                };
+                let Some((now, then)) = now.zip(then) else { continue };
+                let (worse, least) = worsening(now, then, measure.higher_is_better);
+                if least > max_regress.ln_1p() {
+                    let (server, name) = (&self.servers[index + 1], &measure.name);
+                    found.push(format!("{name} of {server} by {:.1} %", worse.exp_m1() * 100.0));
+                }
+            }
+        }
+        found
+    }
+}
+
+/// By how much `now` is worse than `then`, as a logarithm, and by how much at least, given the noise of both.
+fn worsening(now: Ratio, then: Ratio, higher_is_better: bool) -> (f64, f64) {
+    let sign = if higher_is_better { -1.0 } else { 1.0 };
+    let half = |ratio: Ratio| (ratio.high / ratio.low).ln() / 2.0;
+    let worse = sign * (now.value / then.value).ln();
+    (worse, worse - half(now).hypot(half(then)))
+}
+
+impl fmt::Display for Comparison {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let mut heads = vec![String::new()];
+        heads.push(self.servers[0].clone());
+        for server in &self.servers[1..] {
+            heads.extend([server.clone(), String::from("ratio"), String::from("interval")]);
+        }
+        let mut table = Table::new(heads);
+        for measure in &self.measures {
+            let median = |figures: &[f64]| bars::figure(stats::median(figures).unwrap_or(f64::NAN));
+            let mut cells = vec![measure.name.clone(), median(&measure.figures[0])];
+            for (figures, ratio) in measure.figures[1..].iter().zip(&measure.ratios) {
+                cells.push(median(figures));
+                match ratio {
+                    Some(Ratio { value, low, high }) => {
+                        cells.extend([format!("{value:.3}"), format!("{low:.3}..{high:.3}")]);
+                    }
+                    None => cells.extend([String::from("-"), String::from("-")]),
+                }
+            }
+            table.push(cells);
+        }
+        writeln!(f, "{table}")?;
+        writeln!(f, "medians of {} rounds; ratios to the first server, with intervals of 95 %", self.rounds)?;
+        for (verified, server) in self.verified.iter().zip(&self.servers[1..]) {
+            writeln!(f, "{server}: {verified}")?;
+        }
+        if self.client_limited {
+            writeln!(f, "CLIENT LIMITED: ratios of throughput are closer to 1 than the servers'")?;
+        }
+        Ok(())
+    }
 }
 
 #[cfg(test)]
 mod tests {
-    use std::collections::HashSet;
-
-    use clap::{Args as _, Command, FromArgMatches as _};
-
     use super::*;
 
-    fn chosen(arguments: &[&str]) -> Vec<&'static str> {
-        let matches = Options::augment_args(Command::new("compare"))
-            .try_get_matches_from(["compare"].iter().chain(arguments))
-            .expect("the arguments are right");
-        let options = Options::from_arg_matches(&matches).expect("the arguments are right");
-        options.bars().map(|bar| bar.name).collect()
+    fn comparison(measures: Vec<Measure>) -> Comparison {
+        Comparison {
+            schema: "braid-bench/compare",
+            schema_version: SCHEMA_VERSION,
+            origin: Origin::here(),
+            workload: String::new(),
+            servers: vec![String::from("a"), String::from("b")],
+            rounds: 4,
+            verified: Vec::new(),
+            measures,
+            client_limited: false,
+        }
+    }
+
+    fn throughput(of_b: [f64; 4]) -> Measure {
+        Measure::new("throughput", true, vec![vec![100.0, 101.0, 99.0, 100.0], of_b.to_vec()])
     }
 
     #[test]
-    fn no_two_bars_or_families_share_a_name() {
-        let mut seen = HashSet::new();
-        assert!(names().all(|name| seen.insert(name)));
+    fn what_is_worse_beyond_the_noise_is_a_regression() {
+        let slower = comparison(vec![throughput([90.0, 91.0, 89.0, 90.0])]);
+        assert_eq!(slower.regressions(None, 0.05), ["throughput of b by 11.1 %"]);
+        assert!(slower.regressions(None, 0.15).is_empty());
+        let noisy = comparison(vec![throughput([70.0, 115.0, 60.0, 125.0])]);
+        assert!(noisy.regressions(None, 0.05).is_empty());
+        let faster = comparison(vec![throughput([110.0, 111.0, 109.0, 110.0])]);
+        assert!(faster.regressions(None, 0.0).is_empty());
     }
 
     #[test]
-    fn families_are_chosen_whole_and_by_bar() {
-        assert_eq!(chosen(&["--only", "slow-types"]), names_of(slow::TYPES).collect::<Vec<_>>());
-        assert_eq!(chosen(&["--quick", "--only", "cpu-mset,expiry"]), ["expiry", "cpu-mset"]);
-        assert_eq!(chosen(&["--quick"]), names_of(BARS).collect::<Vec<_>>());
-        assert_eq!(chosen(&[]).len() + FAMILIES.len(), names().count());
+    fn a_baseline_is_another_reference() {
+        let slower = comparison(vec![throughput([90.0, 91.0, 89.0, 90.0])]);
+        let written = report::json(&slower);
+        let baseline: Baseline = serde_json::from_str(&written).expect("it reads what it writes");
+        assert!(slower.regressions(Some(&baseline), 0.05).is_empty());
+        let slower_still = comparison(vec![throughput([80.0, 81.0, 79.0, 80.0])]);
+        assert_eq!(slower_still.regressions(Some(&baseline), 0.05).len(), 1);
+    }
+
+    #[test]
+    fn percentages_are_read() {
+        assert_eq!(percent("5%"), Ok(0.05));
+        assert_eq!(percent("0.5"), Ok(0.005));
+        assert!(percent("-1%").is_err() && percent("x").is_err());
     }
 }

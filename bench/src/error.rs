@@ -30,6 +30,9 @@ pub enum BenchError {
     /// A reply is not RESP2.
     #[error("malformed reply: {0}")]
     Malformed(&'static str),
+    /// A reply is neither RESP2 nor RESP3.
+    #[error("malformed reply: {0}")]
+    Reply(#[from] braid_protocol::value::ReplyError),
     /// A reply is well-formed and wrong.
     #[error("{request} was answered wrongly: {reply}")]
     WrongReply {
@@ -37,6 +40,14 @@ pub enum BenchError {
         request: String,
         /// The reply, described.
         reply: String,
+    },
+    /// A workload makes no sense.
+    #[error("workload: {place}: {why}")]
+    Workload {
+        /// The file or the field.
+        place: String,
+        /// What is wrong with it.
+        why: String,
     },
     /// redis-benchmark failed, or printed something else than a result.
     #[error("{command} failed: {output}")]

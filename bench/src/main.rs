@@ -3,21 +3,29 @@
 #![forbid(unsafe_code)]
 
 use std::process::ExitCode;
+use std::time::Duration;
 
+use braid_bench::{client, engine, error, null_server, workload};
 use clap::{Parser, Subcommand};
 
-mod client;
+mod bars;
 mod compare;
-mod error;
-mod histogram;
-mod keys;
+mod endpoint;
 mod load;
+mod max;
+mod observe;
+mod pages;
+mod plan;
 mod process;
+mod profile;
 mod redis_benchmark;
 mod report;
-mod resp;
+mod run;
 mod spawn;
-mod values;
+
+use crate::error::BenchError;
+use crate::null_server::{NullServer, Stall};
+use crate::workload::{NAMED, Workload};
 
 /// Measures Redis-compatible servers.
 #[derive(Debug, Parser)]
@@ -29,17 +37,81 @@ struct Arguments {
 
 #[derive(Debug, Subcommand)]
 enum Task {
-    /// Measures Braid against redis-server under the same loads, in turns, and says which targets are met.
-    Compare(compare::Options),
+    /// Runs one workload against a server.
+    Run(Box<run::Options>),
+    /// Compares servers under one workload, in turns; without any named, Braid with redis-server against its targets.
+    Compare(Box<compare::Options>),
+    /// Finds the highest rate at which a server keeps a latency target.
+    Max(Box<max::Options>),
+    /// Plans cores, memory, network and instances from what is measured on an empty server.
+    Plan(Box<plan::Options>),
+    /// Makes a workload of what a running server holds and is asked, without MONITOR.
+    Profile(Box<profile::Options>),
+    /// Runs redis-benchmark's tests, with its options and its output.
+    RedisBenchmark(Box<redis_benchmark::Options>),
+    /// Lists the named workloads, or prints one of them as TOML.
+    Workloads {
+        /// The one to print.
+        name: Option<String>,
+    },
+    /// Serves a server that does nothing, against which a client shows what it can do itself.
+    NullServer {
+        /// The port; 0 is any that is free.
+        #[arg(short, long, value_name = "PORT", default_value_t = 0)]
+        port: u16,
+        /// Does not answer for so long each second.
+        #[arg(long, value_name = "TIME", value_parser = humantime::parse_duration)]
+        stall: Option<Duration>,
+    },
 }
 
 fn main() -> ExitCode {
-    let Task::Compare(options) = Arguments::parse().task;
-    match compare::run(&options) {
-        Ok(exit) => exit,
-        Err(error) => {
-            eprintln!("braid-bench: {error}");
-            ExitCode::from(2)
+    let done = match Arguments::parse().task {
+        Task::Run(options) => spawn::restart_with_raised_limit().and_then(|()| run::run(&options)),
+        Task::Compare(options) => spawn::restart_with_raised_limit().and_then(|()| compare::run(&options)),
+        Task::Max(options) => spawn::restart_with_raised_limit().and_then(|()| max::run(&options)),
+        Task::Plan(options) => spawn::restart_with_raised_limit().and_then(|()| plan::run(&options)),
+        Task::Profile(options) => profile::run(&options),
+        Task::RedisBenchmark(options) => {
+            spawn::restart_with_raised_limit().and_then(|()| redis_benchmark::run(&options))
         }
+        Task::Workloads { name } => workloads(name.as_deref()),
+        Task::NullServer { port, stall } => serve_nothing(port, stall),
+    };
+    done.unwrap_or_else(|error| {
+        eprintln!("braid-bench: {error}");
+        ExitCode::from(2)
+    })
+}
+
+fn workloads(name: Option<&str>) -> Result<ExitCode, BenchError> {
+    for (known, text) in NAMED {
+        match name {
+            None => report::tell(format_args!("{known:16}{}\n", Workload::parse(known, text)?.summary))?,
+            Some(name) if name == *known => report::tell(text)?,
+            Some(_) => {}
+        }
+    }
+    if let Some(name) = name {
+        Workload::named_or_file(name)?;
+    }
+    Ok(ExitCode::SUCCESS)
+}
+
+fn serve_nothing(port: u16, stall: Option<Duration>) -> Result<ExitCode, BenchError> {
+    let stall = stall.map(|lasts| Stall { every: Duration::from_secs(1), lasts });
+    let server = NullServer::start_on(port, stall)?;
+    report::tell(format_args!("listening on {}\n", server.address()))?;
+    server.serve_for_ever();
+    Ok(ExitCode::SUCCESS)
+}
+
+#[cfg(test)]
+mod tests {
+    use clap::CommandFactory as _;
+
+    #[test]
+    fn the_command_line_is_sound() {
+        super::Arguments::command().debug_assert();
     }
 }

@@ -1,5 +1,6 @@
 //! What a process has used, read from /proc: processor time and resident memory.
 
+use std::collections::BTreeMap;
 use std::fs;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
@@ -24,7 +25,7 @@ impl CpuSample {
     /// # Errors
     /// When the process is gone.
     pub fn of(pid: u32) -> Result<Self, BenchError> {
-        Ok(Self { threads: thread_time(pid)?, process: process_time(pid)? })
+        Ok(Self { threads: thread_times(pid)?.into_values().sum(), process: process_time(pid)? })
     }
 
     /// Processor time used since `earlier`.
@@ -36,6 +37,25 @@ impl CpuSample {
         let process = self.process.saturating_sub(earlier.process);
         if process > threads + 3 * TICK { process } else { threads }
     }
+}
+
+/// Processor time of each thread of a process that lives, by its id.
+///
+/// # Errors
+/// When the process is gone.
+pub fn thread_times(pid: u32) -> Result<BTreeMap<u32, Duration>, BenchError> {
+    let tasks = PathBuf::from(format!("/proc/{pid}/task"));
+    let mut times = BTreeMap::new();
+    for task in fs::read_dir(&tasks).doing(format!("list {}", tasks.display()))? {
+        let task = task.doing(format!("list {}", tasks.display()))?;
+        let path = task.path().join("schedstat");
+        // A thread that ends between the listing and the reading is no error.
+        let Ok(text) = fs::read_to_string(&path) else { continue };
+        let id = task.file_name().to_str().and_then(|name| name.parse().ok());
+        let (Some(id), Some(time)) = (id, parse_schedstat(&text)) else { return Err(BenchError::Proc(path)) };
+        times.insert(id, time);
+    }
+    Ok(times)
 }
 
 /// Memory of a process that is resident, in bytes.
@@ -63,18 +83,6 @@ pub fn open_files_limit() -> Result<u64, BenchError> {
 pub fn load_average() -> Result<f64, BenchError> {
     let path = PathBuf::from("/proc/loadavg");
     read(&path)?.split_whitespace().next().and_then(|load| load.parse().ok()).ok_or(BenchError::Proc(path))
-}
-
-fn thread_time(pid: u32) -> Result<Duration, BenchError> {
-    let tasks = PathBuf::from(format!("/proc/{pid}/task"));
-    let mut total = Duration::ZERO;
-    for task in fs::read_dir(&tasks).doing(format!("list {}", tasks.display()))? {
-        let path = task.doing(format!("list {}", tasks.display()))?.path().join("schedstat");
-        // A thread that ends between the listing and the reading is no error.
-        let Ok(text) = fs::read_to_string(&path) else { continue };
-        total += parse_schedstat(&text).ok_or(BenchError::Proc(path))?;
-    }
-    Ok(total)
 }
 
 fn process_time(pid: u32) -> Result<Duration, BenchError> {

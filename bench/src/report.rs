@@ -1,380 +1,473 @@
-//! What was measured, and how it is told: rows of a table, and the same as JSON.
+//! What one run found, in the form in which it is told and kept.
+//!
+//! [`RunReport`] is also the schema of `--json`: its fields, documented here, are the file's. [`SCHEMA_VERSION`] grows when
+//! a field changes its meaning or goes; new fields may come without that.
 
 use std::fmt;
+use std::fs;
+use std::io::{self, Write};
+use std::path::Path;
+use std::time::{Duration, SystemTime};
 
-use serde::Serialize;
+use hdrhistogram::Histogram;
+use serde::{Deserialize, Serialize};
 
-/// What a figure counts.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
-pub enum Unit {
-    /// Microseconds.
-    #[serde(rename = "us")]
-    Micros,
-    /// Milliseconds.
-    #[serde(rename = "ms")]
-    Millis,
-    /// Seconds.
-    #[serde(rename = "s")]
-    Seconds,
-    /// 1,048,576 bytes.
-    MiB,
-    /// Bytes.
-    #[serde(rename = "B")]
-    Bytes,
-    /// Events a second.
-    #[serde(rename = "/s")]
-    PerSecond,
-    /// One figure over another of the same server.
-    #[serde(rename = "x")]
-    Times,
+use crate::engine::{Arrivals, CommandRecord, Outcome, Slice};
+use crate::error::{BenchError, Doing};
+use crate::load::{Ceiling, Load};
+use crate::observe::{Bottleneck, Sample, ServerUse};
+use crate::process;
+use crate::workload::Workload;
+
+pub mod csv;
+pub mod hlog;
+pub mod memtier;
+pub mod text;
+
+/// Version of the JSON.
+pub const SCHEMA_VERSION: u32 = 1;
+
+/// One run.
+#[derive(Debug, Clone, Serialize)]
+pub struct RunReport {
+    /// `braid-bench/run`.
+    pub schema: &'static str,
+    /// [`SCHEMA_VERSION`].
+    pub schema_version: u32,
+    /// Where and when it was made.
+    pub origin: Origin,
+    /// The server's address, or the command it was started with.
+    pub server: String,
+    /// The server's name and version.
+    pub server_version: String,
+    /// What was sent.
+    pub workload: Workload,
+    /// `closed`, or how the requests of a rate were spread.
+    pub arrivals: String,
+    /// Worker threads of the client.
+    pub threads: usize,
+    /// Seconds that counted.
+    pub measured_seconds: f64,
+    /// Requests a second that were to be sent; null in a closed loop.
+    pub offered_rate: Option<f64>,
+    /// Requests a second that were answered.
+    pub achieved_rate: f64,
+    /// Requests sent.
+    pub sent: u64,
+    /// Requests answered without an error.
+    pub done: u64,
+    /// Requests that were due and could not be sent.
+    pub unsent: u64,
+    /// Requests that were sent and never answered.
+    pub unanswered: u64,
+    /// Requests that an error answered.
+    pub errors: u64,
+    /// How often each error text came.
+    pub error_texts: std::collections::BTreeMap<String, u64>,
+    /// Replies that were null: reads that found nothing.
+    pub nulls: u64,
+    /// Transactions repeated because a watched key had changed.
+    pub conflicts: u64,
+    /// Connections opened again.
+    pub reconnects: u64,
+    /// Bytes sent, warm-up included.
+    pub bytes_sent: u64,
+    /// Bytes received, warm-up included.
+    pub bytes_received: u64,
+    /// Bytes of a request and its replies together.
+    pub bytes_per_request: f64,
+    /// From when a request was due to its last reply.
+    pub response_time_us: Percentiles,
+    /// From when it was sent to its last reply.
+    pub service_time_us: Percentiles,
+    /// The client's own lateness.
+    pub schedule_slip_us: Percentiles,
+    /// From when a message was due to its arrival at a consumer; null without consumers.
+    pub delivery_time_us: Option<Percentiles>,
+    /// Command by command.
+    pub commands: Vec<CommandReport>,
+    /// Second by second.
+    pub seconds: Vec<SecondReport>,
+    /// Processor time of the client for one request, in microseconds.
+    pub client_cpu_us_per_request: f64,
+    /// The busiest worker's processor time over the time that counted.
+    pub client_busy: f64,
+    /// Requests a second that the client's threads could send if each had a core, by its CPU against a null server.
+    pub client_ceiling_rate: Option<f64>,
+    /// Whether the client was the limit: then all figures are lower bounds.
+    pub client_limited: bool,
+    /// By what that shows.
+    pub client_limit_reason: Option<String>,
+    /// Whether client and server may run on the same cores.
+    pub shares_cores: bool,
+    /// What the server used.
+    pub server_use: ServerUse,
+    /// Processor time of the server for one request, in microseconds.
+    pub server_cpu_us_per_request: Option<f64>,
+    /// What kept the rate from being higher.
+    pub bottleneck: Bottleneck,
 }
 
-impl fmt::Display for Unit {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.pad(match self {
-            Self::Micros => "µs",
-            Self::Millis => "ms",
-            Self::Seconds => "s",
-            Self::MiB => "MiB",
-            Self::Bytes => "B",
-            Self::PerSecond => "/s",
-            Self::Times => "x",
-        })
-    }
-}
-
-/// What a figure is to reach. All that is given must hold.
-#[derive(Debug, Clone, Copy, Default, PartialEq, Serialize)]
-pub struct Target {
-    /// Bound on Braid's own figure.
-    pub value_at_most: Option<f64>,
-    /// Bound on Braid's figure over the other's.
-    pub ratio_at_most: Option<f64>,
-}
-
-impl Target {
-    /// Nothing to reach: the figure is there to be read.
-    pub const NONE: Self = Self { value_at_most: None, ratio_at_most: None };
-
-    /// Bounds Braid's own figure.
-    pub const fn value(at_most: f64) -> Self {
-        Self { value_at_most: Some(at_most), ratio_at_most: None }
-    }
-
-    /// Bounds Braid's figure over the other's.
-    pub const fn ratio(at_most: f64) -> Self {
-        Self { value_at_most: None, ratio_at_most: Some(at_most) }
-    }
-
-    /// Bounds the ratio as well.
-    pub const fn and_ratio(self, at_most: f64) -> Self {
-        Self { ratio_at_most: Some(at_most), ..self }
-    }
-
-    fn verdict(self, value: f64, ratio: f64) -> Verdict {
-        let bounds = [(self.value_at_most, value), (self.ratio_at_most, ratio)];
-        if bounds.iter().all(|(bound, _)| bound.is_none()) {
-            return Verdict::None;
-        }
-        // Written so that a figure that is no number misses.
-        let met = bounds.iter().all(|&(bound, figure)| bound.is_none_or(|bound| figure <= bound));
-        if met { Verdict::Met } else { Verdict::Missed }
-    }
-}
-
-impl fmt::Display for Target {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let value = self.value_at_most.map(|bound| format!("≤ {bound}"));
-        let ratio = self.ratio_at_most.map(|bound| format!("ratio ≤ {bound}"));
-        let parts: Vec<_> = value.into_iter().chain(ratio).collect();
-        f.pad(&parts.join(", "))
-    }
-}
-
-/// Whether a target was reached.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
-#[serde(rename_all = "lowercase")]
-pub enum Verdict {
-    /// It was.
-    Met,
-    /// It was not.
-    Missed,
-    /// There is none.
-    None,
-}
-
-impl fmt::Display for Verdict {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.pad(match self {
-            Self::Met => "met",
-            Self::Missed => "MISSED",
-            Self::None => "",
-        })
-    }
-}
-
-/// One figure, as both sides gave it in every round.
-#[derive(Debug, Clone, PartialEq, Serialize)]
-pub struct Measure {
-    /// What the figure is of.
-    pub name: String,
-    /// What it counts.
-    pub unit: Unit,
-    /// Braid's figures, one a round.
-    pub braid: Vec<f64>,
-    /// The other's.
-    pub redis: Vec<f64>,
-    /// What is to be reached.
-    pub target: Target,
-}
-
-impl Measure {
-    /// Begins a figure that has no round yet.
-    pub fn new(name: impl Into<String>, unit: Unit, target: Target) -> Self {
-        Self { name: name.into(), unit, braid: Vec::new(), redis: Vec::new(), target }
-    }
-
-    /// Adds one round.
-    pub fn push(&mut self, [braid, redis]: [f64; 2]) {
-        self.braid.push(braid);
-        self.redis.push(redis);
-    }
-
-    /// Sums the rounds up.
-    pub fn summary(&self) -> Summary {
-        let ratios: Vec<f64> =
-            self.braid.iter().zip(&self.redis).map(|(braid, redis)| braid / redis).collect();
-        let (braid, ratio) = (median(&self.braid), median(&ratios));
-        Summary {
-            braid,
-            redis: median(&self.redis),
-            ratio,
-            ratio_min: ratios.iter().copied().fold(f64::NAN, f64::min),
-            ratio_max: ratios.iter().copied().fold(f64::NAN, f64::max),
-            verdict: self.target.verdict(braid, ratio),
-        }
-    }
-}
-
-/// The rounds of a figure, summed up.
-#[derive(Debug, Clone, Copy, PartialEq, Serialize)]
-pub struct Summary {
-    /// Median of Braid's figures.
-    pub braid: f64,
-    /// Median of the other's.
-    pub redis: f64,
-    /// Median of the rounds' ratios, which is not the ratio of the medians.
-    pub ratio: f64,
-    /// Smallest ratio of a round.
-    pub ratio_min: f64,
-    /// Largest ratio of a round.
-    pub ratio_max: f64,
-    /// Whether the target is reached by the medians.
-    pub verdict: Verdict,
-}
-
-/// The middle figure, or the mean of the two in the middle; not a number when there is none.
-pub fn median(figures: &[f64]) -> f64 {
-    let mut sorted = figures.to_vec();
-    sorted.sort_by(f64::total_cmp);
-    match (sorted.len() / 2, sorted.len() % 2) {
-        (0, 0) => f64::NAN,
-        (middle, 0) => f64::midpoint(sorted[middle - 1], sorted[middle]),
-        (middle, _) => sorted[middle],
-    }
-}
-
-/// A bar's outcome.
-#[derive(Debug, Clone, PartialEq, Serialize)]
-pub struct BarReport {
-    /// The bar's name.
-    pub bar: String,
-    /// How long it took.
-    pub seconds: f64,
-    /// What was measured.
-    pub measures: Vec<Measure>,
-    /// Why it could not be measured, if so.
-    pub failed: Option<String>,
-}
-
-/// Everything that one comparison found.
-#[derive(Debug, Clone, PartialEq, Serialize)]
-pub struct Report {
-    /// Each program with its `--version`.
-    pub programs: Vec<String>,
-    /// Cores of the machine.
+/// Where and when a report was made.
+#[derive(Debug, Clone, Serialize, Deserialize)]
+pub struct Origin {
+    /// Version of this program.
+    pub tool_version: String,
+    /// The revision it was built from.
+    pub tool_revision: String,
+    /// Its command line.
+    pub command_line: String,
+    /// When, in UTC.
+    pub date: String,
+    /// The machine's processor.
+    pub processor: String,
+    /// Its kernel.
+    pub kernel: String,
+    /// Its cores.
     pub n_cores: usize,
-    /// The machine's load average before the first bar.
+    /// Its memory in bytes.
+    pub memory_bytes: u64,
+    /// Threads that wanted a core over the minute before.
     pub load_average: f64,
-    /// Braid's `--io-threads`.
-    pub n_io_threads: usize,
-    /// The bars, in the order of running.
-    pub bars: Vec<BarReport>,
 }
 
-impl Report {
-    /// True when every bar ran and no target was missed.
-    pub fn is_met(&self) -> bool {
-        self.bars.iter().all(|bar| {
-            bar.failed.is_none()
-                && bar.measures.iter().all(|measure| measure.summary().verdict != Verdict::Missed)
-        })
-    }
+/// Times in microseconds.
+#[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
+#[allow(missing_docs)]
+pub struct Percentiles {
+    pub mean: f64,
+    pub p50: f64,
+    pub p90: f64,
+    pub p99: f64,
+    pub p99_9: f64,
+    pub p99_99: f64,
+    pub max: f64,
+}
 
-    /// The report as JSON: every round's figures, and beside each measure its summary.
-    pub fn json(&self) -> serde_json::Value {
-        let mut report = serde_json::to_value(self).expect("a report has only string keys");
-        for (bar, bar_json) in self.bars.iter().zip(elements_of(&mut report, "bars")) {
-            for (measure, json) in bar.measures.iter().zip(elements_of(bar_json, "measures")) {
-                json["summary"] =
-                    serde_json::to_value(measure.summary()).expect("a summary has only string keys");
-            }
+/// One command of a run.
+#[derive(Debug, Clone, Serialize)]
+pub struct CommandReport {
+    /// Its name.
+    pub name: String,
+    /// Requests answered without an error.
+    pub done: u64,
+    /// Requests that an error answered.
+    pub errors: u64,
+    /// Replies that were null.
+    pub nulls: u64,
+    /// Requests answered a second.
+    pub rate: f64,
+    /// Response times, errors left out.
+    pub response_time_us: Percentiles,
+}
+
+/// One second of a run.
+#[derive(Debug, Clone, Copy, Serialize)]
+pub struct SecondReport {
+    /// Which, since the run began.
+    pub second: u64,
+    /// Requests answered in it.
+    pub done: u64,
+    /// Error replies in it.
+    pub errors: u64,
+    /// Median response time.
+    pub p50_us: f64,
+    /// 99th percentile.
+    pub p99_us: f64,
+    /// The longest.
+    pub max_us: f64,
+    /// The client's processor time in it, in cores.
+    pub client_cpu: f64,
+    /// The server's, if it runs on this machine.
+    pub server_cpu: Option<f64>,
+}
+
+impl Percentiles {
+    /// Of a histogram of nanoseconds.
+    pub fn of(nanos: &Histogram<u64>) -> Self {
+        let at = |percentile| micros(nanos.value_at_percentile(percentile));
+        Self {
+            mean: nanos.mean() / 1e3,
+            p50: at(50.0),
+            p90: at(90.0),
+            p99: at(99.0),
+            p99_9: at(99.9),
+            p99_99: at(99.99),
+            max: micros(nanos.max()),
         }
-        report
     }
 }
 
-fn elements_of<'a>(
-    json: &'a mut serde_json::Value,
-    key: &str,
-) -> impl Iterator<Item = &'a mut serde_json::Value> {
-    json[key].as_array_mut().into_iter().flatten()
+fn micros(nanos: u64) -> f64 {
+    nanos as f64 / 1e3
 }
 
-impl fmt::Display for Report {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let mut table = Table::new(["bar", "measure", "braid", "redis", "ratio", "(min..max)", "target", ""]);
-        for bar in &self.bars {
-            for measure in &bar.measures {
-                table.push(cells(&bar.bar, measure));
-            }
+impl Origin {
+    /// Here and now.
+    pub fn here() -> Self {
+        let read = |path: &str| fs::read_to_string(path).unwrap_or_default();
+        let field = |text: &str, name: &str| {
+            text.lines()
+                .find_map(|line| {
+                    line.strip_prefix(name)?
+                        .trim_start()
+                        .strip_prefix(':')
+                        .map(|value| value.trim().to_owned())
+                })
+                .unwrap_or_default()
+        };
+        let kilobytes = field(&read("/proc/meminfo"), "MemTotal");
+        Self {
+            tool_version: env!("CARGO_PKG_VERSION").to_owned(),
+            tool_revision: env!("BRAID_BENCH_REVISION").to_owned(),
+            command_line: told(std::env::args()),
+            date: humantime::format_rfc3339_seconds(SystemTime::now()).to_string(),
+            processor: field(&read("/proc/cpuinfo"), "model name"),
+            kernel: read("/proc/sys/kernel/osrelease").trim().to_owned(),
+            n_cores: std::thread::available_parallelism().map_or(1, usize::from),
+            memory_bytes: kilobytes.trim_end_matches("kB").trim().parse::<u64>().unwrap_or(0) * 1024,
+            load_average: process::load_average().unwrap_or(0.0),
         }
-        write!(f, "{table}")?;
-        for bar in &self.bars {
-            if let Some(why) = &bar.failed {
-                writeln!(f, "{}: not measured: {why}", bar.bar)?;
-            }
+    }
+}
+
+/// A command line as it may be shown: without its password.
+fn told(arguments: impl Iterator<Item = String>) -> String {
+    let mut words = Vec::new();
+    let mut is_secret = false;
+    for argument in arguments {
+        let word = match argument.as_str() {
+            _ if is_secret => String::from("***"),
+            "-a" | "--password" => argument.clone(),
+            _ if argument.starts_with("--password=") => String::from("--password=***"),
+            _ if argument.starts_with("-a") => String::from("-a***"),
+            _ => argument.clone(),
+        };
+        is_secret = !is_secret && matches!(argument.as_str(), "-a" | "--password");
+        words.push(word);
+    }
+    words.join(" ")
+}
+
+impl CommandReport {
+    fn of(command: &CommandRecord, measured: Duration) -> Self {
+        Self {
+            name: command.title.clone(),
+            done: command.n_done,
+            errors: command.n_errors,
+            nulls: command.n_nulls,
+            rate: command.n_done as f64 / measured.as_secs_f64(),
+            response_time_us: Percentiles::of(&command.response),
         }
-        if self.load_average > self.n_cores as f64 / 2.0 {
-            let Self { load_average, n_cores, .. } = self;
-            writeln!(f, "The machine was busy (load {load_average} on {n_cores} cores): expect noise.")?;
+    }
+}
+
+impl SecondReport {
+    /// Of a slice, with the processor time the server used in it.
+    pub fn of(slice: &Slice, server_cpu: Option<f64>) -> Self {
+        Self {
+            second: slice.second,
+            done: slice.n_done,
+            errors: slice.n_errors,
+            p50_us: micros(slice.response.value_at_percentile(50.0)),
+            p99_us: micros(slice.response.value_at_percentile(99.0)),
+            max_us: micros(slice.response.max()),
+            client_cpu: slice.cpu.as_secs_f64(),
+            server_cpu,
         }
-        Ok(())
     }
 }
 
-fn cells(bar: &str, measure: &Measure) -> [String; N_COLUMNS] {
-    let Summary { braid, redis, ratio, ratio_min, ratio_max, verdict } = measure.summary();
-    let unit = measure.unit;
-    [
-        bar.to_owned(),
-        measure.name.clone(),
-        format!("{} {unit}", figure(braid)),
-        format!("{} {unit}", figure(redis)),
-        figure(ratio),
-        format!("({}..{})", figure(ratio_min), figure(ratio_max)),
-        measure.target.to_string(),
-        verdict.to_string(),
-    ]
+/// What surrounds an outcome in a report.
+#[derive(Debug)]
+pub struct Surroundings<'a> {
+    /// The server's address or command.
+    pub server: &'a str,
+    /// What was run.
+    pub load: &'a Load,
+    /// The server before.
+    pub before: &'a Sample,
+    /// What it used.
+    pub server_use: ServerUse,
+    /// What limited the rate.
+    pub bottleneck: Bottleneck,
+    /// The server's processor time in each second, in cores.
+    pub server_cpu: &'a [f64],
+    /// What the client does by itself, if that was measured.
+    pub ceiling: Option<Ceiling>,
+    /// Whether client and server may run on the same cores.
+    pub shares_cores: bool,
 }
 
-/// Three significant digits, or all before the point.
-pub fn figure(value: f64) -> String {
-    let magnitude = if value == 0.0 { 0.0 } else { value.abs().log10().floor() };
-    let n_decimals = (2.0 - magnitude).clamp(0.0, 4.0) as usize;
-    format!("{value:.n_decimals$}")
-}
-
-const N_COLUMNS: usize = 8;
-
-struct Table {
-    rows: Vec<[String; N_COLUMNS]>,
-}
-
-impl Table {
-    fn new(heads: [&str; N_COLUMNS]) -> Self {
-        Self { rows: vec![heads.map(str::to_owned)] }
-    }
-
-    fn push(&mut self, row: [String; N_COLUMNS]) {
-        self.rows.push(row);
-    }
-}
-
-impl fmt::Display for Table {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let width =
-            |column: usize| self.rows.iter().map(|row| row[column].chars().count()).max().unwrap_or(0);
-        let widths: [usize; N_COLUMNS] = std::array::from_fn(width);
-        for row in &self.rows {
-            let padded: Vec<_> =
-                row.iter().zip(widths).map(|(cell, width)| format!("{cell:width$}")).collect();
-            writeln!(f, "{}", padded.join("  ").trim_end())?;
+impl RunReport {
+    /// Puts a report together.
+    pub fn new(outcome: &Outcome, around: Surroundings<'_>) -> Self {
+        let Surroundings { load, server_use, bottleneck, ceiling, shares_cores, .. } = around;
+        let record = &outcome.record;
+        let cpu: Duration = outcome.workers.iter().map(|worker| worker.cpu).sum();
+        let limit = outcome.client_limit();
+        let workload = load.workload();
+        Self {
+            schema: "braid-bench/run",
+            schema_version: SCHEMA_VERSION,
+            origin: Origin::here(),
+            server: around.server.to_owned(),
+            server_version: around.before.server_version(),
+            workload: workload.clone(),
+            arrivals: match load.plan.arrivals {
+                Arrivals::Closed => String::from("closed"),
+                Arrivals::Open { shape, .. } => shape.to_string(),
+            },
+            threads: outcome.workers.len(),
+            measured_seconds: outcome.measured.as_secs_f64(),
+            offered_rate: outcome.offered,
+            achieved_rate: outcome.achieved_rate(),
+            sent: record.n_sent,
+            done: record.n_done(),
+            unsent: record.n_unsent,
+            unanswered: record.n_unanswered,
+            errors: record.n_errors(),
+            error_texts: record.errors.clone(),
+            nulls: record.commands.iter().map(|command| command.n_nulls).sum(),
+            conflicts: record.n_conflicts,
+            reconnects: record.n_reconnects,
+            bytes_sent: record.n_bytes_sent,
+            bytes_received: record.n_bytes_received,
+            bytes_per_request: (record.n_bytes_sent + record.n_bytes_received) as f64
+                / record.n_answered.max(1) as f64,
+            response_time_us: Percentiles::of(&record.response()),
+            service_time_us: Percentiles::of(&record.service),
+            schedule_slip_us: Percentiles::of(&record.slip),
+            delivery_time_us: (!outcome.delivery.is_empty()).then(|| Percentiles::of(&outcome.delivery)),
+            commands: record
+                .commands
+                .iter()
+                .map(|command| CommandReport::of(command, outcome.measured))
+                .collect(),
+            seconds: outcome
+                .slices
+                .iter()
+                .enumerate()
+                .map(|(index, slice)| SecondReport::of(slice, around.server_cpu.get(index).copied()))
+                .collect(),
+            client_cpu_us_per_request: cpu.as_secs_f64() * 1e6 / record.n_done().max(1) as f64,
+            client_busy: outcome
+                .workers
+                .iter()
+                .map(|worker| worker.cpu.as_secs_f64() / worker.wall.as_secs_f64())
+                .fold(0.0, f64::max),
+            client_ceiling_rate: ceiling.map(|ceiling| ceiling.rate),
+            client_limited: limit.is_some(),
+            client_limit_reason: limit,
+            shares_cores,
+            server_cpu_us_per_request: server_use
+                .cpu_seconds
+                .map(|seconds| seconds * 1e6 / record.n_answered.max(1) as f64),
+            server_use,
+            bottleneck,
         }
-        Ok(())
     }
+
+    /// As JSON.
+    pub fn json(&self) -> String {
+        json(self)
+    }
+}
+
+/// As JSON, with a newline at the end.
+pub fn json(report: &impl Serialize) -> String {
+    let mut text = serde_json::to_string_pretty(report).expect("a report has only string keys");
+    text.push('\n');
+    text
+}
+
+/// Writes to standard output. Whoever reads it may have seen enough and gone: that is no error.
+///
+/// # Errors
+/// When the system refuses it for another reason.
+pub fn tell(text: impl fmt::Display) -> Result<(), BenchError> {
+    let mut output = io::stdout().lock();
+    match write!(output, "{text}").and_then(|()| output.flush()) {
+        Err(error) if error.kind() != io::ErrorKind::BrokenPipe => {
+            Err(error).doing("write to standard output")
+        }
+        _ => Ok(()),
+    }
+}
+
+/// Writes a report to a file.
+///
+/// # Errors
+/// When the system refuses it.
+pub fn write(path: &Path, text: &[u8]) -> Result<(), BenchError> {
+    fs::write(path, text).doing(format!("write {}", path.display()))
 }
 
 #[cfg(test)]
 mod tests {
+    use std::str;
+
+    use hdrhistogram::serialization::interval_log::{IntervalLogIterator, LogEntry};
+    use serde_json::Value;
+
     use super::*;
+    use crate::endpoint::Endpoint;
+    use crate::null_server::NullServer;
+    use crate::observe::Observer;
+    use crate::run::{self, Measured};
 
-    #[test]
-    fn medians_of_odd_even_and_no_figures() {
-        assert_eq!(median(&[3.0, 1.0, 2.0]), 2.0);
-        assert_eq!(median(&[4.0, 1.0, 3.0, 2.0]), 2.5);
-        assert_eq!(median(&[7.0]), 7.0);
-        assert!(median(&[]).is_nan());
+    /// A report of a second against the null server.
+    fn measured() -> Measured {
+        let server = NullServer::start(None).expect("loopback can be listened on");
+        let endpoint = Endpoint::at(&server.address().to_string()).expect("it is an address");
+        let workload = Workload { connections: 4, pipeline: 2, rate: Some(500.0), ..Workload::default() };
+        let load = Load::new(&workload, 2, Vec::new()).expect("the workload makes sense");
+        let load = load.lasting(Duration::ZERO, Duration::from_secs(1));
+        run::measure(&load, &endpoint, &Observer::new(&endpoint), None).expect("the null server answers")
     }
 
     #[test]
-    fn the_ratio_is_taken_round_by_round() {
-        let mut measure = Measure::new("cpu", Unit::Micros, Target::ratio(0.6));
-        for round in [[1.0, 2.0], [4.0, 4.0], [1.0, 4.0]] {
-            measure.push(round);
+    fn every_form_of_a_report_tells_the_same() {
+        let Measured { report, outcome } = measured();
+        let json: Value = serde_json::from_str(&report.json()).expect("it is JSON");
+        assert_eq!((&json["schema"], &json["schema_version"]), (&"braid-bench/run".into(), &1.into()));
+        assert_eq!(json["offered_rate"], 500.0);
+        assert_eq!(
+            json["sent"].as_u64().zip(json["unsent"].as_u64()).map(|(sent, unsent)| sent + unsent),
+            Some(500)
+        );
+        for times in ["response_time_us", "service_time_us", "schedule_slip_us"] {
+            let quantiles = ["p50", "p90", "p99", "p99_9", "max"].map(|name| json[times][name].as_f64());
+            assert!(quantiles.iter().all(Option::is_some) && quantiles.is_sorted(), "{times}: {quantiles:?}");
         }
-        let summary = measure.summary();
-        assert_eq!((summary.braid, summary.redis), (1.0, 4.0));
-        assert_eq!((summary.ratio, summary.ratio_min, summary.ratio_max), (0.5, 0.25, 1.0));
-        assert_eq!(summary.verdict, Verdict::Met);
+        let done = json["done"].as_u64().expect("it is a count");
+        let table = csv::csv(&report);
+        assert!(
+            table.lines().last().expect("it has rows").starts_with(&format!("total,all,{done},0,")),
+            "{table}"
+        );
+        let columns = |line: &str| line.split(',').count();
+        assert!(
+            table.lines().all(|line| columns(line) == columns(table.lines().next().expect("it has a head")))
+        );
+        let memtier = memtier::memtier(&report, SystemTime::UNIX_EPOCH);
+        assert_eq!(memtier["ALL STATS"]["Totals"]["Count"], done);
+        assert_eq!(memtier["ALL STATS"]["Gets"]["Count"], report.commands[0].done);
+        let log = hlog::hlog(&outcome, SystemTime::UNIX_EPOCH);
+        let intervals =
+            IntervalLogIterator::new(&log).filter(|entry| matches!(entry, Ok(LogEntry::Interval(_)))).count();
+        assert_eq!(intervals, report.seconds.len(), "{:?}", str::from_utf8(&log));
+        assert!(report.to_string().contains("open loop, 500 a second, constant, 4 connections, pipeline 2"));
     }
 
     #[test]
-    fn a_target_is_met_when_all_its_bounds_hold() {
-        let both = Target::value(10.0).and_ratio(0.1);
-        assert_eq!(both.verdict(10.0, 0.1), Verdict::Met);
-        assert_eq!(both.verdict(10.1, 0.1), Verdict::Missed);
-        assert_eq!(both.verdict(1.0, 0.2), Verdict::Missed);
-        assert_eq!(both.verdict(f64::NAN, 0.1), Verdict::Missed);
-        assert_eq!(Target::NONE.verdict(1e9, 1e9), Verdict::None);
-        assert_eq!(both.to_string(), "≤ 10, ratio ≤ 0.1");
-    }
-
-    #[test]
-    fn figures_have_three_digits() {
-        let figures = [0.0, 0.1234, 1.234, 12.34, 123.4, 12345.6].map(figure);
-        assert_eq!(figures, ["0.00", "0.123", "1.23", "12.3", "123", "12346"]);
-    }
-
-    #[test]
-    fn the_table_shows_what_failed_and_json_keeps_the_rounds() {
-        let mut measure = Measure::new("GET", Unit::Micros, Target::NONE);
-        measure.push([1.0, 2.0]);
-        let bar =
-            |failed| BarReport { bar: "cpu".into(), seconds: 1.0, measures: vec![measure.clone()], failed };
-        let mut report = Report {
-            programs: Vec::new(),
-            n_cores: 2,
-            load_average: 0.0,
-            n_io_threads: 2,
-            bars: vec![bar(None)],
-        };
-        assert!(report.is_met());
-        assert!(report.to_string().contains("1.00 µs"), "{report}");
-        assert_eq!(report.json()["bars"][0]["measures"][0]["braid"][0], 1.0);
-        assert_eq!(report.json()["bars"][0]["measures"][0]["summary"]["ratio"], 0.5);
-        report.bars.push(bar(Some("no server".into())));
-        assert!(!report.is_met());
-        assert!(report.to_string().contains("cpu: not measured: no server"), "{report}");
+    fn a_password_is_not_told() {
+        let line = |words: &str| told(words.split(' ').map(str::to_owned));
+        assert_eq!(line("run -a secret -p 1"), "run -a *** -p 1");
+        assert_eq!(
+            line("run --password=secret -asecret --password secret"),
+            "run --password=*** -a*** --password ***"
+        );
+        assert_eq!(line("run --arrivals poisson"), "run --arrivals poisson");
     }
 }

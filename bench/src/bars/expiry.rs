@@ -1,0 +1,75 @@
+//! How long GETs wait while a million keys expire at once, and how soon their memory is free.
+
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::thread;
+use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
+
+use super::{Contest, N_CONNECTIONS, N_KEYS, VALUE};
+use crate::bars::client::Client;
+use crate::bars::keys;
+use crate::bars::load::{self, Load, Misses, Request, Until};
+use crate::bars::report::{Measure, Target, Unit};
+use crate::error::BenchError;
+use crate::spawn::Server;
+
+/// From setting the first deadline to that deadline; setting them all takes less.
+const TIME_TO_LIVE: Duration = Duration::from_secs(5);
+/// What a server gets to remove all keys; the figure stands for "or longer" when it takes that long.
+const PATIENCE: Duration = Duration::from_secs(30);
+const POLL_EVERY: Duration = Duration::from_millis(20);
+
+/// A million keys with one deadline.
+pub(super) fn run(contest: &Contest, bar: &str) -> Result<Vec<Measure>, BenchError> {
+    let measures = vec![
+        Measure::new("GET p99.9", Unit::Millis, Target::NONE),
+        Measure::new("GET max", Unit::Millis, Target::NONE),
+        Measure::new("until DBSIZE is 0", Unit::Seconds, Target::NONE),
+    ];
+    contest.rounds(bar, contest.few_rounds(), measures, |side| expire_once(&contest.start(side, &[])?))
+}
+
+fn expire_once(server: &Server) -> Result<Vec<f64>, BenchError> {
+    super::load(server, VALUE)?;
+    let deadline = SystemTime::now() + TIME_TO_LIVE;
+    keys::expire_at(server.address(), N_KEYS, epoch_millis(deadline))?;
+    let Ok(ahead) = deadline.duration_since(SystemTime::now()) else {
+        let why = format!("setting {N_KEYS} deadlines took longer than the {TIME_TO_LIVE:?} until they pass");
+        return Err(BenchError::Machine(why));
+    };
+    thread::sleep(ahead);
+    get_until_empty(server)
+}
+
+/// GETs of the expiring keys for as long as DBSIZE counts any of them, and at least for a second.
+fn get_until_empty(server: &Server) -> Result<Vec<f64>, BenchError> {
+    let load = Load {
+        request: Request::Get,
+        n_connections: N_CONNECTIONS,
+        n_keys: N_KEYS,
+        value_bytes: VALUE.len(),
+        misses: Misses::Allowed,
+    };
+    let stop = AtomicBool::new(false);
+    thread::scope(|scope| {
+        let getting = scope.spawn(|| load::run(server.address(), &load, Until::Told(&stop)));
+        let began = Instant::now();
+        let emptied = wait_until_empty(server);
+        thread::sleep(Duration::from_secs(1).saturating_sub(began.elapsed()));
+        stop.store(true, Ordering::Relaxed);
+        let latencies = getting.join().expect("a load does not panic")?;
+        Ok(vec![latencies.percentile_millis(99.9), latencies.max_millis(), emptied?.as_secs_f64()])
+    })
+}
+
+fn wait_until_empty(server: &Server) -> Result<Duration, BenchError> {
+    let began = Instant::now();
+    let mut client = Client::connect(server.address())?;
+    while client.dbsize()? > 0 && began.elapsed() < PATIENCE {
+        thread::sleep(POLL_EVERY);
+    }
+    Ok(began.elapsed())
+}
+
+fn epoch_millis(time: SystemTime) -> u64 {
+    time.duration_since(UNIX_EPOCH).map_or(0, |since| since.as_millis() as u64)
+}

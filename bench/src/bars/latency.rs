@@ -1,0 +1,45 @@
+//! How long the requests of our own load wait.
+
+use super::{Contest, N_CONNECTIONS, N_KEYS, VALUE};
+use crate::bars::load::{self, Load, Misses, Request, Until};
+use crate::bars::report::{Measure, Target, Unit};
+use crate::error::BenchError;
+use crate::spawn::Server;
+
+/// What [`percentiles`] returns; the target is on the 99th percentiles of each request.
+pub(super) fn measures(requests: &[Request], p99: Target) -> Vec<Measure> {
+    let of_request = |request: &Request| {
+        let measure = |percentile, target| {
+            Measure::new(format!("{} {percentile}", request.name()), Unit::Millis, target)
+        };
+        [
+            measure("p50", Target::NONE),
+            measure("p99", p99),
+            measure("p99.9", Target::NONE),
+            measure("p99 any moment", p99),
+        ]
+    };
+    requests.iter().flat_map(of_request).collect()
+}
+
+/// Runs a load of each of `requests` in turn over the loaded keys.
+pub(super) fn percentiles(
+    contest: &Contest,
+    server: &Server,
+    requests: &[Request],
+) -> Result<Vec<f64>, BenchError> {
+    let mut figures = Vec::new();
+    for &request in requests {
+        let load = Load {
+            request,
+            n_connections: N_CONNECTIONS,
+            n_keys: N_KEYS,
+            value_bytes: VALUE.len(),
+            misses: Misses::Wrong,
+        };
+        let latencies = load::run(server.address(), &load, Until::Elapsed(contest.load_time()))?;
+        figures.extend([50.0, 99.0, 99.9].map(|percent| latencies.percentile_millis(percent)));
+        figures.push(latencies.percentile_millis_any_moment(99.0));
+    }
+    Ok(figures)
+}

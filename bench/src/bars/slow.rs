@@ -1,0 +1,172 @@
+//! How long short requests wait while one client sends nothing but slow ones.
+
+use std::net::SocketAddr;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::thread;
+use std::time::Instant;
+
+use super::{Bar, Contest, N_KEYS, VALUE, latency, on_both};
+use crate::bars::client::{Client, wrong};
+use crate::bars::keys;
+use crate::bars::load::Request;
+use crate::bars::report::{Measure, Target, Unit};
+use crate::bars::resp::{self, Kind};
+use crate::bars::values::{self, Filling, ValueType};
+use crate::error::BenchError;
+use crate::spawn::Server;
+
+/// Commands over a value of a million members, or two of half a million. The short requests are of other keys.
+pub(super) const TYPES: &[Bar] = &[
+    Bar { name: "slow-smembers", run: smembers },
+    Bar { name: "slow-lrange", run: lrange },
+    Bar { name: "slow-hgetall", run: hgetall },
+    Bar { name: "slow-sort", run: sort },
+    Bar { name: "slow-zunionstore", run: zunionstore },
+];
+
+const REQUESTS: [Request; 3] = [Request::Get, Request::Mget(10), Request::Exec(4)];
+const N_MGET_KEYS: u64 = 100_000;
+const N_MEMBERS: u64 = 1_000_000;
+
+/// A request that takes long, and what its reply must be.
+struct SlowRequest {
+    name: &'static str,
+    encoded: Vec<u8>,
+    /// The reply; none of its elements is null.
+    reply: Kind,
+}
+
+impl SlowRequest {
+    fn new(name: &'static str, argv: &[&[u8]], reply: Kind) -> Self {
+        let mut encoded = Vec::new();
+        resp::append_request(&mut encoded, argv);
+        Self { name, encoded, reply }
+    }
+
+    /// Sends it and checks its whole reply.
+    fn ask(&self, client: &mut Client) -> Result<(), BenchError> {
+        client.send(&self.encoded)?;
+        let reply = client.receive()?;
+        if reply.kind != self.reply || reply.n_nulls + reply.n_errors > 0 {
+            return Err(wrong(&[self.name.as_bytes()], &reply));
+        }
+        Ok(())
+    }
+}
+
+/// `KEYS *` of a million keys.
+pub(super) fn keys(contest: &Contest, bar: &str) -> Result<Vec<Measure>, BenchError> {
+    let slow = SlowRequest::new("KEYS", &[b"KEYS", b"*"], Kind::Array(N_KEYS));
+    run(contest, bar, &contest.start_both_loaded(VALUE)?, &slow, Target::value(10.0).and_ratio(0.1))
+}
+
+/// MGET of a hundred thousand keys, spread over the million.
+pub(super) fn mget(contest: &Contest, bar: &str) -> Result<Vec<Measure>, BenchError> {
+    let mut encoded = Vec::new();
+    resp::append_header(&mut encoded, 1 + N_MGET_KEYS as usize);
+    resp::append_argument(&mut encoded, b"MGET");
+    (0..N_MGET_KEYS)
+        .for_each(|index| resp::append_argument(&mut encoded, &keys::name(index * (N_KEYS / N_MGET_KEYS))));
+    let slow = SlowRequest { name: "MGET 100000", encoded, reply: Kind::Array(N_MGET_KEYS) };
+    run(contest, bar, &contest.start_both_loaded(VALUE)?, &slow, Target::ratio(0.333))
+}
+
+fn smembers(contest: &Contest, bar: &str) -> Result<Vec<Measure>, BenchError> {
+    let slow = SlowRequest::new("SMEMBERS", &[b"SMEMBERS", b"slow:0"], Kind::Array(N_MEMBERS));
+    over_values(contest, bar, ValueType::Set, 1, &slow)
+}
+
+fn lrange(contest: &Contest, bar: &str) -> Result<Vec<Measure>, BenchError> {
+    let slow = SlowRequest::new("LRANGE", &[b"LRANGE", b"slow:0", b"0", b"-1"], Kind::Array(N_MEMBERS));
+    over_values(contest, bar, ValueType::List, 1, &slow)
+}
+
+fn hgetall(contest: &Contest, bar: &str) -> Result<Vec<Measure>, BenchError> {
+    let slow = SlowRequest::new("HGETALL", &[b"HGETALL", b"slow:0"], Kind::Array(2 * N_MEMBERS));
+    over_values(contest, bar, ValueType::Hash, 1, &slow)
+}
+
+/// The ten smallest of a million numbers.
+fn sort(contest: &Contest, bar: &str) -> Result<Vec<Measure>, BenchError> {
+    let slow = SlowRequest::new("SORT", &[b"SORT", b"slow:0", b"LIMIT", b"0", b"10"], Kind::Array(10));
+    over_values(contest, bar, ValueType::List, 1, &slow)
+}
+
+/// Two sorted sets that share no member.
+fn zunionstore(contest: &Contest, bar: &str) -> Result<Vec<Measure>, BenchError> {
+    let argv: [&[u8]; 5] = [b"ZUNIONSTORE", b"slow:union", b"2", b"slow:0", b"slow:1"];
+    let slow = SlowRequest::new("ZUNIONSTORE", &argv, Kind::Integer(N_MEMBERS as i64));
+    over_values(contest, bar, ValueType::SortedSet, 2, &slow)
+}
+
+/// Runs the loads beside a command over `n_values` values named `slow:0` and so on, with a million members together.
+fn over_values(
+    contest: &Contest,
+    bar: &str,
+    value_type: ValueType,
+    n_values: u64,
+    slow: &SlowRequest,
+) -> Result<Vec<Measure>, BenchError> {
+    let servers = contest.start_both_loaded(VALUE)?;
+    let filling = Filling {
+        value_type,
+        n_keys: n_values,
+        n_members: N_MEMBERS / n_values,
+        key: |index| format!("slow:{index}"),
+        member: |index| member(value_type, index),
+    };
+    on_both(&servers, |server| {
+        filling.fill(server.address())?;
+        // A command that the server does not know fails here rather than after the loads.
+        slow.ask(&mut Client::connect(server.address())?)
+    })?;
+    run(contest, bar, &servers, slow, Target::ratio(0.1))
+}
+
+/// Elements of lists are numbers, so that SORT takes them.
+fn member(value_type: ValueType, index: u64) -> Vec<u8> {
+    match value_type {
+        ValueType::List => values::scrambled(index).to_string().into_bytes(),
+        _ => values::eight_bytes(b'm', index).to_vec(),
+    }
+}
+
+fn run(
+    contest: &Contest,
+    bar: &str,
+    servers: &[Server; 2],
+    slow: &SlowRequest,
+    target: Target,
+) -> Result<Vec<Measure>, BenchError> {
+    let mut measures = latency::measures(&REQUESTS, target);
+    // Waiting less because the slow client starves would be no success: show how it fares.
+    measures.push(Measure::new(slow.name, Unit::PerSecond, Target::NONE));
+    contest.rounds(bar, contest.few_rounds(), measures, |side| run_beside(contest, side.of(servers), slow))
+}
+
+/// Runs the loads while another connection repeats the slow request.
+fn run_beside(contest: &Contest, server: &Server, slow: &SlowRequest) -> Result<Vec<f64>, BenchError> {
+    let stop = AtomicBool::new(false);
+    thread::scope(|scope| {
+        let repeating = scope.spawn(|| repeat(server.address(), slow, &stop));
+        let loads = latency::percentiles(contest, server, &REQUESTS);
+        stop.store(true, Ordering::Relaxed);
+        let per_second = repeating.join().expect("the slow client does not panic")?;
+        let mut figures = loads?;
+        figures.push(per_second);
+        Ok(figures)
+    })
+}
+
+/// Sends the slow request again as soon as its whole reply is read and checked, until told to stop. Returns how many
+/// were answered a second.
+fn repeat(address: SocketAddr, slow: &SlowRequest, stop: &AtomicBool) -> Result<f64, BenchError> {
+    let mut client = Client::connect(address)?;
+    let began = Instant::now();
+    let mut n_answered = 0_u32;
+    while !stop.load(Ordering::Relaxed) {
+        slow.ask(&mut client)?;
+        n_answered += 1;
+    }
+    Ok(f64::from(n_answered) / began.elapsed().as_secs_f64())
+}

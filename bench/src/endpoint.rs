@@ -1,0 +1,120 @@
+//! Which server to load: one that runs already, or one that is started for it.
+
+use std::net::{SocketAddr, ToSocketAddrs};
+use std::path::Path;
+
+use clap::Args;
+
+use crate::engine::Target;
+use crate::error::{BenchError, Doing};
+use crate::spawn::Server;
+
+/// Options that name a server.
+#[derive(Debug, Clone, Args)]
+pub struct EndpointOptions {
+    /// The server's host.
+    #[arg(long, value_name = "HOST", default_value = "127.0.0.1")]
+    host: String,
+    /// The server's port.
+    #[arg(short, long, value_name = "PORT", default_value_t = 6379)]
+    port: u16,
+    /// Starts this server for the run instead, on a free port and without persistence; words are split at blanks.
+    #[arg(long, value_name = "COMMAND")]
+    spawn: Option<String>,
+    /// The password to authenticate with.
+    #[arg(short = 'a', long, value_name = "PASSWORD")]
+    password: Option<String>,
+    /// The user of the password.
+    #[arg(long, value_name = "USER", requires = "password")]
+    user: Option<String>,
+    /// The database to select.
+    #[arg(long, value_name = "N", default_value_t = 0)]
+    db: u32,
+}
+
+/// A server to load. One that was started for it ends when this is dropped.
+#[derive(Debug)]
+pub struct Endpoint {
+    /// Where it is and how to greet it.
+    pub target: Target,
+    /// How it was named: an address or a command line.
+    pub name: String,
+    server: Option<Server>,
+}
+
+impl EndpointOptions {
+    /// Whether the command to spawn has `placeholder` in it.
+    pub fn contains(&self, placeholder: &str) -> bool {
+        self.spawn.as_ref().is_some_and(|command| command.contains(placeholder))
+    }
+
+    /// The same with `value` for `placeholder` in the command to spawn.
+    pub fn with(&self, placeholder: &str, value: &str) -> Self {
+        Self { spawn: self.spawn.as_ref().map(|command| command.replace(placeholder, value)), ..self.clone() }
+    }
+
+    /// Finds or starts the server. Connections speak version `protocol` of RESP.
+    ///
+    /// # Errors
+    /// When the host has no address or the server does not start.
+    pub fn open(&self, protocol: u8) -> Result<Endpoint, BenchError> {
+        let mut endpoint = match &self.spawn {
+            Some(command) => Endpoint::spawn(command)?,
+            None => Endpoint::at(&format!("{}:{}", self.host, self.port))?,
+        };
+        endpoint.target.greeting =
+            greeting(self.user.as_deref(), self.password.as_deref(), self.db, protocol);
+        Ok(endpoint)
+    }
+}
+
+impl Endpoint {
+    /// A server that runs already, at `host:port` or, on this machine, `port`.
+    ///
+    /// # Errors
+    /// When that is no address.
+    pub fn at(address: &str) -> Result<Self, BenchError> {
+        let full = if address.contains(':') { address.to_owned() } else { format!("127.0.0.1:{address}") };
+        let mut addresses = full.to_socket_addrs().doing(format!("find {full}"))?;
+        let found = addresses.next().ok_or_else(|| BenchError::Machine(format!("{full} has no address")))?;
+        Ok(Self { target: plain(found), name: full, server: None })
+    }
+
+    /// Starts a server from its command line.
+    ///
+    /// # Errors
+    /// When it does not start.
+    pub fn spawn(command: &str) -> Result<Self, BenchError> {
+        let mut words = command.split_whitespace().map(str::to_owned);
+        let binary = words.next().unwrap_or_default();
+        let server = Server::start(Path::new(&binary), &words.collect::<Vec<_>>())?;
+        Ok(Self { target: plain(server.address()), name: command.to_owned(), server: Some(server) })
+    }
+
+    /// The process, if it was started here.
+    pub fn spawned_pid(&self) -> Option<u32> {
+        self.server.as_ref().map(Server::pid)
+    }
+}
+
+fn plain(address: SocketAddr) -> Target {
+    Target { address, greeting: Vec::new() }
+}
+
+/// What each connection sends first.
+pub fn greeting(user: Option<&str>, password: Option<&str>, db: u32, protocol: u8) -> Vec<Vec<String>> {
+    let request = |words: &[&str]| words.iter().map(|&word| word.to_owned()).collect::<Vec<_>>();
+    let mut greeting = Vec::new();
+    match (user, password) {
+        (Some(user), Some(password)) => greeting.push(request(&["AUTH", user, password])),
+        (None, Some(password)) => greeting.push(request(&["AUTH", password])),
+        (_, None) => {}
+    }
+    if protocol == 3 {
+        greeting.push(request(&["HELLO", "3"]));
+    }
+    if db > 0 {
+        greeting.push(request(&["SELECT", &db.to_string()]));
+    }
+    greeting
+}

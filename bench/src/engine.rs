@@ -1,0 +1,375 @@
+//! The load itself: worker threads, each with its connections, its schedule and its histograms.
+//!
+//! **Closed loop**: a connection sends its next batch of requests when the last one is answered. **Open loop**: each
+//! connection has a schedule of its own that knows nothing of replies. A batch whose time has come while the one before is
+//! unanswered waits in the client, and its *response time* counts from when it was due, so that a server that stalls cannot
+//! hide the requests it kept from being sent (Tene, "How NOT to Measure Latency").
+//!
+//! | figure | from | to |
+//! |---|---|---|
+//! | response time | when the request was due (closed loop: sent) | its last reply |
+//! | service time | when it was sent | its last reply |
+//! | schedule slip | when it was due and its connection free | when it was sent: the generator's own lateness |
+//! | delivery time | when the message was due | its arrival at a consumer |
+
+use std::collections::BTreeMap;
+use std::net::SocketAddr;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, mpsc};
+use std::thread;
+use std::time::{Duration, Instant};
+
+use hdrhistogram::Histogram;
+
+use crate::error::BenchError;
+use crate::workload::Compiled;
+
+mod arrivals;
+mod connection;
+mod consumer;
+mod recorder;
+mod worker;
+
+pub use self::arrivals::{Arrivals, Shape};
+pub use self::recorder::{CommandRecord, Record};
+
+use self::consumer::Consumers;
+use self::worker::Worker;
+
+/// From the last connection to the first request: workers are at their loops by then.
+const LEAD: Duration = Duration::from_millis(5);
+
+/// Whom to load.
+#[derive(Debug, Clone)]
+pub struct Target {
+    /// Where the server listens.
+    pub address: SocketAddr,
+    /// What each connection sends first: AUTH, HELLO, SELECT.
+    pub greeting: Vec<Vec<String>>,
+}
+
+/// How to load it.
+#[derive(Debug, Clone)]
+pub struct Plan {
+    /// When requests are sent.
+    pub arrivals: Arrivals,
+    /// When the load ends.
+    pub limit: Limit,
+    /// Worker threads; connections are divided between them.
+    pub n_threads: usize,
+    /// Cores that the workers may use; all where there are none named.
+    pub cpus: Vec<usize>,
+}
+
+/// When a load ends.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Limit {
+    /// After a time.
+    Time {
+        /// Before anything counts.
+        warmup: Duration,
+        /// While it counts.
+        measured: Duration,
+    },
+    /// After so many requests, all of which count.
+    Requests(u64),
+}
+
+/// One second of a load.
+#[derive(Debug, Clone)]
+pub struct Slice {
+    /// Which second since the run began, counted from 0.
+    pub second: u64,
+    /// Requests answered in it.
+    pub n_done: u64,
+    /// Replies in it that were errors.
+    pub n_errors: u64,
+    /// Response times of those answered in it, in nanoseconds.
+    pub response: Histogram<u64>,
+    /// The workers' processor time in it.
+    pub cpu: Duration,
+}
+
+/// What one load found.
+#[derive(Debug)]
+pub struct Outcome {
+    /// Requests a second that were to be sent; nothing in a closed loop.
+    pub offered: Option<f64>,
+    /// How long it counted.
+    pub measured: Duration,
+    /// All that was counted.
+    pub record: Record,
+    /// From due to arrival at a consumer, in nanoseconds; empty without consumers.
+    pub delivery: Histogram<u64>,
+    /// The whole seconds in which it counted.
+    pub slices: Vec<Slice>,
+    /// What each worker used while it counted.
+    pub workers: Vec<WorkerUse>,
+}
+
+/// What a worker thread used of the machine.
+#[derive(Debug, Clone, Copy)]
+pub struct WorkerUse {
+    /// Its processor time.
+    pub cpu: Duration,
+    /// How long it wanted a core and had none.
+    pub starved: Duration,
+    /// How long it was counting.
+    pub wall: Duration,
+}
+
+/// The share of a core at which a worker has nothing in reserve.
+const BUSY_SHARE: f64 = 0.9;
+/// The share of time without a core that spoils figures.
+const STARVED_SHARE: f64 = 0.2;
+/// A slip below this is the precision of timers.
+const SLIP_NANOS: u64 = 500_000;
+
+impl Outcome {
+    /// Requests answered a second.
+    pub fn achieved_rate(&self) -> f64 {
+        self.record.n_done_in_time as f64 / self.measured.as_secs_f64()
+    }
+
+    /// Why the figures are a lower bound, if the client was the limit.
+    pub fn client_limit(&self) -> Option<String> {
+        let share = |time: Duration, of: &WorkerUse| time.as_secs_f64() / of.wall.as_secs_f64();
+        let most = |figure: fn(&WorkerUse) -> Duration| {
+            self.workers.iter().map(|worker| share(figure(worker), worker)).fold(0.0, f64::max)
+        };
+        let (busy, starved) = (most(|worker| worker.cpu), most(|worker| worker.starved));
+        let slip = self.record.slip.value_at_percentile(99.0);
+        let is_late = slip > SLIP_NANOS && slip * 4 > self.record.response().value_at_percentile(99.0);
+        if busy > BUSY_SHARE {
+            Some(format!("a load thread ran {:.0} % of the time", busy * 100.0))
+        } else if starved > STARVED_SHARE {
+            Some(format!("a load thread waited for a core {:.0} % of the time", starved * 100.0))
+        } else if self.offered.is_some() && is_late {
+            Some(format!("requests left {:.1} ms late (99th percentile)", slip as f64 / 1e6))
+        } else {
+            None
+        }
+    }
+}
+
+/// Runs a load to its end. `watch` sees each second when all workers are through with it.
+///
+/// # Errors
+/// When the server cannot be reached, refuses the greeting, sends what is no reply, or closes connection after connection.
+pub fn run(
+    target: &Target,
+    compiled: &Arc<Compiled>,
+    plan: &Plan,
+    watch: &mut dyn FnMut(&Slice),
+) -> Result<Outcome, BenchError> {
+    let n_connections = compiled.workload().connections;
+    let n_workers = plan.n_threads.clamp(1, n_connections);
+    let mut workers = (0..n_workers)
+        .map(|index| Worker::connect(target, compiled, plan, index, n_workers))
+        .collect::<Result<Vec<_>, _>>()?;
+    let mut consumers = Consumers::connect(target, compiled)?;
+    let start = Instant::now() + LEAD;
+    let ended = AtomicBool::new(false);
+    let (slices, sliced) = mpsc::channel();
+    thread::scope(|scope| {
+        let running: Vec<_> = workers
+            .iter_mut()
+            .map(|worker| {
+                let slices = slices.clone();
+                scope.spawn(move || worker.run(start, slices))
+            })
+            .collect();
+        drop(slices);
+        let listening = scope.spawn(|| consumers.run(start, &ended, plan.limit));
+        let slices = gather(&sliced, n_workers, watch);
+        let finished: Result<Vec<_>, BenchError> = running.into_iter().map(join).collect();
+        ended.store(true, Ordering::Relaxed);
+        let delivery = join(listening)?;
+        Ok(outcome(plan, finished?, delivery, slices))
+    })
+}
+
+/// Waits for a thread's result.
+fn join<T>(thread: thread::ScopedJoinHandle<'_, T>) -> T {
+    thread.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic))
+}
+
+/// Merges the workers' slices by their second, and shows those that are whole.
+fn gather(sliced: &mpsc::Receiver<Slice>, n_workers: usize, watch: &mut dyn FnMut(&Slice)) -> Vec<Slice> {
+    let mut seconds: BTreeMap<u64, (usize, Slice)> = BTreeMap::new();
+    for slice in sliced {
+        let second = slice.second;
+        let (n_merged, merged) = match seconds.remove(&second) {
+            None => (1, slice),
+            Some((n_merged, mut merged)) => {
+                merged.n_done += slice.n_done;
+                merged.n_errors += slice.n_errors;
+                merged.cpu += slice.cpu;
+                merged.response.add(&slice.response).expect("all histograms have the same bounds");
+                (n_merged + 1, merged)
+            }
+        };
+        if n_merged == n_workers {
+            watch(&merged);
+        }
+        seconds.insert(second, (n_merged, merged));
+    }
+    seconds.into_values().map(|(_, slice)| slice).collect()
+}
+
+fn outcome(
+    plan: &Plan,
+    finished: Vec<worker::Finished>,
+    delivery: Histogram<u64>,
+    slices: Vec<Slice>,
+) -> Outcome {
+    let elapsed = finished.iter().map(|worker| worker.used.wall).max().unwrap_or_default();
+    let measured = match plan.limit {
+        Limit::Time { measured, .. } => measured,
+        Limit::Requests(_) => elapsed,
+    };
+    let counted = match plan.limit {
+        Limit::Time { warmup, measured } => warmup.as_secs_f64().ceil() as u64..(warmup + measured).as_secs(),
+        Limit::Requests(_) => 0..u64::MAX,
+    };
+    let slices = slices.into_iter().filter(|slice| counted.contains(&slice.second)).collect();
+    let workers = finished.iter().map(|worker| worker.used).collect();
+    let record = finished.into_iter().map(|worker| worker.record).reduce(Record::merged);
+    Outcome {
+        offered: plan.arrivals.rate(),
+        measured,
+        record: record.expect("there is at least one worker"),
+        delivery,
+        slices,
+        workers,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::null_server::{NullServer, Stall};
+    use crate::workload::{Command, NAMED, Workload};
+
+    fn load(workload: &Workload, arrivals: Arrivals, limit: Limit, server: &NullServer) -> Outcome {
+        let target = Target { address: server.address(), greeting: Vec::new() };
+        let plan = Plan { arrivals, limit, n_threads: 2, cpus: Vec::new() };
+        let compiled = Arc::new(Compiled::new(workload).expect("the workload makes sense"));
+        run(&target, &compiled, &plan, &mut |_| {}).expect("the null server answers")
+    }
+
+    fn null_server() -> NullServer {
+        NullServer::start(None).expect("loopback can be listened on")
+    }
+
+    #[test]
+    fn every_request_is_answered_and_counted_once() {
+        let server = null_server();
+        for pipeline in [1, 7] {
+            let workload = Workload { pipeline, connections: 5, ..Workload::default() };
+            let outcome = load(&workload, Arrivals::Closed, Limit::Requests(1000), &server);
+            let record = &outcome.record;
+            assert_eq!((record.n_sent, record.n_done(), record.n_done_in_time), (1000, 1000, 1000));
+            assert_eq!((record.n_errors(), record.n_unsent, record.n_unanswered), (0, 0, 0));
+            assert_eq!(
+                (record.response().len(), record.service.len(), record.slip.len()),
+                (1000, 1000, 1000)
+            );
+            assert_eq!(outcome.slices.iter().map(|slice| slice.n_done).sum::<u64>(), 1000);
+            // The default workload reads and writes, and the null server never has the key.
+            assert_eq!(record.commands[0].n_nulls, record.commands[0].n_done);
+            assert_eq!(record.commands[1].n_nulls, 0);
+        }
+    }
+
+    #[test]
+    fn named_workloads_without_consumers_run_without_errors() {
+        let server = null_server();
+        for (name, text) in NAMED {
+            let mut workload = Workload::parse(name, text).expect("it is one of ours");
+            workload.connections = 3;
+            if !workload.consumers.is_empty() || *name == "big-values" {
+                continue;
+            }
+            let outcome = load(&workload, Arrivals::Closed, Limit::Requests(200), &server);
+            assert_eq!((outcome.record.n_done(), outcome.record.errors.len()), (200, 0), "{name}");
+        }
+    }
+
+    #[test]
+    fn an_open_loop_sends_what_is_due_and_counts_after_warming_up() {
+        let arrivals = Arrivals::Open { rate: 2000.0, shape: Shape::Constant };
+        let limit = Limit::Time { warmup: Duration::from_millis(100), measured: Duration::from_millis(500) };
+        let outcome = load(&Workload::default(), arrivals, limit, &null_server());
+        let Record { n_sent, n_unsent, .. } = outcome.record;
+        assert_eq!((n_sent + n_unsent, outcome.record.n_done()), (1000, n_sent));
+    }
+
+    #[test]
+    fn connections_are_opened_anew_after_so_many_requests() {
+        let workload = Workload { connections: 2, reconnect_after: Some(10), ..Workload::default() };
+        let outcome = load(&workload, Arrivals::Closed, Limit::Requests(200), &null_server());
+        assert_eq!(outcome.record.n_done(), 200);
+        assert_eq!(outcome.record.n_reconnects, 18);
+    }
+
+    #[test]
+    fn a_greeting_comes_first_and_is_not_counted() {
+        let server = null_server();
+        let greeting = vec![vec![String::from("HELLO"), String::from("3")]];
+        let target = Target { address: server.address(), greeting };
+        let plan =
+            Plan { arrivals: Arrivals::Closed, limit: Limit::Requests(50), n_threads: 1, cpus: Vec::new() };
+        let workload = Workload { commands: vec![Command::of(&["GET", "{key}"])], ..Workload::default() };
+        let compiled = Arc::new(Compiled::new(&workload).expect("the workload makes sense"));
+        let outcome = run(&target, &compiled, &plan, &mut |_| {}).expect("the null server answers");
+        assert_eq!((outcome.record.n_done(), outcome.record.commands[0].n_nulls), (50, 50));
+    }
+
+    #[test]
+    fn an_open_loop_sees_a_stall_that_a_closed_loop_hides() {
+        let stall = Stall { every: Duration::from_millis(500), lasts: Duration::from_millis(100) };
+        let server = NullServer::start(Some(stall)).expect("loopback can be listened on");
+        let limit = Limit::Time { warmup: Duration::ZERO, measured: Duration::from_secs(1) };
+        let workload = Workload { connections: 5, ..Workload::default() };
+        let p99_millis = |arrivals| {
+            let outcome = load(&workload, arrivals, limit, &server);
+            outcome.record.response().value_at_percentile(99.0) as f64 / 1e6
+        };
+        // A fifth of the time is a stall: of requests that come at any time, a fifth wait up to 100 ms. A closed loop
+        // sends one a connection and stall, among tens of thousands.
+        let open = p99_millis(Arrivals::Open { rate: 1000.0, shape: Shape::Constant });
+        assert!(open > 50.0, "{open}");
+        let closed = p99_millis(Arrivals::Closed);
+        assert!(closed < open / 2.0, "{closed}");
+    }
+
+    #[test]
+    fn what_is_published_is_delivered_to_each_consumer() {
+        let (_, text) = NAMED.iter().find(|(name, _)| *name == "pubsub").expect("it is one of ours");
+        let workload =
+            Workload { connections: 2, ..Workload::parse("pubsub", text).expect("it is one of ours") };
+        let n_consumers = workload.consumers[0].connections as u64;
+        let arrivals = Arrivals::Open { rate: 200.0, shape: Shape::Poisson };
+        let limit = Limit::Time { warmup: Duration::ZERO, measured: Duration::from_millis(500) };
+        let outcome = load(&workload, arrivals, limit, &null_server());
+        // The last message of each connection may still be on its way when the load ends.
+        let n_published = outcome.record.n_done();
+        assert!(n_published > 0 && outcome.delivery.len() <= n_published * n_consumers);
+        assert!(
+            outcome.delivery.len() + 2 * n_consumers >= n_published * n_consumers,
+            "{}",
+            outcome.delivery.len()
+        );
+    }
+
+    #[test]
+    fn a_server_that_is_not_there_is_an_error() {
+        let address = null_server().address();
+        let target = Target { address, greeting: Vec::new() };
+        let plan =
+            Plan { arrivals: Arrivals::Closed, limit: Limit::Requests(1), n_threads: 1, cpus: Vec::new() };
+        let compiled = Arc::new(Compiled::new(&Workload::default()).expect("it makes sense"));
+        assert!(run(&target, &compiled, &plan, &mut |_| {}).is_err());
+    }
+}

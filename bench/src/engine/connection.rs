@@ -1,0 +1,266 @@
+//! One connection: the requests under way on it, and the bytes in both directions.
+
+use std::io::{self, Read, Write};
+
+use braid_protocol::request::write_request;
+use braid_protocol::value::ReplySkipper;
+use mio::net::TcpStream;
+use mio::{Interest, Registry, Token};
+use socket2::SockRef;
+
+use super::Target;
+use crate::error::{BenchError, Doing};
+use crate::workload::Issued;
+
+/// A connection and the batch of requests that it waits for.
+#[derive(Debug)]
+pub(super) struct Connection {
+    stream: TcpStream,
+    output: Vec<u8>,
+    n_written: usize,
+    /// The reply that has arrived in part.
+    partial: Vec<u8>,
+    skipper: ReplySkipper,
+    /// Replies still due to the greeting.
+    n_greetings: u32,
+    /// Requests sent since the connection was opened.
+    pub(super) n_requests: u64,
+    pub(super) batch: Batch,
+}
+
+/// Requests that were sent together.
+#[derive(Debug, Default)]
+pub(super) struct Batch {
+    pub(super) requests: Vec<Issued>,
+    /// Requests answered.
+    n_answered: usize,
+    /// Replies still due to the request being answered.
+    n_replies: u32,
+    /// Whether one of its replies was an error.
+    failed: bool,
+    /// When the batch was due, in nanoseconds since the run began.
+    pub(super) due_nanos: u64,
+    /// When it was sent.
+    pub(super) sent_nanos: u64,
+    /// Which stage of a watched transaction is under way.
+    pub(super) stage: usize,
+}
+
+/// What a reply was.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Reply<'a> {
+    Error(&'a [u8]),
+    Null,
+    Other,
+}
+
+impl<'a> Reply<'a> {
+    #[inline]
+    fn of(bytes: &'a [u8]) -> Self {
+        match bytes {
+            [b'-' | b'!', ..] => Self::Error(bytes),
+            [b'_', ..] | [b'$' | b'*', b'-', ..] => Self::Null,
+            _ => Self::Other,
+        }
+    }
+}
+
+/// A request that has had its last reply.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Answered {
+    pub(super) command: usize,
+    pub(super) failed: bool,
+}
+
+impl Batch {
+    /// Begins anew with the requests that the caller puts in next.
+    pub(super) fn reset(&mut self, due_nanos: u64, sent_nanos: u64) {
+        self.requests.clear();
+        self.n_answered = 0;
+        self.failed = false;
+        self.due_nanos = due_nanos;
+        self.sent_nanos = sent_nanos;
+        self.stage = 0;
+    }
+
+    /// Puts a request in.
+    pub(super) fn push(&mut self, issued: Issued) {
+        if self.n_answered == self.requests.len() {
+            self.n_replies = issued.n_replies;
+        }
+        self.requests.push(issued);
+    }
+
+    /// Requests without an answer.
+    pub(super) fn n_waiting(&self) -> usize {
+        self.requests.len() - self.n_answered
+    }
+
+    /// Whether any of the replies was an error.
+    pub(super) fn failed(&self) -> bool {
+        self.failed
+    }
+
+    /// Takes one reply; the request if it was its last.
+    #[inline]
+    fn take(&mut self, reply: Reply<'_>) -> Option<Answered> {
+        self.failed |= matches!(reply, Reply::Error(_));
+        self.n_replies -= 1;
+        if self.n_replies > 0 {
+            return None;
+        }
+        let answered = Answered { command: self.requests[self.n_answered].command, failed: self.failed };
+        self.n_answered += 1;
+        if let Some(next) = self.requests.get(self.n_answered) {
+            self.n_replies = next.n_replies;
+            self.failed = false;
+        }
+        Some(answered)
+    }
+}
+
+impl Connection {
+    /// Connects and waits for it.
+    pub(super) fn open(target: &Target, registry: &Registry, token: Token) -> Result<Self, BenchError> {
+        let address = target.address;
+        let stream = std::net::TcpStream::connect(address).doing(format!("connect to {address}"))?;
+        stream.set_nonblocking(true).doing("set O_NONBLOCK")?;
+        let mut connection = Self {
+            stream: TcpStream::from_std(stream),
+            output: Vec::new(),
+            n_written: 0,
+            partial: Vec::new(),
+            skipper: ReplySkipper::default(),
+            n_greetings: 0,
+            n_requests: 0,
+            batch: Batch::default(),
+        };
+        connection.begin(target, registry, token).doing("register a connection")?;
+        Ok(connection)
+    }
+
+    /// Closes the connection by a reset, which leaves no port waiting, and opens another without waiting for it.
+    pub(super) fn reopen(&mut self, target: &Target, registry: &Registry, token: Token) -> io::Result<()> {
+        let _ = SockRef::from(&self.stream).set_linger(Some(std::time::Duration::ZERO));
+        registry.deregister(&mut self.stream)?;
+        self.stream = TcpStream::connect(target.address)?;
+        self.output.clear();
+        self.partial.clear();
+        self.skipper = ReplySkipper::default();
+        self.n_written = 0;
+        self.n_requests = 0;
+        self.begin(target, registry, token)
+    }
+
+    fn begin(&mut self, target: &Target, registry: &Registry, token: Token) -> io::Result<()> {
+        self.stream.set_nodelay(true)?;
+        registry.register(&mut self.stream, token, Interest::READABLE | Interest::WRITABLE)?;
+        target.greeting.iter().for_each(|request| write_request(&mut self.output, request));
+        self.n_greetings = target.greeting.len() as u32;
+        Ok(())
+    }
+
+    /// Where to append requests that [`Connection::flush`] sends.
+    pub(super) fn output(&mut self) -> (&mut Vec<u8>, &mut Batch) {
+        (&mut self.output, &mut self.batch)
+    }
+
+    /// Whether something is to arrive.
+    pub(super) fn is_waiting(&self) -> bool {
+        self.n_greetings > 0 || self.batch.n_waiting() > 0
+    }
+
+    /// Sends what the socket takes, and answers how many bytes that was; an event brings us back for the rest.
+    pub(super) fn flush(&mut self) -> io::Result<u64> {
+        let mut n_sent = 0;
+        while self.n_written < self.output.len() {
+            match self.stream.write(&self.output[self.n_written..]) {
+                Ok(n_bytes) => {
+                    self.n_written += n_bytes;
+                    n_sent += n_bytes as u64;
+                }
+                Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
+                // The latter while the connection is still being made.
+                Err(error)
+                    if matches!(error.kind(), io::ErrorKind::WouldBlock | io::ErrorKind::NotConnected) =>
+                {
+                    return Ok(n_sent);
+                }
+                Err(error) => return Err(error),
+            }
+        }
+        self.output.clear();
+        self.n_written = 0;
+        Ok(n_sent)
+    }
+
+    /// Receives what is there; nothing when the socket is empty.
+    pub(super) fn receive(&mut self, buffer: &mut [u8]) -> io::Result<Option<usize>> {
+        loop {
+            return match self.stream.read(buffer) {
+                Ok(0) => Err(io::ErrorKind::UnexpectedEof.into()),
+                Ok(n_bytes) => Ok(Some(n_bytes)),
+                Err(error) if error.kind() == io::ErrorKind::Interrupted => continue,
+                Err(error)
+                    if matches!(error.kind(), io::ErrorKind::WouldBlock | io::ErrorKind::NotConnected) =>
+                {
+                    Ok(None)
+                }
+                Err(error) => Err(error),
+            };
+        }
+    }
+
+    /// Takes the replies in `received`. `note` sees each, and the request that it was the last reply to, if it was.
+    #[inline]
+    pub(super) fn accept(
+        &mut self,
+        received: &[u8],
+        mut note: impl FnMut(Reply<'_>, Option<Answered>),
+    ) -> Result<(), BenchError> {
+        if self.partial.is_empty() {
+            let n_bytes = self.take_replies(received, &mut note)?;
+            self.partial.extend_from_slice(&received[n_bytes..]);
+            return Ok(());
+        }
+        let mut partial = std::mem::take(&mut self.partial);
+        partial.extend_from_slice(received);
+        let n_bytes = self.take_replies(&partial, &mut note)?;
+        partial.drain(..n_bytes);
+        self.partial = partial;
+        Ok(())
+    }
+
+    /// Takes whole replies, and answers their bytes.
+    fn take_replies(
+        &mut self,
+        input: &[u8],
+        note: &mut impl FnMut(Reply<'_>, Option<Answered>),
+    ) -> Result<usize, BenchError> {
+        let mut at = 0;
+        while at < input.len() {
+            let rest = &input[at..];
+            let Some(n_bytes) = self.skipper.skip(rest)? else { break };
+            at += n_bytes;
+            // A message of RESP3 answers no request.
+            if rest[0] == b'>' {
+                continue;
+            }
+            let reply = Reply::of(&rest[..n_bytes]);
+            if self.n_greetings > 0 {
+                self.n_greetings -= 1;
+                if let Reply::Error(text) = reply {
+                    return Err(BenchError::WrongReply {
+                        request: String::from("the greeting of a connection"),
+                        reply: String::from_utf8_lossy(text).trim_end().to_owned(),
+                    });
+                }
+            } else if self.batch.n_waiting() == 0 {
+                return Err(BenchError::Malformed("a reply that nothing asked for"));
+            } else {
+                note(reply, self.batch.take(reply));
+            }
+        }
+        Ok(at)
+    }
+}

@@ -1,0 +1,167 @@
+//! Connections that wait for what the load sends them: subscribers, and workers in blocking commands.
+
+use std::net::Shutdown;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::{Duration, Instant};
+use std::{io, io::Read, io::Write};
+
+use braid_protocol::value::{ReplySkipper, Value};
+use hdrhistogram::Histogram;
+use memchr::memmem;
+use mio::{Events, Interest, Poll, Token};
+
+use super::recorder::histogram;
+use super::{Limit, Target};
+use crate::client::Client;
+use crate::error::{BenchError, Doing};
+use crate::workload::{Compiled, Generator, Moment, NOW_MARKER};
+
+const BUFFER_BYTES: usize = 64 * 1024;
+const NOW_DIGITS: usize = 16;
+/// How often the end is looked for when nothing arrives.
+const TURN: Duration = Duration::from_millis(20);
+
+/// All consumers of a load, on one thread.
+#[derive(Debug)]
+pub(super) struct Consumers {
+    poll: Poll,
+    consumers: Vec<Consumer>,
+}
+
+#[derive(Debug)]
+struct Consumer {
+    stream: mio::net::TcpStream,
+    /// What it sends again after each reply; empty for a subscriber.
+    request: Vec<u8>,
+    skipper: ReplySkipper,
+    partial: Vec<u8>,
+}
+
+impl Consumers {
+    /// Opens the connections. Subscribers are subscribed when this returns.
+    pub(super) fn connect(target: &Target, compiled: &Arc<Compiled>) -> Result<Self, BenchError> {
+        let poll = Poll::new().doing("create a poll")?;
+        let mut generator = Generator::new(compiled, 0, 1);
+        let mut consumers = Vec::new();
+        for (group, consumer) in compiled.workload().consumers.iter().enumerate() {
+            for connection in 0..consumer.connections {
+                let mut request = Vec::new();
+                generator.append_consumer(group, Moment { due_nanos: 0, connection }, &mut request);
+                let token = Token(consumers.len());
+                consumers.push(Consumer::connect(target, request, consumer.repeat, &poll, token)?);
+            }
+        }
+        Ok(Self { poll, consumers })
+    }
+
+    /// Takes messages until `ended`, and answers how long those that count were on their way.
+    pub(super) fn run(
+        &mut self,
+        start: Instant,
+        ended: &AtomicBool,
+        limit: Limit,
+    ) -> Result<Histogram<u64>, BenchError> {
+        let mut delivery = histogram();
+        if self.consumers.is_empty() {
+            return Ok(delivery);
+        }
+        let counts_from = match limit {
+            Limit::Time { warmup, .. } => warmup.as_nanos() as u64,
+            Limit::Requests(_) => 0,
+        };
+        let mut events = Events::with_capacity(1024);
+        let mut buffer = vec![0; BUFFER_BYTES];
+        let mut deliver = |due| {
+            let now = start.elapsed().as_nanos() as u64;
+            if due >= counts_from {
+                delivery.saturating_record(now.saturating_sub(due));
+            }
+        };
+        while !ended.load(Ordering::Relaxed) {
+            match self.poll.poll(&mut events, Some(TURN)) {
+                Err(error) if error.kind() == io::ErrorKind::Interrupted => continue,
+                polled => polled.doing("poll")?,
+            }
+            for event in &events {
+                self.consumers[event.token().0].serve(&mut buffer, &mut deliver)?;
+            }
+        }
+        // What has arrived by now counts too.
+        self.consumers.iter_mut().try_for_each(|consumer| consumer.serve(&mut buffer, &mut deliver))?;
+        for consumer in &self.consumers {
+            // The server may have closed it first.
+            let _ = consumer.stream.shutdown(Shutdown::Both);
+        }
+        Ok(delivery)
+    }
+}
+
+impl Consumer {
+    fn connect(
+        target: &Target,
+        request: Vec<u8>,
+        repeat: bool,
+        poll: &Poll,
+        token: Token,
+    ) -> Result<Self, BenchError> {
+        let mut client = Client::greet(target.address, &target.greeting)?;
+        client.send(&request)?;
+        if !repeat && let Value::Error(text) = client.receive()? {
+            return Err(refused(&text));
+        }
+        let (stream, partial) = client.into_parts();
+        stream.set_nonblocking(true).doing("set O_NONBLOCK")?;
+        let mut stream = mio::net::TcpStream::from_std(stream);
+        poll.registry().register(&mut stream, token, Interest::READABLE).doing("register a connection")?;
+        let request = if repeat { request } else { Vec::new() };
+        Ok(Self { stream, request, skipper: ReplySkipper::default(), partial })
+    }
+
+    /// Takes what has arrived; `deliver` gets the moment in each message.
+    fn serve(&mut self, buffer: &mut [u8], deliver: &mut dyn FnMut(u64)) -> Result<(), BenchError> {
+        loop {
+            match self.stream.read(buffer) {
+                Ok(0) => return Err(BenchError::Malformed("the server closed a consumer's connection")),
+                Ok(n_bytes) => self.partial.extend_from_slice(&buffer[..n_bytes]),
+                Err(error) if error.kind() == io::ErrorKind::Interrupted => continue,
+                Err(error) if error.kind() == io::ErrorKind::WouldBlock => return Ok(()),
+                Err(error) => return Err(error).doing("receive a message"),
+            }
+            self.take_messages(deliver)?;
+        }
+    }
+
+    fn take_messages(&mut self, deliver: &mut dyn FnMut(u64)) -> Result<(), BenchError> {
+        let mut at = 0;
+        while let Some(n_bytes) = self.skipper.skip(&self.partial[at..])? {
+            let message = &self.partial[at..at + n_bytes];
+            at += n_bytes;
+            if message[0] == b'-' {
+                return Err(refused(&message[1..]));
+            }
+            memmem::find_iter(message, NOW_MARKER)
+                .filter_map(|found| moment(&message[found..]))
+                .for_each(&mut *deliver);
+            if !self.request.is_empty() {
+                // A request is a few bytes and nothing else is under way: the socket takes it whole.
+                self.stream.write_all(&self.request).doing("send a request")?;
+            }
+        }
+        self.partial.drain(..at);
+        Ok(())
+    }
+}
+
+/// The moment behind a marker.
+fn moment(text: &[u8]) -> Option<u64> {
+    let digits = text.get(NOW_MARKER.len()..NOW_MARKER.len() + NOW_DIGITS)?;
+    u64::from_str_radix(std::str::from_utf8(digits).ok()?, 16).ok()
+}
+
+fn refused(text: &[u8]) -> BenchError {
+    BenchError::WrongReply {
+        request: String::from("a consumer's request"),
+        reply: String::from_utf8_lossy(text).trim_end().to_owned(),
+    }
+}

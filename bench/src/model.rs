@@ -1,0 +1,9 @@
+//! Arithmetic over measurements: no sockets, no clock, no files.
+//!
+//! Every interval here is at [`stats::LEVEL`], so that a reader has one level to remember.
+
+mod least_squares;
+pub mod memory;
+pub mod search;
+pub mod stats;
+pub mod usl;

@@ -1,0 +1,622 @@
+//! The highest rate at which a server keeps its latency target, found over windows that differ by chance.
+//!
+//! One window says little: the same rate keeps the target in one and misses it in the next. So the search
+//!
+//! 1. **climbs** from [`Bounds::start`] in doublings until two windows of a rate are broken (or descends until one is
+//!    kept), then bisects,
+//! 2. searches again for a number of **rounds** in fresh windows around what the climb found, each rate judged by the
+//!    majority of up to three; a round whose bracket misleads it walks out of it. The rounds' results are independent of each other, so their geometric
+//!    mean has an honest error. The interval is where another search of as many rounds is expected to land, with the
+//!    confidence of [`stats::LEVEL`](super::stats::LEVEL), and never narrower than the resolution,
+//! 3. measures a **curve** at even shares of the rate found, for the knee and for drawing.
+//!
+//! The rate found is the one that half of the windows keep. A rate to plan with is the interval's lower end.
+
+use std::fmt;
+use std::str::FromStr;
+use std::time::Duration;
+
+use serde::{Serialize, Serializer};
+
+use super::stats::{self, Estimate};
+
+/// A server under load, as the search sees it.
+pub trait Probe {
+    /// Why a window could not be measured at all.
+    type Error;
+
+    /// Offers `rate` requests a second for one window.
+    ///
+    /// # Errors
+    ///
+    /// If nothing can be measured any more; the search ends with it.
+    fn measure(&mut self, rate: f64) -> Result<Window, Self::Error>;
+}
+
+/// What one window at one rate showed.
+#[derive(Debug, Clone, PartialEq, Serialize)]
+pub struct Window {
+    /// Requests a second that were due.
+    pub offered: f64,
+    /// Requests a second that were answered.
+    pub achieved: f64,
+    /// Requests that failed.
+    pub errors: u64,
+    /// Requests that were due and never sent.
+    pub unsent: u64,
+    /// Whether the client, not the server, held the load back or made it late.
+    pub client_limited: bool,
+    /// Percentile, 0 to 100, and the response time in microseconds that so many requests stayed within.
+    pub percentiles_us: Vec<(f64, f64)>,
+}
+
+impl Window {
+    /// The response time at a percentile, if it was recorded.
+    pub fn percentile_us(&self, percentile: f64) -> Option<f64> {
+        let recorded = self.percentiles_us.iter().find(|(recorded, _)| (recorded - percentile).abs() < 1e-9);
+        recorded.map(|&(_, micros)| micros)
+    }
+}
+
+/// What a window must keep to count as kept.
+#[derive(Debug, Clone, PartialEq, Serialize)]
+pub struct Slo {
+    #[serde(serialize_with = "as_text")]
+    targets: Vec<(f64, Duration)>,
+    max_errors: u64,
+}
+
+impl Slo {
+    /// The share of what is offered that must be answered within the window. What is missing below it is a queue
+    /// that grows, whatever the latencies of those answered.
+    pub const LEAST_ACHIEVED: f64 = 0.98;
+
+    /// A target at one percentile.
+    pub fn new(percentile: f64, at_most: Duration) -> Self {
+        Self { targets: vec![(percentile, at_most)], max_errors: 0 }
+    }
+
+    /// Allows so many failed requests a window.
+    pub fn with_max_errors(self, max_errors: u64) -> Self {
+        Self { max_errors, ..self }
+    }
+
+    /// Percentiles and the times they must stay within.
+    pub fn targets(&self) -> &[(f64, Duration)] {
+        &self.targets
+    }
+
+    /// Judges a window.
+    pub fn judge(&self, window: &Window) -> Verdict {
+        match self.breach(window) {
+            None => Verdict::Kept,
+            Some(_) if window.client_limited => Verdict::ClientLimited,
+            Some(breach) => Verdict::Broken(breach),
+        }
+    }
+
+    fn breach(&self, window: &Window) -> Option<Breach> {
+        if window.errors > self.max_errors {
+            return Some(Breach::Errors);
+        }
+        if window.unsent > 0 {
+            return Some(Breach::Unsent);
+        }
+        // Written so that a figure that is no number is a breach.
+        let kept_up = window.achieved >= window.offered * Self::LEAST_ACHIEVED;
+        if !kept_up {
+            return Some(Breach::Behind);
+        }
+        self.targets.iter().find_map(|&(percentile, at_most)| match window.percentile_us(percentile) {
+            None => Some(Breach::Unmeasured { percentile }),
+            Some(micros) if micros <= at_most.as_secs_f64() * 1e6 => None,
+            Some(_) => Some(Breach::Latency { percentile }),
+        })
+    }
+}
+
+/// Reads `p99=1ms,p99.9=5ms`; `max` is the hundredth percentile.
+impl FromStr for Slo {
+    type Err = SloError;
+
+    fn from_str(text: &str) -> Result<Self, SloError> {
+        let target = |part: &str| {
+            let (name, time) = part.split_once('=').ok_or_else(|| SloError::Form(part.to_owned()))?;
+            let percentile = match name.trim() {
+                "max" => 100.0,
+                name => name
+                    .strip_prefix('p')
+                    .and_then(|digits| digits.parse().ok())
+                    .filter(|percentile| (0.0..=100.0).contains(percentile) && *percentile > 0.0)
+                    .ok_or_else(|| SloError::Percentile(name.to_owned()))?,
+            };
+            let at_most = humantime::parse_duration(time.trim())
+                .ok()
+                .filter(|at_most| !at_most.is_zero())
+                .ok_or_else(|| SloError::Time(time.to_owned()))?;
+            Ok((percentile, at_most))
+        };
+        let targets = text.split(',').map(target).collect::<Result<_, _>>()?;
+        Ok(Self { targets, max_errors: 0 })
+    }
+}
+
+/// Writes the targets as they are read.
+impl fmt::Display for Slo {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        self.targets.iter().enumerate().try_for_each(|(place, &(percentile, at_most))| {
+            let separator = if place == 0 { "" } else { "," };
+            write!(f, "{separator}p{percentile}={}", humantime::format_duration(at_most))
+        })
+    }
+}
+
+fn as_text<S: Serializer>(targets: &[(f64, Duration)], serializer: S) -> Result<S::Ok, S::Error> {
+    serializer.collect_str(&Slo { targets: targets.to_vec(), max_errors: 0 })
+}
+
+/// Why a text is no target.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+pub enum SloError {
+    /// There is no `=`.
+    #[error("`{0}` is no target: write for example p99=1ms,p99.9=5ms")]
+    Form(String),
+    /// What is left of it is no percentile.
+    #[error("`{0}` is no percentile: write p50, p99, p99.9 or max")]
+    Percentile(String),
+    /// What is right of it is no time above zero.
+    #[error("`{0}` is no time: write for example 500us, 1.5ms or 2s")]
+    Time(String),
+}
+
+/// What a window says of its rate.
+#[derive(Debug, Clone, Copy, PartialEq, Serialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Verdict {
+    /// The target is kept. A limited client makes latencies worse, never better, so this holds for it too.
+    Kept,
+    /// The server breaks the target.
+    Broken(Breach),
+    /// The target is missed, and the client may be why: nothing is known of the server.
+    ClientLimited,
+}
+
+/// What broke the target.
+#[derive(Debug, Clone, Copy, PartialEq, Serialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Breach {
+    /// More requests failed than are allowed.
+    Errors,
+    /// Requests were due and never sent.
+    Unsent,
+    /// Fewer were answered than were offered.
+    Behind,
+    /// A percentile is beyond its time.
+    Latency {
+        /// Which.
+        percentile: f64,
+    },
+    /// A percentile of the target is not among those recorded.
+    Unmeasured {
+        /// Which.
+        percentile: f64,
+    },
+}
+
+/// Where and how finely to search.
+#[derive(Debug, Clone, Copy, PartialEq, Serialize)]
+pub struct Bounds {
+    /// The first rate tried.
+    pub start: f64,
+    /// The lowest rate worth trying.
+    pub lowest: f64,
+    /// The highest rate tried; a server that keeps the target there has only a lower bound.
+    pub highest: f64,
+    /// How close, as a share of the rate, a bisection comes.
+    pub resolution: f64,
+    /// How many times the search is repeated after the climb, at least two.
+    pub n_rounds: u32,
+    /// How many even shares of the rate found are measured for the curve.
+    pub n_curve: u32,
+}
+
+impl Default for Bounds {
+    /// From 1,000 up to 100 million requests a second, to 2 %, in five rounds and a curve of ten rates: about seventy
+    /// windows.
+    fn default() -> Self {
+        Self { start: 1000.0, lowest: 10.0, highest: 1e8, resolution: 0.02, n_rounds: 5, n_curve: 10 }
+    }
+}
+
+/// The part of the search that a window belongs to.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Phase {
+    /// Climbing, descending and the first bisection.
+    Climb,
+    /// A repeated search, counted from one.
+    Round(u32),
+    /// A share of the rate found.
+    Curve,
+}
+
+/// One window and what it said.
+#[derive(Debug, Clone, PartialEq, Serialize)]
+pub struct Step {
+    /// The part of the search.
+    pub phase: Phase,
+    /// The rate that was asked for.
+    pub rate: f64,
+    /// What was measured.
+    pub window: Window,
+    /// How it was judged.
+    pub verdict: Verdict,
+}
+
+/// What keeps the rate from being higher.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Limit {
+    /// The server: the rate is its own.
+    Server,
+    /// The client: the rate is a lower bound, and the interval has no upper end.
+    Client,
+    /// [`Bounds::highest`]: likewise.
+    Highest,
+    /// Even [`Bounds::lowest`] breaks the target: the rate is zero, and the interval ends at the lowest tried.
+    Lowest,
+}
+
+/// The knee of the latency-throughput curve: where Kleinrock's power, achieved rate over median response time, is
+/// greatest (Kleinrock 1979). Beyond it, waiting grows faster than throughput.
+#[derive(Debug, Clone, Copy, PartialEq, Serialize)]
+pub struct Knee {
+    /// The rate measured with the greatest power, between the measured rates on both sides of it.
+    pub rate: Estimate,
+    /// The median response time there.
+    pub median_us: f64,
+}
+
+/// What a search found.
+#[derive(Debug, Clone, PartialEq, Serialize)]
+pub struct Found {
+    /// The highest rate that keeps the target, with the interval that a search made again is expected to land in.
+    pub rate: Estimate,
+    /// What limits it.
+    pub limit: Limit,
+    /// The breach seen most often just above the rate; `None` if it was not the server that limits.
+    pub breach: Option<Breach>,
+    /// The knee, if response times were recorded at three rates or more.
+    pub knee: Option<Knee>,
+    /// Every window, in order.
+    pub steps: Vec<Step>,
+}
+
+/// Response times at one offered rate, or at rates within a hundredth of each other, over all windows.
+#[derive(Debug, Clone, Copy, PartialEq, Serialize)]
+pub struct CurvePoint {
+    /// Requests a second asked for, the median of the windows.
+    pub rate: f64,
+    /// Requests a second answered, the median of the windows.
+    pub achieved: f64,
+    /// The median of the windows between their least and greatest, in microseconds.
+    pub response_us: Estimate,
+}
+
+impl Found {
+    /// Whether the rate is a lower bound of what the server takes.
+    pub fn is_lower_bound(&self) -> bool {
+        matches!(self.limit, Limit::Client | Limit::Highest)
+    }
+
+    /// The latency-throughput curve at a percentile, by rising rate; windows that the client held back are left out.
+    pub fn curve(&self, percentile: f64) -> Vec<CurvePoint> {
+        curve(&self.steps, percentile)
+    }
+}
+
+/// Searches for the highest rate that keeps the target, and tells every window to `progress`.
+///
+/// # Errors
+///
+/// The first error of the probe.
+///
+/// # Panics
+///
+/// If the bounds are not `0 < lowest <= start <= highest`, the resolution is not between 0 and 1, or there are fewer
+/// than two rounds.
+pub fn search<P: Probe>(
+    probe: &mut P,
+    slo: &Slo,
+    bounds: &Bounds,
+    progress: &mut dyn FnMut(&Step),
+) -> Result<Found, P::Error> {
+    let ordered = 0.0 < bounds.lowest && bounds.lowest <= bounds.start && bounds.start <= bounds.highest;
+    assert!(ordered, "the bounds of a search rise from above zero: {bounds:?}");
+    assert!(bounds.resolution > 0.0 && bounds.resolution < 1.0, "the resolution is a share: {bounds:?}");
+    assert!(bounds.n_rounds >= 2, "an interval needs two rounds: {bounds:?}");
+    Search { probe, slo, bounds, progress, steps: Vec::new() }.run()
+}
+
+/// Two rates: the lower was kept, the upper was not.
+#[derive(Debug, Clone, Copy)]
+struct Bracket {
+    kept: f64,
+    missed: f64,
+}
+
+impl Bracket {
+    fn middle(self) -> f64 {
+        (self.kept * self.missed).sqrt()
+    }
+}
+
+/// Where a search for a bracket ended.
+enum Bracketed {
+    Within(Bracket),
+    AllKept,
+    AllMissed,
+}
+
+struct Search<'a, P> {
+    probe: &'a mut P,
+    slo: &'a Slo,
+    bounds: &'a Bounds,
+    progress: &'a mut dyn FnMut(&Step),
+    steps: Vec<Step>,
+}
+
+impl<P: Probe> Search<'_, P> {
+    fn run(mut self) -> Result<Found, P::Error> {
+        let estimate = match self.climb()? {
+            Bracketed::AllKept => self.none_missed(),
+            Bracketed::AllMissed => self.none_kept(),
+            Bracketed::Within(bracket) => self.rounds(bracket)?,
+        };
+        if estimate.value > 0.0 {
+            for share in 1..=self.bounds.n_curve {
+                self.window(
+                    Phase::Curve,
+                    estimate.value * f64::from(share) / f64::from(self.bounds.n_curve),
+                )?;
+            }
+        }
+        let limit = self.limit(estimate);
+        let rate = match limit {
+            Limit::Client | Limit::Highest => Estimate { high: f64::INFINITY, ..estimate },
+            Limit::Server | Limit::Lowest => estimate,
+        };
+        let breach = if limit == Limit::Client { None } else { self.commonest_breach() };
+        let knee = knee(&self.steps);
+        Ok(Found { rate, limit, breach, knee, steps: self.steps })
+    }
+
+    /// Doubles or halves the rate until it is bracketed, then bisects.
+    fn climb(&mut self) -> Result<Bracketed, P::Error> {
+        let start = self.bounds.start;
+        let direction = if self.either_keeps(start)? { Direction::Up } else { Direction::Down };
+        let bracketed = self.walk(start, Self::either_keeps, direction, 2.0)?;
+        let Bracketed::Within(mut bracket) = bracketed else { return Ok(bracketed) };
+        while bracket.missed > bracket.kept * (1.0 + 2.0 * self.bounds.resolution) {
+            self.halve(&mut bracket, |search, rate| search.majority_keeps(Phase::Climb, rate))?;
+        }
+        Ok(Bracketed::Within(bracket))
+    }
+
+    /// Repeats the search around what the climb found and takes the mean and the spread of the results.
+    fn rounds(&mut self, found: Bracket) -> Result<Estimate, P::Error> {
+        let n_rounds = self.bounds.n_rounds;
+        let mut logarithms = Vec::new();
+        for round in 1..=n_rounds {
+            // The brackets are shifted against each other, or every round would try the same few rates.
+            let shift = f64::from(round) / f64::from(n_rounds + 1) - 0.5;
+            let center = found.middle() * (1.0 + shift * self.bounds.resolution);
+            logarithms.push(self.round(round, center)?.ln());
+        }
+        let (mean, deviation) = stats::moments(&logarithms).expect("there are two rounds at least");
+        // Twice the variance of a mean: this search's and the other's that is expected to land in the interval.
+        let spread = stats::student(logarithms.len() - 1) * deviation * (2.0 / f64::from(n_rounds)).sqrt();
+        let half = spread.max(self.bounds.resolution);
+        let within = |logarithm: f64| logarithm.exp().clamp(self.bounds.lowest, self.bounds.highest);
+        Ok(Estimate { value: mean.exp(), low: within(mean - half), high: within(mean + half) })
+    }
+
+    /// One search in fresh windows, from a bracket around `center` that it may leave on either side.
+    fn round(&mut self, round: u32, center: f64) -> Result<f64, P::Error> {
+        let phase = Phase::Round(round);
+        let keeps = |search: &mut Self, rate: f64| search.majority_keeps(phase, rate);
+        let reach = 1.0 + 3.0 * self.bounds.resolution;
+        let bounds = *self.bounds;
+        let (lowest, highest) = (center / reach, center * reach);
+        let mut bracket = if keeps(self, center)? {
+            if keeps(self, highest.min(bounds.highest))? {
+                match self.walk(highest.min(bounds.highest), keeps, Direction::Up, reach)? {
+                    Bracketed::Within(bracket) => bracket,
+                    Bracketed::AllKept | Bracketed::AllMissed => return Ok(bounds.highest),
+                }
+            } else {
+                Bracket { kept: center, missed: highest }
+            }
+        } else if keeps(self, lowest.max(bounds.lowest))? {
+            Bracket { kept: lowest, missed: center }
+        } else {
+            match self.walk(lowest.max(bounds.lowest), keeps, Direction::Down, reach)? {
+                Bracketed::Within(bracket) => bracket,
+                Bracketed::AllKept | Bracketed::AllMissed => return Ok(bounds.lowest),
+            }
+        };
+        while bracket.missed > bracket.kept * (1.0 + self.bounds.resolution) {
+            self.halve(&mut bracket, keeps)?;
+        }
+        Ok(bracket.middle())
+    }
+
+    /// Goes on from a rate already judged, by `factor` a step, until the judgement turns or a bound is reached.
+    fn walk(
+        &mut self,
+        from: f64,
+        mut keeps: impl FnMut(&mut Self, f64) -> Result<bool, P::Error>,
+        direction: Direction,
+        factor: f64,
+    ) -> Result<Bracketed, P::Error> {
+        let mut last = from;
+        loop {
+            match direction {
+                Direction::Up if last >= self.bounds.highest => return Ok(Bracketed::AllKept),
+                Direction::Down if last <= self.bounds.lowest => return Ok(Bracketed::AllMissed),
+                Direction::Up => {
+                    let next = (last * factor).min(self.bounds.highest);
+                    if !keeps(self, next)? {
+                        return Ok(Bracketed::Within(Bracket { kept: last, missed: next }));
+                    }
+                    last = next;
+                }
+                Direction::Down => {
+                    let next = (last / factor).max(self.bounds.lowest);
+                    if keeps(self, next)? {
+                        return Ok(Bracketed::Within(Bracket { kept: next, missed: last }));
+                    }
+                    last = next;
+                }
+            }
+        }
+    }
+
+    fn halve(
+        &mut self,
+        bracket: &mut Bracket,
+        mut keeps: impl FnMut(&mut Self, f64) -> Result<bool, P::Error>,
+    ) -> Result<(), P::Error> {
+        let middle = bracket.middle();
+        if keeps(self, middle)? {
+            bracket.kept = middle;
+        } else {
+            bracket.missed = middle;
+        }
+        Ok(())
+    }
+
+    /// Whether one window of two keeps the target: enough to go on climbing far below the rate sought.
+    fn either_keeps(&mut self, rate: f64) -> Result<bool, P::Error> {
+        Ok(self.keeps(Phase::Climb, rate)? || self.keeps(Phase::Climb, rate)?)
+    }
+
+    /// Whether two windows of three keep the target; the third is measured only if the first two differ.
+    fn majority_keeps(&mut self, phase: Phase, rate: f64) -> Result<bool, P::Error> {
+        let (first, second) = (self.keeps(phase, rate)?, self.keeps(phase, rate)?);
+        if first == second { Ok(first) } else { self.keeps(phase, rate) }
+    }
+
+    fn keeps(&mut self, phase: Phase, rate: f64) -> Result<bool, P::Error> {
+        Ok(self.window(phase, rate)? == Verdict::Kept)
+    }
+
+    fn window(&mut self, phase: Phase, rate: f64) -> Result<Verdict, P::Error> {
+        let window = self.probe.measure(rate)?;
+        let verdict = self.slo.judge(&window);
+        let step = Step { phase, rate, window, verdict };
+        (self.progress)(&step);
+        self.steps.push(step);
+        Ok(verdict)
+    }
+
+    fn none_missed(&self) -> Estimate {
+        Estimate { value: self.bounds.highest, low: self.bounds.highest, high: f64::INFINITY }
+    }
+
+    fn none_kept(&self) -> Estimate {
+        let least = self.steps.iter().map(|step| step.rate).fold(f64::INFINITY, f64::min);
+        Estimate { value: 0.0, low: 0.0, high: least }
+    }
+
+    /// Names the limit: whoever missed more of the windows that bound the rate from above.
+    fn limit(&self, rate: Estimate) -> Limit {
+        let (by_server, by_client) =
+            self.missed_nearby().partition::<Vec<_>, _>(|step| matches!(step.verdict, Verdict::Broken(_)));
+        if by_client.len() > by_server.len() {
+            Limit::Client
+        } else if rate.value == 0.0 {
+            Limit::Lowest
+        } else if rate.value >= self.bounds.highest {
+            Limit::Highest
+        } else {
+            Limit::Server
+        }
+    }
+
+    /// The windows that missed the target in the rounds, or in the climb where there were no rounds.
+    fn missed_nearby(&self) -> impl Iterator<Item = &Step> {
+        let is_round = |step: &&Step| matches!(step.phase, Phase::Round(_));
+        let has_rounds = self.steps.iter().any(|step| is_round(&step));
+        self.steps.iter().filter(move |step| step.verdict != Verdict::Kept && (!has_rounds || is_round(step)))
+    }
+
+    fn commonest_breach(&self) -> Option<Breach> {
+        let breaches = || {
+            self.missed_nearby().filter_map(|step| match step.verdict {
+                Verdict::Broken(breach) => Some(breach),
+                Verdict::Kept | Verdict::ClientLimited => None,
+            })
+        };
+        breaches().max_by_key(|breach| breaches().filter(|other| other == breach).count())
+    }
+}
+
+#[derive(Debug, Clone, Copy)]
+enum Direction {
+    Up,
+    Down,
+}
+
+/// Rates up to this factor apart are one point of the curve: the rounds try many that differ by less than matters.
+const NEARBY: f64 = 1.01;
+
+fn curve(steps: &[Step], percentile: f64) -> Vec<CurvePoint> {
+    let mut measured: Vec<(f64, f64, f64)> = steps
+        .iter()
+        .filter(|step| step.verdict != Verdict::ClientLimited)
+        .filter_map(|step| Some((step.rate, step.window.achieved, step.window.percentile_us(percentile)?)))
+        .collect();
+    measured.sort_by(|left, right| left.0.total_cmp(&right.0));
+    let mut points = Vec::new();
+    let mut rest = measured.as_slice();
+    while let Some(&(rate, ..)) = rest.first() {
+        let (nearby, further) = rest.split_at(rest.partition_point(|window| window.0 <= rate * NEARBY));
+        let middle = |of: fn(&(f64, f64, f64)) -> f64, share| {
+            let figures: Vec<f64> = nearby.iter().map(of).collect();
+            stats::quantile(&figures, share).expect("the first is near itself")
+        };
+        let response = |share| middle(|window| window.2, share);
+        points.push(CurvePoint {
+            rate: middle(|window| window.0, 0.5),
+            achieved: middle(|window| window.1, 0.5),
+            response_us: Estimate { value: response(0.5), low: response(0.0), high: response(1.0) },
+        });
+        rest = further;
+    }
+    points
+}
+
+fn knee(steps: &[Step]) -> Option<Knee> {
+    // Windows that kept up: in a broken one the median belongs to a queue that grows, not to the rate.
+    let kept_up: Vec<Step> = steps
+        .iter()
+        .filter(|step| {
+            step.window.achieved >= step.window.offered * Slo::LEAST_ACHIEVED && step.window.unsent == 0
+        })
+        .cloned()
+        .collect();
+    let points = curve(&kept_up, 50.0);
+    if points.len() < 3 {
+        return None;
+    }
+    let power = |point: &CurvePoint| point.achieved / point.response_us.value;
+    let (best, point) =
+        points.iter().enumerate().max_by(|left, right| power(left.1).total_cmp(&power(right.1)))?;
+    let low = points[best.saturating_sub(1)].rate;
+    let high = points[(best + 1).min(points.len() - 1)].rate;
+    Some(Knee { rate: Estimate { value: point.rate, low, high }, median_us: point.response_us.value })
+}
+
+#[cfg(test)]
+mod tests;
