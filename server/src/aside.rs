@@ -13,7 +13,10 @@
 //! **Why writers do not starve.** Who has to wait for a pinned key stands in its line, and whoever would pin the key after
 //! that stands behind.
 
-use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::{
+    panic::{AssertUnwindSafe, catch_unwind},
+    time::Instant,
+};
 
 use braid_storage::{
     Shard,
@@ -146,7 +149,9 @@ fn run(job: &mut Job, shard: &mut Shard, thread: &ThreadState) {
     let (delegated, words) = Job::command_at(bytes, ranges, commands, *n_run);
     let mut call =
         Call { aside: Some(shard), ..Call::of_session(thread.server(), session, *now, thread.stats()) };
+    let began = Instant::now();
     dispatch::answer(&mut call, delegated.command, words, delegated.routed, reply, thread);
+    thread.stats().took(delegated.command, began.elapsed().as_nanos() as u64, 1);
 }
 
 /// Stores what a command has written aside, unpins its values, and serves who waits for either.

@@ -27,6 +27,7 @@ use std::{
         Arc,
         atomic::{AtomicBool, Ordering},
     },
+    time::Instant,
 };
 
 use braid_protocol::reply::Reply;
@@ -490,7 +491,8 @@ fn serve(
 }
 
 fn run(job: &mut Job, held: &mut Held<'_, Job>, thread: &mut ThreadState, now: Millis) {
-    let Job { session, bytes, ranges, commands, n_run, reply, n_replied_bytes, .. } = job;
+    let Job { session, bytes, ranges, commands, n_run, reply, n_replied_bytes, is_timed, .. } = job;
+    let began = is_timed.then(Instant::now);
     let (delegated, words) = Job::command_at(bytes, ranges, commands, *n_run);
     let mut call = Call {
         held: Some(held),
@@ -501,5 +503,8 @@ fn run(job: &mut Job, held: &mut Held<'_, Job>, thread: &mut ThreadState, now: M
     dispatch::answer(&mut call, delegated.command, words, delegated.routed, reply, thread);
     if !call.must_run_again() {
         *n_run += 1;
+        if let Some(began) = began {
+            thread.stats().took(delegated.command, began.elapsed().as_nanos() as u64, 1);
+        }
     }
 }

@@ -5,7 +5,7 @@ use std::{
     panic::{AssertUnwindSafe, catch_unwind},
     sync::{
         Mutex,
-        atomic::{AtomicBool, AtomicU32, AtomicU64},
+        atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering},
     },
     thread,
     time::Instant,
@@ -156,11 +156,13 @@ fn build(config: Config, return_freed_memory: fn()) -> io::Result<(&'static Serv
     let mut peers = Vec::new();
     for index in 0..config.io_threads + parkers.len() {
         let poll = Poll::new()?;
+        let stats = ThreadStats::default();
+        stats.tracks_latency.store(config.latency_tracking, Ordering::Relaxed);
         peers.push(CachePadded::new(Peer {
             inbox: Inbox::default(),
             mail: SegQueue::new(),
             waker: Waker::new(poll.registry(), WAKER)?,
-            stats: CachePadded::new(ThreadStats::default()),
+            stats: CachePadded::new(stats),
             n_connections: AtomicU32::new(0),
         }));
         if index < config.io_threads {

@@ -33,7 +33,7 @@ pub use self::settings::{
     Access, AclPubsubDefault, BindAddress, BindHost, KeyspaceEvents, LogLevel, MaxmemoryPolicy, OutputLimit,
     OutputLimits, RenamedCommand, SavePoint, Settings, ShutdownOptions, Supervised, UserLine,
 };
-pub use self::value::{Kind, Reason, Value, memory};
+pub use self::value::{Kind, Reason, Value, memory, short_decimal};
 
 use self::table::DIRECTIVES;
 

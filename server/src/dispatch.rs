@@ -3,6 +3,7 @@
 use std::{
     panic::{AssertUnwindSafe, catch_unwind},
     sync::atomic::Ordering,
+    time::Instant,
 };
 
 use braid_protocol::reply::Reply;
@@ -258,7 +259,19 @@ pub fn step_sweep(command: &'static Registered, sweep: &mut Sweep, shard: &mut S
 pub fn run_delegated(job: &mut Job, held: &mut Held<'_, Job>, thread: &mut ThreadState) -> Option<Route> {
     let server = thread.server();
     loop {
-        let Job { session, bytes, ranges, commands, routed, n_run, reply, n_replied_bytes, now, .. } = job;
+        let Job {
+            session,
+            bytes,
+            ranges,
+            commands,
+            routed,
+            n_run,
+            reply,
+            n_replied_bytes,
+            now,
+            is_timed,
+            ..
+        } = job;
         if *n_run == commands.len() {
             return None;
         }
@@ -289,6 +302,7 @@ pub fn run_delegated(job: &mut Job, held: &mut Held<'_, Job>, thread: &mut Threa
             ..Call::of_session(server, session, time, thread.stats())
         };
         *n_replied_bytes = reply.len();
+        let began = is_timed.then(Instant::now);
         answer(&mut call, delegated.command, words, delegated.routed, reply, thread);
         if call.is_too_much {
             return Some(aside::send(job, server));
@@ -298,6 +312,9 @@ pub fn run_delegated(job: &mut Job, held: &mut Held<'_, Job>, thread: &mut Threa
             return None;
         }
         *n_run += 1;
+        if let Some(began) = began {
+            thread.stats().took(delegated.command, began.elapsed().as_nanos() as u64, 1);
+        }
         blocking::serve_ready(held, thread, time);
     }
 }

@@ -14,6 +14,7 @@ use braid_storage::Db;
 
 use crate::{
     command::TABLE,
+    config::short_decimal,
     server::{BRAID_VERSION, REDIS_VERSION, Server},
 };
 
@@ -48,8 +49,7 @@ const SECTIONS: &[Section] = &[
     section("modules", "Modules", Shown::WithModules, |_, _| {}),
     section("commandstats", "Commandstats", Shown::WithAll, commandstats_section),
     section("errorstats", "Errorstats", Shown::ByDefault, errorstats_section),
-    // Latencies are not recorded command by command.
-    section("latencystats", "Latencystats", Shown::WithAll, |_, _| {}),
+    section("latencystats", "Latencystats", Shown::WithAll, latencystats_section),
     section("cluster", "Cluster", Shown::ByDefault, cluster_section),
     section("keyspace", "Keyspace", Shown::ByDefault, keyspace_section),
     section("debug", "Debug", Shown::ByName, debug_section),
@@ -359,7 +359,7 @@ fn processor_seconds() -> [f64; 4] {
 
 fn commandstats_section(server: &Server, text: &mut Text) {
     for command in TABLE.all() {
-        let counts = || server.threads.iter().map(|peer| &peer.stats.commands[command.id]);
+        let counts = || command.counted().flat_map(|row| server.counts_of(row));
         let calls: u64 = counts().map(|counts| counts.calls.get()).sum();
         let nanos: u64 = counts().map(|counts| counts.nanos.get()).sum();
         let rejected: u64 = counts().map(|counts| counts.rejected.get()).sum();
@@ -373,6 +373,18 @@ fn commandstats_section(server: &Server, text: &mut Text) {
             command.full_name,
             micros / calls.max(1) as f64,
         ));
+    }
+}
+
+fn latencystats_section(server: &Server, text: &mut Text) {
+    for command in TABLE.all() {
+        let Some(latencies) = server.latencies(command) else { continue };
+        let percentiles: Vec<String> = server
+            .percentiles(&latencies)
+            .into_iter()
+            .map(|(percent, micros)| format!("p{}={micros:.3}", short_decimal(percent)))
+            .collect();
+        text.line(format_args!("latency_percentiles_usec_{}:{}", command.full_name, percentiles.join(",")));
     }
 }
 

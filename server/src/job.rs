@@ -88,6 +88,8 @@ pub struct Job {
     pub commands: Vec<Delegated>,
     /// Where the keys of a single command live, in order, if that was found out before.
     pub routed: Vec<Routed>,
+    /// Whether the time of each is measured where it runs; else they have had their share of that of the batch they were read in.
+    pub is_timed: bool,
     /// How many of them have run; the others were held back by CLIENT PAUSE.
     pub n_run: usize,
     /// The replies.
@@ -109,6 +111,7 @@ impl Job {
             ranges: Vec::new(),
             commands: Vec::new(),
             routed: Vec::new(),
+            is_timed: false,
             n_run: 0,
             reply: Vec::new(),
             n_replied_bytes: 0,
@@ -184,6 +187,7 @@ impl Job {
     /// Forgets the commands; keeps a little of the space.
     pub fn clear(&mut self) {
         self.task = Task::Idle;
+        self.is_timed = false;
         self.n_run = 0;
         self.n_replied_bytes = 0;
         empty(&mut self.bytes);

@@ -13,6 +13,7 @@ pub mod dispatch;
 pub mod info;
 pub mod io;
 pub mod job;
+pub mod latency;
 pub mod log;
 pub mod random;
 pub mod server;

@@ -21,8 +21,9 @@ use crate::{
     config::{Config, MaxmemoryPolicy},
     io::Mail,
     job::{Engine, Job},
+    latency::Latencies,
     session::Session,
-    stats::{Count, RateSampler, Rates, ThreadStats},
+    stats::{CommandCounts, Count, RateSampler, Rates, ThreadStats},
 };
 
 /// The version that INFO and HELLO report: tools decide by it what they may use.
@@ -245,6 +246,9 @@ impl Server {
     /// Replaces the configuration.
     pub fn set_config(&self, config: Config) {
         configure_keyspace(&self.keyspace, &config);
+        for peer in &self.threads {
+            peer.stats.tracks_latency.store(config.latency_tracking, Ordering::Relaxed);
+        }
         self.config.store(Arc::new(config));
         self.config_changes.fetch_add(1, Ordering::Relaxed);
     }
@@ -302,6 +306,27 @@ impl Server {
     pub fn n_calls(&self) -> u64 {
         let commands = self.threads.iter().flat_map(|peer| &peer.stats.commands);
         commands.map(|counts| counts.calls.get()).sum()
+    }
+
+    /// What each thread has counted of a command.
+    pub fn counts_of(&self, command: &Registered) -> impl Iterator<Item = &CommandCounts> {
+        let id = command.id;
+        self.threads.iter().map(move |peer| &peer.stats.commands[id])
+    }
+
+    /// How long a command took, if that was recorded.
+    pub fn latencies(&self, command: &'static Registered) -> Option<Latencies> {
+        let recorders = command
+            .counted()
+            .flat_map(|row| self.threads.iter().filter_map(move |peer| peer.stats.latencies[row.id].get()));
+        Latencies::sum(recorders)
+    }
+
+    /// The percentiles that are to be shown, and what they are in microseconds.
+    pub fn percentiles(&self, latencies: &Latencies) -> Vec<(f64, f64)> {
+        let percents = self.config.load().latency_tracking_info_percentiles.clone();
+        let micros = |percent| latencies.percentile_nanos(percent) as f64 / 1000.0;
+        percents.into_iter().map(|percent| (percent, micros(percent))).collect()
     }
 
     /// A sum over the threads' statistics.

@@ -46,7 +46,18 @@ pub enum Request {
     Sleep {
         /// Milliseconds.
         millis: u64,
+        /// What statistics say of it.
+        counts: Counts,
     },
+}
+
+/// What statistics say of the time that a connection is held back.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Counts {
+    /// The command took so long.
+    AsWork,
+    /// The command was over, or waited.
+    NotAtAll,
 }
 
 /// Which replies the client wants.

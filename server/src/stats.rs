@@ -3,14 +3,17 @@
 use std::{
     collections::{BTreeMap, VecDeque},
     sync::{
-        Mutex,
-        atomic::{AtomicU64, Ordering},
+        Mutex, OnceLock,
+        atomic::{AtomicBool, AtomicU64, Ordering},
     },
 };
 
 use crossbeam_utils::CachePadded;
 
-use crate::command::TABLE;
+use crate::{
+    command::{Registered, TABLE},
+    latency::Recorder,
+};
 
 /// A number that one thread counts and others read.
 #[derive(Debug, Default)]
@@ -45,7 +48,7 @@ impl Count {
 pub struct CommandCounts {
     /// Runs.
     pub calls: Count,
-    /// Nanoseconds. Measured a batch of commands at a time and shared out evenly among them.
+    /// Nanoseconds: see [`ThreadStats::took`].
     pub nanos: Count,
     /// Refused before running.
     pub rejected: Count,
@@ -58,6 +61,10 @@ pub struct CommandCounts {
 pub struct ThreadStats {
     /// By [`crate::command::Registered::id`].
     pub commands: Box<[CommandCounts]>,
+    /// How long commands took, by the same number; those that ran on this thread.
+    pub latencies: Box<[OnceLock<Recorder>]>,
+    /// Whether latencies are recorded (`latency-tracking`). Each thread has its own copy, which changes with CONFIG SET.
+    pub tracks_latency: AtomicBool,
     /// Connections accepted.
     pub connections: Count,
     /// Connections refused over `maxclients`.
@@ -90,6 +97,8 @@ impl Default for ThreadStats {
     fn default() -> Self {
         Self {
             commands: TABLE.all().iter().map(|_| CommandCounts::default()).collect(),
+            latencies: TABLE.all().iter().map(|_| OnceLock::new()).collect(),
+            tracks_latency: AtomicBool::new(false),
             connections: Count::default(),
             refused: Count::default(),
             bytes_in: Count::default(),
@@ -108,6 +117,17 @@ impl Default for ThreadStats {
 }
 
 impl ThreadStats {
+    /// Notes that a command ran `n` times, and that each run took so long.
+    ///
+    /// Commands that run where they were read are measured a batch at a time, and share its time evenly.
+    #[inline]
+    pub fn took(&self, command: &Registered, nanos: u64, n: u64) {
+        self.commands[command.id].nanos.add(nanos * n);
+        if self.tracks_latency.load(Ordering::Relaxed) {
+            self.latencies[command.id].get_or_init(Recorder::default).record(nanos, n);
+        }
+    }
+
     /// Counts an error reply by the first word of its text.
     #[cold]
     pub fn error(&self, text: &str) {
@@ -128,6 +148,7 @@ impl ThreadStats {
             command.rejected.reset();
             command.failed.reset();
         }
+        self.latencies.iter().filter_map(OnceLock::get).for_each(Recorder::reset);
         for count in [
             &self.connections,
             &self.refused,

@@ -14,7 +14,7 @@ use super::{
 };
 use crate::{
     server::{REDIS_VERSION, Server},
-    session::{Replies, Request, Session},
+    session::{Counts, Replies, Request, Session},
 };
 
 const ANY_TIME: Flags = Flags::LOADING.and(Flags::STALE).and(Flags::FAST);
@@ -170,7 +170,7 @@ fn authenticate(server: &Server, session: &mut Session, user: &[u8], password: &
     session.failed_auths = session.failed_auths.saturating_add(1);
     let millis = rest_after(session.failed_auths);
     if millis > 0 {
-        session.request = Some(Request::Sleep { millis });
+        session.request = Some(Request::Sleep { millis, counts: Counts::NotAtAll });
     }
     Err(WRONG_PASSWORD)
 }

@@ -185,7 +185,7 @@ fn filter(mut args: Args<'_>) -> Result<Fits<'_>, CommandError> {
 }
 
 /// Finds a command, or `container|subcommand`, in either case.
-fn named(name: &[u8]) -> Option<&'static Registered> {
+pub(super) fn named(name: &[u8]) -> Option<&'static Registered> {
     let mut parts = name.splitn(2, |&byte| byte == b'|');
     let command = TABLE.command(parts.next()?)?;
     match parts.next() {

@@ -19,16 +19,17 @@ use braid_storage::{
 
 use super::{
     Args, Arity, Call, Categories, CommandError, CommandSpec, Deprecation, Flags, Group, KeySpec, KeyUse,
-    Keys, KeysAt, Outcome, Run,
+    Keys, KeysAt, Outcome, Registered, Run, TABLE,
     client::timeout_millis,
     help::{help, misused},
+    introspection,
 };
 use crate::{
     clients::Endpoint,
     config::{self, Access, Appended, Asker, Config, Directive},
     info, log,
     server::{REDIS_VERSION, Server},
-    session::Request,
+    session::{Counts, Request},
     warning,
 };
 
@@ -59,6 +60,16 @@ pub(super) const COMMANDS: &[CommandSpec] = &[
         summary: "A container for server configuration commands.",
         complexity: "Depends on subcommand.",
         subcommands: CONFIG,
+        ..CommandSpec::ROW
+    },
+    CommandSpec {
+        name: "latency",
+        arity: Arity::AtLeast(2),
+        since: "2.8.13",
+        group: Group::Server,
+        summary: "A container for latency diagnostics commands.",
+        complexity: "Depends on subcommand.",
+        subcommands: LATENCY,
         ..CommandSpec::ROW
     },
     CommandSpec {
@@ -265,7 +276,7 @@ fn wait(call: &mut Call<'_, '_>, mut args: Args<'_>, reply: &mut Reply<'_>) -> O
     let timeout = timeout_millis(args.next()?)?;
     if n_replicas > 0 && call.held.is_none() {
         let millis = if timeout == 0 { u64::MAX } else { timeout };
-        call.session.request = Some(Request::Sleep { millis });
+        call.session.request = Some(Request::Sleep { millis, counts: Counts::NotAtAll });
     }
     reply.integer(0);
     Ok(())
@@ -300,6 +311,72 @@ fn shutdown(call: &mut Call<'_, '_>, mut args: Args<'_>, _: &mut Reply<'_>) -> O
     warning!("User requested shutdown...");
     call.session.closing = true;
     call.server.stop();
+    Ok(())
+}
+
+const LATENCY: &[CommandSpec] = &[
+    CommandSpec {
+        name: "help",
+        arity: Arity::Exactly(2),
+        flags: ANY_TIME,
+        run: Run::Session(latency_help),
+        since: "2.8.13",
+        summary: "Returns helpful text about the different subcommands.",
+        ..CommandSpec::ROW
+    },
+    CommandSpec {
+        name: "histogram",
+        arity: Arity::AtLeast(2),
+        flags: ADMIN,
+        run: Run::Session(latency_histogram),
+        since: "7.0.0",
+        syntax: "[command [command ...]]",
+        summary: "Returns the cumulative distribution of latencies of commands.",
+        complexity: "O(N) where N is the number of commands with latency information being retrieved.",
+        tips: &["nondeterministic_output", "request_policy:all_nodes", "response_policy:special"],
+        ..CommandSpec::ROW
+    },
+];
+
+const LATENCY_HELP: &[&str] = &[
+    "HISTOGRAM [COMMAND ...]",
+    "    Return how many calls of the commands, or of all, took no longer than 1, 2, 4, ... microseconds.",
+];
+
+fn latency_help(_: &mut Call<'_, '_>, _: Args<'_>, reply: &mut Reply<'_>) -> Outcome {
+    help(reply, "LATENCY", LATENCY_HELP)
+}
+
+/// Answers for all commands, or for those that are named. What is no command is passed over, and a container stands for its
+/// subcommands.
+fn latency_histogram(call: &mut Call<'_, '_>, args: Args<'_>, reply: &mut Reply<'_>) -> Outcome {
+    let mut commands: Vec<&'static Registered> = Vec::new();
+    for name in args.rest() {
+        let Some(command) = introspection::named(name) else { continue };
+        commands.push(command);
+        commands.extend(command.subcommands());
+    }
+    if args.is_empty() {
+        commands.extend(TABLE.all());
+    }
+    let histograms = reply.map_later();
+    let mut n_histograms = 0;
+    for command in commands {
+        let Some(latencies) = call.server.latencies(command) else { continue };
+        n_histograms += 1;
+        reply.bulk(command.full_name.as_bytes());
+        reply.map(2);
+        reply.bulk(b"calls");
+        reply.integer(latencies.n_calls() as i64);
+        reply.bulk(b"histogram_usec");
+        let pairs = latencies.cumulative();
+        reply.map(pairs.len());
+        for (micros, n_calls) in pairs {
+            reply.integer(micros as i64);
+            reply.integer(n_calls as i64);
+        }
+    }
+    reply.close(histograms, n_histograms);
     Ok(())
 }
 
@@ -726,7 +803,7 @@ fn debug_sleep(call: &mut Call<'_, '_>, mut args: Args<'_>, reply: &mut Reply<'_
     // The conversion saturates, and takes what is no number for 0.
     let millis = (seconds * 1000.0) as u64;
     if millis > 0 {
-        call.session.request = Some(Request::Sleep { millis });
+        call.session.request = Some(Request::Sleep { millis, counts: Counts::AsWork });
     }
     reply.ok();
     Ok(())

@@ -5,6 +5,8 @@
 //! place, [`Sweep::end`], whichever way the end is reached: elements are collected as they stand in the reply, and when their
 //! number is known the header goes before them.
 
+use std::time::Duration;
+
 use braid_protocol::reply::{Reply, Resp};
 use braid_storage::{
     Cursor, Db, Keyspace, Router, Shard, ShardId,
@@ -53,6 +55,8 @@ pub struct Sweep {
     found: Vec<u8>,
     /// What stands before the elements, once the reply is complete.
     header: Vec<u8>,
+    /// How long its thread has worked on it.
+    pub worked: Duration,
 }
 
 /// What a sweep looks for.
@@ -112,6 +116,7 @@ impl Sweep {
             pieces: Vec::new(),
             found: Vec::new(),
             header: Vec::new(),
+            worked: Duration::ZERO,
         };
         if at.is_none() {
             sweep.end(0);
@@ -298,6 +303,7 @@ mod tests {
             pieces: Vec::new(),
             found: Vec::new(),
             header: Vec::new(),
+            worked: Duration::ZERO,
         };
         if at.is_none() {
             sweep.end(0);

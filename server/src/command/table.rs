@@ -16,6 +16,8 @@ pub struct Registered {
     pub full_name: &'static str,
     /// Whether its first argument is a key.
     pub first_is_key: bool,
+    /// Whether it is an argument of its container to Redis, and so counts as that in statistics.
+    pub counts_as_parent: bool,
     subcommands: HashMap<&'static str, &'static Registered>,
 }
 
@@ -37,6 +39,12 @@ impl Registered {
         let mut all: Vec<_> = self.subcommands.values().copied().collect();
         all.sort_unstable_by_key(|sub| sub.id);
         all.into_iter()
+    }
+
+    /// The rows that its statistics are of: mostly itself alone.
+    pub fn counted(&'static self) -> impl Iterator<Item = &'static Registered> + Clone {
+        let parts = self.subcommands.values().copied().filter(|sub| sub.counts_as_parent);
+        std::iter::once(self).filter(|command| !command.counts_as_parent).chain(parts)
     }
 
     /// Whether it only contains others.
@@ -150,8 +158,18 @@ fn register(
     let first_is_key =
         spec.keys.0.first().is_some_and(|keys| matches!(keys.at, KeysAt::Range { first: 1, .. }));
     let id = all.len();
-    let registered =
-        Box::leak(Box::new(Registered { spec, id, parent, full_name, first_is_key, subcommands }));
+    // A row that runs, and not without a second word, judges that itself.
+    let counts_as_parent =
+        parent.is_some_and(|parent| !matches!(parent.run, Run::Container) && !parent.arity.admits(1));
+    let registered = Box::leak(Box::new(Registered {
+        spec,
+        id,
+        parent,
+        full_name,
+        first_is_key,
+        counts_as_parent,
+        subcommands,
+    }));
     all.push(registered);
     registered
 }

@@ -121,8 +121,8 @@ pub(super) const DIRECTIVES: &[Directive] = &[
     integer("slowlog-log-slower-than", -1, LONG, "10000")
         .reserved(|s, v| s.slowlog_log_slower_than = micros(v)),
     integer("slowlog-max-len", 0, LONG, "128").reserved(|s, v| s.slowlog_max_len = v.number()),
-    yes_no("latency-tracking", "yes").reserved(|s, v| s.latency_tracking = v.yes()),
-    row("latency-tracking-info-percentiles", Kind::Percentiles, "50 99 99.9").reserved(|s, v| {
+    yes_no("latency-tracking", "yes").live(|s, v| s.latency_tracking = v.yes()),
+    row("latency-tracking-info-percentiles", Kind::Percentiles, "50 99 99.9").live(|s, v| {
         if let Value::Percentiles(percentiles) = v {
             s.latency_tracking_info_percentiles.clone_from(percentiles);
         }

@@ -322,7 +322,7 @@ fn spaced<T: fmt::Display>(items: impl IntoIterator<Item = T>) -> Vec<u8> {
 }
 
 /// At most six decimals, without the zeros at their end.
-fn short_decimal(number: f64) -> String {
+pub fn short_decimal(number: f64) -> String {
     format!("{number:.6}").trim_end_matches('0').trim_end_matches('.').to_owned()
 }
 

@@ -36,7 +36,8 @@ use crate::{
     },
     job::{self, Delegated, Job, Origin, Task},
     server::Server,
-    session::{Replies, Request, Session},
+    session::{Counts, Replies, Request, Session},
+    stats::ThreadStats,
     verbose, warning,
 };
 
@@ -81,8 +82,8 @@ pub struct IoThread {
     postponed: Vec<Box<Node<Job>>>,
     /// When commands that wait for keys give up, and the connections' places.
     deadlines: BTreeSet<(Millis, usize)>,
-    /// Connections that are held back until a time of the uptime clock.
-    resting: Vec<(u64, Box<Node<Job>>)>,
+    /// Connections that are held back for a while.
+    resting: Vec<Resting>,
     expiry: super::expiry::Expiry,
     next_cron: Instant,
     /// How many times in a row the cron has found that nothing had been read since the time before.
@@ -93,6 +94,16 @@ pub struct IoThread {
     limits: Limits,
 }
 
+/// A connection that is held back.
+struct Resting {
+    /// Until then, in milliseconds of uptime.
+    until: u64,
+    began: Instant,
+    /// The command that this stands for the work of.
+    works_on: Option<&'static Registered>,
+    node: Box<Node<Job>>,
+}
+
 /// Commands parsed ahead.
 #[derive(Default)]
 struct Batch {
@@ -100,6 +111,8 @@ struct Batch {
     commands: Vec<Parsed>,
     /// Where the first keys of the commands live, of those that have one.
     keys: Vec<Routed>,
+    /// Commands whose time is not measured with the batch, a bit each: they do not run, or not here.
+    unmeasured: Cell<u32>,
 }
 
 /// What an earlier request was like: mostly a pipeline repeats one command.
@@ -150,12 +163,47 @@ impl Batch {
         self.words.clear();
         self.commands.clear();
         self.keys.clear();
+        self.unmeasured.set(0);
+    }
+
+    /// Has a command not share the batch's time.
+    #[cold]
+    fn leave_unmeasured(&self, index: usize) {
+        self.unmeasured.set(self.unmeasured.get() | 1 << index);
+    }
+
+    /// Shares out the batch's time among its commands. Those from `end` of the input on are left out, too.
+    fn share_out_time(&self, elapsed: Duration, stats: &ThreadStats, end: Option<usize>) {
+        let n_begun = end.map_or(self.commands.len(), |end| {
+            self.commands.iter().take_while(|parsed| parsed.start < end).count()
+        });
+        let begun = &self.commands[..n_begun];
+        let unmeasured = self.unmeasured.get();
+        let n_not = if unmeasured == 0 { 0 } else { n_bits(unmeasured, 0..n_begun) };
+        let n_measured = (n_begun - n_not) as u64;
+        let Some(share) = (elapsed.as_nanos() as u64).checked_div(n_measured) else { return };
+        let mut first = 0;
+        for run in begun.chunk_by(|a, b| a.found.is_same(&b.found)) {
+            let not = if unmeasured == 0 { 0 } else { n_bits(unmeasured, first..first + run.len()) };
+            first += run.len();
+            if let Found::Command(command) = run[0].found
+                && run.len() > not
+            {
+                stats.took(command, share, (run.len() - not) as u64);
+            }
+        }
     }
 
     fn words_of<'a>(&'a self, parsed: &Parsed, input: &'a [u8]) -> Words<'a> {
         let ranges = &self.words[parsed.first_word..parsed.first_word + parsed.n_words];
         Words::new(&input[parsed.start..parsed.end], ranges)
     }
+}
+
+/// How many of the bits in a range are set.
+#[cold]
+fn n_bits(bits: u32, range: std::ops::Range<usize>) -> usize {
+    range.filter(|index| bits >> index & 1 == 1).count()
 }
 
 /// What the commands of a batch have in common.
@@ -491,6 +539,8 @@ impl IoThread {
             }
             Task::Sweep(sweep) => {
                 let pieces = sweep.take_reply();
+                let took = sweep.worked.as_nanos() as u64;
+                self.worker.thread.stats().took(node.job.commands[0].command, took, 1);
                 let wanted = node.job.session.replies == Replies::On;
                 dispatch::drop_unwanted(&mut node.job.session, 0, &mut Vec::new());
                 if let Some(connection) = self.connections[node.job.origin.slot].as_mut().filter(|_| wanted) {
@@ -508,10 +558,9 @@ impl IoThread {
             }
             Task::Commands | Task::Barrier | Task::Idle => {}
         }
-        if let Some(Request::Sleep { millis }) = node.job.session.request.take() {
-            let until = self.server().clock.uptime_millis().saturating_add(millis);
+        if let Some(Request::Sleep { millis, .. }) = node.job.session.request.take() {
             node.job.task = Task::Idle;
-            self.rest_until(until, node);
+            self.rest(node, millis, None);
             return;
         }
         let slot = node.job.origin.slot;
@@ -535,10 +584,11 @@ impl IoThread {
         self.postponed.push(node);
     }
 
-    /// Keeps a node until a time of the uptime clock.
-    fn rest_until(&mut self, millis: u64, node: Box<Node<Job>>) {
+    /// Keeps a node for so long.
+    fn rest(&mut self, node: Box<Node<Job>>, millis: u64, works_on: Option<&'static Registered>) {
         node.job.session.record.blocked.store(true, Ordering::Relaxed);
-        self.resting.push((millis, node));
+        let until = self.server().clock.uptime_millis().saturating_add(millis);
+        self.resting.push(Resting { until, began: Instant::now(), works_on, node });
     }
 
     /// Runs again what a pause held back; it may be held back again.
@@ -742,7 +792,9 @@ impl IoThread {
                 let turn = Turn { server, batch: &batch, input, now };
                 let ended = self.run_batch(connection, turn, out);
                 let ended_at = Instant::now();
-                self.share_out_time(&batch, ended_at - std::mem::replace(&mut began, ended_at));
+                let elapsed = ended_at - std::mem::replace(&mut began, ended_at);
+                let parked_at = if let Ended::Parked(at) = ended { Some(at) } else { None };
+                batch.share_out_time(elapsed, self.worker.thread.stats(), parked_at);
                 ended
             };
             match (ended, parsed) {
@@ -873,16 +925,6 @@ impl IoThread {
         }
     }
 
-    /// Shares out the time of a batch among its commands, for INFO commandstats.
-    fn share_out_time(&self, batch: &Batch, elapsed: Duration) {
-        let share = elapsed.as_nanos() as u64 / batch.commands.len() as u64;
-        for run in batch.commands.chunk_by(|a, b| a.found.is_same(&b.found)) {
-            if let Found::Command(command) = run[0].found {
-                self.worker.thread.stats().commands[command.id].nanos.add(share * run.len() as u64);
-            }
-        }
-    }
-
     fn run_batch(&mut self, connection: &mut Connection, turn: Turn<'_>, out: &mut Vec<u8>) -> Ended {
         let Turn { server, batch, now, .. } = turn;
         let mut index = 0;
@@ -921,6 +963,7 @@ impl IoThread {
                     }
                     _ => {
                         self.refuse(session, &parsed.found, &refusal, out);
+                        batch.leave_unmeasured(index);
                         index += 1;
                         continue;
                     }
@@ -933,9 +976,12 @@ impl IoThread {
                     session.queue.as_mut().expect("queueing is admitted in MULTI only").push(command, words);
                     Reply::new(out, session.resp).simple("QUEUED");
                     dispatch::drop_unwanted(session, start, out);
+                    batch.leave_unmeasured(index);
                     Next::Command(index + 1)
                 }
                 (Admission::Postpone, _) => {
+                    batch.leave_unmeasured(index);
+                    node.job.is_timed = true;
                     node.job.push(command, words, parsed.routed);
                     node.job.task = Task::Commands;
                     self.postpone(connection.node.take().expect("here a moment ago"));
@@ -954,6 +1000,7 @@ impl IoThread {
                     if self.run_transaction(connection, turn, command, parsed, out) {
                         Next::Command(index + 1)
                     } else {
+                        batch.leave_unmeasured(index);
                         Next::Parked { input_from: parsed.end }
                     }
                 }
@@ -963,6 +1010,7 @@ impl IoThread {
                     let mut call = Call::of_session(server, session, now, stats);
                     match dispatch::survive(command, || begin(&mut call, args)) {
                         Ok(sweep) => {
+                            batch.leave_unmeasured(index);
                             self.start_sweep(connection, command, sweep);
                             Next::Parked { input_from: parsed.end }
                         }
@@ -981,7 +1029,10 @@ impl IoThread {
                 Next::Parked { input_from } => return Ended::Parked(input_from),
                 Next::Command(next) => index = next,
             }
-            if let Some(ended) = self.after_command(server, connection, parsed.end, out, start) {
+            if let Some(ended) = self.after_command(connection, command, parsed.end, out, start) {
+                if let Ended::Parked(_) = ended {
+                    batch.leave_unmeasured(index - 1);
+                }
                 return ended;
             }
         }
@@ -1082,6 +1133,7 @@ impl IoThread {
             }
             Stopped::No
         });
+        let is_timed = matches!(held, Some(Ok(Stopped::ByCare)));
         match held {
             Some(Ok(Stopped::No)) => Next::Command(end),
             Some(Ok(Stopped::ByAttention)) if session.record.is_killed() => {
@@ -1106,6 +1158,11 @@ impl IoThread {
                     node.job.push(command, turn.words(parsed), parsed.routed);
                 }
                 self.worker.thread.stats().delegated.add((end - next.get()) as u64);
+                // Nobody asks the clock for what only waits for its turn: it has its share of the time here.
+                node.job.is_timed = is_timed;
+                if node.job.is_timed {
+                    (next.get()..end).for_each(|index| batch.leave_unmeasured(index));
+                }
                 node.job.task = Task::Commands;
                 node.set_route(Route::one(routed.shard));
                 self.worker.submit(connection.node.take().expect("here a moment ago"));
@@ -1164,6 +1221,7 @@ impl IoThread {
             }
             route = Route::new(shards);
         }
+        node.job.is_timed = true;
         node.job.push(command, words, first);
         self.worker.thread.stats().delegated.add(1);
         node.job.task = Task::Commands;
@@ -1175,8 +1233,8 @@ impl IoThread {
     /// Does what a command has asked of its connection. Its reply, from `start` on, waits as long as the connection.
     fn after_command(
         &mut self,
-        server: &Server,
         connection: &mut Connection,
+        command: &'static Registered,
         input_from: usize,
         out: &mut Vec<u8>,
         start: usize,
@@ -1189,11 +1247,11 @@ impl IoThread {
         if connection.parser.limits().authenticated != session.authenticated {
             connection.parser.set_authenticated(session.authenticated);
         }
-        let Request::Sleep { millis } = session.request.take()?;
+        let Request::Sleep { millis, counts } = session.request.take()?;
         let mut node = connection.node.take().expect("the command ran here");
         node.job.reply.extend_from_slice(&out[start..]);
         out.truncate(start);
-        self.rest_until(server.clock.uptime_millis().saturating_add(millis), node);
+        self.rest(node, millis, (counts == Counts::AsWork).then_some(command));
         Some(Ended::Parked(input_from))
     }
 
@@ -1216,7 +1274,12 @@ impl IoThread {
                 self.take_back(node);
                 continue;
             }
-            match self.step_sweep(&mut node, began) {
+            let step_began = Instant::now();
+            let swept = self.step_sweep(&mut node, began);
+            if let Task::Sweep(sweep) = &mut node.job.task {
+                sweep.worked += step_began.elapsed();
+            }
+            match swept {
                 Swept::Done => self.take_back(node),
                 Swept::OutOfTime => self.sweeps.push_back(node),
                 Swept::Held(shard) => {
@@ -1302,11 +1365,11 @@ impl IoThread {
             listener.accept_all(server, self.worker.thread.stats());
         }
         flush_retired();
-        self.rest(server);
+        self.give_back_memory(server);
     }
 
     /// Gives memory back once the thread has had nothing to read for a while.
-    fn rest(&mut self, server: &Server) {
+    fn give_back_memory(&mut self, server: &Server) {
         let n_reads = self.worker.thread.stats().reads.get();
         if std::mem::replace(&mut self.n_reads_seen, n_reads) != n_reads {
             self.n_idle_crons = 0;
@@ -1338,11 +1401,12 @@ impl IoThread {
             let connection = self.connections.get(node.job.origin.slot).and_then(Option::as_ref);
             connection.is_none_or(|connection| connection.closing || connection.peer_closed)
         };
-        let resting = std::mem::take(&mut self.resting).into_iter();
-        let (over, resting) = resting.partition(|(until, node)| *until <= now || is_gone(node));
-        self.resting = resting;
-        let over: Vec<(u64, Box<Node<Job>>)> = over;
-        for (_, node) in over {
+        let is_over = |resting: &mut Resting| resting.until <= now || is_gone(&resting.node);
+        let over: Vec<Resting> = self.resting.extract_if(.., is_over).collect();
+        for Resting { began, works_on, node, .. } in over {
+            if let Some(command) = works_on {
+                self.worker.thread.stats().took(command, began.elapsed().as_nanos() as u64, 1);
+            }
             self.take_back(node);
         }
     }
