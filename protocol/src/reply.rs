@@ -21,6 +21,8 @@ pub enum Resp {
 pub struct Reply<'a> {
     out: &'a mut Vec<u8>,
     version: Resp,
+    /// Above so many bytes of output nobody will read any of it.
+    limit: usize,
 }
 
 /// An aggregate whose number of elements is not known yet. It has to be closed with [`Reply::close`].
@@ -36,7 +38,35 @@ impl<'a> Reply<'a> {
     /// Appends to `out` in `version`.
     #[inline]
     pub fn new(out: &'a mut Vec<u8>, version: Resp) -> Self {
-        Reply { out, version }
+        Reply { out, version, limit: usize::MAX }
+    }
+
+    /// Limits the output, that of earlier replies included, to so many bytes. Nothing is refused above them: whoever writes a
+    /// long reply asks [`Reply::is_over_limit`] and stops, because the client is closed without an answer.
+    pub fn with_limit(mut self, bytes: usize) -> Self {
+        self.limit = bytes;
+        self
+    }
+
+    /// Whether the output is longer than its limit. What is written then is not sent, so it need not be complete.
+    #[inline]
+    pub fn is_over_limit(&self) -> bool {
+        self.out.len() > self.limit
+    }
+
+    /// Whether there is a limit.
+    pub fn is_limited(&self) -> bool {
+        self.limit != usize::MAX
+    }
+
+    /// How many bytes may be written before the output reaches its limit.
+    pub fn room(&self) -> usize {
+        self.limit.saturating_sub(self.out.len())
+    }
+
+    /// Takes back what is over the limit but for one byte, so that it stays over.
+    pub fn cut(&mut self) {
+        self.out.truncate(self.limit.saturating_add(1));
     }
 
     /// The version in which replies are written.

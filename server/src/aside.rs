@@ -184,7 +184,7 @@ pub fn unpin(job: &mut Job, held: &mut Held<'_, Job>, thread: &mut ThreadState) 
         shard.unpin(&pinned.key.bytes);
     }
     if is_valid {
-        job.n_run += 1;
+        job.n_run = if job.session.is_over_limit { job.commands.len() } else { job.n_run + 1 };
     } else {
         job.reply.truncate(job.n_replied_bytes);
     }

@@ -5,7 +5,7 @@ use std::{
     panic::{AssertUnwindSafe, catch_unwind},
     sync::{
         Mutex,
-        atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering},
+        atomic::{AtomicBool, AtomicU32, AtomicU64},
     },
     thread,
     time::Instant,
@@ -157,7 +157,7 @@ fn build(config: Config, return_freed_memory: fn()) -> io::Result<(&'static Serv
     for index in 0..config.io_threads + parkers.len() {
         let poll = Poll::new()?;
         let stats = ThreadStats::default();
-        stats.tracks_latency.store(config.latency_tracking, Ordering::Relaxed);
+        stats.configure(&config);
         peers.push(CachePadded::new(Peer {
             inbox: Inbox::default(),
             mail: SegQueue::new(),

@@ -223,7 +223,7 @@ pub fn execute(
             run(call.shard_of(&key), args, reply)
         }
         Run::EachShard { begin, .. } => {
-            let mut sweep = begin(call, args)?;
+            let mut sweep = begin(call, args)?.with_limit(reply.room());
             run_sweep_whole(call, command, &mut sweep);
             sweep.take_reply().iter().for_each(|piece| reply.raw(piece));
             Ok(())
@@ -311,7 +311,8 @@ pub fn run_delegated(job: &mut Job, held: &mut Held<'_, Job>, thread: &mut Threa
             blocking::park(job, *wait, held, time);
             return None;
         }
-        *n_run += 1;
+        // Who is closed without an answer runs nothing more.
+        *n_run = if session.is_over_limit { commands.len() } else { *n_run + 1 };
         if let Some(began) = began {
             thread.stats().took(delegated.command, began.elapsed().as_nanos() as u64, 1);
         }
@@ -349,7 +350,8 @@ pub fn answer(
     thread: &ThreadState,
 ) {
     let start = out.len();
-    let mut reply = Reply::new(out, call.session.resp);
+    let limit = thread.stats().output_limit.load(Ordering::Relaxed);
+    let mut reply = Reply::new(out, call.session.resp).with_limit(limit);
     let outcome = if call.held.is_some() || call.aside.is_some() {
         // Whoever runs work on shards catches what it panics with, while it still holds them.
         execute(call, command, words, first, &mut reply)
@@ -361,6 +363,10 @@ pub fn answer(
         return out.truncate(start);
     }
     conclude(command, outcome, start, call.session, out, thread);
+    if out.len() > limit {
+        *out = Vec::new();
+        call.session.exceed_limit();
+    }
 }
 
 /// Turns a panic of a command that holds nothing into its error: it has nothing to tear but its own client's session.

@@ -247,7 +247,7 @@ impl Server {
     pub fn set_config(&self, config: Config) {
         configure_keyspace(&self.keyspace, &config);
         for peer in &self.threads {
-            peer.stats.tracks_latency.store(config.latency_tracking, Ordering::Relaxed);
+            peer.stats.configure(&config);
         }
         self.config.store(Arc::new(config));
         self.config_changes.fetch_add(1, Ordering::Relaxed);

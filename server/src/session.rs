@@ -33,6 +33,8 @@ pub struct Session {
     pub no_touch: bool,
     /// Set by QUIT and by what ends a connection: it closes when its replies are written.
     pub closing: bool,
+    /// More bytes of replies wait than `client-output-buffer-limit` allows: it is `closing`, and gets none of them.
+    pub is_over_limit: bool,
     /// A request to do something that only the connection's thread can, looked at after each command.
     pub request: Option<Request>,
     /// How often AUTH has failed in a row.
@@ -134,9 +136,17 @@ impl Session {
             replies: Replies::On,
             no_touch: false,
             closing: false,
+            is_over_limit: false,
             request: None,
             failed_auths: 0,
         }
+    }
+
+    /// Has the connection close without any of its replies.
+    #[cold]
+    pub fn exceed_limit(&mut self) {
+        self.closing = true;
+        self.is_over_limit = true;
     }
 
     /// Publishes what CLIENT LIST shows of the session.

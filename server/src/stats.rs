@@ -4,7 +4,7 @@ use std::{
     collections::{BTreeMap, VecDeque},
     sync::{
         Mutex, OnceLock,
-        atomic::{AtomicBool, AtomicU64, Ordering},
+        atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering},
     },
 };
 
@@ -12,6 +12,7 @@ use crossbeam_utils::CachePadded;
 
 use crate::{
     command::{Registered, TABLE},
+    config::Config,
     latency::Recorder,
 };
 
@@ -65,6 +66,8 @@ pub struct ThreadStats {
     pub latencies: Box<[OnceLock<Recorder>]>,
     /// Whether latencies are recorded (`latency-tracking`). Each thread has its own copy, which changes with CONFIG SET.
     pub tracks_latency: AtomicBool,
+    /// Clients for whom more bytes of replies wait are closed (`client-output-buffer-limit`). A copy like that.
+    pub output_limit: AtomicUsize,
     /// Connections accepted.
     pub connections: Count,
     /// Connections refused over `maxclients`.
@@ -99,6 +102,7 @@ impl Default for ThreadStats {
             commands: TABLE.all().iter().map(|_| CommandCounts::default()).collect(),
             latencies: TABLE.all().iter().map(|_| OnceLock::new()).collect(),
             tracks_latency: AtomicBool::new(false),
+            output_limit: AtomicUsize::new(usize::MAX),
             connections: Count::default(),
             refused: Count::default(),
             bytes_in: Count::default(),
@@ -117,6 +121,14 @@ impl Default for ThreadStats {
 }
 
 impl ThreadStats {
+    /// Takes over the settings of which each thread has a copy.
+    pub fn configure(&self, config: &Config) {
+        self.tracks_latency.store(config.latency_tracking, Ordering::Relaxed);
+        let limit = config.client_output_buffer_limit.normal.hard_bytes;
+        let limit = if limit == 0 { usize::MAX } else { usize::try_from(limit).unwrap_or(usize::MAX) };
+        self.output_limit.store(limit, Ordering::Relaxed);
+    }
+
     /// Notes that a command ran `n` times, and that each run took so long.
     ///
     /// Commands that run where they were read are measured a batch at a time, and share its time evenly.

@@ -215,6 +215,38 @@ fn a_client_over_the_hard_output_limit_is_closed() {
     assert!(server.log_tail().contains("for overcoming of output buffer limits"), "{}", server.log_tail());
 }
 
+/// What is over the limit is known before anything of it is sent. Commands behind it do not run; those of its transaction do.
+#[test]
+fn a_reply_over_the_hard_output_limit_is_not_even_begun() {
+    for layout in LAYOUTS {
+        let server = laid_out(layout);
+        let mut control = server.connect();
+        let limit = ["CONFIG", "SET", "client-output-buffer-limit", "normal 100000 0 0"];
+        assert_eq!(control.command(&limit).to_string(), "+OK");
+        assert_eq!(control.command(&[&b"SET"[..], b"big", &[b'x'; 60_000]]).to_string(), "+OK");
+        assert_eq!(control.command(&["HSET", "hash", "field", "value"]).to_string(), ":1");
+        assert_eq!(control.command(&["DEBUG", "POPULATE", "9000"]).to_string(), "+OK");
+        let set: &[&[u8]] = &[b"SET", b"set", b"1"];
+        let get: &[&[u8]] = &[b"GET", b"big"];
+        let pipelines: [(&[&[&[u8]]], &str); 4] = [
+            (&[&[b"MGET", b"big", b"big"], set], "(nil)"),
+            (&[&[b"KEYS", b"*"], set], "(nil)"),
+            (&[&[b"HRANDFIELD", b"hash", b"-999999999"], set], "(nil)"),
+            (&[&[b"MULTI"], get, get, set, &[b"EXEC"]], "\"1\""),
+        ];
+        for (commands, written) in pipelines {
+            let mut greedy = raw(&server);
+            let bytes: Vec<u8> = commands.iter().flat_map(|words| command(words)).collect();
+            greedy.write_all(&bytes).expect("it is sent");
+            let mut answer = Vec::new();
+            let _ = greedy.read_to_end(&mut answer);
+            // The transaction's QUEUED may have left before.
+            assert!(answer.len() < 100, "{} bytes", answer.len());
+            assert_eq!(control.command(&["GET", "set"]).to_string(), written, "{:?}", commands[0][0]);
+        }
+    }
+}
+
 /// It had to ask for something more before the server noticed.
 #[test]
 fn a_client_over_the_soft_output_limit_for_too_long_is_closed_without_asking_for_more() {

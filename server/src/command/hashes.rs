@@ -13,7 +13,7 @@ use braid_storage::{
 use super::{
     Args, Arity, CommandError, CommandSpec, Deprecation, Flags, Group, Keys, Outcome, Run,
     keys::parse_cursor,
-    members::{ScanOptions, write_element, write_scanned},
+    members::{ScanOptions, write_element, write_samples, write_scanned},
 };
 use crate::random::random;
 
@@ -230,9 +230,6 @@ pub(super) const COMMANDS: &[CommandSpec] = &[
     },
 ];
 
-/// The most fields that HRANDFIELD draws one by one. Redis would go on until its memory is full.
-const DRAWS_MAX: u64 = 1 << 24;
-
 fn hset(shard: &mut Shard, args: Args<'_>, reply: &mut Reply<'_>) -> Outcome {
     let n_new = set_fields(shard, args, "hset")?;
     reply.integer(n_new as i64);
@@ -432,7 +429,7 @@ fn hrandfield(shard: &mut Shard, mut args: Args<'_>, reply: &mut Reply<'_>) -> O
             if let Some(hash) = hash {
                 hash.expect_work(choice.n_drawn(hash))?;
             }
-            choice.write(hash, reply);
+            return choice.write(hash, reply);
         }
         None => match hash.and_then(|hash| hash.random_field(random())) {
             Some(field) => write_element(field.name, reply),
@@ -463,9 +460,6 @@ impl Choice {
         if with_values && count.unsigned_abs() > i64::MAX as u64 / 2 {
             return Err(OUT_OF_RANGE);
         }
-        if count < 0 && count.unsigned_abs() > DRAWS_MAX {
-            return Err(OUT_OF_RANGE);
-        }
         Ok(Self { count, with_values })
     }
 
@@ -475,20 +469,23 @@ impl Choice {
         if self.count < 0 { n } else { n.min(hash.len()) }
     }
 
-    fn write(&self, hash: Option<HashRef<'_>>, reply: &mut Reply<'_>) {
-        let Some(hash) = hash else { return reply.array(0) };
+    fn write(&self, hash: Option<HashRef<'_>>, reply: &mut Reply<'_>) -> Outcome {
+        let Some(hash) = hash else {
+            reply.array(0);
+            return Ok(());
+        };
         let n = self.count.unsigned_abs() as usize;
         if self.count < 0 {
             let fields = hash.random_fields();
-            self.write_header(n, reply);
-            for _ in 0..n {
+            let write = |reply: &mut Reply<'_>| {
                 let field = fields.draw(random()).expect("a hash has fields");
                 self.write_field(&field, reply);
-            }
-        } else {
-            self.write_header(n.min(hash.len()), reply);
-            hash.choose(n, &mut random, &mut |field| self.write_field(&field, reply));
+            };
+            return write_samples(n as u64, reply, |reply| self.write_header(n, reply), write);
         }
+        self.write_header(n.min(hash.len()), reply);
+        hash.choose(n, &mut random, &mut |field| self.write_field(&field, reply));
+        Ok(())
     }
 
     fn write_header(&self, n: usize, reply: &mut Reply<'_>) {

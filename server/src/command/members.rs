@@ -7,20 +7,51 @@ use braid_storage::{
     packed::Element,
 };
 
-use super::{Args, CommandError};
+use super::{Args, CommandError, Outcome};
 
 /// How many entries a bucket of a table has room for.
 const BUCKET_ENTRIES: usize = 7;
 
-/// The longest reply of members that may come again: nothing else bounds how many of them a client can ask for.
-pub(super) const SAMPLES_MAX_BYTES: usize = 512 << 20;
+/// The longest reply of members that may come again, to a client that has no limit of its own: nothing else bounds how many
+/// of them it can ask for.
+const SAMPLES_MAX_BYTES: usize = 512 << 20;
 
 /// The least bytes of a member in a reply.
-pub(super) const REPLIED_MEMBER_MIN_BYTES: u64 = 6;
+const REPLIED_MEMBER_MIN_BYTES: u64 = 6;
+
+/// Writes `n` random members, each independent of the others: `begin` what stands before them, and `write` one of them.
+pub(super) fn write_samples(
+    n: u64,
+    reply: &mut Reply<'_>,
+    begin: impl FnOnce(&mut Reply<'_>),
+    mut write: impl FnMut(&mut Reply<'_>),
+) -> Outcome {
+    const TOO_MANY: CommandError = CommandError::text("ERR value is out of range");
+    let is_limited = reply.is_limited();
+    if !is_limited && n.saturating_mul(REPLIED_MEMBER_MIN_BYTES) > SAMPLES_MAX_BYTES as u64 {
+        return Err(TOO_MANY);
+    }
+    let start = reply.written_bytes();
+    begin(reply);
+    for _ in 0..n {
+        write(reply);
+        if reply.is_over_limit() {
+            break;
+        }
+        if !is_limited && reply.written_bytes() - start > SAMPLES_MAX_BYTES {
+            reply.truncate(start);
+            return Err(TOO_MANY);
+        }
+    }
+    Ok(())
+}
 
 /// Writes an element of a list, a member, or the name or value of a field.
 #[inline]
 pub(super) fn write_element(element: Element<'_>, reply: &mut Reply<'_>) {
+    if reply.is_over_limit() {
+        return;
+    }
     match element {
         Element::Integer(value) => reply.bulk_integer(value),
         Element::Text(text) => reply.bulk(text),

@@ -14,7 +14,7 @@ use super::{
     Args, Arity, Call, CommandError, CommandSpec, Flags, Group, KeySpec, KeyUse, Keys, KeysAt, Outcome, Run,
     each_key::for_each_key,
     keys::parse_cursor,
-    members::{REPLIED_MEMBER_MIN_BYTES, SAMPLES_MAX_BYTES, ScanOptions, write_element, write_scanned},
+    members::{ScanOptions, write_element, write_samples, write_scanned},
 };
 use crate::random::random;
 
@@ -391,31 +391,18 @@ fn srandmember(shard: &mut Shard, mut args: Args<'_>, reply: &mut Reply<'_>) -> 
         return Ok(());
     };
     if count < 0 {
-        return write_samples(set, count.unsigned_abs(), reply);
+        let n = count.unsigned_abs();
+        set.expect_work(n as usize)?;
+        let mut samples = set.samples(random);
+        let write = |reply: &mut Reply<'_>| {
+            samples.by_ref().take(1).for_each(|member| write_element(member, reply));
+        };
+        return write_samples(n, reply, |reply| reply.array(n as usize), write);
     }
     let n = set.len().min(count as usize);
     set.expect_work(n)?;
     reply.array(n);
     set.choose(n, &mut random, &mut |member| write_element(member, reply));
-    Ok(())
-}
-
-/// Writes so many random members, each independent of the others.
-fn write_samples(set: SetRef<'_>, n: u64, reply: &mut Reply<'_>) -> Outcome {
-    const TOO_MANY: CommandError = CommandError::text("ERR value is out of range");
-    let start = reply.written_bytes();
-    if n.saturating_mul(REPLIED_MEMBER_MIN_BYTES) > SAMPLES_MAX_BYTES as u64 {
-        return Err(TOO_MANY);
-    }
-    set.expect_work(n as usize)?;
-    reply.array(n as usize);
-    for member in set.samples(random).take(n as usize) {
-        write_element(member, reply);
-        if reply.written_bytes() - start > SAMPLES_MAX_BYTES {
-            reply.truncate(start);
-            return Err(TOO_MANY);
-        }
-    }
     Ok(())
 }
 

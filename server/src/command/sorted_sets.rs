@@ -21,7 +21,7 @@ use super::{
     Args, Arity, Call, CommandError, CommandSpec, Deprecation, Flags, Group, KeySpec, KeyUse, Keys, KeysAt,
     Outcome, Run,
     keys::parse_cursor,
-    members::{REPLIED_MEMBER_MIN_BYTES, SAMPLES_MAX_BYTES, ScanOptions, write_element, write_scanned},
+    members::{ScanOptions, write_element, write_samples, write_scanned},
     spec::ALL_BUT_LAST,
 };
 use crate::random::random_below;
@@ -908,29 +908,15 @@ fn zrandmember(shard: &mut Shard, mut args: Args<'_>, reply: &mut Reply<'_>) -> 
     let n_drawn = count.unsigned_abs().min(usize::MAX as u64) as usize;
     set.expect_work(if count < 0 { n_drawn } else { n_drawn.min(set.len()) })?;
     if count < 0 {
-        return write_samples(set, count.unsigned_abs(), with_scores, reply);
+        let write = |reply: &mut Reply<'_>| {
+            let rank = random_below(set.len());
+            set.iter(rank..rank + 1).for_each(|scored| write_listed(scored, with_scores, reply));
+        };
+        let n = count.unsigned_abs();
+        return write_samples(n, reply, |reply| begin_list(n as usize, with_scores, reply), write);
     }
     let ranks = choose(set.len(), set.len().min(count as usize));
     write_list(ranks.len(), set.at_ranks(ranks.into_iter()), with_scores, reply);
-    Ok(())
-}
-
-/// Writes so many random members, each independent of the others.
-fn write_samples(set: SortedSetRef<'_>, n: u64, with_scores: bool, reply: &mut Reply<'_>) -> Outcome {
-    const TOO_MANY: CommandError = CommandError::text("ERR value is out of range");
-    if n.saturating_mul(REPLIED_MEMBER_MIN_BYTES) > SAMPLES_MAX_BYTES as u64 {
-        return Err(TOO_MANY);
-    }
-    let start = reply.written_bytes();
-    begin_list(n as usize, with_scores, reply);
-    for _ in 0..n {
-        let rank = random_below(set.len());
-        set.iter(rank..rank + 1).for_each(|scored| write_listed(scored, with_scores, reply));
-        if reply.written_bytes() - start > SAMPLES_MAX_BYTES {
-            reply.truncate(start);
-            return Err(TOO_MANY);
-        }
-    }
     Ok(())
 }
 

@@ -485,6 +485,9 @@ fn set_for(
 fn mget(call: &mut Call<'_, '_>, args: Args<'_>, reply: &mut Reply<'_>) -> Outcome {
     reply.array(args.remaining());
     for_each_key(call, args.rest().map(|key| (key, ())), |shard, key, ()| {
+        if reply.is_over_limit() {
+            return;
+        }
         // What is no string counts as missing.
         bulk_or_null(reply, shard.string(key).unwrap_or(None));
     });

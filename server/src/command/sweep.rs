@@ -55,6 +55,10 @@ pub struct Sweep {
     found: Vec<u8>,
     /// What stands before the elements, once the reply is complete.
     header: Vec<u8>,
+    /// How many bytes the full pieces have.
+    n_bytes: usize,
+    /// Beyond so many bytes nobody will read the reply.
+    limit: usize,
     /// How long its thread has worked on it.
     pub worked: Duration,
 }
@@ -116,12 +120,25 @@ impl Sweep {
             pieces: Vec::new(),
             found: Vec::new(),
             header: Vec::new(),
+            n_bytes: 0,
+            limit: usize::MAX,
             worked: Duration::ZERO,
         };
         if at.is_none() {
             sweep.end(0);
         }
         sweep
+    }
+
+    /// Limits the reply to so many bytes; beyond them it ends where it is.
+    pub fn with_limit(mut self, bytes: usize) -> Self {
+        self.limit = bytes;
+        self
+    }
+
+    /// Whether the reply has grown beyond its limit.
+    pub fn is_over_limit(&self) -> bool {
+        self.n_bytes + self.found.len() > self.limit
     }
 
     /// Whether the reply is complete.
@@ -139,9 +156,10 @@ impl Sweep {
             Seek::Keys { .. } | Seek::Scan { .. } => skip_empty(at, keyspace, self.db),
         };
         match next {
-            Some(next) if !self.seek.is_satisfied() => {
+            Some(next) if !self.seek.is_satisfied() && !self.is_over_limit() => {
                 self.at = Some(next);
                 if self.found.len() >= PIECE_BYTES / 2 {
+                    self.n_bytes += self.found.len();
                     let full = std::mem::replace(&mut self.found, Vec::with_capacity(PIECE_BYTES));
                     self.pieces.push(full);
                 }
@@ -303,6 +321,8 @@ mod tests {
             pieces: Vec::new(),
             found: Vec::new(),
             header: Vec::new(),
+            n_bytes: 0,
+            limit: usize::MAX,
             worked: Duration::ZERO,
         };
         if at.is_none() {

@@ -155,6 +155,10 @@ fn exec(call: &mut Call<'_, '_>, _: Args<'_>, reply: &mut Reply<'_>) -> Outcome 
     reply.array(queue.len());
     for (command, words) in queue.iter() {
         run_queued(call, command, words, reply);
+        if reply.is_over_limit() {
+            // The others run all the same: it is a transaction.
+            reply.cut();
+        }
     }
     Ok(())
 }

@@ -43,6 +43,8 @@ pub struct Connection {
     pub closing: bool,
     /// The command of it that waits for keys.
     pub waiting: Option<Arc<Parked>>,
+    /// Nothing more is written: the socket has failed, or the client is closed in the middle of its replies.
+    pub is_lost: bool,
     /// What others see.
     pub record: Arc<ClientRecord>,
     /// When the backlog went over its soft limit, in milliseconds of uptime.

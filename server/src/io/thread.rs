@@ -412,6 +412,7 @@ impl IoThread {
             readable: true,
             peer_closed: false,
             closing: false,
+            is_lost: false,
             record,
             waiting: None,
             over_soft_limit_since: None,
@@ -538,6 +539,9 @@ impl IoThread {
                 return;
             }
             Task::Sweep(sweep) => {
+                if sweep.is_over_limit() {
+                    node.job.session.exceed_limit();
+                }
                 let pieces = sweep.take_reply();
                 let took = sweep.worked.as_nanos() as u64;
                 self.worker.thread.stats().took(node.job.commands[0].command, took, 1);
@@ -619,19 +623,27 @@ impl IoThread {
                 Ok(())
             }
         });
-        let written = read.and_then(|()| connection.write(&mut out));
+        if connection.is_lost {
+            out.clear();
+        }
+        let must_close = self.is_over_hard_limit(&connection, out.len());
+        let written = read.and_then(|()| match must_close {
+            true => Err(io::ErrorKind::OutOfMemory.into()),
+            false => connection.write(&mut out),
+        });
         out.clear();
         self.out = out;
         let alive = match written {
             Ok(written) => {
                 self.worker.thread.stats().bytes_out.add(written.n_bytes);
                 self.worker.thread.stats().writes.add(written.n_writes);
-                !connection.record.is_killed() && !self.is_over_output_limit(&mut connection)
+                !connection.record.is_killed() && !self.is_over_soft_limit(&mut connection)
             }
             Err(_) => false,
         };
         if !alive {
             connection.closing = true;
+            connection.is_lost = true;
             connection.backlog = Backlog::default();
         }
         self.keep_or_close(slot, connection);
@@ -750,29 +762,44 @@ impl IoThread {
         Err(io::ErrorKind::OutOfMemory.into())
     }
 
-    /// Whether a client reads its replies so slowly that it must go (`client-output-buffer-limit`).
-    fn is_over_output_limit(&mut self, connection: &mut Connection) -> bool {
+    /// Whether more replies wait for a client than `client-output-buffer-limit` allows, with `n_new` bytes that its socket has not
+    /// been offered yet.
+    fn is_over_hard_limit(&self, connection: &Connection, n_new: usize) -> bool {
+        let stats = self.worker.thread.stats();
+        let limit = stats.output_limit.load(Ordering::Relaxed);
+        let is_cut = || connection.node.as_ref().is_some_and(|node| node.job.session.is_over_limit);
+        let is_over = n_new + connection.backlog.n_bytes > limit || connection.closing && is_cut();
+        if is_over {
+            self.report_over_limit(connection);
+        }
+        is_over
+    }
+
+    /// Whether a client has been reading its replies too slowly for too long.
+    fn is_over_soft_limit(&mut self, connection: &mut Connection) -> bool {
         let limit = self.config.client_output_buffer_limit.normal;
-        let n_bytes = connection.backlog.n_bytes as u64;
-        let over_hard = limit.hard_bytes != 0 && n_bytes > limit.hard_bytes;
-        let over_soft = limit.soft_bytes != 0 && n_bytes > limit.soft_bytes;
-        if !over_soft {
+        let is_over = limit.soft_bytes != 0 && connection.backlog.n_bytes as u64 > limit.soft_bytes;
+        if !is_over {
             connection.over_soft_limit_since = None;
+            return false;
         }
-        let overdue = over_soft && {
-            let now = self.server().clock.uptime_millis();
-            let since = *connection.over_soft_limit_since.get_or_insert(now);
-            now - since > limit.soft_time.as_millis() as u64
-        };
-        if over_hard || overdue {
-            self.worker.thread.stats().output_limit_closes.add(1);
-            warning!(
-                "Client id={} addr={} scheduled to be closed ASAP for overcoming of output buffer limits.",
-                connection.record.id.0,
-                connection.record.peer
-            );
+        let now = self.server().clock.uptime_millis();
+        let since = *connection.over_soft_limit_since.get_or_insert(now);
+        let is_overdue = now - since > limit.soft_time.as_millis() as u64;
+        if is_overdue {
+            self.report_over_limit(connection);
         }
-        over_hard || overdue
+        is_overdue
+    }
+
+    #[cold]
+    fn report_over_limit(&self, connection: &Connection) {
+        self.worker.thread.stats().output_limit_closes.add(1);
+        warning!(
+            "Client id={} addr={} scheduled to be closed ASAP for overcoming of output buffer limits.",
+            connection.record.id.0,
+            connection.record.peer
+        );
     }
 
     /// Runs the complete requests of `input`; returns how many bytes are done with.
@@ -781,6 +808,7 @@ impl IoThread {
         let mut began = Instant::now();
         let (now, uptime_millis) = server.clock.times_at(began);
         connection.record.active_at.store(uptime_millis, Ordering::Relaxed);
+        let output_limit = self.worker.thread.stats().output_limit.load(Ordering::Relaxed);
         let mut batch = std::mem::take(&mut self.batch);
         let mut done = 0;
         loop {
@@ -812,6 +840,12 @@ impl IoThread {
                     break;
                 }
                 (Ended::Ran, Ok(end)) if end == done => break,
+                // What follows does not run: the client is closed before it gets any of this.
+                (Ended::Ran, Ok(_)) if out.len() > output_limit => {
+                    connection.closing = true;
+                    done = input.len();
+                    break;
+                }
                 (Ended::Ran, Ok(end)) => done = end,
                 (Ended::Ran, Err(error)) => {
                     report_protocol_error(connection, error, out, &self.worker.thread);
@@ -1011,7 +1045,8 @@ impl IoThread {
                     match dispatch::survive(command, || begin(&mut call, args)) {
                         Ok(sweep) => {
                             batch.leave_unmeasured(index);
-                            self.start_sweep(connection, command, sweep);
+                            let limit = stats.output_limit.load(Ordering::Relaxed);
+                            self.start_sweep(connection, command, sweep.with_limit(limit));
                             Next::Parked { input_from: parsed.end }
                         }
                         Err(error) => {
@@ -1441,7 +1476,7 @@ impl IoThread {
             let Some(mut connection) = self.connections.get_mut(slot).and_then(Option::take) else {
                 continue;
             };
-            let must_close = !connection.backlog.is_empty() && self.is_over_output_limit(&mut connection);
+            let must_close = !connection.backlog.is_empty() && self.is_over_soft_limit(&mut connection);
             self.connections[slot] = Some(connection);
             if must_close {
                 self.drop_connection(slot);
