@@ -5,7 +5,7 @@ use std::{
     panic::{AssertUnwindSafe, catch_unwind},
     sync::{
         Mutex,
-        atomic::{AtomicBool, AtomicU32, AtomicU64},
+        atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering},
     },
     thread,
     time::Instant,
@@ -30,6 +30,7 @@ use crate::{
     clients::Clients,
     clock::Clock,
     config::Config,
+    info,
     io::{IoThread, WAKER, bind_all, run_heavy},
     log, notice,
     server::{BRAID_VERSION, Pause, Peer, REDIS_VERSION, Server, configure_keyspace},
@@ -95,6 +96,7 @@ pub fn serve(config: Config, return_freed_memory: fn()) -> Result<(), String> {
         threads.push(spawn(format!("heavy-{nth}"), move || run_heavy(server, index, &parker))?);
     }
 
+    server.startup_memory.store(info::own_bytes(), Ordering::Relaxed);
     for signal in signals.forever() {
         let name = if signal == SIGINT { "SIGINT" } else { "SIGTERM" };
         warning!("Received {name} scheduling shutdown...");
@@ -185,6 +187,7 @@ fn build(config: Config, return_freed_memory: fn()) -> io::Result<(&'static Serv
         pause: Pause::default(),
         memory_short: AtomicBool::new(false),
         used_memory: AtomicU64::new(0),
+        startup_memory: AtomicU64::new(0),
         peak_memory: AtomicU64::new(0),
         rate_sampler: Mutex::default(),
         active_expire: AtomicBool::new(true),

@@ -196,17 +196,19 @@ fn clients_section(server: &Server, text: &mut Text) {
 
 fn memory_section(server: &Server, text: &mut Text) {
     let config = server.config.load();
-    let used = server.keyspace.used_bytes();
-    let peak = server.peak_memory.load(Ordering::Relaxed).max(used);
+    let dataset = server.keyspace.used_bytes();
+    let startup = server.startup_memory.load(Ordering::Relaxed);
+    let used = startup + dataset;
+    let peak = startup + server.peak_memory.load(Ordering::Relaxed).max(dataset);
     let resident = resident_bytes();
     let limit = config.maxmemory.unwrap_or_default();
     text.bytes("used_memory", used);
     text.bytes("used_memory_rss", resident);
     text.bytes("used_memory_peak", peak);
     text.line(format_args!("used_memory_peak_perc:{:.2}%", used as f64 * 100.0 / peak.max(1) as f64));
-    text.field("used_memory_overhead", 0);
-    text.field("used_memory_startup", 0);
-    text.field("used_memory_dataset", used);
+    text.field("used_memory_overhead", startup);
+    text.field("used_memory_startup", startup);
+    text.field("used_memory_dataset", dataset);
     text.field("used_memory_dataset_perc", "100.00%");
     text.bytes("total_system_memory", kilobytes_of("/proc/meminfo", "MemTotal:") * 1024);
     text.bytes("used_memory_lua", 0);
@@ -216,7 +218,7 @@ fn memory_section(server: &Server, text: &mut Text) {
     text.field("maxmemory_policy", setting(server, "maxmemory-policy"));
     text.line(format_args!("mem_fragmentation_ratio:{:.2}", resident as f64 / used.max(1) as f64));
     text.field("mem_fragmentation_bytes", resident as i64 - used as i64);
-    text.field("mem_not_counted_for_evict", 0);
+    text.field("mem_not_counted_for_evict", startup);
     text.field("mem_replication_backlog", 0);
     text.field("mem_clients_slaves", 0);
     let in_buffers = |client: &std::sync::Arc<crate::clients::ClientRecord>| {
@@ -226,8 +228,8 @@ fn memory_section(server: &Server, text: &mut Text) {
     text.field("mem_aof_buffer", 0);
     text.field("mem_allocator", "mimalloc");
     text.field("active_defrag_running", 0);
-    text.field("lazyfree_pending_objects", 0);
-    text.field("lazyfreed_objects", 0);
+    text.field("lazyfree_pending_objects", braid_storage::n_garbage());
+    text.field("lazyfreed_objects", braid_storage::n_reclaimed());
 }
 
 /// A setting as CONFIG GET prints it.
@@ -240,6 +242,11 @@ fn setting(server: &Server, name: &str) -> String {
 /// The memory that the process occupies.
 fn resident_bytes() -> u64 {
     kilobytes_of("/proc/self/status", "VmRSS:") * 1024
+}
+
+/// The memory that the process occupies and that is of no file: not its code.
+pub fn own_bytes() -> u64 {
+    kilobytes_of("/proc/self/status", "RssAnon:") * 1024
 }
 
 /// A number of kilobytes in one of the system's files; 0 where there is no such file.

@@ -66,6 +66,8 @@ pub struct Server {
     pub memory_short: AtomicBool,
     /// The memory in use, as of the last cron.
     pub used_memory: AtomicU64,
+    /// What the process occupied when it began to serve, its code aside.
+    pub startup_memory: AtomicU64,
     /// The most memory in use that a cron has seen.
     pub peak_memory: AtomicU64,
     /// What happened lately, for INFO.

@@ -39,7 +39,9 @@ pub use hashes::{HashMut, HashRef, HashType};
 pub use ids::Db;
 pub use keyspace::Keyspace;
 pub use list::{ListEnd, ListMut, ListRef, ListType};
-pub use reclaim::{has_garbage, has_large_garbage, reclaim, reclaim_large, release};
+pub use reclaim::{
+    has_garbage, has_large_garbage, n_garbage, n_reclaimed, reclaim, reclaim_large, release, reset_reclaimed,
+};
 pub use set::{SetMut, SetRef, SetType};
 pub use shard::{Expiry, Key, Shard, ValueMut, ValueRef, ValueType, has_expired};
 pub use sorted_set::{SortedSetMut, SortedSetRef, SortedSetType};

@@ -1,5 +1,7 @@
 //! Memory that is too much to free while a shard is held.
 
+use std::sync::atomic::{AtomicU64, Ordering};
+
 use crossbeam_queue::SegQueue;
 
 use crate::{entry::EntryBox, table::Detached};
@@ -18,6 +20,10 @@ static GARBAGE: SegQueue<Garbage> = SegQueue::new();
 
 /// Entries that wait to be freed by a thread that has nothing better to do.
 static LARGE_GARBAGE: SegQueue<EntryBox> = SegQueue::new();
+
+/// How many entries and values have been freed so, and how many had been when counting started over.
+static N_RECLAIMED: AtomicU64 = AtomicU64::new(0);
+static N_RECLAIMED_BEFORE: AtomicU64 = AtomicU64::new(0);
 
 enum Garbage {
     Entry(EntryBox),
@@ -60,29 +66,52 @@ pub(crate) fn free_value(value: impl Send + 'static, bytes: usize) {
 
 /// Does one bounded piece of freeing; says whether there may be more. To be called with no shard held.
 pub fn reclaim() -> bool {
-    match GARBAGE.pop() {
-        None => false,
+    let n_freed = match GARBAGE.pop() {
+        None => return false,
         Some(Garbage::Entry(entry)) => {
             drop(entry);
-            true
+            1
         }
         Some(Garbage::Value(value)) => {
             drop(value);
-            true
+            1
         }
         Some(Garbage::Table(mut table)) => {
+            let before = table.len();
             if table.free_some(STEP_ENTRIES) {
+                let n_freed = before - table.len();
                 GARBAGE.push(Garbage::Table(table));
+                n_freed
+            } else {
+                before
             }
-            true
         }
-    }
+    };
+    N_RECLAIMED.fetch_add(n_freed as u64, Ordering::Relaxed);
+    true
 }
 
 /// Frees one of the largest entries, however long that takes; says whether there was one. To be called with no shard held, by
 /// a thread that nobody waits for.
 pub fn reclaim_large() -> bool {
-    LARGE_GARBAGE.pop().is_some()
+    let is_freed = LARGE_GARBAGE.pop().is_some();
+    N_RECLAIMED.fetch_add(u64::from(is_freed), Ordering::Relaxed);
+    is_freed
+}
+
+/// How many entries and values have been freed by and by since the start, or since [`reset_reclaimed`].
+pub fn n_reclaimed() -> u64 {
+    N_RECLAIMED.load(Ordering::Relaxed) - N_RECLAIMED_BEFORE.load(Ordering::Relaxed)
+}
+
+/// Starts [`n_reclaimed`] over.
+pub fn reset_reclaimed() {
+    N_RECLAIMED_BEFORE.store(N_RECLAIMED.load(Ordering::Relaxed), Ordering::Relaxed);
+}
+
+/// How many entries, values and flushed tables wait to be freed.
+pub fn n_garbage() -> usize {
+    GARBAGE.len() + LARGE_GARBAGE.len()
 }
 
 /// Whether anything waits for [`reclaim_large`].

@@ -573,6 +573,7 @@ fn config_resetstat(call: &mut Call<'_, '_>, _: Args<'_>, reply: &mut Reply<'_>)
         peer.stats.reset();
     }
     call.server.keyspace.reset_stats();
+    braid_storage::reset_reclaimed();
     reply.ok();
     Ok(())
 }

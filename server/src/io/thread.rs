@@ -1026,6 +1026,8 @@ impl IoThread {
                     self.run_group(connection, turn, index, out)
                 }
                 (Admission::Run, Run::Session(_) | Run::Container) => {
+                    // CLIENT LIST shows its own client while its command is in the buffer.
+                    connection.record.input_bytes.store(turn.input.len() as u64, Ordering::Relaxed);
                     let mut call = Call::of_session(server, session, now, self.worker.thread.stats());
                     dispatch::answer(&mut call, command, words, parsed.routed, out, &self.worker.thread);
                     Next::Command(index + 1)
