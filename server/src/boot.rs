@@ -31,7 +31,7 @@ use crate::{
     clock::Clock,
     config::Config,
     info,
-    io::{IoThread, WAKER, bind_all, run_heavy},
+    io::{IoThread, Listener, Listening, WAKER, bind_all, run_heavy},
     log, notice,
     server::{BRAID_VERSION, Pause, Peer, REDIS_VERSION, Server, configure_keyspace},
     stats::ThreadStats,
@@ -59,7 +59,7 @@ pub fn serve(config: Config, return_freed_memory: fn()) -> Result<(), String> {
     refuse_what_would_fail_open(&config)?;
     std::env::set_current_dir(&config.dir)
         .map_err(|error| format!("Can't chdir to '{}': {error}", config.dir.display()))?;
-    let mut listeners = bind_all(&config)?;
+    let listeners = bind_all(&config)?;
     for listener in &listeners {
         notice!("Ready to accept connections {}", listener.kind());
     }
@@ -74,16 +74,14 @@ pub fn serve(config: Config, return_freed_memory: fn()) -> Result<(), String> {
 
     let fail = |what: &str, error: io::Error| format!("{what}: {error}");
     let mut signals = Signals::new([SIGTERM, SIGINT]).map_err(|error| fail("Watching signals", error))?;
-    let (server, polls, parkers) =
-        build(config, return_freed_memory).map_err(|error| fail("Starting the event loops", error))?;
+    let (server, polls, parkers) = build(config, listeners, return_freed_memory)
+        .map_err(|error| fail("Starting the event loops", error))?;
     let handle = signals.handle();
     *server.on_stop.lock().expect("nobody has had it yet") = Some(Box::new(move || handle.close()));
 
     let mut threads = Vec::new();
     for (index, poll) in polls.into_iter().enumerate() {
-        let listeners = if index == 0 { std::mem::take(&mut listeners) } else { Vec::new() };
-        let mut io_thread = IoThread::new(server, index, poll, listeners)
-            .map_err(|error| fail("Registering a listener", error))?;
+        let mut io_thread = IoThread::new(server, index, poll);
         threads.push(spawn(format!("io-{index}"), move || {
             if let Err(error) = io_thread.run() {
                 warning!("An event loop has failed: {error}");
@@ -148,7 +146,11 @@ fn n_heavy_threads() -> usize {
     thread::available_parallelism().map_or(1, |cores| (cores.get() / 2).max(1))
 }
 
-fn build(config: Config, return_freed_memory: fn()) -> io::Result<(&'static Server, Vec<Poll>, Vec<Parker>)> {
+fn build(
+    config: Config,
+    listeners: Vec<Listener>,
+    return_freed_memory: fn(),
+) -> io::Result<(&'static Server, Vec<Poll>, Vec<Parker>)> {
     let tags = if config.hash_tags { HashTags::Honoured } else { HashTags::Ignored };
     let router = Router::new(KeyHasher::random(), config.shards.ilog2(), tags);
     let (keyspace, shards) = Keyspace::new(router, config.databases);
@@ -178,6 +180,8 @@ fn build(config: Config, return_freed_memory: fn()) -> io::Result<(&'static Serv
         engine: Engine::new(shards),
         keyspace,
         clients: Clients::default(),
+        // The first thread hears of connections.
+        listening: Listening::new(polls[0].registry().try_clone()?, listeners)?,
         threads: peers.into_boxed_slice(),
         heavy: parkers.iter().map(|parker| parker.unparker().clone()).collect(),
         config: ArcSwap::from_pointee(config),

@@ -19,7 +19,7 @@ use crate::{
     clock::Clock,
     command::{Flags, Registered},
     config::{Config, MaxmemoryPolicy},
-    io::Mail,
+    io::{Listening, Mail},
     job::{Engine, Job},
     latency::Latencies,
     session::Session,
@@ -46,6 +46,8 @@ pub struct Server {
     pub keyspace: Keyspace,
     /// Who is connected.
     pub clients: Clients,
+    /// Where it listens.
+    pub listening: Listening,
     /// The threads that serve sockets.
     pub threads: Box<[CachePadded<Peer>]>,
     /// The heavy-work threads' unparkers.

@@ -247,6 +247,42 @@ fn a_reply_over_the_hard_output_limit_is_not_even_begun() {
     }
 }
 
+/// CONFIG SET port and bind close what is no longer wanted before they answer, or change nothing at all.
+#[test]
+fn the_server_moves_to_another_port_or_stays_where_it_is() {
+    let server = laid_out((2, 16));
+    let mut control = server.connect();
+    let mut set = |words: &[&str]| control.command(&[&["CONFIG", "SET"], words].concat()).to_string();
+    let reaches = |host: &str, port: u16| TcpStream::connect((host, port)).is_ok();
+    let free = || TcpListener::bind(("127.0.0.1", 0)).expect("loopback has a free port");
+    let old = server.port();
+    let new = free().local_addr().expect("it is bound").port();
+    assert_eq!(set(&["port", &new.to_string()]), "+OK");
+    assert!(reaches("127.0.0.1", new) && !reaches("127.0.0.1", old));
+
+    let taken = free();
+    let port = taken.local_addr().expect("it is bound").port().to_string();
+    assert_eq!(
+        set(&["timeout", "7", "port", &port]),
+        "-ERR CONFIG SET failed (possibly related to argument 'port') - Unable to listen on this port. Check server logs."
+    );
+    let unbound = "-ERR CONFIG SET failed (possibly related to argument 'bind') - Failed to bind to specified addresses.";
+    assert_eq!(set(&["bind", "127.0.0.1 999.999.999.999"]), unbound);
+    // The first of them is one of the second, so it has to go before it is known that the third fails.
+    assert_eq!(set(&["bind", "* 192.0.2.1"]), unbound);
+    assert!(reaches("127.0.0.1", new) && !reaches("127.0.0.2", new));
+
+    assert_eq!(set(&["bind", "*"]), "+OK");
+    assert!(reaches("127.0.0.1", new) && reaches("127.0.0.2", new));
+    assert_eq!(set(&["bind", "127.0.0.2"]), "+OK");
+    assert!(!reaches("127.0.0.1", new) && reaches("127.0.0.2", new));
+    assert_eq!(set(&["bind", ""]), "+OK");
+    assert!(!reaches("127.0.0.1", new) && !reaches("127.0.0.2", new));
+    assert_eq!(set(&["bind", "127.0.0.1", "port", &old.to_string()]), "+OK");
+    assert!(reaches("127.0.0.1", old));
+    assert_eq!(control.command(&["CONFIG", "GET", "timeout"]).to_string(), "[\"timeout\" \"0\"]");
+}
+
 /// It had to ask for something more before the server noticed.
 #[test]
 fn a_client_over_the_soft_output_limit_for_too_long_is_closed_without_asking_for_more() {

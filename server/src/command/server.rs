@@ -507,21 +507,11 @@ fn matches(pattern: &[u8], text: &[u8]) -> bool {
 }
 
 /// What CONFIG SET refuses although the file may say it: the parameter, the value that asks for nothing, and why.
-const NOT_AT_RUN_TIME: &[(&str, Option<&str>, &str)] = &[
-    (
-        "port",
-        None,
-        "the server listens where it did at its start; set it in the configuration file and restart",
-    ),
-    (
-        "bind",
-        None,
-        "the server listens where it did at its start; set it in the configuration file and restart",
-    ),
-    ("appendonly", Some("no"), "saving to disk is not supported yet"),
-    ("save", Some(""), "saving to disk is not supported yet"),
-    ("tls-port", Some("0"), "TLS is not supported yet"),
-    ("min-replicas-to-write", Some("0"), "replication is not supported yet"),
+const NOT_AT_RUN_TIME: &[(&str, &str, &str)] = &[
+    ("appendonly", "no", "saving to disk is not supported yet"),
+    ("save", "", "saving to disk is not supported yet"),
+    ("tls-port", "0", "TLS is not supported yet"),
+    ("min-replicas-to-write", "0", "replication is not supported yet"),
 ];
 
 fn config_set(call: &mut Call<'_, '_>, args: Args<'_>, reply: &mut Reply<'_>) -> Outcome {
@@ -539,11 +529,26 @@ fn config_set(call: &mut Call<'_, '_>, args: Args<'_>, reply: &mut Reply<'_>) ->
     for directive in changed.iter().filter(|directive| !directive.has_effect()) {
         warning!("CONFIG SET: '{}' has no effect yet", directive.name);
     }
+    listen_where(&config, server)?;
     log::set_level(config.loglevel);
     server.set_config(config);
     server.measure_memory();
     reply.ok();
     Ok(())
+}
+
+/// Listens where a new configuration says. The last thing that may fail, so that then nothing has changed.
+fn listen_where(new: &Config, server: &Server) -> Outcome {
+    let old = server.config.load();
+    let (name, why) = match (old.port != new.port, old.bind != new.bind) {
+        (true, _) => ("port", "Unable to listen on this port. Check server logs."),
+        (false, true) => ("bind", "Failed to bind to specified addresses."),
+        (false, false) => return Ok(()),
+    };
+    server.listening.change(new).map_err(|error| {
+        warning!("{error}");
+        CommandError::owned(format!("ERR CONFIG SET failed (possibly related to argument '{name}') - {why}"))
+    })
 }
 
 fn check_at_run_time(directive: &Directive, config: &Config) -> Outcome {
@@ -552,9 +557,7 @@ fn check_at_run_time(directive: &Directive, config: &Config) -> Outcome {
         return Ok(());
     };
     let value = config.get(&[name.as_bytes()], matches);
-    let asks_for_nothing =
-        harmless.is_some_and(|harmless| value.iter().all(|(_, value)| value == harmless.as_bytes()));
-    if asks_for_nothing {
+    if value.iter().all(|(_, value)| value == harmless.as_bytes()) {
         return Ok(());
     }
     Err(CommandError::owned(format!("ERR CONFIG SET failed (possibly related to argument '{name}') - {why}")))

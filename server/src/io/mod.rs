@@ -19,7 +19,7 @@ use crate::{
 };
 
 pub use heavy::run_heavy;
-pub use listener::{Listener, bind_all};
+pub use listener::{Listener, Listening, bind_all};
 pub use stream::Stream;
 pub use thread::{IoThread, WAKER};
 

@@ -31,7 +31,7 @@ use crate::{
     io::{
         Mail, ThreadState,
         connection::{Backlog, Connection},
-        listener::{Accepting, Listener},
+        listener::Listening,
         stream::Accepted,
     },
     job::{self, Delegated, Job, Origin, Task},
@@ -43,8 +43,6 @@ use crate::{
 
 /// The token of the thread's own wake-ups.
 pub const WAKER: Token = Token(usize::MAX);
-/// The token of the first listener; the others count down from it.
-const FIRST_LISTENER: usize = usize::MAX - 1;
 /// How much is read from a socket at a time.
 const READ_BYTES: usize = 64 * 1024;
 /// How many commands are parsed ahead, prefetched together and then run.
@@ -62,9 +60,6 @@ const CRON_INTERVAL: Duration = Duration::from_millis(100);
 pub struct IoThread {
     worker: Worker<Job>,
     poll: Poll,
-    listeners: Vec<Listener>,
-    /// Listeners, by place, that could not accept all that wait.
-    not_accepted: Vec<usize>,
     /// A connection is taken out while it is being served. It keeps its place until its node is back, so a node never
     /// comes back to a stranger.
     connections: Slab<Option<Box<Connection>>>,
@@ -234,25 +229,12 @@ enum Ended {
 
 impl IoThread {
     /// Makes the thread's loop; `poll` already reports its waker.
-    ///
-    /// # Errors
-    /// If a listener cannot be registered.
-    pub fn new(
-        server: &'static Server,
-        index: usize,
-        poll: Poll,
-        mut listeners: Vec<Listener>,
-    ) -> io::Result<Self> {
-        for (nth, listener) in listeners.iter_mut().enumerate() {
-            listener.register(poll.registry(), Token(FIRST_LISTENER - nth))?;
-        }
+    pub fn new(server: &'static Server, index: usize, poll: Poll) -> Self {
         let state = ThreadState::new(index, server);
         let config = server.config.load_full();
-        Ok(Self {
+        Self {
             worker: Worker::new(Arc::clone(&server.engine), Weight::Light, state),
             poll,
-            listeners,
-            not_accepted: Vec::new(),
             connections: Slab::new(),
             buffer: vec![0; READ_BYTES].into_boxed_slice(),
             batch: Batch::default(),
@@ -269,7 +251,7 @@ impl IoThread {
             limits: limits(&config),
             config,
             config_seen: 0,
-        })
+        }
     }
 
     fn server(&self) -> &'static Server {
@@ -291,8 +273,9 @@ impl IoThread {
             for event in &events {
                 match event.token() {
                     WAKER => {}
-                    Token(token) if token > FIRST_LISTENER - self.listeners.len() => {
-                        self.accept(FIRST_LISTENER - token);
+                    token if Listening::owns(token) => {
+                        let server = self.server();
+                        server.listening.accept(token, server, self.worker.thread.stats());
                     }
                     Token(slot) => {
                         self.on_event(slot, event);
@@ -366,15 +349,6 @@ impl IoThread {
                 Mail::GaveUp(node, parked) => self.withdraw(node, parked),
                 Mail::Resume => self.resume_postponed(),
             }
-        }
-    }
-
-    /// Accepts what waits at a listener.
-    fn accept(&mut self, nth: usize) {
-        let server = self.server();
-        let accepting = self.listeners[nth].accept_all(server, self.worker.thread.stats());
-        if accepting == Accepting::Failed && !self.not_accepted.contains(&nth) {
-            self.not_accepted.push(nth);
         }
     }
 
@@ -1387,19 +1361,13 @@ impl IoThread {
         self.wake_resting(server);
         self.close_idle(server);
         self.close_overdue();
-        for listener in std::mem::take(&mut self.not_accepted) {
-            self.accept(listener);
-        }
         if server.active_expire.load(Ordering::Relaxed) {
             self.expiry.begin_cycle();
         }
         if self.worker.thread.index == 0 {
             server.measure_memory();
             server.sample_rates();
-        }
-        for listener in &self.listeners {
-            // Connections that found no descriptor free wait without another event.
-            listener.accept_all(server, self.worker.thread.stats());
+            server.listening.accept_everywhere(server, self.worker.thread.stats());
         }
         flush_retired();
         self.give_back_memory(server);

@@ -58,6 +58,7 @@ const LOCK_EXCEPTIONS: Exceptions = &[
         "the command table, built at the first look and then only read",
     ),
     ("server/src/config/table.rs", "LazyLock", "the directives by name, for CONFIG and the start"),
+    ("server/src/io/listener.rs", "Mutex", "the listening sockets: to accept, and for CONFIG SET"),
     ("server/src/log.rs", "OnceLock", "the log's file, set once at start"),
     (
         "server/src/server.rs",
@@ -95,6 +96,7 @@ const LOCKING: Exceptions = &[
     ("server/src/boot.rs", ".lock()", "before the threads start"),
     ("server/src/clients.rs", ".lock()", "what a client says of itself"),
     ("server/src/command/server.rs", ".lock()", "CONFIG SET and REWRITE, one at a time"),
+    ("server/src/io/listener.rs", ".lock()", "accepts connections, or listens elsewhere"),
     ("server/src/info.rs", ".lock()", "reads the counts of error replies"),
     ("server/src/log.rs", ".lock()", "standard output"),
     ("server/src/server.rs", ".lock()", "a cron's sampler, and the end of the process"),
