@@ -167,27 +167,58 @@ impl Server {
             }))
             .map(|pause| pause.0)
         };
-        let old = self.pause.0.fetch_update(Ordering::Relaxed, Ordering::Relaxed, change);
+        // SeqCst: pairs with the look at the word in `keep_expired_while_paused`.
+        let old = self.pause.0.fetch_update(Ordering::SeqCst, Ordering::Relaxed, change);
+        self.keep_expired_while_paused();
         if old == Ok(0) {
             self.attention.fetch_add(1, Ordering::Relaxed);
         }
     }
 
+    /// Stops expiry during a pause, and lets it go on after.
+    fn keep_expired_while_paused(&self) {
+        // One pause may end while another begins, on two threads. Each changes the word, stores this, and looks at the word again;
+        // in the one order that all these have, whoever stores last has seen the last word.
+        let access = self.keyspace.access();
+        // SeqCst: pairs with the changes of the word in `pause`, `unpause` and `end_overdue`.
+        let is_paused = || self.pause.0.load(Ordering::SeqCst) != 0;
+        loop {
+            let keeps = is_paused();
+            access.keep_expired(keeps);
+            if is_paused() == keeps {
+                return;
+            }
+        }
+    }
+
+    /// Whether a pause is under way. One whose time is over is ended.
+    pub fn is_paused(&self) -> bool {
+        let Some(pause) = self.pause_under_way() else { return false };
+        let is_over = self.clock.now() >= pause.until();
+        if is_over {
+            self.end_overdue(pause);
+        }
+        !is_over
+    }
+
     /// Ends a pause, and has all threads go on with what was held back.
     pub fn unpause(&self) {
-        if self.pause.0.swap(0, Ordering::Relaxed) != 0 {
+        // SeqCst: pairs with the look at the word in `keep_expired_while_paused`.
+        if self.pause.0.swap(0, Ordering::SeqCst) != 0 {
             self.resume();
         }
     }
 
     /// Ends a pause whose time is over, unless another has begun.
     fn end_overdue(&self, pause: PauseState) {
-        if self.pause.0.compare_exchange(pause.0, 0, Ordering::Relaxed, Ordering::Relaxed).is_ok() {
+        // SeqCst: pairs with the look at the word in `keep_expired_while_paused`.
+        if self.pause.0.compare_exchange(pause.0, 0, Ordering::SeqCst, Ordering::Relaxed).is_ok() {
             self.resume();
         }
     }
 
     fn resume(&self) {
+        self.keep_expired_while_paused();
         self.attention.fetch_sub(1, Ordering::Relaxed);
         for peer in &self.threads {
             peer.send(Mail::Resume);
@@ -199,11 +230,6 @@ impl Server {
             0 => None,
             word => Some(PauseState(word)),
         }
-    }
-
-    /// When the pause that is under way ends.
-    pub fn paused_until(&self) -> Option<Millis> {
-        self.pause_under_way().map(PauseState::until)
     }
 
     /// The pause's scope in the words of INFO.
@@ -218,11 +244,7 @@ impl Server {
     /// Whether a pause holds back a command.
     #[cold]
     pub fn holds_back(&self, command: &Registered, session: &Session) -> bool {
-        let Some(pause) = self.pause_under_way() else { return false };
-        if self.clock.now() >= pause.until() {
-            self.end_overdue(pause);
-            return false;
-        }
+        let Some(pause) = self.pause_under_way().filter(|_| self.is_paused()) else { return false };
         pause.scope() == PauseScope::All || may_write(command, session)
     }
 

@@ -3,7 +3,10 @@
 //! Under LRU policies they are the time of the last use in seconds. Under LFU policies they are, as in Redis, 16 bits of
 //! minutes (when the counter last decayed) and an 8-bit counter that grows with the logarithm of the number of uses.
 
-use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
+use std::sync::atomic::{
+    AtomicBool, AtomicU64,
+    Ordering::{Relaxed, SeqCst},
+};
 
 use crate::{
     entry::{AccessClock, EntryRef},
@@ -19,6 +22,9 @@ const CLOCK_MASK: u64 = (1 << 24) - 1;
 pub struct Access {
     /// 0 for LRU; else bit 63, the decay time in minutes (31 bits) and the logarithm factor (32 bits).
     policy: AtomicU64,
+    /// Whether keys and fields whose time is over stay until someone writes them: they are seen by nobody, but removing them
+    /// would be a change.
+    keeps_expired: AtomicBool,
 }
 
 /// What a key's use is noted for.
@@ -45,6 +51,17 @@ impl Access {
             }
         };
         self.policy.store(word, Relaxed);
+    }
+
+    /// Says whether who reads may remove what has expired.
+    pub fn keep_expired(&self, keeps: bool) {
+        // SeqCst: pairs with itself on other threads; between two of these stores their callers look at what they follow.
+        self.keeps_expired.store(keeps, SeqCst);
+    }
+
+    /// Whether who reads leaves what has expired where it is.
+    pub(crate) fn keeps_expired(&self) -> bool {
+        self.keeps_expired.load(Relaxed)
     }
 
     /// The policy.

@@ -353,7 +353,7 @@ impl Shard {
     #[inline]
     pub fn read(&mut self, key: &Key<'_>) -> Option<EntryRef<'_>> {
         let (now, touches) = (self.now, self.touches);
-        let Some(entry) = self.peek(key) else {
+        let Some(entry) = self.live(key, Self::expire_unless_kept) else {
             self.lookups.n_misses += 1;
             return None;
         };
@@ -376,12 +376,19 @@ impl Shard {
         entry
     }
 
-    /// A live entry, on the way to a write or out of curiosity: counts nothing and is no use of the key.
+    /// A live entry, on the way to a write or out of curiosity: counts nothing and is no use of the key. One that has expired is
+    /// gone then.
     #[inline]
     pub fn peek(&mut self, key: &Key<'_>) -> Option<EntryRef<'_>> {
+        self.live(key, Self::expire)
+    }
+
+    /// A live entry; what is to become of one that has expired is said by `expire`.
+    #[inline(always)]
+    fn live(&mut self, key: &Key<'_>, expire: impl FnOnce(&mut Self, &Key<'_>)) -> Option<EntryRef<'_>> {
         let entry = self.tables[self.db].find(key.bytes, key.routed.place)?;
         if has_expired(entry, self.now) {
-            self.expire(key);
+            expire(self, key);
             return None;
         }
         // SAFETY: nothing has changed since the entry was found, and the result borrows `self`, so nothing will while it is
@@ -692,7 +699,7 @@ impl Shard {
     /// Begins to watch a key. One that has expired is removed first, so that its later removal is no change.
     pub fn watch(&mut self, key: &Key<'_>) -> Stamp {
         let _: Option<EntryRef<'_>> = self.peek(key);
-        self.expire_fields_of(key);
+        self.remove_expired_fields(key);
         let stamp = self.ledger.stamps.watch(self.db, key.bytes);
         self.ledger.observe();
         stamp
@@ -794,8 +801,16 @@ impl Shard {
     /// Whether a watched key of the command's database has been written, or has expired, since it had this stamp.
     pub fn is_written_since(&mut self, key: &WatchedKey, stamp: Stamp) -> bool {
         let _: Option<EntryRef<'_>> = self.peek(&key.key());
-        self.expire_fields_of(&key.key());
+        self.remove_expired_fields(&key.key());
         self.ledger.stamps.of(key) != stamp
+    }
+
+    /// Removes a key whose deadline has passed, for who only reads.
+    #[cold]
+    fn expire_unless_kept(&mut self, key: &Key<'_>) {
+        if !self.access.keeps_expired() {
+            self.expire(key);
+        }
     }
 
     /// Removes a key whose deadline has passed.

@@ -66,6 +66,11 @@ impl Expiry {
         self.cycle = Some(Cycle::default());
     }
 
+    /// Gives up the cycle under way.
+    pub fn end_cycle(&mut self) {
+        self.cycle = None;
+    }
+
     /// Whether the cycle under way has more to do.
     pub fn is_behind(&self) -> bool {
         self.cycle.is_some()

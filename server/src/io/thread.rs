@@ -1333,6 +1333,9 @@ impl IoThread {
     /// Gives expiry a share of this turn.
     fn step_expiry(&mut self) {
         if self.expiry.is_behind() {
+            if self.server().is_paused() {
+                return self.expiry.end_cycle();
+            }
             self.expiry.step(&mut self.worker);
         }
     }
@@ -1354,14 +1357,14 @@ impl IoThread {
                 }
             }
         }
-        let is_paused = server.paused_until().is_some_and(|until| server.clock.now() < until);
+        let is_paused = server.is_paused();
         if !self.postponed.is_empty() && !is_paused {
             self.resume_postponed();
         }
         self.wake_resting(server);
         self.close_idle(server);
         self.close_overdue();
-        if server.active_expire.load(Ordering::Relaxed) {
+        if server.active_expire.load(Ordering::Relaxed) && !is_paused {
             self.expiry.begin_cycle();
         }
         if self.worker.thread.index == 0 {

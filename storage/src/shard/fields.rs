@@ -94,6 +94,13 @@ impl Shard {
 
     /// Removes the expired fields of a hash, unless they are very many; they are not seen in either case.
     pub fn expire_fields_of(&mut self, key: &Key<'_>) {
+        if !self.access.keeps_expired() {
+            self.remove_expired_fields(key);
+        }
+    }
+
+    /// Does it, whoever asks.
+    pub(super) fn remove_expired_fields(&mut self, key: &Key<'_>) {
         let now = self.now;
         if self.ledger.fields.due(now).is_none() {
             return;
