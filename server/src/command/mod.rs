@@ -3,6 +3,7 @@
 mod args;
 mod category;
 mod condition;
+mod digest;
 mod each_key;
 mod error;
 mod expire_options;

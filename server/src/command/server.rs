@@ -21,6 +21,7 @@ use super::{
     Args, Arity, Call, Categories, CommandError, CommandSpec, Deprecation, Flags, Group, KeySpec, KeyUse,
     Keys, KeysAt, Outcome, Registered, Run, TABLE,
     client::timeout_millis,
+    digest::{debug_digest, debug_digest_value},
     help::{help, misused},
     introspection,
 };
@@ -629,6 +630,8 @@ fn write_whole(path: &Path, bytes: &[u8]) -> io::Result<()> {
 /// The key of a DEBUG subcommand, if it is given.
 const DEBUG_KEY: KeysAt = KeysAt::Range { first: 2, last: 2, step: 1 };
 const LOOKS: Keys = Keys(&[KeySpec { at: DEBUG_KEY, used: KeyUse::Look }]);
+const DIGESTS: Keys =
+    Keys(&[KeySpec { at: KeysAt::Range { first: 2, last: -1, step: 1 }, used: KeyUse::Read }]);
 const OVERWRITES: Keys = Keys(&[KeySpec { at: DEBUG_KEY, used: KeyUse::Overwrite }]);
 
 /// Every subcommand counts its arguments itself, because errors are Redis's, which knows DEBUG as one command.
@@ -648,6 +651,22 @@ const DEBUG: &[CommandSpec] = &[
         name: "config-rewrite-force-all",
         run: Run::Session(debug_config_rewrite_force_all),
         summary: "Rewrites the configuration file with a line for every directive.",
+        ..DEBUG_ROW
+    },
+    CommandSpec {
+        name: "digest",
+        run: Run::Everything(debug_digest),
+        summary: "Returns a digest of all keys and values.",
+        complexity: "O(N) where N is the size of the data",
+        ..DEBUG_ROW
+    },
+    CommandSpec {
+        name: "digest-value",
+        keys: DIGESTS,
+        run: Run::Transaction(debug_digest_value),
+        syntax: "[key [key ...]]",
+        summary: "Returns a digest of each key's value.",
+        complexity: "O(N) where N is the size of the values",
         ..DEBUG_ROW
     },
     CommandSpec {
@@ -745,6 +764,10 @@ const DEBUG_HELP: &[&str] = &[
     "    Let so much time pass for the expiry of keys.",
     "CONFIG-REWRITE-FORCE-ALL",
     "    Rewrite the configuration file with a line for every directive.",
+    "DIGEST",
+    "    Return a digest of all that is stored. Everybody else waits meanwhile.",
+    "DIGEST-VALUE [<key> ...]",
+    "    Return digests of the values of keys.",
     "ERROR <string>",
     "    Return an error with <string> as message.",
     "LOG <message>",
@@ -773,7 +796,7 @@ const DEBUG_HELP: &[&str] = &[
 ];
 
 /// Errs unless `enable-debug-command` lets this client use DEBUG, and there are `n` arguments.
-fn debug_args(call: &Call<'_, '_>, args: Args<'_>, n: usize) -> Outcome {
+pub(super) fn debug_args(call: &Call<'_, '_>, args: Args<'_>, n: usize) -> Outcome {
     let allowed = match call.server.config.load().enable_debug_command {
         Access::Yes => true,
         Access::No => false,

@@ -54,6 +54,7 @@ fn rows_say_what_their_commands_are() {
 /// Commands with keys that are neither READONLY nor WRITE, as in Redis.
 const NEITHER: Exceptions = &[
     ("watch", "flags", "Redis gives it neither: it may run on a replica, and reads no value"),
+    ("debug|digest-value", "flags", "DEBUG is one administrative command in Redis"),
     ("debug|object", "flags", "DEBUG is one administrative command in Redis"),
     ("debug|panic-after-change", "flags", "DEBUG is one administrative command in Redis"),
     ("debug|panic-before-change", "flags", "DEBUG is one administrative command in Redis"),
@@ -86,6 +87,7 @@ const OPTIONAL_KEYS: Exceptions = &[
         "keys",
         "DEBUG's subcommands count their arguments themselves, after saying who may use them",
     ),
+    ("debug|digest-value", "keys", "it may be asked for no value"),
     ("debug|panic-after-change", "keys", "as DEBUG OBJECT"),
     ("debug|panic-before-change", "keys", "as DEBUG OBJECT"),
     ("pfmerge", "keys", "it may be told no source, which leaves its destination as it is"),
