@@ -237,6 +237,11 @@ impl Sample {
             .unwrap_or_else(|| String::from("unknown"))
     }
 
+    /// What the server says that it has allocated.
+    pub fn used_bytes(&self) -> Option<u64> {
+        number(&self.info, "used_memory")
+    }
+
     fn memory_full(&self) -> Option<f64> {
         let limit = number::<f64>(&self.info, "maxmemory").filter(|&limit| limit > 0.0)?;
         Some(number::<f64>(&self.info, "used_memory")? / limit)

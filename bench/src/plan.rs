@@ -447,7 +447,7 @@ fn sample(loaded: &[(Class, u64)], observer: &Observer) -> Option<MemorySample> 
     let resident_bytes = settled(observer)?;
     let n_keys: u64 = loaded.iter().map(|keys| keys.1).sum();
     eprintln!("{:>12} keys  {}", thousands(n_keys as f64), bytes(resident_bytes as f64));
-    Some(MemorySample { keys: loaded.to_vec(), resident_bytes })
+    Some(MemorySample { keys: loaded.to_vec(), resident_bytes, used_bytes: observer.sample().used_bytes() })
 }
 
 /// What a population's keys are: the command that makes them says the type.

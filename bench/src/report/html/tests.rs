@@ -61,6 +61,7 @@ fn sample() -> Page {
         .map(|level| MemorySample {
             keys: vec![(Class::new("string", 40), level)],
             resident_bytes: 9_000_000 + 112 * level + 8 * level.next_power_of_two() + random.u64(..200_000),
+            used_bytes: None,
         })
         .collect();
     let memory_fit = memory::fit(&samples).unwrap();
