@@ -382,13 +382,18 @@ impl HashMut<'_> {
 
     /// Sets a field; its deadline becomes what `expiry` says.
     pub fn set(&mut self, name: &[u8], value: &[u8], expiry: Expiry) -> Inserted {
+        let now = self.now();
+        let set_large = |fields: &mut FieldTable| fields.set(name, value, expiry, now);
+        if let Some(inserted) = self.arrange_object(set_large) {
+            self.mark_changed();
+            return inserted;
+        }
         if !self.can_pack(name, value) {
             self.convert_to_table();
         }
         if let Expiry::At(_) = expiry {
             self.admit_deadlines();
         }
-        let now = self.now();
         let inserted = self.change(|entry| match Form::of(entry.as_ref()) {
             Form::Packed(layout) => packed::set(entry, layout, name, value, expiry, now),
             Form::Table => table_mut(entry).set(name, value, expiry, now),

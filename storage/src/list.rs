@@ -252,7 +252,20 @@ impl<'a> ListRef<'a> {
 
 impl ListMut<'_> {
     /// Adds elements at an end, one after the other; gives the length of the list then.
+    #[inline(always)]
     pub fn push<'t>(&mut self, end: ListEnd, texts: impl Iterator<Item = &'t [u8]> + Clone) -> usize {
+        let push_chunked = |chunks: &mut Chunks| {
+            texts.clone().for_each(|text| chunks.push(end, text));
+            chunks.len()
+        };
+        if let Some(len) = self.arrange_object(push_chunked) {
+            self.mark_changed();
+            return len;
+        }
+        self.push_small(end, texts)
+    }
+
+    fn push_small<'t>(&mut self, end: ListEnd, texts: impl Iterator<Item = &'t [u8]> + Clone) -> usize {
         let limit = self.limit();
         self.change(|entry| {
             grow(entry, limit, texts.clone());
@@ -283,11 +296,19 @@ impl ListMut<'_> {
                 ControlFlow::Continue(())
             });
         }
-        let limit = self.limit();
-        self.change(|entry| {
-            cut(entry, end, n);
-            shrink(entry, limit);
-        });
+        let cut_chunked = |chunks: &mut Chunks| {
+            chunks.remove_at_end(end, n);
+            chunks.only().is_some()
+        };
+        match self.arrange_object(cut_chunked) {
+            None => self.arrange(|entry| cut(entry, end, n)),
+            Some(false) => {}
+            Some(true) => {
+                let limit = self.limit();
+                self.arrange(|entry| shrink(entry, limit));
+            }
+        }
+        self.mark_changed();
     }
 
     /// Moves the element at an end to an end. `text` is the element's text.

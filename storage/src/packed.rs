@@ -116,12 +116,14 @@ impl<'a> Element<'a> {
     }
 
     /// Bytes of the whole element.
+    #[inline]
     fn stored_bytes(self) -> usize {
         let body = self.body_bytes();
         body + back_bytes(body)
     }
 
     /// Writes the element over exactly its stored bytes.
+    #[inline]
     fn write(self, to: &mut [u8]) {
         let body = self.body_bytes();
         match self {
@@ -438,7 +440,11 @@ pub fn insert(buffer: &mut impl Splice, at: At, text: &[u8]) {
 
 /// Adds an element before the one at `at`, or at the end, without looking at whether a text is an integer.
 pub fn insert_element(buffer: &mut impl Splice, at: At, element: Element<'_>) {
-    insert_all(buffer, at, &[element]);
+    let n_bytes = element.stored_bytes();
+    buffer.splice(at.0..at.0, n_bytes);
+    element.write(&mut buffer.bytes_mut()[at.0..at.0 + n_bytes]);
+    write_total(buffer);
+    count(buffer, 1);
 }
 
 /// Adds elements in their order before the one at `at`, or at the end, without looking at whether texts are integers. The first

@@ -297,10 +297,13 @@ impl SetMut<'_> {
     /// Adds a member; says whether it was not there.
     pub fn insert(&mut self, member: &[u8]) -> bool {
         let (member, thresholds) = (Element::Text(member), self.thresholds());
-        let is_new = self.arrange(|entry| insert(entry, member, thresholds)).unwrap_or_else(|Outgrown| {
-            self.become_table();
-            self.arrange(|entry| members_mut(entry).insert(member))
-        });
+        let is_new =
+            self.arrange_object(|members: &mut Members| members.insert(member)).unwrap_or_else(|| {
+                self.arrange(|entry| insert(entry, member, thresholds)).unwrap_or_else(|Outgrown| {
+                    self.become_table();
+                    self.arrange(|entry| members_mut(entry).insert(member))
+                })
+            });
         if is_new {
             self.mark_changed();
         }
@@ -309,7 +312,10 @@ impl SetMut<'_> {
 
     /// Removes a member; says whether it was there.
     pub fn remove(&mut self, member: &[u8]) -> bool {
-        let was_there = self.arrange(|entry| remove(entry, Element::Text(member)));
+        let member = Element::Text(member);
+        let was_there = self
+            .arrange_object(|members: &mut Members| members.remove(member))
+            .unwrap_or_else(|| self.arrange(|entry| remove(entry, member)));
         if was_there {
             self.mark_changed();
         }
@@ -409,8 +415,10 @@ fn remove(entry: &mut EntryBox, member: Element<'_>) -> bool {
 }
 
 fn members_mut(entry: &mut EntryBox) -> &mut Members {
-    entry.object_mut().expect("a large set has its members")
+    entry.object_mut().expect(IS_OBJECT)
 }
+
+const IS_OBJECT: &str = "a large set has its members";
 
 /// Stores integers like other members.
 fn become_packed(entry: &mut EntryBox) {

@@ -25,7 +25,7 @@ use crate::{
     reclaim,
     stamps::{Stamp, Stamps},
     string::{StringMut, StringOrigin},
-    table::{Position, Roots, Table},
+    table::{Hint, Position, Roots, Table},
     thresholds::Thresholds,
     time::{Deadline, Millis},
     waiters::{ReadyKey, Waiter, Waiters},
@@ -135,6 +135,8 @@ pub struct Shard {
     needs_care: bool,
     /// Work on large values is refused, so that it is done without the hold.
     is_limited: bool,
+    /// Where the value that was last to be changed lives.
+    hint: Hint,
     /// Look-ups since the last [`Shard::take_lookups`].
     lookups: Lookups,
     /// The time of the command under way. Never goes back.
@@ -267,6 +269,7 @@ impl Shard {
             torn: false,
             needs_care: false,
             is_limited: true,
+            hint: Hint::default(),
             pinned: Vec::new(),
             lookups: Lookups::default(),
             access,

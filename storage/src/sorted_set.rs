@@ -381,7 +381,8 @@ impl SortedSetMut<'_> {
     }
 
     fn add_large(&mut self, member: &[u8], score: f64, rule: AddRule) -> Added {
-        self.arrange(|entry| large_mut(entry).add(member, |old| rule.judge(old, score)))
+        let added = self.arrange_object(|large: &mut Large| large.add(member, |old| rule.judge(old, score)));
+        added.expect(NOT_PACKED)
     }
 
     fn add_packed(&mut self, member: &[u8], score: f64, rule: AddRule) -> Added {
@@ -433,7 +434,7 @@ impl SortedSetMut<'_> {
                 let found = small::find(Packed::new(bytes), member);
                 found.map(|at| self.arrange(|entry| small::remove(entry, at))).is_some()
             }
-            None => self.arrange(|entry| large_mut(entry).remove(member)),
+            None => self.arrange_object(|large: &mut Large| large.remove(member)).expect(NOT_PACKED),
         };
         if is_gone {
             self.mark_changed();
@@ -449,11 +450,11 @@ impl SortedSetMut<'_> {
         if ranks.is_empty() {
             return;
         }
-        let is_packed = self.entry().bytes().is_some();
-        self.change(|entry| match is_packed {
-            true => small::remove_ranks(entry, ranks),
-            false => large_mut(entry).remove_ranks(ranks),
-        });
+        let is_large = self.arrange_object(|large: &mut Large| large.remove_ranks(ranks.clone())).is_some();
+        if !is_large {
+            self.arrange(|entry| small::remove_ranks(entry, ranks));
+        }
+        self.mark_changed();
     }
 
     /// Removes up to `n` members from an end on, after it has shown each of them.
@@ -478,9 +479,7 @@ fn packed_of(entry: EntryRef<'_>) -> Packed<'_> {
     Packed::new(entry.bytes().expect("the set is packed"))
 }
 
-fn large_mut(entry: &mut EntryBox) -> &mut Large {
-    entry.object_mut().expect("a set that is not packed is a `Large`")
-}
+const NOT_PACKED: &str = "a set that is not packed is a `Large`";
 
 #[cfg(test)]
 mod tests;

@@ -54,7 +54,7 @@ use self::directory::{DirectoryRef, SegmentWord};
 pub use self::directory::{Root, Roots};
 pub use self::scan::{Cursor, Position};
 use self::segment::{BUCKETS_MAX, Segment};
-use crate::entry::{Encoding, EntryBox, EntryRef};
+use crate::entry::{Encoding, EntryBox, EntryRef, Object};
 use crate::hash::{Place, Router};
 use crate::time::{Deadline, Millis};
 
@@ -143,6 +143,13 @@ impl Table {
         Some(SlotMut { table: self, segment, at, slot, place })
     }
 
+    /// [`find_mut`](Self::find_mut) that looks first where the last entry was, because commands on one key often follow each other.
+    #[inline(always)]
+    pub fn find_mut_near(&mut self, key: &[u8], place: Place, hint: &mut Hint) -> Option<SlotMut<'_>> {
+        let (segment, at, slot) = self.locate_near(key, place, hint)?;
+        Some(SlotMut { table: self, segment, at, slot, place })
+    }
+
     /// Finds an entry to change, or adds the one that `make` makes; says whether it did. `place` is what the table's router says
     /// of the key.
     #[inline]
@@ -150,13 +157,25 @@ impl Table {
         &mut self,
         key: &[u8],
         place: Place,
+        hint: &mut Hint,
         make: impl FnOnce() -> EntryBox,
     ) -> (SlotMut<'_>, bool) {
-        let segment = self.segment_at(place.position());
-        match segment.and_then(|segment| Some((segment, segment.find(key, place)?))) {
-            Some((segment, (at, slot))) => (SlotMut { table: self, segment, at, slot, place }, false),
+        match self.locate_near(key, place, hint) {
+            Some((segment, at, slot)) => (SlotMut { table: self, segment, at, slot, place }, false),
             None => (self.insert(make(), place), true),
         }
+    }
+
+    #[inline(always)]
+    fn locate_near(&self, key: &[u8], place: Place, hint: &mut Hint) -> Option<(Segment, usize, usize)> {
+        let segment = self.segment_at(place.position())?;
+        let (at, slot) = (hint.at as usize, hint.slot as usize);
+        if segment.is_at(at, slot, key, place) {
+            return Some((segment, at, slot));
+        }
+        let (at, slot) = segment.find(key, place)?;
+        *hint = Hint { at: at as u8, slot: slot as u8 };
+        Some((segment, at, slot))
     }
 
     /// Finds an entry at a place, whatever its key, that is accepted.
@@ -222,11 +241,25 @@ impl Table {
         self.sample_where(random, |_, _| true, usize::MAX).map(|spot| spot.entry(self))
     }
 
-    /// A random entry, to change or to remove; see [`sample`](Self::sample).
-    pub fn sample_mut(&mut self, random: u64) -> Option<SlotMut<'_>> {
+    /// Takes a random entry out; see [`sample`](Self::sample).
+    pub fn remove_sample(&mut self, random: u64) -> Option<EntryBox> {
         let Sampled { segment, at, slot } = self.sample_where(random, |_, _| true, usize::MAX)?;
-        let place = self.router().place(Sampled { segment, at, slot }.entry(self).key());
-        Some(SlotMut { table: self, segment, at, slot, place })
+        let position = segment.position(segment.bucket(at).content(slot), self.roots.router());
+        Some(self.remove_at(segment, at, slot, position))
+    }
+
+    /// Takes an entry out. `position` is exact enough to find its segment.
+    fn remove_at(&mut self, segment: Segment, at: usize, slot: usize, position: u64) -> EntryBox {
+        let spot = self.spot(position).expect("a table with entries has structure");
+        let entry = segment.remove(at, slot, self.roots.router());
+        self.len -= 1;
+        self.n_deadlines -= entry.as_ref().has_deadline() as usize;
+        self.allocated_bytes -= entry.as_ref().allocated_bytes();
+        spot.set_count(spot.count - 1);
+        if spot.count - 1 < Segment::sparse_count(segment.n_buckets()) {
+            self.shrink(position);
+        }
+        entry
     }
 
     /// A random entry with a deadline; see [`sample`](Self::sample). `None` if there is none, or if they are so
@@ -585,6 +618,13 @@ impl std::fmt::Debug for Table {
     }
 }
 
+/// Where in its segment an entry was found. Any other does no harm: it is looked at first, no more.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct Hint {
+    at: u8,
+    slot: u8,
+}
+
 /// An entry in its table, to be read, changed, replaced or removed.
 pub struct SlotMut<'t> {
     table: &'t mut Table,
@@ -619,6 +659,18 @@ impl<'t> SlotMut<'t> {
         let bytes_before = entry.as_ref().allocated_bytes();
         let mut out = WriteBack { slot: self, entry, bytes_before };
         change(&mut out.entry)
+    }
+
+    /// Changes the object that is the entry's value, if it is a `T`. The entry stays where it is and nothing but its bytes can be
+    /// otherwise then, so there is less to do than in [`modify`](Self::modify). The bytes follow also if `change` panics.
+    #[inline]
+    pub fn modify_object<T: Object, R>(&mut self, change: impl FnOnce(&mut T) -> R) -> Option<R> {
+        // SAFETY: the slot is occupied, and as changing an object does not move its entry, it stays right.
+        let mut entry = ManuallyDrop::new(unsafe { self.word().into_entry() });
+        let bytes_before = entry.as_ref().object::<T>()?.allocated_bytes();
+        let object = entry.object_mut::<T>()?;
+        let recount = Recount { table_bytes: &mut self.table.allocated_bytes, object, bytes_before };
+        Some(change(recount.object))
     }
 
     /// Writes an inline string over an inline string, if it fits where it is; says whether it did. No count changes
@@ -663,15 +715,7 @@ impl<'t> SlotMut<'t> {
     /// Takes the entry out of the table, and gives the table back.
     pub fn remove_from(self) -> (EntryBox, &'t Table) {
         let SlotMut { table, segment, at, slot, place } = self;
-        let spot = table.spot(place.position()).expect("a table with entries has structure");
-        let entry = segment.remove(at, slot, table.roots.router());
-        table.len -= 1;
-        table.n_deadlines -= entry.as_ref().has_deadline() as usize;
-        table.allocated_bytes -= entry.as_ref().allocated_bytes();
-        spot.set_count(spot.count - 1);
-        if spot.count - 1 < Segment::sparse_count(segment.n_buckets()) {
-            table.shrink(place.position());
-        }
+        let entry = table.remove_at(segment, at, slot, place.position());
         (entry, table)
     }
 
@@ -695,7 +739,7 @@ struct WriteBack<'a, 't> {
 }
 
 impl Drop for WriteBack<'_, '_> {
-    #[inline]
+    #[inline(always)]
     fn drop(&mut self) {
         let SlotMut { table, segment, at, slot, place } = &mut *self.slot;
         // SAFETY: the entry is not used after this, its last use.
@@ -711,6 +755,20 @@ impl Drop for WriteBack<'_, '_> {
             table.n_deadlines -= !has_deadline as usize;
         }
         bucket.set_slot(*slot, SlotWord::new(entry, place.position()));
+    }
+}
+
+/// An object that is being changed; its drop counts its bytes.
+struct Recount<'a, T: Object> {
+    object: &'a mut T,
+    bytes_before: usize,
+    table_bytes: &'a mut usize,
+}
+
+impl<T: Object> Drop for Recount<'_, T> {
+    #[inline(always)]
+    fn drop(&mut self) {
+        *self.table_bytes = *self.table_bytes + self.object.allocated_bytes() - self.bytes_before;
     }
 }
 

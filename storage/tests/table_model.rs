@@ -4,7 +4,7 @@ use std::collections::{HashMap, HashSet};
 
 use braid_storage::entry::{Encoding, EntryBox, Kind};
 use braid_storage::hash::{HashTags, KeyHasher, Router};
-use braid_storage::table::{Cursor, Position, Roots, Table};
+use braid_storage::table::{Cursor, Hint, Position, Roots, Table};
 use braid_storage::time::{Deadline, Millis};
 
 struct Random(u64);
@@ -58,6 +58,8 @@ fn run_against_model(seed: u64, n_keys: u64, n_steps: u64, shard_bits: u32, chec
     let mut random = Random(seed);
     let mut table = Table::alone(router(shard_bits));
     let mut model: HashMap<Vec<u8>, (Vec<u8>, Option<Deadline>)> = HashMap::new();
+    // It is of whatever key was last looked up with it, and of no use after most changes.
+    let mut hint = Hint::default();
     for step in 0..n_steps {
         let growing = (step / (2 * n_keys)).is_multiple_of(2);
         let key = key(random.below(n_keys));
@@ -68,7 +70,10 @@ fn run_against_model(seed: u64, n_keys: u64, n_steps: u64, shard_bits: u32, chec
             1 => {
                 let deadline = (random.below(2) == 0).then(|| Deadline::at(random.below(100)));
                 let place = table.router().place(&key);
-                if let Some(mut slot) = table.find_mut(&key, place) {
+                let found = table.find_mut_near(&key, place, &mut hint);
+                assert_eq!(found.is_some(), model.contains_key(&key), "seed {seed}");
+                if let Some(mut slot) = found {
+                    assert_eq!(slot.entry().key(), key);
                     slot.set_deadline(deadline);
                     model.get_mut(&key).expect("the table has it").1 = deadline;
                 }
@@ -79,6 +84,17 @@ fn run_against_model(seed: u64, n_keys: u64, n_steps: u64, shard_bits: u32, chec
                 let deadline = (random.below(4) == 0).then(|| Deadline::at(random.below(100)));
                 set(&mut table, &key, &value, deadline);
                 model.insert(key, (value, deadline));
+            }
+            _ if random.below(4) == 0 => {
+                let removed = table.remove_sample(random.next());
+                assert_eq!(removed.is_none(), model.is_empty(), "seed {seed}");
+                if let Some(removed) = removed {
+                    let expected = model.remove(removed.as_ref().key()).expect("the model has it");
+                    assert_eq!(
+                        (removed.as_ref().bytes(), removed.as_ref().deadline()),
+                        (Some(&expected.0[..]), expected.1)
+                    );
+                }
             }
             _ => {
                 let removed = remove(&mut table, &key);

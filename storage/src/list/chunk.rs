@@ -100,7 +100,7 @@ impl Chunk {
     #[inline]
     pub fn allocated_bytes(&self) -> usize {
         match self {
-            Chunk::Packed(packed) => packed.bytes.capacity(),
+            Chunk::Packed(packed) => packed.allocated_bytes(),
             Chunk::Plain(text) => class_bytes(text.len()),
         }
     }
@@ -109,10 +109,7 @@ impl Chunk {
     #[inline]
     pub fn admits(&self, text: &[u8], limit: Limit) -> bool {
         match self {
-            Chunk::Packed(packed) => {
-                let n_bytes = packed.bytes().len() + text.len() + PACKING_BYTES;
-                !limit.is_exceeded_by(text) && limit.admits(n_bytes, self.len() + 1)
-            }
+            Chunk::Packed(packed) => packed.admits(text, limit),
             Chunk::Plain(_) => false,
         }
     }
@@ -163,6 +160,19 @@ impl PackedChunk {
         bytes.extend_from_slice(packed);
         let start = u32::try_from(start).expect("chunks are far smaller than 4 GiB");
         Self { bytes, start, n_elements }
+    }
+
+    /// The bytes that it owns besides itself.
+    #[inline]
+    pub fn allocated_bytes(&self) -> usize {
+        self.bytes.capacity()
+    }
+
+    /// Whether a text may join the others.
+    #[inline]
+    pub fn admits(&self, text: &[u8], limit: Limit) -> bool {
+        let n_bytes = self.bytes().len() + text.len() + PACKING_BYTES;
+        !limit.is_exceeded_by(text) && limit.admits(n_bytes, self.n_elements as usize + 1)
     }
 
     /// The elements.
@@ -288,6 +298,7 @@ impl Splice for PackedChunk {
         &mut self.bytes[self.start as usize..]
     }
 
+    #[inline]
     fn splice(&mut self, range: Range<usize>, len: usize) {
         let (n_before, n_behind) = (range.start, self.bytes().len() - range.end);
         let moving = if n_before < n_behind { ListEnd::Left } else { ListEnd::Right };

@@ -88,17 +88,25 @@ impl Chunks {
     /// Adds an element at an end.
     #[inline]
     pub fn push(&mut self, end: ListEnd, text: &[u8]) {
-        match self.outermost(end) {
-            Some(at) if self.chunks[at].admits(text, self.limit) => {
-                self.edit(at, |chunk| chunk.push(end, text));
+        let outermost = match end {
+            ListEnd::Left => self.chunks.front_mut(),
+            ListEnd::Right => self.chunks.back_mut(),
+        };
+        match outermost {
+            Some(Chunk::Packed(chunk)) if chunk.admits(text, self.limit) => {
+                let n_bytes = chunk.allocated_bytes();
+                chunk.push(end, text);
+                self.n_elements += 1;
+                self.chunk_bytes = self.chunk_bytes + chunk.allocated_bytes() - n_bytes;
             }
-            full => self.push_chunk(full, end, text),
+            _ => self.push_chunk(end, text),
         }
     }
 
     /// Adds a chunk of one element at an end, where there may be a full one.
-    fn push_chunk(&mut self, full: Option<usize>, end: ListEnd, text: &[u8]) {
-        if let Some(at) = full {
+    #[cold]
+    fn push_chunk(&mut self, end: ListEnd, text: &[u8]) {
+        if let Some(at) = self.outermost(end) {
             self.fit(at);
         }
         let at = match end {

@@ -4,7 +4,10 @@
 
 use std::collections::HashSet;
 
-use super::{Element, HASHTABLE, SetBuilder, SetMut, SetRef, View, intset, members_mut, packed_bytes};
+use super::{
+    Element, HASHTABLE, IS_OBJECT, Members, SetBuilder, SetMut, SetRef, View, intset, members_mut,
+    packed_bytes,
+};
 use crate::{entry::EntryBox, packed, reclaim, table::Table};
 
 /// Up to this many times more members are popped one by one than stay; else those that stay are moved out of a large set.
@@ -89,13 +92,27 @@ fn draw<'a>(table: &'a Table, n: usize, random: &mut dyn FnMut() -> u64, each: &
     }
 }
 
+impl Members {
+    /// Removes a random member, and gives what `with` makes of it.
+    fn pop<R>(&mut self, random: u64, with: impl FnOnce(Element<'_>) -> R) -> R {
+        let entry = self.0.remove_sample(random).expect("the set has members");
+        let result = with(Element::Text(entry.as_ref().key()));
+        reclaim::free(entry);
+        result
+    }
+}
+
 impl SetMut<'_> {
     /// Removes a random member, and gives what `with` makes of it.
     ///
     /// # Panics
     /// If there are none.
     pub fn pop<R>(&mut self, random: u64, with: impl FnOnce(Element<'_>) -> R) -> R {
-        self.change(|entry| pop(entry, random, with))
+        if self.entry().encoding() != HASHTABLE {
+            return self.change(|entry| pop(entry, random, with));
+        }
+        self.mark_changed();
+        self.arrange_object(|members: &mut Members| members.pop(random, with)).expect(IS_OBJECT)
     }
 
     /// Removes `n` random members, and calls `each` with each of them. Some must stay: who wants all has no need of chance.
@@ -142,12 +159,7 @@ impl SetMut<'_> {
 
 fn pop<R>(entry: &mut EntryBox, random: u64, with: impl FnOnce(Element<'_>) -> R) -> R {
     match View::of(entry.as_ref()) {
-        View::Table(_) => {
-            let slot = members_mut(entry).0.sample_mut(random).expect("the set has members");
-            let result = with(Element::Text(slot.entry().key()));
-            reclaim::free(slot.remove());
-            result
-        }
+        View::Table(_) => members_mut(entry).pop(random, with),
         View::Packed(packed) => {
             let at = packed.nth(below(random, packed.len()) as i64).expect("the set has members");
             let result = with(packed.get(at));

@@ -9,7 +9,7 @@ use std::{marker::PhantomData, sync::atomic::Ordering::Relaxed};
 use super::{Key, Ledger, Shard, WORK_MAX};
 use crate::{
     Db, StorageError,
-    entry::{EntryBox, EntryRef, Kind},
+    entry::{EntryBox, EntryRef, Kind, Object},
     hash::{Place, Router},
     reclaim,
     table::{SlotMut, Table},
@@ -176,6 +176,13 @@ impl<'a, T: ValueType> ValueMut<'a, T> {
         self.slot.as_mut().expect("the slot is there until the guard drops").modify(change)
     }
 
+    /// [`arrange`](Self::arrange) of a value that is stored as an `O`; `None` if it is not. Less is to be done for that.
+    #[inline]
+    pub fn arrange_object<O: Object, R>(&mut self, change: impl FnOnce(&mut O) -> R) -> Option<R> {
+        *self.torn = true;
+        self.slot.as_mut().expect("the slot is there until the guard drops").modify_object(change)
+    }
+
     /// Counts fields that were removed because their deadline had passed.
     pub(crate) fn count_expired_fields(&mut self, n: usize) {
         let expired = &self.ledger.published.expired_fields;
@@ -194,39 +201,45 @@ impl<'a, T: ValueType> ValueMut<'a, T> {
     }
 }
 
+impl<T: ValueType> ValueMut<'_, T> {
+    /// Removes the key, whose value has nothing in it any more.
+    #[cold]
+    fn remove_empty(&mut self) {
+        let slot = self.slot.take().expect("the slot is there until the guard drops");
+        if self.is_changed {
+            self.ledger.changed(self.db, slot.entry().key());
+        }
+        let (entry, table) = slot.remove_from();
+        let after = Tally::of(table);
+        reclaim::free(entry);
+        self.ledger.publish(self.db, self.before, after);
+    }
+}
+
 impl<T: ValueType> Drop for ValueMut<'_, T> {
+    #[inline(always)]
     fn drop(&mut self) {
         if std::thread::panicking() {
             return;
         }
-        let slot = self.slot.take().expect("the slot is there until the guard drops");
+        let slot = self.slot.as_ref().expect("the slot is there until the guard drops");
         // An empty value has no deadlines left.
         let next_deadline = T::next_deadline(slot.entry());
         self.ledger.fields_moved(self.db, slot.place(), self.next_deadline, next_deadline);
         if T::is_empty(slot.entry()) {
-            self.ledger.changed_if(self.is_changed, self.db, slot.entry().key());
-            let (entry, table) = slot.remove_from();
-            let after = Tally::of(table);
-            reclaim::free(entry);
-            return self.ledger.publish(self.db, self.before, after);
+            return self.remove_empty();
         }
-        let after = Tally::of(slot.table());
-        self.ledger.publish(self.db, self.before, after);
+        self.ledger.publish(self.db, self.before, Tally::of(slot.table()));
         if self.is_ready {
             self.ledger.waiters.note(self.db, slot.entry().key());
         }
-        self.ledger.changed_if(self.is_changed, self.db, slot.entry().key());
+        if self.is_changed && self.ledger.is_observed {
+            self.ledger.announce(self.db, slot.entry().key());
+        }
     }
 }
 
 impl Ledger {
-    #[inline]
-    fn changed_if(&mut self, is_changed: bool, db: Db, key: &[u8]) {
-        if is_changed {
-            self.changed(db, key);
-        }
-    }
-
     #[inline]
     fn publish(&self, db: Db, before: Tally, after: Tally) {
         if before.n_keys != after.n_keys {
@@ -253,7 +266,7 @@ impl Shard {
     ///
     /// # Errors
     /// If the key holds something else.
-    #[inline]
+    #[inline(always)]
     pub fn value_mut<'a, T: ValueType>(
         &'a mut self,
         key: &Key<'_>,
@@ -264,7 +277,9 @@ impl Shard {
         }
         let table = &mut self.tables[self.db];
         let before = Tally::of(table);
-        let Some(slot) = table.find_mut(key.bytes, key.routed.place) else { return Ok(None) };
+        let Some(slot) = table.find_mut_near(key.bytes, key.routed.place, &mut self.hint) else {
+            return Ok(None);
+        };
         if slot.entry().kind() != T::KIND {
             return Err(StorageError::WrongType);
         }
@@ -295,7 +310,8 @@ impl Shard {
         }
         let table = &mut self.tables[self.db];
         let before = Tally::of(table);
-        let (slot, is_new) = table.find_or_insert(key.bytes, key.routed.place, || T::empty(key.bytes));
+        let (slot, is_new) =
+            table.find_or_insert(key.bytes, key.routed.place, &mut self.hint, || T::empty(key.bytes));
         if is_new {
             self.torn = true;
             self.access.begin(slot.entry(), self.now);
@@ -319,7 +335,7 @@ impl Shard {
         Some(Self::guard(slot, &mut self.ledger, &mut self.torn, &self.thresholds, self.db, self.now, before))
     }
 
-    #[inline]
+    #[inline(always)]
     fn guard<'a, T: ValueType>(
         slot: SlotMut<'a>,
         ledger: &'a mut Ledger,

@@ -131,6 +131,20 @@ impl Segment {
         if at + 1 == self.n_buckets { 0 } else { at + 1 }
     }
 
+    /// Whether a key's entry is in this bucket and slot, if there are such.
+    #[inline]
+    pub(super) fn is_at(&self, at: usize, slot: usize, key: &[u8], place: Place) -> bool {
+        if at >= self.n_buckets || slot >= SLOTS {
+            return false;
+        }
+        let bucket = self.bucket(at);
+        let word = bucket.slot(slot);
+        // SAFETY: no tag is 0, so the slot is occupied, and the holder reads the entry only while it is in this function.
+        bucket.tags().tag(slot) == place.tag()
+            && word.agrees_with(place)
+            && unsafe { word.entry() }.key() == key
+    }
+
     /// Finds a key's bucket and slot.
     #[inline]
     pub(super) fn find(&self, key: &[u8], place: Place) -> Option<(usize, usize)> {
