@@ -81,6 +81,8 @@ pub struct IoThread {
     resting: Vec<Resting>,
     expiry: super::expiry::Expiry,
     next_cron: Instant,
+    /// When the last commands of this turn ended, if any ran.
+    served_at: Option<Instant>,
     /// How many times in a row the cron has found that nothing had been read since the time before.
     n_idle_crons: u32,
     n_reads_seen: u64,
@@ -246,6 +248,7 @@ impl IoThread {
             resting: Vec::new(),
             expiry: super::expiry::Expiry::new(index, server.io_threads().len()),
             next_cron: Instant::now(),
+            served_at: None,
             n_idle_crons: 0,
             n_reads_seen: 0,
             limits: limits(&config),
@@ -264,8 +267,9 @@ impl IoThread {
     /// If the system's event queue fails, which ends the thread.
     pub fn run(&mut self) -> io::Result<()> {
         let mut events = Events::with_capacity(1024);
+        let mut now = Instant::now();
         while !self.server().stopping.load(Ordering::Relaxed) {
-            self.wait(&mut events)?;
+            self.wait(&mut events, now)?;
             self.worker.thread.renew_budget();
             self.read_mail();
             self.take_finished();
@@ -293,7 +297,9 @@ impl IoThread {
             self.step_expiry();
             self.reclaim();
             self.end_overdue_waits();
-            if Instant::now() >= self.next_cron {
+            // A turn that has served somebody knows the time well enough.
+            now = self.served_at.take().unwrap_or_else(Instant::now);
+            if now >= self.next_cron {
                 self.cron();
             }
         }
@@ -301,7 +307,7 @@ impl IoThread {
     }
 
     /// Waits for events, or only collects them if there is something to do.
-    fn wait(&mut self, events: &mut Events) -> io::Result<()> {
+    fn wait(&mut self, events: &mut Events, now: Instant) -> io::Result<()> {
         let peer = &self.server().threads[self.worker.thread.index];
         let busy = !self.again.is_empty()
             || !self.sweeps.is_empty()
@@ -309,7 +315,7 @@ impl IoThread {
             || braid_storage::has_garbage();
         let may_sleep = !busy
             && peer.inbox.may_sleep(|| peer.mail.is_empty() && self.worker.engine().injector_is_empty());
-        let timeout = if may_sleep { self.time_to_sleep() } else { Duration::ZERO };
+        let timeout = if may_sleep { self.time_to_sleep(now) } else { Duration::ZERO };
         let polled = self.poll.poll(events, Some(timeout));
         self.server().threads[self.worker.thread.index].inbox.awake();
         match polled {
@@ -319,8 +325,8 @@ impl IoThread {
     }
 
     /// Until the cron, or until the first command that waits for keys gives up.
-    fn time_to_sleep(&self) -> Duration {
-        let to_cron = self.next_cron.saturating_duration_since(Instant::now());
+    fn time_to_sleep(&self, now: Instant) -> Duration {
+        let to_cron = self.next_cron.saturating_duration_since(now);
         match self.deadlines.first() {
             None => to_cron,
             Some((deadline, _)) => {
@@ -794,6 +800,7 @@ impl IoThread {
                 let turn = Turn { server, batch: &batch, input, now };
                 let ended = self.run_batch(connection, turn, out);
                 let ended_at = Instant::now();
+                self.served_at = Some(ended_at);
                 let elapsed = ended_at - std::mem::replace(&mut began, ended_at);
                 let parked_at = if let Ended::Parked(at) = ended { Some(at) } else { None };
                 batch.share_out_time(elapsed, self.worker.thread.stats(), parked_at);
