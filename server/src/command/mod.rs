@@ -42,7 +42,9 @@ pub use args::{Args, Words};
 pub use braid_storage::Key;
 pub use category::Categories;
 pub use error::{CommandError, Outcome, shown};
-pub use spec::{Arity, CommandSpec, Deprecation, Flags, Group, KeySpec, KeyUse, Keys, KeysAt, Run};
+pub use spec::{
+    Arity, BeginSweep, CommandSpec, Deprecation, Flags, Group, KeySpec, KeyUse, Keys, KeysAt, Run,
+};
 pub use sweep::{Step, Sweep};
 pub use table::{CommandTable, Found, Registered, TABLE};
 pub(crate) use transactions::{forget_watches, watched_routes};

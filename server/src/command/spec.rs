@@ -77,6 +77,9 @@ impl Arity {
     }
 }
 
+/// Reads the arguments of a command that visits the shards in turn.
+pub type BeginSweep = fn(&mut Call<'_, '_>, Args<'_>) -> Result<Sweep, super::CommandError>;
+
 /// Where a command runs.
 #[derive(Clone, Copy)]
 pub enum Run {
@@ -96,7 +99,7 @@ pub enum Run {
     /// On one shard after the other, each at a moment of its own.
     EachShard {
         /// Reads the arguments.
-        begin: fn(&mut Call<'_, '_>, Args<'_>) -> Result<Sweep, super::CommandError>,
+        begin: BeginSweep,
         /// Does one bounded piece of work on the shard the sweep stands at.
         step: fn(&mut Sweep, &mut Shard) -> Step,
     },

@@ -248,7 +248,7 @@ fn only_the_reply_writer_tells_resp2_from_resp3() {
 /// Who writes error text besides `CommandError`.
 const ERROR_WRITERS: Exceptions = &[
     ("server/src/command/error.rs", "reply.error(", "the one place"),
-    ("server/src/io/thread.rs", ".error(text)", "what cannot be parsed is no command's error"),
+    ("server/src/io/thread/serving.rs", ".error(text)", "what cannot be parsed is no command's error"),
 ];
 
 #[test]

@@ -1,0 +1,257 @@
+//! Commands parsed ahead: what is read at once is parsed, prefetched and run by the batch.
+
+use std::{cell::Cell, time::Duration};
+
+use braid_protocol::request::{Arg, Parse, Pattern, ProtocolError};
+use braid_storage::{Routed, time::Millis};
+
+use super::IoThread;
+use crate::{
+    command::{Flags, Found, Registered, Run, TABLE, Words},
+    dispatch::{self, Admission},
+    io::connection::Connection,
+    server::Server,
+    session::Session,
+    stats::ThreadStats,
+};
+
+/// How many commands are parsed ahead, prefetched together and then run.
+const BATCH: usize = 32;
+
+/// Commands parsed ahead.
+#[derive(Default)]
+pub(super) struct Batch {
+    words: Vec<Arg>,
+    pub(super) commands: Vec<Parsed>,
+    /// Where the first keys of the commands live, of those that have one.
+    keys: Vec<Routed>,
+    /// Commands whose time is not measured with the batch, a bit each: they do not run, or not here.
+    unmeasured: Cell<u32>,
+}
+
+/// What an earlier request was like: mostly a pipeline repeats one command.
+struct Last {
+    command: &'static Registered,
+    /// Where in the input its name starts.
+    name_at: usize,
+    pattern: Option<Pattern>,
+}
+
+impl Last {
+    fn name<'a>(&self, input: &'a [u8]) -> &'a [u8] {
+        &input[self.name_at..self.name_at + self.command.spec.name.len()]
+    }
+}
+
+/// The last first key, in the input: a pipeline that repeats a key as well finds it once.
+#[derive(Clone, Copy)]
+struct LastKey {
+    at: usize,
+    len: usize,
+    lives: Routed,
+}
+
+impl LastKey {
+    #[inline]
+    fn is(&self, input: &[u8], key: &[u8]) -> bool {
+        let before = &input[self.at..self.at + self.len];
+        // Most keys that differ do so in the last byte.
+        before.last() == key.last() && before == key
+    }
+}
+
+/// A parsed command.
+pub(super) struct Parsed {
+    pub(super) found: Found,
+    /// Where in the input it lies.
+    pub(super) start: usize,
+    pub(super) end: usize,
+    first_word: usize,
+    n_words: usize,
+    /// Where its first key lives, if its first argument is one.
+    pub(super) routed: Option<Routed>,
+}
+
+impl Batch {
+    pub(super) fn clear(&mut self) {
+        self.words.clear();
+        self.commands.clear();
+        self.keys.clear();
+        self.unmeasured.set(0);
+    }
+
+    /// Has a command not share the batch's time.
+    #[cold]
+    pub(super) fn leave_unmeasured(&self, index: usize) {
+        self.unmeasured.set(self.unmeasured.get() | 1 << index);
+    }
+
+    /// Shares out the batch's time among its commands. Those from `end` of the input on are left out, too.
+    pub(super) fn share_out_time(&self, elapsed: Duration, stats: &ThreadStats, end: Option<usize>) {
+        let n_begun = end.map_or(self.commands.len(), |end| {
+            self.commands.iter().take_while(|parsed| parsed.start < end).count()
+        });
+        let begun = &self.commands[..n_begun];
+        let unmeasured = self.unmeasured.get();
+        let n_not = if unmeasured == 0 { 0 } else { n_bits(unmeasured, 0..n_begun) };
+        let n_measured = (n_begun - n_not) as u64;
+        let Some(share) = (elapsed.as_nanos() as u64).checked_div(n_measured) else { return };
+        let mut first = 0;
+        for run in begun.chunk_by(|a, b| a.found.is_same(&b.found)) {
+            let not = if unmeasured == 0 { 0 } else { n_bits(unmeasured, first..first + run.len()) };
+            first += run.len();
+            if let Found::Command(command) = run[0].found
+                && run.len() > not
+            {
+                stats.took(command, share, (run.len() - not) as u64);
+            }
+        }
+    }
+
+    fn words_of<'a>(&'a self, parsed: &Parsed, input: &'a [u8]) -> Words<'a> {
+        let ranges = &self.words[parsed.first_word..parsed.first_word + parsed.n_words];
+        Words::new(&input[parsed.start..parsed.end], ranges)
+    }
+}
+
+/// How many of the bits in a range are set.
+#[cold]
+fn n_bits(bits: u32, range: std::ops::Range<usize>) -> usize {
+    range.filter(|index| bits >> index & 1 == 1).count()
+}
+
+/// What the commands of a batch have in common.
+#[derive(Clone, Copy)]
+pub(super) struct Turn<'a> {
+    pub(super) server: &'a Server,
+    pub(super) batch: &'a Batch,
+    pub(super) input: &'a [u8],
+    /// The time of the read.
+    pub(super) now: Millis,
+}
+
+impl<'a> Turn<'a> {
+    pub(super) fn words(self, parsed: &Parsed) -> Words<'a> {
+        self.batch.words_of(parsed, self.input)
+    }
+}
+
+impl Parsed {
+    /// Whether the command may run under the hold of `leader`, which was admitted and lives there.
+    pub(super) fn follows(&self, leader: &Parsed, lives: Routed, session: &Session, turn: Turn<'_>) -> bool {
+        let (Found::Command(command), Some(routed)) = (&self.found, self.routed) else { return false };
+        routed.shard == lives.shard
+            && (self.is_like(leader)
+                || matches!(command.spec.run, Run::Shard(_))
+                    && matches!(
+                        dispatch::admit(turn.server, session, &self.found, turn.words(self)),
+                        Ok((_, Admission::Run))
+                    ))
+    }
+
+    /// Whether it is the same command with as many words, so that it is admitted if the other one is.
+    #[inline]
+    pub(super) fn is_like(&self, other: &Parsed) -> bool {
+        self.found.is_same(&other.found) && self.n_words == other.n_words
+    }
+}
+
+impl IoThread {
+    /// Parses up to a batch of requests from `from` on; returns where the input goes on.
+    pub(super) fn parse(
+        &mut self,
+        connection: &mut Connection,
+        batch: &mut Batch,
+        input: &mut [u8],
+        from: usize,
+    ) -> Result<usize, ProtocolError> {
+        batch.clear();
+        let engine = self.worker.engine();
+        let keyspace = &self.worker.thread.server().keyspace;
+        let db = connection.node.as_ref().map(|node| node.job.session.db).unwrap_or_default();
+        let (mut last, mut last_key): (Option<Last>, Option<LastKey>) = (None, None);
+        let mut at = from;
+        while batch.commands.len() < BATCH && at < input.len() {
+            // The quotes of an inline command are resolved where it lies, so it must not be parsed twice: it gets a
+            // batch of its own, because what comes behind a command that must wait is parsed again.
+            let inline = input[at] != b'*';
+            if inline && !batch.commands.is_empty() {
+                break;
+            }
+            let first_word = batch.words.len();
+            let alike = last.as_ref().and_then(|last| {
+                let consumed =
+                    connection.parser.parse_alike(last.pattern.as_ref()?, input, at, &mut batch.words)?;
+                Some((consumed, Found::Command(last.command)))
+            });
+            let is_alike = alike.is_some();
+            let (consumed, found) = match alike {
+                Some(alike) => alike,
+                None => match connection.parser.parse(&mut input[at..], &mut batch.words)? {
+                    Parse::Request { consumed } => {
+                        let words = Words::new(&input[at..at + consumed], &batch.words[first_word..]);
+                        // Comparing the name is cheaper than finding it.
+                        let found = match &last {
+                            Some(last) if last.name(input) == words.get(0) => Found::Command(last.command),
+                            _ => TABLE.find(words),
+                        };
+                        (consumed, found)
+                    }
+                    Parse::Empty { consumed } => {
+                        at += consumed;
+                        continue;
+                    }
+                    Parse::Incomplete { wanted } => {
+                        connection.wanted = wanted;
+                        break;
+                    }
+                },
+            };
+            let words = Words::new(&input[at..at + consumed], &batch.words[first_word..]);
+            let mut stop = inline;
+            let mut routed = None;
+            if let Found::Command(command) = found {
+                stop |= command.has(Flags::PARSE_STOP);
+                if command.first_is_key && words.len() > 1 {
+                    let key = words.get(1);
+                    let lives = last_key.filter(|last| last.is(input, key)).map(|last| last.lives);
+                    let lives = lives.unwrap_or_else(|| {
+                        let lives = keyspace.router().route(key);
+                        engine.prefetch(lives.shard);
+                        keyspace.prefetch_root(db, lives);
+                        batch.keys.push(lives);
+                        lives
+                    });
+                    last_key = Some(LastKey { at: at + words.offset(1), len: key.len(), lives });
+                    routed = Some(lives);
+                }
+                if !is_alike {
+                    // A subcommand's name is not the word that would be compared.
+                    let is_whole = command.parent.is_none() && !command.has_subcommands();
+                    last = is_whole.then(|| Last {
+                        command,
+                        name_at: at + words.offset(0),
+                        pattern: Pattern::of(input, at, &batch.words[first_word..]),
+                    });
+                }
+            }
+            let n_words = words.len();
+            batch.commands.push(Parsed { found, start: at, end: at + consumed, first_word, n_words, routed });
+            at += consumed;
+            if stop {
+                break;
+            }
+        }
+        Ok(at)
+    }
+
+    /// Fetches what the commands of a batch will need behind the tables' roots, so that its memory latencies overlap. A
+    /// single command would only be delayed by it.
+    pub(super) fn prefetch(&self, server: &Server, connection: &Connection, batch: &Batch) {
+        if batch.keys.len() > 1
+            && let Some(node) = &connection.node
+        {
+            server.keyspace.prefetch(node.job.session.db, &batch.keys);
+        }
+    }
+}

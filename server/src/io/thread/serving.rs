@@ -1,0 +1,530 @@
+//! Running the commands of a batch: in place where the shards are idle, with a node where they are not.
+
+use std::{cell::Cell, ops::Range, sync::atomic::Ordering, time::Instant};
+
+use braid_protocol::{reply::Reply, request::ProtocolError};
+use braid_storage::{
+    coordinator::{Route, Weight},
+    executor::Node,
+    time::Millis,
+};
+
+use super::{
+    IoThread,
+    batch::{Parsed, Turn},
+};
+use crate::{
+    blocking::{self, Waiting},
+    command::{Args, BeginSweep, Call, CommandError, Found, Registered, Run, Words},
+    dispatch::{self, Admission, Needs},
+    io::{ThreadState, connection::Connection},
+    job::{self, Delegated, Job, Task},
+    server::Server,
+    session::{Counts, Request, Session},
+    verbose, warning,
+};
+
+/// How the running of a batch ended.
+enum Ended {
+    /// All commands ran.
+    Ran,
+    /// A command is under way elsewhere; the input goes on at this offset.
+    Parked(usize),
+    /// The connection closes; nothing more of it runs.
+    Closed,
+}
+
+/// What kept commands from running in place.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Stopped {
+    No,
+    /// A pause, or CLIENT KILL.
+    ByAttention,
+    /// Somebody waits for keys in the shard or has pinned some, or it is too much work: the coordinator's way looks after that.
+    ByCare,
+}
+
+/// Where a batch goes on.
+enum Next {
+    /// With this command of it.
+    Command(usize),
+    /// Not now: a command is under way elsewhere. The input behind it starts here.
+    Parked { input_from: usize },
+}
+
+impl IoThread {
+    /// Runs the complete requests of `input`; returns how many bytes are done with.
+    pub(super) fn serve(
+        &mut self,
+        connection: &mut Connection,
+        input: &mut [u8],
+        out: &mut Vec<u8>,
+    ) -> usize {
+        let server = self.server();
+        let mut began = Instant::now();
+        let (now, uptime_millis) = server.clock.times_at(began);
+        connection.record.active_at.store(uptime_millis, Ordering::Relaxed);
+        let output_limit = self.worker.thread.stats().output_limit.load(Ordering::Relaxed);
+        let mut batch = std::mem::take(&mut self.batch);
+        let mut done = 0;
+        loop {
+            let parsed = self.parse(connection, &mut batch, input, done);
+            let ended = if batch.commands.is_empty() {
+                Ended::Ran
+            } else {
+                self.prefetch(server, connection, &batch);
+                let turn = Turn { server, batch: &batch, input, now };
+                let ended = self.run_batch(connection, turn, out);
+                let ended_at = Instant::now();
+                self.served_at = Some(ended_at);
+                let elapsed = ended_at - std::mem::replace(&mut began, ended_at);
+                let parked_at = if let Ended::Parked(at) = ended { Some(at) } else { None };
+                batch.share_out_time(elapsed, self.worker.thread.stats(), parked_at);
+                ended
+            };
+            match (ended, parsed) {
+                (Ended::Parked(at), parsed) => {
+                    // What was parsed ahead of `at` is parsed again, from there.
+                    if parsed != Ok(at) {
+                        connection.parser.rewind();
+                    }
+                    done = at;
+                    break;
+                }
+                (Ended::Closed, _) => {
+                    connection.closing = true;
+                    done = input.len();
+                    break;
+                }
+                (Ended::Ran, Ok(end)) if end == done => break,
+                // What follows does not run: the client is closed before it gets any of this.
+                (Ended::Ran, Ok(_)) if out.len() > output_limit => {
+                    connection.closing = true;
+                    done = input.len();
+                    break;
+                }
+                (Ended::Ran, Ok(end)) => done = end,
+                (Ended::Ran, Err(error)) => {
+                    report_protocol_error(connection, error, out, &self.worker.thread);
+                    done = input.len();
+                    break;
+                }
+            }
+        }
+        if let Some(node) = &connection.node {
+            node.job.session.publish();
+        }
+        self.batch = batch;
+        done
+    }
+
+    fn run_batch(&mut self, connection: &mut Connection, turn: Turn<'_>, out: &mut Vec<u8>) -> Ended {
+        let Turn { server, batch, now, .. } = turn;
+        let mut index = 0;
+        // The last command that ran on one shard, which changes nothing of what admits the next one like it.
+        let mut before: Option<&Parsed> = None;
+        while let Some(parsed) = batch.commands.get(index) {
+            let start = out.len();
+            let node = connection.node.as_mut().expect("a parked connection runs nothing");
+            node.job.now = now;
+            let session = &mut node.job.session;
+            let attention = server.attention.load(Ordering::Relaxed) != 0;
+            if attention && session.record.is_killed() {
+                return Ended::Closed;
+            }
+            let words = turn.words(parsed);
+            let admitted = match (&parsed.found, before.take()) {
+                (Found::Command(command), Some(before)) if parsed.is_like(before) && !attention => {
+                    Ok((*command, Admission::Run))
+                }
+                _ => dispatch::admit(server, session, &parsed.found, words),
+            };
+            let (command, admission) = match admitted {
+                Ok(admitted) => admitted,
+                Err(refusal) => match parsed.found {
+                    Found::Command(exec) if dispatch::is_exec(exec) => {
+                        session.exec_refusal = Some(refusal);
+                        (exec, Admission::Run)
+                    }
+                    Found::Unknown if is_cross_protocol(words) => {
+                        report_cross_protocol(connection);
+                        return Ended::Closed;
+                    }
+                    _ => {
+                        self.refuse(session, &parsed.found, &refusal, out);
+                        batch.leave_unmeasured(index);
+                        index += 1;
+                        continue;
+                    }
+                },
+            };
+            connection.record.ran(command);
+            if admission == Admission::Run && matches!(command.spec.run, Run::Shard(_)) {
+                before = Some(parsed);
+            }
+            let next = match admission {
+                Admission::Run => self.run_command(connection, turn, index, command, out),
+                Admission::Queue => {
+                    session.queue.as_mut().expect("queueing is admitted in MULTI only").push(command, words);
+                    Reply::new(out, session.resp).simple("QUEUED");
+                    dispatch::drop_unwanted(session, start, out);
+                    batch.leave_unmeasured(index);
+                    Next::Command(index + 1)
+                }
+                Admission::Postpone => {
+                    batch.leave_unmeasured(index);
+                    node.job.is_timed = true;
+                    node.job.push(command, words, parsed.routed);
+                    node.job.task = Task::Commands;
+                    self.postpone(connection.node.take().expect("here a moment ago"));
+                    Next::Parked { input_from: parsed.end }
+                }
+            };
+            match next {
+                Next::Parked { input_from } => return Ended::Parked(input_from),
+                Next::Command(next) => index = next,
+            }
+            if let Some(ended) = self.after_command(connection, command, parsed.end, out, start) {
+                if let Ended::Parked(_) = ended {
+                    batch.leave_unmeasured(index - 1);
+                }
+                return ended;
+            }
+        }
+        Ended::Ran
+    }
+
+    /// Runs an admitted command where it belongs, and perhaps some behind it.
+    #[inline(always)]
+    fn run_command(
+        &mut self,
+        connection: &mut Connection,
+        turn: Turn<'_>,
+        index: usize,
+        command: &'static Registered,
+        out: &mut Vec<u8>,
+    ) -> Next {
+        let Turn { server, batch, now, .. } = turn;
+        let parsed = &batch.commands[index];
+        match command.spec.run {
+            Run::Shard(_) => self.run_group(connection, turn, index, out),
+            Run::Session(_) | Run::Container => {
+                // CLIENT LIST shows its own client while its command is in the buffer.
+                connection.record.input_bytes.store(turn.input.len() as u64, Ordering::Relaxed);
+                let node = connection.node.as_mut().expect("a parked connection runs nothing");
+                let mut call =
+                    Call::of_session(server, &mut node.job.session, now, self.worker.thread.stats());
+                let words = turn.words(parsed);
+                dispatch::answer(&mut call, command, words, parsed.routed, out, &self.worker.thread);
+                Next::Command(index + 1)
+            }
+            Run::Transaction(_) | Run::Watched(_) | Run::Everything(_) => {
+                if self.run_transaction(connection, turn, command, parsed, out) {
+                    Next::Command(index + 1)
+                } else {
+                    batch.leave_unmeasured(index);
+                    Next::Parked { input_from: parsed.end }
+                }
+            }
+            Run::EachShard { begin, .. } => self.begin_sweep(connection, turn, index, begin, out),
+            Run::Barrier(_) => {
+                self.run_barrier(server, connection, command, turn.words(parsed), now);
+                Next::Parked { input_from: parsed.end }
+            }
+        }
+    }
+
+    /// Answers why a command does not run, and has EXEC refuse if it was to be queued.
+    #[cold]
+    fn refuse(&self, session: &mut Session, found: &Found, refusal: &CommandError, out: &mut Vec<u8>) {
+        let start = out.len();
+        if let Some(queue) = &mut session.queue {
+            queue.refused = true;
+        }
+        if let Found::Command(command) = found {
+            self.worker.thread.stats().commands[command.id].rejected.add(1);
+        }
+        dispatch::refuse(refusal, session, out, &self.worker.thread);
+        dispatch::drop_unwanted(session, start, out);
+    }
+
+    /// Runs the command at `first` of the batch, and those behind it that go to the same shard, under one hold; or leaves
+    /// them with the shard's holder.
+    fn run_group(
+        &mut self,
+        connection: &mut Connection,
+        turn: Turn<'_>,
+        first: usize,
+        out: &mut Vec<u8>,
+    ) -> Next {
+        let Turn { server, batch, now, .. } = turn;
+        let node = connection.node.as_mut().expect("a parked connection runs nothing");
+        let session = &mut node.job.session;
+        let leader = &batch.commands[first];
+        let routed = leader.routed.expect("a command on one shard has its key first");
+        let follows = |parsed: &&Parsed| parsed.follows(leader, routed, session, turn);
+        let end = first + 1 + batch.commands[first + 1..].iter().take_while(follows).count();
+        let next = Cell::new(first);
+        let n_kept = Cell::new(out.len());
+        let held = self.worker.with_shard(routed.shard, |shard, thread| {
+            if shard.needs_care() {
+                return Stopped::ByCare;
+            }
+            for parsed in &batch.commands[first..end] {
+                let (Found::Command(command), Some(routed)) = (&parsed.found, parsed.routed) else {
+                    unreachable!("a group is made of known commands on a key")
+                };
+                let Run::Shard(run) = command.spec.run else {
+                    unreachable!("a group is made of commands on one shard")
+                };
+                if server.attention.load(Ordering::Relaxed) != 0
+                    && (session.record.is_killed() || server.holds_back(command, session))
+                {
+                    return Stopped::ByAttention;
+                }
+                let now = shard.start().max(now);
+                if session.no_touch {
+                    shard.leave_untouched();
+                }
+                shard.begin(session.db, now);
+                let start = out.len();
+                let args = Args::new(turn.words(parsed), server.keyspace.router(), Some(routed));
+                let outcome = run(shard, args, &mut Reply::new(out, session.resp));
+                if matches!(&outcome, Err(error) if error.is_too_much()) {
+                    out.truncate(start);
+                    return Stopped::ByCare;
+                }
+                dispatch::conclude(command, outcome, start, session, out, thread);
+                next.set(next.get() + 1);
+                n_kept.set(out.len());
+            }
+            Stopped::No
+        });
+        match held {
+            Some(Ok(Stopped::No)) => Next::Command(end),
+            Some(Ok(Stopped::ByAttention)) if session.record.is_killed() => {
+                session.closing = true;
+                Next::Command(end)
+            }
+            // A pause began: at the gate the next of them is held back.
+            Some(Ok(Stopped::ByAttention)) => Next::Command(next.get()),
+            Some(Err(_)) => {
+                out.truncate(n_kept.get());
+                let Found::Command(failed) = batch.commands[next.get()].found else {
+                    unreachable!("a group is made of known commands")
+                };
+                job::write_panic_error(out, session.resp, Some(failed), &self.worker.thread);
+                Next::Command(next.get() + 1)
+            }
+            Some(Ok(Stopped::ByCare)) => self.leave_group(connection, turn, next.get()..end, true),
+            // Nobody asks the clock for what only waits for its turn: it has its share of the time here.
+            None => self.leave_group(connection, turn, next.get()..end, false),
+        }
+    }
+
+    /// Leaves commands of one shard with its holder. With `is_timed` each is timed by itself, and not with the batch.
+    fn leave_group(
+        &mut self,
+        connection: &mut Connection,
+        turn: Turn<'_>,
+        group: Range<usize>,
+        is_timed: bool,
+    ) -> Next {
+        let commands = &turn.batch.commands[group.clone()];
+        let mut node = connection.node.take().expect("a parked connection runs nothing");
+        for parsed in commands {
+            let Found::Command(command) = parsed.found else {
+                unreachable!("a group is made of known commands")
+            };
+            node.job.push(command, turn.words(parsed), parsed.routed);
+        }
+        self.worker.thread.stats().delegated.add(commands.len() as u64);
+        node.job.is_timed = is_timed;
+        if is_timed {
+            group.for_each(|index| turn.batch.leave_unmeasured(index));
+        }
+        node.job.task = Task::Commands;
+        let routed = commands[0].routed.expect("a command on one shard has its key first");
+        node.set_route(Route::one(routed.shard));
+        self.worker.submit(node);
+        Next::Parked { input_from: commands[commands.len() - 1].end }
+    }
+
+    /// Runs a command over several shards, if all are idle, or leaves it to the coordinator and returns false.
+    fn run_transaction(
+        &mut self,
+        connection: &mut Connection,
+        turn: Turn<'_>,
+        command: &'static Registered,
+        parsed: &Parsed,
+        out: &mut Vec<u8>,
+    ) -> bool {
+        let Turn { server, now, .. } = turn;
+        let (words, first) = (turn.words(parsed), parsed.routed);
+        let node = connection.node.as_mut().expect("a parked connection runs nothing");
+        let session = &mut node.job.session;
+        let mut route = Route::default().with_weight(Weight::Heavy);
+        if !dispatch::is_heavy(session, command, words) {
+            let mut needs = Needs::default();
+            needs.add(server, session, command, words);
+            let shards = needs.shards(server);
+            let start = out.len();
+            let held = self.worker.with_shards(&shards, |held, thread| {
+                if server.attention.load(Ordering::Relaxed) != 0
+                    && (session.record.is_killed() || server.holds_back(command, session))
+                {
+                    return false;
+                }
+                if blocking::needs_care(held) {
+                    return false;
+                }
+                let now = dispatch::time_under_hold(held, now, session);
+                let mut call = Call {
+                    held: Some(held),
+                    routed: &needs.keys,
+                    waiting: Waiting::May,
+                    ..Call::of_session(server, session, now, thread.stats())
+                };
+                dispatch::answer(&mut call, command, words, first, out, thread);
+                !call.must_run_again()
+            });
+            match held {
+                Some(Ok(true)) => return true,
+                Some(Err(_)) => {
+                    out.truncate(start);
+                    job::write_panic_error(out, session.resp, Some(command), &self.worker.thread);
+                    return true;
+                }
+                // Held by someone else, held back by a pause, or concerned with waiting: all that is the node's business.
+                Some(Ok(false)) | None => {}
+            }
+            route = Route::new(shards);
+        }
+        node.job.is_timed = true;
+        node.job.push(command, words, first);
+        self.worker.thread.stats().delegated.add(1);
+        node.job.task = Task::Commands;
+        node.set_route(route);
+        self.worker.submit(connection.node.take().expect("here a moment ago"));
+        false
+    }
+
+    /// Runs a command whose reply waits until all that ran before it has ended.
+    fn run_barrier(
+        &mut self,
+        server: &Server,
+        connection: &mut Connection,
+        command: &'static Registered,
+        words: Words<'_>,
+        now: Millis,
+    ) {
+        let mut node = connection.node.take().expect("a parked connection runs nothing");
+        let Job { session, reply, .. } = &mut node.job;
+        let stats = self.worker.thread.stats();
+        let mut call = Call::of_session(server, session, now, stats);
+        dispatch::answer(&mut call, command, words, None, reply, &self.worker.thread);
+        node.job.task = Task::Barrier;
+        node.set_route(Route::new(server.engine.all_shards()));
+        self.worker.submit(node);
+    }
+
+    /// Sends a command on its way over the shards, one after the other.
+    fn begin_sweep(
+        &mut self,
+        connection: &mut Connection,
+        turn: Turn<'_>,
+        index: usize,
+        begin: BeginSweep,
+        out: &mut Vec<u8>,
+    ) -> Next {
+        let Turn { server, batch, now, .. } = turn;
+        let parsed = &batch.commands[index];
+        let Found::Command(command) = parsed.found else {
+            unreachable!("only a known command visits shards")
+        };
+        let session = &mut connection.node.as_mut().expect("a parked connection runs nothing").job.session;
+        let args = Args::new(turn.words(parsed), server.keyspace.router(), None);
+        let stats = self.worker.thread.stats();
+        let mut call = Call::of_session(server, session, now, stats);
+        match dispatch::survive(command, || begin(&mut call, args)) {
+            Ok(sweep) => {
+                batch.leave_unmeasured(index);
+                let sweep = sweep.with_limit(stats.output_limit.load(Ordering::Relaxed));
+                stats.commands[command.id].calls.add(1);
+                let mut node = connection.node.take().expect("here a moment ago");
+                node.job.commands.push(Delegated { command, n_words: 0, routed: None });
+                node.job.task = Task::Sweep(Box::new(sweep));
+                self.sweeps.push_back(node);
+                Next::Parked { input_from: parsed.end }
+            }
+            Err(error) => {
+                dispatch::conclude(command, Err(error), out.len(), session, out, &self.worker.thread);
+                Next::Command(index + 1)
+            }
+        }
+    }
+
+    /// Does what a command has asked of its connection. Its reply, from `start` on, waits as long as the connection.
+    fn after_command(
+        &mut self,
+        connection: &mut Connection,
+        command: &'static Registered,
+        input_from: usize,
+        out: &mut Vec<u8>,
+        start: usize,
+    ) -> Option<Ended> {
+        let node = connection.node.as_mut().expect("the command ran here");
+        let session = &mut node.job.session;
+        if session.closing {
+            return Some(Ended::Closed);
+        }
+        if connection.parser.limits().authenticated != session.authenticated {
+            connection.parser.set_authenticated(session.authenticated);
+        }
+        let Request::Sleep { millis, counts } = session.request.take()?;
+        let mut node = connection.node.take().expect("the command ran here");
+        node.job.reply.extend_from_slice(&out[start..]);
+        out.truncate(start);
+        self.rest(node, millis, (counts == Counts::AsWork).then_some(command));
+        Some(Ended::Parked(input_from))
+    }
+
+    /// Sends the commands of a node that was held back on their way again.
+    pub(super) fn submit_commands(&mut self, mut node: Box<Node<Job>>) {
+        let server = self.server();
+        // It begins now: time has passed since it was read.
+        node.job.now = server.clock.now();
+        node.set_route(node.job.route(server));
+        self.worker.submit(node);
+    }
+}
+
+/// Answers what cannot be parsed, and closes.
+fn report_protocol_error(
+    connection: &mut Connection,
+    error: ProtocolError,
+    out: &mut Vec<u8>,
+    thread: &ThreadState,
+) {
+    connection.closing = true;
+    let Some(node) = &connection.node else { return };
+    verbose!("Protocol error ({error}) from client: id={}", connection.record.id.0);
+    thread.stats().error("ERR");
+    let text = [b"ERR Protocol error: ", &error.text()[..]].concat();
+    Reply::new(out, node.job.session.resp).error(text);
+}
+
+/// Whether a web browser was made to talk to the server: such a connection is closed at once.
+fn is_cross_protocol(words: Words<'_>) -> bool {
+    let name = words.get(0);
+    name.eq_ignore_ascii_case(b"post") || name.eq_ignore_ascii_case(b"host:")
+}
+
+#[cold]
+fn report_cross_protocol(connection: &Connection) {
+    warning!(
+        "Possible SECURITY ATTACK detected. It looks like somebody is sending POST or Host: commands. \
+         Connection from {} aborted.",
+        connection.record.peer
+    );
+}

@@ -1,0 +1,79 @@
+//! Commands that visit the shards in turn, a little in each turn of the loop.
+
+use std::time::{Duration, Instant};
+
+use braid_storage::{coordinator::Route, executor::Node};
+
+use super::IoThread;
+use crate::{
+    command::Step,
+    dispatch,
+    job::{self, Job, Task},
+};
+
+/// How long the sweeps of one turn of the loop may take.
+const SWEEP_BUDGET: Duration = Duration::from_micros(100);
+
+/// How the share of a sweep in a turn ended.
+enum Swept {
+    Done,
+    OutOfTime,
+    Held(braid_storage::ShardId),
+}
+
+impl IoThread {
+    /// Gives each sweep under way a share of this turn.
+    pub(super) fn step_sweeps(&mut self) {
+        let began = Instant::now();
+        for _ in 0..self.sweeps.len() {
+            let Some(mut node) = self.sweeps.pop_front() else { return };
+            if node.job.session.record.is_killed() {
+                node.job.task = Task::Idle;
+                self.take_back(node);
+                continue;
+            }
+            let step_began = Instant::now();
+            let swept = self.step_sweep(&mut node, began);
+            if let Task::Sweep(sweep) = &mut node.job.task {
+                sweep.worked += step_began.elapsed();
+            }
+            match swept {
+                Swept::Done => self.take_back(node),
+                Swept::OutOfTime => self.sweeps.push_back(node),
+                Swept::Held(shard) => {
+                    node.set_route(Route::one(shard));
+                    self.worker.submit(node);
+                }
+            }
+            if began.elapsed() > SWEEP_BUDGET {
+                return;
+            }
+        }
+    }
+
+    fn step_sweep(&mut self, node: &mut Node<Job>, began: Instant) -> Swept {
+        let server = self.server();
+        let now = server.clock.now();
+        let command = node.job.commands[0].command;
+        let Task::Sweep(sweep) = &mut node.job.task else { unreachable!("only sweeps are stepped") };
+        while let Some(shard) = sweep.shard_to_visit(&server.keyspace) {
+            let step = self.worker.with_shard(shard, |shard, _| {
+                shard.start();
+                shard.begin(sweep.db, now);
+                dispatch::step_sweep(command, sweep, shard)
+            });
+            match step {
+                Some(Ok(Step::Done)) => return Swept::Done,
+                Some(Ok(Step::More)) if began.elapsed() > SWEEP_BUDGET => return Swept::OutOfTime,
+                Some(Ok(Step::More)) => {}
+                None => return Swept::Held(shard),
+                Some(Err(_)) => {
+                    let resp = sweep.resp;
+                    job::write_panic_error(sweep.fail(), resp, Some(command), &self.worker.thread);
+                    return Swept::Done;
+                }
+            }
+        }
+        Swept::Done
+    }
+}
