@@ -380,6 +380,7 @@ pub fn configure_keyspace(keyspace: &Keyspace, config: &Config) {
     thresholds.zset_max_listpack_value.set(config.zset_max_listpack_value);
     thresholds.stream_node_max_bytes.set(config.stream_node_max_bytes);
     thresholds.stream_node_max_entries.set(config.stream_node_max_entries);
+    thresholds.hll_sparse_max_bytes.set(config.hll_sparse_max_bytes);
 }
 
 /// How keys note their use, by what eviction looks for.

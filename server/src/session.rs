@@ -149,12 +149,13 @@ impl Session {
         self.is_over_limit = true;
     }
 
-    /// Publishes what CLIENT LIST shows of the session.
-    pub fn publish(&self) {
+    /// Publishes what CLIENT LIST shows of the session, while a transaction of so many commands runs or outside of one.
+    pub fn publish(&self, n_in_transaction: Option<usize>) {
         let record = &self.record;
+        let n_queued = n_in_transaction.or_else(|| self.queue.as_ref().map(|queue| queue.len()));
         record.db.store(self.db.0 as u32, Ordering::Relaxed);
         record.resp.store(if self.resp == Resp::V3 { 3 } else { 2 }, Ordering::Relaxed);
-        record.queued.store(self.queue.as_ref().map_or(-1, |queue| queue.len() as i32), Ordering::Relaxed);
+        record.queued.store(n_queued.map_or(-1, |n| n as i32), Ordering::Relaxed);
         record.watched.store(self.watched.len() as u32, Ordering::Relaxed);
     }
 }

@@ -66,4 +66,6 @@ thresholds! {
     stream_node_max_bytes: AtomicUsize = usize, 4096;
     /// Entries of a stream's node; 0: no limit.
     stream_node_max_entries: AtomicUsize = usize, 100;
+    /// Bytes of the largest sparse HyperLogLog.
+    hll_sparse_max_bytes: AtomicUsize = usize, 3000;
 }

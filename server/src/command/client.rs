@@ -244,7 +244,7 @@ fn id(call: &mut Call<'_, '_>, _: Args<'_>, reply: &mut Reply<'_>) -> Outcome {
 }
 
 fn info(call: &mut Call<'_, '_>, _: Args<'_>, reply: &mut Reply<'_>) -> Outcome {
-    call.session.publish();
+    call.session.publish(call.n_in_transaction);
     let text = describe(&call.session.record, call.server.clock.uptime_millis());
     reply.verbatim(b"txt", text.as_bytes());
     Ok(())
@@ -264,7 +264,7 @@ fn list(call: &mut Call<'_, '_>, mut args: Args<'_>, reply: &mut Reply<'_>) -> O
     } else {
         return Err(CommandError::Syntax);
     };
-    call.session.publish();
+    call.session.publish(call.n_in_transaction);
     let uptime = call.server.clock.uptime_millis();
     let lines: String = records.iter().map(|record| describe(record, uptime)).collect();
     reply.verbatim(b"txt", lines.as_bytes());

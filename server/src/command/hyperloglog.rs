@@ -4,7 +4,7 @@ use std::fmt::Write;
 
 use braid_protocol::reply::Reply;
 use braid_storage::{
-    Key, StringMut, StringOrigin,
+    Key, Shard, StringMut, StringOrigin,
     hll::{self, Change, Corrupt, Encoding, Fault, Hll, Registers},
 };
 
@@ -19,7 +19,7 @@ pub(super) const COMMANDS: &[CommandSpec] = &[
         arity: Arity::AtLeast(2),
         flags: Flags::WRITE.and(Flags::DENYOOM).and(Flags::FAST),
         keys: Keys::ADD,
-        run: Run::Transaction(pfadd),
+        run: Run::Shard(pfadd),
         since: "2.8.9",
         group: Group::HyperLogLog,
         syntax: "key [element [element ...]]",
@@ -103,12 +103,10 @@ fn rewrite(string: &mut StringMut<'_>, bytes: &[u8]) {
     string.set_origin(StringOrigin::Edited);
 }
 
-/// Its key is its only one, but the threshold is the server's, of which a command on one shard knows nothing.
-fn pfadd(call: &mut Call<'_, '_>, mut args: Args<'_>, reply: &mut Reply<'_>) -> Outcome {
-    let sparse_max_bytes = call.server.config.load().hll_sparse_max_bytes;
+fn pfadd(shard: &mut Shard, mut args: Args<'_>, reply: &mut Reply<'_>) -> Outcome {
+    let sparse_max_bytes = shard.thresholds().hll_sparse_max_bytes();
     let key = args.key()?;
     let elements = args.rest();
-    let shard = call.shard_of(&key);
     let Some(mut string) = shard.string_mut(&key)? else {
         rewrite(&mut shard.string_or_create(&key)?, &hll::of(elements, sparse_max_bytes));
         reply.integer(1);
@@ -179,7 +177,7 @@ fn merge<'k>(call: &mut Call<'_, '_>, keys: impl Iterator<Item = &'k [u8]>) -> R
 }
 
 fn pfmerge(call: &mut Call<'_, '_>, mut args: Args<'_>, reply: &mut Reply<'_>) -> Outcome {
-    let sparse_max_bytes = call.server.config.load().hll_sparse_max_bytes;
+    let sparse_max_bytes = call.server.keyspace.thresholds().hll_sparse_max_bytes();
     let Union { registers, encoding } = merge(call, args.rest())?;
     let key = args.key()?;
     let shard = call.shard_of(&key);

@@ -89,6 +89,8 @@ pub struct Call<'a, 'h> {
     pub routed: &'a [Routed],
     /// Whether it may wait for keys.
     pub waiting: Waiting,
+    /// How many commands the transaction has that it is part of, if it is.
+    pub n_in_transaction: Option<usize>,
     /// Set when it turned out to be too much work for a hold; nothing of it has happened.
     pub is_too_much: bool,
 }
@@ -110,6 +112,7 @@ impl<'a> Call<'a, '_> {
             stats,
             routed: &[],
             waiting: Waiting::MayNot,
+            n_in_transaction: None,
             is_too_much: false,
         }
     }

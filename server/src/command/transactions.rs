@@ -151,6 +151,7 @@ fn exec(call: &mut Call<'_, '_>, _: Args<'_>, reply: &mut Reply<'_>) -> Outcome 
     call.routed = &[];
     // Nothing may come between its commands, so none of them waits.
     call.waiting = Waiting::MayNot;
+    call.n_in_transaction = Some(queue.len());
     call.lift_limits();
     reply.array(queue.len());
     for (command, words) in queue.iter() {

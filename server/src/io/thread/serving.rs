@@ -112,7 +112,7 @@ impl IoThread {
             }
         }
         if let Some(node) = &connection.node {
-            node.job.session.publish();
+            node.job.session.publish(None);
         }
         self.batch = batch;
         done
