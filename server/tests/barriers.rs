@@ -41,13 +41,13 @@ impl Hammer {
         (0..self.n_writers).flat_map(|id| [format!("a{id}"), format!("b{id}")]).collect()
     }
 
-    /// Writes until the end; gives how often. Each key of a client counts its rounds.
+    /// Writes until the end, but once at least; gives how often. Each key of a client counts its rounds.
     fn write(&self, id: usize, client: &mut Client) -> u64 {
         let mut rounds = 0;
-        while !self.stop.load(Ordering::SeqCst) {
-            match self.round(id, client, rounds + 1) {
-                Ok(()) => rounds += 1,
-                Err(_) => return rounds,
+        while self.round(id, client, rounds + 1).is_ok() {
+            rounds += 1;
+            if self.stop.load(Ordering::SeqCst) {
+                break;
             }
         }
         rounds
