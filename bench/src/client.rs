@@ -1,12 +1,13 @@
 //! A blocking connection that reads whole replies: for setting up, asking and checking, never for load.
 
 use std::io::{Read, Write};
-use std::net::{SocketAddr, TcpStream};
 use std::time::Duration;
 
 use braid_protocol::request::write_request;
 use braid_protocol::value::{ReplyParser, Value};
+use socket2::Socket;
 
+use crate::address::Address;
 use crate::error::{BenchError, Doing};
 
 /// How long a reply may fail to arrive.
@@ -16,7 +17,7 @@ const READ_BYTES: usize = 64 * 1024;
 /// A blocking RESP2 connection.
 #[derive(Debug)]
 pub struct Client {
-    stream: TcpStream,
+    stream: Socket,
     parser: ReplyParser,
     /// What is received and not yet parsed.
     input: Vec<u8>,
@@ -27,9 +28,9 @@ impl Client {
     ///
     /// # Errors
     /// When nobody listens there.
-    pub fn connect(address: SocketAddr) -> Result<Self, BenchError> {
-        let stream = TcpStream::connect_timeout(&address, PATIENCE).doing(format!("connect to {address}"))?;
-        stream.set_nodelay(true).doing("set TCP_NODELAY")?;
+    pub fn connect(address: impl Into<Address>) -> Result<Self, BenchError> {
+        let address = address.into();
+        let stream = address.connect(Some(PATIENCE)).doing(format!("connect to {address}"))?;
         stream.set_read_timeout(Some(PATIENCE)).doing("set a read timeout")?;
         stream.set_write_timeout(Some(PATIENCE)).doing("set a write timeout")?;
         Ok(Self { stream, parser: ReplyParser::default(), input: Vec::new() })
@@ -39,8 +40,8 @@ impl Client {
     ///
     /// # Errors
     /// As [`Client::connect`], and when the server refuses one of them.
-    pub fn greet(address: SocketAddr, greeting: &[Vec<String>]) -> Result<Self, BenchError> {
-        let mut client = Self::connect(address)?;
+    pub fn greet(address: &Address, greeting: &[Vec<String>]) -> Result<Self, BenchError> {
+        let mut client = Self::connect(address.clone())?;
         for request in greeting {
             client.call(request)?;
         }
@@ -48,7 +49,7 @@ impl Client {
     }
 
     /// Gives up the socket, and what is received and not yet parsed.
-    pub fn into_parts(self) -> (TcpStream, Vec<u8>) {
+    pub fn into_parts(self) -> (Socket, Vec<u8>) {
         (self.stream, self.input)
     }
 

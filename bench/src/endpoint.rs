@@ -1,10 +1,11 @@
 //! Which server to load: one that runs already, or one that is started for it.
 
-use std::net::{SocketAddr, ToSocketAddrs};
-use std::path::Path;
+use std::net::ToSocketAddrs;
+use std::path::{Path, PathBuf};
 
 use clap::Args;
 
+use crate::address::Address;
 use crate::engine::Target;
 use crate::error::{BenchError, Doing};
 use crate::spawn::Server;
@@ -18,6 +19,9 @@ pub struct EndpointOptions {
     /// The server's port.
     #[arg(short, long, value_name = "PORT", default_value_t = 6379)]
     port: u16,
+    /// The server's Unix socket, instead of host and port.
+    #[arg(short, long, value_name = "PATH", conflicts_with = "spawn")]
+    socket: Option<PathBuf>,
     /// Starts this server for the run instead, on a free port and without persistence; words are split at blanks.
     #[arg(long, value_name = "COMMAND")]
     spawn: Option<String>,
@@ -58,9 +62,10 @@ impl EndpointOptions {
     /// # Errors
     /// When the host has no address or the server does not start.
     pub fn open(&self, protocol: u8) -> Result<Endpoint, BenchError> {
-        let mut endpoint = match &self.spawn {
-            Some(command) => Endpoint::spawn(command)?,
-            None => Endpoint::at(&format!("{}:{}", self.host, self.port))?,
+        let mut endpoint = match (&self.spawn, &self.socket) {
+            (Some(command), _) => Endpoint::spawn(command)?,
+            (None, Some(path)) => Endpoint::unix(path),
+            (None, None) => Endpoint::on(&self.host, self.port)?,
         };
         endpoint.target.greeting =
             greeting(self.user.as_deref(), self.password.as_deref(), self.db, protocol);
@@ -74,10 +79,27 @@ impl Endpoint {
     /// # Errors
     /// When that is no address.
     pub fn at(address: &str) -> Result<Self, BenchError> {
-        let full = if address.contains(':') { address.to_owned() } else { format!("127.0.0.1:{address}") };
-        let mut addresses = full.to_socket_addrs().doing(format!("find {full}"))?;
-        let found = addresses.next().ok_or_else(|| BenchError::Machine(format!("{full} has no address")))?;
-        Ok(Self { target: plain(found), name: full, server: None })
+        let (host, port) = address.rsplit_once(':').unwrap_or(("127.0.0.1", address));
+        let port = port.parse().map_err(|_| BenchError::Machine(format!("{address} names no port")))?;
+        Self::on(host, port)
+    }
+
+    /// A server that runs already, on a host by its name or address. An IPv6 address may be in brackets.
+    ///
+    /// # Errors
+    /// When the host has no address.
+    pub fn on(host: &str, port: u16) -> Result<Self, BenchError> {
+        let name = format!("{host}:{port}");
+        let host = host.strip_prefix('[').and_then(|host| host.strip_suffix(']')).unwrap_or(host);
+        let mut addresses = (host, port).to_socket_addrs().doing(format!("find {name}"))?;
+        let found = addresses.next().ok_or_else(|| BenchError::Machine(format!("{name} has no address")))?;
+        Ok(Self { target: plain(found), name, server: None })
+    }
+
+    /// A server that runs already on this machine and listens on a Unix socket.
+    pub fn unix(path: &Path) -> Self {
+        let name = path.display().to_string();
+        Self { target: plain(Address::Unix(path.to_owned())), name, server: None }
     }
 
     /// Starts a server from its command line.
@@ -97,8 +119,8 @@ impl Endpoint {
     }
 }
 
-fn plain(address: SocketAddr) -> Target {
-    Target { address, greeting: Vec::new() }
+fn plain(address: impl Into<Address>) -> Target {
+    Target { address: address.into(), greeting: Vec::new() }
 }
 
 /// What each connection sends first.

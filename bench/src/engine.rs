@@ -13,7 +13,6 @@
 //! | delivery time | when the message was due | its arrival at a consumer |
 
 use std::collections::BTreeMap;
-use std::net::SocketAddr;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, mpsc};
 use std::thread;
@@ -21,6 +20,7 @@ use std::time::{Duration, Instant};
 
 use hdrhistogram::Histogram;
 
+use crate::address::Address;
 use crate::error::BenchError;
 use crate::workload::Compiled;
 
@@ -43,7 +43,7 @@ const LEAD: Duration = Duration::from_millis(5);
 #[derive(Debug, Clone)]
 pub struct Target {
     /// Where the server listens.
-    pub address: SocketAddr,
+    pub address: Address,
     /// What each connection sends first: AUTH, HELLO, SELECT.
     pub greeting: Vec<Vec<String>>,
 }
@@ -252,7 +252,7 @@ mod tests {
     use crate::workload::{Command, NAMED, Workload};
 
     fn load(workload: &Workload, arrivals: Arrivals, limit: Limit, server: &NullServer) -> Outcome {
-        let target = Target { address: server.address(), greeting: Vec::new() };
+        let target = Target { address: server.address().into(), greeting: Vec::new() };
         let plan = Plan { arrivals, limit, n_threads: 2, cpus: Vec::new() };
         let compiled = Arc::new(Compiled::new(workload).expect("the workload makes sense"));
         run(&target, &compiled, &plan, &mut |_| {}).expect("the null server answers")
@@ -317,7 +317,7 @@ mod tests {
     fn a_greeting_comes_first_and_is_not_counted() {
         let server = null_server();
         let greeting = vec![vec![String::from("HELLO"), String::from("3")]];
-        let target = Target { address: server.address(), greeting };
+        let target = Target { address: server.address().into(), greeting };
         let plan =
             Plan { arrivals: Arrivals::Closed, limit: Limit::Requests(50), n_threads: 1, cpus: Vec::new() };
         let workload = Workload { commands: vec![Command::of(&["GET", "{key}"])], ..Workload::default() };
@@ -365,7 +365,7 @@ mod tests {
 
     #[test]
     fn a_server_that_is_not_there_is_an_error() {
-        let address = null_server().address();
+        let address = null_server().address().into();
         let target = Target { address, greeting: Vec::new() };
         let plan =
             Plan { arrivals: Arrivals::Closed, limit: Limit::Requests(1), n_threads: 1, cpus: Vec::new() };

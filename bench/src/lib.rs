@@ -3,6 +3,7 @@
 
 #![forbid(unsafe_code)]
 
+pub mod address;
 pub mod client;
 pub mod engine;
 pub mod error;

@@ -203,7 +203,7 @@ impl Load {
     /// When loopback cannot be used.
     pub fn calibrate(&self) -> Result<Ceiling, BenchError> {
         let server = NullServer::start(None)?;
-        let target = Target { address: server.address(), greeting: Vec::new() };
+        let target = Target { address: server.address().into(), greeting: Vec::new() };
         let mut workload = self.workload().clone();
         workload.consumers.clear();
         workload.rate = None;

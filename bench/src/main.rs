@@ -5,7 +5,7 @@
 use std::process::ExitCode;
 use std::time::Duration;
 
-use braid_bench::{client, engine, error, null_server, workload};
+use braid_bench::{address, client, engine, error, null_server, workload};
 use clap::{Parser, Subcommand};
 
 mod bars;

@@ -316,7 +316,7 @@ fn network_share(outcome: &Outcome, server: &ServerUse) -> Option<f64> {
 /// # Errors
 /// When the server cannot be asked.
 pub fn info(target: &Target) -> Result<BTreeMap<String, String>, BenchError> {
-    let mut client = Client::greet(target.address, &target.greeting)?;
+    let mut client = Client::greet(&target.address, &target.greeting)?;
     let reply = client.call(&["INFO", "everything"]).or_else(|_| client.call(&["INFO"]))?;
     Ok(parse_info(&reply))
 }
@@ -334,7 +334,7 @@ fn number<T: std::str::FromStr>(info: &BTreeMap<String, String>, field: &str) ->
 
 /// The process that INFO names, if the address is this machine's and the process is the server.
 fn local_pid(target: &Target) -> Option<u32> {
-    if !target.address.ip().is_loopback() {
+    if !target.address.is_local() {
         return None;
     }
     let info = info(target).ok()?;

@@ -133,7 +133,7 @@ pub fn run(options: &Options) -> Result<ExitCode, BenchError> {
 
 impl Profile {
     fn of(target: &Target, n_samples: u64, duration: Duration) -> Result<Self, BenchError> {
-        let mut client = Client::greet(target.address, &target.greeting)?;
+        let mut client = Client::greet(&target.address, &target.greeting)?;
         let mut profile = Self::default();
         profile.sample_keys(&mut client, n_samples)?;
         profile.count_connections(&mut client);

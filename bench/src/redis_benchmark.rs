@@ -1,12 +1,14 @@
 //! `braid-bench redis-benchmark`: the options, tests and output of redis-benchmark 7.0, so that scripts move over.
 //!
-//! The requests are the same; the load is ours. TLS, Unix sockets, cluster mode and idle mode are not there.
+//! The requests are the same; the load is ours. TLS and cluster mode are not there, and refused by name.
 
 use std::fmt::Write as _;
-use std::io::Read;
+use std::io::{self, Read};
+use std::path::PathBuf;
 use std::process::ExitCode;
 use std::sync::Arc;
 
+use braid_protocol::Value;
 use clap::Args;
 use hdrhistogram::Histogram;
 
@@ -17,27 +19,52 @@ use crate::error::{BenchError, Doing};
 use crate::report;
 use crate::workload::{Command, Compiled, Keys, Size, Workload};
 
+mod idle;
+mod uri;
+
+use self::uri::Uri;
+
 /// What redis-benchmark puts a random number for.
 const RANDOM: &str = "__rand_int__";
 /// Its histograms: microseconds, from 10 to 3 seconds.
 const FINEST_MICROS: u64 = 10;
 const LONGEST_MICROS: u64 = 3_000_000;
+/// redis-benchmark's own bound on threads.
+const MOST_THREADS: usize = 500;
+/// Its own bound on the size of values.
+const MOST_DATA_BYTES: usize = 1 << 30;
+const NO_TLS: &str = "TLS is not supported: connections are plain TCP or Unix sockets";
+const NO_CLUSTER: &str =
+    "cluster mode is not supported: name one node, and keys of its slots, without --cluster";
 const CSV_HEAD: &str = "\"test\",\"rps\",\"avg_latency_ms\",\"min_latency_ms\",\"p50_latency_ms\",\"p95_latency_ms\",\
     \"p99_latency_ms\",\"max_latency_ms\"";
 
 /// Options of `braid-bench redis-benchmark`.
 #[derive(Debug, Args)]
-#[command(disable_help_flag = true)]
+#[command(
+    disable_help_flag = true,
+    disable_version_flag = true,
+    version = concat!(env!("CARGO_PKG_VERSION"), ", with the options and output of redis-benchmark 7.0")
+)]
 pub struct Options {
     /// Print help.
     #[arg(long, action = clap::ArgAction::HelpLong)]
     help: Option<bool>,
+    /// Print version.
+    #[arg(short = 'v', long, action = clap::ArgAction::Version)]
+    version: Option<bool>,
     /// Server hostname.
     #[arg(short = 'h', value_name = "HOSTNAME", default_value = "127.0.0.1")]
     host: String,
     /// Server port.
     #[arg(short = 'p', value_name = "PORT", default_value_t = 6379)]
     port: u16,
+    /// Server socket, instead of hostname and port.
+    #[arg(short = 's', value_name = "SOCKET")]
+    socket: Option<PathBuf>,
+    /// Server URI, redis://[[user]:password@][host][:port][/db]; what it names goes before the options.
+    #[arg(short = 'u', value_name = "URI")]
+    uri: Option<Uri>,
     /// Password to authenticate with.
     #[arg(short = 'a', value_name = "PASSWORD")]
     password: Option<String>,
@@ -59,15 +86,18 @@ pub struct Options {
     /// Speaks RESP3.
     #[arg(short = '3')]
     resp3: bool,
-    /// Number of threads.
+    /// Number of threads; 0 is the single one there is without this option.
     #[arg(long, value_name = "NUM")]
     threads: Option<usize>,
     /// 1 = keep alive, 0 = reconnect after each request.
     #[arg(short = 'k', value_name = "BOOLEAN", default_value_t = 1)]
     keep_alive: u8,
     /// Puts random numbers below this for __rand_int__.
-    #[arg(short = 'r', value_name = "KEYSPACELEN")]
-    random: Option<u64>,
+    #[arg(short = 'r', value_name = "KEYSPACELEN", allow_negative_numbers = true)]
+    random: Option<i64>,
+    /// Where random numbers start, as redis-benchmark 7.2 and later take it.
+    #[arg(long, value_name = "NUM", allow_negative_numbers = true)]
+    seed: Option<i64>,
     /// Pipelines so many requests.
     #[arg(short = 'P', value_name = "NUMREQ", default_value_t = 1)]
     pipeline: usize,
@@ -83,6 +113,12 @@ pub struct Options {
     /// Runs the tests for ever.
     #[arg(short = 'l')]
     forever: bool,
+    /// Idle mode: opens the connections and waits.
+    #[arg(short = 'I')]
+    idle: bool,
+    /// Has no effect, as in redis-benchmark: the first error ends it anyway.
+    #[arg(short = 'e', hide = true)]
+    show_errors: bool,
     /// Runs only these tests.
     #[arg(short = 't', value_name = "TESTS")]
     tests: Option<String>,
@@ -92,9 +128,54 @@ pub struct Options {
     /// Sends CLIENT TRACKING on first.
     #[arg(long)]
     enable_tracking: bool,
+    #[command(flatten)]
+    unsupported: Unsupported,
     /// A command to send instead of the tests.
     #[arg(trailing_var_arg = true, allow_hyphen_values = true)]
     command: Vec<String>,
+}
+
+/// Options of redis-benchmark that ask for what is not there: known, so that they are refused by what they mean.
+#[derive(Debug, Args)]
+struct Unsupported {
+    #[arg(long, hide = true)]
+    cluster: bool,
+    #[arg(long, hide = true)]
+    tls: bool,
+    #[arg(long, hide = true)]
+    insecure: bool,
+    #[arg(long, hide = true)]
+    sni: Option<String>,
+    #[arg(long, hide = true)]
+    cacert: Option<PathBuf>,
+    #[arg(long, hide = true)]
+    cacertdir: Option<PathBuf>,
+    #[arg(long, hide = true)]
+    cert: Option<PathBuf>,
+    #[arg(long, hide = true)]
+    key: Option<PathBuf>,
+    #[arg(long, hide = true)]
+    tls_ciphers: Option<String>,
+    #[arg(long, hide = true)]
+    tls_ciphersuites: Option<String>,
+}
+
+impl Unsupported {
+    fn refuse(&self) -> Result<(), BenchError> {
+        let Self { cluster, tls, insecure, sni, cacert, cacertdir, cert, key, tls_ciphers, tls_ciphersuites } =
+            self;
+        let files = [cacert, cacertdir, cert, key];
+        let texts = [sni, tls_ciphers, tls_ciphersuites];
+        let wants_tls = *tls
+            || *insecure
+            || files.iter().any(|option| option.is_some())
+            || texts.iter().any(|option| option.is_some());
+        match (cluster, wants_tls) {
+            (true, _) => Err(BenchError::Machine(NO_CLUSTER.to_owned())),
+            (_, true) => Err(BenchError::Machine(NO_TLS.to_owned())),
+            _ => Ok(()),
+        }
+    }
 }
 
 /// One of redis-benchmark's tests.
@@ -132,38 +213,46 @@ const TESTS: &[(&[&str], &str, &str)] = &[
     (&["mset"], "MSET (10 keys)", "MSET"),
 ];
 
-/// Runs the tests and prints their results. Exits with 1 at the first test that an error answered.
+/// Runs the tests and prints their results, or holds idle connections. Exits with 1, as redis-benchmark does, when the
+/// server cannot be reached, and at the first test that an error answered.
 ///
 /// # Errors
-/// When the server cannot be reached or an argument makes no sense.
+/// When an argument makes no sense or asks for what is not there.
 pub fn run(options: &Options) -> Result<ExitCode, BenchError> {
+    options.unsupported.refuse()?;
     let tests = options.tests()?;
-    let mut target = Endpoint::at(&format!("{}:{}", options.host, options.port))?.target;
-    let protocol = if options.resp3 { 3 } else { 2 };
-    target.greeting = greeting(options.user.as_deref(), options.password.as_deref(), options.db, protocol);
-    if options.enable_tracking {
-        target.greeting.push(["CLIENT", "TRACKING", "on"].map(str::to_owned).to_vec());
-    }
-    let configuration = if options.quiet || options.csv { Vec::new() } else { host_configuration(&target)? };
-    if options.csv {
-        report::tell(format_args!("{CSV_HEAD}\n"))?;
-    }
-    loop {
-        for test in &tests {
-            let result = options.measure(&target, test)?;
-            if let Some(error) = &result.error {
-                eprintln!("Error from server: {error}");
-                return Ok(ExitCode::FAILURE);
-            }
-            report::tell(options.render(&result, &configuration))?;
+    options.warn();
+    let done = options.target().and_then(|target| {
+        if options.idle { options.hold_idle(&target) } else { options.run_tests(&target, &tests) }
+    });
+    done.or_else(|error| {
+        eprintln!("{}", complaint(error)?);
+        Ok(ExitCode::FAILURE)
+    })
+}
+
+/// What redis-benchmark says of a server that does not do as it should.
+///
+/// # Errors
+/// The same error, if it is none of the server's.
+fn complaint(error: BenchError) -> Result<String, BenchError> {
+    match error {
+        BenchError::Io { doing, source } if doing.starts_with(CONNECTING) => {
+            Ok(format!("Could not connect to Redis at {}: {}", &doing[CONNECTING.len()..], plain(&source)))
         }
-        if options.quiet && !options.csv {
-            report::tell("\n")?;
-        }
-        if !options.forever {
-            return Ok(ExitCode::SUCCESS);
-        }
+        BenchError::Io { source, .. } => Ok(format!("Error: {}", plain(&source))),
+        BenchError::WrongReply { reply, .. } => Ok(format!("Error from server: {reply}")),
+        other => Err(other),
     }
+}
+
+/// What [`BenchError::Io`] says it was doing when a server cannot be reached.
+const CONNECTING: &str = "connect to ";
+
+/// An error of the system without its number.
+fn plain(error: &io::Error) -> String {
+    let text = error.to_string();
+    text.split(" (os error").next().unwrap_or(&text).to_owned()
 }
 
 /// What a test found.
@@ -177,6 +266,89 @@ struct TestResult {
 }
 
 impl Options {
+    /// Says what is ignored, as redis-benchmark does.
+    fn warn(&self) {
+        if self.show_errors {
+            eprintln!(
+                "WARNING: -e option has no effect. We now immediately exit on error to avoid false results."
+            );
+        }
+        if self.threads > Some(MOST_THREADS) {
+            eprintln!("WARNING: Too many threads, limiting threads to {MOST_THREADS}.");
+        }
+        if self.tests.is_some() && !self.command.is_empty() {
+            eprintln!("WARNING: Option -t is ignored.");
+        }
+    }
+
+    /// The server, and what each connection says to it first.
+    fn target(&self) -> Result<Target, BenchError> {
+        let uri = self.uri.clone().unwrap_or_default();
+        let mut target = match &self.socket {
+            Some(path) => Endpoint::unix(path).target,
+            None => {
+                let host = uri.host.as_deref().unwrap_or(&self.host);
+                Endpoint::on(host, uri.port.unwrap_or(self.port))?.target
+            }
+        };
+        let user = uri.user.as_deref().or(self.user.as_deref());
+        let password = uri.password.as_deref().or(self.password.as_deref());
+        let protocol = if self.resp3 { 3 } else { 2 };
+        target.greeting = greeting(user, password, uri.db.unwrap_or(self.db), protocol);
+        if self.enable_tracking {
+            target.greeting.push(["CLIENT", "TRACKING", "on"].map(str::to_owned).to_vec());
+        }
+        Ok(target)
+    }
+
+    fn hold_idle(&self, target: &Target) -> Result<ExitCode, BenchError> {
+        let n_connections = self.n_connections();
+        report::tell(format_args!(
+            "Creating {n_connections} idle connections and waiting forever (Ctrl+C when done)\n"
+        ))?;
+        idle::hold(&target.address, n_connections, &mut |n_open| {
+            report::tell(format_args!("clients: {n_open}\r"))
+        })?;
+        Ok(ExitCode::SUCCESS)
+    }
+
+    fn run_tests(&self, target: &Target, tests: &[Test]) -> Result<ExitCode, BenchError> {
+        let configuration = host_configuration(target)?;
+        if self.csv {
+            report::tell(format_args!("{CSV_HEAD}\n"))?;
+        }
+        loop {
+            for test in tests {
+                let result = self.measure(target, test)?;
+                if let Some(error) = &result.error {
+                    eprintln!("Error from server: {error}");
+                    return Ok(ExitCode::FAILURE);
+                }
+                report::tell(self.render(&result, &configuration))?;
+            }
+            if self.quiet && !self.csv {
+                report::tell("\n")?;
+            }
+            if !self.forever {
+                return Ok(ExitCode::SUCCESS);
+            }
+        }
+    }
+
+    /// There is at least one.
+    fn n_connections(&self) -> usize {
+        self.clients.max(1)
+    }
+
+    fn data_bytes(&self) -> usize {
+        self.data_bytes.clamp(1, MOST_DATA_BYTES)
+    }
+
+    /// Threads, if more than the single one were asked for by `--threads`.
+    fn n_threads(&self) -> Option<usize> {
+        self.threads.map(|n_threads| n_threads.min(MOST_THREADS)).filter(|&n_threads| n_threads > 0)
+    }
+
     fn tests(&self) -> Result<Vec<Test>, BenchError> {
         if self.command.is_empty() {
             let wanted = self.tests.as_ref().map(|names| names.to_ascii_lowercase());
@@ -191,19 +363,24 @@ impl Options {
                 .map(|test| self.test(test))
                 .collect());
         }
-        let mut args = self.command.clone();
+        let mut last = None;
         if self.last_from_input {
-            let mut last = String::new();
-            std::io::stdin().read_to_string(&mut last).doing("read standard input")?;
-            args.push(last);
+            let mut read = String::new();
+            io::stdin().read_to_string(&mut read).doing("read standard input")?;
+            last = Some(read);
         }
-        let title = args.join(" ");
-        let args = args.iter().map(|arg| self.template(arg)).collect();
-        Ok(vec![Test { title, command: Command { args, ..Command::default() } }])
+        Ok(vec![self.test_of_command(last)])
+    }
+
+    /// The command that was given, and its last argument if that was read; what was read is not part of the title.
+    fn test_of_command(&self, last: Option<String>) -> Test {
+        let title = self.command.join(" ");
+        let args = self.command.iter().chain(&last).map(|arg| self.template(arg)).collect();
+        Test { title, command: Command { args, ..Command::default() } }
     }
 
     fn test(&self, (_, title, words): &(&[&str], &str, &str)) -> Test {
-        let data = "x".repeat(self.data_bytes);
+        let data = "x".repeat(self.data_bytes());
         let score = if self.random.is_some() { RANDOM } else { "0" };
         let mut args: Vec<_> = words
             .split(' ')
@@ -229,11 +406,12 @@ impl Options {
 
     fn workload(&self, test: &Test) -> Workload {
         Workload {
-            connections: self.clients,
-            pipeline: self.pipeline,
+            seed: self.seed.map_or(Workload::default().seed, |seed| seed as u64),
+            connections: self.n_connections(),
+            pipeline: self.pipeline.max(1),
             reconnect_after: (self.keep_alive == 0).then_some(1),
             keys: Keys {
-                count: self.random.unwrap_or(1).max(1),
+                count: self.random.map_or(1, |below| below.max(1) as u64),
                 prefix: String::new(),
                 size: Size::Fixed(12),
                 ..Keys::default()
@@ -248,7 +426,7 @@ impl Options {
         let plan = Plan {
             arrivals: Arrivals::Closed,
             limit: Limit::Requests(self.requests),
-            n_threads: self.threads.unwrap_or(1),
+            n_threads: self.n_threads().unwrap_or(1),
             cpus: Vec::new(),
         };
         let outcome = engine::run(target, &compiled, &plan, &mut |_| {})?;
@@ -295,10 +473,10 @@ impl Options {
     fn heading(&self, result: &TestResult, configuration: &[String]) -> String {
         let mut text = format!("====== {} ======\n", result.title);
         let _ = writeln!(text, "  {} requests completed in {:.2} seconds", result.n_done, result.seconds);
-        let _ = writeln!(text, "  {} parallel clients\n  {} bytes payload", self.clients, self.data_bytes);
+        let _ = writeln!(text, "  {} parallel clients\n  {} bytes payload", self.clients, self.data_bytes());
         let _ = writeln!(text, "  keep alive: {}", self.keep_alive);
         configuration.iter().for_each(|line| text += line);
-        match self.threads {
+        match self.n_threads() {
             None => text += "  multi-thread: no\n\n",
             Some(n_threads) => {
                 let _ = writeln!(text, "  multi-thread: yes\n  threads: {n_threads}\n");
@@ -340,15 +518,14 @@ fn distribution(micros: &Histogram<u64>) -> String {
 
 /// The settings that redis-benchmark shows of a server.
 fn host_configuration(target: &Target) -> Result<Vec<String>, BenchError> {
-    let mut client = Client::greet(target.address, &target.greeting)?;
-    let mut ask = |name: &str| {
-        let reply = client.call(&["CONFIG", "GET", name]).ok()?;
-        let value = reply.as_array()?.get(1)?.as_bytes()?;
-        Some(String::from_utf8_lossy(value).into_owned())
-    };
+    let mut client = Client::greet(&target.address, &target.greeting)?;
+    let mut ask = |name: &str| setting(&client.call(&["CONFIG", "GET", name]).ok()?);
     let (save, append) = (ask("save"), ask("appendonly"));
     Ok(match save.zip(append) {
-        None => Vec::new(),
+        None => {
+            eprintln!("WARNING: Could not fetch server CONFIG");
+            Vec::new()
+        }
         Some((save, append)) => vec![
             format!("  host configuration \"save\": {save}\n"),
             format!("  host configuration \"appendonly\": {append}\n"),
@@ -356,11 +533,29 @@ fn host_configuration(target: &Target) -> Result<Vec<String>, BenchError> {
     })
 }
 
+/// The value in a reply to CONFIG GET of one setting, in either version of RESP.
+fn setting(reply: &Value) -> Option<String> {
+    let value = match reply {
+        Value::Map(pairs) => &pairs.first()?.1,
+        reply => reply.as_array()?.get(1)?,
+    };
+    Some(String::from_utf8_lossy(value.as_bytes()?).into_owned())
+}
+
 #[cfg(test)]
 mod tests {
+    use std::fs::File;
+    use std::net::{Shutdown, SocketAddr, TcpStream};
+    use std::os::fd::OwnedFd;
+    use std::os::unix::net::UnixListener;
+    use std::path::Path;
+    use std::thread;
+
     use clap::{Args as _, Command as ClapCommand, FromArgMatches as _};
+    use socket2::SockRef;
 
     use super::*;
+    use crate::null_server::NullServer;
 
     fn options(arguments: &str) -> Options {
         let arguments = ["redis-benchmark"].into_iter().chain(arguments.split_whitespace());
@@ -383,6 +578,22 @@ mod tests {
     }
 
     #[test]
+    fn an_argument_from_standard_input_is_sent_and_not_shown() {
+        let test = options("-x set key").test_of_command(Some(String::from("a{b}\nc")));
+        assert_eq!((test.title.as_str(), test.command.args.len()), ("set key", 3));
+        assert_eq!(test.command.args[2], "a{{b}}\nc");
+    }
+
+    #[test]
+    fn a_setting_is_read_in_both_versions_of_the_protocol() {
+        let [name, value] = ["save", "900 1"].map(|text| Value::Bulk(text.as_bytes().to_vec()));
+        let found = Some(String::from("900 1"));
+        assert_eq!(setting(&Value::Array(vec![name.clone(), value.clone()])), found);
+        assert_eq!(setting(&Value::Map(vec![(name, value)])), found);
+        assert_eq!(setting(&Value::Array(Vec::new())), None);
+    }
+
+    #[test]
     fn every_test_makes_a_workload() {
         for arguments in ["", "-r 1000 -P 16 -d 100", "-r 10 eval {}return{} 0"] {
             let options = options(arguments);
@@ -390,6 +601,97 @@ mod tests {
                 assert!(Compiled::new(&options.workload(&test)).is_ok(), "{}", test.title);
             }
         }
+    }
+
+    /// Serves on a Unix socket what `address` serves, until the connections to it are closed.
+    fn relay(path: &Path, address: SocketAddr, n_connections: usize) -> thread::JoinHandle<()> {
+        let listener = UnixListener::bind(path).expect("the directory is our own");
+        thread::spawn(move || {
+            let connections: Vec<_> = (0..n_connections)
+                .flat_map(|_| {
+                    let client = listener.accept().expect("it listens").0;
+                    let server = TcpStream::connect(address).expect("the server listens");
+                    let [mut from_client, mut from_server] = [
+                        client.try_clone().expect("a socket").into(),
+                        server.try_clone().expect("a socket").into(),
+                    ]
+                    .map(|socket: OwnedFd| File::from(socket));
+                    let [mut to_client, mut to_server] =
+                        [OwnedFd::from(client), OwnedFd::from(server)].map(File::from);
+                    let asking = thread::spawn(move || {
+                        let _ = io::copy(&mut from_client, &mut to_server);
+                        let _ = SockRef::from(&to_server).shutdown(Shutdown::Both);
+                    });
+                    let answering = thread::spawn(move || {
+                        let _ = io::copy(&mut from_server, &mut to_client);
+                    });
+                    [asking, answering]
+                })
+                .collect();
+            connections.into_iter().for_each(|thread| thread.join().expect("copying does not panic"));
+        })
+    }
+
+    #[test]
+    fn a_unix_socket_is_loaded_like_a_port() {
+        let server = NullServer::start(None).expect("loopback can be listened on");
+        let scratch = std::env::temp_dir().join(format!("braid-bench-unix-{}", std::process::id()));
+        std::fs::create_dir_all(&scratch).expect("scratch space is there");
+        let socket = scratch.join("socket");
+        let serving = relay(&socket, server.address(), 3);
+        let options = options(&format!("-s {} -u redis://elsewhere:1 -c 3 -n 300 -t get", socket.display()));
+        let target = options.target().expect("a socket needs no look-up");
+        let test = &options.tests().expect("nothing is read")[0];
+        let result = options.measure(&target, test).expect("the socket is served");
+        assert_eq!((result.n_done, result.error), (300, None));
+        serving.join().expect("the relay does not panic");
+        std::fs::remove_dir_all(&scratch).expect("it is our own");
+    }
+
+    #[test]
+    fn a_uri_names_the_server_before_the_options_do() {
+        let target = |arguments: &str| options(arguments).target().expect("it is an address");
+        let named = target("-p 1 --dbnum 2 -u redis://u:p@127.0.0.1:7/3");
+        assert_eq!(named.address.to_string(), "127.0.0.1:7");
+        assert_eq!(named.greeting, [vec!["AUTH", "u", "p"], vec!["SELECT", "3"]]);
+        let rest = target("-p 8 -a secret --dbnum 2 -u redis://");
+        assert_eq!(rest.address.to_string(), "127.0.0.1:8");
+        assert_eq!(rest.greeting, [vec!["AUTH", "secret"], vec!["SELECT", "2"]]);
+    }
+
+    #[test]
+    fn what_is_not_there_is_refused_by_name() {
+        for arguments in ["--tls", "--cacert file", "--insecure -t get", "--sni host", "--tls-ciphers a:b"] {
+            let error = run(&options(arguments)).expect_err(arguments).to_string();
+            assert!(error.contains("TLS is not supported"), "{arguments}: {error}");
+        }
+        let error = run(&options("--cluster")).expect_err("there is no cluster mode").to_string();
+        assert!(error.contains("cluster mode is not supported"), "{error}");
+    }
+
+    #[test]
+    fn figures_beyond_the_bounds_are_brought_within_as_redis_benchmark_does() {
+        let options = options("-c 0 -d 0 -P 0 -r -5 --threads 0");
+        let workload = options.workload(&options.tests().expect("nothing is read")[2]);
+        assert_eq!((workload.connections, workload.pipeline, workload.keys.count), (1, 1, 1));
+        assert_eq!((options.data_bytes(), options.n_threads()), (1, None));
+        assert!(options.heading(&result(), &[]).contains("1 bytes payload"));
+    }
+
+    #[test]
+    fn a_server_that_does_not_do_as_it_should_is_told_in_redis_benchmarks_words() {
+        let said = |error| complaint(error).expect("it is the server's");
+        let refused = io::Error::from_raw_os_error(111);
+        let error = Err::<(), _>(refused).doing("connect to 127.0.0.1:1").expect_err("it is one");
+        assert_eq!(said(error), "Could not connect to Redis at 127.0.0.1:1: Connection refused");
+        let closed = io::Error::new(io::ErrorKind::UnexpectedEof, "Server closed the connection");
+        let error = Err::<(), _>(closed).doing("hold a connection").expect_err("it is one");
+        assert_eq!(said(error), "Error: Server closed the connection");
+        let (request, reply) = (String::from("SELECT 99"), String::from("ERR DB index is out of range"));
+        assert_eq!(
+            said(BenchError::WrongReply { request, reply }),
+            "Error from server: ERR DB index is out of range"
+        );
     }
 
     fn result() -> TestResult {

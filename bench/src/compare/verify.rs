@@ -31,7 +31,7 @@ pub struct Verified {
 
 /// Sends the same requests to both, one after the other, and compares the replies.
 pub fn verify(load: &Load, reference: &Endpoint, other: &Endpoint) -> Result<Verified, BenchError> {
-    let connect = |endpoint: &Endpoint| Client::greet(endpoint.target.address, &endpoint.target.greeting);
+    let connect = |endpoint: &Endpoint| Client::greet(&endpoint.target.address, &endpoint.target.greeting);
     let mut clients = [connect(reference)?, connect(other)?];
     let mut generator = Generator::new(&Arc::clone(&load.compiled), 0, 1);
     let mut verified = Verified { n_replies: 0, n_different: 0, example: None };

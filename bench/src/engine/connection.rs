@@ -1,12 +1,13 @@
 //! One connection: the requests under way on it, and the bytes in both directions.
 
 use std::io::{self, Read, Write};
+use std::os::fd::AsRawFd;
 
 use braid_protocol::request::write_request;
 use braid_protocol::value::ReplySkipper;
-use mio::net::TcpStream;
+use mio::unix::SourceFd;
 use mio::{Interest, Registry, Token};
-use socket2::SockRef;
+use socket2::Socket;
 
 use super::Target;
 use crate::error::{BenchError, Doing};
@@ -15,7 +16,7 @@ use crate::workload::Issued;
 /// A connection and the batch of requests that it waits for.
 #[derive(Debug)]
 pub(super) struct Connection {
-    stream: TcpStream,
+    stream: Socket,
     output: Vec<u8>,
     n_written: usize,
     /// The reply that has arrived in part.
@@ -122,11 +123,10 @@ impl Batch {
 impl Connection {
     /// Connects and waits for it.
     pub(super) fn open(target: &Target, registry: &Registry, token: Token) -> Result<Self, BenchError> {
-        let address = target.address;
-        let stream = std::net::TcpStream::connect(address).doing(format!("connect to {address}"))?;
+        let stream = target.address.connect(None).doing(format!("connect to {}", target.address))?;
         stream.set_nonblocking(true).doing("set O_NONBLOCK")?;
         let mut connection = Self {
-            stream: TcpStream::from_std(stream),
+            stream,
             output: Vec::new(),
             n_written: 0,
             partial: Vec::new(),
@@ -141,9 +141,9 @@ impl Connection {
 
     /// Closes the connection by a reset, which leaves no port waiting, and opens another without waiting for it.
     pub(super) fn reopen(&mut self, target: &Target, registry: &Registry, token: Token) -> io::Result<()> {
-        let _ = SockRef::from(&self.stream).set_linger(Some(std::time::Duration::ZERO));
-        registry.deregister(&mut self.stream)?;
-        self.stream = TcpStream::connect(target.address)?;
+        let _ = self.stream.set_linger(Some(std::time::Duration::ZERO));
+        registry.deregister(&mut SourceFd(&self.stream.as_raw_fd()))?;
+        self.stream = target.address.begin_to_connect()?;
         self.output.clear();
         self.partial.clear();
         self.skipper = ReplySkipper::default();
@@ -153,8 +153,8 @@ impl Connection {
     }
 
     fn begin(&mut self, target: &Target, registry: &Registry, token: Token) -> io::Result<()> {
-        self.stream.set_nodelay(true)?;
-        registry.register(&mut self.stream, token, Interest::READABLE | Interest::WRITABLE)?;
+        let stream = self.stream.as_raw_fd();
+        registry.register(&mut SourceFd(&stream), token, Interest::READABLE | Interest::WRITABLE)?;
         target.greeting.iter().for_each(|request| write_request(&mut self.output, request));
         self.n_greetings = target.greeting.len() as u32;
         Ok(())

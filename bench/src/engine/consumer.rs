@@ -1,6 +1,7 @@
 //! Connections that wait for what the load sends them: subscribers, and workers in blocking commands.
 
 use std::net::Shutdown;
+use std::os::fd::AsRawFd;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
@@ -9,7 +10,9 @@ use std::{io, io::Read, io::Write};
 use braid_protocol::value::{ReplySkipper, Value};
 use hdrhistogram::Histogram;
 use memchr::memmem;
+use mio::unix::SourceFd;
 use mio::{Events, Interest, Poll, Token};
+use socket2::Socket;
 
 use super::recorder::histogram;
 use super::{Limit, Target};
@@ -31,7 +34,7 @@ pub(super) struct Consumers {
 
 #[derive(Debug)]
 struct Consumer {
-    stream: mio::net::TcpStream,
+    stream: Socket,
     /// What it sends again after each reply; empty for a subscriber.
     request: Vec<u8>,
     skipper: ReplySkipper,
@@ -105,15 +108,16 @@ impl Consumer {
         poll: &Poll,
         token: Token,
     ) -> Result<Self, BenchError> {
-        let mut client = Client::greet(target.address, &target.greeting)?;
+        let mut client = Client::greet(&target.address, &target.greeting)?;
         client.send(&request)?;
         if !repeat && let Value::Error(text) = client.receive()? {
             return Err(refused(&text));
         }
         let (stream, partial) = client.into_parts();
         stream.set_nonblocking(true).doing("set O_NONBLOCK")?;
-        let mut stream = mio::net::TcpStream::from_std(stream);
-        poll.registry().register(&mut stream, token, Interest::READABLE).doing("register a connection")?;
+        poll.registry()
+            .register(&mut SourceFd(&stream.as_raw_fd()), token, Interest::READABLE)
+            .doing("register a connection")?;
         let request = if repeat { request } else { Vec::new() };
         Ok(Self { stream, request, skipper: ReplySkipper::default(), partial })
     }

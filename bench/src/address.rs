@@ -1,0 +1,102 @@
+//! Where a server listens, over TCP or as a Unix socket, and connecting to it.
+
+use std::fmt;
+use std::io;
+use std::net::SocketAddr;
+use std::path::PathBuf;
+use std::time::Duration;
+
+use socket2::{Domain, SockAddr, Socket, Type};
+
+/// Where a server listens.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Address {
+    /// A port of a host.
+    Tcp(SocketAddr),
+    /// A socket in the file system.
+    Unix(PathBuf),
+}
+
+impl Address {
+    /// Connects. Over TCP, that may take as long as `patience`, or as the system allows.
+    ///
+    /// # Errors
+    /// When nobody listens there.
+    pub fn connect(&self, patience: Option<Duration>) -> io::Result<Socket> {
+        let socket = self.socket()?;
+        match (self, patience) {
+            (Self::Tcp(_), Some(patience)) => socket.connect_timeout(&self.encoded()?, patience)?,
+            // To wait with a limit, the socket must not block; then a full queue would refuse it.
+            _ => socket.connect(&self.encoded()?)?,
+        }
+        Ok(socket)
+    }
+
+    /// Begins to connect a socket that does not block. Over TCP it is connected when it becomes writable, and a failure
+    /// shows then; a Unix socket is connected or refused at once.
+    ///
+    /// # Errors
+    /// When the system refuses a socket or to connect it.
+    pub fn begin_to_connect(&self) -> io::Result<Socket> {
+        let socket = self.socket()?;
+        match self {
+            // A server whose queue is full for a moment refuses a socket that does not block.
+            Self::Unix(_) => {
+                socket.connect(&self.encoded()?)?;
+                socket.set_nonblocking(true)?;
+            }
+            Self::Tcp(_) => {
+                socket.set_nonblocking(true)?;
+                match socket.connect(&self.encoded()?) {
+                    Err(error) if error.raw_os_error() != Some(IN_PROGRESS) => return Err(error),
+                    _ => {}
+                }
+            }
+        }
+        Ok(socket)
+    }
+
+    /// Whether whoever listens there runs on this machine, as far as the address tells.
+    pub fn is_local(&self) -> bool {
+        match self {
+            Self::Tcp(address) => address.ip().is_loopback(),
+            Self::Unix(_) => true,
+        }
+    }
+
+    fn socket(&self) -> io::Result<Socket> {
+        match self {
+            Self::Tcp(address) => {
+                let socket = Socket::new(Domain::for_address(*address), Type::STREAM, None)?;
+                socket.set_tcp_nodelay(true)?;
+                Ok(socket)
+            }
+            Self::Unix(_) => Socket::new(Domain::UNIX, Type::STREAM, None),
+        }
+    }
+
+    fn encoded(&self) -> io::Result<SockAddr> {
+        match self {
+            Self::Tcp(address) => Ok((*address).into()),
+            Self::Unix(path) => SockAddr::unix(path),
+        }
+    }
+}
+
+/// A connection is being made: it is no failure.
+const IN_PROGRESS: i32 = rustix::io::Errno::INPROGRESS.raw_os_error();
+
+impl From<SocketAddr> for Address {
+    fn from(address: SocketAddr) -> Self {
+        Self::Tcp(address)
+    }
+}
+
+impl fmt::Display for Address {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Tcp(address) => address.fmt(f),
+            Self::Unix(path) => path.display().fmt(f),
+        }
+    }
+}
