@@ -37,7 +37,7 @@ pub struct Options {
     /// Servers as HOST:PORT or PORT; the first is the reference.
     #[arg(value_name = "SERVER")]
     servers: Vec<String>,
-    /// Starts this server for the comparison; servers that are named come first.
+    /// Starts this server for the comparison, words quoted as in a shell; servers that are named come first.
     #[arg(long, value_name = "COMMAND")]
     spawn: Vec<String>,
     /// Exits with 1 when a target is missed or, between named servers, when a server is worse than the reference, or than

@@ -22,7 +22,7 @@ pub struct EndpointOptions {
     /// The server's Unix socket, instead of host and port.
     #[arg(short, long, value_name = "PATH", conflicts_with = "spawn")]
     socket: Option<PathBuf>,
-    /// Starts this server for the run instead, on a free port and without persistence; words are split at blanks.
+    /// Starts this server for the run instead, on a free port and without persistence; words are quoted as in a shell.
     #[arg(long, value_name = "COMMAND")]
     spawn: Option<String>,
     /// The password to authenticate with.
@@ -105,11 +105,13 @@ impl Endpoint {
     /// Starts a server from its command line.
     ///
     /// # Errors
-    /// When it does not start.
+    /// When the line has no words or a quote that does not end, and when the server does not start.
     pub fn spawn(command: &str) -> Result<Self, BenchError> {
-        let mut words = command.split_whitespace().map(str::to_owned);
-        let binary = words.next().unwrap_or_default();
-        let server = Server::start(Path::new(&binary), &words.collect::<Vec<_>>())?;
+        let words = words(command)?;
+        let (binary, arguments) = words
+            .split_first()
+            .ok_or_else(|| BenchError::Spawn { command: command.to_owned(), why: "it names no program" })?;
+        let server = Server::start(Path::new(binary), arguments)?;
         Ok(Self { target: plain(server.address()), name: command.to_owned(), server: Some(server) })
     }
 
@@ -117,6 +119,15 @@ impl Endpoint {
     pub fn spawned_pid(&self) -> Option<u32> {
         self.server.as_ref().map(Server::pid)
     }
+}
+
+/// The words of a command line, quoted as in a shell. Of a shell there is besides only that a `#` before a word begins
+/// a comment: no variables, no patterns.
+fn words(command: &str) -> Result<Vec<String>, BenchError> {
+    shlex::split(command).ok_or_else(|| BenchError::Spawn {
+        command: command.to_owned(),
+        why: "a quote does not end, or a backslash stands last",
+    })
 }
 
 fn plain(address: impl Into<Address>) -> Target {
@@ -139,4 +150,29 @@ pub fn greeting(user: Option<&str>, password: Option<&str>, db: u32, protocol: u
         greeting.push(request(&["SELECT", &db.to_string()]));
     }
     greeting
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn words_are_quoted_as_in_a_shell() {
+        let expected = ["/opt/my server/redis-server", "--save", "", "--requirepass", "it's", "--x", "a\"b"];
+        let command = r#"'/opt/my server/redis-server' --save ""  --requirepass "it's" --x a\"b"#;
+        assert_eq!(words(command).expect("its quotes end"), expected);
+    }
+
+    #[test]
+    fn a_command_that_cannot_be_split_is_refused_with_its_words() {
+        for (command, why) in [
+            ("redis-server --save '", "a quote does not end"),
+            ("redis-server \"--save", "a quote does not end"),
+            ("redis-server \\", "a backslash stands last"),
+            ("  ", "it names no program"),
+        ] {
+            let error = Endpoint::spawn(command).expect_err(command).to_string();
+            assert!(error.contains(why) && error.contains(command), "{error}");
+        }
+    }
 }

@@ -24,6 +24,14 @@ pub enum BenchError {
         /// The last lines that the server wrote.
         log: String,
     },
+    /// A command line of `--spawn` cannot be run.
+    #[error("--spawn {command}: {why}")]
+    Spawn {
+        /// The command line.
+        command: String,
+        /// What is wrong with it.
+        why: &'static str,
+    },
     /// A file of /proc does not read as documented in proc(5).
     #[error("{path} does not read as expected", path = .0.display())]
     Proc(PathBuf),
