@@ -247,6 +247,9 @@ fn outcome(
 
 #[cfg(test)]
 mod tests {
+    use std::io::{Read as _, Write as _};
+    use std::net::TcpListener;
+
     use super::*;
     use crate::null_server::{NullServer, Stall};
     use crate::workload::{Command, NAMED, Workload};
@@ -361,6 +364,67 @@ mod tests {
             "{}",
             outcome.delivery.len()
         );
+    }
+
+    /// Answers one connection's batches by the script, each in its turn.
+    fn scripted(script: &'static [&'static [u8]]) -> (Target, thread::JoinHandle<()>) {
+        let listener = TcpListener::bind(("127.0.0.1", 0)).expect("loopback can be listened on");
+        let address = listener.local_addr().expect("it listens").into();
+        let serving = thread::spawn(move || {
+            let mut connection = listener.accept().expect("a load connects").0;
+            for reply in script {
+                let n_bytes = connection.read(&mut [0; 4096]).expect("a batch is sent");
+                assert!(n_bytes > 0, "a batch for each part of the script");
+                connection.write_all(reply).expect("the load reads");
+            }
+        });
+        (Target { address, greeting: Vec::new() }, serving)
+    }
+
+    /// Runs `command` over one connection as often as told.
+    fn run_scripted(command: Command, n_requests: u64, script: &'static [&'static [u8]]) -> Record {
+        let (target, serving) = scripted(script);
+        let workload = Workload { connections: 1, commands: vec![command], ..Workload::default() };
+        let compiled = Arc::new(Compiled::new(&workload).expect("the workload makes sense"));
+        let limit = Limit::Requests(n_requests);
+        let plan = Plan { arrivals: Arrivals::Closed, limit, n_threads: 1, cpus: Vec::new() };
+        let outcome = run(&target, &compiled, &plan, &mut |_| {}).expect("the script answers");
+        serving.join().expect("the script is played to its end");
+        outcome.record
+    }
+
+    fn incr() -> Vec<String> {
+        ["INCR", "{key}"].map(str::to_owned).to_vec()
+    }
+
+    #[test]
+    fn an_error_inside_the_reply_of_exec_fails_the_transaction() {
+        let command = Command { transaction: vec![incr(), incr()], ..Command::default() };
+        let script: &[&[u8]] = &[
+            b"+OK\r\n+QUEUED\r\n+QUEUED\r\n*2\r\n:1\r\n:2\r\n",
+            b"+OK\r\n+QUEUED\r\n+QUEUED\r\n*2\r\n:3\r\n-WRONGTYPE no\r\n",
+            b"+OK\r\n+QUEUED\r\n-ERR arity\r\n-EXECABORT no\r\n",
+        ];
+        let record = run_scripted(command, 3, script);
+        assert_eq!((record.n_done(), record.n_errors(), record.n_answered), (1, 2, 3));
+        let texts: Vec<_> = record.errors.iter().map(|(text, n_times)| (text.as_str(), *n_times)).collect();
+        assert_eq!(texts, [("ERR arity", 1), ("EXECABORT no", 1), ("WRONGTYPE no", 1)]);
+    }
+
+    #[test]
+    fn a_changed_watched_key_repeats_the_transaction_and_is_no_error() {
+        let command =
+            Command { watch: vec![String::from("{key}")], transaction: vec![incr()], ..Command::default() };
+        let script: &[&[u8]] = &[
+            b"+OK\r\n",
+            b"+OK\r\n+QUEUED\r\n*-1\r\n",
+            b"+OK\r\n",
+            b"+OK\r\n+QUEUED\r\n*1\r\n:1\r\n",
+            b"+OK\r\n",
+            b"+OK\r\n+QUEUED\r\n*1\r\n-WRONGTYPE no\r\n",
+        ];
+        let record = run_scripted(command, 2, script);
+        assert_eq!((record.n_conflicts, record.n_done(), record.n_errors()), (1, 1, 1));
     }
 
     #[test]

@@ -60,9 +60,9 @@ pub struct RunReport {
     pub unsent: u64,
     /// Requests that were sent and never answered.
     pub unanswered: u64,
-    /// Requests that an error answered.
+    /// Requests that an error answered, or a reply with errors in it, as EXEC's may be.
     pub errors: u64,
-    /// How often each error text came.
+    /// How often each error text came, inside other replies too.
     pub error_texts: std::collections::BTreeMap<String, u64>,
     /// Replies that were null: reads that found nothing.
     pub nulls: u64,
@@ -151,7 +151,7 @@ pub struct CommandReport {
     pub name: String,
     /// Requests answered without an error.
     pub done: u64,
-    /// Requests that an error answered.
+    /// Requests that an error answered, or a reply with errors in it, as EXEC's may be.
     pub errors: u64,
     /// Replies that were null.
     pub nulls: u64,

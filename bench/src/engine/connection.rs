@@ -3,8 +3,10 @@
 use std::io::{self, Read, Write};
 use std::os::fd::AsRawFd;
 
+use braid_protocol::number::parse_u64;
 use braid_protocol::request::write_request;
 use braid_protocol::value::ReplySkipper;
+use memchr::{memchr, memchr2_iter};
 use mio::unix::SourceFd;
 use mio::{Interest, Registry, Token};
 use socket2::Socket;
@@ -50,7 +52,8 @@ pub(super) struct Batch {
 /// What a reply was.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Reply<'a> {
-    Error(&'a [u8]),
+    /// It is an error, or has errors in it: a command of a transaction that failed, for one.
+    Error(Errors<'a>),
     Null,
     Other,
 }
@@ -59,11 +62,45 @@ impl<'a> Reply<'a> {
     #[inline]
     fn of(bytes: &'a [u8]) -> Self {
         match bytes {
-            [b'-' | b'!', ..] => Self::Error(bytes),
+            [b'-' | b'!', ..] => Self::Error(Errors(bytes)),
             [b'_', ..] | [b'$' | b'*', b'-', ..] => Self::Null,
+            [b'*' | b'%' | b'~' | b'|', ..] if holds_errors(bytes) => Self::Error(Errors(bytes)),
             _ => Self::Other,
         }
     }
+}
+
+/// The texts of all errors in a whole reply, at any depth, without what marks them as errors.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) struct Errors<'a>(&'a [u8]);
+
+impl<'a> Iterator for Errors<'a> {
+    type Item = &'a [u8];
+
+    /// Values follow each other on the wire whatever they are nested in: each is passed over by its first line. The reply
+    /// has been found to be whole, so every line ends and every string has its bytes.
+    fn next(&mut self) -> Option<&'a [u8]> {
+        loop {
+            let (head, behind) = self.0.split_at(memchr(b'\n', self.0)? + 1);
+            let (sigil, line) = (head[0], &head[1..head.len() - 2]);
+            let n_bytes = match sigil {
+                b'$' | b'=' | b'!' => parse_u64(line).map(|n_bytes| n_bytes as usize),
+                _ => None,
+            };
+            // A null has no length, and no bytes.
+            self.0 = n_bytes.map_or(behind, |n_bytes| &behind[n_bytes + b"\r\n".len()..]);
+            if matches!(sigil, b'-' | b'!') {
+                return Some(n_bytes.map_or(line, |n_bytes| &behind[..n_bytes]));
+            }
+        }
+    }
+}
+
+/// Whether there is an error in an aggregate. Most have no line that begins as an error does, which is seen much sooner
+/// than each of their values is passed over.
+fn holds_errors(reply: &[u8]) -> bool {
+    memchr2_iter(b'-', b'!', reply).any(|at| at > 0 && reply[at - 1] == b'\n')
+        && Errors(reply).next().is_some()
 }
 
 /// A request that has had its last reply.
@@ -249,10 +286,11 @@ impl Connection {
             let reply = Reply::of(&rest[..n_bytes]);
             if self.n_greetings > 0 {
                 self.n_greetings -= 1;
-                if let Reply::Error(text) = reply {
+                if let Reply::Error(mut errors) = reply {
+                    let text = errors.next().unwrap_or_default();
                     return Err(BenchError::WrongReply {
                         request: String::from("the greeting of a connection"),
-                        reply: String::from_utf8_lossy(text).trim_end().to_owned(),
+                        reply: String::from_utf8_lossy(text).into_owned(),
                     });
                 }
             } else if self.batch.n_waiting() == 0 {
@@ -262,5 +300,42 @@ impl Connection {
             }
         }
         Ok(at)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn errors(reply: &[u8]) -> Vec<String> {
+        match Reply::of(reply) {
+            Reply::Error(errors) => errors.map(|text| String::from_utf8_lossy(text).into_owned()).collect(),
+            Reply::Null | Reply::Other => Vec::new(),
+        }
+    }
+
+    #[test]
+    fn errors_are_found_at_any_depth_and_in_either_version() {
+        assert_eq!(errors(b"-ERR no\r\n"), ["ERR no"]);
+        assert_eq!(errors(b"!7\r\nERR\r\nno\r\n"), ["ERR\r\nno"]);
+        assert_eq!(errors(b"*3\r\n+OK\r\n-ERR a\r\n*2\r\n$-1\r\n-ERR b\r\n"), ["ERR a", "ERR b"]);
+        assert_eq!(errors(b"%1\r\n+key\r\n~2\r\n!5\r\nERR a\r\n_\r\n"), ["ERR a"]);
+        assert_eq!(errors(b"|1\r\n+ttl\r\n:1\r\n-ERR a\r\n"), ["ERR a"]);
+    }
+
+    #[test]
+    fn what_only_looks_like_an_error_is_none() {
+        for reply in [
+            &b"*2\r\n$2\r\n-5\r\n:-5\r\n"[..],
+            b"*1\r\n$7\r\na\r\n-ERR\r\n",
+            b"*2\r\n$0\r\n\r\n=7\r\ntxt:\n!x\r\n",
+            b"*0\r\n",
+            b"$4\r\n-ERR\r\n",
+        ] {
+            assert_eq!(Reply::of(reply), Reply::Other, "{}", reply.escape_ascii());
+        }
+        for reply in [&b"$-1\r\n"[..], b"*-1\r\n", b"_\r\n"] {
+            assert_eq!(Reply::of(reply), Reply::Null);
+        }
     }
 }

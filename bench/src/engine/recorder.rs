@@ -26,7 +26,7 @@ pub struct CommandRecord {
     pub n_done: u64,
     /// Replies that were null.
     pub n_nulls: u64,
-    /// Requests that an error answered.
+    /// Requests that an error answered, or a reply with an error in it.
     pub n_errors: u64,
     /// Response times in nanoseconds, errors left out.
     pub response: Histogram<u64>,
@@ -55,7 +55,7 @@ pub struct Record {
     pub n_conflicts: u64,
     /// Connections opened again.
     pub n_reconnects: u64,
-    /// Error replies by their text.
+    /// Errors by their text, those inside other replies too.
     pub errors: BTreeMap<String, u64>,
     /// Bytes sent.
     pub n_bytes_sent: u64,
@@ -108,8 +108,8 @@ impl Record {
     }
 
     /// Counts an error by its text.
-    pub(super) fn note_error(&mut self, reply: &[u8]) {
-        let text = String::from_utf8_lossy(reply.get(1..).unwrap_or_default()).trim_end().to_owned();
+    pub(super) fn note_error(&mut self, text: &[u8]) {
+        let text = String::from_utf8_lossy(text).into_owned();
         let text = if self.errors.len() < MAX_ERROR_TEXTS || self.errors.contains_key(&text) {
             text
         } else {

@@ -355,10 +355,10 @@ impl Worker {
         connection.accept(&self.buffer[..n_bytes], |reply, answered| {
             let is_null = reply == Reply::Null;
             saw_null |= is_null;
-            if let Reply::Error(text) = reply {
+            if let Reply::Error(errors) = reply {
                 tally.n_errors += 1;
                 if counts {
-                    tally.record.note_error(text);
+                    errors.for_each(|text| tally.record.note_error(text));
                 }
             }
             let Some(answered) = answered.filter(|_| !is_staged) else { return };
