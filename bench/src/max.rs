@@ -7,6 +7,7 @@ use std::time::Duration;
 
 use braid_bench::model::search::{self, Bounds, Breach, Found, Limit, Probe, Slo, Step, Verdict, Window};
 use clap::Args;
+use hdrhistogram::Histogram;
 use serde::Serialize;
 
 use crate::endpoint::{Endpoint, EndpointOptions};
@@ -128,6 +129,8 @@ impl SearchOptions {
         let slo = self.slo();
         let mut percentiles = PERCENTILES.to_vec();
         percentiles.extend(slo.targets().iter().map(|target| target.0));
+        percentiles.sort_by(f64::total_cmp);
+        percentiles.dedup();
         let mut server = Server { load, endpoint, percentiles };
         search::search(&mut server, &slo, &bounds, &mut |step| eprintln!("{}", step_line(step)))
     }
@@ -152,23 +155,26 @@ impl Probe for Server<'_> {
             }
             outcome = load.run(&self.endpoint.target, &mut |_| {})?;
         }
-        let response = outcome.record.response();
-        let percentile =
-            |&percentile: &f64| (percentile, response.value_at_percentile(percentile) as f64 / 1e3);
         Ok(Window {
             offered: rate,
             achieved: outcome.achieved_rate(),
             errors: outcome.record.n_errors() + outcome.record.n_unanswered,
             unsent: outcome.record.n_unsent,
             client_limited: outcome.client_limit().is_some(),
-            percentiles_us: self.percentiles.iter().map(percentile).collect(),
+            percentiles_us: percentiles_us(&outcome.record.response(), &self.percentiles),
         })
     }
 }
 
+/// Percentiles in microseconds; none where nothing was answered, which would be the best of all times otherwise.
+fn percentiles_us(nanos: &Histogram<u64>, percentiles: &[f64]) -> Vec<(f64, f64)> {
+    let percentile = |&at: &f64| (at, nanos.value_at_percentile(at) as f64 / 1e3);
+    if nanos.is_empty() { Vec::new() } else { percentiles.iter().map(percentile).collect() }
+}
+
 fn step_line(step: &Step) -> String {
-    let median = step.window.percentile_us(50.0).map_or_else(String::new, time);
-    let p99 = step.window.percentile_us(99.0).map_or_else(String::new, time);
+    let median = step.window.percentile_us(50.0).map_or_else(|| String::from("-"), time);
+    let p99 = step.window.percentile_us(99.0).map_or_else(|| String::from("-"), time);
     let verdict = match step.verdict {
         Verdict::Kept => String::from("kept"),
         Verdict::Broken(breach) => format!("missed: {}", words(breach)),
@@ -229,5 +235,18 @@ impl fmt::Display for Told<'_> {
             }
         }
         write!(f, "\n{table}")
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_window_without_an_answer_has_no_times() {
+        let mut nanos = Histogram::new(3).expect("three digits are allowed");
+        assert_eq!(percentiles_us(&nanos, &PERCENTILES), []);
+        nanos.record(2_000).expect("it grows");
+        assert_eq!(percentiles_us(&nanos, &PERCENTILES).len(), PERCENTILES.len());
     }
 }

@@ -48,7 +48,7 @@ pub fn plan(plan: &PlanReport, slo: &Slo, measured: &Measured) -> String {
     }
     if let Some(scaling) = &plan.scaling {
         let most = scaling.points.iter().map(|point| point.0).fold(1.0, f64::max) * 2.0;
-        let chart = charts::scalability(&scaling.points, &scaling.fit, most, &scaling.counted);
+        let chart = charts::scalability(&scaling.points, &scaling.fit, most, &scaling.counted.to_string());
         let caption = format!(
             "Throughput of a closed loop against {}, and the Universal Scalability Law fitted to it. Beyond the measured \
              counts it is extrapolated.",

@@ -3,6 +3,8 @@
 //! Everything is measured on the server at hand: the rate it takes within the target, the processor time of a request, the
 //! bytes on the wire, the memory of growing populations, and throughput against connections or threads.
 
+use std::collections::BTreeSet;
+use std::fmt;
 use std::ops::Range;
 use std::path::PathBuf;
 use std::process::ExitCode;
@@ -11,7 +13,7 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use braid_bench::model::memory::{self, Class, Forecast, MemorySample};
-use braid_bench::model::search::Found;
+use braid_bench::model::search::{self, Found};
 use braid_bench::model::usl;
 use clap::Args;
 use serde::Serialize;
@@ -29,8 +31,10 @@ use crate::run;
 use crate::workload::{Compiled, Population, Workload};
 
 mod capacity;
+mod words;
 
 use self::capacity::{Instance, Month, Needs};
+use self::words::Findings;
 
 /// How long the rate found is measured.
 const FINAL: Duration = Duration::from_secs(5);
@@ -40,14 +44,11 @@ const LOOK: Duration = Duration::from_millis(250);
 /// Memory that changes by less than this share from one look to the next is at rest.
 const AT_REST: f64 = 0.0005;
 /// Connections at which throughput is measured for the law.
-const CONNECTIONS: [usize; 6] = [1, 2, 4, 8, 16, 32];
+const CONNECTIONS: [u32; 6] = [1, 2, 4, 8, 16, 32];
 /// What a command line to spawn says where the count of threads goes.
 const THREADS: &str = "{threads}";
-
-/// What the law is fitted over then.
-const THREADS_COUNTED: &str = "threads";
-/// More threads than this no instance is planned with.
-const MOST_THREADS: u32 = 256;
+/// The law has three parameters.
+const LEAST_COUNTS: usize = 3;
 
 /// Options of `braid-bench plan`.
 #[derive(Debug, Args)]
@@ -88,8 +89,10 @@ pub struct Options {
     /// Keys of the largest population that is loaded to measure memory.
     #[arg(long, value_name = "N", default_value_t = 1_000_000)]
     fit_keys: u64,
-    /// With {threads} in --spawn: throughput is measured at these counts instead of counts of connections.
-    #[arg(long, value_name = "N,N", value_delimiter = ',', default_values_t = [1, 2, 3, 4])]
+    /// With {threads} in --spawn: throughput is measured at these counts instead of counts of connections, and all else with
+    /// the count that gives most.
+    #[arg(long, value_name = "N,N", value_delimiter = ',', default_values_t = [1, 2, 3, 4],
+        value_parser = clap::value_parser!(u32).range(1..))]
     thread_counts: Vec<u32>,
     /// Writes the plan and all measurements as JSON.
     #[arg(long, value_name = "FILE")]
@@ -110,9 +113,11 @@ pub struct PlanReport {
     pub words: Vec<String>,
     /// The rate one instance takes.
     pub found: Found,
+    /// Threads of the server that was measured: the count that gave most, if they were counted.
+    pub threads: Option<u32>,
     /// Memory by population.
     pub memory: Option<Memory>,
-    /// Throughput by count.
+    /// Throughput by count; nothing where it follows no law.
     pub scaling: Option<Scaling>,
     /// Month by month, today first.
     pub months: Vec<Month>,
@@ -136,37 +141,75 @@ pub struct Memory {
 /// Throughput as measured and fitted.
 #[derive(Debug, Serialize)]
 pub struct Scaling {
-    /// What was counted: connections or threads.
-    pub counted: String,
+    /// What was counted.
+    pub counted: Counted,
     /// Counts and requests a second.
     pub points: Vec<(f64, f64)>,
     /// The law.
     pub fit: usl::Fit,
 }
 
+/// What a law was sought over.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Counted {
+    /// Of the load, on one server.
+    Connections,
+    /// Of the server, as it is told on its command line.
+    Threads,
+}
+
+/// What was measured follows no law.
+#[derive(Debug, thiserror::Error)]
+#[error("Throughput against {counted} gives no law: {why}")]
+struct NoLaw {
+    counted: Counted,
+    why: usl::UslError,
+}
+
+/// All that a plan is made of.
+struct Measurements {
+    n_threads: Option<u32>,
+    found: Found,
+    memory: Option<Memory>,
+    scaling: Result<Scaling, NoLaw>,
+    run: RunReport,
+}
+
 /// Measures the server and prints the plan.
 ///
 /// # Errors
-/// When the server cannot be loaded, holds keys already, or a file cannot be written.
+/// When the server cannot be loaded, holds keys already or keeps the target at no rate, or a file cannot be written.
 pub fn run(options: &Options) -> Result<ExitCode, BenchError> {
     let load = options.load.windows(WARMUP, WINDOW)?;
-    let scaling_of_threads = options.scaling_of_threads(&load)?;
-    let endpoint = options.endpoint.with(THREADS, &options.most_threads()).open(load.workload().protocol)?;
+    let over_threads = match options.thread_counts()? {
+        Some(counts) => Some(options.measure_threads(&load, &counts)?),
+        None => None,
+    };
+    let n_threads = over_threads.as_ref().map(|(best, _)| *best);
+    let server = n_threads.map_or_else(|| options.endpoint.clone(), |n| options.with_threads(n));
+    let endpoint = server.open(load.workload().protocol)?;
     let observer = Observer::new(&endpoint);
     observer.pin(&options.load.server_cpus)?;
     refuse_keys(&endpoint)?;
     eprintln!("memory of growing populations");
     let memory = options.memory(&load, &endpoint, &observer)?;
-    let scaling = match scaling_of_threads {
-        Some(scaling) => Some(scaling),
-        None => scaling_of_connections(&load, &endpoint)?,
+    let scaling = match over_threads {
+        Some((_, scaling)) => scaling,
+        None => measure_connections(&load, &endpoint)?,
     };
-    eprintln!("the highest rate within {}", options.search.slo());
+    let slo = options.search.slo();
+    eprintln!("the highest rate within {slo}");
     let found = options.search.search(&load, &endpoint)?;
+    if found.limit == search::Limit::Lowest {
+        let lowest = thousands(found.rate.high);
+        let why = format!("there is nothing to plan with: not even {lowest} requests a second keep {slo}");
+        return Err(BenchError::Machine(why));
+    }
     let safe = load.at_rate(Some(found.rate.low.max(1.0))).lasting(WARMUP, FINAL);
     let measured = run::measure(&safe, &endpoint, &observer, Some(load.calibrate()?))?;
-    let plan = options.plan(load.workload(), found, memory, scaling, measured.report.clone());
-    let slo = options.search.slo();
+    let run = measured.report.clone();
+    let plan = options.plan(load.workload(), Measurements { n_threads, found, memory, scaling, run });
     let told = Told { found: &plan.found, slo: &slo };
     let (months, words) = (month_table(&plan.months), plan.words.join("\n"));
     report::tell(format_args!("{told}\n{months}\n{words}\n"))?;
@@ -198,10 +241,6 @@ fn share_of(population: &Population, workload: &Workload, n_keys: u64) -> u64 {
 }
 
 impl Options {
-    fn most_threads(&self) -> String {
-        self.thread_counts.iter().max().copied().unwrap_or(1).to_string()
-    }
-
     /// Loads each population in steps, one after the other, so that each one's bytes a key can be told; then the rest of
     /// the workload's keys. Nothing where the server's memory is not known or there is no population.
     fn memory(
@@ -242,46 +281,86 @@ impl Options {
         self.keys_now.unwrap_or_else(|| workload.preload.iter().map(count).sum())
     }
 
-    /// How many threads give `rate` with head-room, by the law.
-    fn threads_needed(&self, fit: &usl::Fit, rate: f64) -> String {
-        let enough = |&n: &u32| fit.at(f64::from(n)).value * (1.0 - self.headroom) >= rate;
-        match (1..=MOST_THREADS).find(enough) {
-            None => format!("No count of threads up to {MOST_THREADS} gives an instance what it needs then."),
-            Some(n_threads) => {
-                let extrapolated = fit.at(f64::from(n_threads)).extrapolated;
-                let how = if extrapolated { ", by extrapolation" } else { "" };
-                let noun = if n_threads == 1 { "thread gives" } else { "threads give" };
-                format!("{n_threads} {noun} an instance what it needs then{how}.")
-            }
-        }
-    }
-
-    fn scaling_of_threads(&self, load: &Load) -> Result<Option<Scaling>, BenchError> {
+    /// The counts of threads, if there are any to be measured.
+    fn thread_counts(&self) -> Result<Option<Vec<u32>>, BenchError> {
         if !self.endpoint.contains(THREADS) {
             return Ok(None);
         }
-        let mut points = Vec::new();
-        for &n_threads in &self.thread_counts {
-            let endpoint =
-                self.endpoint.with(THREADS, &n_threads.to_string()).open(load.workload().protocol)?;
-            load.preload(&endpoint.target)?;
-            points.extend(throughputs(load, &endpoint, f64::from(n_threads))?);
+        let counts: BTreeSet<_> = self.thread_counts.iter().copied().collect();
+        if counts.len() < LEAST_COUNTS {
+            let why = format!(
+                "--thread-counts: the scalability law is fitted over {LEAST_COUNTS} different counts or more"
+            );
+            return Err(BenchError::Machine(why));
         }
-        Ok(usl::fit(&points).ok().map(|fit| Scaling { counted: String::from(THREADS_COUNTED), points, fit }))
+        Ok(Some(counts.into_iter().collect()))
     }
 
-    fn plan(
+    /// Starts a server for each count and measures it. Returns with the law the count that gave most.
+    fn measure_threads(
+        &self,
+        load: &Load,
+        counts: &[u32],
+    ) -> Result<(u32, Result<Scaling, NoLaw>), BenchError> {
+        eprintln!("throughput against {}", Counted::Threads);
+        let mut points = Vec::new();
+        let mut best = (0, 0.0);
+        for &n_threads in counts {
+            let endpoint = self.with_threads(n_threads).open(load.workload().protocol)?;
+            load.preload(&endpoint.target)?;
+            let measured = throughputs(load, &endpoint, Counted::Threads, n_threads)?;
+            let sum: f64 = measured.iter().map(|point| point.1).sum();
+            if sum > best.1 {
+                best = (n_threads, sum);
+            }
+            points.extend(measured);
+        }
+        Ok((best.0, Scaling::fit(Counted::Threads, points)))
+    }
+
+    fn with_threads(&self, n_threads: u32) -> EndpointOptions {
+        self.endpoint.with(THREADS, &n_threads.to_string())
+    }
+
+    fn plan(&self, workload: &Workload, measured: Measurements) -> PlanReport {
+        let Measurements { n_threads, found, memory, scaling, run } = measured;
+        let months = self.months(workload, &found, memory.as_ref(), &run);
+        let keys_at_end = months.last().map_or(self.keys_now(workload), |month| month.needs.n_keys);
+        let findings = Findings {
+            options: self,
+            months: &months,
+            found: &found,
+            n_threads,
+            memory: memory.as_ref(),
+            scaling: &scaling,
+            run: &run,
+        };
+        PlanReport {
+            schema: "braid-bench/plan",
+            schema_version: SCHEMA_VERSION,
+            words: findings.sentences(),
+            found,
+            threads: n_threads,
+            memory,
+            scaling: scaling.ok(),
+            months,
+            keys_at_end,
+            run,
+        }
+    }
+
+    /// What each month needs, and how many instances give it.
+    fn months(
         &self,
         workload: &Workload,
-        found: Found,
-        memory: Option<Memory>,
-        scaling: Option<Scaling>,
-        run: RunReport,
-    ) -> PlanReport {
+        found: &Found,
+        memory: Option<&Memory>,
+        run: &RunReport,
+    ) -> Vec<Month> {
+        let left = 1.0 - self.headroom;
         let instance = Instance {
-            rate: found.rate.low * (1.0 - self.headroom),
-            memory_bytes: self.instance_memory.unwrap_or(run.origin.memory_bytes) as f64
-                * (1.0 - self.headroom),
+            rate: found.rate.low * left,
+            memory_bytes: self.instance_memory.unwrap_or(run.origin.memory_bytes) as f64 * left,
         };
         let cpu_seconds = run.server_cpu_us_per_request.unwrap_or(0.0) / 1e6;
         let keys_now = self.keys_now(workload);
@@ -289,143 +368,18 @@ impl Options {
         let needs = |month: u32| {
             let grown = (1.0 + self.growth).powi(month as i32);
             let n_keys = (keys_now as f64 * grown) as u64;
-            let data = memory.as_ref().map_or(0.0, |memory| memory.fit.forecast(n_keys).worst_bytes);
+            let data = memory.map_or(0.0, |memory| memory.fit.forecast(n_keys).worst_bytes);
             let rate = rate_now * grown;
             Needs {
                 rate,
                 n_keys,
-                cores: rate * cpu_seconds / (1.0 - self.headroom),
+                cores: rate * cpu_seconds / left,
                 memory_bytes: data * (1.0 + self.snapshot),
                 network_bits: rate * run.bytes_per_request * 8.0,
             }
         };
-        let months: Vec<_> = (0..=self.months)
-            .map(|month| Month::new(month, needs(month), &instance, self.redundancy))
-            .collect();
-        let keys_at_end = months.last().map_or(keys_now, |month| month.needs.n_keys);
-        let words = self.words(&months, &found, memory.as_ref(), scaling.as_ref(), &run);
-        let schema = "braid-bench/plan";
-        PlanReport {
-            schema,
-            schema_version: SCHEMA_VERSION,
-            words,
-            found,
-            memory,
-            scaling,
-            months,
-            keys_at_end,
-            run,
-        }
+        (0..=self.months).map(|month| Month::new(month, needs(month), &instance, self.redundancy)).collect()
     }
-
-    fn words(
-        &self,
-        months: &[Month],
-        found: &Found,
-        memory: Option<&Memory>,
-        scaling: Option<&Scaling>,
-        run: &RunReport,
-    ) -> Vec<String> {
-        let percent = |share: f64| format!("{:.0} %", share * 100.0);
-        let (now, end) = (&months[0], &months[months.len() - 1]);
-        let mut words = vec![format!(
-            "Today {} requests a second over {} keys need {:.1} cores, {} of memory and {:.0} Mbit/s: {} with {} kept free.",
-            thousands(now.needs.rate),
-            thousands(now.needs.n_keys as f64),
-            now.needs.cores,
-            bytes(now.needs.memory_bytes),
-            now.needs.network_bits / 1e6,
-            instances(now, self.redundancy),
-            percent(self.headroom),
-        )];
-        words.push(format!(
-            "In {} months of {} growth it is {} requests a second over {} keys: {:.1} cores, {} of memory, {:.0} Mbit/s, {}.",
-            end.month,
-            percent(self.growth),
-            thousands(end.needs.rate),
-            thousands(end.needs.n_keys as f64),
-            end.needs.cores,
-            bytes(end.needs.memory_bytes),
-            end.needs.network_bits / 1e6,
-            instances(end, self.redundancy),
-        ));
-        words.push(match months.iter().find(|month| month.n_instances > self.instances) {
-            Some(month) if month.month == 0 => {
-                format!(
-                    "What there is ({}) does not suffice today: {} is too little.",
-                    self.instances, month.short_of
-                )
-            }
-            Some(month) => {
-                format!(
-                    "What there is ({}) runs out in month {}: {} is too little then.",
-                    self.instances, month.month, month.short_of
-                )
-            }
-            None => format!("What there is ({}) suffices for all {} months.", self.instances, self.months),
-        });
-        let bound = if found.is_lower_bound() { " (a lower bound: the client was the limit)" } else { "" };
-        words.push(format!(
-            "An instance takes {} requests a second within {}{bound}; {} is what the plan counts on.",
-            thousands(found.rate.low),
-            self.search.slo(),
-            thousands(found.rate.low * (1.0 - self.headroom)),
-        ));
-        if let Some(memory) = memory {
-            let each: Vec<_> = memory
-                .fit
-                .per_key
-                .iter()
-                .map(|(class, bytes)| {
-                    format!("{:.0} B ({:.0}..{:.0}) a {class}", bytes.value, bytes.low, bytes.high)
-                })
-                .collect();
-            words.push(format!(
-                "Memory is {} and {}; measured up to {} keys. A snapshot is taken to need {} on top, and tables to be at \
-                 their worst.",
-                bytes(memory.fit.base.value),
-                each.join(", "),
-                thousands(memory.fit.most_keys),
-                percent(self.snapshot),
-            ));
-            if memory.now.extrapolation > 1.0 {
-                words.push(format!(
-                    "Memory is extrapolated {:.1} times beyond what was measured.",
-                    memory.now.extrapolation
-                ));
-            }
-        }
-        if let Some(Scaling { counted, fit, .. }) = scaling {
-            let peak = match fit.peak() {
-                Some(peak) => format!(
-                    "most at {:.0} {counted}{}",
-                    peak.n.value,
-                    if peak.extrapolated { ", an extrapolation" } else { "" }
-                ),
-                None => String::from("no peak in sight"),
-            };
-            words.push(format!(
-                "Against {counted}, throughput follows contention {:.3} and coherency {:.5} (R² {:.2}): {peak}.",
-                fit.sigma.value, fit.kappa.value, fit.r2
-            ));
-            if counted == THREADS_COUNTED {
-                words.push(self.threads_needed(fit, end.needs.rate / end.n_instances as f64));
-            }
-        }
-        if run.shares_cores {
-            words.push(String::from(
-                "Client and server shared cores while this was measured; on its own machine the server takes more.",
-            ));
-        }
-        words
-    }
-}
-
-fn instances(month: &Month, redundancy: u64) -> String {
-    let noun = if month.n_instances == 1 { "instance" } else { "instances" };
-    let n_copies = month.n_instances * redundancy;
-    let copies = if n_copies == 1 { "copy" } else { "copies" };
-    format!("{} {noun} and {n_copies} {copies}", month.n_instances)
 }
 
 /// Loads those keys of a population whose numbers are in `keys`.
@@ -481,25 +435,57 @@ fn settled(observer: &Observer) -> Option<u64> {
 }
 
 /// Throughput of a closed loop, twice.
-fn throughputs(load: &Load, endpoint: &Endpoint, count: f64) -> Result<Vec<(f64, f64)>, BenchError> {
+fn throughputs(
+    load: &Load,
+    endpoint: &Endpoint,
+    counted: Counted,
+    count: u32,
+) -> Result<Vec<(f64, f64)>, BenchError> {
     (0..2)
         .map(|_| {
             let outcome = load.at_rate(None).run(&endpoint.target, &mut |_| {})?;
-            eprintln!("{count:>12} : {} a second", thousands(outcome.achieved_rate()));
-            Ok((count, outcome.achieved_rate()))
+            let rate = outcome.achieved_rate();
+            eprintln!("{:>16}  {} a second", counted.counting(count), thousands(rate));
+            Ok((f64::from(count), rate))
         })
         .collect()
 }
 
-fn scaling_of_connections(load: &Load, endpoint: &Endpoint) -> Result<Option<Scaling>, BenchError> {
+fn measure_connections(load: &Load, endpoint: &Endpoint) -> Result<Result<Scaling, NoLaw>, BenchError> {
     let mut points = Vec::new();
-    eprintln!("throughput against connections");
+    eprintln!("throughput against {}", Counted::Connections);
     for connections in CONNECTIONS {
-        let workload = Workload { connections, ..load.workload().clone() };
+        let workload = Workload { connections: connections as usize, ..load.workload().clone() };
         let some = Load::new(&workload, load.plan.n_threads, load.plan.cpus.clone())?;
-        points.extend(throughputs(&some, endpoint, connections as f64)?);
+        points.extend(throughputs(&some, endpoint, Counted::Connections, connections)?);
     }
-    Ok(usl::fit(&points).ok().map(|fit| Scaling { counted: String::from("connections"), points, fit }))
+    Ok(Scaling::fit(Counted::Connections, points))
+}
+
+impl Scaling {
+    fn fit(counted: Counted, points: Vec<(f64, f64)>) -> Result<Self, NoLaw> {
+        match usl::fit(&points) {
+            Ok(fit) => Ok(Self { counted, points, fit }),
+            Err(why) => Err(NoLaw { counted, why }),
+        }
+    }
+}
+
+impl Counted {
+    /// So many of them.
+    fn counting(self, count: u32) -> String {
+        let noun = self.to_string();
+        if count == 1 { format!("1 {}", noun.trim_end_matches('s')) } else { format!("{count} {noun}") }
+    }
+}
+
+impl fmt::Display for Counted {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Self::Connections => "connections",
+            Self::Threads => "threads",
+        })
+    }
 }
 
 fn month_table(months: &[Month]) -> Table {
@@ -517,4 +503,34 @@ fn month_table(months: &[Month]) -> Table {
         ]);
     }
     table
+}
+
+#[cfg(test)]
+mod tests {
+    use clap::{Args as _, Command, FromArgMatches as _};
+
+    use super::*;
+
+    fn options(arguments: &[&str]) -> Options {
+        let command = Options::augment_args(Command::new("plan"));
+        let matches = command.get_matches_from(["plan"].iter().chain(arguments));
+        Options::from_arg_matches(&matches).expect("the arguments are right")
+    }
+
+    #[test]
+    fn threads_are_counted_where_the_command_line_says_so() {
+        let spawn = ["--spawn", "server --threads {threads}", "--thread-counts"];
+        let counts = |counts| options(&[&spawn[..], &[counts]].concat()).thread_counts();
+        assert_eq!(counts("4,1,2,2").expect("they suffice"), Some(vec![1, 2, 4]));
+        let error = counts("1,2,2").expect_err("they are too few").to_string();
+        assert!(error.contains("3 different counts or more"), "{error}");
+        let without = options(&["--spawn", "server --threads 2", "--thread-counts", "1"]);
+        assert_eq!(without.thread_counts().expect("nothing is counted"), None);
+    }
+
+    #[test]
+    fn one_is_not_many() {
+        assert_eq!(Counted::Threads.counting(1), "1 thread");
+        assert_eq!(Counted::Connections.counting(32), "32 connections");
+    }
 }

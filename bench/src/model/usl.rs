@@ -122,10 +122,14 @@ pub fn fit(points: &[(f64, f64)]) -> Result<Fit, UslError> {
 }
 
 impl Fit {
-    /// Where throughput is greatest, if it is anywhere: without kappa it rises for ever, if ever more slowly.
+    /// Where throughput is greatest, if it is anywhere: without kappa it rises for ever, if ever more slowly. Where more only
+    /// wait for each other, that is at one.
     pub fn peak(&self) -> Option<Peak> {
-        let at = |sigma: f64, kappa: f64| ((1.0 - sigma).max(0.0) / kappa).sqrt().max(1.0);
-        if self.kappa.value <= 0.0 {
+        let at = |sigma: f64, kappa: f64| match (1.0 - sigma).max(0.0) {
+            0.0 => 1.0,
+            parallel => (parallel / kappa).sqrt().max(1.0),
+        };
+        if self.kappa.value <= 0.0 && self.sigma.value < 1.0 {
             return None;
         }
         let value = at(self.sigma.value, self.kappa.value);
@@ -309,6 +313,15 @@ mod tests {
         assert!((peak.n.value - 30.822).abs() < 0.01, "{peak:?}");
         assert!(!peak.extrapolated);
         assert!(peak.throughput > law(30.0, parameters) && peak.throughput > law(31.6, parameters));
+    }
+
+    #[test]
+    fn throughput_that_only_falls_is_greatest_at_one() {
+        let fit = fit(&[(1.0, 1000.0), (1.0, 1010.0), (2.0, 900.0), (3.0, 880.0), (3.0, 870.0)]).unwrap();
+        assert!(fit.sigma.value > 1.0 && fit.kappa.value == 0.0, "{fit:?}");
+        let peak = fit.peak().unwrap();
+        assert_eq!((peak.n.value, peak.n.low, peak.extrapolated), (1.0, 1.0, false));
+        assert!((peak.throughput / 1000.0 - 1.0).abs() < 0.05, "{peak:?}");
     }
 
     #[test]

@@ -1,0 +1,230 @@
+//! The plan in words: one sentence, or a few, about each thing that was measured or follows from it.
+
+use braid_bench::model::search::{Found, Limit};
+use braid_bench::model::usl;
+
+use super::capacity::Month;
+use super::{Counted, Memory, NoLaw, Options, Scaling};
+use crate::report::RunReport;
+use crate::report::text::{bytes, interval, thousands};
+
+/// More threads than this no instance is planned with.
+const MOST_THREADS: u32 = 256;
+/// An interval whose ends are so many times apart says little.
+const WIDE: f64 = 2.0;
+
+/// What the words are about.
+pub(super) struct Findings<'a> {
+    pub(super) options: &'a Options,
+    /// Today first.
+    pub(super) months: &'a [Month],
+    pub(super) found: &'a Found,
+    /// The threads that an instance was measured with, if they were counted.
+    pub(super) n_threads: Option<u32>,
+    pub(super) memory: Option<&'a Memory>,
+    pub(super) scaling: &'a Result<Scaling, NoLaw>,
+    pub(super) run: &'a RunReport,
+}
+
+impl Findings<'_> {
+    /// All of it.
+    pub(super) fn sentences(&self) -> Vec<String> {
+        let mut words =
+            vec![self.today(), self.at_the_end(), self.when_it_runs_out(), self.rate_of_an_instance()];
+        words.extend(self.how_sure_the_rate_is());
+        words.extend(self.memory.into_iter().flat_map(|memory| self.memory_needed(memory)));
+        words.extend(self.scalability());
+        if self.run.shares_cores {
+            words.push(String::from(
+                "Client and server shared cores while this was measured; on its own machine the server takes more.",
+            ));
+        }
+        words
+    }
+
+    fn end(&self) -> &Month {
+        &self.months[self.months.len() - 1]
+    }
+
+    fn today(&self) -> String {
+        let now = &self.months[0];
+        format!(
+            "Today {} requests a second over {} keys need {:.1} cores, {} of memory and {:.0} Mbit/s: {} with {} kept free.",
+            thousands(now.needs.rate),
+            thousands(now.needs.n_keys as f64),
+            now.needs.cores,
+            bytes(now.needs.memory_bytes),
+            now.needs.network_bits / 1e6,
+            self.instances(now),
+            percent(self.options.headroom),
+        )
+    }
+
+    fn at_the_end(&self) -> String {
+        let end = self.end();
+        format!(
+            "In {} months of {} growth it is {} requests a second over {} keys: {:.1} cores, {} of memory, {:.0} Mbit/s, {}.",
+            end.month,
+            percent(self.options.growth),
+            thousands(end.needs.rate),
+            thousands(end.needs.n_keys as f64),
+            end.needs.cores,
+            bytes(end.needs.memory_bytes),
+            end.needs.network_bits / 1e6,
+            self.instances(end),
+        )
+    }
+
+    fn when_it_runs_out(&self) -> String {
+        let n_instances = self.options.instances;
+        match self.months.iter().find(|month| month.n_instances > n_instances) {
+            Some(Month { month: 0, short_of, .. }) => {
+                format!("What there is ({n_instances}) does not suffice today: {short_of} is too little.")
+            }
+            Some(Month { month, short_of, .. }) => {
+                format!(
+                    "What there is ({n_instances}) runs out in month {month}: {short_of} is too little then."
+                )
+            }
+            None => format!("What there is ({n_instances}) suffices for all {} months.", self.options.months),
+        }
+    }
+
+    fn rate_of_an_instance(&self) -> String {
+        let bound =
+            if self.found.is_lower_bound() { " (a lower bound: the client was the limit)" } else { "" };
+        let threads = self.n_threads.map_or_else(String::new, |n_threads| {
+            format!(" with {}, which gave most,", Counted::Threads.counting(n_threads))
+        });
+        let rate = self.found.rate.low;
+        format!(
+            "An instance{threads} takes {} requests a second within {}{bound}; {} is what the plan counts on.",
+            thousands(rate),
+            self.options.search.slo(),
+            thousands(rate * (1.0 - self.options.headroom)),
+        )
+    }
+
+    fn how_sure_the_rate_is(&self) -> Option<String> {
+        let rate = self.found.rate;
+        let is_wide = self.found.limit == Limit::Server && rate.high > rate.low * WIDE;
+        is_wide.then(|| {
+            format!(
+                "That rate is little more than a guess ({}): the machine was not quiet, or more --rounds are needed.",
+                interval(rate)
+            )
+        })
+    }
+
+    fn memory_needed(&self, memory: &Memory) -> Vec<String> {
+        let per_key = memory.fit.per_key.iter();
+        let each: Vec<_> = per_key
+            .map(|(class, bytes)| {
+                format!("{:.0} B ({:.0}..{:.0}) a {class}", bytes.value, bytes.low, bytes.high)
+            })
+            .collect();
+        let mut words = vec![format!(
+            "Memory is {} and {}; measured up to {} keys. A snapshot is taken to need {} on top, and tables to be at \
+             their worst.",
+            bytes(memory.fit.base.value),
+            each.join(", "),
+            thousands(memory.fit.most_keys),
+            percent(self.options.snapshot),
+        )];
+        if memory.now.extrapolation > 1.0 {
+            words.push(format!(
+                "Memory is extrapolated {:.1} times beyond what was measured.",
+                memory.now.extrapolation
+            ));
+        }
+        words
+    }
+
+    fn scalability(&self) -> Vec<String> {
+        match self.scaling {
+            Err(no_law) => vec![format!("{no_law}.")],
+            Ok(Scaling { counted, fit, .. }) => {
+                let mut words = vec![law(*counted, fit)];
+                if *counted == Counted::Threads {
+                    words.push(self.threads_needed(fit));
+                }
+                words
+            }
+        }
+    }
+
+    /// How many threads give an instance with head-room what it needs at the end, by the law.
+    fn threads_needed(&self, fit: &usl::Fit) -> String {
+        let Options { headroom, .. } = self.options;
+        let rate = self.end().needs.rate / self.end().n_instances as f64;
+        let enough = |&n: &u32| fit.at(f64::from(n)).value * (1.0 - headroom) >= rate;
+        match (1..=MOST_THREADS).find(enough) {
+            None => format!("No count of threads up to {MOST_THREADS} gives an instance what it needs then."),
+            Some(n_threads) => {
+                let extrapolated = fit.at(f64::from(n_threads)).extrapolated;
+                let how = if extrapolated { ", by extrapolation" } else { "" };
+                let verb = if n_threads == 1 { "gives" } else { "give" };
+                let threads = Counted::Threads.counting(n_threads);
+                format!("{threads} {verb} an instance what it needs then{how}.")
+            }
+        }
+    }
+
+    fn instances(&self, month: &Month) -> String {
+        let noun = if month.n_instances == 1 { "instance" } else { "instances" };
+        let n_copies = month.n_instances * self.options.redundancy;
+        let copies = if n_copies == 1 { "copy" } else { "copies" };
+        format!("{} {noun} and {n_copies} {copies}", month.n_instances)
+    }
+}
+
+/// The law and where it peaks.
+fn law(counted: Counted, fit: &usl::Fit) -> String {
+    let peak = match fit.peak() {
+        Some(peak) => {
+            let how = if peak.extrapolated { ", an extrapolation" } else { "" };
+            format!("most at {}{how}", counted.counting(peak.n.value.round() as u32))
+        }
+        None => String::from("no peak in sight"),
+    };
+    format!(
+        "Against {counted}, throughput follows contention {:.3} and coherency {:.5} (R² {:.2}): {peak}.",
+        fit.sigma.value, fit.kappa.value, fit.r2
+    )
+}
+
+fn percent(share: f64) -> String {
+    format!("{:.0} %", share * 100.0)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn scaling(points: &[(f64, f64)]) -> Result<Scaling, NoLaw> {
+        Scaling::fit(Counted::Threads, points.to_vec())
+    }
+
+    #[test]
+    fn a_server_that_threads_only_slow_down_is_fastest_with_one() {
+        let Scaling { counted, fit, .. } =
+            scaling(&[(1.0, 1000.0), (1.0, 1010.0), (2.0, 900.0), (3.0, 880.0), (3.0, 870.0)])
+                .expect("it is a law");
+        let words = law(counted, &fit);
+        assert!(words.starts_with("Against threads, ") && words.ends_with(": most at 1 thread."), "{words}");
+    }
+
+    #[test]
+    fn what_scales_without_end_has_no_peak() {
+        let Scaling { counted, fit, .. } =
+            scaling(&[(1.0, 100.0), (2.0, 210.0), (4.0, 450.0), (8.0, 950.0)]).expect("it is a law");
+        assert!(law(counted, &fit).ends_with(": no peak in sight."));
+    }
+
+    #[test]
+    fn what_follows_no_law_is_told_with_its_reason() {
+        let error = scaling(&[(1.0, 1e6), (2.0, 0.0), (3.0, 1e6)]).expect_err("nothing was answered");
+        let told = error.to_string();
+        assert!(told.starts_with("Throughput against threads gives no law: "), "{told}");
+    }
+}
