@@ -30,18 +30,17 @@ impl Probe for Simulated {
     }
 }
 
-fn sample() -> Page {
-    let mut random = fastrand::Rng::with_seed(4);
-    let slo: Slo = "p99=1ms,p99.9=5ms".parse().unwrap();
-    let Ok(found) = search(&mut Simulated(random.fork()), &slo, &Bounds::default(), &mut |_| ());
+/// Response times by percentile, longer by `scale`.
+fn response(scale: f64) -> Vec<(f64, f64)> {
+    (0..50)
+        .map(|n| 0.1 * f64::from(n))
+        .map(|nines| (100.0 - 100.0 * 10.0_f64.powf(-nines), scale * (80.0 + 300.0 * nines.powf(2.2))))
+        .collect()
+}
 
-    let response = |scale: f64| -> Vec<(f64, f64)> {
-        (0..50)
-            .map(|n| 0.1 * f64::from(n))
-            .map(|nines| (100.0 - 100.0 * 10.0_f64.powf(-nines), scale * (80.0 + 300.0 * nines.powf(2.2))))
-            .collect()
-    };
-    let seconds: Vec<Second> = (1..=60)
+/// A minute in which the server stalls twice.
+fn seconds(random: &mut fastrand::Rng) -> Vec<Second> {
+    (1..=60)
         .map(|at| {
             let stalled = at % 23 == 0;
             Second {
@@ -55,28 +54,80 @@ fn sample() -> Page {
                 client_cpu: (at > 5).then(|| 55.0 + 5.0 * random.f64()),
             }
         })
-        .collect();
-    let samples: Vec<MemorySample> = memory::populations(1_000_000)
-        .into_iter()
-        .map(|level| MemorySample {
-            keys: vec![(Class::new("string", 40), level)],
-            resident_bytes: 9_000_000 + 112 * level + 8 * level.next_power_of_two() + random.u64(..200_000),
-            used_bytes: None,
-        })
-        .collect();
-    let memory_fit = memory::fit(&samples).unwrap();
-    let points: Vec<(f64, f64)> = [1.0, 2.0, 4.0, 8.0, 12.0, 16.0_f64]
-        .map(|n| {
-            (
-                n,
-                95_000.0 * n / (1.0 + 0.04 * (n - 1.0) + 0.0015 * n * (n - 1.0))
-                    * (0.98 + 0.04 * random.f64()),
-            )
-        })
-        .to_vec();
-    let usl_fit = usl::fit(&points).unwrap();
+        .collect()
+}
 
-    let plate = |chart: Chart, caption: &str| Plate { chart, caption: caption.to_owned() };
+/// Memory of growing populations, with tables that double.
+fn memory_samples(random: &mut fastrand::Rng) -> Vec<MemorySample> {
+    let sample = |level: u64| MemorySample {
+        keys: vec![(Class::new("string", 40), level)],
+        resident_bytes: 9_000_000 + 112 * level + 8 * level.next_power_of_two() + random.u64(..200_000),
+        used_bytes: None,
+    };
+    memory::populations(1_000_000).into_iter().map(sample).collect()
+}
+
+/// Throughput by threads, with its noise.
+fn throughputs(random: &mut fastrand::Rng) -> Vec<(f64, f64)> {
+    let law = |n: f64| 95_000.0 * n / (1.0 + 0.04 * (n - 1.0) + 0.0015 * n * (n - 1.0));
+    [1.0, 2.0, 4.0, 8.0, 12.0, 16.0].map(|n| (n, law(n) * (0.98 + 0.04 * random.f64()))).to_vec()
+}
+
+fn plate(chart: Chart, caption: &str) -> Plate {
+    Plate { chart, caption: caption.to_owned() }
+}
+
+fn latency_section(random: &mut fastrand::Rng) -> Section {
+    let slo: Slo = "p99=1ms,p99.9=5ms".parse().unwrap();
+    let Ok(found) = search(&mut Simulated(random.fork()), &slo, &Bounds::default(), &mut |_| ());
+    let percentiles = [("response".to_owned(), response(1.0)), ("service".to_owned(), response(0.7))];
+    Section {
+        heading: "Latency and throughput".to_owned(),
+        plates: vec![
+            plate(charts::latency_throughput(&found, &slo), "Bands span the windows measured at one rate."),
+            plate(
+                charts::percentiles(&percentiles),
+                "Response time counts from the intended send time, service time from the actual one.",
+            ),
+        ],
+        ..Section::default()
+    }
+}
+
+fn over_time_section(random: &mut fastrand::Rng) -> Section {
+    let charts = charts::time_series(&seconds(random)).into_iter();
+    Section {
+        heading: "Over time".to_owned(),
+        plates: charts.map(|chart| plate(chart, "The server stalled in the seconds 23 and 46.")).collect(),
+        ..Section::default()
+    }
+}
+
+fn growth_section(random: &mut fastrand::Rng) -> Section {
+    let (samples, points) = (memory_samples(random), throughputs(random));
+    let (memory_fit, usl_fit) = (memory::fit(&samples).unwrap(), usl::fit(&points).unwrap());
+    Section {
+        heading: "Growth".to_owned(),
+        text: vec![
+            "Points are measured, dashed lines are fitted, bands hold 95 % of measurements.".to_owned(),
+        ],
+        plates: vec![
+            plate(charts::memory(&samples, &memory_fit, 4_000_000), "Steps are hash tables that double."),
+            plate(charts::scalability(&points, &usl_fit, 32.0, "threads"), "sigma 0.04, kappa 0.0015."),
+        ],
+        tables: vec![Table {
+            caption: "By command".to_owned(),
+            head: ["command", "rate", "p50", "p99", "p99.9", "max"].map(str::to_owned).to_vec(),
+            rows: vec![
+                ["GET", "180,021/s", "112 µs", "801 µs", "1.9 ms", "101 ms"].map(str::to_owned).to_vec(),
+                ["SET", "19,979/s", "118 µs", "823 µs", "2.1 ms", "101 ms"].map(str::to_owned).to_vec(),
+            ],
+        }],
+    }
+}
+
+fn sample() -> Page {
+    let mut random = fastrand::Rng::with_seed(4);
     let fact = |name: &str, value: &str| Fact { name: name.to_owned(), value: value.to_owned() };
     let figure = |name: &str, value: &str, note: &str| Figure {
         name: name.to_owned(),
@@ -107,41 +158,9 @@ fn sample() -> Page {
                 .to_owned(),
         ],
         sections: vec![
-            Section {
-                heading: "Latency and throughput".to_owned(),
-                plates: vec![
-                    plate(charts::latency_throughput(&found, &slo), "Bands span the windows measured at one rate."),
-                    plate(
-                        charts::percentiles(&[("response".to_owned(), response(1.0)), ("service".to_owned(), response(0.7))]),
-                        "Response time counts from the intended send time, service time from the actual one.",
-                    ),
-                ],
-                ..Section::default()
-            },
-            Section {
-                heading: "Over time".to_owned(),
-                plates: charts::time_series(&seconds)
-                    .into_iter()
-                    .map(|chart| plate(chart, "The server stalled in the seconds 23 and 46."))
-                    .collect(),
-                ..Section::default()
-            },
-            Section {
-                heading: "Growth".to_owned(),
-                text: vec!["Points are measured, dashed lines are fitted, bands hold 95 % of measurements.".to_owned()],
-                plates: vec![
-                    plate(charts::memory(&samples, &memory_fit, 4_000_000), "Steps are hash tables that double."),
-                    plate(charts::scalability(&points, &usl_fit, 32.0, "threads"), "sigma 0.04, kappa 0.0015."),
-                ],
-                tables: vec![Table {
-                    caption: "By command".to_owned(),
-                    head: ["command", "rate", "p50", "p99", "p99.9", "max"].map(str::to_owned).to_vec(),
-                    rows: vec![
-                        ["GET", "180,021/s", "112 µs", "801 µs", "1.9 ms", "101 ms"].map(str::to_owned).to_vec(),
-                        ["SET", "19,979/s", "118 µs", "823 µs", "2.1 ms", "101 ms"].map(str::to_owned).to_vec(),
-                    ],
-                }],
-            },
+            latency_section(&mut random),
+            over_time_section(&mut random),
+            growth_section(&mut random),
         ],
         facts: vec![
             fact("Server", "redis_version 7.0.15, standalone, io-threads 1"),
