@@ -21,7 +21,6 @@ mod client;
 mod cpu;
 mod cpu_types;
 mod expiry;
-mod histogram;
 mod hot_key;
 mod keys;
 mod latency;

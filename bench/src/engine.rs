@@ -62,7 +62,7 @@ pub struct Plan {
 }
 
 /// When a load ends.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone)]
 pub enum Limit {
     /// After a time.
     Time {
@@ -73,6 +73,8 @@ pub enum Limit {
     },
     /// After so many requests, all of which count.
     Requests(u64),
+    /// When someone sets this flag; all requests before that count.
+    Told(Arc<AtomicBool>),
 }
 
 /// One second of a load.
@@ -180,7 +182,7 @@ pub fn run(
             })
             .collect();
         drop(slices);
-        let listening = scope.spawn(|| consumers.run(start, &ended, plan.limit));
+        let listening = scope.spawn(|| consumers.run(start, &ended, &plan.limit));
         let slices = gather(&sliced, n_workers, watch);
         let finished: Result<Vec<_>, BenchError> = running.into_iter().map(join).collect();
         ended.store(true, Ordering::Relaxed);
@@ -224,13 +226,11 @@ fn outcome(
     slices: Vec<Slice>,
 ) -> Outcome {
     let elapsed = finished.iter().map(|worker| worker.used.wall).max().unwrap_or_default();
-    let measured = match plan.limit {
-        Limit::Time { measured, .. } => measured,
-        Limit::Requests(_) => elapsed,
-    };
-    let counted = match plan.limit {
-        Limit::Time { warmup, measured } => warmup.as_secs_f64().ceil() as u64..(warmup + measured).as_secs(),
-        Limit::Requests(_) => 0..u64::MAX,
+    let (measured, counted) = match plan.limit {
+        Limit::Time { warmup, measured } => {
+            (measured, warmup.as_secs_f64().ceil() as u64..(warmup + measured).as_secs())
+        }
+        Limit::Requests(_) | Limit::Told(_) => (elapsed, 0..u64::MAX),
     };
     let slices = slices.into_iter().filter(|slice| counted.contains(&slice.second)).collect();
     let workers = finished.iter().map(|worker| worker.used).collect();
@@ -336,7 +336,7 @@ mod tests {
         let limit = Limit::Time { warmup: Duration::ZERO, measured: Duration::from_secs(1) };
         let workload = Workload { connections: 5, ..Workload::default() };
         let p99_millis = |arrivals| {
-            let outcome = load(&workload, arrivals, limit, &server);
+            let outcome = load(&workload, arrivals, limit.clone(), &server);
             outcome.record.response().value_at_percentile(99.0) as f64 / 1e6
         };
         // A fifth of the time is a stall: of requests that come at any time, a fifth wait up to 100 ms. A closed loop
@@ -364,6 +364,20 @@ mod tests {
             "{}",
             outcome.delivery.len()
         );
+    }
+
+    #[test]
+    fn a_load_ends_when_it_is_told_and_waits_for_its_last_replies() {
+        let told = Arc::new(AtomicBool::new(false));
+        let server = null_server();
+        let compiled = Arc::new(Compiled::new(&Workload::default()).expect("it makes sense"));
+        let limit = Limit::Told(Arc::clone(&told));
+        let plan = Plan { arrivals: Arrivals::Closed, limit, n_threads: 1, cpus: Vec::new() };
+        let target = Target { address: server.address().into(), greeting: Vec::new() };
+        let outcome = run(&target, &compiled, &plan, &mut |_| told.store(true, Ordering::Relaxed));
+        let record = outcome.expect("the null server answers").record;
+        assert!(record.n_done() > 0);
+        assert_eq!((record.n_sent, record.n_unanswered), (record.n_done(), 0));
     }
 
     /// Answers one connection's batches by the script, each in its turn.

@@ -123,7 +123,7 @@ impl<'a> Live<'a> {
     fn new(load: &Load, observer: &'a Observer) -> Self {
         let n_seconds = match load.plan.limit {
             Limit::Time { warmup, measured } => (warmup + measured).as_secs(),
-            Limit::Requests(_) => 0,
+            Limit::Requests(_) | Limit::Told(_) => 0,
         };
         let bar = ProgressBar::new(n_seconds);
         let style =

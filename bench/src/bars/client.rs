@@ -1,10 +1,14 @@
 //! A blocking connection: for setting up, for looking, and for the one slow client of a bar.
+//!
+//! It is not [`crate::client::Client`] because it keeps no replies: see [`resp`](crate::bars::resp).
 
 use std::io::{Read, Write};
 use std::net::{SocketAddr, TcpStream};
 use std::time::Duration;
 
-use crate::bars::resp::{self, Kind, Reply, ReplyCounter};
+use braid_protocol::request::write_request;
+
+use crate::bars::resp::{Kind, Reply, ReplyCounter};
 use crate::error::{BenchError, Doing};
 
 /// How long a reply may fail to arrive. No request of a bar takes a tenth of it on a working server.
@@ -68,7 +72,7 @@ impl Client {
     /// As [`Client::receive`], and for an error reply.
     pub fn call(&mut self, argv: &[&[u8]]) -> Result<Reply, BenchError> {
         let mut request = Vec::new();
-        resp::append_request(&mut request, argv);
+        write_request(&mut request, argv);
         self.send(&request)?;
         let reply = self.receive()?;
         match reply.kind {

@@ -1,5 +1,6 @@
 //! How long GETs wait while a million keys expire at once, and how soon their memory is free.
 
+use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread;
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
@@ -7,8 +8,9 @@ use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 use super::{Contest, N_CONNECTIONS, N_KEYS, VALUE};
 use crate::bars::client::Client;
 use crate::bars::keys;
-use crate::bars::load::{self, Load, Misses, Request, Until};
+use crate::bars::load::{self, Load, Misses, Request};
 use crate::bars::report::{Measure, Target, Unit};
+use crate::engine::Limit;
 use crate::error::BenchError;
 use crate::spawn::Server;
 
@@ -49,9 +51,10 @@ fn get_until_empty(server: &Server) -> Result<Vec<f64>, BenchError> {
         value_bytes: VALUE.len(),
         misses: Misses::Allowed,
     };
-    let stop = AtomicBool::new(false);
+    let stop = Arc::new(AtomicBool::new(false));
+    let told = Limit::Told(Arc::clone(&stop));
     thread::scope(|scope| {
-        let getting = scope.spawn(|| load::run(server.address(), &load, Until::Told(&stop)));
+        let getting = scope.spawn(|| load::run(server.address(), &load, told));
         let began = Instant::now();
         let emptied = wait_until_empty(server);
         thread::sleep(Duration::from_secs(1).saturating_sub(began.elapsed()));

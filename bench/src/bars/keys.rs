@@ -4,6 +4,8 @@
 
 use std::net::SocketAddr;
 
+use braid_protocol::request::write_request;
+
 use crate::bars::client::{Client, wrong};
 use crate::bars::resp::{self, Kind};
 use crate::error::BenchError;
@@ -57,7 +59,7 @@ pub fn load(address: SocketAddr, n_keys: u64, value: &[u8], options: &[&[u8]]) -
 pub fn expire_at(address: SocketAddr, n_keys: u64, deadline: u64) -> Result<(), BenchError> {
     let deadline = deadline.to_string();
     pipeline(address, n_keys, |index, out| {
-        resp::append_request(out, &[b"PEXPIREAT", &name(index), deadline.as_bytes()]);
+        write_request(out, &[&b"PEXPIREAT"[..], &name(index), deadline.as_bytes()]);
     })
 }
 

@@ -1,8 +1,11 @@
 //! How long the requests of our own load wait.
 
+use std::time::Duration;
+
 use super::{Contest, N_CONNECTIONS, N_KEYS, VALUE};
-use crate::bars::load::{self, Load, Misses, Request, Until};
+use crate::bars::load::{self, Load, Misses, Request};
 use crate::bars::report::{Measure, Target, Unit};
+use crate::engine::Limit;
 use crate::error::BenchError;
 use crate::spawn::Server;
 
@@ -28,6 +31,7 @@ pub(super) fn percentiles(
     server: &Server,
     requests: &[Request],
 ) -> Result<Vec<f64>, BenchError> {
+    let limit = Limit::Time { warmup: Duration::ZERO, measured: contest.load_time() };
     let mut figures = Vec::new();
     for &request in requests {
         let load = Load {
@@ -37,7 +41,7 @@ pub(super) fn percentiles(
             value_bytes: VALUE.len(),
             misses: Misses::Wrong,
         };
-        let latencies = load::run(server.address(), &load, Until::Elapsed(contest.load_time()))?;
+        let latencies = load::run(server.address(), &load, limit.clone())?;
         figures.extend([50.0, 99.0, 99.9].map(|percent| latencies.percentile_millis(percent)));
         figures.push(latencies.percentile_millis_any_moment(99.0));
     }

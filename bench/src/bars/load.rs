@@ -1,26 +1,20 @@
-//! A closed-loop load: each of many connections has one request outstanding and sends the next when it is answered.
+//! The bars' closed loop: each of many connections has one request outstanding and sends the next when it is answered.
 //!
-//! One thread serves all connections, so that the load leaves the machine's cores to the server. A stall of the
-//! server is seen once by every connection, which is what as many patient clients would see.
+//! One thread of the engine serves all connections, so that the load leaves the machine's cores to the server. A stall of
+//! the server is seen once by every connection, which is what as many patient clients would see.
 
-use std::io::{self, Read, Write};
 use std::net::SocketAddr;
-use std::sync::atomic::{AtomicBool, Ordering};
-use std::time::{Duration, Instant};
+use std::sync::Arc;
+use std::time::Duration;
 
-use mio::net::TcpStream;
-use mio::{Events, Interest, Poll, Token};
+use hdrhistogram::Histogram;
 
-use crate::bars::histogram::Latencies;
-use crate::bars::keys;
-use crate::bars::resp::{self, Kind, Reply, ReplyCounter};
-use crate::error::{BenchError, Doing};
+use crate::engine::{self, Arrivals, Limit, Plan, Record, Target};
+use crate::error::BenchError;
+use crate::workload::{Command, Compiled, Keys, Workload};
 
-/// How long a request may go unanswered before the load gives up.
-const PATIENCE: Duration = Duration::from_secs(60);
-/// How often the load looks at the clock and at its stop flag when nothing is answered.
-const TURN: Duration = Duration::from_millis(5);
-const BUFFER_BYTES: usize = 64 * 1024;
+/// How often, on each connection, an independent client would ask: see [`Latencies::percentile_millis_any_moment`].
+const ARRIVAL_INTERVAL: Duration = Duration::from_millis(1);
 
 /// What each connection asks for, over and over.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -43,44 +37,34 @@ impl Request {
         }
     }
 
-    fn append(self, keys: &mut KeyPicker, value: &[u8], out: &mut Vec<u8>) {
+    /// The command, which sets values of `value_bytes`.
+    fn command(self, value_bytes: usize) -> Command {
         match self {
-            Self::Get => resp::append_request(out, &[b"GET", &keys.pick()]),
-            Self::Mget(n_keys) => {
-                resp::append_header(out, 1 + n_keys);
-                resp::append_argument(out, b"MGET");
-                (0..n_keys).for_each(|_| resp::append_argument(out, &keys.pick()));
-            }
+            Self::Get => Command::of(&["GET", "{key}"]),
+            Self::Mget(n_keys) => Command::of(&["MGET", &format!("{{key*{n_keys}}}")]),
             Self::Exec(n_commands) => {
-                resp::append_request(out, &[b"MULTI"]);
-                for index in 0..n_commands {
-                    match index % 2 {
-                        0 => resp::append_request(out, &[b"SET", &keys.pick(), value]),
-                        _ => resp::append_request(out, &[b"GET", &keys.pick()]),
-                    }
-                }
-                resp::append_request(out, &[b"EXEC"]);
+                let set = ["SET", "{key}", &format!("{{value:{value_bytes}}}")].map(str::to_owned).to_vec();
+                let get = ["GET", "{key}"].map(str::to_owned).to_vec();
+                let transaction = [set, get].into_iter().cycle().take(n_commands).collect();
+                Command { transaction, ..Command::default() }
             }
         }
     }
 
-    fn n_replies(self) -> usize {
+    /// The bytes of all replies to it where every key has a value of `value_bytes`: no other reply has as many, be it an
+    /// error, too short or with a null for a value.
+    fn n_reply_bytes(self, value_bytes: usize) -> usize {
+        let value = format!("${value_bytes}\r\n\r\n").len() + value_bytes;
+        let array = |n_elements: usize| format!("*{n_elements}\r\n").len();
         match self {
-            Self::Get | Self::Mget(_) => 1,
-            Self::Exec(n_commands) => n_commands + 2,
+            Self::Get => value,
+            Self::Mget(n_keys) => array(n_keys) + n_keys * value,
+            Self::Exec(n_commands) => {
+                let n_gets = n_commands / 2;
+                let done = (n_commands - n_gets) * "+OK\r\n".len() + n_gets * value;
+                "+OK\r\n".len() + n_commands * "+QUEUED\r\n".len() + array(n_commands) + done
+            }
         }
-    }
-
-    /// Whether `reply` is right as this request's reply number `index`.
-    fn accepts(self, index: usize, reply: &Reply, misses: Misses) -> bool {
-        let hit = misses == Misses::Allowed || (reply.n_nulls == 0 && reply.kind != Kind::Null);
-        let shape = match self {
-            Self::Get => matches!(reply.kind, Kind::Bulk | Kind::Null),
-            Self::Mget(n_keys) => reply.kind == Kind::Array(n_keys as u64),
-            Self::Exec(n_commands) if index == n_commands + 1 => reply.kind == Kind::Array(n_commands as u64),
-            Self::Exec(_) => reply.kind == Kind::Status,
-        };
-        hit && shape && reply.n_errors == 0
     }
 }
 
@@ -100,234 +84,162 @@ pub struct Load {
     pub request: Request,
     /// How many connections ask.
     pub n_connections: usize,
-    /// Keys are picked at random from the first so many.
+    /// Keys are picked at random from the first so many, named as [`keys::name`](super::keys::name) does.
     pub n_keys: u64,
-    /// Size of the values that EXEC sets.
+    /// Size of all values, those that EXEC sets included.
     pub value_bytes: usize,
     /// Whether keys may be missing.
     pub misses: Misses,
 }
 
-/// When a load ends.
-#[derive(Debug, Clone, Copy)]
-pub enum Until<'a> {
-    /// After this time.
-    Elapsed(Duration),
-    /// When someone sets this flag.
-    Told(&'a AtomicBool),
-}
-
 /// Runs a load to its end, the replies to the last requests included, so that the slowest are not left out.
 ///
 /// # Errors
-/// When a connection breaks, a reply is wrong, or none arrives for a minute.
-pub fn run(address: SocketAddr, load: &Load, until: Until<'_>) -> Result<Latencies, BenchError> {
-    ClosedLoop::connect(address, load)?.run(until)
-}
-
-struct ClosedLoop {
-    poll: Poll,
-    connections: Vec<Connection>,
-    driver: Driver,
-}
-
-/// What all connections share.
-struct Driver {
-    load: Load,
-    keys: KeyPicker,
-    value: Vec<u8>,
-    buffer: Vec<u8>,
-    latencies: Latencies,
-    n_outstanding: usize,
-    stopping: bool,
-}
-
-struct Connection {
-    stream: TcpStream,
-    counter: ReplyCounter,
-    /// The request under way; kept for its allocation when it is sent.
-    request: Vec<u8>,
-    /// Bytes of `request` that the socket has not taken yet.
-    n_unsent: usize,
-    /// Replies that have arrived to the request under way.
-    n_replies: usize,
-    sent_at: Instant,
-}
-
-impl ClosedLoop {
-    fn connect(address: SocketAddr, load: &Load) -> Result<Self, BenchError> {
-        let poll = Poll::new().doing("create a poll")?;
-        let connections = (0..load.n_connections)
-            .map(|index| Connection::open(address, &poll, Token(index)))
-            .collect::<Result<_, _>>()?;
-        let driver = Driver {
-            load: *load,
-            keys: KeyPicker::new(load.n_keys),
-            value: vec![b'w'; load.value_bytes],
-            buffer: vec![0; BUFFER_BYTES],
-            latencies: Latencies::default(),
-            n_outstanding: 0,
-            stopping: false,
-        };
-        Ok(Self { poll, connections, driver })
+/// When a connection breaks, or a reply is wrong or does not arrive.
+pub fn run(address: SocketAddr, load: &Load, limit: Limit) -> Result<Latencies, BenchError> {
+    let compiled = Arc::new(Compiled::new(&load.workload())?);
+    let target = Target { address: address.into(), greeting: Vec::new() };
+    let plan = Plan { arrivals: Arrivals::Closed, limit, n_threads: 1, cpus: Vec::new() };
+    let record = engine::run(&target, &compiled, &plan, &mut |_| {})?.record;
+    match load.fault(&record) {
+        None => Ok(Latencies::of(record.response())),
+        Some(reply) => Err(BenchError::WrongReply { request: load.request.name().to_owned(), reply }),
     }
+}
 
-    fn run(mut self, until: Until<'_>) -> Result<Latencies, BenchError> {
-        let began = Instant::now();
-        let mut answered_at = began;
-        let mut events = Events::with_capacity(self.connections.len());
-        self.connections.iter_mut().try_for_each(|connection| self.driver.start_request(connection))?;
-        while self.driver.n_outstanding > 0 {
-            match self.poll.poll(&mut events, Some(TURN)) {
-                Err(error) if error.kind() == io::ErrorKind::Interrupted => continue,
-                polled => polled.doing("poll")?,
-            }
-            self.driver.stopping = match until {
-                Until::Elapsed(duration) => began.elapsed() >= duration,
-                Until::Told(stop) => stop.load(Ordering::Relaxed),
-            };
-            for event in &events {
-                self.driver.turn(&mut self.connections[event.token().0])?;
-                answered_at = Instant::now();
-            }
-            if answered_at.elapsed() > PATIENCE {
-                return Err(self.driver.wrong(format!("nothing for {PATIENCE:?}")));
-            }
+impl Load {
+    fn workload(&self) -> Workload {
+        Workload {
+            connections: self.n_connections,
+            keys: Keys { count: self.n_keys, ..Keys::default() },
+            commands: vec![self.request.command(self.value_bytes)],
+            ..Workload::default()
         }
-        Ok(self.driver.latencies)
+    }
+
+    /// What was wrong with the replies, if anything was.
+    fn fault(&self, record: &Record) -> Option<String> {
+        let expected = record.n_done() * self.request.n_reply_bytes(self.value_bytes) as u64;
+        if let Some(text) = record.errors.keys().next() {
+            Some(text.clone())
+        } else if record.n_unanswered + record.n_reconnects > 0 {
+            let Record { n_unanswered, n_reconnects, .. } = record;
+            Some(format!("{n_unanswered} requests had none, and {n_reconnects} connections broke"))
+        } else if self.misses == Misses::Wrong && record.n_bytes_received != expected {
+            Some(format!("{} bytes instead of {expected}", record.n_bytes_received))
+        } else {
+            None
+        }
     }
 }
 
-impl Driver {
-    /// Does what an event on a connection asks for.
-    fn turn(&mut self, connection: &mut Connection) -> Result<(), BenchError> {
-        connection.send_rest()?;
-        // The event is an edge: read until the socket is empty, or until the request is answered, when nothing more is
-        // due before the next request.
-        while connection.is_waiting(self.load.request) {
-            let n_bytes = match connection.stream.read(&mut self.buffer) {
-                Ok(0) => return Err(self.wrong("a closed connection".to_owned())),
-                Ok(n_bytes) => n_bytes,
-                Err(error) if error.kind() == io::ErrorKind::WouldBlock => return Ok(()),
-                Err(error) if error.kind() == io::ErrorKind::Interrupted => continue,
-                Err(error) => return Err(error).doing("receive a reply"),
-            };
-            self.count(connection, n_bytes)?;
-        }
-        Ok(())
-    }
-
-    fn count(&mut self, connection: &mut Connection, n_bytes: usize) -> Result<(), BenchError> {
-        let mut input = &self.buffer[..n_bytes];
-        let Load { request, misses, .. } = self.load;
-        while let Some(reply) = connection.counter.next(&mut input)? {
-            if !connection.is_waiting(request) || !request.accepts(connection.n_replies, &reply, misses) {
-                return Err(self.wrong(format!("{reply:?}")));
-            }
-            connection.n_replies += 1;
-        }
-        if connection.is_waiting(request) {
-            return Ok(());
-        }
-        self.latencies.record(connection.sent_at.elapsed());
-        self.n_outstanding -= 1;
-        if self.stopping { Ok(()) } else { self.start_request(connection) }
-    }
-
-    fn start_request(&mut self, connection: &mut Connection) -> Result<(), BenchError> {
-        connection.request.clear();
-        self.load.request.append(&mut self.keys, &self.value, &mut connection.request);
-        connection.n_unsent = connection.request.len();
-        connection.n_replies = 0;
-        connection.sent_at = Instant::now();
-        self.n_outstanding += 1;
-        connection.send_rest()
-    }
-
-    fn wrong(&self, reply: String) -> BenchError {
-        BenchError::WrongReply { request: self.load.request.name().to_owned(), reply }
-    }
+/// The latencies of one load.
+#[derive(Debug)]
+pub struct Latencies {
+    /// One a request.
+    nanos: Histogram<u64>,
+    /// One a request, and one a millisecond for those that would have been sent while it waited.
+    nanos_any_moment: Histogram<u64>,
 }
 
-impl Connection {
-    fn open(address: SocketAddr, poll: &Poll, token: Token) -> Result<Self, BenchError> {
-        let stream = std::net::TcpStream::connect(address).doing(format!("connect to {address}"))?;
-        stream.set_nodelay(true).doing("set TCP_NODELAY")?;
-        stream.set_nonblocking(true).doing("set O_NONBLOCK")?;
-        let mut stream = TcpStream::from_std(stream);
-        poll.registry()
-            .register(&mut stream, token, Interest::READABLE | Interest::WRITABLE)
-            .doing("register a connection")?;
-        Ok(Self {
-            stream,
-            counter: ReplyCounter::default(),
-            request: Vec::new(),
-            n_unsent: 0,
-            n_replies: 0,
-            sent_at: Instant::now(),
-        })
+impl Latencies {
+    fn of(nanos: Histogram<u64>) -> Self {
+        let nanos_any_moment = nanos.clone_correct(ARRIVAL_INTERVAL.as_nanos() as u64);
+        Self { nanos, nanos_any_moment }
     }
 
-    fn is_waiting(&self, request: Request) -> bool {
-        self.n_replies < request.n_replies()
+    /// The latency that `percent` of all do not exceed, in milliseconds.
+    pub fn percentile_millis(&self, percent: f64) -> f64 {
+        self.nanos.value_at_percentile(percent) as f64 / 1e6
     }
 
-    /// Sends what the socket takes; an event brings us back for the rest.
-    fn send_rest(&mut self) -> Result<(), BenchError> {
-        while self.n_unsent > 0 {
-            match self.stream.write(&self.request[self.request.len() - self.n_unsent..]) {
-                Ok(n_bytes) => self.n_unsent -= n_bytes,
-                Err(error) if error.kind() == io::ErrorKind::WouldBlock => break,
-                Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
-                Err(error) => return Err(error).doing("send a request"),
-            }
-        }
-        Ok(())
-    }
-}
-
-/// Picks keys at random, the same ones in every run.
-struct KeyPicker {
-    random: fastrand::Rng,
-    n_keys: u64,
-}
-
-impl KeyPicker {
-    fn new(n_keys: u64) -> Self {
-        Self { random: fastrand::Rng::with_seed(0x5eed), n_keys }
+    /// The same for requests that arrive every millisecond, whether or not the one before is answered.
+    ///
+    /// A connection that waits for its reply asks nothing meanwhile, so a stall of half a second, in which each
+    /// connection would have asked hundreds of times, counts once; a server that stalls most of the time still has a
+    /// small share of slow requests, and whether that is above or below one in a hundred is chance. Filling in the
+    /// requests that were not sent makes the percentile one of time (Tene, "How NOT to Measure Latency").
+    pub fn percentile_millis_any_moment(&self, percent: f64) -> f64 {
+        self.nanos_any_moment.value_at_percentile(percent) as f64 / 1e6
     }
 
-    fn pick(&mut self) -> [u8; 16] {
-        keys::name(self.random.u64(..self.n_keys))
+    /// The longest latency, in milliseconds.
+    pub fn max_millis(&self) -> f64 {
+        self.nanos.max() as f64 / 1e6
     }
 }
 
 #[cfg(test)]
 mod tests {
-    use super::*;
+    use std::io::{Read as _, Write as _};
+    use std::net::TcpListener;
+    use std::thread;
 
-    fn reply(kind: Kind) -> Reply {
-        Reply { kind, n_nulls: 0, n_errors: 0, n_bytes: 0 }
+    use super::*;
+    use crate::bars::keys;
+    use crate::workload::{Generator, Moment};
+
+    fn load(request: Request, misses: Misses) -> Load {
+        Load { request, n_connections: 1, n_keys: 10, value_bytes: 3, misses }
+    }
+
+    /// Asks once a server that gives `reply` to whatever it is asked.
+    fn ask_once(load: &Load, reply: &'static [u8]) -> Result<Latencies, BenchError> {
+        let listener = TcpListener::bind(("127.0.0.1", 0)).expect("loopback can be listened on");
+        let address = listener.local_addr().expect("it listens");
+        let serving = thread::spawn(move || {
+            let mut connection = listener.accept().expect("a load connects").0;
+            let n_bytes = connection.read(&mut [0; 4096]).expect("a request is sent");
+            assert!(n_bytes > 0);
+            connection.write_all(reply).expect("the load reads");
+        });
+        let latencies = run(address, load, Limit::Requests(1));
+        serving.join().expect("the server does not panic");
+        latencies
     }
 
     #[test]
-    fn an_exec_is_answered_by_its_commands_and_an_array() {
-        let exec = Request::Exec(4);
-        let mut out = Vec::new();
-        exec.append(&mut KeyPicker::new(10), b"v", &mut out);
-        assert_eq!(out.iter().filter(|&&byte| byte == b'*').count(), exec.n_replies());
-        assert!(exec.accepts(0, &reply(Kind::Status), Misses::Wrong));
-        assert!(exec.accepts(5, &reply(Kind::Array(4)), Misses::Wrong));
-        assert!(!exec.accepts(5, &reply(Kind::Null), Misses::Allowed));
-        assert!(!exec.accepts(5, &Reply { n_errors: 1, ..reply(Kind::Array(4)) }, Misses::Wrong));
+    fn whole_replies_are_right() {
+        for (request, reply) in [
+            (Request::Get, &b"$3\r\nabc\r\n"[..]),
+            (Request::Mget(2), b"*2\r\n$3\r\nabc\r\n$3\r\nabc\r\n"),
+            (Request::Exec(2), b"+OK\r\n+QUEUED\r\n+QUEUED\r\n*2\r\n+OK\r\n$3\r\nabc\r\n"),
+        ] {
+            let latencies = ask_once(&load(request, Misses::Wrong), reply).expect("it is right");
+            assert!(latencies.max_millis() > 0.0, "{request:?}");
+        }
     }
 
     #[test]
     fn a_miss_is_wrong_where_all_keys_are_loaded() {
-        assert!(Request::Get.accepts(0, &reply(Kind::Null), Misses::Allowed));
-        assert!(!Request::Get.accepts(0, &reply(Kind::Null), Misses::Wrong));
-        let short = Reply { n_nulls: 1, ..reply(Kind::Array(10)) };
-        assert!(!Request::Mget(10).accepts(0, &short, Misses::Wrong));
-        assert!(!Request::Mget(10).accepts(0, &reply(Kind::Error("ERR".into())), Misses::Allowed));
+        assert!(ask_once(&load(Request::Get, Misses::Allowed), b"$-1\r\n").is_ok());
+        assert!(ask_once(&load(Request::Get, Misses::Wrong), b"$-1\r\n").is_err());
+        let short = b"*2\r\n$3\r\nabc\r\n$-1\r\n";
+        assert!(ask_once(&load(Request::Mget(2), Misses::Allowed), short).is_ok());
+        assert!(ask_once(&load(Request::Mget(2), Misses::Wrong), short).is_err());
+        assert!(ask_once(&load(Request::Get, Misses::Allowed), b"-ERR no\r\n").is_err());
+        let failed = b"+OK\r\n+QUEUED\r\n+QUEUED\r\n*2\r\n+OK\r\n-WRONGTYPE no\r\n";
+        assert!(ask_once(&load(Request::Exec(2), Misses::Allowed), failed).is_err());
+    }
+
+    #[test]
+    fn keys_are_those_that_are_loaded() {
+        let compiled = Compiled::new(&load(Request::Get, Misses::Wrong).workload()).expect("it makes sense");
+        let mut generator = Generator::new(&Arc::new(compiled), 0, 1);
+        let mut request = Vec::new();
+        generator.append(Moment::default(), &mut request);
+        let is_asked = |index| memchr::memmem::find(&request, &keys::name(index)).is_some();
+        assert_eq!((0..10).filter(|&index| is_asked(index)).count(), 1, "{}", request.escape_ascii());
+    }
+
+    #[test]
+    fn a_stall_weighs_as_long_as_it_lasts() {
+        let mut nanos = Histogram::new_with_bounds(100, 600_000_000_000, 3).expect("the bounds are in order");
+        nanos.record_n(100_000, 1000).expect("in bounds");
+        nanos.record(1_000_000_000).expect("in bounds");
+        let latencies = Latencies::of(nanos);
+        assert!(latencies.percentile_millis(99.0) < 0.11);
+        assert!(latencies.percentile_millis_any_moment(99.0) > 900.0);
+        assert!((latencies.max_millis() / 1000.0 - 1.0).abs() < 0.001);
     }
 }

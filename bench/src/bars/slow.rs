@@ -5,6 +5,8 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread;
 use std::time::Instant;
 
+use braid_protocol::request::write_request;
+
 use super::{Bar, Contest, N_KEYS, VALUE, latency, on_both};
 use crate::bars::client::{Client, wrong};
 use crate::bars::keys;
@@ -39,7 +41,7 @@ struct SlowRequest {
 impl SlowRequest {
     fn new(name: &'static str, argv: &[&[u8]], reply: Kind) -> Self {
         let mut encoded = Vec::new();
-        resp::append_request(&mut encoded, argv);
+        write_request(&mut encoded, argv);
         Self { name, encoded, reply }
     }
 

@@ -63,7 +63,7 @@ impl Consumers {
         &mut self,
         start: Instant,
         ended: &AtomicBool,
-        limit: Limit,
+        limit: &Limit,
     ) -> Result<Histogram<u64>, BenchError> {
         let mut delivery = histogram();
         if self.consumers.is_empty() {
@@ -71,7 +71,7 @@ impl Consumers {
         }
         let counts_from = match limit {
             Limit::Time { warmup, .. } => warmup.as_nanos() as u64,
-            Limit::Requests(_) => 0,
+            Limit::Requests(_) | Limit::Told(_) => 0,
         };
         let mut events = Events::with_capacity(1024);
         let mut buffer = vec![0; BUFFER_BYTES];

@@ -5,6 +5,7 @@ use std::collections::BinaryHeap;
 use std::fs;
 use std::io;
 use std::os::fd::{AsRawFd, OwnedFd};
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, mpsc};
 use std::time::{Duration, Instant};
 
@@ -52,6 +53,8 @@ pub(super) struct Worker {
     cpus: Vec<usize>,
     tally: Tally,
     phases: Phases,
+    /// Ends the load when it is set.
+    told: Option<Arc<AtomicBool>>,
     /// Requests that may still be sent.
     n_left: u64,
     n_waiting: usize,
@@ -139,11 +142,12 @@ impl Worker {
         let connections = (0..lanes.len())
             .map(|lane| Connection::open(target, poll.registry(), Token(lane)))
             .collect::<Result<_, _>>()?;
+        let endless = Phases { counts_from: 0, ends: u64::MAX };
         let (phases, n_left) = match plan.limit {
             Limit::Requests(n_requests) => {
-                let n_own = n_requests.saturating_sub(index as u64).div_ceil(n_workers as u64);
-                (Phases { counts_from: 0, ends: u64::MAX }, n_own)
+                (endless, n_requests.saturating_sub(index as u64).div_ceil(n_workers as u64))
             }
+            Limit::Told(_) => (endless, u64::MAX),
             Limit::Time { warmup, measured } => {
                 let counts_from = warmup.as_nanos() as u64;
                 (Phases { counts_from, ends: counts_from + measured.as_nanos() as u64 }, u64::MAX)
@@ -163,6 +167,10 @@ impl Worker {
             cpus: plan.cpus.clone(),
             tally: Tally::new(compiled),
             phases,
+            told: match &plan.limit {
+                Limit::Told(told) => Some(Arc::clone(told)),
+                Limit::Time { .. } | Limit::Requests(_) => None,
+            },
             n_left,
             n_waiting: 0,
             n_broken: 0,
@@ -188,6 +196,9 @@ impl Worker {
         let mut events = Events::with_capacity(self.connections.len().clamp(64, 4096));
         loop {
             let now = self.now();
+            if self.told.as_ref().is_some_and(|told| told.load(Ordering::Relaxed)) {
+                self.phases.ends = self.phases.ends.min(now);
+            }
             if now >= self.phases.counts_from && usage.is_unset() {
                 usage = Usage::now();
             }
