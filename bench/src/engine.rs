@@ -130,7 +130,7 @@ const SLIP_NANOS: u64 = 500_000;
 impl Outcome {
     /// Requests answered a second.
     pub fn achieved_rate(&self) -> f64 {
-        self.record.n_done_in_time as f64 / self.measured.as_secs_f64()
+        self.record.n_done_in_time() as f64 / self.measured.as_secs_f64()
     }
 
     /// Why the figures are a lower bound, if the client was the limit.
@@ -272,7 +272,7 @@ mod tests {
             let workload = Workload { pipeline, connections: 5, ..Workload::default() };
             let outcome = load(&workload, Arrivals::Closed, Limit::Requests(1000), &server);
             let record = &outcome.record;
-            assert_eq!((record.n_sent, record.n_done(), record.n_done_in_time), (1000, 1000, 1000));
+            assert_eq!((record.n_sent, record.n_done(), record.n_done_in_time()), (1000, 1000, 1000));
             assert_eq!((record.n_errors(), record.n_unsent, record.n_unanswered), (0, 0, 0));
             assert_eq!(
                 (record.response().len(), record.service.len(), record.slip.len()),

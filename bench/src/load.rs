@@ -210,7 +210,7 @@ impl Load {
         let load = Self::new(&workload, self.plan.n_threads, self.plan.cpus.clone())?;
         let outcome = load.lasting(CALIBRATION_WARMUP, CALIBRATION).run(&target, &mut |_| {})?;
         let cpu: Duration = outcome.workers.iter().map(|worker| worker.cpu).sum();
-        let n_done = outcome.record.n_done_in_time as f64;
+        let n_done = outcome.record.n_done_in_time() as f64;
         Ok(Ceiling { rate: outcome.workers.len() as f64 * n_done / cpu.as_secs_f64() })
     }
 }

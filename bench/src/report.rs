@@ -12,7 +12,7 @@ use std::time::{Duration, SystemTime};
 use hdrhistogram::Histogram;
 use serde::{Deserialize, Serialize};
 
-use crate::engine::{Arrivals, CommandRecord, Outcome, Slice};
+use crate::engine::{Arrivals, CommandRecord, Outcome, Record, Slice};
 use crate::error::{BenchError, Doing};
 use crate::load::{Ceiling, Load};
 use crate::observe::{Bottleneck, Sample, ServerUse};
@@ -131,7 +131,7 @@ pub struct Origin {
     pub load_average: f64,
 }
 
-/// Times in microseconds.
+/// Times in microseconds; all zero where nothing was measured.
 #[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
 #[allow(missing_docs)]
 pub struct Percentiles {
@@ -256,7 +256,7 @@ impl CommandReport {
             done: command.n_done,
             errors: command.n_errors,
             nulls: command.n_nulls,
-            rate: command.n_done as f64 / measured.as_secs_f64(),
+            rate: command.n_done_in_time as f64 / measured.as_secs_f64(),
             response_time_us: Percentiles::of(&command.response),
         }
     }
@@ -350,7 +350,7 @@ impl RunReport {
                 .enumerate()
                 .map(|(index, slice)| SecondReport::of(slice, around.server_cpu.get(index).copied()))
                 .collect(),
-            client_cpu_us_per_request: cpu.as_secs_f64() * 1e6 / record.n_done().max(1) as f64,
+            client_cpu_us_per_request: micros_per_request(cpu, record),
             client_busy: outcome
                 .workers
                 .iter()
@@ -372,6 +372,11 @@ impl RunReport {
     pub fn json(&self) -> String {
         json(self)
     }
+}
+
+/// Processor time of the client for a request that counts, errors included: they cost as much.
+fn micros_per_request(cpu: Duration, record: &Record) -> f64 {
+    cpu.as_secs_f64() * 1e6 / (record.n_done() + record.n_errors()).max(1) as f64
 }
 
 /// As JSON, with a newline at the end.
@@ -440,6 +445,8 @@ mod tests {
             let quantiles = ["p50", "p90", "p99", "p99_9", "max"].map(|name| json[times][name].as_f64());
             assert!(quantiles.iter().all(Option::is_some) && quantiles.is_sorted(), "{times}: {quantiles:?}");
         }
+        let rates: f64 = report.commands.iter().map(|command| command.rate).sum();
+        assert!((rates - report.achieved_rate).abs() < 1e-6, "{rates} of {}", report.achieved_rate);
         let done = json["done"].as_u64().expect("it is a count");
         let table = csv::csv(&report);
         assert!(
@@ -458,6 +465,15 @@ mod tests {
             IntervalLogIterator::new(&log).filter(|entry| matches!(entry, Ok(LogEntry::Interval(_)))).count();
         assert_eq!(intervals, report.seconds.len(), "{:?}", str::from_utf8(&log));
         assert!(report.to_string().contains("open loop, 500 a second, constant, 4 connections, pipeline 2"));
+    }
+
+    #[test]
+    fn requests_that_fail_cost_the_client_too() {
+        let mut record = Record::new(["GET"].into_iter());
+        record.commands[0].n_errors = 4;
+        assert_eq!(micros_per_request(Duration::from_micros(40), &record), 10.0);
+        record.commands[0].n_done = 6;
+        assert_eq!(micros_per_request(Duration::from_micros(40), &record), 4.0);
     }
 
     #[test]

@@ -24,6 +24,8 @@ pub struct CommandRecord {
     pub title: String,
     /// Requests of it that were answered without an error.
     pub n_done: u64,
+    /// Of those, requests that were answered within the time that counts.
+    pub n_done_in_time: u64,
     /// Replies that were null.
     pub n_nulls: u64,
     /// Requests that an error answered, or a reply with an error in it.
@@ -45,8 +47,6 @@ pub struct Record {
     pub n_sent: u64,
     /// Requests that were answered at all, before the time that counts and errors included.
     pub n_answered: u64,
-    /// Requests that were answered within the time that counts, errors left out.
-    pub n_done_in_time: u64,
     /// Requests that were due and could not be sent before the end.
     pub n_unsent: u64,
     /// Requests that a broken connection or the end left without an answer.
@@ -69,6 +69,7 @@ impl Record {
         let command = |title: &str| CommandRecord {
             title: title.to_owned(),
             n_done: 0,
+            n_done_in_time: 0,
             n_nulls: 0,
             n_errors: 0,
             response: histogram(),
@@ -79,7 +80,6 @@ impl Record {
             slip: histogram(),
             n_sent: 0,
             n_answered: 0,
-            n_done_in_time: 0,
             n_unsent: 0,
             n_unanswered: 0,
             n_conflicts: 0,
@@ -102,6 +102,11 @@ impl Record {
         self.commands.iter().map(|command| command.n_done).sum()
     }
 
+    /// Requests that were answered within the time that counts, errors left out.
+    pub fn n_done_in_time(&self) -> u64 {
+        self.commands.iter().map(|command| command.n_done_in_time).sum()
+    }
+
     /// Requests that an error answered.
     pub fn n_errors(&self) -> u64 {
         self.commands.iter().map(|command| command.n_errors).sum()
@@ -122,6 +127,7 @@ impl Record {
     pub fn merged(mut self, other: Self) -> Self {
         for (command, theirs) in self.commands.iter_mut().zip(&other.commands) {
             command.n_done += theirs.n_done;
+            command.n_done_in_time += theirs.n_done_in_time;
             command.n_nulls += theirs.n_nulls;
             command.n_errors += theirs.n_errors;
             add(&mut command.response, &theirs.response);
@@ -130,7 +136,6 @@ impl Record {
         add(&mut self.slip, &other.slip);
         self.n_sent += other.n_sent;
         self.n_answered += other.n_answered;
-        self.n_done_in_time += other.n_done_in_time;
         self.n_unsent += other.n_unsent;
         self.n_unanswered += other.n_unanswered;
         self.n_conflicts += other.n_conflicts;

@@ -517,9 +517,9 @@ impl Tally {
         }
         let command = &mut self.record.commands[run.command];
         command.n_done += n_requests;
+        command.n_done_in_time += if run.in_time { n_requests } else { 0 };
         command.response.saturating_record_n(run.response, n_requests);
         self.record.service.saturating_record_n(run.service, n_requests);
-        self.record.n_done_in_time += if run.in_time { n_requests } else { 0 };
         self.n_done += n_requests;
         self.response.saturating_record_n(run.response, n_requests);
     }

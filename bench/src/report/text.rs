@@ -91,7 +91,9 @@ pub fn bytes(bytes: f64) -> String {
 }
 
 fn row(name: &str, count: String, times: &Percentiles) -> Vec<String> {
-    let times = [times.mean, times.p50, times.p90, times.p99, times.p99_9, times.max].map(time);
+    // Where nothing was measured, no time is zero.
+    let told = |micros| if times.max > 0.0 { time(micros) } else { String::from("-") };
+    let times = [times.mean, times.p50, times.p90, times.p99, times.p99_9, times.max].map(told);
     [name.to_owned(), count].into_iter().chain(times).collect()
 }
 
@@ -200,6 +202,8 @@ impl fmt::Display for BottleneckKind {
 
 #[cfg(test)]
 mod tests {
+    use hdrhistogram::Histogram;
+
     use super::*;
 
     #[test]
@@ -213,6 +217,14 @@ mod tests {
             [0.0, 512.0, 2048.0, 3.5 * 1024.0 * 1024.0].map(bytes),
             ["0 B", "512 B", "2.0 KiB", "3.5 MiB"]
         );
+    }
+
+    #[test]
+    fn what_was_not_measured_has_no_times() {
+        let mut nanos = Histogram::new(3).expect("three digits are allowed");
+        assert_eq!(row("GET", String::from("0"), &Percentiles::of(&nanos))[2..], ["-"; 6]);
+        nanos.record(2_000_000).expect("it grows");
+        assert_eq!(row("GET", String::from("1"), &Percentiles::of(&nanos))[2..], ["2.00 ms"; 6]);
     }
 
     #[test]
