@@ -142,6 +142,11 @@ impl Observer {
         }
     }
 
+    /// The server's resident bytes, if it runs here.
+    pub fn resident_bytes(&self) -> Option<u64> {
+        process::resident_bytes(self.pid?).ok()
+    }
+
     /// The server's processor time, if it runs here.
     pub fn cpu(&self) -> Option<CpuSample> {
         CpuSample::of(self.pid?).ok()

@@ -117,6 +117,8 @@ pub struct PlanReport {
     pub threads: Option<u32>,
     /// Memory by population.
     pub memory: Option<Memory>,
+    /// Memory beyond the keys' that the run took: the connections' buffers, and what the run itself wrote.
+    pub buffers_bytes: Option<u64>,
     /// Throughput by count; nothing where it follows no law.
     pub scaling: Option<Scaling>,
     /// Month by month, today first.
@@ -342,6 +344,7 @@ impl Options {
             found,
             threads: n_threads,
             memory,
+            buffers_bytes: buffers_bytes(&run),
             scaling: scaling.ok(),
             months,
             keys_at_end,
@@ -364,6 +367,7 @@ impl Options {
         };
         let cpu_seconds = run.server_cpu_us_per_request.unwrap_or(0.0) / 1e6;
         let keys_now = self.keys_now(workload);
+        let buffers = buffers_bytes(run).unwrap_or(0) as f64;
         let rate_now = self.rate_now.or(workload.rate).unwrap_or(instance.rate);
         let needs = |month: u32| {
             let grown = (1.0 + self.growth).powi(month as i32);
@@ -374,12 +378,18 @@ impl Options {
                 rate,
                 n_keys,
                 cores: rate * cpu_seconds / left,
-                memory_bytes: data * (1.0 + self.snapshot),
+                memory_bytes: data * (1.0 + self.snapshot) + buffers,
                 network_bits: rate * run.bytes_per_request * 8.0,
             }
         };
         (0..=self.months).map(|month| Month::new(month, needs(month), &instance, self.redundancy)).collect()
     }
+}
+
+/// What the server held at most while it ran beyond what it held before.
+fn buffers_bytes(run: &RunReport) -> Option<u64> {
+    let before = run.server_use.resident_bytes_before?;
+    Some(run.server_peak_bytes?.saturating_sub(before))
 }
 
 /// Loads those keys of a population whose numbers are in `keys`.
@@ -507,9 +517,11 @@ fn month_table(months: &[Month]) -> Table {
 
 #[cfg(test)]
 mod tests {
+    use braid_bench::model::stats::Estimate;
     use clap::{Args as _, Command, FromArgMatches as _};
 
     use super::*;
+    use crate::null_server::NullServer;
 
     fn options(arguments: &[&str]) -> Options {
         let command = Options::augment_args(Command::new("plan"));
@@ -526,6 +538,25 @@ mod tests {
         assert!(error.contains("3 different counts or more"), "{error}");
         let without = options(&["--spawn", "server --threads 2", "--thread-counts", "1"]);
         assert_eq!(without.thread_counts().expect("nothing is counted"), None);
+    }
+
+    #[test]
+    fn buffers_seen_in_the_run_are_needed_in_every_month() {
+        let server = NullServer::start(None).expect("loopback can be listened on");
+        let endpoint = Endpoint::at(&server.address().to_string()).expect("it is an address");
+        let load = Load::new(&Workload { connections: 1, ..Workload::default() }, 1, Vec::new());
+        let load = load.expect("it makes sense").lasting(Duration::ZERO, Duration::from_millis(10));
+        let measured = run::measure(&load, &endpoint, &Observer::new(&endpoint), None);
+        let mut run = measured.expect("the null server answers").report;
+        let rate = Estimate { value: 100.0, low: 90.0, high: 110.0 };
+        let found = Found { rate, limit: search::Limit::Server, breach: None, knee: None, steps: Vec::new() };
+        let memory_bytes = |run: &RunReport| {
+            let months = options(&["--months", "1"]).months(load.workload(), &found, None, run);
+            months.iter().map(|month| month.needs.memory_bytes).collect::<Vec<_>>()
+        };
+        assert_eq!(memory_bytes(&run), [0.0, 0.0]);
+        (run.server_use.resident_bytes_before, run.server_peak_bytes) = (Some(1000), Some(1500));
+        assert_eq!(memory_bytes(&run), [500.0, 500.0]);
     }
 
     #[test]

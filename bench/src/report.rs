@@ -17,6 +17,7 @@ use crate::error::{BenchError, Doing};
 use crate::load::{Ceiling, Load};
 use crate::observe::{Bottleneck, Sample, ServerUse};
 use crate::process;
+use crate::run::Seen;
 use crate::workload::Workload;
 
 pub mod csv;
@@ -104,6 +105,9 @@ pub struct RunReport {
     pub server_use: ServerUse,
     /// Processor time of the server for one request, in microseconds.
     pub server_cpu_us_per_request: Option<f64>,
+    /// The most resident bytes of the server at the end of any second of the run, connections' buffers included; null where
+    /// it is not on this machine.
+    pub server_peak_bytes: Option<u64>,
     /// What kept the rate from being higher.
     pub bottleneck: Bottleneck,
 }
@@ -291,8 +295,8 @@ pub struct Surroundings<'a> {
     pub server_use: ServerUse,
     /// What limited the rate.
     pub bottleneck: Bottleneck,
-    /// The server's processor time in each second, in cores.
-    pub server_cpu: &'a [f64],
+    /// What was seen of the server second by second.
+    pub seen: &'a Seen,
     /// What the client does by itself, if that was measured.
     pub ceiling: Option<Ceiling>,
     /// Whether client and server may run on the same cores.
@@ -348,7 +352,7 @@ impl RunReport {
                 .slices
                 .iter()
                 .enumerate()
-                .map(|(index, slice)| SecondReport::of(slice, around.server_cpu.get(index).copied()))
+                .map(|(index, slice)| SecondReport::of(slice, around.seen.cpu.get(index).copied()))
                 .collect(),
             client_cpu_us_per_request: micros_per_request(cpu, record),
             client_busy: outcome
@@ -364,6 +368,7 @@ impl RunReport {
                 .cpu_seconds
                 .map(|seconds| seconds * 1e6 / record.n_answered.max(1) as f64),
             server_use,
+            server_peak_bytes: around.seen.peak_bytes,
             bottleneck,
         }
     }

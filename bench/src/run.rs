@@ -94,7 +94,7 @@ pub fn measure(
     let before = observer.sample();
     let mut live = Live::new(load, observer);
     let outcome = load.run(&endpoint.target, &mut |slice| live.show(slice))?;
-    let server_cpu = live.finish();
+    let seen = live.finish();
     let after = observer.sample();
     let server_use = after.since(&before);
     let around = Surroundings {
@@ -103,7 +103,7 @@ pub fn measure(
         before: &before,
         bottleneck: observe::bottleneck(&outcome, &server_use, load.workload()),
         server_use,
-        server_cpu: &server_cpu,
+        seen: &seen,
         ceiling,
         shares_cores: observer.shares_cores(&load.plan.cpus),
     };
@@ -116,7 +116,16 @@ struct Live<'a> {
     bar: ProgressBar,
     observer: &'a Observer,
     last: Option<CpuSample>,
-    server_cpu: Vec<f64>,
+    seen: Seen,
+}
+
+/// What was seen of the server second by second, if it runs here.
+#[derive(Debug, Default)]
+pub struct Seen {
+    /// Its processor time in each second, in cores.
+    pub cpu: Vec<f64>,
+    /// The most resident bytes.
+    pub peak_bytes: Option<u64>,
 }
 
 impl<'a> Live<'a> {
@@ -130,14 +139,15 @@ impl<'a> Live<'a> {
             ProgressStyle::with_template("{bar:20} {pos}/{len} s  {msg}").expect("the template is right");
         bar.set_style(style);
         bar.enable_steady_tick(Duration::from_secs(1));
-        Self { bar, observer, last: observer.cpu(), server_cpu: Vec::new() }
+        Self { bar, observer, last: observer.cpu(), seen: Seen::default() }
     }
 
     fn show(&mut self, slice: &Slice) {
         let now = self.observer.cpu();
         let used = now.zip(self.last).map(|(now, last)| now.since(last).as_secs_f64());
         self.last = now;
-        self.server_cpu.extend(used);
+        self.seen.cpu.extend(used);
+        self.seen.peak_bytes = self.seen.peak_bytes.max(self.observer.resident_bytes());
         let percentile = |percentile| time(slice.response.value_at_percentile(percentile) as f64 / 1e3);
         self.bar.set_position(slice.second + 1);
         self.bar.set_message(format!(
@@ -149,9 +159,9 @@ impl<'a> Live<'a> {
         ));
     }
 
-    /// Removes the line, and returns the server's processor time second by second, in cores.
-    fn finish(self) -> Vec<f64> {
+    /// Removes the line, and returns what was seen meanwhile.
+    fn finish(self) -> Seen {
         self.bar.finish_and_clear();
-        self.server_cpu
+        self.seen
     }
 }

@@ -20,7 +20,7 @@ pub struct Needs {
     pub n_keys: u64,
     /// Cores of servers, head-room included.
     pub cores: f64,
-    /// Bytes of memory, a snapshot included.
+    /// Bytes of memory, a snapshot and buffers included.
     pub memory_bytes: f64,
     /// Bits a second on the wire, both directions.
     pub network_bits: f64,

@@ -91,8 +91,7 @@ impl Findings<'_> {
     }
 
     fn rate_of_an_instance(&self) -> String {
-        let bound =
-            if self.found.is_lower_bound() { " (a lower bound: the client was the limit)" } else { "" };
+        let bound = bound(self.found.limit);
         let threads = self.n_threads.map_or_else(String::new, |n_threads| {
             format!(" with {}, which gave most,", Counted::Threads.counting(n_threads))
         });
@@ -131,6 +130,12 @@ impl Findings<'_> {
             thousands(memory.fit.most_keys),
             percent(self.options.snapshot),
         )];
+        if let Some(buffers) = super::buffers_bytes(self.run).filter(|&buffers| buffers > 0) {
+            words.push(format!(
+                "Buffers and what was written while it ran took {} beyond that, which each month has on top.",
+                bytes(buffers as f64)
+            ));
+        }
         if memory.now.extrapolation > 1.0 {
             words.push(format!(
                 "Memory is extrapolated {:.1} times beyond what was measured.",
@@ -178,6 +183,15 @@ impl Findings<'_> {
     }
 }
 
+/// Why a rate is a lower bound, if it is one.
+fn bound(limit: Limit) -> &'static str {
+    match limit {
+        Limit::Client => " (a lower bound: the client was the limit)",
+        Limit::Highest => " (a lower bound: no higher rate was tried)",
+        Limit::Server | Limit::Lowest => "",
+    }
+}
+
 /// The law and where it peaks.
 fn law(counted: Counted, fit: &usl::Fit) -> String {
     let peak = match fit.peak() {
@@ -212,6 +226,13 @@ mod tests {
                 .expect("it is a law");
         let words = law(counted, &fit);
         assert!(words.starts_with("Against threads, ") && words.ends_with(": most at 1 thread."), "{words}");
+    }
+
+    #[test]
+    fn a_lower_bound_is_told_with_its_reason() {
+        assert!(bound(Limit::Client).contains("the client was the limit"));
+        assert!(bound(Limit::Highest).contains("no higher rate was tried"));
+        assert_eq!(bound(Limit::Server), "");
     }
 
     #[test]
