@@ -250,12 +250,14 @@ impl Frame {
         let y = Projection::new(&chart.y, &ys, axis::End::Rounded);
         let widest = y.ticks.iter().map(|tick| tick.label.chars().count()).max().unwrap_or(0);
         let left = EDGE + widest as f64 * LETTER + 6.0;
-        let right = WIDTH - 18.0;
+        let x = Projection::new(&chart.x, &xs, axis::End::Exact);
+        // The last label may stand below the very end of the axis.
+        let last = x.ticks.last().map_or(0, |tick| tick.label.chars().count());
+        let right = WIDTH - EDGE.max(last as f64 * LETTER / 2.0) - 2.0;
         let (legend, n_rows) = legend(&chart.series);
         let top = EDGE + (n_rows as f64 + 1.0) * ROW + 16.0;
         let bottom = top + PLOT_HEIGHT;
         let height = bottom + 2.0 * ROW + 10.0;
-        let x = Projection::new(&chart.x, &xs, axis::End::Exact);
         let x = x.between(left, right).thinned(LETTER);
         Self { left, right, top, bottom, height, x, y: y.between(bottom, top), legend }
     }

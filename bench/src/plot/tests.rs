@@ -71,6 +71,18 @@ fn every_place_is_within_the_frame() {
 }
 
 #[test]
+fn the_last_label_below_the_axis_is_whole() {
+    let mut drawn = sample();
+    drawn.x = Axis::percentiles("percentile");
+    drawn.series = vec![Series::line("one", vec![(0.0, 90.0), (99.99, 400.0)])];
+    let svg = chart(&drawn);
+    let (before, _) = svg.split_once("\" text-anchor=\"middle\">p99.99</text>").expect("it is labelled");
+    let (_, place) = before.rsplit_once("<text class=\"tick\" x=\"").expect("a text has a place");
+    let x: f64 = place.split('"').next().and_then(|x| x.parse().ok()).expect("a place is a number");
+    assert!(x + LETTER * "p99.99".len() as f64 / 2.0 <= WIDTH, "{x}");
+}
+
+#[test]
 fn lines_have_gaps_where_nothing_was_measured() {
     let mut drawn = sample();
     let points = vec![(0.0, 1.0), (1.0, 2.0), (2.0, f64::NAN), (3.0, 2.0), (4.0, 1.0)];
