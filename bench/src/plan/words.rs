@@ -3,7 +3,7 @@
 use braid_bench::model::search::{Found, Limit};
 use braid_bench::model::usl;
 
-use super::capacity::Month;
+use super::capacity::{Month, Needs};
 use super::{Counted, Memory, NoLaw, Options, Scaling};
 use crate::report::RunReport;
 use crate::report::text::{bytes, interval, thousands};
@@ -49,12 +49,9 @@ impl Findings<'_> {
     fn today(&self) -> String {
         let now = &self.months[0];
         format!(
-            "Today {} requests a second over {} keys need {:.1} cores, {} of memory and {:.0} Mbit/s: {} with {} kept free.",
-            thousands(now.needs.rate),
-            thousands(now.needs.n_keys as f64),
-            now.needs.cores,
-            bytes(now.needs.memory_bytes),
-            now.needs.network_bits / 1e6,
+            "Today {} need {}: {} with {} kept free.",
+            asked(&now.needs),
+            resources(&now.needs),
             self.instances(now),
             percent(self.options.headroom),
         )
@@ -63,14 +60,11 @@ impl Findings<'_> {
     fn at_the_end(&self) -> String {
         let end = self.end();
         format!(
-            "In {} months of {} growth it is {} requests a second over {} keys: {:.1} cores, {} of memory, {:.0} Mbit/s, {}.",
+            "In {} months of {} growth it is {}, which need {}: {}.",
             end.month,
             percent(self.options.growth),
-            thousands(end.needs.rate),
-            thousands(end.needs.n_keys as f64),
-            end.needs.cores,
-            bytes(end.needs.memory_bytes),
-            end.needs.network_bits / 1e6,
+            asked(&end.needs),
+            resources(&end.needs),
             self.instances(end),
         )
     }
@@ -204,6 +198,21 @@ fn law(counted: Counted, fit: &usl::Fit) -> String {
     format!(
         "Against {counted}, throughput follows contention {:.3} and coherency {:.5} (R² {:.2}): {peak}.",
         fit.sigma.value, fit.kappa.value, fit.r2
+    )
+}
+
+/// What is asked of the instances.
+fn asked(needs: &Needs) -> String {
+    format!("{} requests a second over {} keys", thousands(needs.rate), thousands(needs.n_keys as f64))
+}
+
+/// What that takes.
+fn resources(needs: &Needs) -> String {
+    format!(
+        "{:.1} cores, {} of memory and {:.0} Mbit/s",
+        needs.cores,
+        bytes(needs.memory_bytes),
+        needs.network_bits / 1e6
     )
 }
 
