@@ -8,7 +8,7 @@ use std::{
 
 use braid_protocol::reply::Reply;
 use braid_storage::{
-    Routed, Shard, ShardId,
+    Key, Routed, Shard, ShardId,
     coordinator::{Held, Route, put_in_order},
 };
 use smallvec::SmallVec;
@@ -18,7 +18,7 @@ use crate::{
     blocking::{self, Waiting},
     command::{Args, Call, CommandError, Flags, Found, Outcome, Registered, Run, Step, Sweep, Words, shown},
     io::ThreadState,
-    job::Job,
+    job::{Delegated, Job},
     server::Server,
     session::{Replies, Session},
     warning,
@@ -258,6 +258,7 @@ pub fn step_sweep(command: &'static Registered, sweep: &mut Sweep, shard: &mut S
 /// them.
 pub fn run_delegated(job: &mut Job, held: &mut Held<'_, Job>, thread: &mut ThreadState) -> Option<Route> {
     let server = thread.server();
+    prefetch_delegated(job, held);
     loop {
         let Job {
             session,
@@ -317,6 +318,37 @@ pub fn run_delegated(job: &mut Job, held: &mut Held<'_, Job>, thread: &mut Threa
             thread.stats().took(delegated.command, began.elapsed().as_nanos() as u64, 1);
         }
         blocking::serve_ready(held, thread, time);
+    }
+}
+
+/// Fetches the members that a node's commands name of the first one's key.
+fn prefetch_delegated(job: &Job, held: &mut Held<'_, Job>) {
+    let Some(Delegated { command, routed: Some(routed), .. }) = job.commands.get(job.n_run).copied() else {
+        return;
+    };
+    if command.spec.members.is_none() {
+        return;
+    }
+    let shard = held.shard(routed.shard);
+    shard.begin(job.session.db, job.now);
+    let key = Key { bytes: job.next_command().1.get(1), routed };
+    let commands = job.commands_from(job.n_run).take_while(|(delegated, _)| delegated.routed == Some(routed));
+    prefetch_members(shard, &key, commands.map(|(delegated, words)| (delegated.command, words)));
+}
+
+/// Fetches the members that commands on one key name, so that the commands do not wait for each in turn.
+#[inline(never)]
+pub fn prefetch_members<'w>(
+    shard: &mut Shard,
+    key: &Key<'_>,
+    commands: impl Iterator<Item = (&'static Registered, Words<'w>)> + Clone,
+) {
+    let named = commands.flat_map(|(command, words)| {
+        command.spec.members.map(|members| members.of(words)).into_iter().flatten()
+    });
+    // A single one would only be delayed by it.
+    if named.clone().nth(1).is_some() {
+        shard.prefetch_members(key, named);
     }
 }
 

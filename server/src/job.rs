@@ -137,6 +137,16 @@ impl Job {
         (delegated, Words::new(bytes, &ranges[start..start + delegated.n_words as usize]))
     }
 
+    /// The commands from `nth` on, with their words.
+    pub fn commands_from(&self, nth: usize) -> impl Iterator<Item = (Delegated, Words<'_>)> + Clone {
+        let n_words_before = self.commands[..nth].iter().map(|delegated| delegated.n_words as usize).sum();
+        self.commands[nth..].iter().scan(n_words_before, |start, &delegated| {
+            let ranges = &self.ranges[*start..*start + delegated.n_words as usize];
+            *start += ranges.len();
+            Some((delegated, Words::new(&self.bytes, ranges)))
+        })
+    }
+
     /// The command that runs next.
     pub fn next_command(&self) -> (&'static Registered, Words<'_>) {
         let (delegated, words) = Self::command_at(&self.bytes, &self.ranges, &self.commands, self.n_run);

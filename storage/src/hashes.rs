@@ -28,7 +28,7 @@ use crate::{
     entry::{Encoding, EntryBox, EntryRef, Kind},
     packed::{self as elements, Element},
     shard::{Expiry, ValueMut, ValueRef, ValueType},
-    table::Position,
+    table::{Position, Table},
     time::{Deadline, Millis},
 };
 
@@ -191,6 +191,14 @@ impl ValueType for HashType {
             Contents::Packed(fields) => fields.first_deadline(),
             Contents::Table(fields) => fields.first_deadline(),
         }
+    }
+}
+
+/// The table of a large hash's fields.
+pub(crate) fn member_table(entry: EntryRef<'_>) -> Option<&Table> {
+    match Contents::of(entry) {
+        Contents::Table(fields) => Some(fields.entries()),
+        Contents::Packed(_) => None,
     }
 }
 

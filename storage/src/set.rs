@@ -81,6 +81,14 @@ pub(crate) fn encoding_name(entry: EntryRef<'_>) -> &'static str {
     }
 }
 
+/// The table of a large set's members.
+pub(crate) fn member_table(entry: EntryRef<'_>) -> Option<&Table> {
+    match View::of(entry) {
+        View::Table(table) => Some(table),
+        View::Integers(_) | View::Packed(_) => None,
+    }
+}
+
 /// The members of a large set: entries without a value.
 struct Members(Table);
 

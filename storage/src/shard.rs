@@ -13,6 +13,7 @@ use std::{
 };
 
 use crossbeam_utils::CachePadded;
+use smallvec::SmallVec;
 
 use crate::{
     Db, StorageError,
@@ -22,10 +23,10 @@ use crate::{
     hash::{Place, Routed, Router, ShardId},
     hashes,
     keyspace::{Published, count},
-    reclaim,
+    reclaim, set, sorted_set,
     stamps::{Stamp, Stamps},
     string::{StringMut, StringOrigin},
-    table::{Hint, Position, Roots, Table},
+    table::{Hint, PREFETCH_MAX, Position, Roots, Table},
     thresholds::Thresholds,
     time::{Deadline, Millis},
     waiters::{ReadyKey, Waiter, Waiters},
@@ -397,6 +398,24 @@ impl Shard {
         // SAFETY: nothing has changed since the entry was found, and the result borrows `self`, so nothing will while it is
         // used. (The borrow checker would keep `self` borrowed in the branch above as well.)
         Some(unsafe { entry.unbound() })
+    }
+
+    /// Fetches what look-ups of some members touch, if the key holds a large set, hash or sorted set, so that their latencies
+    /// overlap. More than [`PREFETCH_MAX`] are of no use. Whatever the key holds, nothing else comes of it.
+    pub fn prefetch_members<'m>(&mut self, key: &Key<'_>, members: impl Iterator<Item = &'m [u8]>) {
+        let table = &self.tables[self.db];
+        let Some(entry) = table.find_near(key.bytes, key.routed.place, &mut self.hint) else { return };
+        let large = match entry.kind() {
+            Kind::Set => set::member_table(entry),
+            Kind::Hash => hashes::member_table(entry),
+            Kind::SortedSet => sorted_set::member_table(entry),
+            _ => None,
+        };
+        if let Some(large) = large {
+            let places: SmallVec<[Place; PREFETCH_MAX]> =
+                members.take(PREFETCH_MAX).map(|member| large.router().place(member)).collect();
+            large.prefetch(&places);
+        }
     }
 
     /// A live string, to be used.

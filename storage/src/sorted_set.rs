@@ -29,7 +29,7 @@ use crate::{
     entry::{Encoding, EntryBox, EntryRef, Kind},
     packed::{self, Element, Packed},
     shard::{ValueMut, ValueRef, ValueType},
-    table::Position,
+    table::{Position, Table},
 };
 
 /// The type of sorted sets.
@@ -80,6 +80,14 @@ pub(crate) fn encoding_name(entry: EntryRef<'_>) -> &'static str {
     match entry.encoding() {
         PACKED => "listpack",
         _ => "skiplist",
+    }
+}
+
+/// The table of a large sorted set's members.
+pub(crate) fn member_table(entry: EntryRef<'_>) -> Option<&Table> {
+    match Stored::of(entry) {
+        Stored::Large(large) => Some(large.table()),
+        Stored::Packed(_) => None,
     }
 }
 

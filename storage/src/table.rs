@@ -52,6 +52,7 @@ use self::bucket::{SLOTS, SlotWord};
 pub use self::detached::Detached;
 use self::directory::{DirectoryRef, SegmentWord};
 pub use self::directory::{Root, Roots};
+pub use self::prefetch::PREFETCH_MAX;
 pub use self::scan::{Cursor, Position};
 use self::segment::{BUCKETS_MAX, Segment};
 use crate::entry::{Encoding, EntryBox, EntryRef, Object};
@@ -164,6 +165,14 @@ impl Table {
             Some((segment, at, slot)) => (SlotMut { table: self, segment, at, slot, place }, false),
             None => (self.insert(make(), place), true),
         }
+    }
+
+    /// [`find`](Self::find) that looks first where the last entry was.
+    #[inline]
+    pub fn find_near(&self, key: &[u8], place: Place, hint: &mut Hint) -> Option<EntryRef<'_>> {
+        let (segment, at, slot) = self.locate_near(key, place, hint)?;
+        // SAFETY: the slot is occupied, and changing the entry takes the table mutably.
+        Some(unsafe { segment.bucket(at).slot(slot).entry() })
     }
 
     #[inline(always)]

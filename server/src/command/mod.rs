@@ -43,7 +43,7 @@ pub use braid_storage::Key;
 pub use category::Categories;
 pub use error::{CommandError, Outcome, shown};
 pub use spec::{
-    Arity, BeginSweep, CommandSpec, Deprecation, Flags, Group, KeySpec, KeyUse, Keys, KeysAt, Run,
+    Arity, BeginSweep, CommandSpec, Deprecation, Flags, Group, KeySpec, KeyUse, Keys, KeysAt, MembersAt, Run,
 };
 pub use sweep::{Step, Sweep};
 pub use table::{CommandTable, Found, Registered, TABLE};

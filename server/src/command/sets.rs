@@ -11,7 +11,8 @@ use braid_storage::{
 use smallvec::SmallVec;
 
 use super::{
-    Args, Arity, Call, CommandError, CommandSpec, Flags, Group, KeySpec, KeyUse, Keys, KeysAt, Outcome, Run,
+    Args, Arity, Call, CommandError, CommandSpec, Flags, Group, KeySpec, KeyUse, Keys, KeysAt, MembersAt,
+    Outcome, Run,
     each_key::for_each_key,
     keys::parse_cursor,
     members::{ScanOptions, write_element, write_samples, write_scanned},
@@ -24,6 +25,7 @@ pub(super) const COMMANDS: &[CommandSpec] = &[
         arity: Arity::AtLeast(3),
         flags: Flags::WRITE.and(Flags::DENYOOM).and(Flags::FAST),
         keys: Keys::ADD,
+        members: MembersAt::ALL,
         run: Run::Shard(sadd),
         since: "1.0.0",
         group: Group::Set,
@@ -37,6 +39,7 @@ pub(super) const COMMANDS: &[CommandSpec] = &[
         arity: Arity::AtLeast(3),
         flags: Flags::WRITE.and(Flags::FAST),
         keys: Keys::REMOVE,
+        members: MembersAt::ALL,
         run: Run::Shard(srem),
         since: "1.0.0",
         group: Group::Set,
@@ -50,6 +53,7 @@ pub(super) const COMMANDS: &[CommandSpec] = &[
         arity: Arity::Exactly(3),
         flags: Flags::READONLY.and(Flags::FAST),
         keys: Keys::LOOK,
+        members: MembersAt::ONE,
         run: Run::Shard(sismember),
         since: "1.0.0",
         group: Group::Set,
@@ -62,6 +66,7 @@ pub(super) const COMMANDS: &[CommandSpec] = &[
         arity: Arity::AtLeast(3),
         flags: Flags::READONLY.and(Flags::FAST),
         keys: Keys::READ,
+        members: MembersAt::ALL,
         run: Run::Shard(smismember),
         since: "6.2.0",
         group: Group::Set,

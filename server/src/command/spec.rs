@@ -1,5 +1,7 @@
 //! What a row of the command table says.
 
+use std::num::NonZeroU8;
+
 use braid_protocol::reply::Reply;
 use braid_storage::Shard;
 
@@ -16,6 +18,8 @@ pub struct CommandSpec {
     pub flags: Flags,
     /// Where its keys are.
     pub keys: Keys,
+    /// Where it names members of the collection that its key holds, if it does: those are fetched ahead.
+    pub members: Option<MembersAt>,
     /// Where it runs, and what runs.
     pub run: Run,
     /// Whether a command of these words reaches for keys that cannot be known before it runs: then it takes all shards.
@@ -289,6 +293,36 @@ fn only_gets<'w>(mut words: impl Iterator<Item = &'w [u8]>) -> bool {
     true
 }
 
+/// Positions of members of a collection; the command's name is at 0. Options may push them further back: then what is fetched ahead
+/// is of no use, and nothing else.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct MembersAt {
+    /// Of the first member.
+    pub first: u8,
+    /// From a member to the next; none if there is only one.
+    pub step: Option<NonZeroU8>,
+}
+
+impl MembersAt {
+    /// One, behind the key.
+    pub const ONE: Option<MembersAt> = Some(MembersAt { first: 2, step: None });
+    /// All that is behind the key.
+    pub const ALL: Option<MembersAt> = Some(MembersAt { first: 2, step: NonZeroU8::new(1) });
+    /// Each with its value behind it.
+    pub const WITH_VALUES: Option<MembersAt> = Some(MembersAt { first: 2, step: NonZeroU8::new(2) });
+    /// Each with its score before it.
+    pub const WITH_SCORES: Option<MembersAt> = Some(MembersAt { first: 3, step: NonZeroU8::new(2) });
+
+    /// Each with its longitude and latitude before it.
+    pub const WITH_COORDINATES: Option<MembersAt> = Some(MembersAt { first: 4, step: NonZeroU8::new(3) });
+
+    /// The members among a command's words.
+    pub fn of(self, words: super::Words<'_>) -> impl Iterator<Item = &[u8]> + Clone {
+        let (n_max, step) = self.step.map_or((1, 1), |step| (usize::MAX, step.get() as usize));
+        (self.first as usize..words.len()).step_by(step).take(n_max).map(move |at| words.get(at))
+    }
+}
+
 /// Some of a command's keys: positions count the command's name as 0.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct KeySpec {
@@ -514,6 +548,7 @@ impl CommandSpec {
         arity: Arity::AtLeast(1),
         flags: Flags::NONE,
         keys: Keys::NONE,
+        members: None,
         run: Run::Container,
         roams: None,
         since: "1.0.0",

@@ -51,6 +51,32 @@ fn rows_say_what_their_commands_are() {
     none("A row is complete:", found);
 }
 
+#[test]
+fn members_that_are_fetched_ahead_are_where_the_syntax_has_them() {
+    let found = each(|command| {
+        let mut depth = 0;
+        let needed: Vec<&str> = (command.spec.syntax.split(' '))
+            .filter(|word| {
+                let is_needed = depth == 0 && !word.starts_with('[');
+                depth += word.matches('[').count();
+                depth -= word.matches(']').count();
+                is_needed
+            })
+            .collect();
+        let is_member = |word: &&str| word.starts_with("member") || *word == "field";
+        let on_one_shard = matches!(command.spec.run, Run::Shard(_));
+        let first = needed.iter().position(is_member).filter(|_| on_one_shard && needed[0] == "key");
+        let fetched = command.spec.members.map(|members| members.first as usize - 1);
+        let agrees = match fetched {
+            // Where all are optional, the syntax has none that are needed.
+            Some(_) => fetched == first || command.spec.syntax == "key [member [member ...]]",
+            None => first != Some(1),
+        };
+        (!agrees).then(|| format!("has its first member at {first:?}, fetches from {fetched:?} on"))
+    });
+    none("Members are fetched from where they are:", found);
+}
+
 /// Commands with keys that are neither READONLY nor WRITE, as in Redis.
 const NEITHER: Exceptions = &[
     ("watch", "flags", "Redis gives it neither: it may run on a replica, and reads no value"),

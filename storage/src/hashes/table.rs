@@ -50,6 +50,11 @@ impl FieldTable {
         table
     }
 
+    /// What the fields are in.
+    pub fn entries(&self) -> &Table {
+        &self.entries
+    }
+
     #[inline]
     pub fn len(&self) -> usize {
         self.entries.len()

@@ -41,6 +41,11 @@ impl Large {
         self.tree.len()
     }
 
+    /// What the members are in.
+    pub(super) fn table(&self) -> &Table {
+        &self.table
+    }
+
     #[inline]
     fn members(&self) -> Members<'_> {
         Members::new(&self.table)

@@ -16,6 +16,7 @@ use super::bucket::{Bucket, Content, SLOT_POSITION_BITS, SLOTS};
 use super::retire;
 use crate::entry::{ADDRESS_BITS, EntryBox, EntryRef};
 use crate::hash::{Place, Router};
+use crate::prefetch;
 
 /// The most buckets of a segment; see [`Segment::more_buckets`].
 pub(super) const BUCKETS_MAX: usize = 63;
@@ -23,6 +24,9 @@ pub(super) const BUCKETS_MAX: usize = 63;
 /// Position bits behind a segment's prefix that choose the home: enough that the homes' shares differ by 6 % at
 /// most.
 const HOME_BITS: u32 = 10;
+
+/// So many buckets ahead are keys fetched that will be hashed: some 25 lines.
+const BUCKETS_AHEAD: usize = 4;
 
 /// A segment fuller than this many percent grows.
 const FULL_PERCENT: usize = 94;
@@ -232,7 +236,7 @@ impl Segment {
     /// An entry's position, exact enough to find its home in this segment.
     #[inline]
     pub(super) fn position(&self, content: Content, router: &Router) -> u64 {
-        if self.depth + HOME_BITS <= SLOT_POSITION_BITS {
+        if self.has_positions() {
             content.word.position_top()
         } else {
             // SAFETY: contents are those of occupied slots, and the holder reads the key only while it is in
@@ -244,33 +248,55 @@ impl Segment {
     /// Puts all entries of this segment into one of two others, by the bit of the position behind this
     /// segment's prefix.
     pub(super) fn split_into(&self, low: &Segment, high: &Segment, router: &Router) {
-        for content in self.contents() {
-            // The others know the positions that they need; the bit is among them.
-            let position = low.position(content, router);
+        // The others know the positions that they need; the bit is among them.
+        self.visit_positions(low, router, |content, position| {
             let into = if self.bit_behind_prefix(position) { high } else { low };
             into.place(content, position);
-        }
+        });
     }
 
     /// Puts all entries of this segment into another that covers its interval.
     pub(super) fn copy_into(&self, into: &Segment, router: &Router) {
-        for content in self.contents() {
-            into.place(content, into.position(content, router));
+        self.visit_positions(into, router, |content, position| {
+            into.place(content, position);
+        });
+    }
+
+    /// Visits all entries with their positions, exact enough to find their homes in segment `of`.
+    ///
+    /// Where that takes their keys, those are fetched some buckets ahead: they lie all over the memory.
+    fn visit_positions(&self, of: &Segment, router: &Router, mut visit: impl FnMut(Content, u64)) {
+        let takes_keys = !of.has_positions();
+        let fetch = |at: usize| {
+            if takes_keys && at < self.n_buckets {
+                self.bucket(at).contents().for_each(|content| prefetch::for_read(content.word.address()));
+            }
+        };
+        (0..BUCKETS_AHEAD).for_each(fetch);
+        for at in 0..self.n_buckets {
+            fetch(at + BUCKETS_AHEAD);
+            for content in self.bucket(at).contents() {
+                visit(content, of.position(content, router));
+            }
         }
+    }
+
+    /// Whether the slots have all that must be known of positions here.
+    #[inline]
+    fn has_positions(&self) -> bool {
+        self.depth + HOME_BITS <= SLOT_POSITION_BITS
     }
 
     /// How many entries would go into the upper half if this segment split.
     pub(super) fn count_high(&self, router: &Router) -> usize {
-        self.contents().filter(|&content| self.bit_behind_prefix(self.position(content, router))).count()
+        let mut n_high = 0;
+        self.visit_positions(self, router, |_, position| n_high += self.bit_behind_prefix(position) as usize);
+        n_high
     }
 
     #[inline]
     fn bit_behind_prefix(&self, position: u64) -> bool {
         position << self.depth >> 63 != 0
-    }
-
-    pub(super) fn contents(&self) -> impl Iterator<Item = Content> {
-        (0..self.n_buckets).flat_map(|at| self.bucket(at).contents())
     }
 
     /// How many entries so many buckets take before they must become more.

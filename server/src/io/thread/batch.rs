@@ -149,6 +149,18 @@ impl Parsed {
                     ))
     }
 
+    /// Whether it names members of the collection that its key holds.
+    #[inline]
+    pub(super) fn names_members(&self) -> bool {
+        matches!(&self.found, Found::Command(command) if command.spec.members.is_some())
+    }
+
+    /// The command with its words, if there is such a command.
+    pub(super) fn known<'a>(&self, turn: Turn<'a>) -> Option<(&'static Registered, Words<'a>)> {
+        let Found::Command(command) = self.found else { return None };
+        Some((command, turn.words(self)))
+    }
+
     /// Whether it is the same command with as many words, so that it is admitted if the other one is.
     #[inline]
     pub(super) fn is_like(&self, other: &Parsed) -> bool {

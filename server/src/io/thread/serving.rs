@@ -4,6 +4,7 @@ use std::{cell::Cell, ops::Range, sync::atomic::Ordering, time::Instant};
 
 use braid_protocol::{reply::Reply, request::ProtocolError};
 use braid_storage::{
+    Key,
     coordinator::{Route, Weight},
     executor::Node,
     time::Millis,
@@ -269,6 +270,13 @@ impl IoThread {
         let held = self.worker.with_shard(routed.shard, |shard, thread| {
             if shard.needs_care() {
                 return Stopped::ByCare;
+            }
+            if leader.names_members() {
+                shard.begin(session.db, now);
+                let key = Key { bytes: turn.words(leader).get(1), routed };
+                let group =
+                    batch.commands[first..end].iter().take_while(|parsed| parsed.routed == Some(routed));
+                dispatch::prefetch_members(shard, &key, group.filter_map(|parsed| parsed.known(turn)));
             }
             for parsed in &batch.commands[first..end] {
                 let (Found::Command(command), Some(routed)) = (&parsed.found, parsed.routed) else {

@@ -1,0 +1,108 @@
+//! Pipelines on few keys from several clients: what is run together, fetched ahead or left with another thread answers as if each
+//! command had come alone.
+
+mod support;
+
+use std::collections::{HashMap, HashSet};
+
+use support::{
+    Client, Dice,
+    crowd::{LAYOUTS, ask, crowd, laid_out},
+    encode,
+};
+
+const N_CLIENTS: usize = 4;
+const N_MEMBERS: usize = 700;
+
+/// What a client expects of its own members, which no other client touches, and what it has sent.
+struct Own {
+    id: usize,
+    dice: Dice,
+    fields: HashMap<usize, usize>,
+    members: HashSet<usize>,
+    scores: HashMap<usize, usize>,
+    /// One line a reply: what was sent, and what must come.
+    awaited: Vec<(String, String)>,
+}
+
+impl Own {
+    fn send(&mut self) {
+        let (nth, value) = (self.dice.roll(N_MEMBERS), self.dice.roll(1000));
+        let member = format!("{}:{nth}", self.id);
+        let (line, reply) = match self.dice.roll(10) {
+            0..=2 => {
+                let is_new = self.fields.insert(nth, value).is_none();
+                (format!("HSET hash {member} {value}"), format!(":{}", is_new as u8))
+            }
+            3 => {
+                let found = self.fields.get(&nth).map_or("(nil)".to_owned(), |value| format!("\"{value}\""));
+                (format!("HGET hash {member}"), found)
+            }
+            4 => {
+                let was_there = self.fields.remove(&nth).is_some();
+                (format!("HDEL hash {member}"), format!(":{}", was_there as u8))
+            }
+            5 | 6 => {
+                let other = (nth + 1) % N_MEMBERS;
+                let n_new = [nth, other].map(|nth| self.members.insert(nth) as u8);
+                (format!("SADD set {member} {}:{other}", self.id), format!(":{}", n_new[0] + n_new[1]))
+            }
+            7 => {
+                let was_there = self.members.remove(&nth);
+                (format!("SREM set {member}"), format!(":{}", was_there as u8))
+            }
+            8 => {
+                let is_new = self.scores.insert(nth, value).is_none();
+                (format!("ZADD sorted {value} {member}"), format!(":{}", is_new as u8))
+            }
+            // Of the wrong type: what is fetched ahead for it is another kind's members.
+            _ => {
+                let text = "-WRONGTYPE Operation against a key holding the wrong kind of value";
+                (format!("SISMEMBER hash {member}"), text.to_owned())
+            }
+        };
+        self.awaited.push((line, reply));
+    }
+}
+
+#[test]
+fn pipelines_on_large_values_answer_command_by_command() {
+    for layout in LAYOUTS {
+        let server = laid_out(layout);
+        let mut client = server.connect();
+        ask(&mut client, "HSET hash nobody's 0");
+        crowd(&server, N_CLIENTS, |id, client| {
+            let mut own = Own {
+                id,
+                dice: Dice(id as u64),
+                fields: HashMap::new(),
+                members: HashSet::new(),
+                scores: HashMap::new(),
+                awaited: Vec::new(),
+            };
+            for _ in 0..60 {
+                (0..70).for_each(|_| own.send());
+                run(client, &mut own.awaited);
+            }
+            for (nth, score) in &own.scores {
+                assert_eq!(ask(client, &format!("ZSCORE sorted {id}:{nth}")), format!("\"{score}\""));
+            }
+        });
+        // Each has become large.
+        let encodings =
+            ["hash", "set", "sorted"].map(|key| ask(&mut client, &format!("OBJECT ENCODING {key}")));
+        assert_eq!(encodings, ["\"hashtable\"", "\"hashtable\"", "\"skiplist\""]);
+    }
+}
+
+/// Sends all that is awaited at once, and reads it.
+fn run(client: &mut Client, awaited: &mut Vec<(String, String)>) {
+    let mut bytes = Vec::new();
+    for (line, _) in awaited.iter() {
+        encode(&line.split(' ').collect::<Vec<_>>(), &mut bytes);
+    }
+    client.send_raw(&bytes);
+    for (line, expected) in awaited.drain(..) {
+        assert_eq!(client.receive().to_string(), expected, "{line}");
+    }
+}
