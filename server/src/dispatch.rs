@@ -143,6 +143,11 @@ pub struct Needs {
 }
 
 impl Needs {
+    /// The shards of some keys.
+    pub fn of_keys(keys: &[Routed]) -> Self {
+        Self { keys: keys.into(), ..Self::default() }
+    }
+
     /// Adds what a command needs.
     pub fn add(&mut self, server: &Server, session: &Session, command: &Registered, words: Words<'_>) {
         match command.spec.run {

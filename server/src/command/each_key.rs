@@ -30,7 +30,7 @@ pub(super) fn for_each_key<'k, T: Copy>(
             debug_assert_eq!(routed, router.route(bytes), "the keys come in the order of the command's row");
             chunk.push((Key { bytes, routed }, with));
         }
-        if chunk.len() > 1 {
+        if chunk.len() > 1 && !call.is_fetched {
             let routed: SmallVec<[Routed; CHUNK]> = chunk.iter().map(|(key, _)| key.routed).collect();
             for &key in &routed {
                 server.engine.prefetch(key.shard);

@@ -87,6 +87,8 @@ pub struct Call<'a, 'h> {
     pub stats: &'a ThreadStats,
     /// Where the command's keys live, in order, if that was found out before; else empty.
     pub routed: &'a [Routed],
+    /// Whether what those look-ups touch was fetched just now.
+    pub is_fetched: bool,
     /// Whether it may wait for keys.
     pub waiting: Waiting,
     /// How many commands the transaction has that it is part of, if it is.
@@ -111,6 +113,7 @@ impl<'a> Call<'a, '_> {
             now,
             stats,
             routed: &[],
+            is_fetched: false,
             waiting: Waiting::MayNot,
             n_in_transaction: None,
             is_too_much: false,

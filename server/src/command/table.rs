@@ -2,7 +2,7 @@
 
 use std::{collections::HashMap, sync::LazyLock};
 
-use super::{CommandSpec, Flags, KeysAt, Run, Words};
+use super::{CommandSpec, Flags, KeySpec, KeysAt, Run, Words};
 
 /// A row, or a subcommand's row, with what is derived from its place in the table.
 pub struct Registered {
@@ -16,6 +16,8 @@ pub struct Registered {
     pub full_name: &'static str,
     /// Whether its first argument is a key.
     pub first_is_key: bool,
+    /// Whether it takes many keys, all of which are known from their positions.
+    pub names_all_keys: bool,
     /// Whether it is an argument of its container to Redis, and so counts as that in statistics.
     pub counts_as_parent: bool,
     subcommands: HashMap<&'static str, &'static Registered>,
@@ -157,6 +159,11 @@ fn register(
 ) -> &'static Registered {
     let first_is_key =
         spec.keys.0.first().is_some_and(|keys| matches!(keys.at, KeysAt::Range { first: 1, .. }));
+    let is_position = |keys: &KeySpec| matches!(keys.at, KeysAt::Range { .. });
+    let names_all_keys = matches!(spec.run, Run::Transaction(_))
+        && first_is_key
+        && spec.roams.is_none()
+        && spec.keys.0.iter().all(is_position);
     let id = all.len();
     // A row that runs, and not without a second word, judges that itself.
     let counts_as_parent =
@@ -167,6 +174,7 @@ fn register(
         parent,
         full_name,
         first_is_key,
+        names_all_keys,
         counts_as_parent,
         subcommands,
     }));

@@ -1,6 +1,6 @@
 //! Commands parsed ahead: what is read at once is parsed, prefetched and run by the batch.
 
-use std::{cell::Cell, time::Duration};
+use std::{cell::Cell, ops::Range, time::Duration};
 
 use braid_protocol::request::{Arg, Parse, Pattern, ProtocolError};
 use braid_storage::{Routed, time::Millis};
@@ -18,12 +18,15 @@ use crate::{
 /// How many commands are parsed ahead, prefetched together and then run.
 const BATCH: usize = 32;
 
+/// With so many keys a batch is full: the lines of more would push each other out of the first cache.
+const BATCH_KEYS: usize = 64;
+
 /// Commands parsed ahead.
 #[derive(Default)]
 pub(super) struct Batch {
     words: Vec<Arg>,
     pub(super) commands: Vec<Parsed>,
-    /// Where the first keys of the commands live, of those that have one.
+    /// Where the keys of the commands live: the first ones, and the others of commands that name all theirs.
     keys: Vec<Routed>,
     /// Commands whose time is not measured with the batch, a bit each: they do not run, or not here.
     unmeasured: Cell<u32>,
@@ -70,6 +73,8 @@ pub(super) struct Parsed {
     n_words: usize,
     /// Where its first key lives, if its first argument is one.
     pub(super) routed: Option<Routed>,
+    /// Which of the batch's keys are its own; none if only the first was looked for.
+    keys: Range<usize>,
 }
 
 impl Batch {
@@ -106,6 +111,11 @@ impl Batch {
                 stats.took(command, share, (run.len() - not) as u64);
             }
         }
+    }
+
+    /// Where all keys of a command live, in order; none if only the first was looked for.
+    pub(super) fn keys_of(&self, parsed: &Parsed) -> &[Routed] {
+        &self.keys[parsed.keys.clone()]
     }
 
     fn words_of<'a>(&'a self, parsed: &Parsed, input: &'a [u8]) -> Words<'a> {
@@ -183,7 +193,7 @@ impl IoThread {
         let db = connection.node.as_ref().map(|node| node.job.session.db).unwrap_or_default();
         let (mut last, mut last_key): (Option<Last>, Option<LastKey>) = (None, None);
         let mut at = from;
-        while batch.commands.len() < BATCH && at < input.len() {
+        while batch.commands.len() < BATCH && batch.keys.len() < BATCH_KEYS && at < input.len() {
             // The quotes of an inline command are resolved where it lies, so it must not be parsed twice: it gets a
             // batch of its own, because what comes behind a command that must wait is parsed again.
             let inline = input[at] != b'*';
@@ -222,18 +232,29 @@ impl IoThread {
             let words = Words::new(&input[at..at + consumed], &batch.words[first_word..]);
             let mut stop = inline;
             let mut routed = None;
+            let mut keys = 0..0;
             if let Found::Command(command) = found {
                 stop |= command.has(Flags::PARSE_STOP);
-                if command.first_is_key && words.len() > 1 {
+                let mut look_for = |key: &[u8]| {
+                    let lives = keyspace.router().route(key);
+                    engine.prefetch(lives.shard);
+                    keyspace.prefetch_root(db, lives);
+                    batch.keys.push(lives);
+                    lives
+                };
+                if command.names_all_keys && words.len() <= BATCH_KEYS {
+                    let get = |at| words.get(at);
+                    let mut n_keys = 0;
+                    command.spec.keys.positions(words.len(), get, |at, _| {
+                        look_for(words.get(at));
+                        n_keys += 1;
+                    });
+                    keys = batch.keys.len() - n_keys..batch.keys.len();
+                    routed = batch.keys[keys.clone()].first().copied();
+                } else if command.first_is_key && words.len() > 1 {
                     let key = words.get(1);
                     let lives = last_key.filter(|last| last.is(input, key)).map(|last| last.lives);
-                    let lives = lives.unwrap_or_else(|| {
-                        let lives = keyspace.router().route(key);
-                        engine.prefetch(lives.shard);
-                        keyspace.prefetch_root(db, lives);
-                        batch.keys.push(lives);
-                        lives
-                    });
+                    let lives = lives.unwrap_or_else(|| look_for(key));
                     last_key = Some(LastKey { at: at + words.offset(1), len: key.len(), lives });
                     routed = Some(lives);
                 }
@@ -248,7 +269,8 @@ impl IoThread {
                 }
             }
             let n_words = words.len();
-            batch.commands.push(Parsed { found, start: at, end: at + consumed, first_word, n_words, routed });
+            let (start, end) = (at, at + consumed);
+            batch.commands.push(Parsed { found, start, end, first_word, n_words, routed, keys });
             at += consumed;
             if stop {
                 break;

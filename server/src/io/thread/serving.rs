@@ -367,14 +367,17 @@ impl IoThread {
         parsed: &Parsed,
         out: &mut Vec<u8>,
     ) -> bool {
-        let Turn { server, now, .. } = turn;
+        let Turn { server, batch, now, .. } = turn;
         let (words, first) = (turn.words(parsed), parsed.routed);
         let node = connection.node.as_mut().expect("a parked connection runs nothing");
         let session = &mut node.job.session;
         let mut route = Route::default().with_weight(Weight::Heavy);
         if !dispatch::is_heavy(session, command, words) {
-            let mut needs = Needs::default();
-            needs.add(server, session, command, words);
+            let ahead = batch.keys_of(parsed);
+            let mut needs = Needs::of_keys(ahead);
+            if ahead.is_empty() {
+                needs.add(server, session, command, words);
+            }
             let shards = needs.shards(server);
             let start = out.len();
             let held = self.worker.with_shards(&shards, |held, thread| {
@@ -390,6 +393,7 @@ impl IoThread {
                 let mut call = Call {
                     held: Some(held),
                     routed: &needs.keys,
+                    is_fetched: !ahead.is_empty(),
                     waiting: Waiting::May,
                     ..Call::of_session(server, session, now, thread.stats())
                 };
