@@ -1,8 +1,11 @@
 //! What can be known of all shards without holding them: where keys live, and published counts.
 
-use std::sync::{
-    Arc,
-    atomic::{AtomicI64, AtomicU64, Ordering},
+use std::{
+    ops::Range,
+    sync::{
+        Arc,
+        atomic::{AtomicU64, Ordering},
+    },
 };
 
 use crossbeam_utils::CachePadded;
@@ -12,7 +15,7 @@ use crate::{
     access::Access,
     hash::{Routed, Router, ShardId},
     shard::Shard,
-    table::{Root, Roots},
+    table::{PREFETCH_MAX, Root, Roots},
     thresholds::Thresholds,
     time::{Deadline, Millis},
 };
@@ -20,30 +23,23 @@ use crate::{
 /// Numbers that a shard's holder stores and anyone reads, each at a moment of its own.
 #[derive(Debug)]
 pub struct Published {
-    /// By database.
-    pub(crate) n_keys: Box<[AtomicU64]>,
-    /// By database.
-    pub(crate) n_deadlines: Box<[AtomicU64]>,
     /// Keys that were removed because their deadline had passed.
     pub(crate) expired: AtomicU64,
     /// Fields of hashes that were removed because their deadline had passed, one by one.
     pub(crate) expired_fields: AtomicU64,
     /// The earliest deadline of a field in any database, in milliseconds; the greatest number if there is none.
     pub(crate) next_field_deadline: AtomicU64,
-    /// Bytes of tables and entries.
-    pub(crate) bytes: AtomicI64,
+    /// Bytes of what the shard keeps beside its tables.
+    pub(crate) other_bytes: AtomicU64,
 }
 
 impl Published {
-    pub(crate) fn new(n_dbs: usize) -> Self {
-        let zeros = || (0..n_dbs).map(|_| AtomicU64::new(0)).collect();
+    pub(crate) fn new() -> Self {
         Self {
-            n_keys: zeros(),
-            n_deadlines: zeros(),
             expired: AtomicU64::new(0),
             expired_fields: AtomicU64::new(0),
             next_field_deadline: AtomicU64::new(u64::MAX),
-            bytes: AtomicI64::new(0),
+            other_bytes: AtomicU64::new(0),
         }
     }
 }
@@ -74,7 +70,7 @@ impl Keyspace {
         let access = Arc::new(Access::default());
         let thresholds = Arc::new(Thresholds::default());
         let published: Arc<[_]> =
-            (0..n_shards).map(|_| Arc::new(CachePadded::new(Published::new(n_dbs)))).collect();
+            (0..n_shards).map(|_| Arc::new(CachePadded::new(Published::new()))).collect();
         let shards = (0..n_shards)
             .map(|index| {
                 Shard::new(
@@ -112,20 +108,34 @@ impl Keyspace {
     #[inline]
     pub fn prefetch(&self, db: Db, keys: &[Routed]) {
         let pinned = &crossbeam_epoch::pin();
-        for &routed in keys {
-            self.root(db, routed).prefetch_directory(routed.place, pinned);
-        }
-        for &routed in keys {
-            self.root(db, routed).prefetch_bucket(routed.place, pinned);
-        }
-        for &routed in keys {
-            self.root(db, routed).prefetch_entries(routed.place, pinned);
+        for keys in keys.chunks(PREFETCH_MAX) {
+            for &routed in keys {
+                self.root(db, routed).prefetch_directory(routed.place, pinned);
+            }
+            for &routed in keys {
+                self.root(db, routed).prefetch_bucket(routed.place, pinned);
+            }
+            for &routed in keys {
+                self.root(db, routed).prefetch_entries(routed.place, pinned);
+            }
         }
     }
 
     #[inline(always)]
     fn root(&self, db: Db, routed: Routed) -> &Root {
-        self.roots.get(db.index() * self.router.n_shards() + routed.shard.index())
+        self.roots.get(self.index(db, routed.shard))
+    }
+
+    /// The number of a table.
+    #[inline(always)]
+    fn index(&self, db: Db, shard: ShardId) -> usize {
+        db.index() * self.router.n_shards() + shard.index()
+    }
+
+    /// The numbers of a database's tables.
+    fn indexes(&self, db: Db) -> Range<usize> {
+        let first = self.index(db, ShardId(0));
+        first..first + self.router.n_shards()
     }
 
     /// How keys note their use.
@@ -149,23 +159,25 @@ impl Keyspace {
 
     /// The number of keys in a database.
     pub fn n_keys(&self, db: Db) -> u64 {
-        self.sum(|published| published.n_keys[db.index()].load(Ordering::Relaxed))
+        self.indexes(db).map(|index| self.roots.counts(index).len() as u64).sum()
     }
 
     /// The number of keys of a database in one shard.
     #[inline]
     pub fn n_keys_in(&self, db: Db, shard: ShardId) -> u64 {
-        self.published[shard.index()].n_keys[db.index()].load(Ordering::Relaxed)
+        self.roots.counts(self.index(db, shard)).len() as u64
     }
 
     /// The number of keys of a database that have a deadline.
     pub fn n_deadlines(&self, db: Db) -> u64 {
-        self.sum(|published| published.n_deadlines[db.index()].load(Ordering::Relaxed))
+        self.indexes(db).map(|index| self.roots.counts(index).n_deadlines() as u64).sum()
     }
 
     /// The number of keys of one shard, in all databases, that have a deadline.
     pub fn n_deadlines_in(&self, shard: ShardId) -> u64 {
-        self.published[shard.index()].n_deadlines.iter().map(|n| n.load(Ordering::Relaxed)).sum()
+        let tables = (0..self.n_dbs).map(|db| self.index(Db(db as u16), shard));
+        let counts = tables.filter_map(|index| self.roots.counts_of_entries(index));
+        counts.map(|counts| counts.n_deadlines() as u64).sum()
     }
 
     /// Whether a field of one shard's hashes has expired and waits to be removed.
@@ -186,8 +198,10 @@ impl Keyspace {
 
     /// Bytes of all tables and entries.
     pub fn used_bytes(&self) -> u64 {
-        self.published.iter().map(|published| published.bytes.load(Ordering::Relaxed)).sum::<i64>().max(0)
-            as u64
+        let all = 0..self.n_dbs * self.router.n_shards();
+        let of_entries = all.filter_map(|index| self.roots.counts_of_entries(index));
+        of_entries.map(|counts| counts.allocated_bytes() as u64).sum::<u64>()
+            + self.sum(|published| published.other_bytes.load(Ordering::Relaxed))
     }
 
     /// CONFIG RESETSTAT. A count that its holder is just storing may survive.

@@ -9,7 +9,7 @@ mod value;
 
 use std::{
     ops::{Index, IndexMut},
-    sync::{Arc, atomic::Ordering::Relaxed},
+    sync::Arc,
 };
 
 use crossbeam_utils::CachePadded;
@@ -160,6 +160,9 @@ pub struct Lookups {
 }
 
 /// The one place that hears of every change of a key.
+///
+/// What every write reads comes first, behind the first table: the shard's second line.
+#[repr(C)]
 struct Ledger {
     /// Somebody watches or waits for a key: the one test that a write pays for.
     is_observed: bool,
@@ -188,30 +191,6 @@ impl Ledger {
     /// To be called when an observer has come or gone.
     fn observe(&mut self) {
         self.is_observed = !self.stamps.is_empty() || !self.waiters.is_empty();
-    }
-
-    #[inline]
-    fn publish_n_keys(&self, db: Db, n_keys: usize) {
-        self.published.n_keys[db.index()].store(n_keys as u64, Relaxed);
-    }
-
-    /// Publishes a change of the bytes in use.
-    #[inline]
-    fn account(&self, bytes_before: usize, bytes_after: usize) {
-        if bytes_after != bytes_before {
-            let bytes = &self.published.bytes;
-            bytes.store(bytes.load(Relaxed) + bytes_after as i64 - bytes_before as i64, Relaxed);
-        }
-    }
-
-    /// Publishes a change of the number of keys with a deadline.
-    #[inline]
-    fn account_deadlines(&self, db: Db, before: usize, after: usize) {
-        let change = (after as u64).wrapping_sub(before as u64);
-        if change != 0 {
-            let n_deadlines = &self.published.n_deadlines[db.index()];
-            n_deadlines.store(n_deadlines.load(Relaxed).wrapping_add(change), Relaxed);
-        }
     }
 }
 
@@ -288,7 +267,7 @@ impl Shard {
         access: Arc<Access>,
         thresholds: Arc<Thresholds>,
     ) -> Self {
-        let published = Arc::new(CachePadded::new(Published::new(n_dbs)));
+        let published = Arc::new(CachePadded::new(Published::new()));
         let roots = Roots::new(n_dbs, router);
         let tables = Tables { first: roots.table(0), others: (1..n_dbs).map(|db| roots.table(db)).collect() };
         Self {
@@ -460,8 +439,6 @@ impl Shard {
         self.torn = true;
         let now = self.now;
         let table = &mut self.tables[self.db];
-        let bytes_before = table.allocated_bytes();
-        let n_deadlines_before = table.n_deadlines();
         let Some(mut slot) = table.find_mut(key.bytes, key.routed.place) else {
             let deadline = match expiry {
                 Expiry::At(deadline) => Some(deadline),
@@ -517,7 +494,6 @@ impl Shard {
         if self.touches {
             self.access.note(slot.into_entry(), now);
         }
-        self.account(bytes_before, n_deadlines_before);
         self.changed(key);
     }
 
@@ -538,7 +514,6 @@ impl Shard {
     pub fn put(&mut self, key: &Key<'_>, entry: EntryBox) {
         self.torn = true;
         let table = &mut self.tables[self.db];
-        let (bytes_before, n_deadlines_before) = (table.allocated_bytes(), table.n_deadlines());
         match table.find_mut(key.bytes, key.routed.place) {
             Some(mut slot) => {
                 let new_fields = hashes::next_deadline(entry.as_ref());
@@ -547,7 +522,6 @@ impl Shard {
                 self.access.begin(slot.into_entry(), self.now);
                 self.ledger.fields_moved(self.db, key.routed.place, old_fields, new_fields);
                 reclaim::free(old);
-                self.account(bytes_before, n_deadlines_before);
                 self.changed(key);
             }
             None => self.insert(key, entry),
@@ -568,13 +542,10 @@ impl Shard {
         self.torn = true;
         let now = self.now;
         let table = &mut self.tables[self.db];
-        let (bytes_before, n_deadlines_before) = (table.allocated_bytes(), table.n_deadlines());
         let fields = hashes::next_deadline(entry.as_ref());
         let slot = table.insert(entry, key.routed.place);
         self.access.begin(slot.into_entry(), now);
         self.ledger.fields_moved(self.db, key.routed.place, None, fields);
-        self.publish_n_keys();
-        self.account(bytes_before, n_deadlines_before);
         self.changed(key);
     }
 
@@ -614,10 +585,8 @@ impl Shard {
         }
         self.torn = true;
         let table = &mut self.tables[self.db];
-        let (bytes_before, n_deadlines_before) = (table.allocated_bytes(), table.n_deadlines());
         let Some(mut slot) = table.find_mut(key.bytes, key.routed.place) else { return false };
         slot.set_deadline(deadline);
-        self.account(bytes_before, n_deadlines_before);
         self.changed(key);
         true
     }
@@ -646,12 +615,9 @@ impl Shard {
         if table.is_empty() {
             return;
         }
-        let (bytes_before, n_deadlines_before) = (table.allocated_bytes(), table.n_deadlines());
         reclaim::free_table(table.detach());
         let flushed = self.db;
         self.ledger.fields_changed_dbs(|db| (db != flushed).then_some(db));
-        self.publish_n_keys();
-        self.account(bytes_before, n_deadlines_before);
         self.move_stamps(&touched);
         self.ledger.waiters.note_all(self.db);
     }
@@ -671,12 +637,8 @@ impl Shard {
             _ if db == b => Some(a),
             _ => Some(db),
         });
-        for db in [a, b] {
-            self.begin(db, self.now);
-            self.publish_n_keys();
-            self.publish_n_deadlines();
-            self.ledger.waiters.note_all(db);
-        }
+        self.ledger.waiters.note_all(a);
+        self.ledger.waiters.note_all(b);
         self.move_stamps(&touched);
     }
 
@@ -685,20 +647,18 @@ impl Shard {
         self.begin(cursor.db, now);
         let now = self.now;
         let table = &mut self.tables[cursor.db];
-        let (bytes_before, n_deadlines_before) = (table.allocated_bytes(), table.n_deadlines());
+        let n_deadlines = table.n_deadlines();
         let mut step = ExpiryStep { n_seen: 0, n_expired: 0, more: true };
         let mut position = None;
-        if n_deadlines_before > 0 {
+        if n_deadlines > 0 {
             self.torn = true;
             let n_buckets_all = (table.len() / 6).max(1);
             let mut expired = Vec::new();
             position = table.expire_step(cursor.position, now, n_buckets, &mut expired);
             step.n_expired = expired.len() as u64;
-            step.n_seen = ((n_deadlines_before * n_buckets.min(n_buckets_all) / n_buckets_all) as u64)
-                .max(step.n_expired);
+            step.n_seen =
+                ((n_deadlines * n_buckets.min(n_buckets_all) / n_buckets_all) as u64).max(step.n_expired);
             if step.n_expired > 0 {
-                self.publish_n_keys();
-                self.account(bytes_before, n_deadlines_before);
                 for entry in expired {
                     if let Some(fields) = hashes::next_deadline(entry.as_ref()) {
                         let place = self.tables[self.db].router().place(entry.as_ref().key());
@@ -852,14 +812,11 @@ impl Shard {
 
     fn remove_entry(&mut self, key: &Key<'_>) -> Option<EntryBox> {
         let table = &mut self.tables[self.db];
-        let (bytes_before, n_deadlines_before) = (table.allocated_bytes(), table.n_deadlines());
         let slot = table.find_mut(key.bytes, key.routed.place)?;
         self.torn = true;
         let entry = slot.remove();
         let fields = hashes::next_deadline(entry.as_ref());
         self.ledger.fields_moved(self.db, key.routed.place, fields, None);
-        self.publish_n_keys();
-        self.account(bytes_before, n_deadlines_before);
         Some(entry)
     }
 
@@ -901,25 +858,6 @@ impl Shard {
         for (db, key) in keys {
             self.ledger.stamps.moved(*db, key);
         }
-    }
-
-    #[inline]
-    fn publish_n_keys(&self) {
-        self.ledger.publish_n_keys(self.db, self.tables[self.db].len());
-    }
-
-    #[inline]
-    fn publish_n_deadlines(&self) {
-        let n_deadlines = self.tables[self.db].n_deadlines() as u64;
-        self.ledger.published.n_deadlines[self.db.index()].store(n_deadlines, Relaxed);
-    }
-
-    /// Publishes what a change of the database's table did to its bytes and deadlines.
-    #[inline]
-    fn account(&self, bytes_before: usize, n_deadlines_before: usize) {
-        let table = &self.tables[self.db];
-        self.ledger.account(bytes_before, table.allocated_bytes());
-        self.ledger.account_deadlines(self.db, n_deadlines_before, table.n_deadlines());
     }
 }
 

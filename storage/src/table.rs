@@ -28,7 +28,7 @@
 //! | root, directory words | loads Relaxed, stores Release | load Acquire |
 //! | bucket words | loads and stores Relaxed, whole | load Relaxed |
 //! | entries | all | nothing: they only prefetch the address |
-//! | counts in [`Table`] | all | nothing |
+//! | [`Counts`] | loads and stores Relaxed | nothing (others: loads Relaxed) |
 //!
 //! The holder changes, and what one holder wrote the next one sees, because hand-over synchronises: that is
 //! what `&mut Table` means. Structure is reached through raw pointers and its words are atomics, so no `&mut`
@@ -50,8 +50,8 @@ use std::sync::atomic::Ordering::Relaxed;
 
 use self::bucket::{SLOTS, SlotWord};
 pub use self::detached::Detached;
-use self::directory::{DirectoryRef, SegmentWord};
-pub use self::directory::{Root, Roots};
+use self::directory::{Count, DirectoryRef, SegmentWord};
+pub use self::directory::{Counts, Root, Roots};
 pub use self::prefetch::PREFETCH_MAX;
 pub use self::scan::{Cursor, Position};
 use self::segment::{BUCKETS_MAX, Segment};
@@ -67,17 +67,15 @@ const SAMPLE_TRIES: usize = 128;
 
 /// Entries by key.
 ///
-/// Its counts and bytes are its own; where its entries are says its [`Root`], which prefetchers can read
-/// without touching the table.
+/// Where its entries are says its [`Root`], which prefetchers can read without touching the table; how many they are and
+/// how large say its [`Counts`], which anyone can.
 #[repr(C)]
 pub struct Table {
     /// First, so that a look-up needs one line of the table's owner.
     root: NonNull<Root>,
-    /// Keeps the root alive, and has the router.
+    counts: NonNull<Counts>,
+    /// Keeps the root and the counts alive, and has the router.
     roots: Roots,
-    len: usize,
-    n_deadlines: usize,
-    allocated_bytes: usize,
 }
 
 // SAFETY: a table owns its entries and its structure; its root is written by nobody else (roots are claimed)
@@ -87,9 +85,9 @@ unsafe impl Send for Table {}
 unsafe impl Sync for Table {}
 
 impl Table {
-    /// The table of a root that has just been claimed; `root` is one of `roots`.
-    fn of_root(roots: Roots, root: NonNull<Root>) -> Self {
-        Table { roots, root, len: 0, n_deadlines: 0, allocated_bytes: 0 }
+    /// The table of a root that has just been claimed; `root` and `counts` are of `roots`.
+    fn of_root(roots: Roots, root: NonNull<Root>, counts: NonNull<Counts>) -> Self {
+        Table { roots, root, counts }
     }
 
     /// A table by itself, such as that of a large set.
@@ -100,25 +98,25 @@ impl Table {
     /// The number of entries.
     #[inline]
     pub fn len(&self) -> usize {
-        self.len
+        self.counts().len()
     }
 
     /// Says whether there are no entries.
     #[inline]
     pub fn is_empty(&self) -> bool {
-        self.len == 0
+        self.len() == 0
     }
 
     /// The number of entries with a deadline.
     #[inline]
     pub fn n_deadlines(&self) -> usize {
-        self.n_deadlines
+        self.counts().n_deadlines()
     }
 
     /// The bytes of all entries and of the structure.
     #[inline]
     pub fn allocated_bytes(&self) -> usize {
-        self.allocated_bytes
+        self.counts().allocated_bytes()
     }
 
     /// The router that tells the places of the table's keys.
@@ -207,9 +205,12 @@ impl Table {
         let position = place.position();
         let spot = self.spot_with_room(position);
         let has_deadline = entry.as_ref().has_deadline();
-        self.len += 1;
-        self.n_deadlines += has_deadline as usize;
-        self.allocated_bytes += entry.as_ref().allocated_bytes();
+        let counts = self.counts();
+        counts.len.add(1);
+        counts.allocated_bytes.add(entry.as_ref().allocated_bytes());
+        if has_deadline {
+            counts.n_deadlines.add(1);
+        }
         spot.set_count(spot.count + 1);
         let content =
             bucket::Content { word: SlotWord::new(entry, position), tag: place.tag(), has_deadline };
@@ -221,8 +222,11 @@ impl Table {
     pub fn detach(&mut self) -> Detached {
         let directory = self.root().directory();
         self.root().publish(None);
-        let detached = Detached::new(directory, self.len);
-        (self.len, self.n_deadlines, self.allocated_bytes) = (0, 0, 0);
+        let counts = self.counts();
+        let detached = Detached::new(directory, counts.len());
+        for count in [&counts.len, &counts.n_deadlines, &counts.allocated_bytes] {
+            count.set(0);
+        }
         detached
     }
 
@@ -235,9 +239,10 @@ impl Table {
         let (ours, theirs) = (self.root().directory(), other.root().directory());
         self.root().publish(theirs);
         other.root().publish(ours);
-        std::mem::swap(&mut self.len, &mut other.len);
-        std::mem::swap(&mut self.n_deadlines, &mut other.n_deadlines);
-        std::mem::swap(&mut self.allocated_bytes, &mut other.allocated_bytes);
+        let (ours, theirs) = (self.counts(), other.counts());
+        ours.len.swap(&theirs.len);
+        ours.n_deadlines.swap(&theirs.n_deadlines);
+        ours.allocated_bytes.swap(&theirs.allocated_bytes);
     }
 
     /// A random entry, each nearly as likely as any other, chosen by `random`.
@@ -261,9 +266,12 @@ impl Table {
     fn remove_at(&mut self, segment: Segment, at: usize, slot: usize, position: u64) -> EntryBox {
         let spot = self.spot(position).expect("a table with entries has structure");
         let entry = segment.remove(at, slot, self.roots.router());
-        self.len -= 1;
-        self.n_deadlines -= entry.as_ref().has_deadline() as usize;
-        self.allocated_bytes -= entry.as_ref().allocated_bytes();
+        let counts = self.counts();
+        counts.len.sub(1);
+        counts.allocated_bytes.sub(entry.as_ref().allocated_bytes());
+        if entry.as_ref().has_deadline() {
+            counts.n_deadlines.sub(1);
+        }
         spot.set_count(spot.count - 1);
         if spot.count - 1 < Segment::sparse_count(segment.n_buckets()) {
             self.shrink(position);
@@ -274,7 +282,7 @@ impl Table {
     /// A random entry with a deadline; see [`sample`](Self::sample). `None` if there is none, or if they are so
     /// few that none was found near a random position.
     pub fn sample_deadline(&self, random: u64) -> Option<EntryRef<'_>> {
-        if self.n_deadlines == 0 {
+        if self.n_deadlines() == 0 {
             return None;
         }
         self.sample_where(random, |tags, slot| tags.has_deadline(slot), 4 * BUCKETS_MAX)
@@ -359,10 +367,12 @@ impl Table {
             let next = segment.start_of(last, position);
             let removed = &expired[before..];
             if !removed.is_empty() {
-                self.len -= removed.len();
-                self.n_deadlines -= removed.len();
-                self.allocated_bytes -=
-                    removed.iter().map(|entry| entry.as_ref().allocated_bytes()).sum::<usize>();
+                let counts = self.counts();
+                counts.len.sub(removed.len());
+                counts.n_deadlines.sub(removed.len());
+                counts
+                    .allocated_bytes
+                    .sub(removed.iter().map(|entry| entry.as_ref().allocated_bytes()).sum::<usize>());
                 spot.set_count(spot.count - removed.len());
                 self.shrink(position);
             }
@@ -434,7 +444,7 @@ impl Table {
             assert!(directory.depth() == 0 || n_deepest == directory.n_deepest().load(Relaxed));
             assert!(len > 0, "an empty table has no structure");
         }
-        assert_eq!((self.len, self.n_deadlines, self.allocated_bytes), (len, n_deadlines, bytes));
+        assert_eq!((self.len(), self.n_deadlines(), self.allocated_bytes()), (len, n_deadlines, bytes));
     }
 
     /// The bytes of the structure alone; walks the directory.
@@ -450,6 +460,12 @@ impl Table {
     fn root(&self) -> &Root {
         // SAFETY: the root is one of `self.roots`, which keeps it.
         unsafe { self.root.as_ref() }
+    }
+
+    #[inline]
+    fn counts(&self) -> &Counts {
+        // SAFETY: the counts are among those of `self.roots`, which keeps them.
+        unsafe { self.counts.as_ref() }
     }
 
     #[inline]
@@ -473,7 +489,7 @@ impl Table {
                 let segment = Segment::allocate(1, 0);
                 directory.publish(0, segment, 0);
                 self.root().publish(Some(directory));
-                self.allocated_bytes += directory.allocated_bytes() + segment.allocated_bytes();
+                self.counts().allocated_bytes.add(directory.allocated_bytes() + segment.allocated_bytes());
                 continue;
             };
             let n_buckets = spot.segment.n_buckets();
@@ -491,7 +507,7 @@ impl Table {
         let new = Segment::allocate(n_buckets, spot.segment.depth());
         spot.segment.copy_into(&new, self.roots.router());
         spot.directory.publish(spot.first, new, spot.count);
-        self.allocated_bytes += new.allocated_bytes();
+        self.counts().allocated_bytes.add(new.allocated_bytes());
         self.retire_segment(spot.segment);
     }
 
@@ -514,7 +530,7 @@ impl Table {
             let n_deepest = directory.n_deepest();
             n_deepest.store(n_deepest.load(Relaxed) + 2, Relaxed);
         }
-        self.allocated_bytes += low.allocated_bytes() + high.allocated_bytes();
+        self.counts().allocated_bytes.add(low.allocated_bytes() + high.allocated_bytes());
         self.retire_segment(spot.segment);
     }
 
@@ -539,14 +555,14 @@ impl Table {
 
     fn replace_directory(&mut self, old: DirectoryRef, new: DirectoryRef) {
         self.root().publish(Some(new));
-        self.allocated_bytes += new.allocated_bytes();
-        self.allocated_bytes -= old.allocated_bytes();
+        self.counts().allocated_bytes.add(new.allocated_bytes());
+        self.counts().allocated_bytes.sub(old.allocated_bytes());
         // SAFETY: the root has just been turned away from it.
         unsafe { old.retire() };
     }
 
     fn retire_segment(&mut self, segment: Segment) {
-        self.allocated_bytes -= segment.allocated_bytes();
+        self.counts().allocated_bytes.sub(segment.allocated_bytes());
         // SAFETY: callers have published other segments for all its words, and moved its entries there.
         unsafe { segment.retire() };
     }
@@ -554,7 +570,7 @@ impl Table {
     /// After a removal at this position: merges, shrinks or frees what has become too sparse, though not more
     /// than about a segment's entries.
     fn shrink(&mut self, position: u64) {
-        if self.len == 0 {
+        if self.is_empty() {
             return drop(self.detach());
         }
         let mut n_moved = 0;
@@ -597,7 +613,7 @@ impl Table {
             spot.segment.copy_into(&merged, self.roots.router());
         }
         directory.publish(one.first.min(other.first), merged, count);
-        self.allocated_bytes += merged.allocated_bytes();
+        self.counts().allocated_bytes.add(merged.allocated_bytes());
         self.retire_segment(one.segment);
         self.retire_segment(other.segment);
         if depth == directory.depth() {
@@ -621,8 +637,8 @@ impl Drop for Table {
 impl std::fmt::Debug for Table {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         f.debug_struct("Table")
-            .field("len", &self.len)
-            .field("n_deadlines", &self.n_deadlines)
+            .field("len", &self.len())
+            .field("n_deadlines", &self.n_deadlines())
             .finish_non_exhaustive()
     }
 }
@@ -678,7 +694,7 @@ impl<'t> SlotMut<'t> {
         let mut entry = ManuallyDrop::new(unsafe { self.word().into_entry() });
         let bytes_before = entry.as_ref().object::<T>()?.allocated_bytes();
         let object = entry.object_mut::<T>()?;
-        let recount = Recount { table_bytes: &mut self.table.allocated_bytes, object, bytes_before };
+        let recount = Recount { table_bytes: &self.table.counts().allocated_bytes, object, bytes_before };
         Some(change(recount.object))
     }
 
@@ -718,14 +734,8 @@ impl<'t> SlotMut<'t> {
 
     /// Takes the entry out of the table.
     pub fn remove(self) -> EntryBox {
-        self.remove_from().0
-    }
-
-    /// Takes the entry out of the table, and gives the table back.
-    pub fn remove_from(self) -> (EntryBox, &'t Table) {
         let SlotMut { table, segment, at, slot, place } = self;
-        let entry = table.remove_at(segment, at, slot, place.position());
-        (entry, table)
+        table.remove_at(segment, at, slot, place.position())
     }
 
     #[inline]
@@ -753,15 +763,20 @@ impl Drop for WriteBack<'_, '_> {
         let SlotMut { table, segment, at, slot, place } = &mut *self.slot;
         // SAFETY: the entry is not used after this, its last use.
         let entry = unsafe { ManuallyDrop::take(&mut self.entry) };
-        table.allocated_bytes += entry.as_ref().allocated_bytes();
-        table.allocated_bytes -= self.bytes_before;
+        let (counts, bytes) = (table.counts(), entry.as_ref().allocated_bytes());
+        if bytes != self.bytes_before {
+            counts.allocated_bytes.set(counts.allocated_bytes.get() + bytes - self.bytes_before);
+        }
         let has_deadline = entry.as_ref().has_deadline();
         let bucket = segment.bucket(*at);
         let tags = bucket.tags();
         if tags.has_deadline(*slot) != has_deadline {
             bucket.set_tags(tags.with_deadline(*slot, has_deadline));
-            table.n_deadlines += has_deadline as usize;
-            table.n_deadlines -= !has_deadline as usize;
+            if has_deadline {
+                counts.n_deadlines.add(1);
+            } else {
+                counts.n_deadlines.sub(1);
+            }
         }
         bucket.set_slot(*slot, SlotWord::new(entry, place.position()));
     }
@@ -771,13 +786,16 @@ impl Drop for WriteBack<'_, '_> {
 struct Recount<'a, T: Object> {
     object: &'a mut T,
     bytes_before: usize,
-    table_bytes: &'a mut usize,
+    table_bytes: &'a Count,
 }
 
 impl<T: Object> Drop for Recount<'_, T> {
     #[inline(always)]
     fn drop(&mut self) {
-        *self.table_bytes = *self.table_bytes + self.object.allocated_bytes() - self.bytes_before;
+        let bytes = self.object.allocated_bytes();
+        if bytes != self.bytes_before {
+            self.table_bytes.set(self.table_bytes.get() + bytes - self.bytes_before);
+        }
     }
 }
 

@@ -415,7 +415,7 @@ mod tests {
 
     #[test]
     fn a_failed_sweep_has_no_reply_and_does_not_go_on() {
-        let (keyspace, _) = keyspace(10);
+        let (keyspace, _shards) = keyspace(10);
         let mut sweep = sweep(Some(Cursor::default()), all(None));
         assert!(sweep.shard_to_visit(&keyspace).is_some());
         sweep.fail();

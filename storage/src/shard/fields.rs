@@ -41,21 +41,18 @@ impl Ledger {
 
     #[cold]
     fn reschedule_fields(&mut self, db: Db, place: Place, before: Option<Deadline>, after: Option<Deadline>) {
-        let bytes_before = self.fields.allocated_bytes();
         self.fields.reschedule((db, place), before, after);
-        self.account(bytes_before, self.fields.allocated_bytes());
-        self.publish_next_field_deadline();
+        self.publish_fields();
     }
 
     /// Notes that hashes that were in database `from` are in database `to(from)`, or nowhere.
     pub(super) fn fields_changed_dbs(&mut self, to: impl Fn(Db) -> Option<Db>) {
-        let bytes_before = self.fields.allocated_bytes();
         self.fields.replan(|(db, place)| Some((to(db)?, place)));
-        self.account(bytes_before, self.fields.allocated_bytes());
-        self.publish_next_field_deadline();
+        self.publish_fields();
     }
 
-    fn publish_next_field_deadline(&self) {
+    fn publish_fields(&self) {
+        self.published.other_bytes.store(self.fields.allocated_bytes() as u64, Relaxed);
         let next = self.fields.first().map_or(u64::MAX, |deadline| deadline.0.0);
         self.published.next_field_deadline.store(next, Relaxed);
     }
@@ -124,12 +121,10 @@ impl Shard {
     /// Panics unless the agenda lists just the hashes whose fields have deadlines, and the published numbers are right.
     pub(crate) fn check_fields(&self) {
         let dbs = (0..self.tables.len()).map(|index| Db(index as u16));
-        let mut bytes = self.ledger.fields.allocated_bytes();
         let mut expected = Vec::new();
         for db in dbs {
             let table = &self.tables[db];
             table.check_invariants();
-            bytes += table.allocated_bytes();
             expected.extend(table.iter().filter_map(|entry| {
                 Some((hashes::next_deadline(entry)?, (db, table.router().place(entry.key()))))
             }));
@@ -137,7 +132,7 @@ impl Shard {
         expected.sort();
         assert_eq!(self.ledger.fields.iter().collect::<Vec<_>>(), expected);
         let published = &self.ledger.published;
-        assert_eq!(published.bytes.load(Relaxed), bytes as i64);
+        assert_eq!(published.other_bytes.load(Relaxed), self.ledger.fields.allocated_bytes() as u64);
         let next = expected.first().map_or(u64::MAX, |(deadline, _)| deadline.0.0);
         assert_eq!(published.next_field_deadline.load(Relaxed), next);
     }

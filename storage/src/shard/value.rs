@@ -101,24 +101,9 @@ pub struct ValueMut<'a, T: ValueType> {
     is_changed: bool,
     /// Who waits for the key is to look, although it counts as unchanged.
     is_ready: bool,
-    before: Tally,
     /// The value's [next deadline](ValueType::next_deadline) when the guard was made.
     next_deadline: Option<Deadline>,
     value_type: PhantomData<T>,
-}
-
-/// What of a table is published.
-#[derive(Clone, Copy)]
-struct Tally {
-    n_keys: usize,
-    bytes: usize,
-    n_deadlines: usize,
-}
-
-impl Tally {
-    fn of(table: &Table) -> Self {
-        Self { n_keys: table.len(), bytes: table.allocated_bytes(), n_deadlines: table.n_deadlines() }
-    }
 }
 
 impl<'a, T: ValueType> ValueMut<'a, T> {
@@ -209,10 +194,7 @@ impl<T: ValueType> ValueMut<'_, T> {
         if self.is_changed {
             self.ledger.changed(self.db, slot.entry().key());
         }
-        let (entry, table) = slot.remove_from();
-        let after = Tally::of(table);
-        reclaim::free(entry);
-        self.ledger.publish(self.db, self.before, after);
+        reclaim::free(slot.remove());
     }
 }
 
@@ -229,24 +211,12 @@ impl<T: ValueType> Drop for ValueMut<'_, T> {
         if T::is_empty(slot.entry()) {
             return self.remove_empty();
         }
-        self.ledger.publish(self.db, self.before, Tally::of(slot.table()));
         if self.is_ready {
             self.ledger.waiters.note(self.db, slot.entry().key());
         }
         if self.is_changed && self.ledger.is_observed {
             self.ledger.announce(self.db, slot.entry().key());
         }
-    }
-}
-
-impl Ledger {
-    #[inline]
-    fn publish(&self, db: Db, before: Tally, after: Tally) {
-        if before.n_keys != after.n_keys {
-            self.publish_n_keys(db, after.n_keys);
-        }
-        self.account(before.bytes, after.bytes);
-        self.account_deadlines(db, before.n_deadlines, after.n_deadlines);
     }
 }
 
@@ -276,7 +246,6 @@ impl Shard {
             let _: Option<EntryRef<'_>> = self.peek(key);
         }
         let table = &mut self.tables[self.db];
-        let before = Tally::of(table);
         let Some(slot) = table.find_mut_near(key.bytes, key.routed.place, &mut self.hint) else {
             return Ok(None);
         };
@@ -286,15 +255,7 @@ impl Shard {
         if self.touches {
             self.access.note(slot.entry(), self.now);
         }
-        Ok(Some(Self::guard(
-            slot,
-            &mut self.ledger,
-            &mut self.torn,
-            &self.thresholds,
-            self.db,
-            self.now,
-            before,
-        )))
+        Ok(Some(Self::guard(slot, &mut self.ledger, &mut self.torn, &self.thresholds, self.db, self.now)))
     }
 
     /// A live value, to be changed; an empty one is made if the key is missing, and goes again if nothing is put into it.
@@ -309,7 +270,6 @@ impl Shard {
             let _: Option<EntryRef<'_>> = self.peek(key);
         }
         let table = &mut self.tables[self.db];
-        let before = Tally::of(table);
         let (slot, is_new) =
             table.find_or_insert(key.bytes, key.routed.place, &mut self.hint, || T::empty(key.bytes));
         if is_new {
@@ -320,7 +280,7 @@ impl Shard {
         } else if self.touches {
             self.access.note(slot.entry(), self.now);
         }
-        Ok(Self::guard(slot, &mut self.ledger, &mut self.torn, &self.thresholds, self.db, self.now, before))
+        Ok(Self::guard(slot, &mut self.ledger, &mut self.torn, &self.thresholds, self.db, self.now))
     }
 
     /// A value at a place of the command's database that is accepted, to be changed; no use of the key, and it may have expired.
@@ -330,9 +290,8 @@ impl Shard {
         accept: impl Fn(EntryRef<'_>) -> bool,
     ) -> Option<ValueMut<'a, T>> {
         let table = &mut self.tables[self.db];
-        let before = Tally::of(table);
         let slot = table.find_mut_at(place, |entry| entry.kind() == T::KIND && accept(entry))?;
-        Some(Self::guard(slot, &mut self.ledger, &mut self.torn, &self.thresholds, self.db, self.now, before))
+        Some(Self::guard(slot, &mut self.ledger, &mut self.torn, &self.thresholds, self.db, self.now))
     }
 
     #[inline(always)]
@@ -343,7 +302,6 @@ impl Shard {
         thresholds: &'a Thresholds,
         db: Db,
         now: Millis,
-        before: Tally,
     ) -> ValueMut<'a, T> {
         ValueMut {
             next_deadline: T::next_deadline(slot.entry()),
@@ -355,7 +313,6 @@ impl Shard {
             now,
             is_changed: false,
             is_ready: false,
-            before,
             value_type: PhantomData,
         }
     }

@@ -3,7 +3,9 @@
 use std::alloc::{Layout, alloc_zeroed, handle_alloc_error};
 use std::ptr::NonNull;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicPtr, AtomicU32, Ordering::Acquire, Ordering::Relaxed, Ordering::Release};
+use std::sync::atomic::{
+    AtomicPtr, AtomicU32, AtomicUsize, Ordering::Acquire, Ordering::Relaxed, Ordering::Release,
+};
 
 use super::bucket::Bucket;
 use super::segment::Segment;
@@ -228,7 +230,75 @@ impl Root {
     }
 }
 
-/// The roots of many tables, side by side, with the router that tells the places of their keys.
+/// What a table counts. Its holder writes, anyone may read: each number at a moment of its own, also in the midst of a command.
+///
+/// Those of two tables have no line in common: their holders may be two.
+#[derive(Default)]
+#[repr(align(64))]
+pub struct Counts {
+    pub(super) len: Count,
+    pub(super) n_deadlines: Count,
+    pub(super) allocated_bytes: Count,
+}
+
+impl Counts {
+    /// The number of entries.
+    #[inline]
+    pub fn len(&self) -> usize {
+        self.len.get()
+    }
+
+    /// Whether there are no entries.
+    pub fn is_empty(&self) -> bool {
+        self.len() == 0
+    }
+
+    /// The number of entries with a deadline.
+    #[inline]
+    pub fn n_deadlines(&self) -> usize {
+        self.n_deadlines.get()
+    }
+
+    /// The bytes of all entries and of the structure.
+    #[inline]
+    pub fn allocated_bytes(&self) -> usize {
+        self.allocated_bytes.get()
+    }
+}
+
+/// A number with one writer, which needs no read-modify-write for that.
+#[derive(Default)]
+pub(super) struct Count(AtomicUsize);
+
+impl Count {
+    #[inline]
+    pub(super) fn get(&self) -> usize {
+        self.0.load(Relaxed)
+    }
+
+    #[inline]
+    pub(super) fn set(&self, n: usize) {
+        self.0.store(n, Relaxed);
+    }
+
+    #[inline]
+    pub(super) fn add(&self, n: usize) {
+        self.set(self.get() + n);
+    }
+
+    #[inline]
+    pub(super) fn sub(&self, n: usize) {
+        self.set(self.get() - n);
+    }
+
+    pub(super) fn swap(&self, other: &Count) {
+        let ours = self.get();
+        self.set(other.get());
+        other.set(ours);
+    }
+}
+
+/// The roots of many tables, side by side, with the router that tells the places of their keys, and the tables' counts.
 ///
 /// A keyspace has one, database by database: the table of shard `s` in database `d` has the root `d × shards +
 /// s`.
@@ -240,13 +310,18 @@ pub struct Roots {
 struct Shared {
     router: Router,
     roots: Box<[Root]>,
+    counts: Box<[Counts]>,
 }
 
 impl Roots {
     /// Roots for so many tables, which do not exist yet.
     pub fn new(n_tables: usize, router: Router) -> Self {
         let unclaimed = || Root(AtomicPtr::new(std::ptr::without_provenance_mut(UNCLAIMED)));
-        Roots { shared: Arc::new(Shared { router, roots: (0..n_tables).map(|_| unclaimed()).collect() }) }
+        let roots = (0..n_tables).map(|_| unclaimed()).collect();
+        // SAFETY: counts are atomics, and zeros are valid. (Databases without a key have their counts in pages that nobody has
+        // touched.)
+        let counts = unsafe { Box::new_zeroed_slice(n_tables).assume_init() };
+        Roots { shared: Arc::new(Shared { router, roots, counts }) }
     }
 
     /// Makes the table of a root. Dropping the table makes the root free for another.
@@ -256,13 +331,24 @@ impl Roots {
     pub fn table(&self, index: usize) -> Table {
         let root = &self.shared.roots[index];
         assert!(root.claim(), "root {index} has a table already");
-        Table::of_root(self.clone(), NonNull::from(root))
+        Table::of_root(self.clone(), NonNull::from(root), NonNull::from(&self.shared.counts[index]))
     }
 
     /// A root, to prefetch from.
     #[inline]
     pub fn get(&self, index: usize) -> &Root {
         &self.shared.roots[index]
+    }
+
+    /// A table's counts.
+    #[inline]
+    pub fn counts(&self, index: usize) -> &Counts {
+        &self.shared.counts[index]
+    }
+
+    /// The counts of a table, unless it is empty: of one that always was, nothing but the root is touched.
+    pub fn counts_of_entries(&self, index: usize) -> Option<&Counts> {
+        self.get(index).directory_acquire().map(|_| self.counts(index))
     }
 
     /// The router that tells the places of the tables' keys.
