@@ -3,7 +3,7 @@
 use std::{cell::Cell, ops::Range, time::Duration};
 
 use braid_protocol::request::{Arg, Parse, Pattern, ProtocolError};
-use braid_storage::{Routed, time::Millis};
+use braid_storage::{Db, Routed, time::Millis};
 
 use super::IoThread;
 use crate::{
@@ -60,6 +60,57 @@ impl LastKey {
         let before = &input[self.at..self.at + self.len];
         // Most keys that differ do so in the last byte.
         before.last() == key.last() && before == key
+    }
+}
+
+/// Looks for keys ahead of the commands that name them.
+struct Lookout<'a> {
+    server: &'a Server,
+    db: Db,
+    last: Option<LastKey>,
+}
+
+impl Lookout<'_> {
+    /// Finds out where keys of a command live, which lies `at` a place of the input, and asks for what their look-ups touch
+    /// first. Adds those to `keys` that it has not just met, and says where the first lives and, if it is all of them, which of
+    /// `keys` they are.
+    #[inline(always)]
+    fn look(
+        &mut self,
+        command: &Registered,
+        words: Words<'_>,
+        at: usize,
+        input: &[u8],
+        keys: &mut Vec<Routed>,
+    ) -> (Option<Routed>, Range<usize>) {
+        if command.names_all_keys && words.len() <= BATCH_KEYS {
+            let first = keys.len();
+            let get = |at| words.get(at);
+            command.spec.keys.positions(words.len(), get, |at, _| keys.push(self.route(words.get(at))));
+            return (keys.get(first).copied(), first..keys.len());
+        }
+        if !command.first_is_key || words.len() < 2 {
+            return (None, 0..0);
+        }
+        let key = words.get(1);
+        let lives = match self.last.filter(|last| last.is(input, key)) {
+            Some(last) => last.lives,
+            None => {
+                let lives = self.route(key);
+                keys.push(lives);
+                lives
+            }
+        };
+        self.last = Some(LastKey { at: at + words.offset(1), len: key.len(), lives });
+        (Some(lives), 0..0)
+    }
+
+    #[inline(always)]
+    fn route(&self, key: &[u8]) -> Routed {
+        let lives = self.server.keyspace.router().route(key);
+        self.server.engine.prefetch(lives.shard);
+        self.server.keyspace.prefetch_root(self.db, lives);
+        lives
     }
 }
 
@@ -188,10 +239,9 @@ impl IoThread {
         from: usize,
     ) -> Result<usize, ProtocolError> {
         batch.clear();
-        let engine = self.worker.engine();
-        let keyspace = &self.worker.thread.server().keyspace;
         let db = connection.node.as_ref().map(|node| node.job.session.db).unwrap_or_default();
-        let (mut last, mut last_key): (Option<Last>, Option<LastKey>) = (None, None);
+        let mut lookout = Lookout { server: self.worker.thread.server(), db, last: None };
+        let mut last: Option<Last> = None;
         let mut at = from;
         while batch.commands.len() < BATCH && batch.keys.len() < BATCH_KEYS && at < input.len() {
             // The quotes of an inline command are resolved where it lies, so it must not be parsed twice: it gets a
@@ -235,29 +285,7 @@ impl IoThread {
             let mut keys = 0..0;
             if let Found::Command(command) = found {
                 stop |= command.has(Flags::PARSE_STOP);
-                let mut look_for = |key: &[u8]| {
-                    let lives = keyspace.router().route(key);
-                    engine.prefetch(lives.shard);
-                    keyspace.prefetch_root(db, lives);
-                    batch.keys.push(lives);
-                    lives
-                };
-                if command.names_all_keys && words.len() <= BATCH_KEYS {
-                    let get = |at| words.get(at);
-                    let mut n_keys = 0;
-                    command.spec.keys.positions(words.len(), get, |at, _| {
-                        look_for(words.get(at));
-                        n_keys += 1;
-                    });
-                    keys = batch.keys.len() - n_keys..batch.keys.len();
-                    routed = batch.keys[keys.clone()].first().copied();
-                } else if command.first_is_key && words.len() > 1 {
-                    let key = words.get(1);
-                    let lives = last_key.filter(|last| last.is(input, key)).map(|last| last.lives);
-                    let lives = lives.unwrap_or_else(|| look_for(key));
-                    last_key = Some(LastKey { at: at + words.offset(1), len: key.len(), lives });
-                    routed = Some(lives);
-                }
+                (routed, keys) = lookout.look(command, words, at, input, &mut batch.keys);
                 if !is_alike {
                     // A subcommand's name is not the word that would be compared.
                     let is_whole = command.parent.is_none() && !command.has_subcommands();
