@@ -342,7 +342,6 @@ fn prefetch_delegated(job: &Job, held: &mut Held<'_, Job>) {
 }
 
 /// Fetches the members that commands on one key name, so that the commands do not wait for each in turn.
-#[inline(never)]
 pub fn prefetch_members<'w>(
     shard: &mut Shard,
     key: &Key<'_>,

@@ -28,6 +28,8 @@ pub(super) struct Batch {
     pub(super) commands: Vec<Parsed>,
     /// Where the keys of the commands live: the first ones, and the others of commands that name all theirs.
     keys: Vec<Routed>,
+    /// Commands of which all keys were looked for, by number, and where in `keys` those are.
+    with_all_keys: Vec<(usize, Range<usize>)>,
     /// Commands whose time is not measured with the batch, a bit each: they do not run, or not here.
     unmeasured: Cell<u32>,
 }
@@ -71,9 +73,8 @@ struct Lookout<'a> {
 }
 
 impl Lookout<'_> {
-    /// Finds out where keys of a command live, which lies `at` a place of the input, and asks for what their look-ups touch
-    /// first. Adds those to `keys` that it has not just met, and says where the first lives and, if it is all of them, which of
-    /// `keys` they are.
+    /// Finds out where a command's first key lives, and asks for what its look-up touches first. It is added to `keys`, unless it
+    /// has just been met. The command lies `at` a place of the input.
     #[inline(always)]
     fn look(
         &mut self,
@@ -82,31 +83,33 @@ impl Lookout<'_> {
         at: usize,
         input: &[u8],
         keys: &mut Vec<Routed>,
-    ) -> (Option<Routed>, Range<usize>) {
-        if command.names_all_keys && words.len() <= BATCH_KEYS {
-            let first = keys.len();
-            let get = |at| words.get(at);
-            command.spec.keys.positions(words.len(), get, |at, _| keys.push(self.route(words.get(at))));
-            return (keys.get(first).copied(), first..keys.len());
-        }
+    ) -> Option<Routed> {
         if !command.first_is_key || words.len() < 2 {
-            return (None, 0..0);
+            return None;
         }
         let key = words.get(1);
         let lives = match self.last.filter(|last| last.is(input, key)) {
             Some(last) => last.lives,
             None => {
-                let lives = self.route(key);
+                let lives = self.look_for(key);
                 keys.push(lives);
                 lives
             }
         };
         self.last = Some(LastKey { at: at + words.offset(1), len: key.len(), lives });
-        (Some(lives), 0..0)
+        Some(lives)
+    }
+
+    /// Finds out where all keys of a command live, likewise; says which of `keys` they are.
+    fn look_for_all(&self, command: &Registered, words: Words<'_>, keys: &mut Vec<Routed>) -> Range<usize> {
+        let first = keys.len();
+        let get = |at| words.get(at);
+        command.spec.keys.positions(words.len(), get, |at, _| keys.push(self.look_for(words.get(at))));
+        first..keys.len()
     }
 
     #[inline(always)]
-    fn route(&self, key: &[u8]) -> Routed {
+    fn look_for(&self, key: &[u8]) -> Routed {
         let lives = self.server.keyspace.router().route(key);
         self.server.engine.prefetch(lives.shard);
         self.server.keyspace.prefetch_root(self.db, lives);
@@ -124,8 +127,6 @@ pub(super) struct Parsed {
     n_words: usize,
     /// Where its first key lives, if its first argument is one.
     pub(super) routed: Option<Routed>,
-    /// Which of the batch's keys are its own; none if only the first was looked for.
-    keys: Range<usize>,
 }
 
 impl Batch {
@@ -133,6 +134,7 @@ impl Batch {
         self.words.clear();
         self.commands.clear();
         self.keys.clear();
+        self.with_all_keys.clear();
         self.unmeasured.set(0);
     }
 
@@ -164,9 +166,10 @@ impl Batch {
         }
     }
 
-    /// Where all keys of a command live, in order; none if only the first was looked for.
-    pub(super) fn keys_of(&self, parsed: &Parsed) -> &[Routed] {
-        &self.keys[parsed.keys.clone()]
+    /// Where all keys of the command at `index` live, in order; none if only the first was looked for.
+    pub(super) fn keys_of(&self, index: usize) -> &[Routed] {
+        let found = self.with_all_keys.iter().find(|(of, _)| *of == index);
+        found.map_or(&[], |(_, keys)| &self.keys[keys.clone()])
     }
 
     fn words_of<'a>(&'a self, parsed: &Parsed, input: &'a [u8]) -> Words<'a> {
@@ -282,10 +285,15 @@ impl IoThread {
             let words = Words::new(&input[at..at + consumed], &batch.words[first_word..]);
             let mut stop = inline;
             let mut routed = None;
-            let mut keys = 0..0;
             if let Found::Command(command) = found {
                 stop |= command.has(Flags::PARSE_STOP);
-                (routed, keys) = lookout.look(command, words, at, input, &mut batch.keys);
+                if command.names_all_keys && words.len() <= BATCH_KEYS {
+                    let keys = lookout.look_for_all(command, words, &mut batch.keys);
+                    routed = batch.keys[keys.start..].first().copied();
+                    batch.with_all_keys.push((batch.commands.len(), keys));
+                } else {
+                    routed = lookout.look(command, words, at, input, &mut batch.keys);
+                }
                 if !is_alike {
                     // A subcommand's name is not the word that would be compared.
                     let is_whole = command.parent.is_none() && !command.has_subcommands();
@@ -296,9 +304,9 @@ impl IoThread {
                     });
                 }
             }
-            let n_words = words.len();
             let (start, end) = (at, at + consumed);
-            batch.commands.push(Parsed { found, start, end, first_word, n_words, routed, keys });
+            let n_words = words.len();
+            batch.commands.push(Parsed { found, start, end, first_word, n_words, routed });
             at += consumed;
             if stop {
                 break;

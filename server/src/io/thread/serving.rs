@@ -4,7 +4,7 @@ use std::{cell::Cell, ops::Range, sync::atomic::Ordering, time::Instant};
 
 use braid_protocol::{reply::Reply, request::ProtocolError};
 use braid_storage::{
-    Key,
+    Db, Key, Shard,
     coordinator::{Route, Weight},
     executor::Node,
     time::Millis,
@@ -220,7 +220,7 @@ impl IoThread {
                 Next::Command(index + 1)
             }
             Run::Transaction(_) | Run::Watched(_) | Run::Everything(_) => {
-                if self.run_transaction(connection, turn, command, parsed, out) {
+                if self.run_transaction(connection, turn, command, index, out) {
                     Next::Command(index + 1)
                 } else {
                     batch.leave_unmeasured(index);
@@ -272,11 +272,7 @@ impl IoThread {
                 return Stopped::ByCare;
             }
             if leader.names_members() {
-                shard.begin(session.db, now);
-                let key = Key { bytes: turn.words(leader).get(1), routed };
-                let group =
-                    batch.commands[first..end].iter().take_while(|parsed| parsed.routed == Some(routed));
-                dispatch::prefetch_members(shard, &key, group.filter_map(|parsed| parsed.known(turn)));
+                fetch_members(shard, turn, &batch.commands[first..end], session.db);
             }
             for parsed in &batch.commands[first..end] {
                 let (Found::Command(command), Some(routed)) = (&parsed.found, parsed.routed) else {
@@ -364,16 +360,17 @@ impl IoThread {
         connection: &mut Connection,
         turn: Turn<'_>,
         command: &'static Registered,
-        parsed: &Parsed,
+        index: usize,
         out: &mut Vec<u8>,
     ) -> bool {
         let Turn { server, batch, now, .. } = turn;
+        let parsed = &batch.commands[index];
         let (words, first) = (turn.words(parsed), parsed.routed);
         let node = connection.node.as_mut().expect("a parked connection runs nothing");
         let session = &mut node.job.session;
         let mut route = Route::default().with_weight(Weight::Heavy);
         if !dispatch::is_heavy(session, command, words) {
-            let ahead = batch.keys_of(parsed);
+            let ahead = batch.keys_of(index);
             let mut needs = Needs::of_keys(ahead);
             if ahead.is_empty() {
                 needs.add(server, session, command, words);
@@ -509,6 +506,18 @@ impl IoThread {
         node.set_route(node.job.route(server));
         self.worker.submit(node);
     }
+}
+
+/// Fetches the members that commands which run together name of the first one's key. Apart, to keep it out of the way of those
+/// that name none.
+#[inline(never)]
+fn fetch_members(shard: &mut Shard, turn: Turn<'_>, group: &[Parsed], db: Db) {
+    let leader = &group[0];
+    let routed = leader.routed.expect("a command on one shard has its key first");
+    shard.begin(db, turn.now);
+    let key = Key { bytes: turn.words(leader).get(1), routed };
+    let on_key = group.iter().take_while(|parsed| parsed.routed == Some(routed));
+    dispatch::prefetch_members(shard, &key, on_key.filter_map(|parsed| parsed.known(turn)));
 }
 
 /// Answers what cannot be parsed, and closes.
