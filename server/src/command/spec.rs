@@ -312,7 +312,6 @@ impl MembersAt {
     pub const WITH_VALUES: Option<MembersAt> = Some(MembersAt { first: 2, step: NonZeroU8::new(2) });
     /// Each with its score before it.
     pub const WITH_SCORES: Option<MembersAt> = Some(MembersAt { first: 3, step: NonZeroU8::new(2) });
-
     /// Each with its longitude and latitude before it.
     pub const WITH_COORDINATES: Option<MembersAt> = Some(MembersAt { first: 4, step: NonZeroU8::new(3) });
 

@@ -28,7 +28,7 @@ pub(super) struct Batch {
     pub(super) commands: Vec<Parsed>,
     /// Where the keys of the commands live: the first ones, and the others of commands that name all theirs.
     keys: Vec<Routed>,
-    /// Commands of which all keys were looked for, by number, and where in `keys` those are.
+    /// Commands of which all keys were looked for, by rising number, and where in `keys` those are.
     with_all_keys: Vec<(usize, Range<usize>)>,
     /// Commands whose time is not measured with the batch, a bit each: they do not run, or not here.
     unmeasured: Cell<u32>,
@@ -168,8 +168,8 @@ impl Batch {
 
     /// Where all keys of the command at `index` live, in order; none if only the first was looked for.
     pub(super) fn keys_of(&self, index: usize) -> &[Routed] {
-        let found = self.with_all_keys.iter().find(|(of, _)| *of == index);
-        found.map_or(&[], |(_, keys)| &self.keys[keys.clone()])
+        let found = self.with_all_keys.binary_search_by_key(&index, |(of, _)| *of);
+        found.map_or(&[], |nth| &self.keys[self.with_all_keys[nth].1.clone()])
     }
 
     fn words_of<'a>(&'a self, parsed: &Parsed, input: &'a [u8]) -> Words<'a> {
