@@ -185,9 +185,9 @@ impl Needs {
     }
 }
 
-/// Whether a command reaches for keys that it does not name.
+/// Whether a command reaches for keys that it does not name, or that only its handler can tell from others.
 fn roams(command: &Registered, words: Words<'_>) -> bool {
-    command.spec.roams.is_some_and(|roams| roams(words))
+    command.spec.roams.is_some_and(|roams| roams(words)) || command.spec.keys.are_ambiguous(words)
 }
 
 /// Whether a command is expected to take so long that no socket should wait behind it.

@@ -416,6 +416,16 @@ impl Keys {
         [KeySpec { at: KeysAt::Range { first: 1, last: -1, step: 1 }, used }]
     }
 
+    /// Whether the word that a key stands behind is there more than once: one may be a key or another value itself, and the key that
+    /// the handler finds another one than [`Keys::positions`] tells.
+    pub fn are_ambiguous(self, words: super::Words<'_>) -> bool {
+        self.0.iter().any(|spec| {
+            let KeysAt::Behind { word: wanted, from } = spec.at else { return false };
+            let is_wanted = |word: &&[u8]| word.eq_ignore_ascii_case(wanted.as_bytes());
+            words.iter().skip(from as usize).filter(is_wanted).nth(1).is_some()
+        })
+    }
+
     /// Calls `each` with the position of every key of a command of `n_args` words (`word` gives one), and what
     /// it is used for. Malformed counts give no keys: the handler reports them.
     #[inline]
