@@ -160,6 +160,9 @@ fn play_episode(
         let mut rows = Vec::new();
         (0..INSPECTION_ROWS).for_each(|_| episode.next(&mut rows));
         play(pair, steps, rows)?;
+        if pair.has_parted() {
+            break;
+        }
         inspect(pair, steps)?;
     }
     Ok(())

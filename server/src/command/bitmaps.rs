@@ -388,7 +388,7 @@ fn bitfield(shard: &mut Shard, mut args: Args<'_>, reply: &mut Reply<'_>) -> Out
         return Ok(());
     };
     let mut string = shard.string_or_create(&key)?;
-    // It grows even if every integer then overflows and is refused.
+    // It grows even if every integer then overflows and is refused; to be longer is to have changed.
     if string.bytes().len() < len {
         string.write_at(len, &[]);
     }

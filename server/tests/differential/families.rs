@@ -196,6 +196,7 @@ const BITS: &[Row] = &[
     row("BITOP (AND|OR|XOR) key key+", Letter),
     row("BITOP NOT key key+", Letter),
     row("BITFIELD key fieldop+", Letter),
+    row("BITFIELD key SET bittype bitoffset amount OVERFLOW FAIL fieldop+", Letter),
     row("BITFIELD_RO key (GET bittype bitoffset)+", Letter),
     row("BITFIELD_RO key fieldop+", Letter),
     row("SET key value", Letter),

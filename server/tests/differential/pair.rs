@@ -68,13 +68,16 @@ pub struct Pair {
     queued: Vec<Vec<Same>>,
     /// A connection broke, and its server may be gone.
     is_broken: bool,
+    /// The two may hold different things from here on, both being right.
+    has_parted: bool,
 }
 
 impl Pair {
     /// Starts the server under test and the reference.
     pub fn start(program: &str, args: &[&str], reference: &str) -> Pair {
         let (ours, theirs) = (Side::start(program, args), Side::start(reference, &[]));
-        let mut pair = Pair { ours, theirs, queued: vec![Vec::new(); N_CLIENTS + 1], is_broken: false };
+        let queued = vec![Vec::new(); N_CLIENTS + 1];
+        let mut pair = Pair { ours, theirs, queued, is_broken: false, has_parted: false };
         pair.reset();
         pair
     }
@@ -111,14 +114,20 @@ impl Pair {
             side.inspect(&["FLUSHALL"]);
         }
         self.is_broken = false;
+        self.has_parted = false;
         self.queued.iter_mut().for_each(Vec::clear);
     }
 
-    /// Plays steps on both servers. Gives the reference's replies to those of the inspector.
+    /// Whether there is nothing more to compare until all is begun anew.
+    pub fn has_parted(&self) -> bool {
+        self.has_parted
+    }
+
+    /// Plays steps on both servers, until they part. Gives the reference's replies to those of the inspector.
     pub fn play(&mut self, steps: &[Step]) -> Result<Vec<Reply>, Difference> {
         let mut inspected = Vec::new();
         let mut at = 0;
-        while at < steps.len() {
+        while at < steps.len() && !self.has_parted {
             let batch = &steps[at..at + batch_len(&steps[at..])];
             match &batch[0] {
                 Step::Lapse => self.lapse(),
@@ -157,6 +166,9 @@ impl Pair {
         self.is_broken |=
             sent.iter().any(Result::is_err) || ours.len() < batch.len() || theirs.len() < batch.len();
         for (at, step) in batch.iter().enumerate() {
+            if self.has_parted {
+                break;
+            }
             let Step::Command { argv, same, .. } = step else { unreachable!("only commands are sent") };
             let (ours, theirs) = (ours.get(at), theirs.get(at));
             let is_same = match (ours, theirs) {
@@ -169,6 +181,7 @@ impl Pair {
                 };
                 return Err(Difference { at, ours: text(ours), theirs: text(theirs) });
             }
+            self.has_parted = ours.is_some_and(finds_corruption);
         }
         Ok(theirs)
     }
@@ -219,6 +232,16 @@ impl Pair {
             side.inspect(&["SET", "lapse", "1", "PX", "1"]);
             while side.inspect(&["EXISTS", "lapse"]) != Reply::Integer(0) {}
         }
+    }
+}
+
+/// Whether a HyperLogLog turned out to be damaged. Until it comes upon the damage PFADD in redis-server has written, and stays
+/// with what it wrote; here it writes all or nothing.
+fn finds_corruption(reply: &Reply) -> bool {
+    match reply {
+        Reply::Error(text) => text.starts_with(b"INVALIDOBJ"),
+        Reply::Array(replies) => replies.iter().any(finds_corruption),
+        _ => false,
     }
 }
 
