@@ -5,7 +5,7 @@ use std::hint::black_box;
 
 use braid_storage::entry::EntryBox;
 use braid_storage::hash::{HashTags, KeyHasher, Routed, Router};
-use braid_storage::table::{Position, Roots, Table};
+use braid_storage::table::{Fill, Position, Roots, Table, prefetch_behind_roots};
 use criterion::{BatchSize, Criterion, Throughput};
 
 #[global_allocator]
@@ -27,7 +27,7 @@ fn router() -> Router {
 
 /// Empty tables for all shards.
 fn keyspace() -> (Roots, Vec<Table>) {
-    let roots = Roots::new(1 << SHARD_BITS, router());
+    let roots = Roots::new(1 << SHARD_BITS, router(), Fill::Roomy);
     let tables = (0..1 << SHARD_BITS).map(|shard| roots.table(shard)).collect();
     (roots, tables)
 }
@@ -71,19 +71,10 @@ fn look_up(roots: &Roots, tables: &[Table], router: &Router, keys: &[Key], prefe
         *routed = router.route(key);
     }
     if prefetch {
-        let pinned = crossbeam_epoch::pin();
         for Routed { shard, .. } in &routed {
             roots.get(shard.index()).prefetch();
         }
-        for Routed { shard, place } in &routed {
-            roots.get(shard.index()).prefetch_directory(*place, &pinned);
-        }
-        for Routed { shard, place } in &routed {
-            roots.get(shard.index()).prefetch_bucket(*place, &pinned);
-        }
-        for Routed { shard, place } in &routed {
-            roots.get(shard.index()).prefetch_entries(*place, &pinned);
-        }
+        prefetch_behind_roots(routed.len(), |at| (roots.get(routed[at].shard.index()), routed[at].place));
     }
     let found = routed.iter().zip(keys).filter_map(|(Routed { shard, place }, key)| {
         let entry = tables[shard.index()].find(key, *place)?;

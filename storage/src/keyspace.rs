@@ -15,7 +15,7 @@ use crate::{
     access::Access,
     hash::{Routed, Router, ShardId},
     shard::Shard,
-    table::{PREFETCH_MAX, Root, Roots},
+    table::{Fill, PREFETCH_MAX, Root, Roots, prefetch_behind_roots},
     thresholds::Thresholds,
     time::{Deadline, Millis},
 };
@@ -66,7 +66,7 @@ impl Keyspace {
     /// Makes a keyspace of empty shards.
     pub fn new(router: Router, n_dbs: usize) -> (Self, Vec<Shard>) {
         let n_shards = router.n_shards();
-        let roots = Roots::new(n_shards * n_dbs, router);
+        let roots = Roots::new(n_shards * n_dbs, router, Fill::Roomy);
         let access = Arc::new(Access::default());
         let thresholds = Arc::new(Thresholds::default());
         let published: Arc<[_]> =
@@ -107,17 +107,8 @@ impl Keyspace {
     /// table structure only, never an entry, and needs no hold.
     #[inline]
     pub fn prefetch(&self, db: Db, keys: &[Routed]) {
-        let pinned = &crossbeam_epoch::pin();
         for keys in keys.chunks(PREFETCH_MAX) {
-            for &routed in keys {
-                self.root(db, routed).prefetch_directory(routed.place, pinned);
-            }
-            for &routed in keys {
-                self.root(db, routed).prefetch_bucket(routed.place, pinned);
-            }
-            for &routed in keys {
-                self.root(db, routed).prefetch_entries(routed.place, pinned);
-            }
+            prefetch_behind_roots(keys.len(), |index| (self.root(db, keys[index]), keys[index].place));
         }
     }
 

@@ -26,7 +26,7 @@ use crate::{
     reclaim, set, sorted_set,
     stamps::{Stamp, Stamps},
     string::{StringMut, StringOrigin},
-    table::{Hint, PREFETCH_MAX, Position, Roots, Table},
+    table::{Fill, Hint, PREFETCH_MAX, Position, Roots, Table},
     thresholds::Thresholds,
     time::{Deadline, Millis},
     waiters::{ReadyKey, Waiter, Waiters},
@@ -268,7 +268,7 @@ impl Shard {
         thresholds: Arc<Thresholds>,
     ) -> Self {
         let published = Arc::new(CachePadded::new(Published::new()));
-        let roots = Roots::new(n_dbs, router);
+        let roots = Roots::new(n_dbs, router, Fill::Roomy);
         let tables = Tables { first: roots.table(0), others: (1..n_dbs).map(|db| roots.table(db)).collect() };
         Self {
             is_limited: false,

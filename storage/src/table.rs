@@ -52,8 +52,9 @@ use self::bucket::{SLOTS, SlotWord};
 pub use self::detached::Detached;
 use self::directory::{Count, DirectoryRef, SegmentWord};
 pub use self::directory::{Counts, Root, Roots};
-pub use self::prefetch::PREFETCH_MAX;
+pub use self::prefetch::{PREFETCH_MAX, prefetch_behind_roots};
 pub use self::scan::{Cursor, Position};
+pub use self::segment::Fill;
 use self::segment::{BUCKETS_MAX, Segment};
 use crate::entry::{Encoding, EntryBox, EntryRef, Object};
 use crate::hash::{Place, Router};
@@ -92,7 +93,7 @@ impl Table {
 
     /// A table by itself, such as that of a large set.
     pub fn alone(router: Router) -> Self {
-        Roots::new(1, router).table(0)
+        Roots::new(1, router, Fill::Dense).table(0)
     }
 
     /// The number of entries.
@@ -273,7 +274,7 @@ impl Table {
             counts.n_deadlines.sub(1);
         }
         spot.set_count(spot.count - 1);
-        if spot.count - 1 < Segment::sparse_count(segment.n_buckets()) {
+        if spot.count - 1 < self.fill().sparse_count(segment.n_buckets()) {
             self.shrink(position);
         }
         entry
@@ -436,7 +437,7 @@ impl Table {
                     }
                 }
                 assert_eq!(word.count(), count);
-                assert!(count <= Segment::full_count(segment.n_buckets()));
+                assert!(count <= self.fill().full_count(segment.n_buckets()));
                 len += count;
             }
             assert_eq!(indexes, directory.n_words());
@@ -460,6 +461,11 @@ impl Table {
     fn root(&self) -> &Root {
         // SAFETY: the root is one of `self.roots`, which keeps it.
         unsafe { self.root.as_ref() }
+    }
+
+    #[inline]
+    fn fill(&self) -> Fill {
+        self.roots.fill()
     }
 
     #[inline]
@@ -493,10 +499,10 @@ impl Table {
                 continue;
             };
             let n_buckets = spot.segment.n_buckets();
-            if spot.count < Segment::full_count(n_buckets) {
+            if spot.count < self.fill().full_count(n_buckets) {
                 return spot;
             } else if n_buckets < BUCKETS_MAX {
-                self.resize(spot, Segment::more_buckets(n_buckets));
+                self.resize(spot, self.fill().grown_buckets(n_buckets));
             } else {
                 self.split(spot);
             }
@@ -521,8 +527,8 @@ impl Table {
         let directory = spot.directory;
         let n_high = spot.segment.count_high(self.roots.router());
         let n_low = spot.count - n_high;
-        let low = Segment::allocate(Segment::fitting_buckets(n_low), depth + 1);
-        let high = Segment::allocate(Segment::fitting_buckets(n_high), depth + 1);
+        let low = Segment::allocate(self.fill().fitting_buckets(n_low), depth + 1);
+        let high = Segment::allocate(self.fill().fitting_buckets(n_high), depth + 1);
         spot.segment.split_into(&low, &high, self.roots.router());
         directory.publish(spot.first, low, n_low);
         directory.publish(spot.first + (1 << (directory.depth() - depth - 1)), high, n_high);
@@ -576,12 +582,12 @@ impl Table {
         let mut n_moved = 0;
         while n_moved < MERGE_MAX {
             let spot = self.spot(position).expect("a table with entries has structure");
-            if n_moved == 0 && spot.count >= Segment::sparse_count(spot.segment.n_buckets()) {
+            if n_moved == 0 && spot.count >= self.fill().sparse_count(spot.segment.n_buckets()) {
                 return;
             }
             let Some(sibling) = self.sibling(spot).filter(|sibling| spot.count + sibling.count <= MERGE_MAX)
             else {
-                let n_buckets = Segment::fitting_buckets(spot.count);
+                let n_buckets = self.fill().fitting_buckets(spot.count);
                 if n_moved == 0 && n_buckets < spot.segment.n_buckets() {
                     self.resize(spot, n_buckets);
                 }
@@ -608,7 +614,7 @@ impl Table {
         let directory = one.directory;
         let depth = one.segment.depth();
         let count = one.count + other.count;
-        let merged = Segment::allocate(Segment::fitting_buckets(count), depth - 1);
+        let merged = Segment::allocate(self.fill().fitting_buckets(count), depth - 1);
         for spot in [one, other] {
             spot.segment.copy_into(&merged, self.roots.router());
         }

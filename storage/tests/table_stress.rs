@@ -18,7 +18,7 @@ use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering::Relaxed};
 
 use braid_storage::entry::EntryBox;
 use braid_storage::hash::{HashTags, KeyHasher, Place, Router};
-use braid_storage::table::{Roots, Table};
+use braid_storage::table::{Fill, Roots, Table, prefetch_behind_roots};
 use braid_storage::time::{Deadline, Millis};
 
 const N_KEYS: usize = 4000;
@@ -30,11 +30,8 @@ fn key(i: usize) -> Vec<u8> {
 
 fn prefetch_batch(roots: &Roots, root: usize, places: &[Place]) {
     let root = roots.get(root);
-    let pinned = crossbeam_epoch::pin();
     places.iter().for_each(|_| root.prefetch());
-    places.iter().for_each(|&place| root.prefetch_directory(place, &pinned));
-    places.iter().for_each(|&place| root.prefetch_bucket(place, &pinned));
-    places.iter().for_each(|&place| root.prefetch_entries(place, &pinned));
+    prefetch_behind_roots(places.len(), |at| (root, places[at]));
 }
 
 /// Every way in which structure is made, replaced and given up.
@@ -92,7 +89,7 @@ fn main() {
 
 fn prefetchers_read_structure_while_it_changes() {
     let router = Router::new(KeyHasher::with_key(5, 6), 2, HashTags::Honoured);
-    let roots = Roots::new(2, router);
+    let roots = Roots::new(2, router, Fill::Roomy);
     let (stop, n_batches) = (AtomicBool::new(false), AtomicUsize::new(0));
     std::thread::scope(|scope| {
         let prefetchers = [0, 1, 2].map(|thread| {

@@ -8,7 +8,7 @@ use std::sync::atomic::{
 };
 
 use super::bucket::Bucket;
-use super::segment::Segment;
+use super::segment::{Fill, Segment};
 use super::{Table, retire};
 use crate::entry::ADDRESS_BITS;
 use crate::hash::Router;
@@ -309,19 +309,20 @@ pub struct Roots {
 
 struct Shared {
     router: Router,
+    fill: Fill,
     roots: Box<[Root]>,
     counts: Box<[Counts]>,
 }
 
 impl Roots {
     /// Roots for so many tables, which do not exist yet.
-    pub fn new(n_tables: usize, router: Router) -> Self {
+    pub fn new(n_tables: usize, router: Router, fill: Fill) -> Self {
         let unclaimed = || Root(AtomicPtr::new(std::ptr::without_provenance_mut(UNCLAIMED)));
         let roots = (0..n_tables).map(|_| unclaimed()).collect();
         // SAFETY: counts are atomics, and zeros are valid. (Databases without a key have their counts in pages that nobody has
         // touched.)
         let counts = unsafe { Box::new_zeroed_slice(n_tables).assume_init() };
-        Roots { shared: Arc::new(Shared { router, roots, counts }) }
+        Roots { shared: Arc::new(Shared { router, fill, roots, counts }) }
     }
 
     /// Makes the table of a root. Dropping the table makes the root free for another.
@@ -355,6 +356,12 @@ impl Roots {
     #[inline]
     pub fn router(&self) -> &Router {
         &self.shared.router
+    }
+
+    /// How full the tables' segments get.
+    #[inline]
+    pub(super) fn fill(&self) -> Fill {
+        self.shared.fill
     }
 
     pub(super) fn are_those_of(&self, other: &Roots) -> bool {

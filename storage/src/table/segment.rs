@@ -28,12 +28,63 @@ const HOME_BITS: u32 = 10;
 /// So many buckets ahead are keys fetched that will be hashed: some 25 lines.
 const BUCKETS_AHEAD: usize = 4;
 
-/// A segment fuller than this many percent grows.
-const FULL_PERCENT: usize = 94;
-/// A segment emptier than this many percent shrinks.
-const SPARSE_PERCENT: usize = 40;
-/// A segment made for some entries is at most this many percent full, so that it neither grows nor shrinks soon.
-const FRESH_PERCENT: usize = 85;
+/// How full a table lets its segments get.
+#[derive(Clone, Copy, Debug)]
+pub enum Fill {
+    /// For keys: at 1.7 bytes a key more than a dense table spends, far fewer entries are away from home, and GETs of a million
+    /// keys in pipelines are 5 % cheaper.
+    Roomy,
+    /// For the members of a value, where memory comes first.
+    Dense,
+}
+
+/// Percent of a segment's slots that are taken.
+struct Percent {
+    /// Fuller than this it grows.
+    full: usize,
+    /// Emptier than this it shrinks.
+    sparse: usize,
+    /// Made for some entries it is at most this full, so that it neither grows nor shrinks soon.
+    fresh: usize,
+}
+
+impl Fill {
+    const fn percent(self) -> Percent {
+        match self {
+            Fill::Roomy => Percent { full: 80, sparse: 25, fresh: 72 },
+            Fill::Dense => Percent { full: 94, sparse: 40, fresh: 85 },
+        }
+    }
+
+    /// How many entries so many buckets take before they must become more.
+    #[inline]
+    pub(super) fn full_count(self, n_buckets: usize) -> usize {
+        if n_buckets == 1 { SLOTS } else { n_buckets * SLOTS * self.percent().full / 100 }
+    }
+
+    /// Below how many entries so many buckets should become fewer.
+    #[inline]
+    pub(super) fn sparse_count(self, n_buckets: usize) -> usize {
+        if n_buckets == 1 { 1 } else { n_buckets * SLOTS * self.percent().sparse / 100 }
+    }
+
+    /// How many buckets some entries get when they move to a new segment.
+    pub(super) fn fitting_buckets(self, count: usize) -> usize {
+        let mut n_buckets = 1;
+        while n_buckets < BUCKETS_MAX && n_buckets * SLOTS * self.percent().fresh / 100 < count {
+            n_buckets = Segment::more_buckets(n_buckets);
+        }
+        n_buckets
+    }
+
+    /// How many buckets a full segment gets. Small roomy ones double: copying costs more than the room.
+    pub(super) fn grown_buckets(self, n_buckets: usize) -> usize {
+        match self {
+            Fill::Roomy if n_buckets < BUCKETS_MAX / 2 => 2 * n_buckets + 1,
+            _ => Segment::more_buckets(n_buckets),
+        }
+    }
+}
 
 /// A pointer to a segment, with what is known of it from the directory.
 ///
@@ -299,33 +350,12 @@ impl Segment {
         position << self.depth >> 63 != 0
     }
 
-    /// How many entries so many buckets take before they must become more.
-    #[inline]
-    pub(super) fn full_count(n_buckets: usize) -> usize {
-        if n_buckets == 1 { SLOTS } else { n_buckets * SLOTS * FULL_PERCENT / 100 }
-    }
-
-    /// Below how many entries so many buckets should become fewer.
-    #[inline]
-    pub(super) fn sparse_count(n_buckets: usize) -> usize {
-        if n_buckets == 1 { 1 } else { n_buckets * SLOTS * SPARSE_PERCENT / 100 }
-    }
-
-    /// How many buckets some entries get when they move to a new segment.
-    pub(super) fn fitting_buckets(count: usize) -> usize {
-        let mut n_buckets = 1;
-        while n_buckets < BUCKETS_MAX && n_buckets * SLOTS * FRESH_PERCENT / 100 < count {
-            n_buckets = Self::more_buckets(n_buckets);
-        }
-        n_buckets
-    }
-
-    /// The next number of buckets when a segment grows: four steps a doubling.
+    /// The next larger number of buckets: four steps a doubling, since large segments that only doubled would have a quarter
+    /// less in them on average.
     ///
-    /// Segments that only doubled would be 65 % full on average; these are 86 %. The numbers are one less than
-    /// mimalloc's size classes have lines (8, 10, 12, 14, 16, 20 …), because it aligns larger blocks to lines
-    /// by asking itself for one more.
-    pub(super) fn more_buckets(n_buckets: usize) -> usize {
+    /// The numbers are one less than mimalloc's size classes have lines (8, 10, 12, 14, 16, 20 …), because it aligns larger
+    /// blocks to lines by asking itself for one more.
+    fn more_buckets(n_buckets: usize) -> usize {
         let lines = n_buckets + 1;
         n_buckets + ((1 << lines.ilog2()) / 4).max(1)
     }
@@ -335,15 +365,16 @@ impl Segment {
 mod tests {
     use super::*;
 
+    fn sizes(next: impl Fn(usize) -> usize) -> impl Iterator<Item = usize> {
+        std::iter::successors(Some(1), move |&n_buckets| Some(next(n_buckets)))
+            .take_while(|n| *n <= BUCKETS_MAX)
+    }
+
     #[test]
-    fn segments_grow_by_about_a_quarter() {
-        let mut n_buckets = 1;
-        let mut sizes = vec![];
-        while n_buckets <= BUCKETS_MAX {
-            sizes.push(n_buckets);
-            n_buckets = Segment::more_buckets(n_buckets);
-        }
-        assert_eq!(sizes, [1, 2, 3, 4, 5, 6, 7, 9, 11, 13, 15, 19, 23, 27, 31, 39, 47, 55, 63]);
+    fn segments_grow_by_about_a_quarter_and_small_roomy_ones_double() {
+        assert!(sizes(|n| Fill::Roomy.grown_buckets(n)).eq([1, 3, 7, 15, 31, 39, 47, 55, 63]));
+        let dense = [1, 2, 3, 4, 5, 6, 7, 9, 11, 13, 15, 19, 23, 27, 31, 39, 47, 55, 63];
+        assert!(sizes(|n| Fill::Dense.grown_buckets(n)).eq(dense));
     }
 
     #[test]
@@ -372,13 +403,13 @@ mod tests {
 
     #[test]
     fn thresholds_leave_room_between_them() {
-        let mut n_buckets = 1;
-        while n_buckets <= BUCKETS_MAX {
-            let sparse = Segment::sparse_count(n_buckets);
-            assert!(Segment::fitting_buckets(sparse.saturating_sub(1)) < n_buckets || n_buckets == 1);
-            let grown = Segment::more_buckets(n_buckets);
-            assert!(Segment::full_count(n_buckets) >= Segment::sparse_count(grown) + 2);
-            n_buckets = grown;
+        for fill in [Fill::Roomy, Fill::Dense] {
+            for n_buckets in sizes(Segment::more_buckets) {
+                let sparse = fill.sparse_count(n_buckets);
+                assert!(fill.fitting_buckets(sparse.saturating_sub(1)) < n_buckets || n_buckets == 1);
+                let grown = fill.grown_buckets(n_buckets);
+                assert!(fill.full_count(n_buckets) >= fill.sparse_count(grown) + 2);
+            }
         }
     }
 }
