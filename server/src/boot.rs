@@ -31,7 +31,7 @@ use crate::{
     clock::Clock,
     config::Config,
     info,
-    io::{IoThread, Listener, Listening, WAKER, bind_all, run_heavy},
+    io::{IoThread, Listener, Listening, Spread, WAKER, bind_all, run_heavy},
     log, notice,
     server::{BRAID_VERSION, Pause, Peer, REDIS_VERSION, Server, configure_keyspace},
     stats::ThreadStats,
@@ -168,6 +168,8 @@ fn build(
             waker: Waker::new(poll.registry(), WAKER)?,
             stats: CachePadded::new(stats),
             n_connections: AtomicU32::new(0),
+            nanos_had: AtomicU64::new(0),
+            nanos_wanted: AtomicU64::new(0),
         }));
         if index < config.io_threads {
             polls.push(poll);
@@ -182,6 +184,7 @@ fn build(
         clients: Clients::default(),
         // The first thread hears of connections.
         listening: Listening::new(polls[0].registry().try_clone()?, listeners)?,
+        spread: Spread::new(config.io_threads),
         threads: peers.into_boxed_slice(),
         heavy: parkers.iter().map(|parker| parker.unparker().clone()).collect(),
         config: ArcSwap::from_pointee(config),

@@ -4,7 +4,7 @@ use std::{
     net::SocketAddr,
     sync::{
         Arc, Mutex,
-        atomic::{AtomicBool, AtomicI32, AtomicU8, AtomicU32, AtomicU64, Ordering},
+        atomic::{AtomicBool, AtomicI32, AtomicU8, AtomicU32, AtomicU64, AtomicUsize, Ordering},
     },
 };
 
@@ -44,8 +44,8 @@ impl std::fmt::Display for Endpoint {
 pub struct ClientRecord {
     /// The client's number.
     pub id: ClientId,
-    /// The thread that serves it.
-    pub thread: usize,
+    /// The thread that serves it, or will when what was handed over has arrived.
+    pub thread: AtomicUsize,
     /// The peer.
     pub peer: Endpoint,
     /// Our end.
@@ -110,7 +110,7 @@ impl ClientRecord {
     ) -> Self {
         Self {
             id,
-            thread,
+            thread: AtomicUsize::new(thread),
             peer,
             local,
             fd,

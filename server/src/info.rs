@@ -157,7 +157,7 @@ fn server_section(server: &Server, text: &mut Text) {
     text.field("executable", executable.display());
     text.field("config_file", config.file().unwrap_or(std::path::Path::new("")).display());
     text.field("io_threads", config.io_threads);
-    text.field("io_threads_active", i32::from(config.io_threads > 1));
+    text.field("io_threads_active", i32::from(server.spread.n_in_use() > 1));
 }
 
 fn operating_system() -> String {
@@ -428,6 +428,8 @@ fn debug_section(server: &Server, text: &mut Text) {
     text.field("shards", server.keyspace.router().n_shards());
     text.field("heavy_threads", server.heavy.len());
     text.field("commands_delegated", server.sum(|stats| &stats.delegated));
+    text.field("io_threads_in_use", server.spread.n_in_use());
+    text.field("connections_handed_over", server.sum(|stats| &stats.handed_over));
 }
 
 #[cfg(test)]

@@ -19,7 +19,7 @@ use crate::{
     clock::Clock,
     command::{Flags, Registered},
     config::{Config, MaxmemoryPolicy},
-    io::{Listening, Mail},
+    io::{Listening, Mail, Spread},
     job::{Engine, Job},
     latency::Latencies,
     session::Session,
@@ -48,6 +48,8 @@ pub struct Server {
     pub clients: Clients,
     /// Where it listens.
     pub listening: Listening,
+    /// Over how many threads connections are spread.
+    pub spread: Spread,
     /// The threads that serve sockets.
     pub threads: Box<[CachePadded<Peer>]>,
     /// The heavy-work threads' unparkers.
@@ -100,9 +102,18 @@ pub struct Peer {
     pub stats: CachePadded<ThreadStats>,
     /// How many connections it has, those on their way to it included.
     pub n_connections: AtomicU32,
+    /// Processor time that it had had when it last said so, in nanoseconds.
+    pub nanos_had: AtomicU64,
+    /// What it could have done with.
+    pub nanos_wanted: AtomicU64,
 }
 
 impl Peer {
+    /// How many connections it has.
+    pub fn n_connections(&self) -> u32 {
+        self.n_connections.load(Ordering::Relaxed)
+    }
+
     /// Sends a letter.
     pub fn send(&self, mail: Mail) {
         self.mail.push(mail);
@@ -257,7 +268,8 @@ impl Server {
         if !record.killed.swap(true, Ordering::Relaxed) {
             self.attention.fetch_add(1, Ordering::Relaxed);
             self.clients.remove(id);
-            self.threads[record.thread].send(Mail::Close(id));
+            let thread = record.thread.load(Ordering::Relaxed);
+            self.threads[thread].send(Mail::Close(record));
         }
         true
     }
@@ -297,6 +309,18 @@ impl Server {
     /// The threads that serve sockets; the heavy-work threads' peers come behind them.
     pub fn io_threads(&self) -> &[CachePadded<Peer>] {
         &self.threads[..self.threads.len() - self.heavy.len()]
+    }
+
+    /// Those of them that are to have connections.
+    pub fn threads_in_use(&self) -> &[CachePadded<Peer>] {
+        &self.io_threads()[..self.spread.n_in_use()]
+    }
+
+    /// The thread for one more connection: the one with the fewest.
+    pub fn thread_for_another(&self) -> usize {
+        let in_use = self.threads_in_use().iter().enumerate();
+        let fewest = in_use.min_by_key(|(_, peer)| peer.n_connections());
+        fewest.map_or(0, |(index, _)| index)
     }
 
     /// Looks at how much memory is in use, for INFO and for `maxmemory`.

@@ -88,6 +88,8 @@ pub struct ThreadStats {
     pub errors: Count,
     /// Commands found their shard held and waited.
     pub delegated: Count,
+    /// Connections that went on with another thread.
+    pub handed_over: Count,
     /// Clients closed for `client-query-buffer-limit`.
     pub input_limit_closes: Count,
     /// Clients closed for `client-output-buffer-limit`.
@@ -113,6 +115,7 @@ impl Default for ThreadStats {
             misses: Count::default(),
             errors: Count::default(),
             delegated: Count::default(),
+            handed_over: Count::default(),
             input_limit_closes: Count::default(),
             output_limit_closes: Count::default(),
             by_error: Mutex::new(BTreeMap::new()),
@@ -172,6 +175,7 @@ impl ThreadStats {
             &self.misses,
             &self.errors,
             &self.delegated,
+            &self.handed_over,
             &self.input_limit_closes,
             &self.output_limit_closes,
         ] {

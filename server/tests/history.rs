@@ -14,13 +14,16 @@ use std::{
     collections::HashMap,
     sync::{
         Arc,
-        atomic::{AtomicU64, Ordering},
+        atomic::{AtomicBool, AtomicU64, Ordering},
     },
     thread,
     time::Instant,
 };
 
-use support::{Client, Dice, Reply, Server};
+use support::{
+    Client, Dice, Reply, Server,
+    crowd::{ask, figure, until},
+};
 
 const N_CLIENTS: usize = 8;
 const N_ROUNDS: usize = 500;
@@ -386,20 +389,56 @@ fn cycle_in(edges: &[Vec<usize>]) -> Option<Vec<usize>> {
     None
 }
 
+fn seed() -> u64 {
+    std::env::var("BRAID_HISTORY_SEED").ok().and_then(|seed| seed.parse().ok()).unwrap_or_else(|| {
+        u64::from(std::process::id()) << 20 | Instant::now().elapsed().subsec_nanos() as u64 & 0xfffff
+    })
+}
+
 fn check(io_threads: usize, shards: usize) {
-    let seed =
-        std::env::var("BRAID_HISTORY_SEED").ok().and_then(|seed| seed.parse().ok()).unwrap_or_else(|| {
-            u64::from(std::process::id()) << 20 | Instant::now().elapsed().subsec_nanos() as u64 & 0xfffff
-        });
+    let seed = seed();
     println!("seed {seed}, {io_threads} threads, {shards} shards");
     let server = Server::start(&["--io-threads", &io_threads.to_string(), "--shards", &shards.to_string()]);
-    let (operations, orders) = record(&server, seed);
+    judge(record(&server, seed), seed);
+    server.stop();
+}
+
+/// Panics unless a serial order explains a history.
+fn judge((operations, orders): (Vec<Operation>, HashMap<usize, Vec<u64>>), seed: u64) {
     if let Some(cycle) = find_cycle(&operations, &orders) {
         for index in &cycle {
             println!("{:?}", operations[*index]);
         }
         panic!("no serial order explains these {} operations; seed {seed}", cycle.len());
     }
+}
+
+/// As above, while the connections go from thread to thread.
+#[test]
+fn connections_that_move() {
+    let seed = seed();
+    println!("seed {seed}, connections move");
+    let server = Server::start(&["--io-threads", "4", "--io-threads-always-active", "no"]);
+    let is_over = AtomicBool::new(false);
+    let mut mover = server.connect();
+    thread::scope(|scope| {
+        scope.spawn(|| {
+            for n_in_use in [4, 1].into_iter().cycle() {
+                let n_moved = figure(&mut mover, "connections_handed_over");
+                until("connections move", || {
+                    assert_eq!(ask(&mut mover, &format!("DEBUG IO-THREADS-IN-USE {n_in_use}")), "+OK");
+                    is_over.load(Ordering::Relaxed) || figure(&mut mover, "connections_handed_over") > n_moved
+                });
+                if is_over.load(Ordering::Relaxed) {
+                    return;
+                }
+            }
+        });
+        let recorded = record(&server, seed);
+        is_over.store(true, Ordering::Relaxed);
+        judge(recorded, seed);
+    });
+    assert!(figure(&mut server.connect(), "connections_handed_over") > 0, "none has moved");
     server.stop();
 }
 

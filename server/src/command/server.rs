@@ -683,6 +683,13 @@ const DEBUG: &[CommandSpec] = &[
         ..DEBUG_ROW
     },
     CommandSpec {
+        name: "io-threads-in-use",
+        run: Run::Session(debug_io_threads_in_use),
+        syntax: "count",
+        summary: "Has so many threads serve connections, until the load asks for more or fewer.",
+        ..DEBUG_ROW
+    },
+    CommandSpec {
         name: "log",
         run: Run::Session(debug_log),
         syntax: "message",
@@ -770,6 +777,8 @@ const DEBUG_HELP: &[&str] = &[
     "    Return digests of the values of keys.",
     "ERROR <string>",
     "    Return an error with <string> as message.",
+    "IO-THREADS-IN-USE <count>",
+    "    Have <count> threads serve connections, until the load asks for more or fewer.",
     "LOG <message>",
     "    Write <message> to the server's log.",
     "OBJECT <key>",
@@ -847,6 +856,17 @@ fn debug_set_active_expire(call: &mut Call<'_, '_>, mut args: Args<'_>, reply: &
     debug_args(call, args, 1)?;
     let on = args.int()? != 0;
     call.server.active_expire.store(on, std::sync::atomic::Ordering::Relaxed);
+    reply.ok();
+    Ok(())
+}
+
+fn debug_io_threads_in_use(call: &mut Call<'_, '_>, mut args: Args<'_>, reply: &mut Reply<'_>) -> Outcome {
+    debug_args(call, args, 1)?;
+    let n = usize::try_from(args.int()?).unwrap_or(0);
+    if n == 0 || n > call.server.io_threads().len() {
+        return Err(CommandError::text("ERR count must be between 1 and io-threads"));
+    }
+    call.server.spread.use_some(n);
     reply.ok();
     Ok(())
 }

@@ -383,6 +383,8 @@ pub struct Settings {
     // Threads and data.
     /// Threads that serve sockets and run commands.
     pub io_threads: usize,
+    /// Whether all of them serve connections, however little there is to do.
+    pub io_threads_always_active: bool,
     /// Shards: a power of two.
     pub shards: usize,
     /// Whether keys with the same `{tag}` meet in one shard.

@@ -24,6 +24,7 @@ pub(super) const DIRECTIVES: &[Directive] = &[
     // Braid's own.
     integer("shards", 1, 16_384, "1024").immutable().rule(power_of_two).live(|s, v| s.shards = v.number()),
     yes_no("hash-tags", "yes").immutable().live(|s, v| s.hash_tags = v.yes()),
+    yes_no("io-threads-always-active", "no").live(|s, v| s.io_threads_always_active = v.yes()),
     // Listening.
     integer("port", 0, PORT, "6379").live(|s, v| s.port = v.number()),
     row("bind", Kind::Addresses, "127.0.0.1 -::1").live(|s, v| s.bind = addresses(v)),

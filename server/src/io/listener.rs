@@ -271,7 +271,7 @@ impl Listener {
         }
     }
 
-    /// Accepts all that wait and hands each to the thread with the fewest connections.
+    /// Accepts all that wait and hands each to the thread in use with the fewest connections.
     fn accept_all(&self, server: &Server, stats: &ThreadStats) {
         loop {
             match self.accept() {
@@ -320,8 +320,7 @@ fn unmapped(address: SocketAddr) -> SocketAddr {
 fn welcome(server: &Server, stats: &ThreadStats, mut accepted: Accepted) {
     let config = server.config.load();
     // Those that are on their way to their thread count, too.
-    let n_connections =
-        server.io_threads().iter().map(|peer| peer.n_connections.load(Ordering::Relaxed)).sum::<u32>();
+    let n_connections = server.io_threads().iter().map(|peer| peer.n_connections()).sum::<u32>();
     if n_connections >= config.maxclients {
         stats.refused.add(1);
         turn_away(&mut accepted.stream, b"-ERR max number of clients reached\r\n");
@@ -334,11 +333,7 @@ fn welcome(server: &Server, stats: &ThreadStats, mut accepted: Accepted) {
         return;
     }
     set_options(&accepted.stream, config.tcp_keepalive);
-    let fewest = server
-        .io_threads()
-        .iter()
-        .min_by_key(|peer| peer.n_connections.load(Ordering::Relaxed))
-        .expect("there is at least one I/O thread");
+    let fewest = &server.threads[server.thread_for_another()];
     fewest.n_connections.fetch_add(1, Ordering::Relaxed);
     verbose!("Accepted {}", accepted.peer);
     fewest.send(Mail::Serve(Box::new(accepted)));

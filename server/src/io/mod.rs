@@ -4,6 +4,7 @@ mod connection;
 mod expiry;
 mod heavy;
 mod listener;
+mod spread;
 mod stream;
 mod thread;
 
@@ -15,11 +16,12 @@ use std::{
 use braid_storage::executor::Node;
 
 use crate::{
-    aside::Aside, blocking::Parked, clients::ClientId, job::Job, server::Server, stats::ThreadStats,
+    aside::Aside, blocking::Parked, clients::ClientRecord, job::Job, server::Server, stats::ThreadStats,
 };
 
 pub use heavy::run_heavy;
 pub use listener::{Listener, Listening, bind_all};
+pub use spread::Spread;
 pub use stream::Stream;
 pub use thread::{IoThread, WAKER};
 
@@ -30,8 +32,10 @@ const DRAIN_BUDGET: Duration = Duration::from_micros(50);
 pub enum Mail {
     /// Serve a connection that was accepted elsewhere.
     Serve(Box<stream::Accepted>),
+    /// Serve a connection that another thread has served so far.
+    Adopt(Box<connection::Connection>),
     /// Close a client's connection (CLIENT KILL).
-    Close(ClientId),
+    Close(Arc<ClientRecord>),
     /// A command of a connection waits for keys.
     Waits(Arc<Parked>),
     /// CLIENT UNBLOCK has claimed a command that waited.

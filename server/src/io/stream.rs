@@ -59,11 +59,19 @@ impl Write for Stream {
 impl Stream {
     /// Has `registry` report the socket's events as `token`, edge-triggered, both ways.
     pub fn register(&mut self, registry: &Registry, token: Token) -> io::Result<()> {
-        let source: &mut dyn Source = match self {
+        registry.register(self.source(), token, Interest::READABLE | Interest::WRITABLE)
+    }
+
+    /// Has `registry` report nothing of the socket any more.
+    pub fn deregister(&mut self, registry: &Registry) -> io::Result<()> {
+        registry.deregister(self.source())
+    }
+
+    fn source(&mut self) -> &mut dyn Source {
+        match self {
             Stream::Tcp(stream) => stream,
             Stream::Unix(stream) => stream,
-        };
-        registry.register(source, token, Interest::READABLE | Interest::WRITABLE)
+        }
     }
 
     /// The file descriptor, for display.

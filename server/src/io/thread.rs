@@ -3,6 +3,7 @@
 mod batch;
 mod connections;
 mod serving;
+mod sharing;
 mod sweeps;
 mod waiting;
 
@@ -27,7 +28,7 @@ use self::{batch::Batch, waiting::Resting};
 use crate::{
     config::Config,
     dispatch,
-    io::{Mail, ThreadState, connection::Connection, listener::Listening},
+    io::{Mail, ThreadState, connection::Connection, listener::Listening, spread::Sampler},
     job::{self, Job, Task},
     server::Server,
     session::{Replies, Request},
@@ -69,6 +70,7 @@ pub struct IoThread {
     resting: Vec<Resting>,
     expiry: super::expiry::Expiry,
     next_cron: Instant,
+    sampler: Sampler,
     /// When the last commands of this turn ended, if any ran.
     served_at: Option<Instant>,
     /// How many times in a row the cron has found that nothing had been read since the time before.
@@ -98,6 +100,7 @@ impl IoThread {
             resting: Vec::new(),
             expiry: super::expiry::Expiry::new(index, server.io_threads().len()),
             next_cron: Instant::now(),
+            sampler: Sampler::new(Instant::now()),
             served_at: None,
             n_idle_crons: 0,
             n_reads_seen: 0,
@@ -192,15 +195,8 @@ impl IoThread {
         while let Some(mail) = peer.mail.pop() {
             match mail {
                 Mail::Serve(accepted) => self.welcome(*accepted),
-                Mail::Close(id) => {
-                    let killed = self.connections.iter().find_map(|(slot, connection)| {
-                        connection.as_ref().filter(|connection| connection.record.id == id).map(|_| slot)
-                    });
-                    if let Some(slot) = killed {
-                        self.drop_connection(slot);
-                    }
-                    self.resume_postponed();
-                }
+                Mail::Adopt(connection) => self.adopt(connection),
+                Mail::Close(record) => self.close_killed(record),
                 Mail::Waits(parked) => self.note_wait(parked),
                 Mail::GaveUp(node, parked) => self.withdraw(node, parked),
                 Mail::Resume => self.resume_postponed(),
@@ -321,6 +317,7 @@ impl IoThread {
         if server.active_expire.load(Ordering::Relaxed) && !is_paused {
             self.expiry.begin_cycle();
         }
+        self.share_out_connections(server);
         if self.worker.thread.index == 0 {
             server.measure_memory();
             server.sample_rates();

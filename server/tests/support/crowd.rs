@@ -83,6 +83,13 @@ fn words(line: &str) -> Vec<&str> {
     line.split(' ').collect()
 }
 
+/// A number of INFO debug.
+pub fn figure(client: &mut Client, name: &str) -> usize {
+    let info = client.command(&["INFO", "debug"]).text().expect("INFO answers text");
+    let line = info.lines().find_map(|line| line.strip_prefix(name)?.strip_prefix(':'));
+    line.and_then(|number| number.parse().ok()).unwrap_or_else(|| panic!("no {name} in {info}"))
+}
+
 /// Waits until so many clients are connected, the asker included.
 pub fn await_clients(client: &mut Client, n: usize) {
     let mut list = String::new();

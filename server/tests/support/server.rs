@@ -133,6 +133,7 @@ impl Server {
             .args(["--save", "", "--appendonly", "no", "--enable-debug-command", "yes"])
             .arg("--dir")
             .arg(&scratch)
+            .args(every_thread(program))
             .args(args)
             .stdin(Stdio::null())
             .stdout(log.try_clone().expect("a file handle can be cloned"))
@@ -199,6 +200,12 @@ impl Drop for Server {
 enum Unready {
     PortTaken,
     Failed(String),
+}
+
+/// Has all of Braid's threads serve connections, few as a test may have: it is they who may disturb each other.
+fn every_thread(program: &str) -> &'static [&'static str] {
+    let is_braid = program == env!("CARGO_BIN_EXE_braid-server");
+    if is_braid { &["--io-threads-always-active", "yes"] } else { &[] }
 }
 
 fn new_scratch() -> PathBuf {

@@ -1,0 +1,239 @@
+//! Over how many threads the connections are spread: over as many as the load needs.
+//!
+//! Two half idle threads spend more on the same commands than one: lines move between their caches, each finds shards held by
+//! the other, and both fall asleep after most reads. So connections are handed over from thread to thread, by the threads'
+//! cron, while nothing of them is under way.
+//!
+//! A busy thread gets help, and the help stays if it was any: where other programs, or a limit of the container's, leave the
+//! threads together no more processor time than they had before, they would only take it from each other.
+
+use std::{
+    sync::atomic::{AtomicUsize, Ordering},
+    time::{Duration, Instant},
+};
+
+/// Threads that want more than this share of a processor get help.
+const BUSY: f64 = 0.9;
+/// So busy are threads to be.
+const WANTED: f64 = 0.65;
+/// A thread is done without if the others would be no busier than this.
+const SPARE: f64 = 0.6;
+/// Threads that wait for processors for more than this share of the time that they get are too many for what is left to them.
+const WAITING: f64 = 0.15;
+/// After so many samples in a row that say so threads are done without.
+const N_SPARE_SAMPLES: u32 = 3;
+/// Help is judged by this sample after it came: connections must have moved, and the first sample is of before and after.
+const N_TRIAL_SAMPLES: u32 = 3;
+/// Help was of use if the threads together had so much more processor time.
+const USEFUL: f64 = 1.1;
+/// For so long there is no other trial after one that was of no use; it doubles from the one to the other.
+const REST: (Duration, Duration) = (Duration::from_secs(1), Duration::from_secs(4));
+
+/// Processor time of threads, in nanoseconds, or in processors.
+#[derive(Clone, Copy, Debug, Default, PartialEq)]
+pub struct Time<T> {
+    /// What they had.
+    pub had: T,
+    /// What they could have done with: what they had, and what they waited for while others had the processor.
+    pub wanted: T,
+}
+
+/// How many of the I/O threads serve connections: the first ones.
+pub struct Spread {
+    n_threads: usize,
+    n_in_use: AtomicUsize,
+}
+
+/// Reckons, sample by sample, how many threads are needed. Of the first thread only.
+pub struct Sampler {
+    at: Instant,
+    /// The time of all threads by then.
+    time: Time<u64>,
+    /// How many samples in a row have said that fewer threads would do.
+    n_spare: u32,
+    trial: Option<Trial>,
+    /// How long a trial without use keeps others away.
+    rest: Duration,
+    no_trial_before: Instant,
+}
+
+/// More threads have been taken into use.
+struct Trial {
+    n_before: usize,
+    /// What was had and wanted with those.
+    before: Time<f64>,
+    n_samples: u32,
+}
+
+impl Spread {
+    /// Begins with one thread in use.
+    pub fn new(n_threads: usize) -> Self {
+        Self { n_threads, n_in_use: AtomicUsize::new(1) }
+    }
+
+    /// How many threads serve connections.
+    pub fn n_in_use(&self) -> usize {
+        self.n_in_use.load(Ordering::Relaxed)
+    }
+
+    /// Has all threads serve connections.
+    pub fn use_all(&self) {
+        self.use_some(self.n_threads);
+    }
+
+    /// Has so many threads serve connections, one at least.
+    pub fn use_some(&self, n: usize) {
+        self.n_in_use.store(n.clamp(1, self.n_threads), Ordering::Relaxed);
+    }
+}
+
+impl Sampler {
+    /// Begins now.
+    pub fn new(now: Instant) -> Self {
+        Self { at: now, time: Time::default(), n_spare: 0, trial: None, rest: REST.0, no_trial_before: now }
+    }
+
+    /// Reckons anew; `time` is that of all threads since they began.
+    pub fn adapt(&mut self, spread: &Spread, time: Time<u64>, now: Instant) {
+        let nanos = (now - self.at).as_nanos().max(1) as f64;
+        let lately = Time {
+            had: time.had.saturating_sub(self.time.had) as f64 / nanos,
+            wanted: time.wanted.saturating_sub(self.time.wanted) as f64 / nanos,
+        };
+        (self.at, self.time) = (now, time);
+        spread.use_some(self.n_to_use(spread.n_in_use(), spread.n_threads, lately));
+    }
+
+    /// How many threads to use from now on.
+    fn n_to_use(&mut self, n_in_use: usize, n_threads: usize, lately: Time<f64>) -> usize {
+        if let Some(trial) = &mut self.trial {
+            trial.n_samples += 1;
+            if trial.n_samples < N_TRIAL_SAMPLES {
+                return n_in_use;
+            }
+            let Trial { n_before, before, .. } = *trial;
+            self.trial = None;
+            // If there is far less to do than before, nothing is known.
+            if lately.wanted > before.wanted / 2.0 {
+                if lately.had < before.had * USEFUL {
+                    self.no_trial_before = self.at + self.rest;
+                    self.rest = (2 * self.rest).min(REST.1);
+                    return n_before;
+                }
+                self.rest = REST.0;
+            }
+        }
+        let n_needed = n_needed(n_in_use, lately).min(n_threads);
+        self.n_spare = if n_needed < n_in_use { self.n_spare + 1 } else { 0 };
+        if n_needed > n_in_use && self.at >= self.no_trial_before {
+            self.trial = Some(Trial { n_before: n_in_use, before: lately, n_samples: 0 });
+            return n_needed;
+        }
+        if self.n_spare >= N_SPARE_SAMPLES {
+            self.n_spare = 0;
+            return n_needed;
+        }
+        n_in_use
+    }
+}
+
+/// How many threads are needed where `n_in_use` had and wanted so many processors between them.
+fn n_needed(n_in_use: usize, Time { had, wanted }: Time<f64>) -> usize {
+    let n_others = (n_in_use - 1) as f64;
+    let do_wait = wanted - had > WAITING * had;
+    if do_wait && had <= n_others {
+        return (had.ceil() as usize).max(1);
+    }
+    let is_short = wanted > BUSY * n_in_use as f64;
+    if is_short || wanted < SPARE * n_others { ((wanted / WANTED).ceil() as usize).max(1) } else { n_in_use }
+}
+
+/// The calling thread's time, in nanoseconds; `None` if the system does not tell.
+pub fn time_of_this_thread() -> Option<Time<u64>> {
+    let text = std::fs::read_to_string("/proc/thread-self/schedstat").ok()?;
+    let mut numbers = text.split_ascii_whitespace().map(str::parse::<u64>);
+    let (had, waited) = (numbers.next()?.ok()?, numbers.next()?.ok()?);
+    Some(Time { had, wanted: had + waited })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn threads_are_added_when_busy_and_done_without_when_idle() {
+        for (n_in_use, had, wanted, n) in [
+            (1, 0.0, 0.0, 1),
+            (1, 0.88, 0.89, 1),
+            (1, 0.94, 0.95, 2),
+            (1, 1.0, 2.0, 4),
+            (2, 1.7, 1.7, 2),
+            (2, 0.61, 0.61, 2),
+            (2, 0.59, 0.59, 1),
+            (8, 0.0, 0.0, 1),
+            (8, 4.1, 4.1, 7),
+            (8, 4.3, 4.3, 8),
+            // Other programs have the processors: fewer threads would get as much.
+            (2, 0.93, 1.3, 1),
+            (8, 1.9, 7.5, 2),
+            (2, 1.4, 1.8, 2),
+        ] {
+            assert_eq!(n_needed(n_in_use, Time { had, wanted }), n, "{n_in_use} threads: {had}, {wanted}");
+        }
+    }
+
+    #[test]
+    fn no_number_that_it_arrives_at_makes_it_change_again() {
+        for n_in_use in 1..=16 {
+            for hundredths in 0..1600 {
+                let wanted = f64::from(hundredths) / 100.0;
+                let time = Time { had: wanted, wanted };
+                let n = n_needed(n_in_use, time);
+                assert_eq!(n_needed(n, time), n, "{n_in_use} threads, {wanted} processors");
+            }
+        }
+    }
+
+    /// Every 100 ms so many processors are had and wanted, as `load` tells for the threads in use. Gives what was in use.
+    fn in_use(n_threads: usize, n_samples: u32, load: impl Fn(u32, usize) -> (f64, f64)) -> Vec<usize> {
+        let spread = Spread::new(n_threads);
+        let mut now = Instant::now();
+        let mut sampler = Sampler::new(now);
+        let mut time = Time::default();
+        let sample = |nth| {
+            let (had, wanted) = load(nth, spread.n_in_use());
+            now += Duration::from_millis(100);
+            time.had += (had * 1e8) as u64;
+            time.wanted += (wanted * 1e8) as u64;
+            sampler.adapt(&spread, time, now);
+            spread.n_in_use()
+        };
+        (0..n_samples).map(sample).collect()
+    }
+
+    #[test]
+    fn help_stays_if_it_gets_processor_time() {
+        // Four processors would be used up.
+        let use_up = |_, n: usize| (n.min(4) as f64, n.min(4) as f64);
+        assert_eq!(in_use(8, 12, use_up), [2, 2, 2, 4, 4, 4, 7, 7, 7, 4, 4, 4]);
+        let with_pauses = |nth, n: usize| if nth < 6 { (n as f64, n as f64) } else { (0.0, 0.0) };
+        assert_eq!(in_use(2, 10, with_pauses), [2, 2, 2, 2, 2, 2, 2, 2, 1, 1]);
+    }
+
+    #[test]
+    fn help_goes_where_the_threads_only_wait_for_each_other() {
+        // There is one processor, and there are two threads.
+        let one = |_, n: usize| (1.0, n as f64);
+        let used = in_use(2, 100, one);
+        assert_eq!(used[..5], [2, 2, 2, 1, 1]);
+        let n_trials = used.windows(2).filter(|pair| pair[0] < pair[1]).count();
+        assert_eq!(n_trials, 3, "they become rare: {used:?}");
+    }
+
+    #[test]
+    fn the_time_of_this_thread_goes_on() {
+        let Some(begin) = time_of_this_thread() else { return };
+        assert!(begin.wanted >= begin.had);
+        while time_of_this_thread().expect("the system told before").had == begin.had {}
+    }
+}

@@ -1,0 +1,141 @@
+//! Connections go from thread to thread as the load asks: nothing of theirs is lost on the way, and nobody notices.
+
+mod support;
+
+use std::{
+    sync::atomic::{AtomicBool, Ordering},
+    thread,
+};
+
+use support::{
+    Client, Reply, Server,
+    crowd::{ask, await_clients, crowd, figure, tell, until},
+    encode,
+};
+
+const ALL: &str = "CONFIG SET io-threads-always-active yes";
+const AS_NEEDED: &str = "CONFIG SET io-threads-always-active no";
+
+/// A server of which one thread would do for what these tests ask.
+fn server() -> Server {
+    Server::start(&["--io-threads", "2", "--io-threads-always-active", "no"])
+}
+
+#[test]
+fn connections_gather_on_one_thread_and_spread_again() {
+    let server = server();
+    let mut clients: Vec<Client> = (0..20).map(|_| server.connect()).collect();
+    let mut observer = server.connect();
+    assert_eq!(figure(&mut observer, "io_threads_in_use"), 1);
+    let mut n_moved = 0;
+    for (setting, n_in_use) in [(ALL, 2), (AS_NEEDED, 1), (ALL, 2), (AS_NEEDED, 1)] {
+        assert_eq!(ask(&mut observer, setting), "+OK");
+        until(&format!("half of the connections have moved after {setting}"), || {
+            figure(&mut observer, "io_threads_in_use") == n_in_use
+                && figure(&mut observer, "connections_handed_over") >= n_moved + 10
+        });
+        n_moved = figure(&mut observer, "connections_handed_over");
+        assert!(clients.iter_mut().all(|client| ask(client, "PING") == "+PONG"));
+    }
+}
+
+/// What two clients do over and over: requests in one piece or cut in two, transactions, waiting. Gives how often they have counted.
+fn work(id: usize, client: &mut Client, other: &mut Client, is_over: &AtomicBool) -> i64 {
+    let (own, list) = (format!("own:{id}"), format!("list:{id}"));
+    let mut n = 0;
+    while !is_over.load(Ordering::Relaxed) {
+        // Many in a pipeline, the last one cut in two: what was read of it goes with the connection.
+        let mut request = Vec::new();
+        (0..20).for_each(|_| encode(&["INCR", &own], &mut request));
+        let (begin, end) = request.split_at(request.len() - 7);
+        client.send_raw(begin);
+        for nth in 1..20 {
+            assert_eq!(client.receive(), Reply::Integer(n + nth));
+        }
+        assert_eq!(ask(other, &format!("GET {own}")), format!("\"{}\"", n + 19));
+        client.send_raw(end);
+        n += 20;
+        assert_eq!(client.receive(), Reply::Integer(n));
+        // So does what is watched and queued.
+        tell(client, &format!("WATCH {own}"));
+        tell(client, "MULTI");
+        tell(client, &format!("INCR {own}"));
+        let replies: Vec<String> = (0..3).map(|_| client.receive().to_string()).collect();
+        assert_eq!(replies, ["+OK", "+OK", "+QUEUED"]);
+        let is_disturbed = n % 2 == 0;
+        if is_disturbed {
+            assert_eq!(ask(other, &format!("INCR {own}")), format!(":{}", n + 1));
+        }
+        let executed = if is_disturbed { "(nil-array)".to_owned() } else { format!("[:{}]", n + 1) };
+        assert_eq!(ask(client, "EXEC"), executed);
+        n += 1;
+        // Who waits stays, and goes on from there.
+        tell(client, &format!("BLPOP {list} 0"));
+        assert_eq!(ask(other, &format!("RPUSH {list} a")), ":1");
+        assert_eq!(client.receive().to_string(), format!("[\"{list}\" \"a\"]"));
+    }
+    n
+}
+
+/// Sets a flag when it is dropped, also by a panic.
+struct AtEnd<'a>(&'a AtomicBool);
+
+impl Drop for AtEnd<'_> {
+    fn drop(&mut self) {
+        self.0.store(true, Ordering::Relaxed);
+    }
+}
+
+#[test]
+fn what_is_under_way_goes_on_where_connections_move() {
+    const N_CLIENTS: usize = 8;
+    let server = server();
+    let is_over = AtomicBool::new(false);
+    thread::scope(|scope| {
+        scope.spawn(|| {
+            let _over = AtEnd(&is_over);
+            let mut observer = server.connect();
+            for n_in_use in [2, 1].into_iter().cycle() {
+                let n_moved = figure(&mut observer, "connections_handed_over");
+                if n_moved > 100 {
+                    break;
+                }
+                until("connections move", || {
+                    assert_eq!(ask(&mut observer, &format!("DEBUG IO-THREADS-IN-USE {n_in_use}")), "+OK");
+                    figure(&mut observer, "connections_handed_over") > n_moved
+                });
+            }
+        });
+        let counts = crowd(&server, N_CLIENTS, |id, client| {
+            let mut other = server.connect();
+            work(id, client, &mut other, &is_over)
+        });
+        let mut observer = server.connect();
+        for (id, n) in counts.into_iter().enumerate() {
+            assert_eq!(ask(&mut observer, &format!("GET own:{id}")), format!("\"{n}\""));
+        }
+    });
+}
+
+#[test]
+fn killed_clients_are_closed_wherever_they_are() {
+    let server = server();
+    let mut observer = server.connect();
+    for n_in_use in [2, 1, 2, 1, 2, 1] {
+        let mut clients: Vec<Client> = (0..30).map(|_| server.connect()).collect();
+        let ids: Vec<String> = clients.iter_mut().map(|client| ask(client, "CLIENT ID")).collect();
+        let n_moved = figure(&mut observer, "connections_handed_over");
+        // While some move, all are killed.
+        until("connections move", || {
+            assert_eq!(ask(&mut observer, &format!("DEBUG IO-THREADS-IN-USE {n_in_use}")), "+OK");
+            figure(&mut observer, "connections_handed_over") > n_moved
+        });
+        for id in ids {
+            assert_eq!(ask(&mut observer, &format!("CLIENT KILL ID {}", &id[1..])), ":1");
+        }
+        for client in &mut clients {
+            assert_eq!(client.await_close().expect("the server closes it"), None);
+        }
+        await_clients(&mut observer, 1);
+    }
+}
