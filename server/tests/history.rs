@@ -22,7 +22,7 @@ use std::{
 
 use support::{
     Client, Dice, Reply, Server,
-    crowd::{ask, figure, until},
+    crowd::{figure, move_connections},
 };
 
 const N_CLIENTS: usize = 8;
@@ -423,15 +423,8 @@ fn connections_that_move() {
     let mut mover = server.connect();
     thread::scope(|scope| {
         scope.spawn(|| {
-            for n_in_use in [4, 1].into_iter().cycle() {
-                let n_moved = figure(&mut mover, "connections_handed_over");
-                until("connections move", || {
-                    assert_eq!(ask(&mut mover, &format!("DEBUG IO-THREADS-IN-USE {n_in_use}")), "+OK");
-                    is_over.load(Ordering::Relaxed) || figure(&mut mover, "connections_handed_over") > n_moved
-                });
-                if is_over.load(Ordering::Relaxed) {
-                    return;
-                }
+            while !is_over.load(Ordering::Relaxed) {
+                move_connections(&mut mover, 4, || is_over.load(Ordering::Relaxed));
             }
         });
         let recorded = record(&server, seed);

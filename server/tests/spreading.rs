@@ -9,7 +9,7 @@ use std::{
 
 use support::{
     Client, Reply, Server,
-    crowd::{ask, await_clients, crowd, figure, tell, until},
+    crowd::{ask, await_clients, crowd, figure, move_connections, tell, until},
     encode,
 };
 
@@ -95,15 +95,8 @@ fn what_is_under_way_goes_on_where_connections_move() {
         scope.spawn(|| {
             let _over = AtEnd(&is_over);
             let mut observer = server.connect();
-            for n_in_use in [2, 1].into_iter().cycle() {
-                let n_moved = figure(&mut observer, "connections_handed_over");
-                if n_moved > 100 {
-                    break;
-                }
-                until("connections move", || {
-                    assert_eq!(ask(&mut observer, &format!("DEBUG IO-THREADS-IN-USE {n_in_use}")), "+OK");
-                    figure(&mut observer, "connections_handed_over") > n_moved
-                });
+            while figure(&mut observer, "connections_handed_over") < 100 {
+                move_connections(&mut observer, 2, || false);
             }
         });
         let counts = crowd(&server, N_CLIENTS, |id, client| {
@@ -121,15 +114,11 @@ fn what_is_under_way_goes_on_where_connections_move() {
 fn killed_clients_are_closed_wherever_they_are() {
     let server = server();
     let mut observer = server.connect();
-    for n_in_use in [2, 1, 2, 1, 2, 1] {
+    for _ in 0..6 {
         let mut clients: Vec<Client> = (0..30).map(|_| server.connect()).collect();
         let ids: Vec<String> = clients.iter_mut().map(|client| ask(client, "CLIENT ID")).collect();
-        let n_moved = figure(&mut observer, "connections_handed_over");
         // While some move, all are killed.
-        until("connections move", || {
-            assert_eq!(ask(&mut observer, &format!("DEBUG IO-THREADS-IN-USE {n_in_use}")), "+OK");
-            figure(&mut observer, "connections_handed_over") > n_moved
-        });
+        move_connections(&mut observer, 2, || false);
         for id in ids {
             assert_eq!(ask(&mut observer, &format!("CLIENT KILL ID {}", &id[1..])), ":1");
         }

@@ -20,6 +20,8 @@ const WANTED: f64 = 0.65;
 const SPARE: f64 = 0.6;
 /// Threads that wait for processors for more than this share of the time that they get are too many for what is left to them.
 const WAITING: f64 = 0.15;
+/// Shorter samples, such as that of the start, say nothing.
+const SAMPLE_MIN: Duration = Duration::from_millis(50);
 /// After so many samples in a row that say so threads are done without.
 const N_SPARE_SAMPLES: u32 = 3;
 /// Help is judged by this sample after it came: connections must have moved, and the first sample is of before and after.
@@ -95,7 +97,11 @@ impl Sampler {
 
     /// Reckons anew; `time` is that of all threads since they began.
     pub fn adapt(&mut self, spread: &Spread, time: Time<u64>, now: Instant) {
-        let nanos = (now - self.at).as_nanos().max(1) as f64;
+        let elapsed = now - self.at;
+        if elapsed < SAMPLE_MIN {
+            return;
+        }
+        let nanos = elapsed.as_nanos() as f64;
         let lately = Time {
             had: time.had.saturating_sub(self.time.had) as f64 / nanos,
             wanted: time.wanted.saturating_sub(self.time.wanted) as f64 / nanos,

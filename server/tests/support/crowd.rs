@@ -90,6 +90,17 @@ pub fn figure(client: &mut Client, name: &str) -> usize {
     line.and_then(|number| number.parse().ok()).unwrap_or_else(|| panic!("no {name} in {info}"))
 }
 
+/// Has connections go to other threads, by turns to one and to so many, until some have gone or it `is_over`.
+pub fn move_connections(client: &mut Client, n_threads: usize, is_over: impl Fn() -> bool) {
+    let n_moved = figure(client, "connections_handed_over");
+    let mut turns = [1, n_threads].into_iter().cycle();
+    until("connections move", || {
+        let n_in_use = turns.next().expect("it goes on for ever");
+        assert_eq!(ask(client, &format!("DEBUG IO-THREADS-IN-USE {n_in_use}")), "+OK");
+        is_over() || figure(client, "connections_handed_over") > n_moved
+    });
+}
+
 /// Waits until so many clients are connected, the asker included.
 pub fn await_clients(client: &mut Client, n: usize) {
     let mut list = String::new();

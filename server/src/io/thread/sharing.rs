@@ -24,6 +24,9 @@ use crate::{
     warning,
 };
 
+/// How many connections one round of the cron hands over: each takes the thread some microseconds, and others wait for it.
+const HAND_OVER_MAX: usize = 200;
+
 impl IoThread {
     /// Has as many threads serve connections as the load needs: this one says how much processor time it has had, and hands
     /// over connections of which it has more than its share.
@@ -64,7 +67,7 @@ impl IoThread {
         }
     }
 
-    /// Hands over so many connections, or as many as have nothing under way.
+    /// Hands over so many connections, or as many as have nothing under way; the next rounds go on with that.
     fn hand_over(&mut self, server: &'static Server, n: u32) {
         let is_at_rest = |connection: &Connection| !connection.is_parked() && !connection.closing;
         let slots: Vec<usize> = self
@@ -72,7 +75,7 @@ impl IoThread {
             .iter()
             .filter(|(_, connection)| connection.as_ref().is_some_and(|connection| is_at_rest(connection)))
             .map(|(slot, _)| slot)
-            .take(n as usize)
+            .take(HAND_OVER_MAX.min(n as usize))
             .collect();
         for slot in slots {
             let index = server.thread_for_another();
