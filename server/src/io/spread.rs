@@ -22,8 +22,8 @@ const SPARE: f64 = 0.6;
 const WAITING: f64 = 0.15;
 /// Shorter samples, such as that of the start, say nothing.
 const SAMPLE_MIN: Duration = Duration::from_millis(50);
-/// After so many samples in a row that say so threads are done without.
-const N_SPARE_SAMPLES: u32 = 3;
+/// So many samples in a row must say so before threads get help or are done without: what is over sooner is not worth moving for.
+const N_AGREEING: u32 = 3;
 /// Help is judged by this sample after it came: connections must have moved, and the first sample is of before and after.
 const N_TRIAL_SAMPLES: u32 = 3;
 /// Help was of use if the threads together had so much more processor time.
@@ -51,7 +51,8 @@ pub struct Sampler {
     at: Instant,
     /// The time of all threads by then.
     time: Time<u64>,
-    /// How many samples in a row have said that fewer threads would do.
+    /// How many samples in a row have said that more threads are needed, and that fewer would do.
+    n_short: u32,
     n_spare: u32,
     trial: Option<Trial>,
     /// How long a trial without use keeps others away.
@@ -92,7 +93,15 @@ impl Spread {
 impl Sampler {
     /// Begins now.
     pub fn new(now: Instant) -> Self {
-        Self { at: now, time: Time::default(), n_spare: 0, trial: None, rest: REST.0, no_trial_before: now }
+        Self {
+            at: now,
+            time: Time::default(),
+            n_short: 0,
+            n_spare: 0,
+            trial: None,
+            rest: REST.0,
+            no_trial_before: now,
+        }
     }
 
     /// Reckons anew; `time` is that of all threads since they began.
@@ -130,12 +139,14 @@ impl Sampler {
             }
         }
         let n_needed = n_needed(n_in_use, lately).min(n_threads);
+        self.n_short = if n_needed > n_in_use { self.n_short + 1 } else { 0 };
         self.n_spare = if n_needed < n_in_use { self.n_spare + 1 } else { 0 };
-        if n_needed > n_in_use && self.at >= self.no_trial_before {
+        if self.n_short >= N_AGREEING && self.at >= self.no_trial_before {
+            self.n_short = 0;
             self.trial = Some(Trial { n_before: n_in_use, before: lately, n_samples: 0 });
             return n_needed;
         }
-        if self.n_spare >= N_SPARE_SAMPLES {
+        if self.n_spare >= N_AGREEING {
             self.n_spare = 0;
             return n_needed;
         }
@@ -218,12 +229,15 @@ mod tests {
     }
 
     #[test]
-    fn help_stays_if_it_gets_processor_time() {
+    fn help_comes_after_a_while_and_stays_if_it_gets_processor_time() {
         // Four processors would be used up.
         let use_up = |_, n: usize| (n.min(4) as f64, n.min(4) as f64);
-        assert_eq!(in_use(8, 12, use_up), [2, 2, 2, 4, 4, 4, 7, 7, 7, 4, 4, 4]);
-        let with_pauses = |nth, n: usize| if nth < 6 { (n as f64, n as f64) } else { (0.0, 0.0) };
-        assert_eq!(in_use(2, 10, with_pauses), [2, 2, 2, 2, 2, 2, 2, 2, 1, 1]);
+        let used = in_use(8, 18, use_up);
+        assert_eq!(used, [1, 1, 2, 2, 2, 2, 2, 4, 4, 4, 4, 4, 7, 7, 7, 4, 4, 4]);
+        let short = |nth, _| if nth == 0 || nth == 2 || nth == 3 { (1.0, 1.0) } else { (0.0, 0.0) };
+        assert_eq!(in_use(2, 6, short), [1; 6]);
+        let then_nothing = |nth, n: usize| if nth < 9 { (n as f64, n as f64) } else { (0.0, 0.0) };
+        assert_eq!(in_use(2, 13, then_nothing), [1, 1, 2, 2, 2, 2, 2, 2, 2, 2, 2, 1, 1]);
     }
 
     #[test]
@@ -231,9 +245,9 @@ mod tests {
         // There is one processor, and there are two threads.
         let one = |_, n: usize| (1.0, n as f64);
         let used = in_use(2, 100, one);
-        assert_eq!(used[..5], [2, 2, 2, 1, 1]);
+        assert_eq!(used[..7], [1, 1, 2, 2, 2, 1, 1]);
         let n_trials = used.windows(2).filter(|pair| pair[0] < pair[1]).count();
-        assert_eq!(n_trials, 3, "they become rare: {used:?}");
+        assert_eq!(n_trials, 4, "they become rare: {used:?}");
     }
 
     #[test]
