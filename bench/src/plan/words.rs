@@ -1,6 +1,7 @@
 //! The plan in words: one sentence, or a few, about each thing that was measured or follows from it.
 
 use braid_bench::model::search::{Found, Limit};
+use braid_bench::model::stats::Estimate;
 use braid_bench::model::usl;
 
 use super::capacity::{Month, Needs};
@@ -196,9 +197,20 @@ fn law(counted: Counted, fit: &usl::Fit) -> String {
         None => String::from("no peak in sight"),
     };
     format!(
-        "Against {counted}, throughput follows contention {:.3} and coherency {:.5} (R² {:.2}): {peak}.",
-        fit.sigma.value, fit.kappa.value, fit.r2
+        "Against {counted}, throughput follows contention {} and coherency {} (R² {:.2}): {peak}.",
+        coefficient(fit.sigma, 3),
+        coefficient(fit.kappa, 5),
+        fit.r2
     )
+}
+
+/// One of the law's, with its interval.
+fn coefficient(Estimate { value, low, high }: Estimate, n_digits: usize) -> String {
+    if high.is_finite() {
+        format!("{value:.n_digits$} ({low:.n_digits$}..{high:.n_digits$})")
+    } else {
+        format!("{value:.n_digits$} ({low:.n_digits$} or more)")
+    }
 }
 
 /// What is asked of the instances.
@@ -235,6 +247,13 @@ mod tests {
                 .expect("it is a law");
         let words = law(counted, &fit);
         assert!(words.starts_with("Against threads, ") && words.ends_with(": most at 1 thread."), "{words}");
+    }
+
+    #[test]
+    fn coefficients_are_told_with_what_bounds_them() {
+        let estimate = |high| Estimate { value: 0.0312, low: 0.0098, high };
+        assert_eq!(coefficient(estimate(0.0526), 3), "0.031 (0.010..0.053)");
+        assert_eq!(coefficient(estimate(f64::INFINITY), 2), "0.03 (0.01 or more)");
     }
 
     #[test]
