@@ -22,7 +22,7 @@ use std::{
 
 use support::{
     Client, Dice, Reply, Server,
-    crowd::{figure, move_connections},
+    crowd::{AtEnd, figure, move_connections},
 };
 
 const N_CLIENTS: usize = 8;
@@ -427,8 +427,9 @@ fn connections_that_move() {
                 move_connections(&mut mover, 4, || is_over.load(Ordering::Relaxed));
             }
         });
+        let over = AtEnd(&is_over);
         let recorded = record(&server, seed);
-        is_over.store(true, Ordering::Relaxed);
+        drop(over);
         judge(recorded, seed);
     });
     assert!(figure(&mut server.connect(), "connections_handed_over") > 0, "none has moved");

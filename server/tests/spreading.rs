@@ -9,7 +9,7 @@ use std::{
 
 use support::{
     Client, Reply, Server,
-    crowd::{ask, await_clients, crowd, figure, move_connections, tell, until},
+    crowd::{AtEnd, ask, await_clients, crowd, figure, move_connections, tell, until},
     encode,
 };
 
@@ -75,15 +75,6 @@ fn work(id: usize, client: &mut Client, other: &mut Client, is_over: &AtomicBool
         assert_eq!(client.receive().to_string(), format!("[\"{list}\" \"a\"]"));
     }
     n
-}
-
-/// Sets a flag when it is dropped, also by a panic.
-struct AtEnd<'a>(&'a AtomicBool);
-
-impl Drop for AtEnd<'_> {
-    fn drop(&mut self) {
-        self.0.store(true, Ordering::Relaxed);
-    }
 }
 
 #[test]

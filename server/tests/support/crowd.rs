@@ -1,6 +1,6 @@
 //! Many clients at once, and waiting for what they bring about.
 
-use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::thread;
 use std::time::{Duration, Instant};
 
@@ -99,6 +99,15 @@ pub fn move_connections(client: &mut Client, n_threads: usize, is_over: impl Fn(
         assert_eq!(ask(client, &format!("DEBUG IO-THREADS-IN-USE {n_in_use}")), "+OK");
         is_over() || figure(client, "connections_handed_over") > n_moved
     });
+}
+
+/// Sets a flag when it is dropped, also by a panic.
+pub struct AtEnd<'a>(pub &'a AtomicBool);
+
+impl Drop for AtEnd<'_> {
+    fn drop(&mut self) {
+        self.0.store(true, Ordering::Relaxed);
+    }
 }
 
 /// Waits until so many clients are connected, the asker included.

@@ -36,21 +36,23 @@ impl IoThread {
         if threads.len() == 1 {
             return;
         }
-        let time = spread::time_of_this_thread();
-        if let Some(Time { had, wanted }) = time {
-            threads[index].nanos_had.store(had, Ordering::Relaxed);
-            threads[index].nanos_wanted.store(wanted, Ordering::Relaxed);
-        }
-        if index == 0 {
-            if self.config.io_threads_always_active || time.is_none() {
-                server.spread.use_all();
-            } else {
-                let sum = |nanos: fn(&Peer) -> &AtomicU64| {
-                    threads.iter().map(|peer| nanos(peer).load(Ordering::Relaxed)).sum()
-                };
-                let time = Time { had: sum(|peer| &peer.nanos_had), wanted: sum(|peer| &peer.nanos_wanted) };
-                self.sampler.adapt(&server.spread, time, Instant::now());
+        let as_needed = !self.config.io_threads_always_active;
+        match as_needed.then(spread::time_of_this_thread).flatten() {
+            Some(Time { had, wanted }) => {
+                threads[index].nanos_had.store(had, Ordering::Relaxed);
+                threads[index].nanos_wanted.store(wanted, Ordering::Relaxed);
+                if index == 0 {
+                    let sum = |nanos: fn(&Peer) -> &AtomicU64| {
+                        threads.iter().map(|peer| nanos(peer).load(Ordering::Relaxed)).sum()
+                    };
+                    let time =
+                        Time { had: sum(|peer| &peer.nanos_had), wanted: sum(|peer| &peer.nanos_wanted) };
+                    self.sampler.adapt(&server.spread, time, Instant::now());
+                }
             }
+            // Nor is it as needed where the system does not tell what would be.
+            None if index == 0 => server.spread.use_all(),
+            None => {}
         }
         let n_in_use = server.spread.n_in_use() as u32;
         let n_all: u32 = threads.iter().map(|peer| peer.n_connections()).sum();
