@@ -12,6 +12,7 @@
 
 #![forbid(unsafe_code)]
 
+pub mod bytes;
 pub mod number;
 pub mod reply;
 pub mod request;

@@ -18,7 +18,7 @@ use std::ops::Range;
 
 use memchr::memchr;
 
-use crate::number;
+use crate::{bytes::is_same, number};
 
 /// The longest inline command and the longest header line, without its end (PROTO_INLINE_MAX_SIZE).
 pub const MAX_LINE_BYTES: usize = 64 * 1024;
@@ -195,6 +195,13 @@ impl Pattern {
             n_further: further.len() as u32,
         })
     }
+
+    /// Whether a request begins as this one of `input` does.
+    #[inline(always)]
+    fn begins(&self, request: &[u8], input: &[u8]) -> bool {
+        let beginning = &input[self.start..self.second_at];
+        request.get(..beginning.len()).is_some_and(|other| is_same(other, beginning))
+    }
 }
 
 /// What is known of an incomplete request with many arguments.
@@ -291,7 +298,7 @@ impl RequestParser {
         );
         let request = &input[at..];
         let second_end = pattern.second.start as usize + pattern.second.len as usize + 2;
-        if second_end > request.len() || !request.starts_with(&input[pattern.start..pattern.second_at]) {
+        if second_end > request.len() || !pattern.begins(request, input) {
             return None;
         }
         let first = args.len();
@@ -625,15 +632,20 @@ pub fn write_request<A: AsRef<[u8]>>(out: &mut Vec<u8>, args: &[A]) {
 }
 
 /// Appends a line of a sigil and a count.
-#[inline]
+#[inline(always)]
 pub(crate) fn write_header(out: &mut Vec<u8>, sigil: u8, n: usize) {
     if n < 10 {
         out.extend_from_slice(&[sigil, b'0' + n as u8, b'\r', b'\n']);
     } else if n < 100 {
         out.extend_from_slice(&[sigil, b'0' + (n / 10) as u8, b'0' + (n % 10) as u8, b'\r', b'\n']);
     } else {
-        out.push(sigil);
-        out.extend_from_slice(itoa::Buffer::new().format(n).as_bytes());
-        out.extend_from_slice(b"\r\n");
+        write_long_header(out, sigil, n);
     }
+}
+
+#[inline(never)]
+fn write_long_header(out: &mut Vec<u8>, sigil: u8, n: usize) {
+    out.push(sigil);
+    out.extend_from_slice(itoa::Buffer::new().format(n).as_bytes());
+    out.extend_from_slice(b"\r\n");
 }

@@ -58,6 +58,7 @@ mod tests;
 
 use std::{
     any::Any,
+    hint::cold_path,
     mem,
     panic::{AssertUnwindSafe, catch_unwind},
     sync::Arc,
@@ -312,6 +313,7 @@ impl<J: Job> Worker<J> {
     ) -> Option<Result<R, Panic>> {
         let executor = &self.engine.executors[id.index()];
         if !executor.try_hold() {
+            cold_path();
             return None;
         }
         // SAFETY: held just now; the reference ends with the closure, before the release.
@@ -319,12 +321,14 @@ impl<J: Job> Worker<J> {
         let thread = &mut self.thread;
         let result = catch_unwind(AssertUnwindSafe(|| work(shard, thread)));
         if let Err(panic) = &result {
+            cold_path();
             hear_of(panic, &self.engine, &[id]);
         }
         // SAFETY: held above, and the closure's reference to the shard is gone.
         J::leave(unsafe { executor.shard() }, &mut self.thread);
         // SAFETY: held above, and no reference to the shard is left.
         if !unsafe { executor.release_if_unwanted() } {
+            cold_path();
             self.releasing.push(id);
             self.settle();
         }

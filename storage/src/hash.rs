@@ -1,14 +1,15 @@
 //! Where a key lives: its shard, and its place in the shard's table.
 //!
 //! Keys are chosen by clients, so the hash must withstand clients who choose them to collide. It is
-//! **SipHash-1-3** under a 128-bit key drawn at random at start, through the `siphasher` crate: the function
+//! **SipHash-1-3** under a 128-bit key drawn at random at start: the function
 //! that Redis uses in its reduced form (1-2) and Rust's own `HashMap` in this one. The faster functions
 //! (wyhash, rapidhash, FxHash, and ahash without AES) have published seed-independent collisions or make no
 //! claim against chosen keys; they would save about 5 ns of the hash of a 16-byte key.
 
 use std::hash::{BuildHasher, RandomState};
+use std::hint::cold_path;
 
-use siphasher::sip::SipHasher13;
+use crate::siphash::SipHash13;
 
 /// How many shards there may be at most, as a power of two.
 pub const SHARD_BITS_MAX: u32 = 14;
@@ -54,7 +55,7 @@ impl Place {
 /// A keyed hash function for bytes that clients choose.
 #[derive(Clone, Copy)]
 pub struct KeyHasher {
-    sip: SipHasher13,
+    sip: SipHash13,
 }
 
 impl KeyHasher {
@@ -68,11 +69,11 @@ impl KeyHasher {
 
     /// A hasher with a given key, for tests that must repeat.
     pub fn with_key(key_low: u64, key_high: u64) -> Self {
-        KeyHasher { sip: SipHasher13::new_with_keys(key_low, key_high) }
+        KeyHasher { sip: SipHash13::with_key(key_low, key_high) }
     }
 
     /// Hashes some bytes.
-    #[inline]
+    #[inline(always)]
     pub fn hash(&self, bytes: &[u8]) -> KeyHash {
         KeyHash(self.sip.hash(bytes))
     }
@@ -146,12 +147,12 @@ impl Router {
     }
 
     /// Finds a key's shard and place; one hash, and a second one only for a key with a tag.
-    #[inline]
+    #[inline(always)]
     pub fn route(&self, key: &[u8]) -> Routed {
         let hash = self.hasher.hash(key);
         let of_shard = match self.hash_tags {
             HashTags::Honoured => match hash_tag(key) {
-                Some(tag) => self.hasher.hash(tag),
+                Some(tag) => self.hash_of_tag(tag),
                 None => hash,
             },
             HashTags::Ignored => hash,
@@ -159,6 +160,12 @@ impl Router {
         // A shift by 64 is what one shard asks for, so it is made in two steps.
         let shard = (of_shard.0 >> 1) >> (63 - self.shard_bits);
         Routed { shard: ShardId(shard as u16), place: self.turn(hash) }
+    }
+
+    /// Apart, because most keys have no tag.
+    #[cold]
+    fn hash_of_tag(&self, tag: &[u8]) -> KeyHash {
+        self.hasher.hash(tag)
     }
 
     /// Finds a key's place alone.
@@ -174,11 +181,14 @@ impl Router {
 }
 
 /// The part of a key that Redis's hash-tag rule selects: between the first `{` and the next `}`, where that is not empty.
-#[inline]
+#[inline(always)]
 pub fn hash_tag(key: &[u8]) -> Option<&[u8]> {
-    if !may_have_brace(key) {
-        return None;
-    }
+    if may_have_brace(key) { find_hash_tag(key) } else { None }
+}
+
+/// Apart, because most keys have no brace.
+#[inline(never)]
+fn find_hash_tag(key: &[u8]) -> Option<&[u8]> {
     let open = memchr::memchr(b'{', key)?;
     let inside = &key[open + 1..];
     match memchr::memchr(b'}', inside)? {
@@ -192,7 +202,10 @@ pub fn hash_tag(key: &[u8]) -> Option<&[u8]> {
 fn may_have_brace(key: &[u8]) -> bool {
     // The last words may overlap those before.
     match key.len() {
-        0..8 => key.contains(&b'{'),
+        0..8 => {
+            cold_path();
+            key.contains(&b'{')
+        }
         8..=16 => is_brace_in(key, 0) | is_brace_in(key, key.len() - 8),
         17..=32 => {
             is_brace_in(key, 0)

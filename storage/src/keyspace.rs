@@ -120,7 +120,7 @@ impl Keyspace {
     /// The number of a table.
     #[inline(always)]
     fn index(&self, db: Db, shard: ShardId) -> usize {
-        db.index() * self.router.n_shards() + shard.index()
+        (db.index() << self.router.shard_bits()) + shard.index()
     }
 
     /// The numbers of a database's tables.

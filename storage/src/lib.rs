@@ -22,6 +22,7 @@ pub mod rdb;
 mod reclaim;
 pub mod set;
 pub mod shard;
+mod siphash;
 pub mod sorted_set;
 mod stamps;
 pub mod stream;

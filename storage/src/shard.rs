@@ -8,6 +8,7 @@ mod fields;
 mod value;
 
 use std::{
+    hint::cold_path,
     ops::{Index, IndexMut},
     sync::Arc,
 };
@@ -108,14 +109,22 @@ impl Index<Db> for Tables {
 
     #[inline(always)]
     fn index(&self, db: Db) -> &Table {
-        if db.0 == 0 { &self.first } else { &self.others[db.index() - 1] }
+        if db.0 == 0 {
+            return &self.first;
+        }
+        cold_path();
+        &self.others[db.index() - 1]
     }
 }
 
 impl IndexMut<Db> for Tables {
     #[inline(always)]
     fn index_mut(&mut self, db: Db) -> &mut Table {
-        if db.0 == 0 { &mut self.first } else { &mut self.others[db.index() - 1] }
+        if db.0 == 0 {
+            return &mut self.first;
+        }
+        cold_path();
+        &mut self.others[db.index() - 1]
     }
 }
 
@@ -335,6 +344,12 @@ impl Shard {
     /// A live entry, to be used: counts a hit or a miss and notes the access.
     #[inline]
     pub fn read(&mut self, key: &Key<'_>) -> Option<EntryRef<'_>> {
+        self.read_here(key)
+    }
+
+    /// [`Shard::read`] without a call, for what is read most.
+    #[inline(always)]
+    fn read_here(&mut self, key: &Key<'_>) -> Option<EntryRef<'_>> {
         let (now, touches) = (self.now, self.touches);
         let Some(entry) = self.live(key, Self::expire_unless_kept) else {
             self.lookups.n_misses += 1;
@@ -403,7 +418,7 @@ impl Shard {
     /// If the key holds something else.
     #[inline]
     pub fn string(&mut self, key: &Key<'_>) -> Result<Option<&[u8]>, StorageError> {
-        self.read(key).map(string_bytes).transpose()
+        self.read_here(key).map(string_bytes).transpose()
     }
 
     /// A live string, to be used while other shards, or this one, are at work; a short one is copied.

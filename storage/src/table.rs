@@ -127,7 +127,7 @@ impl Table {
     }
 
     /// Finds an entry to read. `place` is what the table's router says of the key.
-    #[inline]
+    #[inline(always)]
     pub fn find(&self, key: &[u8], place: Place) -> Option<EntryRef<'_>> {
         let segment = self.segment_at(place.position())?;
         let (at, slot) = segment.find(key, place)?;

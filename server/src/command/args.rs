@@ -72,6 +72,12 @@ pub struct Args<'a> {
     first: Option<Routed>,
 }
 
+/// Apart, because the dispatcher has looked for most keys, and hashing is long.
+#[inline(never)]
+fn route(router: &Router, key: &[u8]) -> Routed {
+    router.route(key)
+}
+
 impl<'a> Args<'a> {
     /// The arguments after the name.
     pub fn new(words: Words<'a>, router: &'a Router, first: Option<Routed>) -> Self {
@@ -135,7 +141,7 @@ impl<'a> Args<'a> {
         let bytes = self.next()?;
         let routed = match first {
             Some(routed) => routed,
-            None => self.router.route(bytes),
+            None => route(self.router, bytes),
         };
         Ok(Key { bytes, routed })
     }

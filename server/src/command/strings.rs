@@ -851,6 +851,7 @@ fn digest_of(shard: &mut Shard, mut args: Args<'_>, reply: &mut Reply<'_>) -> Ou
     Ok(())
 }
 
+#[inline]
 fn bulk_or_null(reply: &mut Reply<'_>, value: Option<&[u8]>) {
     match value {
         Some(value) => reply.bulk(value),

@@ -49,6 +49,8 @@ pub struct ThreadState {
     /// Its number. Heavy-work threads count on behind the I/O threads.
     pub index: usize,
     server: &'static Server,
+    /// Where it counts.
+    stats: &'static ThreadStats,
     /// The threads that were sent nodes since the last `send_wakes`, a bit each.
     wakes: u128,
     /// A held shard lies in the injector.
@@ -80,6 +82,7 @@ impl ThreadState {
         Self {
             index,
             server,
+            stats: &server.threads[index].stats,
             wakes: 0,
             wake_someone: false,
             wake_heavy: false,
@@ -97,8 +100,8 @@ impl ThreadState {
 
     /// Where the thread counts. Heavy-work threads count with the first I/O threads' neighbours: each has a peer of its own.
     #[inline(always)]
-    pub fn stats(&self) -> &ThreadStats {
-        &self.server.threads[self.index].stats
+    pub fn stats(&self) -> &'static ThreadStats {
+        self.stats
     }
 
     /// Sends a finished node back to its thread; the wake-up follows once the shards are released.

@@ -19,7 +19,7 @@ use crate::{
 const ON_THE_WAY: usize = 1024;
 
 /// Whether an entry's time is over: its own, or that of all its fields.
-#[inline]
+#[inline(always)]
 pub fn has_expired(entry: EntryRef<'_>, now: Millis) -> bool {
     entry.deadline().is_some_and(|deadline| deadline.has_passed(now)) || hashes::is_over(entry, now)
 }

@@ -1,11 +1,14 @@
 //! The directory of a table's segments, and the roots from which directories are found.
 
 use std::alloc::{Layout, alloc_zeroed, handle_alloc_error};
+use std::hint::cold_path;
 use std::ptr::NonNull;
 use std::sync::Arc;
 use std::sync::atomic::{
     AtomicPtr, AtomicU32, AtomicUsize, Ordering::Acquire, Ordering::Relaxed, Ordering::Release,
 };
+
+use crossbeam_epoch::Guard;
 
 use super::bucket::Bucket;
 use super::segment::{Fill, Segment};
@@ -99,22 +102,23 @@ impl DirectoryRef {
         unsafe { self.0.add(1).cast::<AtomicPtr<Bucket>>().add(index).as_ref() }
     }
 
+    /// A word, for prefetchers.
+    #[inline]
+    pub(super) fn word_for(self, index: usize, _pinned: &Guard) -> &AtomicPtr<Bucket> {
+        debug_assert!(index < self.n_words());
+        // SAFETY: `index` comes from `index`, so the word is within the allocation, which is not freed while who saw it is pinned.
+        unsafe { self.0.add(1).cast::<AtomicPtr<Bucket>>().add(index).as_ref() }
+    }
+
     /// The segment that a word leads to. For the holder, whom no ordering need tell what is there.
     #[inline]
     pub(super) fn segment(self, index: usize) -> SegmentWord {
         SegmentWord(self.word(index).load(Relaxed))
     }
 
-    /// The segment that a word leads to, for prefetchers.
-    #[inline]
-    pub(super) fn segment_acquire(self, index: usize) -> SegmentWord {
-        // Acquire pairs with the Release in `set_segment`: the segment is seen zeroed at least.
-        SegmentWord(self.word(index).load(Acquire))
-    }
-
     #[inline]
     pub(super) fn set_segment(self, index: usize, segment: SegmentWord) {
-        // Release pairs with the Acquire in `segment_acquire`, also when only the count changes: a store in
+        // Release pairs with the Acquire in `SegmentWord::acquire`, also when only the count changes: a store in
         // between would else cut prefetchers off from the one that made the segment known.
         self.word(index).store(segment.0, Release);
     }
@@ -165,6 +169,13 @@ impl SegmentWord {
         }))
     }
 
+    /// What a word says, for prefetchers.
+    #[inline]
+    pub(super) fn acquire(word: &AtomicPtr<Bucket>) -> Self {
+        // Acquire pairs with the Release in `set_segment`: the segment is seen zeroed at least.
+        SegmentWord(word.load(Acquire))
+    }
+
     #[inline]
     pub(super) fn segment(self) -> Segment {
         let word = self.0.addr();
@@ -203,7 +214,11 @@ impl Root {
     pub(super) fn directory_acquire(&self) -> Option<DirectoryRef> {
         // Acquire pairs with the Release in `publish`: depth and words are seen as they were written before.
         let directory = self.0.load(Acquire);
-        if directory.addr() == UNCLAIMED { None } else { NonNull::new(directory).map(DirectoryRef) }
+        if directory.addr() == UNCLAIMED {
+            cold_path();
+            return None;
+        }
+        NonNull::new(directory).map(DirectoryRef)
     }
 
     #[inline]

@@ -5,9 +5,15 @@
 //! epoch pin, see the table as it is or has just been, and never read an entry. What they ask for in vain costs
 //! a little time and nothing else.
 
+use std::sync::atomic::AtomicPtr;
+
 use crossbeam_epoch::Guard;
 
-use super::{Table, bucket::Bucket, directory::Root};
+use super::{
+    Table,
+    bucket::Bucket,
+    directory::{Root, SegmentWord},
+};
 use crate::{hash::Place, prefetch};
 
 /// So many keys are fetched together: about as many lines as a core has under way at once, twice.
@@ -25,24 +31,40 @@ impl Table {
 #[inline(always)]
 pub fn prefetch_behind_roots<'r>(n: usize, at: impl Fn(usize) -> (&'r Root, Place)) {
     debug_assert!(n <= PREFETCH_MAX);
+    // What a stage finds for the next one may be read as long as the thread is pinned.
     let pinned = &crossbeam_epoch::pin();
-    for (root, place) in (0..n).map(&at) {
-        root.prefetch_directory(place, pinned);
+    let (mut words, mut buckets) = ([None; PREFETCH_MAX], [None; PREFETCH_MAX]);
+    let (words, buckets) = (&mut words[..n], &mut buckets[..n]);
+    for (index, word) in words.iter_mut().enumerate() {
+        let (root, place) = at(index);
+        *word = root.prefetch_word(place, pinned);
     }
-    for (root, place) in (0..n).map(&at) {
-        root.prefetch_bucket(place, pinned);
+    for (index, (bucket, word)) in buckets.iter_mut().zip(&*words).enumerate() {
+        *bucket = word.map(|word| prefetch_home(word, at(index).1, pinned));
     }
     // One bit each of those that must be looked for behind their home.
     let mut further = 0u32;
-    for index in 0..n {
-        let (root, place) = at(index);
-        further |= (root.prefetch_entries(place, pinned) as u32) << index;
+    for (index, home) in buckets.iter().enumerate() {
+        further |= (home.is_some_and(|home| prefetch_entries(home, at(index).1)) as u32) << index;
     }
-    while further != 0 {
-        let (root, place) = at(further.trailing_zeros() as usize);
-        root.prefetch_displaced(place, pinned);
-        further &= further - 1;
+    for index in bits(further) {
+        buckets[index] = words[index].map(|word| prefetch_neighbour(word, at(index).1, pinned));
     }
+    for index in bits(further) {
+        if let Some(neighbour) = buckets[index] {
+            prefetch_matching(neighbour, at(index).1);
+        }
+    }
+}
+
+/// The numbers of the bits that are set.
+#[inline(always)]
+fn bits(mut set: u32) -> impl Iterator<Item = usize> {
+    std::iter::from_fn(move || {
+        let lowest = (set != 0).then(|| set.trailing_zeros() as usize);
+        set &= set.wrapping_sub(1);
+        lowest
+    })
 }
 
 impl Root {
@@ -52,46 +74,40 @@ impl Root {
         prefetch::for_read(self.address());
     }
 
-    /// Stage 2: reads the root, and asks for the directory's head and the word of the place.
-    #[inline]
-    fn prefetch_directory(&self, place: Place, _pinned: &Guard) {
-        if let Some(directory) = self.directory_acquire() {
-            prefetch::for_read(directory.word(directory.index(place.position())));
-        }
+    /// Stage 2: reads the root, and asks for the directory's word of the place.
+    #[inline(always)]
+    fn prefetch_word<'g>(&self, place: Place, pinned: &'g Guard) -> Option<&'g AtomicPtr<Bucket>> {
+        let directory = self.directory_acquire()?;
+        let word = directory.word_for(directory.index(place.position()), pinned);
+        prefetch::for_read(word);
+        Some(word)
     }
+}
 
-    /// Stage 3: reads the directory, and asks for the bucket.
-    #[inline]
-    fn prefetch_bucket(&self, place: Place, _pinned: &Guard) {
-        if let Some(directory) = self.directory_acquire() {
-            let segment = directory.segment_acquire(directory.index(place.position())).segment();
-            prefetch::for_read(segment.bucket(segment.home(place.position())));
-        }
-    }
+/// Stage 3: reads a word of a directory, and asks for the place's home.
+#[inline(always)]
+fn prefetch_home<'g>(word: &AtomicPtr<Bucket>, place: Place, pinned: &'g Guard) -> &'g Bucket {
+    let segment = SegmentWord::acquire(word).segment();
+    let home = segment.bucket_for(segment.home(place.position()), pinned);
+    prefetch::for_read(home);
+    home
+}
 
-    /// Stage 4: reads the bucket, and asks for the first two lines of the entries that may be the key's. If there is none and
-    /// the bucket has overflowed, asks for the next bucket, where a new entry may go to as well, and says so.
-    #[inline]
-    fn prefetch_entries(&self, place: Place, _pinned: &Guard) -> bool {
-        let Some(directory) = self.directory_acquire() else { return false };
-        let segment = directory.segment_acquire(directory.index(place.position())).segment();
-        let home = segment.home(place.position());
-        let bucket = segment.bucket(home);
-        let is_further = !prefetch_matching(bucket, place) && bucket.tags().is_overflowed();
-        if is_further {
-            prefetch::for_read(segment.bucket(segment.next(home)));
-        }
-        is_further
-    }
+/// Stage 4: reads the home, and asks for the first two lines of the entries that may be the key's. Says whether there is none and
+/// the bucket has overflowed.
+#[inline(always)]
+fn prefetch_entries(home: &Bucket, place: Place) -> bool {
+    !prefetch_matching(home, place) && home.tags().is_overflowed()
+}
 
-    /// Stage 5: reads the bucket next to home, for the tenth or so of the entries that are there.
-    #[inline]
-    fn prefetch_displaced(&self, place: Place, _pinned: &Guard) {
-        if let Some(directory) = self.directory_acquire() {
-            let segment = directory.segment_acquire(directory.index(place.position())).segment();
-            prefetch_matching(segment.bucket(segment.next(segment.home(place.position()))), place);
-        }
-    }
+/// Stage 5: asks for the bucket next to the home, for the tenth or so of the entries that are there, or go there when they are new.
+/// After it that bucket is read like the home.
+#[inline(always)]
+fn prefetch_neighbour<'g>(word: &AtomicPtr<Bucket>, place: Place, pinned: &'g Guard) -> &'g Bucket {
+    let segment = SegmentWord::acquire(word).segment();
+    let neighbour = segment.bucket_for(segment.next(segment.home(place.position())), pinned);
+    prefetch::for_read(neighbour);
+    neighbour
 }
 
 /// Asks for the first two lines of a bucket's entries that may be at this place, and says whether there are any.

@@ -12,6 +12,9 @@
 use std::alloc::{Layout, alloc_zeroed, handle_alloc_error};
 use std::ptr::NonNull;
 
+use braid_protocol::bytes::is_same;
+use crossbeam_epoch::Guard;
+
 use super::bucket::{Bucket, Content, SLOT_POSITION_BITS, SLOTS};
 use super::retire;
 use crate::entry::{ADDRESS_BITS, EntryBox, EntryRef};
@@ -98,6 +101,19 @@ pub(super) struct Segment {
     depth: u32,
 }
 
+/// The slot of a bucket whose entry may be at this place, as far as the slot tells, and is accepted.
+#[inline(always)]
+fn slot_where(bucket: &Bucket, place: Place, accept: impl Fn(EntryRef<'_>) -> bool) -> Option<usize> {
+    for slot in bucket.tags().matching(place.tag()) {
+        let word = bucket.slot(slot);
+        // SAFETY: the slot is occupied, and the holder reads the entry only while it is in this function.
+        if word.agrees_with(place) && accept(unsafe { word.entry() }) {
+            return Some(slot);
+        }
+    }
+    None
+}
+
 impl Segment {
     /// # Safety
     /// `buckets` is the first of `n_buckets` that are freed no earlier than the last use of the segment.
@@ -159,6 +175,14 @@ impl Segment {
         unsafe { self.buckets.add(at).as_ref() }
     }
 
+    /// A bucket, for prefetchers.
+    #[inline]
+    pub(super) fn bucket_for<'g>(&self, at: usize, _pinned: &'g Guard) -> &'g Bucket {
+        debug_assert!(at < self.n_buckets);
+        // SAFETY: as in `bucket`, but that the segment is not freed while who saw it is pinned.
+        unsafe { self.buckets.add(at).as_ref() }
+    }
+
     /// The bucket where an entry at this position would like to be.
     #[inline]
     pub(super) fn home(&self, position: u64) -> usize {
@@ -197,34 +221,44 @@ impl Segment {
         // SAFETY: no tag is 0, so the slot is occupied, and the holder reads the entry only while it is in this function.
         bucket.tags().tag(slot) == place.tag()
             && word.agrees_with(place)
-            && unsafe { word.entry() }.key() == key
+            && is_same(unsafe { word.entry() }.key(), key)
     }
 
     /// Finds a key's bucket and slot.
-    #[inline]
+    #[inline(always)]
     pub(super) fn find(&self, key: &[u8], place: Place) -> Option<(usize, usize)> {
-        self.find_where(place, |entry| entry.key() == key)
+        self.find_where(place, |entry| is_same(entry.key(), key))
     }
 
     /// Finds the bucket and slot of an entry that may be at this place, as far as its slot tells, and is accepted.
-    #[inline]
+    #[inline(always)]
     pub(super) fn find_where(
         &self,
         place: Place,
         accept: impl Fn(EntryRef<'_>) -> bool,
     ) -> Option<(usize, usize)> {
-        let mut at = self.home(place.position());
-        for _ in 0..self.n_buckets {
-            let bucket = self.bucket(at);
-            let tags = bucket.tags();
-            for slot in tags.matching(place.tag()) {
-                let word = bucket.slot(slot);
-                // SAFETY: the slot is occupied, and the holder reads the entry only while it is in this function.
-                if word.agrees_with(place) && accept(unsafe { word.entry() }) {
-                    return Some((at, slot));
-                }
+        let home = self.home(place.position());
+        match slot_where(self.bucket(home), place, &accept) {
+            Some(slot) => Some((home, slot)),
+            None if self.bucket(home).tags().is_overflowed() => self.find_behind(home, place, accept),
+            None => None,
+        }
+    }
+
+    /// Goes on with [`Segment::find_where`] behind the home. Apart, because most entries are at home.
+    #[inline(never)]
+    fn find_behind(
+        &self,
+        home: usize,
+        place: Place,
+        accept: impl Fn(EntryRef<'_>) -> bool,
+    ) -> Option<(usize, usize)> {
+        let mut at = self.next(home);
+        while at != home {
+            if let Some(slot) = slot_where(self.bucket(at), place, &accept) {
+                return Some((at, slot));
             }
-            if !tags.is_overflowed() {
+            if !self.bucket(at).tags().is_overflowed() {
                 return None;
             }
             at = self.next(at);

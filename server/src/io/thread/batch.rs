@@ -2,6 +2,7 @@
 
 use std::{cell::Cell, ops::Range, time::Duration};
 
+use braid_protocol::bytes::is_same;
 use braid_protocol::request::{Arg, Parse, Pattern, ProtocolError};
 use braid_storage::{Db, Routed, time::Millis};
 
@@ -61,7 +62,7 @@ impl LastKey {
     fn is(&self, input: &[u8], key: &[u8]) -> bool {
         let before = &input[self.at..self.at + self.len];
         // Most keys that differ do so in the last byte.
-        before.last() == key.last() && before == key
+        before.last() == key.last() && is_same(before, key)
     }
 }
 

@@ -1,6 +1,6 @@
 //! Running the commands of a batch: in place where the shards are idle, with a node where they are not.
 
-use std::{cell::Cell, ops::Range, sync::atomic::Ordering, time::Instant};
+use std::{cell::Cell, hint::cold_path, ops::Range, sync::atomic::Ordering, time::Instant};
 
 use braid_protocol::{reply::Reply, request::ProtocolError};
 use braid_storage::{
@@ -133,12 +133,11 @@ impl IoThread {
             if attention && session.record.is_killed() {
                 return Ended::Closed;
             }
-            let words = turn.words(parsed);
             let admitted = match (&parsed.found, before.take()) {
                 (Found::Command(command), Some(before)) if parsed.is_like(before) && !attention => {
                     Ok((*command, Admission::Run))
                 }
-                _ => dispatch::admit(server, session, &parsed.found, words),
+                _ => dispatch::admit(server, session, &parsed.found, turn.words(parsed)),
             };
             let (command, admission) = match admitted {
                 Ok(admitted) => admitted,
@@ -147,7 +146,7 @@ impl IoThread {
                         session.exec_refusal = Some(refusal);
                         (exec, Admission::Run)
                     }
-                    Found::Unknown if is_cross_protocol(words) => {
+                    Found::Unknown if is_cross_protocol(turn.words(parsed)) => {
                         report_cross_protocol(connection);
                         return Ended::Closed;
                     }
@@ -166,7 +165,11 @@ impl IoThread {
             let next = match admission {
                 Admission::Run => self.run_command(connection, turn, index, command, out),
                 Admission::Queue => {
-                    session.queue.as_mut().expect("queueing is admitted in MULTI only").push(command, words);
+                    session
+                        .queue
+                        .as_mut()
+                        .expect("queueing is admitted in MULTI only")
+                        .push(command, turn.words(parsed));
                     Reply::new(out, session.resp).simple("QUEUED");
                     dispatch::drop_unwanted(session, start, out);
                     batch.leave_unmeasured(index);
@@ -175,7 +178,7 @@ impl IoThread {
                 Admission::Postpone => {
                     batch.leave_unmeasured(index);
                     node.job.is_timed = true;
-                    node.job.push(command, words, parsed.routed);
+                    node.job.push(command, turn.words(parsed), parsed.routed);
                     node.job.task = Task::Commands;
                     self.postpone(connection.node.take().expect("here a moment ago"));
                     Next::Parked { input_from: parsed.end }
@@ -269,6 +272,7 @@ impl IoThread {
         let n_kept = Cell::new(out.len());
         let held = self.worker.with_shard(routed.shard, |shard, thread| {
             if shard.needs_care() {
+                cold_path();
                 return Stopped::ByCare;
             }
             if leader.names_members() {
@@ -288,6 +292,7 @@ impl IoThread {
                 }
                 let now = shard.start().max(now);
                 if session.no_touch {
+                    cold_path();
                     shard.leave_untouched();
                 }
                 shard.begin(session.db, now);
@@ -295,6 +300,7 @@ impl IoThread {
                 let args = Args::new(turn.words(parsed), server.keyspace.router(), Some(routed));
                 let outcome = run(shard, args, &mut Reply::new(out, session.resp));
                 if matches!(&outcome, Err(error) if error.is_too_much()) {
+                    cold_path();
                     out.truncate(start);
                     return Stopped::ByCare;
                 }
@@ -304,6 +310,9 @@ impl IoThread {
             }
             Stopped::No
         });
+        if !matches!(held, Some(Ok(Stopped::No))) {
+            cold_path();
+        }
         match held {
             Some(Ok(Stopped::No)) => Next::Command(end),
             Some(Ok(Stopped::ByAttention)) if session.record.is_killed() => {
@@ -488,6 +497,7 @@ impl IoThread {
             return Some(Ended::Closed);
         }
         if connection.parser.limits().authenticated != session.authenticated {
+            cold_path();
             connection.parser.set_authenticated(session.authenticated);
         }
         let Request::Sleep { millis, counts } = session.request.take()?;
