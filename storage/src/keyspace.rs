@@ -105,7 +105,7 @@ impl Keyspace {
 
     /// Fetches what look-ups of these keys touch behind the roots, stage by stage, so that their latencies overlap. Reads
     /// table structure only, never an entry, and needs no hold.
-    #[inline]
+    #[inline(never)]
     pub fn prefetch(&self, db: Db, keys: &[Routed]) {
         for keys in keys.chunks(PREFETCH_MAX) {
             prefetch_behind_roots(keys.len(), |index| (self.root(db, keys[index]), keys[index].place));

@@ -3,7 +3,7 @@
 use std::{cell::Cell, ops::Range, time::Duration};
 
 use braid_protocol::bytes::is_same;
-use braid_protocol::request::{Arg, Parse, Pattern, ProtocolError};
+use braid_protocol::request::{Arg, Parse, Pattern, ProtocolError, RequestParser};
 use braid_storage::{Db, Routed, time::Millis};
 
 use super::IoThread;
@@ -102,6 +102,7 @@ impl Lookout<'_> {
     }
 
     /// Finds out where all keys of a command live, likewise; says which of `keys` they are.
+    #[inline(never)]
     fn look_for_all(&self, command: &Registered, words: Words<'_>, keys: &mut Vec<Routed>) -> Range<usize> {
         let first = keys.len();
         let get = |at| words.get(at);
@@ -137,6 +138,56 @@ impl Batch {
         self.keys.clear();
         self.with_all_keys.clear();
         self.unmeasured.set(0);
+    }
+
+    fn is_full(&self) -> bool {
+        self.commands.len() >= BATCH || self.keys.len() >= BATCH_KEYS
+    }
+
+    /// Adds the request that lies at `range` of the input, and looks for its keys.
+    #[inline(always)]
+    fn add(
+        &mut self,
+        found: Found,
+        range: Range<usize>,
+        first_word: usize,
+        lookout: &mut Lookout<'_>,
+        input: &[u8],
+    ) {
+        let words = Words::new(&input[range.clone()], &self.words[first_word..]);
+        let n_words = words.len();
+        let routed = match found {
+            Found::Command(command) if command.names_all_keys && n_words <= BATCH_KEYS => {
+                let keys = lookout.look_for_all(command, words, &mut self.keys);
+                let first = self.keys[keys.start..].first().copied();
+                self.with_all_keys.push((self.commands.len(), keys));
+                first
+            }
+            Found::Command(command) => lookout.look(command, words, range.start, input, &mut self.keys),
+            _ => None,
+        };
+        self.commands.push(Parsed { found, start: range.start, end: range.end, first_word, n_words, routed });
+    }
+
+    /// Adds the requests from `at` on that begin like the last one, which was `command`; returns where the input goes on. Most of
+    /// a pipeline passes here, and what else a request may be is not in the way.
+    #[inline(never)]
+    fn parse_alike(
+        &mut self,
+        parser: &mut RequestParser,
+        command: &'static Registered,
+        pattern: &Pattern,
+        lookout: &mut Lookout<'_>,
+        input: &[u8],
+        mut at: usize,
+    ) -> usize {
+        while !self.is_full() && at < input.len() {
+            let first_word = self.words.len();
+            let Some(consumed) = parser.parse_alike(pattern, input, at, &mut self.words) else { break };
+            self.add(Found::Command(command), at..at + consumed, first_word, lookout, input);
+            at += consumed;
+        }
+        at
     }
 
     /// Has a command not share the batch's time.
@@ -235,6 +286,7 @@ impl Parsed {
 
 impl IoThread {
     /// Parses up to a batch of requests from `from` on; returns where the input goes on.
+    #[inline(never)]
     pub(super) fn parse(
         &mut self,
         connection: &mut Connection,
@@ -247,7 +299,15 @@ impl IoThread {
         let mut lookout = Lookout { server: self.worker.thread.server(), db, last: None };
         let mut last: Option<Last> = None;
         let mut at = from;
-        while batch.commands.len() < BATCH && batch.keys.len() < BATCH_KEYS && at < input.len() {
+        loop {
+            if at < input.len()
+                && let Some(Last { command, pattern: Some(pattern), .. }) = &last
+            {
+                at = batch.parse_alike(&mut connection.parser, command, pattern, &mut lookout, input, at);
+            }
+            if batch.is_full() || at >= input.len() {
+                break;
+            }
             // The quotes of an inline command are resolved where it lies, so it must not be parsed twice: it gets a
             // batch of its own, because what comes behind a command that must wait is parsed again.
             let inline = input[at] != b'*';
@@ -255,59 +315,34 @@ impl IoThread {
                 break;
             }
             let first_word = batch.words.len();
-            let alike = last.as_ref().and_then(|last| {
-                let consumed =
-                    connection.parser.parse_alike(last.pattern.as_ref()?, input, at, &mut batch.words)?;
-                Some((consumed, Found::Command(last.command)))
-            });
-            let is_alike = alike.is_some();
-            let (consumed, found) = match alike {
-                Some(alike) => alike,
-                None => match connection.parser.parse(&mut input[at..], &mut batch.words)? {
-                    Parse::Request { consumed } => {
-                        let words = Words::new(&input[at..at + consumed], &batch.words[first_word..]);
-                        // Comparing the name is cheaper than finding it.
-                        let found = match &last {
-                            Some(last) if last.name(input) == words.get(0) => Found::Command(last.command),
-                            _ => TABLE.find(words),
-                        };
-                        (consumed, found)
-                    }
-                    Parse::Empty { consumed } => {
-                        at += consumed;
-                        continue;
-                    }
-                    Parse::Incomplete { wanted } => {
-                        connection.wanted = wanted;
-                        break;
-                    }
-                },
+            let consumed = match connection.parser.parse(&mut input[at..], &mut batch.words)? {
+                Parse::Request { consumed } => consumed,
+                Parse::Empty { consumed } => {
+                    at += consumed;
+                    continue;
+                }
+                Parse::Incomplete { wanted } => {
+                    connection.wanted = wanted;
+                    break;
+                }
             };
             let words = Words::new(&input[at..at + consumed], &batch.words[first_word..]);
+            let found = match &last {
+                // Comparing the name is cheaper than finding it.
+                Some(last) if last.name(input) == words.get(0) => Found::Command(last.command),
+                _ => TABLE.find(words),
+            };
             let mut stop = inline;
-            let mut routed = None;
+            last = None;
             if let Found::Command(command) = found {
                 stop |= command.has(Flags::PARSE_STOP);
-                if command.names_all_keys && words.len() <= BATCH_KEYS {
-                    let keys = lookout.look_for_all(command, words, &mut batch.keys);
-                    routed = batch.keys[keys.start..].first().copied();
-                    batch.with_all_keys.push((batch.commands.len(), keys));
-                } else {
-                    routed = lookout.look(command, words, at, input, &mut batch.keys);
-                }
-                if !is_alike {
-                    // A subcommand's name is not the word that would be compared.
-                    let is_whole = command.parent.is_none() && !command.has_subcommands();
-                    last = is_whole.then(|| Last {
-                        command,
-                        name_at: at + words.offset(0),
-                        pattern: Pattern::of(input, at, &batch.words[first_word..]),
-                    });
+                // A subcommand's name is not the word that would be compared.
+                if command.parent.is_none() && !command.has_subcommands() {
+                    let pattern = Pattern::of(input, at, &batch.words[first_word..]);
+                    last = Some(Last { command, name_at: at + words.offset(0), pattern });
                 }
             }
-            let (start, end) = (at, at + consumed);
-            let n_words = words.len();
-            batch.commands.push(Parsed { found, start, end, first_word, n_words, routed });
+            batch.add(found, at..at + consumed, first_word, &mut lookout, input);
             at += consumed;
             if stop {
                 break;

@@ -213,13 +213,7 @@ impl IoThread {
         match command.spec.run {
             Run::Shard(_) => self.run_group(connection, turn, index, out),
             Run::Session(_) | Run::Container => {
-                // CLIENT LIST shows its own client while its command is in the buffer.
-                connection.record.input_bytes.store(turn.input.len() as u64, Ordering::Relaxed);
-                let node = connection.node.as_mut().expect("a parked connection runs nothing");
-                let mut call =
-                    Call::of_session(server, &mut node.job.session, now, self.worker.thread.stats());
-                let words = turn.words(parsed);
-                dispatch::answer(&mut call, command, words, parsed.routed, out, &self.worker.thread);
+                self.run_on_session(connection, turn, command, parsed, out);
                 Next::Command(index + 1)
             }
             Run::Transaction(_) | Run::Watched(_) | Run::Everything(_) => {
@@ -236,6 +230,23 @@ impl IoThread {
                 Next::Parked { input_from: parsed.end }
             }
         }
+    }
+
+    /// Runs a command that needs no shard.
+    #[inline(never)]
+    fn run_on_session(
+        &self,
+        connection: &mut Connection,
+        turn: Turn<'_>,
+        command: &'static Registered,
+        parsed: &Parsed,
+        out: &mut Vec<u8>,
+    ) {
+        // CLIENT LIST shows its own client while its command is in the buffer.
+        connection.record.input_bytes.store(turn.input.len() as u64, Ordering::Relaxed);
+        let session = &mut connection.node.as_mut().expect("a parked connection runs nothing").job.session;
+        let mut call = Call::of_session(turn.server, session, turn.now, self.worker.thread.stats());
+        dispatch::answer(&mut call, command, turn.words(parsed), parsed.routed, out, &self.worker.thread);
     }
 
     /// Answers why a command does not run, and has EXEC refuse if it was to be queued.
@@ -336,6 +347,7 @@ impl IoThread {
     }
 
     /// Leaves commands of one shard with its holder. With `is_timed` each is timed by itself, and not with the batch.
+    #[inline(never)]
     fn leave_group(
         &mut self,
         connection: &mut Connection,
@@ -364,6 +376,7 @@ impl IoThread {
     }
 
     /// Runs a command over several shards, if all are idle, or leaves it to the coordinator and returns false.
+    #[inline(never)]
     fn run_transaction(
         &mut self,
         connection: &mut Connection,
@@ -428,6 +441,7 @@ impl IoThread {
     }
 
     /// Runs a command whose reply waits until all that ran before it has ended.
+    #[inline(never)]
     fn run_barrier(
         &mut self,
         server: &Server,
@@ -447,6 +461,7 @@ impl IoThread {
     }
 
     /// Sends a command on its way over the shards, one after the other.
+    #[inline(never)]
     fn begin_sweep(
         &mut self,
         connection: &mut Connection,
