@@ -1,6 +1,6 @@
 # `make help` lists the targets.
 .DEFAULT_GOAL := help
-.PHONY: help run test lint fmt compat compat-fuzz conformance redis-py bench bench-compare bench-report fuzz loom sanitize miri doc
+.PHONY: help run pgo test lint fmt compat compat-fuzz conformance redis-py bench bench-compare bench-report fuzz loom sanitize miri doc
 
 PORT ?= 6379
 # What `make bench-report` starts and measures.
@@ -16,6 +16,9 @@ help: ## List the targets
 
 run: ## Build and serve on port 6379 (PORT=…)
 	cargo run --release --quiet -p braid-server -- --port $(PORT)
+
+pgo: ## Build target/pgo/braid-server, optimised by a profile of its own work (needs llvm-profdata)
+	tools/pgo
 
 test: ## Run all tests; needs only the Rust toolchain
 	@command -v cargo >/dev/null || { echo "cargo is missing: install Rust from your distribution or rustup"; exit 1; }
