@@ -5,7 +5,8 @@
 //! cron, while nothing of them is under way.
 //!
 //! A busy thread gets help, and the help stays if it was any: where other programs, or a limit of the container's, leave the
-//! threads together no more processor time than they had before, they would only take it from each other.
+//! threads together no more processor time than they had before, they would only take it from each other. So where no processor
+//! is idle help is rarely tried: a load generator on the same machine is such a program.
 
 use std::{
     sync::atomic::{AtomicUsize, Ordering},
@@ -28,6 +29,10 @@ const N_AGREEING: u32 = 3;
 const N_TRIAL_SAMPLES: u32 = 3;
 /// Help was of use if the threads together had so much more processor time.
 const USEFUL: f64 = 1.1;
+/// So many processors must have had nothing to do lately, in the whole machine, for help to come at once.
+const ROOM: f64 = 0.5;
+/// Where other programs use all processors, help could at most take some from them: that is tried so often.
+const RARELY: Duration = Duration::from_secs(10);
 /// For so long there is no other trial after one that was of no use; it doubles from the one to the other.
 const REST: (Duration, Duration) = (Duration::from_secs(1), Duration::from_secs(4));
 
@@ -51,6 +56,8 @@ pub struct Sampler {
     at: Instant,
     /// The time of all threads by then.
     time: Time<u64>,
+    /// For how long the machine's processors together had had nothing to do by then, in nanoseconds, if the system tells.
+    idle: Option<u64>,
     /// How many samples in a row have said that more threads are needed, and that fewer would do.
     n_short: u32,
     n_spare: u32,
@@ -58,6 +65,8 @@ pub struct Sampler {
     /// How long a trial without use keeps others away.
     rest: Duration,
     no_trial_before: Instant,
+    /// When the last trial began, or the sampling.
+    tried_at: Instant,
 }
 
 /// More threads have been taken into use.
@@ -96,16 +105,18 @@ impl Sampler {
         Self {
             at: now,
             time: Time::default(),
+            idle: None,
             n_short: 0,
             n_spare: 0,
             trial: None,
             rest: REST.0,
             no_trial_before: now,
+            tried_at: now,
         }
     }
 
-    /// Reckons anew; `time` is that of all threads since they began.
-    pub fn adapt(&mut self, spread: &Spread, time: Time<u64>, now: Instant) {
+    /// Reckons anew; `time` is that of all threads since they began, `idle` that of processors that had nothing to do.
+    pub fn adapt(&mut self, spread: &Spread, time: Time<u64>, idle: Option<u64>, now: Instant) {
         let elapsed = now - self.at;
         if elapsed < SAMPLE_MIN {
             return;
@@ -115,12 +126,15 @@ impl Sampler {
             had: time.had.saturating_sub(self.time.had) as f64 / nanos,
             wanted: time.wanted.saturating_sub(self.time.wanted) as f64 / nanos,
         };
-        (self.at, self.time) = (now, time);
-        spread.use_some(self.n_to_use(spread.n_in_use(), spread.n_threads, lately));
+        let idle_lately =
+            idle.zip(self.idle).map(|(idle, before)| idle.saturating_sub(before) as f64 / nanos);
+        (self.at, self.time, self.idle) = (now, time, idle);
+        let is_room = idle_lately.is_none_or(|idle| idle >= ROOM);
+        spread.use_some(self.n_to_use(spread.n_in_use(), spread.n_threads, lately, is_room));
     }
 
-    /// How many threads to use from now on.
-    fn n_to_use(&mut self, n_in_use: usize, n_threads: usize, lately: Time<f64>) -> usize {
+    /// How many threads to use from now on. `is_room` says whether processors have nothing to do.
+    fn n_to_use(&mut self, n_in_use: usize, n_threads: usize, lately: Time<f64>, is_room: bool) -> usize {
         if let Some(trial) = &mut self.trial {
             trial.n_samples += 1;
             if trial.n_samples < N_TRIAL_SAMPLES {
@@ -141,8 +155,10 @@ impl Sampler {
         let n_needed = n_needed(n_in_use, lately).min(n_threads);
         self.n_short = if n_needed > n_in_use { self.n_short + 1 } else { 0 };
         self.n_spare = if n_needed < n_in_use { self.n_spare + 1 } else { 0 };
-        if self.n_short >= N_AGREEING && self.at >= self.no_trial_before {
+        let may_try = self.at >= self.no_trial_before && (is_room || self.at >= self.tried_at + RARELY);
+        if self.n_short >= N_AGREEING && may_try {
             self.n_short = 0;
+            self.tried_at = self.at;
             self.trial = Some(Trial { n_before: n_in_use, before: lately, n_samples: 0 });
             return n_needed;
         }
@@ -163,6 +179,13 @@ fn n_needed(n_in_use: usize, Time { had, wanted }: Time<f64>) -> usize {
     }
     let is_short = wanted > BUSY * n_in_use as f64;
     if is_short || wanted < SPARE * n_others { ((wanted / WANTED).ceil() as usize).max(1) } else { n_in_use }
+}
+
+/// For how long the machine's processors together have had nothing to do, in nanoseconds; `None` if the system does not tell.
+pub fn idle_time_of_the_machine() -> Option<u64> {
+    let text = std::fs::read_to_string("/proc/uptime").ok()?;
+    let seconds = text.split_ascii_whitespace().nth(1)?.parse::<f64>().ok()?;
+    Some((seconds * 1e9) as u64)
 }
 
 /// The calling thread's time, in nanoseconds; `None` if the system does not tell.
@@ -213,6 +236,16 @@ mod tests {
 
     /// Every 100 ms so many processors are had and wanted, as `load` tells for the threads in use. Gives what was in use.
     fn in_use(n_threads: usize, n_samples: u32, load: impl Fn(u32, usize) -> (f64, f64)) -> Vec<usize> {
+        in_use_beside_others(n_threads, n_samples, 1.0, load)
+    }
+
+    /// [`in_use`] where so many processors have nothing to do, whatever the threads use.
+    fn in_use_beside_others(
+        n_threads: usize,
+        n_samples: u32,
+        n_idle: f64,
+        load: impl Fn(u32, usize) -> (f64, f64),
+    ) -> Vec<usize> {
         let spread = Spread::new(n_threads);
         let mut now = Instant::now();
         let mut sampler = Sampler::new(now);
@@ -222,7 +255,8 @@ mod tests {
             now += Duration::from_millis(100);
             time.had += (had * 1e8) as u64;
             time.wanted += (wanted * 1e8) as u64;
-            sampler.adapt(&spread, time, now);
+            let idle = f64::from(nth) * n_idle * 1e8;
+            sampler.adapt(&spread, time, Some(idle as u64), now);
             spread.n_in_use()
         };
         (0..n_samples).map(sample).collect()
@@ -248,6 +282,24 @@ mod tests {
         assert_eq!(used[..7], [1, 1, 2, 2, 2, 1, 1]);
         let n_trials = used.windows(2).filter(|pair| pair[0] < pair[1]).count();
         assert_eq!(n_trials, 4, "they become rare: {used:?}");
+    }
+
+    #[test]
+    fn help_comes_rarely_where_other_programs_use_all_processors() {
+        let grows = |used: &[usize]| used.windows(2).filter(|pair| pair[0] < pair[1]).count();
+        // It would be of no use, nor is it tried soon.
+        let used = in_use_beside_others(2, 250, 0.1, |_, n| (1.0, n as f64));
+        assert_eq!(used[..99], [1; 99]);
+        assert_eq!(grows(&used), 2, "{used:?}");
+        // It takes from the others what it can, and stays.
+        let used = in_use_beside_others(2, 250, 0.0, |_, n| (if n == 2 { 1.3 } else { 1.0 }, n as f64));
+        assert_eq!((grows(&used), used[249]), (1, 2), "{used:?}");
+    }
+
+    #[test]
+    fn idle_time_of_the_machine_is_told_in_nanoseconds() {
+        let Some(idle) = idle_time_of_the_machine() else { return };
+        assert!(idle > 10_000_000, "no machine has been up for less: {idle}");
     }
 
     #[test]

@@ -47,7 +47,12 @@ impl IoThread {
                     };
                     let time =
                         Time { had: sum(|peer| &peer.nanos_had), wanted: sum(|peer| &peer.nanos_wanted) };
-                    self.sampler.adapt(&server.spread, time, Instant::now());
+                    self.sampler.adapt(
+                        &server.spread,
+                        time,
+                        spread::idle_time_of_the_machine(),
+                        Instant::now(),
+                    );
                 }
             }
             // Nor is it as needed where the system does not tell what would be.
