@@ -502,7 +502,7 @@ impl Table {
             if spot.count < self.fill().full_count(n_buckets) {
                 return spot;
             } else if n_buckets < BUCKETS_MAX {
-                self.resize(spot, self.fill().grown_buckets(n_buckets));
+                self.resize(spot, self.fill().more_buckets(n_buckets));
             } else {
                 self.split(spot);
             }
