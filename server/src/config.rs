@@ -127,6 +127,18 @@ impl Config {
         config
     }
 
+    /// Whether Redis would keep small integers once for all keys: not where each must tell of its own use, to be evicted by it.
+    pub fn shares_integers(&self) -> bool {
+        let by_use = matches!(
+            self.maxmemory_policy,
+            MaxmemoryPolicy::AllkeysLru
+                | MaxmemoryPolicy::VolatileLru
+                | MaxmemoryPolicy::AllkeysLfu
+                | MaxmemoryPolicy::VolatileLfu
+        );
+        self.maxmemory.is_none() || !by_use
+    }
+
     /// The configuration file that was loaded, as an absolute path: the one that `CONFIG REWRITE` writes.
     pub fn file(&self) -> Option<&Path> {
         self.file.as_deref()

@@ -5,7 +5,7 @@ use braid_storage::{
     Cursor, Db, Key, Shard,
     access::{self, AccessPolicy},
     encoding_name,
-    entry::Kind,
+    entry::{EntryRef, Kind},
     glob,
     time::Deadline,
 };
@@ -844,11 +844,22 @@ fn object_idletime(call: &mut Call<'_, '_>, mut args: Args<'_>, reply: &mut Repl
 
 fn object_refcount(call: &mut Call<'_, '_>, mut args: Args<'_>, reply: &mut Reply<'_>) -> Outcome {
     let key = args.key()?;
+    let shares = call.server.config.load().shares_integers();
     match call.shard_of(&key).look(&key) {
+        Some(entry) if shares && is_small_integer(entry) => reply.integer(SHARED),
         Some(_) => reply.integer(1),
         None => reply.null(),
     }
     Ok(())
+}
+
+/// What Redis tells of integers that it keeps once for all keys.
+const SHARED: i64 = i32::MAX as i64;
+
+/// Whether Redis would keep one object of it for all keys.
+fn is_small_integer(entry: EntryRef<'_>) -> bool {
+    let value = || number::parse_i64(entry.bytes()?);
+    encoding_name(entry) == "int" && value().is_some_and(|value| (0..10_000).contains(&value))
 }
 
 fn object_help(_: &mut Call<'_, '_>, _: Args<'_>, reply: &mut Reply<'_>) -> Outcome {
