@@ -45,6 +45,16 @@ enum Stopped {
     ByCare,
 }
 
+/// What the gates make of a command.
+enum Gate {
+    /// It runs.
+    Open(&'static Registered),
+    /// It has its answer: it is refused, or waits for EXEC.
+    Answered,
+    /// The batch ends with it.
+    Shut(Ended),
+}
+
 /// Where a batch goes on.
 enum Next {
     /// With this command of it.
@@ -121,70 +131,31 @@ impl IoThread {
 
     fn run_batch(&mut self, connection: &mut Connection, turn: Turn<'_>, out: &mut Vec<u8>) -> Ended {
         let Turn { server, batch, now, .. } = turn;
+        connection.node.as_mut().expect("a parked connection runs nothing").job.now = now;
         let mut index = 0;
         // The last command that ran on one shard, which changes nothing of what admits the next one like it.
         let mut before: Option<&Parsed> = None;
         while let Some(parsed) = batch.commands.get(index) {
             let start = out.len();
-            let node = connection.node.as_mut().expect("a parked connection runs nothing");
-            node.job.now = now;
-            let session = &mut node.job.session;
-            let attention = server.attention.load(Ordering::Relaxed) != 0;
-            if attention && session.record.is_killed() {
-                return Ended::Closed;
-            }
-            let admitted = match (&parsed.found, before.take()) {
-                (Found::Command(command), Some(before)) if parsed.is_like(before) && !attention => {
-                    Ok((*command, Admission::Run))
-                }
-                _ => dispatch::admit(server, session, &parsed.found, turn.words(parsed)),
-            };
-            let (command, admission) = match admitted {
-                Ok(admitted) => admitted,
-                Err(refusal) => match parsed.found {
-                    Found::Command(exec) if dispatch::is_exec(exec) => {
-                        session.exec_refusal = Some(refusal);
-                        (exec, Admission::Run)
-                    }
-                    Found::Unknown if is_cross_protocol(turn.words(parsed)) => {
-                        report_cross_protocol(connection);
-                        return Ended::Closed;
-                    }
-                    _ => {
-                        self.refuse(session, &parsed.found, &refusal, out);
+            let is_admitted = before.take().is_some_and(|before| parsed.is_like(before))
+                && server.attention.load(Ordering::Relaxed) == 0;
+            let command = match parsed.found {
+                Found::Command(command) if is_admitted => command,
+                _ => match self.pass_gates(connection, turn, index, out) {
+                    Gate::Open(command) => command,
+                    Gate::Answered => {
                         batch.leave_unmeasured(index);
                         index += 1;
                         continue;
                     }
+                    Gate::Shut(ended) => return ended,
                 },
             };
             connection.record.ran(command);
-            if admission == Admission::Run && matches!(command.spec.run, Run::Shard(_)) {
+            if let Run::Shard(_) = command.spec.run {
                 before = Some(parsed);
             }
-            let next = match admission {
-                Admission::Run => self.run_command(connection, turn, index, command, out),
-                Admission::Queue => {
-                    session
-                        .queue
-                        .as_mut()
-                        .expect("queueing is admitted in MULTI only")
-                        .push(command, turn.words(parsed));
-                    Reply::new(out, session.resp).simple("QUEUED");
-                    dispatch::drop_unwanted(session, start, out);
-                    batch.leave_unmeasured(index);
-                    Next::Command(index + 1)
-                }
-                Admission::Postpone => {
-                    batch.leave_unmeasured(index);
-                    node.job.is_timed = true;
-                    node.job.push(command, turn.words(parsed), parsed.routed);
-                    node.job.task = Task::Commands;
-                    self.postpone(connection.node.take().expect("here a moment ago"));
-                    Next::Parked { input_from: parsed.end }
-                }
-            };
-            match next {
+            match self.run_command(connection, turn, index, command, out) {
                 Next::Parked { input_from } => return Ended::Parked(input_from),
                 Next::Command(next) => index = next,
             }
@@ -196,6 +167,62 @@ impl IoThread {
             }
         }
         Ended::Ran
+    }
+
+    /// Has a command pass the gates, and does what becomes of it if it is not to run now.
+    #[inline(never)]
+    fn pass_gates(
+        &mut self,
+        connection: &mut Connection,
+        turn: Turn<'_>,
+        index: usize,
+        out: &mut Vec<u8>,
+    ) -> Gate {
+        let Turn { server, batch, .. } = turn;
+        let parsed = &batch.commands[index];
+        let words = turn.words(parsed);
+        let node = connection.node.as_mut().expect("a parked connection runs nothing");
+        let session = &mut node.job.session;
+        if server.attention.load(Ordering::Relaxed) != 0 && session.record.is_killed() {
+            return Gate::Shut(Ended::Closed);
+        }
+        let (command, admission) = match dispatch::admit(server, session, &parsed.found, words) {
+            Ok(admitted) => admitted,
+            Err(refusal) => match parsed.found {
+                Found::Command(exec) if dispatch::is_exec(exec) => {
+                    session.exec_refusal = Some(refusal);
+                    (exec, Admission::Run)
+                }
+                Found::Unknown if is_cross_protocol(words) => {
+                    report_cross_protocol(connection);
+                    return Gate::Shut(Ended::Closed);
+                }
+                _ => {
+                    self.refuse(session, &parsed.found, &refusal, out);
+                    return Gate::Answered;
+                }
+            },
+        };
+        match admission {
+            Admission::Run => Gate::Open(command),
+            Admission::Queue => {
+                connection.record.ran(command);
+                session.queue.as_mut().expect("queueing is admitted in MULTI only").push(command, words);
+                let start = out.len();
+                Reply::new(out, session.resp).simple("QUEUED");
+                dispatch::drop_unwanted(session, start, out);
+                Gate::Answered
+            }
+            Admission::Postpone => {
+                connection.record.ran(command);
+                batch.leave_unmeasured(index);
+                node.job.is_timed = true;
+                node.job.push(command, words, parsed.routed);
+                node.job.task = Task::Commands;
+                self.postpone(connection.node.take().expect("here a moment ago"));
+                Gate::Shut(Ended::Parked(parsed.end))
+            }
+        }
     }
 
     /// Runs an admitted command where it belongs, and perhaps some behind it.
