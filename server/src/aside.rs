@@ -29,13 +29,13 @@ use braid_storage::{
 
 use crate::{
     blocking::{self, Awaited, Wait, WaitedKey},
-    command::{Call, KeyUse, Registered, Words},
+    command::{Call, Flags, KeyUse, Registered, Words},
     dispatch::{self, Needs},
     io::ThreadState,
     job::{Job, Task},
     server::Server,
     session::Session,
-    warning,
+    tracking, warning,
 };
 
 /// A command's values, and the shard where it works on them.
@@ -115,6 +115,13 @@ pub fn pin(job: &mut Job, held: &mut Held<'_, Job>, thread: &mut ThreadState) {
             aside.shard.put(&pinned.key.key(), shared.as_ref().share());
         }
     }
+    if job.session.tracking.as_ref().is_some_and(|tracking| tracking.remembers())
+        && command.has(Flags::READONLY)
+    {
+        // Until they are unpinned the values stay what they are, so this may come before they are read.
+        let reader = tracking::reader(job.session.origin.thread, job.session.record.id);
+        tracking::remember(server, held, reader, command, words);
+    }
     job.now = time;
     job.task = Task::Aside(Box::new(aside));
 }
@@ -147,8 +154,7 @@ pub fn work(node: &mut Node<Job>, thread: &mut ThreadState) {
 fn run(job: &mut Job, shard: &mut Shard, thread: &ThreadState) {
     let Job { session, bytes, ranges, commands, n_run, reply, now, .. } = job;
     let (delegated, words) = Job::command_at(bytes, ranges, commands, *n_run);
-    let mut call =
-        Call { aside: Some(shard), ..Call::of_session(thread.server(), session, *now, thread.stats()) };
+    let mut call = Call { aside: Some(shard), ..Call::of_session(thread.server(), session, *now, thread) };
     let began = Instant::now();
     dispatch::answer(&mut call, delegated.command, words, delegated.routed, reply, thread);
     thread.stats().took(delegated.command, began.elapsed().as_nanos() as u64, 1);
@@ -161,6 +167,7 @@ pub fn unpin(job: &mut Job, held: &mut Held<'_, Job>, thread: &mut ThreadState) 
     };
     job.task = Task::Commands;
     let time = dispatch::time_under_hold(held, job.now, &job.session);
+    tracking::set_author(held, job.session.record.id);
     let stores = aside.shard.is_torn() && aside.keys.iter().any(PinnedKey::is_written);
     let is_valid = !stores || aside.keys.iter().all(|pinned| pinned.is_unchanged(held, time));
     for pinned in &mut aside.keys {

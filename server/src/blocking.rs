@@ -47,10 +47,12 @@ use crate::{
     command::{Args, Call, CommandError, Flags, Outcome, Registered, Words},
     dispatch,
     io::ThreadState,
-    job::{Job, Origin, Task},
+    job::{Job, Task},
     server::Server,
+    session::Origin,
     session::Session,
     stats::ThreadStats,
+    tracking,
 };
 
 /// What a command waits for.
@@ -344,7 +346,8 @@ impl Call<'_, '_> {
 /// Has a job wait, with the shards of the keys it waits for held.
 pub fn park(job: &mut Job, mut wait: Wait, held: &mut Held<'_, Job>, now: Millis) {
     job.replace_last_words(std::mem::take(&mut wait.last_words));
-    job.task = Task::Wait(Parked::enter(job.origin, wait, held, now));
+    job.has_waited = true;
+    job.task = Task::Wait(Parked::enter(job.session.origin, wait, held, now));
 }
 
 /// Whether anybody waits for keys in the shards that are held, or has pinned some. Then commands go the long way, by
@@ -480,14 +483,16 @@ fn serve(
     if node.job.session.record.is_killed() {
         node.job.n_run = node.job.commands.len();
     } else if parked.can_run_with(&node.job, held, server) {
+        tracking::set_author(held, node.job.session.record.id);
         let ran = catch_unwind(AssertUnwindSafe(|| run(&mut node.job, held, thread, now)));
+        tracking::announce(held, thread);
         if let Err(panic) = ran {
             Job::caught(held, &panic);
             node.job.panicked(thread);
         }
     }
     node.job.task = if left_all { Task::Withdraw(parked) } else { Task::MustWithdraw(parked) };
-    thread.send_home(node.job.origin.thread, node);
+    thread.send_home(node.job.session.origin.thread, node);
 }
 
 fn run(job: &mut Job, held: &mut Held<'_, Job>, thread: &mut ThreadState, now: Millis) {
@@ -497,7 +502,8 @@ fn run(job: &mut Job, held: &mut Held<'_, Job>, thread: &mut ThreadState, now: M
     let mut call = Call {
         held: Some(held),
         waiting: Waiting::May,
-        ..Call::of_session(thread.server(), session, now, thread.stats())
+        is_resumed: true,
+        ..Call::of_session(thread.server(), session, now, thread)
     };
     *n_replied_bytes = reply.len();
     dispatch::answer(&mut call, delegated.command, words, delegated.routed, reply, thread);

@@ -33,8 +33,10 @@ use crate::{
     info,
     io::{IoThread, Listener, Listening, Spread, WAKER, bind_all, run_heavy},
     log, notice,
+    pubsub::PubSub,
     server::{BRAID_VERSION, Pause, Peer, REDIS_VERSION, Server, configure_keyspace},
     stats::ThreadStats,
+    tracking::Trackers,
     warning,
 };
 
@@ -165,6 +167,9 @@ fn build(
         peers.push(CachePadded::new(Peer {
             inbox: Inbox::default(),
             mail: SegQueue::new(),
+            posts: SegQueue::new(),
+            n_monitors: AtomicU32::new(0),
+            n_trackers: AtomicU32::new(0),
             waker: Waker::new(poll.registry(), WAKER)?,
             stats: CachePadded::new(stats),
             n_connections: AtomicU32::new(0),
@@ -182,6 +187,8 @@ fn build(
         engine: Engine::new(shards),
         keyspace,
         clients: Clients::default(),
+        pubsub: PubSub::default(),
+        trackers: Trackers::default(),
         // The first thread hears of connections.
         listening: Listening::new(polls[0].registry().try_clone()?, listeners)?,
         spread: Spread::new(config.io_threads),

@@ -13,6 +13,8 @@ use dashmap::DashMap;
 
 use crate::blocking::Parked;
 use crate::command::{Registered, TABLE};
+use crate::pubsub::TopicKind;
+use crate::tracking::Mode;
 
 /// A client's number: never used twice.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
@@ -36,6 +38,17 @@ impl std::fmt::Display for Endpoint {
     }
 }
 
+/// What a client can be sent without asking.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Listens {
+    /// What is published (SUBSCRIBE and its kin).
+    ToTopics = 1,
+    /// The commands that run (MONITOR).
+    ToCommands = 2,
+    /// That keys have changed (CLIENT TRACKING).
+    ToChanges = 4,
+}
+
 /// What others may know about a client.
 ///
 /// Its own thread stores the numbers once a batch, relaxed, on lines that nobody else writes; readers see each number
@@ -46,6 +59,8 @@ pub struct ClientRecord {
     pub id: ClientId,
     /// The thread that serves it, or will when what was handed over has arrived.
     pub thread: AtomicUsize,
+    /// Its place there.
+    pub place: AtomicUsize,
     /// The peer.
     pub peer: Endpoint,
     /// Our end.
@@ -64,6 +79,14 @@ pub struct ClientRecord {
     pub queued: AtomicI32,
     /// Keys watched.
     pub watched: AtomicU32,
+    /// What it is subscribed to, by [`TopicKind`].
+    pub subscriptions: [AtomicU32; TopicKind::ALL.len()],
+    /// In which way it keeps copies of keys (CLIENT TRACKING).
+    pub tracking: ArcSwapOption<Mode>,
+    /// The client to which its invalidations are redirected was found to be gone.
+    pub has_lost_redirect: AtomicBool,
+    /// What it is sent without asking: a bit for each [`Listens`].
+    listens: AtomicU8,
     /// Bytes read and not yet run.
     pub input_bytes: AtomicU64,
     /// Bytes of replies that the socket has not taken yet.
@@ -103,6 +126,7 @@ impl ClientRecord {
     pub fn new(
         id: ClientId,
         thread: usize,
+        place: usize,
         peer: Endpoint,
         local: Endpoint,
         fd: i32,
@@ -111,6 +135,7 @@ impl ClientRecord {
         Self {
             id,
             thread: AtomicUsize::new(thread),
+            place: AtomicUsize::new(place),
             peer,
             local,
             fd,
@@ -120,6 +145,10 @@ impl ClientRecord {
             resp: AtomicU8::new(2),
             queued: AtomicI32::new(-1),
             watched: AtomicU32::new(0),
+            subscriptions: Default::default(),
+            tracking: ArcSwapOption::empty(),
+            has_lost_redirect: AtomicBool::new(false),
+            listens: AtomicU8::new(0),
             input_bytes: AtomicU64::new(0),
             output_bytes: AtomicU64::new(0),
             output_pieces: AtomicU32::new(0),
@@ -152,6 +181,34 @@ impl ClientRecord {
     /// The last command.
     pub fn last_command(&self) -> Option<&'static Registered> {
         TABLE.all().get(self.last_command.load(Ordering::Relaxed) as usize).copied()
+    }
+
+    /// How much of a kind it is subscribed to.
+    pub fn n_subscribed(&self, kind: TopicKind) -> u32 {
+        self.subscriptions[kind as usize].load(Ordering::Relaxed)
+    }
+
+    /// Notes whether it is sent something without asking.
+    pub fn set_listens(&self, to: Listens, does: bool) {
+        let others = self.listens.load(Ordering::Relaxed) & !(to as u8);
+        self.listens.store(others | if does { to as u8 } else { 0 }, Ordering::Relaxed);
+    }
+
+    /// Whether it is sent something without asking.
+    #[inline]
+    pub fn listens(&self, to: Listens) -> bool {
+        self.listens.load(Ordering::Relaxed) & to as u8 != 0
+    }
+
+    /// Whether it may be silent for long because it is there to listen.
+    pub fn only_listens(&self) -> bool {
+        self.listens(Listens::ToTopics) || self.listens(Listens::ToCommands)
+    }
+
+    /// Whether it is sent what it has not asked for: its thread knows it by that.
+    #[inline]
+    pub fn is_listener(&self) -> bool {
+        self.listens.load(Ordering::Relaxed) != 0
     }
 
     /// Whether CLIENT KILL has hit it.

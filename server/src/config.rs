@@ -34,6 +34,7 @@ pub use self::settings::{
     OutputLimits, RenamedCommand, SavePoint, Settings, ShutdownOptions, Supervised, UserLine,
 };
 pub use self::value::{Kind, Reason, Value, memory, short_decimal};
+pub use self::words::quote;
 
 use self::table::DIRECTIVES;
 

@@ -8,7 +8,7 @@ use std::{
 
 use braid_protocol::reply::Reply;
 use braid_storage::{
-    Key, Routed, Shard, ShardId,
+    Key, Routed, Router, Shard, ShardId,
     coordinator::{Held, Route, put_in_order},
 };
 use smallvec::SmallVec;
@@ -16,12 +16,16 @@ use smallvec::SmallVec;
 use crate::{
     aside,
     blocking::{self, Waiting},
-    command::{Args, Call, CommandError, Flags, Found, Outcome, Registered, Run, Step, Sweep, Words, shown},
+    command::{
+        self, Args, Call, CommandError, Flags, Found, Outcome, Registered, Run, Step, Sweep, Words, shown,
+    },
     io::ThreadState,
     job::{Delegated, Job},
+    monitor,
+    pubsub::TopicKind,
     server::Server,
     session::{Replies, Session},
-    warning,
+    tracking, warning,
 };
 
 /// Above so many keys a command counts as slow and goes to a heavy-work thread: some 200 µs of expected work.
@@ -49,6 +53,7 @@ pub fn admit(
     admit_arity(command, words)?;
     admit_authenticated(command, session)?;
     admit_in_transaction(command, session)?;
+    admit_listener(command, session)?;
     admit_memory(command, server, session)?;
     // Before the pause, which would have it run when it ends: it is EXEC that is held back.
     if session.queue.is_some() && !command.has(Flags::IMMEDIATE) {
@@ -110,6 +115,22 @@ fn admit_in_transaction(command: &Registered, session: &Session) -> Result<(), C
     }
 }
 
+/// A subscriber in RESP2 could not tell the reply from a message. To Redis, who looks on is a replica.
+fn admit_listener(command: &Registered, session: &Session) -> Result<(), CommandError> {
+    let is_about_keys =
+        || [Flags::READONLY, Flags::WRITE, Flags::MAY_REPLICATE].map(|flag| command.has(flag));
+    if session.looks_on && is_about_keys().contains(&true) {
+        return Err(CommandError::text("ERR Replica can't interact with the keyspace"));
+    }
+    if !command::is_confined(session) || command.has(Flags::WHILE_SUBSCRIBED) {
+        return Ok(());
+    }
+    Err(CommandError::owned(format!(
+        "ERR Can't execute '{}': only (P|S)SUBSCRIBE / (P|S)UNSUBSCRIBE / PING / QUIT / RESET are allowed in this context",
+        command.full_name
+    )))
+}
+
 /// When memory is short, queueing is refused, too: a queue is memory. EXEC is if it would run what is.
 fn admit_memory(command: &Registered, server: &Server, session: &Session) -> Result<(), CommandError> {
     if !server.memory_short.load(Ordering::Relaxed) {
@@ -154,16 +175,12 @@ impl Needs {
             Run::Session(_) | Run::Container => self.everything |= command.has(Flags::WHOLE_KEYSPACE),
             Run::Everything(_) | Run::Barrier(_) | Run::EachShard { .. } => self.everything = true,
             Run::Transaction(_) if roams(command, words) => self.everything = true,
-            Run::Shard(_) | Run::Transaction(_) => {
-                let router = server.keyspace.router();
-                command.spec.keys.positions(
-                    words.len(),
-                    |at| words.get(at),
-                    |at, _| self.keys.push(router.route(words.get(at))),
-                );
-            }
-            Run::Watched(_) => {
-                self.others.extend(crate::command::watched_routes(&session.watched));
+            Run::Shard(_) | Run::Transaction(_) => self.add_keys(server, command, words),
+            Run::Own(_) => {
+                self.others.extend(command::watched_routes(&session.watched));
+                if command.has(Flags::LEAVES) {
+                    self.add_what_is_left(server, session, command, words);
+                }
                 if let Some(queue) = session.queue.as_ref().filter(|_| is_exec(command)) {
                     for (queued, words) in queue.iter() {
                         self.add(server, session, queued, words);
@@ -171,6 +188,29 @@ impl Needs {
                 }
             }
         }
+    }
+
+    fn add_keys(&mut self, server: &Server, command: &Registered, words: Words<'_>) {
+        let router = server.keyspace.router();
+        let get = |at| words.get(at);
+        command.spec.keys.positions(words.len(), get, |at, _| self.keys.push(router.route(words.get(at))));
+    }
+
+    /// Adds what a command needs that ends subscriptions: those that it names, or all.
+    fn add_what_is_left(
+        &mut self,
+        server: &Server,
+        session: &Session,
+        command: &Registered,
+        words: Words<'_>,
+    ) {
+        let Some(own) = &session.subscriptions else { return };
+        if words.len() > 1 && !command.spec.keys.0.is_empty() {
+            return self.add_keys(server, command, words);
+        }
+        self.others.extend(command::subscribed_routes(server, own));
+        // Who publishes anywhere looks at the patterns.
+        self.everything |= own.n_of(TopicKind::Pattern) > 0;
     }
 
     /// The shards, in the order in which they are taken.
@@ -203,6 +243,17 @@ pub fn is_heavy(session: &Session, command: &Registered, words: Words<'_>) -> bo
             }))
 }
 
+/// The arguments of a command, behind its name.
+pub fn args<'w>(
+    command: &Registered,
+    words: Words<'w>,
+    router: &'w Router,
+    first: Option<Routed>,
+) -> Args<'w> {
+    let args = Args::new(words, router, first);
+    if command.parent.is_some() { args.after_subcommand() } else { args }
+}
+
 /// Runs a command, with the shards it needs held.
 pub fn execute(
     call: &mut Call<'_, '_>,
@@ -212,14 +263,11 @@ pub fn execute(
     reply: &mut Reply<'_>,
 ) -> Outcome {
     let server = call.server;
-    let mut args = Args::new(words, server.keyspace.router(), first);
-    if command.parent.is_some() {
-        args = args.after_subcommand();
-    }
+    let args = args(command, words, server.keyspace.router(), first);
     match command.spec.run {
         Run::Session(run)
         | Run::Transaction(run)
-        | Run::Watched(run)
+        | Run::Own(run)
         | Run::Everything(run)
         | Run::Barrier(run) => run(call, args, reply),
         Run::Shard(run) => {
@@ -272,6 +320,7 @@ pub fn run_delegated(job: &mut Job, held: &mut Held<'_, Job>, thread: &mut Threa
             commands,
             routed,
             n_run,
+            has_waited,
             reply,
             n_replied_bytes,
             now,
@@ -291,7 +340,9 @@ pub fn run_delegated(job: &mut Job, held: &mut Held<'_, Job>, thread: &mut Threa
             return None;
         }
         let time = time_under_hold(held, *now, session);
-        if blocking::needs_care(held) {
+        let needs_care = blocking::needs_care(held);
+        if needs_care {
+            tracking::set_author(held, session.record.id);
             let command = delegated.command;
             if let Some(key) = aside::pinned_key(server, session, command, words, held) {
                 aside::wait_for_unpinning(job, key, held, time);
@@ -305,13 +356,17 @@ pub fn run_delegated(job: &mut Job, held: &mut Held<'_, Job>, thread: &mut Threa
             held: Some(held),
             routed,
             waiting: Waiting::May,
-            ..Call::of_session(server, session, time, thread.stats())
+            is_resumed: *has_waited,
+            ..Call::of_session(server, session, time, thread)
         };
         *n_replied_bytes = reply.len();
         let began = is_timed.then(Instant::now);
         answer(&mut call, delegated.command, words, delegated.routed, reply, thread);
         if call.is_too_much {
             return Some(aside::send(job, server));
+        }
+        if attention && matches!(call.waiting, Waiting::Asked(_)) {
+            monitor::observe(&call, delegated.command, words);
         }
         if let Waiting::Asked(wait) = call.waiting {
             blocking::park(job, *wait, held, time);
@@ -321,6 +376,9 @@ pub fn run_delegated(job: &mut Job, held: &mut Held<'_, Job>, thread: &mut Threa
         *n_run = if session.is_over_limit { commands.len() } else { *n_run + 1 };
         if let Some(began) = began {
             thread.stats().took(delegated.command, began.elapsed().as_nanos() as u64, 1);
+        }
+        if needs_care || session.tracking.is_some() {
+            tracking::announce(held, thread);
         }
         blocking::serve_ready(held, thread, time);
     }
@@ -398,6 +456,13 @@ pub fn answer(
     if call.must_run_again() {
         return out.truncate(start);
     }
+    if call.session.tracking.is_some() {
+        tracking::note_reads(call, command, words);
+        tracking::end_caching(call.session, command);
+    }
+    if call.server.attention.load(Ordering::Relaxed) != 0 {
+        monitor::observe(call, command, words);
+    }
     conclude(command, outcome, start, call.session, out, thread);
     if out.len() > limit {
         *out = Vec::new();
@@ -434,6 +499,8 @@ pub fn conclude(
         refuse(&error, session, out, thread);
     }
     if session.replies != Replies::On {
+        // Subscriptions are confirmed like the messages that follow, which are sent whatever replies are wanted.
+        let start = if command.has(Flags::PUBSUB.and(Flags::WHILE_SUBSCRIBED)) { out.len() } else { start };
         drop_unwanted(session, start, out);
     }
 }

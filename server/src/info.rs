@@ -10,9 +10,10 @@ use std::{
     sync::atomic::Ordering,
 };
 
-use braid_storage::Db;
+use braid_storage::{ChannelKind, Db};
 
 use crate::{
+    clients::{ClientRecord, Listens},
     command::TABLE,
     config::short_decimal,
     server::{BRAID_VERSION, REDIS_VERSION, Server},
@@ -170,7 +171,7 @@ fn operating_system() -> String {
 
 fn clients_section(server: &Server, text: &mut Text) {
     let clients = server.clients.all();
-    let most = |bytes: fn(&crate::clients::ClientRecord) -> &std::sync::atomic::AtomicU64| {
+    let most = |bytes: fn(&ClientRecord) -> &std::sync::atomic::AtomicU64| {
         clients.iter().map(|client| bytes(client).load(Ordering::Relaxed)).max().unwrap_or_default()
     };
     let n_watching = clients.iter().filter(|client| client.watched.load(Ordering::Relaxed) > 0).count();
@@ -184,8 +185,11 @@ fn clients_section(server: &Server, text: &mut Text) {
         "blocked_clients",
         clients.iter().filter(|client| client.blocked.load(Ordering::Relaxed)).count(),
     );
-    text.field("tracking_clients", 0);
-    text.field("pubsub_clients", 0);
+    text.field(
+        "tracking_clients",
+        clients.iter().filter(|client| client.listens(Listens::ToChanges)).count(),
+    );
+    text.field("pubsub_clients", clients.iter().filter(|client| client.listens(Listens::ToTopics)).count());
     text.field("watching_clients", n_watching);
     text.field("clients_in_timeout_table", 0);
     text.field("total_watched_keys", n_watched);
@@ -221,7 +225,7 @@ fn memory_section(server: &Server, text: &mut Text) {
     text.field("mem_not_counted_for_evict", startup);
     text.field("mem_replication_backlog", 0);
     text.field("mem_clients_slaves", 0);
-    let in_buffers = |client: &std::sync::Arc<crate::clients::ClientRecord>| {
+    let in_buffers = |client: &std::sync::Arc<ClientRecord>| {
         client.input_bytes.load(Ordering::Relaxed) + client.output_bytes.load(Ordering::Relaxed)
     };
     text.field("mem_clients_normal", server.clients.all().iter().map(in_buffers).sum::<u64>());
@@ -309,9 +313,9 @@ fn stats_section(server: &Server, text: &mut Text) {
     text.field("current_eviction_exceeded_time", 0);
     text.field("keyspace_hits", server.sum(|stats| &stats.hits));
     text.field("keyspace_misses", server.sum(|stats| &stats.misses));
-    text.field("pubsub_channels", 0);
-    text.field("pubsub_patterns", 0);
-    text.field("pubsubshard_channels", 0);
+    text.field("pubsub_channels", server.pubsub.n_channels(ChannelKind::Global));
+    text.field("pubsub_patterns", server.pubsub.patterns.len());
+    text.field("pubsubshard_channels", server.pubsub.n_channels(ChannelKind::Sharded));
     text.field("latest_fork_usec", 0);
     text.field("total_forks", 0);
     text.field("migrate_cached_sockets", 0);
@@ -320,9 +324,9 @@ fn stats_section(server: &Server, text: &mut Text) {
     text.field("active_defrag_misses", 0);
     text.field("active_defrag_key_hits", 0);
     text.field("active_defrag_key_misses", 0);
-    text.field("tracking_total_keys", 0);
-    text.field("tracking_total_items", 0);
-    text.field("tracking_total_prefixes", 0);
+    text.field("tracking_total_keys", server.trackers.n_keys());
+    text.field("tracking_total_items", server.trackers.n_readers());
+    text.field("tracking_total_prefixes", server.trackers.n_prefixes());
     text.field("unexpected_error_replies", 0);
     text.field("total_error_replies", server.sum(|stats| &stats.errors));
     text.field("total_reads_processed", server.sum(|stats| &stats.reads));

@@ -13,25 +13,16 @@ use braid_storage::{
 use crate::{
     aside::{self, Aside},
     blocking::Parked,
-    command::{CommandError, Registered, Run, Step, Sweep, Words},
+    command::{self, CommandError, Registered, Run, Step, Sweep, Words},
     dispatch::{self, Needs},
     io::{Mail, ThreadState},
     server::Server,
     session::Session,
-    warning,
+    tracking, warning,
 };
 
 /// The most input and output space that a node keeps between uses, in bytes.
 const KEPT_BYTES: usize = 4096;
-
-/// Where a node comes from and goes back to.
-#[derive(Clone, Copy, Debug)]
-pub struct Origin {
-    /// The thread.
-    pub thread: usize,
-    /// The connection's place there.
-    pub slot: usize,
-}
 
 /// What is to be done with the shards.
 #[derive(Default)]
@@ -45,7 +36,7 @@ pub enum Task {
     Sweep(Box<Sweep>),
     /// Nothing but wait until every command that ran before has ended; the reply is written already.
     Barrier,
-    /// Let go of what a closed connection watched.
+    /// Let go of what a closed connection watched and was subscribed to.
     Goodbye,
     /// Wait for keys: the node goes to those who may claim it, not home.
     Wait(Arc<Parked>),
@@ -76,8 +67,6 @@ pub struct Delegated {
 pub struct Job {
     /// The client. With the node while it is under way; nobody else has it then.
     pub session: Session,
-    /// Whose it is.
-    pub origin: Origin,
     /// What to do.
     pub task: Task,
     /// The commands' words.
@@ -92,6 +81,8 @@ pub struct Job {
     pub is_timed: bool,
     /// How many of them have run; the others were held back by CLIENT PAUSE.
     pub n_run: usize,
+    /// Whether the command, which is the only one then, has waited for keys already.
+    pub has_waited: bool,
     /// The replies.
     pub reply: Vec<u8>,
     /// How much of them belongs to commands that have ended.
@@ -102,10 +93,9 @@ pub struct Job {
 
 impl Job {
     /// A connection's job, with nothing to do.
-    pub fn new(session: Session, origin: Origin) -> Self {
+    pub fn new(session: Session) -> Self {
         Self {
             session,
-            origin,
             task: Task::Idle,
             bytes: Vec::new(),
             ranges: Vec::new(),
@@ -113,6 +103,7 @@ impl Job {
             routed: Vec::new(),
             is_timed: false,
             n_run: 0,
+            has_waited: false,
             reply: Vec::new(),
             n_replied_bytes: 0,
             now: Millis(0),
@@ -199,6 +190,7 @@ impl Job {
         self.task = Task::Idle;
         self.is_timed = false;
         self.n_run = 0;
+        self.has_waited = false;
         self.n_replied_bytes = 0;
         empty(&mut self.bytes);
         empty(&mut self.ranges);
@@ -249,7 +241,11 @@ impl coordinator::Job for Job {
             Task::Goodbye => {
                 dispatch::time_under_hold(held, self.now, &self.session);
                 let watched = std::mem::take(&mut self.session.watched);
-                crate::command::forget_watches(held, &watched, self.now);
+                command::forget_watches(held, &watched, self.now);
+                let own = self.session.subscriptions.take();
+                for (kind, name) in own.iter().flat_map(|own| own.channels()) {
+                    command::leave_channel(thread.server(), held, kind, name, self.session.origin.thread);
+                }
             }
         }
         None
@@ -297,10 +293,13 @@ impl coordinator::Job for Job {
         let stats = thread.stats();
         stats.hits.add(u64::from(lookups.n_hits));
         stats.misses.add(u64::from(lookups.n_misses));
+        if shard.needs_care() {
+            tracking::announce_before_leaving(shard, thread);
+        }
     }
 
     fn finish(mut node: Box<Node<Self>>, thread: &mut ThreadState) {
-        let origin = node.job.origin.thread;
+        let origin = node.job.session.origin.thread;
         match &node.job.task {
             Task::Wait(parked) => {
                 let parked = Arc::clone(parked);

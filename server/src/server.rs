@@ -22,8 +22,10 @@ use crate::{
     io::{Listening, Mail, Spread},
     job::{Engine, Job},
     latency::Latencies,
+    pubsub::{Post, PubSub},
     session::Session,
     stats::{CommandCounts, Count, RateSampler, Rates, ThreadStats},
+    tracking::Trackers,
 };
 
 /// The version that INFO and HELLO report: tools decide by it what they may use.
@@ -46,6 +48,10 @@ pub struct Server {
     pub keyspace: Keyspace,
     /// Who is connected.
     pub clients: Clients,
+    /// Patterns that are subscribed to, and how many channels are.
+    pub pubsub: PubSub,
+    /// What clients keep copies of.
+    pub trackers: Trackers,
     /// Where it listens.
     pub listening: Listening,
     /// Over how many threads connections are spread.
@@ -60,9 +66,10 @@ pub struct Server {
     pub config_changes: AtomicU64,
     /// Serialises CONFIG SET and REWRITE.
     pub config_writer: Mutex<()>,
-    /// Non-zero while commands must look at [`Server::holds_back`] or their client's `killed`, under the hold.
+    /// Non-zero while commands must look at [`Server::holds_back`] or their client's `killed`, under the hold, or are
+    /// [observed](crate::monitor).
     ///
-    /// Read on the data path, written only by CLIENT PAUSE and CLIENT KILL.
+    /// Read on the data path, written only by CLIENT PAUSE, CLIENT KILL and MONITOR.
     pub attention: CachePadded<AtomicU32>,
     /// CLIENT PAUSE.
     pub pause: Pause,
@@ -96,6 +103,12 @@ pub struct Peer {
     pub inbox: Inbox<Job>,
     /// What it is asked to do.
     pub mail: SegQueue<Mail>,
+    /// What concerns its subscribers.
+    pub posts: SegQueue<Post>,
+    /// How many of its connections look on (MONITOR).
+    pub n_monitors: AtomicU32,
+    /// How many of its clients keep copies of keys (CLIENT TRACKING).
+    pub n_trackers: AtomicU32,
     /// Wakes it.
     pub waker: Waker,
     /// What it has counted.

@@ -6,15 +6,28 @@ use braid_protocol::{reply::Resp, request::Arg};
 use braid_storage::{Db, Stamp, shard::WatchedKey};
 
 use crate::{
-    clients::ClientRecord,
+    clients::{ClientRecord, Listens},
     command::{CommandError, Registered, Words},
+    pubsub::{Subscriptions, TopicKind},
+    tracking::Tracking,
 };
+
+/// Where a connection is served: its session comes back there from wherever it was.
+#[derive(Clone, Copy, Debug)]
+pub struct Origin {
+    /// The thread.
+    pub thread: usize,
+    /// The connection's place there.
+    pub slot: usize,
+}
 
 /// One client's state. It travels in the client's node while a command of it waits at a shard, so whoever runs the
 /// command may change it.
 pub struct Session {
     /// What others may know of the client.
     pub record: Arc<ClientRecord>,
+    /// Where its connection is.
+    pub origin: Origin,
     /// SELECT.
     pub db: Db,
     /// HELLO.
@@ -27,6 +40,12 @@ pub struct Session {
     pub exec_refusal: Option<CommandError>,
     /// WATCH.
     pub watched: Vec<Watch>,
+    /// SUBSCRIBE and its kin.
+    pub subscriptions: Option<Box<Subscriptions>>,
+    /// MONITOR.
+    pub looks_on: bool,
+    /// CLIENT TRACKING.
+    pub tracking: Option<Box<Tracking>>,
     /// CLIENT REPLY.
     pub replies: Replies,
     /// CLIENT NO-TOUCH.
@@ -51,6 +70,8 @@ pub enum Request {
         /// What statistics say of it.
         counts: Counts,
     },
+    /// Read what is posted before the reply is written: it goes where it belongs, before or behind the reply.
+    ReadPosts,
 }
 
 /// What statistics say of the time that a connection is held back.
@@ -124,15 +145,19 @@ impl Queue {
 
 impl Session {
     /// The state of a client that just connected.
-    pub fn new(record: Arc<ClientRecord>, authenticated: bool) -> Self {
+    pub fn new(record: Arc<ClientRecord>, origin: Origin, authenticated: bool) -> Self {
         Self {
             record,
+            origin,
             db: Db::default(),
             resp: Resp::V2,
             authenticated,
             queue: None,
             exec_refusal: None,
             watched: Vec::new(),
+            subscriptions: None,
+            looks_on: false,
+            tracking: None,
             replies: Replies::On,
             no_touch: false,
             closing: false,
@@ -157,5 +182,21 @@ impl Session {
         record.resp.store(if self.resp == Resp::V3 { 3 } else { 2 }, Ordering::Relaxed);
         record.queued.store(n_queued.map_or(-1, |n| n as i32), Ordering::Relaxed);
         record.watched.store(self.watched.len() as u32, Ordering::Relaxed);
+    }
+
+    /// Publishes how much it is subscribed to.
+    pub fn publish_subscriptions(&self) {
+        for kind in TopicKind::ALL {
+            let n = self.subscriptions.as_ref().map_or(0, |own| own.n_of(kind));
+            self.record.subscriptions[kind as usize].store(n as u32, Ordering::Relaxed);
+        }
+        self.record.set_listens(Listens::ToTopics, self.subscriptions.is_some());
+    }
+
+    /// Asks something of the connection's thread. What makes it wait goes before: posts are read then, too.
+    pub fn ask(&mut self, request: Request) {
+        if self.request.is_none() || request != Request::ReadPosts {
+            self.request = Some(request);
+        }
     }
 }

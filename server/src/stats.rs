@@ -127,9 +127,8 @@ impl ThreadStats {
     /// Takes over the settings of which each thread has a copy.
     pub fn configure(&self, config: &Config) {
         self.tracks_latency.store(config.latency_tracking, Ordering::Relaxed);
-        let limit = config.client_output_buffer_limit.normal.hard_bytes;
-        let limit = if limit == 0 { usize::MAX } else { usize::try_from(limit).unwrap_or(usize::MAX) };
-        self.output_limit.store(limit, Ordering::Relaxed);
+        let limit = config.client_output_buffer_limit.normal.hard();
+        self.output_limit.store(limit as usize, Ordering::Relaxed);
     }
 
     /// Notes that a command ran `n` times, and that each run took so long.

@@ -3,6 +3,7 @@
 mod support;
 
 use std::collections::{HashMap, HashSet};
+use std::time::Duration;
 
 use redis::{
     Client, Commands, Connection, ExistenceCheck, Expiry, FromRedisValue, InfoDict, RedisResult,
@@ -177,6 +178,48 @@ fn resp3_speaks_its_types() {
     assert_eq!(text, "This is a verbatim\nstring");
     let hello: HashMap<String, Value> = redis::cmd("HELLO").arg(3).query(&mut redis).unwrap();
     assert_eq!(i64::from_redis_value(hello["proto"].clone()).unwrap(), 3);
+}
+
+#[test]
+fn messages_reach_its_subscribers() {
+    in_both_protocols(|server, mut redis| {
+        for parameters in ["", "?protocol=resp3"] {
+            let mut subscriber = connect(server, parameters);
+            let mut messages = subscriber.as_pubsub();
+            messages.set_read_timeout(Some(Duration::from_secs(5))).unwrap();
+            // One at a time: it awaits a single confirmation of what it sends.
+            messages.subscribe("news").unwrap();
+            messages.subscribe("weather").unwrap();
+            messages.psubscribe("n*").unwrap();
+            let numbers: Vec<(String, usize)> =
+                redis::cmd("PUBSUB").arg("NUMSUB").arg("news").arg("none").query(&mut redis).unwrap();
+            assert_eq!(numbers, [("news".to_owned(), 1), ("none".to_owned(), 0)]);
+            assert_eq!(redis.publish::<_, _, usize>("weather", "fine").unwrap(), 1);
+            assert_eq!(redis.publish::<_, _, usize>("news", 42).unwrap(), 2);
+            assert_eq!(redis.publish::<_, _, usize>("elsewhere", "x").unwrap(), 0);
+
+            let message = messages.get_message().unwrap();
+            assert_eq!(message.get_channel_name(), "weather");
+            assert_eq!(message.get_payload::<String>().unwrap(), "fine");
+            assert!(!message.from_pattern());
+            let message = messages.get_message().unwrap();
+            assert_eq!((message.get_channel_name(), message.get_payload::<i64>().unwrap()), ("news", 42));
+            assert!(!message.from_pattern());
+            let message = messages.get_message().unwrap();
+            assert_eq!((message.get_channel_name(), message.get_payload::<i64>().unwrap()), ("news", 42));
+            assert_eq!(message.get_pattern::<String>().unwrap(), "n*");
+
+            messages.unsubscribe("news").unwrap();
+            assert_eq!(redis.publish::<_, _, usize>("news", 43).unwrap(), 1);
+            let message = messages.get_message().unwrap();
+            assert_eq!(message.get_pattern::<String>().unwrap(), "n*");
+            // It ends all subscriptions, and the connection is as good as before.
+            drop(messages);
+            assert_eq!(redis.publish::<_, _, usize>("news", 44).unwrap(), 0);
+            let () = subscriber.set("key", "value").unwrap();
+            assert_eq!(subscriber.get::<_, String>("key").unwrap(), "value");
+        }
+    });
 }
 
 #[test]

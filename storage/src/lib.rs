@@ -5,6 +5,7 @@ pub mod access;
 mod agenda;
 mod allocator;
 pub mod bits;
+mod channels;
 pub mod coordinator;
 pub mod entry;
 pub mod executor;
@@ -31,9 +32,11 @@ mod sync;
 pub mod table;
 pub mod thresholds;
 pub mod time;
+mod tracked;
 mod waiters;
 
 pub use allocator::Allocator;
+pub use channels::{Audience, ChannelKind};
 pub use entry::class_bytes;
 pub use hash::{Routed, Router, ShardId};
 pub use hashes::{HashMut, HashRef, HashType};
@@ -49,6 +52,7 @@ pub use sorted_set::{SortedSetMut, SortedSetRef, SortedSetType};
 pub use stamps::Stamp;
 pub use string::{StringMut, StringOrigin};
 pub use table::{Cursor, Position};
+pub use tracked::{Change, Reader, Remembered};
 pub use waiters::{ReadyKey, Waiter};
 
 /// Why the keyspace refused.

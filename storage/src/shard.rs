@@ -20,6 +20,7 @@ use crate::{
     Db, StorageError,
     access::Access,
     agenda::Agenda,
+    channels::{Audience, ChannelKind, Channels},
     entry::{EntryBox, EntryRef, INLINE_MAX, Kind, Pinned},
     hash::{Place, Routed, Router, ShardId},
     hashes,
@@ -30,6 +31,7 @@ use crate::{
     table::{Fill, Hint, PREFETCH_MAX, Position, Roots, Table},
     thresholds::Thresholds,
     time::{Deadline, Millis},
+    tracked::{Change, Reader, Remembered, Tracked},
     waiters::{ReadyKey, Waiter, Waiters},
 };
 
@@ -141,7 +143,7 @@ pub struct Shard {
     touches: bool,
     /// A change has begun since `start`: a panic now may leave the shard torn.
     torn: bool,
-    /// Somebody waits for keys here, or has pinned some: commands take the way that looks after that.
+    /// Somebody waits for keys here, has pinned some, or keeps copies of some: commands take the way that looks after that.
     needs_care: bool,
     /// Work on large values is refused, so that it is done without the hold.
     is_limited: bool,
@@ -157,6 +159,8 @@ pub struct Shard {
     thresholds: Arc<Thresholds>,
     /// Keys that must not be written until the work that reads them without the hold is done, each as often as it is pinned.
     pinned: Vec<(Db, Box<[u8]>)>,
+    /// The channels that somebody subscribes to. Mostly none has any.
+    channels: Option<Box<Channels>>,
 }
 
 /// Look-ups of keys that are to be used.
@@ -180,6 +184,8 @@ struct Ledger {
     waiters: Waiters,
     /// The hashes whose fields have deadlines, by the earliest of each.
     fields: Agenda<(Db, Place)>,
+    /// Keys that clients keep copies of, if any do.
+    tracked: Option<Box<Tracked>>,
 }
 
 impl Ledger {
@@ -195,11 +201,14 @@ impl Ledger {
     fn announce(&mut self, db: Db, key: &[u8]) {
         self.stamps.moved(db, key);
         self.waiters.note(db, key);
+        if let Some(tracked) = &mut self.tracked {
+            tracked.note(key);
+        }
     }
 
     /// To be called when an observer has come or gone.
     fn observe(&mut self) {
-        self.is_observed = !self.stamps.is_empty() || !self.waiters.is_empty();
+        self.is_observed = !self.stamps.is_empty() || !self.waiters.is_empty() || self.tracked.is_some();
     }
 }
 
@@ -254,12 +263,14 @@ impl Shard {
                 stamps: Stamps::default(),
                 waiters: Waiters::default(),
                 fields: Agenda::default(),
+                tracked: None,
             },
             torn: false,
             needs_care: false,
             is_limited: true,
             hint: Hint::default(),
             pinned: Vec::new(),
+            channels: None,
             lookups: Lookups::default(),
             access,
             thresholds,
@@ -708,16 +719,17 @@ impl Shard {
         self.ledger.observe();
     }
 
-    /// Whether anybody waits for keys here, or has pinned some: then who writes first looks whether it may, and serves
-    /// those who wait before it lets the shard go.
+    /// Whether anybody waits for keys here, has pinned some, or keeps copies of some: then who writes first looks whether it may,
+    /// and serves those who wait and tells those who have copies before it lets the shard go.
     #[inline(always)]
     pub fn needs_care(&self) -> bool {
         self.needs_care
     }
 
-    /// To be called when one who waits or pins has come or gone.
+    /// To be called when one who waits, pins or keeps copies has come or gone.
     fn take_care(&mut self) {
-        self.needs_care = !self.ledger.waiters.is_empty() || !self.pinned.is_empty();
+        self.needs_care =
+            !self.ledger.waiters.is_empty() || !self.pinned.is_empty() || self.ledger.tracked.is_some();
     }
 
     /// Puts one at the end of a key's line, in the command's database.
@@ -793,6 +805,81 @@ impl Shard {
     /// Takes that key.
     pub fn take_ready(&mut self) -> Option<ReadyKey> {
         self.ledger.waiters.take_ready()
+    }
+
+    /// Remembers that a client has read a key: it is told of the next change.
+    pub fn track(&mut self, key: &[u8], reader: Reader) -> Remembered {
+        let remembered = self.ledger.tracked.get_or_insert_default().remember(key, reader);
+        self.tracking_changed();
+        remembered
+    }
+
+    /// Has all changes be told of, or only those of keys that somebody has read.
+    pub fn hear_all(&mut self, all: bool) {
+        if all || self.ledger.tracked.is_some() {
+            self.ledger.tracked.get_or_insert_default().hears_all = all;
+            self.tracking_changed();
+        }
+    }
+
+    /// Says whose commands change keys from here on; 0 for no client's.
+    pub fn set_author(&mut self, client: u64) {
+        if let Some(tracked) = &mut self.ledger.tracked {
+            tracked.author = client;
+        }
+    }
+
+    /// Takes the changes that those who keep copies are to be told of.
+    pub fn take_changes(&mut self) -> Vec<Change> {
+        let Some(tracked) = &mut self.ledger.tracked else { return Vec::new() };
+        let changes = tracked.take_changes();
+        if !changes.is_empty() {
+            self.tracking_changed();
+        }
+        changes
+    }
+
+    /// Forgets who has read what, with no word to anybody; says how much that was.
+    pub fn forget_readers(&mut self) -> Remembered {
+        let forgotten = self.ledger.tracked.as_mut().map(|tracked| tracked.forget_readers());
+        self.tracking_changed();
+        forgotten.unwrap_or_default()
+    }
+
+    /// Forgets who has read some key, as if it had changed; says whether there was one.
+    pub fn evict_readers(&mut self) -> bool {
+        self.ledger.tracked.as_mut().is_some_and(|tracked| tracked.evict())
+    }
+
+    fn tracking_changed(&mut self) {
+        self.ledger.tracked.take_if(|tracked| tracked.is_empty());
+        self.ledger.observe();
+        self.take_care();
+    }
+
+    /// Adds a subscriber of a listener's to a channel; says whether it is the channel's first.
+    pub fn subscribe(&mut self, kind: ChannelKind, channel: &[u8], listener: usize) -> bool {
+        self.channels.get_or_insert_default().subscribe(kind, channel, listener)
+    }
+
+    /// Takes a subscriber of a listener's from a channel; says whether it was the channel's last.
+    pub fn unsubscribe(&mut self, kind: ChannelKind, channel: &[u8], listener: usize) -> bool {
+        let Some(channels) = &mut self.channels else { return false };
+        let was_last = channels.unsubscribe(kind, channel, listener);
+        if channels.is_empty() {
+            self.channels = None;
+        }
+        was_last
+    }
+
+    /// Who subscribes to a channel, if anybody does.
+    pub fn audience(&self, kind: ChannelKind, channel: &[u8]) -> Option<&Audience> {
+        self.channels.as_ref()?.audience(kind, channel)
+    }
+
+    /// The channels that have subscribers, in no order.
+    pub fn channels(&self, kind: ChannelKind) -> impl Iterator<Item = &[u8]> {
+        self.channels.iter().flat_map(move |channels| channels.names(kind))
     }
 
     /// Whether a watched key of the command's database has been written, or has expired, since it had this stamp.

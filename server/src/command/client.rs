@@ -12,14 +12,16 @@ use super::{
     Args, Arity, Call, CommandError, CommandSpec, Flags, Group, Outcome, Run,
     connection::{client_name, printable},
     help::{help, misused},
-    shown,
+    shown, tracking,
 };
 use crate::{
     blocking::GaveUp,
-    clients::{ClientId, ClientRecord, Endpoint},
+    clients::{ClientId, ClientRecord, Endpoint, Listens},
     io::Mail,
+    pubsub::TopicKind,
     server::PauseScope,
     session::Replies,
+    tracking::Interest,
 };
 
 const ROW: CommandSpec = CommandSpec {
@@ -42,6 +44,15 @@ pub(super) const COMMANDS: &[CommandSpec] = &[CommandSpec {
 
 const SUBCOMMANDS: &[CommandSpec] = &[
     CommandSpec {
+        name: "caching",
+        arity: Arity::Exactly(3),
+        run: Run::Session(tracking::caching),
+        since: "6.0.0",
+        syntax: "<YES | NO>",
+        summary: "Instructs the server whether to track the keys in the next request.",
+        ..ROW
+    },
+    CommandSpec {
         name: "getname",
         arity: Arity::Exactly(2),
         run: Run::Session(get_name),
@@ -52,7 +63,7 @@ const SUBCOMMANDS: &[CommandSpec] = &[
     CommandSpec {
         name: "getredir",
         arity: Arity::Exactly(2),
-        run: Run::Session(get_redirection),
+        run: Run::Session(tracking::get_redirection),
         since: "6.0.0",
         summary: "Returns the client ID to which the connection's tracking notifications are redirected.",
         ..ROW
@@ -161,6 +172,24 @@ const SUBCOMMANDS: &[CommandSpec] = &[
         ..ROW
     },
     CommandSpec {
+        name: "tracking",
+        arity: Arity::AtLeast(3),
+        run: Run::Everything(tracking::track),
+        since: "6.0.0",
+        syntax: "<ON | OFF> [REDIRECT client-id] [PREFIX prefix [PREFIX prefix ...]] [BCAST] [OPTIN] [OPTOUT] [NOLOOP]",
+        summary: "Controls server-assisted client-side caching for the connection.",
+        complexity: "O(1). Some options may introduce additional complexity.",
+        ..ROW
+    },
+    CommandSpec {
+        name: "trackinginfo",
+        arity: Arity::Exactly(2),
+        run: Run::Session(tracking::describe),
+        since: "6.2.0",
+        summary: "Returns information about server-assisted client-side caching for the connection.",
+        ..ROW
+    },
+    CommandSpec {
         name: "unblock",
         arity: Arity::AtLeast(3),
         run: Run::Session(unblock),
@@ -182,6 +211,8 @@ const SUBCOMMANDS: &[CommandSpec] = &[
 ];
 
 const HELP: &[&str] = &[
+    "CACHING (YES|NO)",
+    "    Take the keys of the next command in, or leave them out, in OPTIN or OPTOUT mode.",
     "GETNAME",
     "    Return this connection's name.",
     "GETREDIR",
@@ -228,6 +259,11 @@ const HELP: &[&str] = &[
     "    * LIB-VER: its version.",
     "SETNAME <name>",
     "    Name this connection.",
+    "TRACKING (ON|OFF) [REDIRECT <id>] [BCAST] [PREFIX <prefix> [...]]",
+    "         [OPTIN] [OPTOUT] [NOLOOP]",
+    "    Tell this connection, or another, of changes of keys that it keeps copies of.",
+    "TRACKINGINFO",
+    "    Return how this connection is told of changes.",
     "UNBLOCK <clientid> [TIMEOUT|ERROR]",
     "    End the wait of a blocked client.",
     "UNPAUSE",
@@ -285,7 +321,10 @@ fn describe(client: &ClientRecord, uptime_millis: u64) -> String {
     add(format_args!("id={} addr={} laddr={} fd={}", client.id.0, client.peer, client.local, client.fd));
     add(format_args!(" name={} age={}", said.name, read(client.connected_at)));
     add(format_args!(" idle={} flags={}", read(client.active_at.load(Ordering::Relaxed)), flags_of(client)));
-    add(format_args!(" db={} sub=0 psub=0 ssub=0", client.db.load(Ordering::Relaxed)));
+    add(format_args!(" db={}", client.db.load(Ordering::Relaxed)));
+    for (name, kind) in ["sub", "psub", "ssub"].iter().zip(TopicKind::ALL) {
+        add(format_args!(" {name}={}", client.n_subscribed(kind)));
+    }
     add(format_args!(" multi={}", client.queued.load(Ordering::Relaxed)));
     add(format_args!(" watch={}", client.watched.load(Ordering::Relaxed)));
     add(format_args!(" qbuf={input_bytes} qbuf-free=0 argv-mem=0 multi-mem=0 rbs=0 rbp=0 obl=0"));
@@ -294,14 +333,21 @@ fn describe(client: &ClientRecord, uptime_millis: u64) -> String {
     add(format_args!(" tot-mem={}", own_bytes + input_bytes + output_bytes));
     add(format_args!(" events={}", if output_bytes > 0 { "rw" } else { "r" }));
     add(format_args!(" cmd={}", client.last_command().map_or("NULL", |command| command.full_name)));
-    add(format_args!(" user={} redir=-1 resp={}", said.user, client.resp.load(Ordering::Relaxed)));
+    let redirect = tracking::redirection(client);
+    add(format_args!(" user={} redir={redirect} resp={}", said.user, client.resp.load(Ordering::Relaxed)));
     add(format_args!(" lib-name={} lib-ver={}\n", said.lib_name, said.lib_ver));
     line
 }
 
 /// One letter for each remarkable state.
 fn flags_of(client: &ClientRecord) -> String {
+    let tracking = client.tracking.load();
     let states = [
+        ('O', client.listens(Listens::ToCommands)),
+        ('P', client.listens(Listens::ToTopics)),
+        ('t', tracking.is_some()),
+        ('R', client.has_lost_redirect.load(Ordering::Relaxed)),
+        ('B', tracking.as_ref().is_some_and(|mode| mode.interest == Interest::Broadcast)),
         ('x', client.queued.load(Ordering::Relaxed) >= 0),
         ('b', client.blocked.load(Ordering::Relaxed)),
         ('U', matches!(client.peer, Endpoint::Unix(_))),
@@ -312,7 +358,7 @@ fn flags_of(client: &ClientRecord) -> String {
     if flags.is_empty() { "N".to_owned() } else { flags }
 }
 
-/// A class of clients. So far all are normal.
+/// A class of clients. There are no replicas yet.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Class {
     Normal,
@@ -335,8 +381,8 @@ impl Class {
         }
     }
 
-    fn of(_: &ClientRecord) -> Class {
-        Class::Normal
+    fn of(client: &ClientRecord) -> Class {
+        if client.listens(Listens::ToTopics) { Class::Pubsub } else { Class::Normal }
     }
 }
 
@@ -588,10 +634,5 @@ fn unblock(call: &mut Call<'_, '_>, mut args: Args<'_>, reply: &mut Reply<'_>) -
         parked.give_up(&mut node, why, call.stats);
         call.server.threads[parked.origin.thread].send(Mail::GaveUp(node, parked));
     }
-    Ok(())
-}
-
-fn get_redirection(_: &mut Call<'_, '_>, _: Args<'_>, reply: &mut Reply<'_>) -> Outcome {
-    reply.integer(-1);
     Ok(())
 }

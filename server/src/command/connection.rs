@@ -10,7 +10,7 @@ use braid_storage::Db;
 
 use super::{
     Args, Arity, Call, CommandError, CommandSpec, Deprecation, Flags, Group, Outcome, Run, forget_watches,
-    shown,
+    is_confined, pubsub, shown, tracking,
 };
 use crate::{
     server::{REDIS_VERSION, Server},
@@ -25,7 +25,7 @@ pub(super) const COMMANDS: &[CommandSpec] = &[
     CommandSpec {
         name: "ping",
         arity: Arity::AtLeast(1),
-        flags: Flags::FAST,
+        flags: Flags::FAST.and(Flags::WHILE_SUBSCRIBED),
         run: Run::Session(ping),
         since: "1.0.0",
         group: Group::Connection,
@@ -82,7 +82,7 @@ pub(super) const COMMANDS: &[CommandSpec] = &[
     CommandSpec {
         name: "quit",
         arity: Arity::AtLeast(1),
-        flags: HANDSHAKE.and(Flags::IMMEDIATE).and(Flags::DEPRECATED),
+        flags: HANDSHAKE.and(Flags::IMMEDIATE).and(Flags::DEPRECATED).and(Flags::WHILE_SUBSCRIBED),
         run: Run::Session(quit),
         since: "1.0.0",
         group: Group::Connection,
@@ -93,8 +93,8 @@ pub(super) const COMMANDS: &[CommandSpec] = &[
     CommandSpec {
         name: "reset",
         arity: Arity::Exactly(1),
-        flags: HANDSHAKE.and(Flags::IMMEDIATE),
-        run: Run::Watched(reset),
+        flags: HANDSHAKE.and(Flags::IMMEDIATE).and(Flags::WHILE_SUBSCRIBED).and(Flags::LEAVES),
+        run: Run::Own(reset),
         since: "6.2.0",
         group: Group::Connection,
         summary: "Resets the connection.",
@@ -102,9 +102,15 @@ pub(super) const COMMANDS: &[CommandSpec] = &[
     },
 ];
 
-fn ping(_: &mut Call<'_, '_>, args: Args<'_>, reply: &mut Reply<'_>) -> Outcome {
+fn ping(call: &mut Call<'_, '_>, args: Args<'_>, reply: &mut Reply<'_>) -> Outcome {
     if args.remaining() > 1 {
         return Err(CommandError::Arity("ping"));
+    }
+    if is_confined(call.session) {
+        reply.array(2);
+        reply.bulk(b"pong");
+        reply.bulk(args.peek().unwrap_or_default());
+        return Ok(());
     }
     match args.peek() {
         None => reply.simple("PONG"),
@@ -170,7 +176,7 @@ fn authenticate(server: &Server, session: &mut Session, user: &[u8], password: &
     session.failed_auths = session.failed_auths.saturating_add(1);
     let millis = rest_after(session.failed_auths);
     if millis > 0 {
-        session.request = Some(Request::Sleep { millis, counts: Counts::NotAtAll });
+        session.ask(Request::Sleep { millis, counts: Counts::NotAtAll });
     }
     Err(WRONG_PASSWORD)
 }
@@ -271,6 +277,8 @@ fn quit(call: &mut Call<'_, '_>, _: Args<'_>, reply: &mut Reply<'_>) -> Outcome 
 }
 
 fn reset(call: &mut Call<'_, '_>, _: Args<'_>, reply: &mut Reply<'_>) -> Outcome {
+    pubsub::cease_to_listen(call);
+    tracking::stop(call);
     let session = &mut *call.session;
     session.queue = None;
     let watched = std::mem::take(&mut session.watched);

@@ -212,7 +212,7 @@ fn info(_: &mut Call<'_, '_>, args: Args<'_>, reply: &mut Reply<'_>) -> Outcome 
 /// The ten fields of COMMAND INFO.
 fn describe(reply: &mut Reply<'_>, command: &Registered) {
     let spec = command.spec;
-    let (first, last, step) = legacy_range(spec.keys.0);
+    let (first, last, step) = legacy_range(spec.keys.told());
     reply.array(10);
     reply.bulk(command.full_name.as_bytes());
     reply.integer(spec.arity.as_integer());
@@ -229,8 +229,8 @@ fn describe(reply: &mut Reply<'_>, command: &Registered) {
     for tip in spec.tips {
         reply.bulk(tip.as_bytes());
     }
-    reply.set(spec.keys.0.len());
-    for keys in spec.keys.0 {
+    reply.set(spec.keys.told().len());
+    for keys in spec.keys.told() {
         describe_keys(reply, keys);
     }
     reply.set(spec.subcommands.len());
@@ -354,7 +354,7 @@ fn keys_of(words: Words<'_>) -> Result<Vec<(usize, super::KeyUse)>, CommandError
     let Found::Command(command) = TABLE.find(words) else {
         return Err(CommandError::text("ERR Invalid command specified"));
     };
-    if command.spec.keys.0.is_empty() {
+    if !command.spec.keys.0.iter().any(|keys| keys.used.is_key()) {
         return Err(CommandError::text("ERR The command has no key arguments"));
     }
     if !command.spec.arity.admits(words.len()) {
@@ -413,7 +413,7 @@ fn document(reply: &mut Reply<'_>, command: &Registered) {
     if !arguments.is_empty() {
         n_fields += 1;
         reply.bulk(b"arguments");
-        document_arguments(reply, &arguments, spec.keys.0);
+        document_arguments(reply, &arguments, spec.keys.told());
     }
     if !spec.subcommands.is_empty() {
         n_fields += 1;
@@ -432,7 +432,7 @@ fn typed_arguments(command: &Registered) -> Vec<Argument<'static>> {
     let n_names = if command.parent.is_some() { 2 } else { 1 };
     // Places are fixed up to the first argument that may be missing or repeated.
     for (index, argument) in arguments.iter_mut().enumerate() {
-        if is_key(index + n_names, command.spec.keys.0) && argument.kind == ArgumentKind::String {
+        if is_key(index + n_names, command.spec.keys.told()) && argument.kind == ArgumentKind::String {
             argument.kind = ArgumentKind::Key;
         }
         if argument.optional || argument.multiple || argument.token.is_some() {
@@ -443,7 +443,7 @@ fn typed_arguments(command: &Registered) -> Vec<Argument<'static>> {
 }
 
 fn is_key(at: usize, keys: &[KeySpec]) -> bool {
-    keys.iter().any(|spec| match spec.at {
+    keys.iter().filter(|spec| spec.used.is_key()).any(|spec| match spec.at {
         KeysAt::Range { first, last, .. } => at >= first as usize && (last < 0 || at <= last as usize),
         KeysAt::Counted { .. } | KeysAt::Behind { .. } | KeysAt::HalfBehind { .. } => false,
     })

@@ -19,6 +19,7 @@ use super::{
     shown,
     sweep::Seek,
 };
+use crate::tracking;
 
 pub(super) const COMMANDS: &[CommandSpec] = &[
     CommandSpec {
@@ -917,6 +918,7 @@ fn flushdb(call: &mut Call<'_, '_>, args: Args<'_>, reply: &mut Reply<'_>) -> Ou
     read_flush_mode(args)?;
     let db = call.session.db;
     call.each_shard(db, Shard::flush);
+    tracking::tell_of_flush(call);
     reply.ok();
     Ok(())
 }
@@ -926,6 +928,7 @@ fn flushall(call: &mut Call<'_, '_>, args: Args<'_>, reply: &mut Reply<'_>) -> O
     for index in 0..call.server.keyspace.n_dbs() {
         call.each_shard(Db(index as u16), Shard::flush);
     }
+    tracking::tell_of_flush(call);
     reply.ok();
     Ok(())
 }

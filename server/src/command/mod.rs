@@ -26,22 +26,27 @@ mod hyperloglog;
 mod introspection;
 mod keys;
 mod lists;
+mod pubsub;
 mod server;
 mod sets;
 mod sort;
 mod sorted_sets;
 mod streams;
 mod strings;
+mod tracking;
 mod transactions;
 
 use braid_storage::{Db, Routed, Shard, coordinator::Held, time::Millis};
 
-use crate::{blocking::Waiting, job::Job, server::Server, session::Session, stats::ThreadStats};
+use crate::{
+    blocking::Waiting, io::ThreadState, job::Job, server::Server, session::Session, stats::ThreadStats,
+};
 
 pub use args::{Args, Words};
 pub use braid_storage::Key;
 pub use category::Categories;
 pub use error::{CommandError, Outcome, shown};
+pub(crate) use pubsub::{is_confined, leave_channel, subscribed_routes};
 pub use spec::{
     Arity, BeginSweep, CommandSpec, Deprecation, Flags, Group, KeySpec, KeyUse, Keys, KeysAt, MembersAt, Run,
 };
@@ -65,6 +70,7 @@ const FAMILIES: &[&[CommandSpec]] = &[
     keys::COMMANDS,
     dump::COMMANDS,
     transactions::COMMANDS,
+    pubsub::COMMANDS,
     connection::COMMANDS,
     client::COMMANDS,
     server::COMMANDS,
@@ -83,7 +89,9 @@ pub struct Call<'a, 'h> {
     pub aside: Option<&'a mut Shard>,
     /// The command's time.
     pub now: Millis,
-    /// What the running thread counts.
+    /// The thread that runs it.
+    pub thread: &'a ThreadState,
+    /// What that counts.
     pub stats: &'a ThreadStats,
     /// Where the command's keys live, in order, if that was found out before; else empty.
     pub routed: &'a [Routed],
@@ -93,6 +101,8 @@ pub struct Call<'a, 'h> {
     pub waiting: Waiting,
     /// How many commands the transaction has that it is part of, if it is.
     pub n_in_transaction: Option<usize>,
+    /// Whether the command has been under way already, and was [observed](crate::monitor) then.
+    pub is_resumed: bool,
     /// Set when it turned out to be too much work for a hold; nothing of it has happened.
     pub is_too_much: bool,
 }
@@ -103,7 +113,7 @@ impl<'a> Call<'a, '_> {
         server: &'a Server,
         session: &'a mut Session,
         now: Millis,
-        stats: &'a ThreadStats,
+        thread: &'a ThreadState,
     ) -> Self {
         Self {
             server,
@@ -111,11 +121,13 @@ impl<'a> Call<'a, '_> {
             held: None,
             aside: None,
             now,
-            stats,
+            thread,
+            stats: thread.stats(),
             routed: &[],
             is_fetched: false,
             waiting: Waiting::MayNot,
             n_in_transaction: None,
+            is_resumed: false,
             is_too_much: false,
         }
     }

@@ -93,8 +93,9 @@ pub enum Run {
     Shard(fn(&mut Shard, Args<'_>, &mut Reply<'_>) -> Outcome),
     /// On the shards of all its keys, held together.
     Transaction(fn(&mut Call<'_, '_>, Args<'_>, &mut Reply<'_>) -> Outcome),
-    /// On the shards of the keys that the client watches and, for EXEC, those of the queued commands.
-    Watched(fn(&mut Call<'_, '_>, Args<'_>, &mut Reply<'_>) -> Outcome),
+    /// On the shards of the keys that the client watches, of the channels that it [`LEAVES`](Flags::LEAVES) and, for EXEC, those
+    /// of the queued commands.
+    Own(fn(&mut Call<'_, '_>, Args<'_>, &mut Reply<'_>) -> Outcome),
     /// On all shards, held together.
     Everything(fn(&mut Call<'_, '_>, Args<'_>, &mut Reply<'_>) -> Outcome),
     /// On no shard, but its reply leaves only when every command that ran before it has ended: it sets a flag that
@@ -135,6 +136,8 @@ flags! {
     DENYOOM = 2, Some("denyoom");
     /// Administrative.
     ADMIN = 3, Some("admin");
+    /// Publishes or subscribes.
+    PUBSUB = 22, Some("pubsub");
     /// Not for scripts.
     NOSCRIPT = 4, Some("noscript");
     /// Allowed while a data set is being loaded.
@@ -171,6 +174,10 @@ flags! {
     NO_ASYNC_LOADING = 20, Some("no_async_loading");
     /// Reads, and may change how a value is stored: CLIENT PAUSE holds it back together with writes.
     MAY_REPLICATE = 21, None;
+    /// Allowed on a connection that is subscribed to something and cannot tell messages from replies.
+    WHILE_SUBSCRIBED = 23, None;
+    /// Ends subscriptions of the client: those to the channels that it names, or all.
+    LEAVES = 24, None;
 }
 
 impl Flags {
@@ -222,6 +229,10 @@ pub enum KeyUse {
     ReadAndRestore,
     /// Changes what is there and returns some of it, or only reads if it is told no more than `GET` and `OVERFLOW`.
     UpdateOrRead,
+    /// It is no key but a channel, which belongs to a shard as a key does.
+    Channel,
+    /// It is a channel that stays with the shard of the key of its name, so that proxies must know of it.
+    ShardChannel,
 }
 
 impl KeyUse {
@@ -242,7 +253,13 @@ impl KeyUse {
             KeyUse::ReadAndRestore => &["RW", "access"],
             KeyUse::OverwriteOrSwap | KeyUse::UpdateOrRead => &["RW", "access", "update", "variable_flags"],
             KeyUse::UpdateAndRemove => &["RW", "update", "delete"],
+            KeyUse::Channel | KeyUse::ShardChannel => &["not_key"],
         }
+    }
+
+    /// Whether it is a key at all.
+    pub const fn is_key(self) -> bool {
+        !matches!(self, KeyUse::Channel | KeyUse::ShardChannel)
     }
 
     /// What a key specification remarks about it.
@@ -411,6 +428,12 @@ impl Keys {
         UPDATE_OR_READ = UpdateOrRead;
     }
 
+    /// Those that clients and proxies are told of. Channels are none to them, but for those that stay with a shard.
+    pub fn told(self) -> &'static [KeySpec] {
+        let is_told = |keys: &KeySpec| keys.used != KeyUse::Channel;
+        if self.0.iter().all(is_told) { self.0 } else { &[] }
+    }
+
     /// Every argument from the first on.
     pub const fn all(used: KeyUse) -> [KeySpec; 1] {
         [KeySpec { at: KeysAt::Range { first: 1, last: -1, step: 1 }, used }]
@@ -527,6 +550,8 @@ pub enum Group {
     Bitmap,
     /// HyperLogLogs.
     HyperLogLog,
+    /// Publish and subscribe.
+    PubSub,
 }
 
 impl Group {
@@ -546,6 +571,7 @@ impl Group {
             Group::Server => "server",
             Group::Bitmap => "bitmap",
             Group::HyperLogLog => "hyperloglog",
+            Group::PubSub => "pubsub",
         }
     }
 }

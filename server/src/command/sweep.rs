@@ -9,7 +9,7 @@ use std::time::Duration;
 
 use braid_protocol::reply::{Reply, Resp};
 use braid_storage::{
-    Cursor, Db, Keyspace, Router, Shard, ShardId,
+    ChannelKind, Cursor, Db, Keyspace, Router, Shard, ShardId,
     entry::EntryRef,
     glob::{Case, glob_match},
     has_expired,
@@ -79,6 +79,13 @@ pub(super) enum Seek {
         /// TYPE, in lower case.
         kind: Option<Vec<u8>>,
     },
+    /// PUBSUB CHANNELS and SHARDCHANNELS.
+    Channels {
+        /// Of which kind.
+        kind: ChannelKind,
+        /// The glob, unless all match.
+        pattern: Option<Vec<u8>>,
+    },
     /// RANDOMKEY.
     Random {
         /// Picks that were expired so far.
@@ -92,7 +99,7 @@ impl Seek {
         let (pattern, kind) = match self {
             Seek::Keys { pattern } => (pattern, &None),
             Seek::Scan { pattern, kind, .. } => (pattern, kind),
-            Seek::Random { .. } => return true,
+            Seek::Random { .. } | Seek::Channels { .. } => return true,
         };
         kind.as_ref().is_none_or(|kind| kind == type_name(entry.kind()).as_bytes())
             && pattern.as_ref().is_none_or(|pattern| glob_match(pattern, entry.key(), Case::Sensitive))
@@ -101,7 +108,7 @@ impl Seek {
     /// Whether it has seen enough, wherever it stands.
     fn is_satisfied(&self) -> bool {
         match self {
-            Seek::Keys { .. } => false,
+            Seek::Keys { .. } | Seek::Channels { .. } => false,
             Seek::Scan { count, .. } => *count == 0,
             Seek::Random { n_tries } => *n_tries >= RANDOM_TRIES,
         }
@@ -154,6 +161,7 @@ impl Sweep {
         let next = match self.seek {
             Seek::Random { .. } => random_cursor(keyspace, self.db),
             Seek::Keys { .. } | Seek::Scan { .. } => skip_empty(at, keyspace, self.db),
+            Seek::Channels { .. } => Some(at).filter(|at| at.shard.index() < keyspace.router().n_shards()),
         };
         match next {
             Some(next) if !self.seek.is_satisfied() && !self.is_over_limit() => {
@@ -185,6 +193,18 @@ impl Sweep {
                 if let Seek::Scan { count, .. } = &mut self.seek {
                     *count = count.saturating_sub(n_visited);
                 }
+                Step::More
+            }
+            Seek::Channels { kind, pattern } => {
+                let wanted = |name: &&[u8]| {
+                    pattern.as_ref().is_none_or(|pattern| glob_match(pattern, name, Case::Sensitive))
+                };
+                let mut reply = Reply::new(&mut self.found, self.resp);
+                for name in shard.channels(*kind).filter(wanted) {
+                    reply.bulk(name);
+                    self.n_found += 1;
+                }
+                self.at = Some(Cursor { shard: ShardId(shard.id().0 + 1), ..Cursor::default() });
                 Step::More
             }
             Seek::Random { n_tries } => {
@@ -227,7 +247,7 @@ impl Sweep {
     fn end(&mut self, cursor: u64) {
         let mut reply = Reply::new(&mut self.header, self.resp);
         match self.seek {
-            Seek::Keys { .. } => reply.array(self.n_found),
+            Seek::Keys { .. } | Seek::Channels { .. } => reply.array(self.n_found),
             Seek::Scan { .. } => {
                 reply.array(2);
                 reply.bulk_integer(cursor as i64);

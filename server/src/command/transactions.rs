@@ -1,5 +1,7 @@
 //! MULTI, EXEC, DISCARD, WATCH, UNWATCH.
 
+use std::sync::atomic::Ordering;
+
 use braid_protocol::reply::Reply;
 use braid_storage::{ShardId, coordinator::Held, shard::WatchedKey, time::Millis};
 
@@ -8,7 +10,9 @@ use crate::{
     blocking::Waiting,
     dispatch,
     job::Job,
+    monitor,
     session::{Queue, Watch},
+    tracking,
 };
 
 /// Runs between MULTI and EXEC instead of being queued, and in every state of the server.
@@ -39,7 +43,7 @@ pub(super) const COMMANDS: &[CommandSpec] = &[
             .and(Flags::SKIP_SLOWLOG)
             .and(Flags::IMMEDIATE)
             .and(Flags::PARSE_STOP),
-        run: Run::Watched(exec),
+        run: Run::Own(exec),
         since: "1.2.0",
         group: Group::Transactions,
         summary: "Executes all commands in a transaction.",
@@ -50,7 +54,7 @@ pub(super) const COMMANDS: &[CommandSpec] = &[
         name: "discard",
         arity: Arity::Exactly(1),
         flags: CONTROL.and(Flags::PARSE_STOP),
-        run: Run::Watched(discard),
+        run: Run::Own(discard),
         since: "2.0.0",
         group: Group::Transactions,
         summary: "Discards a transaction.",
@@ -74,7 +78,7 @@ pub(super) const COMMANDS: &[CommandSpec] = &[
         name: "unwatch",
         arity: Arity::Exactly(1),
         flags: Flags::NOSCRIPT.and(Flags::LOADING).and(Flags::STALE).and(Flags::FAST).and(Flags::ALLOW_BUSY),
-        run: Run::Watched(unwatch),
+        run: Run::Own(unwatch),
         since: "2.2.0",
         group: Group::Transactions,
         summary: "Forgets about watched keys of a transaction.",
@@ -173,6 +177,12 @@ fn run_queued(
 ) {
     let start = reply.written_bytes();
     let outcome = dispatch::execute(call, command, words, None, reply);
+    if call.server.attention.load(Ordering::Relaxed) != 0 {
+        monitor::observe(call, command, words);
+    }
+    if call.session.tracking.is_some() {
+        tracking::note_reads(call, command, words);
+    }
     let counts = &call.stats.commands[command.id];
     counts.calls.add(1);
     if let Err(error) = outcome {

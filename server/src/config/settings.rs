@@ -164,6 +164,13 @@ pub struct OutputLimit {
     pub soft_time: Duration,
 }
 
+impl OutputLimit {
+    /// The most bytes that may wait, whatever the number zero stands for.
+    pub fn hard(&self) -> u64 {
+        if self.hard_bytes == 0 { u64::MAX } else { self.hard_bytes }
+    }
+}
+
 /// Output limits by class of client.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct OutputLimits {

@@ -62,7 +62,7 @@ pub(super) const DIRECTIVES: &[Directive] = &[
         }
     }),
     integer("tracking-table-max-keys", 0, LONG, "1000000")
-        .reserved(|s, v| s.tracking_table_max_keys = v.nonzero()),
+        .live(|s, v| s.tracking_table_max_keys = v.nonzero()),
     row("maxmemory-clients", Kind::MemoryOrPercent, "0"),
     // Threads and data. The default of io-threads is the number of cores, put in by `Config::new`.
     integer("io-threads", 1, 128, "1").immutable().live(|s, v| s.io_threads = v.number()),

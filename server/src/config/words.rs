@@ -90,7 +90,7 @@ fn is_space(byte: u8) -> bool {
 }
 
 /// Writes `word` in double quotes, with everything unprintable escaped.
-pub(super) fn quote(word: &[u8]) -> Vec<u8> {
+pub fn quote(word: &[u8]) -> Vec<u8> {
     let mut out = vec![b'"'];
     for &byte in word {
         match byte {

@@ -6,7 +6,7 @@ use std::{
     sync::{Arc, atomic::Ordering},
 };
 
-use braid_protocol::request::RequestParser;
+use braid_protocol::{reply::Resp, request::RequestParser};
 use braid_storage::executor::Node;
 
 use crate::{blocking::Parked, clients::ClientRecord, io::stream::Stream, job::Job};
@@ -41,6 +41,8 @@ pub struct Connection {
     pub peer_closed: bool,
     /// Close as soon as the backlog is written, and read nothing more.
     pub closing: bool,
+    /// What is posted to it while the reply to a command that has changed its subscriptions is still to be written.
+    pub held_back: Option<Vec<u8>>,
     /// The command of it that waits for keys.
     pub waiting: Option<Arc<Parked>>,
     /// Nothing more is written: the socket has failed, or the client is closed in the middle of its replies.
@@ -80,6 +82,21 @@ impl Connection {
         }
         self.publish_backlog();
         Ok(written)
+    }
+
+    /// The dialect in which it is sent what it has not asked for.
+    pub fn version(&self) -> Resp {
+        match &self.node {
+            Some(node) => node.job.session.resp,
+            None if self.record.resp.load(Ordering::Relaxed) == 3 => Resp::V3,
+            None => Resp::V2,
+        }
+    }
+
+    /// Adds to what waits to be written.
+    pub fn send(&mut self, bytes: &[u8]) {
+        self.backlog.push_bytes(bytes);
+        self.publish_backlog();
     }
 
     /// Whether there is something to write that the socket would take.
@@ -154,11 +171,21 @@ impl Backlog {
                 return;
             }
         }
-        match self.pieces.back_mut() {
-            Some(last) if last.len() + n_new <= OWN_PIECE_BYTES => last.extend_from_slice(&bytes[from..]),
-            _ => self.pieces.push_back(bytes[from..].to_vec()),
-        }
+        self.add(&bytes[from..]);
         bytes.clear();
+    }
+
+    /// Adds a copy of some bytes.
+    fn push_bytes(&mut self, bytes: &[u8]) {
+        self.n_bytes += bytes.len();
+        self.add(bytes);
+    }
+
+    fn add(&mut self, bytes: &[u8]) {
+        match self.pieces.back_mut() {
+            Some(last) if last.len() + bytes.len() <= OWN_PIECE_BYTES => last.extend_from_slice(bytes),
+            _ => self.pieces.push_back(bytes.to_vec()),
+        }
     }
 
     /// Adds a piece as it is.

@@ -9,6 +9,7 @@ mod stream;
 mod thread;
 
 use std::{
+    cell::Cell,
     sync::Arc,
     time::{Duration, Instant},
 };
@@ -16,7 +17,8 @@ use std::{
 use braid_storage::executor::Node;
 
 use crate::{
-    aside::Aside, blocking::Parked, clients::ClientRecord, job::Job, server::Server, stats::ThreadStats,
+    aside::Aside, blocking::Parked, clients::ClientRecord, job::Job, pubsub::Post, server::Server,
+    stats::ThreadStats,
 };
 
 pub use heavy::run_heavy;
@@ -52,7 +54,7 @@ pub struct ThreadState {
     /// Where it counts.
     stats: &'static ThreadStats,
     /// The threads that were sent nodes since the last `send_wakes`, a bit each.
-    wakes: u128,
+    wakes: Cell<u128>,
     /// A held shard lies in the injector.
     pub wake_someone: bool,
     /// A job waits for a heavy-work thread.
@@ -83,7 +85,7 @@ impl ThreadState {
             index,
             server,
             stats: &server.threads[index].stats,
-            wakes: 0,
+            wakes: Cell::new(0),
             wake_someone: false,
             wake_heavy: false,
             aside: Vec::new(),
@@ -105,18 +107,27 @@ impl ThreadState {
     }
 
     /// Sends a finished node back to its thread; the wake-up follows once the shards are released.
-    pub fn send_home(&mut self, origin: usize, node: Box<Node<Job>>) {
+    pub fn send_home(&self, origin: usize, node: Box<Node<Job>>) {
         self.server.threads[origin].inbox.push(node);
-        if origin != self.index {
-            self.wakes |= 1 << origin;
-        }
+        self.wake_later(origin);
     }
 
     /// Sends a letter, under a hold; the wake-up follows once the shards are released.
-    pub fn send_mail(&mut self, thread: usize, mail: Mail) {
+    pub fn send_mail(&self, thread: usize, mail: Mail) {
         self.server.threads[thread].mail.push(mail);
+        self.wake_later(thread);
+    }
+
+    /// Tells a thread of something, under a hold likewise.
+    pub fn post(&self, thread: usize, post: Post) {
+        self.server.threads[thread].posts.push(post);
+        self.wake_later(thread);
+    }
+
+    /// Has the next `send_wakes` wake a thread, which needs no waking if it is this one.
+    fn wake_later(&self, thread: usize) {
         if thread != self.index {
-            self.wakes |= 1 << thread;
+            self.wakes.set(self.wakes.get() | 1 << thread);
         }
     }
 
@@ -125,9 +136,10 @@ impl ThreadState {
         if !self.spent.is_empty() {
             self.spent.clear();
         }
-        while self.wakes != 0 {
-            let thread = self.wakes.trailing_zeros() as usize;
-            self.wakes &= self.wakes - 1;
+        let mut wakes = self.wakes.take();
+        while wakes != 0 {
+            let thread = wakes.trailing_zeros() as usize;
+            wakes &= wakes - 1;
             self.server.threads[thread].wake_if_asleep();
         }
         if self.wake_someone {

@@ -2,6 +2,7 @@
 
 mod batch;
 mod connections;
+mod posts;
 mod serving;
 mod sharing;
 mod sweeps;
@@ -24,7 +25,7 @@ use braid_storage::{
 use mio::{Events, Poll, Token};
 use slab::Slab;
 
-use self::{batch::Batch, waiting::Resting};
+use self::{batch::Batch, posts::Subscribers, waiting::Resting};
 use crate::{
     config::Config,
     dispatch,
@@ -66,6 +67,8 @@ pub struct IoThread {
     postponed: Vec<Box<Node<Job>>>,
     /// When commands that wait for keys give up, and the connections' places.
     deadlines: BTreeSet<(Millis, usize)>,
+    /// Who is subscribed to what.
+    subscribers: Subscribers,
     /// Connections that are held back for a while.
     resting: Vec<Resting>,
     expiry: super::expiry::Expiry,
@@ -97,6 +100,7 @@ impl IoThread {
             sweeps: VecDeque::new(),
             postponed: Vec::new(),
             deadlines: BTreeSet::new(),
+            subscribers: Subscribers::default(),
             resting: Vec::new(),
             expiry: super::expiry::Expiry::new(index, server.io_threads().len()),
             next_cron: Instant::now(),
@@ -125,6 +129,9 @@ impl IoThread {
             self.wait(&mut events, now)?;
             self.worker.thread.renew_budget();
             self.read_mail();
+            if !self.server().threads[self.worker.thread.index].posts.is_empty() {
+                self.read_posts(None);
+            }
             self.take_finished();
             self.worker.take_injected();
             for event in &events {
@@ -162,12 +169,16 @@ impl IoThread {
     /// Waits for events, or only collects them if there is something to do.
     fn wait(&mut self, events: &mut Events, now: Instant) -> io::Result<()> {
         let peer = &self.server().threads[self.worker.thread.index];
+        // Commands that hold nothing may have posted something.
+        self.worker.thread.send_wakes();
         let busy = !self.again.is_empty()
             || !self.sweeps.is_empty()
             || self.expiry.is_behind()
             || braid_storage::has_garbage();
         let may_sleep = !busy
-            && peer.inbox.may_sleep(|| peer.mail.is_empty() && self.worker.engine().injector_is_empty());
+            && peer.inbox.may_sleep(|| {
+                peer.mail.is_empty() && peer.posts.is_empty() && self.worker.engine().injector_is_empty()
+            });
         let timeout = if may_sleep { self.time_to_sleep(now) } else { Duration::ZERO };
         let polled = self.poll.poll(events, Some(timeout));
         self.server().threads[self.worker.thread.index].inbox.awake();
@@ -221,7 +232,7 @@ impl IoThread {
                 return;
             }
             Task::Withdraw(_) => {
-                self.forget_wait(node.job.origin.slot);
+                self.forget_wait(node.job.session.origin.slot);
                 node.job.task = Task::Commands;
                 if node.job.n_run < node.job.commands.len() && !node.job.session.record.is_killed() {
                     // It could not be served where it was claimed.
@@ -245,7 +256,9 @@ impl IoThread {
                 self.worker.thread.stats().took(node.job.commands[0].command, took, 1);
                 let wanted = node.job.session.replies == Replies::On;
                 dispatch::drop_unwanted(&mut node.job.session, 0, &mut Vec::new());
-                if let Some(connection) = self.connections[node.job.origin.slot].as_mut().filter(|_| wanted) {
+                if let Some(connection) =
+                    self.connections[node.job.session.origin.slot].as_mut().filter(|_| wanted)
+                {
                     pieces.into_iter().for_each(|piece| connection.backlog.push_piece(piece));
                 }
             }
@@ -260,14 +273,20 @@ impl IoThread {
             }
             Task::Commands | Task::Barrier | Task::Idle => {}
         }
-        if let Some(Request::Sleep { millis, .. }) = node.job.session.request.take() {
+        let request = node.job.session.request.take();
+        if let Some(Request::Sleep { millis, .. }) = request {
             node.job.task = Task::Idle;
             self.rest(node, millis, None);
             return;
         }
-        let slot = node.job.origin.slot;
+        let slot = node.job.session.origin.slot;
         let mut replies = std::mem::take(&mut node.job.reply);
         node.job.clear();
+        if request == Some(Request::ReadPosts) {
+            // While it counts as parked, so that what belongs behind its replies is held back.
+            node.job.session.publish(None);
+            self.read_posts(None);
+        }
         let connection = self.connections[slot].as_mut().expect("a connection is in its place while parked");
         connection.closing |= node.job.session.closing;
         if connection.record.blocked.load(Ordering::Relaxed) {
@@ -275,6 +294,9 @@ impl IoThread {
         }
         connection.parser.set_authenticated(node.job.session.authenticated);
         connection.node = Some(node);
+        if let Some(held_back) = connection.held_back.take() {
+            replies.extend_from_slice(&held_back);
+        }
         std::mem::swap(&mut self.out, &mut replies);
         job::empty(&mut replies);
         self.go_on(slot);
@@ -323,6 +345,7 @@ impl IoThread {
             server.sample_rates();
             server.listening.accept_everywhere(server, self.worker.thread.stats());
         }
+        self.limit_tracking(server);
         flush_retired();
         self.give_back_memory(server);
     }

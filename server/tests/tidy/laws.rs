@@ -229,7 +229,14 @@ fn no_code_but_the_table_knows_commands_by_name() {
 /// Who names a version of the protocol besides the reply writer.
 const DIALECTS: Exceptions = &[
     ("server/src/command/connection.rs", "Resp::V", "HELLO chooses it, RESET goes back"),
+    ("server/src/command/pubsub.rs", "Resp::V", "in RESP2 a subscriber may do nothing else"),
     ("server/src/command/server.rs", "Resp::V", "DEBUG PROTOCOL has no push in RESP2"),
+    ("server/src/io/connection.rs", "Resp::V", "what its client speaks while its session is under way"),
+    (
+        "server/src/io/thread/posts.rs",
+        "Resp::V",
+        "a message is written once for each version, not for each client",
+    ),
     ("server/src/session.rs", "Resp::V", "what a session begins with, and CLIENT LIST"),
 ];
 

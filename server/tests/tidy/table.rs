@@ -89,7 +89,9 @@ const NEITHER: Exceptions = &[
 #[test]
 fn commands_with_keys_either_read_or_write() {
     let mut found = Vec::new();
-    for command in TABLE.all().iter().filter(|command| !command.spec.keys.0.is_empty()) {
+    // A channel is declared as a key is, for the sake of its shard, and holds nothing to be read or written.
+    let has_keys = |command: &Registered| command.spec.keys.0.iter().any(|keys| keys.used.is_key());
+    for command in TABLE.all().iter().filter(|command| has_keys(command)) {
         let [reads, writes] = [Flags::READONLY, Flags::WRITE].map(|flag| command.has(flag));
         if reads == writes {
             let text = format!("{}: readonly {reads}, write {writes}", command.full_name);
@@ -106,7 +108,7 @@ fn fewest(arity: Arity) -> i64 {
     }
 }
 
-/// Rows whose key need not be there.
+/// Rows whose key or channel need not be there.
 const OPTIONAL_KEYS: Exceptions = &[
     (
         "debug|object",
@@ -117,6 +119,10 @@ const OPTIONAL_KEYS: Exceptions = &[
     ("debug|panic-after-change", "keys", "as DEBUG OBJECT"),
     ("debug|panic-before-change", "keys", "as DEBUG OBJECT"),
     ("pfmerge", "keys", "it may be told no source, which leaves its destination as it is"),
+    ("unsubscribe", "keys", "without channels it ends the subscriptions to all"),
+    ("sunsubscribe", "keys", "as UNSUBSCRIBE"),
+    ("pubsub|numsub", "keys", "it may be asked for no channel"),
+    ("pubsub|shardnumsub", "keys", "as PUBSUB NUMSUB"),
 ];
 
 #[test]
@@ -170,12 +176,14 @@ fn commands_run_where_their_keys_are() {
         let has_keys = !command.spec.keys.0.is_empty();
         match command.spec.run {
             Run::Transaction(_) if !has_keys => Some("holds no shard".to_owned()),
+            // It holds what it leaves, and may name it.
+            Run::Own(_) if command.has(Flags::LEAVES) => None,
             Run::Session(_)
             | Run::Barrier(_)
             | Run::Container
             | Run::Everything(_)
             | Run::EachShard { .. }
-            | Run::Watched(_)
+            | Run::Own(_)
                 if has_keys =>
             {
                 Some("declares keys whose shards are not what it holds".to_owned())

@@ -12,13 +12,16 @@ use mio::{Token, event::Event};
 use super::{IoThread, READ_BYTES};
 use crate::{
     blocking::GaveUp,
-    clients::ClientRecord,
+    clients::{ClientRecord, Listens},
+    command::{subscribed_routes, watched_routes},
+    config::OutputLimit,
     io::{
         connection::{Backlog, Connection},
         stream::Accepted,
     },
-    job::{Job, Origin, Task},
+    job::{Job, Task},
     server::Server,
+    session::Origin,
     session::Session,
     verbose, warning,
 };
@@ -37,6 +40,7 @@ impl IoThread {
         let record = Arc::new(ClientRecord::new(
             server.clients.next_id(),
             self.worker.thread.index,
+            slot,
             accepted.peer,
             accepted.local,
             accepted.stream.fd(),
@@ -45,11 +49,11 @@ impl IoThread {
         server.clients.add(Arc::clone(&record));
         // Not the thread's copy: CONFIG SET has changed the password for whoever connects after its reply.
         let authenticated = server.config.load().requirepass.is_none();
-        let session = Session::new(Arc::clone(&record), authenticated);
         let origin = Origin { thread: self.worker.thread.index, slot };
+        let session = Session::new(Arc::clone(&record), origin, authenticated);
         entry.insert(Some(Box::new(Connection {
             stream: accepted.stream,
-            node: Some(Node::new(Job::new(session, origin))),
+            node: Some(Node::new(Job::new(session))),
             parser: RequestParser::new(Limits { authenticated, ..self.limits }),
             unread: Vec::new(),
             wanted: 0,
@@ -60,6 +64,7 @@ impl IoThread {
             closing: false,
             is_lost: false,
             record,
+            held_back: None,
             waiting: None,
             over_soft_limit_since: None,
         })));
@@ -157,9 +162,12 @@ impl IoThread {
         if record.killed.swap(true, Ordering::Relaxed) {
             server.killed_client_left();
         }
+        self.forget_subscriptions(slot, &connection);
         let mut node = connection.node.expect("checked above");
-        if !node.job.session.watched.is_empty() {
-            let shards = crate::command::watched_routes(&node.job.session.watched).collect();
+        let session = &node.job.session;
+        if !session.watched.is_empty() || session.subscriptions.is_some() {
+            let listened = session.subscriptions.iter().flat_map(|own| subscribed_routes(server, own));
+            let shards = watched_routes(&session.watched).chain(listened).collect();
             node.job.clear();
             node.job.task = Task::Goodbye;
             node.set_route(Route::new(shards));
@@ -239,8 +247,11 @@ impl IoThread {
     /// Whether more replies wait for a client than `client-output-buffer-limit` allows, with `n_new` bytes that its socket has not
     /// been offered yet.
     fn is_over_hard_limit(&self, connection: &Connection, n_new: usize) -> bool {
-        let stats = self.worker.thread.stats();
-        let limit = stats.output_limit.load(Ordering::Relaxed);
+        let limit = if connection.record.listens(Listens::ToTopics) {
+            self.config.client_output_buffer_limit.pubsub.hard() as usize
+        } else {
+            self.worker.thread.stats().output_limit.load(Ordering::Relaxed)
+        };
         let is_cut = || connection.node.as_ref().is_some_and(|node| node.job.session.is_over_limit);
         let is_over = n_new + connection.backlog.n_bytes > limit || connection.closing && is_cut();
         if is_over {
@@ -251,7 +262,7 @@ impl IoThread {
 
     /// Whether a client has been reading its replies too slowly for too long.
     fn is_over_soft_limit(&mut self, connection: &mut Connection) -> bool {
-        let limit = self.config.client_output_buffer_limit.normal;
+        let limit = self.soft_limit(connection);
         let is_over = limit.soft_bytes != 0 && connection.backlog.n_bytes as u64 > limit.soft_bytes;
         if !is_over {
             connection.over_soft_limit_since = None;
@@ -266,8 +277,13 @@ impl IoThread {
         is_overdue
     }
 
+    fn soft_limit(&self, connection: &Connection) -> OutputLimit {
+        let limits = &self.config.client_output_buffer_limit;
+        if connection.record.listens(Listens::ToTopics) { limits.pubsub } else { limits.normal }
+    }
+
     #[cold]
-    fn report_over_limit(&self, connection: &Connection) {
+    pub(super) fn report_over_limit(&self, connection: &Connection) {
         self.worker.thread.stats().output_limit_closes.add(1);
         warning!(
             "Client id={} addr={} scheduled to be closed ASAP for overcoming of output buffer limits.",
@@ -282,6 +298,7 @@ impl IoThread {
         let now = server.clock.uptime_millis();
         let is_idle = |connection: &Connection| {
             !connection.is_parked()
+                && !connection.record.only_listens()
                 && now.saturating_sub(connection.record.active_at.load(Ordering::Relaxed))
                     > timeout.as_millis() as u64
         };
@@ -299,7 +316,9 @@ impl IoThread {
     /// Closes connections that have been over the soft output limit for too long: who neither reads nor asks for more
     /// is met nowhere else.
     pub(super) fn close_overdue(&mut self) {
-        if self.config.client_output_buffer_limit.normal.soft_bytes == 0 {
+        let limits = &self.config.client_output_buffer_limit;
+        let pubsub_has = limits.pubsub.soft_bytes != 0 && !self.subscribers.is_empty();
+        if limits.normal.soft_bytes == 0 && !pubsub_has {
             return;
         }
         for slot in 0..self.connections.capacity() {

@@ -13,6 +13,7 @@ use braid_storage::{
 use super::{
     IoThread,
     batch::{Parsed, Turn},
+    posts::Served,
 };
 use crate::{
     blocking::{self, Waiting},
@@ -20,6 +21,7 @@ use crate::{
     dispatch::{self, Admission, Needs},
     io::{ThreadState, connection::Connection},
     job::{self, Delegated, Job, Task},
+    monitor,
     server::Server,
     session::{Counts, Request, Session},
     verbose, warning,
@@ -41,7 +43,8 @@ enum Stopped {
     No,
     /// A pause, or CLIENT KILL.
     ByAttention,
-    /// Somebody waits for keys in the shard or has pinned some, or it is too much work: the coordinator's way looks after that.
+    /// Somebody waits for keys in the shard or has pinned some, looks on, or it is too much work: the coordinator's way looks after
+    /// that.
     ByCare,
 }
 
@@ -76,6 +79,10 @@ impl IoThread {
         let (now, uptime_millis) = server.clock.times_at(began);
         connection.record.active_at.store(uptime_millis, Ordering::Relaxed);
         let output_limit = self.worker.thread.stats().output_limit.load(Ordering::Relaxed);
+        if connection.record.is_listener() {
+            // What was published before the client sent this comes before the answer.
+            self.write_among_posts(connection, out, out.len());
+        }
         let mut batch = std::mem::take(&mut self.batch);
         let mut done = 0;
         loop {
@@ -243,7 +250,7 @@ impl IoThread {
                 self.run_on_session(connection, turn, command, parsed, out);
                 Next::Command(index + 1)
             }
-            Run::Transaction(_) | Run::Watched(_) | Run::Everything(_) => {
+            Run::Transaction(_) | Run::Own(_) | Run::Everything(_) => {
                 if self.run_transaction(connection, turn, command, index, out) {
                     Next::Command(index + 1)
                 } else {
@@ -272,7 +279,7 @@ impl IoThread {
         // CLIENT LIST shows its own client while its command is in the buffer.
         connection.record.input_bytes.store(turn.input.len() as u64, Ordering::Relaxed);
         let session = &mut connection.node.as_mut().expect("a parked connection runs nothing").job.session;
-        let mut call = Call::of_session(turn.server, session, turn.now, self.worker.thread.stats());
+        let mut call = Call::of_session(turn.server, session, turn.now, &self.worker.thread);
         dispatch::answer(&mut call, command, turn.words(parsed), parsed.routed, out, &self.worker.thread);
     }
 
@@ -309,7 +316,7 @@ impl IoThread {
         let next = Cell::new(first);
         let n_kept = Cell::new(out.len());
         let held = self.worker.with_shard(routed.shard, |shard, thread| {
-            if shard.needs_care() {
+            if shard.needs_care() || session.tracking.is_some() {
                 cold_path();
                 return Stopped::ByCare;
             }
@@ -323,10 +330,14 @@ impl IoThread {
                 let Run::Shard(run) = command.spec.run else {
                     unreachable!("a group is made of commands on one shard")
                 };
-                if server.attention.load(Ordering::Relaxed) != 0
-                    && (session.record.is_killed() || server.holds_back(command, session))
-                {
-                    return Stopped::ByAttention;
+                if server.attention.load(Ordering::Relaxed) != 0 {
+                    cold_path();
+                    if session.record.is_killed() || server.holds_back(command, session) {
+                        return Stopped::ByAttention;
+                    }
+                    if server.is_monitored() {
+                        return Stopped::ByCare;
+                    }
                 }
                 let now = shard.start().max(now);
                 if session.no_touch {
@@ -432,7 +443,7 @@ impl IoThread {
                 {
                     return false;
                 }
-                if blocking::needs_care(held) {
+                if blocking::needs_care(held) || session.tracking.is_some() {
                     return false;
                 }
                 let now = dispatch::time_under_hold(held, now, session);
@@ -441,7 +452,7 @@ impl IoThread {
                     routed: &needs.keys,
                     is_fetched: !ahead.is_empty(),
                     waiting: Waiting::May,
-                    ..Call::of_session(server, session, now, thread.stats())
+                    ..Call::of_session(server, session, now, thread)
                 };
                 dispatch::answer(&mut call, command, words, first, out, thread);
                 !call.must_run_again()
@@ -479,8 +490,7 @@ impl IoThread {
     ) {
         let mut node = connection.node.take().expect("a parked connection runs nothing");
         let Job { session, reply, .. } = &mut node.job;
-        let stats = self.worker.thread.stats();
-        let mut call = Call::of_session(server, session, now, stats);
+        let mut call = Call::of_session(server, session, now, &self.worker.thread);
         dispatch::answer(&mut call, command, words, None, reply, &self.worker.thread);
         node.job.task = Task::Barrier;
         node.set_route(Route::new(server.engine.all_shards()));
@@ -503,11 +513,14 @@ impl IoThread {
             unreachable!("only a known command visits shards")
         };
         let session = &mut connection.node.as_mut().expect("a parked connection runs nothing").job.session;
-        let args = Args::new(turn.words(parsed), server.keyspace.router(), None);
+        let args = dispatch::args(command, turn.words(parsed), server.keyspace.router(), None);
         let stats = self.worker.thread.stats();
-        let mut call = Call::of_session(server, session, now, stats);
+        let mut call = Call::of_session(server, session, now, &self.worker.thread);
         match dispatch::survive(command, || begin(&mut call, args)) {
             Ok(sweep) => {
+                if server.attention.load(Ordering::Relaxed) != 0 {
+                    monitor::observe(&call, command, turn.words(parsed));
+                }
                 batch.leave_unmeasured(index);
                 let sweep = sweep.with_limit(stats.output_limit.load(Ordering::Relaxed));
                 stats.commands[command.id].calls.add(1);
@@ -542,12 +555,29 @@ impl IoThread {
             cold_path();
             connection.parser.set_authenticated(session.authenticated);
         }
-        let Request::Sleep { millis, counts } = session.request.take()?;
+        let (millis, counts) = match session.request.take()? {
+            Request::Sleep { millis, counts } => (millis, counts),
+            Request::ReadPosts => {
+                self.write_among_posts(connection, out, start);
+                return None;
+            }
+        };
         let mut node = connection.node.take().expect("the command ran here");
         node.job.reply.extend_from_slice(&out[start..]);
         out.truncate(start);
         self.rest(node, millis, (counts == Counts::AsWork).then_some(command));
         Some(Ended::Parked(input_from))
+    }
+
+    /// Puts the reply to a command, from `start` of `out` on, between what was posted before and after the command.
+    #[cold]
+    fn write_among_posts(&mut self, connection: &mut Connection, out: &mut Vec<u8>, start: usize) {
+        let reply = out.split_off(start);
+        let session = &connection.node.as_ref().expect("the command ran here").job.session;
+        let place = session.origin.slot;
+        self.read_posts(Some(Served { place, connection, out }));
+        out.extend_from_slice(&reply);
+        out.extend(connection.held_back.take().into_iter().flatten());
     }
 
     /// Sends the commands of a node that was held back on their way again.

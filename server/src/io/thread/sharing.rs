@@ -19,8 +19,8 @@ use crate::{
         connection::Connection,
         spread::{self, Time},
     },
-    job::Origin,
     server::{Peer, Server},
+    session::Origin,
     warning,
 };
 
@@ -76,7 +76,10 @@ impl IoThread {
 
     /// Hands over so many connections, or as many as have nothing under way; the next rounds go on with that.
     fn hand_over(&mut self, server: &'static Server, n: u32) {
-        let is_at_rest = |connection: &Connection| !connection.is_parked() && !connection.closing;
+        // What is posted to a listener goes to its thread by name, so it stays.
+        let is_at_rest = |connection: &Connection| {
+            !connection.is_parked() && !connection.closing && !connection.record.is_listener()
+        };
         let slots: Vec<usize> = self
             .connections
             .iter()
@@ -109,7 +112,8 @@ impl IoThread {
         let slot = entry.key();
         let registered = connection.stream.register(self.poll.registry(), Token(slot));
         let node = connection.node.as_mut().expect("only connections at rest are handed over");
-        node.job.origin = Origin { thread: self.worker.thread.index, slot };
+        node.job.session.origin = Origin { thread: self.worker.thread.index, slot };
+        connection.record.place.store(slot, Ordering::Relaxed);
         // What the other's events would have said is unknown.
         connection.readable = true;
         connection.writable = true;

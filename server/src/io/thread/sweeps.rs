@@ -9,10 +9,17 @@ use crate::{
     command::Step,
     dispatch,
     job::{self, Job, Task},
+    server::Server,
 };
 
 /// How long the sweeps of one turn of the loop may take.
 const SWEEP_BUDGET: Duration = Duration::from_micros(100);
+
+/// How long forgetting who has read keys may take in one round of the cron.
+const EVICTION_BUDGET: Duration = Duration::from_micros(500);
+
+/// Of how many keys readers are forgotten under one hold.
+const EVICTION_KEYS: usize = 64;
 
 /// How the share of a sweep in a turn ended.
 enum Swept {
@@ -48,6 +55,27 @@ impl IoThread {
             if began.elapsed() > SWEEP_BUDGET {
                 return;
             }
+        }
+    }
+
+    /// Forgets who has read keys, which tells them to read again, while more are remembered than `tracking-table-max-keys`.
+    pub(super) fn limit_tracking(&mut self, server: &Server) {
+        let Some(limit) = self.config.tracking_table_max_keys else { return };
+        if self.worker.thread.index != 0 || server.trackers.n_keys() <= limit as u64 {
+            return;
+        }
+        let began = Instant::now();
+        for index in 0..server.keyspace.router().n_shards() {
+            let n_over = server.trackers.n_keys().saturating_sub(limit as u64) as usize;
+            if n_over == 0 || began.elapsed() > EVICTION_BUDGET {
+                return;
+            }
+            let shard = braid_storage::ShardId(index as u16);
+            // A held shard has its turn in the next round. Who has read a key is told when the shard is let go.
+            let _ = self.worker.with_shard(shard, |shard, _| {
+                let n_most = n_over.min(EVICTION_KEYS);
+                (0..n_most).take_while(|_| shard.evict_readers()).count()
+            });
         }
     }
 

@@ -39,6 +39,11 @@ impl IoThread {
         connection.record.blocked.store(true, Ordering::Relaxed);
         connection.record.waiting.store(Some(Arc::clone(&parked)));
         connection.waiting = Some(parked);
+        // It has no reply to wait for now, which what was posted to it would have to follow.
+        if let Some(held_back) = connection.held_back.take() {
+            connection.send(&held_back);
+            self.again.push(slot);
+        }
         if connection.closing || connection.peer_closed || connection.record.is_killed() {
             self.end_wait(slot, GaveUp::Left);
         }
@@ -87,7 +92,7 @@ impl IoThread {
 
     /// Closes a connection whose client has left while a pause held its command back: as in Redis, the command is not run.
     pub(super) fn forget_postponed(&mut self, slot: usize) {
-        let place = self.postponed.iter().position(|node| node.job.origin.slot == slot);
+        let place = self.postponed.iter().position(|node| node.job.session.origin.slot == slot);
         if let (Some(place), Some(connection)) = (place, self.connections[slot].as_mut()) {
             connection.node = Some(self.postponed.swap_remove(place));
             self.drop_connection(slot);
@@ -111,7 +116,7 @@ impl IoThread {
     pub(super) fn resume_postponed(&mut self) {
         for node in std::mem::take(&mut self.postponed) {
             if node.job.session.record.is_killed() {
-                let slot = node.job.origin.slot;
+                let slot = node.job.session.origin.slot;
                 if let Some(connection) = self.connections[slot].as_mut() {
                     connection.node = Some(node);
                 }
@@ -126,7 +131,7 @@ impl IoThread {
     pub(super) fn wake_resting(&mut self, server: &Server) {
         let now = server.clock.uptime_millis();
         let is_gone = |node: &Node<Job>| {
-            let connection = self.connections.get(node.job.origin.slot).and_then(Option::as_ref);
+            let connection = self.connections.get(node.job.session.origin.slot).and_then(Option::as_ref);
             connection.is_none_or(|connection| connection.closing || connection.peer_closed)
         };
         let is_over = |resting: &mut Resting| resting.until <= now || is_gone(&resting.node);

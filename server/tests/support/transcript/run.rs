@@ -14,6 +14,9 @@ use crate::support::{Client, Reply, Resp, Server};
 /// How long a client may take to be seen blocked.
 const BLOCK_TIMEOUT: Duration = Duration::from_secs(5);
 
+/// How long the clients of a transcript may take to be gone.
+const LEAVE_TIMEOUT: Duration = Duration::from_secs(5);
+
 /// What came of playing a transcript.
 #[derive(Default)]
 pub struct Outcome {
@@ -50,7 +53,7 @@ impl Environment {
         Environment { server, release, control }
     }
 
-    /// Plays a transcript, from an empty keyspace on.
+    /// Plays a transcript, from an empty keyspace on, and with nobody else connected.
     ///
     /// # Errors
     /// When the server cannot go on; what was seen until then is in the message.
@@ -60,6 +63,7 @@ impl Environment {
             outcome.n_skipped = transcript.steps().count();
             return Ok(outcome);
         }
+        self.await_solitude().map_err(|error| self.broken(transcript, &error))?;
         let reply =
             self.control.try_command(&["FLUSHALL"]).map_err(|error| self.broken(transcript, &error))?;
         if reply.is_error() {
@@ -91,6 +95,21 @@ impl Environment {
             }
         }
         Ok(outcome)
+    }
+
+    /// Waits until the clients of the transcript before have left: what they were subscribed to would count.
+    fn await_solitude(&mut self) -> io::Result<()> {
+        let deadline = Instant::now() + LEAVE_TIMEOUT;
+        loop {
+            let list = self.control.try_command(&["CLIENT", "LIST"])?.text().unwrap_or_default();
+            if list.lines().count() <= 1 {
+                return Ok(());
+            }
+            if Instant::now() > deadline {
+                return Err(io::Error::new(io::ErrorKind::TimedOut, format!("clients stay:\n{list}")));
+            }
+            thread::sleep(Duration::from_millis(1));
+        }
     }
 
     fn broken(&self, transcript: &Transcript, error: &io::Error) -> String {

@@ -1,0 +1,241 @@
+//! CLIENT TRACKING and its kin. How changes reach who keeps copies is told in [`crate::tracking`].
+
+use std::sync::{Arc, atomic::Ordering};
+
+use braid_protocol::reply::Reply;
+
+use super::{Args, Call, CommandError, Outcome, shown};
+use crate::{
+    clients::{ClientId, ClientRecord, Listens},
+    pubsub::{Name, Post},
+    server::Server,
+    session::{Request, Session},
+    tracking::{Interest, Mode, Tracking},
+};
+
+/// The options of CLIENT TRACKING.
+#[derive(Default)]
+struct Options {
+    redirect: Option<ClientId>,
+    broadcast: bool,
+    opt_in: bool,
+    opt_out: bool,
+    noloop: bool,
+    prefixes: Vec<Name>,
+}
+
+impl Options {
+    fn parse(server: &Server, mut args: Args<'_>) -> Result<Self, CommandError> {
+        let mut options = Options::default();
+        while !args.is_empty() {
+            if args.remaining() >= 2 && args.tag("REDIRECT") {
+                if options.redirect.is_some() {
+                    return Err(CommandError::text(
+                        "ERR A client can only redirect to a single other client",
+                    ));
+                }
+                let id = ClientId(args.int()? as u64);
+                if server.clients.get(id).is_none() {
+                    return Err(CommandError::text("ERR The client ID you want redirect to does not exist"));
+                }
+                options.redirect = Some(id);
+            } else if args.remaining() >= 2 && args.tag("PREFIX") {
+                options.prefixes.push(args.next()?.into());
+            } else if args.tag("BCAST") {
+                options.broadcast = true;
+            } else if args.tag("OPTIN") {
+                options.opt_in = true;
+            } else if args.tag("OPTOUT") {
+                options.opt_out = true;
+            } else if args.tag("NOLOOP") {
+                options.noloop = true;
+            } else {
+                return Err(CommandError::Syntax);
+            }
+        }
+        Ok(options)
+    }
+
+    /// What a client that has been told of changes as `before` says is told from here on.
+    fn into_mode(self, before: Option<&Mode>) -> Result<Mode, CommandError> {
+        let was = |interest| before.is_some_and(|mode| mode.interest == interest);
+        let refusal = if !self.broadcast && !self.prefixes.is_empty() {
+            "ERR PREFIX option requires BCAST mode to be enabled"
+        } else if before.is_some() && was(Interest::Broadcast) != self.broadcast {
+            "ERR You can't switch BCAST mode on/off before disabling tracking for this client, and then re-enabling it with \
+             a different mode."
+        } else if self.broadcast && (self.opt_in || self.opt_out) {
+            "ERR OPTIN and OPTOUT are not compatible with BCAST"
+        } else if self.opt_in && self.opt_out {
+            "ERR You can't specify both OPTIN mode and OPTOUT mode"
+        } else if self.opt_in && was(Interest::OptOut) || self.opt_out && was(Interest::OptIn) {
+            "ERR You can't switch OPTIN/OPTOUT mode before disabling tracking for this client, and then re-enabling it with \
+             a different mode."
+        } else {
+            ""
+        };
+        if !refusal.is_empty() {
+            return Err(CommandError::text(refusal));
+        }
+        let interest = match &self {
+            Options { broadcast: true, .. } => Interest::Broadcast,
+            Options { opt_in: true, .. } => Interest::OptIn,
+            Options { opt_out: true, .. } => Interest::OptOut,
+            _ => Interest::Read,
+        };
+        let prefixes = if self.broadcast { with_new(before, self.prefixes)? } else { Vec::new() };
+        Ok(Mode { interest, redirect: self.redirect, noloop: self.noloop, prefixes })
+    }
+}
+
+/// A client's prefixes with some new ones. No key may begin with two of them.
+fn with_new(before: Option<&Mode>, mut new: Vec<Name>) -> Result<Vec<Name>, CommandError> {
+    let old = before.map_or(&[][..], |mode| &mode.prefixes);
+    if new.is_empty() {
+        new.push(Name::from(&[][..]));
+        if old.contains(&new[0]) {
+            return Ok(old.to_vec());
+        }
+    }
+    let overlap = |a: &Name, b: &Name| a.starts_with(b) || b.starts_with(a);
+    let refusal = |a: &Name, which: &str, b: &Name| {
+        let (a, b) = (shown(a), shown(b));
+        CommandError::owned(format!(
+            "ERR Prefix '{a}' overlaps with {which} prefix '{b}'. Prefixes for a single client must not overlap."
+        ))
+    };
+    for (nth, prefix) in new.iter().enumerate() {
+        if let Some(other) = old.iter().find(|other| overlap(prefix, other)) {
+            return Err(refusal(prefix, "an existing", other));
+        }
+        if let Some(other) = new[nth + 1..].iter().find(|other| overlap(prefix, other)) {
+            return Err(refusal(prefix, "another provided", other));
+        }
+    }
+    let mut all = [old, &new].concat();
+    all.sort_unstable();
+    Ok(all)
+}
+
+/// CLIENT TRACKING, with all shards held: from its reply on no change is missed.
+pub(super) fn track(call: &mut Call<'_, '_>, mut args: Args<'_>, reply: &mut Reply<'_>) -> Outcome {
+    let switch = args.next()?;
+    let options = Options::parse(call.server, args)?;
+    if switch.eq_ignore_ascii_case(b"on") {
+        let before = call.session.tracking.as_ref().map(|tracking| &*tracking.mode);
+        let mode = Arc::new(options.into_mode(before)?);
+        start(call, mode);
+    } else if switch.eq_ignore_ascii_case(b"off") {
+        stop(call);
+    } else {
+        return Err(CommandError::Syntax);
+    }
+    reply.ok();
+    Ok(())
+}
+
+fn start(call: &mut Call<'_, '_>, mode: Arc<Mode>) {
+    let before = call.session.tracking.take();
+    let thread = call.session.origin.thread;
+    let is_known =
+        |prefix: &&Name| before.as_ref().is_some_and(|before| before.mode.prefixes.contains(prefix));
+    let new: Vec<Name> = mode.prefixes.iter().filter(|prefix| !is_known(prefix)).cloned().collect();
+    if !new.is_empty() {
+        call.server.trackers.add_prefixes(&new, thread);
+        call.each_shard(call.session.db, |shard| shard.hear_all(true));
+    }
+    if before.is_none() {
+        call.server.threads[thread].n_trackers.fetch_add(1, Ordering::Relaxed);
+    }
+    let is_caching = before.is_some_and(|before| before.is_caching);
+    call.session.tracking = Some(Box::new(Tracking { mode: Arc::clone(&mode), is_caching }));
+    publish(call, Some(mode));
+}
+
+/// Has a client be told of no more changes.
+pub(super) fn stop(call: &mut Call<'_, '_>) {
+    if let Some(before) = call.session.tracking.take() {
+        let thread = call.session.origin.thread;
+        call.server.trackers.remove_prefixes(&before.mode.prefixes, thread);
+        call.server.threads[thread].n_trackers.fetch_sub(1, Ordering::Relaxed);
+        publish(call, None);
+    }
+}
+
+/// Makes known how a client is told of changes, to its thread first of all.
+fn publish(call: &mut Call<'_, '_>, mode: Option<Arc<Mode>>) {
+    let Session { record, origin, .. } = &*call.session;
+    record.set_listens(Listens::ToChanges, mode.is_some());
+    record.has_lost_redirect.store(false, Ordering::Relaxed);
+    record.tracking.store(mode.clone());
+    call.thread.post(origin.thread, Post::Tracks(origin.slot, record.id, mode));
+    call.session.ask(Request::ReadPosts);
+}
+
+/// CLIENT CACHING.
+pub(super) fn caching(call: &mut Call<'_, '_>, mut args: Args<'_>, reply: &mut Reply<'_>) -> Outcome {
+    let interest = call.session.tracking.as_ref().map(|tracking| tracking.mode.interest);
+    let (asked, refusal) = match args.next()? {
+        _ if interest.is_none() => (
+            None,
+            "ERR CLIENT CACHING can be called only when the client is in tracking mode with OPTIN or OPTOUT mode enabled",
+        ),
+        word if word.eq_ignore_ascii_case(b"yes") => (
+            Some(Interest::OptIn),
+            "ERR CLIENT CACHING YES is only valid when tracking is enabled in OPTIN mode.",
+        ),
+        word if word.eq_ignore_ascii_case(b"no") => (
+            Some(Interest::OptOut),
+            "ERR CLIENT CACHING NO is only valid when tracking is enabled in OPTOUT mode.",
+        ),
+        _ => return Err(CommandError::Syntax),
+    };
+    match &mut call.session.tracking {
+        Some(tracking) if interest == asked => tracking.is_caching = true,
+        _ => return Err(CommandError::text(refusal)),
+    }
+    reply.ok();
+    Ok(())
+}
+
+/// To which client a client's invalidations go: 0 for itself, -1 if there are none.
+pub(super) fn redirection(client: &ClientRecord) -> i64 {
+    let mode = client.tracking.load();
+    mode.as_ref().map_or(-1, |mode| mode.redirect.map_or(0, |id| id.0 as i64))
+}
+
+/// CLIENT GETREDIR.
+pub(super) fn get_redirection(call: &mut Call<'_, '_>, _: Args<'_>, reply: &mut Reply<'_>) -> Outcome {
+    reply.integer(redirection(&call.session.record));
+    Ok(())
+}
+
+/// CLIENT TRACKINGINFO.
+pub(super) fn describe(call: &mut Call<'_, '_>, _: Args<'_>, reply: &mut Reply<'_>) -> Outcome {
+    let record = &call.session.record;
+    let tracking = call.session.tracking.as_deref();
+    let mut flags = vec![if tracking.is_some() { "on" } else { "off" }];
+    if let Some(Tracking { mode, is_caching }) = tracking {
+        let named = [
+            ("bcast", mode.interest == Interest::Broadcast),
+            ("optin", mode.interest == Interest::OptIn),
+            ("caching-yes", mode.interest == Interest::OptIn && *is_caching),
+            ("optout", mode.interest == Interest::OptOut),
+            ("caching-no", mode.interest == Interest::OptOut && *is_caching),
+            ("noloop", mode.noloop),
+            ("broken_redirect", record.has_lost_redirect.load(Ordering::Relaxed)),
+        ];
+        flags.extend(named.iter().filter(|(_, holds)| *holds).map(|&(name, _)| name));
+    }
+    reply.map(3);
+    reply.bulk(b"flags");
+    reply.set(flags.len());
+    flags.iter().for_each(|flag| reply.bulk(flag.as_bytes()));
+    reply.bulk(b"redirect");
+    reply.integer(redirection(record));
+    reply.bulk(b"prefixes");
+    let prefixes = tracking.map_or(&[][..], |tracking| &tracking.mode.prefixes);
+    reply.array(prefixes.len());
+    prefixes.iter().for_each(|prefix| reply.bulk(prefix));
+    Ok(())
+}

@@ -1,0 +1,100 @@
+//! MONITOR: a line for each command that ran, for those who look on.
+//!
+//! While somebody does, [`Server::attention`](crate::server::Server::attention) is raised, and no command takes the short way in
+//! which a batch runs under one hold: each comes by [`observe`], under its hold, so the lines have the order of the holds.
+
+use std::sync::{Arc, atomic::Ordering};
+
+use crate::{
+    clients::Endpoint,
+    command::{Call, Flags, Registered, Words},
+    config::quote,
+    pubsub::Post,
+    server::Server,
+};
+
+/// Whether a command's words are shown.
+#[derive(Clone, Copy)]
+enum Secret {
+    /// All are.
+    None,
+    /// None but its name.
+    All,
+    /// All but the user and the password behind `AUTH`.
+    BehindAuth,
+}
+
+impl Secret {
+    fn of(command: &Registered) -> Secret {
+        match command.full_name {
+            "auth" => Secret::All,
+            "hello" => Secret::BehindAuth,
+            _ => Secret::None,
+        }
+    }
+}
+
+impl Server {
+    /// Whether somebody looks on.
+    pub fn is_monitored(&self) -> bool {
+        self.threads.iter().any(|peer| peer.n_monitors.load(Ordering::Relaxed) > 0)
+    }
+
+    /// A connection of a thread begins to look on.
+    pub fn add_monitor(&self, thread: usize) {
+        self.threads[thread].n_monitors.fetch_add(1, Ordering::Relaxed);
+        self.attention.fetch_add(1, Ordering::Relaxed);
+    }
+
+    /// One ceases to.
+    pub fn remove_monitor(&self, thread: usize) {
+        self.threads[thread].n_monitors.fetch_sub(1, Ordering::Relaxed);
+        self.attention.fetch_sub(1, Ordering::Relaxed);
+    }
+}
+
+/// Shows a command that has run to those who look on.
+#[cold]
+pub fn observe(call: &Call<'_, '_>, command: &Registered, words: Words<'_>) {
+    if call.is_resumed || command.has(Flags::ADMIN) || command.has(Flags::SKIP_MONITOR) {
+        return;
+    }
+    let watching = |peer: &crate::server::Peer| peer.n_monitors.load(Ordering::Relaxed) > 0;
+    let mut threads = call.server.threads.iter().enumerate().filter(|(_, peer)| watching(peer)).peekable();
+    if threads.peek().is_none() {
+        return;
+    }
+    let line: Arc<[u8]> = line(call, command, words).into();
+    for (thread, _) in threads {
+        call.thread.post(thread, Post::Observed(Arc::clone(&line)));
+    }
+}
+
+fn line(call: &Call<'_, '_>, command: &Registered, words: Words<'_>) -> Vec<u8> {
+    let micros = call.server.clock.unix_micros();
+    let db = call.session.db.0;
+    let peer = match &call.session.record.peer {
+        Endpoint::Inet(address) => address.to_string(),
+        // The socket's path, which is all that tells of a peer without a name.
+        Endpoint::Unix(path) => format!("unix:{path}"),
+    };
+    let (seconds, micros) = (micros / 1_000_000, micros % 1_000_000);
+    let mut line = format!("+{seconds}.{micros:06} [{db} {peer}]").into_bytes();
+    let secret = Secret::of(command);
+    let mut n_secret = 0usize;
+    for (at, word) in words.iter().enumerate() {
+        let hidden = match secret {
+            Secret::None => false,
+            Secret::All => at > 0,
+            Secret::BehindAuth => n_secret > 0,
+        };
+        n_secret = n_secret.saturating_sub(1);
+        if matches!(secret, Secret::BehindAuth) && !hidden && word.eq_ignore_ascii_case(b"auth") {
+            n_secret = 2;
+        }
+        line.push(b' ');
+        line.extend(quote(if hidden { b"(redacted)" } else { word }));
+    }
+    line.extend(b"\r\n");
+    line
+}

@@ -1,0 +1,193 @@
+//! Client tracking under concurrency: whoever keeps copies, and drops what it is told to drop, has none that is out of date.
+
+mod support;
+
+use std::collections::HashMap;
+
+use support::{
+    Client, Dice, Reply, Resp, Server,
+    crowd::{LAYOUTS, Meeting, ask, crowd, laid_out, tell, until},
+};
+
+/// A client that keeps copies of what it reads.
+struct Caching<'a> {
+    client: &'a mut Client,
+    copies: HashMap<String, Option<u64>>,
+}
+
+impl<'a> Caching<'a> {
+    fn new(client: &'a mut Client, tracking: &str) -> Self {
+        client.hello(Resp::Three).expect("the server speaks RESP3");
+        assert_eq!(ask(client, tracking), "+OK");
+        Caching { client, copies: HashMap::new() }
+    }
+
+    /// The reply to a command, having dropped what the pushes before it say.
+    fn ask(&mut self, line: &str) -> Reply {
+        tell(self.client, line);
+        loop {
+            match self.client.receive() {
+                Reply::Push(push) => self.drop_copies(&push),
+                reply => return reply,
+            }
+        }
+    }
+
+    fn drop_copies(&mut self, push: &[Reply]) {
+        let [title, keys] = push else { panic!("{push:?} is no invalidation") };
+        assert_eq!(title.text().as_deref(), Some("invalidate"));
+        let Reply::Array(keys) = keys else { panic!("{keys:?} are no keys") };
+        for key in keys {
+            self.copies.remove(&key.text().expect("a key is text"));
+        }
+    }
+
+    /// Reads a key, if there is no copy of it.
+    fn read(&mut self, key: String) {
+        if !self.copies.contains_key(&key) {
+            let value = number(&self.ask(&format!("GET {key}")));
+            self.copies.insert(key, value);
+        }
+    }
+}
+
+/// A key's value.
+fn number(reply: &Reply) -> Option<u64> {
+    reply.text().map(|text| text.parse().expect("a value is a number"))
+}
+
+fn key(n: usize) -> String {
+    format!("key:{n}")
+}
+
+/// Changes a few keys in one of many ways; what is set is new each time.
+fn change(client: &mut Client, dice: &mut Dice, value: &str) {
+    let [a, b] = [dice.roll(N_KEYS), dice.roll(N_KEYS)].map(key);
+    match dice.roll(6) {
+        0 => drop(ask(client, &format!("SET {a} {value}"))),
+        1 => drop(ask(client, &format!("MSET {a} {value} {b} {value}"))),
+        2 => drop(ask(client, &format!("DEL {a}"))),
+        3 => drop(ask(client, &format!("RENAME {a} {b}"))),
+        4 => drop(ask(client, &format!("COPY {a} {b} REPLACE"))),
+        _ => {
+            for line in ["MULTI", &format!("SET {a} {value}"), &format!("SET {b} {value}"), "EXEC"] {
+                ask(client, line);
+            }
+        }
+    }
+}
+
+const N_KEYS: usize = 8;
+
+#[test]
+fn no_copy_is_out_of_date() {
+    const N_WRITERS: usize = 2;
+    const N_READERS: usize = 4;
+    const N_CHANGES: usize = 300;
+    for layout in LAYOUTS {
+        let server = laid_out(layout);
+        let met = Meeting::of(N_WRITERS + N_READERS);
+        crowd(&server, N_WRITERS + N_READERS, |id, client| {
+            let mut dice = Dice(id as u64);
+            if id < N_WRITERS {
+                (0..N_CHANGES).for_each(|n| change(client, &mut dice, &format!("{}", n * N_WRITERS + id)));
+                met.wait();
+                met.wait();
+                return;
+            }
+            let ways = ["CLIENT TRACKING ON", "CLIENT TRACKING ON BCAST PREFIX key: NOLOOP"];
+            let mut caching = Caching::new(client, ways[id % 2]);
+            for _ in 0..4 * N_CHANGES {
+                caching.read(key(dice.roll(N_KEYS)));
+            }
+            (0..N_KEYS).for_each(|n| caching.read(key(n)));
+            met.wait();
+            // All writers have their replies: what they have changed is told before this is answered.
+            assert_eq!(caching.ask("PING").text().as_deref(), Some("PONG"));
+            let mut plain = server.connect();
+            for (key, copy) in &caching.copies {
+                assert_eq!(number(&plain.command(&["GET", key])), *copy, "{key}, which client {id} has kept");
+            }
+            met.wait();
+        });
+    }
+}
+
+#[test]
+fn what_expires_is_told_of_without_a_command() {
+    let server = Server::start(&["--io-threads", "2"]);
+    let mut other = server.connect();
+    assert_eq!(ask(&mut other, "SET k 1 PX 50"), "+OK");
+    assert_eq!(ask(&mut other, "HSET h f v"), ":1");
+    assert_eq!(ask(&mut other, "HPEXPIRE h 50 FIELDS 1 f"), "[:1]");
+    let mut client = server.connect();
+    let mut caching = Caching::new(&mut client, "CLIENT TRACKING ON");
+    caching.ask("GET k");
+    caching.ask("HGETALL h");
+    let told: Vec<String> = (0..2).map(|_| caching.client.receive().to_string()).collect();
+    for key in ["k", "h"] {
+        assert!(told.contains(&format!(">[\"invalidate\" [\"{key}\"]]")), "{told:?}");
+    }
+}
+
+#[test]
+fn large_values_that_are_read_aside_are_remembered() {
+    let server = Server::start(&["--io-threads", "2"]);
+    let mut other = server.connect();
+    for chunk in (0..200_000).collect::<Vec<_>>().chunks(1000) {
+        let members: Vec<String> = chunk.iter().map(|n| n.to_string()).collect();
+        other.command(&[vec!["SADD".to_owned(), "s".to_owned()], members].concat());
+    }
+    let mut client = server.connect();
+    let mut caching = Caching::new(&mut client, "CLIENT TRACKING ON");
+    let Reply::Set(members) = caching.ask("SMEMBERS s") else { panic!("no set") };
+    assert_eq!(members.len(), 200_000);
+    assert_eq!(ask(&mut other, "SADD s more"), ":1");
+    assert_eq!(caching.client.receive().to_string(), ">[\"invalidate\" [\"s\"]]");
+}
+
+#[test]
+fn nothing_is_left_of_a_client_that_leaves() {
+    let server = Server::start(&["--io-threads", "2"]);
+    let mut other = server.connect();
+    let mut info = |name: &str| {
+        let info = other.command(&["INFO", "everything"]).text().expect("INFO answers text");
+        let line =
+            info.lines().find_map(|line| line.strip_prefix(name)?.strip_prefix(':').map(str::to_owned));
+        line.unwrap_or_else(|| panic!("no {name}"))
+    };
+    let mut broadcast = server.connect();
+    assert_eq!(ask(&mut broadcast, "CLIENT TRACKING ON BCAST PREFIX a PREFIX b"), "+OK");
+    let mut reader = server.connect();
+    assert_eq!(ask(&mut reader, "CLIENT TRACKING ON"), "+OK");
+    assert_eq!(ask(&mut reader, "MGET a b c"), "[(nil) (nil) (nil)]");
+    assert_eq!(info("tracking_clients"), "2");
+    assert_eq!(info("tracking_total_keys"), "3");
+    assert_eq!(info("tracking_total_items"), "3");
+    assert_eq!(info("tracking_total_prefixes"), "2");
+    drop((broadcast, reader));
+    until("nobody keeps copies", || info("tracking_clients") == "0");
+    assert_eq!(info("tracking_total_prefixes"), "0");
+    let mut writer = server.connect();
+    assert_eq!(ask(&mut writer, "MSET a 1 b 1 c 1"), "+OK");
+    assert_eq!(info("tracking_total_keys"), "0");
+    assert_eq!(info("tracking_total_items"), "0");
+}
+
+#[test]
+fn no_more_keys_are_remembered_than_allowed() {
+    let server = Server::start(&["--io-threads", "2"]);
+    let mut client = server.connect();
+    let mut caching = Caching::new(&mut client, "CLIENT TRACKING ON");
+    for n in 0..100 {
+        caching.read(key(n));
+    }
+    let mut other = server.connect();
+    assert_eq!(ask(&mut other, "CONFIG SET tracking-table-max-keys 10"), "+OK");
+    while caching.copies.len() > 10 {
+        let Reply::Push(push) = caching.client.receive() else { panic!("a reply to nothing") };
+        caching.drop_copies(&push);
+    }
+    let info = other.command(&["INFO", "stats"]).text().expect("INFO answers text");
+    assert!(info.contains("tracking_total_keys:10\r\n"), "{info}");
+}
