@@ -36,15 +36,25 @@ use crate::{
     pubsub::PubSub,
     server::{BRAID_VERSION, Pause, Peer, REDIS_VERSION, Server, configure_keyspace},
     stats::ThreadStats,
+    title::Title,
     tracking::Trackers,
     warning,
 };
 
-/// Serves until SHUTDOWN or a signal. `return_freed_memory` is called once in a while, off the data path.
+/// What the server may do with the process it runs in, and the library cannot by itself.
+pub struct Process {
+    /// Has the allocator give back what the calling thread and all threads together have freed. Called once in a while, off the
+    /// data path.
+    pub return_freed_memory: fn(),
+    /// Its title, where there is room for one.
+    pub title: Option<Title>,
+}
+
+/// Serves until SHUTDOWN or a signal.
 ///
 /// # Errors
 /// What kept the server from starting, in words for the log.
-pub fn serve(config: Config, return_freed_memory: fn()) -> Result<(), String> {
+pub fn serve(config: Config, process: Process) -> Result<(), String> {
     // Until there is data: `Server::measure_memory` allows them again.
     let _ = rustix::thread::disable_transparent_huge_pages(true);
     log::set_level(config.loglevel);
@@ -76,8 +86,8 @@ pub fn serve(config: Config, return_freed_memory: fn()) -> Result<(), String> {
 
     let fail = |what: &str, error: io::Error| format!("{what}: {error}");
     let mut signals = Signals::new([SIGTERM, SIGINT]).map_err(|error| fail("Watching signals", error))?;
-    let (server, polls, parkers) = build(config, listeners, return_freed_memory)
-        .map_err(|error| fail("Starting the event loops", error))?;
+    let (server, polls, parkers) =
+        build(config, listeners, process).map_err(|error| fail("Starting the event loops", error))?;
     let handle = signals.handle();
     *server.on_stop.lock().expect("nobody has had it yet") = Some(Box::new(move || handle.close()));
 
@@ -96,6 +106,7 @@ pub fn serve(config: Config, return_freed_memory: fn()) -> Result<(), String> {
         threads.push(spawn(format!("heavy-{nth}"), move || run_heavy(server, index, &parker))?);
     }
 
+    server.show_title();
     server.startup_memory.store(info::own_bytes(), Ordering::Relaxed);
     for signal in signals.forever() {
         let name = if signal == SIGINT { "SIGINT" } else { "SIGTERM" };
@@ -151,7 +162,7 @@ fn n_heavy_threads() -> usize {
 fn build(
     config: Config,
     listeners: Vec<Listener>,
-    return_freed_memory: fn(),
+    process: Process,
 ) -> io::Result<(&'static Server, Vec<Poll>, Vec<Parker>)> {
     let tags = if config.hash_tags { HashTags::Honoured } else { HashTags::Ignored };
     let router = Router::new(KeyHasher::random(), config.shards.ilog2(), tags);
@@ -208,7 +219,7 @@ fn build(
         stopping: AtomicBool::new(false),
         on_stop: Mutex::new(None),
         run_id: run_id[..40].to_owned(),
-        return_freed_memory,
+        process,
         started: Instant::now(),
     }));
     Ok((server, polls, parkers))

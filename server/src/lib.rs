@@ -21,4 +21,5 @@ pub mod random;
 pub mod server;
 pub mod session;
 pub mod stats;
+pub mod title;
 pub mod tracking;

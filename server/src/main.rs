@@ -1,12 +1,13 @@
 //! The server's binary.
 
-#![forbid(unsafe_code)]
+#![deny(unsafe_code)]
 
-use std::{process::ExitCode, thread};
+use std::{env, process::ExitCode, thread};
 
 use braid_server::{
-    boot,
+    boot::{self, Process},
     config::{Host, Launch, launch},
+    title::Title,
 };
 use braid_storage::{
     Allocator,
@@ -17,9 +18,9 @@ use braid_storage::{
 static ALLOCATOR: Allocator = Allocator;
 
 fn main() -> ExitCode {
-    let args: Vec<_> = std::env::args_os().skip(1).collect();
+    let args: Vec<_> = env::args_os().skip(1).collect();
     let mut host = Host {
-        dir: std::env::current_dir().unwrap_or_default(),
+        dir: env::current_dir().unwrap_or_default(),
         n_cores: thread::available_parallelism().map_or(1, |cores| cores.get()),
         stdin: &mut std::io::stdin(),
         glob: |pattern, text| glob_match(pattern, text, Case::Insensitive),
@@ -33,12 +34,30 @@ fn main() -> ExitCode {
             eprintln!("{why}");
             ExitCode::FAILURE
         }
-        Launch::Serve(config) => match boot::serve(*config, Allocator::return_freed_memory) {
+        Launch::Serve(config) => match boot::serve(*config, process()) {
             Ok(()) => ExitCode::SUCCESS,
             Err(why) => {
                 braid_server::warning!("{why}");
                 ExitCode::FAILURE
             }
         },
+    }
+}
+
+/// What the server may do with its process.
+fn process() -> Process {
+    make_room_for_title();
+    Process {
+        return_freed_memory: Allocator::return_freed_memory,
+        title: env::args_os().next().and_then(Title::new),
+    }
+}
+
+/// Moves the environment away from where the kernel has put it: what is set anew lies on the heap.
+#[allow(unsafe_code)]
+fn make_room_for_title() {
+    for (name, value) in env::vars_os() {
+        // SAFETY: no other thread has been started yet, so nobody reads the environment meanwhile.
+        unsafe { env::set_var(name, value) };
     }
 }

@@ -15,6 +15,7 @@ use crossbeam_utils::{CachePadded, sync::Unparker};
 use mio::Waker;
 
 use crate::{
+    boot::Process,
     clients::{ClientId, Clients},
     clock::Clock,
     command::{Flags, Registered},
@@ -91,8 +92,8 @@ pub struct Server {
     pub on_stop: Mutex<Option<Box<dyn FnOnce() + Send>>>,
     /// 40 hexadecimal digits, new with every start.
     pub run_id: String,
-    /// Has the allocator give back what the calling thread and all threads together have freed.
-    pub return_freed_memory: fn(),
+    /// What it may do with its process.
+    pub process: Process,
     /// The process's start.
     pub started: Instant,
 }
@@ -302,6 +303,14 @@ impl Server {
         }
         self.config.store(Arc::new(config));
         self.config_changes.fetch_add(1, Ordering::Relaxed);
+        self.show_title();
+    }
+
+    /// Has the process's title say what the configuration says.
+    pub fn show_title(&self) {
+        if let Some(title) = &self.process.title {
+            title.show(&self.config.load());
+        }
     }
 
     /// Stops the server: every thread ends its loop.

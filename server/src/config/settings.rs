@@ -123,6 +123,18 @@ pub enum BindHost {
     Named(String),
 }
 
+/// As it is written in the file.
+impl fmt::Display for BindAddress {
+    fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let host = match &self.host {
+            BindHost::AnyV4 => "*",
+            BindHost::AnyV6 => "::*",
+            BindHost::Named(name) => name,
+        };
+        write!(out, "{}{host}", if self.optional { "-" } else { "" })
+    }
+}
+
 impl BindAddress {
     pub(super) fn parse(word: &[u8]) -> Self {
         let (word, optional) = match word.strip_prefix(b"-") {
@@ -494,6 +506,9 @@ mod tests {
     fn addresses_have_a_prefix_and_two_wildcards() {
         let parse = |word: &str| BindAddress::parse(word.as_bytes());
         assert_eq!(parse("*"), BindAddress { host: BindHost::AnyV4, optional: false });
+        for word in ["*", "-::*", "127.0.0.1", "-::1"] {
+            assert_eq!(parse(word).to_string(), word);
+        }
         assert_eq!(parse("-::*"), BindAddress { host: BindHost::AnyV6, optional: true });
         assert_eq!(parse("-::1"), BindAddress { host: BindHost::Named("::1".into()), optional: true });
     }

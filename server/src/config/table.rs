@@ -152,10 +152,10 @@ pub(super) const DIRECTIVES: &[Directive] = &[
     choice("supervised", Supervised::WORDS, "no")
         .immutable()
         .reserved(|s, v| s.supervised = Supervised::named(v.word())),
-    yes_no("set-proc-title", "yes").immutable().reserved(|s, v| s.set_proc_title = v.yes()),
+    yes_no("set-proc-title", "yes").immutable().live(|s, v| s.set_proc_title = v.yes()),
     text("proc-title-template", "{title} {listen-addr} {server-mode}")
         .rule(title_template)
-        .reserved(|s, v| s.proc_title_template = v.text().to_vec()),
+        .live(|s, v| s.proc_title_template = v.text().to_vec()),
     integer("shutdown-timeout", 0, INT, "10")
         .reserved(|s, v| s.shutdown_timeout = Duration::from_secs(v.number())),
     row("shutdown-on-sigint", Kind::Choices(ShutdownOptions::WORDS), "default")

@@ -27,7 +27,7 @@ pub fn run_heavy(server: &'static Server, index: usize, parker: &Parker) {
         if !worked {
             while braid_storage::reclaim_large() {}
             parker.park_timeout(HOUSEKEEPING);
-            (server.return_freed_memory)();
+            (server.process.return_freed_memory)();
         }
     }
 }

@@ -359,7 +359,7 @@ impl IoThread {
         }
         self.n_idle_crons = self.n_idle_crons.saturating_add(1);
         if self.n_idle_crons == IDLE_CRONS {
-            (server.return_freed_memory)();
+            (server.process.return_freed_memory)();
         }
     }
 

@@ -114,7 +114,7 @@ fn every_use_of_a_lock_has_a_reason() {
     none("Who takes a lock says why:", excepting(LOCKING, found));
 }
 
-/// The modules that may be unsafe, all of them in storage.
+/// The modules that may be unsafe, all but the last of them in storage.
 const UNSAFE_MODULES: &[(&str, &str)] = &[
     ("storage/src/allocator", "calls into mimalloc"),
     ("storage/src/coordinator", "hands out the shards that a job holds"),
@@ -124,6 +124,7 @@ const UNSAFE_MODULES: &[(&str, &str)] = &[
     ("storage/src/shard", "lends entries for longer than the borrow checker sees"),
     ("storage/src/sorted_set/members", "reads the entries that a tree has the addresses of"),
     ("storage/src/table", "structure that is read while it is replaced"),
+    ("server/src/main", "moves the environment before there are threads"),
 ];
 
 /// How far above an unsafe block its reason may begin: a statement may be long.
@@ -133,7 +134,7 @@ const REASON_LINES: usize = 8;
 fn unsafe_code_says_why_it_is_sound() {
     let mut found = Vec::new();
     let mut n_seen = 0;
-    for source in sources("storage/src") {
+    for source in sources("storage/src").into_iter().chain(sources("server/src/main.rs")) {
         let module = source.path.trim_end_matches(".rs");
         let may = UNSAFE_MODULES.iter().any(|(of, _)| module == *of || module.starts_with(&format!("{of}/")));
         for (at, line) in source.lines.iter().enumerate().filter(|(_, line)| has_word(&line.code, "unsafe")) {
@@ -160,7 +161,7 @@ fn unsafe_code_says_why_it_is_sound() {
 
 #[test]
 fn the_other_crates_forbid_unsafe_code() {
-    let roots = ["protocol/src/lib.rs", "server/src/lib.rs", "server/src/main.rs", "bench/src/main.rs"];
+    let roots = ["protocol/src/lib.rs", "server/src/lib.rs", "bench/src/main.rs"];
     let missing = roots.into_iter().filter(|root| {
         let found = sources(root);
         !found[0].lines.iter().any(|line| line.code.trim() == "#![forbid(unsafe_code)]")

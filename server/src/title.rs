@@ -1,0 +1,133 @@
+//! The title of the process, which `ps` shows in place of its arguments (`set-proc-title`, `proc-title-template`).
+//!
+//! The kernel shows what lies where it has put the arguments, and goes on into the environment behind them where the last
+//! argument does not end any more. So the title is written there, which is of use to nobody else: arguments are read when the
+//! process starts, and the environment is to be moved away before ([`Title::new`]).
+
+use std::{
+    ffi::OsString,
+    fs::{self, OpenOptions},
+    io::{Seek, SeekFrom, Write},
+    ops::Range,
+    os::unix::ffi::OsStrExt,
+};
+
+use crate::config::Config;
+
+/// Where the title goes, and what the process was called when it started.
+#[derive(Debug)]
+pub struct Title {
+    /// Addresses of this process.
+    room: Range<u64>,
+    /// Its first argument.
+    name: OsString,
+}
+
+impl Title {
+    /// The title of a process whose environment variables lie elsewhere than where the kernel has put them, so that they may be
+    /// overwritten there. None where the system does not tell where that is.
+    pub fn new(name: OsString) -> Option<Self> {
+        let stat = fs::read_to_string("/proc/self/stat").ok()?;
+        Some(Self { room: room_in(&stat)?, name })
+    }
+
+    /// Shows what the configuration says. What the system does not allow is done without.
+    pub fn show(&self, config: &Config) {
+        if config.set_proc_title {
+            let _ = self.write(&expand(config, self.name.as_bytes()));
+        }
+    }
+
+    fn write(&self, title: &[u8]) -> std::io::Result<()> {
+        let n_room = (self.room.end - self.room.start) as usize;
+        let mut text = title[..title.len().min(n_room - 1)].to_vec();
+        text.resize(n_room, 0);
+        let mut memory = OpenOptions::new().write(true).open("/proc/self/mem")?;
+        memory.seek(SeekFrom::Start(self.room.start))?;
+        memory.write_all(&text)
+    }
+}
+
+/// From the first argument to the end of the environment, by a process's line in /proc.
+fn room_in(stat: &str) -> Option<Range<u64>> {
+    // The name in brackets may have blanks and brackets itself. The fields behind it count from 3; see proc(5).
+    let (_, behind_name) = stat.rsplit_once(')')?;
+    let mut fields = behind_name.split_ascii_whitespace().skip(48 - 3).map(|field| field.parse::<u64>());
+    let mut next = || fields.next()?.ok();
+    let (arguments, _, _, environment_end) = (next()?, next()?, next()?, next()?);
+    (arguments > 0 && arguments < environment_end).then_some(arguments..environment_end)
+}
+
+/// The template with its variables filled in. It has been checked that there are no others.
+fn expand(config: &Config, name: &[u8]) -> Vec<u8> {
+    let mut title = Vec::new();
+    let mut rest = &config.proc_title_template[..];
+    while let Some(open) = rest.iter().position(|&byte| byte == b'{') {
+        title.extend_from_slice(&rest[..open]);
+        rest = &rest[open + 1..];
+        let Some(close) = rest.iter().position(|&byte| byte == b'}') else { break };
+        match &rest[..close] {
+            b"title" => title.extend_from_slice(name),
+            b"listen-addr" => title.extend(listening_at(config)),
+            b"port" => title.extend(config.port.to_string().bytes()),
+            b"tls-port" => title.push(b'0'),
+            b"unixsocket" => {
+                title.extend(config.unixsocket.iter().flat_map(|path| path.as_os_str().as_bytes()))
+            }
+            b"config-file" => {
+                title.extend(config.file().into_iter().flat_map(|path| path.as_os_str().as_bytes()))
+            }
+            // server-mode is that of one that is neither a sentinel nor part of a cluster.
+            _ => {}
+        }
+        rest = &rest[close + 1..];
+    }
+    title.extend_from_slice(rest);
+    title.trim_ascii().to_vec()
+}
+
+/// The first address; the Unix socket if there is no port.
+fn listening_at(config: &Config) -> Vec<u8> {
+    if config.port == 0 {
+        return config.unixsocket.iter().flat_map(|path| path.as_os_str().as_bytes()).copied().collect();
+    }
+    let host = config.bind.first().map_or_else(|| "*".to_owned(), |address| address.to_string());
+    format!("{host}:{}", config.port).into_bytes()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::config::{Host, Launch, launch};
+
+    #[test]
+    fn the_room_is_from_the_arguments_to_the_end_of_the_environment() {
+        let fields: Vec<String> = (3..=52).map(|field| (field * 1000).to_string()).collect();
+        let stat = format!("7 (a) b) {}\n", fields.join(" "));
+        assert_eq!(room_in(&stat), Some(48_000..51_000));
+        assert_eq!(room_in("7 (a) S 1 2"), None);
+        let own = fs::read_to_string("/proc/self/stat").expect("the system tells of this process");
+        let room = room_in(&own).expect("it has arguments");
+        let n_bytes: usize = std::env::args_os().map(|arg| arg.len() + 1).sum();
+        assert!(room.end - room.start >= n_bytes as u64, "{room:?} has no room for {n_bytes} bytes");
+    }
+
+    #[test]
+    fn templates_are_filled_in() {
+        let config = |template: &str, port: u16| {
+            let port = port.to_string();
+            let args = ["--port", &port, "--unixsocket", "/tmp/s", "--proc-title-template", template];
+            let args: Vec<OsString> = args.into_iter().map(OsString::from).collect();
+            let glob = |pattern: &[u8], text: &[u8]| pattern == text;
+            let mut host = Host { dir: "/".into(), n_cores: 1, stdin: &mut std::io::empty(), glob };
+            match launch(&args, &mut host) {
+                Launch::Serve(config) => *config,
+                _ => panic!("refused: {args:?}"),
+            }
+        };
+        let shown = |template, port| String::from_utf8(expand(&config(template, port), b"braid")).unwrap();
+        assert_eq!(shown("{title} {listen-addr} {server-mode}", 7), "braid 127.0.0.1:7");
+        assert_eq!(shown("{port} a{tls-port}b {unixsocket} {config-file}", 7), "7 a0b /tmp/s");
+        assert_eq!(shown("at {listen-addr}", 0), "at /tmp/s");
+    }
+}
