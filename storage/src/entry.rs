@@ -25,7 +25,6 @@ use std::alloc::{Layout, alloc, dealloc, handle_alloc_error};
 use std::marker::PhantomData;
 use std::ops::Range;
 use std::ptr::NonNull;
-use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 
 pub use self::blob::Pinned;
 pub(crate) use self::handle::{EntryHandle, SPARE_BITS};
@@ -225,15 +224,11 @@ impl<'a> EntryRef<'a> {
     }
 
     #[inline]
-    fn header_word(self) -> &'a AtomicU64 {
-        // SAFETY: every entry begins with an initialised header word, aligned to 16, which is only accessed as
-        // an atomic.
-        unsafe { self.start.cast::<AtomicU64>().as_ref() }
-    }
-
-    #[inline]
     fn header(self) -> Header {
-        Header(self.header_word().load(Relaxed))
+        // SAFETY: every entry begins with an initialised header word, aligned to 16. Who writes it holds the entry's shard, or
+        // owns the entry, so nobody else reads it meanwhile; entries of a value that threads share are not written. There is no
+        // reference to the word anywhere, so it may change behind an `EntryRef`.
+        Header(unsafe { self.start.cast::<u64>().read() })
     }
 
     #[inline]
@@ -427,7 +422,8 @@ impl<'a> EntryRef<'a> {
 
     #[inline]
     fn set_header(self, header: Header) {
-        self.header_word().store(header.0, Relaxed);
+        // SAFETY: as in `header`: nobody else reads the word meanwhile.
+        unsafe { self.start.cast::<u64>().write(header.0) };
     }
 }
 
