@@ -66,7 +66,7 @@ pub fn observe(call: &Call<'_, '_>, command: &Registered, words: Words<'_>) {
     }
     let line: Arc<[u8]> = line(call, command, words).into();
     for (thread, _) in threads {
-        call.thread.post(thread, Post::Observed(Arc::clone(&line)));
+        call.thread.post(thread, Post::Observed(call.session.record.id, Arc::clone(&line)));
     }
 }
 

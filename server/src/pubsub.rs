@@ -14,7 +14,7 @@
 //! thread that has run such a command reads its posts before it writes the reply: what came earlier goes before it.
 
 use std::{
-    collections::HashSet,
+    collections::HashMap,
     sync::{
         Arc,
         atomic::{AtomicU64, Ordering},
@@ -72,45 +72,50 @@ pub type Name = Arc<[u8]>;
 /// What a client is subscribed to.
 #[derive(Clone, Debug, Default)]
 pub struct Subscriptions {
-    by_kind: [HashSet<Name>; TopicKind::ALL.len()],
+    /// With when each was added.
+    by_kind: [HashMap<Name, u64>; TopicKind::ALL.len()],
+    n_added: u64,
 }
 
 impl Subscriptions {
-    /// The names of a kind, in no order.
-    pub fn of(&self, kind: TopicKind) -> &HashSet<Name> {
-        &self.by_kind[kind as usize]
+    /// The names of a kind, in the order in which they were added.
+    pub fn of(&self, kind: TopicKind) -> Vec<Name> {
+        let mut names: Vec<_> = self.by_kind[kind as usize].iter().collect();
+        names.sort_unstable_by_key(|&(_, added)| added);
+        names.into_iter().map(|(name, _)| Arc::clone(name)).collect()
     }
 
     /// Adds one; gives its name if it is new.
     pub fn add(&mut self, kind: TopicKind, name: &[u8]) -> Option<Name> {
         let names = &mut self.by_kind[kind as usize];
-        if names.contains(name) {
+        if names.contains_key(name) {
             return None;
         }
         let name = Name::from(name);
-        names.insert(Arc::clone(&name));
+        names.insert(Arc::clone(&name), self.n_added);
+        self.n_added += 1;
         Some(name)
     }
 
     /// Takes one away; gives its name if it was there.
     pub fn remove(&mut self, kind: TopicKind, name: &[u8]) -> Option<Name> {
-        self.by_kind[kind as usize].take(name)
+        self.by_kind[kind as usize].remove_entry(name).map(|(name, _)| name)
     }
 
     /// How many there are of a kind.
     pub fn n_of(&self, kind: TopicKind) -> usize {
-        self.of(kind).len()
+        self.by_kind[kind as usize].len()
     }
 
     /// Whether there are none.
     pub fn is_empty(&self) -> bool {
-        self.by_kind.iter().all(HashSet::is_empty)
+        self.by_kind.iter().all(HashMap::is_empty)
     }
 
-    /// The channels of both kinds, by name.
+    /// The channels of both kinds, by name, in no order.
     pub fn channels(&self) -> impl Iterator<Item = (ChannelKind, &Name)> {
         let kinds = TopicKind::ALL.into_iter().filter_map(|kind| Some((kind, kind.channel_kind()?)));
-        kinds.flat_map(|(kind, of)| self.of(kind).iter().map(move |name| (of, name)))
+        kinds.flat_map(|(kind, of)| self.by_kind[kind as usize].keys().map(move |name| (of, name)))
     }
 }
 
@@ -140,8 +145,8 @@ pub enum Post {
     Published(Arc<Message>),
     /// A connection looks on from here on (MONITOR), or does so no more.
     LooksOn(Place, bool),
-    /// A command ran, which those who look on are shown in this line.
-    Observed(Arc<[u8]>),
+    /// A client's command ran, which those who look on are shown in this line.
+    Observed(ClientId, Arc<[u8]>),
     /// A client keeps copies of keys in this way from here on, or does so no more.
     Tracks(Place, ClientId, Option<Arc<Mode>>),
     /// Copies that clients of the thread keep are of no use any more.
@@ -320,6 +325,10 @@ mod tests {
         assert!(own.add(TopicKind::ShardChannel, b"a").is_some());
         assert!(own.add(TopicKind::Pattern, b"a").is_some());
         assert_eq!(own.channels().count(), 2);
+        assert!(own.add(TopicKind::Channel, b"0").is_some());
+        let names: Vec<Name> = [b"a", b"0"].map(|name| Name::from(&name[..])).into();
+        assert_eq!(own.of(TopicKind::Channel), names, "in the order in which they came");
+        assert!(own.remove(TopicKind::Channel, b"0").is_some());
         assert!(own.remove(TopicKind::Pattern, b"b").is_none());
         for kind in TopicKind::ALL {
             assert!(own.remove(kind, b"a").is_some());

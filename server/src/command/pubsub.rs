@@ -254,7 +254,7 @@ fn subscribe(call: &mut Call<'_, '_>, args: Args<'_>, reply: &mut Reply<'_>, kin
 
 fn unsubscribe(call: &mut Call<'_, '_>, args: Args<'_>, reply: &mut Reply<'_>, kind: TopicKind) -> Outcome {
     let names: Vec<Name> = if args.is_empty() {
-        call.session.subscriptions.iter().flat_map(|own| own.of(kind)).cloned().collect()
+        call.session.subscriptions.iter().flat_map(|own| own.of(kind)).collect()
     } else {
         args.rest().map(Name::from).collect()
     };
@@ -274,8 +274,7 @@ fn unsubscribe(call: &mut Call<'_, '_>, args: Args<'_>, reply: &mut Reply<'_>, k
 pub(super) fn cease_to_listen(call: &mut Call<'_, '_>) {
     stop_looking_on(call);
     for kind in TopicKind::ALL {
-        let names: Vec<Name> =
-            call.session.subscriptions.iter().flat_map(|own| own.of(kind)).cloned().collect();
+        let names: Vec<Name> = call.session.subscriptions.iter().flat_map(|own| own.of(kind)).collect();
         names.iter().for_each(|name| leave(call, kind, name));
     }
     settle(call.session);

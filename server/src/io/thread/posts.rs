@@ -126,7 +126,7 @@ impl IoThread {
                     self.subscribers.monitors.remove(&place);
                     self.hold_back(place, &mut served);
                 }
-                Post::Observed(line) => self.show(&line, &mut served),
+                Post::Observed(author, line) => self.show(author, &line, &mut served),
                 Post::Tracks(place, id, mode) => {
                     match mode {
                         Some(mode) => self.subscribers.trackers.insert(id, (place, mode)),
@@ -168,12 +168,12 @@ impl IoThread {
         }
     }
 
-    /// Shows a line to those who look on.
-    fn show(&mut self, line: &[u8], served: &mut Option<Served<'_>>) {
+    /// Shows the line of a client's command to those who look on; the client itself has the reply first.
+    fn show(&mut self, author: ClientId, line: &[u8], served: &mut Option<Served<'_>>) {
         let limit = self.config.client_output_buffer_limit.normal.hard();
         let places: Vec<Place> = self.subscribers.monitors.iter().copied().collect();
         for place in places {
-            self.give(place, served, limit, |_| (line, false));
+            self.give(place, served, limit, |connection| (line, connection.record.id == author));
         }
     }
 
@@ -374,7 +374,7 @@ impl IoThread {
             return;
         };
         for kind in TopicKind::ALL {
-            for name in own.of(kind) {
+            for name in &own.of(kind) {
                 self.subscribers.remove(place, kind, name);
                 if kind == TopicKind::Pattern {
                     server.pubsub.patterns.remove(name, thread);
