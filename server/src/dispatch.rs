@@ -16,6 +16,7 @@ use smallvec::SmallVec;
 use crate::{
     aside,
     blocking::{self, Waiting},
+    clients::Listens,
     command::{
         self, Args, Call, CommandError, Flags, Found, Outcome, Registered, Run, Step, Sweep, Words, shown,
     },
@@ -119,7 +120,7 @@ fn admit_in_transaction(command: &Registered, session: &Session) -> Result<(), C
 fn admit_listener(command: &Registered, session: &Session) -> Result<(), CommandError> {
     let is_about_keys =
         || [Flags::READONLY, Flags::WRITE, Flags::MAY_REPLICATE].map(|flag| command.has(flag));
-    if session.looks_on && is_about_keys().contains(&true) {
+    if session.record.listens(Listens::ToCommands) && is_about_keys().contains(&true) {
         return Err(CommandError::text("ERR Replica can't interact with the keyspace"));
     }
     if !command::is_confined(session) || command.has(Flags::WHILE_SUBSCRIBED) {

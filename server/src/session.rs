@@ -42,8 +42,6 @@ pub struct Session {
     pub watched: Vec<Watch>,
     /// SUBSCRIBE and its kin.
     pub subscriptions: Option<Box<Subscriptions>>,
-    /// MONITOR.
-    pub looks_on: bool,
     /// CLIENT TRACKING.
     pub tracking: Option<Box<Tracking>>,
     /// CLIENT REPLY.
@@ -156,7 +154,6 @@ impl Session {
             exec_refusal: None,
             watched: Vec::new(),
             subscriptions: None,
-            looks_on: false,
             tracking: None,
             replies: Replies::On,
             no_touch: false,

@@ -287,7 +287,7 @@ fn monitor(call: &mut Call<'_, '_>, _: Args<'_>, reply: &mut Reply<'_>) -> Outco
     }
     let session = &mut *call.session;
     // Who looks on already gets no answer, as in Redis.
-    if !std::mem::replace(&mut session.looks_on, true) {
+    if !session.record.listens(Listens::ToCommands) {
         session.record.set_listens(Listens::ToCommands, true);
         call.server.add_monitor(session.origin.thread);
         call.thread.post(session.origin.thread, Post::LooksOn(session.origin.slot, true));
@@ -299,7 +299,7 @@ fn monitor(call: &mut Call<'_, '_>, _: Args<'_>, reply: &mut Reply<'_>) -> Outco
 
 fn stop_looking_on(call: &mut Call<'_, '_>) {
     let session = &mut *call.session;
-    if std::mem::take(&mut session.looks_on) {
+    if session.record.listens(Listens::ToCommands) {
         session.record.set_listens(Listens::ToCommands, false);
         call.server.remove_monitor(session.origin.thread);
         call.thread.post(session.origin.thread, Post::LooksOn(session.origin.slot, false));
