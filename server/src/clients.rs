@@ -11,9 +11,9 @@ use std::{
 use arc_swap::ArcSwapOption;
 use dashmap::DashMap;
 
-use crate::blocking::Parked;
 use crate::command::{Registered, TABLE};
 use crate::pubsub::TopicKind;
+use crate::run::blocking::Parked;
 use crate::tracking::Mode;
 
 /// A client's number: never used twice.

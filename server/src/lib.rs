@@ -2,22 +2,19 @@
 
 #![forbid(unsafe_code)]
 
-pub mod aside;
-pub mod blocking;
 pub mod boot;
 pub mod clients;
 pub mod clock;
 pub mod command;
 pub mod config;
-pub mod dispatch;
 pub mod info;
 pub mod io;
-pub mod job;
 pub mod latency;
 pub mod log;
 pub mod monitor;
 pub mod pubsub;
 pub mod random;
+pub mod run;
 pub mod server;
 pub mod session;
 pub mod stats;

@@ -7,10 +7,12 @@ use std::sync::{Arc, atomic::Ordering};
 
 use crate::{
     clients::Endpoint,
-    command::{Call, Flags, Registered, Words},
+    command::{Flags, Registered, Words},
     config::quote,
+    io::ThreadState,
     pubsub::Post,
     server::Server,
+    session::Session,
 };
 
 /// Whether a command's words are shown.
@@ -53,27 +55,35 @@ impl Server {
     }
 }
 
-/// Shows a command that has run to those who look on.
-#[cold]
-pub fn observe(call: &Call<'_, '_>, command: &Registered, words: Words<'_>) {
-    if call.is_resumed || command.has(Flags::ADMIN) || command.has(Flags::SKIP_MONITOR) {
-        return;
-    }
-    let watching = |peer: &crate::server::Peer| peer.n_monitors.load(Ordering::Relaxed) > 0;
-    let mut threads = call.server.threads.iter().enumerate().filter(|(_, peer)| watching(peer)).peekable();
-    if threads.peek().is_none() {
-        return;
-    }
-    let line: Arc<[u8]> = line(call, command, words).into();
-    for (thread, _) in threads {
-        call.thread.post(thread, Post::Observed(call.session.record.id, Arc::clone(&line)));
+/// Shows a command that has run to the monitoring clients, if there are any. Each unit calls it once, under its holds.
+#[inline]
+pub fn observe(session: &Session, command: &Registered, words: Words<'_>, thread: &ThreadState) {
+    if thread.server().attention.load(Ordering::Relaxed) != 0 {
+        show(session, command, words, thread);
     }
 }
 
-fn line(call: &Call<'_, '_>, command: &Registered, words: Words<'_>) -> Vec<u8> {
-    let micros = call.server.clock.unix_micros();
-    let db = call.session.db.0;
-    let peer = match &call.session.record.peer {
+#[cold]
+fn show(session: &Session, command: &Registered, words: Words<'_>, thread: &ThreadState) {
+    if command.has(Flags::ADMIN) || command.has(Flags::SKIP_MONITOR) {
+        return;
+    }
+    let server = thread.server();
+    let watching = |peer: &crate::server::Peer| peer.n_monitors.load(Ordering::Relaxed) > 0;
+    let mut threads = server.threads.iter().enumerate().filter(|(_, peer)| watching(peer)).peekable();
+    if threads.peek().is_none() {
+        return;
+    }
+    let line: Arc<[u8]> = line(server, session, command, words).into();
+    for (to, _) in threads {
+        thread.post(to, Post::Observed(session.record.id, Arc::clone(&line)));
+    }
+}
+
+fn line(server: &Server, session: &Session, command: &Registered, words: Words<'_>) -> Vec<u8> {
+    let micros = server.clock.unix_micros();
+    let db = session.db.0;
+    let peer = match &session.record.peer {
         Endpoint::Inet(address) => address.to_string(),
         // The socket's path, which is all that tells of a peer without a name.
         Endpoint::Unix(path) => format!("unix:{path}"),

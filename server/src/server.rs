@@ -18,12 +18,12 @@ use crate::{
     boot::Process,
     clients::{ClientId, Clients},
     clock::Clock,
-    command::{Flags, Registered},
+    command::Registered,
     config::{Config, MaxmemoryPolicy},
     io::{Listening, Mail, Spread},
-    job::{Engine, Job},
     latency::Latencies,
     pubsub::{Post, PubSub},
+    run::node::{Engine, Job},
     session::Session,
     stats::{CommandCounts, Count, RateSampler, Rates, ThreadStats},
     tracking::Trackers,
@@ -270,7 +270,7 @@ impl Server {
     #[cold]
     pub fn holds_back(&self, command: &Registered, session: &Session) -> bool {
         let Some(pause) = self.pause_under_way().filter(|_| self.is_paused()) else { return false };
-        pause.scope() == PauseScope::All || may_write(command, session)
+        pause.scope() == PauseScope::All || session.may_write(command)
     }
 
     /// Has a client's connection closed. Commands of it that have not begun to run do not run, and nobody is told of it
@@ -437,12 +437,4 @@ fn access_policy(config: &Config) -> AccessPolicy {
         }
         _ => AccessPolicy::Lru,
     }
-}
-
-/// Whether a command may change keys, or how they are stored, now or by what EXEC would run.
-fn may_write(command: &Registered, session: &Session) -> bool {
-    let writes = |command: &Registered| command.has(Flags::WRITE) || command.has(Flags::MAY_REPLICATE);
-    writes(command)
-        || (command.spec.name == "exec"
-            && session.queue.as_ref().is_some_and(|queue| queue.iter().any(|(queued, _)| writes(queued))))
 }

@@ -7,7 +7,7 @@ use braid_storage::{Db, Stamp, shard::WatchedKey};
 
 use crate::{
     clients::{ClientRecord, Listens},
-    command::{CommandError, Registered, Words},
+    command::{CommandError, Flags, Registered, Words},
     pubsub::{Subscriptions, TopicKind},
     tracking::Tracking,
 };
@@ -125,6 +125,11 @@ impl Queue {
         self.commands.len()
     }
 
+    /// How many words they have.
+    pub fn n_words(&self) -> usize {
+        self.ranges.len()
+    }
+
     /// Whether none waits.
     pub fn is_empty(&self) -> bool {
         self.commands.is_empty()
@@ -162,6 +167,23 @@ impl Session {
             request: None,
             failed_auths: 0,
         }
+    }
+
+    /// Whether a command may change keys, or how they are stored, now or by what EXEC would run.
+    pub fn may_write(&self, command: &Registered) -> bool {
+        let writes = |command: &Registered| command.has(Flags::WRITE) || command.has(Flags::MAY_REPLICATE);
+        self.holds_or_queues(command, writes)
+    }
+
+    /// Whether a command may touch keys in another database than the selected one, now or by what EXEC would run.
+    pub fn may_leave_database(&self, command: &Registered) -> bool {
+        self.holds_or_queues(command, |command| command.has(Flags::OTHER_DATABASES))
+    }
+
+    /// Whether something holds for a command or, if it runs the queue, for a command of that.
+    fn holds_or_queues(&self, command: &Registered, holds: impl Fn(&Registered) -> bool) -> bool {
+        let queue = self.queue.as_ref().filter(|_| command.has(Flags::RUNS_QUEUE));
+        holds(command) || queue.is_some_and(|queue| queue.iter().any(|(queued, _)| holds(queued)))
     }
 
     /// Has the connection close without any of its replies.

@@ -22,8 +22,8 @@ use crate::{
     clients::ClientId,
     command::{Call, Flags, Registered, Words},
     io::ThreadState,
-    job::Job,
     pubsub::{Audiences, Name, Place, Post},
+    run::node::Job,
     server::Server,
     session::Session,
 };

@@ -135,8 +135,8 @@ impl Keyspace {
     }
 
     /// A shard by itself, for work on values that are shared from others. It is no part of the keyspace.
-    pub fn shard_aside(&self) -> Shard {
-        Shard::aside(self.n_dbs, self.router, Arc::clone(&self.access), Arc::clone(&self.thresholds))
+    pub fn shard_apart(&self) -> Shard {
+        Shard::apart(self.n_dbs, self.router, Arc::clone(&self.access), Arc::clone(&self.thresholds))
     }
 
     /// Up to which sizes values are packed.

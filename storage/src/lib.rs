@@ -53,7 +53,7 @@ pub use stamps::Stamp;
 pub use string::{StringMut, StringOrigin};
 pub use table::{Cursor, Position};
 pub use tracked::{Change, Reader, Remembered};
-pub use waiters::{ReadyKey, Waiter};
+pub use waiters::{Awaits, ReadyKey, Ticket, Waiter};
 
 /// Why the keyspace refused.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

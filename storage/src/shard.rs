@@ -32,7 +32,7 @@ use crate::{
     thresholds::Thresholds,
     time::{Deadline, Millis},
     tracked::{Change, Reader, Remembered, Tracked},
-    waiters::{ReadyKey, Waiter, Waiters},
+    waiters::{Awaits, ReadyKey, Ticket, Waiter, Waiters},
 };
 
 pub use self::{
@@ -281,7 +281,7 @@ impl Shard {
     }
 
     /// A shard by itself, for work on shared values: nobody else sees it, and nothing is too much for it.
-    pub(crate) fn aside(
+    pub(crate) fn apart(
         n_dbs: usize,
         router: Router,
         access: Arc<Access>,
@@ -732,16 +732,16 @@ impl Shard {
             !self.ledger.waiters.is_empty() || !self.pinned.is_empty() || self.ledger.tracked.is_some();
     }
 
-    /// Puts one at the end of a key's line, in the command's database.
-    pub fn enter_line(&mut self, key: &[u8], waiter: Waiter) {
-        self.ledger.waiters.enter(self.db, key, waiter);
+    /// Puts one into a key's line, in the command's database.
+    pub fn enter_line(&mut self, key: &[u8], awaits: Awaits, ticket: Ticket, waiter: Waiter) {
+        self.ledger.waiters.enter(self.db, key, awaits, ticket, waiter);
         self.ledger.observe();
         self.take_care();
     }
 
     /// Takes one out of a key's line, in the command's database, if it stands there.
-    pub fn leave_line(&mut self, key: &[u8], waiter: &Waiter) {
-        self.ledger.waiters.leave(self.db, key, waiter);
+    pub fn leave_line(&mut self, key: &[u8], awaits: Awaits, ticket: Ticket) {
+        self.ledger.waiters.leave(self.db, key, awaits, ticket);
         self.ledger.observe();
         self.take_care();
     }
@@ -781,18 +781,35 @@ impl Shard {
         self.ledger.waiters.note(self.db, key);
     }
 
-    /// Whether a key is pinned, in whatever database.
-    pub fn is_pinned(&self, key: &[u8]) -> bool {
-        self.pinned.iter().any(|(_, pinned)| **pinned == *key)
+    /// Whether a key of a database is pinned.
+    pub fn is_pinned(&self, db: Db, key: &[u8]) -> bool {
+        self.pinned.iter().any(|(pinned_in, pinned)| *pinned_in == db && **pinned == *key)
     }
 
-    /// The one at a place of a key's line, in the command's database; those who came first are at the lowest places.
-    pub fn waiter_at(&self, key: &[u8], place: usize) -> Option<Waiter> {
-        self.ledger.waiters.at(self.db, key, place).cloned()
+    /// A database in which a key is pinned, if there is one.
+    pub fn pinned_in(&self, key: &[u8]) -> Option<Db> {
+        self.pinned.iter().find(|(_, pinned)| **pinned == *key).map(|(db, _)| *db)
     }
 
-    /// Those who wait for a key in any database.
-    pub fn waiters_everywhere(&self, key: &[u8]) -> impl Iterator<Item = (Db, &Waiter)> {
+    /// Whether somebody waits until a key of a database is no longer pinned.
+    pub fn is_awaited_unpinned(&self, db: Db, key: &[u8]) -> bool {
+        self.ledger.waiters.is_awaited_unpinned(db, key)
+    }
+
+    /// The next one in a key's line, in the command's database, that may be served by a value of a kind, after a ticket; those who
+    /// came first have the lowest tickets.
+    pub fn next_waiter(
+        &self,
+        key: &[u8],
+        kind: Option<Kind>,
+        after: Option<Ticket>,
+    ) -> Option<(Ticket, Waiter)> {
+        let (ticket, waiter) = self.ledger.waiters.next(self.db, key, kind, after)?;
+        Some((ticket, Waiter::clone(waiter)))
+    }
+
+    /// Those that wait for a key in any database.
+    pub fn waiters_everywhere(&self, key: &[u8]) -> impl Iterator<Item = &Waiter> {
         self.ledger.waiters.everywhere(key)
     }
 

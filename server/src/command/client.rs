@@ -15,10 +15,10 @@ use super::{
     shown, tracking,
 };
 use crate::{
-    blocking::GaveUp,
     clients::{ClientId, ClientRecord, Endpoint, Listens},
     io::Mail,
     pubsub::TopicKind,
+    run::blocking::GaveUp,
     server::PauseScope,
     session::Replies,
     tracking::Interest,

@@ -48,7 +48,7 @@ pub(super) const COMMANDS: &[CommandSpec] = &[
     CommandSpec {
         name: "select",
         arity: Arity::Exactly(2),
-        flags: ANY_TIME.and(Flags::PARSE_STOP),
+        flags: ANY_TIME.and(Flags::PARSE_STOP).and(Flags::OTHER_DATABASES),
         run: Run::Session(select),
         since: "1.0.0",
         group: Group::Connection,

@@ -83,7 +83,7 @@ impl CommandError {
                     "WRONGTYPE Operation against a key holding the wrong kind of value"
                 }
                 StorageError::TooLong => "ERR string exceeds maximum allowed size (proto-max-bulk-len)",
-                StorageError::TooMuch => unreachable!("the dispatcher runs such a command aside"),
+                StorageError::TooMuch => unreachable!("such a command is run again, offloaded"),
             },
             CommandError::Text(text) => return text.clone(),
         })

@@ -227,7 +227,7 @@ pub(super) const COMMANDS: &[CommandSpec] = &[
     CommandSpec {
         name: "copy",
         arity: Arity::AtLeast(3),
-        flags: Flags::WRITE.and(Flags::DENYOOM),
+        flags: Flags::WRITE.and(Flags::DENYOOM).and(Flags::OTHER_DATABASES),
         keys: Keys(&[source(KeyUse::Read), destination(KeyUse::Overwrite)]),
         run: Run::Transaction(copy),
         since: "6.2.0",
@@ -240,7 +240,7 @@ pub(super) const COMMANDS: &[CommandSpec] = &[
     CommandSpec {
         name: "move",
         arity: Arity::Exactly(3),
-        flags: Flags::WRITE.and(Flags::FAST),
+        flags: Flags::WRITE.and(Flags::FAST).and(Flags::OTHER_DATABASES),
         keys: Keys::UPDATE_AND_READ,
         run: Run::Transaction(move_to),
         since: "1.0.0",
@@ -349,7 +349,7 @@ pub(super) const COMMANDS: &[CommandSpec] = &[
     CommandSpec {
         name: "swapdb",
         arity: Arity::Exactly(3),
-        flags: Flags::WRITE.and(Flags::FAST).and(Flags::DANGEROUS),
+        flags: Flags::WRITE.and(Flags::FAST).and(Flags::DANGEROUS).and(Flags::OTHER_DATABASES),
         run: Run::Everything(swapdb),
         since: "4.0.0",
         group: Group::Server,

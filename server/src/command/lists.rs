@@ -8,7 +8,7 @@ use braid_storage::{
 };
 use smallvec::SmallVec;
 
-use crate::blocking::{Awaited, Nothing, Wait};
+use crate::run::blocking::{Awaited, Nothing, Wait};
 
 use super::{
     Args, Arity, Call, CommandError, CommandSpec, Deprecation, Flags, Group, KeySpec, KeyUse, Keys, KeysAt,

@@ -39,7 +39,11 @@ mod transactions;
 use braid_storage::{Db, Routed, Shard, coordinator::Held, time::Millis};
 
 use crate::{
-    blocking::Waiting, io::ThreadState, job::Job, server::Server, session::Session, stats::ThreadStats,
+    io::ThreadState,
+    run::{blocking::Waiting, node::Job},
+    server::Server,
+    session::Session,
+    stats::ThreadStats,
 };
 
 pub use args::{Args, Words};
@@ -85,8 +89,8 @@ pub struct Call<'a, 'h> {
     pub session: &'a mut Session,
     /// The shards that are held for the command, if it declared any.
     pub held: Option<&'a mut Held<'h, Job>>,
-    /// The shard on which it works in place of those it would hold: see [`crate::aside`].
-    pub aside: Option<&'a mut Shard>,
+    /// The shard on which it works in place of those it would hold, if it is [offloaded](crate::run::offload).
+    pub offloaded: Option<&'a mut Shard>,
     /// The command's time.
     pub now: Millis,
     /// The thread that runs it.
@@ -101,8 +105,6 @@ pub struct Call<'a, 'h> {
     pub waiting: Waiting,
     /// How many commands the transaction has that it is part of, if it is.
     pub n_in_transaction: Option<usize>,
-    /// Whether the command has been under way already, and was [observed](crate::monitor) then.
-    pub is_resumed: bool,
     /// Set when it turned out to be too much work for a hold; nothing of it has happened.
     pub is_too_much: bool,
 }
@@ -119,7 +121,7 @@ impl<'a> Call<'a, '_> {
             server,
             session,
             held: None,
-            aside: None,
+            offloaded: None,
             now,
             thread,
             stats: thread.stats(),
@@ -127,7 +129,6 @@ impl<'a> Call<'a, '_> {
             is_fetched: false,
             waiting: Waiting::MayNot,
             n_in_transaction: None,
-            is_resumed: false,
             is_too_much: false,
         }
     }
@@ -144,7 +145,7 @@ impl Call<'_, '_> {
 
     /// The shard where a key of the command lives, with another database selected.
     pub fn shard_in(&mut self, key: &Key<'_>, db: Db) -> &mut Shard {
-        let shard = match &mut self.aside {
+        let shard = match &mut self.offloaded {
             Some(shard) => shard,
             None => {
                 let held = self.held.as_mut().expect("a command that reaches for keys runs under a hold");

@@ -11,8 +11,8 @@ use super::{
 };
 use crate::{
     clients::Listens,
-    job::Job,
     pubsub::{Name, Post, Subscriptions, TopicKind},
+    run::node::Job,
     server::Server,
     session::{Request, Session},
 };

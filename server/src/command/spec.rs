@@ -178,6 +178,10 @@ flags! {
     WHILE_SUBSCRIBED = 23, None;
     /// Ends subscriptions of the client: those to the channels that it names, or all.
     LEAVES = 24, None;
+    /// Runs the queue of the client's transaction: its needs, and what it may do, are those of the queued commands, too.
+    RUNS_QUEUE = 25, None;
+    /// Touches keys in another database than the selected one, or selects another.
+    OTHER_DATABASES = 26, None;
 }
 
 impl Flags {

@@ -1,16 +1,12 @@
 //! MULTI, EXEC, DISCARD, WATCH, UNWATCH.
 
-use std::sync::atomic::Ordering;
-
 use braid_protocol::reply::Reply;
 use braid_storage::{ShardId, coordinator::Held, shard::WatchedKey, time::Millis};
 
 use super::{Args, Arity, Call, CommandError, CommandSpec, Flags, Group, KeyUse, Keys, Outcome, Run, Words};
 use crate::{
-    blocking::Waiting,
-    dispatch,
-    job::Job,
     monitor,
+    run::{blocking::Waiting, node::Job, step},
     session::{Queue, Watch},
     tracking,
 };
@@ -42,7 +38,8 @@ pub(super) const COMMANDS: &[CommandSpec] = &[
             .and(Flags::STALE)
             .and(Flags::SKIP_SLOWLOG)
             .and(Flags::IMMEDIATE)
-            .and(Flags::PARSE_STOP),
+            .and(Flags::PARSE_STOP)
+            .and(Flags::RUNS_QUEUE),
         run: Run::Own(exec),
         since: "1.2.0",
         group: Group::Transactions,
@@ -176,10 +173,8 @@ fn run_queued(
     reply: &mut Reply<'_>,
 ) {
     let start = reply.written_bytes();
-    let outcome = dispatch::execute(call, command, words, None, reply);
-    if call.server.attention.load(Ordering::Relaxed) != 0 {
-        monitor::observe(call, command, words);
-    }
+    let outcome = step::execute(call, command, words, None, reply);
+    monitor::observe(call.session, command, words, call.thread);
     if call.session.tracking.is_some() {
         tracking::note_reads(call, command, words);
     }

@@ -9,7 +9,11 @@ use std::{
 use braid_protocol::{reply::Resp, request::RequestParser};
 use braid_storage::executor::Node;
 
-use crate::{blocking::Parked, clients::ClientRecord, io::stream::Stream, job::Job};
+use crate::{
+    clients::ClientRecord,
+    io::stream::Stream,
+    run::{blocking::Parked, node::Job},
+};
 
 /// How much is written to one socket in one turn: a system call that copies megabytes would stall the thread's other
 /// connections.

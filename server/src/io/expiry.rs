@@ -4,7 +4,7 @@ use std::time::{Duration, Instant};
 
 use braid_storage::{ShardId, coordinator::Worker, shard::ExpiryCursor, time::Millis};
 
-use crate::{blocking, job::Job};
+use crate::run::{node::Job, unit};
 
 /// What a thread spends on looking for expired keys in a cycle of 100 ms, whatever it finds: one turn, because more in a row is met
 /// by more commands than one in a hundred. A million keys are looked at within half a minute.
@@ -116,6 +116,10 @@ impl Visit {
             return false;
         }
         let stepped = worker.with_shards(&[id], |held, thread| {
+            // Asked under the hold: nothing expires once CLIENT PAUSE has answered.
+            if thread.server().is_paused() {
+                return;
+            }
             let shard = held.shard(id);
             shard.start();
             if has_fields {
@@ -131,7 +135,7 @@ impl Visit {
                 cycle.n_seen += step.n_seen;
                 cycle.n_expired += step.n_expired;
             }
-            blocking::serve_ready(held, thread, now);
+            unit::end(held, thread, now);
         });
         // A held shard has its turn in the next cycle.
         stepped.is_some_and(|step| step.is_ok())

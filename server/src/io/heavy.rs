@@ -8,7 +8,7 @@ use std::{
 use braid_storage::coordinator::{Weight, Worker};
 use crossbeam_utils::sync::Parker;
 
-use crate::{aside, io::ThreadState, server::Server};
+use crate::{io::ThreadState, run::offload, server::Server};
 
 /// How long a heavy-work thread sleeps at most between rounds of returning memory to the system.
 const HOUSEKEEPING: Duration = Duration::from_secs(1);
@@ -20,8 +20,8 @@ pub fn run_heavy(server: &'static Server, index: usize, parker: &Parker) {
     while !server.stopping.load(Ordering::Relaxed) {
         worker.thread.renew_budget();
         let worked = worker.take_heavy();
-        while let Some(mut node) = worker.thread.aside.pop() {
-            aside::work(&mut node, &mut worker.thread);
+        while let Some(mut node) = worker.thread.offloaded.pop() {
+            offload::work(&mut node, &mut worker.thread);
             worker.submit(node);
         }
         if !worked {

@@ -17,7 +17,10 @@ use std::{
 use braid_storage::executor::Node;
 
 use crate::{
-    aside::Aside, blocking::Parked, clients::ClientRecord, job::Job, pubsub::Post, server::Server,
+    clients::ClientRecord,
+    pubsub::Post,
+    run::{blocking::Parked, node::Job, offload::Offload},
+    server::Server,
     stats::ThreadStats,
 };
 
@@ -62,9 +65,9 @@ pub struct ThreadState {
     /// Nodes that have pinned their values: a heavy-work thread goes on with them when it holds nothing.
     // A node is linked by its address, so it keeps its box wherever it is.
     #[allow(clippy::vec_box)]
-    pub aside: Vec<Box<Node<Job>>>,
-    /// What was worked on aside, to be freed when nothing is held.
-    pub spent: Vec<Box<Aside>>,
+    pub offloaded: Vec<Box<Node<Job>>>,
+    /// What offloaded work has left, to be freed when nothing is held.
+    pub spent: Vec<Box<Offload>>,
     /// What this turn has spent on others' work.
     drain: Drain,
 }
@@ -88,7 +91,7 @@ impl ThreadState {
             wakes: Cell::new(0),
             wake_someone: false,
             wake_heavy: false,
-            aside: Vec::new(),
+            offloaded: Vec::new(),
             spent: Vec::new(),
             drain: Drain::default(),
         }

@@ -28,9 +28,11 @@ use slab::Slab;
 use self::{batch::Batch, posts::Subscribers, waiting::Resting};
 use crate::{
     config::Config,
-    dispatch,
     io::{Mail, ThreadState, connection::Connection, listener::Listening, spread::Sampler},
-    job::{self, Job, Task},
+    run::{
+        node::{self, Job, Task},
+        step,
+    },
     server::Server,
     session::{Replies, Request},
 };
@@ -240,7 +242,7 @@ impl IoThread {
                     return;
                 }
             }
-            Task::Wait(_) | Task::Pin | Task::Aside(_) | Task::Unpin(_) => {
+            Task::Wait(_) | Task::Pin | Task::Offloaded(_) | Task::Unpin(_) => {
                 unreachable!("the node is elsewhere until this is done")
             }
             Task::Sweep(sweep) if !sweep.is_complete() => {
@@ -255,7 +257,7 @@ impl IoThread {
                 let took = sweep.worked.as_nanos() as u64;
                 self.worker.thread.stats().took(node.job.commands[0].command, took, 1);
                 let wanted = node.job.session.replies == Replies::On;
-                dispatch::drop_unwanted(&mut node.job.session, 0, &mut Vec::new());
+                step::drop_unwanted(&mut node.job.session, 0, &mut Vec::new());
                 if let Some(connection) =
                     self.connections[node.job.session.origin.slot].as_mut().filter(|_| wanted)
                 {
@@ -264,7 +266,8 @@ impl IoThread {
             }
             Task::Commands if node.job.n_run < node.job.commands.len() => {
                 // A pause holds the rest back, or one of them has panicked.
-                if self.server().attention.load(Ordering::Relaxed) != 0 {
+                let (next, _) = node.job.next_command();
+                if self.server().holds_back(next, &node.job.session) {
                     self.postpone(node);
                 } else {
                     self.submit_commands(node);
@@ -298,7 +301,7 @@ impl IoThread {
             replies.extend_from_slice(&held_back);
         }
         std::mem::swap(&mut self.out, &mut replies);
-        job::empty(&mut replies);
+        node::empty(&mut replies);
         self.go_on(slot);
     }
 

@@ -203,10 +203,7 @@ fn is_use(source: &Source, line: &Line) -> bool {
 }
 
 /// Who compares the name of a command, and why a row's flags cannot say it.
-const NAMED_COMMANDS: Exceptions = &[
-    ("server/src/dispatch.rs", "spec.name ==", "EXEC's route and refusal are its queue's"),
-    ("server/src/server.rs", "spec.name ==", "EXEC writes if what is queued does"),
-];
+const NAMED_COMMANDS: Exceptions = &[];
 
 #[test]
 fn no_code_but_the_table_knows_commands_by_name() {

@@ -73,7 +73,7 @@ fn make<T: ValueType>(
     now: Millis,
     fill: impl FnOnce(&mut ValueMut<'_, T>) -> Option<()>,
 ) -> Option<Option<EntryBox>> {
-    let mut shard: Shard = keyspace.shard_aside();
+    let mut shard: Shard = keyspace.shard_apart();
     shard.start();
     // At that time nothing has expired, so that what comes twice is noticed in any case.
     shard.begin(Db(0), Millis(0));

@@ -9,8 +9,8 @@ use braid_storage::{Db, Routed, time::Millis};
 use super::IoThread;
 use crate::{
     command::{Flags, Found, Registered, Run, TABLE, Words},
-    dispatch::{self, Admission},
     io::connection::Connection,
+    run::gates::{self, Admission},
     server::Server,
     session::Session,
     stats::ThreadStats,
@@ -260,7 +260,7 @@ impl Parsed {
             && (self.is_like(leader)
                 || matches!(command.spec.run, Run::Shard(_))
                     && matches!(
-                        dispatch::admit(turn.server, session, &self.found, turn.words(self)),
+                        gates::admit(turn.server, session, &self.found, turn.words(self)),
                         Ok((_, Admission::Run))
                     ))
     }
@@ -269,6 +269,12 @@ impl Parsed {
     #[inline]
     pub(super) fn names_members(&self) -> bool {
         matches!(&self.found, Found::Command(command) if command.spec.members.is_some())
+    }
+
+    /// The command, which is known to exist.
+    pub(super) fn command(&self) -> &'static Registered {
+        let Found::Command(command) = self.found else { unreachable!("only known commands are run") };
+        command
     }
 
     /// The command with its words, if there is such a command.

@@ -11,7 +11,6 @@ use mio::{Token, event::Event};
 
 use super::{IoThread, READ_BYTES};
 use crate::{
-    blocking::GaveUp,
     clients::{ClientRecord, Listens},
     command::{subscribed_routes, watched_routes},
     config::OutputLimit,
@@ -19,7 +18,10 @@ use crate::{
         connection::{Backlog, Connection},
         stream::Accepted,
     },
-    job::{Job, Task},
+    run::{
+        blocking::GaveUp,
+        node::{Job, Task},
+    },
     server::Server,
     session::Origin,
     session::Session,

@@ -16,12 +16,16 @@ use super::{
     posts::Served,
 };
 use crate::{
-    blocking::{self, Waiting},
-    command::{Args, BeginSweep, Call, CommandError, Found, Registered, Run, Words},
-    dispatch::{self, Admission, Needs},
+    command::{Args, BeginSweep, Call, CommandError, Flags, Found, Registered, Run, Words},
     io::{ThreadState, connection::Connection},
-    job::{self, Delegated, Job, Task},
     monitor,
+    run::{
+        gates::{self, Admission},
+        node::{self, Delegated, Job, Task},
+        route::{self, Needs},
+        step,
+        unit::{self, Ended as UnitEnded, Unit},
+    },
     server::Server,
     session::{Counts, Request, Session},
     verbose, warning,
@@ -37,15 +41,15 @@ enum Ended {
     Closed,
 }
 
-/// What kept commands from running in place.
+/// What kept commands from running in place, one after the other with nothing between them.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Stopped {
     No,
-    /// A pause, or CLIENT KILL.
-    ByAttention,
-    /// Somebody waits for keys in the shard or has pinned some, looks on, or it is too much work: the coordinator's way looks after
-    /// that.
-    ByCare,
+    /// There may be something to do at the beginning or the end of each: the shard is observed, the client keeps copies of keys, or
+    /// there are monitoring clients, a pause or killed clients.
+    ByObservers,
+    /// The next one is too much work for a hold.
+    ByLongWork,
 }
 
 /// What the gates make of a command.
@@ -193,10 +197,10 @@ impl IoThread {
         if server.attention.load(Ordering::Relaxed) != 0 && session.record.is_killed() {
             return Gate::Shut(Ended::Closed);
         }
-        let (command, admission) = match dispatch::admit(server, session, &parsed.found, words) {
+        let (command, admission) = match gates::admit(server, session, &parsed.found, words) {
             Ok(admitted) => admitted,
             Err(refusal) => match parsed.found {
-                Found::Command(exec) if dispatch::is_exec(exec) => {
+                Found::Command(exec) if exec.has(Flags::RUNS_QUEUE) => {
                     session.exec_refusal = Some(refusal);
                     (exec, Admission::Run)
                 }
@@ -217,7 +221,7 @@ impl IoThread {
                 session.queue.as_mut().expect("queueing is admitted in MULTI only").push(command, words);
                 let start = out.len();
                 Reply::new(out, session.resp).simple("QUEUED");
-                dispatch::drop_unwanted(session, start, out);
+                step::drop_unwanted(session, start, out);
                 Gate::Answered
             }
             Admission::Postpone => {
@@ -279,8 +283,10 @@ impl IoThread {
         // CLIENT LIST shows its own client while its command is in the buffer.
         connection.record.input_bytes.store(turn.input.len() as u64, Ordering::Relaxed);
         let session = &mut connection.node.as_mut().expect("a parked connection runs nothing").job.session;
-        let mut call = Call::of_session(turn.server, session, turn.now, &self.worker.thread);
-        dispatch::answer(&mut call, command, turn.words(parsed), parsed.routed, out, &self.worker.thread);
+        let (words, thread) = (turn.words(parsed), &self.worker.thread);
+        let mut call = Call::of_session(turn.server, session, turn.now, thread);
+        step::answer(&mut call, command, words, parsed.routed, out, thread);
+        monitor::observe(session, command, words, thread);
     }
 
     /// Answers why a command does not run, and has EXEC refuse if it was to be queued.
@@ -293,8 +299,8 @@ impl IoThread {
         if let Found::Command(command) = found {
             self.worker.thread.stats().commands[command.id].rejected.add(1);
         }
-        dispatch::refuse(refusal, session, out, &self.worker.thread);
-        dispatch::drop_unwanted(session, start, out);
+        step::refuse(refusal, session, out, &self.worker.thread);
+        step::drop_unwanted(session, start, out);
     }
 
     /// Runs the command at `first` of the batch, and those behind it that go to the same shard, under one hold; or leaves
@@ -316,9 +322,13 @@ impl IoThread {
         let next = Cell::new(first);
         let n_kept = Cell::new(out.len());
         let held = self.worker.with_shard(routed.shard, |shard, thread| {
-            if shard.needs_care() || session.tracking.is_some() {
+            // Once for all of them: whoever changes one of these takes the shard for a moment after that.
+            if shard.needs_care()
+                || session.tracking.is_some()
+                || server.attention.load(Ordering::Relaxed) != 0
+            {
                 cold_path();
-                return Stopped::ByCare;
+                return Stopped::ByObservers;
             }
             if leader.names_members() {
                 fetch_members(shard, turn, &batch.commands[first..end], session.db);
@@ -330,15 +340,6 @@ impl IoThread {
                 let Run::Shard(run) = command.spec.run else {
                     unreachable!("a group is made of commands on one shard")
                 };
-                if server.attention.load(Ordering::Relaxed) != 0 {
-                    cold_path();
-                    if session.record.is_killed() || server.holds_back(command, session) {
-                        return Stopped::ByAttention;
-                    }
-                    if server.is_monitored() {
-                        return Stopped::ByCare;
-                    }
-                }
                 let now = shard.start().max(now);
                 if session.no_touch {
                     cold_path();
@@ -351,36 +352,116 @@ impl IoThread {
                 if matches!(&outcome, Err(error) if error.is_too_much()) {
                     cold_path();
                     out.truncate(start);
-                    return Stopped::ByCare;
+                    return Stopped::ByLongWork;
                 }
-                dispatch::conclude(command, outcome, start, session, out, thread);
+                step::conclude(command, outcome, start, session, out, thread);
                 next.set(next.get() + 1);
                 n_kept.set(out.len());
             }
             Stopped::No
         });
-        if !matches!(held, Some(Ok(Stopped::No))) {
-            cold_path();
-        }
         match held {
             Some(Ok(Stopped::No)) => Next::Command(end),
-            Some(Ok(Stopped::ByAttention)) if session.record.is_killed() => {
-                session.closing = true;
-                Next::Command(end)
+            Some(Ok(Stopped::ByObservers)) => {
+                cold_path();
+                self.run_group_of_units(connection, turn, first..end, out)
             }
-            // A pause began: at the gate the next of them is held back.
-            Some(Ok(Stopped::ByAttention)) => Next::Command(next.get()),
+            Some(Ok(Stopped::ByLongWork)) => {
+                cold_path();
+                self.leave_group(connection, turn, next.get()..end, true)
+            }
             Some(Err(_)) => {
+                cold_path();
                 out.truncate(n_kept.get());
-                let Found::Command(failed) = batch.commands[next.get()].found else {
-                    unreachable!("a group is made of known commands")
-                };
-                job::write_panic_error(out, session.resp, Some(failed), &self.worker.thread);
+                let failed = batch.commands[next.get()].command();
+                node::write_panic_error(out, session.resp, Some(failed), &self.worker.thread);
                 Next::Command(next.get() + 1)
             }
-            Some(Ok(Stopped::ByCare)) => self.leave_group(connection, turn, next.get()..end, true),
             // Nobody asks the clock for what only waits for its turn: it has its share of the time here.
-            None => self.leave_group(connection, turn, next.get()..end, false),
+            None => {
+                cold_path();
+                self.leave_group(connection, turn, next.get()..end, false)
+            }
+        }
+    }
+
+    /// Runs commands on one shard under one hold, each with all that belongs to a unit.
+    #[inline(never)]
+    fn run_group_of_units(
+        &mut self,
+        connection: &mut Connection,
+        turn: Turn<'_>,
+        group: Range<usize>,
+        out: &mut Vec<u8>,
+    ) -> Next {
+        let node = connection.node.as_mut().expect("a parked connection runs nothing");
+        let session = &mut node.job.session;
+        let leader = &turn.batch.commands[group.start];
+        let routed = leader.routed.expect("a command on one shard has its key first");
+        // What a client is sent unasked has its place between the replies to two of its commands.
+        let group = if session.record.is_listener() { group.start..group.start + 1 } else { group };
+        let next = Cell::new(group.start);
+        let n_kept = Cell::new(out.len());
+        let held = self.worker.with_shards(&[routed.shard], |held, thread| {
+            if leader.names_members() {
+                fetch_members(
+                    held.shard(routed.shard),
+                    turn,
+                    &turn.batch.commands[group.clone()],
+                    session.db,
+                );
+            }
+            for parsed in &turn.batch.commands[group.clone()] {
+                let unit = Unit {
+                    command: parsed.command(),
+                    words: turn.words(parsed),
+                    first: parsed.routed,
+                    routed: &[],
+                    is_fetched: false,
+                    sampled: turn.now,
+                    was_shown: false,
+                };
+                match unit::run(&unit, session, held, out, thread) {
+                    UnitEnded::Ran => {}
+                    ended => return ended,
+                }
+                next.set(next.get() + 1);
+                n_kept.set(out.len());
+                if session.closing {
+                    break;
+                }
+            }
+            UnitEnded::Ran
+        });
+        match held {
+            Some(Ok(UnitEnded::Ran)) => {
+                self.has_posts_for(session);
+                Next::Command(next.get())
+            }
+            Some(Ok(UnitEnded::Killed)) => {
+                session.closing = true;
+                Next::Command(group.end)
+            }
+            // At the gate the next of them is held back.
+            Some(Ok(UnitEnded::Paused)) => Next::Command(next.get()),
+            Some(Ok(UnitEnded::Waits(_) | UnitEnded::Needs(_) | UnitEnded::TooLong)) => {
+                self.leave_group(connection, turn, next.get()..group.end, true)
+            }
+            Some(Err(_)) => {
+                out.truncate(n_kept.get());
+                let failed = turn.batch.commands[next.get()].command();
+                node::write_panic_error(out, session.resp, Some(failed), &self.worker.thread);
+                Next::Command(next.get() + 1)
+            }
+            None => self.leave_group(connection, turn, next.get()..group.end, false),
+        }
+    }
+
+    /// Has a listening client's connection read what its last commands have posted, before the next ones run.
+    fn has_posts_for(&self, session: &mut Session) {
+        let own = &self.server().threads[self.worker.thread.index];
+        if session.record.is_listener() && !own.posts.is_empty() {
+            session.ask(Request::ReadPosts);
         }
     }
 
@@ -396,10 +477,7 @@ impl IoThread {
         let commands = &turn.batch.commands[group.clone()];
         let mut node = connection.node.take().expect("a parked connection runs nothing");
         for parsed in commands {
-            let Found::Command(command) = parsed.found else {
-                unreachable!("a group is made of known commands")
-            };
-            node.job.push(command, turn.words(parsed), parsed.routed);
+            node.job.push(parsed.command(), turn.words(parsed), parsed.routed);
         }
         self.worker.thread.stats().delegated.add(commands.len() as u64);
         node.job.is_timed = is_timed;
@@ -429,7 +507,7 @@ impl IoThread {
         let node = connection.node.as_mut().expect("a parked connection runs nothing");
         let session = &mut node.job.session;
         let mut route = Route::default().with_weight(Weight::Heavy);
-        if !dispatch::is_heavy(session, command, words) {
+        if !route::is_heavy(session, command, words) {
             let ahead = batch.keys_of(index);
             let mut needs = Needs::of_keys(ahead);
             if ahead.is_empty() {
@@ -438,36 +516,37 @@ impl IoThread {
             let shards = needs.shards(server);
             let start = out.len();
             let held = self.worker.with_shards(&shards, |held, thread| {
-                if server.attention.load(Ordering::Relaxed) != 0
-                    && (session.record.is_killed() || server.holds_back(command, session))
-                {
-                    return false;
-                }
-                if blocking::needs_care(held) || session.tracking.is_some() {
-                    return false;
-                }
-                let now = dispatch::time_under_hold(held, now, session);
-                let mut call = Call {
-                    held: Some(held),
+                let unit = Unit {
+                    command,
+                    words,
+                    first,
                     routed: &needs.keys,
                     is_fetched: !ahead.is_empty(),
-                    waiting: Waiting::May,
-                    ..Call::of_session(server, session, now, thread)
+                    sampled: now,
+                    was_shown: false,
                 };
-                dispatch::answer(&mut call, command, words, first, out, thread);
-                !call.must_run_again()
+                unit::run(&unit, session, held, out, thread)
             });
-            match held {
-                Some(Ok(true)) => return true,
-                Some(Err(_)) => {
-                    out.truncate(start);
-                    job::write_panic_error(out, session.resp, Some(command), &self.worker.thread);
+            route = match held {
+                Some(Ok(UnitEnded::Ran)) => {
+                    self.has_posts_for(session);
                     return true;
                 }
+                Some(Ok(UnitEnded::Killed)) => {
+                    session.closing = true;
+                    return true;
+                }
+                Some(Err(_)) => {
+                    out.truncate(start);
+                    node::write_panic_error(out, session.resp, Some(command), &self.worker.thread);
+                    return true;
+                }
+                Some(Ok(UnitEnded::Needs(further))) => further,
                 // Held by someone else, held back by a pause, or concerned with waiting: all that is the node's business.
-                Some(Ok(false)) | None => {}
-            }
-            route = Route::new(shards);
+                Some(Ok(UnitEnded::Paused | UnitEnded::Waits(_) | UnitEnded::TooLong)) | None => {
+                    Route::new(shards)
+                }
+            };
         }
         node.job.is_timed = true;
         node.job.push(command, words, first);
@@ -491,7 +570,8 @@ impl IoThread {
         let mut node = connection.node.take().expect("a parked connection runs nothing");
         let Job { session, reply, .. } = &mut node.job;
         let mut call = Call::of_session(server, session, now, &self.worker.thread);
-        dispatch::answer(&mut call, command, words, None, reply, &self.worker.thread);
+        step::answer(&mut call, command, words, None, reply, &self.worker.thread);
+        monitor::observe(session, command, words, &self.worker.thread);
         node.job.task = Task::Barrier;
         node.set_route(Route::new(server.engine.all_shards()));
         self.worker.submit(node);
@@ -513,14 +593,12 @@ impl IoThread {
             unreachable!("only a known command visits shards")
         };
         let session = &mut connection.node.as_mut().expect("a parked connection runs nothing").job.session;
-        let args = dispatch::args(command, turn.words(parsed), server.keyspace.router(), None);
+        let args = step::args(command, turn.words(parsed), server.keyspace.router(), None);
         let stats = self.worker.thread.stats();
         let mut call = Call::of_session(server, session, now, &self.worker.thread);
-        match dispatch::survive(command, || begin(&mut call, args)) {
+        match step::survive(command, || begin(&mut call, args)) {
             Ok(sweep) => {
-                if server.attention.load(Ordering::Relaxed) != 0 {
-                    monitor::observe(&call, command, turn.words(parsed));
-                }
+                monitor::observe(session, command, turn.words(parsed), &self.worker.thread);
                 batch.leave_unmeasured(index);
                 let sweep = sweep.with_limit(stats.output_limit.load(Ordering::Relaxed));
                 stats.commands[command.id].calls.add(1);
@@ -531,7 +609,7 @@ impl IoThread {
                 Next::Parked { input_from: parsed.end }
             }
             Err(error) => {
-                dispatch::conclude(command, Err(error), out.len(), session, out, &self.worker.thread);
+                step::conclude(command, Err(error), out.len(), session, out, &self.worker.thread);
                 Next::Command(index + 1)
             }
         }
@@ -599,7 +677,7 @@ fn fetch_members(shard: &mut Shard, turn: Turn<'_>, group: &[Parsed], db: Db) {
     shard.begin(db, turn.now);
     let key = Key { bytes: turn.words(leader).get(1), routed };
     let on_key = group.iter().take_while(|parsed| parsed.routed == Some(routed));
-    dispatch::prefetch_members(shard, &key, on_key.filter_map(|parsed| parsed.known(turn)));
+    step::prefetch_members(shard, &key, on_key.filter_map(|parsed| parsed.known(turn)));
 }
 
 /// Answers what cannot be parsed, and closes.

@@ -7,8 +7,10 @@ use braid_storage::{coordinator::Route, executor::Node};
 use super::IoThread;
 use crate::{
     command::Step,
-    dispatch,
-    job::{self, Job, Task},
+    run::{
+        node::{self, Job, Task},
+        step, unit,
+    },
     server::Server,
 };
 
@@ -85,10 +87,14 @@ impl IoThread {
         let command = node.job.commands[0].command;
         let Task::Sweep(sweep) = &mut node.job.task else { unreachable!("only sweeps are stepped") };
         while let Some(shard) = sweep.shard_to_visit(&server.keyspace) {
-            let step = self.worker.with_shard(shard, |shard, _| {
+            let step = self.worker.with_shards(&[shard], |held, thread| {
+                let shard = held.shard(shard);
                 shard.start();
                 shard.begin(sweep.db, now);
-                dispatch::step_sweep(command, sweep, shard)
+                let step = step::step_sweep(command, sweep, shard);
+                // It may have removed keys that had expired.
+                unit::end(held, thread, now);
+                step
             });
             match step {
                 Some(Ok(Step::Done)) => return Swept::Done,
@@ -97,7 +103,7 @@ impl IoThread {
                 None => return Swept::Held(shard),
                 Some(Err(_)) => {
                     let resp = sweep.resp;
-                    job::write_panic_error(sweep.fail(), resp, Some(command), &self.worker.thread);
+                    node::write_panic_error(sweep.fail(), resp, Some(command), &self.worker.thread);
                     return Swept::Done;
                 }
             }

@@ -9,9 +9,11 @@ use braid_storage::executor::Node;
 
 use super::IoThread;
 use crate::{
-    blocking::{GaveUp, Parked},
     command::Registered,
-    job::{Job, Task},
+    run::{
+        blocking::{GaveUp, Parked},
+        node::{Job, Task},
+    },
     server::Server,
 };
 
@@ -36,7 +38,7 @@ impl IoThread {
         if let Some(deadline) = parked.deadline() {
             self.deadlines.insert((deadline, slot));
         }
-        connection.record.blocked.store(true, Ordering::Relaxed);
+        connection.record.blocked.store(parked.is_visible(), Ordering::Relaxed);
         connection.record.waiting.store(Some(Arc::clone(&parked)));
         connection.waiting = Some(parked);
         // It has no reply to wait for now, which what was posted to it would have to follow.

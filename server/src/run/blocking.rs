@@ -1,12 +1,15 @@
 //! Commands that wait for keys: BLPOP and its kin.
 //!
 //! A blocking command that finds nothing says what it waits for ([`Call::wait_for`]). Its node is [`Parked`]: it stands, as the
-//! same reference, in the line of every key it waits for, and whoever *claims* it, alone, answers the client. Who may claim it:
+//! same reference, in the line of every key it waits for. One thread *claims* it, and that one alone answers the client. It may be
+//! claimed by
 //! - the holder of a shard, after a command there wrote a key with a line ([`serve_ready`]): the blocked command runs right
 //!   then, under the hold, so nobody sees the element before the client that waited for it;
-//! - the client's own thread, when the time is up or the client leaves; and CLIENT UNBLOCK.
+//! - the client's own thread, when the time is up or the client leaves or is killed; and CLIENT UNBLOCK.
 //!
-//! Before it is claimed it is looked at whether the key holds what the command waits for, so that a claim is never given back
+//! A command that must not write a [pinned](offload) key yet waits in the key's line in the same way.
+//!
+//! Before a node is claimed the code checks whether the key holds what the command waits for, so that a claim is never given back
 //! while a holder elsewhere has passed it over. The places in the lines of keys whose shards are not held are given up
 //! afterwards, before the client hears anything ([`Task::Withdraw`]).
 //!
@@ -14,7 +17,8 @@
 //!
 //! BLMOVE writes to a second key, whose shard the command that serves it may not hold, and may not take either, if it is lower
 //! than one that is held. So a command that writes a key with a line finds out *before it runs* which further shards serving
-//! needs ([`further_shards`]), and is run again, as a transaction over those, too.
+//! needs ([`further_shards`]), and is run again, as a transaction over those, too. The look-out is bounded: a command serves hardly
+//! more nodes than it has words. One that does serves the others through their own nodes, which take the shards they lack.
 //!
 //! # Order
 //!
@@ -22,17 +26,17 @@
 //! or the transaction that wrote them is over.
 
 use std::{
+    collections::{HashSet, VecDeque},
     panic::{AssertUnwindSafe, catch_unwind},
     sync::{
         Arc,
         atomic::{AtomicBool, Ordering},
     },
-    time::Instant,
 };
 
 use braid_protocol::reply::Reply;
 use braid_storage::{
-    Key, ReadyKey, Shard, ShardId, Waiter,
+    Awaits, Key, ReadyKey, Shard, ShardId, Ticket, Waiter,
     coordinator::{Held, Job as _, Route},
     entry::Kind,
     executor::Node,
@@ -43,16 +47,15 @@ use crossbeam_utils::atomic::AtomicCell;
 use smallvec::SmallVec;
 
 use crate::{
-    aside,
     command::{Args, Call, CommandError, Flags, Outcome, Registered, Words},
-    dispatch,
     io::ThreadState,
-    job::{Job, Task},
+    run::{
+        node::{Job, Task},
+        offload, step,
+    },
     server::Server,
-    session::Origin,
-    session::Session,
+    session::{Origin, Session},
     stats::ThreadStats,
-    tracking,
 };
 
 /// What a command waits for.
@@ -75,7 +78,7 @@ pub struct Wait {
 enum Cause {
     /// It is a blocking command and found nothing.
     Nothing,
-    /// It is to write a key that is [pinned](crate::aside): no wait of which the client should know.
+    /// It must not write a key yet that is [pinned](offload).
     Pinned,
 }
 
@@ -95,6 +98,11 @@ impl Wait {
     pub fn with_last_words(mut self, words: Vec<Option<Vec<u8>>>) -> Self {
         self.last_words = words;
         self
+    }
+
+    /// Whether the command has begun for its client: it is a blocking command that found nothing.
+    pub fn is_visible(&self) -> bool {
+        self.cause == Cause::Nothing
     }
 
     /// A wait until a key may be written.
@@ -117,6 +125,19 @@ pub enum Awaited {
     Kind(Kind),
     /// Whatever passes the test.
     Test(Test),
+    /// Whatever it holds, if it is not [pinned](offload).
+    Unpinned,
+}
+
+impl Awaited {
+    /// What the shard is to know of it.
+    fn awaits(&self) -> Awaits {
+        match self {
+            Awaited::Kind(kind) => Awaits::Kind(*kind),
+            Awaited::Test(_) => Awaits::Other,
+            Awaited::Unpinned => Awaits::Unpinning,
+        }
+    }
 }
 
 /// Looks at a key under its shard's hold.
@@ -168,6 +189,8 @@ pub struct Parked {
     node: AtomicCell<Option<Box<Node<Job>>>>,
     is_claimed: AtomicBool,
     wait: Wait,
+    /// Its places in the lines.
+    ticket: Ticket,
     /// Where the client is served.
     pub origin: Origin,
 }
@@ -181,12 +204,18 @@ impl std::fmt::Debug for Parked {
 impl Parked {
     /// Puts a job in the lines of the keys it waits for. Its node follows with [`Parked::hand_in`], under the same hold.
     fn enter(origin: Origin, wait: Wait, held: &mut Held<'_, Job>, now: Millis) -> Arc<Self> {
-        let parked =
-            Arc::new(Self { node: AtomicCell::new(None), is_claimed: AtomicBool::new(false), wait, origin });
-        for WaitedKey { key, .. } in &parked.wait.keys {
+        let parked = Arc::new(Self {
+            node: AtomicCell::new(None),
+            is_claimed: AtomicBool::new(false),
+            wait,
+            // Under the holds of all its keys' shards: whoever came first has the lower ticket in each line.
+            ticket: Ticket::next(),
+            origin,
+        });
+        for WaitedKey { key, awaited } in &parked.wait.keys {
             let shard = held.shard(key.routed.shard);
             shard.begin(key.db, now);
-            shard.enter_line(&key.bytes, Arc::clone(&parked) as Waiter);
+            shard.enter_line(&key.bytes, awaited.awaits(), parked.ticket, Arc::clone(&parked) as Waiter);
         }
         parked
     }
@@ -208,9 +237,9 @@ impl Parked {
         self.is_claimed.load(Ordering::Relaxed)
     }
 
-    /// Whether the client's thread and CLIENT UNBLOCK may end the wait.
-    pub fn may_give_up(&self) -> bool {
-        self.wait.cause == Cause::Nothing
+    /// Whether the client is blocked by a command that asked for it.
+    pub fn is_visible(&self) -> bool {
+        self.wait.is_visible()
     }
 
     /// When it gives up.
@@ -224,42 +253,43 @@ impl Parked {
         let Job { session, commands, n_run, reply, .. } = &mut node.job;
         let start = reply.len();
         match why {
-            GaveUp::TimedOut => {
+            GaveUp::TimedOut if self.is_visible() => {
                 counts.calls.add(1);
                 // Whatever it would have answered, as in Redis.
                 Reply::new(reply, session.resp).null_array();
             }
-            GaveUp::Unblocked => {
+            // A command that only waits until it may write has no answer for a time-out.
+            GaveUp::TimedOut | GaveUp::Unblocked => {
                 counts.calls.add(1);
                 counts.failed.add(1);
                 let error = CommandError::text("UNBLOCKED client unblocked via CLIENT UNBLOCK");
                 stats.error(&error.wire_text());
                 error.write(&mut Reply::new(reply, session.resp));
             }
-            GaveUp::Left => session.closing = true,
+            GaveUp::Left => {
+                session.closing = true;
+                *n_run = commands.len();
+                return;
+            }
         }
-        dispatch::drop_unwanted(session, start, reply);
-        *n_run = commands.len();
+        step::drop_unwanted(session, start, reply);
+        *n_run += 1;
     }
 
     /// Whether the command can run with what is held. A blocking command passes over keys that are not.
     fn can_run_with(&self, job: &Job, held: &mut Held<'_, Job>, server: &Server) -> bool {
-        match self.cause() {
+        match self.wait.cause {
             Cause::Nothing => {
                 let destination = self.wait.destination.as_ref();
                 destination.is_none_or(|key| held.has(server.keyspace.router().route(key).shard))
             }
             Cause::Pinned => {
                 let (command, words) = job.next_command();
-                aside::has_needs(job, held, server)
-                    && aside::pinned_key(server, &job.session, command, words, held).is_none()
+                offload::has_needs(job, held, server)
+                    && offload::pinned_key(server, &job.session, command, words, held).is_none()
                     && further_shards(server, &job.session, command, words, held).is_none()
             }
         }
-    }
-
-    fn cause(&self) -> Cause {
-        self.wait.cause
     }
 
     /// The shards of the keys it waits for.
@@ -268,17 +298,16 @@ impl Parked {
     }
 
     /// Gives up the places in the lines of the shards that are held; says whether those were all.
-    pub fn leave_lines(self: &Arc<Self>, held: &mut Held<'_, Job>, now: Millis) -> bool {
-        let waiter = Arc::clone(self) as Waiter;
+    pub fn leave_lines(&self, held: &mut Held<'_, Job>, now: Millis) -> bool {
         let mut all = true;
-        for WaitedKey { key, .. } in &self.wait.keys {
+        for WaitedKey { key, awaited } in &self.wait.keys {
             if !held.has(key.routed.shard) {
                 all = false;
                 continue;
             }
             let shard = held.shard(key.routed.shard);
             shard.begin(key.db, now);
-            shard.leave_line(&key.bytes, &waiter);
+            shard.leave_line(&key.bytes, awaited.awaits(), self.ticket);
         }
         all
     }
@@ -293,6 +322,7 @@ impl Parked {
                 && match &waited.awaited {
                     Awaited::Kind(wanted) => kind == Some(*wanted),
                     Awaited::Test(test) => test(shard, key),
+                    Awaited::Unpinned => !shard.is_pinned(db, key.bytes),
                 }
         })
     }
@@ -344,31 +374,16 @@ impl Call<'_, '_> {
 }
 
 /// Has a job wait, with the shards of the keys it waits for held.
-pub fn park(job: &mut Job, mut wait: Wait, held: &mut Held<'_, Job>, now: Millis) {
+pub fn park(job: &mut Job, mut wait: Wait, held: &mut Held<'_, Job>) {
     job.replace_last_words(std::mem::take(&mut wait.last_words));
-    job.has_waited = true;
-    job.task = Task::Wait(Parked::enter(job.session.origin, wait, held, now));
+    job.task = Task::Wait(Parked::enter(job.session.origin, wait, held, job.now));
 }
 
-/// Whether anybody waits for keys in the shards that are held, or has pinned some. Then commands go the long way, by
-/// [`dispatch::run_delegated`], which is the only one that looks after that.
-pub fn needs_care(held: &mut Held<'_, Job>) -> bool {
-    (0..held.ids().len()).any(|index| {
-        let id = held.ids()[index];
-        held.shard(id).needs_care()
-    })
-}
-
-/// Whether somebody waits until a key of a shard is no longer pinned.
-pub fn is_awaited_unpinned(shard: &Shard, key: &[u8]) -> bool {
-    shard
-        .waiters_everywhere(key)
-        .any(|(_, waiter)| waiter.downcast_ref::<Parked>().is_some_and(|parked| !parked.may_give_up()))
-}
+/// Of how many nodes in a line the destinations are looked up ahead, at the least.
+const LOOK_AHEAD: usize = 64;
 
 /// The route over the shards that are held and those that serving needs, should the command write a key that is waited for; `None`
 /// if all are held.
-#[cold]
 pub fn further_shards(
     server: &Server,
     session: &Session,
@@ -376,27 +391,28 @@ pub fn further_shards(
     words: Words<'_>,
     held: &mut Held<'_, Job>,
 ) -> Option<Route> {
-    let mut written = written_keys(session, command, words);
     let mut missing: SmallVec<[ShardId; 6]> = SmallVec::new();
-    let mut at = 0;
-    // What is moved on to a destination may serve who waits there.
-    while let Some(key) = written.get(at) {
-        at += 1;
+    let mut destinations: VecDeque<Box<[u8]>> = VecDeque::new();
+    let mut known: HashSet<Box<[u8]>> = HashSet::new();
+    let n_words = words.len() + session.queue.as_ref().map_or(0, |queue| queue.n_words());
+    let mut look = |key: &[u8], destinations: &mut VecDeque<Box<[u8]>>| {
         let routed = server.keyspace.router().route(key);
         if !held.has(routed.shard) {
             missing.push(routed.shard);
-            continue;
+            return;
         }
-        let destinations: Vec<Box<[u8]>> = held
-            .shard(routed.shard)
-            .waiters_everywhere(key)
-            .filter_map(|(_, waiter)| waiter.downcast_ref::<Parked>()?.wait.destination.clone())
-            .collect();
-        for destination in destinations {
-            if !written.contains(&destination) {
-                written.push(destination);
+        let waiters = held.shard(routed.shard).waiters_everywhere(key).take(n_words.max(LOOK_AHEAD));
+        let named = waiters.filter_map(|waiter| waiter.downcast_ref::<Parked>()?.wait.destination.as_ref());
+        for destination in named {
+            if known.insert(destination.clone()) {
+                destinations.push_back(destination.clone());
             }
         }
+    };
+    each_written_key(session, command, words, |key| look(key, &mut destinations));
+    // What is moved on to a destination may serve those that wait there.
+    while let Some(key) = destinations.pop_front() {
+        look(&key, &mut destinations);
     }
     if missing.is_empty() {
         return None;
@@ -405,23 +421,26 @@ pub fn further_shards(
     Some(Route::new(missing))
 }
 
-/// The keys of a command that may write, those of all queued commands for EXEC.
-pub fn written_keys(session: &Session, command: &Registered, words: Words<'_>) -> Vec<Box<[u8]>> {
-    let mut keys = Vec::new();
-    let mut note = |command: &Registered, words: Words<'_>| {
+/// Calls `each` with the keys of a command that may write; for EXEC with those of all queued commands.
+pub fn each_written_key(
+    session: &Session,
+    command: &Registered,
+    words: Words<'_>,
+    mut each: impl FnMut(&[u8]),
+) {
+    let mut of = |command: &Registered, words: Words<'_>| {
         if command.has(Flags::WRITE) {
-            let mut push = |at| keys.push(Box::from(words.get(at)));
-            command.spec.keys.positions(words.len(), |at| words.get(at), |at, _| push(at));
+            let get = |at| words.get(at);
+            command.spec.keys.positions(words.len(), get, |at, _| each(words.get(at)));
         }
     };
-    note(command, words);
-    if let Some(queue) = session.queue.as_ref().filter(|_| dispatch::is_exec(command)) {
-        queue.iter().for_each(|(queued, words)| note(queued, words));
+    of(command, words);
+    if let Some(queue) = session.queue.as_ref().filter(|_| command.has(Flags::RUNS_QUEUE)) {
+        queue.iter().for_each(|(queued, words)| of(queued, words));
     }
-    keys
 }
 
-/// Serves who waits for keys that were written, in the order of the writes. The shards are held, and the command that wrote is
+/// Serves those that wait for keys that were written, in the order of the writes. The shards are held, and the unit that wrote is
 /// over.
 pub fn serve_ready(held: &mut Held<'_, Job>, thread: &mut ThreadState, now: Millis) {
     while let Some(id) = first_ready(held) {
@@ -447,25 +466,19 @@ fn first_ready(held: &mut Held<'_, Job>) -> Option<ShardId> {
 fn serve_key(ready: &ReadyKey, held: &mut Held<'_, Job>, thread: &mut ThreadState, now: Millis) {
     let routed = thread.server().keyspace.router().route(&ready.bytes);
     let key = Key { bytes: &ready.bytes, routed };
-    let kind_of = |held: &mut Held<'_, Job>| {
-        let shard = held.shard(routed.shard);
-        shard.begin(ready.db, now);
-        shard.peek(&key).map(|entry| entry.kind())
-    };
-    let mut kind = kind_of(held);
-    let mut nth = 0;
+    let mut after = None;
     loop {
         let shard = held.shard(routed.shard);
         shard.begin(ready.db, now);
-        let Some(waiter) = shard.waiter_at(key.bytes, nth) else { return };
+        let kind = shard.peek(&key).map(|entry| entry.kind());
+        // Those that wait for another kind of value are not even looked at.
+        let Some((ticket, waiter)) = shard.next_waiter(key.bytes, kind, after) else { return };
+        after = Some(ticket);
         let parked = Arc::downcast::<Parked>(waiter).expect("only parked commands wait");
-        let claimed = if parked.can_be_served(shard, &key, kind) { parked.claim() } else { None };
-        match claimed {
-            None => nth += 1,
-            Some(node) => {
-                serve(node, parked, held, thread, now);
-                kind = kind_of(held);
-            }
+        if parked.can_be_served(shard, &key, kind)
+            && let Some(node) = parked.claim()
+        {
+            serve(node, parked, held, thread, now);
         }
     }
 }
@@ -478,14 +491,10 @@ fn serve(
     thread: &mut ThreadState,
     now: Millis,
 ) {
-    let server = thread.server();
     let left_all = parked.leave_lines(held, now);
-    if node.job.session.record.is_killed() {
-        node.job.n_run = node.job.commands.len();
-    } else if parked.can_run_with(&node.job, held, server) {
-        tracking::set_author(held, node.job.session.record.id);
-        let ran = catch_unwind(AssertUnwindSafe(|| run(&mut node.job, held, thread, now)));
-        tracking::announce(held, thread);
+    if parked.can_run_with(&node.job, held, thread.server()) {
+        node.job.now = node.job.now.max(now);
+        let ran = catch_unwind(AssertUnwindSafe(|| node.job.run_served(held, thread)));
         if let Err(panic) = ran {
             Job::caught(held, &panic);
             node.job.panicked(thread);
@@ -493,24 +502,4 @@ fn serve(
     }
     node.job.task = if left_all { Task::Withdraw(parked) } else { Task::MustWithdraw(parked) };
     thread.send_home(node.job.session.origin.thread, node);
-}
-
-fn run(job: &mut Job, held: &mut Held<'_, Job>, thread: &mut ThreadState, now: Millis) {
-    let Job { session, bytes, ranges, commands, n_run, reply, n_replied_bytes, is_timed, .. } = job;
-    let began = is_timed.then(Instant::now);
-    let (delegated, words) = Job::command_at(bytes, ranges, commands, *n_run);
-    let mut call = Call {
-        held: Some(held),
-        waiting: Waiting::May,
-        is_resumed: true,
-        ..Call::of_session(thread.server(), session, now, thread)
-    };
-    *n_replied_bytes = reply.len();
-    dispatch::answer(&mut call, delegated.command, words, delegated.routed, reply, thread);
-    if !call.must_run_again() {
-        *n_run += 1;
-        if let Some(began) = began {
-            thread.stats().took(delegated.command, began.elapsed().as_nanos() as u64, 1);
-        }
-    }
 }

@@ -1,21 +1,26 @@
 //! What a connection leaves with a shard that someone else holds: its session, the commands, and room for the reply.
 
-use std::sync::Arc;
+use std::{sync::Arc, time::Instant};
 
 use braid_protocol::{reply::Reply, request::Arg};
 use braid_storage::{
-    Routed, Shard,
+    Key, Routed, Shard,
     coordinator::{self, Held, Panic, Route, Weight},
     executor::Node,
     time::Millis,
 };
 
 use crate::{
-    aside::{self, Aside},
-    blocking::Parked,
     command::{self, CommandError, Registered, Run, Step, Sweep, Words},
-    dispatch::{self, Needs},
     io::{Mail, ThreadState},
+    monitor,
+    run::{
+        blocking::{self, Parked, Wait},
+        offload::{self, Offload},
+        route::{self, Needs},
+        step,
+        unit::{self, Ended, Unit},
+    },
     server::Server,
     session::Session,
     tracking, warning,
@@ -47,9 +52,9 @@ pub enum Task {
     /// Pin the values of the next command, which is too much for a hold.
     Pin,
     /// Run it on the pinned values, with nothing held: the node stays with its heavy-work thread.
-    Aside(Box<Aside>),
+    Offloaded(Box<Offload>),
     /// Store its result and unpin the values.
-    Unpin(Box<Aside>),
+    Unpin(Box<Offload>),
 }
 
 /// A command in a node.
@@ -81,8 +86,8 @@ pub struct Job {
     pub is_timed: bool,
     /// How many of them have run; the others were held back by CLIENT PAUSE.
     pub n_run: usize,
-    /// Whether the command, which is the only one then, has waited for keys already.
-    pub has_waited: bool,
+    /// Monitoring clients have been shown the command that runs next: it began to wait for keys after that.
+    pub was_shown: bool,
     /// The replies.
     pub reply: Vec<u8>,
     /// How much of them belongs to commands that have ended.
@@ -103,7 +108,7 @@ impl Job {
             routed: Vec::new(),
             is_timed: false,
             n_run: 0,
-            has_waited: false,
+            was_shown: false,
             reply: Vec::new(),
             n_replied_bytes: 0,
             now: Millis(0),
@@ -176,7 +181,7 @@ impl Job {
             start += ranges.len();
             // Held back by a pause, a sweep comes here, and runs with all shards held.
             matches!(delegated.command.spec.run, Run::EachShard { .. })
-                || dispatch::is_heavy(&self.session, delegated.command, Words::new(&self.bytes, ranges))
+                || route::is_heavy(&self.session, delegated.command, Words::new(&self.bytes, ranges))
         });
         if is_heavy {
             Route::default().with_weight(Weight::Heavy)
@@ -185,12 +190,88 @@ impl Job {
         }
     }
 
+    /// Runs the commands, each as a unit, with the shards they need held. Gives the route over more shards, if it turns out that a
+    /// command needs them.
+    fn run_commands(&mut self, held: &mut Held<'_, Job>, thread: &mut ThreadState) -> Option<Route> {
+        prefetch_node(self, held);
+        while self.n_run < self.commands.len() {
+            self.n_replied_bytes = self.reply.len();
+            let began = self.is_timed.then(Instant::now);
+            match self.run_next(unit::run, held, thread) {
+                Ended::Ran => self.ran(began, thread),
+                Ended::Killed => self.n_run = self.commands.len(),
+                // Its thread keeps it until the pause ends.
+                Ended::Paused => return None,
+                Ended::Waits(wait) => {
+                    self.wait(*wait, held, thread);
+                    return None;
+                }
+                Ended::Needs(route) => return Some(route),
+                Ended::TooLong => return Some(offload::send(self, thread.server())),
+            }
+        }
+        None
+    }
+
+    /// Runs the command that has waited, now that a key holds what it waited for. If it cannot run here, its thread sends it on
+    /// its way again.
+    pub fn run_served(&mut self, held: &mut Held<'_, Job>, thread: &mut ThreadState) {
+        self.n_replied_bytes = self.reply.len();
+        let began = self.is_timed.then(Instant::now);
+        match self.run_next(unit::run_served, held, thread) {
+            Ended::Ran => self.ran(began, thread),
+            Ended::Killed => self.n_run = self.commands.len(),
+            Ended::Paused | Ended::Waits(_) | Ended::Needs(_) | Ended::TooLong => {}
+        }
+    }
+
+    fn run_next(
+        &mut self,
+        run: impl FnOnce(&Unit<'_>, &mut Session, &mut Held<'_, Job>, &mut Vec<u8>, &mut ThreadState) -> Ended,
+        held: &mut Held<'_, Job>,
+        thread: &mut ThreadState,
+    ) -> Ended {
+        let Job { session, bytes, ranges, commands, routed, n_run, was_shown, reply, now, .. } = self;
+        let (delegated, words) = Job::command_at(bytes, ranges, commands, *n_run);
+        let unit = Unit {
+            command: delegated.command,
+            words,
+            first: delegated.routed,
+            routed,
+            is_fetched: false,
+            sampled: *now,
+            was_shown: *was_shown,
+        };
+        run(&unit, session, held, reply, thread)
+    }
+
+    /// Counts the command that has just run.
+    fn ran(&mut self, began: Option<Instant>, thread: &ThreadState) {
+        if let Some(began) = began {
+            let command = self.commands[self.n_run].command;
+            thread.stats().took(command, began.elapsed().as_nanos() as u64, 1);
+        }
+        self.was_shown = false;
+        // A client that is closed without an answer runs nothing more.
+        self.n_run = if self.session.is_over_limit { self.commands.len() } else { self.n_run + 1 };
+    }
+
+    /// Has the next command wait, with the shards of the keys it waits for held.
+    fn wait(&mut self, wait: Wait, held: &mut Held<'_, Job>, thread: &ThreadState) {
+        // A command that waits until it may write has not begun for its client, so it is shown when it runs.
+        if wait.is_visible() && !std::mem::replace(&mut self.was_shown, true) {
+            let (command, words) = Job::command_at(&self.bytes, &self.ranges, &self.commands, self.n_run);
+            monitor::observe(&self.session, command.command, words, thread);
+        }
+        blocking::park(self, wait, held);
+    }
+
     /// Forgets the commands; keeps a little of the space.
     pub fn clear(&mut self) {
         self.task = Task::Idle;
         self.is_timed = false;
         self.n_run = 0;
-        self.has_waited = false;
+        self.was_shown = false;
         self.n_replied_bytes = 0;
         empty(&mut self.bytes);
         empty(&mut self.ranges);
@@ -223,10 +304,10 @@ impl coordinator::Job for Job {
 
     fn run(&mut self, held: &mut Held<'_, Self>, thread: &mut ThreadState) -> Option<Route> {
         match &mut self.task {
-            Task::Idle | Task::Barrier | Task::Wait(_) | Task::MustWithdraw(_) | Task::Aside(_) => {}
-            Task::Pin => aside::pin(self, held, thread),
-            Task::Unpin(_) => aside::unpin(self, held, thread),
-            Task::Commands => return dispatch::run_delegated(self, held, thread),
+            Task::Idle | Task::Barrier | Task::Wait(_) | Task::MustWithdraw(_) | Task::Offloaded(_) => {}
+            Task::Pin => offload::pin(self, held, thread),
+            Task::Unpin(_) => return offload::unpin(self, held, thread),
+            Task::Commands => return self.run_commands(held, thread),
             Task::Withdraw(parked) => {
                 let all = parked.leave_lines(held, self.now);
                 debug_assert!(all, "the route is over all lines");
@@ -236,10 +317,11 @@ impl coordinator::Job for Job {
                 shard.start();
                 shard.begin(sweep.db, self.now);
                 // A sweep that is done here is finished by its thread, which sees that the cursor has ended.
-                let _: Step = dispatch::step_sweep(self.commands[0].command, sweep, shard);
+                let _: Step = step::step_sweep(self.commands[0].command, sweep, shard);
+                unit::end(held, thread, self.now);
             }
             Task::Goodbye => {
-                dispatch::time_under_hold(held, self.now, &self.session);
+                unit::start(held, self.now, &self.session);
                 let watched = std::mem::take(&mut self.session.watched);
                 command::forget_watches(held, &watched, self.now);
                 let own = self.session.subscriptions.take();
@@ -306,11 +388,9 @@ impl coordinator::Job for Job {
                 node.job.task = Task::Commands;
                 // First the node: once its thread knows of the wait, it may claim it.
                 parked.hand_in(node);
-                if parked.may_give_up() {
-                    thread.send_mail(origin, Mail::Waits(parked));
-                }
+                thread.send_mail(origin, Mail::Waits(parked));
             }
-            Task::Aside(_) => thread.aside.push(node),
+            Task::Offloaded(_) => thread.offloaded.push(node),
             _ => thread.send_home(origin, node),
         }
     }
@@ -331,6 +411,21 @@ impl coordinator::Job for Job {
         thread.end_drain();
         thread.send_wakes();
     }
+}
+
+/// Fetches the members that a node's commands name of the first one's key.
+fn prefetch_node(job: &Job, held: &mut Held<'_, Job>) {
+    let Some(Delegated { command, routed: Some(routed), .. }) = job.commands.get(job.n_run).copied() else {
+        return;
+    };
+    if command.spec.members.is_none() {
+        return;
+    }
+    let shard = held.shard(routed.shard);
+    shard.begin(job.session.db, job.now);
+    let key = Key { bytes: job.next_command().1.get(1), routed };
+    let commands = job.commands_from(job.n_run).take_while(|(delegated, _)| delegated.routed == Some(routed));
+    step::prefetch_members(shard, &key, commands.map(|(delegated, words)| (delegated.command, words)));
 }
 
 /// Writes the error that the client of a panicked command gets.

@@ -1,0 +1,130 @@
+//! The gates that a command passes before it runs or is queued, in the order in which users can observe them.
+
+use std::sync::atomic::Ordering;
+
+use crate::{
+    clients::Listens,
+    command::{self, CommandError, Flags, Found, Registered, Words, shown},
+    server::Server,
+    session::Session,
+};
+
+/// What is to become of an admitted command.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Admission {
+    /// It runs now.
+    Run,
+    /// It waits for EXEC.
+    Queue,
+    /// It waits for the end of a pause.
+    Postpone,
+}
+
+/// The gates, in the order in which users can observe them.
+pub fn admit(
+    server: &Server,
+    session: &Session,
+    found: &Found,
+    words: Words<'_>,
+) -> Result<(&'static Registered, Admission), CommandError> {
+    let command = known(found, words)?;
+    admit_arity(command, words)?;
+    admit_authenticated(command, session)?;
+    admit_in_transaction(command, session)?;
+    admit_listener(command, session)?;
+    admit_memory(command, server, session)?;
+    // Before the pause, which would have it run when it ends: it is EXEC that is held back.
+    if session.queue.is_some() && !command.has(Flags::IMMEDIATE) {
+        return Ok((command, Admission::Queue));
+    }
+    if server.attention.load(Ordering::Relaxed) != 0 && server.holds_back(command, session) {
+        return Ok((command, Admission::Postpone));
+    }
+    Ok((command, Admission::Run))
+}
+
+fn known(found: &Found, words: Words<'_>) -> Result<&'static Registered, CommandError> {
+    match found {
+        Found::Command(command) => Ok(command),
+        Found::Unknown => Err(unknown_command(words)),
+        Found::UnknownSubcommand(container) => Err(unknown_subcommand(container, words)),
+    }
+}
+
+#[cold]
+fn unknown_command(words: Words<'_>) -> CommandError {
+    let mut beginning = String::new();
+    for word in words.iter().skip(1) {
+        if beginning.len() >= 128 {
+            break;
+        }
+        beginning.push_str(&format!("'{}' ", shown(&word[..word.len().min(128 - beginning.len())])));
+    }
+    let name = words.get(0);
+    let name = shown(&name[..name.len().min(128)]);
+    CommandError::owned(format!("ERR unknown command '{name}', with args beginning with: {beginning}"))
+}
+
+#[cold]
+fn unknown_subcommand(container: &Registered, words: Words<'_>) -> CommandError {
+    let sub = words.get(1);
+    let sub = shown(&sub[..sub.len().min(128)]);
+    let container = container.spec.name.to_ascii_uppercase();
+    CommandError::owned(format!("ERR unknown subcommand '{sub}'. Try {container} HELP."))
+}
+
+fn admit_arity(command: &'static Registered, words: Words<'_>) -> Result<(), CommandError> {
+    if command.spec.arity.admits(words.len()) { Ok(()) } else { Err(CommandError::Arity(command.full_name)) }
+}
+
+fn admit_authenticated(command: &Registered, session: &Session) -> Result<(), CommandError> {
+    if session.authenticated || command.has(Flags::NO_AUTH) {
+        Ok(())
+    } else {
+        Err(CommandError::text("NOAUTH Authentication required."))
+    }
+}
+
+fn admit_in_transaction(command: &Registered, session: &Session) -> Result<(), CommandError> {
+    if session.queue.is_some() && command.has(Flags::NO_MULTI) {
+        Err(CommandError::text("ERR Command not allowed inside a transaction"))
+    } else {
+        Ok(())
+    }
+}
+
+/// A subscriber in RESP2 could not tell the reply from a message. To Redis, who looks on is a replica.
+fn admit_listener(command: &Registered, session: &Session) -> Result<(), CommandError> {
+    let is_about_keys =
+        || [Flags::READONLY, Flags::WRITE, Flags::MAY_REPLICATE].map(|flag| command.has(flag));
+    if session.record.listens(Listens::ToCommands) && is_about_keys().contains(&true) {
+        return Err(CommandError::text("ERR Replica can't interact with the keyspace"));
+    }
+    if !command::is_confined(session) || command.has(Flags::WHILE_SUBSCRIBED) {
+        return Ok(());
+    }
+    Err(CommandError::owned(format!(
+        "ERR Can't execute '{}': only (P|S)SUBSCRIBE / (P|S)UNSUBSCRIBE / PING / QUIT / RESET are allowed in this context",
+        command.full_name
+    )))
+}
+
+/// When memory is short, queueing is refused, too: a queue is memory. EXEC is if it would run what is.
+fn admit_memory(command: &Registered, server: &Server, session: &Session) -> Result<(), CommandError> {
+    if !server.memory_short.load(Ordering::Relaxed) {
+        return Ok(());
+    }
+    let denied = command.has(Flags::DENYOOM)
+        || match &session.queue {
+            Some(queue) if command.has(Flags::RUNS_QUEUE) => {
+                queue.iter().any(|(queued, _)| queued.has(Flags::DENYOOM))
+            }
+            Some(_) => !command.has(Flags::IMMEDIATE),
+            None => false,
+        };
+    if denied {
+        Err(CommandError::text("OOM command not allowed when used memory > 'maxmemory'."))
+    } else {
+        Ok(())
+    }
+}

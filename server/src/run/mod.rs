@@ -1,0 +1,20 @@
+//! One way to run a command.
+//!
+//! What takes effect at once is a [unit](unit): one command, one EXEC with what it runs, one command that had waited, the result
+//! of work that was offloaded. There are five ways to it, which differ only in who calls the unit and where its reply goes:
+//!
+//! | way | calls the unit |
+//! |---|---|
+//! | in place: its shards are idle | `io/thread/serving.rs` |
+//! | from a [node]: a shard was held, or the unit could not run in place | whoever drains the shard |
+//! | [served](blocking): a key that it waits for was written | the holder who wrote it |
+//! | [offloaded](offload): it reads too much for a hold | a heavy-work thread, without the hold; its result is stored by a unit |
+//! | within EXEC | `command/transactions.rs`, which runs each queued command through the same [step] |
+
+pub mod blocking;
+pub mod gates;
+pub mod node;
+pub mod offload;
+pub mod route;
+pub mod step;
+pub mod unit;

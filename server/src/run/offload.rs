@@ -1,0 +1,283 @@
+//! Work on large values, offloaded to heavy-work threads and done without holding the values' shards.
+//!
+//! A handler that finds out that it has much to do says so before it begins ([`expect_work`](braid_storage::ValueRef::expect_work)), and nothing of it has
+//! happened then. A heavy-work thread takes the holds once more, only to [pin](Shard::pin) the values (they are shared, not
+//! copied) and lets go. It runs the handler on a shard *apart*, which has nothing but the shared values in it, takes the holds a
+//! second time to store what the handler has written there, and unpins.
+//!
+//! **Why this is still one step.** While a key is pinned, every command that writes it waits ([`wait_for_unpinning`]), so what
+//! was read is what is there when the result is stored. FLUSHALL, SWAPDB and the passing of a deadline do not wait; so before a
+//! result is stored the code checks whether all that was read is still there, and if not, the work is done again. A command that
+//! only reads takes its effect when it pins; a store is a [unit](super::unit) and asks its gates: after CLIENT PAUSE has answered
+//! nothing is stored, and nothing of a killed client.
+//!
+//! **Why writers do not starve.** A command that has to wait for a pinned key stands in its line, and whatever would pin the key
+//! after that stands after it.
+
+use std::{
+    panic::{AssertUnwindSafe, catch_unwind},
+    time::Instant,
+};
+
+use braid_storage::{
+    Shard,
+    coordinator::{Held, Job as _, Route, Weight},
+    entry::EntryBox,
+    executor::Node,
+    shard::WatchedKey,
+    time::Millis,
+};
+
+use crate::{
+    command::{Call, Flags, KeyUse, Registered, Words},
+    io::ThreadState,
+    monitor,
+    run::{
+        blocking::{self, Awaited, Wait, WaitedKey},
+        node::{Job, Task},
+        route::Needs,
+        step,
+        unit::{self, Ended},
+    },
+    server::Server,
+    session::Session,
+    tracking, warning,
+};
+
+/// A command's values, and the shard where it works on them.
+pub struct Offload {
+    shard: Shard,
+    keys: Vec<PinnedKey>,
+}
+
+struct PinnedKey {
+    key: WatchedKey,
+    used: KeyUse,
+    /// What was there when it was pinned.
+    shared: Option<EntryBox>,
+}
+
+impl PinnedKey {
+    fn is_read(&self) -> bool {
+        !matches!(self.used, KeyUse::Overwrite | KeyUse::Insert | KeyUse::Delete)
+    }
+
+    fn is_written(&self) -> bool {
+        !matches!(self.used, KeyUse::Read | KeyUse::Look)
+    }
+}
+
+/// Offloads the next command of a job: gives the route on which its values are pinned.
+pub fn send(job: &mut Job, server: &Server) -> Route {
+    job.task = Task::Pin;
+    Route::new(next_needs(job, server).shards(server)).with_weight(Weight::Heavy)
+}
+
+fn next_needs(job: &Job, server: &Server) -> Needs {
+    let mut needs = Needs::default();
+    let (command, words) = job.next_command();
+    needs.add(server, &job.session, command, words);
+    needs
+}
+
+/// Whether all that a job's next command needs is held.
+pub fn has_needs(job: &Job, held: &Held<'_, Job>, server: &Server) -> bool {
+    next_needs(job, server).shards(server).iter().all(|&shard| held.has(shard))
+}
+
+/// Pins the values of a job's next command, or has it wait for its turn.
+pub fn pin(job: &mut Job, held: &mut Held<'_, Job>, thread: &mut ThreadState) {
+    let server = thread.server();
+    job.task = Task::Commands;
+    match unit::gate(server, &job.session, job.next_command().0) {
+        Err(Ended::Killed) => return job.n_run = job.commands.len(),
+        // Its thread keeps it until the pause ends.
+        Err(_) => return,
+        Ok(()) => {}
+    }
+    let time = unit::start(held, job.now, &job.session);
+    let (command, words) = job.next_command();
+    let db = job.session.db;
+    let mut keys: Vec<PinnedKey> = Vec::new();
+    command.spec.keys.positions(
+        words.len(),
+        |at| words.get(at),
+        |at, used| {
+            let bytes = words.get(at);
+            let key = WatchedKey { db, bytes: bytes.into(), routed: server.keyspace.router().route(bytes) };
+            keys.push(PinnedKey { key, used, shared: None });
+        },
+    );
+    let contested = |pinned: &PinnedKey, held: &mut Held<'_, Job>| {
+        let PinnedKey { key, .. } = pinned;
+        let shard = held.shard(key.routed.shard);
+        shard.is_pinned(db, &key.bytes) && (pinned.is_written() || shard.is_awaited_unpinned(db, &key.bytes))
+    };
+    if let Some(pinned) = keys.iter().find(|pinned| contested(pinned, held)) {
+        let wait = wait_for_unpinning(pinned.key.clone());
+        return blocking::park(job, wait, held);
+    }
+    let mut offload = Offload { shard: server.keyspace.shard_apart(), keys };
+    for pinned in &mut offload.keys {
+        let shard = held.shard(pinned.key.routed.shard);
+        shard.begin(db, time);
+        pinned.shared = shard.pin(&pinned.key.key());
+        offload.shard.begin(db, time);
+        if let Some(shared) = &pinned.shared {
+            offload.shard.put(&pinned.key.key(), shared.as_ref().share());
+        }
+    }
+    if command.has(Flags::READONLY) {
+        // It takes its effect here.
+        monitor::observe(&job.session, command, words, thread);
+        if job.session.tracking.as_ref().is_some_and(|tracking| tracking.remembers()) {
+            // Until they are unpinned the values stay what they are, so this may come before they are read.
+            let reader = tracking::reader(job.session.origin.thread, job.session.record.id);
+            tracking::remember(server, held, reader, command, words);
+        }
+    }
+    job.now = time;
+    job.task = Task::Offloaded(Box::new(offload));
+}
+
+/// Does the work of a job that has pinned its values; then it is to be submitted, to unpin them.
+pub fn work(node: &mut Node<Job>, thread: &mut ThreadState) {
+    let server = thread.server();
+    let Task::Offloaded(mut offload) = std::mem::take(&mut node.job.task) else {
+        unreachable!("only offloaded work is kept for later")
+    };
+    offload.shard.start();
+    offload.shard.lift_limit();
+    let job = &mut node.job;
+    job.n_replied_bytes = job.reply.len();
+    let ran = catch_unwind(AssertUnwindSafe(|| run(job, &mut offload.shard, thread)));
+    Job::leave(&mut offload.shard, thread);
+    if ran.is_err() {
+        // Nobody else sees that shard, so it may be as torn as it likes.
+        warning!("A command panicked while it was offloaded; its client gets an error");
+        node.job.panicked(thread);
+        node.job.n_run -= 1;
+        offload.keys.iter_mut().for_each(|pinned| pinned.used = KeyUse::Look);
+    }
+    let shards = offload.keys.iter().map(|pinned| pinned.key.routed.shard).collect();
+    node.job.task = Task::Unpin(offload);
+    node.job.now = server.clock.now();
+    node.set_route(Route::new(shards));
+}
+
+fn run(job: &mut Job, shard: &mut Shard, thread: &ThreadState) {
+    let Job { session, bytes, ranges, commands, n_run, reply, now, .. } = job;
+    let (delegated, words) = Job::command_at(bytes, ranges, commands, *n_run);
+    let mut call =
+        Call { offloaded: Some(shard), ..Call::of_session(thread.server(), session, *now, thread) };
+    let began = Instant::now();
+    step::answer(&mut call, delegated.command, words, delegated.routed, reply, thread);
+    thread.stats().took(delegated.command, began.elapsed().as_nanos() as u64, 1);
+}
+
+/// Stores what a command has written, as a unit, unpins its values, and serves those that wait for either. Gives the route over more
+/// shards, if serving needs them.
+pub fn unpin(job: &mut Job, held: &mut Held<'_, Job>, thread: &mut ThreadState) -> Option<Route> {
+    let Task::Unpin(mut offload) = std::mem::take(&mut job.task) else {
+        unreachable!("the task has just been seen")
+    };
+    let server = thread.server();
+    let (command, words) = job.next_command();
+    let writes = offload.keys.iter().any(PinnedKey::is_written);
+    let stores = writes && offload.shard.is_torn();
+    if stores && let Some(route) = blocking::further_shards(server, &job.session, command, words, held) {
+        job.task = Task::Unpin(offload);
+        return Some(route);
+    }
+    let time = unit::start(held, job.now, &job.session);
+    tracking::set_author(held, job.session.record.id);
+    let gate = if writes { unit::gate(server, &job.session, command) } else { Ok(()) };
+    let is_valid =
+        gate.is_ok() && (!stores || offload.keys.iter().all(|pinned| pinned.is_unchanged(held, time)));
+    for pinned in &mut offload.keys {
+        let key = pinned.key.key();
+        let shard = held.shard(key.routed.shard);
+        shard.begin(pinned.key.db, time);
+        offload.shard.begin(pinned.key.db, time);
+        let result = offload.shard.take(&key);
+        match (result, stores && is_valid && pinned.is_written()) {
+            (Some(result), true) => shard.put_as_used(&key, result),
+            (Some(result), false) => braid_storage::release(result),
+            (None, true) => {
+                shard.remove(&key);
+            }
+            (None, false) => {}
+        }
+        // A value that is shared no longer is changed where it is.
+        if let Some(shared) = pinned.shared.take() {
+            braid_storage::release(shared);
+        }
+        shard.unpin(&pinned.key.bytes);
+    }
+    if is_valid && !command.has(Flags::READONLY) {
+        monitor::observe(&job.session, command, words, thread);
+    }
+    job.task = Task::Commands;
+    if !is_valid {
+        // It is run again, once a pause has ended; nothing more of a killed client is.
+        job.reply.truncate(job.n_replied_bytes);
+    }
+    if matches!(gate, Err(Ended::Killed)) || job.session.is_over_limit {
+        job.n_run = job.commands.len();
+    } else if is_valid {
+        job.n_run += 1;
+    }
+    thread.spent.push(offload);
+    unit::end(held, thread, time);
+    None
+}
+
+impl PinnedKey {
+    /// Whether what was read is still there.
+    fn is_unchanged(&self, held: &mut Held<'_, Job>, now: Millis) -> bool {
+        let shard = held.shard(self.key.routed.shard);
+        shard.begin(self.key.db, now);
+        let entry = shard.peek(&self.key.key());
+        !self.is_read()
+            || match (&self.shared, entry) {
+                (None, None) => true,
+                (Some(shared), Some(entry)) => shared.as_ref().has_value_of(entry),
+                _ => false,
+            }
+    }
+}
+
+/// A key that a command is about to write although it is pinned.
+pub fn pinned_key(
+    server: &Server,
+    session: &Session,
+    command: &Registered,
+    words: Words<'_>,
+    held: &mut Held<'_, Job>,
+) -> Option<WatchedKey> {
+    let in_others = session.may_leave_database(command);
+    let mut found = None;
+    blocking::each_written_key(session, command, words, |bytes| {
+        if found.is_some() {
+            return;
+        }
+        let routed = server.keyspace.router().route(bytes);
+        // A command that is served may not hold its other keys; it does not write them either.
+        if !held.has(routed.shard) {
+            return;
+        }
+        let shard = held.shard(routed.shard);
+        let pinned_in = if in_others {
+            shard.pinned_in(bytes)
+        } else {
+            shard.is_pinned(session.db, bytes).then_some(session.db)
+        };
+        found = pinned_in.map(|db| WatchedKey { db, bytes: bytes.into(), routed });
+    });
+    found
+}
+
+/// The wait until nobody pins a key any more.
+pub fn wait_for_unpinning(key: WatchedKey) -> Wait {
+    Wait::for_unpinning(WaitedKey { key, awaited: Awaited::Unpinned })
+}

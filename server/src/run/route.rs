@@ -1,0 +1,103 @@
+//! Which shards commands need, and whether they are expected to be long.
+
+use braid_storage::{Routed, ShardId, coordinator::put_in_order};
+use smallvec::SmallVec;
+
+use crate::{
+    command::{self, Flags, Registered, Run, Words},
+    pubsub::TopicKind,
+    server::Server,
+    session::Session,
+};
+
+/// Above so many keys a command counts as slow and goes to a heavy-work thread: some 200 µs of expected work.
+pub const HEAVY_KEYS: usize = 2000;
+
+/// What commands need to have held together.
+#[derive(Default)]
+pub struct Needs {
+    /// Where their keys live, in the order in which the commands name them.
+    pub keys: SmallVec<[Routed; 12]>,
+    others: SmallVec<[ShardId; 6]>,
+    everything: bool,
+}
+
+impl Needs {
+    /// The shards of some keys.
+    pub fn of_keys(keys: &[Routed]) -> Self {
+        Self { keys: keys.into(), ..Self::default() }
+    }
+
+    /// Adds what a command needs.
+    pub fn add(&mut self, server: &Server, session: &Session, command: &Registered, words: Words<'_>) {
+        match command.spec.run {
+            Run::Session(_) | Run::Container => self.everything |= command.has(Flags::WHOLE_KEYSPACE),
+            Run::Everything(_) | Run::Barrier(_) | Run::EachShard { .. } => self.everything = true,
+            Run::Transaction(_) if roams(command, words) => self.everything = true,
+            Run::Shard(_) | Run::Transaction(_) => self.add_keys(server, command, words),
+            Run::Own(_) => {
+                self.others.extend(command::watched_routes(&session.watched));
+                if command.has(Flags::LEAVES) {
+                    self.add_what_is_left(server, session, command, words);
+                }
+                if let Some(queue) = session.queue.as_ref().filter(|_| command.has(Flags::RUNS_QUEUE)) {
+                    for (queued, words) in queue.iter() {
+                        self.add(server, session, queued, words);
+                    }
+                }
+            }
+        }
+    }
+
+    fn add_keys(&mut self, server: &Server, command: &Registered, words: Words<'_>) {
+        let router = server.keyspace.router();
+        let get = |at| words.get(at);
+        command.spec.keys.positions(words.len(), get, |at, _| self.keys.push(router.route(words.get(at))));
+    }
+
+    /// Adds what a command needs that ends subscriptions: those that it names, or all.
+    fn add_what_is_left(
+        &mut self,
+        server: &Server,
+        session: &Session,
+        command: &Registered,
+        words: Words<'_>,
+    ) {
+        let Some(own) = &session.subscriptions else { return };
+        if words.len() > 1 && !command.spec.keys.0.is_empty() {
+            return self.add_keys(server, command, words);
+        }
+        self.others.extend(command::subscribed_routes(server, own));
+        // Who publishes anywhere looks at the patterns.
+        self.everything |= own.n_of(TopicKind::Pattern) > 0;
+    }
+
+    /// The shards, in the order in which they are taken.
+    pub fn shards(&self, server: &Server) -> SmallVec<[ShardId; 6]> {
+        if self.everything {
+            return server.engine.all_shards();
+        }
+        let mut shards: SmallVec<[ShardId; 6]> = self.keys.iter().map(|key| key.shard).collect();
+        shards.extend_from_slice(&self.others);
+        put_in_order(&mut shards);
+        shards
+    }
+}
+
+/// Whether a command reaches for keys that it does not name, or that only its handler can tell from others.
+fn roams(command: &Registered, words: Words<'_>) -> bool {
+    command.spec.roams.is_some_and(|roams| roams(words)) || command.spec.keys.are_ambiguous(words)
+}
+
+/// Whether a command is expected to take so long that no socket should wait behind it.
+pub fn is_heavy(session: &Session, command: &Registered, words: Words<'_>) -> bool {
+    words.len() > HEAVY_KEYS
+        || roams(command, words)
+        || (command.has(Flags::RUNS_QUEUE)
+            && session.queue.as_ref().is_some_and(|queue| {
+                queue.len() > HEAVY_KEYS
+                    || queue.iter().any(|(queued, words)| {
+                        words.len() > HEAVY_KEYS || matches!(queued.spec.run, Run::EachShard { .. })
+                    })
+            }))
+}

@@ -1,0 +1,187 @@
+//! The inner step: one command's handler, its reply, and what is counted of it.
+
+use std::{
+    panic::{AssertUnwindSafe, catch_unwind},
+    sync::atomic::Ordering,
+};
+
+use braid_protocol::reply::Reply;
+use braid_storage::{Key, Routed, Router, Shard};
+
+use crate::{
+    command::{Args, Call, CommandError, Flags, Outcome, Registered, Run, Step, Sweep, Words},
+    io::ThreadState,
+    session::{Replies, Session},
+    tracking, warning,
+};
+
+/// The arguments of a command, behind its name.
+pub fn args<'w>(
+    command: &Registered,
+    words: Words<'w>,
+    router: &'w Router,
+    first: Option<Routed>,
+) -> Args<'w> {
+    let args = Args::new(words, router, first);
+    if command.parent.is_some() { args.after_subcommand() } else { args }
+}
+
+/// Runs a command, with the shards it needs held.
+pub fn execute(
+    call: &mut Call<'_, '_>,
+    command: &'static Registered,
+    words: Words<'_>,
+    first: Option<Routed>,
+    reply: &mut Reply<'_>,
+) -> Outcome {
+    let server = call.server;
+    let args = args(command, words, server.keyspace.router(), first);
+    match command.spec.run {
+        Run::Session(run)
+        | Run::Transaction(run)
+        | Run::Own(run)
+        | Run::Everything(run)
+        | Run::Barrier(run) => run(call, args, reply),
+        Run::Shard(run) => {
+            let mut key_first = args;
+            let key = key_first.key()?;
+            run(call.shard_of(&key), args, reply)
+        }
+        Run::EachShard { begin, .. } => {
+            let mut sweep = begin(call, args)?.with_limit(reply.room());
+            run_sweep_whole(call, command, &mut sweep);
+            sweep.take_reply().iter().for_each(|piece| reply.raw(piece));
+            Ok(())
+        }
+        Run::Container => Err(CommandError::Arity(command.full_name)),
+    }
+}
+
+/// Runs a sweep from start to end, all shards being held: between MULTI and EXEC.
+fn run_sweep_whole(call: &mut Call<'_, '_>, command: &'static Registered, sweep: &mut Sweep) {
+    let now = call.now;
+    let held = call.held.as_mut().expect("a sweep in a transaction holds all shards");
+    loop {
+        let Some(id) = sweep.shard_to_visit(&call.server.keyspace) else { return };
+        let shard = held.shard(id);
+        shard.begin(sweep.db, now);
+        if step_sweep(command, sweep, shard) == Step::Done {
+            return;
+        }
+    }
+}
+
+/// Does one bounded piece of a sweep on the shard where it stands.
+pub fn step_sweep(command: &'static Registered, sweep: &mut Sweep, shard: &mut Shard) -> Step {
+    let Run::EachShard { step, .. } = command.spec.run else {
+        unreachable!("only commands that visit shards in turn are swept")
+    };
+    step(sweep, shard)
+}
+
+/// Fetches the members that commands on one key name, so that the commands do not wait for each in turn.
+pub fn prefetch_members<'w>(
+    shard: &mut Shard,
+    key: &Key<'_>,
+    commands: impl Iterator<Item = (&'static Registered, Words<'w>)> + Clone,
+) {
+    let named = commands.flat_map(|(command, words)| {
+        command.spec.members.map(|members| members.of(words)).into_iter().flatten()
+    });
+    // A single one would only be delayed by it.
+    if named.clone().nth(1).is_some() {
+        shard.prefetch_members(key, named);
+    }
+}
+
+/// Runs a command and writes its reply or its error.
+pub fn answer(
+    call: &mut Call<'_, '_>,
+    command: &'static Registered,
+    words: Words<'_>,
+    first: Option<Routed>,
+    out: &mut Vec<u8>,
+    thread: &ThreadState,
+) {
+    let start = out.len();
+    let limit = thread.stats().output_limit.load(Ordering::Relaxed);
+    let mut reply = Reply::new(out, call.session.resp).with_limit(limit);
+    let outcome = if call.held.is_some() || call.offloaded.is_some() {
+        // Whoever runs work on shards catches what it panics with, while it still holds them.
+        execute(call, command, words, first, &mut reply)
+    } else {
+        survive(command, || execute(call, command, words, first, &mut reply))
+    };
+    call.is_too_much = matches!(&outcome, Err(error) if error.is_too_much());
+    if call.must_run_again() {
+        return out.truncate(start);
+    }
+    if call.session.tracking.is_some() {
+        tracking::note_reads(call, command, words);
+        tracking::end_caching(call.session, command);
+    }
+    conclude(command, outcome, start, call.session, out, thread);
+    if out.len() > limit {
+        *out = Vec::new();
+        call.session.exceed_limit();
+    }
+}
+
+/// Turns a panic of a command that holds nothing into its error: it has nothing to tear but its own client's session.
+pub fn survive<T>(
+    command: &Registered,
+    run: impl FnOnce() -> Result<T, CommandError>,
+) -> Result<T, CommandError> {
+    catch_unwind(AssertUnwindSafe(run)).unwrap_or_else(|_| {
+        warning!("'{}' panicked; its client gets an error", command.full_name);
+        Err(CommandError::Internal(command.full_name))
+    })
+}
+
+/// Counts a command that ran, turns an error into its reply, and drops a reply that nobody wants.
+#[inline(always)]
+pub fn conclude(
+    command: &'static Registered,
+    outcome: Outcome,
+    start: usize,
+    session: &mut Session,
+    out: &mut Vec<u8>,
+    thread: &ThreadState,
+) {
+    let counts = &thread.stats().commands[command.id];
+    counts.calls.add(1);
+    if let Err(error) = outcome {
+        out.truncate(start);
+        counts.failed.add(1);
+        refuse(&error, session, out, thread);
+    }
+    if session.replies != Replies::On {
+        // Subscriptions are confirmed like the messages that follow, which are sent whatever replies are wanted.
+        let start = if command.has(Flags::PUBSUB.and(Flags::WHILE_SUBSCRIBED)) { out.len() } else { start };
+        drop_unwanted(session, start, out);
+    }
+}
+
+/// Writes an error reply and counts it.
+#[cold]
+pub fn refuse(error: &CommandError, session: &Session, out: &mut Vec<u8>, thread: &ThreadState) {
+    thread.stats().error(&error.wire_text());
+    error.write(&mut Reply::new(out, session.resp));
+}
+
+/// CLIENT REPLY OFF and SKIP.
+#[cold]
+pub fn drop_unwanted(session: &mut Session, start: usize, out: &mut Vec<u8>) {
+    match session.replies {
+        Replies::On => {}
+        Replies::Off => out.truncate(start),
+        Replies::SkipNext => {
+            out.truncate(start);
+            session.replies = Replies::Skipping;
+        }
+        Replies::Skipping => {
+            out.truncate(start);
+            session.replies = Replies::On;
+        }
+    }
+}
