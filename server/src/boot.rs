@@ -216,6 +216,7 @@ fn build(
         peak_memory: AtomicU64::new(0),
         rate_sampler: Mutex::default(),
         active_expire: AtomicBool::new(true),
+        holds_offloaded: AtomicBool::new(false),
         stopping: AtomicBool::new(false),
         on_stop: Mutex::new(None),
         run_id: run_id[..40].to_owned(),

@@ -402,12 +402,11 @@ fn latencystats_section(server: &Server, text: &mut Text) {
 fn errorstats_section(server: &Server, text: &mut Text) {
     let mut by_code: BTreeMap<String, u64> = BTreeMap::new();
     for peer in &server.threads {
-        let counts = peer.stats.by_error.lock().unwrap_or_else(|poisoned| poisoned.into_inner());
-        for (code, count) in counts.iter() {
-            *by_code.entry(code.clone()).or_default() += count;
+        for (code, count) in peer.stats.by_error.load().iter() {
+            *by_code.entry(code.to_string()).or_default() += count.get();
         }
     }
-    for (code, count) in by_code {
+    for (code, count) in by_code.into_iter().filter(|(_, count)| *count > 0) {
         text.line(format_args!("errorstat_{code}:count={count}"));
     }
 }
@@ -433,6 +432,9 @@ fn debug_section(server: &Server, text: &mut Text) {
     text.field("heavy_threads", server.heavy.len());
     text.field("commands_delegated", server.sum(|stats| &stats.delegated));
     text.field("io_threads_in_use", server.spread.n_in_use());
+    let waiting = server.threads.iter().map(|peer| peer.stats.offloaded_waiting.load(Ordering::Relaxed));
+    text.field("commands_postponed", server.sum(|stats| &stats.postponed));
+    text.field("offloaded_waiting", waiting.sum::<u64>());
     text.field("connections_handed_over", server.sum(|stats| &stats.handed_over));
 }
 

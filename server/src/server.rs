@@ -86,6 +86,8 @@ pub struct Server {
     pub rate_sampler: Mutex<RateSampler>,
     /// Whether keys are expired without being asked for (DEBUG SET-ACTIVE-EXPIRE).
     pub active_expire: AtomicBool,
+    /// Whether offloaded work waits, its values being pinned (DEBUG HOLD-OFFLOADED).
+    pub holds_offloaded: AtomicBool,
     /// Set once, by SHUTDOWN or a signal.
     pub stopping: AtomicBool,
     /// Ends the thread that waits for signals, and with it the process.

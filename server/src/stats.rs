@@ -1,13 +1,14 @@
 //! Statistics that INFO sums over threads.
 
 use std::{
-    collections::{BTreeMap, VecDeque},
+    collections::VecDeque,
     sync::{
-        Mutex, OnceLock,
+        Arc, OnceLock,
         atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering},
     },
 };
 
+use arc_swap::ArcSwap;
 use crossbeam_utils::CachePadded;
 
 use crate::{
@@ -15,6 +16,9 @@ use crate::{
     config::Config,
     latency::Recorder,
 };
+
+/// How many different first words of error replies a thread counts.
+const ERROR_CODES_MAX: usize = 128;
 
 /// A number that one thread counts and others read.
 #[derive(Debug, Default)]
@@ -88,14 +92,18 @@ pub struct ThreadStats {
     pub errors: Count,
     /// Commands found their shard held and waited.
     pub delegated: Count,
+    /// Commands that were kept until the end of a pause.
+    pub postponed: Count,
+    /// Offloaded commands that have pinned their values and wait for their work to be done, as of the thread's last look.
+    pub offloaded_waiting: AtomicU64,
     /// Connections that went on with another thread.
     pub handed_over: Count,
     /// Clients closed for `client-query-buffer-limit`.
     pub input_limit_closes: Count,
     /// Clients closed for `client-output-buffer-limit`.
     pub output_limit_closes: Count,
-    /// Error replies by their first word. Off the data path: an error is not.
-    pub by_error: Mutex<BTreeMap<String, u64>>,
+    /// Error replies by their first word. The list is replaced when a word is new: only the owning thread does that.
+    pub by_error: ArcSwap<Vec<(Box<str>, Arc<Count>)>>,
 }
 
 impl Default for ThreadStats {
@@ -115,10 +123,12 @@ impl Default for ThreadStats {
             misses: Count::default(),
             errors: Count::default(),
             delegated: Count::default(),
+            postponed: Count::default(),
+            offloaded_waiting: AtomicU64::new(0),
             handed_over: Count::default(),
             input_limit_closes: Count::default(),
             output_limit_closes: Count::default(),
-            by_error: Mutex::new(BTreeMap::new()),
+            by_error: ArcSwap::default(),
         }
     }
 }
@@ -147,10 +157,18 @@ impl ThreadStats {
     pub fn error(&self, text: &str) {
         self.errors.add(1);
         let code = text.split(' ').next().unwrap_or_default();
-        let mut by_error = self.by_error.lock().unwrap_or_else(|poisoned| poisoned.into_inner());
-        // Scripts may make up codes; an exporter is not to be flooded with them.
-        if by_error.len() < 128 || by_error.contains_key(code) {
-            *by_error.entry(code.to_owned()).or_default() += 1;
+        let by_error = self.by_error.load();
+        match by_error.iter().find(|(known, _)| **known == *code) {
+            Some((_, count)) => count.add(1),
+            // Scripts may make up codes; an exporter is not to be flooded with them.
+            None if by_error.len() < ERROR_CODES_MAX => {
+                let mut more: Vec<_> = Vec::clone(&by_error);
+                let count = Arc::new(Count::default());
+                count.add(1);
+                more.push((code.into(), count));
+                self.by_error.store(Arc::new(more));
+            }
+            None => {}
         }
     }
 
@@ -174,13 +192,14 @@ impl ThreadStats {
             &self.misses,
             &self.errors,
             &self.delegated,
+            &self.postponed,
             &self.handed_over,
             &self.input_limit_closes,
             &self.output_limit_closes,
         ] {
             count.reset();
         }
-        self.by_error.lock().unwrap_or_else(|poisoned| poisoned.into_inner()).clear();
+        self.by_error.load().iter().for_each(|(_, count)| count.reset());
     }
 }
 

@@ -5,6 +5,7 @@ use std::{
     fs,
     io::{self, Write},
     path::Path,
+    sync::atomic::Ordering,
 };
 
 use braid_protocol::{
@@ -16,6 +17,8 @@ use braid_storage::{
     glob::{Case, glob_match},
     shard::Expiry,
 };
+
+use crossbeam_utils::sync::Unparker;
 
 use super::{
     Args, Arity, Call, Categories, CommandError, CommandSpec, Deprecation, Flags, Group, KeySpec, KeyUse,
@@ -683,6 +686,13 @@ const DEBUG: &[CommandSpec] = &[
         ..DEBUG_ROW
     },
     CommandSpec {
+        name: "hold-offloaded",
+        run: Run::Session(debug_hold_offloaded),
+        syntax: "on",
+        summary: "Has offloaded work wait, its values being pinned, or go on.",
+        ..DEBUG_ROW
+    },
+    CommandSpec {
         name: "io-threads-in-use",
         run: Run::Session(debug_io_threads_in_use),
         syntax: "count",
@@ -777,6 +787,8 @@ const DEBUG_HELP: &[&str] = &[
     "    Return digests of the values of keys.",
     "ERROR <string>",
     "    Return an error with <string> as message.",
+    "HOLD-OFFLOADED <0|1>",
+    "    Have offloaded work wait, its values being pinned, or go on.",
     "IO-THREADS-IN-USE <count>",
     "    Have <count> threads serve connections, until the load asks for more or fewer.",
     "LOG <message>",
@@ -855,7 +867,16 @@ fn debug_advance_time(call: &mut Call<'_, '_>, mut args: Args<'_>, reply: &mut R
 fn debug_set_active_expire(call: &mut Call<'_, '_>, mut args: Args<'_>, reply: &mut Reply<'_>) -> Outcome {
     debug_args(call, args, 1)?;
     let on = args.int()? != 0;
-    call.server.active_expire.store(on, std::sync::atomic::Ordering::Relaxed);
+    call.server.active_expire.store(on, Ordering::Relaxed);
+    reply.ok();
+    Ok(())
+}
+
+fn debug_hold_offloaded(call: &mut Call<'_, '_>, mut args: Args<'_>, reply: &mut Reply<'_>) -> Outcome {
+    debug_args(call, args, 1)?;
+    let on = args.int()? != 0;
+    call.server.holds_offloaded.store(on, Ordering::Relaxed);
+    call.server.heavy.iter().for_each(Unparker::unpark);
     reply.ok();
     Ok(())
 }

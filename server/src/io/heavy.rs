@@ -20,10 +20,17 @@ pub fn run_heavy(server: &'static Server, index: usize, parker: &Parker) {
     while !server.stopping.load(Ordering::Relaxed) {
         worker.thread.renew_budget();
         let worked = worker.take_heavy();
-        while let Some(mut node) = worker.thread.offloaded.pop() {
+        while !server.holds_offloaded.load(Ordering::Relaxed)
+            && let Some(mut node) = worker.thread.offloaded.pop_front()
+        {
             offload::work(&mut node, &mut worker.thread);
             worker.submit(node);
         }
+        worker
+            .thread
+            .stats()
+            .offloaded_waiting
+            .store(worker.thread.offloaded.len() as u64, Ordering::Relaxed);
         if !worked {
             while braid_storage::reclaim_large() {}
             parker.park_timeout(HOUSEKEEPING);

@@ -10,6 +10,7 @@ mod thread;
 
 use std::{
     cell::Cell,
+    collections::VecDeque,
     sync::Arc,
     time::{Duration, Instant},
 };
@@ -63,9 +64,7 @@ pub struct ThreadState {
     /// A job waits for a heavy-work thread.
     pub wake_heavy: bool,
     /// Nodes that have pinned their values: a heavy-work thread goes on with them when it holds nothing.
-    // A node is linked by its address, so it keeps its box wherever it is.
-    #[allow(clippy::vec_box)]
-    pub offloaded: Vec<Box<Node<Job>>>,
+    pub offloaded: VecDeque<Box<Node<Job>>>,
     /// What offloaded work has left, to be freed when nothing is held.
     pub spent: Vec<Box<Offload>>,
     /// What this turn has spent on others' work.
@@ -91,7 +90,7 @@ impl ThreadState {
             wakes: Cell::new(0),
             wake_someone: false,
             wake_heavy: false,
-            offloaded: Vec::new(),
+            offloaded: VecDeque::new(),
             spent: Vec::new(),
             drain: Drain::default(),
         }

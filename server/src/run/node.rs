@@ -88,6 +88,8 @@ pub struct Job {
     pub n_run: usize,
     /// Monitoring clients have been shown the command that runs next: it began to wait for keys after that.
     pub was_shown: bool,
+    /// The command that runs next has been counted: it was offloaded, and is done again.
+    pub was_counted: bool,
     /// The replies.
     pub reply: Vec<u8>,
     /// How much of them belongs to commands that have ended.
@@ -109,6 +111,7 @@ impl Job {
             is_timed: false,
             n_run: 0,
             was_shown: false,
+            was_counted: false,
             reply: Vec::new(),
             n_replied_bytes: 0,
             now: Millis(0),
@@ -251,6 +254,9 @@ impl Job {
             let command = self.commands[self.n_run].command;
             thread.stats().took(command, began.elapsed().as_nanos() as u64, 1);
         }
+        if std::mem::take(&mut self.was_counted) {
+            thread.stats().commands[self.commands[self.n_run].command.id].calls.sub(1);
+        }
         self.was_shown = false;
         // A client that is closed without an answer runs nothing more.
         self.n_run = if self.session.is_over_limit { self.commands.len() } else { self.n_run + 1 };
@@ -272,6 +278,7 @@ impl Job {
         self.is_timed = false;
         self.n_run = 0;
         self.was_shown = false;
+        self.was_counted = false;
         self.n_replied_bytes = 0;
         empty(&mut self.bytes);
         empty(&mut self.ranges);
@@ -390,7 +397,7 @@ impl coordinator::Job for Job {
                 parked.hand_in(node);
                 thread.send_mail(origin, Mail::Waits(parked));
             }
-            Task::Offloaded(_) => thread.offloaded.push(node),
+            Task::Offloaded(_) => thread.offloaded.push_back(node),
             _ => thread.send_home(origin, node),
         }
     }

@@ -166,12 +166,15 @@ pub fn work(node: &mut Node<Job>, thread: &mut ThreadState) {
 }
 
 fn run(job: &mut Job, shard: &mut Shard, thread: &ThreadState) {
-    let Job { session, bytes, ranges, commands, n_run, reply, now, .. } = job;
+    let Job { session, bytes, ranges, commands, n_run, was_counted, reply, now, .. } = job;
     let (delegated, words) = Job::command_at(bytes, ranges, commands, *n_run);
     let mut call =
         Call { offloaded: Some(shard), ..Call::of_session(thread.server(), session, *now, thread) };
     let began = Instant::now();
     step::answer(&mut call, delegated.command, words, delegated.routed, reply, thread);
+    if std::mem::replace(was_counted, true) {
+        thread.stats().commands[delegated.command.id].calls.sub(1);
+    }
     thread.stats().took(delegated.command, began.elapsed().as_nanos() as u64, 1);
 }
 
@@ -226,6 +229,7 @@ pub fn unpin(job: &mut Job, held: &mut Held<'_, Job>, thread: &mut ThreadState) 
         job.n_run = job.commands.len();
     } else if is_valid {
         job.n_run += 1;
+        job.was_counted = false;
     }
     thread.spent.push(offload);
     unit::end(held, thread, time);

@@ -70,11 +70,6 @@ const LOCK_EXCEPTIONS: Exceptions = &[
         "OnceLock",
         "a thread's histogram of a command, made by that thread when the command first runs there",
     ),
-    (
-        "server/src/stats.rs",
-        "Mutex",
-        "counts error replies by their code; each thread has its own, and only INFO reads it",
-    ),
 ];
 
 #[test]
@@ -97,10 +92,8 @@ const LOCKING: Exceptions = &[
     ("server/src/clients.rs", ".lock()", "what a client says of itself"),
     ("server/src/command/server.rs", ".lock()", "CONFIG SET and REWRITE, one at a time"),
     ("server/src/io/listener.rs", ".lock()", "accepts connections, or listens elsewhere"),
-    ("server/src/info.rs", ".lock()", "reads the counts of error replies"),
     ("server/src/log.rs", ".lock()", "standard output"),
     ("server/src/server.rs", ".lock()", "a cron's sampler, and the end of the process"),
-    ("server/src/stats.rs", ".lock()", "error replies by their code"),
 ];
 
 #[test]

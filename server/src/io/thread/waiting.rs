@@ -103,6 +103,7 @@ impl IoThread {
 
     /// Keeps a node until the end of a pause.
     pub(super) fn postpone(&mut self, node: Box<Node<Job>>) {
+        self.worker.thread.stats().postponed.add(1);
         node.job.session.record.blocked.store(true, Ordering::Relaxed);
         self.postponed.push(node);
     }

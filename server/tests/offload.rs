@@ -1,0 +1,248 @@
+//! Work on large values that is offloaded, and what it meets: other databases, commands that wait for it, pauses, killed clients,
+//! monitoring clients.
+//!
+//! `DEBUG HOLD-OFFLOADED` stops such work between its two steps, when the values are pinned.
+
+mod support;
+
+use support::{
+    Client, Reply, Server,
+    crowd::{ask, await_clients, figure, laid_out, tell, until},
+};
+
+const LAYOUTS: [(usize, usize); 4] = [(1, 1), (2, 16), (8, 1), (8, 1024)];
+const N_MEMBERS: usize = 12_000;
+
+/// A large set `big`, and a client that has asked for work on it and has it pinned.
+struct Pinned<'a> {
+    server: &'a Server,
+    control: Client,
+    reader: Client,
+}
+
+impl<'a> Pinned<'a> {
+    /// Has a client ask for `command`, and waits until that has pinned its values.
+    fn by(server: &'a Server, command: &str) -> Self {
+        let mut control = server.connect();
+        fill(&mut control, "big");
+        assert_eq!(ask(&mut control, "DEBUG HOLD-OFFLOADED 1"), "+OK");
+        let mut reader = server.connect();
+        tell(&mut reader, command);
+        await_pinned(&mut control, 1);
+        Self { server, control, reader }
+    }
+
+    /// Lets the work go on, and gives its reply.
+    fn go_on(&mut self) -> Reply {
+        assert_eq!(ask(&mut self.control, "DEBUG HOLD-OFFLOADED 0"), "+OK");
+        self.reader.receive()
+    }
+}
+
+fn fill(client: &mut Client, key: &str) {
+    for first in (0..N_MEMBERS).step_by(1000) {
+        let members = (first..first + 1000).map(|member| format!("member-{member}"));
+        let argv: Vec<String> = ["SADD".to_owned(), key.to_owned()].into_iter().chain(members).collect();
+        client.command(&argv);
+    }
+}
+
+fn await_pinned(control: &mut Client, n: usize) {
+    until(&format!("{n} commands have pinned their values"), || figure(control, "offloaded_waiting") == n);
+}
+
+fn n_elements(reply: &Reply) -> usize {
+    match reply {
+        Reply::Array(elements) | Reply::Set(elements) => elements.len(),
+        other => panic!("not a set: {other:?}"),
+    }
+}
+
+fn everywhere(scenario: impl Fn(&Server)) {
+    for layout in LAYOUTS {
+        scenario(&laid_out(layout));
+    }
+}
+
+fn id_of(client: &mut Client) -> i64 {
+    client.command(&["CLIENT", "ID"]).integer().expect("a number")
+}
+
+fn await_command(control: &mut Client, id: i64, name: &str) {
+    until(&format!("client {id} has asked for {name}"), || {
+        let list = control.command(&["CLIENT", "LIST", "ID", &id.to_string()]).text().expect("a text");
+        list.contains(&format!("cmd={name} "))
+    });
+}
+
+#[test]
+fn a_write_of_a_key_that_is_read_in_another_database_does_not_wait() {
+    everywhere(|server| {
+        let mut pinned = Pinned::by(server, "SMEMBERS big");
+        let mut writer = server.connect();
+        assert_eq!(ask(&mut writer, "SELECT 1"), "+OK");
+        assert_eq!(ask(&mut writer, "SADD big x"), ":1");
+        assert_eq!(n_elements(&pinned.go_on()), N_MEMBERS);
+    });
+}
+
+#[test]
+fn a_write_that_may_concern_several_databases_waits_no_longer_than_the_read() {
+    everywhere(|server| {
+        let mut pinned = Pinned::by(server, "SMEMBERS big");
+        let mut writer = server.connect();
+        for command in ["MULTI", "SELECT 1", "SADD big x"] {
+            ask(&mut writer, command);
+        }
+        tell(&mut writer, "EXEC");
+        let mut mover = server.connect();
+        tell(&mut mover, "MOVE big 2");
+        assert_eq!(n_elements(&pinned.go_on()), N_MEMBERS);
+        assert_eq!(writer.receive().to_string(), "[+OK :1]");
+        assert_eq!(mover.receive().to_string(), ":1");
+    });
+}
+
+#[test]
+fn a_command_that_waits_for_a_pinned_key_can_be_killed_unblocked_and_left() {
+    everywhere(|server| {
+        let mut pinned = Pinned::by(server, "SMEMBERS big");
+        let mut killed = server.connect();
+        let id = id_of(&mut killed);
+        tell(&mut killed, "SADD big killed");
+        await_command(&mut pinned.control, id, "sadd");
+        assert_eq!(ask(&mut pinned.control, &format!("CLIENT KILL ID {id}")), ":1");
+        assert_eq!(killed.await_close().expect("the connection ends"), None);
+
+        let mut unblocked = server.connect();
+        let id = id_of(&mut unblocked);
+        tell(&mut unblocked, "SADD big unblocked");
+        until("the command waits", || {
+            ask(&mut pinned.control, &format!("CLIENT UNBLOCK {id} ERROR")) == ":1"
+        });
+        assert_eq!(unblocked.receive().to_string(), "-UNBLOCKED client unblocked via CLIENT UNBLOCK");
+        assert_eq!(ask(&mut unblocked, "PING"), "+PONG");
+
+        let mut leaver = server.connect();
+        let id = id_of(&mut leaver);
+        tell(&mut leaver, "SADD big left");
+        await_command(&mut pinned.control, id, "sadd");
+        drop(leaver);
+        // The control, the reader and the one that was unblocked.
+        await_clients(&mut pinned.control, 3);
+
+        assert_eq!(n_elements(&pinned.go_on()), N_MEMBERS);
+        let members = "SMISMEMBER big killed unblocked left member-7";
+        assert_eq!(ask(&mut pinned.control, members), "[:0 :0 :0 :1]");
+    });
+}
+
+#[test]
+fn after_a_pause_of_writes_has_answered_nothing_offloaded_is_stored() {
+    everywhere(|server| {
+        let mut pinned = Pinned::by(server, "SUNIONSTORE copy big");
+        let mut writer = server.connect();
+        let id = id_of(&mut writer);
+        tell(&mut writer, "SADD big late");
+        await_command(&mut pinned.control, id, "sadd");
+        fill(&mut pinned.control, "other");
+        assert_eq!(ask(&mut pinned.control, "CLIENT PAUSE 1000000 WRITE"), "+OK");
+        // A read after the store: once it is answered, the store has been tried.
+        let mut other = server.connect();
+        tell(&mut other, "SMEMBERS other");
+        await_pinned(&mut pinned.control, 2);
+        assert_eq!(ask(&mut pinned.control, "DEBUG HOLD-OFFLOADED 0"), "+OK");
+        assert_eq!(n_elements(&other.receive()), N_MEMBERS);
+        until("the store has been tried", || figure(&mut pinned.control, "commands_postponed") >= 1);
+        assert_eq!(ask(&mut pinned.control, "EXISTS copy"), ":0");
+        assert_eq!(ask(&mut pinned.control, "SISMEMBER big late"), ":0");
+        assert_eq!(ask(&mut pinned.control, "CLIENT UNPAUSE"), "+OK");
+        assert_eq!(writer.receive().to_string(), ":1");
+        let n = pinned.reader.receive().integer().expect("a number") as usize;
+        assert!((N_MEMBERS..=N_MEMBERS + 1).contains(&n), "{n}");
+        assert_eq!(ask(&mut pinned.control, "SCARD copy"), format!(":{n}"));
+    });
+}
+
+#[test]
+fn after_client_kill_nothing_offloaded_of_the_killed_is_stored() {
+    everywhere(|server| {
+        let mut pinned = Pinned::by(server, "SUNIONSTORE copy big");
+        let id = id_of(&mut pinned.control) + 1;
+        assert_eq!(ask(&mut pinned.control, &format!("CLIENT KILL ID {id}")), ":1");
+        let mut writer = pinned.server.connect();
+        tell(&mut writer, "SADD big late");
+        assert_eq!(ask(&mut pinned.control, "DEBUG HOLD-OFFLOADED 0"), "+OK");
+        // It waits until the store is over.
+        assert_eq!(writer.receive().to_string(), ":1");
+        assert_eq!(ask(&mut pinned.control, "EXISTS copy"), ":0");
+        assert_eq!(pinned.reader.await_close().expect("the connection ends"), None);
+    });
+}
+
+/// The next line of MONITOR that is about the keyspace: its words.
+fn shown(monitor: &mut Client) -> String {
+    loop {
+        let line = monitor.receive().to_string();
+        let words = line.split_once("] ").expect("a line of MONITOR").1.replace('"', "");
+        let skipped = ["info", "client", "debug"];
+        if !skipped.iter().any(|name| words.to_lowercase().starts_with(name)) {
+            return words;
+        }
+    }
+}
+
+#[test]
+fn monitor_shows_what_was_offloaded_or_waited_once_and_when_it_took_effect() {
+    everywhere(|server| {
+        let mut monitor = server.connect();
+        let mut pinned = Pinned::by(server, "SUNIONSTORE copy big");
+        assert_eq!(ask(&mut monitor, "MONITOR"), "+OK");
+        let mut writer = server.connect();
+        let id = id_of(&mut writer);
+        tell(&mut writer, "SADD big late");
+        await_command(&mut pinned.control, id, "sadd");
+        assert_eq!(ask(&mut pinned.control, "GET before"), "(nil)");
+        assert_eq!(pinned.go_on().to_string(), format!(":{N_MEMBERS}"));
+        assert_eq!(writer.receive().to_string(), ":1");
+        assert_eq!(ask(&mut pinned.control, "GET after"), "(nil)");
+        let lines = [(); 4].map(|()| shown(&mut monitor));
+        assert_eq!(lines, ["GET before", "SUNIONSTORE copy big", "SADD big late", "GET after"]);
+    });
+}
+
+#[test]
+fn a_store_that_is_done_again_is_shown_and_counted_once() {
+    everywhere(|server| {
+        let mut monitor = server.connect();
+        let mut pinned = Pinned::by(server, "SUNIONSTORE copy big");
+        assert_eq!(ask(&mut monitor, "MONITOR"), "+OK");
+        assert_eq!(ask(&mut pinned.control, "FLUSHALL"), "+OK");
+        assert_eq!(pinned.go_on().to_string(), ":0");
+        assert_eq!(ask(&mut pinned.control, "GET after"), "(nil)");
+        let lines = [(); 3].map(|()| shown(&mut monitor));
+        assert_eq!(lines, ["FLUSHALL", "SUNIONSTORE copy big", "GET after"]);
+        let stats = pinned.control.command(&["INFO", "commandstats"]).text().expect("a text");
+        assert!(stats.contains("cmdstat_sunionstore:calls=1,"), "{stats}");
+    });
+}
+
+#[test]
+fn a_pipeline_of_large_reads_is_not_postponed_by_a_monitoring_client() {
+    const N_READS: usize = 10;
+    everywhere(|server| {
+        let mut pinned = Pinned::by(server, "SMEMBERS big");
+        let mut monitor = server.connect();
+        assert_eq!(ask(&mut monitor, "MONITOR"), "+OK");
+        for _ in 0..N_READS {
+            tell(&mut pinned.reader, "SMEMBERS big");
+        }
+        assert_eq!(n_elements(&pinned.go_on()), N_MEMBERS);
+        for _ in 0..N_READS {
+            assert_eq!(n_elements(&pinned.reader.receive()), N_MEMBERS);
+        }
+        assert_eq!(figure(&mut pinned.control, "commands_postponed"), 0);
+        let lines = [(); N_READS].map(|()| shown(&mut monitor));
+        assert!(lines.iter().all(|line| line == "SMEMBERS big"), "{lines:?}");
+    });
+}
