@@ -15,7 +15,7 @@ use std::{
     },
 };
 
-use braid_storage::{Change, Reader, Remembered, Shard, coordinator::Held};
+use braid_storage::{Change, Effect, Hearer, Reader, Remembered, Shard, coordinator::Held};
 use smallvec::SmallVec;
 
 use crate::{
@@ -202,49 +202,51 @@ pub fn set_author(held: &mut Held<'_, Job>, client: ClientId) {
     }
 }
 
-/// Tells of what has changed in the held shards, once for all of them.
-pub fn announce(held: &mut Held<'_, Job>, thread: &ThreadState) {
-    let mut changes = Vec::new();
-    for index in 0..held.ids().len() {
-        let id = held.ids()[index];
-        let shard = held.shard(id);
-        if shard.needs_care() {
-            changes.append(&mut take_changes(shard, thread.server()));
-        }
-    }
-    if !changes.is_empty() {
-        tell(changes, thread);
-    }
-}
-
-/// Tells of what has changed in a shard that is about to be let go.
+/// Tells of what has changed in a shard that is about to be let go: what nobody has taken at the end of a unit. Nodes that wait for a
+/// key are served by the next unit on the shard.
 #[cold]
 pub fn announce_before_leaving(shard: &mut Shard, thread: &ThreadState) {
-    let changes = take_changes(shard, thread.server());
-    shard.set_author(0);
-    if !changes.is_empty() {
-        tell(changes, thread);
-    }
-}
-
-fn take_changes(shard: &mut Shard, server: &Server) -> Vec<Change> {
-    let changes = shard.take_changes();
-    if server.trackers.n_prefixes() == 0 {
+    if thread.server().trackers.n_prefixes() == 0 {
         // Who heard of everything may have left: that is noticed here.
-        shard.hear_all(false);
+        shard.hear_all(Hearer::Broadcast, false);
     }
-    changes
+    shard.set_author(0);
+    if shard.has_changes() {
+        let changes = shard.take_changes();
+        tell(&changes, thread);
+        shard.put_back_wakes(changes);
+    }
 }
 
-fn tell(mut changes: Vec<Change>, thread: &ThreadState) {
-    changes.sort_unstable_by_key(|change| change.order);
+/// Tells tracking clients of changes, which come in order.
+pub fn tell(changes: &[Change], thread: &ThreadState) {
+    tell_of_prefixes(changes, thread);
     let server = thread.server();
+    for change in changes.iter().filter(|change| !change.readers.is_empty()) {
+        let Change { key: Some(key), author, readers, .. } = change else { continue };
+        server.trackers.forgot(Remembered { n_keys: 1, n_readers: readers.len() as u64 });
+        let keys = Some(SmallVec::from_iter([key.clone()]));
+        let what = Arc::new(Invalidation { keys, author: ClientId(*author) });
+        for listener in readers.iter().map(|reader| reader.listener).collect::<BTreeSet<_>>() {
+            let of_listener = readers.iter().filter(|reader| reader.listener == listener);
+            let whom = Whom::Readers(of_listener.map(|reader| ClientId(reader.client)).collect());
+            thread.post(listener as usize, Post::Invalidated(whom, Arc::clone(&what)));
+        }
+    }
+}
+
+fn tell_of_prefixes(changes: &[Change], thread: &ThreadState) {
+    let server = thread.server();
+    if server.trackers.n_prefixes() == 0 {
+        return;
+    }
     let prefixes = server.trackers.prefixes.load();
-    for author in changes.iter().map(|change| change.author).collect::<BTreeSet<_>>() {
-        let by_author = || changes.iter().filter(|change| change.author == author);
+    let modified = || changes.iter().filter(|change| change.effect == Effect::Modified);
+    for author in modified().map(|change| change.author).collect::<BTreeSet<_>>() {
+        let by_author = || modified().filter(|change| change.author == author);
         for (prefix, audience) in prefixes.iter() {
-            let keys: BTreeSet<&[u8]> =
-                by_author().map(|change| &*change.key).filter(|key| key.starts_with(prefix)).collect();
+            let keys = by_author().filter_map(|change| change.key.as_deref());
+            let keys: BTreeSet<&[u8]> = keys.filter(|key| key.starts_with(prefix)).collect();
             if keys.is_empty() {
                 continue;
             }
@@ -254,18 +256,6 @@ fn tell(mut changes: Vec<Change>, thread: &ThreadState) {
                 let whom = Whom::Prefix(Name::clone(prefix));
                 thread.post(listener, Post::Invalidated(whom, Arc::clone(&what)));
             }
-        }
-    }
-    for change in changes {
-        let Change { key, author, readers, .. } = change;
-        let n_readers = readers.len() as u64;
-        server.trackers.forgot(Remembered { n_keys: u64::from(n_readers > 0), n_readers });
-        let keys = Some(SmallVec::from_iter([key]));
-        let what = Arc::new(Invalidation { keys, author: ClientId(author) });
-        for listener in readers.iter().map(|reader| reader.listener).collect::<BTreeSet<_>>() {
-            let of_listener = readers.iter().filter(|reader| reader.listener == listener);
-            let whom = Whom::Readers(of_listener.map(|reader| ClientId(reader.client)).collect());
-            thread.post(listener as usize, Post::Invalidated(whom, Arc::clone(&what)));
         }
     }
 }

@@ -427,11 +427,10 @@ impl HashMut<'_> {
             Form::Packed(layout) => packed::remove(entry, layout, name, now),
             Form::Table => table_mut(entry).remove(name, now),
         });
-        if found.is_some() {
-            self.mark_changed();
-        }
-        if found == Some(Found::Expired) {
-            self.count_expired_fields(1);
+        match found {
+            Some(Found::Live) => self.mark_changed(),
+            Some(Found::Expired) => self.lose_expired_fields(1),
+            None => {}
         }
         found == Some(Found::Live)
     }
@@ -454,12 +453,12 @@ impl HashMut<'_> {
         if !HashType::next_deadline(self.entry()).is_some_and(|deadline| deadline.has_passed(now)) {
             return 0;
         }
-        let n_expired = self.change(|entry| match Form::of(entry.as_ref()) {
+        let n_expired = self.arrange(|entry| match Form::of(entry.as_ref()) {
             Form::Packed(Layout::Pairs) => 0,
             Form::Packed(Layout::Triples) => packed::expire(entry, now, n_max),
             Form::Table => table_mut(entry).expire(now, n_max),
         });
-        self.count_expired_fields(n_expired);
+        self.lose_expired_fields(n_expired);
         n_expired
     }
 

@@ -8,6 +8,7 @@ pub mod bits;
 mod channels;
 pub mod coordinator;
 pub mod entry;
+mod event;
 pub mod executor;
 pub mod geo;
 pub mod glob;
@@ -38,6 +39,7 @@ mod waiters;
 pub use allocator::Allocator;
 pub use channels::{Audience, ChannelKind};
 pub use entry::class_bytes;
+pub use event::{Event, EventClass};
 pub use hash::{Routed, Router, ShardId};
 pub use hashes::{HashMut, HashRef, HashType};
 pub use ids::Db;
@@ -47,13 +49,15 @@ pub use reclaim::{
     has_garbage, has_large_garbage, n_garbage, n_reclaimed, reclaim, reclaim_large, release, reset_reclaimed,
 };
 pub use set::{SetMut, SetRef, SetType};
-pub use shard::{Expiry, Key, Shard, ValueMut, ValueRef, ValueType, has_expired};
+pub use shard::{
+    Change, Effect, Expiry, Hearer, Key, Readers, Shard, ValueMut, ValueRef, ValueType, has_expired,
+};
 pub use sorted_set::{SortedSetMut, SortedSetRef, SortedSetType};
 pub use stamps::Stamp;
 pub use string::{StringMut, StringOrigin};
 pub use table::{Cursor, Position};
-pub use tracked::{Change, Reader, Remembered};
-pub use waiters::{Awaits, ReadyKey, Ticket, Waiter};
+pub use tracked::{Reader, Remembered};
+pub use waiters::{Awaits, Ticket, Waiter};
 
 /// Why the keyspace refused.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

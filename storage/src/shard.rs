@@ -2,9 +2,14 @@
 //!
 //! Handlers read through [`Shard::read`] and its kin and write through [`Shard::put_string`], [`Shard::remove`] and the guards
 //! ([`ValueMut`]). Whatever is written moves the key's stamp, keeps the published counts and marks the shard as being
-//! changed, so no handler can forget any of it.
+//! changed, so no handler can forget any of it. Each of these takes the [`Event`] that the write is, and observers hear of it
+//! through one sink (`shard/ledger.rs`).
 
+mod expiry;
 mod fields;
+mod ledger;
+mod observers;
+mod pins;
 mod value;
 
 use std::{
@@ -19,26 +24,26 @@ use smallvec::SmallVec;
 use crate::{
     Db, StorageError,
     access::Access,
-    agenda::Agenda,
-    channels::{Audience, ChannelKind, Channels},
+    channels::Channels,
     entry::{EntryBox, EntryRef, INLINE_MAX, Kind, Pinned},
+    event::Event,
     hash::{Place, Routed, Router, ShardId},
     hashes,
-    keyspace::{Published, count},
+    keyspace::Published,
     reclaim, set, sorted_set,
-    stamps::{Stamp, Stamps},
     string::{StringMut, StringOrigin},
     table::{Fill, Hint, PREFETCH_MAX, Position, Roots, Table},
     thresholds::Thresholds,
     time::{Deadline, Millis},
-    tracked::{Change, Reader, Remembered, Tracked},
-    waiters::{Awaits, ReadyKey, Ticket, Waiter, Waiters},
 };
 
 pub use self::{
+    expiry::{ExpiryCursor, ExpiryStep},
     fields::has_expired,
+    ledger::{Change, Effect, Hearer, Readers},
     value::{ValueMut, ValueRef, ValueType},
 };
+use self::{ledger::Ledger, pins::Pins};
 
 /// A key and where it lives.
 #[derive(Clone, Copy, Debug)]
@@ -143,7 +148,7 @@ pub struct Shard {
     touches: bool,
     /// A change has begun since `start`: a panic now may leave the shard torn.
     torn: bool,
-    /// Somebody waits for keys here, has pinned some, or keeps copies of some: commands take the way that looks after that.
+    /// See [`Shard::needs_care`].
     needs_care: bool,
     /// Work on large values is refused, so that it is done without the hold.
     is_limited: bool,
@@ -157,8 +162,7 @@ pub struct Shard {
     tables: Tables,
     ledger: Ledger,
     thresholds: Arc<Thresholds>,
-    /// Keys that must not be written until the work that reads them without the hold is done, each as often as it is pinned.
-    pinned: Vec<(Db, Box<[u8]>)>,
+    pinned: Pins,
     /// The channels that somebody subscribes to. Mostly none has any.
     channels: Option<Box<Channels>>,
 }
@@ -170,64 +174,6 @@ pub struct Lookups {
     pub n_hits: u32,
     /// Those that did not.
     pub n_misses: u32,
-}
-
-/// The one place that hears of every change of a key.
-///
-/// What every write reads comes first, behind the first table: the shard's second line.
-#[repr(C)]
-struct Ledger {
-    /// Somebody watches or waits for a key: the one test that a write pays for.
-    is_observed: bool,
-    published: Arc<CachePadded<Published>>,
-    stamps: Stamps,
-    waiters: Waiters,
-    /// The hashes whose fields have deadlines, by the earliest of each.
-    fields: Agenda<(Db, Place)>,
-    /// Keys that clients keep copies of, if any do.
-    tracked: Option<Box<Tracked>>,
-}
-
-impl Ledger {
-    /// Notes that a key was written or has gone: Redis's `signalModifiedKey`.
-    #[inline(always)]
-    fn changed(&mut self, db: Db, key: &[u8]) {
-        if self.is_observed {
-            self.announce(db, key);
-        }
-    }
-
-    #[cold]
-    fn announce(&mut self, db: Db, key: &[u8]) {
-        self.stamps.moved(db, key);
-        self.waiters.note(db, key);
-        if let Some(tracked) = &mut self.tracked {
-            tracked.note(key);
-        }
-    }
-
-    /// To be called when an observer has come or gone.
-    fn observe(&mut self) {
-        self.is_observed = !self.stamps.is_empty() || !self.waiters.is_empty() || self.tracked.is_some();
-    }
-}
-
-/// How far the expiry of a shard has come.
-#[derive(Clone, Copy, Debug, Default)]
-pub struct ExpiryCursor {
-    db: Db,
-    position: Position,
-}
-
-/// What one step of expiry did.
-#[derive(Clone, Copy, Debug)]
-pub struct ExpiryStep {
-    /// Keys with a deadline in the databases that were looked at, as far as they were looked at.
-    pub n_seen: u64,
-    /// Keys that were removed.
-    pub n_expired: u64,
-    /// The shard has more to look at.
-    pub more: bool,
 }
 
 impl Shard {
@@ -257,19 +203,12 @@ impl Shard {
         Self {
             id,
             tables,
-            ledger: Ledger {
-                is_observed: false,
-                published,
-                stamps: Stamps::default(),
-                waiters: Waiters::default(),
-                fields: Agenda::default(),
-                tracked: None,
-            },
+            ledger: Ledger::new(published),
             torn: false,
             needs_care: false,
             is_limited: true,
             hint: Hint::default(),
-            pinned: Vec::new(),
+            pinned: Pins::default(),
             channels: None,
             lookups: Lookups::default(),
             access,
@@ -447,21 +386,21 @@ impl Shard {
     /// # Errors
     /// If the key holds something else.
     #[inline]
-    pub fn string_mut(&mut self, key: &Key<'_>) -> Result<Option<StringMut<'_>>, StorageError> {
-        self.value_mut(key)
+    pub fn string_mut(&mut self, key: &Key<'_>, event: Event) -> Result<Option<StringMut<'_>>, StorageError> {
+        self.value_mut(key, event)
     }
 
     /// A live string, to be changed; an empty one is made if the key is missing.
     ///
     /// # Errors
     /// If the key holds something else.
-    pub fn string_or_create(&mut self, key: &Key<'_>) -> Result<StringMut<'_>, StorageError> {
-        self.value_or_create(key)
+    pub fn string_or_create(&mut self, key: &Key<'_>, event: Event) -> Result<StringMut<'_>, StorageError> {
+        self.value_or_create(key, event)
     }
 
     /// Writes a string, whatever the key held.
     #[inline]
-    pub fn put_string(&mut self, key: &Key<'_>, value: &[u8], expiry: Expiry) {
+    pub fn put_string(&mut self, key: &Key<'_>, value: &[u8], expiry: Expiry, event: Event) {
         self.torn = true;
         let now = self.now;
         let table = &mut self.tables[self.db];
@@ -477,7 +416,7 @@ impl Shard {
                 value,
                 deadline,
             );
-            self.insert(key, entry);
+            self.insert(key, entry, event);
             return;
         };
         if expiry == Expiry::Clear
@@ -487,7 +426,7 @@ impl Shard {
             if self.touches {
                 self.access.note(slot.into_entry(), now);
             }
-            self.changed(key);
+            self.changed(key, event);
             return;
         }
         let old = slot.entry();
@@ -520,12 +459,12 @@ impl Shard {
         if self.touches {
             self.access.note(slot.into_entry(), now);
         }
-        self.changed(key);
+        self.changed(key, event);
     }
 
     /// Writes a string that was made elsewhere, whatever the key held; a long one is not copied. The key has no deadline
     /// then.
-    pub fn put_pinned_string(&mut self, key: &Key<'_>, value: Pinned) {
+    pub fn put_pinned_string(&mut self, key: &Key<'_>, value: Pinned, event: Event) {
         let encoding = StringOrigin::Edited.encoding();
         let entry = if value.len() > INLINE_MAX {
             EntryBox::with_pinned(Kind::String, encoding, key.bytes, value, None)
@@ -533,11 +472,11 @@ impl Shard {
             EntryBox::with_bytes(Kind::String, encoding, key.bytes, &value, None)
         };
         self.access.begin(entry.as_ref(), self.now);
-        self.put(key, entry);
+        self.put(key, entry, event);
     }
 
     /// Puts an entry in, whatever the key held. The entry's key is `key`, and it brings its deadline.
-    pub fn put(&mut self, key: &Key<'_>, entry: EntryBox) {
+    pub fn put(&mut self, key: &Key<'_>, entry: EntryBox, event: Event) {
         self.torn = true;
         let table = &mut self.tables[self.db];
         match table.find_mut(key.bytes, key.routed.place) {
@@ -548,23 +487,23 @@ impl Shard {
                 self.access.begin(slot.into_entry(), self.now);
                 self.ledger.fields_moved(self.db, key.routed.place, old_fields, new_fields);
                 reclaim::free(old);
-                self.changed(key);
+                self.changed(key, event);
             }
-            None => self.insert(key, entry),
+            None => self.insert(key, entry, event),
         }
     }
 
     /// Like [`Shard::put`], but the use of the key is what the entry has noted.
-    pub fn put_as_used(&mut self, key: &Key<'_>, entry: EntryBox) {
+    pub fn put_as_used(&mut self, key: &Key<'_>, entry: EntryBox, event: Event) {
         let clock = entry.as_ref().access_clock();
-        self.put(key, entry);
+        self.put(key, entry, event);
         if let Some(entry) = self.peek(key) {
             entry.set_access_clock(clock);
         }
     }
 
     /// Puts an entry in under a key that is not there.
-    fn insert(&mut self, key: &Key<'_>, entry: EntryBox) {
+    fn insert(&mut self, key: &Key<'_>, entry: EntryBox, event: Event) {
         self.torn = true;
         let now = self.now;
         let table = &mut self.tables[self.db];
@@ -572,20 +511,23 @@ impl Shard {
         let slot = table.insert(entry, key.routed.place);
         self.access.begin(slot.into_entry(), now);
         self.ledger.fields_moved(self.db, key.routed.place, None, fields);
-        self.changed(key);
+        if self.ledger.is_observed {
+            self.ledger.announce_quietly(self.db, key.bytes, Event::New);
+            self.ledger.announce(self.db, key.bytes, event);
+        }
     }
 
     /// Takes a live entry out.
-    pub fn take(&mut self, key: &Key<'_>) -> Option<EntryBox> {
+    pub fn take(&mut self, key: &Key<'_>, event: Event) -> Option<EntryBox> {
         self.peek(key)?;
         let entry = self.remove_entry(key)?;
-        self.changed(key);
+        self.changed(key, event);
         Some(entry)
     }
 
     /// Deletes a live key; says whether there was one.
-    pub fn remove(&mut self, key: &Key<'_>) -> bool {
-        match self.take(key) {
+    pub fn remove(&mut self, key: &Key<'_>, event: Event) -> bool {
+        match self.take(key, event) {
             Some(entry) => {
                 reclaim::free(entry);
                 true
@@ -605,7 +547,7 @@ impl Shard {
     }
 
     /// Sets or removes the deadline of a live key; says whether there is such a key.
-    pub fn set_deadline(&mut self, key: &Key<'_>, deadline: Option<Deadline>) -> bool {
+    pub fn set_deadline(&mut self, key: &Key<'_>, deadline: Option<Deadline>, event: Event) -> bool {
         if self.peek(key).is_none() {
             return false;
         }
@@ -613,8 +555,16 @@ impl Shard {
         let table = &mut self.tables[self.db];
         let Some(mut slot) = table.find_mut(key.bytes, key.routed.place) else { return false };
         slot.set_deadline(deadline);
-        self.changed(key);
+        self.changed(key, event);
         true
+    }
+
+    /// Notes a further event of a write that has been announced.
+    #[inline]
+    pub fn follow_up(&mut self, key: &Key<'_>, event: Event) {
+        if self.ledger.is_observed {
+            self.ledger.announce_quietly(self.db, key.bytes, event);
+        }
     }
 
     /// A random entry of the database, each nearly as likely as any other. It may have expired.
@@ -645,7 +595,7 @@ impl Shard {
         let flushed = self.db;
         self.ledger.fields_changed_dbs(|db| (db != flushed).then_some(db));
         self.move_stamps(&touched);
-        self.ledger.waiters.note_all(self.db);
+        self.ledger.announce_database(self.db, Event::Flushed);
     }
 
     /// Swaps two databases.
@@ -663,87 +613,9 @@ impl Shard {
             _ if db == b => Some(a),
             _ => Some(db),
         });
-        self.ledger.waiters.note_all(a);
-        self.ledger.waiters.note_all(b);
         self.move_stamps(&touched);
-    }
-
-    /// Removes expired keys, from the cursor on, looking at no more than `n_buckets` buckets.
-    pub fn expire_some(&mut self, cursor: &mut ExpiryCursor, now: Millis, n_buckets: usize) -> ExpiryStep {
-        self.begin(cursor.db, now);
-        let now = self.now;
-        let table = &mut self.tables[cursor.db];
-        let n_deadlines = table.n_deadlines();
-        let mut step = ExpiryStep { n_seen: 0, n_expired: 0, more: true };
-        let mut position = None;
-        if n_deadlines > 0 {
-            self.torn = true;
-            let n_buckets_all = (table.len() / 6).max(1);
-            let mut expired = Vec::new();
-            position = table.expire_step(cursor.position, now, n_buckets, &mut expired);
-            step.n_expired = expired.len() as u64;
-            step.n_seen =
-                ((n_deadlines * n_buckets.min(n_buckets_all) / n_buckets_all) as u64).max(step.n_expired);
-            if step.n_expired > 0 {
-                for entry in expired {
-                    if let Some(fields) = hashes::next_deadline(entry.as_ref()) {
-                        let place = self.tables[self.db].router().place(entry.as_ref().key());
-                        self.ledger.fields_moved(self.db, place, Some(fields), None);
-                    }
-                    self.expired(entry);
-                }
-            }
-        }
-        match position {
-            Some(position) => cursor.position = position,
-            None => {
-                *cursor = ExpiryCursor { db: Db(cursor.db.0 + 1), position: Position::START };
-                step.more = cursor.db.index() < self.tables.len();
-            }
-        }
-        step
-    }
-
-    /// Begins to watch a key. One that has expired is removed first, so that its later removal is no change.
-    pub fn watch(&mut self, key: &Key<'_>) -> Stamp {
-        let _: Option<EntryRef<'_>> = self.peek(key);
-        self.remove_expired_fields(key);
-        let stamp = self.ledger.stamps.watch(self.db, key.bytes);
-        self.ledger.observe();
-        stamp
-    }
-
-    /// Ceases to watch a key.
-    pub fn unwatch(&mut self, key: &WatchedKey) {
-        self.ledger.stamps.unwatch(key);
-        self.ledger.observe();
-    }
-
-    /// Whether anybody waits for keys here, has pinned some, or keeps copies of some: then who writes first looks whether it may,
-    /// and serves those who wait and tells those who have copies before it lets the shard go.
-    #[inline(always)]
-    pub fn needs_care(&self) -> bool {
-        self.needs_care
-    }
-
-    /// To be called when one who waits, pins or keeps copies has come or gone.
-    fn take_care(&mut self) {
-        self.needs_care =
-            !self.ledger.waiters.is_empty() || !self.pinned.is_empty() || self.ledger.tracked.is_some();
-    }
-
-    /// Puts one into a key's line, in the command's database.
-    pub fn enter_line(&mut self, key: &[u8], awaits: Awaits, ticket: Ticket, waiter: Waiter) {
-        self.ledger.waiters.enter(self.db, key, awaits, ticket, waiter);
-        self.ledger.observe();
-        self.take_care();
-    }
-
-    /// Takes one out of a key's line, in the command's database, if it stands there.
-    pub fn leave_line(&mut self, key: &[u8], awaits: Awaits, ticket: Ticket) {
-        self.ledger.waiters.leave(self.db, key, awaits, ticket);
-        self.ledger.observe();
-        self.take_care();
+        self.ledger.announce_database(a, Event::Swapped);
+        self.ledger.announce_database(b, Event::Swapped);
     }
 
     /// Refuses work on more than [`WORK_MAX`] elements; see [`ValueRef::expect_work`].
@@ -759,176 +631,6 @@ impl Shard {
         self.is_limited = false;
     }
 
-    /// Shares a live value, and keeps its key from being written until [`Shard::unpin`]; so are keys that are not there.
-    pub fn pin(&mut self, key: &Key<'_>) -> Option<EntryBox> {
-        self.pinned.push((self.db, key.bytes.into()));
-        self.take_care();
-        let (now, touches) = (self.now, self.touches);
-        let entry = self.peek(key)?;
-        // SAFETY: nothing changes or removes the entry in the rest of this function.
-        let entry = unsafe { entry.unbound() };
-        if touches {
-            self.access.note(entry, now);
-        }
-        Some(entry.share())
-    }
-
-    /// Lets a key of the command's database be written again.
-    pub fn unpin(&mut self, key: &[u8]) {
-        let place = self.pinned.iter().position(|(db, pinned)| *db == self.db && **pinned == *key);
-        self.pinned.swap_remove(place.expect("a key is unpinned by who has pinned it"));
-        self.take_care();
-        self.ledger.waiters.note(self.db, key);
-    }
-
-    /// Whether a key of a database is pinned.
-    pub fn is_pinned(&self, db: Db, key: &[u8]) -> bool {
-        self.pinned.iter().any(|(pinned_in, pinned)| *pinned_in == db && **pinned == *key)
-    }
-
-    /// A database in which a key is pinned, if there is one.
-    pub fn pinned_in(&self, key: &[u8]) -> Option<Db> {
-        self.pinned.iter().find(|(_, pinned)| **pinned == *key).map(|(db, _)| *db)
-    }
-
-    /// Whether somebody waits until a key of a database is no longer pinned.
-    pub fn is_awaited_unpinned(&self, db: Db, key: &[u8]) -> bool {
-        self.ledger.waiters.is_awaited_unpinned(db, key)
-    }
-
-    /// The next one in a key's line, in the command's database, that may be served by a value of a kind, after a ticket; those who
-    /// came first have the lowest tickets.
-    pub fn next_waiter(
-        &self,
-        key: &[u8],
-        kind: Option<Kind>,
-        after: Option<Ticket>,
-    ) -> Option<(Ticket, Waiter)> {
-        let (ticket, waiter) = self.ledger.waiters.next(self.db, key, kind, after)?;
-        Some((ticket, Waiter::clone(waiter)))
-    }
-
-    /// Those that wait for a key in any database.
-    pub fn waiters_everywhere(&self, key: &[u8]) -> impl Iterator<Item = &Waiter> {
-        self.ledger.waiters.everywhere(key)
-    }
-
-    /// The rank, over all shards, of the key that was written first while somebody waited for it.
-    #[inline]
-    pub fn first_ready(&self) -> Option<u64> {
-        self.ledger.waiters.first_ready()
-    }
-
-    /// Takes that key.
-    pub fn take_ready(&mut self) -> Option<ReadyKey> {
-        self.ledger.waiters.take_ready()
-    }
-
-    /// Remembers that a client has read a key: it is told of the next change.
-    pub fn track(&mut self, key: &[u8], reader: Reader) -> Remembered {
-        let remembered = self.ledger.tracked.get_or_insert_default().remember(key, reader);
-        self.tracking_changed();
-        remembered
-    }
-
-    /// Has all changes be told of, or only those of keys that somebody has read.
-    pub fn hear_all(&mut self, all: bool) {
-        if all || self.ledger.tracked.is_some() {
-            self.ledger.tracked.get_or_insert_default().hears_all = all;
-            self.tracking_changed();
-        }
-    }
-
-    /// Says whose commands change keys from here on; 0 for no client's.
-    pub fn set_author(&mut self, client: u64) {
-        if let Some(tracked) = &mut self.ledger.tracked {
-            tracked.author = client;
-        }
-    }
-
-    /// Takes the changes that those who keep copies are to be told of.
-    pub fn take_changes(&mut self) -> Vec<Change> {
-        let Some(tracked) = &mut self.ledger.tracked else { return Vec::new() };
-        let changes = tracked.take_changes();
-        if !changes.is_empty() {
-            self.tracking_changed();
-        }
-        changes
-    }
-
-    /// Forgets who has read what, with no word to anybody; says how much that was.
-    pub fn forget_readers(&mut self) -> Remembered {
-        let forgotten = self.ledger.tracked.as_mut().map(|tracked| tracked.forget_readers());
-        self.tracking_changed();
-        forgotten.unwrap_or_default()
-    }
-
-    /// Forgets who has read some key, as if it had changed; says whether there was one.
-    pub fn evict_readers(&mut self) -> bool {
-        self.ledger.tracked.as_mut().is_some_and(|tracked| tracked.evict())
-    }
-
-    fn tracking_changed(&mut self) {
-        self.ledger.tracked.take_if(|tracked| tracked.is_empty());
-        self.ledger.observe();
-        self.take_care();
-    }
-
-    /// Adds a subscriber of a listener's to a channel; says whether it is the channel's first.
-    pub fn subscribe(&mut self, kind: ChannelKind, channel: &[u8], listener: usize) -> bool {
-        self.channels.get_or_insert_default().subscribe(kind, channel, listener)
-    }
-
-    /// Takes a subscriber of a listener's from a channel; says whether it was the channel's last.
-    pub fn unsubscribe(&mut self, kind: ChannelKind, channel: &[u8], listener: usize) -> bool {
-        let Some(channels) = &mut self.channels else { return false };
-        let was_last = channels.unsubscribe(kind, channel, listener);
-        if channels.is_empty() {
-            self.channels = None;
-        }
-        was_last
-    }
-
-    /// Who subscribes to a channel, if anybody does.
-    pub fn audience(&self, kind: ChannelKind, channel: &[u8]) -> Option<&Audience> {
-        self.channels.as_ref()?.audience(kind, channel)
-    }
-
-    /// The channels that have subscribers, in no order.
-    pub fn channels(&self, kind: ChannelKind) -> impl Iterator<Item = &[u8]> {
-        self.channels.iter().flat_map(move |channels| channels.names(kind))
-    }
-
-    /// Whether a watched key of the command's database has been written, or has expired, since it had this stamp.
-    pub fn is_written_since(&mut self, key: &WatchedKey, stamp: Stamp) -> bool {
-        let _: Option<EntryRef<'_>> = self.peek(&key.key());
-        self.remove_expired_fields(&key.key());
-        self.ledger.stamps.of(key) != stamp
-    }
-
-    /// Removes a key whose deadline has passed, for who only reads.
-    #[cold]
-    fn expire_unless_kept(&mut self, key: &Key<'_>) {
-        if !self.access.keeps_expired() {
-            self.expire(key);
-        }
-    }
-
-    /// Removes a key whose deadline has passed.
-    #[cold]
-    fn expire(&mut self, key: &Key<'_>) {
-        if let Some(entry) = self.remove_entry(key) {
-            self.expired(entry);
-        }
-    }
-
-    /// Notes that an entry was removed because its deadline had passed.
-    fn expired(&mut self, entry: EntryBox) {
-        count(&self.ledger.published.expired);
-        self.ledger.changed(self.db, entry.as_ref().key());
-        reclaim::free(entry);
-    }
-
     fn remove_entry(&mut self, key: &Key<'_>) -> Option<EntryBox> {
         let table = &mut self.tables[self.db];
         let slot = table.find_mut(key.bytes, key.routed.place)?;
@@ -940,43 +642,8 @@ impl Shard {
     }
 
     #[inline(always)]
-    fn changed(&mut self, key: &Key<'_>) {
-        self.ledger.changed(self.db, key.bytes);
-    }
-
-    /// The watched keys that exist in any of these databases, under each of them.
-    fn watched_in(&self, dbs: &[Db]) -> Vec<(Db, Box<[u8]>)> {
-        if self.ledger.stamps.is_empty() {
-            return Vec::new();
-        }
-        let exists = |key: &[u8]| {
-            dbs.iter().any(|&db| {
-                let table = &self.tables[db];
-                table.find(key, table.router().place(key)).is_some()
-            })
-        };
-        dbs.iter()
-            .flat_map(|&db| self.ledger.stamps.keys_in(db).into_iter().map(move |key| (db, key)))
-            .filter(|(_, key)| exists(key))
-            .collect()
-    }
-
-    /// Removes what would come from another database to keys that are watched here and has expired: that is no change, and
-    /// would look like one when it is removed later.
-    fn remove_what_comes_expired(&mut self, watched: Db, from: Db) {
-        let db = self.db;
-        self.begin(from, self.now);
-        for bytes in self.ledger.stamps.keys_in(watched) {
-            let routed = self.tables[from].router().route(&bytes);
-            self.peek(&Key { bytes: &bytes, routed });
-        }
-        self.begin(db, self.now);
-    }
-
-    fn move_stamps(&mut self, keys: &[(Db, Box<[u8]>)]) {
-        for (db, key) in keys {
-            self.ledger.stamps.moved(*db, key);
-        }
+    fn changed(&mut self, key: &Key<'_>, event: Event) {
+        self.ledger.changed(self.db, key.bytes, event);
     }
 }
 

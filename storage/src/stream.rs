@@ -15,6 +15,7 @@ pub mod node;
 
 use crate::{
     entry::{Encoding, EntryBox, EntryRef, Kind, Object},
+    event::Event,
     shard::{ValueMut, ValueRef, ValueType},
     time::Millis,
 };
@@ -260,17 +261,29 @@ impl StreamMut<'_> {
         each: impl FnMut(Deletion),
     ) {
         let n = self.edit(|stream, _| stream.acknowledge_and_delete(group, ids, references, each));
-        self.mark_changed_if(n > 0);
+        if n > 0 {
+            self.mark_changed();
+        } else {
+            self.set_event(Event::Acknowledged);
+            self.mark_changed_quietly();
+        }
     }
 
     /// Sets which identity was given out last, how many entries were ever added, and the greatest deleted one.
     pub fn set_last_id(&mut self, last: StreamId, n_added: Option<u64>, max_deleted: Option<StreamId>) {
         self.edit(|stream, _| stream.entries.set_last_id(last, n_added, max_deleted));
+        self.mark_changed_quietly();
     }
 
     fn mark_changed_if(&mut self, is_changed: bool) {
         if is_changed {
             self.mark_changed();
+        }
+    }
+
+    fn mark_changed_quietly_if(&mut self, is_changed: bool) {
+        if is_changed {
+            self.mark_changed_quietly();
         }
     }
 }

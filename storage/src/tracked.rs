@@ -3,15 +3,11 @@
 //! As in Redis, a key is known here by its name alone, whatever its database, and a change ends what is known of it: who reads the
 //! key again is remembered again.
 
-use std::{
-    collections::HashMap,
-    sync::atomic::{AtomicU64, Ordering::Relaxed},
-};
+use std::collections::HashMap;
 
 use smallvec::SmallVec;
 
-/// Counts the changes. All threads write it, but only for keys that somebody keeps copies of.
-static CHANGES: AtomicU64 = AtomicU64::new(0);
+use crate::shard::Readers;
 
 /// A client that has read a key.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -20,19 +16,6 @@ pub struct Reader {
     pub listener: u32,
     /// Its own number.
     pub client: u64,
-}
-
-/// A key that has changed.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Change {
-    /// The key.
-    pub key: Box<[u8]>,
-    /// The client whose command has changed it; 0 if it was no client's.
-    pub author: u64,
-    /// Its place among all keys that changed, in whatever shard.
-    pub order: u64,
-    /// Those who have read it since it last changed.
-    pub readers: SmallVec<[Reader; 2]>,
 }
 
 /// What a call has added to what is remembered, or has removed from it.
@@ -44,21 +27,16 @@ pub struct Remembered {
     pub n_readers: u64,
 }
 
-/// The keys of a shard that clients have read, and those that have changed since somebody was last told.
+/// The keys of a shard that clients have read since they last changed.
 #[derive(Debug, Default)]
 pub(crate) struct Tracked {
-    readers: HashMap<Box<[u8]>, SmallVec<[Reader; 2]>>,
-    /// Whether all changes are of interest, whoever has read the key.
-    pub(crate) hears_all: bool,
-    /// The client whose command is under way; 0 if it is no client's.
-    pub(crate) author: u64,
-    changes: Vec<Change>,
+    readers: HashMap<Box<[u8]>, Readers>,
 }
 
 impl Tracked {
-    /// Whether there is nothing to remember and nobody to tell.
+    /// Whether there is nothing to remember.
     pub(crate) fn is_empty(&self) -> bool {
-        self.readers.is_empty() && self.changes.is_empty() && !self.hears_all
+        self.readers.is_empty()
     }
 
     /// Remembers that a client has read a key.
@@ -74,28 +52,15 @@ impl Tracked {
         Remembered { n_keys: 1, n_readers: 1 }
     }
 
-    /// Notes that a key has changed.
-    pub(crate) fn note(&mut self, key: &[u8]) {
-        let readers = self.readers.remove(key);
-        if readers.is_some() || self.hears_all {
-            let readers = readers.unwrap_or_default();
-            let order = CHANGES.fetch_add(1, Relaxed);
-            self.changes.push(Change { key: key.into(), author: self.author, order, readers });
-        }
+    /// Takes those who have read a key: it has changed.
+    pub(crate) fn take_readers(&mut self, key: &[u8]) -> Readers {
+        self.readers.remove(key).unwrap_or_default()
     }
 
-    /// Forgets a key as if it had changed; says whether there was one.
-    pub(crate) fn evict(&mut self) -> bool {
-        let Some(key) = self.readers.keys().next().cloned() else { return false };
-        let author = std::mem::take(&mut self.author);
-        self.note(&key);
-        self.author = author;
-        true
-    }
-
-    /// Takes what has changed since the last call.
-    pub(crate) fn take_changes(&mut self) -> Vec<Change> {
-        std::mem::take(&mut self.changes)
+    /// Takes some key and those who have read it.
+    pub(crate) fn take_any(&mut self) -> Option<(Box<[u8]>, Readers)> {
+        let key = self.readers.keys().next()?.clone();
+        self.readers.remove_entry(&key)
     }
 
     /// Forgets who has read what, with no word to anybody.
@@ -114,37 +79,26 @@ mod tests {
     const OTHER: Reader = Reader { listener: 1, client: 2 };
 
     #[test]
-    fn a_change_is_told_once_to_each_reader() {
-        let mut tracked = Tracked { author: 7, ..Tracked::default() };
+    fn readers_are_remembered_once_and_until_the_key_changes() {
+        let mut tracked = Tracked::default();
         assert_eq!(tracked.remember(b"k", ONE), Remembered { n_keys: 1, n_readers: 1 });
         assert_eq!(tracked.remember(b"k", ONE), Remembered::default());
         assert_eq!(tracked.remember(b"k", OTHER), Remembered { n_keys: 0, n_readers: 1 });
-        tracked.note(b"l");
-        tracked.note(b"k");
-        tracked.note(b"k");
-        let readers = SmallVec::from_slice(&[ONE, OTHER]);
-        let changes = tracked.take_changes();
-        assert_eq!(changes, [Change { key: b"k"[..].into(), author: 7, order: changes[0].order, readers }]);
-        assert!(tracked.is_empty());
+        assert!(tracked.take_readers(b"l").is_empty());
+        assert_eq!(tracked.take_readers(b"k")[..], [ONE, OTHER]);
+        assert!(tracked.take_readers(b"k").is_empty() && tracked.is_empty());
     }
 
     #[test]
-    fn who_hears_all_hears_of_keys_that_nobody_has_read() {
-        let mut tracked = Tracked { hears_all: true, ..Tracked::default() };
-        tracked.note(b"k");
-        assert_eq!(tracked.take_changes().len(), 1);
-        assert!(!tracked.is_empty());
-    }
-
-    #[test]
-    fn what_is_evicted_counts_as_changed_by_nobody() {
-        let mut tracked = Tracked { author: 7, ..Tracked::default() };
+    fn all_readers_can_be_taken_or_forgotten() {
+        let mut tracked = Tracked::default();
         tracked.remember(b"k", ONE);
-        assert!(tracked.evict() && !tracked.evict());
-        assert_eq!(tracked.take_changes()[0].author, 0);
+        let (key, readers) = tracked.take_any().expect("there is one");
+        assert_eq!((&*key, &readers[..]), (&b"k"[..], &[ONE][..]));
+        assert!(tracked.take_any().is_none());
         tracked.remember(b"k", ONE);
         tracked.remember(b"k", OTHER);
         assert_eq!(tracked.forget_readers(), Remembered { n_keys: 1, n_readers: 2 });
-        assert!(tracked.take_changes().is_empty());
+        assert!(tracked.is_empty());
     }
 }

@@ -1,12 +1,12 @@
 //! Waiting nodes: a line for each key, first come first served.
 //!
-//! The shard keeps the lines and notes which of their keys were written; the thread that runs commands on it serves them before it
-//! lets the shard go. What a waiter is, and when it can be served, is not known here; only what kind of value it waits for, so that
+//! The shard keeps the lines; that a key with a line was written is told through the shard's sink, and the end of the unit that
+//! wrote it serves the line before the shard is let go. What a waiter is, and when it can be served, is not known here; only what kind of value it waits for, so that
 //! a write looks at none that wait for another.
 
 use std::{
     any::Any,
-    collections::{BTreeMap, HashMap, VecDeque},
+    collections::{BTreeMap, HashMap},
     ops::Bound,
     sync::{
         Arc,
@@ -56,33 +56,17 @@ impl Ticket {
     }
 }
 
-/// A key that was written while somebody waits for it.
-#[derive(Debug)]
-pub struct ReadyKey {
-    /// Its database.
-    pub db: Db,
-    /// The key itself.
-    pub bytes: Box<[u8]>,
-    /// Its place among all keys that became ready, in whatever shard.
-    order: u64,
-}
-
-/// Counts the keys that became ready. All threads write it, but only for keys that somebody waits for.
-static ORDER: AtomicU64 = AtomicU64::new(0);
-
 /// The lines of a shard.
 #[derive(Default)]
 pub(crate) struct Waiters {
     lines: HashMap<Box<[u8]>, Vec<Line>>,
-    /// In the order in which they became ready.
-    ready: VecDeque<ReadyKey>,
 }
 
 /// The waiters of a key in one database.
 struct Line {
     db: Db,
-    /// The key is among the ready ones.
-    is_ready: bool,
+    /// The sink has a change of the key that wakes the line: one is enough.
+    is_woken: bool,
     /// By what they wait for; none of them is empty.
     by_awaited: SmallVec<[(Awaits, BTreeMap<Ticket, Waiter>); 1]>,
 }
@@ -98,7 +82,7 @@ impl Waiters {
     pub(crate) fn enter(&mut self, db: Db, key: &[u8], awaits: Awaits, ticket: Ticket, waiter: Waiter) {
         let lines = self.lines.entry(Box::from(key)).or_default();
         let at = lines.iter().position(|line| line.db == db).unwrap_or_else(|| {
-            lines.push(Line { db, is_ready: false, by_awaited: SmallVec::new() });
+            lines.push(Line { db, is_woken: false, by_awaited: SmallVec::new() });
             lines.len() - 1
         });
         let line = &mut lines[at].by_awaited;
@@ -157,34 +141,29 @@ impl Waiters {
         lines.flat_map(|line| &line.by_awaited).flat_map(|(_, waiters)| waiters.values())
     }
 
-    /// Notes that a key was written, if somebody waits for it.
-    #[cold]
-    pub(crate) fn note(&mut self, db: Db, key: &[u8]) {
-        let lines = self.lines.get_mut(key).into_iter().flatten();
-        for line in lines.filter(|line| line.db == db && !line.is_ready) {
-            line.is_ready = true;
-            self.ready.push_back(ReadyKey { db, bytes: Box::from(key), order: ORDER.fetch_add(1, Relaxed) });
+    /// Says whether somebody waits for a key and is not to be woken already.
+    pub(crate) fn wake(&mut self, db: Db, key: &[u8]) -> bool {
+        match self.line_mut(db, key) {
+            Some(line) => !std::mem::replace(&mut line.is_woken, true),
+            None => false,
         }
     }
 
-    /// Notes that all keys of a database may have been written.
-    pub(crate) fn note_all(&mut self, db: Db) {
-        let keys: Vec<Box<[u8]>> = self.lines.keys().cloned().collect();
-        keys.iter().for_each(|key| self.note(db, key));
+    /// Notes that the waking of a key's line is under way: from here on, it can be woken again.
+    pub(crate) fn told(&mut self, db: Db, key: &[u8]) {
+        if let Some(line) = self.line_mut(db, key) {
+            line.is_woken = false;
+        }
     }
 
-    /// The rank of the key that has been ready for longest.
-    #[inline]
-    pub(crate) fn first_ready(&self) -> Option<u64> {
-        self.ready.front().map(|ready| ready.order)
+    /// The keys of a database that somebody waits for.
+    pub(crate) fn keys_in(&self, db: Db) -> Vec<Box<[u8]>> {
+        let in_db = self.lines.iter().filter(|(_, lines)| lines.iter().any(|line| line.db == db));
+        in_db.map(|(key, _)| key.clone()).collect()
     }
 
-    /// Takes the key that has been ready for longest.
-    pub(crate) fn take_ready(&mut self) -> Option<ReadyKey> {
-        let ready = self.ready.pop_front()?;
-        let lines = self.lines.get_mut(&ready.bytes).into_iter().flatten();
-        lines.filter(|line| line.db == ready.db).for_each(|line| line.is_ready = false);
-        Some(ready)
+    fn line_mut(&mut self, db: Db, key: &[u8]) -> Option<&mut Line> {
+        self.lines.get_mut(key)?.iter_mut().find(|line| line.db == db)
     }
 }
 
@@ -244,19 +223,15 @@ mod tests {
     }
 
     #[test]
-    fn a_key_is_ready_once_and_in_the_order_of_writes() {
+    fn a_line_is_woken_once_until_it_is_told() {
         let mut waiters = Waiters::default();
-        for key in [b"a", b"b"] {
-            waiters.enter(Db(0), key, LIST, Ticket::next(), waiter("one"));
-        }
-        for key in [b"b", b"x", b"a", b"b"] {
-            waiters.note(Db(0), key);
-        }
-        waiters.note(Db(1), b"a");
-        let first = waiters.first_ready().expect("ready");
-        let keys: Vec<_> = std::iter::from_fn(|| waiters.take_ready()).map(|ready| ready.bytes[0]).collect();
-        assert_eq!(keys, *b"ba");
-        waiters.note(Db(0), b"a");
-        assert!(waiters.first_ready() > Some(first), "it can become ready again");
+        waiters.enter(Db(0), b"a", LIST, Ticket::next(), waiter("one"));
+        waiters.enter(Db(2), b"a", LIST, Ticket::next(), waiter("one"));
+        assert!(!waiters.wake(Db(0), b"b") && !waiters.wake(Db(1), b"a"));
+        assert!(waiters.wake(Db(0), b"a") && !waiters.wake(Db(0), b"a"));
+        waiters.told(Db(0), b"a");
+        assert!(waiters.wake(Db(0), b"a"), "it can be woken again");
+        assert_eq!(waiters.keys_in(Db(2)), [Box::from(&b"a"[..])]);
+        assert!(waiters.keys_in(Db(1)).is_empty());
     }
 }

@@ -4,7 +4,7 @@ use std::ops::Range;
 
 use braid_protocol::{number, reply::Reply};
 use braid_storage::{
-    Shard, StorageError, StringOrigin,
+    Event, Shard, StorageError, StringOrigin,
     bits::{self, IntType, Operation, Overflow},
     entry::Pinned,
     string::STRING_MAX_BYTES,
@@ -124,7 +124,7 @@ fn setbit(shard: &mut Shard, mut args: Args<'_>, reply: &mut Reply<'_>) -> Outco
         Some(1) => true,
         _ => return Err(CommandError::text("ERR bit is not an integer or out of range")),
     };
-    let mut string = shard.string_or_create(&key)?;
+    let mut string = shard.string_or_create(&key, Event::SetBit)?;
     let was_on = bits::get(string.bytes(), at);
     let byte = (at / 8) as usize;
     if was_on != on || byte >= string.bytes().len() {
@@ -269,9 +269,9 @@ fn bitop(call: &mut Call<'_, '_>, mut args: Args<'_>, reply: &mut Reply<'_>) -> 
     let shard = call.shard_of(&destination);
     reply.integer(combined.len() as i64);
     if combined.is_empty() {
-        shard.remove(&destination);
+        shard.remove(&destination, Event::Del);
     } else {
-        shard.put_pinned_string(&destination, combined);
+        shard.put_pinned_string(&destination, combined, Event::Set);
     }
     Ok(())
 }
@@ -387,7 +387,7 @@ fn bitfield(shard: &mut Shard, mut args: Args<'_>, reply: &mut Reply<'_>) -> Out
         write_fields(&fields, shard.string(&key)?.unwrap_or_default(), reply);
         return Ok(());
     };
-    let mut string = shard.string_or_create(&key)?;
+    let mut string = shard.string_or_create(&key, Event::SetBit)?;
     // It grows even if every integer then overflows and is refused; to be longer is to have changed.
     if string.bytes().len() < len {
         string.write_at(len, &[]);

@@ -2,6 +2,7 @@
 
 use braid_protocol::{number, reply::Reply};
 use braid_storage::{
+    Event,
     rdb::{self, Malformed},
     time::Deadline,
 };
@@ -115,13 +116,13 @@ fn restore(call: &mut Call<'_, '_>, mut args: Args<'_>, reply: &mut Reply<'_>) -
     match entry.filter(|_| deadline.is_none_or(|deadline| deadline.0 > now)) {
         Some(mut entry) => {
             entry.set_deadline(deadline);
-            shard.put(&key, entry);
+            shard.put(&key, entry, Event::Restore);
             if let Some(entry) = shard.peek(&key) {
                 keyspace.access().resume(entry, now, options.idle_seconds, options.frequency);
             }
         }
         None => {
-            shard.remove(&key);
+            shard.remove(&key, Event::Del);
         }
     }
     reply.ok();

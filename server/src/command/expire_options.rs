@@ -2,7 +2,7 @@
 
 use braid_protocol::number;
 use braid_storage::{
-    Expiry, Key, Shard,
+    Event, Expiry, Key, Shard,
     time::{Deadline, Millis},
 };
 
@@ -146,11 +146,14 @@ impl Lifetime {
             Lifetime::Keep => Expiry::Keep,
             Lifetime::Until(deadline) => Expiry::At(deadline),
             Lifetime::Over => {
-                shard.remove(key);
+                shard.remove(key, Event::Del);
                 return;
             }
         };
-        shard.put_string(key, value, expiry);
+        shard.put_string(key, value, expiry, Event::Set);
+        if let Expiry::At(_) = expiry {
+            shard.follow_up(key, Event::Expire);
+        }
     }
 }
 

@@ -5,7 +5,7 @@
 
 use braid_protocol::{number, reply::Reply};
 use braid_storage::{
-    Expiry, HashMut, HashRef, HashType, Shard,
+    Event, Expiry, HashMut, HashRef, HashType, Shard,
     time::{Deadline, Millis},
 };
 
@@ -251,7 +251,7 @@ fn set_deadlines(
 ) -> Outcome {
     let key = args.key()?;
     let now = shard.now();
-    let hash = shard.value_mut::<HashType>(&key)?;
+    let hash = shard.value_mut::<HashType>(&key, Event::HExpire)?;
     let millis = expiry_time(args.next()?, unit, from, now, name)?;
     let condition = ExpiryCondition::take_one(&mut args);
     let fields = fields(args, NO_FIELDS)?;
@@ -273,6 +273,7 @@ fn set_deadlines(
                 }
                 None => {
                     hash.remove(name);
+                    hash.set_event(Event::HDel);
                     2
                 }
             },
@@ -331,7 +332,7 @@ fn deadline_of(hash: Option<HashRef<'_>>, name: &[u8]) -> Option<Option<Deadline
 
 fn hpersist(shard: &mut Shard, mut args: Args<'_>, reply: &mut Reply<'_>) -> Outcome {
     let key = args.key()?;
-    let mut hash = shard.value_mut::<HashType>(&key)?;
+    let mut hash = shard.value_mut::<HashType>(&key, Event::HPersist)?;
     let fields = fields(args, NO_NUMBER)?;
     reply.array(fields.remaining());
     for name in fields.rest() {
@@ -374,11 +375,15 @@ impl Change {
         match self {
             Change::Nothing => {}
             Change::Persist if current.is_none() => {}
-            Change::Persist => hash.set_field_deadline(name, None),
+            Change::Persist => {
+                hash.set_field_deadline(name, None);
+                hash.set_event(Event::HPersist);
+            }
             Change::ExpireAt(millis) => match future_deadline(millis, hash.now()) {
                 Some(deadline) => hash.set_field_deadline(name, Some(deadline)),
                 None => {
                     hash.remove(name);
+                    hash.set_event(Event::HDel);
                 }
             },
         }
@@ -388,7 +393,7 @@ impl Change {
 fn hgetex(shard: &mut Shard, mut args: Args<'_>, reply: &mut Reply<'_>) -> Outcome {
     let key = args.key()?;
     let now = shard.now();
-    let hash = shard.value_mut::<HashType>(&key)?;
+    let hash = shard.value_mut::<HashType>(&key, Event::HExpire)?;
     let change = Change::read(&mut args, now)?;
     let fields = fields(args, NO_NUMBER)?;
     reply.array(fields.remaining());
@@ -411,7 +416,7 @@ fn hgetex(shard: &mut Shard, mut args: Args<'_>, reply: &mut Reply<'_>) -> Outco
 
 fn hgetdel(shard: &mut Shard, mut args: Args<'_>, reply: &mut Reply<'_>) -> Outcome {
     let key = args.key()?;
-    let mut hash = shard.value_mut::<HashType>(&key)?;
+    let mut hash = shard.value_mut::<HashType>(&key, Event::HDel)?;
     let fields = fields(args, NO_NUMBER)?;
     reply.array(fields.remaining());
     for name in fields.rest() {
@@ -512,6 +517,11 @@ impl<'a> SetFields<'a> {
             FieldLifetime::Keep => Some(Expiry::Keep),
             FieldLifetime::Until(millis) => future_deadline(millis, hash.now()).map(Expiry::At),
         };
+        match expiry {
+            Some(Expiry::At(_)) => hash.follow_up(Event::HExpire),
+            Some(_) => {}
+            None => hash.follow_up(Event::HDel),
+        }
         while !self.pairs.is_empty() {
             let (name, value) = (self.pairs.next()?, self.pairs.next()?);
             match expiry {
@@ -543,7 +553,7 @@ impl FieldLifetime {
 fn hsetex(shard: &mut Shard, mut args: Args<'_>, reply: &mut Reply<'_>) -> Outcome {
     let key = args.key()?;
     let fields = SetFields::read(args, shard.now())?;
-    let mut hash = shard.value_or_create::<HashType>(&key)?;
+    let mut hash = shard.value_or_create::<HashType>(&key, Event::HSet)?;
     let is_met = fields.is_met(hash.as_ref());
     if is_met {
         fields.apply(&mut hash)?;

@@ -7,7 +7,7 @@ use braid_protocol::{
     reply::Reply,
 };
 use braid_storage::{
-    Key, Shard, SortedSetRef,
+    Event, Key, Shard, SortedSetRef,
     geo::{Area, Place, Shape},
     packed::Element,
     sorted_set::{AddRule, Gathered, Limit, Presence, SortedSetType},
@@ -614,7 +614,11 @@ fn search_and_store<'a>(
         let score = if query.stores_distance { found.distance / query.metres } else { found.score };
         found.member.with_text(|member| gathered.put(member, |_| score));
     }
-    let n = store(call, &destination, gathered.sort());
+    let event = match dialect {
+        Dialect::SearchAndStore => Event::GeoSearchStore,
+        _ => Event::GeoRadiusStore,
+    };
+    let n = store(call, &destination, gathered.sort(), event);
     reply.integer(n as i64);
     Ok(())
 }

@@ -5,7 +5,7 @@ use braid_protocol::{
     reply::Reply,
 };
 use braid_storage::{
-    Expiry, HashRef, HashType, Position, Shard,
+    Event, Expiry, HashRef, HashType, Position, Shard,
     hashes::{Field, Inserted},
     packed::Element,
 };
@@ -258,7 +258,7 @@ fn set_fields(shard: &mut Shard, mut args: Args<'_>, name: &'static str) -> Resu
     if !args.remaining().is_multiple_of(2) {
         return Err(CommandError::Arity(name));
     }
-    let mut hash = shard.value_or_create::<HashType>(&key)?;
+    let mut hash = shard.value_or_create::<HashType>(&key, Event::HSet)?;
     hash.prepare(args.remaining() / 2);
     let mut n_new = 0;
     while !args.is_empty() {
@@ -271,7 +271,7 @@ fn set_fields(shard: &mut Shard, mut args: Args<'_>, name: &'static str) -> Resu
 fn hsetnx(shard: &mut Shard, mut args: Args<'_>, reply: &mut Reply<'_>) -> Outcome {
     let key = args.key()?;
     let (field, value) = (args.next()?, args.next()?);
-    let mut hash = shard.value_or_create::<HashType>(&key)?;
+    let mut hash = shard.value_or_create::<HashType>(&key, Event::HSet)?;
     let is_new = hash.as_ref().get(field).is_none();
     if is_new {
         hash.set(field, value, Expiry::Clear);
@@ -353,7 +353,7 @@ fn write_texts(
 
 fn hdel(shard: &mut Shard, mut args: Args<'_>, reply: &mut Reply<'_>) -> Outcome {
     let key = args.key()?;
-    let n_removed = match shard.value_mut::<HashType>(&key)? {
+    let n_removed = match shard.value_mut::<HashType>(&key, Event::HDel)? {
         Some(mut hash) => args.rest().filter(|field| hash.remove(field)).count(),
         None => 0,
     };
@@ -387,7 +387,7 @@ fn hstrlen(shard: &mut Shard, mut args: Args<'_>, reply: &mut Reply<'_>) -> Outc
 fn hincrby(shard: &mut Shard, mut args: Args<'_>, reply: &mut Reply<'_>) -> Outcome {
     let key = args.key()?;
     let (field, increment) = (args.next()?, args.int()?);
-    let mut hash = shard.value_or_create::<HashType>(&key)?;
+    let mut hash = shard.value_or_create::<HashType>(&key, Event::HIncrBy)?;
     let value = match hash.as_ref().get(field) {
         None => 0,
         Some(Element::Integer(value)) => value,
@@ -410,7 +410,7 @@ fn hincrbyfloat(shard: &mut Shard, mut args: Args<'_>, reply: &mut Reply<'_>) ->
     if !increment.is_finite() {
         return Err(CommandError::text("ERR value is NaN or Infinity"));
     }
-    let mut hash = shard.value_or_create::<HashType>(&key)?;
+    let mut hash = shard.value_or_create::<HashType>(&key, Event::HIncrByFloat)?;
     let value = match hash.as_ref().get(field) {
         None => LongDouble::ZERO,
         Some(text) => {

@@ -4,7 +4,7 @@ use std::fmt::Write;
 
 use braid_protocol::reply::Reply;
 use braid_storage::{
-    Key, Shard, StringMut, StringOrigin,
+    Event, Key, Shard, StringMut, StringOrigin,
     hll::{self, Change, Corrupt, Encoding, Fault, Hll, Registers},
 };
 
@@ -107,8 +107,8 @@ fn pfadd(shard: &mut Shard, mut args: Args<'_>, reply: &mut Reply<'_>) -> Outcom
     let sparse_max_bytes = shard.thresholds().hll_sparse_max_bytes();
     let key = args.key()?;
     let elements = args.rest();
-    let Some(mut string) = shard.string_mut(&key)? else {
-        rewrite(&mut shard.string_or_create(&key)?, &hll::of(elements, sparse_max_bytes));
+    let Some(mut string) = shard.string_mut(&key, Event::PfAdd)? else {
+        rewrite(&mut shard.string_or_create(&key, Event::PfAdd)?, &hll::of(elements, sparse_max_bytes));
         reply.integer(1);
         return Ok(());
     };
@@ -144,7 +144,7 @@ fn count_one(call: &mut Call<'_, '_>, key: &Key<'_>) -> Result<u64, CommandError
         return Ok(cardinality);
     }
     let cardinality = hll.cardinality()?;
-    let mut string = shard.string_mut(key)?.expect("it was read a moment ago");
+    let mut string = shard.string_mut(key, Event::Recounted)?.expect("it was read a moment ago");
     string.edit(|bytes| hll::store_cardinality(bytes, cardinality));
     string.set_origin(StringOrigin::Edited);
     Ok(cardinality)
@@ -181,11 +181,11 @@ fn pfmerge(call: &mut Call<'_, '_>, mut args: Args<'_>, reply: &mut Reply<'_>) -
     let Union { registers, encoding } = merge(call, args.rest())?;
     let key = args.key()?;
     let shard = call.shard_of(&key);
-    let merged = match shard.string_mut(&key)? {
+    let merged = match shard.string_mut(&key, Event::PfAdd)? {
         Some(string) => registers.merged_into(Some(stored(string.bytes())?), encoding, sparse_max_bytes)?,
         None => registers.merged_into(None, encoding, sparse_max_bytes)?,
     };
-    rewrite(&mut shard.string_or_create(&key)?, &merged);
+    rewrite(&mut shard.string_or_create(&key, Event::PfAdd)?, &merged);
     reply.ok();
     Ok(())
 }
@@ -193,7 +193,7 @@ fn pfmerge(call: &mut Call<'_, '_>, mut args: Args<'_>, reply: &mut Reply<'_>) -
 fn pfdebug(call: &mut Call<'_, '_>, mut args: Args<'_>, reply: &mut Reply<'_>) -> Outcome {
     let word = args.next()?;
     let key = args.key()?;
-    let Some(mut string) = call.shard_of(&key).string_mut(&key)? else {
+    let Some(mut string) = call.shard_of(&key).string_mut(&key, Event::Recounted)? else {
         return Err(CommandError::text("ERR The specified key does not exist"));
     };
     let hll = stored(string.bytes())?;

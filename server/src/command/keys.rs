@@ -2,7 +2,7 @@
 
 use braid_protocol::{number, reply::Reply};
 use braid_storage::{
-    Cursor, Db, Key, Shard,
+    Cursor, Db, Event, Key, Shard,
     access::{self, AccessPolicy},
     encoding_name,
     entry::{EntryRef, Kind},
@@ -463,7 +463,7 @@ const fn destination(used: KeyUse) -> KeySpec {
 }
 
 fn del(call: &mut Call<'_, '_>, args: Args<'_>, reply: &mut Reply<'_>) -> Outcome {
-    count_keys(call, args, reply, |shard, key| shard.remove(key))
+    count_keys(call, args, reply, |shard, key| shard.remove(key, Event::Del))
 }
 
 fn exists(call: &mut Call<'_, '_>, args: Args<'_>, reply: &mut Reply<'_>) -> Outcome {
@@ -539,8 +539,8 @@ fn set_expiry(
     let allowed = shard.peek(&key).is_some_and(|entry| condition.allows(entry.deadline(), millis));
     if allowed {
         match future_deadline(millis, now) {
-            Some(deadline) => shard.set_deadline(&key, Some(deadline)),
-            None => shard.remove(&key),
+            Some(deadline) => shard.set_deadline(&key, Some(deadline), Event::Expire),
+            None => shard.remove(&key, Event::Del),
         };
     }
     reply.integer(allowed as i64);
@@ -645,7 +645,7 @@ fn persist(shard: &mut Shard, mut args: Args<'_>, reply: &mut Reply<'_>) -> Outc
     let key = args.key()?;
     let expires = shard.peek(&key).is_some_and(|entry| entry.has_deadline());
     if expires {
-        shard.set_deadline(&key, None);
+        shard.set_deadline(&key, None, Event::Persist);
     }
     reply.integer(expires as i64);
     Ok(())
@@ -678,8 +678,9 @@ fn rename_if(
         return Ok(false);
     }
     if old.bytes != new.bytes {
-        let entry = call.shard_of(&old).take(&old).expect("the key was there a moment ago");
-        call.shard_of(&new).put(&new, entry.with_key(new.bytes));
+        let entry =
+            call.shard_of(&old).take(&old, Event::RenameFrom).expect("the key was there a moment ago");
+        call.shard_of(&new).put(&new, entry.with_key(new.bytes), Event::RenameTo);
     }
     Ok(true)
 }
@@ -704,7 +705,7 @@ fn copy(call: &mut Call<'_, '_>, mut args: Args<'_>, reply: &mut Reply<'_>) -> O
     let copy = if may { call.shard_in(&from, from_db).copy(&from, to.bytes) } else { None };
     reply.integer(copy.is_some() as i64);
     if let Some(copy) = copy {
-        call.shard_in(&to, to_db).put(&to, copy);
+        call.shard_in(&to, to_db).put(&to, copy, Event::CopyTo);
     }
     Ok(())
 }
@@ -717,10 +718,10 @@ fn move_to(call: &mut Call<'_, '_>, mut args: Args<'_>, reply: &mut Reply<'_>) -
         return Err(SAME_OBJECT);
     }
     let is_free = call.shard_in(&key, to_db).peek(&key).is_none();
-    let entry = if is_free { call.shard_in(&key, from_db).take(&key) } else { None };
+    let entry = if is_free { call.shard_in(&key, from_db).take(&key, Event::MoveFrom) } else { None };
     reply.integer(entry.is_some() as i64);
     if let Some(entry) = entry {
-        call.shard_in(&key, to_db).put(&key, entry);
+        call.shard_in(&key, to_db).put(&key, entry, Event::MoveTo);
     }
     Ok(())
 }

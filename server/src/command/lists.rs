@@ -4,7 +4,8 @@ use std::ops::{ControlFlow, Range};
 
 use braid_protocol::{number, reply::Reply};
 use braid_storage::{
-    Key, ListEnd, ListMut, ListRef, ListType, Shard, StorageError, entry::Kind, list::Side, time::Millis,
+    Event, Key, ListEnd, ListMut, ListRef, ListType, Shard, StorageError, entry::Kind, list::Side,
+    time::Millis,
 };
 use smallvec::SmallVec;
 
@@ -354,6 +355,22 @@ fn push(
     Ok(())
 }
 
+/// What adding an element at an end is.
+fn push_event(end: ListEnd) -> Event {
+    match end {
+        ListEnd::Left => Event::LPush,
+        ListEnd::Right => Event::RPush,
+    }
+}
+
+/// What taking an element from an end is.
+fn pop_event(end: ListEnd) -> Event {
+    match end {
+        ListEnd::Left => Event::LPop,
+        ListEnd::Right => Event::RPop,
+    }
+}
+
 /// Adds elements at an end of a list, one after the other; gives its length then.
 #[inline]
 fn push_texts<'t>(
@@ -363,11 +380,11 @@ fn push_texts<'t>(
     missing: Missing,
     texts: impl Iterator<Item = &'t [u8]> + Clone,
 ) -> Result<usize, StorageError> {
-    if let Some(mut list) = shard.value_mut::<ListType>(key)? {
+    if let Some(mut list) = shard.value_mut::<ListType>(key, push_event(end))? {
         return Ok(list.push(end, texts));
     }
     match missing {
-        Missing::Make => Ok(shard.value_or_create::<ListType>(key)?.push(end, texts)),
+        Missing::Make => Ok(shard.value_or_create::<ListType>(key, push_event(end))?.push(end, texts)),
         Missing::Leave => Ok(0),
     }
 }
@@ -394,7 +411,7 @@ fn pop(
         1 => Some(at_least(0, &mut args, "ERR value is out of range, must be positive")?),
         _ => return Err(CommandError::Arity(name)),
     };
-    match (shard.value_mut::<ListType>(&key)?, count) {
+    match (shard.value_mut::<ListType>(&key, pop_event(end))?, count) {
         (Some(mut list), None) => list.pop(end, 1, |element| write_element(element, reply)),
         (Some(mut list), Some(count)) => pop_array(&mut list, end, count, reply),
         (None, None) => reply.null(),
@@ -458,7 +475,7 @@ fn lindex(shard: &mut Shard, mut args: Args<'_>, reply: &mut Reply<'_>) -> Outco
 
 fn lset(shard: &mut Shard, mut args: Args<'_>, reply: &mut Reply<'_>) -> Outcome {
     let key = args.key()?;
-    let mut list = shard.value_mut::<ListType>(&key)?.ok_or(CommandError::NoSuchKey)?;
+    let mut list = shard.value_mut::<ListType>(&key, Event::LSet)?.ok_or(CommandError::NoSuchKey)?;
     let index = args.int()?;
     if !list.set(index, args.next()?) {
         return Err(CommandError::text("ERR index out of range"));
@@ -477,7 +494,7 @@ fn linsert(shard: &mut Shard, mut args: Args<'_>, reply: &mut Reply<'_>) -> Outc
         return Err(CommandError::Syntax);
     };
     let (pivot, text) = (args.next()?, args.next()?);
-    let len = match shard.value_mut::<ListType>(&key)? {
+    let len = match shard.value_mut::<ListType>(&key, Event::LInsert)? {
         Some(mut list) => list.insert(side, pivot, text).map_or(-1, |len| len as i64),
         None => 0,
     };
@@ -491,7 +508,7 @@ fn lrem(shard: &mut Shard, mut args: Args<'_>, reply: &mut Reply<'_>) -> Outcome
     let text = args.next()?;
     let from = if count < 0 { ListEnd::Right } else { ListEnd::Left };
     let max = if count == 0 { usize::MAX } else { count.unsigned_abs() as usize };
-    let n_removed = match shard.value_mut::<ListType>(&key)? {
+    let n_removed = match shard.value_mut::<ListType>(&key, Event::LRem)? {
         Some(mut list) => list.remove(text, from, max),
         None => 0,
     };
@@ -502,7 +519,7 @@ fn lrem(shard: &mut Shard, mut args: Args<'_>, reply: &mut Reply<'_>) -> Outcome
 fn ltrim(shard: &mut Shard, mut args: Args<'_>, reply: &mut Reply<'_>) -> Outcome {
     let key = args.key()?;
     let (start, stop) = (args.int()?, args.int()?);
-    if let Some(mut list) = shard.value_mut::<ListType>(&key)? {
+    if let Some(mut list) = shard.value_mut::<ListType>(&key, Event::LTrim)? {
         let kept = indexes(start, stop, list.as_ref().len());
         list.trim(kept);
     }
@@ -639,21 +656,30 @@ fn move_element(
 ) -> Result<Option<ElementText>, CommandError> {
     let mut text = ElementText::new();
     if source.bytes == destination.bytes {
-        let Some(mut list) = call.shard_of(source).value_mut::<ListType>(source)? else { return Ok(None) };
+        let list = call.shard_of(source).value_mut::<ListType>(source, push_event(to))?;
+        let Some(mut list) = list else { return Ok(None) };
         let element = list.as_ref().outermost(from).expect("a list that exists is not empty");
         element.with_text(|bytes| text.extend_from_slice(bytes));
         list.rotate(from, to, &text);
+        list.follow_up(pop_event(from));
         return Ok(Some(text));
     }
     // Looked at first, because the source's guard must be the only one; but a source that is missing is no error in any case.
-    let refused = call.shard_of(destination).value_mut::<ListType>(destination).err();
-    let Some(mut list) = call.shard_of(source).value_mut::<ListType>(source)? else { return Ok(None) };
+    let refused = call.shard_of(destination).value_mut::<ListType>(destination, push_event(to)).err();
+    let Some(list) = call.shard_of(source).value_mut::<ListType>(source, pop_event(from))? else {
+        return Ok(None);
+    };
     if let Some(error) = refused {
         return Err(error.into());
     }
-    list.pop(from, 1, |element| element.with_text(|bytes| text.extend_from_slice(bytes)));
+    let element = list.as_ref().outermost(from).expect("a list that exists is not empty");
+    element.with_text(|bytes| text.extend_from_slice(bytes));
     drop(list);
+    // As in Redis, the element is added before it is taken: that is the order of the events.
     push_texts(call.shard_of(destination), destination, to, Missing::Make, [&text[..]].into_iter())?;
+    if let Some(mut list) = call.shard_of(source).value_mut::<ListType>(source, pop_event(from))? {
+        list.pop(from, 1, |_| {});
+    }
     Ok(Some(text))
 }
 
@@ -696,7 +722,7 @@ impl<'a> MultiplePop<'a> {
         for _ in 0..self.n_keys {
             let key = keys.key()?;
             let Some(shard) = call.shard_if_held(&key) else { continue };
-            if let Some(mut list) = shard.value_mut::<ListType>(&key)? {
+            if let Some(mut list) = shard.value_mut::<ListType>(&key, pop_event(self.end))? {
                 reply.array(2);
                 reply.bulk(key.bytes);
                 pop_array(&mut list, self.end, self.count, reply);
@@ -722,7 +748,7 @@ fn blocking_pop(call: &mut Call<'_, '_>, args: Args<'_>, end: ListEnd, reply: &m
     for _ in 0..n_keys {
         let key = keys.key()?;
         let Some(shard) = call.shard_if_held(&key) else { continue };
-        if let Some(mut list) = shard.value_mut::<ListType>(&key)? {
+        if let Some(mut list) = shard.value_mut::<ListType>(&key, pop_event(end))? {
             reply.array(2);
             reply.bulk(key.bytes);
             list.pop(end, 1, |element| write_element(element, reply));

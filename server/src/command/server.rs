@@ -13,7 +13,7 @@ use braid_protocol::{
     reply::{Reply, Resp},
 };
 use braid_storage::{
-    Key, Shard, StorageError, encoding_name,
+    Event, Key, Shard, StorageError, encoding_name,
     glob::{Case, glob_match},
     shard::Expiry,
 };
@@ -930,7 +930,7 @@ fn debug_populate(call: &mut Call<'_, '_>, mut args: Args<'_>, reply: &mut Reply
             if let Some(size) = size {
                 value.resize(size as usize, 0);
             }
-            shard.put_string(&key, &value, Expiry::Clear);
+            shard.put_string(&key, &value, Expiry::Clear, Event::Populated);
         }
     }
     reply.ok();
@@ -994,7 +994,7 @@ fn debug_panic_after_change(call: &mut Call<'_, '_>, mut args: Args<'_>, _: &mut
 }
 
 fn tear(shard: &mut Shard, key: &Key<'_>) {
-    shard.put_string(key, b"", Expiry::Keep);
+    shard.put_string(key, b"", Expiry::Keep, Event::Set);
 }
 
 #[expect(clippy::approx_constant, reason = "clients' tests expect these three digits")]

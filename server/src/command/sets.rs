@@ -2,7 +2,7 @@
 
 use braid_protocol::{number, reply::Reply};
 use braid_storage::{
-    Key, SetRef, SetType, Shard, StorageError,
+    Event, Key, SetRef, SetType, Shard, StorageError,
     entry::EntryBox,
     set::{Element, Operation, SetBuilder, intersection},
     table::Position,
@@ -265,7 +265,7 @@ const COUNTED: Keys = Keys(&[KeySpec { at: KeysAt::Counted { count: 1, step: 1 }
 fn sadd(shard: &mut Shard, mut args: Args<'_>, reply: &mut Reply<'_>) -> Outcome {
     let key = args.key()?;
     let first = args.peek().ok_or(CommandError::Syntax)?;
-    let mut set = shard.value_or_create::<SetType>(&key)?;
+    let mut set = shard.value_or_create::<SetType>(&key, Event::SAdd)?;
     set.make_ready_for(first, args.remaining());
     let n_added = args.rest().filter(|member| set.insert(member)).count();
     reply.integer(n_added as i64);
@@ -274,7 +274,7 @@ fn sadd(shard: &mut Shard, mut args: Args<'_>, reply: &mut Reply<'_>) -> Outcome
 
 fn srem(shard: &mut Shard, mut args: Args<'_>, reply: &mut Reply<'_>) -> Outcome {
     let key = args.key()?;
-    let n_removed = match shard.value_mut::<SetType>(&key)? {
+    let n_removed = match shard.value_mut::<SetType>(&key, Event::SRem)? {
         Some(mut set) => args.rest().filter(|member| set.remove(member)).count(),
         None => 0,
     };
@@ -329,10 +329,10 @@ fn smove(call: &mut Call<'_, '_>, mut args: Args<'_>, reply: &mut Reply<'_>) -> 
     // Both are looked at before either is changed.
     call.shard_of(&to).peek(&to).map(|destination| SetRef::of(destination, now)).transpose()?;
     if was_there && from.bytes != to.bytes {
-        if let Some(mut set) = call.shard_of(&from).value_mut::<SetType>(&from)? {
+        if let Some(mut set) = call.shard_of(&from).value_mut::<SetType>(&from, Event::SRem)? {
             set.remove(member);
         }
-        let mut set = call.shard_of(&to).value_or_create::<SetType>(&to)?;
+        let mut set = call.shard_of(&to).value_or_create::<SetType>(&to, Event::SAdd)?;
         set.make_ready_for(member, 1);
         set.insert(member);
     }
@@ -345,7 +345,7 @@ fn spop(shard: &mut Shard, mut args: Args<'_>, reply: &mut Reply<'_>) -> Outcome
     if !args.is_empty() {
         return spop_many(shard, &key, args, reply);
     }
-    match shard.value_mut::<SetType>(&key)? {
+    match shard.value_mut::<SetType>(&key, Event::SPop)? {
         Some(mut set) => set.pop(random(), |member| write_element(member, reply)),
         None => reply.null(),
     }
@@ -357,14 +357,16 @@ fn spop_many(shard: &mut Shard, key: &Key<'_>, mut args: Args<'_>, reply: &mut R
     args.finish()?;
     let count = number::parse_i64(count).and_then(|count| usize::try_from(count).ok());
     let count = count.ok_or(CommandError::text("ERR value is out of range, must be positive"))?;
-    let Some(mut set) = shard.value_mut::<SetType>(key)? else {
+    let Some(mut set) = shard.value_mut::<SetType>(key, Event::SPop)? else {
         reply.set(0);
         return Ok(());
     };
     if count >= set.as_ref().len() {
         write_members(set.as_ref(), reply);
         drop(set);
-        shard.remove(key);
+        if shard.remove(key, Event::SPop) {
+            shard.follow_up(key, Event::Del);
+        }
         return Ok(());
     }
     reply.set(count);
@@ -444,22 +446,22 @@ fn write_combined(sets: &[Option<SetRef<'_>>], operation: Operation, reply: &mut
 }
 
 fn sinterstore(call: &mut Call<'_, '_>, args: Args<'_>, reply: &mut Reply<'_>) -> Outcome {
-    combine_and_store(call, args, Operation::Intersection, reply)
+    combine_and_store(call, args, (Operation::Intersection, Event::SInterStore), reply)
 }
 
 fn sunionstore(call: &mut Call<'_, '_>, args: Args<'_>, reply: &mut Reply<'_>) -> Outcome {
-    combine_and_store(call, args, Operation::Union, reply)
+    combine_and_store(call, args, (Operation::Union, Event::SUnionStore), reply)
 }
 
 fn sdiffstore(call: &mut Call<'_, '_>, args: Args<'_>, reply: &mut Reply<'_>) -> Outcome {
-    combine_and_store(call, args, Operation::Difference, reply)
+    combine_and_store(call, args, (Operation::Difference, Event::SDiffStore), reply)
 }
 
 /// The destination may be one of the sources: it is written when all of them have been read.
 fn combine_and_store(
     call: &mut Call<'_, '_>,
     mut args: Args<'_>,
-    operation: Operation,
+    (operation, event): (Operation, Event),
     reply: &mut Reply<'_>,
 ) -> Outcome {
     let destination = args.key()?;
@@ -474,11 +476,11 @@ fn combine_and_store(
     let n = match result {
         Some(entry) => {
             let n = SetRef::of(entry.as_ref(), shard.now())?.len();
-            shard.put(&destination, entry);
+            shard.put(&destination, entry, event);
             n
         }
         None => {
-            shard.remove(&destination);
+            shard.remove(&destination, Event::Del);
             0
         }
     };

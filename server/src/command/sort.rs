@@ -4,7 +4,7 @@ use std::cmp::Ordering;
 
 use braid_protocol::{number, reply::Reply};
 use braid_storage::{
-    HashType, Key, ListEnd, ListRef, ListType, SetRef, SortedSetRef, StorageError,
+    Event, HashType, Key, ListEnd, ListRef, ListType, SetRef, SortedSetRef, StorageError,
     entry::{EntryRef, Kind},
     packed::Element,
     time::Millis,
@@ -331,9 +331,10 @@ fn store(
         }
     }
     let shard = call.shard_of(destination);
-    shard.remove(destination);
-    if !texts.is_empty() {
-        let mut list = shard.value_or_create::<ListType>(destination)?;
+    if texts.is_empty() {
+        shard.remove(destination, Event::Del);
+    } else {
+        let mut list = shard.replace_value::<ListType>(destination, Event::SortStore);
         list.push(ListEnd::Right, texts.iter().map(Vec::as_slice));
     }
     Ok(texts.len())

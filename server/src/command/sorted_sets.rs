@@ -10,7 +10,7 @@ use braid_protocol::{
     reply::Reply,
 };
 use braid_storage::{
-    Key, Shard, SortedSetMut, SortedSetRef,
+    Event, Key, Shard, SortedSetMut, SortedSetRef,
     entry::Kind,
     sorted_set::{AddRule, Added, End, Presence, Replacing, Scored, Sorted, SortedSetType},
     table::Position,
@@ -617,9 +617,10 @@ pub(super) fn add_members(
     reply: &mut Reply<'_>,
 ) -> Outcome {
     let AddOptions { rule, counts_changed } = options;
+    let event = if rule.increments { Event::ZIncr } else { Event::ZAdd };
     let set = match rule.presence {
-        Presence::Present => shard.value_mut::<SortedSetType>(key)?,
-        _ => Some(shard.value_or_create::<SortedSetType>(key)?),
+        Presence::Present => shard.value_mut::<SortedSetType>(key, event)?,
+        _ => Some(shard.value_or_create::<SortedSetType>(key, event)?),
     };
     let (mut n_new, mut n_updated, mut last) = (0, 0, None);
     if let Some(mut set) = set {
@@ -658,7 +659,7 @@ fn double_or_null(reply: &mut Reply<'_>, score: Option<f64>) {
 
 fn zrem(shard: &mut Shard, mut args: Args<'_>, reply: &mut Reply<'_>) -> Outcome {
     let key = args.key()?;
-    let n_removed = match shard.value_mut::<SortedSetType>(&key)? {
+    let n_removed = match shard.value_mut::<SortedSetType>(&key, Event::ZRem)? {
         Some(mut set) => args.rest().filter(|member| set.remove(member)).count(),
         None => 0,
     };
@@ -748,7 +749,7 @@ fn pop(shard: &mut Shard, mut args: Args<'_>, end: End, reply: &mut Reply<'_>) -
     let count = if args.is_empty() { None } else { Some(args.next()?) };
     args.finish()?;
     let count = count.map(|count| read_count(count).ok_or(NOT_POSITIVE)).transpose()?;
-    match (shard.value_mut::<SortedSetType>(&key)?, count) {
+    match (shard.value_mut::<SortedSetType>(&key, pop_event(end))?, count) {
         (None, _) => reply.array(0),
         // One member that was not counted is not a list of one.
         (Some(mut set), None) => {
@@ -764,6 +765,14 @@ fn pop(shard: &mut Shard, mut args: Args<'_>, end: End, reply: &mut Reply<'_>) -
         }
     }
     Ok(())
+}
+
+/// What taking a member from an end is.
+fn pop_event(end: End) -> Event {
+    match end {
+        End::Lowest => Event::ZPopMin,
+        End::Highest => Event::ZPopMax,
+    }
 }
 
 /// Removes one member, and writes it and its score.
@@ -814,7 +823,7 @@ fn blocking_pop(call: &mut Call<'_, '_>, args: Args<'_>, end: End, reply: &mut R
     for _ in 0..n_keys {
         let key = keys.key()?;
         let Some(shard) = call.shard_if_held(&key) else { continue };
-        if let Some(mut set) = shard.value_mut::<SortedSetType>(&key)? {
+        if let Some(mut set) = shard.value_mut::<SortedSetType>(&key, pop_event(end))? {
             reply.array(3);
             reply.bulk(key.bytes);
             pop_one(&mut set, end, reply);
@@ -851,7 +860,7 @@ impl<'a> MultiplePop<'a> {
         for _ in 0..self.n_keys {
             let key = keys.key()?;
             let Some(shard) = call.shard_if_held(&key) else { continue };
-            if let Some(mut set) = shard.value_mut::<SortedSetType>(&key)? {
+            if let Some(mut set) = shard.value_mut::<SortedSetType>(&key, pop_event(self.end))? {
                 reply.array(2);
                 reply.bulk(key.bytes);
                 pop_nested(&mut set, self.end, self.count, reply);
@@ -1012,14 +1021,14 @@ fn write_list<'a>(
 }
 
 /// Puts a set that has been gathered under a key, or removes the key if there is nothing in the set. Gives the number of members.
-pub(super) fn store(call: &mut Call<'_, '_>, key: &Key<'_>, set: Sorted) -> usize {
+pub(super) fn store(call: &mut Call<'_, '_>, key: &Key<'_>, set: Sorted, event: Event) -> usize {
     let n = set.len();
     let entry = set.into_entry(key.bytes, call.server.keyspace.thresholds());
     let shard = call.shard_of(key);
     match entry {
-        Some(entry) => shard.put(key, entry),
+        Some(entry) => shard.put(key, entry, event),
         None => {
-            shard.remove(key);
+            shard.remove(key, Event::Del);
         }
     }
     n

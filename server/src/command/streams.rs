@@ -10,7 +10,7 @@ mod write;
 
 use braid_protocol::reply::Reply;
 use braid_storage::{
-    Shard,
+    Event, Shard,
     stream::{AddError, Deletion, NewId, References, StreamId, StreamRef, StreamType},
 };
 
@@ -348,10 +348,12 @@ fn xadd(shard: &mut Shard, mut args: Args<'_>, reply: &mut Reply<'_>) -> Outcome
         reply.null();
         return Ok(());
     }
-    let mut stream = shard.value_or_create::<StreamType>(&key)?;
+    let mut stream = shard.value_or_create::<StreamType>(&key, Event::XAdd)?;
     let added = stream.add(options.id, args.rest()).map_err(add_error)?;
-    if let Some(trim) = trim {
-        stream.trim(&trim);
+    if let Some(trim) = trim
+        && stream.trim(&trim) > 0
+    {
+        stream.follow_up(Event::XTrim);
     }
     write_id(reply, added);
     Ok(())
@@ -428,7 +430,7 @@ fn write_range(
 
 fn xdel(shard: &mut Shard, mut args: Args<'_>, reply: &mut Reply<'_>) -> Outcome {
     let key = args.key()?;
-    let n_deleted = match shard.value_mut::<StreamType>(&key)? {
+    let n_deleted = match shard.value_mut::<StreamType>(&key, Event::XDel)? {
         Some(mut stream) => stream.delete(&ids(args)?, References::Keep, |_| {}),
         None => 0,
     };
@@ -439,7 +441,7 @@ fn xdel(shard: &mut Shard, mut args: Args<'_>, reply: &mut Reply<'_>) -> Outcome
 fn xdelex(shard: &mut Shard, mut args: Args<'_>, reply: &mut Reply<'_>) -> Outcome {
     let key = args.key()?;
     let Doomed { ids, references } = Doomed::read(args)?;
-    let stream = shard.value_mut::<StreamType>(&key)?;
+    let stream = shard.value_mut::<StreamType>(&key, Event::XDel)?;
     reply.array(ids.len());
     match stream {
         Some(mut stream) => {
@@ -468,7 +470,7 @@ fn xtrim(shard: &mut Shard, mut args: Args<'_>, reply: &mut Reply<'_>) -> Outcom
         }
     }
     let trim = options.finish_some(shard.thresholds())?;
-    let n_removed = match shard.value_mut::<StreamType>(&key)? {
+    let n_removed = match shard.value_mut::<StreamType>(&key, Event::XTrim)? {
         Some(mut stream) => stream.trim(&trim),
         None => 0,
     };
@@ -515,7 +517,7 @@ fn xsetid(shard: &mut Shard, mut args: Args<'_>, reply: &mut Reply<'_>) -> Outco
     let key = args.key()?;
     let last_id = id(args.next()?)?;
     let options = SetIdOptions::read(args, last_id)?;
-    let mut stream = shard.value_mut::<StreamType>(&key)?.ok_or(CommandError::NoSuchKey)?;
+    let mut stream = shard.value_mut::<StreamType>(&key, Event::XSetId)?.ok_or(CommandError::NoSuchKey)?;
     let entries = stream.stream().entries();
     if last_id < entries.max_deleted_id() {
         return Err(CommandError::text(

@@ -4,7 +4,7 @@ use braid_protocol::{
     number::{self, LongDouble},
     reply::Reply,
 };
-use braid_storage::{Expiry, Key, Shard, StorageError, StringOrigin, string::STRING_MAX_BYTES};
+use braid_storage::{Event, Expiry, Key, Shard, StorageError, StringOrigin, string::STRING_MAX_BYTES};
 
 use super::{
     Args, Arity, Call, CommandError, CommandSpec, Deprecation, Flags, Group, KeySpec, KeyUse, Keys, KeysAt,
@@ -371,7 +371,7 @@ fn set(shard: &mut Shard, mut args: Args<'_>, reply: &mut Reply<'_>) -> Outcome 
     if !args.is_empty() {
         return set_with_options(shard, &key, value, args, reply);
     }
-    shard.put_string(&key, value, Expiry::Clear);
+    shard.put_string(&key, value, Expiry::Clear, Event::Set);
     reply.ok();
     Ok(())
 }
@@ -445,7 +445,7 @@ fn is_met_by_presence(condition: Condition<'_>, shard: &mut Shard, key: &Key<'_>
 fn getset(shard: &mut Shard, mut args: Args<'_>, reply: &mut Reply<'_>) -> Outcome {
     let key = args.key()?;
     bulk_or_null(reply, shard.string(&key)?);
-    shard.put_string(&key, args.next()?, Expiry::Clear);
+    shard.put_string(&key, args.next()?, Expiry::Clear, Event::Set);
     Ok(())
 }
 
@@ -453,7 +453,7 @@ fn setnx(shard: &mut Shard, mut args: Args<'_>, reply: &mut Reply<'_>) -> Outcom
     let key = args.key()?;
     let is_new = shard.peek(&key).is_none();
     if is_new {
-        shard.put_string(&key, args.next()?, Expiry::Clear);
+        shard.put_string(&key, args.next()?, Expiry::Clear, Event::Set);
     }
     reply.integer(is_new as i64);
     Ok(())
@@ -498,7 +498,9 @@ fn mset(call: &mut Call<'_, '_>, args: Args<'_>, reply: &mut Reply<'_>) -> Outco
     if !args.remaining().is_multiple_of(2) {
         return Err(CommandError::Arity("mset"));
     }
-    for_each_key(call, pairs(args.rest()), |shard, key, value| shard.put_string(key, value, Expiry::Clear));
+    for_each_key(call, pairs(args.rest()), |shard, key, value| {
+        shard.put_string(key, value, Expiry::Clear, Event::Set);
+    });
     reply.ok();
     Ok(())
 }
@@ -510,7 +512,7 @@ fn msetnx(call: &mut Call<'_, '_>, args: Args<'_>, reply: &mut Reply<'_>) -> Out
     let all_new = n_present(call, pairs(args.rest())) == 0;
     if all_new {
         for_each_key(call, pairs(args.rest()), |shard, key, value| {
-            shard.put_string(key, value, Expiry::Clear);
+            shard.put_string(key, value, Expiry::Clear, Event::Set);
         });
     }
     reply.integer(all_new as i64);
@@ -567,13 +569,13 @@ fn pairs<'k>(words: impl Iterator<Item = &'k [u8]>) -> impl Iterator<Item = (&'k
 fn append(shard: &mut Shard, mut args: Args<'_>, reply: &mut Reply<'_>) -> Outcome {
     let key = args.key()?;
     let suffix = args.next()?;
-    let len = if let Some(mut string) = shard.string_mut(&key)? {
+    let len = if let Some(mut string) = shard.string_mut(&key, Event::Append)? {
         check_length(string.bytes().len(), suffix.len())?;
         string.append(suffix);
         string.set_origin(StringOrigin::Edited);
         string.bytes().len()
     } else {
-        shard.put_string(&key, suffix, Expiry::Clear);
+        shard.put_string(&key, suffix, Expiry::Clear, Event::Append);
         suffix.len()
     };
     reply.integer(len as i64);
@@ -610,13 +612,13 @@ fn decrby(shard: &mut Shard, mut args: Args<'_>, reply: &mut Reply<'_>) -> Outco
 
 /// Adds to the integer that a string spells, in place; the text of the sum is made on the stack.
 fn add(shard: &mut Shard, key: &Key<'_>, increment: i64, reply: &mut Reply<'_>) -> Outcome {
-    let sum = if let Some(mut string) = shard.string_mut(key)? {
+    let sum = if let Some(mut string) = shard.string_mut(key, Event::IncrBy)? {
         let value = number::parse_i64(string.bytes()).ok_or(CommandError::NotInteger)?;
         let sum = value.checked_add(increment).ok_or(WOULD_OVERFLOW)?;
         number::format_i64(sum, |text| string.set(text));
         sum
     } else {
-        number::format_i64(increment, |text| shard.put_string(key, text, Expiry::Clear));
+        number::format_i64(increment, |text| shard.put_string(key, text, Expiry::Clear, Event::IncrBy));
         increment
     };
     reply.integer(sum);
@@ -635,7 +637,7 @@ fn incrbyfloat(shard: &mut Shard, mut args: Args<'_>, reply: &mut Reply<'_>) -> 
     }
     let mut text = Vec::new();
     sum.write(&mut text);
-    let mut string = shard.string_or_create(&key)?;
+    let mut string = shard.string_or_create(&key, Event::IncrByFloat)?;
     string.set(&text);
     string.set_origin(StringOrigin::Computed);
     reply.bulk(&text);
@@ -674,7 +676,7 @@ fn setrange(shard: &mut Shard, mut args: Args<'_>, reply: &mut Reply<'_>) -> Out
         return Ok(());
     }
     check_length(offset, patch.len())?;
-    let mut string = shard.string_or_create(&key)?;
+    let mut string = shard.string_or_create(&key, Event::SetRange)?;
     string.write_at(offset, patch);
     string.set_origin(StringOrigin::Edited);
     reply.integer(string.bytes().len() as i64);
@@ -693,7 +695,7 @@ fn check_length(len: usize, more: usize) -> Outcome {
 fn getdel(shard: &mut Shard, mut args: Args<'_>, reply: &mut Reply<'_>) -> Outcome {
     let key = args.key()?;
     bulk_or_null(reply, shard.string(&key)?);
-    shard.remove(&key);
+    shard.remove(&key, Event::Del);
     Ok(())
 }
 
@@ -716,14 +718,14 @@ fn getex(shard: &mut Shard, mut args: Args<'_>, reply: &mut Reply<'_>) -> Outcom
     match lifetime {
         Lifetime::Unset | Lifetime::Keep => {}
         Lifetime::Until(deadline) => {
-            shard.set_deadline(&key, Some(deadline));
+            shard.set_deadline(&key, Some(deadline), Event::Expire);
         }
         Lifetime::Over => {
-            shard.remove(&key);
+            shard.remove(&key, Event::Del);
         }
         Lifetime::Persist => {
             if shard.peek(&key).is_some_and(|entry| entry.has_deadline()) {
-                shard.set_deadline(&key, None);
+                shard.set_deadline(&key, None, Event::Persist);
             }
         }
     }
@@ -831,14 +833,14 @@ fn delex(shard: &mut Shard, mut args: Args<'_>, reply: &mut Reply<'_>) -> Outcom
             return Ok(());
         }
     }
-    reply.integer(shard.remove(&key) as i64);
+    reply.integer(shard.remove(&key, Event::Del) as i64);
     Ok(())
 }
 
 fn delifeq(shard: &mut Shard, mut args: Args<'_>, reply: &mut Reply<'_>) -> Outcome {
     let key = args.key()?;
     let equal = shard.string(&key)? == Some(args.next()?);
-    reply.integer((equal && shard.remove(&key)) as i64);
+    reply.integer((equal && shard.remove(&key, Event::Del)) as i64);
     Ok(())
 }
 

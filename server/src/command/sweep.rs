@@ -312,7 +312,7 @@ fn shards(router: &Router) -> impl Iterator<Item = ShardId> {
 mod tests {
     use super::*;
     use braid_storage::{
-        Expiry, Key,
+        Event, Expiry, Key,
         hash::{HashTags, KeyHasher},
     };
 
@@ -326,7 +326,12 @@ mod tests {
             let shard = &mut shards[key.routed.shard.index()];
             shard.begin(Db(0), Millis(1));
             let deadline = braid_storage::time::Deadline::at(5);
-            shard.put_string(&key, b"v", if i % 3 == 0 { Expiry::At(deadline) } else { Expiry::Clear });
+            shard.put_string(
+                &key,
+                b"v",
+                if i % 3 == 0 { Expiry::At(deadline) } else { Expiry::Clear },
+                Event::Made,
+            );
         }
         (keyspace, shards)
     }

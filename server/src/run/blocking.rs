@@ -36,7 +36,7 @@ use std::{
 
 use braid_protocol::reply::Reply;
 use braid_storage::{
-    Awaits, Key, ReadyKey, Shard, ShardId, Ticket, Waiter,
+    Awaits, Db, Key, Shard, ShardId, Ticket, Waiter,
     coordinator::{Held, Job as _, Route},
     entry::Kind,
     executor::Node,
@@ -51,7 +51,7 @@ use crate::{
     io::ThreadState,
     run::{
         node::{Job, Task},
-        offload, step,
+        offload, step, unit,
     },
     server::Server,
     session::{Origin, Session},
@@ -440,30 +440,32 @@ pub fn each_written_key(
     }
 }
 
-/// Serves those that wait for keys that were written, in the order of the writes. The shards are held, and the unit that wrote is
-/// over.
-pub fn serve_ready(held: &mut Held<'_, Job>, thread: &mut ThreadState, now: Millis) {
-    while let Some(id) = first_ready(held) {
-        let ready = held.shard(id).take_ready().expect("there was one just now");
-        serve_key(&ready, held, thread, now);
-    }
+/// A key that waiting nodes have to look at.
+pub struct ReadyKey {
+    /// Its database.
+    pub db: Db,
+    /// The key itself.
+    pub bytes: Box<[u8]>,
 }
 
-fn first_ready(held: &mut Held<'_, Job>) -> Option<ShardId> {
-    let mut first: Option<(u64, ShardId)> = None;
-    for index in 0..held.ids().len() {
-        let id = held.ids()[index];
-        if let Some(order) = held.shard(id).first_ready()
-            && first.is_none_or(|(least, _)| order < least)
-        {
-            first = Some((order, id));
-        }
+/// Serves nodes that wait for keys that were written, in the order of the writes. The shards are held, and the unit that wrote is
+/// over.
+pub fn serve_ready(held: &mut Held<'_, Job>, thread: &mut ThreadState, now: Millis) {
+    let mut ready = VecDeque::new();
+    unit::tell_observers(held, thread, &mut ready);
+    while let Some(key) = ready.pop_front() {
+        serve_key(&key, held, thread, now, &mut ready);
     }
-    first.map(|(_, id)| id)
 }
 
 /// Serves the line of a key, as far as the key has something for those in it.
-fn serve_key(ready: &ReadyKey, held: &mut Held<'_, Job>, thread: &mut ThreadState, now: Millis) {
+fn serve_key(
+    ready: &ReadyKey,
+    held: &mut Held<'_, Job>,
+    thread: &mut ThreadState,
+    now: Millis,
+    further: &mut VecDeque<ReadyKey>,
+) {
     let routed = thread.server().keyspace.router().route(&ready.bytes);
     let key = Key { bytes: &ready.bytes, routed };
     let mut after = None;
@@ -479,6 +481,7 @@ fn serve_key(ready: &ReadyKey, held: &mut Held<'_, Job>, thread: &mut ThreadStat
             && let Some(node) = parked.claim()
         {
             serve(node, parked, held, thread, now);
+            unit::tell_observers(held, thread, further);
         }
     }
 }

@@ -20,7 +20,7 @@ use std::{
 };
 
 use braid_storage::{
-    Shard,
+    Change, Effect, Event, Hearer, Key, Shard,
     coordinator::{Held, Job as _, Route, Weight},
     entry::EntryBox,
     executor::Node,
@@ -48,6 +48,8 @@ use crate::{
 pub struct Offload {
     shard: Shard,
     keys: Vec<PinnedKey>,
+    /// What the command has done there: its result is stored as the same events.
+    changes: Vec<Change>,
 }
 
 struct PinnedKey {
@@ -117,14 +119,14 @@ pub fn pin(job: &mut Job, held: &mut Held<'_, Job>, thread: &mut ThreadState) {
         let wait = wait_for_unpinning(pinned.key.clone());
         return blocking::park(job, wait, held);
     }
-    let mut offload = Offload { shard: server.keyspace.shard_apart(), keys };
+    let mut offload = Offload { shard: server.keyspace.shard_apart(), keys, changes: Vec::new() };
     for pinned in &mut offload.keys {
         let shard = held.shard(pinned.key.routed.shard);
         shard.begin(db, time);
         pinned.shared = shard.pin(&pinned.key.key());
         offload.shard.begin(db, time);
         if let Some(shared) = &pinned.shared {
-            offload.shard.put(&pinned.key.key(), shared.as_ref().share());
+            offload.shard.put(&pinned.key.key(), shared.as_ref().share(), Event::Made);
         }
     }
     if command.has(Flags::READONLY) {
@@ -148,9 +150,11 @@ pub fn work(node: &mut Node<Job>, thread: &mut ThreadState) {
     };
     offload.shard.start();
     offload.shard.lift_limit();
+    offload.shard.hear_all(Hearer::Transfer, true);
     let job = &mut node.job;
     job.n_replied_bytes = job.reply.len();
     let ran = catch_unwind(AssertUnwindSafe(|| run(job, &mut offload.shard, thread)));
+    offload.changes = offload.shard.take_changes();
     Job::leave(&mut offload.shard, thread);
     if ran.is_err() {
         // Nobody else sees that shard, so it may be as torn as it likes.
@@ -202,14 +206,11 @@ pub fn unpin(job: &mut Job, held: &mut Held<'_, Job>, thread: &mut ThreadState) 
         let shard = held.shard(key.routed.shard);
         shard.begin(pinned.key.db, time);
         offload.shard.begin(pinned.key.db, time);
-        let result = offload.shard.take(&key);
-        match (result, stores && is_valid && pinned.is_written()) {
-            (Some(result), true) => shard.put_as_used(&key, result),
-            (Some(result), false) => braid_storage::release(result),
-            (None, true) => {
-                shard.remove(&key);
-            }
-            (None, false) => {}
+        let result = offload.shard.take(&key, Event::Made);
+        if stores && is_valid && pinned.is_written() {
+            store(shard, &key, result, &offload.changes);
+        } else if let Some(result) = result {
+            braid_storage::release(result);
         }
         // A value that is shared no longer is changed where it is.
         if let Some(shared) = pinned.shared.take() {
@@ -234,6 +235,29 @@ pub fn unpin(job: &mut Job, held: &mut Held<'_, Job>, thread: &mut ThreadState) 
     thread.spent.push(offload);
     unit::end(held, thread, time);
     None
+}
+
+/// Stores what a command has left under a key, as the events that its changes of the key were.
+fn store(shard: &mut Shard, key: &Key<'_>, result: Option<EntryBox>, changes: &[Change]) {
+    let of_key = changes.iter().filter(|change| change.key.as_deref() == Some(key.bytes));
+    let done = of_key.filter(|change| change.effect != Effect::None && change.event != Event::New);
+    let mut events = done.map(|change| change.event);
+    let is_stored = match (result, events.next()) {
+        (Some(result), Some(event)) => {
+            shard.put_as_used(key, result, event);
+            true
+        }
+        // It is what it was.
+        (Some(result), None) => {
+            braid_storage::release(result);
+            false
+        }
+        // It may have come back in the meantime, by SWAPDB.
+        (None, event) => shard.remove(key, event.unwrap_or(Event::Del)),
+    };
+    if is_stored {
+        events.for_each(|event| shard.follow_up(key, event));
+    }
 }
 
 impl PinnedKey {

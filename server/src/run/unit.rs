@@ -13,7 +13,7 @@
 //! Nobody observes most shards. Then `begin` and `end` are one test each of a flag on the shard's hot line, and commands on one
 //! shard that run in place have these tests once for all commands of a batch that go there (`run_group`).
 
-use std::sync::atomic::Ordering;
+use std::{collections::VecDeque, sync::atomic::Ordering};
 
 use braid_storage::{
     Routed,
@@ -26,7 +26,7 @@ use crate::{
     io::ThreadState,
     monitor,
     run::{
-        blocking::{self, Wait, Waiting},
+        blocking::{self, ReadyKey, Wait, Waiting},
         node::Job,
         offload, step,
     },
@@ -89,14 +89,13 @@ pub fn run(
         return Ended::Needs(route);
     }
     let ended = body(unit, session, held, now, out, thread);
-    if matches!(ended, Ended::Ran) {
-        end(held, thread, now);
-    }
+    // Whatever became of it: what has expired under its eyes is a change.
+    end(held, thread, now);
     ended
 }
 
 /// Like [`run`], for a command that had waited and is served now, with the shards held that it needs for that: those of its other
-/// keys may not be. Whom it wakes is served by the caller, in turn.
+/// keys may not be. The caller tells the observers what it changed, and serves in turn whom that wakes.
 pub fn run_served(
     unit: &Unit<'_>,
     session: &mut Session,
@@ -108,9 +107,7 @@ pub fn run_served(
         Ok(now) => now,
         Err(ended) => return ended,
     };
-    let ended = body(unit, session, held, now, out, thread);
-    tell_observers(held, thread);
-    ended
+    body(unit, session, held, now, out, thread)
 }
 
 /// Begins a unit: asks what must be asked under the hold, and gives the unit's time.
@@ -199,13 +196,28 @@ fn body(
 /// Ends a unit, the shards still being held: tells the observers what it changed, and serves whom that wakes.
 pub fn end(held: &mut Held<'_, Job>, thread: &mut ThreadState, now: Millis) {
     if is_observed(held) {
-        tell_observers(held, thread);
         blocking::serve_ready(held, thread, now);
     }
 }
 
-fn tell_observers(held: &mut Held<'_, Job>, thread: &mut ThreadState) {
-    tracking::announce(held, thread);
+/// Takes what has changed in the held shards, tells the observers in the order of the changes, and adds the keys that waiting nodes
+/// have to look at.
+pub fn tell_observers(held: &mut Held<'_, Job>, thread: &ThreadState, ready: &mut VecDeque<ReadyKey>) {
+    let mut changes = Vec::new();
+    for index in 0..held.ids().len() {
+        let id = held.ids()[index];
+        let shard = held.shard(id);
+        if shard.has_changes() {
+            changes.append(&mut shard.take_changes());
+        }
+    }
+    if changes.is_empty() {
+        return;
+    }
+    changes.sort_unstable_by_key(|change| change.order);
+    tracking::tell(&changes, thread);
+    let waking = changes.into_iter().filter(|change| change.wakes);
+    ready.extend(waking.filter_map(|change| Some(ReadyKey { db: change.db, bytes: change.key? })));
 }
 
 /// Whether anybody waits for keys in the shards that are held, has pinned some, or hears of changes.

@@ -3,6 +3,7 @@ use std::collections::BTreeMap;
 use super::*;
 use crate::{
     Db, Keyspace, Shard,
+    event::Event,
     hash::{HashTags, KeyHasher, Router},
     shard::{ExpiryCursor, Key},
 };
@@ -62,7 +63,7 @@ impl Fixture {
     /// Calls `with` with the hash under a key, which is made if it is missing.
     fn with_hash<R>(&mut self, db: u16, key: &[u8], with: impl FnOnce(&mut HashMut<'_>) -> R) -> R {
         let key = self.key(key);
-        with(&mut self.shard(db).value_or_create::<HashType>(&key).expect("no other types here"))
+        with(&mut self.shard(db).value_or_create::<HashType>(&key, Event::Made).expect("no other types here"))
     }
 
     fn encoding(&mut self, key: &[u8]) -> Option<&'static str> {
@@ -185,7 +186,7 @@ fn run_against_model(seed: u64, n_steps: usize) {
                 models.swap(0, 1);
             }
             2 => {
-                assert_eq!(fixture.shard(db as u16).remove(&key), !models[db][at].is_empty());
+                assert_eq!(fixture.shard(db as u16).remove(&key, Event::Del), !models[db][at].is_empty());
                 models[db][at].clear();
             }
             3 => {
@@ -193,14 +194,14 @@ fn run_against_model(seed: u64, n_steps: usize) {
                 let copy = fixture.shard(db as u16).copy(&key, other.bytes);
                 assert_eq!(copy.is_some(), !models[db][at].is_empty());
                 if let Some(copy) = copy {
-                    fixture.shard(db as u16).put(&other, copy);
+                    fixture.shard(db as u16).put(&other, copy, Event::Made);
                     models[db][1 - at] = models[db][at].clone();
                 }
             }
             4 => {
-                fixture.shard(db as u16).put_string(&key, b"no hash", Expiry::Keep);
+                fixture.shard(db as u16).put_string(&key, b"no hash", Expiry::Keep, Event::Set);
                 fixture.shards[0].check_fields();
-                fixture.shard(db as u16).remove(&key);
+                fixture.shard(db as u16).remove(&key, Event::Del);
                 models[db][at].clear();
             }
             5..15 => {
@@ -209,7 +210,7 @@ fn run_against_model(seed: u64, n_steps: usize) {
             }
             15 => {
                 let deadline = Deadline::at(fixture.now);
-                fixture.shard(db as u16).set_deadline(&key, Some(deadline));
+                fixture.shard(db as u16).set_deadline(&key, Some(deadline), Event::Expire);
                 fixture.now += 1;
                 let mut cursor = ExpiryCursor::default();
                 while fixture.shards[0].expire_some(&mut cursor, Millis(fixture.now), 1).more {}
@@ -260,7 +261,7 @@ fn forms_change_at_the_thresholds_of_redis() {
         fixture.with_hash(0, b"long", |hash| hash.set(long.0, long.1, Expiry::Clear));
         assert_eq!(fixture.encoding(b"long"), Some("hashtable"));
         let key = fixture.key(b"long");
-        fixture.shard(0).remove(&key);
+        fixture.shard(0).remove(&key, Event::Del);
     }
     fixture.with_hash(0, b"many", |hash| {
         hash.prepare(4);
@@ -345,7 +346,7 @@ fn a_hash_that_is_over_goes_at_a_stroke_and_is_no_key_before() {
         let duplicate = fixture.shard(0).copy(&key, b"h").expect("it is there");
         fixture.now = 5001;
         assert!(fixture.shard(0).peek(&key).is_none());
-        fixture.shard(0).put(&key, duplicate);
+        fixture.shard(0).put(&key, duplicate, Event::Made);
         fixture.shards[0].check_fields();
         assert_eq!(fixture.shards[0].expire_fields(Millis(5001), 10), 1);
         assert_eq!(fixture.shard(0).n_keys(), 0);

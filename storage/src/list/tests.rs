@@ -3,6 +3,7 @@ use std::{collections::VecDeque, iter};
 use super::*;
 use crate::{
     Db, Key, Keyspace, Shard,
+    event::Event,
     hash::{HashTags, KeyHasher, Router},
     time::Millis,
 };
@@ -36,7 +37,7 @@ impl Lone {
 
     fn list(&mut self) -> ListMut<'_> {
         let key = self.key();
-        self.shard.value_or_create(&key).expect("the key holds a list or nothing")
+        self.shard.value_or_create(&key, Event::Made).expect("the key holds a list or nothing")
     }
 
     fn read(&mut self) -> Option<ListRef<'_>> {
@@ -400,7 +401,7 @@ fn what_is_removed_gives_its_memory_back() {
     assert!(allocated(&mut lone) < 100);
     let used = lone.keyspace.used_bytes();
     let key = lone.key();
-    lone.shard.remove(&key);
+    lone.shard.remove(&key, Event::Del);
     assert!(lone.keyspace.used_bytes() < used);
 }
 

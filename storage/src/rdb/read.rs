@@ -12,6 +12,7 @@ use crate::{
     Db, Expiry, HashMut, Key, Keyspace, ListEnd, ListMut, SetMut, Shard, SortedSetMut, StringOrigin,
     ValueMut, ValueType,
     entry::{EntryBox, Kind},
+    event::Event,
     hashes::Inserted,
     list::Part,
     packed::{self, Element, Packed},
@@ -77,12 +78,12 @@ fn make<T: ValueType>(
     shard.start();
     // At that time nothing has expired, so that what comes twice is noticed in any case.
     shard.begin(Db(0), Millis(0));
-    let mut value = shard.value_or_create::<T>(key).expect("a new shard has no keys");
+    let mut value = shard.value_or_create::<T>(key, Event::Made).expect("a new shard has no keys");
     fill(&mut value)?;
     drop(value);
     shard.peek(key)?;
     shard.expire_fields(now, usize::MAX);
-    Some(shard.take(key))
+    Some(shard.take(key, Event::Made))
 }
 
 fn fill_list(list: &mut ListMut<'_>, value_type: u8, from: &mut Reader<'_>) -> Option<()> {

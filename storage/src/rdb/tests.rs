@@ -9,6 +9,7 @@ use super::*;
 use crate::{
     Db, Expiry, HashType, ListEnd, ListType, SetType, Shard, SortedSetType, ValueRef, encoding_name,
     entry::Kind,
+    event::Event,
     hash::{HashTags, KeyHasher, Router},
     hashes::Field,
     sorted_set::AddRule,
@@ -45,7 +46,7 @@ impl World {
     fn assert_comes_back(&mut self, make: impl FnOnce(&mut Shard, &Key<'_>)) -> Vec<u8> {
         let key = self.key();
         make(&mut self.shard, &key);
-        let entry = self.shard.take(&key).expect("a value was made");
+        let entry = self.shard.take(&key, Event::Del).expect("a value was made");
         let payload = dump(entry.as_ref(), NOW);
         let back = self.restore(&payload).expect("what was dumped is restored");
         assert_eq!(back.as_ref().key(), b"key");
@@ -100,21 +101,21 @@ fn texts(n: usize, len: usize) -> Vec<Vec<u8>> {
 
 fn put_list(texts: &[Vec<u8>]) -> impl FnOnce(&mut Shard, &Key<'_>) {
     |shard, key| {
-        let mut list = shard.value_or_create::<ListType>(key).unwrap();
+        let mut list = shard.value_or_create::<ListType>(key, Event::Made).unwrap();
         list.push(ListEnd::Right, texts.iter().map(Vec::as_slice));
     }
 }
 
 fn put_set(texts: &[Vec<u8>]) -> impl FnOnce(&mut Shard, &Key<'_>) {
     |shard, key| {
-        let mut set = shard.value_or_create::<SetType>(key).unwrap();
+        let mut set = shard.value_or_create::<SetType>(key, Event::Made).unwrap();
         texts.iter().for_each(|text| assert!(set.insert(text)));
     }
 }
 
 fn put_hash(texts: &[Vec<u8>]) -> impl FnOnce(&mut Shard, &Key<'_>) {
     move |shard, key| {
-        let mut hash = shard.value_or_create::<HashType>(key).unwrap();
+        let mut hash = shard.value_or_create::<HashType>(key, Event::Made).unwrap();
         for text in texts {
             hash.set(text, b"12", Expiry::Clear);
         }
@@ -123,7 +124,7 @@ fn put_hash(texts: &[Vec<u8>]) -> impl FnOnce(&mut Shard, &Key<'_>) {
 
 fn put_sorted_set(texts: &[Vec<u8>]) -> impl FnOnce(&mut Shard, &Key<'_>) {
     |shard, key| {
-        let mut set = shard.value_or_create::<SortedSetType>(key).unwrap();
+        let mut set = shard.value_or_create::<SortedSetType>(key, Event::Made).unwrap();
         let scores = [f64::NEG_INFINITY, -0.5, 0.0, 3.0, 1e300, f64::INFINITY];
         for (text, score) in texts.iter().zip(scores.into_iter().cycle()) {
             set.add(text, score, AddRule::default());
@@ -132,7 +133,7 @@ fn put_sorted_set(texts: &[Vec<u8>]) -> impl FnOnce(&mut Shard, &Key<'_>) {
 }
 
 fn put_string(text: &[u8]) -> impl FnOnce(&mut Shard, &Key<'_>) {
-    |shard, key| shard.put_string(key, text, Expiry::Clear)
+    |shard, key| shard.put_string(key, text, Expiry::Clear, Event::Set)
 }
 
 #[test]

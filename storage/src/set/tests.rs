@@ -3,6 +3,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use super::*;
 use crate::{
     Db, Key, Keyspace, Router, Shard,
+    event::Event,
     hash::{HashTags, KeyHasher},
     shard::Expiry,
     time::{Deadline, Millis},
@@ -75,12 +76,12 @@ impl Fixture {
 
     fn set_or_create(&mut self, key: &str) -> SetMut<'_> {
         let key = self.key(key);
-        self.shard.value_or_create(&key).expect("it is a set")
+        self.shard.value_or_create(&key, Event::Made).expect("it is a set")
     }
 
     fn set_mut(&mut self, key: &str) -> Option<SetMut<'_>> {
         let key = self.key(key);
-        self.shard.value_mut(&key).expect("it is a set")
+        self.shard.value_mut(&key, Event::Made).expect("it is a set")
     }
 
     fn get(&mut self, key: &str) -> Option<SetRef<'_>> {
@@ -159,7 +160,7 @@ fn sets_of_every_encoding_agree_with_a_btree() {
             }
             fixture.check("s", &model);
             let key = fixture.key("s");
-            fixture.shard.remove(&key);
+            fixture.shard.remove(&key, Event::Del);
         }
         assert_eq!(fixture.keyspace.used_bytes(), bytes_before, "all that was accounted has gone");
         assert!(seen.contains_key("hashtable"), "{seen:?}");
@@ -288,7 +289,7 @@ fn popping_nearly_all_of_a_large_set_leaves_a_small_one() {
     fixture.add("s", &slices(&names(0..1000)));
     let deadline = Some(Deadline::at(1000));
     let key = fixture.key("s");
-    fixture.shard.set_deadline(&key, deadline);
+    fixture.shard.set_deadline(&key, deadline, Event::Expire);
     let mut random = Random(1);
     let mut n_popped = 0;
     let mut set = fixture.set_mut("s").unwrap();
@@ -458,7 +459,7 @@ fn combined_sets_agree_with_btrees() {
             assert_eq!(stored.is_none(), expected.is_empty());
             if let Some(entry) = stored {
                 let result = fixture.key("result");
-                fixture.shard.put(&result, entry);
+                fixture.shard.put(&result, entry, Event::Made);
                 fixture.check("result", &expected);
             }
         }
@@ -505,7 +506,7 @@ fn a_copy_shares_nothing() {
         fixture.add("s", &slices(&members));
         let (key, copy_key) = (fixture.key("s"), fixture.key("copy"));
         let copy = fixture.shard.copy(&key, b"copy").expect("it is there");
-        fixture.shard.put(&copy_key, copy);
+        fixture.shard.put(&copy_key, copy, Event::Made);
         fixture.set_mut("copy").unwrap().remove(&members[0]);
         assert_eq!(fixture.members("s").len(), members.len());
         assert_eq!(fixture.members("copy").len(), members.len() - 1);
@@ -516,9 +517,9 @@ fn a_copy_shares_nothing() {
 fn a_set_is_no_string() {
     let mut fixture = Fixture::new();
     let key = fixture.key("s");
-    fixture.shard.put_string(&key, b"v", Expiry::Clear);
+    fixture.shard.put_string(&key, b"v", Expiry::Clear, Event::Set);
     assert!(fixture.shard.value::<SetType>(&key).is_err());
-    assert!(fixture.shard.value_or_create::<SetType>(&key).is_err());
+    assert!(fixture.shard.value_or_create::<SetType>(&key, Event::Made).is_err());
 }
 
 #[test]

@@ -10,6 +10,7 @@ use super::{Key, Ledger, Shard};
 use crate::{
     Db,
     entry::EntryRef,
+    event::Event,
     hash::{Place, Routed},
     hashes::{self, HashType},
     time::{Deadline, Millis},
@@ -112,7 +113,7 @@ impl Shard {
 
     /// The hash at a place of the command's database whose next field expires then.
     fn hash_at(&mut self, place: Place, deadline: Deadline) -> Option<super::ValueMut<'_, HashType>> {
-        self.value_at(place, |entry| hashes::next_deadline(entry) == Some(deadline))
+        self.value_at(place, Event::HExpired, |entry| hashes::next_deadline(entry) == Some(deadline))
     }
 }
 

@@ -6,12 +6,13 @@
 
 use std::{marker::PhantomData, sync::atomic::Ordering::Relaxed};
 
-use super::{Key, Ledger, Shard, WORK_MAX};
+use super::{Effect, Key, Ledger, Shard, WORK_MAX};
 use crate::{
     Db, StorageError,
     entry::{EntryBox, EntryRef, Kind, Object},
+    event::Event,
     hash::{Place, Router},
-    reclaim,
+    hashes, reclaim,
     table::{SlotMut, Table},
     thresholds::Thresholds,
     time::{Deadline, Millis},
@@ -89,7 +90,8 @@ impl<'a, T: ValueType> ValueRef<'a, T> {
 
 /// A live value of a shard, to be changed.
 ///
-/// When it drops, a change is announced, and a value with nothing in it is removed with its key.
+/// When it drops, a change is announced as the event that the guard was made for, and a value with nothing in it is removed with
+/// its key, which is an event of its own. A guard through which nothing changed announces nothing.
 pub struct ValueMut<'a, T: ValueType> {
     /// `None` once the key has been removed.
     slot: Option<SlotMut<'a>>,
@@ -98,9 +100,17 @@ pub struct ValueMut<'a, T: ValueType> {
     thresholds: &'a Thresholds,
     db: Db,
     now: Millis,
-    is_changed: bool,
-    /// Who waits for the key is to look, although it counts as unchanged.
+    /// What was done.
+    event: Event,
+    /// What was done besides.
+    further: Option<Event>,
+    effect: Effect,
+    /// The key has come into being with this guard.
+    is_new: bool,
+    /// Nodes that wait for the key have to look, although it counts as unchanged.
     is_ready: bool,
+    /// Fields were removed because their deadline had passed.
+    has_lost_expired: bool,
     /// The value's [next deadline](ValueType::next_deadline) when the guard was made.
     next_deadline: Option<Deadline>,
     value_type: PhantomData<T>,
@@ -150,7 +160,7 @@ impl<'a, T: ValueType> ValueMut<'a, T> {
     /// Changes the entry.
     #[inline]
     pub fn change<R>(&mut self, change: impl FnOnce(&mut EntryBox) -> R) -> R {
-        self.is_changed = true;
+        self.effect = Effect::Modified;
         self.arrange(change)
     }
 
@@ -168,13 +178,14 @@ impl<'a, T: ValueType> ValueMut<'a, T> {
         self.slot.as_mut().expect("the slot is there until the guard drops").modify_object(change)
     }
 
-    /// Counts fields that were removed because their deadline had passed.
-    pub(crate) fn count_expired_fields(&mut self, n: usize) {
+    /// Notes that fields were removed because their deadline had passed.
+    pub(crate) fn lose_expired_fields(&mut self, n: usize) {
+        self.has_lost_expired |= n > 0;
         let expired = &self.ledger.published.expired_fields;
         expired.store(expired.load(Relaxed) + n as u64, Relaxed);
     }
 
-    /// Has who waits for the key look at it, although nothing changed of what WATCH would see.
+    /// Has nodes that wait for the key look at it, although nothing changed of what WATCH would see.
     pub fn mark_ready(&mut self) {
         self.is_ready = true;
     }
@@ -182,7 +193,26 @@ impl<'a, T: ValueType> ValueMut<'a, T> {
     /// Notes that the value is another than before: who watches the key or waits for it hears of it when the guard drops.
     #[inline]
     pub fn mark_changed(&mut self) {
-        self.is_changed = true;
+        self.effect = Effect::Modified;
+    }
+
+    /// Notes a change that WATCH and tracking clients do not see.
+    pub fn mark_changed_quietly(&mut self) {
+        if self.effect == Effect::None {
+            self.effect = Effect::Quiet;
+        }
+    }
+
+    /// Says that the change is another event than the guard was made for, which turns out in some commands only while they run.
+    #[inline]
+    pub fn set_event(&mut self, event: Event) {
+        self.event = event;
+    }
+
+    /// Has another event follow that of the change.
+    #[inline]
+    pub fn follow_up(&mut self, event: Event) {
+        self.further = Some(event);
     }
 }
 
@@ -190,11 +220,44 @@ impl<T: ValueType> ValueMut<'_, T> {
     /// Removes the key, whose value has nothing in it any more.
     #[cold]
     fn remove_empty(&mut self) {
+        let has_changed = self.has_changed();
+        if has_changed && self.ledger.is_observed {
+            self.announce();
+        }
         let slot = self.slot.take().expect("the slot is there until the guard drops");
-        if self.is_changed {
-            self.ledger.changed(self.db, slot.entry().key());
+        if has_changed && self.ledger.is_observed {
+            self.ledger.announce_quietly(self.db, slot.entry().key(), Event::Del);
         }
         reclaim::free(slot.remove());
+    }
+
+    #[inline(always)]
+    fn has_changed(&self) -> bool {
+        self.effect != Effect::None || self.is_ready || self.has_lost_expired
+    }
+
+    /// Announces what was done, in the order in which Redis publishes it.
+    #[cold]
+    fn announce(&mut self) {
+        let slot = self.slot.as_ref().expect("the slot is there until the guard drops");
+        let (db, key) = (self.db, slot.entry().key());
+        if self.is_new {
+            self.ledger.announce_quietly(db, key, Event::New);
+        }
+        if self.has_lost_expired {
+            self.ledger.announce_expired(db, key, Event::HExpired);
+        }
+        match self.effect {
+            Effect::None => {}
+            Effect::Quiet => self.ledger.announce_quietly(db, key, self.event),
+            Effect::Modified => self.ledger.announce(db, key, self.event),
+        }
+        if self.is_ready {
+            self.ledger.wake(db, key, self.event);
+        }
+        if let Some(further) = self.further {
+            self.ledger.announce_quietly(db, key, further);
+        }
     }
 }
 
@@ -211,11 +274,8 @@ impl<T: ValueType> Drop for ValueMut<'_, T> {
         if T::is_empty(slot.entry()) {
             return self.remove_empty();
         }
-        if self.is_ready {
-            self.ledger.waiters.note(self.db, slot.entry().key());
-        }
-        if self.is_changed && self.ledger.is_observed {
-            self.ledger.announce(self.db, slot.entry().key());
+        if self.ledger.is_observed && self.has_changed() {
+            self.announce();
         }
     }
 }
@@ -240,6 +300,7 @@ impl Shard {
     pub fn value_mut<'a, T: ValueType>(
         &'a mut self,
         key: &Key<'_>,
+        event: Event,
     ) -> Result<Option<ValueMut<'a, T>>, StorageError> {
         let may_have_fields_expired = T::KIND == Kind::Hash && !self.ledger.fields.is_empty();
         if self.tables[self.db].n_deadlines() > 0 || may_have_fields_expired {
@@ -255,7 +316,8 @@ impl Shard {
         if self.touches {
             self.access.note(slot.entry(), self.now);
         }
-        Ok(Some(Self::guard(slot, &mut self.ledger, &mut self.torn, &self.thresholds, self.db, self.now)))
+        let (ledger, torn) = (&mut self.ledger, &mut self.torn);
+        Ok(Some(Self::guard(slot, ledger, torn, &self.thresholds, (self.db, self.now), event)))
     }
 
     /// A live value, to be changed; an empty one is made if the key is missing, and goes again if nothing is put into it.
@@ -265,6 +327,7 @@ impl Shard {
     pub fn value_or_create<'a, T: ValueType>(
         &'a mut self,
         key: &Key<'_>,
+        event: Event,
     ) -> Result<ValueMut<'a, T>, StorageError> {
         if self.tables[self.db].n_deadlines() > 0 {
             let _: Option<EntryRef<'_>> = self.peek(key);
@@ -280,18 +343,43 @@ impl Shard {
         } else if self.touches {
             self.access.note(slot.entry(), self.now);
         }
-        Ok(Self::guard(slot, &mut self.ledger, &mut self.torn, &self.thresholds, self.db, self.now))
+        let (ledger, torn) = (&mut self.ledger, &mut self.torn);
+        let mut guard = Self::guard(slot, ledger, torn, &self.thresholds, (self.db, self.now), event);
+        guard.is_new = is_new;
+        Ok(guard)
+    }
+
+    /// An empty value in place of whatever the key held, to be filled; it goes again if nothing is put into it.
+    pub fn replace_value<'a, T: ValueType>(&'a mut self, key: &Key<'_>, event: Event) -> ValueMut<'a, T> {
+        self.peek(key);
+        self.torn = true;
+        let table = &mut self.tables[self.db];
+        let (mut slot, is_new) =
+            table.find_or_insert(key.bytes, key.routed.place, &mut self.hint, || T::empty(key.bytes));
+        if !is_new {
+            let old = slot.replace(T::empty(key.bytes));
+            let fields = hashes::next_deadline(old.as_ref());
+            self.ledger.fields_moved(self.db, key.routed.place, fields, None);
+            reclaim::free(old);
+        }
+        self.access.begin(slot.entry(), self.now);
+        let (ledger, torn) = (&mut self.ledger, &mut self.torn);
+        let mut guard = Self::guard(slot, ledger, torn, &self.thresholds, (self.db, self.now), event);
+        guard.is_new = is_new;
+        guard
     }
 
     /// A value at a place of the command's database that is accepted, to be changed; no use of the key, and it may have expired.
     pub(super) fn value_at<'a, T: ValueType>(
         &'a mut self,
         place: Place,
+        event: Event,
         accept: impl Fn(EntryRef<'_>) -> bool,
     ) -> Option<ValueMut<'a, T>> {
         let table = &mut self.tables[self.db];
         let slot = table.find_mut_at(place, |entry| entry.kind() == T::KIND && accept(entry))?;
-        Some(Self::guard(slot, &mut self.ledger, &mut self.torn, &self.thresholds, self.db, self.now))
+        let (ledger, torn) = (&mut self.ledger, &mut self.torn);
+        Some(Self::guard(slot, ledger, torn, &self.thresholds, (self.db, self.now), event))
     }
 
     #[inline(always)]
@@ -300,8 +388,8 @@ impl Shard {
         ledger: &'a mut Ledger,
         torn: &'a mut bool,
         thresholds: &'a Thresholds,
-        db: Db,
-        now: Millis,
+        (db, now): (Db, Millis),
+        event: Event,
     ) -> ValueMut<'a, T> {
         ValueMut {
             next_deadline: T::next_deadline(slot.entry()),
@@ -311,8 +399,12 @@ impl Shard {
             thresholds,
             db,
             now,
-            is_changed: false,
+            event,
+            further: None,
+            effect: Effect::None,
+            is_new: false,
             is_ready: false,
+            has_lost_expired: false,
             value_type: PhantomData,
         }
     }

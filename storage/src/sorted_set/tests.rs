@@ -3,6 +3,7 @@ use std::collections::BTreeMap;
 use super::*;
 use crate::{
     Db, Key, Keyspace, Shard,
+    event::Event,
     hash::{HashTags, KeyHasher, Router},
     thresholds::Thresholds,
     time::Millis,
@@ -60,7 +61,7 @@ impl Bench {
 
     fn write(&mut self) -> SortedSetMut<'_> {
         let key = self.key();
-        self.shard.value_or_create(&key).expect("nothing else is written")
+        self.shard.value_or_create(&key, Event::Made).expect("nothing else is written")
     }
 
     fn check(&mut self) {

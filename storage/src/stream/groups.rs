@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 
 use super::{Entry, Group, Stream, StreamId, StreamMut, entries::Entries, group::ConsumerNumber};
-use crate::{reclaim, time::Millis};
+use crate::{event::Event, reclaim, time::Millis};
 
 /// What a group costs in the tree beside what it owns.
 const GROUP_TREE_BYTES: usize = 2 * (size_of::<Box<[u8]>>() + size_of::<Group>());
@@ -182,62 +182,97 @@ impl StreamMut<'_> {
     ///
     /// What it is said to have read is never more than was ever added.
     pub fn create_group(&mut self, name: &[u8], last_delivered: StreamId, n_read: Option<u64>) -> bool {
-        self.edit(|stream, _| {
+        let is_new = self.edit(|stream, _| {
             let n_read = n_read.map(|n| n.min(stream.entries.n_added()));
             stream.groups.create(name, Group::new(last_delivered, n_read))
-        })
+        });
+        self.mark_changed_quietly_if(is_new);
+        is_new
     }
 
     /// Sets what a group has read; says whether there is one of this name.
     pub fn set_group(&mut self, name: &[u8], last_delivered: StreamId, n_read: Option<u64>) -> bool {
-        self.edit(|stream, _| {
+        let is_there = self.edit(|stream, _| {
             let n_read = n_read.map(|n| n.min(stream.entries.n_added()));
             stream.groups.with(name, |group| group.set_position(last_delivered, n_read)).is_some()
-        })
+        });
+        self.mark_changed_quietly_if(is_there);
+        is_there
     }
 
     /// Deletes a group; says whether there was one of this name.
     pub fn destroy_group(&mut self, name: &[u8]) -> bool {
-        self.mark_ready();
-        self.edit(|stream, _| stream.groups.destroy(name))
+        let was_there = self.edit(|stream, _| stream.groups.destroy(name));
+        if was_there {
+            // Its readers are told that it is gone.
+            self.mark_ready();
+            self.mark_changed_quietly();
+        }
+        was_there
     }
 
     /// Makes a consumer; says whether there was none of this name. `None` if there is no such group.
     pub fn create_consumer(&mut self, group: &[u8], consumer: &[u8]) -> Option<bool> {
-        self.edit(|stream, now| {
+        let is_new = self.edit(|stream, now| {
             stream.groups.with(group, |group| group.create_consumer(consumer, now).is_some())
-        })
+        });
+        self.mark_changed_quietly_if(is_new == Some(true));
+        is_new
     }
 
     /// Deletes a consumer with what it has pending; says how much that was. `None` if there is no such group.
     pub fn delete_consumer(&mut self, group: &[u8], consumer: &[u8]) -> Option<usize> {
-        self.edit(|stream, _| stream.groups.with(group, |group| group.delete_consumer(consumer).unwrap_or(0)))
+        let deleted =
+            self.edit(|stream, _| stream.groups.with(group, |group| group.delete_consumer(consumer)))?;
+        self.mark_changed_quietly_if(deleted.is_some());
+        Some(deleted.unwrap_or(0))
     }
 
     /// Notes that a consumer asks for something; makes it, if need be.
     pub fn see_consumer(&mut self, group: &[u8], consumer: &[u8]) {
-        self.edit(|stream, now| stream.groups.with(group, |group| group.see_consumer(consumer, now)));
+        self.edit_for(group, |group, _, now| group.see_consumer(consumer, now));
+    }
+
+    /// Changes a group in the name of a consumer, which may come into being with that.
+    fn edit_for<R>(
+        &mut self,
+        name: &[u8],
+        edit: impl FnOnce(&mut Group, &Entries, Millis) -> R,
+    ) -> Option<R> {
+        let edited = self.edit(|stream, now| {
+            stream.with_group(name, |group, entries| {
+                let n_before = group.consumers().len();
+                let result = edit(group, entries, now);
+                (result, group.consumers().len() > n_before)
+            })
+        });
+        let (result, has_new_consumer) = edited?;
+        if has_new_consumer {
+            // Redis publishes that alone, whatever the command does besides.
+            self.mark_changed_quietly();
+            self.follow_up(Event::XGroupCreateConsumer);
+        }
+        Some(result)
     }
 
     /// Delivers what is new to a group; says how many entries.
     pub fn deliver(&mut self, delivery: &Delivery<'_>, mut each: impl FnMut(&Entry<'_>)) -> usize {
-        let delivered = self.edit(|stream, now| {
-            stream.with_group(delivery.group, |group, entries| {
-                let number = group.see_consumer(delivery.consumer, now);
-                let Some(from) = group.last_delivered_id().next() else { return 0 };
-                let mut n = 0;
-                for entry in entries.range(from, StreamId::MAX).take(delivery.n_max.unwrap_or(usize::MAX)) {
-                    group.go_on_to(entry.id(), entries);
-                    if delivery.acknowledgement == Acknowledgement::Expected {
-                        group.assign(entry.id(), number, now, 1);
-                        group.note_active(number, now);
-                    }
-                    each(&entry);
-                    n += 1;
+        let delivered = self.edit_for(delivery.group, |group, entries, now| {
+            let number = group.see_consumer(delivery.consumer, now);
+            let Some(from) = group.last_delivered_id().next() else { return 0 };
+            let mut n = 0;
+            for entry in entries.range(from, StreamId::MAX).take(delivery.n_max.unwrap_or(usize::MAX)) {
+                group.go_on_to(entry.id(), entries);
+                if delivery.acknowledgement == Acknowledgement::Expected {
+                    group.assign(entry.id(), number, now, 1);
+                    group.note_active(number, now);
                 }
-                n
-            })
+                each(&entry);
+                n += 1;
+            }
+            n
         });
+        self.mark_changed_quietly_if(delivered.is_some_and(|n| n > 0));
         delivered.unwrap_or(0)
     }
 
@@ -250,32 +285,34 @@ impl StreamMut<'_> {
         mut each: impl FnMut(StreamId, Option<Entry<'_>>),
     ) -> usize {
         let n_max = delivery.n_max.unwrap_or(usize::MAX);
-        let delivered = self.edit(|stream, now| {
-            stream.with_group(delivery.group, |group, entries| {
-                let number = group.see_consumer(delivery.consumer, now);
-                let mut n = 0;
-                group.redeliver(number, from, n_max, now, |id| {
-                    let entry = entries.get(id);
-                    each(id, entry);
-                    n += 1;
-                    entry.is_some()
-                });
-                n
-            })
+        let delivered = self.edit_for(delivery.group, |group, entries, now| {
+            let number = group.see_consumer(delivery.consumer, now);
+            let mut n = 0;
+            group.redeliver(number, from, n_max, now, |id| {
+                let entry = entries.get(id);
+                each(id, entry);
+                n += 1;
+                entry.is_some()
+            });
+            n
         });
+        self.mark_changed_quietly_if(delivered.is_some_and(|n| n > 0));
         delivered.unwrap_or(0)
     }
 
     /// Acknowledges entries; says how many were pending. `None` if there is no such group.
     pub fn acknowledge(&mut self, group: &[u8], ids: &[StreamId]) -> Option<usize> {
-        self.edit(|stream, _| {
+        let n_released = self.edit(|stream, _| {
             stream.groups.with(group, |group| ids.iter().filter(|id| group.release(**id)).count())
-        })
+        });
+        self.mark_changed_quietly_if(n_released.is_some_and(|n| n > 0));
+        n_released
     }
 
     /// Moves a group on, unless it is further already.
     pub fn skip_to(&mut self, group: &[u8], id: StreamId) {
         self.edit(|stream, _| stream.groups.with(group, |group| group.skip_to(id)));
+        self.mark_changed_quietly();
     }
 
     /// Takes over entries, unless they have been deleted: those are forgotten. `each` gets what was claimed.
@@ -286,29 +323,28 @@ impl StreamMut<'_> {
         claimable: Claimable,
         mut each: impl FnMut(&Entry<'_>),
     ) {
-        self.edit(|stream, now| {
-            stream.with_group(claim.group, |group, entries| {
-                let number = group.see_consumer(claim.consumer, now);
-                for &id in ids {
-                    let Some(entry) = entries.get(id) else {
-                        group.release(id);
-                        continue;
-                    };
-                    if group.is_pending(id) {
-                        if !claim.take(group, number, id, now) {
-                            continue;
-                        }
-                    } else if claimable == Claimable::Any {
-                        // As in Redis, where what is forced counts as delivered once already.
-                        claim.assign(group, number, id, 1);
-                        group.note_active(number, now);
-                    } else {
+        self.edit_for(claim.group, |group, entries, now| {
+            let number = group.see_consumer(claim.consumer, now);
+            for &id in ids {
+                let Some(entry) = entries.get(id) else {
+                    group.release(id);
+                    continue;
+                };
+                if group.is_pending(id) {
+                    if !claim.take(group, number, id, now) {
                         continue;
                     }
-                    each(&entry);
+                } else if claimable == Claimable::Any {
+                    // As in Redis, where what is forced counts as delivered once already.
+                    claim.assign(group, number, id, 1);
+                    group.note_active(number, now);
+                } else {
+                    continue;
                 }
-            })
+                each(&entry);
+            }
         });
+        self.mark_changed_quietly();
     }
 
     /// Takes over up to `n` entries that are pending, from `from` on. Those that have been deleted are forgotten, and count.
@@ -320,31 +356,30 @@ impl StreamMut<'_> {
         n: usize,
         mut each: impl FnMut(&Entry<'_>),
     ) -> AutoClaimed {
-        let claimed = self.edit(|stream, now| {
-            stream.with_group(claim.group, |group, entries| {
-                let number = group.see_consumer(claim.consumer, now);
-                let mut deleted = Vec::new();
-                let mut next = group.first_pending_from(from);
-                let (mut n_left, mut n_attempts_left) = (n, n.saturating_mul(ATTEMPTS_PER_CLAIM));
-                while let Some(id) = next.filter(|_| n_left > 0 && n_attempts_left > 0) {
-                    n_attempts_left -= 1;
-                    match entries.get(id) {
-                        None => {
-                            group.release(id);
-                            deleted.push(id);
-                            n_left -= 1;
-                        }
-                        Some(entry) if claim.take(group, number, id, now) => {
-                            each(&entry);
-                            n_left -= 1;
-                        }
-                        Some(_) => {}
+        let claimed = self.edit_for(claim.group, |group, entries, now| {
+            let number = group.see_consumer(claim.consumer, now);
+            let mut deleted = Vec::new();
+            let mut next = group.first_pending_from(from);
+            let (mut n_left, mut n_attempts_left) = (n, n.saturating_mul(ATTEMPTS_PER_CLAIM));
+            while let Some(id) = next.filter(|_| n_left > 0 && n_attempts_left > 0) {
+                n_attempts_left -= 1;
+                match entries.get(id) {
+                    None => {
+                        group.release(id);
+                        deleted.push(id);
+                        n_left -= 1;
                     }
-                    next = id.next().and_then(|behind| group.first_pending_from(behind));
+                    Some(entry) if claim.take(group, number, id, now) => {
+                        each(&entry);
+                        n_left -= 1;
+                    }
+                    Some(_) => {}
                 }
-                AutoClaimed { next, deleted }
-            })
+                next = id.next().and_then(|behind| group.first_pending_from(behind));
+            }
+            AutoClaimed { next, deleted }
         });
+        self.mark_changed_quietly();
         claimed.unwrap_or(AutoClaimed { next: None, deleted: Vec::new() })
     }
 }

@@ -5,6 +5,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use super::*;
 use crate::{
     Db, Key, Keyspace, Shard,
+    event::Event,
     hash::{HashTags, KeyHasher, Router},
     packed::Packed,
 };
@@ -41,7 +42,7 @@ impl World {
 
     fn stream(&mut self) -> StreamMut<'_> {
         let key = self.key();
-        self.shard.value_or_create(&key).expect("it is a stream")
+        self.shard.value_or_create(&key, Event::Made).expect("it is a stream")
     }
 
     fn read(&mut self) -> &Stream {
@@ -260,7 +261,7 @@ fn memory_is_accounted_as_it_comes_and_goes() {
     assert_eq!(world.stream().delete(&ids, References::Keep, |_| {}), 499);
     assert!(world.keyspace.used_bytes() < empty + 1000, "an empty stream is small");
     let key = world.key();
-    assert!(world.shard.remove(&key));
+    assert!(world.shard.remove(&key, Event::Del));
     assert_eq!(world.keyspace.used_bytes(), empty);
 }
 

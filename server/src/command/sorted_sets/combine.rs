@@ -2,7 +2,7 @@
 
 use braid_protocol::{number, reply::Reply};
 use braid_storage::{
-    Router, SetRef, Shard, SortedSetRef, StorageError,
+    Event, Router, SetRef, Shard, SortedSetRef, StorageError,
     entry::{EntryBox, EntryRef, Kind},
     packed::Element,
     sorted_set::{Gathered, Sorted},
@@ -325,29 +325,31 @@ fn give(
 }
 
 pub(super) fn zunionstore(call: &mut Call<'_, '_>, args: Args<'_>, reply: &mut Reply<'_>) -> Outcome {
-    combine_and_store(call, args, Operation::Union, "zunionstore", reply)
+    combine_and_store(call, args, Operation::Union, Event::ZUnionStore, reply)
 }
 
 pub(super) fn zinterstore(call: &mut Call<'_, '_>, args: Args<'_>, reply: &mut Reply<'_>) -> Outcome {
-    combine_and_store(call, args, Operation::Intersection, "zinterstore", reply)
+    combine_and_store(call, args, Operation::Intersection, Event::ZInterStore, reply)
 }
 
 pub(super) fn zdiffstore(call: &mut Call<'_, '_>, args: Args<'_>, reply: &mut Reply<'_>) -> Outcome {
-    combine_and_store(call, args, Operation::Difference, "zdiffstore", reply)
+    combine_and_store(call, args, Operation::Difference, Event::ZDiffStore, reply)
 }
 
 fn combine_and_store(
     call: &mut Call<'_, '_>,
     mut args: Args<'_>,
     operation: Operation,
-    name: &str,
+    event: Event,
     reply: &mut Reply<'_>,
 ) -> Outcome {
+    // The event has the command's name.
+    let name = event.name();
     let destination = args.key()?;
     let combination = Combination::read(call, args, Some(&destination), operation, Purpose::Store, name)?;
     let sorted = combination.gather(call.server.keyspace.router());
     drop(combination);
-    let n = store(call, &destination, sorted);
+    let n = store(call, &destination, sorted, event);
     reply.integer(n as i64);
     Ok(())
 }

@@ -4,7 +4,7 @@ use std::ops::Range;
 
 use braid_protocol::{number, reply::Reply};
 use braid_storage::{
-    Shard, SortedSetRef,
+    Event, Shard, SortedSetRef,
     sorted_set::{Gathered, Limit, SortedSetType},
 };
 
@@ -251,7 +251,7 @@ pub(super) fn zrangestore(call: &mut Call<'_, '_>, mut args: Args<'_>, reply: &m
             scored.member.with_text(|member| gathered.put(member, |_| scored.score()));
         }
     }
-    let n = store(call, &destination, gathered.sort());
+    let n = store(call, &destination, gathered.sort(), Event::ZRangeStore);
     reply.integer(n as i64);
     Ok(())
 }
@@ -274,23 +274,23 @@ fn count(shard: &mut Shard, mut args: Args<'_>, by: By, reply: &mut Reply<'_>) -
 }
 
 pub(super) fn zremrangebyrank(shard: &mut Shard, args: Args<'_>, reply: &mut Reply<'_>) -> Outcome {
-    remove(shard, args, By::Rank, reply)
+    remove(shard, args, (By::Rank, Event::ZRemRangeByRank), reply)
 }
 
 pub(super) fn zremrangebyscore(shard: &mut Shard, args: Args<'_>, reply: &mut Reply<'_>) -> Outcome {
-    remove(shard, args, By::Score, reply)
+    remove(shard, args, (By::Score, Event::ZRemRangeByScore), reply)
 }
 
 pub(super) fn zremrangebylex(shard: &mut Shard, args: Args<'_>, reply: &mut Reply<'_>) -> Outcome {
-    remove(shard, args, By::Text, reply)
+    remove(shard, args, (By::Text, Event::ZRemRangeByLex), reply)
 }
 
 /// Removes the members of a range, and replies how many there were.
-fn remove(shard: &mut Shard, mut args: Args<'_>, by: By, reply: &mut Reply<'_>) -> Outcome {
+fn remove(shard: &mut Shard, mut args: Args<'_>, (by, event): (By, Event), reply: &mut Reply<'_>) -> Outcome {
     let key = args.key()?;
     let span = Span::read(by, args.next()?, args.next()?)?;
     let mut n_removed = 0;
-    if let Some(mut set) = shard.value_mut::<SortedSetType>(&key)? {
+    if let Some(mut set) = shard.value_mut::<SortedSetType>(&key, event)? {
         let ranks = span.ranks(set.as_ref(), Order::Ascending);
         n_removed = ranks.len();
         set.remove_ranks(ranks);

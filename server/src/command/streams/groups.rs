@@ -2,7 +2,7 @@
 
 use braid_protocol::reply::Reply;
 use braid_storage::{
-    Key, Shard,
+    Event, Key, Shard,
     stream::{Deletion, Group, StreamId, StreamMut, StreamRef, StreamType},
     time::Millis,
 };
@@ -42,8 +42,8 @@ const KEY_REQUIRED: CommandError = CommandError::text(
 );
 
 /// The stream of an XGROUP subcommand, which must be there.
-fn existing<'s>(shard: &'s mut Shard, key: &Key<'_>) -> Result<StreamMut<'s>, CommandError> {
-    shard.value_mut::<StreamType>(key)?.ok_or(KEY_REQUIRED)
+fn existing<'s>(shard: &'s mut Shard, key: &Key<'_>, event: Event) -> Result<StreamMut<'s>, CommandError> {
+    shard.value_mut::<StreamType>(key, event)?.ok_or(KEY_REQUIRED)
 }
 
 /// What may follow the identity in XGROUP CREATE and SETID.
@@ -83,7 +83,9 @@ pub(super) fn create(call: &mut Call<'_, '_>, mut args: Args<'_>, reply: &mut Re
     let (key, group, position) = (args.key()?, args.next()?, args.next()?);
     let options = PositionOptions::read(args, true)?;
     let shard = call.shard_of(&key);
-    let last_id = shard.value_mut::<StreamType>(&key)?.map(|stream| stream.stream().entries().last_id());
+    let last_id = shard
+        .value_mut::<StreamType>(&key, Event::XGroupCreate)?
+        .map(|stream| stream.stream().entries().last_id());
     if last_id.is_none() && !options.creates {
         return Err(KEY_REQUIRED);
     }
@@ -94,7 +96,7 @@ pub(super) fn create(call: &mut Call<'_, '_>, mut args: Args<'_>, reply: &mut Re
         b"$" => last_id.unwrap_or_default(),
         _ => id(position)?,
     };
-    let mut stream = shard.value_or_create::<StreamType>(&key)?;
+    let mut stream = shard.value_or_create::<StreamType>(&key, Event::XGroupCreate)?;
     if last_id.is_none() {
         stream.mark_changed();
     }
@@ -108,7 +110,7 @@ pub(super) fn create(call: &mut Call<'_, '_>, mut args: Args<'_>, reply: &mut Re
 pub(super) fn set_id(call: &mut Call<'_, '_>, mut args: Args<'_>, reply: &mut Reply<'_>) -> Outcome {
     let (key, group, position) = (args.key()?, args.next()?, args.next()?);
     let options = PositionOptions::read(args, false)?;
-    let mut stream = existing(call.shard_of(&key), &key)?;
+    let mut stream = existing(call.shard_of(&key), &key, Event::XGroupSetId)?;
     if stream.stream().group(group).is_none() {
         return Err(no_such_group_of_key(&key, group));
     }
@@ -126,21 +128,23 @@ pub(super) fn set_id(call: &mut Call<'_, '_>, mut args: Args<'_>, reply: &mut Re
 
 pub(super) fn destroy(call: &mut Call<'_, '_>, mut args: Args<'_>, reply: &mut Reply<'_>) -> Outcome {
     let (key, group) = (args.key()?, args.next()?);
-    let is_destroyed = existing(call.shard_of(&key), &key)?.destroy_group(group);
+    let is_destroyed = existing(call.shard_of(&key), &key, Event::XGroupDestroy)?.destroy_group(group);
     reply.integer(i64::from(is_destroyed));
     Ok(())
 }
 
 pub(super) fn create_consumer(call: &mut Call<'_, '_>, mut args: Args<'_>, reply: &mut Reply<'_>) -> Outcome {
     let (key, group, consumer) = (args.key()?, args.next()?, args.next()?);
-    let is_new = existing(call.shard_of(&key), &key)?.create_consumer(group, consumer);
+    let is_new =
+        existing(call.shard_of(&key), &key, Event::XGroupCreateConsumer)?.create_consumer(group, consumer);
     reply.integer(i64::from(is_new.ok_or_else(|| no_such_group_of_key(&key, group))?));
     Ok(())
 }
 
 pub(super) fn delete_consumer(call: &mut Call<'_, '_>, mut args: Args<'_>, reply: &mut Reply<'_>) -> Outcome {
     let (key, group, consumer) = (args.key()?, args.next()?, args.next()?);
-    let n_pending = existing(call.shard_of(&key), &key)?.delete_consumer(group, consumer);
+    let n_pending =
+        existing(call.shard_of(&key), &key, Event::XGroupDelConsumer)?.delete_consumer(group, consumer);
     reply.integer(n_pending.ok_or_else(|| no_such_group_of_key(&key, group))? as i64);
     Ok(())
 }
@@ -170,7 +174,7 @@ pub(super) fn group_help(_: &mut Call<'_, '_>, _: Args<'_>, reply: &mut Reply<'_
 
 pub(super) fn xack(shard: &mut Shard, mut args: Args<'_>, reply: &mut Reply<'_>) -> Outcome {
     let (key, group) = (args.key()?, args.next()?);
-    let Some(mut stream) = shard.value_mut::<StreamType>(&key)? else {
+    let Some(mut stream) = shard.value_mut::<StreamType>(&key, Event::Acknowledged)? else {
         reply.integer(0);
         return Ok(());
     };
@@ -186,7 +190,7 @@ pub(super) fn xack(shard: &mut Shard, mut args: Args<'_>, reply: &mut Reply<'_>)
 pub(super) fn xackdel(shard: &mut Shard, mut args: Args<'_>, reply: &mut Reply<'_>) -> Outcome {
     let (key, group) = (args.key()?, args.next()?);
     let Doomed { ids, references } = Doomed::read(args)?;
-    let stream = shard.value_mut::<StreamType>(&key)?;
+    let stream = shard.value_mut::<StreamType>(&key, Event::XDel)?;
     reply.array(ids.len());
     match stream.filter(|stream| stream.stream().group(group).is_some()) {
         Some(mut stream) => {

@@ -2,7 +2,7 @@
 
 use braid_protocol::reply::Reply;
 use braid_storage::{
-    Key, Shard,
+    Event, Key, Shard,
     stream::{Acknowledgement, Delivery, StreamId, StreamMut, StreamRef, StreamType},
     time::Millis,
 };
@@ -188,9 +188,11 @@ fn serve(call: &mut Call<'_, '_>, request: &Request<'_>, reply: &mut Reply<'_>) 
             None => shard
                 .value::<StreamType>(key)?
                 .is_some_and(|stream| serve_anybody(stream, key, *position, request.n_max, reply)),
-            Some(consumer) => shard.value_mut::<StreamType>(key)?.is_some_and(|mut stream| {
-                serve_consumer(&mut stream, key, *position, consumer, request, reply)
-            }),
+            Some(consumer) => {
+                shard.value_mut::<StreamType>(key, Event::Delivered)?.is_some_and(|mut stream| {
+                    serve_consumer(&mut stream, key, *position, consumer, request, reply)
+                })
+            }
         };
         n_served += usize::from(is_served);
     }

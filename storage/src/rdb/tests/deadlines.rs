@@ -6,7 +6,7 @@ use crate::time::Deadline;
 /// A hash of so many fields, with names of so many bytes or more, of which every third has no deadline.
 pub fn put_hash(n: u64, len: usize) -> impl FnOnce(&mut Shard, &Key<'_>) {
     move |shard, key| {
-        let mut hash = shard.value_or_create::<HashType>(key).unwrap();
+        let mut hash = shard.value_or_create::<HashType>(key, Event::Made).unwrap();
         for (text, nth) in texts(n as usize, len).iter().zip(0..) {
             let deadline = Deadline::at(NOW.0 + 1000 * (n - nth));
             hash.set(text, b"12", if nth % 3 == 2 { Expiry::Clear } else { Expiry::At(deadline) });
@@ -37,7 +37,7 @@ fn without_deadlines_the_version_is_the_older_one() {
     let mut world = World::new();
     let key = world.key();
     put_hash(1, 1)(&mut world.shard, &key);
-    let mut hash = world.shard.value_or_create::<HashType>(&key).unwrap();
+    let mut hash = world.shard.value_or_create::<HashType>(&key, Event::Made).unwrap();
     hash.set_field_deadline(b"0-", None);
     drop(hash);
     let payload = dump(world.shard.read(&key).unwrap(), NOW);
@@ -50,7 +50,7 @@ fn what_has_expired_is_neither_written_nor_read() {
     let mut world = World::new();
     let key = world.key();
     put_hash(4, 1)(&mut world.shard, &key);
-    let entry = world.shard.take(&key).unwrap();
+    let entry = world.shard.take(&key, Event::Del).unwrap();
     let whole = dump(entry.as_ref(), NOW);
     let later = |ms| Millis(NOW.0 + ms);
     let n_fields = |payload: &[u8], now| {
@@ -74,7 +74,7 @@ fn whether_expiry_has_come_by_cannot_be_told() {
     let now = Millis(NOW.0 + 3001);
     world.shard.begin(Db(0), now);
     let before = dump(world.shard.peek(&key).unwrap(), now);
-    assert_eq!(world.shard.value_mut::<HashType>(&key).unwrap().unwrap().expire(9), 2);
+    assert_eq!(world.shard.value_mut::<HashType>(&key, Event::Made).unwrap().unwrap().expire(9), 2);
     assert_eq!(dump(world.shard.peek(&key).unwrap(), now), before);
     assert_eq!(before[0], types::HASH_TRIPLES);
 }

@@ -32,7 +32,7 @@ pub fn described(stream: &Stream) -> Vec<(Vec<u8>, Vec<u8>)> {
 /// A stream of several nodes, with entries deleted, groups, and consumers of whom one has nothing pending.
 pub fn put_stream(n: u64) -> impl FnOnce(&mut Shard, &Key<'_>) {
     move |shard, key| {
-        let mut stream = shard.value_or_create::<StreamType>(key).unwrap();
+        let mut stream = shard.value_or_create::<StreamType>(key, Event::Made).unwrap();
         for ms in 1..=n {
             let fields = [&b"name"[..], b"12", b"other", b"text"];
             let n_fields = if ms % 5 == 0 { 2 } else { 4 };
@@ -53,7 +53,7 @@ pub fn put_stream(n: u64) -> impl FnOnce(&mut Shard, &Key<'_>) {
 
 fn trimmed_away(shard: &mut Shard, key: &Key<'_>) {
     put_stream(9)(shard, key);
-    let mut stream = shard.value_or_create::<StreamType>(key).unwrap();
+    let mut stream = shard.value_or_create::<StreamType>(key, Event::Made).unwrap();
     let precision = crate::stream::Precision::Exact;
     stream.trim(&Trim { to: TrimTo::Len(0), precision, limit: None, references: References::Keep });
 }
@@ -67,7 +67,7 @@ fn streams_come_back() {
     }
     world.assert_comes_back(trimmed_away);
     world.assert_comes_back(|shard, key| {
-        let _ = shard.value_or_create::<StreamType>(key).unwrap();
+        let _ = shard.value_or_create::<StreamType>(key, Event::Made).unwrap();
     });
 }
 
@@ -76,7 +76,7 @@ fn streams_come_back() {
 fn deleted_entries_may_be_behind_later_ones() {
     let mut world = World::new();
     world.assert_comes_back(|shard, key| {
-        let mut stream = shard.value_or_create::<StreamType>(key).unwrap();
+        let mut stream = shard.value_or_create::<StreamType>(key, Event::Made).unwrap();
         for id in [id(1, 1), id(9, 0)] {
             stream.add(NewId::Given(id), [&b"f"[..], b"v"].into_iter()).unwrap();
         }
@@ -95,7 +95,7 @@ fn deleted_entries_may_be_behind_later_ones() {
 fn nodes_without_entries_do_not_come_back() {
     let mut world = World::new();
     world.assert_comes_back(|shard, key| {
-        let mut stream = shard.value_or_create::<StreamType>(key).unwrap();
+        let mut stream = shard.value_or_create::<StreamType>(key, Event::Made).unwrap();
         for id in [id(1, 1), id(9, 0)] {
             stream.add(NewId::Given(id), [&b"f"[..], b"v"].into_iter()).unwrap();
         }

@@ -1,0 +1,87 @@
+//! Expiry of keys: the removal of those whose deadline has passed, on the way to something else and actively.
+
+use super::{Key, Shard};
+use crate::{
+    Db, entry::EntryBox, event::Event, hashes, keyspace::count, reclaim, table::Position, time::Millis,
+};
+
+/// How far the expiry of a shard has come.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct ExpiryCursor {
+    db: Db,
+    position: Position,
+}
+
+/// What one step of expiry did.
+#[derive(Clone, Copy, Debug)]
+pub struct ExpiryStep {
+    /// Keys with a deadline in the databases that were looked at, as far as they were looked at.
+    pub n_seen: u64,
+    /// Keys that were removed.
+    pub n_expired: u64,
+    /// The shard has more to look at.
+    pub more: bool,
+}
+
+impl Shard {
+    /// Removes expired keys, from the cursor on, looking at no more than `n_buckets` buckets.
+    pub fn expire_some(&mut self, cursor: &mut ExpiryCursor, now: Millis, n_buckets: usize) -> ExpiryStep {
+        self.begin(cursor.db, now);
+        let now = self.now;
+        let table = &mut self.tables[cursor.db];
+        let n_deadlines = table.n_deadlines();
+        let mut step = ExpiryStep { n_seen: 0, n_expired: 0, more: true };
+        let mut position = None;
+        if n_deadlines > 0 {
+            self.torn = true;
+            let n_buckets_all = (table.len() / 6).max(1);
+            let mut expired = Vec::new();
+            position = table.expire_step(cursor.position, now, n_buckets, &mut expired);
+            step.n_expired = expired.len() as u64;
+            step.n_seen =
+                ((n_deadlines * n_buckets.min(n_buckets_all) / n_buckets_all) as u64).max(step.n_expired);
+            if step.n_expired > 0 {
+                for entry in expired {
+                    if let Some(fields) = hashes::next_deadline(entry.as_ref()) {
+                        let place = self.tables[self.db].router().place(entry.as_ref().key());
+                        self.ledger.fields_moved(self.db, place, Some(fields), None);
+                    }
+                    self.expired(entry);
+                }
+            }
+        }
+        match position {
+            Some(position) => cursor.position = position,
+            None => {
+                *cursor = ExpiryCursor { db: Db(cursor.db.0 + 1), position: Position::START };
+                step.more = cursor.db.index() < self.tables.len();
+            }
+        }
+        step
+    }
+
+    /// Removes a key whose deadline has passed, for who only reads.
+    #[cold]
+    pub(super) fn expire_unless_kept(&mut self, key: &Key<'_>) {
+        if !self.access.keeps_expired() {
+            self.expire(key);
+        }
+    }
+
+    /// Removes a key whose deadline has passed.
+    #[cold]
+    pub(super) fn expire(&mut self, key: &Key<'_>) {
+        if let Some(entry) = self.remove_entry(key) {
+            self.expired(entry);
+        }
+    }
+
+    /// Notes that an entry was removed because its deadline had passed.
+    fn expired(&mut self, entry: EntryBox) {
+        count(&self.ledger.published.expired);
+        if self.ledger.is_observed {
+            self.ledger.announce_expired(self.db, entry.as_ref().key(), Event::Expired);
+        }
+        reclaim::free(entry);
+    }
+}

@@ -1,0 +1,256 @@
+//! The ledger: the one place that hears of every change of a key, and the sink from which observers are fed.
+//!
+//! WATCH's stamp moves at the change itself. Everybody else is told when the unit ends that changed the key: if somebody on this
+//! shard is interested, a [`Change`] goes into the sink, and the end of the unit takes the sink
+//! ([`Shard::take_changes`](super::Shard::take_changes)) before it lets the shard go. Interested are nodes that wait for the key,
+//! tracking clients that have read it, and [hearers](Hearer), who hear of every change.
+
+use std::{cell::Cell, sync::Arc};
+
+use crossbeam_utils::CachePadded;
+use smallvec::SmallVec;
+
+use crate::{
+    Db,
+    agenda::Agenda,
+    event::Event,
+    hash::Place,
+    keyspace::Published,
+    stamps::Stamps,
+    tracked::{Reader, Tracked},
+    waiters::Waiters,
+};
+
+/// Clients that have read a key.
+pub type Readers = SmallVec<[Reader; 2]>;
+
+/// What a [`Change`] means for the key's value.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Effect {
+    /// The value is what it was.
+    None,
+    /// The value is another, but WATCH and tracking clients are not told, as in Redis: what consumer groups do. A further event of
+    /// one change is quiet, too: what there is to see of it was seen with the first.
+    Quiet,
+    /// The value is another, or has come or gone.
+    Modified,
+}
+
+/// Something that happened to a key, or to a database, and that somebody wants to hear of.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Change {
+    /// The database.
+    pub db: Db,
+    /// The key; none if it is the database that was [flushed](Event::Flushed) or [swapped](Event::Swapped).
+    pub key: Option<Box<[u8]>>,
+    /// What happened to it.
+    pub event: Event,
+    /// What that means for the value.
+    pub effect: Effect,
+    /// Its rank among all changes that the same thread has made, in whatever shard. The shards of a unit are changed by one thread.
+    pub order: u64,
+    /// The client whose command did it; 0 if it was no client's.
+    pub author: u64,
+    /// Nodes wait for the key, and have not been told since they last looked.
+    pub wakes: bool,
+    /// Tracking clients that have read the key since it last changed. They are no longer remembered.
+    pub readers: Readers,
+}
+
+/// One who hears of every change on a shard, whatever the key.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[repr(u8)]
+pub enum Hearer {
+    /// Tracking clients that hear of keys by prefix.
+    Broadcast = 1,
+    /// Subscribers of keyspace events.
+    Events = 2,
+    /// The log.
+    Log = 4,
+    /// Work on a shard of its own, whose result is stored elsewhere with the same events.
+    Transfer = 8,
+    /// Tests, and whatever else counts.
+    Counter = 16,
+}
+
+thread_local! {
+    /// Counts the changes of a thread. A line that all threads write would cost more.
+    static ORDER: Cell<u64> = const { Cell::new(0) };
+}
+
+fn next_order() -> u64 {
+    ORDER.with(|order| order.replace(order.get() + 1))
+}
+
+/// The one place that hears of every change of a key.
+///
+/// What every write reads comes first, behind the first table: the shard's second line.
+#[repr(C)]
+pub(super) struct Ledger {
+    /// Somebody watches a key, waits for one, has read one or hears of all: the one test that a write pays for.
+    pub(super) is_observed: bool,
+    /// The [`Hearer`]s, as bits.
+    hearers: u8,
+    pub(super) published: Arc<CachePadded<Published>>,
+    pub(super) stamps: Stamps,
+    pub(super) waiters: Waiters,
+    /// The hashes whose fields have deadlines, by the earliest of each.
+    pub(super) fields: Agenda<(Db, Place)>,
+    /// Keys that tracking clients have read, if there are any.
+    pub(super) tracked: Option<Box<Tracked>>,
+    /// The client whose command is under way; 0 if it is no client's.
+    pub(super) author: u64,
+    /// What has happened since the last unit ended.
+    sink: Vec<Change>,
+}
+
+impl Ledger {
+    pub(super) fn new(published: Arc<CachePadded<Published>>) -> Self {
+        Self {
+            is_observed: false,
+            hearers: 0,
+            published,
+            stamps: Stamps::default(),
+            waiters: Waiters::default(),
+            fields: Agenda::default(),
+            tracked: None,
+            author: 0,
+            sink: Vec::new(),
+        }
+    }
+
+    /// Notes that a key was written or has gone: Redis's `signalModifiedKey` and `notifyKeyspaceEvent`.
+    #[inline(always)]
+    pub(super) fn changed(&mut self, db: Db, key: &[u8], event: Event) {
+        if self.is_observed {
+            self.announce(db, key, event);
+        }
+    }
+
+    /// Does it.
+    #[cold]
+    pub(super) fn announce(&mut self, db: Db, key: &[u8], event: Event) {
+        self.stamps.moved(db, key);
+        let wakes = self.waiters.wake(db, key);
+        let readers = self.take_readers(key);
+        self.push(Change {
+            wakes,
+            readers,
+            key: Some(key.into()),
+            ..self.change(db, event, Effect::Modified)
+        });
+    }
+
+    /// Notes what WATCH and tracking clients do not see: an event that follows another, or what consumer groups do.
+    #[cold]
+    pub(super) fn announce_quietly(&mut self, db: Db, key: &[u8], event: Event) {
+        self.push(Change { key: Some(key.into()), ..self.change(db, event, Effect::Quiet) });
+    }
+
+    /// Notes that nodes which wait for a key have to look at it, although its value is what it was.
+    #[cold]
+    pub(super) fn wake(&mut self, db: Db, key: &[u8], event: Event) {
+        if self.waiters.wake(db, key) {
+            let key = Some(key.into());
+            self.push(Change { wakes: true, key, ..self.change(db, event, Effect::None) });
+        }
+    }
+
+    /// Notes what happened to a whole database. All nodes that wait for its keys have to look.
+    pub(super) fn announce_database(&mut self, db: Db, event: Event) {
+        if self.hearers != 0 {
+            self.push(self.change(db, event, Effect::Modified));
+        }
+        for key in self.waiters.keys_in(db) {
+            self.wake(db, &key, event);
+        }
+    }
+
+    /// Notes that a key was removed or has lost fields because its time was over: that is nobody's command.
+    pub(super) fn announce_expired(&mut self, db: Db, key: &[u8], event: Event) {
+        let author = std::mem::take(&mut self.author);
+        self.announce(db, key, event);
+        self.author = author;
+    }
+
+    /// Forgets who has read some key; says whether there was one. Its readers are told as if it had changed.
+    pub(super) fn forget_some_key(&mut self) -> bool {
+        let Some((key, readers)) = self.tracked.as_mut().and_then(|tracked| tracked.take_any()) else {
+            return false;
+        };
+        let change = self.change(Db::default(), Event::Forgotten, Effect::None);
+        self.push(Change { key: Some(key), readers, author: 0, ..change });
+        true
+    }
+
+    fn change(&self, db: Db, event: Event, effect: Effect) -> Change {
+        Change {
+            db,
+            key: None,
+            event,
+            effect,
+            order: 0,
+            author: self.author,
+            wakes: false,
+            readers: Readers::new(),
+        }
+    }
+
+    fn push(&mut self, change: Change) {
+        if self.hearers != 0 || change.wakes || !change.readers.is_empty() {
+            self.sink.push(Change { order: next_order(), ..change });
+        }
+    }
+
+    fn take_readers(&mut self, key: &[u8]) -> Readers {
+        self.tracked.as_mut().map(|tracked| tracked.take_readers(key)).unwrap_or_default()
+    }
+
+    /// Whether somebody hears of every change.
+    pub(super) fn has_hearers(&self) -> bool {
+        self.hearers != 0
+    }
+
+    /// Has one hear of every change, or of none any more.
+    pub(super) fn hear_all(&mut self, hearer: Hearer, hears: bool) {
+        let bit = hearer as u8;
+        self.hearers = if hears { self.hearers | bit } else { self.hearers & !bit };
+        self.observe();
+    }
+
+    /// Whether the sink has something.
+    #[inline(always)]
+    pub(super) fn has_changes(&self) -> bool {
+        !self.sink.is_empty()
+    }
+
+    /// Puts changes that were taken back at the front of the sink, as far as they wake nodes and those have not been served: only
+    /// that is left of them.
+    pub(super) fn put_back_wakes(&mut self, changes: Vec<Change>) {
+        let waking = changes.into_iter().filter(|change| change.wakes);
+        let back: Vec<Change> = waking
+            .filter(|change| change.key.as_deref().is_some_and(|key| self.waiters.wake(change.db, key)))
+            .map(|change| Change { effect: Effect::None, readers: Readers::new(), ..change })
+            .collect();
+        self.sink.splice(..0, back);
+    }
+
+    /// Empties the sink. Who waits for a key that is in it has been told then.
+    pub(super) fn take_changes(&mut self) -> Vec<Change> {
+        let changes = std::mem::take(&mut self.sink);
+        for change in changes.iter().filter(|change| change.wakes) {
+            let key = change.key.as_deref().expect("nodes wait for keys");
+            self.waiters.told(change.db, key);
+        }
+        changes
+    }
+
+    /// To be called when an observer has come or gone.
+    pub(super) fn observe(&mut self) {
+        self.tracked.take_if(|tracked| tracked.is_empty());
+        self.is_observed = !self.stamps.is_empty()
+            || !self.waiters.is_empty()
+            || self.tracked.is_some()
+            || self.hearers != 0;
+    }
+}

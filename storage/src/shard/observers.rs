@@ -1,0 +1,203 @@
+//! Observers of a shard: who watches its keys, waits for them, has read them or hears of every change; and who subscribes to its
+//! channels.
+
+use super::{Key, Shard, WatchedKey};
+use crate::{
+    Db,
+    channels::{Audience, ChannelKind},
+    entry::{EntryRef, Kind},
+    shard::ledger::{Change, Hearer},
+    stamps::Stamp,
+    tracked::{Reader, Remembered},
+    waiters::{Awaits, Ticket, Waiter},
+};
+
+impl Shard {
+    /// Begins to watch a key. One that has expired is removed first, so that its later removal is no change.
+    pub fn watch(&mut self, key: &Key<'_>) -> Stamp {
+        let _: Option<EntryRef<'_>> = self.peek(key);
+        self.remove_expired_fields(key);
+        let stamp = self.ledger.stamps.watch(self.db, key.bytes);
+        self.ledger.observe();
+        stamp
+    }
+
+    /// Ceases to watch a key.
+    pub fn unwatch(&mut self, key: &WatchedKey) {
+        self.ledger.stamps.unwatch(key);
+        self.ledger.observe();
+    }
+
+    /// Whether a watched key of the command's database has been written, or has expired, since it had this stamp.
+    pub fn is_written_since(&mut self, key: &WatchedKey, stamp: Stamp) -> bool {
+        let _: Option<EntryRef<'_>> = self.peek(&key.key());
+        self.remove_expired_fields(&key.key());
+        self.ledger.stamps.of(key) != stamp
+    }
+
+    /// The watched keys that exist in any of these databases, under each of them.
+    pub(super) fn watched_in(&self, dbs: &[Db]) -> Vec<(Db, Box<[u8]>)> {
+        if self.ledger.stamps.is_empty() {
+            return Vec::new();
+        }
+        let exists = |key: &[u8]| {
+            dbs.iter().any(|&db| {
+                let table = &self.tables[db];
+                table.find(key, table.router().place(key)).is_some()
+            })
+        };
+        dbs.iter()
+            .flat_map(|&db| self.ledger.stamps.keys_in(db).into_iter().map(move |key| (db, key)))
+            .filter(|(_, key)| exists(key))
+            .collect()
+    }
+
+    /// Removes what would come from another database to keys that are watched here and has expired: that is no change, and
+    /// would look like one when it is removed later.
+    pub(super) fn remove_what_comes_expired(&mut self, watched: Db, from: Db) {
+        let db = self.db;
+        self.begin(from, self.now);
+        for bytes in self.ledger.stamps.keys_in(watched) {
+            let routed = self.tables[from].router().route(&bytes);
+            self.peek(&Key { bytes: &bytes, routed });
+        }
+        self.begin(db, self.now);
+    }
+
+    pub(super) fn move_stamps(&mut self, keys: &[(Db, Box<[u8]>)]) {
+        for (db, key) in keys {
+            self.ledger.stamps.moved(*db, key);
+        }
+    }
+
+    /// Whether there is somebody to ask before a command or to tell after it: nodes that wait, pins, tracking clients, hearers, or
+    /// changes that nobody has been told of. Then commands take the way that does so before it lets the shard go.
+    #[inline(always)]
+    pub fn needs_care(&self) -> bool {
+        self.needs_care
+    }
+
+    /// To be called when one who waits, pins, has read or hears has come or gone, or the sink was emptied.
+    pub(super) fn take_care(&mut self) {
+        self.ledger.observe();
+        self.needs_care = !self.ledger.waiters.is_empty()
+            || !self.pinned.is_empty()
+            || self.ledger.tracked.is_some()
+            || self.ledger.has_hearers()
+            || self.ledger.has_changes();
+    }
+
+    /// Puts a node into a key's line, in the command's database.
+    pub fn enter_line(&mut self, key: &[u8], awaits: Awaits, ticket: Ticket, waiter: Waiter) {
+        self.ledger.waiters.enter(self.db, key, awaits, ticket, waiter);
+        self.take_care();
+    }
+
+    /// Takes a node out of a key's line, in the command's database, if it stands there.
+    pub fn leave_line(&mut self, key: &[u8], awaits: Awaits, ticket: Ticket) {
+        self.ledger.waiters.leave(self.db, key, awaits, ticket);
+        self.take_care();
+    }
+
+    /// Whether nodes wait until a key of a database is no longer pinned.
+    pub fn is_awaited_unpinned(&self, db: Db, key: &[u8]) -> bool {
+        self.ledger.waiters.is_awaited_unpinned(db, key)
+    }
+
+    /// The next node in a key's line, in the command's database, that may be served by a value of a kind, after a ticket; those
+    /// that came first have the lowest tickets.
+    pub fn next_waiter(
+        &self,
+        key: &[u8],
+        kind: Option<Kind>,
+        after: Option<Ticket>,
+    ) -> Option<(Ticket, Waiter)> {
+        let (ticket, waiter) = self.ledger.waiters.next(self.db, key, kind, after)?;
+        Some((ticket, Waiter::clone(waiter)))
+    }
+
+    /// The nodes that wait for a key in any database.
+    pub fn waiters_everywhere(&self, key: &[u8]) -> impl Iterator<Item = &Waiter> {
+        self.ledger.waiters.everywhere(key)
+    }
+
+    /// Remembers that a client has read a key: it is told of the next change.
+    pub fn track(&mut self, key: &[u8], reader: Reader) -> Remembered {
+        let remembered = self.ledger.tracked.get_or_insert_default().remember(key, reader);
+        self.take_care();
+        remembered
+    }
+
+    /// Forgets who has read what, with no word to anybody; says how much that was.
+    pub fn forget_readers(&mut self) -> Remembered {
+        let forgotten = self.ledger.tracked.as_mut().map(|tracked| tracked.forget_readers());
+        self.take_care();
+        forgotten.unwrap_or_default()
+    }
+
+    /// Forgets who has read some key, as if it had changed; says whether there was one.
+    pub fn evict_readers(&mut self) -> bool {
+        let is_evicted = self.ledger.forget_some_key();
+        self.take_care();
+        is_evicted
+    }
+
+    /// Has one hear of every change on this shard, or of none any more.
+    pub fn hear_all(&mut self, hearer: Hearer, hears: bool) {
+        self.ledger.hear_all(hearer, hears);
+        self.take_care();
+    }
+
+    /// Says whose command changes keys from here on; 0 for no client's.
+    #[inline]
+    pub fn set_author(&mut self, client: u64) {
+        self.ledger.author = client;
+    }
+
+    /// Whether something has happened that somebody is to be told of.
+    #[inline(always)]
+    pub fn has_changes(&self) -> bool {
+        self.ledger.has_changes()
+    }
+
+    /// Takes what has happened since the last call, in order.
+    pub fn take_changes(&mut self) -> Vec<Change> {
+        if !self.ledger.has_changes() {
+            return Vec::new();
+        }
+        let changes = self.ledger.take_changes();
+        self.take_care();
+        changes
+    }
+
+    /// Puts changes back that were taken where waiting nodes cannot be served, for the next unit on this shard to serve them.
+    pub fn put_back_wakes(&mut self, changes: Vec<Change>) {
+        self.ledger.put_back_wakes(changes);
+        self.take_care();
+    }
+
+    /// Adds a subscriber of a listener's to a channel; says whether it is the channel's first.
+    pub fn subscribe(&mut self, kind: ChannelKind, channel: &[u8], listener: usize) -> bool {
+        self.channels.get_or_insert_default().subscribe(kind, channel, listener)
+    }
+
+    /// Takes a subscriber of a listener's from a channel; says whether it was the channel's last.
+    pub fn unsubscribe(&mut self, kind: ChannelKind, channel: &[u8], listener: usize) -> bool {
+        let Some(channels) = &mut self.channels else { return false };
+        let was_last = channels.unsubscribe(kind, channel, listener);
+        if channels.is_empty() {
+            self.channels = None;
+        }
+        was_last
+    }
+
+    /// Who subscribes to a channel, if anybody does.
+    pub fn audience(&self, kind: ChannelKind, channel: &[u8]) -> Option<&Audience> {
+        self.channels.as_ref()?.audience(kind, channel)
+    }
+
+    /// The channels that have subscribers, in no order.
+    pub fn channels(&self, kind: ChannelKind) -> impl Iterator<Item = &[u8]> {
+        self.channels.iter().flat_map(move |channels| channels.names(kind))
+    }
+}
