@@ -12,6 +12,7 @@ pub mod io;
 pub mod latency;
 pub mod log;
 pub mod monitor;
+pub mod observe;
 pub mod pubsub;
 pub mod random;
 pub mod run;

@@ -22,6 +22,7 @@ use crate::{
     config::{Config, MaxmemoryPolicy},
     io::{Listening, Mail, Spread},
     latency::Latencies,
+    observe::recorder::Recorder,
     pubsub::{Post, PubSub},
     run::node::{Engine, Job},
     session::Session,
@@ -86,6 +87,10 @@ pub struct Server {
     pub rate_sampler: Mutex<RateSampler>,
     /// Whether keys are expired without being asked for (DEBUG SET-ACTIVE-EXPIRE).
     pub active_expire: AtomicBool,
+    /// Whether changes are recorded (DEBUG RECORD-CHANGES), and those that were.
+    pub records_changes: AtomicBool,
+    /// The changes that were recorded.
+    pub recorder: Recorder,
     /// Whether offloaded work waits, its values being pinned (DEBUG HOLD-OFFLOADED).
     pub holds_offloaded: AtomicBool,
     /// Set once, by SHUTDOWN or a signal.

@@ -22,11 +22,15 @@ use crate::{
     clients::ClientId,
     command::{Call, Flags, Registered, Words},
     io::ThreadState,
+    observe,
     pubsub::{Audiences, Name, Place, Post},
     run::node::Job,
     server::Server,
     session::Session,
 };
+
+/// What broadcasts hear of all changes by.
+pub const HEARER: Hearer = observe::hearer("tracking");
 
 /// The channel on which clients hear of changes that cannot be sent them otherwise: in RESP2, redirected to a subscriber.
 pub const CHANNEL: &[u8] = b"__redis__:invalidate";
@@ -208,7 +212,7 @@ pub fn set_author(held: &mut Held<'_, Job>, client: ClientId) {
 pub fn announce_before_leaving(shard: &mut Shard, thread: &ThreadState) {
     if thread.server().trackers.n_prefixes() == 0 {
         // Who heard of everything may have left: that is noticed here.
-        shard.hear_all(Hearer::Broadcast, false);
+        shard.hear_all(HEARER, false);
     }
     shard.set_author(0);
     if shard.has_changes() {

@@ -26,12 +26,13 @@ use super::{
     client::timeout_millis,
     digest::{debug_digest, debug_digest_value},
     help::{help, misused},
-    introspection,
+    introspection, shown,
 };
 use crate::{
     clients::Endpoint,
     config::{self, Access, Appended, Asker, Config, Directive},
     info, log,
+    observe::recorder::{self, Recorded},
     server::{REDIS_VERSION, Server},
     session::{Counts, Request},
     warning,
@@ -686,6 +687,19 @@ const DEBUG: &[CommandSpec] = &[
         ..DEBUG_ROW
     },
     CommandSpec {
+        name: "changes",
+        run: Run::Session(debug_changes),
+        summary: "Returns the changes of keys that were recorded since the last call.",
+        ..DEBUG_ROW
+    },
+    CommandSpec {
+        name: "record-changes",
+        run: Run::Everything(debug_record_changes),
+        syntax: "on",
+        summary: "Records all changes of keys for DEBUG CHANGES, or no more.",
+        ..DEBUG_ROW
+    },
+    CommandSpec {
         name: "hold-offloaded",
         run: Run::Session(debug_hold_offloaded),
         syntax: "on",
@@ -787,6 +801,10 @@ const DEBUG_HELP: &[&str] = &[
     "    Return digests of the values of keys.",
     "ERROR <string>",
     "    Return an error with <string> as message.",
+    "CHANGES",
+    "    Return the changes of keys that were recorded since the last call: database, event and key of each.",
+    "RECORD-CHANGES <0|1>",
+    "    Record all changes of keys for DEBUG CHANGES, or no more.",
     "HOLD-OFFLOADED <0|1>",
     "    Have offloaded work wait, its values being pinned, or go on.",
     "IO-THREADS-IN-USE <count>",
@@ -869,6 +887,26 @@ fn debug_set_active_expire(call: &mut Call<'_, '_>, mut args: Args<'_>, reply: &
     let on = args.int()? != 0;
     call.server.active_expire.store(on, Ordering::Relaxed);
     reply.ok();
+    Ok(())
+}
+
+fn debug_record_changes(call: &mut Call<'_, '_>, mut args: Args<'_>, reply: &mut Reply<'_>) -> Outcome {
+    debug_args(call, args, 1)?;
+    let on = args.int()? != 0;
+    call.server.records_changes.store(on, Ordering::Relaxed);
+    call.each_shard(call.session.db, |shard| shard.hear_all(recorder::HEARER, on));
+    reply.ok();
+    Ok(())
+}
+
+fn debug_changes(call: &mut Call<'_, '_>, args: Args<'_>, reply: &mut Reply<'_>) -> Outcome {
+    debug_args(call, args, 0)?;
+    let recorded = call.server.recorder.take();
+    reply.array(recorded.len());
+    for Recorded { db, event, key } in recorded {
+        let key = key.as_deref().map_or(String::new(), |key| format!(" {}", shown(key)));
+        reply.bulk(format!("{} {}{key}", db.0, event.name()).as_bytes());
+    }
     Ok(())
 }
 

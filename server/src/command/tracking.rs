@@ -3,7 +3,6 @@
 use std::sync::{Arc, atomic::Ordering};
 
 use braid_protocol::reply::Reply;
-use braid_storage::Hearer;
 
 use super::{Args, Call, CommandError, Outcome, shown};
 use crate::{
@@ -11,7 +10,7 @@ use crate::{
     pubsub::{Name, Post},
     server::Server,
     session::{Request, Session},
-    tracking::{Interest, Mode, Tracking},
+    tracking::{HEARER, Interest, Mode, Tracking},
 };
 
 /// The options of CLIENT TRACKING.
@@ -143,7 +142,7 @@ fn start(call: &mut Call<'_, '_>, mode: Arc<Mode>) {
     let new: Vec<Name> = mode.prefixes.iter().filter(|prefix| !is_known(prefix)).cloned().collect();
     if !new.is_empty() {
         call.server.trackers.add_prefixes(&new, thread);
-        call.each_shard(call.session.db, |shard| shard.hear_all(Hearer::Broadcast, true));
+        call.each_shard(call.session.db, |shard| shard.hear_all(HEARER, true));
     }
     if before.is_none() {
         call.server.threads[thread].n_trackers.fetch_add(1, Ordering::Relaxed);

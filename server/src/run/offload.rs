@@ -20,7 +20,7 @@ use std::{
 };
 
 use braid_storage::{
-    Change, Effect, Event, Hearer, Key, Shard,
+    Change, Effect, Event, Key, Shard,
     coordinator::{Held, Job as _, Route, Weight},
     entry::EntryBox,
     executor::Node,
@@ -31,7 +31,7 @@ use braid_storage::{
 use crate::{
     command::{Call, Flags, KeyUse, Registered, Words},
     io::ThreadState,
-    monitor,
+    monitor, observe,
     run::{
         blocking::{self, Awaited, Wait, WaitedKey},
         node::{Job, Task},
@@ -150,7 +150,7 @@ pub fn work(node: &mut Node<Job>, thread: &mut ThreadState) {
     };
     offload.shard.start();
     offload.shard.lift_limit();
-    offload.shard.hear_all(Hearer::Transfer, true);
+    offload.shard.hear_all(observe::TRANSFER, true);
     let job = &mut node.job;
     job.n_replied_bytes = job.reply.len();
     let ran = catch_unwind(AssertUnwindSafe(|| run(job, &mut offload.shard, thread)));

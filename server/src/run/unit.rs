@@ -24,7 +24,7 @@ use braid_storage::{
 use crate::{
     command::{Call, Registered, Words},
     io::ThreadState,
-    monitor,
+    monitor, observe,
     run::{
         blocking::{self, ReadyKey, Wait, Waiting},
         node::Job,
@@ -215,7 +215,7 @@ pub fn tell_observers(held: &mut Held<'_, Job>, thread: &ThreadState, ready: &mu
         return;
     }
     changes.sort_unstable_by_key(|change| change.order);
-    tracking::tell(&changes, thread);
+    observe::tell(&changes, thread);
     let waking = changes.into_iter().filter(|change| change.wakes);
     ready.extend(waking.filter_map(|change| Some(ReadyKey { db: change.db, bytes: change.key? })));
 }

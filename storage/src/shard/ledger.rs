@@ -57,20 +57,19 @@ pub struct Change {
     pub readers: Readers,
 }
 
-/// One who hears of every change on a shard, whatever the key.
+/// One who hears of every change on a shard, whatever the key. Which one it is, is not known here; there are up to eight.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-#[repr(u8)]
-pub enum Hearer {
-    /// Tracking clients that hear of keys by prefix.
-    Broadcast = 1,
-    /// Subscribers of keyspace events.
-    Events = 2,
-    /// The log.
-    Log = 4,
-    /// Work on a shard of its own, whose result is stored elsewhere with the same events.
-    Transfer = 8,
-    /// Tests, and whatever else counts.
-    Counter = 16,
+pub struct Hearer(u8);
+
+impl Hearer {
+    /// The one with a number.
+    ///
+    /// # Panics
+    /// If the number is above 7.
+    pub const fn new(number: u8) -> Hearer {
+        assert!(number < 8, "a shard knows eight hearers");
+        Hearer(1 << number)
+    }
 }
 
 thread_local! {
@@ -133,18 +132,18 @@ impl Ledger {
         self.stamps.moved(db, key);
         let wakes = self.waiters.wake(db, key);
         let readers = self.take_readers(key);
-        self.push(Change {
-            wakes,
-            readers,
-            key: Some(key.into()),
-            ..self.change(db, event, Effect::Modified)
-        });
+        if self.hearers != 0 || wakes || !readers.is_empty() {
+            let key = Some(key.into());
+            self.push(Change { wakes, readers, key, ..self.change(db, event, Effect::Modified) });
+        }
     }
 
     /// Notes what WATCH and tracking clients do not see: an event that follows another, or what consumer groups do.
     #[cold]
     pub(super) fn announce_quietly(&mut self, db: Db, key: &[u8], event: Event) {
-        self.push(Change { key: Some(key.into()), ..self.change(db, event, Effect::Quiet) });
+        if self.hearers != 0 {
+            self.push(Change { key: Some(key.into()), ..self.change(db, event, Effect::Quiet) });
+        }
     }
 
     /// Notes that nodes which wait for a key have to look at it, although its value is what it was.
@@ -197,9 +196,7 @@ impl Ledger {
     }
 
     fn push(&mut self, change: Change) {
-        if self.hearers != 0 || change.wakes || !change.readers.is_empty() {
-            self.sink.push(Change { order: next_order(), ..change });
-        }
+        self.sink.push(Change { order: next_order(), ..change });
     }
 
     fn take_readers(&mut self, key: &[u8]) -> Readers {
@@ -213,7 +210,7 @@ impl Ledger {
 
     /// Has one hear of every change, or of none any more.
     pub(super) fn hear_all(&mut self, hearer: Hearer, hears: bool) {
-        let bit = hearer as u8;
+        let Hearer(bit) = hearer;
         self.hearers = if hears { self.hearers | bit } else { self.hearers & !bit };
         self.observe();
     }
