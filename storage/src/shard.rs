@@ -655,3 +655,6 @@ fn string_bytes(entry: EntryRef<'_>) -> Result<&[u8], StorageError> {
         _ => Err(StorageError::WrongType),
     }
 }
+
+#[cfg(test)]
+mod tests;
