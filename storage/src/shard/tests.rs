@@ -32,7 +32,7 @@ impl Bench {
     /// A shard on which somebody counts all changes.
     fn counted() -> Self {
         let mut bench = Self::unobserved();
-        bench.shard.hear_all(Hearer::Counter, true);
+        bench.shard.hear_all(Hearer::new(0), true);
         bench
     }
 
