@@ -1,6 +1,7 @@
 //! Log lines in Redis's shape: `pid:role date level message`.
 
 use std::{
+    cell::RefCell,
     fs::OpenOptions,
     io::Write,
     path::{Path, PathBuf},
@@ -47,6 +48,25 @@ pub fn set_file(path: Option<&Path>) {
         // A second call changes nothing: the file of a running server is fixed.
         let _ = FILE.set(path.to_owned());
     }
+}
+
+thread_local! {
+    static HELD_BACK: RefCell<Vec<(Level, String)>> = const { RefCell::new(Vec::new()) };
+}
+
+/// Writes one line when the thread next holds no shard.
+pub fn line_later(level: Level, message: std::fmt::Arguments<'_>) {
+    HELD_BACK.with_borrow_mut(|lines| lines.push((level, message.to_string())));
+}
+
+/// Writes what the thread has held back. Called while it holds no shard.
+#[inline]
+pub fn write_held_back() {
+    HELD_BACK.with_borrow_mut(|lines| {
+        for (level, message) in lines.drain(..) {
+            line(level, format_args!("{message}"));
+        }
+    });
 }
 
 /// Writes one line. Never called while a shard is held.
@@ -109,6 +129,12 @@ macro_rules! notice {
 #[macro_export]
 macro_rules! warning {
     ($($arg:tt)*) => { $crate::log::line($crate::log::Level::Warning, format_args!($($arg)*)) };
+}
+
+/// Logs what is important once no shard is held: for what may be called under a hold.
+#[macro_export]
+macro_rules! warning_later {
+    ($($arg:tt)*) => { $crate::log::line_later($crate::log::Level::Warning, format_args!($($arg)*)) };
 }
 
 /// Logs details.

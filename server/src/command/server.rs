@@ -35,7 +35,7 @@ use crate::{
     observe::recorder::{self, Recorded},
     server::{REDIS_VERSION, Server},
     session::{Counts, Request},
-    warning,
+    warning, warning_later,
 };
 
 const ANY_TIME: Flags = Flags::LOADING.and(Flags::STALE);
@@ -532,7 +532,7 @@ fn config_set(call: &mut Call<'_, '_>, args: Args<'_>, reply: &mut Reply<'_>) ->
         check_at_run_time(directive, &config)?;
     }
     for directive in changed.iter().filter(|directive| !directive.has_effect()) {
-        warning!("CONFIG SET: '{}' has no effect yet", directive.name);
+        warning_later!("CONFIG SET: '{}' has no effect yet", directive.name);
     }
     listen_where(&config, server)?;
     log::set_level(config.loglevel);
@@ -551,7 +551,7 @@ fn listen_where(new: &Config, server: &Server) -> Outcome {
         (false, false) => return Ok(()),
     };
     server.listening.change(new).map_err(|error| {
-        warning!("{error}");
+        warning_later!("{error}");
         CommandError::owned(format!("ERR CONFIG SET failed (possibly related to argument '{name}') - {why}"))
     })
 }
@@ -595,10 +595,10 @@ fn rewrite_config(server: &Server, appended: Appended, reply: &mut Reply<'_>) ->
     let config = server.config.load();
     let path = config.file().ok_or(CommandError::text("ERR The server is running without a config file"))?;
     if let Err(error) = rewrite_file(path, &config, appended) {
-        warning!("CONFIG REWRITE failed: {error}");
+        warning_later!("CONFIG REWRITE failed: {error}");
         return Err(CommandError::owned(format!("ERR Rewriting config file: {error}")));
     }
-    warning!("CONFIG REWRITE executed with success.");
+    warning_later!("CONFIG REWRITE executed with success.");
     reply.ok();
     Ok(())
 }
@@ -989,7 +989,7 @@ fn debug_error(call: &mut Call<'_, '_>, mut args: Args<'_>, _: &mut Reply<'_>) -
 fn debug_log(call: &mut Call<'_, '_>, mut args: Args<'_>, reply: &mut Reply<'_>) -> Outcome {
     debug_args(call, args, 1)?;
     // What a client says must not look like further lines of the log.
-    warning!("DEBUG LOG: {}", args.next()?.escape_ascii());
+    warning_later!("DEBUG LOG: {}", args.next()?.escape_ascii());
     reply.ok();
     Ok(())
 }

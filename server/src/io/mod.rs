@@ -19,6 +19,7 @@ use braid_storage::executor::Node;
 
 use crate::{
     clients::ClientRecord,
+    log,
     pubsub::Post,
     run::{blocking::Parked, node::Job, offload::Offload},
     server::Server,
@@ -138,6 +139,7 @@ impl ThreadState {
         if !self.spent.is_empty() {
             self.spent.clear();
         }
+        log::write_held_back();
         let mut wakes = self.wakes.take();
         while wakes != 0 {
             let thread = wakes.trailing_zeros() as usize;

@@ -23,7 +23,7 @@ use crate::{
     },
     server::Server,
     session::Session,
-    tracking, warning,
+    tracking, warning, warning_later,
 };
 
 /// The most input and output space that a node keeps between uses, in bytes.
@@ -357,7 +357,7 @@ impl coordinator::Job for Job {
             );
             std::process::abort();
         }
-        warning!("A command panicked before it changed anything ({what}); its client gets an error");
+        warning_later!("A command panicked before it changed anything ({what}); its client gets an error");
     }
 
     fn panicked(&mut self, thread: &mut ThreadState) {
