@@ -9,7 +9,7 @@ use std::{
 
 use support::{
     Client, Reply, Server,
-    crowd::{LAYOUTS, ask, crowd, laid_out, until},
+    crowd::{LAYOUTS, ask, crowd, laid_out, tell, until},
 };
 
 fn everywhere(scenario: impl Fn(&Server)) {
@@ -189,5 +189,23 @@ fn a_group_reader_hears_that_its_stream_has_expired() {
             assert_eq!(ask(&mut client, &format!("DEBUG SET-ACTIVE-EXPIRE {active}")), "+OK");
             assert!(reader.receive().is_error(), "found by {found_by}");
         }
+    });
+}
+
+#[test]
+fn a_stream_that_expires_under_a_command_that_then_waits_wakes_the_readers_of_its_groups() {
+    everywhere(|server| {
+        let (mut control, mut reader, mut other) = (server.connect(), server.connect(), server.connect());
+        assert_eq!(ask(&mut control, "DEBUG SET-ACTIVE-EXPIRE 0"), "+OK");
+        assert_eq!(ask(&mut control, "XGROUP CREATE s g $ MKSTREAM"), "+OK");
+        assert_eq!(ask(&mut control, "PEXPIRE s 500000"), ":1");
+        tell(&mut reader, "XREADGROUP GROUP g me BLOCK 0 STREAMS s >");
+        until("it waits", || ask(&mut control, "INFO clients").contains("blocked_clients:1"));
+        assert_eq!(ask(&mut control, "DEBUG ADVANCE-TIME 500001"), "+OK");
+        // It is this command that meets the stream's deadline, and it waits, too.
+        tell(&mut other, "XREAD BLOCK 0 STREAMS s $");
+        let reply = reader.receive();
+        assert!(reply.text().is_some_and(|text| text.starts_with("NOGROUP")), "{reply:?}");
+        assert_eq!(ask(&mut control, "DEBUG SET-ACTIVE-EXPIRE 1"), "+OK");
     });
 }
