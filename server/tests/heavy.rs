@@ -12,7 +12,7 @@ use std::{
 use support::crowd::{ask, laid_out, tell};
 
 const N_KEYS: usize = 3001;
-const ROUNDS: usize = 150;
+const ROUNDS: usize = 60;
 
 fn mget() -> String {
     (0..N_KEYS).fold("MGET".to_owned(), |line, key| format!("{line} key:{key}"))
@@ -31,11 +31,14 @@ fn no_get_waits_while_an_mget_queues_for_a_heavy_thread() {
             let (server, stop) = (&server, &stop);
             scope.spawn(move || {
                 let mut client = server.connect();
+                let list = format!("list:{writer}");
+                let elements = (0..4000).map(|element| element.to_string());
+                let push = ["RPUSH".to_owned(), list.clone()].into_iter().chain(elements);
+                client.command(&push.collect::<Vec<_>>());
+                // Each pipeline holds its shard for as long as MGET takes to come by.
                 while !stop.load(Ordering::Relaxed) {
-                    for key in 0..64 {
-                        client.send(&["INCR", &format!("written:{writer}:{key}")]);
-                    }
-                    (0..64).for_each(|_| drop(client.receive()));
+                    (0..32).for_each(|_| client.send(&["LREM", &list, "0", "absent"]));
+                    (0..32).for_each(|_| drop(client.receive()));
                 }
             });
         }
