@@ -220,6 +220,8 @@ fn build(
         records_changes: AtomicBool::new(false),
         recorder: Recorder::default(),
         holds_offloaded: AtomicBool::new(false),
+        holds_heavy: AtomicBool::new(false),
+        panics_while_pinning: AtomicBool::new(false),
         stopping: AtomicBool::new(false),
         on_stop: Mutex::new(None),
         run_id: run_id[..40].to_owned(),

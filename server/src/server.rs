@@ -93,6 +93,10 @@ pub struct Server {
     pub recorder: Recorder,
     /// Whether offloaded work waits, its values being pinned (DEBUG HOLD-OFFLOADED).
     pub holds_offloaded: AtomicBool,
+    /// Whether heavy-work threads begin nothing new (DEBUG HOLD-HEAVY).
+    pub holds_heavy: AtomicBool,
+    /// Whether the next command that pins values panics (DEBUG PANIC-WHILE-PINNING).
+    pub panics_while_pinning: AtomicBool,
     /// Set once, by SHUTDOWN or a signal.
     pub stopping: AtomicBool,
     /// Ends the thread that waits for signals, and with it the process.
@@ -252,7 +256,8 @@ impl Server {
     fn resume(&self) {
         self.keep_expired_while_paused();
         self.attention.fetch_sub(1, Ordering::Relaxed);
-        for peer in &self.threads {
+        // Heavy-work threads have no connections, and read no mail.
+        for peer in self.io_threads() {
             peer.send(Mail::Resume);
         }
     }
@@ -323,7 +328,8 @@ impl Server {
     /// Stops the server: every thread ends its loop.
     pub fn stop(&self) {
         self.stopping.store(true, Ordering::Relaxed);
-        for peer in &self.threads {
+        // Heavy-work threads have no connections, and read no mail.
+        for peer in self.io_threads() {
             peer.send(Mail::Resume);
         }
         for heavy in &self.heavy {

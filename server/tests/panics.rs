@@ -134,3 +134,29 @@ fn a_panic_in_a_command_without_keys_is_an_error() {
     }
     server.stop();
 }
+
+/// Pinning the values of offloaded work used to leave them pinned when it panicked, or to end the server.
+#[test]
+fn a_panic_while_pinning_is_an_error_and_pins_nothing() {
+    for layout in [(1, 1), (2, 16)] {
+        let server = laid_out(layout);
+        let (mut client, mut writer) = (server.connect(), server.connect());
+        for first in (0..12_000).step_by(1000) {
+            let members = (first..first + 1000).map(|member| member.to_string());
+            let argv: Vec<String> =
+                ["SADD".to_owned(), "big".to_owned()].into_iter().chain(members).collect();
+            client.command(&argv);
+        }
+        for round in 0..3 {
+            assert_eq!(ask(&mut client, "DEBUG PANIC-WHILE-PINNING"), "+OK");
+            assert_eq!(
+                ask(&mut client, "SUNIONSTORE all big other"),
+                "-ERR internal error in 'sunionstore', see the server's log"
+            );
+            // Those that write the keys do not wait for ever.
+            assert_eq!(ask(&mut writer, &format!("SADD big new-{round}")), ":1");
+            assert_eq!(ask(&mut writer, &format!("SADD other new-{round}")), ":1");
+        }
+        assert_eq!(ask(&mut client, "SUNIONSTORE all big other"), ":12003");
+    }
+}

@@ -12,7 +12,7 @@ use std::{
 
 use braid_storage::{
     ShardId,
-    coordinator::{Engine, Held, Job, Panic, Route, Weight, Worker},
+    coordinator::{Engine, Held, Job, Next, Panic, Route, Weight, Worker},
     executor::{Inbox, Node},
 };
 use criterion::{BenchmarkId, Criterion, Throughput, criterion_group, criterion_main};
@@ -26,12 +26,12 @@ impl Job for Add {
     type Shard = u64;
     type Thread = ();
 
-    fn run(&mut self, held: &mut Held<'_, Self>, _: &mut ()) -> Option<Route> {
+    fn run(&mut self, held: &mut Held<'_, Self>, _: &mut ()) -> Next {
         for index in 0..held.ids().len() {
             let id = held.ids()[index];
             *held.shard(id) += 1;
         }
-        None
+        Next::Home
     }
 
     fn caught(_: &mut Held<'_, Self>, _: &Panic) {}

@@ -5,51 +5,88 @@
 //! submitted job runs.
 //!
 //! A command on one key, a transaction over many and a command delegated to a busy shard are the same thing
-//! here: a [`Node`] with a [`Route`] of one or more shards in ascending order.
+//! here: a [`Node`] with a [`Route`] of one or more shards.
 //!
 //! # How a route is taken
 //!
-//! | state | the transaction holds | and lies |
-//! |---|---|---|
-//! | `Taking { taken }` | `shards[..taken]` | on the stack of a worker, or in the queue for heavy-work threads |
-//! | `Waiting { at, Alone::No }` | `shards[..at]` | in the queue of `shards[at]` |
-//! | `Waiting { at, Alone::Yes }` | nothing | in the queue of `shards[at]` |
+//! Every shard is *tried* first. A transaction that meets a held shard gives back all it has (nothing is written yet) and waits in
+//! that shard's queue with empty hands. When it is granted the shard, it tries the rest. After [`PATIENT_ROUNDS`] such
+//! rounds it queues, with empty hands, for the **lane**: an executor without a shard, whose queue is served in order. The
+//! holder of the lane, and nobody else, keeps what it has and waits for the rest. It passes the lane on when its job has run
+//! and its shards are let go.
 //!
-//! A waiting node in a shard's queue is the *grant*. Whoever drains that shard comes to the grant in its turn, passes the
-//! hold to the transaction and carries it on from there. The state and the route are part of the node and belong, like its
-//! job, to whoever has it.
+//! Waiting with empty hands is what keeps a slow command from blocking, through the transactions that wait for it, shards it
+//! never touches. The lane is what makes it end: at most one transaction at a time blocks strangers in that way.
 //!
-//! At the first shard that is taken by someone else, a transaction frees what it has (nothing is written
-//! yet) and waits with empty hands; granted, it *tries* the lower shards, and frees the one it was granted if one of them
-//! is taken. Only after [`PATIENT_ROUNDS`] such rounds does it begin again from the lowest and wait while holding, so that it
-//! ends. Without this, one slow command blocks, through the transactions that wait for it, shards it never touches.
+//! | state | has the lane | holds | lies |
+//! |---|---|---|---|
+//! | `Taking { taken: 0 }` | no | nothing | on the stack of a worker, or in the heavy queue |
+//! | `Taking { taken }` | no | `shards[..taken]` | on the stack of a worker |
+//! | `Waiting { at }` | no | nothing | in the queue of `shards[at]` |
+//! | `Queuing` | no | nothing | in the queue of the lane |
+//! | `Taking { taken }` | yes | `shards[..taken]` | on the stack of a worker, or, a heavy one, in its worker's own queue |
+//! | `Waiting { at }` | yes | `shards[..at]` | in the queue of `shards[at]` |
+//!
+//! A waiting node in a queue is the *grant*. The worker that drains that queue comes to the grant in its turn, passes
+//! the hold to the transaction and carries it on from there. State and route belong to whoever has the node.
+//!
+//! The holder of the lane may find out during its run that it needs further shards ([`Next::KeepAnd`]), lower ones too. It
+//! keeps what it holds and waits for them; to others, all of it is one step. A job gets there through a route that
+//! [goes through the lane](Route::through_lane), or by a [try](Held::try_lane) before it changes anything.
+//!
+//! # Heavy nodes
+//!
+//! A heavy node runs on heavy-work threads only, and there may be only one of those, busy for seconds. So it holds nothing while it
+//! waits for one: it takes its first shard on the thread that runs it at once. Granted a shard or out of a queue by any other
+//! thread, it leaves that shard to the next in line and goes to the heavy queue; that costs a round of its patience, also where it
+//! needs one shard only. Out of patience, it *reserves* its thread before it queues for the lane: from there until it has
+//! run, that worker takes no other work, and the node comes back to it through a queue of its own ([`Worker::take_heavy`]).
+//!
+//! | what | written by | read by | woken through |
+//! |---|---|---|---|
+//! | `Node::reserved` | its heavy worker, before it links the node | the thread that grants it something | |
+//! | `Worker::own` | that thread, with all that the node holds | the reserved worker | [`Job::heavy_waits`], after the push |
+//! | `Worker::is_reserved` | its worker alone | its worker alone | |
+//!
+//! A node that becomes heavy on a light thread while it has the lane gives the lane back, and queues for it again from its heavy-work
+//! thread: the lane does not wait for unrelated work either.
 //!
 //! # Why there is no deadlock and no starvation
 //!
-//! Who waits while holding waits for a higher shard than all it holds, so waits form no cycle; who waits with
-//! empty hands is in no cycle; a try waits for nothing; and heavy-work threads, for which a transaction may wait while it
-//! holds, never wait for a shard themselves. A queue is served in order, so every grant comes up. Patience ends after a
-//! fixed number of rounds, and a transaction that waits while holding keeps what it is granted.
+//! Of all transactions, one at a time waits while it holds anything; those it waits for run, or are about to be drained, and
+//! depend on nobody else's waiting. So waits form no cycle, in whatever order the lane's holder takes its shards. A try waits
+//! for nothing. What a thread has no time to drain goes to the injector, from which any light thread takes it. A reserved
+//! heavy-work thread waits with nothing but its node, which is the lane's holder or in the lane's queue, and neither needs another
+//! heavy-work thread.
+//!
+//! All queues are served in order, so every grant comes up; patience ends after a fixed number of rounds; and the lane's holder
+//! keeps what it is granted.
 //!
 //! # Why nothing is seen half done, nor out of order
 //!
 //! A job runs between the last of its shards being taken and the first of them being let go, also when it panics. It is
 //! sent home (`finish`) before the first is let go, so whoever sees its effect sends home later. Jobs that share a shard run in
-//! the same order on all shards they share. A transaction that waits with empty hands may be overtaken at its lower shards by jobs
+//! the same order on all shards they share. A transaction that waits with empty hands may be overtaken at other shards by jobs
 //! that came later; jobs of one origin that has one node, like a connection, are never reordered, because the next is sent when
 //! the last is back.
 //!
-//! # Why a drain never recurses
+//! # Why a drain never recurses, and how it ends
 //!
-//! Running a granted transaction frees its shards, on whose queues there may be grants, and so on. The
-//! worker keeps the shards it has yet to drain in a list (`releasing`) and works it off in one loop.
+//! Running a granted transaction frees its shards, on whose queues there may be grants, and so on; the lane has a queue, too.
+//! The worker keeps what it has yet to drain in a list (`releasing`) and works it off in one loop, the lane last.
+//!
+//! A drain is others' work, and a thread has a budget for it. Before each node, and between the commands of a node that has several
+//! ([`Held::may_go_on`]), the thread is asked whether time is left. If not, the shard goes to the injector with the node back in
+//! front: the next thread goes on with the very next command. A thread without time takes nothing from the injector. What a
+//! thread submits or runs in place is its own work, of which no budget knows.
 //!
 //! # Panics
 //!
 //! A panic of a job, or of work in place, is caught for itself: [`Job::caught`] hears of it under the hold (and stops the process if
-//! a shard is torn), the node goes home, the shards are released, and what waits there runs. A panic of a *hook* is a bug of
-//! the server's; it unwinds through the worker and loses the node in hand, but every shard that the worker held goes to the
-//! injector, so that nothing else waits for a thread that has ended.
+//! a shard is torn), the node goes home, the shards and the lane are released, and what waits there runs. A panic of a *hook* is a
+//! bug of the server's; it unwinds through the worker and loses the node in hand, but all that the worker held goes to the
+//! injector, so that nothing else waits for a thread that has ended. A node for which that thread was reserved goes to another
+//! heavy-work thread.
 
 #[cfg(all(test, loom))]
 mod loom_tests;
@@ -61,18 +98,21 @@ use std::{
     hint::cold_path,
     mem,
     panic::{AssertUnwindSafe, catch_unwind},
-    sync::Arc,
+    sync::{
+        Arc,
+        atomic::{AtomicU64, Ordering},
+    },
 };
 
 use smallvec::SmallVec;
 
 use crate::{
-    executor::{Linked, Node, ShardExecutor},
+    executor::{Inbox, Linked, Node, ShardExecutor},
     hash::ShardId,
     sync::InjectorQueue,
 };
 
-/// How often a transaction waits with empty hands before it waits while holding.
+/// How often a transaction gives back what it has and waits with empty hands before it queues for the lane.
 const PATIENT_ROUNDS: u8 = 3;
 
 /// How many contended shards of one transaction its worker drains itself; the rest go to the injector, so
@@ -95,9 +135,8 @@ pub trait Job: Sized + Send + 'static {
     /// Sets the route of a node that came to a heavy-work thread without one: with much to do, finding it is much to do.
     /// Nothing is held for the node yet.
     fn prepare(_node: &mut Node<Self>, _thread: &mut Self::Thread) {}
-    /// Does the work, with all shards of the route held. Or gives the route over more shards that it turns out to need, having
-    /// changed nothing of which others hear: then it is run again when those are held.
-    fn run(&mut self, held: &mut Held<'_, Self>, thread: &mut Self::Thread) -> Option<Route>;
+    /// Does the work, with all shards of the route held, and says what comes next.
+    fn run(&mut self, held: &mut Held<'_, Self>, thread: &mut Self::Thread) -> Next;
     /// Hears of a panic of any work on shards while they are still held: the place to stop the process rather than
     /// let others see a torn shard.
     fn caught(held: &mut Held<'_, Self>, panic: &Panic);
@@ -108,27 +147,43 @@ pub trait Job: Sized + Send + 'static {
     /// Takes the node back after `run`. The shards are still held, so that what is sent from here keeps the
     /// order of the holds.
     fn finish(node: Box<Node<Self>>, thread: &mut Self::Thread);
-    /// Says whether the thread may go on draining work that is not its own; asked before each node.
+    /// Says whether the thread may go on with work that is not its own. Asked before each node of a drain, and by the node between
+    /// two of its commands ([`Held::may_go_on`]). Each series of questions ends with `released`.
     fn may_drain(thread: &mut Self::Thread) -> bool;
-    /// Hears that a held shard went to the injector: some thread should take it soon.
+    /// Hears that something held (a shard, or the lane) went to the injector: some thread should take it soon.
     fn handed_off(thread: &mut Self::Thread);
-    /// Hears that a node waits for a heavy-work thread. It may hold shards.
+    /// Hears that a node waits for a heavy-work thread: all of them must look. The node may be the lane's holder and hold shards; then
+    /// it waits for a thread that does nothing else.
     fn heavy_waits(thread: &mut Self::Thread);
     /// Hears that all holds are released or passed on: the time to wake the threads that were sent something. Not called
     /// where nothing can have been sent.
     fn released(thread: &mut Self::Thread);
 }
 
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Alone {
-    Yes,
-    No,
+/// What a job wants after a run.
+#[derive(Debug)]
+pub enum Next {
+    /// Nothing: the node goes home.
+    Home,
+    /// To run again on this route. Nothing is held meanwhile, but for the lane, if the job has it. So the run has changed nothing
+    /// of which others hear.
+    Again(Route),
+    /// To run again with these shards as well, in any order, and to keep what is held. For the holder of the lane only.
+    KeepAnd(SmallVec<[ShardId; 6]>),
+    /// To run again on the same route, before anything that waits for its first shard: [`Held::may_go_on`] said no, and the
+    /// job stopped between two of its commands.
+    Yield,
 }
 
+/// How far a transaction has come. What it holds follows from this and from whether it has the lane.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Progress {
+    /// Under way, with `shards[..taken]`.
     Taking { taken: usize },
-    Waiting { at: usize, alone: Alone },
+    /// In the queue of `shards[at]`: the lane's holder with `shards[..at]`, anybody else with nothing.
+    Waiting { at: usize },
+    /// In the queue of the lane, with nothing.
+    Queuing,
 }
 
 /// Where a job may run.
@@ -141,13 +196,18 @@ pub enum Weight {
     Heavy,
 }
 
-/// The shards a job needs, ascending, and how far taking them has come.
+/// The shards a job needs, and how far taking them has come.
 #[derive(Debug)]
 pub struct Route {
+    /// In the order in which they are taken: ascending at first.
     shards: SmallVec<[ShardId; 6]>,
     progress: Progress,
+    /// How often it has given back what it had. [`PATIENT_ROUNDS`] at most.
     rounds: u8,
     weight: Weight,
+    /// Whether the lane is taken before the first shard.
+    is_through_lane: bool,
+    has_lane: bool,
 }
 
 impl Default for Route {
@@ -160,7 +220,14 @@ impl Route {
     /// Makes the route over `shards`, given in any order and with repetitions.
     pub fn new(mut shards: SmallVec<[ShardId; 6]>) -> Self {
         put_in_order(&mut shards);
-        Self { shards, progress: Progress::Taking { taken: 0 }, rounds: 0, weight: Weight::Light }
+        Self {
+            shards,
+            progress: Progress::Taking { taken: 0 },
+            rounds: 0,
+            weight: Weight::Light,
+            is_through_lane: false,
+            has_lane: false,
+        }
     }
 
     /// Makes the route to one shard.
@@ -174,10 +241,27 @@ impl Route {
         self
     }
 
-    /// The shards, ascending.
+    /// Has the job run as the holder of the lane, which may ask for further shards and keep those it has ([`Next::KeepAnd`]).
+    pub fn through_lane(mut self) -> Self {
+        self.is_through_lane = true;
+        self
+    }
+
+    /// The shards: ascending, until some of them are taken.
     pub fn shards(&self) -> &[ShardId] {
         &self.shards
     }
+
+    fn is_heavy(&self) -> bool {
+        self.weight == Weight::Heavy
+    }
+}
+
+/// What a worker holds and has to release: a shard, or the lane.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Hold {
+    Shard(ShardId),
+    Lane,
 }
 
 /// Sorts shards and removes repetitions; of many in linear time.
@@ -198,8 +282,12 @@ pub fn put_in_order(shards: &mut SmallVec<[ShardId; 6]>) {
 /// The shards and what waits for them, shared by all threads.
 pub struct Engine<J: Job> {
     executors: Box<[ShardExecutor<J::Shard, J>]>,
-    /// Held shards that their holder had no more time for. Any worker takes them.
-    injector: InjectorQueue<ShardId>,
+    /// The right to wait for a shard while holding others.
+    lane: ShardExecutor<(), J>,
+    n_lane_runs: AtomicU64,
+    /// What is held, and had a holder without the time to drain it. Any light worker takes it.
+    injector: InjectorQueue<Hold>,
+    /// Nodes that hold nothing and wait for a heavy-work thread.
     heavy: InjectorQueue<Box<Node<J>>>,
 }
 
@@ -208,6 +296,8 @@ impl<J: Job> Engine<J> {
     pub fn new(shards: impl IntoIterator<Item = J::Shard>) -> Arc<Self> {
         Arc::new(Self {
             executors: shards.into_iter().map(ShardExecutor::new).collect(),
+            lane: ShardExecutor::new(()),
+            n_lane_runs: AtomicU64::new(0),
             injector: InjectorQueue::new(),
             heavy: InjectorQueue::new(),
         })
@@ -223,7 +313,12 @@ impl<J: Job> Engine<J> {
         (0..self.n_shards()).map(|index| ShardId(index as u16)).collect()
     }
 
-    /// Whether no held shard waits for a thread to drain it.
+    /// How often the lane was taken.
+    pub fn n_lane_runs(&self) -> u64 {
+        self.n_lane_runs.load(Ordering::Relaxed)
+    }
+
+    /// Whether nothing that is held waits for a thread to drain it.
     pub fn injector_is_empty(&self) -> bool {
         self.injector.is_empty()
     }
@@ -238,6 +333,12 @@ impl<J: Job> Engine<J> {
         &self.executors[id.index()]
     }
 
+    fn try_lane(&self) -> bool {
+        let is_ours = self.lane.try_hold();
+        self.n_lane_runs.fetch_add(u64::from(is_ours), Ordering::Relaxed);
+        is_ours
+    }
+
     /// Fetches the line of a shard's word and the first lines of the shard for writing, ahead of a hold.
     #[inline(always)]
     pub fn prefetch(&self, id: ShardId) {
@@ -245,14 +346,30 @@ impl<J: Job> Engine<J> {
     }
 }
 
-/// The shards held for a running job.
+/// The shards held for a running job, and the lane.
 pub struct Held<'a, J: Job> {
     engine: &'a Engine<J>,
     /// Ascending.
     shards: &'a [ShardId],
+    lane: LaneHold,
+    /// Whether the job runs while a thread drains others' work.
+    is_drained: bool,
 }
 
-impl<J: Job> Held<'_, J> {
+/// Whether a running job holds the lane.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum LaneHold {
+    Taken,
+    NotTaken,
+    /// The work runs in place: it has no node that could wait, so it has no use for the lane.
+    Useless,
+}
+
+impl<'a, J: Job> Held<'a, J> {
+    fn in_place(engine: &'a Engine<J>, shards: &'a [ShardId]) -> Self {
+        Self { engine, shards, lane: LaneHold::Useless, is_drained: false }
+    }
+
     /// The ids of the held shards, ascending.
     pub fn ids(&self) -> &[ShardId] {
         self.shards
@@ -278,14 +395,38 @@ impl<J: Job> Held<'_, J> {
         // a time.
         unsafe { self.engine.executor(id).shard() }
     }
+
+    /// Whether the job holds the lane, and so may ask for [`Next::KeepAnd`].
+    pub fn has_lane(&self) -> bool {
+        self.lane == LaneHold::Taken
+    }
+
+    /// Takes the lane if nobody has it, for a job that is about to write and does not know all its shards. Where it says no,
+    /// the job asks to run again on a route [through the lane](Route::through_lane).
+    pub fn try_lane(&mut self) -> bool {
+        if self.lane == LaneHold::NotTaken && self.engine.try_lane() {
+            self.lane = LaneHold::Taken;
+        }
+        self.has_lane()
+    }
+
+    /// Whether a job of several commands may go on with the next. Otherwise it runs on a thread that owes its time to others:
+    /// the job [yields](Next::Yield).
+    pub fn may_go_on(&self, thread: &mut J::Thread) -> bool {
+        !self.is_drained || J::may_drain(thread)
+    }
 }
 
 /// A thread's end of the engine: runs jobs, drains queues.
 pub struct Worker<J: Job> {
     engine: Arc<Engine<J>>,
-    /// Held by this worker, to be drained and released.
-    releasing: Vec<ShardId>,
+    /// Held by this worker, to be drained and released. The last first.
+    releasing: Vec<Hold>,
+    is_draining: bool,
     runs: Weight,
+    /// Where the heavy node for which this worker is reserved comes back when it is granted what it waits for.
+    own: Arc<Inbox<J>>,
+    is_reserved: bool,
     /// What belongs to the thread.
     pub thread: J::Thread,
 }
@@ -293,12 +434,26 @@ pub struct Worker<J: Job> {
 impl<J: Job> Worker<J> {
     /// Makes the worker of a thread that runs jobs up to the weight `runs`.
     pub fn new(engine: Arc<Engine<J>>, runs: Weight, thread: J::Thread) -> Self {
-        Self { engine, releasing: Vec::new(), runs, thread }
+        Self {
+            engine,
+            releasing: Vec::new(),
+            is_draining: false,
+            runs,
+            own: Arc::default(),
+            is_reserved: false,
+            thread,
+        }
     }
 
     /// The engine.
     pub fn engine(&self) -> &Arc<Engine<J>> {
         &self.engine
+    }
+
+    /// Whether the worker is reserved for a heavy node that waits for the lane or holds it. Its thread does nothing else until
+    /// [`take_heavy`](Self::take_heavy) has carried on that node, which may hold shards.
+    pub fn is_reserved(&self) -> bool {
+        self.is_reserved
     }
 
     /// Runs `work` on a shard right here, if the shard is idle.
@@ -322,14 +477,14 @@ impl<J: Job> Worker<J> {
         let result = catch_unwind(AssertUnwindSafe(|| work(shard, thread)));
         if let Err(panic) = &result {
             cold_path();
-            hear_of(panic, &self.engine, &[id]);
+            hear_of(panic, Held::in_place(&self.engine, &[id]));
         }
         // SAFETY: held above, and the closure's reference to the shard is gone.
         J::leave(unsafe { executor.shard() }, &mut self.thread);
         // SAFETY: held above, and no reference to the shard is left.
         if !unsafe { executor.release_if_unwanted() } {
             cold_path();
-            self.releasing.push(id);
+            self.releasing.push(Hold::Shard(id));
             self.settle();
         }
         Some(result)
@@ -349,13 +504,13 @@ impl<J: Job> Worker<J> {
                 return None;
             }
         }
-        let mut held = Held { engine: &self.engine, shards: ids };
+        let mut held = Held::in_place(&self.engine, ids);
         let thread = &mut self.thread;
         let result = catch_unwind(AssertUnwindSafe(|| work(&mut held, thread)));
         if let Err(panic) = &result {
-            hear_of(panic, &self.engine, ids);
+            hear_of(panic, Held::in_place(&self.engine, ids));
         }
-        leave_all(&mut Held { engine: &self.engine, shards: ids }, &mut self.thread);
+        leave_all(&mut Held::in_place(&self.engine, ids), &mut self.thread);
         self.let_go(ids);
         self.settle();
         Some(result)
@@ -368,23 +523,34 @@ impl<J: Job> Worker<J> {
         self.settle();
     }
 
-    /// Drains the held shards that other workers had no time for, until this one has none either.
+    /// Drains what other workers hold and had no time for, until this one has none either.
     pub fn take_injected(&mut self) {
-        while let Some(id) = self.engine.injector.pop() {
-            self.releasing.push(id);
-            // What was just handed on again is for others, or for another turn: at a shard that never empties, taking it
-            // back would go on for ever.
-            if !self.settle() || !J::may_drain(&mut self.thread) {
+        if self.engine.injector.is_empty() {
+            return;
+        }
+        // A thread without time takes nothing: it would only hand on again what it took.
+        while J::may_drain(&mut self.thread)
+            && let Some(hold) = self.engine.injector.pop()
+        {
+            self.releasing.push(hold);
+            if !self.settle() {
                 return;
             }
         }
+        // The question that was answered last has begun a series.
+        J::released(&mut self.thread);
     }
 
-    /// Carries on one job that waits for a heavy-work thread.
+    /// Carries on one job that waits for a heavy-work thread. A reserved worker has its own, and takes no other.
     pub fn take_heavy(&mut self) -> bool {
-        let Some(mut node) = self.engine.heavy.pop() else { return false };
-        if node.route.shards.is_empty() {
+        let node = if self.is_reserved { self.own.take().next() } else { self.engine.heavy.pop() };
+        let Some(mut node) = node else { return false };
+        self.is_reserved = false;
+        if node.route.shards.is_empty() && !node.route.has_lane {
+            let Route { is_through_lane, rounds, .. } = node.route;
             J::prepare(&mut node, &mut self.thread);
+            node.route.is_through_lane |= is_through_lane;
+            node.route.rounds = rounds;
         }
         self.submit(node);
         true
@@ -403,106 +569,204 @@ impl<J: Job> Worker<J> {
     /// Takes shards until all are held (then the node comes back) or the node waits somewhere.
     fn advance(&mut self, mut node: Box<Node<J>>) -> Option<Box<Node<J>>> {
         loop {
-            if node.route.weight == Weight::Heavy && self.runs == Weight::Light {
-                self.engine.heavy.push(node);
-                J::heavy_waits(&mut self.thread);
+            if node.route.is_heavy() && (self.runs == Weight::Light || self.is_reserved) {
+                self.leave_to_heavy(node);
                 return None;
             }
             let Progress::Taking { taken } = node.route.progress else {
                 unreachable!("a waiting node is carried on by `granted` first")
             };
+            if node.route.is_through_lane && !node.route.has_lane {
+                node = self.queue_for_lane(node)?;
+                continue;
+            }
             let Some(&wanted) = node.route.shards.get(taken) else { return Some(node) };
             if self.engine.executor(wanted).try_hold() {
                 node.route.progress = Progress::Taking { taken: taken + 1 };
                 continue;
             }
-            let alone = if taken > 0 && node.route.rounds < PATIENT_ROUNDS {
+            node = self.wait(node, taken)?;
+        }
+    }
+
+    /// Leaves a node that met a held shard, at `at`, where it is carried on from. It comes back if that turned idle meanwhile.
+    fn wait(&mut self, mut node: Box<Node<J>>, at: usize) -> Option<Box<Node<J>>> {
+        if !node.route.has_lane {
+            self.let_go(&node.route.shards[..at]);
+            // A light node keeps the first shard that it is granted, so waiting for that one costs no patience. A heavy one does not
+            // keep it.
+            if at > 0 || node.route.is_heavy() {
+                if node.route.rounds == PATIENT_ROUNDS {
+                    return self.queue_for_lane(node);
+                }
                 node.route.rounds += 1;
-                self.let_go(&node.route.shards[..taken]);
-                Alone::Yes
-            } else {
-                Alone::No
-            };
-            node = self.wait_at(node, taken, alone)?;
+            }
+        }
+        node.route.progress = Progress::Waiting { at };
+        let wanted = node.route.shards[at];
+        if node.route.has_lane {
+            self.reserve_for(&mut node);
+        }
+        // Once linked the node is the other thread's: nothing of it may be read after this.
+        match self.engine.executor(wanted).hold_or_link(node) {
+            Linked::Waiting => None,
+            Linked::Held(node) => Some(self.granted(node)),
         }
     }
 
-    /// Leaves the node in a shard's queue; it comes back if the shard turned idle meanwhile.
-    fn wait_at(&mut self, mut node: Box<Node<J>>, at: usize, alone: Alone) -> Option<Box<Node<J>>> {
-        let mut at = at;
-        let mut alone = alone;
-        loop {
-            node.route.progress = Progress::Waiting { at, alone };
-            let wanted = node.route.shards[at];
-            // Once linked the node is the other thread's: nothing of it may be read after this.
-            match self.engine.executor(wanted).hold_or_link(node) {
-                Linked::Waiting => return None,
-                Linked::Held(ours) => node = ours,
-            }
-            match self.granted(&mut node) {
-                None => return Some(node),
-                Some(next) => (at, alone) = next,
-            }
+    /// Leaves a node that holds nothing in the queue of the lane; it comes back with the lane if nobody had it.
+    fn queue_for_lane(&mut self, mut node: Box<Node<J>>) -> Option<Box<Node<J>>> {
+        node.route.progress = Progress::Queuing;
+        self.reserve_for(&mut node);
+        match self.engine.lane.hold_or_link(node) {
+            Linked::Waiting => None,
+            Linked::Held(node) => Some(self.granted(node)),
         }
     }
 
-    /// Notes that the shard the node waited at is held for it now, and takes the lower shards where it came
-    /// with empty hands. `Some` says where it has to wait next.
-    fn granted(&mut self, node: &mut Node<J>) -> Option<(usize, Alone)> {
+    /// Reserves this worker for a heavy node that is about to wait for the lane, or with it.
+    fn reserve_for(&mut self, node: &mut Node<J>) {
+        if node.route.is_heavy() {
+            debug_assert!(self.runs == Weight::Heavy && !self.is_reserved, "it is carried on here");
+            node.reserved = Some(Arc::clone(&self.own));
+            self.is_reserved = true;
+        }
+    }
+
+    /// Notes that the node has what it waited for: from here on the hold is the node's.
+    fn granted(&mut self, mut node: Box<Node<J>>) -> Box<Node<J>> {
         let route = &mut node.route;
-        let Progress::Waiting { at, alone } = route.progress else {
-            unreachable!("only a waiting node is in a queue")
-        };
-        if alone == Alone::Yes
-            && let Some(missing) =
-                (0..at).find(|&lower| !self.engine.executor(route.shards[lower]).try_hold())
-        {
-            self.let_go(&route.shards[..missing]);
-            self.let_go(&route.shards[at..=at]);
-            if route.rounds < PATIENT_ROUNDS {
-                route.rounds += 1;
-                return Some((missing, Alone::Yes));
+        let taken = match route.progress {
+            Progress::Queuing => {
+                route.has_lane = true;
+                self.engine.n_lane_runs.fetch_add(1, Ordering::Relaxed);
+                0
             }
-            // Out of patience: from the lowest on, waiting while holding.
-            route.progress = Progress::Taking { taken: 0 };
-            return None;
+            Progress::Waiting { at } if route.has_lane => at + 1,
+            Progress::Waiting { at } => {
+                // It has nothing else, so it may take the others in any order.
+                route.shards.swap(0, at);
+                1
+            }
+            Progress::Taking { .. } => unreachable!("only a waiting node is in a queue"),
+        };
+        route.progress = Progress::Taking { taken };
+        if node.reserved.as_ref().is_some_and(|reserved| Arc::ptr_eq(reserved, &self.own)) {
+            // It was granted to the very thread that is reserved for it: that had not linked it yet.
+            node.reserved = None;
+            self.is_reserved = false;
         }
-        route.progress = Progress::Taking { taken: at + 1 };
-        None
+        node
     }
 
-    /// Runs a job that has its shards, and lets go of them. The node comes back if it needs more.
-    fn run(&mut self, mut node: Box<Node<J>>) -> Option<Box<Node<J>>> {
-        let shards = mem::take(&mut node.route.shards);
-        let again = self.run_held(node, &shards);
-        self.let_go(&shards);
-        again
-    }
-
-    fn run_held(&mut self, mut node: Box<Node<J>>, shards: &[ShardId]) -> Option<Box<Node<J>>> {
-        let mut held = Held { engine: &self.engine, shards };
-        let thread = &mut self.thread;
-        let rescue = Rescue { engine: &self.engine, shards };
-        let ran = catch_unwind(AssertUnwindSafe(|| node.job.run(&mut held, thread)));
-        let wanted = ran.unwrap_or_else(|panic| {
-            J::caught(&mut held, &panic);
-            node.job.panicked(thread);
-            None
-        });
-        leave_all(&mut held, thread);
-        let again = match wanted {
-            Some(route) => {
-                let is_heavy = node.route.weight == Weight::Heavy;
-                node.set_route(if is_heavy { route.with_weight(Weight::Heavy) } else { route });
-                Some(node)
+    /// Leaves a heavy node to the heavy-work thread that is reserved for it; or, with nothing held, to any.
+    fn leave_to_heavy(&mut self, mut node: Box<Node<J>>) {
+        match node.reserved.take() {
+            Some(own) => {
+                own.push(node);
+                // A worker that is gone has announced that it sleeps, once and for all.
+                if own.must_wake() {
+                    leave_to_others(&self.engine, &own);
+                }
             }
             None => {
-                J::finish(node, thread);
+                debug_assert_eq!(
+                    node.route.progress,
+                    Progress::Taking { taken: 0 },
+                    "it would hold what others want"
+                );
+                if mem::take(&mut node.route.has_lane) {
+                    node.route.rounds = PATIENT_ROUNDS;
+                    self.let_go_of_lane();
+                }
+                self.engine.heavy.push(node);
+            }
+        }
+        J::heavy_waits(&mut self.thread);
+    }
+
+    /// Runs a job that has its shards, and lets go of them. The node comes back if it is to run again.
+    fn run(&mut self, mut node: Box<Node<J>>) -> Option<Box<Node<J>>> {
+        let mut shards = mem::take(&mut node.route.shards);
+        if !shards.is_sorted() {
+            shards.sort_unstable();
+        }
+        match self.run_held(node, &shards) {
+            Ran::Ended(lane) => {
+                self.let_go(&shards);
+                if lane == LaneHold::Taken {
+                    self.let_go_of_lane();
+                }
                 None
+            }
+            Ran::Again(node) => {
+                self.let_go(&shards);
+                Some(node)
+            }
+            Ran::Keeps(node) => Some(node),
+            Ran::Yielded(node) => {
+                // SAFETY: held for the job, which has ended its run.
+                unsafe { self.engine.executor(shards[0]).put_back(node) };
+                self.let_go(&shards);
+                None
+            }
+        }
+    }
+
+    /// Runs a job under its holds, which are still there afterwards.
+    fn run_held(&mut self, mut node: Box<Node<J>>, shards: &[ShardId]) -> Ran<J> {
+        let lane = if node.route.has_lane { LaneHold::Taken } else { LaneHold::NotTaken };
+        // Who has no shard has no queue to yield to, and a heavy job is where it should be.
+        let is_drained = self.is_draining && !shards.is_empty() && !node.route.is_heavy();
+        let mut rescue = Rescue(Held { engine: &self.engine, shards, lane, is_drained });
+        let held = &mut rescue.0;
+        let thread = &mut self.thread;
+        let ran = catch_unwind(AssertUnwindSafe(|| node.job.run(held, thread)));
+        let next = ran.unwrap_or_else(|panic| {
+            J::caught(held, &panic);
+            node.job.panicked(thread);
+            Next::Home
+        });
+        let lane = held.lane;
+        let weight = node.route.weight;
+        let has_lane = lane == LaneHold::Taken;
+        let ran = match next {
+            Next::Home => {
+                leave_all(held, thread);
+                // What goes home has nothing.
+                node.route.has_lane = false;
+                J::finish(node, thread);
+                Ran::Ended(lane)
+            }
+            Next::Again(mut route) => {
+                leave_all(held, thread);
+                if weight == Weight::Heavy {
+                    route.weight = Weight::Heavy;
+                }
+                node.route = Route { has_lane, ..route };
+                Ran::Again(node)
+            }
+            Next::KeepAnd(more) => {
+                assert!(has_lane, "only the lane's holder may wait while it holds");
+                let taken = shards.len();
+                let mut route = Route::new(more);
+                route.shards.retain(|id| !held.has(*id));
+                route.shards.insert_from_slice(0, shards);
+                node.route = Route { progress: Progress::Taking { taken }, weight, has_lane, ..route };
+                Ran::Keeps(node)
+            }
+            Next::Yield => {
+                leave_all(held, thread);
+                assert!(is_drained, "a job that may go on does");
+                let rounds = node.route.rounds;
+                let route = Route::new(shards.into());
+                node.route =
+                    Route { progress: Progress::Waiting { at: 0 }, weight, has_lane, rounds, ..route };
+                Ran::Yielded(node)
             }
         };
         mem::forget(rescue);
-        again
+        ran
     }
 
     /// Releases the shards that nobody waits for and lists the others for draining.
@@ -515,25 +779,44 @@ impl<J: Job> Worker<J> {
                 continue;
             }
             if listed < DRAINED_BY_ITS_WORKER && self.runs == Weight::Light {
-                self.releasing.push(id);
+                self.releasing.push(Hold::Shard(id));
                 listed += 1;
             } else {
-                self.hand_off(id);
+                self.hand_off(Hold::Shard(id));
             }
         }
     }
 
-    fn hand_off(&mut self, id: ShardId) {
-        self.engine.injector.push(id);
+    /// Releases the lane, or sees to it that the next in its queue has it.
+    fn let_go_of_lane(&mut self) {
+        // SAFETY: callers carry the job that holds the lane, and forget it here.
+        if unsafe { self.engine.lane.release_if_unwanted() } {
+            return;
+        }
+        if self.runs == Weight::Light {
+            // Drained last: the next holder wants shards that are still listed, too.
+            self.releasing.insert(0, Hold::Lane);
+        } else {
+            self.hand_off(Hold::Lane);
+        }
+    }
+
+    fn hand_off(&mut self, hold: Hold) {
+        self.engine.injector.push(hold);
         J::handed_off(&mut self.thread);
     }
 
     /// Drains and releases everything listed. Returns false if there was no time for some of it, which was handed off.
     fn settle(&mut self) -> bool {
         let mut in_time = true;
-        while let Some(id) = self.releasing.pop() {
-            in_time &= self.drain(id);
+        self.is_draining = true;
+        while let Some(hold) = self.releasing.pop() {
+            in_time &= match hold {
+                Hold::Shard(id) => self.drain(id),
+                Hold::Lane => self.drain_lane(),
+            };
         }
+        self.is_draining = false;
         J::released(&mut self.thread);
         in_time
     }
@@ -546,28 +829,69 @@ impl<J: Job> Worker<J> {
             if !J::may_drain(&mut self.thread) {
                 // SAFETY: still held: `next_or_release` gave a node.
                 unsafe { self.engine.executor(id).put_back(node) };
-                self.hand_off(id);
+                self.hand_off(Hold::Shard(id));
                 return false;
             }
-            if node.route.shards.len() == 1 && node.route.weight == Weight::Light {
-                // A delegated command: runs under the hold that is here already.
-                if let Some(node) = self.run_held(node, &[id]) {
-                    // Not from here, with the shard held: it waits in line for it once more.
-                    self.drive(node);
-                }
+            let route = &mut node.route;
+            if route.is_heavy() && self.runs == Weight::Light && !route.has_lane {
+                // No thread is ready to run it, so the shard is of no use to it yet.
+                route.progress = Progress::Taking { taken: 0 };
+                self.leave_to_heavy(node);
                 continue;
             }
-            // From here on the hold of `id` is the transaction's.
-            let node = match self.granted(&mut node) {
-                None => Some(node),
-                Some((at, alone)) => self.wait_at(node, at, alone),
-            };
-            if let Some(node) = node {
+            if route.is_heavy() || route.has_lane || route.shards.len() > 1 {
+                // From here on the hold of `id` is the transaction's.
+                let node = self.granted(node);
                 self.drive(node);
+                return true;
             }
-            return true;
+            // A delegated command: runs under the hold that is here already.
+            match self.run_held(node, &[id]) {
+                Ran::Ended(LaneHold::Taken) => self.let_go_of_lane(),
+                Ran::Ended(_) => {}
+                // Not from here, with the shard held: it waits in line for it once more.
+                Ran::Again(node) => self.drive(node),
+                Ran::Keeps(node) => {
+                    self.drive(node);
+                    return true;
+                }
+                // SAFETY: still held, for the drain.
+                Ran::Yielded(node) => unsafe { self.engine.executor(id).put_back(node) },
+            }
         }
     }
+
+    /// Passes the lane to the next in its queue, if there is one; or returns false, having handed it off.
+    fn drain_lane(&mut self) -> bool {
+        // SAFETY: the lane in `releasing` is held by this worker.
+        let Some(node) = (unsafe { self.engine.lane.next_or_release() }) else { return true };
+        if !J::may_drain(&mut self.thread) {
+            // SAFETY: still held: `next_or_release` gave a node.
+            unsafe { self.engine.lane.put_back(node) };
+            self.hand_off(Hold::Lane);
+            return false;
+        }
+        let node = self.granted(node);
+        self.drive(node);
+        true
+    }
+}
+
+/// What has become of a job that ran. Its shards are still held.
+enum Ran<J> {
+    /// Its node has gone home, and the lane is to be let go of if it was the job's.
+    Ended(LaneHold),
+    /// It runs again, with nothing held but the lane.
+    Again(Box<Node<J>>),
+    /// It runs again, and keeps what it has.
+    Keeps(Box<Node<J>>),
+    /// It goes back in front of its first shard's queue.
+    Yielded(Box<Node<J>>),
+}
+
+/// Leaves the nodes of a heavy worker that is gone to the other ones.
+fn leave_to_others<J: Job>(engine: &Engine<J>, own: &Inbox<J>) {
+    own.take().for_each(|node| engine.heavy.push(node));
 }
 
 /// Tells the job's type of the end of the work on each held shard.
@@ -580,36 +904,42 @@ fn leave_all<J: Job>(held: &mut Held<'_, J>, thread: &mut J::Thread) {
 
 impl<J: Job> Drop for Worker<J> {
     fn drop(&mut self) {
-        // Between two jobs nothing is listed. Something is when a hook has panicked: those shards are held, and some other
-        // worker has to drain them.
+        // A heavy-work thread ends while its node waits: the node, which may hold shards then, goes to another. The announcement
+        // stays; whoever grants the node something sees it, or the node is here already.
+        if self.is_reserved && !self.own.may_sleep(|| true) {
+            leave_to_others(&self.engine, &self.own);
+            J::heavy_waits(&mut self.thread);
+            J::released(&mut self.thread);
+        }
+        // Between two jobs nothing is listed. Something is when a hook has panicked: that is held, and some other
+        // worker has to drain it.
         if self.releasing.is_empty() {
             return;
         }
-        for id in mem::take(&mut self.releasing) {
-            self.hand_off(id);
+        for hold in mem::take(&mut self.releasing) {
+            self.hand_off(hold);
         }
         J::released(&mut self.thread);
     }
 }
 
-/// Sends held shards to the injector when a hook of the job panics, so that its thread does not take them with it.
-struct Rescue<'a, J: Job> {
-    engine: &'a Engine<J>,
-    shards: &'a [ShardId],
-}
+/// Sends what is held to the injector when a hook of the job panics, so that its thread does not take it with it.
+struct Rescue<'a, J: Job>(Held<'a, J>);
 
 impl<J: Job> Drop for Rescue<'_, J> {
     fn drop(&mut self) {
-        for &id in self.shards {
-            self.engine.injector.push(id);
+        let Self(Held { engine, shards, lane, .. }) = self;
+        shards.iter().for_each(|&id| engine.injector.push(Hold::Shard(id)));
+        if *lane == LaneHold::Taken {
+            engine.injector.push(Hold::Lane);
         }
     }
 }
 
 /// Tells of a panic of work that ran outside of a node.
 #[cold]
-fn hear_of<J: Job>(panic: &Panic, engine: &Engine<J>, shards: &[ShardId]) {
-    let rescue = Rescue { engine, shards };
-    J::caught(&mut Held { engine, shards }, panic);
+fn hear_of<J: Job>(panic: &Panic, held: Held<'_, J>) {
+    let mut rescue = Rescue(held);
+    J::caught(&mut rescue.0, panic);
     mem::forget(rescue);
 }

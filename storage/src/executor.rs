@@ -3,8 +3,9 @@
 //! **Guarantee.** At any moment a shard has at most one holder, and whatever is linked to a held shard is taken up by its
 //! holder, in the order in which it was linked, before the shard is idle again. Nobody ever blocks or spins.
 //!
-//! A *holder* is whoever is to see to the shard's release: a thread that runs something on it, a transaction (under way on a
-//! thread, waiting in another shard's queue, or waiting for a heavy-work thread), or the injector.
+//! A *holder* must see to the shard's release. It is a thread that runs something on it, a transaction (under way on a thread;
+//! or, having the lane, in another shard's queue or in that of its heavy-work thread), or the injector. The lane is an executor, too, of
+//! nothing but the right to wait while holding (`coordinator.rs`).
 //!
 //! # The word
 //!
@@ -33,7 +34,7 @@
 //! all that the holder before it wrote to the shard and to `pending`, and all that the linker wrote to the node. Links made
 //! before the newest one are covered too, because every change of the word is a read-modify-write and so continues the
 //! release sequences of those before. A hold that passes without the word (to a grant in another shard's queue, to the
-//! injector, to the heavy-work queue) passes through a link or a queue, which release and acquire in the same way.
+//! injector, to a heavy-work thread's own queue) passes through a link or a queue, which release and acquire in the same way.
 //!
 //! That a node may be freed and another be linked at its address between a linker's load and its compare-and-swap does no
 //! harm: the linker sets `next` to the very pointer that it compares with, so a swap that succeeds has linked to whatever is
@@ -41,7 +42,7 @@
 //!
 //! All this is tried in every interleaving by `coordinator/loom_tests.rs`.
 
-use std::ptr;
+use std::{ptr, sync::Arc};
 
 use crate::{
     coordinator::Route,
@@ -54,6 +55,8 @@ pub struct Node<J> {
     /// The next node of the list this one is in. Owned by whoever owns the node.
     next: *mut Node<J>,
     pub(crate) route: Route,
+    /// The queue of the heavy-work thread that is reserved for the node.
+    pub(crate) reserved: Option<Arc<Inbox<J>>>,
     /// What runs once all shards of the route are held.
     pub job: J,
 }
@@ -65,7 +68,7 @@ unsafe impl<J: Send> Send for Node<J> {}
 impl<J> Node<J> {
     /// Makes a node that is in no list and goes nowhere yet.
     pub fn new(job: J) -> Box<Self> {
-        Box::new(Self { next: ptr::null_mut(), route: Route::default(), job })
+        Box::new(Self { next: ptr::null_mut(), route: Route::default(), reserved: None, job })
     }
 
     /// Sets the shards that the job needs next.
@@ -353,7 +356,9 @@ impl<J: Send> Inbox<J> {
 
 impl<J> Drop for Inbox<J> {
     fn drop(&mut self) {
-        drop(Nodes { first: self.newest.load(Ordering::Relaxed) });
+        // A swap, because loom does not see that the last owner of an `Arc` has synchronised with the others: a load could be
+        // of what another thread has taken since. Acquire: pairs with the Release of each push.
+        drop(Nodes { first: self.newest.swap(ptr::null_mut(), Ordering::Acquire) });
     }
 }
 
@@ -386,8 +391,6 @@ impl<J> Drop for Nodes<J> {
 
 #[cfg(all(test, not(loom)))]
 mod tests {
-    use std::sync::Arc;
-
     use super::*;
 
     fn ids(nodes: impl Iterator<Item = Box<Node<u32>>>) -> Vec<u32> {

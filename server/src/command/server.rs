@@ -700,6 +700,14 @@ const DEBUG: &[CommandSpec] = &[
         ..DEBUG_ROW
     },
     CommandSpec {
+        name: "hold-heavy",
+        run: Run::Session(debug_hold_heavy),
+        since: "braid 0.1",
+        syntax: "<0 | 1>",
+        summary: "Has heavy-work threads begin nothing new, as if they were busy, or go on.",
+        ..DEBUG_ROW
+    },
+    CommandSpec {
         name: "hold-offloaded",
         run: Run::Session(debug_hold_offloaded),
         syntax: "on",
@@ -744,6 +752,13 @@ const DEBUG: &[CommandSpec] = &[
         since: "braid 0.1",
         syntax: "key",
         summary: "Fails before anything is changed, which the server survives.",
+        ..DEBUG_ROW
+    },
+    CommandSpec {
+        name: "panic-while-pinning",
+        run: Run::Session(debug_panic_while_pinning),
+        since: "braid 0.1",
+        summary: "Has the next command whose work is offloaded fail when it pins its values, which the server survives.",
         ..DEBUG_ROW
     },
     CommandSpec {
@@ -805,6 +820,8 @@ const DEBUG_HELP: &[&str] = &[
     "    Return the changes of keys that were recorded since the last call: database, event and key of each.",
     "RECORD-CHANGES <0|1>",
     "    Record all changes of keys for DEBUG CHANGES, or no more.",
+    "HOLD-HEAVY <0|1>",
+    "    Have heavy-work threads begin nothing new, as if they were busy, or go on.",
     "HOLD-OFFLOADED <0|1>",
     "    Have offloaded work wait, its values being pinned, or go on.",
     "IO-THREADS-IN-USE <count>",
@@ -817,6 +834,8 @@ const DEBUG_HELP: &[&str] = &[
     "    Fail in the middle of a change: the server logs it and stops.",
     "PANIC-BEFORE-CHANGE <key>",
     "    Fail before anything is changed: the client gets an error.",
+    "PANIC-WHILE-PINNING",
+    "    Have the next command whose work is offloaded fail when it pins its values: its client gets an error.",
     "PANIC-WITHOUT-KEYS",
     "    Fail in a command that holds no key: the client gets an error.",
     "POPULATE <count> [<prefix>] [<size>]",
@@ -886,6 +905,15 @@ fn debug_set_active_expire(call: &mut Call<'_, '_>, mut args: Args<'_>, reply: &
     debug_args(call, args, 1)?;
     let on = args.int()? != 0;
     call.server.active_expire.store(on, Ordering::Relaxed);
+    reply.ok();
+    Ok(())
+}
+
+fn debug_hold_heavy(call: &mut Call<'_, '_>, mut args: Args<'_>, reply: &mut Reply<'_>) -> Outcome {
+    debug_args(call, args, 1)?;
+    let on = args.int()? != 0;
+    call.server.holds_heavy.store(on, Ordering::Relaxed);
+    call.server.heavy.iter().for_each(Unparker::unpark);
     reply.ok();
     Ok(())
 }
@@ -1017,6 +1045,13 @@ fn debug_panic_before_change(call: &mut Call<'_, '_>, mut args: Args<'_>, _: &mu
     let key = args.key()?;
     call.shard_of(&key).peek(&key);
     panic!("DEBUG PANIC-BEFORE-CHANGE");
+}
+
+fn debug_panic_while_pinning(call: &mut Call<'_, '_>, args: Args<'_>, reply: &mut Reply<'_>) -> Outcome {
+    debug_args(call, args, 0)?;
+    call.server.panics_while_pinning.store(true, Ordering::Relaxed);
+    reply.ok();
+    Ok(())
 }
 
 fn debug_panic_without_keys(call: &mut Call<'_, '_>, args: Args<'_>, _: &mut Reply<'_>) -> Outcome {

@@ -5,7 +5,10 @@ use std::{
     time::Duration,
 };
 
-use braid_storage::coordinator::{Weight, Worker};
+use braid_storage::{
+    coordinator::{Weight, Worker},
+    table::flush_retired,
+};
 use crossbeam_utils::sync::Parker;
 
 use crate::{io::ThreadState, run::offload, server::Server};
@@ -19,8 +22,10 @@ pub fn run_heavy(server: &'static Server, index: usize, parker: &Parker) {
     let mut worker = Worker::new(engine, Weight::Heavy, ThreadState::new(index, server));
     while !server.stopping.load(Ordering::Relaxed) {
         worker.thread.renew_budget();
-        let worked = worker.take_heavy();
+        let may_begin = worker.is_reserved() || !server.holds_heavy.load(Ordering::Relaxed);
+        let worked = may_begin && worker.take_heavy();
         while !server.holds_offloaded.load(Ordering::Relaxed)
+            && !worker.is_reserved()
             && let Some(mut node) = worker.thread.offloaded.pop_front()
         {
             offload::work(&mut node, &mut worker.thread);
@@ -31,10 +36,18 @@ pub fn run_heavy(server: &'static Server, index: usize, parker: &Parker) {
             .stats()
             .offloaded_waiting
             .store(worker.thread.offloaded.len() as u64, Ordering::Relaxed);
-        if !worked {
-            while braid_storage::reclaim_large() {}
-            parker.park_timeout(HOUSEKEEPING);
-            (server.process.return_freed_memory)();
+        if worked {
+            // What tables gave up meanwhile is freed here or nowhere: others' flushes do not reach it.
+            flush_retired();
+            continue;
         }
+        if worker.is_reserved() {
+            // Its job may hold shards when it comes: nothing else is begun here. Whoever brings it, or stops the server, unparks.
+            parker.park();
+            continue;
+        }
+        while braid_storage::reclaim_large() {}
+        parker.park_timeout(HOUSEKEEPING);
+        (server.process.return_freed_memory)();
     }
 }

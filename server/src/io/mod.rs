@@ -35,6 +35,9 @@ pub use thread::{IoThread, WAKER};
 /// How long a thread drains others' work before it turns to its own sockets again.
 const DRAIN_BUDGET: Duration = Duration::from_micros(50);
 
+/// The clock is read after so many of others' fast commands: some microseconds.
+const FAST_COMMANDS_PER_LOOK: u32 = 8;
+
 /// What a thread is asked to do by another.
 pub enum Mail {
     /// Serve a connection that was accepted elsewhere.
@@ -78,7 +81,12 @@ struct Drain {
     spent: Duration,
     /// When the drain that is under way began.
     began: Option<Instant>,
-    n_nodes: u32,
+    /// How often it was asked whether time is left since the clock was read.
+    n_asked: u32,
+    /// What was done since the clock was read may have taken long.
+    was_long: bool,
+    /// Nothing is left for this turn.
+    is_spent: bool,
 }
 
 impl ThreadState {
@@ -161,11 +169,25 @@ impl ThreadState {
         }
     }
 
-    /// Whether there is time left for others' work. The clock is asked at every eighth node.
+    /// Whether there is time left for others' work.
     pub fn may_drain(&mut self) -> bool {
-        let began = *self.drain.began.get_or_insert_with(Instant::now);
-        self.drain.n_nodes += 1;
-        !self.drain.n_nodes.is_multiple_of(8) || self.drain.spent + began.elapsed() < DRAIN_BUDGET
+        let drain = &mut self.drain;
+        if drain.is_spent {
+            return false;
+        }
+        let began = *drain.began.get_or_insert_with(Instant::now);
+        drain.n_asked += 1;
+        if drain.was_long || drain.n_asked == FAST_COMMANDS_PER_LOOK {
+            drain.was_long = false;
+            drain.n_asked = 0;
+            drain.is_spent = drain.spent + began.elapsed() >= DRAIN_BUDGET;
+        }
+        !drain.is_spent
+    }
+
+    /// Has the clock read at the next question: what was done, if it was others', was not one fast command.
+    pub fn worked_long(&mut self) {
+        self.drain.was_long = true;
     }
 
     /// Ends a drain, if one is under way: what follows is the thread's own work.

@@ -5,13 +5,13 @@ use std::{sync::Arc, time::Instant};
 use braid_protocol::{reply::Reply, request::Arg};
 use braid_storage::{
     Key, Routed, Shard,
-    coordinator::{self, Held, Panic, Route, Weight},
+    coordinator::{self, Held, Next, Panic, Route, Weight},
     executor::Node,
     time::Millis,
 };
 
 use crate::{
-    command::{self, CommandError, Registered, Run, Step, Sweep, Words},
+    command::{self, CommandError, Flags, Registered, Run, Step, Sweep, Words},
     io::{Mail, ThreadState},
     monitor,
     run::{
@@ -193,27 +193,35 @@ impl Job {
         }
     }
 
-    /// Runs the commands, each as a unit, with the shards they need held. Gives the route over more shards, if it turns out that a
-    /// command needs them.
-    fn run_commands(&mut self, held: &mut Held<'_, Job>, thread: &mut ThreadState) -> Option<Route> {
+    /// Runs the commands, each as a unit, with the shards they need held. Asks for more shards, if it turns out that a command needs
+    /// them, and yields between two commands when the thread owes its time to others.
+    fn run_commands(&mut self, held: &mut Held<'_, Job>, thread: &mut ThreadState) -> Next {
         prefetch_node(self, held);
         while self.n_run < self.commands.len() {
             self.n_replied_bytes = self.reply.len();
             let began = self.is_timed.then(Instant::now);
             match self.run_next(unit::run, held, thread) {
-                Ended::Ran => self.ran(began, thread),
+                Ended::Ran => {
+                    if !self.commands[self.n_run].command.has(Flags::FAST) {
+                        thread.worked_long();
+                    }
+                    self.ran(began, thread);
+                }
                 Ended::Killed => self.n_run = self.commands.len(),
                 // Its thread keeps it until the pause ends.
-                Ended::Paused => return None,
+                Ended::Paused => return Next::Home,
                 Ended::Waits(wait) => {
                     self.wait(*wait, held, thread);
-                    return None;
+                    return Next::Home;
                 }
-                Ended::Needs(route) => return Some(route),
-                Ended::TooLong => return Some(offload::send(self, thread.server())),
+                Ended::Needs(route) => return Next::Again(route),
+                Ended::TooLong => return Next::Again(offload::send(self, thread.server())),
+            }
+            if self.n_run < self.commands.len() && !held.may_go_on(thread) {
+                return Next::Yield;
             }
         }
-        None
+        Next::Home
     }
 
     /// Runs the command that has waited, now that a key holds what it waited for. If it cannot run here, its thread sends it on
@@ -309,11 +317,14 @@ impl coordinator::Job for Job {
         node.set_route(Route::new(needs.shards(thread.server())).with_weight(Weight::Heavy));
     }
 
-    fn run(&mut self, held: &mut Held<'_, Self>, thread: &mut ThreadState) -> Option<Route> {
+    fn run(&mut self, held: &mut Held<'_, Self>, thread: &mut ThreadState) -> Next {
+        if !matches!(self.task, Task::Commands) {
+            thread.worked_long();
+        }
         match &mut self.task {
             Task::Idle | Task::Barrier | Task::Wait(_) | Task::MustWithdraw(_) | Task::Offloaded(_) => {}
             Task::Pin => offload::pin(self, held, thread),
-            Task::Unpin(_) => return offload::unpin(self, held, thread),
+            Task::Unpin(_) => return offload::unpin(self, held, thread).map_or(Next::Home, Next::Again),
             Task::Commands => return self.run_commands(held, thread),
             Task::Withdraw(parked) => {
                 let all = parked.leave_lines(held, self.now);
@@ -337,7 +348,7 @@ impl coordinator::Job for Job {
                 }
             }
         }
-        None
+        Next::Home
     }
 
     fn caught(held: &mut Held<'_, Self>, panic: &Panic) {

@@ -15,7 +15,8 @@
 //! after that stands after it.
 
 use std::{
-    panic::{AssertUnwindSafe, catch_unwind},
+    panic::{AssertUnwindSafe, catch_unwind, resume_unwind},
+    sync::atomic::Ordering,
     time::Instant,
 };
 
@@ -120,14 +121,31 @@ pub fn pin(job: &mut Job, held: &mut Held<'_, Job>, thread: &mut ThreadState) {
         return blocking::park(job, wait, held);
     }
     let mut offload = Offload { shard: server.keyspace.shard_apart(), keys, changes: Vec::new() };
-    for pinned in &mut offload.keys {
-        let shard = held.shard(pinned.key.routed.shard);
-        shard.begin(db, time);
-        pinned.shared = shard.pin(&pinned.key.key());
-        offload.shard.begin(db, time);
-        if let Some(shared) = &pinned.shared {
-            offload.shard.put(&pinned.key.key(), shared.as_ref().share(), Event::Made);
+    let mut n_pinned = 0;
+    let ran = catch_unwind(AssertUnwindSafe(|| {
+        for pinned in &mut offload.keys {
+            let shard = held.shard(pinned.key.routed.shard);
+            shard.begin(db, time);
+            n_pinned += 1;
+            pinned.shared = shard.pin(&pinned.key.key());
+            if server.panics_while_pinning.swap(false, Ordering::Relaxed) {
+                panic!("DEBUG PANIC-WHILE-PINNING");
+            }
+            offload.shard.begin(db, time);
+            if let Some(shared) = &pinned.shared {
+                offload.shard.put(&pinned.key.key(), shared.as_ref().share(), Event::Made);
+            }
         }
+    }));
+    if let Err(panic) = ran {
+        // The commands that wait to write these keys would wait for ever.
+        for PinnedKey { key, .. } in &offload.keys[..n_pinned] {
+            let shard = held.shard(key.routed.shard);
+            shard.begin(db, time);
+            shard.unpin(&key.bytes);
+        }
+        unit::end(held, thread, time);
+        resume_unwind(panic);
     }
     if command.has(Flags::READONLY) {
         // It takes its effect here.

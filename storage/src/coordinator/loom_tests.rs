@@ -55,6 +55,13 @@ enum Work {
     Transfer,
     /// Finds out that it needs shards 0 and 1, and transfers between those.
     Grow,
+    /// Takes one from its shard, as the lane's holder, and then finds out that it needs shard 0, to which it adds one. Where
+    /// it does not have the lane it tries to take it, and otherwise queues for it.
+    Reach,
+    /// Has reached, and left this balance in its own shard.
+    Reached(i64),
+    /// Reaches, and panics when it has what it reached for.
+    ReachAndPanic,
 }
 
 struct Probe {
@@ -62,6 +69,8 @@ struct Probe {
     work: Work,
     needs: Weight,
     panicked: bool,
+    /// Somebody else had the lane when it tried.
+    was_refused: bool,
     /// Written by whoever has the node: who has it and who had it must be in order.
     touched: UnsafeCell<u32>,
     _freed: Freed,
@@ -96,27 +105,46 @@ struct Desk {
     budget: usize,
     runs: Weight,
     finished: bool,
+    wakes_heavy: bool,
 }
 
-/// Where finished nodes go, and who may be asleep there.
+/// Where finished nodes go, and who may be asleep there or wait for heavy work.
 #[derive(Default)]
 struct Home {
     inbox: Inbox<Probe>,
     sleeper: std::sync::Mutex<Option<thread::Thread>>,
+    heavy: std::sync::Mutex<Option<thread::Thread>>,
 }
 
 impl Job for Probe {
     type Shard = Ledger;
     type Thread = Desk;
 
-    fn run(&mut self, held: &mut Held<'_, Self>, thread: &mut Desk) -> Option<Route> {
+    fn run(&mut self, held: &mut Held<'_, Self>, thread: &mut Desk) -> Next {
         assert!(self.needs == Weight::Light || thread.runs == Weight::Heavy, "a heavy job on a light thread");
         if self.work == Work::Grow {
             self.work = Work::Transfer;
-            return Some(Route::new(SmallVec::from_slice(&[ShardId(0), ShardId(1)])));
+            return Next::Again(Route::new(SmallVec::from_slice(&[ShardId(0), ShardId(1)])));
+        }
+        if matches!(self.work, Work::Reach | Work::ReachAndPanic) && !held.has(ShardId(0)) {
+            let own = held.ids()[0];
+            if !held.try_lane() {
+                self.was_refused = true;
+                return Next::Again(Route::one(own).through_lane());
+            }
+            if self.work == Work::Reach {
+                held.shard(own).add(-1);
+                self.work = Work::Reached(held.shard(own).balance());
+            }
+            return Next::KeepAnd(SmallVec::from_slice(&[ShardId(0)]));
         }
         assert_eq!(self.touch(), 2, "a job runs once");
-        if self.work == Work::Panic {
+        if let Work::Reached(own_balance) = self.work {
+            assert!(held.has_lane(), "it keeps what it has");
+            assert_eq!(held.shard(held.ids()[1]).balance(), own_balance, "interrupted");
+            held.shard(ShardId(0)).add(1);
+        }
+        if matches!(self.work, Work::Panic | Work::ReachAndPanic) {
             // Without the hook, which would print the panic of every interleaving.
             std::panic::resume_unwind(Box::new(Deliberate));
         }
@@ -129,7 +157,7 @@ impl Job for Probe {
         for id in ids {
             held.shard(id).note(self.id);
         }
-        None
+        Next::Home
     }
 
     fn caught(_: &mut Held<'_, Self>, panic: &Panic) {
@@ -154,9 +182,15 @@ impl Job for Probe {
 
     fn handed_off(_: &mut Desk) {}
 
-    fn heavy_waits(_: &mut Desk) {}
+    fn heavy_waits(thread: &mut Desk) {
+        thread.wakes_heavy = true;
+    }
 
     fn released(thread: &mut Desk) {
+        if std::mem::take(&mut thread.wakes_heavy) {
+            let heavy = thread.home.heavy.lock().unwrap().clone();
+            heavy.iter().for_each(thread::Thread::unpark);
+        }
         if std::mem::take(&mut thread.finished) && thread.home.inbox.must_wake() {
             let sleeper = thread.home.sleeper.lock().unwrap().clone();
             sleeper.expect("who sleeps has said who it is").unpark();
@@ -188,7 +222,7 @@ impl Bench {
     }
 
     fn worker_with(&self, runs: Weight, budget: usize) -> Worker<Probe> {
-        let desk = Desk { home: Arc::clone(&self.home), budget, runs, finished: false };
+        let desk = Desk { home: Arc::clone(&self.home), budget, runs, finished: false, wakes_heavy: false };
         Worker::new(Arc::clone(&self.engine), runs, desk)
     }
 
@@ -204,6 +238,7 @@ impl Bench {
             work,
             needs: Weight::Light,
             panicked: false,
+            was_refused: false,
             touched: UnsafeCell::new(0),
             _freed: Freed(Arc::clone(&self.n_nodes)),
         });
@@ -219,10 +254,16 @@ impl Bench {
         node
     }
 
+    /// A node that has used up its patience.
+    fn impatient(&self, mut node: Box<Node<Probe>>) -> Box<Node<Probe>> {
+        node.route.rounds = PATIENT_ROUNDS;
+        node
+    }
+
     /// Takes a shard for `worker`, as if it were in the middle of something there.
     fn hold(&self, worker: &mut Worker<Probe>, id: u16) {
         assert!(self.engine.executor(ShardId(id)).try_hold());
-        worker.releasing.push(ShardId(id));
+        worker.releasing.push(Hold::Shard(ShardId(id)));
     }
 
     /// Hands the shards that `worker` holds to a worker of another thread.
@@ -236,10 +277,13 @@ impl Bench {
     fn settle_up(self) -> Settled {
         let mut light = self.worker();
         let mut heavy = self.worker_with(Weight::Heavy, PLENTY);
-        while !self.engine.injector_is_empty() || !self.engine.heavy_is_empty() {
+        while !self.engine.injector_is_empty() || !self.engine.heavy_is_empty() || heavy.is_reserved() {
             light.take_injected();
             heavy.take_heavy();
         }
+        assert!(self.engine.lane.try_hold(), "the lane is held by nobody");
+        // SAFETY: held just now.
+        assert!(unsafe { self.engine.lane.release_if_unwanted() });
         let mut back = Vec::new();
         for node in self.home.inbox.take() {
             assert_eq!(
@@ -484,9 +528,16 @@ fn a_transaction_that_panics_releases_all_its_shards() {
     });
 }
 
+/// Whether a transaction has the lane.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Comes {
+    Patient,
+    ThroughLane,
+}
+
 /// A grant between two commands; the drainer has time for `budget` nodes only, so the still-held shard goes through the injector
-/// before the grant, with it, or behind it.
-fn hand_off_with_a_grant(budget: usize, rounds: u8) {
+/// before the grant, with it, or after it.
+fn hand_off_with_a_grant(budget: usize, comes: Comes) {
     bounded(5, move || {
         let bench = Bench::new(2);
         let mut holder = bench.worker();
@@ -494,7 +545,7 @@ fn hand_off_with_a_grant(budget: usize, rounds: u8) {
         let mut here = bench.worker();
         here.submit(bench.node(1, Work::Nothing, &[0]));
         let mut transaction = bench.node(2, Work::Transfer, &[0, 1]);
-        transaction.route.rounds = rounds;
+        transaction.route.is_through_lane = comes == Comes::ThroughLane;
         here.submit(transaction);
         here.submit(bench.node(3, Work::Nothing, &[0]));
         let mut drainer = bench.pass_holds(&mut holder, Weight::Light, budget);
@@ -505,7 +556,7 @@ fn hand_off_with_a_grant(budget: usize, rounds: u8) {
         drop((here, holder));
         let settled = bench.settle_up();
         settled.in_order(0, &[1, 3]);
-        if rounds == PATIENT_ROUNDS {
+        if comes == Comes::ThroughLane {
             // It does not let go of its first shard, so nothing overtakes it there.
             settled.in_order(0, &[1, 2, 3]);
         }
@@ -514,19 +565,19 @@ fn hand_off_with_a_grant(budget: usize, rounds: u8) {
 
 #[test]
 fn a_shard_is_handed_off_with_everything_in_its_queue() {
-    hand_off_with_a_grant(1, PATIENT_ROUNDS);
+    hand_off_with_a_grant(1, Comes::ThroughLane);
 }
 
 #[test]
 fn a_shard_is_handed_off_with_a_grant_in_front() {
-    hand_off_with_a_grant(2, 0);
-    hand_off_with_a_grant(2, PATIENT_ROUNDS);
+    hand_off_with_a_grant(2, Comes::Patient);
+    hand_off_with_a_grant(2, Comes::ThroughLane);
 }
 
 #[test]
-fn a_shard_is_handed_off_behind_a_grant() {
-    hand_off_with_a_grant(3, 0);
-    hand_off_with_a_grant(3, PATIENT_ROUNDS);
+fn a_shard_is_handed_off_after_a_grant() {
+    hand_off_with_a_grant(3, Comes::Patient);
+    hand_off_with_a_grant(3, Comes::ThroughLane);
 }
 
 #[test]
@@ -583,10 +634,10 @@ fn three_transactions_around_a_circle() {
     });
 }
 
-/// A transaction that begins with `rounds` of its patience used up, against commands on both of its shards.
+/// A transaction that begins with `rounds` of its patience used up, against commands on all its shards.
 fn rounds_of(rounds: u8) -> Met {
     let met = Met::default();
-    let out_of_patience = met.clone();
+    let took_lane = met.clone();
     bounded(5, move || {
         let bench = Bench::new(3);
         let other = thread::spawn({
@@ -602,12 +653,7 @@ fn rounds_of(rounds: u8) -> Met {
         node.route.rounds = rounds;
         bench.worker().submit(node);
         other.join().unwrap();
-        // The node keeps the count of its rounds.
-        let back: Vec<_> = bench.home.inbox.take().collect();
-        for node in back {
-            out_of_patience.note(node.job.id == 1 && node.route.rounds == PATIENT_ROUNDS);
-            bench.home.inbox.push(node);
-        }
+        took_lane.note(bench.engine.n_lane_runs() == 1);
         bench.settle_up();
     });
     met
@@ -615,36 +661,166 @@ fn rounds_of(rounds: u8) -> Met {
 
 #[test]
 fn a_patient_transaction_waits_with_empty_hands() {
-    rounds_of(0);
+    let met = rounds_of(0);
+    assert_eq!(met.0.load(Relaxed), 0, "three commands do not exhaust it");
 }
 
 #[test]
-fn a_transaction_that_was_patient_once_too_often_waits_while_holding() {
-    rounds_of(PATIENT_ROUNDS - 1).check();
-}
-
-#[test]
-fn an_impatient_transaction_waits_while_holding() {
+fn a_transaction_out_of_patience_takes_the_lane() {
     rounds_of(PATIENT_ROUNDS).check();
 }
 
 #[test]
-fn two_impatient_transactions_do_not_deadlock() {
+fn two_transactions_out_of_patience_do_not_deadlock() {
+    let both = Met::default();
+    let met = both.clone();
+    bounded(5, move || {
+        let bench = Bench::new(3);
+        let other = thread::spawn({
+            let bench = bench.clone();
+            move || {
+                let mut worker = bench.worker();
+                worker.submit(bench.impatient(bench.node(1, Work::Transfer, &[2, 0])));
+                worker.submit(bench.node(2, Work::Nothing, &[1]));
+            }
+        });
+        let mut worker = bench.worker();
+        worker.submit(bench.impatient(bench.node(3, Work::Transfer, &[0, 1, 2])));
+        worker.submit(bench.node(4, Work::Nothing, &[2]));
+        drop(worker);
+        other.join().unwrap();
+        met.note(bench.engine.n_lane_runs() > 0);
+        bench.settle_up();
+    });
+    both.check();
+}
+
+/// Both have the lane in turn, whoever is first; the second waits for it with nothing held.
+#[test]
+fn the_lane_goes_from_one_to_the_next() {
     bounded(5, || {
-        let bench = Bench::new(2);
+        let bench = Bench::new(3);
         let submit = |bench: &Bench, id, shards: &[u16]| {
-            let mut node = bench.node(id, Work::Transfer, shards);
-            node.route.rounds = PATIENT_ROUNDS;
+            let mut node = bench.node(id, Work::Nothing, shards);
+            node.route.is_through_lane = true;
             bench.worker().submit(node);
         };
         let other = thread::spawn({
             let bench = bench.clone();
-            move || submit(&bench, 1, &[1, 0])
+            move || submit(&bench, 1, &[0, 2])
         });
-        submit(&bench, 2, &[0, 1]);
-        bench.worker().submit(bench.node(3, Work::Nothing, &[1]));
+        submit(&bench, 2, &[1, 2]);
+        other.join().unwrap();
+        assert_eq!(bench.engine.n_lane_runs(), 2);
+        bench.settle_up();
+    });
+}
+
+/// The holder of the lane has 2 and then needs 0, while a transaction over both goes the other way.
+#[test]
+fn the_holder_of_the_lane_that_has_2_gets_0() {
+    bounded(5, || {
+        let bench = Bench::new(3);
+        let other = thread::spawn({
+            let bench = bench.clone();
+            move || {
+                let mut worker = bench.worker();
+                worker.submit(bench.node(1, Work::Transfer, &[0, 2]));
+                worker.submit(bench.node(2, Work::Nothing, &[0]));
+            }
+        });
+        let mut node = bench.node(3, Work::Reach, &[2]);
+        node.route.is_through_lane = true;
+        bench.worker().submit(node);
         other.join().unwrap();
         bench.settle_up();
+    });
+}
+
+/// Two jobs try the lane when they find out that they need it: one may be told to queue for it, having changed nothing. One of
+/// them may run in a drain of the other's.
+#[test]
+fn two_jobs_try_the_lane() {
+    let queued = Met::default();
+    let met = queued.clone();
+    bounded(5, move || {
+        let bench = Bench::new(3);
+        let other = thread::spawn({
+            let bench = bench.clone();
+            move || bench.worker().submit(bench.node(1, Work::Reach, &[2]))
+        });
+        bench.worker().submit(bench.node(2, Work::Reach, &[1]));
+        bench.worker().submit(bench.node(3, Work::Nothing, &[2]));
+        other.join().unwrap();
+        let back: Vec<_> = bench.home.inbox.take().collect();
+        for node in back {
+            met.note(node.job.was_refused);
+            bench.home.inbox.push(node);
+        }
+        bench.settle_up();
+    });
+    queued.check();
+}
+
+/// A job in a drain takes the lane, and keeps the shard that is being drained.
+#[test]
+fn a_drained_job_that_takes_the_lane_keeps_its_shard() {
+    bounded(5, || {
+        let bench = Bench::new(3);
+        let mut holder = bench.worker();
+        bench.hold(&mut holder, 2);
+        let mut here = bench.worker();
+        here.submit(bench.node(1, Work::Reach, &[2]));
+        here.submit(bench.node(2, Work::Transfer, &[0, 2]));
+        let mut drainer = bench.pass_holds(&mut holder, Weight::Light, PLENTY);
+        let other = thread::spawn(move || drainer.settle());
+        here.submit(bench.node(3, Work::Nothing, &[0]));
+        other.join().unwrap();
+        drop((here, holder));
+        bench.settle_up();
+    });
+}
+
+#[test]
+fn a_panic_of_the_lanes_holder_releases_lane_and_shards() {
+    bounded(5, || {
+        let bench = Bench::new(3);
+        let other = thread::spawn({
+            let bench = bench.clone();
+            move || bench.worker().submit(bench.node(1, Work::ReachAndPanic, &[2]))
+        });
+        let mut worker = bench.worker();
+        let mut node = bench.node(2, Work::Transfer, &[0, 2]);
+        node.route.is_through_lane = true;
+        worker.submit(node);
+        worker.submit(bench.node(3, Work::Nothing, &[2]));
+        drop(worker);
+        other.join().unwrap();
+        let settled = bench.settle_up();
+        assert_eq!(settled.back, [(1, true), (2, false), (3, false)]);
+    });
+}
+
+/// The thread that lets go of the lane has no time to carry on the next holder: the lane goes through the injector.
+#[test]
+fn the_lane_is_handed_off() {
+    bounded(5, || {
+        let bench = Bench::new(2);
+        let mut holder = bench.worker();
+        bench.hold(&mut holder, 1);
+        let mut here = bench.worker();
+        for id in 1..=2 {
+            let mut node = bench.node(id, Work::Transfer, &[0, 1]);
+            node.route.is_through_lane = true;
+            here.submit(node);
+        }
+        let mut drainer = bench.pass_holds(&mut holder, Weight::Light, 2);
+        let other = thread::spawn(move || drainer.settle());
+        here.submit(bench.node(3, Work::Nothing, &[0]));
+        here.take_injected();
+        other.join().unwrap();
+        drop((here, holder));
+        bench.settle_up().in_order(1, &[1, 2]);
     });
 }
 
@@ -693,29 +869,117 @@ fn heavy_jobs_run_on_heavy_threads_only() {
     });
 }
 
-/// A heavy job is granted its shard by a light thread: the hold goes with it to the heavy thread.
+/// A heavy job is granted its shard by a light thread: it does not keep the shard until a heavy thread has time.
 #[test]
-fn a_heavy_job_takes_its_hold_along() {
+fn a_heavy_job_that_waits_for_its_thread_holds_nothing() {
     bounded(5, || {
         let bench = Bench::new(1);
         let mut holder = bench.worker();
         bench.hold(&mut holder, 0);
         let mut starter = bench.worker_with(Weight::Heavy, PLENTY);
         starter.submit(bench.heavy_node(1, &[0]));
-        drop(starter);
         let mut here = bench.worker();
         here.submit(bench.node(2, Work::Nothing, &[0]));
-        let heavy = thread::spawn({
-            let bench = bench.clone();
-            move || {
-                bench.worker_with(Weight::Heavy, PLENTY).take_heavy();
-            }
-        });
         holder.settle();
+        assert!(bench.engine.executor(ShardId(0)).try_hold(), "the others have run");
+        // SAFETY: held just now.
+        assert!(unsafe { bench.engine.executor(ShardId(0)).release_if_unwanted() });
+        let heavy = thread::spawn(move || {
+            starter.take_heavy();
+        });
         here.submit(bench.node(3, Work::Nothing, &[0]));
         heavy.join().unwrap();
         drop((here, holder));
-        bench.settle_up().in_order(0, &[1, 2, 3]);
+        bench.settle_up().in_order(0, &[2, 3]);
+    });
+}
+
+/// A heavy job out of patience reserves its thread, which sleeps until the job has the lane and each of its shards, whoever
+/// grants them.
+#[test]
+fn a_reserved_heavy_thread_is_woken_for_its_job() {
+    let slept = Met::default();
+    let met = slept.clone();
+    bounded(4, move || {
+        let bench = Bench::new(2);
+        let mut light = bench.worker();
+        let mut holder = bench.worker();
+        bench.hold(&mut holder, 1);
+        // It has the lane, and waits for shard 1.
+        let mut first = bench.node(1, Work::Transfer, &[0, 1]);
+        first.route.is_through_lane = true;
+        light.submit(first);
+        let mut heavy = bench.heavy_node(2, &[0, 1]);
+        heavy.route.is_through_lane = true;
+        bench.engine.heavy.push(heavy);
+        let mut drainer = bench.pass_holds(&mut holder, Weight::Light, PLENTY);
+        let sleeper = thread::spawn({
+            let (bench, met) = (bench.clone(), met.clone());
+            move || {
+                *bench.home.heavy.lock().unwrap() = Some(thread::current());
+                let mut worker = bench.worker_with(Weight::Heavy, PLENTY);
+                assert!(worker.take_heavy());
+                while worker.is_reserved() {
+                    met.note(true);
+                    if !worker.take_heavy() {
+                        thread::park();
+                    }
+                }
+            }
+        });
+        drainer.settle();
+        light.submit(bench.node(3, Work::Nothing, &[0]));
+        light.take_injected();
+        sleeper.join().unwrap();
+        drop((light, holder, drainer));
+        bench.settle_up().in_order(1, &[1, 2]);
+    });
+    slept.check();
+}
+
+/// A heavy job and a light one, both out of patience.
+#[test]
+fn a_heavy_and_a_light_transaction_out_of_patience() {
+    bounded(4, || {
+        let bench = Bench::new(3);
+        bench.engine.heavy.push(bench.impatient(bench.heavy_node(1, &[0, 1, 2])));
+        let heavy = thread::spawn({
+            let bench = bench.clone();
+            move || {
+                let mut worker = bench.worker_with(Weight::Heavy, PLENTY);
+                worker.take_heavy();
+                worker.take_heavy();
+            }
+        });
+        let mut worker = bench.worker();
+        worker.submit(bench.impatient(bench.node(2, Work::Transfer, &[2, 0])));
+        worker.submit(bench.node(3, Work::Nothing, &[1]));
+        worker.take_injected();
+        heavy.join().unwrap();
+        drop(worker);
+        bench.settle_up();
+    });
+}
+
+/// The reserved thread ends while its job waits with a shard held: the job, granted the rest before or after, goes to another.
+#[test]
+fn a_reserved_heavy_thread_that_ends_leaves_its_job_to_others() {
+    bounded(5, || {
+        let bench = Bench::new(2);
+        let mut holder = bench.worker();
+        bench.hold(&mut holder, 1);
+        let mut ending = bench.worker_with(Weight::Heavy, PLENTY);
+        let mut node = bench.heavy_node(1, &[0, 1]);
+        node.route.is_through_lane = true;
+        ending.submit(node);
+        assert!(ending.is_reserved());
+        let mut here = bench.worker();
+        here.submit(bench.node(2, Work::Nothing, &[0]));
+        let other = thread::spawn(move || drop(ending));
+        holder.settle();
+        other.join().unwrap();
+        drop((here, holder));
+        bench.settle_up().in_order(0, &[1, 2]);
     });
 }
 

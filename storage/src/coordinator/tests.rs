@@ -3,10 +3,11 @@
 use std::{
     panic::resume_unwind,
     sync::{
-        Barrier,
+        Barrier, Mutex,
         atomic::{AtomicUsize, Ordering::SeqCst},
     },
     thread::{self, Thread},
+    time::{Duration, Instant},
 };
 
 use super::*;
@@ -17,6 +18,8 @@ const N_HEAVY: usize = 2;
 const N_SHARDS: usize = 12;
 const CONNECTIONS_PER_THREAD: usize = 8;
 const N_CONNECTIONS: usize = N_THREADS * CONNECTIONS_PER_THREAD;
+/// So long without any node coming back, and one is lost: a loaded machine needs milliseconds.
+const STANDSTILL: Duration = Duration::from_secs(120);
 
 /// What happens beside transfers and audits.
 #[derive(Clone, Copy)]
@@ -27,6 +30,8 @@ struct Mix {
     hand_off_every: u64,
     /// One job in so many is heavy; 0: none.
     heavy_every: u64,
+    /// One job in so many finds out, when it has begun, that it needs more shards, and takes the lane for that; 0: none.
+    reach_every: u64,
     n_rounds: u64,
 }
 
@@ -48,6 +53,10 @@ struct Errand {
     heavy: bool,
     /// The shards that the command turns out to need, until it has asked for them.
     found_out: Option<SmallVec<[ShardId; 6]>>,
+    /// The shards that the command reaches for as the lane's holder, until it has asked for them.
+    reaches_for: Option<SmallVec<[ShardId; 6]>>,
+    /// Where it has begun, and left its mark, while it waits for those.
+    begun: Vec<ShardId>,
     n_runs: u32,
     panicked: bool,
     random: Random,
@@ -92,6 +101,10 @@ struct Bank {
     threads: std::sync::OnceLock<Vec<Thread>>,
     /// Connections that have something left to run.
     n_open: AtomicUsize,
+    /// Nodes that have come back.
+    n_back: AtomicUsize,
+    /// The thread that waits for the others.
+    watchdog: Thread,
     mix: Mix,
 }
 
@@ -101,6 +114,8 @@ impl Bank {
             inboxes: (0..N_THREADS).map(|_| Inbox::default()).collect(),
             threads: std::sync::OnceLock::new(),
             n_open: AtomicUsize::new(N_CONNECTIONS),
+            n_back: AtomicUsize::new(0),
+            watchdog: thread::current(),
             mix,
         }
     }
@@ -125,6 +140,20 @@ impl Bank {
     fn close(&self) {
         self.n_open.store(0, SeqCst);
         (0..N_THREADS + N_HEAVY).for_each(|thread| self.unpark(thread));
+        self.watchdog.unpark();
+    }
+
+    /// Waits until all is done, and fails if nodes stop coming back.
+    fn watch(&self) {
+        let mut seen = (self.n_back.load(SeqCst), Instant::now());
+        while self.n_open.load(SeqCst) > 0 {
+            thread::park_timeout(STANDSTILL);
+            let n_back = self.n_back.load(SeqCst);
+            if n_back != seen.0 {
+                seen = (n_back, Instant::now());
+            }
+            assert!(seen.1.elapsed() < STANDSTILL, "nothing comes back: a node is lost after {n_back}");
+        }
     }
 }
 
@@ -167,10 +196,24 @@ impl Job for Errand {
     type Shard = Account;
     type Thread = Teller;
 
-    fn run(&mut self, held: &mut Held<'_, Self>, teller: &mut Teller) -> Option<Route> {
+    fn run(&mut self, held: &mut Held<'_, Self>, teller: &mut Teller) -> Next {
         assert!(!self.heavy || teller.index >= N_THREADS);
         if let Some(all) = self.found_out.take() {
-            return Some(Route::new(all));
+            return Next::Again(Route::new(all));
+        }
+        if let Some(all) = self.reaches_for.take() {
+            if !held.try_lane() {
+                self.reaches_for = Some(all);
+                return Next::Again(Route::new(held.ids().into()).through_lane());
+            }
+            self.begun = held.ids().to_vec();
+            for &id in &self.begun {
+                assert!(!mem::replace(&mut held.shard(id).busy, true), "two at work on one shard");
+            }
+            return Next::KeepAnd(all);
+        }
+        for id in self.begun.drain(..) {
+            assert!(held.has_lane() && mem::replace(&mut held.shard(id).busy, false), "interrupted");
         }
         self.n_runs += 1;
         if self.kind == Kind::Panic {
@@ -197,7 +240,7 @@ impl Job for Errand {
         for &id in &ids {
             held.shard(id).busy = false;
         }
-        None
+        Next::Home
     }
 
     fn caught(_: &mut Held<'_, Self>, panic: &Panic) {
@@ -263,7 +306,10 @@ impl Errand {
         if random.one_in(mix.panic_every) {
             job.kind = Kind::Panic;
         }
-        if random.one_in(4) {
+        if random.one_in(mix.reach_every) {
+            job.reaches_for = Some(shards.iter().rev().copied().collect());
+            shards.drain(..shards.len() / 2);
+        } else if random.one_in(4) {
             job.found_out = Some(shards.clone());
             shards.truncate(1);
         }
@@ -286,6 +332,8 @@ fn serve(worker: &mut Worker<Errand>, seed: u64) {
             kind: Kind::Audit,
             heavy: false,
             found_out: None,
+            reaches_for: None,
+            begun: Vec::new(),
             n_runs: 0,
             panicked: false,
             random: Random(seed.wrapping_mul(connection as u64 + 1) | 1),
@@ -295,6 +343,7 @@ fn serve(worker: &mut Worker<Errand>, seed: u64) {
     }
     while bank.n_open.load(SeqCst) > 0 {
         for mut node in bank.inboxes[index].take() {
+            bank.n_back.fetch_add(1, SeqCst);
             assert_eq!(node.job.n_runs, 1, "a command runs once");
             assert_eq!(node.job.panicked, node.job.kind == Kind::Panic);
             if node.job.command < bank.mix.n_rounds {
@@ -357,6 +406,8 @@ fn stress(mix: Mix) {
         let handles = threads.iter().map(|thread| thread.thread().clone()).collect();
         bank.threads.set(handles).expect("set once");
         ready.wait();
+        let _fail_together = FailTogether(&bank);
+        bank.watch();
     });
     // The last of the threads may have left a shard to the others when they were gone.
     let mut worker = Worker::new(Arc::clone(&engine), Weight::Light, Teller::new(0, &bank, seed));
@@ -369,29 +420,42 @@ fn stress(mix: Mix) {
         sum += balance.expect("a shard is held by nobody").expect("it does not panic");
     }
     assert_eq!(sum, 0);
+    assert!(engine.heavy_is_empty() && engine.try_lane(), "the lane is held by nobody");
 }
+
+const CALM: Mix = Mix { panic_every: 0, hand_off_every: 0, heavy_every: 0, reach_every: 0, n_rounds: 10_000 };
 
 #[test]
 fn transfers_and_audits() {
-    stress(Mix { panic_every: 0, hand_off_every: 0, heavy_every: 0, n_rounds: 10_000 });
+    stress(CALM);
 }
 
 #[test]
 fn transfers_and_audits_with_panics() {
-    stress(Mix { panic_every: 20, hand_off_every: 0, heavy_every: 0, n_rounds: 10_000 });
+    stress(Mix { panic_every: 20, ..CALM });
 }
 
 #[test]
 fn transfers_and_audits_with_hand_offs() {
-    stress(Mix { panic_every: 0, hand_off_every: 3, heavy_every: 0, n_rounds: 10_000 });
+    stress(Mix { hand_off_every: 3, ..CALM });
+}
+
+#[test]
+fn transfers_and_audits_with_heavy_jobs() {
+    stress(Mix { heavy_every: 3, n_rounds: 4_000, ..CALM });
+}
+
+#[test]
+fn transfers_and_audits_through_the_lane() {
+    stress(Mix { reach_every: 4, ..CALM });
 }
 
 #[test]
 fn transfers_and_audits_with_everything() {
-    stress(Mix { panic_every: 20, hand_off_every: 5, heavy_every: 10, n_rounds: 10_000 });
+    stress(Mix { panic_every: 20, hand_off_every: 5, heavy_every: 10, reach_every: 10, ..CALM });
 }
 
-type Body = Box<dyn FnMut(&mut Held<'_, Closure>) + Send>;
+type Body = Box<dyn FnMut(&mut Held<'_, Closure>, &mut Heard) -> Next + Send>;
 
 /// A job made of a closure, for what needs no threads.
 struct Closure {
@@ -409,6 +473,12 @@ struct Heard {
     n_asked: usize,
     /// There is no time at every so many-th question; 0: always.
     no_time_every: usize,
+    /// There is time for so many more questions.
+    n_in_time: Option<usize>,
+    /// A clock, and what of its time was spent on others.
+    now: u64,
+    drains_since: Option<u64>,
+    spent: u64,
 }
 
 impl Job for Closure {
@@ -420,9 +490,8 @@ impl Job for Closure {
         node.set_route(Route::one(ShardId(0)).with_weight(Weight::Heavy));
     }
 
-    fn run(&mut self, held: &mut Held<'_, Self>, _: &mut Heard) -> Option<Route> {
-        (self.run)(held);
-        None
+    fn run(&mut self, held: &mut Held<'_, Self>, heard: &mut Heard) -> Next {
+        (self.run)(held, heard)
     }
 
     fn caught(_: &mut Held<'_, Self>, _: &Panic) {}
@@ -440,6 +509,14 @@ impl Job for Closure {
 
     fn may_drain(heard: &mut Heard) -> bool {
         heard.n_asked += 1;
+        heard.drains_since.get_or_insert(heard.now);
+        if let Some(n_left) = &mut heard.n_in_time {
+            *n_left = n_left.checked_sub(1).unwrap_or(usize::MAX);
+            if *n_left == usize::MAX {
+                *n_left = 0;
+                return false;
+            }
+        }
         !heard.n_asked.is_multiple_of(heard.no_time_every)
     }
 
@@ -449,10 +526,27 @@ impl Job for Closure {
 
     fn heavy_waits(_: &mut Heard) {}
 
-    fn released(_: &mut Heard) {}
+    fn released(heard: &mut Heard) {
+        if let Some(since) = heard.drains_since.take() {
+            heard.spent += heard.now - since;
+        }
+    }
 }
 
-fn closure(shards: &[u16], run: impl FnMut(&mut Held<'_, Closure>) + Send + 'static) -> Box<Node<Closure>> {
+fn closure(
+    shards: &[u16],
+    mut run: impl FnMut(&mut Held<'_, Closure>) + Send + 'static,
+) -> Box<Node<Closure>> {
+    stepwise(shards, move |held, _| {
+        run(held);
+        Next::Home
+    })
+}
+
+fn stepwise(
+    shards: &[u16],
+    run: impl FnMut(&mut Held<'_, Closure>, &mut Heard) -> Next + Send + 'static,
+) -> Box<Node<Closure>> {
     let mut node = Node::new(Closure { run: Box::new(run), finish_panics: false });
     node.set_route(Route::new(shards.iter().map(|&id| ShardId(id)).collect()));
     node
@@ -481,23 +575,137 @@ fn a_long_route_is_put_in_order_like_a_short_one() {
     }
 }
 
-/// A heavy job comes without a route, finds it on the heavy thread, and takes the hold along where it has to wait.
+fn heavy_worker(engine: &Arc<Engine<Closure>>) -> Worker<Closure> {
+    Worker::new(Arc::clone(engine), Weight::Heavy, Heard::default())
+}
+
+/// Takes a shard for a worker, as if it were in the middle of something there.
+fn hold(worker: &mut Worker<Closure>, id: u16) {
+    assert!(worker.engine.executor(ShardId(id)).try_hold());
+    worker.releasing.push(Hold::Shard(ShardId(id)));
+}
+
+fn is_idle(worker: &mut Worker<Closure>, id: u16) -> bool {
+    worker.with_shard(ShardId(id), |_, _| ()).is_some()
+}
+
+/// A heavy job comes without a route and finds it on the heavy thread.
 #[test]
 fn a_heavy_job_finds_its_route_on_a_heavy_thread() {
     let engine = Engine::new([0]);
     let mut light = worker(&engine);
-    let mut heavy = Worker::new(Arc::clone(&engine), Weight::Heavy, Heard::default());
+    let mut heavy = heavy_worker(&engine);
     let mut node = closure(&[], |held| *held.shard(ShardId(0)) += 1);
     node.set_route(Route::default().with_weight(Weight::Heavy));
-    assert!(engine.executor(ShardId(0)).try_hold());
     light.submit(node);
-    assert!(heavy.take_heavy() && !heavy.take_heavy(), "it waits at the shard");
-    light.releasing.push(ShardId(0));
-    light.settle();
-    assert!(light.with_shard(ShardId(0), |_, _| ()).is_none(), "held for the heavy job");
-    assert!(heavy.take_heavy());
+    assert!(heavy.take_heavy() && !heavy.take_heavy());
     assert_eq!((heavy.thread.n_prepared, heavy.thread.n_finished), (1, 1));
     assert!(matches!(light.with_shard(ShardId(0), |shard, _| *shard), Some(Ok(1))));
+}
+
+/// A heavy job stands in the queue for heavy-work threads, which are busy: commands on the shard that it was granted run meanwhile.
+#[test]
+fn a_heavy_job_that_queues_for_a_thread_holds_no_shard() {
+    let engine = Engine::new([0, 0]);
+    let mut light = worker(&engine);
+    let mut heavy = heavy_worker(&engine);
+    hold(&mut light, 1);
+    let mut node = closure(&[0, 1], |held| *held.shard(ShardId(0)) += 1);
+    node.route.weight = Weight::Heavy;
+    light.engine.heavy.push(node);
+    assert!(heavy.take_heavy() && !heavy.take_heavy(), "it waits at shard 1");
+    let mut after = worker(&engine);
+    after.submit(closure(&[1], |held| *held.shard(ShardId(1)) += 1));
+    light.settle();
+    assert_eq!(light.thread.n_finished, 1, "what came after it does not wait for it");
+    assert!(is_idle(&mut light, 0) && is_idle(&mut light, 1), "held for a job that no thread runs");
+    assert!(heavy.take_heavy());
+    assert_eq!(heavy.thread.n_finished, 1);
+}
+
+/// A heavy job that meets held shards time and again takes the lane, and its thread does nothing else until it has run.
+#[test]
+fn a_heavy_job_out_of_patience_reserves_its_thread() {
+    let engine = Engine::new([0]);
+    let mut heavy = heavy_worker(&engine);
+    let heavy_node = |run: fn(&mut Held<'_, Closure>)| {
+        let mut node = closure(&[0], run);
+        node.route.weight = Weight::Heavy;
+        engine.heavy.push(node);
+    };
+    heavy_node(|held| *held.shard(ShardId(0)) += 1);
+    heavy_node(|held| *held.shard(ShardId(0)) *= 10);
+    let mut light = worker(&engine);
+    for round in 0..PATIENT_ROUNDS {
+        hold(&mut light, 0);
+        // The two change places at each round.
+        assert!(heavy.take_heavy() && heavy.take_heavy() && !heavy.is_reserved(), "round {round}");
+        light.settle();
+        assert!(is_idle(&mut light, 0));
+    }
+    hold(&mut light, 0);
+    assert!(heavy.take_heavy());
+    assert!(heavy.is_reserved() && !heavy.take_heavy(), "other work waits");
+    light.settle();
+    assert!(!is_idle(&mut light, 0), "the lane's holder keeps what it is granted");
+    assert!(heavy.take_heavy() && !heavy.is_reserved());
+    assert_eq!(heavy.thread.n_finished, 1);
+    assert_eq!(engine.n_lane_runs(), 1);
+    assert!(heavy.take_heavy());
+    assert!(matches!(light.with_shard(ShardId(0), |shard, _| *shard), Some(Ok(10))));
+}
+
+/// A job with the lane turns out to be heavy: the lane does not wait for a heavy-work thread.
+#[test]
+fn the_lane_does_not_queue_for_a_heavy_thread() {
+    let engine = Engine::new([0]);
+    let mut light = worker(&engine);
+    let mut heavy = heavy_worker(&engine);
+    let mut node = stepwise(&[0], |held, heard| {
+        if heard.n_prepared == 0 {
+            assert!(held.has_lane());
+            return Next::Again(Route::default().with_weight(Weight::Heavy));
+        }
+        Next::Home
+    });
+    node.route.is_through_lane = true;
+    light.submit(node);
+    assert!(engine.try_lane(), "free while the job waits for its thread");
+    light.releasing.push(Hold::Lane);
+    assert!(heavy.take_heavy());
+    assert_eq!(heavy.thread.n_finished, 1);
+    light.settle();
+}
+
+/// A job that keeps the lane from one run to the next lets it go at the end, and a shard it names twice is taken once.
+#[test]
+fn the_holder_of_the_lane_takes_shards_in_any_order() {
+    let engine = Engine::new([0, 1, 2]);
+    let mut worker = worker(&engine);
+    let mut wanted = vec![0, 1];
+    let mut node = stepwise(&[2], move |held, _| match wanted.pop() {
+        Some(id) => Next::KeepAnd(SmallVec::from_slice(&[ShardId(2), ShardId(id), ShardId(id)])),
+        None => {
+            assert_eq!(held.ids(), [ShardId(0), ShardId(1), ShardId(2)]);
+            assert!((0..3).all(|id| *held.shard(ShardId(id)) == u32::from(id)));
+            Next::Home
+        }
+    });
+    node.route.is_through_lane = true;
+    worker.submit(node);
+    assert_eq!((worker.thread.n_finished, worker.thread.n_caught), (1, 0));
+    assert!((0..3).all(|id| is_idle(&mut worker, id)));
+    assert!(engine.try_lane());
+}
+
+/// Where nothing could wait, nothing takes the lane.
+#[test]
+fn work_in_place_does_not_take_the_lane() {
+    let engine = Engine::new([0]);
+    let mut worker = worker(&engine);
+    let took = worker.with_shards(&[ShardId(0)], |held, _| held.try_lane());
+    assert!(matches!(took, Some(Ok(false))));
+    assert!(engine.try_lane());
 }
 
 #[test]
@@ -528,7 +736,7 @@ fn shards_in_place_are_all_taken_or_none() {
     let ids = [ShardId(0), ShardId(2)];
     assert!(worker.with_shards(&ids, |_, _| ()).is_none());
     assert!(worker.with_shard(ShardId(0), |_, _| ()).is_some(), "let go again");
-    worker.releasing.push(ShardId(2));
+    worker.releasing.push(Hold::Shard(ShardId(2)));
     worker.settle();
     let ran = worker.with_shards(&ids, |held, _| *held.shard(ids[1]) += 1);
     assert!(matches!(ran, Some(Ok(()))));
@@ -552,6 +760,30 @@ fn a_panicking_hook_strands_no_shard() {
     assert!((0..2).all(|id| other.with_shard(ShardId(id), |_, _| ()).is_some()));
 }
 
+/// The hook of the lane's holder panics: others get the lane and the shards.
+#[test]
+fn a_panicking_hook_strands_no_lane() {
+    let engine = Engine::new([0, 0]);
+    let mut unlucky = worker(&engine);
+    let mut other = worker(&engine);
+    hold(&mut other, 1);
+    let through_lane = |run: fn(&mut Held<'_, Closure>)| {
+        let mut node = closure(&[0, 1], run);
+        node.route.is_through_lane = true;
+        node
+    };
+    let mut node = through_lane(|_| ());
+    node.job.finish_panics = true;
+    unlucky.submit(node);
+    unlucky.submit(through_lane(|held| *held.shard(ShardId(0)) += 1));
+    unlucky.releasing = mem::take(&mut other.releasing);
+    assert!(catch_unwind(AssertUnwindSafe(|| unlucky.settle())).is_err());
+    drop(unlucky);
+    other.take_injected();
+    assert_eq!(other.thread.n_finished, 1);
+    assert!((0..2).all(|id| is_idle(&mut other, id)) && engine.try_lane());
+}
+
 /// A delegated node's hook panics: what waits behind the node still runs, on another worker.
 #[test]
 fn a_panicking_hook_in_a_drain_strands_no_node() {
@@ -563,7 +795,7 @@ fn a_panicking_hook_in_a_drain_strands_no_node() {
     node.job.finish_panics = true;
     other.submit(node);
     other.submit(closure(&[0], |held| *held.shard(ShardId(0)) += 1));
-    unlucky.releasing.push(ShardId(0));
+    unlucky.releasing.push(Hold::Shard(ShardId(0)));
     assert!(catch_unwind(AssertUnwindSafe(|| unlucky.settle())).is_err());
     drop(unlucky);
     other.take_injected();
@@ -576,13 +808,112 @@ fn a_worker_that_ends_hands_on_what_it_has_not_drained() {
     let engine = Engine::new([0]);
     let mut ending = worker(&engine);
     assert!(engine.executor(ShardId(0)).try_hold());
-    ending.releasing.push(ShardId(0));
+    ending.releasing.push(Hold::Shard(ShardId(0)));
     drop(ending);
     let mut other = worker(&engine);
     other.submit(closure(&[0], |_| ()));
     assert_eq!(other.thread.n_finished, 0);
     other.take_injected();
     assert_eq!(other.thread.n_finished, 1);
+}
+
+/// The time between two drains is the thread's own, also where there was nothing left to drain.
+#[test]
+fn own_work_is_not_charged_to_the_budget_for_others() {
+    let engine = Engine::new([0, 0]);
+    let mut worker = worker(&engine);
+    for _ in 0..3 {
+        assert!(engine.executor(ShardId(0)).try_hold());
+        engine.injector.push(Hold::Shard(ShardId(0)));
+        worker.take_injected();
+        worker.thread.now += 100;
+        worker.submit(closure(&[1], |_| ()));
+    }
+    assert_eq!(worker.thread.spent, 0);
+    hold(&mut worker, 0);
+    let mut other = self::worker(&engine);
+    other.submit(stepwise(&[0], |_, heard| {
+        heard.now += 7;
+        Next::Home
+    }));
+    worker.settle();
+    assert_eq!(worker.thread.spent, 7, "others' work is");
+}
+
+/// A thread that has no time leaves what others handed off where it is, instead of handing it off once more.
+#[test]
+fn a_hot_shard_does_not_bounce_off_busy_threads() {
+    let engine = Engine::new([0]);
+    assert!(engine.executor(ShardId(0)).try_hold());
+    let mut worker = worker(&engine);
+    worker.submit(closure(&[0], |_| ()));
+    engine.injector.push(Hold::Shard(ShardId(0)));
+    worker.thread.n_in_time = Some(0);
+    worker.take_injected();
+    assert!(!engine.injector_is_empty());
+    assert_eq!((worker.thread.n_handed_off, worker.thread.n_finished), (0, 0));
+    worker.thread.n_in_time = None;
+    worker.take_injected();
+    assert_eq!(worker.thread.n_finished, 1);
+}
+
+/// A node of so many commands, each of which notes its number, that stops where the thread has no time.
+fn batch(shards: &[u16], n_commands: u32, log: &Arc<Mutex<Vec<u32>>>) -> Box<Node<Closure>> {
+    let log = Arc::clone(log);
+    let mut nth = 0;
+    stepwise(shards, move |held, heard| {
+        loop {
+            log.lock().expect("nobody panics").push(nth);
+            nth += 1;
+            if nth == n_commands {
+                return Next::Home;
+            }
+            if !held.may_go_on(heard) {
+                return Next::Yield;
+            }
+        }
+    })
+}
+
+/// What a test's jobs have noted since the last look.
+fn noted(log: &Mutex<Vec<u32>>) -> Vec<u32> {
+    mem::take(&mut log.lock().expect("nobody panics"))
+}
+
+/// A connection's 32 commands wait at a shard: who drains them stops where its time ends, and the next goes on with the next
+/// command, before what came later.
+#[test]
+fn a_batch_of_others_ends_with_the_budget() {
+    for shards in [&[0][..], &[0, 1]] {
+        let engine = Engine::new([0, 0]);
+        let mut busy = worker(&engine);
+        let mut other = worker(&engine);
+        let log = Arc::default();
+        hold(&mut busy, 0);
+        other.submit(batch(shards, 32, &log));
+        let later = Arc::clone(&log);
+        other.submit(closure(&[0], move |_| later.lock().expect("nobody panics").push(100)));
+        busy.thread.n_in_time = Some(3);
+        busy.settle();
+        assert_eq!(noted(&log), [0, 1, 2]);
+        assert_eq!((busy.thread.n_handed_off, busy.thread.n_finished), (1, 0));
+        assert!(is_idle(&mut busy, 1), "it keeps nothing but its place");
+        other.take_injected();
+        assert_eq!(noted(&log), (3..32).chain([100]).collect::<Vec<_>>());
+        assert_eq!(other.thread.n_finished, 2);
+    }
+}
+
+/// What a thread runs for its own connections has no budget.
+#[test]
+fn an_own_batch_runs_to_its_end() {
+    let engine = Engine::new([0]);
+    let mut worker = worker(&engine);
+    worker.thread.n_in_time = Some(0);
+    let log = Arc::default();
+    worker.submit(batch(&[0], 32, &log));
+    assert_eq!(noted(&log), (0..32).collect::<Vec<_>>());
+    assert_eq!(worker.thread.n_asked, 0);
 }
 
 /// Others delegate faster than one thread drains: it does its share, and leaves the shard to the injector.
@@ -600,14 +931,14 @@ fn a_shard_that_never_empties_does_not_keep_a_worker() {
     let n_runs = Arc::new(AtomicUsize::new(0));
     assert!(engine.executor(ShardId(0)).try_hold());
     worker(&engine).submit(endless(&engine, &n_runs));
-    engine.injector.push(ShardId(0));
+    engine.injector.push(Hold::Shard(ShardId(0)));
     let mut busy = worker(&engine);
     busy.thread.no_time_every = 8;
     busy.take_injected();
-    assert_eq!(n_runs.load(SeqCst), 7);
+    assert_eq!(n_runs.load(SeqCst), 6);
     assert!(!engine.injector_is_empty(), "the shard is there for the next turn");
     busy.take_injected();
-    assert_eq!(n_runs.load(SeqCst), 14);
+    assert_eq!(n_runs.load(SeqCst), 12);
     worker(&engine).take_injected();
     assert_eq!(n_runs.load(SeqCst), 1001);
 }

@@ -1,0 +1,68 @@
+//! Commands of thousands of keys: they run on heavy-work threads, and while those are busy, nobody else waits for them.
+//!
+//! `DEBUG HOLD-HEAVY` keeps those threads from beginning anything, as long commands of others would.
+
+mod support;
+
+use std::{
+    sync::atomic::{AtomicBool, Ordering},
+    thread,
+};
+
+use support::crowd::{ask, laid_out, tell};
+
+const N_KEYS: usize = 3001;
+const ROUNDS: usize = 60;
+
+fn mget() -> String {
+    (0..N_KEYS).fold("MGET".to_owned(), |line, key| format!("{line} key:{key}"))
+}
+
+/// An MGET that had met a held shard on its way used to be granted that shard, and to queue with it for a heavy-work thread: GETs of
+/// strangers' keys waited for whatever that thread was doing.
+#[test]
+fn no_get_waits_while_an_mget_queues_for_a_heavy_thread() {
+    let server = laid_out((2, 16));
+    let stop = AtomicBool::new(false);
+    thread::scope(|scope| {
+        // Whatever ends this scope, the writers must end with it.
+        let _stop = StopWhenDropped(&stop);
+        for writer in 0..3 {
+            let (server, stop) = (&server, &stop);
+            scope.spawn(move || {
+                let mut client = server.connect();
+                let list = format!("list:{writer}");
+                let elements = (0..4000).map(|element| element.to_string());
+                let push = ["RPUSH".to_owned(), list.clone()].into_iter().chain(elements);
+                client.command(&push.collect::<Vec<_>>());
+                // Each pipeline holds its shard for as long as MGET takes to come by.
+                while !stop.load(Ordering::Relaxed) {
+                    (0..32).for_each(|_| client.send(&["LREM", &list, "0", "absent"]));
+                    (0..32).for_each(|_| drop(client.receive()));
+                }
+            });
+        }
+        let (mut control, mut reader, mut stranger) = (server.connect(), server.connect(), server.connect());
+        let mget = mget();
+        for round in 0..ROUNDS {
+            tell(&mut reader, &mget);
+            for _ in 0..round % 8 {
+                assert_eq!(ask(&mut stranger, "PING"), "+PONG");
+            }
+            assert_eq!(ask(&mut control, "DEBUG HOLD-HEAVY 1"), "+OK");
+            for key in 0..64 {
+                assert_eq!(ask(&mut stranger, &format!("GET strange:{key}")), "(nil)");
+            }
+            assert_eq!(ask(&mut control, "DEBUG HOLD-HEAVY 0"), "+OK");
+            reader.receive();
+        }
+    });
+}
+
+struct StopWhenDropped<'a>(&'a AtomicBool);
+
+impl Drop for StopWhenDropped<'_> {
+    fn drop(&mut self) {
+        self.0.store(true, Ordering::Relaxed);
+    }
+}
