@@ -358,6 +358,7 @@ impl<J> Drop for Inbox<J> {
     fn drop(&mut self) {
         // A swap, because loom does not see that the last owner of an `Arc` has synchronised with the others: a load could be
         // of what another thread has taken since.
+        // Acquire: pairs with the Release of each push.
         drop(Nodes { first: self.newest.swap(ptr::null_mut(), Ordering::Acquire) });
     }
 }
