@@ -357,7 +357,8 @@ impl<J: Send> Inbox<J> {
 impl<J> Drop for Inbox<J> {
     fn drop(&mut self) {
         // A swap, because loom does not see that the last owner of an `Arc` has synchronised with the others: a load could be
-        // of what another thread has taken since. Acquire: pairs with the Release of each push.
+        // of what another thread has taken since.
+        // Acquire: pairs with the Release of each push.
         drop(Nodes { first: self.newest.swap(ptr::null_mut(), Ordering::Acquire) });
     }
 }
