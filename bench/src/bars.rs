@@ -21,6 +21,7 @@ mod client;
 mod cpu;
 mod cpu_types;
 mod expiry;
+mod fan_out;
 mod hot_key;
 mod keys;
 mod latency;
@@ -64,6 +65,7 @@ const BARS: &[Bar] = &[
     Bar { name: "slow-keys", run: slow::keys },
     Bar { name: "slow-mget", run: slow::mget },
     Bar { name: "expiry", run: expiry::run },
+    Bar { name: "fan-out", run: fan_out::run },
 ];
 
 /// Bars that measure the same of many commands or types, and can be chosen together.

@@ -33,6 +33,7 @@ use crate::{
     info,
     io::{IoThread, Listener, Listening, Spread, WAKER, bind_all, run_heavy},
     log, notice,
+    notifications::Notifications,
     observe::recorder::Recorder,
     pubsub::PubSub,
     server::{BRAID_VERSION, Pause, Peer, REDIS_VERSION, Server, configure_keyspace},
@@ -179,12 +180,13 @@ fn build(
         peers.push(CachePadded::new(Peer {
             inbox: Inbox::default(),
             mail: SegQueue::new(),
-            posts: SegQueue::new(),
+            posts: Notifications::default(),
             n_monitors: AtomicU32::new(0),
             n_trackers: AtomicU32::new(0),
             waker: Waker::new(poll.registry(), WAKER)?,
             stats: CachePadded::new(stats),
             n_connections: AtomicU32::new(0),
+            n_client_bytes: AtomicU64::new(0),
             nanos_had: AtomicU64::new(0),
             nanos_wanted: AtomicU64::new(0),
         }));
@@ -194,13 +196,15 @@ fn build(
     }
     let hasher = KeyHasher::random();
     let run_id = (0u8..3).map(|part| format!("{:016x}", hasher.hash(&[part]).0)).collect::<String>();
+    let trackers = Trackers::default();
+    trackers.set_max_keys(config.tracking_table_max_keys);
     let server: &'static Server = Box::leak(Box::new(Server {
         clock: Clock::start(),
         engine: Engine::new(shards),
         keyspace,
         clients: Clients::default(),
         pubsub: PubSub::default(),
-        trackers: Trackers::default(),
+        trackers,
         // The first thread hears of connections.
         listening: Listening::new(polls[0].registry().try_clone()?, listeners)?,
         spread: Spread::new(config.io_threads),

@@ -202,15 +202,21 @@ fn memory_section(server: &Server, text: &mut Text) {
     let config = server.config.load();
     let dataset = server.keyspace.used_bytes();
     let startup = server.startup_memory.load(Ordering::Relaxed);
-    let used = startup + dataset;
-    let peak = startup + server.peak_memory.load(Ordering::Relaxed).max(dataset);
+    let in_buffers = |client: &std::sync::Arc<ClientRecord>| {
+        client.input_bytes.load(Ordering::Relaxed) + client.output_bytes.load(Ordering::Relaxed)
+    };
+    let of_clients: u64 = server.clients.all().iter().map(in_buffers).sum();
+    let notifications = server.notification_bytes();
+    let overhead = startup + of_clients + notifications;
+    let used = overhead + dataset;
+    let peak = used.max(startup + server.peak_memory.load(Ordering::Relaxed));
     let resident = resident_bytes();
     let limit = config.maxmemory.unwrap_or_default();
     text.bytes("used_memory", used);
     text.bytes("used_memory_rss", resident);
     text.bytes("used_memory_peak", peak);
     text.line(format_args!("used_memory_peak_perc:{:.2}%", used as f64 * 100.0 / peak.max(1) as f64));
-    text.field("used_memory_overhead", startup);
+    text.field("used_memory_overhead", overhead);
     text.field("used_memory_startup", startup);
     text.field("used_memory_dataset", dataset);
     text.field("used_memory_dataset_perc", "100.00%");
@@ -225,10 +231,8 @@ fn memory_section(server: &Server, text: &mut Text) {
     text.field("mem_not_counted_for_evict", startup);
     text.field("mem_replication_backlog", 0);
     text.field("mem_clients_slaves", 0);
-    let in_buffers = |client: &std::sync::Arc<ClientRecord>| {
-        client.input_bytes.load(Ordering::Relaxed) + client.output_bytes.load(Ordering::Relaxed)
-    };
-    text.field("mem_clients_normal", server.clients.all().iter().map(in_buffers).sum::<u64>());
+    text.field("mem_clients_normal", of_clients);
+    text.field("mem_notifications", notifications);
     text.field("mem_aof_buffer", 0);
     text.field("mem_allocator", "mimalloc");
     text.field("active_defrag_running", 0);

@@ -2,6 +2,7 @@
 
 #![forbid(unsafe_code)]
 
+pub mod audiences;
 pub mod boot;
 pub mod clients;
 pub mod clock;
@@ -12,6 +13,7 @@ pub mod io;
 pub mod latency;
 pub mod log;
 pub mod monitor;
+pub mod notifications;
 pub mod observe;
 pub mod pubsub;
 pub mod random;

@@ -78,6 +78,7 @@ fn show(session: &Session, command: &Registered, words: Words<'_>, thread: &Thre
     for (to, _) in threads {
         thread.post(to, Post::Observed(session.record.id, Arc::clone(&line)));
     }
+    thread.charge(session);
 }
 
 fn line(server: &Server, session: &Session, command: &Registered, words: Words<'_>) -> Vec<u8> {

@@ -10,8 +10,10 @@
 //! # What a client sees
 //!
 //! Messages and replies of a connection meet in one stream. From the post that its subscriptions have changed until the reply
-//! to the command that changed them is written, messages are [held back](crate::io::Push): they come after the reply. And a
-//! thread that has run such a command reads its posts before it writes the reply: what came earlier goes before it.
+//! to the command that changed them is written, messages are held back: they come after the reply. And a
+//! thread that has run such a command writes the reply when it has read its posts so far: what came earlier goes before it.
+//!
+//! How a queue of posts is bounded is told in [`crate::notifications`].
 
 use std::{
     collections::HashMap,
@@ -21,7 +23,6 @@ use std::{
     },
 };
 
-use arc_swap::{ArcSwap, Guard};
 use braid_storage::{
     Audience, ChannelKind,
     glob::{Case, glob_match},
@@ -29,8 +30,9 @@ use braid_storage::{
 use smallvec::SmallVec;
 
 use crate::{
+    audiences::{Audiences, Heard},
     clients::ClientId,
-    tracking::{Invalidation, Mode, Whom},
+    tracking::{Invalidation, Leftover, Mode, TrackerNumber, Whom},
 };
 
 /// What one can be subscribed to.
@@ -135,7 +137,7 @@ pub struct Message {
 }
 
 /// What the threads are told of, each by a queue of its own.
-#[derive(Clone, Debug)]
+#[derive(Debug)]
 pub enum Post {
     /// A connection is subscribed to something.
     Joined(Place, TopicKind, Name),
@@ -147,66 +149,41 @@ pub enum Post {
     LooksOn(Place, bool),
     /// A client's command ran, which those who look on are shown in this line.
     Observed(ClientId, Arc<[u8]>),
-    /// A client keeps copies of keys in this way from here on, or does so no more.
-    Tracks(Place, ClientId, Option<Arc<Mode>>),
+    /// A client keeps copies of keys in this way from here on, under this number.
+    Tracks(Place, ClientId, TrackerNumber, Arc<Mode>),
+    /// It does so no more, and this is left of it on the shards.
+    TracksNoMore(Place, TrackerNumber, Box<Leftover>),
     /// Copies that clients of the thread keep are of no use any more.
     Invalidated(Whom, Arc<Invalidation>),
 }
 
-/// A connection's place in its thread.
-pub type Place = usize;
-
-/// Who listens to each of some names that belong to no shard: patterns of channels, prefixes of keys. Whoever reads them sees them
-/// as they were at one moment.
-#[derive(Default)]
-pub struct Audiences(ArcSwap<Vec<(Name, Audience)>>);
-
-impl Audiences {
-    /// How many names there are.
-    pub fn len(&self) -> usize {
-        self.0.load().len()
-    }
-
-    /// Whether there are none.
-    pub fn is_empty(&self) -> bool {
-        self.len() == 0
-    }
-
-    /// All of them, in the order in which they came.
-    pub fn load(&self) -> Guard<Arc<Vec<(Name, Audience)>>> {
-        self.0.load()
-    }
-
-    /// A connection of a thread listens to a name.
-    pub fn add(&self, name: &Name, thread: usize) {
-        self.0.rcu(|names| {
-            let mut names = Vec::clone(names);
-            match names.iter_mut().find(|(known, _)| known == name) {
-                Some((_, audience)) => audience.add(thread),
-                None => {
-                    let mut audience = Audience::default();
-                    audience.add(thread);
-                    names.push((Arc::clone(name), audience));
-                }
+impl Post {
+    /// The memory that it takes while it waits, what it shares with other threads' included.
+    pub fn n_bytes(&self) -> u64 {
+        // Allocations have headers, and a shared value its counts.
+        const SHARED: usize = 32;
+        let further = match self {
+            Post::Joined(..)
+            | Post::Left(..)
+            | Post::LooksOn(..)
+            | Post::Tracks(..)
+            | Post::TracksNoMore(..) => 0,
+            Post::Published(message) => {
+                let patterns = message.patterns.len() * size_of::<Name>();
+                size_of::<Message>() + message.channel.len() + message.payload.len() + patterns + 3 * SHARED
             }
-            names
-        });
-    }
-
-    /// A connection of a thread listens to a name no more.
-    pub fn remove(&self, name: &Name, thread: usize) {
-        self.0.rcu(|names| {
-            let mut names = Vec::clone(names);
-            if let Some(at) = names.iter().position(|(known, _)| known == name) {
-                names[at].1.remove(thread);
-                if names[at].1.is_empty() {
-                    names.remove(at);
-                }
+            Post::Observed(_, line) => line.len() + SHARED,
+            Post::Invalidated(_, what) => {
+                let keys = what.keys.iter().flatten().map(|key| key.len() + SHARED).sum::<usize>();
+                size_of::<Invalidation>() + keys + SHARED
             }
-            names
-        });
+        };
+        (size_of::<Post>() + further) as u64
     }
 }
+
+/// A connection's place in its thread.
+pub type Place = usize;
 
 /// What all threads share of it.
 #[derive(Default)]
@@ -232,6 +209,18 @@ impl PubSub {
         self.n_channels[kind as usize].fetch_sub(1, Ordering::Relaxed);
     }
 
+    /// The patterns that a channel's name matches, in the order in which they came, and who listens to each.
+    fn matching(&self, channel: &[u8]) -> (SmallVec<[Name; 2]>, SmallVec<[Audience; 2]>) {
+        let mut matching: SmallVec<[(u64, Name, Audience); 2]> = SmallVec::new();
+        self.patterns.load().each(|Heard { name, audience, begun, .. }| {
+            if glob_match(name, channel, Case::Sensitive) {
+                matching.push((*begun, Arc::clone(name), audience.clone()));
+            }
+        });
+        matching.sort_unstable_by_key(|&(begun, ..)| begun);
+        matching.into_iter().map(|(_, name, audience)| (name, audience)).unzip()
+    }
+
     /// Publishes on a channel, with its shard held: `audience` is of those who are subscribed to it by name. Sends the message by
     /// `post` to each thread concerned, and gives the number of subscriptions that it meets.
     pub fn publish(
@@ -243,28 +232,26 @@ impl PubSub {
         audience: Option<&Audience>,
         mut post: impl FnMut(usize, Post),
     ) -> u64 {
-        let patterns = self.patterns.load();
         // Sharded channels are subscribed to by name only.
-        let patterns = if kind == ChannelKind::Global { &patterns[..] } else { &[] };
-        let matching = || patterns.iter().filter(|(name, _)| glob_match(name, channel, Case::Sensitive));
+        let (patterns, by_pattern) = match kind {
+            ChannelKind::Global => self.matching(channel),
+            ChannelKind::Sharded => Default::default(),
+        };
         let mut threads: SmallVec<[usize; 8]> = SmallVec::new();
         let mut n = 0;
-        for audience in audience.into_iter().chain(matching().map(|(_, audience)| audience)) {
+        for audience in audience.into_iter().chain(&by_pattern) {
             n += audience.len();
-            let more = audience.listeners().filter(|thread| !threads.contains(thread));
-            let more: SmallVec<[usize; 8]> = more.collect();
-            threads.extend(more);
+            for thread in audience.listeners() {
+                if !threads.contains(&thread) {
+                    threads.push(thread);
+                }
+            }
         }
         if n == 0 {
             return 0;
         }
-        let message = Arc::new(Message {
-            kind,
-            channel: channel.into(),
-            payload: payload.into(),
-            patterns: matching().map(|(name, _)| Arc::clone(name)).collect(),
-            publisher,
-        });
+        let message =
+            Arc::new(Message { kind, channel: channel.into(), payload: payload.into(), patterns, publisher });
         for thread in threads {
             post(thread, Post::Published(Arc::clone(&message)));
         }

@@ -20,10 +20,11 @@ use crate::{
     clock::Clock,
     command::Registered,
     config::{Config, MaxmemoryPolicy},
-    io::{Listening, Mail, Spread},
+    io::{Listening, Mail, Spread, ThreadState},
     latency::Latencies,
+    notifications::Notifications,
     observe::recorder::Recorder,
-    pubsub::{Post, PubSub},
+    pubsub::PubSub,
     run::node::{Engine, Job},
     session::Session,
     stats::{CommandCounts, Count, RateSampler, Rates, ThreadStats},
@@ -116,7 +117,7 @@ pub struct Peer {
     /// What it is asked to do.
     pub mail: SegQueue<Mail>,
     /// What concerns its subscribers.
-    pub posts: SegQueue<Post>,
+    pub posts: Notifications,
     /// How many of its connections look on (MONITOR).
     pub n_monitors: AtomicU32,
     /// How many of its clients keep copies of keys (CLIENT TRACKING).
@@ -127,6 +128,9 @@ pub struct Peer {
     pub stats: CachePadded<ThreadStats>,
     /// How many connections it has, those on their way to it included.
     pub n_connections: AtomicU32,
+    /// What its connections have read and not run, and what waits to be written to them, as of its last cron; only counted where
+    /// `maxmemory` is set.
+    pub n_client_bytes: AtomicU64,
     /// Processor time that it had had when it last said so, in nanoseconds.
     pub nanos_had: AtomicU64,
     /// What it could have done with.
@@ -289,13 +293,13 @@ impl Server {
     /// any more.
     ///
     /// Returns false if there is no such client.
-    pub fn kill(&self, id: ClientId) -> bool {
+    pub fn kill(&self, id: ClientId, thread: &ThreadState) -> bool {
         let Some(record) = self.clients.get(id) else { return false };
         if !record.killed.swap(true, Ordering::Relaxed) {
             self.attention.fetch_add(1, Ordering::Relaxed);
             self.clients.remove(id);
-            let thread = record.thread.load(Ordering::Relaxed);
-            self.threads[thread].send(Mail::Close(record));
+            let to = record.thread.load(Ordering::Relaxed);
+            thread.send_mail(to, Mail::Close(record));
         }
         true
     }
@@ -310,6 +314,7 @@ impl Server {
     /// Replaces the configuration.
     pub fn set_config(&self, config: Config) {
         configure_keyspace(&self.keyspace, &config);
+        self.trackers.set_max_keys(config.tracking_table_max_keys);
         for peer in &self.threads {
             peer.stats.configure(&config);
         }
@@ -360,7 +365,9 @@ impl Server {
 
     /// Looks at how much memory is in use, for INFO and for `maxmemory`.
     pub fn measure_memory(&self) {
-        let used = self.keyspace.used_bytes();
+        let of_clients =
+            self.threads.iter().map(|peer| peer.n_client_bytes.load(Ordering::Relaxed)).sum::<u64>();
+        let used = self.keyspace.used_bytes() + of_clients + self.notification_bytes();
         self.used_memory.store(used, Ordering::Relaxed);
         let peak = self.peak_memory.fetch_max(used, Ordering::Relaxed);
         if peak < HUGE_PAGES_FROM_BYTES && used >= HUGE_PAGES_FROM_BYTES {
@@ -369,6 +376,11 @@ impl Server {
         }
         let limit = self.config.load().maxmemory;
         self.memory_short.store(limit.is_some_and(|limit| used > limit), Ordering::Relaxed);
+    }
+
+    /// The memory of what waits to be given to clients that subscribe, monitor or track.
+    pub fn notification_bytes(&self) -> u64 {
+        self.threads.iter().map(|peer| peer.posts.n_bytes()).sum()
     }
 
     /// Takes a sample of what the threads have counted. Part of one thread's cron.

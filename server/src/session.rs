@@ -1,6 +1,9 @@
 //! What a client has agreed on with the server, apart from its socket.
 
-use std::sync::{Arc, atomic::Ordering};
+use std::{
+    cell::Cell,
+    sync::{Arc, atomic::Ordering},
+};
 
 use braid_protocol::{reply::Resp, request::Arg};
 use braid_storage::{Db, Stamp, shard::WatchedKey};
@@ -53,14 +56,20 @@ pub struct Session {
     /// More bytes of replies wait than `client-output-buffer-limit` allows: it is `closing`, and gets none of them.
     pub is_over_limit: bool,
     /// A request to do something that only the connection's thread can, looked at after each command.
-    pub request: Option<Request>,
+    pub request: Cell<Option<Request>>,
+    /// The threads whose queues its commands have filled, a bit each: they are to empty before it goes on.
+    pub floods: Cell<u128>,
     /// How often AUTH has failed in a row.
     pub failed_auths: u32,
 }
 
-/// What a command asks of the thread that has its connection.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+/// What a command asks of the thread that has its connection. The later ones include those before them.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Request {
+    /// Wait, before the next command, until the queues that it `floods` have emptied.
+    AwaitRoom,
+    /// Read what is posted before the reply is written: it goes where it belongs, before or behind the reply.
+    ReadPosts,
     /// Hold back everything on this connection for so long, in milliseconds: after failed AUTHs, and for DEBUG SLEEP.
     Sleep {
         /// Milliseconds.
@@ -68,12 +77,10 @@ pub enum Request {
         /// What statistics say of it.
         counts: Counts,
     },
-    /// Read what is posted before the reply is written: it goes where it belongs, before or behind the reply.
-    ReadPosts,
 }
 
 /// What statistics say of the time that a connection is held back.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Counts {
     /// The command took so long.
     AsWork,
@@ -164,7 +171,8 @@ impl Session {
             no_touch: false,
             closing: false,
             is_over_limit: false,
-            request: None,
+            request: Cell::new(None),
+            floods: Cell::new(0),
             failed_auths: 0,
         }
     }
@@ -212,10 +220,8 @@ impl Session {
         self.record.set_listens(Listens::ToTopics, self.subscriptions.is_some());
     }
 
-    /// Asks something of the connection's thread. What makes it wait goes before: posts are read then, too.
-    pub fn ask(&mut self, request: Request) {
-        if self.request.is_none() || request != Request::ReadPosts {
-            self.request = Some(request);
-        }
+    /// Asks something of the connection's thread.
+    pub fn ask(&self, request: Request) {
+        self.request.set(self.request.get().max(Some(request)));
     }
 }

@@ -8,6 +8,7 @@
 //! A client that has read a key gets the reply first: what is posted to it in the meantime is held back.
 
 use std::{
+    cell::Cell,
     collections::BTreeSet,
     sync::{
         Arc,
@@ -15,15 +16,18 @@ use std::{
     },
 };
 
-use braid_storage::{Change, Effect, Hearer, Reader, Remembered, Shard, coordinator::Held};
+use braid_storage::{
+    Audience, Change, Effect, Hearer, Reader, Remembered, Shard, ShardId, coordinator::Held,
+};
 use smallvec::SmallVec;
 
 use crate::{
+    audiences::{Audiences, Heard},
     clients::ClientId,
     command::{Call, Flags, Registered, Words},
     io::ThreadState,
     observe,
-    pubsub::{Audiences, Name, Place, Post},
+    pubsub::{Name, Post},
     run::node::Job,
     server::Server,
     session::Session,
@@ -62,15 +66,84 @@ pub struct Mode {
 }
 
 /// CLIENT TRACKING, as a session has it.
-#[derive(Clone, Debug)]
+#[derive(Debug)]
 pub struct Tracking {
+    /// The number under which what it reads is remembered. It is new each time a client begins to track.
+    pub number: TrackerNumber,
     /// What was asked for.
     pub mode: Arc<Mode>,
+    /// The shards that remember what it has read.
+    pub marks: Marks,
     /// CLIENT CACHING was the last command, or the last before MULTI: it takes the next one's keys in, or leaves them out.
     pub is_caching: bool,
 }
 
+/// A number that is never used twice.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub struct TrackerNumber(pub u64);
+
+/// Some shards, a bit each.
+#[derive(Clone, Debug, Default)]
+pub struct Marks(Box<[Cell<u64>]>);
+
+impl Marks {
+    /// No shard of so many.
+    pub fn none_of(n_shards: usize) -> Self {
+        Self(vec![Cell::new(0); n_shards.div_ceil(64)].into())
+    }
+
+    /// All shards of so many.
+    pub fn all_of(n_shards: usize) -> Self {
+        let all = Self::none_of(n_shards);
+        (0..n_shards).for_each(|shard| all.add(ShardId(shard as u16)));
+        all
+    }
+
+    /// Adds a shard.
+    pub fn add(&self, shard: ShardId) {
+        let word = &self.0[usize::from(shard.0) / 64];
+        word.set(word.get() | 1 << (shard.0 % 64));
+    }
+
+    /// Takes a shard away.
+    pub fn remove(&self, shard: ShardId) {
+        let word = &self.0[usize::from(shard.0) / 64];
+        word.set(word.get() & !(1 << (shard.0 % 64)));
+    }
+
+    /// The first shard from `from` on.
+    pub fn first_from(&self, from: usize) -> Option<ShardId> {
+        let mut from = from;
+        while let Some(word) = self.0.get(from / 64) {
+            let rest = word.get() >> (from % 64);
+            if rest != 0 {
+                return Some(ShardId(from as u16 + rest.trailing_zeros() as u16));
+            }
+            from = (from / 64 + 1) * 64;
+        }
+        None
+    }
+}
+
+/// What shards know of a client that is told of no more changes.
+#[derive(Debug)]
+pub struct Leftover {
+    /// What it has read; or that somebody hears of all changes, if nobody does any more.
+    pub reader: Option<Reader>,
+    /// Where.
+    pub shards: Marks,
+}
+
 impl Tracking {
+    /// What is left of it on the shards.
+    pub fn leftover(self, server: &Server, thread: usize) -> Leftover {
+        if self.mode.interest == Interest::Broadcast && server.trackers.n_prefixes() == 0 {
+            let shards = Marks::all_of(server.keyspace.router().n_shards());
+            return Leftover { reader: None, shards };
+        }
+        Leftover { reader: Some(reader(thread, self.number)), shards: self.marks }
+    }
+
     /// Whether keys that are read now are remembered.
     pub fn remembers(&self) -> bool {
         match self.mode.interest {
@@ -95,13 +168,13 @@ pub struct Invalidation {
 #[derive(Clone, Debug)]
 pub enum Whom {
     /// Clients that have read the key.
-    Readers(SmallVec<[ClientId; 2]>),
+    Readers(SmallVec<[TrackerNumber; 2]>),
     /// Those who hear of all keys that begin so.
     Prefix(Name),
     /// All who keep copies of anything.
     Everybody,
-    /// A client to which another one's are redirected, where it was when this was posted.
-    Redirected(Place, ClientId),
+    /// A client to which another one's are redirected.
+    Redirected(ClientId),
 }
 
 /// What all threads share of it.
@@ -111,6 +184,9 @@ pub struct Trackers {
     prefixes: Audiences,
     n_keys: AtomicU64,
     n_readers: AtomicU64,
+    n_begun: AtomicU64,
+    /// `tracking-table-max-keys`; 0 if there is no limit.
+    max_keys: AtomicU64,
 }
 
 impl Trackers {
@@ -129,12 +205,34 @@ impl Trackers {
         self.prefixes.len()
     }
 
+    /// The number of a client that begins to track.
+    pub fn next_number(&self) -> TrackerNumber {
+        TrackerNumber(self.n_begun.fetch_add(1, Ordering::Relaxed) + 1)
+    }
+
+    /// Sets how many keys may be remembered.
+    pub fn set_max_keys(&self, max: Option<usize>) {
+        self.max_keys.store(max.unwrap_or(0) as u64, Ordering::Relaxed);
+    }
+
+    /// Above how many keys there are too many; they may be remembered for a moment.
+    pub fn max_keys(&self) -> Option<u64> {
+        Some(self.max_keys.load(Ordering::Relaxed)).filter(|&max| max > 0)
+    }
+
+    /// Whether so many are remembered that one must go for one that comes: the limit is kept within a tenth, between threads that
+    /// remember keys at the same time.
+    fn is_full(&self) -> bool {
+        self.max_keys().is_some_and(|max| self.n_keys() > max + max / 16)
+    }
+
     fn remembered(&self, Remembered { n_keys, n_readers }: Remembered) {
         self.n_keys.fetch_add(n_keys, Ordering::Relaxed);
         self.n_readers.fetch_add(n_readers, Ordering::Relaxed);
     }
 
-    fn forgot(&self, Remembered { n_keys, n_readers }: Remembered) {
+    /// Notes that so much is forgotten.
+    pub fn forgot(&self, Remembered { n_keys, n_readers }: Remembered) {
         self.n_keys.fetch_sub(n_keys, Ordering::Relaxed);
         self.n_readers.fetch_sub(n_readers, Ordering::Relaxed);
     }
@@ -159,7 +257,7 @@ pub fn note_reads(call: &mut Call<'_, '_>, command: &Registered, words: Words<'_
         && remembers
         && command.has(Flags::READONLY)
     {
-        remember(server, held, reader(session.origin.thread, session.record.id), command, words);
+        remember(server, held, session, command, words);
     }
 }
 
@@ -176,24 +274,32 @@ pub fn end_caching(session: &mut Session, command: &Registered) {
 }
 
 /// A client of a thread.
-pub fn reader(thread: usize, id: ClientId) -> Reader {
-    Reader { listener: thread as u32, client: id.0 }
+fn reader(thread: usize, number: TrackerNumber) -> Reader {
+    Reader { listener: thread as u32, number: number.0 }
 }
 
 /// Remembers that a client reads the keys of a command, with their shards held.
 pub fn remember(
     server: &Server,
     held: &mut Held<'_, Job>,
-    reader: Reader,
+    session: &Session,
     command: &Registered,
     words: Words<'_>,
 ) {
+    let Some(tracking) = &session.tracking else { return };
+    let reader = reader(session.origin.thread, tracking.number);
     let get = |at| words.get(at);
     command.spec.keys.positions(words.len(), get, |at, used| {
         if used.is_key() {
-            let shard = held.shard(server.keyspace.router().route(words.get(at)).shard);
-            server.trackers.remembered(shard.track(words.get(at), reader));
-            shard.set_author(reader.client);
+            let id = server.keyspace.router().route(words.get(at)).shard;
+            let shard = held.shard(id);
+            let remembered = shard.track(words.get(at), reader);
+            tracking.marks.add(id);
+            server.trackers.remembered(remembered);
+            if remembered.n_keys > 0 && server.trackers.is_full() {
+                shard.evict_readers();
+            }
+            shard.set_author(session.record.id.0);
         }
     });
 }
@@ -233,7 +339,7 @@ pub fn tell(changes: &[Change], thread: &ThreadState) {
         let what = Arc::new(Invalidation { keys, author: ClientId(*author) });
         for listener in readers.iter().map(|reader| reader.listener).collect::<BTreeSet<_>>() {
             let of_listener = readers.iter().filter(|reader| reader.listener == listener);
-            let whom = Whom::Readers(of_listener.map(|reader| ClientId(reader.client)).collect());
+            let whom = Whom::Readers(of_listener.map(|reader| TrackerNumber(reader.number)).collect());
             thread.post(listener as usize, Post::Invalidated(whom, Arc::clone(&what)));
         }
     }
@@ -248,16 +354,20 @@ fn tell_of_prefixes(changes: &[Change], thread: &ThreadState) {
     let modified = || changes.iter().filter(|change| change.effect == Effect::Modified);
     for author in modified().map(|change| change.author).collect::<BTreeSet<_>>() {
         let by_author = || modified().filter(|change| change.author == author);
-        for (prefix, audience) in prefixes.iter() {
+        let mut met: Vec<(u64, Name, Audience, BTreeSet<&[u8]>)> = Vec::new();
+        prefixes.each(|Heard { name, audience, begun, .. }| {
             let keys = by_author().filter_map(|change| change.key.as_deref());
-            let keys: BTreeSet<&[u8]> = keys.filter(|key| key.starts_with(prefix)).collect();
-            if keys.is_empty() {
-                continue;
+            let keys: BTreeSet<&[u8]> = keys.filter(|key| key.starts_with(name)).collect();
+            if !keys.is_empty() {
+                met.push((*begun, Arc::clone(name), audience.clone(), keys));
             }
+        });
+        met.sort_unstable_by_key(|&(begun, ..)| begun);
+        for (_, prefix, audience, keys) in met {
             let keys = Some(keys.into_iter().map(Box::from).collect());
             let what = Arc::new(Invalidation { keys, author: ClientId(author) });
             for listener in audience.listeners() {
-                let whom = Whom::Prefix(Name::clone(prefix));
+                let whom = Whom::Prefix(Arc::clone(&prefix));
                 thread.post(listener, Post::Invalidated(whom, Arc::clone(&what)));
             }
         }
@@ -268,11 +378,7 @@ fn tell_of_prefixes(changes: &[Change], thread: &ThreadState) {
 pub fn tell_of_flush(call: &mut Call<'_, '_>) {
     let db = call.session.db;
     let mut forgotten = Remembered::default();
-    call.each_shard(db, |shard| {
-        let Remembered { n_keys, n_readers } = shard.forget_readers();
-        forgotten.n_keys += n_keys;
-        forgotten.n_readers += n_readers;
-    });
+    call.each_shard(db, |shard| forgotten += shard.forget_readers());
     call.server.trackers.forgot(forgotten);
     let what = Arc::new(Invalidation { keys: None, author: call.session.record.id });
     for (thread, peer) in call.server.threads.iter().enumerate() {

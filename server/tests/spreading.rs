@@ -8,7 +8,7 @@ use std::{
 };
 
 use support::{
-    Client, Reply, Server,
+    Client, Reply, Resp, Server,
     crowd::{AtEnd, ask, await_clients, crowd, figure, move_connections, tell, until},
     encode,
 };
@@ -120,4 +120,38 @@ fn killed_clients_are_closed_wherever_they_are() {
         }
         await_clients(&mut observer, 1);
     }
+}
+
+/// What is redirected to a client that is on its way to another thread waits for it there.
+#[test]
+fn a_client_on_the_move_hears_of_all_changes_that_are_redirected_to_it() {
+    const N_TARGETS: usize = 16;
+    let server = server();
+    let mut targets: Vec<Client> = (0..N_TARGETS).map(|_| server.connect()).collect();
+    let mut trackers: Vec<Client> = (0..N_TARGETS).map(|_| server.connect()).collect();
+    for (target, tracker) in targets.iter_mut().zip(&mut trackers) {
+        target.hello(Resp::Three).expect("the server speaks RESP3");
+        tracker.hello(Resp::Three).expect("the server speaks RESP3");
+        let id = target.id().expect("HELLO tells it");
+        assert_eq!(ask(tracker, &format!("CLIENT TRACKING ON REDIRECT {id}")), "+OK");
+    }
+    let is_over = AtomicBool::new(false);
+    let mut observer = server.connect();
+    let mut mover = server.connect();
+    thread::scope(|scope| {
+        scope.spawn(|| {
+            while !is_over.load(Ordering::Relaxed) {
+                move_connections(&mut mover, 2, || is_over.load(Ordering::Relaxed));
+            }
+        });
+        let _over = AtEnd(&is_over);
+        let mut writer = server.connect();
+        while figure(&mut observer, "connections_handed_over") < 600 {
+            trackers.iter_mut().for_each(|tracker| drop(ask(tracker, "GET k")));
+            assert_eq!(ask(&mut writer, "SET k v"), "+OK");
+            for target in &mut targets {
+                assert_eq!(target.receive().to_string(), ">[\"invalidate\" [\"k\"]]");
+            }
+        }
+    });
 }

@@ -117,9 +117,9 @@ fn no_copy_is_out_of_date() {
 fn what_expires_is_told_of_without_a_command() {
     let server = Server::start(&["--io-threads", "2"]);
     let mut other = server.connect();
-    assert_eq!(ask(&mut other, "SET k 1 PX 50"), "+OK");
+    assert_eq!(ask(&mut other, "SET k 1 PX 1500"), "+OK");
     assert_eq!(ask(&mut other, "HSET h f v"), ":1");
-    assert_eq!(ask(&mut other, "HPEXPIRE h 50 FIELDS 1 f"), "[:1]");
+    assert_eq!(ask(&mut other, "HPEXPIRE h 1500 FIELDS 1 f"), "[:1]");
     let mut client = server.connect();
     let mut caching = Caching::new(&mut client, "CLIENT TRACKING ON");
     caching.ask("GET k");
@@ -168,9 +168,8 @@ fn nothing_is_left_of_a_client_that_leaves() {
     drop((broadcast, reader));
     until("nobody keeps copies", || info("tracking_clients") == "0");
     assert_eq!(info("tracking_total_prefixes"), "0");
-    let mut writer = server.connect();
-    assert_eq!(ask(&mut writer, "MSET a 1 b 1 c 1"), "+OK");
-    assert_eq!(info("tracking_total_keys"), "0");
+    // With no write to the keys.
+    until("nothing is remembered", || info("tracking_total_keys") == "0");
     assert_eq!(info("tracking_total_items"), "0");
 }
 
@@ -190,4 +189,50 @@ fn no_more_keys_are_remembered_than_allowed() {
     }
     let info = other.command(&["INFO", "stats"]).text().expect("INFO answers text");
     assert!(info.contains("tracking_total_keys:10\r\n"), "{info}");
+}
+
+#[test]
+fn what_is_read_after_tracking_began_anew_is_remembered() {
+    let server = Server::start(&["--io-threads", "2"]);
+    let mut other = server.connect();
+    let mut client = server.connect();
+    let mut caching = Caching::new(&mut client, "CLIENT TRACKING ON");
+    for round in 0..50 {
+        // What was read before is being forgotten while the same keys are read again.
+        (0..100).for_each(|n| drop(caching.ask(&format!("GET {}", key(n)))));
+        assert_eq!(caching.ask("CLIENT TRACKING OFF").to_string(), "+OK");
+        assert_eq!(caching.ask("CLIENT TRACKING ON").to_string(), "+OK");
+        caching.ask(&format!("GET {}", key(round)));
+        assert_eq!(ask(&mut other, &format!("SET {} {round}", key(round))), "+OK");
+        assert_eq!(caching.client.receive().to_string(), format!(">[\"invalidate\" [\"{}\"]]", key(round)));
+    }
+}
+
+#[test]
+fn the_limit_on_remembered_keys_holds_while_keys_are_read() {
+    const N_KEYS_READ: usize = 20_000;
+    let server = Server::start(&["--io-threads", "2", "--tracking-table-max-keys", "1000"]);
+    let mut client = server.connect();
+    let caching = Caching::new(&mut client, "CLIENT TRACKING ON");
+    let mut request = Vec::new();
+    for first in (0..N_KEYS_READ).step_by(200) {
+        let keys: Vec<String> = (first..first + 200).map(key).collect();
+        support::encode(&[vec!["MGET".to_owned()], keys].concat(), &mut request);
+        support::encode(&["INFO", "stats"], &mut request);
+    }
+    caching.client.send_raw(&request);
+    let mut most = 0;
+    for _ in 0..2 * N_KEYS_READ / 200 {
+        let reply = loop {
+            match caching.client.receive() {
+                Reply::Push(_) => {}
+                reply => break reply,
+            }
+        };
+        if let Some(info) = reply.text() {
+            let n = info.lines().find_map(|line| line.strip_prefix("tracking_total_keys:"));
+            most = most.max(n.expect("INFO tells").parse::<usize>().expect("a number"));
+        }
+    }
+    assert!((900..=1100).contains(&most), "{most} keys were remembered");
 }

@@ -3,19 +3,22 @@
 //! As in Redis, a key is known here by its name alone, whatever its database, and a change ends what is known of it: who reads the
 //! key again is remembered again.
 
-use std::collections::HashMap;
+use std::{
+    collections::{HashMap, HashSet},
+    sync::Arc,
+};
 
 use smallvec::SmallVec;
 
 use crate::shard::Readers;
 
 /// A client that has read a key.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct Reader {
     /// Who passes word on to it, by number.
     pub listener: u32,
-    /// Its own number.
-    pub client: u64,
+    /// The number under which it is remembered.
+    pub number: u64,
 }
 
 /// What a call has added to what is remembered, or has removed from it.
@@ -27,47 +30,168 @@ pub struct Remembered {
     pub n_readers: u64,
 }
 
+impl std::ops::AddAssign for Remembered {
+    fn add_assign(&mut self, more: Self) {
+        self.n_keys += more.n_keys;
+        self.n_readers += more.n_readers;
+    }
+}
+
+/// Above so many readers of a key they are found by their hash.
+const FEW: usize = 8;
+
+/// Those who have read a key.
+#[derive(Debug)]
+enum ReadBy {
+    Few(Readers),
+    Many(HashSet<Reader>),
+}
+
+impl ReadBy {
+    /// Adds one that is not among them.
+    fn add(&mut self, reader: Reader) {
+        match self {
+            ReadBy::Few(few) if few.len() < FEW => few.push(reader),
+            ReadBy::Few(few) => *self = ReadBy::Many(few.drain(..).chain([reader]).collect()),
+            ReadBy::Many(many) => drop(many.insert(reader)),
+        }
+    }
+
+    fn remove(&mut self, Reader { listener, number }: Reader) {
+        match self {
+            ReadBy::Few(few) => few.retain(|reader| reader.number != number),
+            ReadBy::Many(many) => drop(many.remove(&Reader { listener, number })),
+        }
+    }
+
+    fn len(&self) -> usize {
+        match self {
+            ReadBy::Few(few) => few.len(),
+            ReadBy::Many(many) => many.len(),
+        }
+    }
+
+    fn into_readers(self) -> Readers {
+        match self {
+            ReadBy::Few(few) => few,
+            ReadBy::Many(many) => many.into_iter().collect(),
+        }
+    }
+}
+
+/// A key that somebody has read.
+#[derive(Debug)]
+struct ReadKey {
+    readers: ReadBy,
+    /// Its place in `order`.
+    place: usize,
+}
+
 /// The keys of a shard that clients have read since they last changed.
+///
+/// Each key knows its readers and each reader its keys, so a change costs no more than it has readers, and a reader that leaves no
+/// more than it has read.
 #[derive(Debug, Default)]
 pub(crate) struct Tracked {
-    readers: HashMap<Box<[u8]>, Readers>,
+    keys: HashMap<Arc<[u8]>, ReadKey>,
+    /// The same keys, for choosing one without looking for it.
+    order: Vec<Arc<[u8]>>,
+    by_reader: HashMap<u64, HashSet<Arc<[u8]>>>,
+    /// Chooses what is taken where any will do.
+    n_taken: usize,
 }
 
 impl Tracked {
     /// Whether there is nothing to remember.
     pub(crate) fn is_empty(&self) -> bool {
-        self.readers.is_empty()
+        self.keys.is_empty()
     }
 
     /// Remembers that a client has read a key.
     pub(crate) fn remember(&mut self, key: &[u8], reader: Reader) -> Remembered {
-        if let Some(readers) = self.readers.get_mut(key) {
-            let is_new = !readers.contains(&reader);
-            if is_new {
-                readers.push(reader);
-            }
-            return Remembered { n_keys: 0, n_readers: is_new.into() };
+        let own = self.by_reader.entry(reader.number).or_default();
+        if own.contains(key) {
+            return Remembered::default();
         }
-        self.readers.insert(key.into(), SmallVec::from_slice(&[reader]));
+        if let Some((name, _)) = self.keys.get_key_value(key) {
+            own.insert(Arc::clone(name));
+            self.keys.get_mut(key).expect("it was there just now").readers.add(reader);
+            return Remembered { n_keys: 0, n_readers: 1 };
+        }
+        let name: Arc<[u8]> = key.into();
+        own.insert(Arc::clone(&name));
+        let readers = ReadBy::Few(SmallVec::from_slice(&[reader]));
+        self.keys.insert(Arc::clone(&name), ReadKey { readers, place: self.order.len() });
+        self.order.push(name);
         Remembered { n_keys: 1, n_readers: 1 }
     }
 
     /// Takes those who have read a key: it has changed.
     pub(crate) fn take_readers(&mut self, key: &[u8]) -> Readers {
-        self.readers.remove(key).unwrap_or_default()
+        let Some(&ReadKey { place, .. }) = self.keys.get(key) else { return Readers::new() };
+        let readers = self.remove_key(key, place).into_readers();
+        for reader in &readers {
+            if let Some(own) = self.by_reader.get_mut(&reader.number) {
+                own.remove(key);
+                if own.is_empty() {
+                    self.by_reader.remove(&reader.number);
+                }
+            }
+        }
+        readers
+    }
+
+    fn remove_key(&mut self, key: &[u8], place: usize) -> ReadBy {
+        self.order.swap_remove(place);
+        if let Some(moved) = self.order.get(place) {
+            self.keys.get_mut(moved).expect("both have the same keys").place = place;
+        }
+        self.keys.remove(key).expect("the caller has found it").readers
+    }
+
+    /// Forgets up to `n_max` keys that a client has read, with no word to it; says what is forgotten, and whether that was all.
+    pub(crate) fn forget_reader(&mut self, reader: Reader, n_max: usize) -> (Remembered, bool) {
+        let mut forgotten = Remembered::default();
+        let Some(mut own) = self.by_reader.remove(&reader.number) else { return (forgotten, true) };
+        let some: Vec<Arc<[u8]>> = if own.len() <= n_max {
+            own.drain().collect()
+        } else {
+            own.extract_if(|_| true).take(n_max).collect()
+        };
+        for key in some {
+            let known = self.keys.get_mut(&key).expect("it is forgotten with its readers");
+            known.readers.remove(reader);
+            forgotten.n_readers += 1;
+            if known.readers.len() == 0 {
+                let place = known.place;
+                self.remove_key(&key, place);
+                forgotten.n_keys += 1;
+            }
+        }
+        let was_all = own.is_empty();
+        if !was_all {
+            self.by_reader.insert(reader.number, own);
+        }
+        (forgotten, was_all)
     }
 
     /// Takes some key and those who have read it.
     pub(crate) fn take_any(&mut self) -> Option<(Box<[u8]>, Readers)> {
-        let key = self.readers.keys().next()?.clone();
-        self.readers.remove_entry(&key)
+        // Odd steps of a fixed size reach all places, and not the newest key each time.
+        self.n_taken = self.n_taken.wrapping_add(0x9e37_79b9);
+        let key = Arc::clone(self.order.get(self.n_taken.checked_rem(self.order.len())?)?);
+        let readers = self.take_readers(&key);
+        Some(((&*key).into(), readers))
     }
 
     /// Forgets who has read what, with no word to anybody.
     pub(crate) fn forget_readers(&mut self) -> Remembered {
-        let forgotten = std::mem::take(&mut self.readers);
-        let n_readers = forgotten.values().map(|readers| readers.len() as u64).sum();
-        Remembered { n_keys: forgotten.len() as u64, n_readers }
+        let n_readers = self.keys.values().map(|key| key.readers.len() as u64).sum();
+        let n_keys = self.keys.len() as u64;
+        self.keys = HashMap::new();
+        self.order = Vec::new();
+        self.by_reader = HashMap::new();
+        Remembered { n_keys, n_readers }
     }
 }
 
@@ -75,8 +199,8 @@ impl Tracked {
 mod tests {
     use super::*;
 
-    const ONE: Reader = Reader { listener: 0, client: 1 };
-    const OTHER: Reader = Reader { listener: 1, client: 2 };
+    const ONE: Reader = Reader { listener: 0, number: 1 };
+    const OTHER: Reader = Reader { listener: 1, number: 2 };
 
     #[test]
     fn readers_are_remembered_once_and_until_the_key_changes() {
@@ -99,6 +223,51 @@ mod tests {
         tracked.remember(b"k", ONE);
         tracked.remember(b"k", OTHER);
         assert_eq!(tracked.forget_readers(), Remembered { n_keys: 1, n_readers: 2 });
+        assert!(tracked.is_empty());
+    }
+
+    #[test]
+    fn a_reader_that_leaves_takes_its_marks_along_in_bounded_steps() {
+        const N: usize = 1000;
+        let mut tracked = Tracked::default();
+        let key = |n: usize| format!("key:{n}").into_bytes();
+        for n in 0..N {
+            tracked.remember(&key(n), ONE);
+            if n % 10 == 0 {
+                tracked.remember(&key(n), OTHER);
+            }
+        }
+        assert_eq!(tracked.take_readers(&key(1)).len(), 1);
+        let mut forgotten = Remembered::default();
+        let mut n_steps = 1;
+        loop {
+            let (some, was_all) = tracked.forget_reader(ONE, 100);
+            assert!(some.n_readers <= 100);
+            forgotten += some;
+            if was_all {
+                break;
+            }
+            n_steps += 1;
+        }
+        assert_eq!(n_steps, 10);
+        assert_eq!(forgotten, Remembered { n_keys: 899, n_readers: 999 });
+        assert_eq!(tracked.forget_reader(ONE, 100), (Remembered::default(), true));
+        assert_eq!(tracked.forget_reader(OTHER, N), (Remembered { n_keys: 100, n_readers: 100 }, true));
+        assert!(tracked.is_empty() && tracked.order.is_empty() && tracked.by_reader.is_empty());
+    }
+
+    #[test]
+    fn many_readers_of_one_key_come_and_leave() {
+        let mut tracked = Tracked::default();
+        let readers = (0..10_000).map(|number| Reader { listener: 0, number });
+        for reader in readers.clone() {
+            assert_eq!(tracked.remember(b"k", reader).n_readers, 1);
+            assert_eq!(tracked.remember(b"k", reader).n_readers, 0);
+        }
+        for reader in readers.skip(1) {
+            assert_eq!(tracked.forget_reader(reader, 1), (Remembered { n_keys: 0, n_readers: 1 }, true));
+        }
+        assert_eq!(tracked.take_readers(b"k").len(), 1);
         assert!(tracked.is_empty());
     }
 }

@@ -480,10 +480,9 @@ fn kill(call: &mut Call<'_, '_>, mut args: Args<'_>, reply: &mut Reply<'_>) -> O
     let filter = Filter::parse(args)?;
     let me = call.session.record.id;
     let uptime = call.server.clock.uptime_millis();
-    let victims: Vec<Arc<ClientRecord>> = call
-        .server
-        .clients
-        .all()
+    let clients = &call.server.clients;
+    let candidates = filter.id.map_or_else(|| clients.all(), |id| clients.get(id).into_iter().collect());
+    let victims: Vec<Arc<ClientRecord>> = candidates
         .into_iter()
         .filter(|client| !(filter.spares_asker && client.id == me) && filter.admits(client, uptime))
         .collect();
@@ -498,7 +497,7 @@ fn kill_one(call: &mut Call<'_, '_>, client: &ClientRecord) -> bool {
         call.session.closing = true;
         return true;
     }
-    !client.is_killed() && call.server.kill(client.id)
+    !client.is_killed() && call.server.kill(client.id, call.thread)
 }
 
 fn get_name(call: &mut Call<'_, '_>, _: Args<'_>, reply: &mut Reply<'_>) -> Outcome {
@@ -632,7 +631,7 @@ fn unblock(call: &mut Call<'_, '_>, mut args: Args<'_>, reply: &mut Reply<'_>) -
     reply.integer(claimed.is_some() as i64);
     if let Some((mut node, parked)) = claimed {
         parked.give_up(&mut node, why, call.stats);
-        call.server.threads[parked.origin.thread].send(Mail::GaveUp(node, parked));
+        call.thread.send_mail(parked.origin.thread, Mail::GaveUp(node, parked));
     }
     Ok(())
 }

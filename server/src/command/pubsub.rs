@@ -233,6 +233,7 @@ fn subscribe(call: &mut Call<'_, '_>, args: Args<'_>, reply: &mut Reply<'_>, kin
     }
     let Call { server, session, held, thread, .. } = call;
     let held = held.as_mut().expect("who subscribes holds the channels' shards");
+    session.ask(Request::ReadPosts);
     for name in args.rest() {
         if let Some(name) = session.subscriptions.get_or_insert_default().add(kind, name) {
             match kind.channel_kind() {
@@ -253,6 +254,7 @@ fn subscribe(call: &mut Call<'_, '_>, args: Args<'_>, reply: &mut Reply<'_>, kin
 }
 
 fn unsubscribe(call: &mut Call<'_, '_>, args: Args<'_>, reply: &mut Reply<'_>, kind: TopicKind) -> Outcome {
+    call.session.ask(Request::ReadPosts);
     let names: Vec<Name> = if args.is_empty() {
         call.session.subscriptions.iter().flat_map(|own| own.of(kind)).collect()
     } else {
@@ -272,6 +274,7 @@ fn unsubscribe(call: &mut Call<'_, '_>, args: Args<'_>, reply: &mut Reply<'_>, k
 
 /// Ends all of a client's subscriptions, MONITOR included, with no word to the client.
 pub(super) fn cease_to_listen(call: &mut Call<'_, '_>) {
+    call.session.ask(Request::ReadPosts);
     stop_looking_on(call);
     for kind in TopicKind::ALL {
         let names: Vec<Name> = call.session.subscriptions.iter().flat_map(|own| own.of(kind)).collect();
@@ -339,11 +342,10 @@ pub(crate) fn subscribed_routes(server: &Server, own: &Subscriptions) -> impl It
     own.channels().map(|(_, name)| server.keyspace.router().route(name).shard)
 }
 
-/// Makes known how much a client is subscribed to now, and has what was posted before it find its place before the reply.
+/// Makes known how much a client is subscribed to now.
 fn settle(session: &mut Session) {
     session.subscriptions.take_if(|own| own.is_empty());
     session.publish_subscriptions();
-    session.ask(Request::ReadPosts);
 }
 
 /// Writes the answer to one channel or pattern of a command.
@@ -375,6 +377,7 @@ fn publish(call: &mut Call<'_, '_>, mut args: Args<'_>, reply: &mut Reply<'_>, k
         // The message may be for the client itself: it comes right behind the reply.
         session.ask(Request::ReadPosts);
     }
+    thread.charge(session);
     reply.integer(n as i64);
     Ok(())
 }

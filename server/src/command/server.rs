@@ -281,7 +281,7 @@ fn wait(call: &mut Call<'_, '_>, mut args: Args<'_>, reply: &mut Reply<'_>) -> O
     let timeout = timeout_millis(args.next()?)?;
     if n_replicas > 0 && call.held.is_none() {
         let millis = if timeout == 0 { u64::MAX } else { timeout };
-        call.session.request = Some(Request::Sleep { millis, counts: Counts::NotAtAll });
+        call.session.ask(Request::Sleep { millis, counts: Counts::NotAtAll });
     }
     reply.integer(0);
     Ok(())
@@ -888,7 +888,7 @@ fn debug_sleep(call: &mut Call<'_, '_>, mut args: Args<'_>, reply: &mut Reply<'_
     // The conversion saturates, and takes what is no number for 0.
     let millis = (seconds * 1000.0) as u64;
     if millis > 0 {
-        call.session.request = Some(Request::Sleep { millis, counts: Counts::AsWork });
+        call.session.ask(Request::Sleep { millis, counts: Counts::AsWork });
     }
     reply.ok();
     Ok(())

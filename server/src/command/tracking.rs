@@ -10,7 +10,7 @@ use crate::{
     pubsub::{Name, Post},
     server::Server,
     session::{Request, Session},
-    tracking::{HEARER, Interest, Mode, Tracking},
+    tracking::{HEARER, Interest, Marks, Mode, Tracking},
 };
 
 /// The options of CLIENT TRACKING.
@@ -147,9 +147,15 @@ fn start(call: &mut Call<'_, '_>, mode: Arc<Mode>) {
     if before.is_none() {
         call.server.threads[thread].n_trackers.fetch_add(1, Ordering::Relaxed);
     }
-    let is_caching = before.is_some_and(|before| before.is_caching);
-    call.session.tracking = Some(Box::new(Tracking { mode: Arc::clone(&mode), is_caching }));
-    publish(call, Some(mode));
+    let trackers = &call.server.trackers;
+    let (number, marks, is_caching) = match before {
+        Some(before) => (before.number, before.marks, before.is_caching),
+        None => (trackers.next_number(), Marks::none_of(call.server.keyspace.router().n_shards()), false),
+    };
+    call.session.tracking = Some(Box::new(Tracking { number, mode: Arc::clone(&mode), marks, is_caching }));
+    publish(call, Some(&mode));
+    let Session { record, origin, .. } = &*call.session;
+    call.thread.post(origin.thread, Post::Tracks(origin.slot, record.id, number, mode));
 }
 
 /// Has a client be told of no more changes.
@@ -159,17 +165,19 @@ pub(super) fn stop(call: &mut Call<'_, '_>) {
         call.server.trackers.remove_prefixes(&before.mode.prefixes, thread);
         call.server.threads[thread].n_trackers.fetch_sub(1, Ordering::Relaxed);
         publish(call, None);
+        let number = before.number;
+        let leftover = Box::new(before.leftover(call.server, thread));
+        call.thread.post(thread, Post::TracksNoMore(call.session.origin.slot, number, leftover));
     }
 }
 
-/// Makes known how a client is told of changes, to its thread first of all.
-fn publish(call: &mut Call<'_, '_>, mode: Option<Arc<Mode>>) {
-    let Session { record, origin, .. } = &*call.session;
+/// Makes known how a client is told of changes.
+fn publish(call: &mut Call<'_, '_>, mode: Option<&Arc<Mode>>) {
+    call.session.ask(Request::ReadPosts);
+    let record = &call.session.record;
     record.set_listens(Listens::ToChanges, mode.is_some());
     record.has_lost_redirect.store(false, Ordering::Relaxed);
-    record.tracking.store(mode.clone());
-    call.thread.post(origin.thread, Post::Tracks(origin.slot, record.id, mode));
-    call.session.ask(Request::ReadPosts);
+    record.tracking.store(mode.cloned());
 }
 
 /// CLIENT CACHING.
@@ -215,7 +223,7 @@ pub(super) fn describe(call: &mut Call<'_, '_>, _: Args<'_>, reply: &mut Reply<'
     let record = &call.session.record;
     let tracking = call.session.tracking.as_deref();
     let mut flags = vec![if tracking.is_some() { "on" } else { "off" }];
-    if let Some(Tracking { mode, is_caching }) = tracking {
+    if let Some(Tracking { mode, is_caching, .. }) = tracking {
         let named = [
             ("bcast", mode.interest == Interest::Broadcast),
             ("optin", mode.interest == Interest::OptIn),

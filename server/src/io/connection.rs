@@ -45,8 +45,12 @@ pub struct Connection {
     pub peer_closed: bool,
     /// Close as soon as the backlog is written, and read nothing more.
     pub closing: bool,
+    /// What it waits for before more of it is read and run.
+    pub pace: Pace,
     /// What is posted to it while the reply to a command that has changed its subscriptions is still to be written.
     pub held_back: Option<Vec<u8>>,
+    /// Where its node is among those that a pause holds back.
+    pub postponed: Option<u64>,
     /// The command of it that waits for keys.
     pub waiting: Option<Arc<Parked>>,
     /// Nothing more is written: the socket has failed, or the client is closed in the middle of its replies.
@@ -57,7 +61,24 @@ pub struct Connection {
     pub over_soft_limit_since: Option<u64>,
 }
 
+/// What a connection waits for before more of it is read and run. Its session is with it, so it can be closed meanwhile.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Pace {
+    /// Nothing.
+    Free,
+    /// Its thread must have read so many posts: they came before what it has sent.
+    AfterPosts(u64),
+    /// The queues of these threads, a bit each, must have emptied: its commands have filled them.
+    UntilRoom(u128),
+}
+
 impl Connection {
+    /// Whether it may be read and its commands may run.
+    #[inline]
+    pub fn may_go_on(&self) -> bool {
+        self.node.is_some() && !self.closing && self.pace == Pace::Free
+    }
+
     /// Whether a command of the connection is under way somewhere.
     #[inline]
     pub fn is_parked(&self) -> bool {
@@ -103,12 +124,27 @@ impl Connection {
         self.publish_backlog();
     }
 
+    /// Adds something to what waits to be written that may be for others as well; says whether nothing had waited before. What waits
+    /// is published with the write that follows, if the socket takes more.
+    pub fn give(&mut self, given: &Given) -> bool {
+        let was_empty = self.backlog.is_empty();
+        match given {
+            Given::Copied(bytes) => self.backlog.push_bytes(bytes),
+            Given::Shared(bytes) => self.backlog.push_piece(Piece::Shared(Arc::clone(bytes))),
+        }
+        if !was_empty {
+            self.publish_backlog();
+        }
+        was_empty
+    }
+
     /// Whether there is something to write that the socket would take.
     pub fn can_write(&self) -> bool {
         self.writable && !self.backlog.is_empty()
     }
 
-    fn publish_backlog(&self) {
+    /// Has others see how much waits to be written.
+    pub fn publish_backlog(&self) {
         self.record.output_bytes.store(self.backlog.n_bytes as u64, Ordering::Relaxed);
         self.record.output_pieces.store(self.backlog.pieces.len() as u32, Ordering::Relaxed);
     }
@@ -139,10 +175,57 @@ fn write_some(stream: &mut Stream, bytes: &[u8], written: &mut Written) -> io::R
     }
 }
 
+/// Of so many bytes on a message is shared by those that it is for; a shorter one is copied to each.
+const SHARED_BYTES: usize = 2048;
+
+/// Bytes for one connection or more.
+#[derive(Debug)]
+pub enum Given {
+    /// They are copied to each.
+    Copied(Vec<u8>),
+    /// All have the same.
+    Shared(Arc<[u8]>),
+}
+
+impl Given {
+    /// Bytes as they are sent.
+    pub fn new(bytes: Vec<u8>) -> Self {
+        if bytes.len() < SHARED_BYTES { Given::Copied(bytes) } else { Given::Shared(bytes.into()) }
+    }
+
+    /// The bytes.
+    pub fn bytes(&self) -> &[u8] {
+        match self {
+            Given::Copied(bytes) => bytes,
+            Given::Shared(bytes) => bytes,
+        }
+    }
+}
+
+/// A part of what waits for the socket.
+#[derive(Debug)]
+pub enum Piece {
+    /// Of this connection alone.
+    Own(Vec<u8>),
+    /// Waits at other connections as well.
+    Shared(Arc<[u8]>),
+}
+
+impl std::ops::Deref for Piece {
+    type Target = [u8];
+
+    fn deref(&self) -> &[u8] {
+        match self {
+            Piece::Own(bytes) => bytes,
+            Piece::Shared(bytes) => bytes,
+        }
+    }
+}
+
 /// Replies that wait for the socket, in order.
 #[derive(Debug, Default)]
 pub struct Backlog {
-    pieces: VecDeque<Vec<u8>>,
+    pieces: VecDeque<Piece>,
     /// How much of the first piece is written.
     sent: usize,
     /// Bytes not written yet.
@@ -167,11 +250,11 @@ impl Backlog {
         if n_new >= OWN_PIECE_BYTES {
             if self.pieces.is_empty() {
                 self.sent = from;
-                self.pieces.push_back(std::mem::take(bytes));
+                self.pieces.push_back(Piece::Own(std::mem::take(bytes)));
                 return;
             }
             if from == 0 {
-                self.pieces.push_back(std::mem::take(bytes));
+                self.pieces.push_back(Piece::Own(std::mem::take(bytes)));
                 return;
             }
         }
@@ -187,13 +270,15 @@ impl Backlog {
 
     fn add(&mut self, bytes: &[u8]) {
         match self.pieces.back_mut() {
-            Some(last) if last.len() + bytes.len() <= OWN_PIECE_BYTES => last.extend_from_slice(bytes),
-            _ => self.pieces.push_back(bytes.to_vec()),
+            Some(Piece::Own(last)) if last.len() + bytes.len() <= OWN_PIECE_BYTES => {
+                last.extend_from_slice(bytes)
+            }
+            _ => self.pieces.push_back(Piece::Own(bytes.to_vec())),
         }
     }
 
     /// Adds a piece as it is.
-    pub fn push_piece(&mut self, piece: Vec<u8>) {
+    pub fn push_piece(&mut self, piece: Piece) {
         self.n_bytes += piece.len();
         self.pieces.push_back(piece);
     }

@@ -23,6 +23,7 @@ use crate::{
     pubsub::Post,
     run::{blocking::Parked, node::Job, offload::Offload},
     server::Server,
+    session::{Request, Session},
     stats::ThreadStats,
 };
 
@@ -52,6 +53,8 @@ pub enum Mail {
     GaveUp(Box<Node<Job>>, Arc<Parked>),
     /// Look again at what was held back by a pause, and at whether the server stops.
     Resume,
+    /// Look again at clients that wait for a queue of posts to empty.
+    Room,
 }
 
 /// What a thread has at hand while it runs commands.
@@ -63,6 +66,8 @@ pub struct ThreadState {
     stats: &'static ThreadStats,
     /// The threads that were sent nodes since the last `send_wakes`, a bit each.
     wakes: Cell<u128>,
+    /// The threads whose queues were too full when something was posted to them since the last `charge`, a bit each.
+    flooded: Cell<u128>,
     /// A held shard lies in the injector.
     pub wake_someone: bool,
     /// A job waits for a heavy-work thread.
@@ -97,6 +102,7 @@ impl ThreadState {
             server,
             stats: &server.threads[index].stats,
             wakes: Cell::new(0),
+            flooded: Cell::new(0),
             wake_someone: false,
             wake_heavy: false,
             offloaded: VecDeque::new(),
@@ -131,8 +137,19 @@ impl ThreadState {
 
     /// Tells a thread of something, under a hold likewise.
     pub fn post(&self, thread: usize, post: Post) {
-        self.server.threads[thread].posts.push(post);
+        if self.server.threads[thread].posts.add(post) {
+            self.flooded.set(self.flooded.get() | 1 << thread);
+        }
         self.wake_later(thread);
+    }
+
+    /// Has a client whose command has just posted to queues that are too full wait for them before its next command.
+    pub fn charge(&self, session: &Session) {
+        let flooded = self.flooded.take();
+        if flooded != 0 {
+            session.floods.set(session.floods.get() | flooded);
+            session.ask(Request::AwaitRoom);
+        }
     }
 
     /// Has the next `send_wakes` wake a thread, which needs no waking if it is this one.
@@ -144,6 +161,7 @@ impl ThreadState {
 
     /// Wakes whom something was sent to, and frees what was not to be freed under a hold.
     pub fn send_wakes(&mut self) {
+        self.flooded.set(0);
         if !self.spent.is_empty() {
             self.spent.clear();
         }

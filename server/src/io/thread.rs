@@ -9,7 +9,7 @@ mod sweeps;
 mod waiting;
 
 use std::{
-    collections::{BTreeSet, VecDeque},
+    collections::{BTreeMap, BTreeSet, VecDeque},
     io,
     sync::{Arc, atomic::Ordering},
     time::{Duration, Instant},
@@ -25,16 +25,26 @@ use braid_storage::{
 use mio::{Events, Poll, Token};
 use slab::Slab;
 
-use self::{batch::Batch, posts::Subscribers, waiting::Resting};
+use self::{
+    batch::Batch,
+    posts::{GIVING_REST_MAX, Giving, Subscribers},
+    waiting::Resting,
+};
 use crate::{
     config::Config,
-    io::{Mail, ThreadState, connection::Connection, listener::Listening, spread::Sampler},
+    io::{
+        Mail, ThreadState,
+        connection::{Connection, Piece},
+        listener::Listening,
+        spread::Sampler,
+    },
     run::{
         node::{self, Job, Task},
         step,
     },
     server::Server,
     session::{Replies, Request},
+    tracking::Leftover,
 };
 
 /// The token of the thread's own wake-ups.
@@ -63,14 +73,22 @@ pub struct IoThread {
     again: Vec<usize>,
     /// Commands that visit shards in turn.
     sweeps: VecDeque<Box<Node<Job>>>,
-    /// Commands that CLIENT PAUSE holds back.
-    // A node is linked by its address, so it keeps its box wherever it is.
-    #[allow(clippy::vec_box)]
-    postponed: Vec<Box<Node<Job>>>,
+    /// Commands that CLIENT PAUSE holds back, in the order in which they came.
+    postponed: BTreeMap<u64, Box<Node<Job>>>,
+    /// How many were ever held back.
+    n_postponed: u64,
     /// When commands that wait for keys give up, and the connections' places.
     deadlines: BTreeSet<(Millis, usize)>,
     /// Who is subscribed to what.
     subscribers: Subscribers,
+    /// What is still to be forgotten of clients that tracked.
+    forgetting: VecDeque<Leftover>,
+    /// Whether the last turn has got on with that; else the shards are held, and the next round of the cron will.
+    is_forgetting: bool,
+    /// Where the search for keys to forget goes on.
+    limited_at: usize,
+    /// How far its queue of posts has been read, and who waits for what of it.
+    giving: Giving,
     /// Connections that are held back for a while.
     resting: Vec<Resting>,
     expiry: super::expiry::Expiry,
@@ -100,9 +118,14 @@ impl IoThread {
             out: Vec::new(),
             again: Vec::new(),
             sweeps: VecDeque::new(),
-            postponed: Vec::new(),
+            postponed: BTreeMap::new(),
+            n_postponed: 0,
             deadlines: BTreeSet::new(),
             subscribers: Subscribers::default(),
+            forgetting: VecDeque::new(),
+            is_forgetting: false,
+            limited_at: 0,
+            giving: Giving::default(),
             resting: Vec::new(),
             expiry: super::expiry::Expiry::new(index, server.io_threads().len()),
             next_cron: Instant::now(),
@@ -131,9 +154,6 @@ impl IoThread {
             self.wait(&mut events, now)?;
             self.worker.thread.renew_budget();
             self.read_mail();
-            if !self.server().threads[self.worker.thread.index].posts.is_empty() {
-                self.read_posts(None);
-            }
             self.take_finished();
             self.worker.take_injected();
             for event in &events {
@@ -151,12 +171,19 @@ impl IoThread {
                     }
                 }
             }
+            // After what the events have brought about, whose replies may wait for it, and before the writes.
+            let gave_from = self.give_out();
             for slot in std::mem::take(&mut self.again) {
                 self.go_on(slot);
+            }
+            if let Some(began) = gave_from {
+                self.rest_from_giving(began);
             }
             self.take_finished();
             self.step_sweeps();
             self.step_expiry();
+            self.limit_tracking(self.server());
+            self.step_forgetting();
             self.reclaim();
             self.end_overdue_waits();
             // A turn that has served somebody knows the time well enough.
@@ -175,11 +202,12 @@ impl IoThread {
         self.worker.thread.send_wakes();
         let busy = !self.again.is_empty()
             || !self.sweeps.is_empty()
+            || self.is_forgetting
             || self.expiry.is_behind()
             || braid_storage::has_garbage();
         let may_sleep = !busy
             && peer.inbox.may_sleep(|| {
-                peer.mail.is_empty() && peer.posts.is_empty() && self.worker.engine().injector_is_empty()
+                peer.mail.is_empty() && self.may_leave_posts() && self.worker.engine().injector_is_empty()
             });
         let timeout = if may_sleep { self.time_to_sleep(now) } else { Duration::ZERO };
         let polled = self.poll.poll(events, Some(timeout));
@@ -192,7 +220,10 @@ impl IoThread {
 
     /// Until the cron, or until the first command that waits for keys gives up.
     fn time_to_sleep(&self, now: Instant) -> Duration {
-        let to_cron = self.next_cron.saturating_duration_since(now);
+        let mut to_cron = self.next_cron.saturating_duration_since(now);
+        if !self.server().threads[self.worker.thread.index].posts.is_empty() {
+            to_cron = to_cron.min(GIVING_REST_MAX);
+        }
         match self.deadlines.first() {
             None => to_cron,
             Some((deadline, _)) => {
@@ -213,6 +244,7 @@ impl IoThread {
                 Mail::Waits(parked) => self.note_wait(parked),
                 Mail::GaveUp(node, parked) => self.withdraw(node, parked),
                 Mail::Resume => self.resume_postponed(),
+                Mail::Room => self.release_held_back(),
             }
         }
     }
@@ -261,14 +293,18 @@ impl IoThread {
                 if let Some(connection) =
                     self.connections[node.job.session.origin.slot].as_mut().filter(|_| wanted)
                 {
-                    pieces.into_iter().for_each(|piece| connection.backlog.push_piece(piece));
+                    pieces.into_iter().for_each(|piece| connection.backlog.push_piece(Piece::Own(piece)));
                 }
             }
             Task::Commands if node.job.n_run < node.job.commands.len() => {
                 // A pause holds the rest back, or one of them has panicked.
                 let (next, _) = node.job.next_command();
                 if self.server().holds_back(next, &node.job.session) {
-                    self.postpone(node);
+                    let slot = node.job.session.origin.slot;
+                    let nth = self.postpone(node);
+                    if let Some(connection) = self.connections[slot].as_mut() {
+                        connection.postponed = Some(nth);
+                    }
                 } else {
                     self.submit_commands(node);
                 }
@@ -276,20 +312,23 @@ impl IoThread {
             }
             Task::Commands | Task::Barrier | Task::Idle => {}
         }
-        let request = node.job.session.request.take();
-        if let Some(Request::Sleep { millis, .. }) = request {
-            node.job.task = Task::Idle;
-            self.rest(node, millis, None);
-            return;
+        match node.job.session.request.take() {
+            Some(Request::Sleep { millis, .. }) => {
+                // It may have asked for this as well.
+                node.job.session.ask(Request::ReadPosts);
+                node.job.task = Task::Idle;
+                self.rest(node, millis, None);
+            }
+            Some(Request::ReadPosts) if !self.has_read_posts() => self.give_back_after_posts(node),
+            Some(Request::ReadPosts | Request::AwaitRoom) | None => self.give_back(node),
         }
+    }
+
+    /// Gives a node back to its connection, which goes on with the replies in it.
+    fn give_back(&mut self, mut node: Box<Node<Job>>) {
         let slot = node.job.session.origin.slot;
         let mut replies = std::mem::take(&mut node.job.reply);
         node.job.clear();
-        if request == Some(Request::ReadPosts) {
-            // While it counts as parked, so that what belongs behind its replies is held back.
-            node.job.session.publish(None);
-            self.read_posts(None);
-        }
         let connection = self.connections[slot].as_mut().expect("a connection is in its place while parked");
         connection.closing |= node.job.session.closing;
         if connection.record.blocked.load(Ordering::Relaxed) {
@@ -302,6 +341,7 @@ impl IoThread {
         }
         std::mem::swap(&mut self.out, &mut replies);
         node::empty(&mut replies);
+        self.await_room(slot);
         self.go_on(slot);
     }
 
@@ -343,12 +383,12 @@ impl IoThread {
             self.expiry.begin_cycle();
         }
         self.share_out_connections(server);
+        self.measure_clients(server);
         if self.worker.thread.index == 0 {
             server.measure_memory();
             server.sample_rates();
             server.listening.accept_everywhere(server, self.worker.thread.stats());
         }
-        self.limit_tracking(server);
         flush_retired();
         self.give_back_memory(server);
     }

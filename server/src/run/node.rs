@@ -399,6 +399,7 @@ impl coordinator::Job for Job {
     }
 
     fn finish(mut node: Box<Node<Self>>, thread: &mut ThreadState) {
+        thread.charge(&node.job.session);
         let origin = node.job.session.origin.thread;
         match &node.job.task {
             Task::Wait(parked) => {

@@ -152,8 +152,7 @@ pub fn pin(job: &mut Job, held: &mut Held<'_, Job>, thread: &mut ThreadState) {
         monitor::observe(&job.session, command, words, thread);
         if job.session.tracking.as_ref().is_some_and(|tracking| tracking.remembers()) {
             // Until they are unpinned the values stay what they are, so this may come before they are read.
-            let reader = tracking::reader(job.session.origin.thread, job.session.record.id);
-            tracking::remember(server, held, reader, command, words);
+            tracking::remember(server, held, &job.session, command, words);
         }
     }
     job.now = time;

@@ -91,6 +91,7 @@ pub fn run(
     let ended = body(unit, session, held, now, out, thread);
     // Whatever became of it: what has expired under its eyes is a change.
     end(held, thread, now);
+    thread.charge(session);
     ended
 }
 

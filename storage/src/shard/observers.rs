@@ -135,6 +135,14 @@ impl Shard {
         forgotten.unwrap_or_default()
     }
 
+    /// Forgets up to `n_max` keys that a client has read, with no word to it; says what is forgotten, and whether that was all.
+    pub fn forget_reader(&mut self, reader: Reader, n_max: usize) -> (Remembered, bool) {
+        let Some(tracked) = &mut self.ledger.tracked else { return (Remembered::default(), true) };
+        let forgotten = tracked.forget_reader(reader, n_max);
+        self.take_care();
+        forgotten
+    }
+
     /// Forgets who has read some key, as if it had changed; says whether there was one.
     pub fn evict_readers(&mut self) -> bool {
         let is_evicted = self.ledger.forget_some_key();

@@ -124,7 +124,7 @@ fn nothing_is_told_where_nobody_listens() {
     // Others care for other keys, or for the same key of another database.
     bench.wait_for(Db(0), b"other");
     bench.wait_for(Db(1), b"s");
-    bench.shard.track(b"another", Reader { listener: 0, client: 1 });
+    bench.shard.track(b"another", Reader { listener: 0, number: 1 });
     bench.set(b"s");
     assert!(!bench.shard.has_changes());
     let watched = WatchedKey { db: Db(0), bytes: s.bytes.into(), routed: s.routed };
@@ -240,7 +240,7 @@ fn flushes_and_swaps_are_told_once_a_database_and_wake_those_who_wait() {
 fn nodes_that_wait_are_woken_once_and_readers_told_once() {
     let mut bench = Bench::unobserved();
     bench.wait_for(Db(0), b"l");
-    let reader = Reader { listener: 3, client: 9 };
+    let reader = Reader { listener: 3, number: 9 };
     bench.shard.track(b"s", reader);
     bench.push(b"l", b"a");
     bench.push(b"l", b"b");

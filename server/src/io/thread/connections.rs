@@ -15,7 +15,7 @@ use crate::{
     command::{subscribed_routes, watched_routes},
     config::OutputLimit,
     io::{
-        connection::{Backlog, Connection},
+        connection::{Backlog, Connection, Pace},
         stream::Accepted,
     },
     run::{
@@ -66,7 +66,9 @@ impl IoThread {
             closing: false,
             is_lost: false,
             record,
+            pace: Pace::Free,
             held_back: None,
+            postponed: None,
             waiting: None,
             over_soft_limit_since: None,
         })));
@@ -80,14 +82,14 @@ impl IoThread {
         connection.peer_closed |= event.is_read_closed();
         let may_have_left = connection.peer_closed && connection.is_parked();
         let waits = connection.waiting.is_some();
-        let may_read = (event.is_readable() || event.is_read_closed()) && !connection.is_parked();
+        let may_read = (event.is_readable() || event.is_read_closed()) && connection.may_go_on();
         if may_read || connection.can_write() {
             self.go_on(slot);
         }
         if may_have_left && waits {
             self.end_wait(slot, GaveUp::Left);
         } else if may_have_left {
-            self.forget_postponed(slot);
+            self.close_postponed(slot);
         }
     }
 
@@ -98,7 +100,7 @@ impl IoThread {
         let Some(mut connection) = self.connections.get_mut(slot).and_then(Option::take) else { return };
         let mut out = std::mem::take(&mut self.out);
         let read = self.run_unread(&mut connection, &mut out).and_then(|()| {
-            if connection.readable && !connection.is_parked() && !connection.closing {
+            if connection.readable && connection.may_go_on() {
                 self.read(&mut connection, &mut out)
             } else {
                 Ok(())
@@ -138,7 +140,7 @@ impl IoThread {
             self.drop_connection(slot);
             return;
         }
-        let can_read = connection.readable && !connection.is_parked() && !connection.closing;
+        let can_read = connection.readable && connection.may_go_on();
         if can_read || connection.can_write() {
             self.again.push(slot);
         }
@@ -150,11 +152,12 @@ impl IoThread {
         let Some(Some(connection)) = self.connections.get_mut(slot) else { return };
         connection.closing = true;
         connection.backlog = Backlog::default();
+        connection.publish_backlog();
         if connection.is_parked() {
             self.end_wait(slot, GaveUp::Left);
             return;
         }
-        let Some(connection) = self.connections.remove(slot) else { return };
+        let Some(mut connection) = self.connections.remove(slot) else { return };
         let server = self.server();
         let record = &connection.record;
         verbose!("Client closed connection id={} addr={}", record.id.0, record.peer);
@@ -164,7 +167,7 @@ impl IoThread {
         if record.killed.swap(true, Ordering::Relaxed) {
             server.killed_client_left();
         }
-        self.forget_subscriptions(slot, &connection);
+        self.forget_subscriptions(slot, &mut connection);
         let mut node = connection.node.expect("checked above");
         let session = &node.job.session;
         if !session.watched.is_empty() || session.subscriptions.is_some() {
@@ -178,7 +181,7 @@ impl IoThread {
     }
 
     fn run_unread(&mut self, connection: &mut Connection, out: &mut Vec<u8>) -> io::Result<()> {
-        if connection.unread.is_empty() || connection.is_parked() || connection.closing {
+        if connection.unread.is_empty() || !connection.may_go_on() {
             return Ok(());
         }
         let mut unread = std::mem::take(&mut connection.unread);
@@ -216,15 +219,22 @@ impl IoThread {
         let stats = self.worker.thread.stats();
         stats.bytes_in.add(n as u64);
         stats.reads.add(1);
-        if connection.unread.is_empty() {
+        let is_listener = connection.record.is_listener();
+        if connection.unread.is_empty() && !is_listener {
             let mut buffer = std::mem::take(&mut self.buffer);
             let consumed = self.serve(connection, &mut buffer[..n], out);
             connection.unread.extend_from_slice(&buffer[consumed..n]);
             self.buffer = buffer;
         } else {
+            let is_complete = connection.unread.is_empty() || n >= connection.wanted;
             connection.unread.extend_from_slice(&self.buffer[..n]);
-            if n >= connection.wanted {
-                return self.run_unread(connection, out);
+            if is_complete {
+                // What was posted to the client before it sent this comes before the answer.
+                if is_listener {
+                    self.await_posts(connection);
+                }
+                self.run_unread(connection, out)?;
+                return self.check_input(connection);
             }
             connection.wanted -= n;
         }
@@ -292,6 +302,18 @@ impl IoThread {
             connection.record.id.0,
             connection.record.peer
         );
+    }
+
+    /// Counts the memory in the connections' buffers, which counts for `maxmemory`.
+    pub(super) fn measure_clients(&self, server: &Server) {
+        let bytes = |connection: &Connection| connection.unread.len() + connection.backlog.n_bytes;
+        let n_bytes = match self.config.maxmemory {
+            Some(_) => {
+                self.connections.iter().flat_map(|(_, connection)| connection.as_deref()).map(bytes).sum()
+            }
+            None => 0,
+        };
+        server.threads[self.worker.thread.index].n_client_bytes.store(n_bytes as u64, Ordering::Relaxed);
     }
 
     /// Closes connections that have been silent for longer than `timeout`.

@@ -1,18 +1,27 @@
 //! What is posted to the thread's subscribers: read in order, and written to each connection at its place among the replies.
 
 use std::{
-    collections::{BTreeSet, HashMap, HashSet},
+    collections::{BTreeSet, HashMap, HashSet, VecDeque},
+    mem,
     sync::{Arc, atomic::Ordering},
+    time::{Duration, Instant},
 };
 
 use braid_protocol::reply::{Reply, Resp};
 
+use braid_storage::executor::Node;
+
 use super::IoThread;
 use crate::{
-    clients::{ClientId, Listens},
-    io::connection::Connection,
+    clients::{ClientId, ClientRecord, Listens},
+    io::{
+        Mail,
+        connection::{Connection, Given, Pace},
+    },
+    notifications::Notifications,
     pubsub::{Message, Name, Place, Post, TopicKind},
-    tracking::{self, Interest, Invalidation, Mode, Whom},
+    run::node::Job,
+    tracking::{self, Interest, Invalidation, Mode, TrackerNumber, Whom},
 };
 
 /// Which connections of a thread are subscribed to what, as of the last post that was read.
@@ -21,8 +30,18 @@ pub(super) struct Subscribers {
     by_kind: [HashMap<Name, HashSet<Place>>; TopicKind::ALL.len()],
     /// Who looks on (MONITOR).
     monitors: BTreeSet<Place>,
-    /// Who keeps copies of keys (CLIENT TRACKING), in which way.
-    trackers: HashMap<ClientId, (Place, Arc<Mode>)>,
+    /// The clients that keep copies of keys (CLIENT TRACKING).
+    trackers: HashMap<TrackerNumber, Tracker>,
+    /// Those that hear of keys by what they begin with.
+    by_prefix: HashMap<Name, HashSet<TrackerNumber>>,
+}
+
+/// A client that keeps copies of keys.
+#[derive(Clone)]
+struct Tracker {
+    place: Place,
+    id: ClientId,
+    mode: Arc<Mode>,
 }
 
 impl Subscribers {
@@ -45,6 +64,28 @@ impl Subscribers {
         }
     }
 
+    fn track(&mut self, number: TrackerNumber, tracker: Tracker) {
+        self.track_no_more(number);
+        for prefix in &tracker.mode.prefixes {
+            self.by_prefix.entry(Arc::clone(prefix)).or_default().insert(number);
+        }
+        self.trackers.insert(number, tracker);
+    }
+
+    /// Ends what a client has asked for with CLIENT TRACKING; gives its mode.
+    fn track_no_more(&mut self, number: TrackerNumber) -> Option<Arc<Mode>> {
+        let Tracker { mode, .. } = self.trackers.remove(&number)?;
+        for prefix in &mode.prefixes {
+            if let Some(numbers) = self.by_prefix.get_mut(prefix) {
+                numbers.remove(&number);
+                if numbers.is_empty() {
+                    self.by_prefix.remove(prefix);
+                }
+            }
+        }
+        Some(mode)
+    }
+
     fn of(&self, kind: TopicKind, name: &[u8]) -> impl Iterator<Item = Place> {
         self.by_kind[kind as usize].get(name).into_iter().flatten().copied()
     }
@@ -59,12 +100,73 @@ enum Told {
     OfOther,
 }
 
-/// A connection that is not in its place because its commands are being run.
-pub(super) struct Served<'a> {
-    pub(super) place: Place,
-    pub(super) connection: &'a mut Connection,
-    /// What it is to be sent so far. The reply to the command that ran last is not in it.
-    pub(super) out: &'a mut Vec<u8>,
+/// For how long a thread gives out posts in one turn. Then it writes to the sockets that they are for, and serves others. The longer
+/// the last writes took, the more is given between them: with thousands of subscribers each write is to have several messages.
+const SLICE_TIME: std::ops::RangeInclusive<Duration> = Duration::from_millis(1)..=Duration::from_millis(5);
+/// How many bytes it gives out in one turn.
+const SLICE_BYTES: usize = 4 << 20;
+/// From how many bytes on what is given to a connection is written before more is: one that reads is not closed for what it was not
+/// offered.
+const WRITE_BYTES: usize = 32 * 1024;
+/// How long a thread at most gathers posts before it gives out more.
+pub(super) const GIVING_REST_MAX: Duration = Duration::from_millis(1);
+/// From so many bytes on enough is gathered.
+const GATHERED_BYTES: u64 = 32 * 1024;
+/// After how many connections it looks at the clock.
+const CLOCK_EVERY: usize = 64;
+
+/// How far a thread has read its queue of posts, and what waits for that.
+#[derive(Default)]
+pub(super) struct Giving {
+    n_read: u64,
+    /// Who goes on when so many posts are read; the numbers rise.
+    turns: VecDeque<(u64, Turn)>,
+    /// Connections that wait until the queues they have filled are empty.
+    held_back: Vec<(Place, ClientId)>,
+    /// Connections that were given more than they may have: they are closed when nothing is being given out.
+    to_close: Vec<Place>,
+    /// What is for clients that are being handed over to this thread.
+    on_their_way: HashMap<ClientId, Vec<Arc<Invalidation>>>,
+    /// What this turn has given.
+    slice: Slice,
+    /// Nothing is given before this unless much waits: what comes meanwhile goes in the same writes.
+    rest_until: Option<Instant>,
+    /// When the last slice ended, and its writes began.
+    gave_until: Option<Instant>,
+    /// How long those took.
+    writes_took: Duration,
+}
+
+/// What a turn has given out.
+#[derive(Default)]
+struct Slice {
+    /// To how many connections since the clock was last asked. What is given to nobody counts as well.
+    n_given: usize,
+    n_bytes: usize,
+    /// A socket that takes more has been given as much as it is offered at a time.
+    must_write: bool,
+}
+
+impl Slice {
+    fn is_spent(&mut self, began: Instant, most: Duration) -> bool {
+        self.n_given += 1;
+        if self.n_bytes > SLICE_BYTES || self.must_write {
+            return true;
+        }
+        if self.n_given < CLOCK_EVERY {
+            return false;
+        }
+        self.n_given = 0;
+        began.elapsed() > most
+    }
+}
+
+/// Who goes on when the queue is read so far.
+enum Turn {
+    /// A connection, with the replies in its node.
+    Node(Box<Node<Job>>),
+    /// A connection, with what it has sent.
+    Connection(Place, ClientId),
 }
 
 /// A message in the form in which it is sent, by dialect; each is made when it is first needed.
@@ -72,11 +174,11 @@ struct Encoded<'a> {
     message: &'a Message,
     /// The pattern for whose subscribers it is; none for those of the channel itself.
     pattern: Option<&'a Name>,
-    by_version: [Option<Vec<u8>>; 2],
+    by_version: [Option<Given>; 2],
 }
 
 impl Encoded<'_> {
-    fn bytes(&mut self, version: Resp) -> &[u8] {
+    fn given(&mut self, version: Resp) -> &Given {
         let Self { message, pattern, by_version } = self;
         by_version[usize::from(version == Resp::V3)].get_or_insert_with(|| {
             let mut bytes = Vec::with_capacity(message.channel.len() + message.payload.len() + 64);
@@ -98,186 +200,335 @@ impl Encoded<'_> {
             }
             reply.bulk(&message.channel);
             reply.bulk(&message.payload);
-            bytes
+            Given::new(bytes)
         })
     }
 }
 
 impl IoThread {
-    /// Reads what was posted, and gives it to the connections that it is for. One of them may be `served` at the moment.
-    pub(super) fn read_posts(&mut self, mut served: Option<Served<'_>>) {
-        let posts = &self.server().threads[self.worker.thread.index].posts;
-        while let Some(post) = posts.pop() {
-            match post {
-                Post::Joined(place, kind, name) => {
-                    self.subscribers.add(place, kind, name);
-                    self.hold_back(place, &mut served);
+    pub(super) fn posts(&self) -> &'static Notifications {
+        &self.server().threads[self.worker.thread.index].posts
+    }
+
+    /// Whether all that was posted is read.
+    pub(super) fn has_read_posts(&self) -> bool {
+        self.giving.n_read >= self.posts().n_added()
+    }
+
+    /// Gives a node back to its connection when all that is posted by now has been read. It counts as parked until then, so what
+    /// belongs after its replies is held back.
+    pub(super) fn give_back_after_posts(&mut self, node: Box<Node<Job>>) {
+        node.job.session.publish(None);
+        self.giving.turns.push_back((self.posts().n_added(), Turn::Node(node)));
+    }
+
+    /// Has a connection that is being served go on when all that is posted by now has been read.
+    pub(super) fn await_posts(&mut self, connection: &mut Connection) {
+        let n_posts = self.posts().n_added();
+        let Some(node) = &connection.node else { return };
+        if n_posts > self.giving.n_read {
+            connection.pace = Pace::AfterPosts(n_posts);
+            let turn = Turn::Connection(node.job.session.origin.slot, connection.record.id);
+            self.giving.turns.push_back((n_posts, turn));
+        }
+    }
+
+    /// Gives out what was posted, for a share of this turn: each post in the order of the queue to the connections it is for, and
+    /// replies at their places in between. No connection is being served.
+    ///
+    /// Returns when it began, if it gave anything.
+    pub(super) fn give_out(&mut self) -> Option<Instant> {
+        let posts = self.posts();
+        if posts.is_empty() || self.may_leave_posts() {
+            return None;
+        }
+        let began = Instant::now();
+        self.giving.slice = Slice::default();
+        let most = self.giving.writes_took.clamp(*SLICE_TIME.start(), *SLICE_TIME.end());
+        let mut is_spent = false;
+        while !is_spent && !posts.is_empty() {
+            let mut n_bytes_read = 0;
+            while !is_spent && let Some(post) = posts.pop() {
+                self.giving.n_read += 1;
+                n_bytes_read += post.n_bytes();
+                self.give_post(post);
+                is_spent = self.giving.slice.is_spent(began, most);
+            }
+            // What leaves with a connection is not for others, so none is closed in the middle of a post.
+            for place in mem::take(&mut self.giving.to_close) {
+                self.drop_connection(place);
+            }
+            if posts.read(n_bytes_read) {
+                self.tell_of_room();
+            }
+            self.go_on_after_posts();
+        }
+        self.giving.gave_until = Some(Instant::now());
+        Some(began)
+    }
+
+    /// Notes that what was given out from a moment on has been written: for as long as that took, more is left to gather, so that a
+    /// thread with many subscribers has half of its time for others, and writes several messages at once.
+    pub(super) fn rest_from_giving(&mut self, began: Instant) {
+        let now = Instant::now();
+        self.giving.rest_until = Some(now + (now - began).min(GIVING_REST_MAX));
+        self.giving.writes_took = self.giving.gave_until.map_or(Duration::ZERO, |until| now - until);
+    }
+
+    /// Whether nothing that was posted need be given out at the moment.
+    pub(super) fn may_leave_posts(&self) -> bool {
+        let posts = self.posts();
+        posts.is_empty()
+            || posts.n_bytes() < GATHERED_BYTES
+                && self.giving.turns.is_empty()
+                && self.giving.rest_until.is_some_and(|until| Instant::now() < until)
+    }
+
+    /// Goes on with those who have waited for as many posts as are read.
+    fn go_on_after_posts(&mut self) {
+        while let Some(&(n_posts, _)) = self.giving.turns.front()
+            && n_posts <= self.giving.n_read
+        {
+            match self.giving.turns.pop_front() {
+                Some((_, Turn::Node(node))) => self.give_back(node),
+                Some((_, Turn::Connection(place, id))) => {
+                    if let Some(Some(connection)) = self.connections.get_mut(place)
+                        && connection.record.id == id
+                    {
+                        connection.pace = Pace::Free;
+                        self.go_on(place);
+                    }
                 }
-                Post::Left(place, kind, name) => {
-                    self.subscribers.remove(place, kind, &name);
-                    self.hold_back(place, &mut served);
-                }
-                Post::Published(message) => self.deliver(&message, &mut served),
-                Post::LooksOn(place, true) => {
-                    self.subscribers.monitors.insert(place);
-                    self.hold_back(place, &mut served);
-                }
-                Post::LooksOn(place, false) => {
-                    self.subscribers.monitors.remove(&place);
-                    self.hold_back(place, &mut served);
-                }
-                Post::Observed(author, line) => self.show(author, &line, &mut served),
-                Post::Tracks(place, id, mode) => {
-                    match mode {
-                        Some(mode) => self.subscribers.trackers.insert(id, (place, mode)),
-                        None => self.subscribers.trackers.remove(&id),
-                    };
-                    self.hold_back(place, &mut served);
-                }
-                Post::Invalidated(whom, what) => self.invalidate(whom, &what, &mut served),
+                None => unreachable!("there was one just now"),
             }
         }
     }
 
-    /// Has what is posted from here on to a connection come behind the reply to its command, which is not written yet.
-    fn hold_back(&mut self, place: Place, served: &mut Option<Served<'_>>) {
-        let connection = match served {
-            Some(served) if served.place == place => &mut *served.connection,
-            _ => match self.connections.get_mut(place) {
-                Some(Some(connection)) => connection,
-                _ => return,
-            },
-        };
-        connection.held_back.get_or_insert_default();
+    /// Holds a connection back if its commands have filled queues of posts; says whether it is.
+    pub(super) fn hold_for_room(&mut self, connection: &mut Connection) -> bool {
+        let Some(node) = &connection.node else { return false };
+        let session = &node.job.session;
+        let threads = session.floods.take();
+        if threads == 0 {
+            return false;
+        }
+        let posts = self.posts();
+        self.giving.held_back.push((session.origin.slot, connection.record.id));
+        posts.hold_back(self.giving.held_back.len());
+        // Now that all know of it: they may have emptied meanwhile.
+        let must_wait = self.are_full(threads);
+        if must_wait {
+            connection.pace = Pace::UntilRoom(threads);
+        } else {
+            self.giving.held_back.pop();
+            posts.hold_back(self.giving.held_back.len());
+        }
+        must_wait
     }
 
-    fn deliver(&mut self, message: &Message, served: &mut Option<Served<'_>>) {
+    /// [`IoThread::hold_for_room`], for a connection in its place.
+    pub(super) fn await_room(&mut self, place: Place) {
+        let Some(mut connection) = self.connections.get_mut(place).and_then(Option::take) else { return };
+        self.hold_for_room(&mut connection);
+        self.connections[place] = Some(connection);
+    }
+
+    /// Whether one of some threads, a bit each, has a queue that is too full.
+    fn are_full(&self, threads: u128) -> bool {
+        let all = self.server().threads.iter().enumerate();
+        all.into_iter().any(|(thread, peer)| threads >> thread & 1 == 1 && peer.posts.is_full())
+    }
+
+    /// Has all threads look at the clients that they hold back.
+    fn tell_of_room(&mut self) {
+        for (thread, peer) in self.server().threads.iter().enumerate() {
+            if peer.posts.holds_back() {
+                self.worker.thread.send_mail(thread, Mail::Room);
+            }
+        }
+    }
+
+    /// Goes on with connections for which there is room by now.
+    pub(super) fn release_held_back(&mut self) {
+        let (mut held_back, mut released) = (Vec::new(), Vec::new());
+        for (place, id) in mem::take(&mut self.giving.held_back) {
+            let Some(Some(connection)) = self.connections.get(place) else { continue };
+            if let Pace::UntilRoom(threads) = connection.pace
+                && connection.record.id == id
+            {
+                let whose = if self.are_full(threads) { &mut held_back } else { &mut released };
+                whose.push((place, id));
+            }
+        }
+        self.giving.held_back = held_back;
+        self.posts().hold_back(self.giving.held_back.len());
+        for (place, id) in released {
+            if let Some(Some(connection)) = self.connections.get_mut(place)
+                && connection.record.id == id
+            {
+                connection.pace = Pace::Free;
+                self.go_on(place);
+            }
+        }
+    }
+
+    /// Gives a post to the connections that it is for.
+    fn give_post(&mut self, post: Post) {
+        match post {
+            Post::Joined(place, kind, name) => {
+                self.subscribers.add(place, kind, name);
+                self.hold_back(place);
+            }
+            Post::Left(place, kind, name) => {
+                self.subscribers.remove(place, kind, &name);
+                self.hold_back(place);
+            }
+            Post::Published(message) => self.deliver(&message),
+            Post::LooksOn(place, true) => {
+                self.subscribers.monitors.insert(place);
+                self.hold_back(place);
+            }
+            Post::LooksOn(place, false) => {
+                self.subscribers.monitors.remove(&place);
+                self.hold_back(place);
+            }
+            Post::Observed(author, line) => self.show(author, &line),
+            Post::Tracks(place, id, number, mode) => {
+                self.subscribers.track(number, Tracker { place, id, mode });
+                self.hold_back(place);
+            }
+            Post::TracksNoMore(place, number, leftover) => {
+                self.subscribers.track_no_more(number);
+                self.forgetting.push_back(*leftover);
+                self.hold_back(place);
+            }
+            Post::Invalidated(whom, what) => self.invalidate(whom, &what),
+        }
+    }
+
+    /// Has what is posted from here on to a connection come after the reply to its command, which is not written yet.
+    fn hold_back(&mut self, place: Place) {
+        if let Some(Some(connection)) = self.connections.get_mut(place) {
+            connection.held_back.get_or_insert_default();
+        }
+    }
+
+    fn deliver(&mut self, message: &Message) {
         let by_name = (TopicKind::of_channel(message.kind), &*message.channel, None);
         let by_pattern =
             message.patterns.iter().map(|pattern| (TopicKind::Pattern, &**pattern, Some(pattern)));
         let limit = self.config.client_output_buffer_limit.pubsub.hard();
+        let subscribers = mem::take(&mut self.subscribers);
         for (kind, name, pattern) in std::iter::once(by_name).chain(by_pattern) {
             let mut encoded = Encoded { message, pattern, by_version: [None, None] };
-            let places: Vec<Place> = self.subscribers.of(kind, name).collect();
-            for place in places {
+            for place in subscribers.of(kind, name) {
                 // The reply to PUBLISH comes before what the client has published to itself.
-                self.give(place, served, limit, |connection| {
-                    (encoded.bytes(connection.version()), connection.record.id == message.publisher)
+                self.give(place, limit, |connection| {
+                    let given = encoded.given(connection.version());
+                    Some((given, connection.record.id == message.publisher))
                 });
             }
         }
+        self.subscribers = subscribers;
     }
 
-    /// Shows the line of a client's command to those who look on; the client itself has the reply first.
-    fn show(&mut self, author: ClientId, line: &[u8], served: &mut Option<Served<'_>>) {
+    /// Shows the line of a client's command to monitoring clients; the client itself has the reply first.
+    fn show(&mut self, author: ClientId, line: &[u8]) {
         let limit = self.config.client_output_buffer_limit.normal.hard();
-        let places: Vec<Place> = self.subscribers.monitors.iter().copied().collect();
-        for place in places {
-            self.give(place, served, limit, |connection| (line, connection.record.id == author));
+        let given = Given::new(line.to_vec());
+        let subscribers = mem::take(&mut self.subscribers);
+        for &place in &subscribers.monitors {
+            self.give(place, limit, |connection| Some((&given, connection.record.id == author)));
         }
+        self.subscribers = subscribers;
     }
 
     /// Tells clients that copies they keep are of no use any more.
-    fn invalidate(&mut self, whom: Whom, what: &Arc<Invalidation>, served: &mut Option<Served<'_>>) {
-        let trackers = &self.subscribers.trackers;
-        let by_prefix = |prefix: &Name| {
-            let hears = |(_, (_, mode)): &(&ClientId, &(Place, Arc<Mode>))| mode.prefixes.contains(prefix);
-            trackers.iter().filter(hears).map(|(&id, _)| id).collect()
-        };
-        let clients: Vec<ClientId> = match &whom {
-            Whom::Readers(clients) => clients.to_vec(),
-            Whom::Prefix(prefix) => by_prefix(prefix),
+    fn invalidate(&mut self, whom: Whom, what: &Arc<Invalidation>) {
+        let Subscribers { trackers, by_prefix, .. } = &self.subscribers;
+        let numbers: Vec<TrackerNumber> = match &whom {
+            Whom::Readers(numbers) => numbers.to_vec(),
+            Whom::Prefix(prefix) => by_prefix.get(prefix).into_iter().flatten().copied().collect(),
             Whom::Everybody => trackers.keys().copied().collect(),
-            Whom::Redirected(place, id) => return self.give_redirected(*place, *id, what, served),
+            Whom::Redirected(id) => {
+                if let Some(record) = self.server().clients.get(*id) {
+                    self.give_redirected(&record, what);
+                }
+                return;
+            }
         };
-        for id in clients {
-            let Some((place, mode)) = self.subscribers.trackers.get(&id).cloned() else { continue };
+        for number in numbers {
+            let Some(tracker) = self.subscribers.trackers.get(&number).cloned() else { continue };
+            let Tracker { place, id, mode } = tracker;
             // What it had read before it asked for prefixes is not what it wants to hear of.
             let is_outdated = matches!(whom, Whom::Readers(_)) && mode.interest == Interest::Broadcast;
             let is_own = mode.noloop && what.author == id && what.keys.is_some();
             if !is_outdated && !is_own {
                 match mode.redirect {
-                    None => self.give_invalidation(place, Told::OfOwn, what, served),
-                    Some(target) => self.redirect(place, target, what, served),
+                    None => self.give_invalidation(place, Told::OfOwn, what),
+                    Some(target) => self.redirect(place, target, what),
                 }
             }
         }
     }
 
     /// Tells another client in place of the one that keeps the copies, or that one that there is no such client any more.
-    fn redirect(
-        &mut self,
-        place: Place,
-        target: ClientId,
-        what: &Arc<Invalidation>,
-        served: &mut Option<Served<'_>>,
-    ) {
+    fn redirect(&mut self, place: Place, target: ClientId, what: &Arc<Invalidation>) {
         let server = self.server();
         match server.clients.get(target) {
-            Some(record) => {
-                let thread = record.thread.load(Ordering::Relaxed);
-                let there = record.place.load(Ordering::Relaxed);
-                if thread == self.worker.thread.index {
-                    return self.give_redirected(there, target, what, served);
-                }
-                let post = Post::Invalidated(Whom::Redirected(there, target), Arc::clone(what));
-                self.worker.thread.post(thread, post);
-            }
+            Some(record) => self.give_redirected(&record, what),
             None => {
                 let limit = self.config.client_output_buffer_limit.normal.hard();
-                let mut bytes = Vec::new();
-                self.give(place, served, limit, |connection| {
+                let mut given = Given::new(Vec::new());
+                self.give(place, limit, |connection| {
                     connection.record.has_lost_redirect.store(true, Ordering::Relaxed);
-                    if connection.version() == Resp::V3 {
-                        let mut reply = Reply::new(&mut bytes, Resp::V3);
-                        reply.push(2);
-                        reply.bulk(b"tracking-redir-broken");
-                        reply.integer(target.0 as i64);
+                    if connection.version() == Resp::V2 {
+                        return None;
                     }
-                    (&bytes, connection.waiting.is_none())
+                    let mut bytes = Vec::new();
+                    let mut reply = Reply::new(&mut bytes, Resp::V3);
+                    reply.push(2);
+                    reply.bulk(b"tracking-redir-broken");
+                    reply.integer(target.0 as i64);
+                    given = Given::new(bytes);
+                    Some((&given, connection.waiting.is_none()))
                 });
             }
         }
     }
 
-    /// Tells a client to which others are redirected, or sends that on if it is served by another thread by now.
-    fn give_redirected(
-        &mut self,
-        place: Place,
-        id: ClientId,
-        what: &Arc<Invalidation>,
-        served: &mut Option<Served<'_>>,
-    ) {
-        let is_here = match served {
-            Some(served) if served.place == place => served.connection.record.id == id,
-            _ => match self.connections.get(place) {
-                Some(Some(connection)) => connection.record.id == id,
-                _ => false,
-            },
-        };
-        if is_here {
-            return self.give_invalidation(place, Told::OfOther, what, served);
+    /// Tells a client to which another one's invalidations are redirected, wherever it is: it may be handed over to other threads
+    /// at any time.
+    fn give_redirected(&mut self, record: &ClientRecord, what: &Arc<Invalidation>) {
+        let thread = record.thread.load(Ordering::Relaxed);
+        if thread != self.worker.thread.index {
+            let post = Post::Invalidated(Whom::Redirected(record.id), Arc::clone(what));
+            return self.worker.thread.post(thread, post);
         }
-        if let Some(record) = self.server().clients.get(id)
-            && record.thread.load(Ordering::Relaxed) != self.worker.thread.index
-        {
-            let there = record.place.load(Ordering::Relaxed);
-            let post = Post::Invalidated(Whom::Redirected(there, id), Arc::clone(what));
-            self.worker.thread.post(record.thread.load(Ordering::Relaxed), post);
+        match self.place_of(record) {
+            Some(place) => self.give_invalidation(place, Told::OfOther, what),
+            None => {
+                self.giving.on_their_way.entry(record.id).or_default().push(Arc::clone(what));
+            }
         }
     }
 
-    fn give_invalidation(
-        &mut self,
-        place: Place,
-        told: Told,
-        what: &Invalidation,
-        served: &mut Option<Served<'_>>,
-    ) {
+    /// Gives a connection that has just been taken over what was for it while it was on its way.
+    pub(super) fn give_what_came_before(&mut self, place: Place, id: ClientId) {
+        for what in self.giving.on_their_way.remove(&id).unwrap_or_default() {
+            self.give_invalidation(place, Told::OfOther, &what);
+        }
+        for place in mem::take(&mut self.giving.to_close) {
+            self.drop_connection(place);
+        }
+    }
+
+    fn give_invalidation(&mut self, place: Place, told: Told, what: &Invalidation) {
         let limit = self.config.client_output_buffer_limit.normal.hard();
-        let mut bytes = Vec::new();
-        self.give(place, served, limit, |connection| {
+        let mut given = Given::new(Vec::new());
+        self.give(place, limit, |connection| {
             let version = connection.version();
+            let mut bytes = Vec::new();
             let mut reply = Reply::new(&mut bytes, version);
             match told {
                 _ if version == Resp::V3 => {
@@ -290,7 +541,7 @@ impl IoThread {
                     reply.bulk(tracking::CHANNEL);
                 }
                 // There is no way to tell it.
-                _ => return (&[], false),
+                _ => return None,
             }
             match &what.keys {
                 None => reply.null(),
@@ -299,75 +550,63 @@ impl IoThread {
                     keys.iter().for_each(|key| reply.bulk(key));
                 }
             }
+            given = Given::new(bytes);
             // Not before the reply in which it reads the key. While it waits for keys it has read what it read before.
             let reads = connection.record.id == what.author || connection.waiting.is_none();
-            (&bytes, reads)
+            Some((&given, reads))
         });
     }
 
-    /// Gives a connection something it has not asked for, which comes `after` the reply to a command that is under way; closes it
+    /// Gives a connection something it has not asked for, which comes `after` the reply to a command that is under way; has it closed
     /// if more than `limit` bytes wait then.
     fn give<'b>(
         &mut self,
         place: Place,
-        served: &mut Option<Served<'_>>,
         limit: u64,
-        what: impl FnOnce(&Connection) -> (&'b [u8], bool),
+        what: impl FnOnce(&Connection) -> Option<(&'b Given, bool)>,
     ) {
-        let (connection, out) = match served {
-            Some(served) if served.place == place => (&mut *served.connection, Some(&mut *served.out)),
-            _ => match self.connections.get_mut(place) {
-                Some(Some(connection)) => (&mut **connection, None),
-                _ => return,
-            },
-        };
+        let Some(Some(connection)) = self.connections.get_mut(place) else { return };
         if connection.closing {
             return;
         }
-        let (bytes, after) = what(connection);
-        if bytes.is_empty() {
-            return;
-        }
-        let reply_is_due = connection.is_parked() || out.is_some();
-        if connection.held_back.is_some() || after && reply_is_due {
+        let Some((given, after)) = what(connection) else { return };
+        let slice = &mut self.giving.slice;
+        slice.n_given += 1;
+        slice.n_bytes += given.bytes().len();
+        let n_waiting = if connection.held_back.is_some() || after && connection.is_parked() {
             let held_back = connection.held_back.get_or_insert_default();
-            held_back.extend_from_slice(bytes);
-            if held_back.len() as u64 <= limit {
-                return;
-            }
-        } else if let Some(out) = out {
-            // What it is sent altogether is looked at when it is written.
-            return out.extend_from_slice(bytes);
+            held_back.extend_from_slice(given.bytes());
+            held_back.len()
         } else {
-            if connection.backlog.is_empty() {
+            if connection.give(given) {
                 self.again.push(place);
             }
-            connection.send(bytes);
-            if connection.backlog.n_bytes as u64 <= limit {
-                return;
-            }
-        }
-        if let Some(Some(connection)) = self.connections.get(place) {
+            slice.must_write |= connection.writable && connection.backlog.n_bytes >= WRITE_BYTES;
+            connection.backlog.n_bytes
+        };
+        if n_waiting as u64 > limit {
+            // It gets nothing more, and is closed when this post is given out.
+            connection.closing = true;
+            self.giving.to_close.push(place);
+            let connection = self.connections[place].as_ref().expect("it was there just now");
             self.report_over_limit(connection);
         }
-        self.drop_connection(place);
     }
 
     /// Lets go of what a connection listened to, apart from its shards' knowledge of that.
-    pub(super) fn forget_subscriptions(&mut self, place: Place, connection: &Connection) {
+    pub(super) fn forget_subscriptions(&mut self, place: Place, connection: &mut Connection) {
         let server = self.server();
         let thread = self.worker.thread.index;
-        if connection.record.is_listener() {
-            // What its last command has changed may be among them.
-            self.read_posts(None);
-        }
         if connection.record.listens(Listens::ToCommands) {
             self.subscribers.monitors.remove(&place);
             server.remove_monitor(thread);
         }
-        if let Some((_, mode)) = self.subscribers.trackers.remove(&connection.record.id) {
-            server.trackers.remove_prefixes(&mode.prefixes, thread);
+        let tracking = connection.node.as_mut().and_then(|node| node.job.session.tracking.take());
+        if let Some(tracking) = tracking {
+            self.subscribers.track_no_more(tracking.number);
+            server.trackers.remove_prefixes(&tracking.mode.prefixes, thread);
             server.threads[thread].n_trackers.fetch_sub(1, Ordering::Relaxed);
+            self.forgetting.push_back(tracking.leftover(server, thread));
         }
         let Some(own) = connection.node.as_ref().and_then(|node| node.job.session.subscriptions.as_ref())
         else {

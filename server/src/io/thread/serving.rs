@@ -13,7 +13,6 @@ use braid_storage::{
 use super::{
     IoThread,
     batch::{Parsed, Turn},
-    posts::Served,
 };
 use crate::{
     command::{Args, BeginSweep, Call, CommandError, Flags, Found, Registered, Run, Words},
@@ -37,6 +36,8 @@ enum Ended {
     Ran,
     /// A command is under way elsewhere; the input goes on at this offset.
     Parked(usize),
+    /// The last command has run, but its reply or what follows it waits; the input goes on at this offset.
+    Paused(usize),
     /// The connection closes; nothing more of it runs.
     Closed,
 }
@@ -83,10 +84,6 @@ impl IoThread {
         let (now, uptime_millis) = server.clock.times_at(began);
         connection.record.active_at.store(uptime_millis, Ordering::Relaxed);
         let output_limit = self.worker.thread.stats().output_limit.load(Ordering::Relaxed);
-        if connection.record.is_listener() {
-            // What was published before the client sent this comes before the answer.
-            self.write_among_posts(connection, out, out.len());
-        }
         let mut batch = std::mem::take(&mut self.batch);
         let mut done = 0;
         loop {
@@ -100,12 +97,13 @@ impl IoThread {
                 let ended_at = Instant::now();
                 self.served_at = Some(ended_at);
                 let elapsed = ended_at - std::mem::replace(&mut began, ended_at);
-                let parked_at = if let Ended::Parked(at) = ended { Some(at) } else { None };
+                let parked_at =
+                    if let Ended::Parked(at) | Ended::Paused(at) = ended { Some(at) } else { None };
                 batch.share_out_time(elapsed, self.worker.thread.stats(), parked_at);
                 ended
             };
             match (ended, parsed) {
-                (Ended::Parked(at), parsed) => {
+                (Ended::Parked(at) | Ended::Paused(at), parsed) => {
                     // What was parsed ahead of `at` is parsed again, from there.
                     if parsed != Ok(at) {
                         connection.parser.rewind();
@@ -230,7 +228,8 @@ impl IoThread {
                 node.job.is_timed = true;
                 node.job.push(command, words, parsed.routed);
                 node.job.task = Task::Commands;
-                self.postpone(connection.node.take().expect("here a moment ago"));
+                let node = connection.node.take().expect("here a moment ago");
+                connection.postponed = Some(self.postpone(node));
                 Gate::Shut(Ended::Parked(parsed.end))
             }
         }
@@ -626,36 +625,28 @@ impl IoThread {
     ) -> Option<Ended> {
         let node = connection.node.as_mut().expect("the command ran here");
         let session = &mut node.job.session;
-        if session.closing {
+        // The thread must have heard of its subscriptions before it can close.
+        if session.closing && session.request.get() != Some(Request::ReadPosts) {
             return Some(Ended::Closed);
         }
         if connection.parser.limits().authenticated != session.authenticated {
             cold_path();
             connection.parser.set_authenticated(session.authenticated);
         }
-        let (millis, counts) = match session.request.take()? {
-            Request::Sleep { millis, counts } => (millis, counts),
-            Request::ReadPosts => {
-                self.write_among_posts(connection, out, start);
-                return None;
-            }
-        };
+        let request = session.request.take()?;
+        if request == Request::AwaitRoom || request == Request::ReadPosts && self.has_read_posts() {
+            return self.hold_for_room(connection).then_some(Ended::Paused(input_from));
+        }
         let mut node = connection.node.take().expect("the command ran here");
         node.job.reply.extend_from_slice(&out[start..]);
         out.truncate(start);
+        let Request::Sleep { millis, counts } = request else {
+            self.give_back_after_posts(node);
+            return Some(Ended::Paused(input_from));
+        };
+        node.job.session.ask(Request::ReadPosts);
         self.rest(node, millis, (counts == Counts::AsWork).then_some(command));
         Some(Ended::Parked(input_from))
-    }
-
-    /// Puts the reply to a command, from `start` of `out` on, between what was posted before and after the command.
-    #[cold]
-    fn write_among_posts(&mut self, connection: &mut Connection, out: &mut Vec<u8>, start: usize) {
-        let reply = out.split_off(start);
-        let session = &connection.node.as_ref().expect("the command ran here").job.session;
-        let place = session.origin.slot;
-        self.read_posts(Some(Served { place, connection, out }));
-        out.extend_from_slice(&reply);
-        out.extend(connection.held_back.take().into_iter().flatten());
     }
 
     /// Sends the commands of a node that was held back on their way again.

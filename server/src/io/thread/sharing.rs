@@ -77,9 +77,7 @@ impl IoThread {
     /// Hands over so many connections, or as many as have nothing under way; the next rounds go on with that.
     fn hand_over(&mut self, server: &'static Server, n: u32) {
         // What is posted to a listener goes to its thread by name, so it stays.
-        let is_at_rest = |connection: &Connection| {
-            !connection.is_parked() && !connection.closing && !connection.record.is_listener()
-        };
+        let is_at_rest = |connection: &Connection| connection.may_go_on() && !connection.record.is_listener();
         let slots: Vec<usize> = self
             .connections
             .iter()
@@ -121,7 +119,9 @@ impl IoThread {
             let authenticated = connection.parser.limits().authenticated;
             connection.parser.set_limits(Limits { authenticated, ..self.limits });
         }
+        let id = connection.record.id;
         entry.insert(Some(connection));
+        self.give_what_came_before(slot, id);
         match registered {
             Ok(()) => self.go_on(slot),
             Err(error) => {
@@ -133,17 +133,25 @@ impl IoThread {
 
     /// Closes the connection of a killed client.
     pub(super) fn close_killed(&mut self, record: Arc<ClientRecord>) {
-        let of_client = |connection: &Connection| connection.record.id == record.id;
-        let slot = self.connections.iter().find_map(|(slot, connection)| {
-            connection.as_ref().filter(|connection| of_client(connection)).map(|_| slot)
-        });
         let thread = record.thread.load(Ordering::Relaxed);
-        if let Some(slot) = slot {
-            self.drop_connection(slot);
-        } else if thread != self.worker.thread.index {
-            // It was handed over before this arrived. If it is still on its way here instead, it is found killed when it comes.
-            self.server().threads[thread].send(Mail::Close(record));
+        match self.place_of(&record) {
+            Some(place) => {
+                self.drop_connection(place);
+                self.close_postponed(place);
+            }
+            // It was handed over before this arrived.
+            None if thread != self.worker.thread.index => {
+                self.worker.thread.send_mail(thread, Mail::Close(record));
+            }
+            // It is on its way here, and is found killed when it comes; or it has left.
+            None => {}
         }
-        self.resume_postponed();
+    }
+
+    /// Where a client's connection is, if this thread has it.
+    pub(super) fn place_of(&self, record: &ClientRecord) -> Option<usize> {
+        let place = record.place.load(Ordering::Relaxed);
+        let connection = self.connections.get(place)?.as_ref()?;
+        (connection.record.id == record.id).then_some(place)
     }
 }

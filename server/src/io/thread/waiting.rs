@@ -92,20 +92,23 @@ impl IoThread {
         }
     }
 
-    /// Closes a connection whose client has left while a pause held its command back: as in Redis, the command is not run.
-    pub(super) fn forget_postponed(&mut self, slot: usize) {
-        let place = self.postponed.iter().position(|node| node.job.session.origin.slot == slot);
-        if let (Some(place), Some(connection)) = (place, self.connections[slot].as_mut()) {
-            connection.node = Some(self.postponed.swap_remove(place));
+    /// Closes a connection whose client has left, or was killed, while a pause held its command back: as in Redis, the command is
+    /// not run.
+    pub(super) fn close_postponed(&mut self, slot: usize) {
+        let Some(Some(connection)) = self.connections.get_mut(slot) else { return };
+        if let Some(node) = connection.postponed.take().and_then(|nth| self.postponed.remove(&nth)) {
+            connection.node = Some(node);
             self.drop_connection(slot);
         }
     }
 
-    /// Keeps a node until the end of a pause.
-    pub(super) fn postpone(&mut self, node: Box<Node<Job>>) {
+    /// Keeps a node until the end of a pause; returns where it is. The connection may be in its place or be served.
+    pub(super) fn postpone(&mut self, node: Box<Node<Job>>) -> u64 {
         self.worker.thread.stats().postponed.add(1);
         node.job.session.record.blocked.store(true, Ordering::Relaxed);
-        self.postponed.push(node);
+        self.n_postponed += 1;
+        self.postponed.insert(self.n_postponed, node);
+        self.n_postponed
     }
 
     /// Keeps a node for so long.
@@ -117,14 +120,15 @@ impl IoThread {
 
     /// Runs again what a pause held back; it may be held back again.
     pub(super) fn resume_postponed(&mut self) {
-        for node in std::mem::take(&mut self.postponed) {
-            if node.job.session.record.is_killed() {
-                let slot = node.job.session.origin.slot;
-                if let Some(connection) = self.connections[slot].as_mut() {
+        for (_, node) in std::mem::take(&mut self.postponed) {
+            let slot = node.job.session.origin.slot;
+            if let Some(connection) = self.connections[slot].as_mut() {
+                connection.postponed = None;
+                if node.job.session.record.is_killed() {
                     connection.node = Some(node);
+                    self.drop_connection(slot);
+                    continue;
                 }
-                self.drop_connection(slot);
-                continue;
             }
             self.submit_commands(node);
         }

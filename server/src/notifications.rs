@@ -1,0 +1,115 @@
+//! A thread's queue of notifications: what was published, monitored and invalidated for its clients, in the order of the holds.
+//!
+//! Anybody may add to it, under a hold; only its thread reads it. It never refuses: what is published must reach its subscribers. So
+//! it is bounded by its sources. A client whose command has added to a queue that holds more than [`HIGH_BYTES`] is held back before
+//! its *next* command, with nothing held, until the queue has fallen to [`LOW_BYTES`]. The thread of the queue reads on whatever its
+//! own clients wait for, so each such wait ends.
+
+use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
+
+use crossbeam_queue::SegQueue;
+
+use crate::pubsub::Post;
+
+/// Above so many bytes a queue holds back the clients whose commands add to it.
+pub const HIGH_BYTES: u64 = 1 << 20;
+/// They go on when it holds no more than this.
+pub const LOW_BYTES: u64 = HIGH_BYTES / 2;
+
+/// What waits to be given to a thread's clients.
+#[derive(Default)]
+pub struct Notifications {
+    queue: SegQueue<Post>,
+    /// How many were ever added; each is counted before it is in the queue.
+    n_added: AtomicU64,
+    /// The memory of those that are in the queue.
+    n_bytes: AtomicU64,
+    /// How many of the thread's clients wait for queues to empty.
+    n_held_back: AtomicU32,
+}
+
+impl Notifications {
+    /// Adds one; says whether the queue is too full for its author to go on after the command.
+    pub fn add(&self, post: Post) -> bool {
+        let n_bytes = post.n_bytes();
+        self.n_added.fetch_add(1, Ordering::Relaxed);
+        let before = self.n_bytes.fetch_add(n_bytes, Ordering::Relaxed);
+        self.queue.push(post);
+        before + n_bytes > HIGH_BYTES
+    }
+
+    /// How many were ever added: whoever has read as many has read all that is in the queue now.
+    pub fn n_added(&self) -> u64 {
+        self.n_added.load(Ordering::Relaxed)
+    }
+
+    /// Whether none waits.
+    pub fn is_empty(&self) -> bool {
+        self.queue.is_empty()
+    }
+
+    /// The memory of those that wait.
+    pub fn n_bytes(&self) -> u64 {
+        self.n_bytes.load(Ordering::Relaxed)
+    }
+
+    /// Takes the first. Only the thread of the queue may; it then reports the bytes by [`Notifications::read`].
+    pub fn pop(&self) -> Option<Post> {
+        self.queue.pop()
+    }
+
+    /// Notes that so many bytes have left the queue; says whether it has just fallen to [`LOW_BYTES`], so that clients may go on.
+    #[must_use]
+    pub fn read(&self, n_bytes: u64) -> bool {
+        // SeqCst: pairs with `is_full`. A thread that holds a client back counts it first and looks at the bytes then, and here the
+        // bytes fall before the counts are looked at: one of the two sees the other.
+        let before = self.n_bytes.fetch_sub(n_bytes, Ordering::SeqCst);
+        before > LOW_BYTES && before - n_bytes <= LOW_BYTES
+    }
+
+    /// Whether a client that is held back must go on waiting.
+    pub fn is_full(&self) -> bool {
+        // SeqCst: pairs with `read`.
+        self.n_bytes.load(Ordering::SeqCst) > LOW_BYTES
+    }
+
+    /// Says how many of the thread's clients wait for queues to empty.
+    pub fn hold_back(&self, n_clients: usize) {
+        // SeqCst: pairs with `holds_back`, as told in `read`.
+        self.n_held_back.store(n_clients as u32, Ordering::SeqCst);
+    }
+
+    /// Whether a client of the thread waits for a queue to empty.
+    pub fn holds_back(&self) -> bool {
+        // SeqCst: pairs with `hold_back`.
+        self.n_held_back.load(Ordering::SeqCst) > 0
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::Arc;
+
+    use super::*;
+    use crate::clients::ClientId;
+
+    fn line(n_bytes: usize) -> Post {
+        Post::Observed(ClientId(1), Arc::from(vec![0; n_bytes]))
+    }
+
+    #[test]
+    fn a_queue_is_full_from_its_high_mark_to_its_low_one() {
+        let queue = Notifications::default();
+        let half = (HIGH_BYTES / 2) as usize;
+        assert!(!queue.add(line(half)));
+        assert!(queue.add(line(half)), "it holds more than the mark: two lines and what goes with them");
+        assert!(queue.is_full());
+        let mut crossed = Vec::new();
+        while let Some(post) = queue.pop() {
+            crossed.push(queue.read(post.n_bytes()));
+        }
+        assert_eq!(crossed, [false, true], "one line is more than the low mark");
+        assert!(!queue.is_full());
+        assert_eq!((queue.n_bytes(), queue.n_added()), (0, 2));
+    }
+}

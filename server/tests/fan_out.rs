@@ -1,0 +1,223 @@
+//! Many messages to many subscribers: what waits stays bounded, others are served meanwhile, and whoever is closed takes nothing
+//! from those who stay.
+
+mod support;
+
+use std::thread;
+
+use support::{
+    Client, Reply, Server,
+    crowd::{ask, await_clients, tell, until},
+    encode,
+};
+
+/// A field of INFO.
+fn field(client: &mut Client, name: &str) -> u64 {
+    let info = client.command(&["INFO", "everything"]).text().expect("INFO answers text");
+    let line = info.lines().find_map(|line| line.strip_prefix(name)?.strip_prefix(':'));
+    line.and_then(|number| number.parse().ok()).unwrap_or_else(|| panic!("no {name}"))
+}
+
+/// A connection that is subscribed to some channels.
+fn subscriber(server: &Server, channels: &[&str]) -> Client {
+    let mut client = server.connect();
+    client.send(&[&["SUBSCRIBE"], channels].concat());
+    channels.iter().for_each(|_| drop(client.receive()));
+    client
+}
+
+/// The payload of the next message.
+fn payload(client: &mut Client) -> String {
+    let (Reply::Array(parts) | Reply::Push(parts)) = client.receive() else { panic!("no message") };
+    assert_eq!(parts[0].text().as_deref(), Some("message"));
+    parts[2].text().expect("a payload is text")
+}
+
+/// Publishes in one transaction, so that all of it waits to be given out at once.
+fn publish_at_once(client: &mut Client, messages: impl Iterator<Item = (&'static str, String)>) -> Vec<i64> {
+    let mut request = Vec::new();
+    encode(&["MULTI"], &mut request);
+    let mut n_messages = 0;
+    for (channel, message) in messages {
+        encode(&["PUBLISH", channel, &message], &mut request);
+        n_messages += 1;
+    }
+    encode(&["EXEC"], &mut request);
+    client.send_raw(&request);
+    (0..=n_messages).for_each(|_| assert!(matches!(client.receive(), Reply::Status(_))));
+    let Reply::Array(counts) = client.receive() else { panic!("EXEC answers an array") };
+    counts.iter().map(|count| count.integer().expect("a count")).collect()
+}
+
+/// A message of a hundred bytes or so.
+fn numbered(n: usize) -> String {
+    format!("{n:0100}")
+}
+
+/// The connection was closed in the middle of a message, and that read the next messages, deeper with each connection.
+#[test]
+fn closing_thousands_of_subscribers_at_once_neither_overflows_the_stack_nor_disturbs_others() {
+    const N_CLOSED: usize = 2000;
+    const N_MESSAGES: usize = 3000;
+    let limit = ["--client-output-buffer-limit", "pubsub 64kb 0 0"];
+    let server = Server::start(&[&["--io-threads", "1"], &limit[..]].concat());
+    let mut readers: Vec<Client> = (0..3).map(|_| subscriber(&server, &["c"])).collect();
+    let mut closed: Vec<Client> = (0..N_CLOSED).map(|_| subscriber(&server, &["c", "large"])).collect();
+    let large = "x".repeat(100_000);
+    let mut publisher = server.connect();
+    let messages = (0..N_MESSAGES).flat_map(|n| {
+        let too_much = (n == 300).then(|| ("large", large.clone()));
+        too_much.into_iter().chain([("c", numbered(n))])
+    });
+    let receiving = thread::scope(|scope| {
+        let receiving: Vec<_> = readers
+            .iter_mut()
+            .map(|reader| scope.spawn(move || (0..N_MESSAGES).all(|n| payload(reader) == numbered(n))))
+            .collect();
+        publish_at_once(&mut publisher, messages);
+        receiving.into_iter().map(|thread| thread.join().expect("all messages come")).collect::<Vec<bool>>()
+    });
+    assert_eq!(receiving, [true; 3], "in order");
+    await_clients(&mut publisher, 4);
+    // It gets what was sent before it had too much waiting, and nothing after that.
+    let mut n_received = 0;
+    while closed[0].try_receive().is_ok() {
+        n_received += 1;
+    }
+    assert!(n_received <= 301, "{n_received} messages");
+    assert_eq!(ask(&mut publisher, "PUBLISH c end"), ":3");
+    readers.iter_mut().for_each(|reader| assert_eq!(payload(reader), "end"));
+}
+
+#[test]
+fn a_stranger_is_served_while_messages_wait_to_be_given_out() {
+    const N_MESSAGES: usize = 30_000;
+    let limit = ["--client-output-buffer-limit", "pubsub 0 0 0"];
+    let server = Server::start(&[&["--io-threads", "1"], &limit[..]].concat());
+    let mut subscribers: Vec<Client> = (0..50).map(|_| subscriber(&server, &["c"])).collect();
+    let mut stranger = server.connect();
+    thread::scope(|scope| {
+        scope.spawn(|| {
+            publish_at_once(&mut server.connect(), (0..N_MESSAGES).map(|n| ("c", numbered(n))));
+        });
+        until("a stranger is answered while something waits", || {
+            field(&mut stranger, "mem_notifications") > 0
+        });
+    });
+    for subscriber in &mut subscribers[..2] {
+        (0..N_MESSAGES).for_each(|n| assert_eq!(payload(subscriber), numbered(n)));
+    }
+    until("all is given out", || field(&mut stranger, "mem_notifications") == 0);
+}
+
+/// Sends publications in one piece, and reads their replies.
+fn publish_in_a_row(client: &mut Client, n_messages: usize) {
+    let mut request = Vec::new();
+    (0..n_messages).for_each(|n| encode(&["PUBLISH", "c", &numbered(n)], &mut request));
+    client.send_raw(&request);
+    (0..n_messages).for_each(|_| assert!(client.receive().integer().is_some()));
+}
+
+#[test]
+fn publishing_takes_the_pace_of_giving_out() {
+    const N_MESSAGES: usize = 40_000;
+    const N_SUBSCRIBERS: usize = 60;
+    // One message of a command more for each publisher: the command that fills a queue is not cut.
+    const MOST_BYTES: u64 = 2 << 20;
+    for io_threads in ["1", "2"] {
+        let limit = ["--client-output-buffer-limit", "pubsub 0 0 0", "--io-threads-always-active", "yes"];
+        let server = Server::start(&[&["--io-threads", io_threads], &limit[..]].concat());
+        let mut subscribers: Vec<Client> = (0..N_SUBSCRIBERS).map(|_| subscriber(&server, &["c"])).collect();
+        let mut stranger = server.connect();
+        // A publisher may be a subscriber, too.
+        let mut publishers = [server.connect(), server.connect()];
+        let most = thread::scope(|scope| {
+            let publishing: Vec<_> = publishers
+                .iter_mut()
+                .map(|client| scope.spawn(|| publish_in_a_row(client, N_MESSAGES)))
+                .collect();
+            let mut most = 0;
+            while publishing.iter().any(|thread| !thread.is_finished()) {
+                most = most.max(field(&mut stranger, "mem_notifications"));
+            }
+            most
+        });
+        assert!(most > 0, "something has waited");
+        assert!(most < MOST_BYTES, "{most} bytes have waited");
+        let subscriber = &mut subscribers[N_SUBSCRIBERS - 1];
+        let mut next = [0; 2];
+        for _ in 0..2 * N_MESSAGES {
+            let n: usize = payload(subscriber).parse().expect("a number");
+            let of = next.iter().position(|&next| next == n).unwrap_or_else(|| panic!("{n} after {next:?}"));
+            next[of] += 1;
+        }
+    }
+}
+
+#[test]
+fn a_publisher_that_hears_itself_goes_on() {
+    const N_MESSAGES: usize = 30_000;
+    let server = Server::start(&["--io-threads", "1", "--client-output-buffer-limit", "pubsub 0 0 0"]);
+    let mut others: Vec<Client> = (0..20).map(|_| subscriber(&server, &["c"])).collect();
+    let mut publisher = server.connect();
+    publisher.hello(support::Resp::Three).expect("the server speaks RESP3");
+    tell(&mut publisher, "SUBSCRIBE c");
+    publisher.receive();
+    let mut request = Vec::new();
+    (0..N_MESSAGES).for_each(|n| encode(&["PUBLISH", "c", &numbered(n)], &mut request));
+    publisher.send_raw(&request);
+    for n in 0..N_MESSAGES {
+        assert_eq!(publisher.receive(), Reply::Integer(21));
+        assert_eq!(payload(&mut publisher), numbered(n), "behind the reply");
+    }
+    let other = &mut others[0];
+    (0..N_MESSAGES).for_each(|n| assert_eq!(payload(other), numbered(n)));
+}
+
+#[test]
+fn publishers_that_wait_can_be_killed_and_can_leave() {
+    let server = Server::start(&["--io-threads", "2", "--client-output-buffer-limit", "pubsub 0 0 0"]);
+    let subscribers: Vec<Client> = (0..100).map(|_| subscriber(&server, &["c"])).collect();
+    let mut control = server.connect();
+    let mut request = Vec::new();
+    (0..2000).for_each(|n| encode(&["PUBLISH", "c", &numbered(n)], &mut request));
+    for round in 0..4 {
+        let mut publishers: Vec<Client> = (0..10).map(|_| server.connect()).collect();
+        publishers.iter_mut().for_each(|publisher| publisher.send_raw(&request));
+        until("something waits", || field(&mut control, "mem_notifications") > 0);
+        if round % 2 == 0 {
+            let me = ask(&mut control, "CLIENT ID");
+            let n_killed = control.command(&["CLIENT", "KILL", "TYPE", "normal"]).integer();
+            assert_eq!(n_killed, Some(10), "all but {me} and the subscribers");
+        }
+        drop(publishers);
+        await_clients(&mut control, subscribers.len() + 1);
+        until("all is given out", || field(&mut control, "mem_notifications") == 0);
+    }
+    assert_eq!(ask(&mut control, "PUBLISH c end"), ":100");
+}
+
+/// Each that is killed must not have the others' commands tried again.
+#[test]
+fn clients_are_killed_one_by_one_while_a_pause_holds_them_back() {
+    const N_CLIENTS: usize = 1000;
+    let server = Server::start(&["--io-threads", "2"]);
+    let mut control = server.connect();
+    let mut clients: Vec<Client> = (0..N_CLIENTS).map(|_| server.connect()).collect();
+    let ids: Vec<String> =
+        clients.iter_mut().map(|client| ask(client, "CLIENT ID")[1..].to_owned()).collect();
+    assert_eq!(ask(&mut control, "CLIENT PAUSE 100000 WRITE"), "+OK");
+    clients.iter_mut().for_each(|client| tell(client, "INCR n"));
+    until("all are held back", || field(&mut control, "blocked_clients") == N_CLIENTS as u64);
+    let (killed, spared) = ids.split_at(N_CLIENTS / 2);
+    for id in killed {
+        assert_eq!(ask(&mut control, &format!("CLIENT KILL ID {id}")), ":1");
+    }
+    await_clients(&mut control, spared.len() + 1);
+    assert_eq!(ask(&mut control, "GET n"), "(nil)");
+    assert_eq!(ask(&mut control, "CLIENT UNPAUSE"), "+OK");
+    for client in &mut clients[killed.len()..] {
+        assert!(client.receive().integer().is_some());
+    }
+    assert_eq!(ask(&mut control, "GET n"), format!("\"{}\"", spared.len()));
+}
