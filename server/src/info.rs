@@ -435,6 +435,7 @@ fn debug_section(server: &Server, text: &mut Text) {
     let waiting = server.threads.iter().map(|peer| peer.stats.offloaded_waiting.load(Ordering::Relaxed));
     text.field("commands_postponed", server.sum(|stats| &stats.postponed));
     text.field("offloaded_waiting", waiting.sum::<u64>());
+    text.field("commands_offloaded", server.sum(|stats| &stats.offloaded));
     text.field("connections_handed_over", server.sum(|stats| &stats.handed_over));
 }
 

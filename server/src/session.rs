@@ -130,6 +130,11 @@ impl Queue {
         self.ranges.len()
     }
 
+    /// How many bytes they take.
+    pub fn n_bytes(&self) -> usize {
+        self.bytes.len()
+    }
+
     /// Whether none waits.
     pub fn is_empty(&self) -> bool {
         self.commands.is_empty()

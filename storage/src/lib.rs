@@ -66,7 +66,7 @@ pub enum StorageError {
     WrongType,
     /// A string would become longer than it may be.
     TooLong,
-    /// The work would take longer than a shard may be held: see [`ValueRef::expect_work`].
+    /// The work would take longer than a shard may be held: see [`Shard::whole_string`].
     TooMuch,
 }
 

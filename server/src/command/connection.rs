@@ -9,8 +9,8 @@ use braid_protocol::{
 use braid_storage::Db;
 
 use super::{
-    Args, Arity, Call, CommandError, CommandSpec, Deprecation, Flags, Group, Outcome, Run, forget_watches,
-    is_confined, pubsub, shown, tracking,
+    Args, Arity, Call, CommandError, CommandSpec, Deprecation, Flags, Group, Outcome, Run, Work,
+    forget_watches, is_confined, pubsub, shown, tracking,
 };
 use crate::{
     server::{REDIS_VERSION, Server},
@@ -50,6 +50,7 @@ pub(super) const COMMANDS: &[CommandSpec] = &[
         arity: Arity::Exactly(2),
         flags: ANY_TIME.and(Flags::PARSE_STOP).and(Flags::OTHER_DATABASES),
         run: Run::Session(select),
+        work: Work::Selects,
         since: "1.0.0",
         group: Group::Connection,
         syntax: "index",

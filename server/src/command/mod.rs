@@ -14,6 +14,7 @@ mod spec;
 mod sweep;
 mod syntax;
 mod table;
+mod work;
 
 mod bitmaps;
 mod client;
@@ -57,6 +58,8 @@ pub use spec::{
 pub use sweep::{Step, Sweep};
 pub use table::{CommandTable, Found, Registered, TABLE};
 pub(crate) use transactions::{forget_watches, watched_routes};
+pub(crate) use work::Budget;
+pub use work::{Estimate, Look, Method, Work};
 
 /// The families' rows: the whole command table.
 const FAMILIES: &[&[CommandSpec]] = &[

@@ -27,6 +27,7 @@ use slab::Slab;
 
 use self::{batch::Batch, posts::Subscribers, waiting::Resting};
 use crate::{
+    command::Budget,
     config::Config,
     io::{Mail, ThreadState, connection::Connection, listener::Listening, spread::Sampler},
     run::{
@@ -57,6 +58,8 @@ pub struct IoThread {
     connections: Slab<Option<Box<Connection>>>,
     buffer: Box<[u8]>,
     batch: Batch,
+    /// What is left to do of the batch.
+    budget: Budget,
     /// Replies of the connection that is being served; kept for its space.
     out: Vec<u8>,
     /// Connections with more to read than one turn's share.
@@ -97,6 +100,7 @@ impl IoThread {
             connections: Slab::new(),
             buffer: vec![0; READ_BYTES].into_boxed_slice(),
             batch: Batch::default(),
+            budget: Budget::new(),
             out: Vec::new(),
             again: Vec::new(),
             sweeps: VecDeque::new(),

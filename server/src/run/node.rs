@@ -11,7 +11,7 @@ use braid_storage::{
 };
 
 use crate::{
-    command::{self, CommandError, Registered, Run, Step, Sweep, Words},
+    command::{self, Budget, CommandError, Method, Registered, Run, Step, Sweep, Words},
     io::{Mail, ThreadState},
     monitor,
     run::{
@@ -197,11 +197,18 @@ impl Job {
     /// command needs them.
     fn run_commands(&mut self, held: &mut Held<'_, Job>, thread: &mut ThreadState) -> Option<Route> {
         prefetch_node(self, held);
+        let budget = Budget::new();
         while self.n_run < self.commands.len() {
             self.n_replied_bytes = self.reply.len();
             let began = self.is_timed.then(Instant::now);
-            match self.run_next(unit::run, held, thread) {
-                Ended::Ran => self.ran(began, thread),
+            match self.run_next(unit::run, &budget, held, thread) {
+                Ended::Ran if thread.serves_sockets() => self.ran(began, thread),
+                Ended::Ran => {
+                    self.ran(began, thread);
+                    thread.stats().offloaded.add(1);
+                    // The commands after it may be short: they do not wait for heavy work.
+                    return None;
+                }
                 Ended::Killed => self.n_run = self.commands.len(),
                 // Its thread keeps it until the pause ends.
                 Ended::Paused => return None,
@@ -210,7 +217,10 @@ impl Job {
                     return None;
                 }
                 Ended::Needs(route) => return Some(route),
-                Ended::TooLong => return Some(offload::send(self, thread.server())),
+                Ended::TooLong(Method::Pinned) => return Some(offload::send(self, thread.server())),
+                Ended::TooLong(Method::Held) => {
+                    return Some(Route::new(held.ids().into()).with_weight(Weight::Heavy));
+                }
             }
         }
         None
@@ -221,16 +231,17 @@ impl Job {
     pub fn run_served(&mut self, held: &mut Held<'_, Job>, thread: &mut ThreadState) {
         self.n_replied_bytes = self.reply.len();
         let began = self.is_timed.then(Instant::now);
-        match self.run_next(unit::run_served, held, thread) {
+        match self.run_next(unit::run_served, &Budget::new(), held, thread) {
             Ended::Ran => self.ran(began, thread),
             Ended::Killed => self.n_run = self.commands.len(),
-            Ended::Paused | Ended::Waits(_) | Ended::Needs(_) | Ended::TooLong => {}
+            Ended::Paused | Ended::Waits(_) | Ended::Needs(_) | Ended::TooLong(_) => {}
         }
     }
 
     fn run_next(
         &mut self,
         run: impl FnOnce(&Unit<'_>, &mut Session, &mut Held<'_, Job>, &mut Vec<u8>, &mut ThreadState) -> Ended,
+        budget: &Budget,
         held: &mut Held<'_, Job>,
         thread: &mut ThreadState,
     ) -> Ended {
@@ -244,6 +255,7 @@ impl Job {
             is_fetched: false,
             sampled: *now,
             was_shown: *was_shown,
+            budget,
         };
         run(&unit, session, held, reply, thread)
     }

@@ -16,7 +16,9 @@ use super::{
     posts::Served,
 };
 use crate::{
-    command::{Args, BeginSweep, Call, CommandError, Flags, Found, Registered, Run, Words},
+    command::{
+        Args, BeginSweep, Budget, Call, CommandError, Flags, Found, Look, Registered, Run, Words, Work,
+    },
     io::{ThreadState, connection::Connection},
     monitor,
     run::{
@@ -95,6 +97,7 @@ impl IoThread {
                 Ended::Ran
             } else {
                 self.prefetch(server, connection, &batch);
+                self.budget = Budget::new();
                 let turn = Turn { server, batch: &batch, input, now };
                 let ended = self.run_batch(connection, turn, out);
                 let ended_at = Instant::now();
@@ -319,6 +322,7 @@ impl IoThread {
         let routed = leader.routed.expect("a command on one shard has its key first");
         let follows = |parsed: &&Parsed| parsed.follows(leader, routed, session, turn);
         let end = first + 1 + batch.commands[first + 1..].iter().take_while(follows).count();
+        let budget = &self.budget;
         let next = Cell::new(first);
         let n_kept = Cell::new(out.len());
         let held = self.worker.with_shard(routed.shard, |shard, thread| {
@@ -346,6 +350,14 @@ impl IoThread {
                     shard.leave_untouched();
                 }
                 shard.begin(session.db, now);
+                if let Work::Grows { .. } = command.spec.work {
+                    cold_path();
+                    let mut look = Look::at_shard(shard);
+                    let router = server.keyspace.router();
+                    if !budget.admits(&mut look, router, None, command, turn.words(parsed), Some(routed)) {
+                        return Stopped::ByLongWork;
+                    }
+                }
                 let start = out.len();
                 let args = Args::new(turn.words(parsed), server.keyspace.router(), Some(routed));
                 let outcome = run(shard, args, &mut Reply::new(out, session.resp));
@@ -400,6 +412,7 @@ impl IoThread {
         let routed = leader.routed.expect("a command on one shard has its key first");
         // What a client is sent unasked has its place between the replies to two of its commands.
         let group = if session.record.is_listener() { group.start..group.start + 1 } else { group };
+        let budget = &self.budget;
         let next = Cell::new(group.start);
         let n_kept = Cell::new(out.len());
         let held = self.worker.with_shards(&[routed.shard], |held, thread| {
@@ -420,6 +433,7 @@ impl IoThread {
                     is_fetched: false,
                     sampled: turn.now,
                     was_shown: false,
+                    budget,
                 };
                 match unit::run(&unit, session, held, out, thread) {
                     UnitEnded::Ran => {}
@@ -444,7 +458,7 @@ impl IoThread {
             }
             // At the gate the next of them is held back.
             Some(Ok(UnitEnded::Paused)) => Next::Command(next.get()),
-            Some(Ok(UnitEnded::Waits(_) | UnitEnded::Needs(_) | UnitEnded::TooLong)) => {
+            Some(Ok(UnitEnded::Waits(_) | UnitEnded::Needs(_) | UnitEnded::TooLong(_))) => {
                 self.leave_group(connection, turn, next.get()..group.end, true)
             }
             Some(Err(_)) => {
@@ -515,6 +529,7 @@ impl IoThread {
             }
             let shards = needs.shards(server);
             let start = out.len();
+            let budget = &self.budget;
             let held = self.worker.with_shards(&shards, |held, thread| {
                 let unit = Unit {
                     command,
@@ -524,6 +539,7 @@ impl IoThread {
                     is_fetched: !ahead.is_empty(),
                     sampled: now,
                     was_shown: false,
+                    budget,
                 };
                 unit::run(&unit, session, held, out, thread)
             });
@@ -543,7 +559,7 @@ impl IoThread {
                 }
                 Some(Ok(UnitEnded::Needs(further))) => further,
                 // Held by someone else, held back by a pause, or concerned with waiting: all that is the node's business.
-                Some(Ok(UnitEnded::Paused | UnitEnded::Waits(_) | UnitEnded::TooLong)) | None => {
+                Some(Ok(UnitEnded::Paused | UnitEnded::Waits(_) | UnitEnded::TooLong(_))) | None => {
                     Route::new(shards)
                 }
             };
