@@ -277,27 +277,22 @@ impl<'a> EntryRef<'a> {
     /// The value's bytes, unless it is an object.
     #[inline]
     pub fn bytes(self) -> Option<&'a [u8]> {
-        if let Some(inline) = self.inline_bytes() {
-            return Some(inline);
-        }
         let header = self.header();
+        if !header.has(Header::OUT_OF_LINE) {
+            // SAFETY: an inline value is initialised, `inline_len` bytes behind the key, and unchanged during 'a.
+            return Some(unsafe {
+                let value = self.start.add(header.key_offset() + self.key_len(header));
+                std::slice::from_raw_parts(value.as_ptr(), header.inline_len())
+            });
+        }
         // SAFETY: the entry keeps its reference to the blob during 'a, and nobody changes a blob behind an
         // unchanged entry.
         header.has(Header::BLOB).then(|| unsafe { Pinned::bytes_of(self.pointer(header)) })
     }
 
-    /// The value's bytes, if they lie in the entry itself.
-    #[inline]
-    pub fn inline_bytes(self) -> Option<&'a [u8]> {
-        let header = self.header();
-        if header.has(Header::OUT_OF_LINE) {
-            return None;
-        }
-        // SAFETY: an inline value is initialised, `inline_len` bytes behind the key, and unchanged during 'a.
-        Some(unsafe {
-            let value = self.start.add(header.key_offset() + self.key_len(header));
-            std::slice::from_raw_parts(value.as_ptr(), header.inline_len())
-        })
+    /// Says whether the value is bytes in an allocation of their own.
+    pub fn is_blob(self) -> bool {
+        self.header().has(Header::BLOB)
     }
 
     /// The value's bytes in an allocation that outlives the hold, if it is stored as a blob.

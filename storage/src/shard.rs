@@ -399,19 +399,11 @@ impl Shard {
     /// If the key holds something else, or if the string is very long and the work is limited.
     #[inline]
     pub fn whole_string(&mut self, key: &Key<'_>) -> Result<Option<&[u8]>, StorageError> {
-        let is_limited = self.is_limited;
         let Some(entry) = self.read_here(key) else { return Ok(None) };
-        // SAFETY: nothing changes or removes the entry before this function returns it, and the result borrows `self`.
-        let entry = unsafe { entry.unbound() };
-        if entry.kind() != Kind::String {
-            return Err(StorageError::WrongType);
-        }
-        // What lies in the entry is short, so only a blob is measured.
-        if let Some(bytes) = entry.inline_bytes() {
-            return Ok(Some(bytes));
-        }
-        let bytes = entry.bytes().expect("a string is bytes");
-        if is_limited && bytes.len() > WORK_MAX_BYTES {
+        // SAFETY: nothing changes or removes the entry before this function returns its bytes, and the result borrows `self`.
+        let bytes = string_bytes(unsafe { entry.unbound() })?;
+        if bytes.len() > WORK_MAX_BYTES && self.is_limited {
+            cold_path();
             // It is looked up once more.
             self.lookups.n_hits -= 1;
             return Err(StorageError::TooMuch);

@@ -10,6 +10,7 @@ mod expire_options;
 mod help;
 mod lcs;
 mod members;
+mod requests;
 mod spec;
 mod sweep;
 mod syntax;
@@ -52,6 +53,7 @@ pub use braid_storage::Key;
 pub use category::Categories;
 pub use error::{CommandError, Outcome, shown};
 pub(crate) use pubsub::{is_confined, leave_channel, subscribed_routes};
+pub use requests::Requests;
 pub use spec::{
     Arity, BeginSweep, CommandSpec, Deprecation, Flags, Group, KeySpec, KeyUse, Keys, KeysAt, MembersAt, Run,
 };

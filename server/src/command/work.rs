@@ -487,8 +487,7 @@ pub(super) fn lengthened(look: &mut Look<'_, '_>, key: &Key<'_>, wanted: impl Fn
     let measured = look.value(key, |entry, _| {
         let len = entry.bytes().map_or(0, <[u8]>::len);
         let wanted = wanted(len).max(len);
-        let is_blob = entry.bytes().is_some() && entry.inline_bytes().is_none();
-        let is_copied = is_blob && (entry.is_pinned() || wanted > entry.allocated_bytes());
+        let is_copied = entry.is_blob() && (entry.is_pinned() || wanted > entry.allocated_bytes());
         wanted - len + if is_copied { len } else { 0 }
     });
     measured.unwrap_or_else(|| wanted(0)) / BYTES_PER_ELEMENT

@@ -114,6 +114,12 @@ impl Connection {
     }
 }
 
+impl Drop for Backlog {
+    fn drop(&mut self) {
+        self.pieces.drain(..).for_each(braid_storage::discard_bytes);
+    }
+}
+
 /// What one or more writes came to.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Written {
@@ -212,7 +218,7 @@ impl Backlog {
             self.sent += n;
             left -= n;
             if self.sent == first.len() {
-                self.pieces.pop_front();
+                self.pieces.pop_front().into_iter().for_each(braid_storage::discard_bytes);
                 self.sent = 0;
             }
             if is_full {

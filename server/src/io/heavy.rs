@@ -31,8 +31,8 @@ pub fn run_heavy(server: &'static Server, index: usize, parker: &Parker) {
             .stats()
             .offloaded_waiting
             .store(worker.thread.offloaded.len() as u64, Ordering::Relaxed);
-        if !worked {
-            while braid_storage::reclaim_large() {}
+        // By turns, so that neither keeps the other waiting for long.
+        if !braid_storage::reclaim_large() && !worked {
             parker.park_timeout(HOUSEKEEPING);
             (server.process.return_freed_memory)();
         }

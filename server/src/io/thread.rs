@@ -375,6 +375,7 @@ impl IoThread {
         if braid_storage::has_large_garbage() {
             self.worker.thread.wake_heavy = true;
             self.worker.thread.send_wakes();
+            braid_storage::help_reclaim_large();
         }
         if !braid_storage::has_garbage() {
             return;

@@ -169,8 +169,8 @@ pub fn work(node: &mut Node<Job>, thread: &mut ThreadState) {
 }
 
 fn run(job: &mut Job, shard: &mut Shard, thread: &ThreadState) {
-    let Job { session, bytes, ranges, commands, n_run, was_counted, reply, now, .. } = job;
-    let (delegated, words) = Job::command_at(bytes, ranges, commands, *n_run);
+    let Job { session, requests, commands, n_run, was_counted, reply, now, .. } = job;
+    let (delegated, words) = (commands[*n_run], requests.get(*n_run));
     let mut call =
         Call { offloaded: Some(shard), ..Call::of_session(thread.server(), session, *now, thread) };
     let began = Instant::now();

@@ -222,6 +222,10 @@ impl IoThread {
             connection.unread.extend_from_slice(&buffer[consumed..n]);
             self.buffer = buffer;
         } else {
+            if connection.wanted > connection.unread.capacity() {
+                // A long argument gets its room at once: to move what has come of it takes long.
+                connection.unread.reserve_exact(connection.wanted.max(n));
+            }
             connection.unread.extend_from_slice(&self.buffer[..n]);
             if n >= connection.wanted {
                 return self.run_unread(connection, out);
@@ -232,8 +236,11 @@ impl IoThread {
     }
 
     fn check_input(&mut self, connection: &mut Connection) -> io::Result<()> {
-        let n_bytes = connection.unread.len();
-        connection.record.input_bytes.store(n_bytes as u64, Ordering::Relaxed);
+        let n_unread = connection.unread.len();
+        connection.record.input_bytes.store(n_unread as u64, Ordering::Relaxed);
+        // What waits for EXEC is input that is kept, too.
+        let queue = connection.node.as_ref().and_then(|node| node.job.session.queue.as_ref());
+        let n_bytes = n_unread + queue.map_or(0, |queue| queue.n_bytes());
         if n_bytes <= self.config.client_query_buffer_limit {
             return Ok(());
         }
@@ -339,7 +346,7 @@ impl IoThread {
 /// Gives back the space of a large buffer that has become almost empty.
 fn job_keep(buffer: &mut Vec<u8>) {
     if buffer.is_empty() {
-        *buffer = Vec::new();
+        braid_storage::discard_bytes(std::mem::take(buffer));
     } else if buffer.capacity() > 4 * buffer.len().max(READ_BYTES) {
         buffer.shrink_to(2 * buffer.len());
     }

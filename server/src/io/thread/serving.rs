@@ -350,13 +350,10 @@ impl IoThread {
                     shard.leave_untouched();
                 }
                 shard.begin(session.db, now);
-                if let Work::Grows { .. } = command.spec.work {
-                    cold_path();
-                    let mut look = Look::at_shard(shard);
-                    let router = server.keyspace.router();
-                    if !budget.admits(&mut look, router, None, command, turn.words(parsed), Some(routed)) {
-                        return Stopped::ByLongWork;
-                    }
+                if let Work::Grows { .. } = command.spec.work
+                    && !is_short(budget, shard, turn, parsed)
+                {
+                    return Stopped::ByLongWork;
                 }
                 let start = out.len();
                 let args = Args::new(turn.words(parsed), server.keyspace.router(), Some(routed));
@@ -619,7 +616,7 @@ impl IoThread {
                 let sweep = sweep.with_limit(stats.output_limit.load(Ordering::Relaxed));
                 stats.commands[command.id].calls.add(1);
                 let mut node = connection.node.take().expect("here a moment ago");
-                node.job.commands.push(Delegated { command, n_words: 0, routed: None });
+                node.job.commands.push(Delegated { command, routed: None });
                 node.job.task = Task::Sweep(Box::new(sweep));
                 self.sweeps.push_back(node);
                 Next::Parked { input_from: parsed.end }
@@ -682,6 +679,15 @@ impl IoThread {
         node.set_route(node.job.route(server));
         self.worker.submit(node);
     }
+}
+
+/// Whether a command whose work grows with what its key holds is short enough to run here. Apart, to keep it out of the way of
+/// those that need not be asked.
+#[inline(never)]
+fn is_short(budget: &Budget, shard: &Shard, turn: Turn<'_>, parsed: &Parsed) -> bool {
+    let mut look = Look::at_shard(shard);
+    let router = turn.server.keyspace.router();
+    budget.admits(&mut look, router, None, parsed.command(), turn.words(parsed), parsed.routed)
 }
 
 /// Fetches the members that commands which run together name of the first one's key. Apart, to keep it out of the way of those
