@@ -333,7 +333,7 @@ fn stats_section(server: &Server, text: &mut Text) {
     text.field("total_writes_processed", server.sum(|stats| &stats.writes));
     text.field("client_query_buffer_limit_disconnections", server.sum(|stats| &stats.input_limit_closes));
     text.field("client_output_buffer_limit_disconnections", server.sum(|stats| &stats.output_limit_closes));
-    text.field("acl_access_denied_auth", 0);
+    text.field("acl_access_denied_auth", server.sum(|stats| &stats.failed_auths));
 }
 
 fn replication_section(server: &Server, text: &mut Text) {

@@ -100,6 +100,8 @@ pub struct ThreadStats {
     pub offloaded: Count,
     /// Connections that went on with another thread.
     pub handed_over: Count,
+    /// Passwords that did not fit.
+    pub failed_auths: Count,
     /// Clients closed for `client-query-buffer-limit`.
     pub input_limit_closes: Count,
     /// Clients closed for `client-output-buffer-limit`.
@@ -129,6 +131,7 @@ impl Default for ThreadStats {
             offloaded_waiting: AtomicU64::new(0),
             offloaded: Count::default(),
             handed_over: Count::default(),
+            failed_auths: Count::default(),
             input_limit_closes: Count::default(),
             output_limit_closes: Count::default(),
             by_error: ArcSwap::default(),
@@ -198,6 +201,7 @@ impl ThreadStats {
             &self.postponed,
             &self.offloaded,
             &self.handed_over,
+            &self.failed_auths,
             &self.input_limit_closes,
             &self.output_limit_closes,
         ] {

@@ -326,3 +326,63 @@ fn a_pipeline_of_short_commands_is_not_run_at_one_go() {
     });
     assert!(n > 0);
 }
+
+/// Where Redis would be done, a client that asks for as many elements as there are need not ask again.
+#[test]
+fn a_scan_visits_as_many_elements_as_it_was_told_to() {
+    let server = server();
+    let mut client = server.connect();
+    add(&mut client, "SADD", "set", 2000, |nth| vec![nth.to_string(), "x".to_owned()]);
+    add(&mut client, "HSET", "hash", 2000, |nth| vec![nth.to_string(), "x".to_owned()]);
+    add(&mut client, "ZADD", "zset", 2000, |nth| vec!["1".to_owned(), nth.to_string()]);
+    for (line, n_each) in [
+        ("SSCAN set 0 COUNT 3000", 1),
+        ("HSCAN hash 0 COUNT 2000", 2),
+        ("HSCAN hash 0 COUNT 2000 NOVALUES", 1),
+        ("ZSCAN zset 0 COUNT 2000", 2),
+        ("ZSCAN zset 0 COUNT 2000 NOSCORES", 1),
+    ] {
+        let Reply::Array(parts) = client.command(&line.split(' ').collect::<Vec<_>>()) else {
+            panic!("{line}")
+        };
+        assert_eq!(parts[0].to_string(), "\"0\"", "{line}");
+        assert_eq!(
+            n_elements(&parts[1]),
+            if n_each == 1 && line.starts_with('S') { 2001 } else { 2000 * n_each }
+        );
+    }
+}
+
+fn n_elements(reply: &Reply) -> usize {
+    let Reply::Array(elements) = reply else { panic!("no array: {reply}") };
+    elements.len()
+}
+
+#[test]
+fn failed_passwords_are_counted() {
+    let server = Server::start(&["--requirepass", "secret"]);
+    let mut client = server.connect();
+    for _ in 0..3 {
+        assert!(client.command(&["AUTH", "wrong"]).is_error());
+    }
+    assert_eq!(ask(&mut client, "AUTH secret"), "+OK");
+    let info = client.command(&["INFO", "stats"]).text().expect("INFO answers text");
+    assert!(info.contains("acl_access_denied_auth:3\r\n"), "{info}");
+}
+
+/// A transaction's queue is input that is kept: a client that fills it beyond the limit is closed.
+#[test]
+fn a_queue_counts_against_the_query_buffer_limit() {
+    let server = Server::start(&["--client-query-buffer-limit", "1mb"]);
+    let mut client = server.connect();
+    ask(&mut client, "MULTI");
+    let value = "x".repeat(100_000);
+    let mut n_queued = 0;
+    while let Ok(reply) = client.try_command(&["SET", "key", &value]) {
+        assert_eq!(reply.to_string(), "+QUEUED");
+        n_queued += 1;
+        assert!(n_queued < 20, "the queue has no bound");
+    }
+    assert!(n_queued >= 8, "{n_queued} of a tenth of the limit each");
+    assert_eq!(ask(&mut server.connect(), "EXISTS key"), ":0");
+}

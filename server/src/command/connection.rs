@@ -13,7 +13,7 @@ use super::{
     forget_watches, is_confined, pubsub, shown, tracking,
 };
 use crate::{
-    server::{REDIS_VERSION, Server},
+    server::REDIS_VERSION,
     session::{Counts, Replies, Request, Session},
 };
 
@@ -157,14 +157,15 @@ fn auth(call: &mut Call<'_, '_>, mut args: Args<'_>, reply: &mut Reply<'_>) -> O
         2 => (args.next()?, args.next()?),
         _ => return Err(CommandError::Syntax),
     };
-    authenticate(call.server, call.session, user, password)?;
+    authenticate(call, user, password)?;
     reply.ok();
     Ok(())
 }
 
 /// Lets the session in if user and password fit, and otherwise makes it wait the longer the more often it guesses.
-fn authenticate(server: &Server, session: &mut Session, user: &[u8], password: &[u8]) -> Outcome {
-    let config = server.config.load();
+fn authenticate(call: &mut Call<'_, '_>, user: &[u8], password: &[u8]) -> Outcome {
+    let session = &mut *call.session;
+    let config = call.server.config.load();
     let fits = match &config.requirepass {
         None => true,
         Some(required) => is_same_secret(required, password),
@@ -174,6 +175,7 @@ fn authenticate(server: &Server, session: &mut Session, user: &[u8], password: &
         session.failed_auths = 0;
         return Ok(());
     }
+    call.stats.failed_auths.add(1);
     session.failed_auths = session.failed_auths.saturating_add(1);
     let millis = rest_after(session.failed_auths);
     if millis > 0 {
@@ -215,7 +217,7 @@ fn hello(call: &mut Call<'_, '_>, mut args: Args<'_>, reply: &mut Reply<'_>) -> 
         }
     }
     if let Some((user, password)) = credentials {
-        authenticate(call.server, call.session, user, password)?;
+        authenticate(call, user, password)?;
     }
     if !call.session.authenticated {
         return Err(CommandError::text(

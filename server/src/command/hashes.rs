@@ -530,17 +530,21 @@ fn scan(hash: HashRef<'_>, cursor: u64, args: Args<'_>, reply: &mut Reply<'_>) -
     let (mut found, mut n) = (Vec::new(), 0);
     let mut texts = Reply::new(&mut found, reply.version());
     // A number that no HSCAN has given is past the end.
-    let next = Position::decode(cursor).and_then(|from| {
-        hash.scan(from, options.n_buckets(), &mut |field| {
-            if !options.wants(field.name) {
-                return;
-            }
-            write_element(field.name, &mut texts);
+    let mut visit = |field: Field<'_>| {
+        if !options.wants(field.name) {
+            return;
+        }
+        write_element(field.name, &mut texts);
+        n += 1;
+        if with_values {
+            write_element(field.value, &mut texts);
             n += 1;
-            if with_values {
-                write_element(field.value, &mut texts);
-                n += 1;
-            }
+        }
+    };
+    let next = options.visit(Position::decode(cursor), |from, n_visited| {
+        hash.scan(from, 1, &mut |field| {
+            *n_visited += 1;
+            visit(field);
         })
     });
     write_scanned(next, n, &found, reply);

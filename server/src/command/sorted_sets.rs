@@ -529,7 +529,7 @@ pub(super) const COMMANDS: &[CommandSpec] = &[
         work: Work::pinned(work::scanned),
         since: "2.8.0",
         group: Group::SortedSet,
-        syntax: "key cursor [MATCH pattern] [COUNT count]",
+        syntax: "key cursor [MATCH pattern] [COUNT count] [NOSCORES]",
         summary: "Goes through the members of a sorted set, some at a time.",
         complexity: "O(1) for a call, O(N) for all of them, where N is the number of members",
         tips: &["nondeterministic_output"],
@@ -989,23 +989,45 @@ fn zscan(shard: &mut Shard, mut args: Args<'_>, reply: &mut Reply<'_>) -> Outcom
         write_scanned(None, 0, &[], reply);
         return Ok(());
     };
-    scan(set, cursor, &ScanOptions::read(args)?, reply);
+    let mut with_scores = true;
+    let options = ScanOptions::read_among(args, |args| {
+        let is_other = args.tag("NOSCORES");
+        with_scores &= !is_other;
+        is_other
+    })?;
+    scan(set, cursor, &options, with_scores, reply);
     Ok(())
 }
 
 /// Writes the members from a cursor on, behind the cursor to go on from.
-fn scan(set: SortedSetRef<'_>, cursor: u64, options: &ScanOptions<'_>, reply: &mut Reply<'_>) {
+fn scan(
+    set: SortedSetRef<'_>,
+    cursor: u64,
+    options: &ScanOptions<'_>,
+    with_scores: bool,
+    reply: &mut Reply<'_>,
+) {
     let (mut found, mut n) = (Vec::new(), 0);
     let mut members = Reply::new(&mut found, reply.version());
     // A number that no ZSCAN has given stands for the start.
     let from = Position::decode(cursor).unwrap_or_default();
-    let next = set.scan(from, options.n_buckets(), &mut |scored| {
-        if options.wants(scored.member) {
-            write_element(scored.member, &mut members);
+    let mut visit = |scored: Scored<'_>| {
+        if !options.wants(scored.member) {
+            return;
+        }
+        write_element(scored.member, &mut members);
+        n += 1;
+        if with_scores {
             // A scan gives texts, in RESP3 too.
             format_f64(scored.score(), |text| members.bulk(text));
-            n += 2;
+            n += 1;
         }
+    };
+    let next = options.visit(Some(from), |from, n_visited| {
+        set.scan(from, 1, &mut |scored| {
+            *n_visited += 1;
+            visit(scored);
+        })
     });
     write_scanned(next, n, &found, reply);
 }
