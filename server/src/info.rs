@@ -337,7 +337,7 @@ fn stats_section(server: &Server, text: &mut Text) {
     text.field("total_writes_processed", server.sum(|stats| &stats.writes));
     text.field("client_query_buffer_limit_disconnections", server.sum(|stats| &stats.input_limit_closes));
     text.field("client_output_buffer_limit_disconnections", server.sum(|stats| &stats.output_limit_closes));
-    text.field("acl_access_denied_auth", 0);
+    text.field("acl_access_denied_auth", server.sum(|stats| &stats.failed_auths));
 }
 
 fn replication_section(server: &Server, text: &mut Text) {
@@ -439,6 +439,7 @@ fn debug_section(server: &Server, text: &mut Text) {
     let waiting = server.threads.iter().map(|peer| peer.stats.offloaded_waiting.load(Ordering::Relaxed));
     text.field("commands_postponed", server.sum(|stats| &stats.postponed));
     text.field("offloaded_waiting", waiting.sum::<u64>());
+    text.field("commands_offloaded", server.sum(|stats| &stats.offloaded));
     text.field("connections_handed_over", server.sum(|stats| &stats.handed_over));
 }
 

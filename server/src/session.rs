@@ -5,12 +5,12 @@ use std::{
     sync::{Arc, atomic::Ordering},
 };
 
-use braid_protocol::{reply::Resp, request::Arg};
+use braid_protocol::reply::Resp;
 use braid_storage::{Db, Stamp, shard::WatchedKey};
 
 use crate::{
     clients::{ClientRecord, Listens},
-    command::{CommandError, Flags, Registered, Words},
+    command::{CommandError, Flags, Registered, Requests, Words},
     pubsub::{Subscriptions, TopicKind},
     tracking::Tracking,
 };
@@ -113,9 +113,8 @@ pub struct Watch {
 /// What waits for EXEC.
 #[derive(Default)]
 pub struct Queue {
-    bytes: Vec<u8>,
-    ranges: Vec<Arg>,
-    commands: Vec<(&'static Registered, u32)>,
+    requests: Requests,
+    commands: Vec<&'static Registered>,
     /// A command could not be queued, so EXEC refuses.
     pub refused: bool,
 }
@@ -123,8 +122,8 @@ pub struct Queue {
 impl Queue {
     /// Adds a command.
     pub fn push(&mut self, command: &'static Registered, words: Words<'_>) {
-        words.copy_to(&mut self.bytes, &mut self.ranges);
-        self.commands.push((command, words.len() as u32));
+        self.requests.push(words);
+        self.commands.push(command);
     }
 
     /// How many commands wait.
@@ -134,7 +133,12 @@ impl Queue {
 
     /// How many words they have.
     pub fn n_words(&self) -> usize {
-        self.ranges.len()
+        self.requests.n_words()
+    }
+
+    /// How many bytes they take.
+    pub fn n_bytes(&self) -> usize {
+        self.requests.n_bytes()
     }
 
     /// Whether none waits.
@@ -144,12 +148,7 @@ impl Queue {
 
     /// The commands, in order.
     pub fn iter(&self) -> impl Iterator<Item = (&'static Registered, Words<'_>)> {
-        let mut start = 0;
-        self.commands.iter().map(move |&(command, n_words)| {
-            let ranges = &self.ranges[start..start + n_words as usize];
-            start += n_words as usize;
-            (command, Words::new(&self.bytes, ranges))
-        })
+        self.commands.iter().copied().zip(self.requests.iter_from(0))
     }
 }
 

@@ -96,8 +96,12 @@ pub struct ThreadStats {
     pub postponed: Count,
     /// Offloaded commands that have pinned their values and wait for their work to be done, as of the thread's last look.
     pub offloaded_waiting: AtomicU64,
+    /// Commands that ran where no sockets are served, because they were expected to take long.
+    pub offloaded: Count,
     /// Connections that went on with another thread.
     pub handed_over: Count,
+    /// Passwords that did not fit.
+    pub failed_auths: Count,
     /// Clients closed for `client-query-buffer-limit`.
     pub input_limit_closes: Count,
     /// Clients closed for `client-output-buffer-limit`.
@@ -125,7 +129,9 @@ impl Default for ThreadStats {
             delegated: Count::default(),
             postponed: Count::default(),
             offloaded_waiting: AtomicU64::new(0),
+            offloaded: Count::default(),
             handed_over: Count::default(),
+            failed_auths: Count::default(),
             input_limit_closes: Count::default(),
             output_limit_closes: Count::default(),
             by_error: ArcSwap::default(),
@@ -193,7 +199,9 @@ impl ThreadStats {
             &self.errors,
             &self.delegated,
             &self.postponed,
+            &self.offloaded,
             &self.handed_over,
+            &self.failed_auths,
             &self.input_limit_closes,
             &self.output_limit_closes,
         ] {

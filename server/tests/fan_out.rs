@@ -183,6 +183,7 @@ fn publishers_that_wait_can_be_killed_and_can_leave() {
     (0..2000).for_each(|n| encode(&["PUBLISH", "c", &numbered(n)], &mut request));
     for round in 0..4 {
         let mut publishers: Vec<Client> = (0..10).map(|_| server.connect()).collect();
+        await_clients(&mut control, subscribers.len() + 1 + publishers.len());
         publishers.iter_mut().for_each(|publisher| publisher.send_raw(&request));
         until("something waits", || field(&mut control, "mem_notifications") > 0);
         if round % 2 == 0 {

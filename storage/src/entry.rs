@@ -290,6 +290,11 @@ impl<'a> EntryRef<'a> {
         header.has(Header::BLOB).then(|| unsafe { Pinned::bytes_of(self.pointer(header)) })
     }
 
+    /// Says whether the value is bytes in an allocation of their own.
+    pub fn is_blob(self) -> bool {
+        self.header().has(Header::BLOB)
+    }
+
     /// The value's bytes in an allocation that outlives the hold, if it is stored as a blob.
     pub fn pin(self) -> Option<Pinned> {
         let header = self.header();

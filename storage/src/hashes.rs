@@ -260,6 +260,17 @@ impl<'a> HashRef<'a> {
         contents.len() - contents.n_expired(self.now())
     }
 
+    /// The number of fields that are stored, those included that have expired and that nobody has removed yet. Constant in
+    /// time.
+    pub fn n_stored(self) -> usize {
+        self.contents().len()
+    }
+
+    /// Whether there may be fields that have expired and that nobody has removed yet.
+    pub fn has_expired_fields(self) -> bool {
+        next_deadline(self.entry()).is_some_and(|deadline| deadline.has_passed(self.now()))
+    }
+
     /// Whether there are no fields.
     pub fn is_empty(self) -> bool {
         self.len() == 0

@@ -46,7 +46,8 @@ pub use ids::Db;
 pub use keyspace::Keyspace;
 pub use list::{ListEnd, ListMut, ListRef, ListType};
 pub use reclaim::{
-    has_garbage, has_large_garbage, n_garbage, n_reclaimed, reclaim, reclaim_large, release, reset_reclaimed,
+    discard_bytes, has_garbage, has_large_garbage, help_reclaim_large, n_garbage, n_reclaimed, reclaim,
+    reclaim_large, release, reset_reclaimed,
 };
 pub use set::{SetMut, SetRef, SetType};
 pub use shard::{
@@ -66,7 +67,7 @@ pub enum StorageError {
     WrongType,
     /// A string would become longer than it may be.
     TooLong,
-    /// The work would take longer than a shard may be held: see [`ValueRef::expect_work`].
+    /// The work would take longer than a shard may be held: see [`Shard::whole_string`].
     TooMuch,
 }
 

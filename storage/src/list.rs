@@ -176,6 +176,14 @@ impl<'a> ListRef<'a> {
         }
     }
 
+    /// The number of pieces that the list consists of.
+    pub fn n_parts(self) -> usize {
+        match Form::of(self.entry()) {
+            Form::Packed(_) => 1,
+            Form::Chunked(chunks) => chunks.iter().len(),
+        }
+    }
+
     /// Whether there are none: only while a list is being made.
     pub fn is_empty(self) -> bool {
         ListType::is_empty(self.entry())

@@ -1,6 +1,6 @@
 //! Memory that is too much to free while a shard is held.
 
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 
 use crossbeam_queue::SegQueue;
 
@@ -18,8 +18,17 @@ const VERY_LARGE_BYTES: usize = 1 << 20;
 /// What waits to be freed.
 static GARBAGE: SegQueue<Garbage> = SegQueue::new();
 
-/// Entries that wait to be freed by a thread that has nothing better to do.
-static LARGE_GARBAGE: SegQueue<EntryBox> = SegQueue::new();
+/// What takes so long to free that it waits for a thread without sockets.
+static LARGE_GARBAGE: SegQueue<(Garbage, usize)> = SegQueue::new();
+
+/// The bytes in there.
+static N_LARGE_BYTES: AtomicUsize = AtomicUsize::new(0);
+
+/// When so many bytes wait, threads with sockets help, so that who makes garbage is slowed down by it.
+const FLOOD_BYTES: usize = 256 << 20;
+
+/// A thread with sockets frees no more than this at a time: some milliseconds.
+const HELPED_MAX_BYTES: usize = 16 << 20;
 
 /// How many entries and values have been freed so, and how many had been when counting started over.
 static N_RECLAIMED: AtomicU64 = AtomicU64::new(0);
@@ -31,12 +40,21 @@ enum Garbage {
     Value(Box<dyn Send>),
 }
 
+impl Garbage {
+    /// Leaves it to [`reclaim_large`].
+    #[cold]
+    fn leave(self, n_bytes: usize) {
+        N_LARGE_BYTES.fetch_add(n_bytes, Ordering::Relaxed);
+        LARGE_GARBAGE.push((self, n_bytes));
+    }
+}
+
 /// Frees an entry, now or, if it is large, by and by.
 #[inline]
 pub(crate) fn free(entry: EntryBox) {
     let bytes = entry.as_ref().allocated_bytes();
     if bytes >= VERY_LARGE_BYTES {
-        LARGE_GARBAGE.push(entry);
+        Garbage::Entry(entry).leave(bytes);
     } else if bytes >= LARGE_BYTES {
         GARBAGE.push(Garbage::Entry(entry));
     }
@@ -61,6 +79,14 @@ pub(crate) fn free_table(table: Detached) {
 pub(crate) fn free_value(value: impl Send + 'static, bytes: usize) {
     if bytes >= LARGE_BYTES {
         GARBAGE.push(Garbage::Value(Box::new(value)));
+    }
+}
+
+/// Frees bytes, now or, if they are many, later.
+pub fn discard_bytes(bytes: Vec<u8>) {
+    let capacity = bytes.capacity();
+    if capacity >= VERY_LARGE_BYTES {
+        Garbage::Value(Box::new(bytes)).leave(capacity);
     }
 }
 
@@ -91,12 +117,31 @@ pub fn reclaim() -> bool {
     true
 }
 
-/// Frees one of the largest entries, however long that takes; says whether there was one. To be called with no shard held, by
+/// Frees one of the largest values, however long that takes; says whether there was one. To be called with no shard held, by
 /// a thread that nobody waits for.
 pub fn reclaim_large() -> bool {
-    let is_freed = LARGE_GARBAGE.pop().is_some();
-    N_RECLAIMED.fetch_add(u64::from(is_freed), Ordering::Relaxed);
-    is_freed
+    let Some((garbage, n_bytes)) = LARGE_GARBAGE.pop() else { return false };
+    N_LARGE_BYTES.fetch_sub(n_bytes, Ordering::Relaxed);
+    drop(garbage);
+    N_RECLAIMED.fetch_add(1, Ordering::Relaxed);
+    true
+}
+
+/// Frees one of the large values that is not too large for a thread with sockets, if so much waits that those who make it are to be
+/// slowed down. To be called with no shard held.
+pub fn help_reclaim_large() {
+    if N_LARGE_BYTES.load(Ordering::Relaxed) < FLOOD_BYTES {
+        return;
+    }
+    match LARGE_GARBAGE.pop() {
+        Some((garbage, n_bytes)) if n_bytes > HELPED_MAX_BYTES => LARGE_GARBAGE.push((garbage, n_bytes)),
+        Some((garbage, n_bytes)) => {
+            N_LARGE_BYTES.fetch_sub(n_bytes, Ordering::Relaxed);
+            drop(garbage);
+            N_RECLAIMED.fetch_add(1, Ordering::Relaxed);
+        }
+        None => {}
+    }
 }
 
 /// How many entries and values have been freed by and by since the start, or since [`reset_reclaimed`].

@@ -75,6 +75,12 @@ impl WatchedKey {
 /// So many elements are some 200 µs of work: more than others should have to wait.
 pub const WORK_MAX: usize = 4096;
 
+/// So many bytes to be copied are as much work as one element.
+pub const BYTES_PER_ELEMENT: usize = 256;
+
+/// So many bytes to be copied are as much work as [`WORK_MAX`] elements.
+pub const WORK_MAX_BYTES: usize = WORK_MAX * BYTES_PER_ELEMENT;
+
 /// What a write does to a key's deadline.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Expiry {
@@ -291,6 +297,21 @@ impl Shard {
         self.tables[self.db].len()
     }
 
+    /// What a key of a database holds, whether or not it has expired, to judge how much work it is: counts nothing, is no use
+    /// of the key, and removes nothing. Nothing if there is no such database.
+    pub fn glance(&self, db: Db, key: &Key<'_>) -> Option<EntryRef<'_>> {
+        if db.index() >= self.tables.len() {
+            return None;
+        }
+        self.tables[db].find(key.bytes, key.routed.place)
+    }
+
+    /// Whether some hash here has fields with deadlines.
+    #[inline]
+    pub fn has_field_deadlines(&self) -> bool {
+        !self.ledger.fields.is_empty()
+    }
+
     /// A live entry, to be used: counts a hit or a miss and notes the access.
     #[inline]
     pub fn read(&mut self, key: &Key<'_>) -> Option<EntryRef<'_>> {
@@ -369,6 +390,33 @@ impl Shard {
     #[inline]
     pub fn string(&mut self, key: &Key<'_>) -> Result<Option<&[u8]>, StorageError> {
         self.read_here(key).map(string_bytes).transpose()
+    }
+
+    /// A live string, to be used whole: copied into a reply, say. A very long one is refused under a hold, before anything of
+    /// the command has happened; then the command runs on [pinned](Shard::pin) values.
+    ///
+    /// # Errors
+    /// If the key holds something else, or if the string is very long and the work is limited.
+    #[inline]
+    pub fn whole_string(&mut self, key: &Key<'_>) -> Result<Option<&[u8]>, StorageError> {
+        let Some(entry) = self.read_here(key) else { return Ok(None) };
+        // SAFETY: nothing changes or removes the entry before this function returns its bytes, and the result borrows `self`.
+        let bytes = string_bytes(unsafe { entry.unbound() })?;
+        if bytes.len() > WORK_MAX_BYTES && self.is_limited {
+            cold_path();
+            // It is looked up once more.
+            self.lookups.n_hits -= 1;
+            return Err(StorageError::TooMuch);
+        }
+        Ok(Some(bytes))
+    }
+
+    /// Refuses to copy more than [`WORK_MAX_BYTES`] under a hold.
+    ///
+    /// # Errors
+    /// If it is too much.
+    pub fn expect_bytes(&self, n_bytes: usize) -> Result<(), StorageError> {
+        if n_bytes > WORK_MAX_BYTES && self.is_limited { Err(StorageError::TooMuch) } else { Ok(()) }
     }
 
     /// A live string, to be used while other shards, or this one, are at work; a short one is copied.
@@ -618,15 +666,7 @@ impl Shard {
         self.ledger.announce_database(b, Event::Swapped);
     }
 
-    /// Refuses work on more than [`WORK_MAX`] elements; see [`ValueRef::expect_work`].
-    ///
-    /// # Errors
-    /// If it is too much.
-    pub fn expect_work(&self, n_elements: usize) -> Result<(), StorageError> {
-        if n_elements > WORK_MAX && self.is_limited { Err(StorageError::TooMuch) } else { Ok(()) }
-    }
-
-    /// Has [no work be too much](ValueRef::expect_work), up to the next [`Shard::start`]: in the middle of a transaction there is no other way.
+    /// Has [nothing be refused](Shard::whole_string) as too much, up to the next [`Shard::start`]: in the middle of a transaction there is no other way.
     pub fn lift_limit(&mut self) {
         self.is_limited = false;
     }

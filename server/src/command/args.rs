@@ -54,11 +54,9 @@ impl<'a> Words<'a> {
         self.ranges.iter().map(move |range| range.of(self.bytes))
     }
 
-    /// Copies the words behind what `bytes` and `ranges` hold, so that they outlive the buffer they lie in.
-    pub fn copy_to(self, bytes: &mut Vec<u8>, ranges: &mut Vec<Arg>) {
-        let start = bytes.len() as u32;
-        bytes.extend_from_slice(self.bytes);
-        ranges.extend(self.ranges.iter().map(|range| Arg { start: start + range.start, len: range.len }));
+    /// The request they are of, and where in it they are.
+    pub(super) fn parts(self) -> (&'a [u8], &'a [Arg]) {
+        (self.bytes, self.ranges)
     }
 }
 

@@ -12,8 +12,8 @@ use braid_storage::{
 use smallvec::SmallVec;
 
 use super::{
-    Args, Arity, Call, CommandError, CommandSpec, Flags, Group, KeySpec, KeyUse, Keys, KeysAt, Outcome, Run,
-    each_key::for_each_key,
+    Args, Arity, Call, CommandError, CommandSpec, Flags, Group, KeySpec, KeyUse, Keys, KeysAt, Look, Outcome,
+    Run, Work, each_key::for_each_key, work,
 };
 
 pub(super) const COMMANDS: &[CommandSpec] = &[
@@ -23,6 +23,7 @@ pub(super) const COMMANDS: &[CommandSpec] = &[
         flags: Flags::WRITE.and(Flags::DENYOOM),
         keys: Keys::UPDATE_AND_READ,
         run: Run::Shard(setbit),
+        work: Work::held(written_bit),
         since: "2.2.0",
         group: Group::Bitmap,
         syntax: "key offset value",
@@ -47,6 +48,7 @@ pub(super) const COMMANDS: &[CommandSpec] = &[
         flags: Flags::READONLY,
         keys: Keys::READ,
         run: Run::Shard(bitcount),
+        work: Work::pinned(work::bits),
         since: "2.6.0",
         group: Group::Bitmap,
         syntax: "key [start end [BYTE | BIT]]",
@@ -60,6 +62,7 @@ pub(super) const COMMANDS: &[CommandSpec] = &[
         flags: Flags::READONLY,
         keys: Keys::READ,
         run: Run::Shard(bitpos),
+        work: Work::pinned(work::bits),
         since: "2.8.7",
         group: Group::Bitmap,
         syntax: "key bit [start [end [BYTE | BIT]]]",
@@ -73,6 +76,7 @@ pub(super) const COMMANDS: &[CommandSpec] = &[
         flags: Flags::WRITE.and(Flags::DENYOOM),
         keys: DESTINATION_AND_SOURCES,
         run: Run::Transaction(bitop),
+        work: Work::pinned(work::combined_strings),
         since: "2.6.0",
         group: Group::Bitmap,
         syntax: "<AND | OR | XOR | NOT | DIFF | DIFF1 | ANDOR | ONE> destkey key [key ...]",
@@ -86,6 +90,7 @@ pub(super) const COMMANDS: &[CommandSpec] = &[
         flags: Flags::WRITE.and(Flags::DENYOOM),
         keys: Keys::UPDATE_OR_READ,
         run: Run::Shard(bitfield),
+        work: Work::held(written_fields),
         since: "3.2.0",
         group: Group::Bitmap,
         syntax: "key [<GET encoding offset | [OVERFLOW <WRAP | SAT | FAIL>] <SET encoding offset value | \
@@ -135,6 +140,11 @@ fn setbit(shard: &mut Shard, mut args: Args<'_>, reply: &mut Reply<'_>) -> Outco
     string.set_origin(StringOrigin::Edited);
     reply.integer(was_on.into());
     Ok(())
+}
+
+fn written_bit(look: &mut Look<'_, '_>, mut args: Args<'_>) -> usize {
+    let (Ok(key), Ok(at)) = (args.key(), args.next()) else { return 0 };
+    offset(at).map_or(0, |at| work::lengthened(look, &key, |_| (at / 8) as usize + 1))
 }
 
 fn getbit(shard: &mut Shard, mut args: Args<'_>, reply: &mut Reply<'_>) -> Outcome {
@@ -412,6 +422,13 @@ fn bitfield(shard: &mut Shard, mut args: Args<'_>, reply: &mut Reply<'_>) -> Out
     // Also if no integer is another than before.
     string.set_origin(StringOrigin::Edited);
     Ok(())
+}
+
+fn written_fields(look: &mut Look<'_, '_>, mut args: Args<'_>) -> usize {
+    let Ok(key) = args.key() else { return 0 };
+    let fields = fields(args).unwrap_or_default();
+    let end = fields.iter().filter(|field| field.is_write()).map(Field::end_bytes).max();
+    end.map_or(0, |end| work::lengthened(look, &key, |_| end))
 }
 
 fn bitfield_ro(shard: &mut Shard, mut args: Args<'_>, reply: &mut Reply<'_>) -> Outcome {

@@ -9,11 +9,11 @@ use braid_protocol::{
 use braid_storage::Db;
 
 use super::{
-    Args, Arity, Call, CommandError, CommandSpec, Deprecation, Flags, Group, Outcome, Run, forget_watches,
-    is_confined, pubsub, shown, tracking,
+    Args, Arity, Call, CommandError, CommandSpec, Deprecation, Flags, Group, Outcome, Run, Work,
+    forget_watches, is_confined, pubsub, shown, tracking,
 };
 use crate::{
-    server::{REDIS_VERSION, Server},
+    server::REDIS_VERSION,
     session::{Counts, Replies, Request, Session},
 };
 
@@ -50,6 +50,7 @@ pub(super) const COMMANDS: &[CommandSpec] = &[
         arity: Arity::Exactly(2),
         flags: ANY_TIME.and(Flags::PARSE_STOP).and(Flags::OTHER_DATABASES),
         run: Run::Session(select),
+        work: Work::Selects,
         since: "1.0.0",
         group: Group::Connection,
         syntax: "index",
@@ -156,14 +157,15 @@ fn auth(call: &mut Call<'_, '_>, mut args: Args<'_>, reply: &mut Reply<'_>) -> O
         2 => (args.next()?, args.next()?),
         _ => return Err(CommandError::Syntax),
     };
-    authenticate(call.server, call.session, user, password)?;
+    authenticate(call, user, password)?;
     reply.ok();
     Ok(())
 }
 
 /// Lets the session in if user and password fit, and otherwise makes it wait the longer the more often it guesses.
-fn authenticate(server: &Server, session: &mut Session, user: &[u8], password: &[u8]) -> Outcome {
-    let config = server.config.load();
+fn authenticate(call: &mut Call<'_, '_>, user: &[u8], password: &[u8]) -> Outcome {
+    let session = &mut *call.session;
+    let config = call.server.config.load();
     let fits = match &config.requirepass {
         None => true,
         Some(required) => is_same_secret(required, password),
@@ -173,6 +175,7 @@ fn authenticate(server: &Server, session: &mut Session, user: &[u8], password: &
         session.failed_auths = 0;
         return Ok(());
     }
+    call.stats.failed_auths.add(1);
     session.failed_auths = session.failed_auths.saturating_add(1);
     let millis = rest_after(session.failed_auths);
     if millis > 0 {
@@ -214,7 +217,7 @@ fn hello(call: &mut Call<'_, '_>, mut args: Args<'_>, reply: &mut Reply<'_>) -> 
         }
     }
     if let Some((user, password)) = credentials {
-        authenticate(call.server, call.session, user, password)?;
+        authenticate(call, user, password)?;
     }
     if !call.session.authenticated {
         return Err(CommandError::text(

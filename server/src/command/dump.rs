@@ -7,7 +7,9 @@ use braid_storage::{
     time::Deadline,
 };
 
-use super::{Args, Arity, Call, Categories, CommandError, CommandSpec, Flags, Group, Keys, Outcome, Run};
+use super::{
+    Args, Arity, Call, Categories, CommandError, CommandSpec, Flags, Group, Keys, Outcome, Run, Work, work,
+};
 
 pub(super) const COMMANDS: &[CommandSpec] = &[
     CommandSpec {
@@ -16,6 +18,7 @@ pub(super) const COMMANDS: &[CommandSpec] = &[
         flags: Flags::READONLY,
         keys: Keys::READ,
         run: Run::Transaction(dump),
+        work: Work::pinned(work::dumped),
         since: "2.6.0",
         group: Group::Generic,
         syntax: "key",
@@ -30,6 +33,7 @@ pub(super) const COMMANDS: &[CommandSpec] = &[
         flags: Flags::WRITE.and(Flags::DENYOOM).and(Flags::DANGEROUS),
         keys: Keys::OVERWRITE,
         run: Run::Transaction(restore),
+        work: Work::pinned(work::restored),
         since: "2.6.0",
         group: Group::Generic,
         categories: Some(Categories::KEYSPACE),
@@ -40,14 +44,9 @@ pub(super) const COMMANDS: &[CommandSpec] = &[
     },
 ];
 
-/// So many bytes are as much work as an element of a value elsewhere.
-const BYTES_PER_ELEMENT: usize = 64;
-
 fn dump(call: &mut Call<'_, '_>, mut args: Args<'_>, reply: &mut Reply<'_>) -> Outcome {
     let key = args.key()?;
     let shard = call.shard_of(&key);
-    let bytes = shard.peek(&key).map_or(0, |entry| entry.allocated_bytes());
-    shard.expect_work(bytes / BYTES_PER_ELEMENT)?;
     let now = shard.now();
     match shard.read(&key) {
         None => reply.null(),
@@ -104,7 +103,6 @@ fn restore(call: &mut Call<'_, '_>, mut args: Args<'_>, reply: &mut Reply<'_>) -
     if ttl < 0 {
         return Err(CommandError::text("ERR Invalid TTL value, must be >= 0"));
     }
-    shard.expect_work(payload.len() / BYTES_PER_ELEMENT)?;
     let entry = rdb::restore(payload, &key, keyspace, now).map_err(|malformed| match malformed {
         Malformed::Footer => CommandError::text("ERR DUMP payload version or checksum are wrong"),
         Malformed::Payload => CommandError::text("ERR Bad data format"),

@@ -1,6 +1,6 @@
 //! Commands on geospatial indexes: sorted sets whose scores are places.
 
-use std::io::Write as _;
+use std::{io::Write as _, ops::Range};
 
 use braid_protocol::{
     number::{self, LongDouble},
@@ -10,12 +10,13 @@ use braid_storage::{
     Event, Key, Shard, SortedSetRef,
     geo::{Area, Place, Shape},
     packed::Element,
+    shard::WORK_MAX,
     sorted_set::{AddRule, Gathered, Limit, Presence, SortedSetType},
 };
 
 use super::{
     Args, Arity, Call, CommandError, CommandSpec, Deprecation, Flags, Group, KeySpec, KeyUse, Keys, KeysAt,
-    MembersAt, Outcome, Run,
+    Look, MembersAt, Outcome, Run, Work,
     members::write_element,
     shown,
     sorted_sets::{AddOptions, Members, STORED_FROM_ANOTHER, add_members, store},
@@ -84,6 +85,7 @@ pub(super) const COMMANDS: &[CommandSpec] = &[
         flags: Flags::READONLY,
         keys: Keys::READ,
         run: Run::Shard(geosearch),
+        work: Work::pinned(geosearch_work),
         since: "6.2.0",
         group: Group::Geo,
         syntax: "key <FROMMEMBER member | FROMLONLAT longitude latitude> <BYRADIUS radius <M | KM | FT | \
@@ -100,6 +102,7 @@ pub(super) const COMMANDS: &[CommandSpec] = &[
         flags: Flags::WRITE.and(Flags::DENYOOM),
         keys: STORED_FROM_ANOTHER,
         run: Run::Transaction(geosearchstore),
+        work: Work::pinned(geosearchstore_work),
         since: "6.2.0",
         group: Group::Geo,
         syntax: "destination source <FROMMEMBER member | FROMLONLAT longitude latitude> <BYRADIUS radius \
@@ -116,6 +119,7 @@ pub(super) const COMMANDS: &[CommandSpec] = &[
         flags: Flags::WRITE.and(Flags::DENYOOM).and(Flags::MOVABLE_KEYS).and(Flags::DEPRECATED),
         keys: READ_AND_STORED_FROM_6,
         run: Run::Transaction(georadius),
+        work: Work::pinned(georadius_work),
         since: "3.2.0",
         group: Group::Geo,
         syntax: "key longitude latitude radius <M | KM | FT | MI> [WITHCOORD] [WITHDIST] [WITHHASH] [COUNT \
@@ -135,6 +139,7 @@ pub(super) const COMMANDS: &[CommandSpec] = &[
         flags: Flags::READONLY.and(Flags::DEPRECATED),
         keys: Keys::READ,
         run: Run::Shard(georadius_ro),
+        work: Work::pinned(georadius_work),
         since: "3.2.10",
         group: Group::Geo,
         syntax: "key longitude latitude radius <M | KM | FT | MI> [WITHCOORD] [WITHDIST] [WITHHASH] [COUNT \
@@ -154,6 +159,7 @@ pub(super) const COMMANDS: &[CommandSpec] = &[
         flags: Flags::WRITE.and(Flags::DENYOOM).and(Flags::MOVABLE_KEYS).and(Flags::DEPRECATED),
         keys: READ_AND_STORED_FROM_5,
         run: Run::Transaction(georadiusbymember),
+        work: Work::pinned(georadiusbymember_work),
         since: "3.2.0",
         group: Group::Geo,
         syntax: "key member radius <M | KM | FT | MI> [WITHCOORD] [WITHDIST] [WITHHASH] [COUNT count \
@@ -174,6 +180,7 @@ pub(super) const COMMANDS: &[CommandSpec] = &[
         keys: Keys::READ,
         members: MembersAt::ONE,
         run: Run::Shard(georadiusbymember_ro),
+        work: Work::pinned(georadiusbymember_work),
         since: "3.2.10",
         group: Group::Geo,
         syntax: "key member radius <M | KM | FT | MI> [WITHCOORD] [WITHDIST] [WITHHASH] [COUNT count \
@@ -646,6 +653,40 @@ fn georadiusbymember(call: &mut Call<'_, '_>, args: Args<'_>, reply: &mut Reply<
 
 fn georadiusbymember_ro(shard: &mut Shard, args: Args<'_>, reply: &mut Reply<'_>) -> Outcome {
     search(shard, args, Dialect::AroundMember { may_store: false }, reply)
+}
+
+/// How much work it is to search: all members of the cells around the area are looked at.
+fn searched(look: &mut Look<'_, '_>, mut args: Args<'_>, dialect: Dialect) -> usize {
+    /// What it is to find out where a member is and how far away, in elements.
+    const DISTANCE: usize = 4;
+    let Ok(key) = args.key() else { return 0 };
+    let n = |set: SortedSetRef<'_>| {
+        if set.len() <= WORK_MAX / DISTANCE / 8 {
+            return 0;
+        }
+        let area = Query::read(args, Some(set), dialect, None).ok().and_then(|query| query.area());
+        let n_within = |scores: Range<f64>| {
+            set.score_range(Limit::Including(scores.start), Limit::Excluding(scores.end)).len()
+        };
+        area.map_or(0, |area| area.score_ranges().into_iter().map(n_within).sum())
+    };
+    look.sorted_set(&key, n).unwrap_or(0) * DISTANCE
+}
+
+fn geosearch_work(look: &mut Look<'_, '_>, args: Args<'_>) -> usize {
+    searched(look, args, Dialect::Search)
+}
+
+fn geosearchstore_work(look: &mut Look<'_, '_>, args: Args<'_>) -> usize {
+    searched(look, args.skip(1), Dialect::SearchAndStore)
+}
+
+fn georadius_work(look: &mut Look<'_, '_>, args: Args<'_>) -> usize {
+    searched(look, args, Dialect::Around { may_store: true })
+}
+
+fn georadiusbymember_work(look: &mut Look<'_, '_>, args: Args<'_>) -> usize {
+    searched(look, args, Dialect::AroundMember { may_store: true })
 }
 
 #[cfg(test)]

@@ -11,9 +11,10 @@ use braid_storage::{
 };
 
 use super::{
-    Args, Arity, CommandError, CommandSpec, Deprecation, Flags, Group, Keys, MembersAt, Outcome, Run,
+    Args, Arity, CommandError, CommandSpec, Deprecation, Flags, Group, Keys, MembersAt, Outcome, Run, Work,
     keys::parse_cursor,
     members::{ScanOptions, write_element, write_samples, write_scanned},
+    work,
 };
 use crate::random::random;
 
@@ -96,6 +97,7 @@ pub(super) const COMMANDS: &[CommandSpec] = &[
         flags: Flags::READONLY,
         keys: Keys::READ,
         run: Run::Shard(hgetall),
+        work: Work::pinned(work::whole),
         since: "2.0.0",
         group: Group::Hash,
         syntax: "key",
@@ -124,6 +126,7 @@ pub(super) const COMMANDS: &[CommandSpec] = &[
         flags: Flags::READONLY.and(Flags::FAST),
         keys: Keys::LOOK,
         run: Run::Shard(hlen),
+        work: Work::pinned(work::expired_fields),
         since: "2.0.0",
         group: Group::Hash,
         syntax: "key",
@@ -149,6 +152,7 @@ pub(super) const COMMANDS: &[CommandSpec] = &[
         flags: Flags::READONLY,
         keys: Keys::READ,
         run: Run::Shard(hkeys),
+        work: Work::pinned(work::whole),
         since: "2.0.0",
         group: Group::Hash,
         syntax: "key",
@@ -163,6 +167,7 @@ pub(super) const COMMANDS: &[CommandSpec] = &[
         flags: Flags::READONLY,
         keys: Keys::READ,
         run: Run::Shard(hvals),
+        work: Work::pinned(work::whole),
         since: "2.0.0",
         group: Group::Hash,
         syntax: "key",
@@ -216,6 +221,7 @@ pub(super) const COMMANDS: &[CommandSpec] = &[
         flags: Flags::READONLY,
         keys: Keys::READ,
         run: Run::Shard(hrandfield),
+        work: Work::pinned(work::drawn_fields),
         since: "6.2.0",
         group: Group::Hash,
         syntax: "key [count [WITHVALUES]]",
@@ -230,6 +236,7 @@ pub(super) const COMMANDS: &[CommandSpec] = &[
         flags: Flags::READONLY,
         keys: Keys::READ,
         run: Run::Shard(hscan),
+        work: Work::pinned(work::scanned),
         since: "2.8.0",
         group: Group::Hash,
         syntax: "key cursor [MATCH pattern] [COUNT count] [NOVALUES]",
@@ -309,7 +316,6 @@ fn hgetall(shard: &mut Shard, mut args: Args<'_>, reply: &mut Reply<'_>) -> Outc
         reply.map(0);
         return Ok(());
     };
-    hash.expect_work(hash.len())?;
     write_fields(hash, reply);
     Ok(())
 }
@@ -341,9 +347,6 @@ fn write_texts(
 ) -> Outcome {
     let key = args.key()?;
     let hash = shard.value::<HashType>(&key)?;
-    if let Some(hash) = hash {
-        hash.expect_work(hash.len())?;
-    }
     reply.array(hash.map_or(0, HashRef::len));
     if let Some(hash) = hash {
         hash.iter().for_each(|field| write_element(text(field), reply));
@@ -436,9 +439,6 @@ fn hrandfield(shard: &mut Shard, mut args: Args<'_>, reply: &mut Reply<'_>) -> O
     let hash = shard.value::<HashType>(&key)?;
     match choice {
         Some(choice) => {
-            if let Some(hash) = hash {
-                hash.expect_work(choice.n_drawn(hash))?;
-            }
             return choice.write(hash, reply);
         }
         None => match hash.and_then(|hash| hash.random_field(random())) {
@@ -471,12 +471,6 @@ impl Choice {
             return Err(OUT_OF_RANGE);
         }
         Ok(Self { count, with_values })
-    }
-
-    /// How many fields are drawn.
-    fn n_drawn(&self, hash: HashRef<'_>) -> usize {
-        let n = self.count.unsigned_abs() as usize;
-        if self.count < 0 { n } else { n.min(hash.len()) }
     }
 
     fn write(&self, hash: Option<HashRef<'_>>, reply: &mut Reply<'_>) -> Outcome {
@@ -536,17 +530,21 @@ fn scan(hash: HashRef<'_>, cursor: u64, args: Args<'_>, reply: &mut Reply<'_>) -
     let (mut found, mut n) = (Vec::new(), 0);
     let mut texts = Reply::new(&mut found, reply.version());
     // A number that no HSCAN has given is past the end.
-    let next = Position::decode(cursor).and_then(|from| {
-        hash.scan(from, options.n_buckets(), &mut |field| {
-            if !options.wants(field.name) {
-                return;
-            }
-            write_element(field.name, &mut texts);
+    let mut visit = |field: Field<'_>| {
+        if !options.wants(field.name) {
+            return;
+        }
+        write_element(field.name, &mut texts);
+        n += 1;
+        if with_values {
+            write_element(field.value, &mut texts);
             n += 1;
-            if with_values {
-                write_element(field.value, &mut texts);
-                n += 1;
-            }
+        }
+    };
+    let next = options.visit(Position::decode(cursor), |from, n_visited| {
+        hash.scan(from, 1, &mut |field| {
+            *n_visited += 1;
+            visit(field);
         })
     });
     write_scanned(next, n, &found, reply);

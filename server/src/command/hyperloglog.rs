@@ -10,7 +10,7 @@ use braid_storage::{
 
 use super::{
     Args, Arity, Call, CommandError, CommandSpec, Flags, Group, KeySpec, KeyUse, Keys, KeysAt, Outcome, Run,
-    each_key::for_each_key, shown,
+    Work, each_key::for_each_key, shown, work,
 };
 
 pub(super) const COMMANDS: &[CommandSpec] = &[
@@ -33,6 +33,7 @@ pub(super) const COMMANDS: &[CommandSpec] = &[
         flags: Flags::READONLY.and(Flags::MAY_REPLICATE),
         keys: Keys(&Keys::all(KeyUse::ReadAndRestore)),
         run: Run::Transaction(pfcount),
+        work: Work::held(work::merged),
         since: "2.8.9",
         group: Group::HyperLogLog,
         syntax: "key [key ...]",
@@ -46,6 +47,7 @@ pub(super) const COMMANDS: &[CommandSpec] = &[
         flags: Flags::WRITE.and(Flags::DENYOOM),
         keys: DESTINATION_AND_SOURCES,
         run: Run::Transaction(pfmerge),
+        work: Work::pinned(work::merged),
         since: "2.8.9",
         group: Group::HyperLogLog,
         syntax: "destkey [sourcekey [sourcekey ...]]",

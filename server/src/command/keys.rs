@@ -12,12 +12,13 @@ use braid_storage::{
 
 use super::{
     Args, Arity, Call, Categories, CommandError, CommandSpec, Flags, Group, KeySpec, KeyUse, Keys, KeysAt,
-    Outcome, Run, Sweep,
+    Outcome, Run, Sweep, Work,
     each_key::for_each_key,
     expire_options::{CountedFrom, Unit, absolute_millis, future_deadline},
     help::help,
     shown,
     sweep::Seek,
+    work,
 };
 use crate::tracking;
 
@@ -206,6 +207,7 @@ pub(super) const COMMANDS: &[CommandSpec] = &[
         flags: Flags::WRITE,
         keys: Keys(&[source(KeyUse::ReadAndDelete), destination(KeyUse::Overwrite)]),
         run: Run::Transaction(rename),
+        work: Work::Carries { estimate: work::whole },
         since: "1.0.0",
         group: Group::Generic,
         syntax: "key newkey",
@@ -218,6 +220,7 @@ pub(super) const COMMANDS: &[CommandSpec] = &[
         flags: Flags::WRITE.and(Flags::FAST),
         keys: Keys(&[source(KeyUse::ReadAndDelete), destination(KeyUse::Insert)]),
         run: Run::Transaction(renamenx),
+        work: Work::Carries { estimate: work::whole },
         since: "1.0.0",
         group: Group::Generic,
         syntax: "key newkey",
@@ -230,6 +233,7 @@ pub(super) const COMMANDS: &[CommandSpec] = &[
         flags: Flags::WRITE.and(Flags::DENYOOM).and(Flags::OTHER_DATABASES),
         keys: Keys(&[source(KeyUse::Read), destination(KeyUse::Overwrite)]),
         run: Run::Transaction(copy),
+        work: Work::held(work::copied),
         since: "6.2.0",
         group: Group::Generic,
         syntax: "source destination [DB destination-db] [REPLACE]",
@@ -243,6 +247,7 @@ pub(super) const COMMANDS: &[CommandSpec] = &[
         flags: Flags::WRITE.and(Flags::FAST).and(Flags::OTHER_DATABASES),
         keys: Keys::UPDATE_AND_READ,
         run: Run::Transaction(move_to),
+        work: Work::Carries { estimate: work::whole },
         since: "1.0.0",
         group: Group::Generic,
         syntax: "key db",
@@ -351,6 +356,7 @@ pub(super) const COMMANDS: &[CommandSpec] = &[
         arity: Arity::Exactly(3),
         flags: Flags::WRITE.and(Flags::FAST).and(Flags::DANGEROUS).and(Flags::OTHER_DATABASES),
         run: Run::Everything(swapdb),
+        work: Work::Carries { estimate: work::everything },
         since: "4.0.0",
         group: Group::Server,
         syntax: "index1 index2",

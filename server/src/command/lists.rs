@@ -5,7 +5,7 @@ use std::ops::{ControlFlow, Range};
 use braid_protocol::{number, reply::Reply};
 use braid_storage::{
     Event, Key, ListEnd, ListMut, ListRef, ListType, Shard, StorageError, entry::Kind, list::Side,
-    time::Millis,
+    shard::BYTES_PER_ELEMENT, time::Millis,
 };
 use smallvec::SmallVec;
 
@@ -13,7 +13,7 @@ use crate::run::blocking::{Awaited, Nothing, Wait};
 
 use super::{
     Args, Arity, Call, CommandError, CommandSpec, Deprecation, Flags, Group, KeySpec, KeyUse, Keys, KeysAt,
-    Outcome, Run, members::write_element, spec::ALL_BUT_LAST,
+    Look, Outcome, Run, Work, members::write_element, spec::ALL_BUT_LAST, work,
 };
 
 pub(super) const COMMANDS: &[CommandSpec] = &[
@@ -75,6 +75,7 @@ pub(super) const COMMANDS: &[CommandSpec] = &[
         flags: Flags::WRITE.and(Flags::FAST),
         keys: Keys::READ_AND_DELETE,
         run: Run::Shard(lpop),
+        work: Work::held(work::taken),
         since: "1.0.0",
         group: Group::List,
         syntax: "key [count]",
@@ -88,6 +89,7 @@ pub(super) const COMMANDS: &[CommandSpec] = &[
         flags: Flags::WRITE.and(Flags::FAST),
         keys: Keys::READ_AND_DELETE,
         run: Run::Shard(rpop),
+        work: Work::held(work::taken),
         since: "1.0.0",
         group: Group::List,
         syntax: "key [count]",
@@ -113,6 +115,7 @@ pub(super) const COMMANDS: &[CommandSpec] = &[
         flags: Flags::READONLY,
         keys: Keys::READ,
         run: Run::Shard(lrange),
+        work: Work::pinned(ranged),
         since: "1.0.0",
         group: Group::List,
         syntax: "key start stop",
@@ -127,6 +130,7 @@ pub(super) const COMMANDS: &[CommandSpec] = &[
         flags: Flags::READONLY,
         keys: Keys::READ,
         run: Run::Shard(lindex),
+        work: Work::pinned(work::reached),
         since: "1.0.0",
         group: Group::List,
         syntax: "key index",
@@ -140,6 +144,7 @@ pub(super) const COMMANDS: &[CommandSpec] = &[
         flags: Flags::WRITE.and(Flags::DENYOOM),
         keys: Keys::UPDATE,
         run: Run::Shard(lset),
+        work: Work::held(work::reached),
         since: "1.0.0",
         group: Group::List,
         syntax: "key index element",
@@ -153,6 +158,7 @@ pub(super) const COMMANDS: &[CommandSpec] = &[
         flags: Flags::WRITE.and(Flags::DENYOOM),
         keys: Keys::ADD,
         run: Run::Shard(linsert),
+        work: Work::held(work::searched),
         since: "2.2.0",
         group: Group::List,
         syntax: "key <BEFORE | AFTER> pivot element",
@@ -166,6 +172,7 @@ pub(super) const COMMANDS: &[CommandSpec] = &[
         flags: Flags::WRITE,
         keys: Keys::REMOVE,
         run: Run::Shard(lrem),
+        work: Work::held(work::searched),
         since: "1.0.0",
         group: Group::List,
         syntax: "key count element",
@@ -179,6 +186,7 @@ pub(super) const COMMANDS: &[CommandSpec] = &[
         flags: Flags::WRITE,
         keys: Keys::REMOVE,
         run: Run::Shard(ltrim),
+        work: Work::held(trimmed),
         since: "1.0.0",
         group: Group::List,
         syntax: "key start stop",
@@ -192,6 +200,7 @@ pub(super) const COMMANDS: &[CommandSpec] = &[
         flags: Flags::READONLY,
         keys: Keys::READ,
         run: Run::Shard(lpos),
+        work: Work::pinned(searched),
         since: "6.0.6",
         group: Group::List,
         syntax: "key element [RANK rank] [COUNT num-matches] [MAXLEN len]",
@@ -233,6 +242,7 @@ pub(super) const COMMANDS: &[CommandSpec] = &[
         flags: Flags::WRITE.and(Flags::MOVABLE_KEYS),
         keys: COUNTED,
         run: Run::Transaction(lmpop),
+        work: Work::held(work::taken_from_any),
         since: "7.0.0",
         group: Group::List,
         syntax: "numkeys key [key ...] <LEFT | RIGHT> [COUNT count]",
@@ -300,6 +310,7 @@ pub(super) const COMMANDS: &[CommandSpec] = &[
         flags: Flags::WRITE.and(Flags::BLOCKING).and(Flags::MOVABLE_KEYS),
         keys: COUNTED_SECOND,
         run: Run::Transaction(blmpop),
+        work: Work::held(work::taken_from_any_in_time),
         since: "7.0.0",
         group: Group::List,
         syntax: "timeout numkeys key [key ...] <LEFT | RIGHT> [COUNT count]",
@@ -437,19 +448,35 @@ fn lrange(shard: &mut Shard, mut args: Args<'_>, reply: &mut Reply<'_>) -> Outco
     let key = args.key()?;
     let (start, stop) = (args.int()?, args.int()?);
     match shard.value::<ListType>(&key)? {
-        Some(list) => range(list, start, stop, reply)?,
+        Some(list) => range(list, start, stop, reply),
         None => reply.array(0),
     }
     Ok(())
 }
 
-fn range(list: ListRef<'_>, start: i64, stop: i64, reply: &mut Reply<'_>) -> Outcome {
+fn range(list: ListRef<'_>, start: i64, stop: i64, reply: &mut Reply<'_>) {
     let indexes = indexes(start, stop, list.len());
-    list.expect_work(indexes.len())?;
     reply.array(indexes.len());
     list.elements_from(indexes.start).take(indexes.len()).for_each(|element| write_element(element, reply));
-    Ok(())
 }
+
+fn ranged(look: &mut Look<'_, '_>, mut args: Args<'_>) -> usize {
+    let (Ok(key), Ok(start), Ok(stop)) = (args.key(), args.int(), args.int()) else { return 0 };
+    // Few elements near an end are found without a look.
+    if start >= 0 && (0..100).contains(&(stop.saturating_sub(start))) && stop < 1000 {
+        return 0;
+    }
+    let n = |list: ListRef<'_>| {
+        let indexes = indexes(start, stop, list.len());
+        let bytes = list.entry().allocated_bytes() / BYTES_PER_ELEMENT;
+        let n_bytes = bytes as u128 * indexes.len() as u128 / list.len().max(1) as u128;
+        indexes.len().max(n_bytes as usize) + list.n_parts() / PARTS_PER_ELEMENT
+    };
+    look.list(&key, n).unwrap_or(0)
+}
+
+/// Pieces of a list that are passed over; so many are as much work as an element.
+const PARTS_PER_ELEMENT: usize = 8;
 
 /// The indexes from `start` to `stop`, the last one included, of a list of `len` elements; negative ones count from its right end.
 fn indexes(start: i64, stop: i64, len: usize) -> Range<usize> {
@@ -525,6 +552,19 @@ fn ltrim(shard: &mut Shard, mut args: Args<'_>, reply: &mut Reply<'_>) -> Outcom
     }
     reply.ok();
     Ok(())
+}
+
+fn trimmed(look: &mut Look<'_, '_>, mut args: Args<'_>) -> usize {
+    /// Elements that go with whole pieces; so many are as much work as one that is copied.
+    const TRIMMED_PER_ELEMENT: usize = 8;
+    let (Ok(key), Ok(start), Ok(stop)) = (args.key(), args.int(), args.int()) else { return 0 };
+    let n_removed = |list: ListRef<'_>| list.len() - indexes(start, stop, list.len()).len();
+    look.list(&key, n_removed).unwrap_or(0) / TRIMMED_PER_ELEMENT
+}
+
+fn searched(look: &mut Look<'_, '_>, args: Args<'_>) -> usize {
+    let n_compared = LposOptions::read(args.skip(2)).map_or(0, |options| options.n_compared);
+    work::searched(look, args).min(n_compared)
 }
 
 fn lpos(shard: &mut Shard, mut args: Args<'_>, reply: &mut Reply<'_>) -> Outcome {

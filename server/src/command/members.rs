@@ -9,9 +9,6 @@ use braid_storage::{
 
 use super::{Args, CommandError, Outcome};
 
-/// How many entries a bucket of a table has room for.
-const BUCKET_ENTRIES: usize = 7;
-
 /// The longest reply of members that may come again, to a client that has no limit of its own: nothing else bounds how many
 /// of them it can ask for.
 const SAMPLES_MAX_BYTES: usize = 512 << 20;
@@ -109,8 +106,21 @@ impl<'a> ScanOptions<'a> {
         self.count
     }
 
-    /// How many buckets have about COUNT entries.
-    pub fn n_buckets(&self) -> usize {
-        self.count.div_ceil(BUCKET_ENTRIES)
+    /// Visits from a position on until COUNT entries have been visited, or ten times as many buckets. `step` visits a bucket and
+    /// counts the entries; the result is where to go on.
+    pub fn visit(
+        &self,
+        from: Option<Position>,
+        mut step: impl FnMut(Position, &mut usize) -> Option<Position>,
+    ) -> Option<Position> {
+        let (mut next, mut n_visited, mut n_steps) = (from, 0, 0);
+        while let Some(from) = next
+            && n_visited < self.count
+            && n_steps < self.count.saturating_mul(10)
+        {
+            next = step(from, &mut n_visited);
+            n_steps += 1;
+        }
+        next
     }
 }

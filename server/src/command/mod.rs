@@ -10,10 +10,12 @@ mod expire_options;
 mod help;
 mod lcs;
 mod members;
+mod requests;
 mod spec;
 mod sweep;
 mod syntax;
 mod table;
+mod work;
 
 mod bitmaps;
 mod client;
@@ -51,12 +53,15 @@ pub use braid_storage::Key;
 pub use category::Categories;
 pub use error::{CommandError, Outcome, shown};
 pub(crate) use pubsub::{is_confined, leave_channel, subscribed_routes};
+pub use requests::Requests;
 pub use spec::{
     Arity, BeginSweep, CommandSpec, Deprecation, Flags, Group, KeySpec, KeyUse, Keys, KeysAt, MembersAt, Run,
 };
 pub use sweep::{Step, Sweep};
 pub use table::{CommandTable, Found, Registered, TABLE};
 pub(crate) use transactions::{forget_watches, watched_routes};
+pub(crate) use work::Budget;
+pub use work::{Estimate, Look, Method, Work};
 
 /// The families' rows: the whole command table.
 const FAMILIES: &[&[CommandSpec]] = &[

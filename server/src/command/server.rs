@@ -22,11 +22,11 @@ use crossbeam_utils::sync::Unparker;
 
 use super::{
     Args, Arity, Call, Categories, CommandError, CommandSpec, Deprecation, Flags, Group, KeySpec, KeyUse,
-    Keys, KeysAt, Outcome, Registered, Run, TABLE,
+    Keys, KeysAt, Outcome, Registered, Run, TABLE, Work,
     client::timeout_millis,
     digest::{debug_digest, debug_digest_value},
     help::{help, misused},
-    introspection, shown,
+    introspection, shown, work,
 };
 use crate::{
     clients::Endpoint,
@@ -660,6 +660,7 @@ const DEBUG: &[CommandSpec] = &[
     CommandSpec {
         name: "digest",
         run: Run::Everything(debug_digest),
+        work: Work::held(work::everything),
         summary: "Returns a digest of all keys and values.",
         complexity: "O(N) where N is the size of the data",
         ..DEBUG_ROW
@@ -668,6 +669,7 @@ const DEBUG: &[CommandSpec] = &[
         name: "digest-value",
         keys: DIGESTS,
         run: Run::Transaction(debug_digest_value),
+        work: Work::pinned(work::all_keys),
         syntax: "[key [key ...]]",
         summary: "Returns a digest of each key's value.",
         complexity: "O(N) where N is the size of the values",
@@ -771,6 +773,7 @@ const DEBUG: &[CommandSpec] = &[
     CommandSpec {
         name: "populate",
         run: Run::Everything(debug_populate),
+        work: Work::held(work::everything),
         syntax: "count [prefix [size]]",
         summary: "Makes so many keys with strings, all at once.",
         ..DEBUG_ROW

@@ -12,10 +12,11 @@ use smallvec::SmallVec;
 
 use super::{
     Args, Arity, Call, CommandError, CommandSpec, Flags, Group, KeySpec, KeyUse, Keys, KeysAt, MembersAt,
-    Outcome, Run,
+    Outcome, Run, Work,
     each_key::for_each_key,
     keys::parse_cursor,
     members::{ScanOptions, write_element, write_samples, write_scanned},
+    work,
 };
 use crate::random::random;
 
@@ -81,6 +82,7 @@ pub(super) const COMMANDS: &[CommandSpec] = &[
         flags: Flags::READONLY,
         keys: Keys::READ,
         run: Run::Shard(smembers),
+        work: Work::pinned(work::whole),
         since: "1.0.0",
         group: Group::Set,
         syntax: "key",
@@ -119,6 +121,7 @@ pub(super) const COMMANDS: &[CommandSpec] = &[
         flags: Flags::WRITE.and(Flags::FAST),
         keys: Keys::READ_AND_DELETE,
         run: Run::Shard(spop),
+        work: Work::held(work::taken),
         since: "1.0.0",
         group: Group::Set,
         syntax: "key [count]",
@@ -133,6 +136,7 @@ pub(super) const COMMANDS: &[CommandSpec] = &[
         flags: Flags::READONLY,
         keys: Keys::READ,
         run: Run::Shard(srandmember),
+        work: Work::pinned(work::drawn),
         since: "1.0.0",
         group: Group::Set,
         syntax: "key [count]",
@@ -147,6 +151,7 @@ pub(super) const COMMANDS: &[CommandSpec] = &[
         flags: Flags::READONLY,
         keys: Keys(&Keys::all(KeyUse::Read)),
         run: Run::Transaction(sinter),
+        work: Work::pinned(work::least_of_keys),
         since: "1.0.0",
         group: Group::Set,
         syntax: "key [key ...]",
@@ -161,6 +166,7 @@ pub(super) const COMMANDS: &[CommandSpec] = &[
         flags: Flags::READONLY.and(Flags::MOVABLE_KEYS),
         keys: COUNTED,
         run: Run::Transaction(sintercard),
+        work: Work::pinned(work::least_of_counted_keys),
         since: "7.0.0",
         group: Group::Set,
         syntax: "numkeys key [key ...] [LIMIT limit]",
@@ -174,6 +180,7 @@ pub(super) const COMMANDS: &[CommandSpec] = &[
         flags: Flags::WRITE.and(Flags::DENYOOM),
         keys: UPDATED_FROM_OTHERS,
         run: Run::Transaction(sinterstore),
+        work: Work::pinned(work::least_of_sources),
         since: "1.0.0",
         group: Group::Set,
         syntax: "destination key [key ...]",
@@ -187,6 +194,7 @@ pub(super) const COMMANDS: &[CommandSpec] = &[
         flags: Flags::READONLY,
         keys: Keys(&Keys::all(KeyUse::Read)),
         run: Run::Transaction(sunion),
+        work: Work::pinned(work::all_keys),
         since: "1.0.0",
         group: Group::Set,
         syntax: "key [key ...]",
@@ -201,6 +209,7 @@ pub(super) const COMMANDS: &[CommandSpec] = &[
         flags: Flags::WRITE.and(Flags::DENYOOM),
         keys: OVERWRITTEN_FROM_OTHERS,
         run: Run::Transaction(sunionstore),
+        work: Work::pinned(work::all_sources),
         since: "1.0.0",
         group: Group::Set,
         syntax: "destination key [key ...]",
@@ -214,6 +223,7 @@ pub(super) const COMMANDS: &[CommandSpec] = &[
         flags: Flags::READONLY,
         keys: Keys(&Keys::all(KeyUse::Read)),
         run: Run::Transaction(sdiff),
+        work: Work::pinned(work::all_keys),
         since: "1.0.0",
         group: Group::Set,
         syntax: "key [key ...]",
@@ -228,6 +238,7 @@ pub(super) const COMMANDS: &[CommandSpec] = &[
         flags: Flags::WRITE.and(Flags::DENYOOM),
         keys: OVERWRITTEN_FROM_OTHERS,
         run: Run::Transaction(sdiffstore),
+        work: Work::pinned(work::all_sources),
         since: "1.0.0",
         group: Group::Set,
         syntax: "destination key [key ...]",
@@ -241,6 +252,7 @@ pub(super) const COMMANDS: &[CommandSpec] = &[
         flags: Flags::READONLY,
         keys: Keys::READ,
         run: Run::Shard(sscan),
+        work: Work::pinned(work::scanned),
         since: "2.8.0",
         group: Group::Set,
         syntax: "key cursor [MATCH pattern] [COUNT count]",
@@ -307,7 +319,6 @@ fn smembers(shard: &mut Shard, mut args: Args<'_>, reply: &mut Reply<'_>) -> Out
         reply.set(0);
         return Ok(());
     };
-    set.expect_work(set.len())?;
     write_members(set, reply);
     Ok(())
 }
@@ -399,7 +410,6 @@ fn srandmember(shard: &mut Shard, mut args: Args<'_>, reply: &mut Reply<'_>) -> 
     };
     if count < 0 {
         let n = count.unsigned_abs();
-        set.expect_work(n as usize)?;
         let mut samples = set.samples(random);
         let write = |reply: &mut Reply<'_>| {
             samples.by_ref().take(1).for_each(|member| write_element(member, reply));
@@ -407,7 +417,6 @@ fn srandmember(shard: &mut Shard, mut args: Args<'_>, reply: &mut Reply<'_>) -> 
         return write_samples(n, reply, |reply| reply.array(n as usize), write);
     }
     let n = set.len().min(count as usize);
-    set.expect_work(n)?;
     reply.array(n);
     set.choose(n, &mut random, &mut |member| write_element(member, reply));
     Ok(())
@@ -534,23 +543,18 @@ impl Sources {
     ) -> Result<Self, CommandError> {
         let mut sources = Sources { entries: SmallVec::new(), now: call.now };
         let mut outcome = Ok(());
-        let mut n_members = 0;
         for_each_key(call, keys, |shard, key, role| {
             if role == KeyRole::Source && outcome.is_ok() {
-                outcome = sources.add(shard, key, &mut n_members);
+                outcome = sources.add(shard, key);
             }
         });
         outcome?;
         Ok(sources)
     }
 
-    /// Shares one more; `n_members` counts the members of all.
-    fn add(&mut self, shard: &mut Shard, key: &Key<'_>, n_members: &mut usize) -> Result<(), StorageError> {
+    /// Shares one more.
+    fn add(&mut self, shard: &mut Shard, key: &Key<'_>) -> Result<(), StorageError> {
         let set = shard.value::<SetType>(key)?;
-        if let Some(set) = set {
-            *n_members += set.len();
-            set.expect_work(*n_members)?;
-        }
         self.entries.push(set.map(|set| set.entry().share()));
         Ok(())
     }

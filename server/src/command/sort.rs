@@ -13,7 +13,7 @@ use smallvec::SmallVec;
 
 use super::{
     Args, Arity, Call, CommandError, CommandSpec, Flags, Group, KeySpec, KeyUse, Keys, KeysAt, Outcome, Run,
-    Words,
+    Words, Work, work,
 };
 
 const SYNTAX: &str =
@@ -43,6 +43,7 @@ pub(super) const COMMANDS: &[CommandSpec] = &[
             KeySpec { at: KeysAt::Behind { word: "STORE", from: 2 }, used: KeyUse::Overwrite },
         ]),
         run: Run::Transaction(sort),
+        work: Work::pinned(work::sorted),
         since: "1.0.0",
         syntax: "key [BY pattern] [LIMIT offset count] [GET pattern [GET pattern ...]] [ASC | DESC] [ALPHA] [STORE destination]",
         summary: "Sorts a list, a set or a sorted set, by its elements or by other keys, and gives or stores the result.",
@@ -53,6 +54,7 @@ pub(super) const COMMANDS: &[CommandSpec] = &[
         flags: Flags::READONLY.and(Flags::MOVABLE_KEYS),
         keys: Keys::READ,
         run: Run::Transaction(sort_ro),
+        work: Work::pinned(work::sorted),
         since: "7.0.0",
         syntax: SYNTAX,
         summary: "Sorts a list, a set or a sorted set, by its elements or by other keys, and gives the result.",
@@ -149,9 +151,6 @@ fn run(call: &mut Call<'_, '_>, key: &Key<'_>, request: &Request<'_>, reply: &mu
         Some(source) => elements(source.as_ref(), now)?,
         None => Vec::new(),
     };
-    if !roams(request) {
-        call.shard_of(key).expect_work(elements.len())?;
-    }
     let sorted = sorted(call, request, source.as_ref().map(|source| source.as_ref().kind()), elements)?;
     match &request.store {
         None => write(call, request, &sorted, reply),
@@ -165,10 +164,6 @@ fn run(call: &mut Call<'_, '_>, key: &Key<'_>, request: &Request<'_>, reply: &mu
         braid_storage::release(source);
     }
     Ok(())
-}
-
-fn roams(request: &Request<'_>) -> bool {
-    request.by.iter().chain(&request.get).any(|pattern| pattern.contains(&b'*'))
 }
 
 /// The elements of a list, a set or a sorted set, in its order.

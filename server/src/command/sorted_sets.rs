@@ -19,10 +19,11 @@ use smallvec::SmallVec;
 
 use super::{
     Args, Arity, Call, CommandError, CommandSpec, Deprecation, Flags, Group, KeySpec, KeyUse, Keys, KeysAt,
-    MembersAt, Outcome, Run,
+    MembersAt, Outcome, Run, Work,
     keys::parse_cursor,
     members::{ScanOptions, write_element, write_samples, write_scanned},
     spec::ALL_BUT_LAST,
+    work,
 };
 use crate::random::random_below;
 
@@ -168,6 +169,7 @@ pub(super) const COMMANDS: &[CommandSpec] = &[
         flags: Flags::READONLY,
         keys: Keys::READ,
         run: Run::Shard(range::zrange),
+        work: Work::pinned(range::zrange_work),
         since: "1.2.0",
         group: Group::SortedSet,
         syntax: "key start stop [BYSCORE | BYLEX] [REV] [LIMIT offset count] [WITHSCORES]",
@@ -181,6 +183,7 @@ pub(super) const COMMANDS: &[CommandSpec] = &[
         flags: Flags::READONLY.and(Flags::DEPRECATED),
         keys: Keys::READ,
         run: Run::Shard(range::zrangebyscore),
+        work: Work::pinned(range::zrangebyscore_work),
         since: "1.0.5",
         group: Group::SortedSet,
         syntax: "key min max [WITHSCORES] [LIMIT offset count]",
@@ -195,6 +198,7 @@ pub(super) const COMMANDS: &[CommandSpec] = &[
         flags: Flags::READONLY.and(Flags::DEPRECATED),
         keys: Keys::READ,
         run: Run::Shard(range::zrangebylex),
+        work: Work::pinned(range::zrangebylex_work),
         since: "2.8.9",
         group: Group::SortedSet,
         syntax: "key min max [LIMIT offset count]",
@@ -209,6 +213,7 @@ pub(super) const COMMANDS: &[CommandSpec] = &[
         flags: Flags::READONLY.and(Flags::DEPRECATED),
         keys: Keys::READ,
         run: Run::Shard(range::zrevrange),
+        work: Work::pinned(range::zrevrange_work),
         since: "1.2.0",
         group: Group::SortedSet,
         syntax: "key start stop [WITHSCORES]",
@@ -223,6 +228,7 @@ pub(super) const COMMANDS: &[CommandSpec] = &[
         flags: Flags::READONLY.and(Flags::DEPRECATED),
         keys: Keys::READ,
         run: Run::Shard(range::zrevrangebyscore),
+        work: Work::pinned(range::zrevrangebyscore_work),
         since: "2.2.0",
         group: Group::SortedSet,
         syntax: "key max min [WITHSCORES] [LIMIT offset count]",
@@ -240,6 +246,7 @@ pub(super) const COMMANDS: &[CommandSpec] = &[
         flags: Flags::READONLY.and(Flags::DEPRECATED),
         keys: Keys::READ,
         run: Run::Shard(range::zrevrangebylex),
+        work: Work::pinned(range::zrevrangebylex_work),
         since: "2.8.9",
         group: Group::SortedSet,
         syntax: "key max min [LIMIT offset count]",
@@ -257,6 +264,7 @@ pub(super) const COMMANDS: &[CommandSpec] = &[
         flags: Flags::WRITE.and(Flags::DENYOOM),
         keys: STORED_FROM_ANOTHER,
         run: Run::Transaction(range::zrangestore),
+        work: Work::pinned(range::zrangestore_work),
         since: "6.2.0",
         group: Group::SortedSet,
         syntax: "dst src min max [BYSCORE | BYLEX] [REV] [LIMIT offset count]",
@@ -270,6 +278,7 @@ pub(super) const COMMANDS: &[CommandSpec] = &[
         flags: Flags::WRITE,
         keys: Keys::REMOVE,
         run: Run::Shard(range::zremrangebyrank),
+        work: Work::held(range::zremrangebyrank_work),
         since: "2.0.0",
         group: Group::SortedSet,
         syntax: "key start stop",
@@ -283,6 +292,7 @@ pub(super) const COMMANDS: &[CommandSpec] = &[
         flags: Flags::WRITE,
         keys: Keys::REMOVE,
         run: Run::Shard(range::zremrangebyscore),
+        work: Work::held(range::zremrangebyscore_work),
         since: "1.2.0",
         group: Group::SortedSet,
         syntax: "key min max",
@@ -296,6 +306,7 @@ pub(super) const COMMANDS: &[CommandSpec] = &[
         flags: Flags::WRITE,
         keys: Keys::REMOVE,
         run: Run::Shard(range::zremrangebylex),
+        work: Work::held(range::zremrangebylex_work),
         since: "2.8.9",
         group: Group::SortedSet,
         syntax: "key min max",
@@ -309,6 +320,7 @@ pub(super) const COMMANDS: &[CommandSpec] = &[
         flags: Flags::WRITE.and(Flags::FAST),
         keys: Keys::READ_AND_DELETE,
         run: Run::Shard(zpopmin),
+        work: Work::held(work::taken),
         since: "5.0.0",
         group: Group::SortedSet,
         syntax: "key [count]",
@@ -322,6 +334,7 @@ pub(super) const COMMANDS: &[CommandSpec] = &[
         flags: Flags::WRITE.and(Flags::FAST),
         keys: Keys::READ_AND_DELETE,
         run: Run::Shard(zpopmax),
+        work: Work::held(work::taken),
         since: "5.0.0",
         group: Group::SortedSet,
         syntax: "key [count]",
@@ -335,6 +348,7 @@ pub(super) const COMMANDS: &[CommandSpec] = &[
         flags: Flags::WRITE.and(Flags::MOVABLE_KEYS),
         keys: COUNTED_POPPED,
         run: Run::Transaction(zmpop),
+        work: Work::held(work::taken_from_any),
         since: "7.0.0",
         group: Group::SortedSet,
         syntax: "numkeys key [key ...] <MIN | MAX> [COUNT count]",
@@ -377,6 +391,7 @@ pub(super) const COMMANDS: &[CommandSpec] = &[
         flags: Flags::WRITE.and(Flags::BLOCKING).and(Flags::MOVABLE_KEYS),
         keys: Keys(&[KeySpec { at: KeysAt::Counted { count: 2, step: 1 }, used: KeyUse::ReadAndDelete }]),
         run: Run::Transaction(bzmpop),
+        work: Work::held(work::taken_from_any_in_time),
         since: "7.0.0",
         group: Group::SortedSet,
         syntax: "timeout numkeys key [key ...] <MIN | MAX> [COUNT count]",
@@ -391,6 +406,7 @@ pub(super) const COMMANDS: &[CommandSpec] = &[
         flags: Flags::READONLY.and(Flags::MOVABLE_KEYS),
         keys: COUNTED_READ,
         run: Run::Transaction(combine::zunion),
+        work: Work::pinned(work::counted_keys),
         since: "6.2.0",
         group: Group::SortedSet,
         syntax: "numkeys key [key ...] [WEIGHTS weight [weight ...]] [AGGREGATE <SUM | MIN | MAX>] \
@@ -406,6 +422,7 @@ pub(super) const COMMANDS: &[CommandSpec] = &[
         flags: Flags::READONLY.and(Flags::MOVABLE_KEYS),
         keys: COUNTED_READ,
         run: Run::Transaction(combine::zinter),
+        work: Work::pinned(work::least_of_counted_keys),
         since: "6.2.0",
         group: Group::SortedSet,
         syntax: "numkeys key [key ...] [WEIGHTS weight [weight ...]] [AGGREGATE <SUM | MIN | MAX>] \
@@ -421,6 +438,7 @@ pub(super) const COMMANDS: &[CommandSpec] = &[
         flags: Flags::READONLY.and(Flags::MOVABLE_KEYS),
         keys: COUNTED_READ,
         run: Run::Transaction(combine::zdiff),
+        work: Work::pinned(work::counted_keys),
         since: "6.2.0",
         group: Group::SortedSet,
         syntax: "numkeys key [key ...] [WITHSCORES]",
@@ -435,6 +453,7 @@ pub(super) const COMMANDS: &[CommandSpec] = &[
         flags: Flags::WRITE.and(Flags::DENYOOM).and(Flags::MOVABLE_KEYS),
         keys: STORED_FROM_COUNTED,
         run: Run::Transaction(combine::zunionstore),
+        work: Work::pinned(work::counted_sources),
         since: "2.0.0",
         group: Group::SortedSet,
         syntax: "destination numkeys key [key ...] [WEIGHTS weight [weight ...]] [AGGREGATE <SUM | MIN | MAX>]",
@@ -448,6 +467,7 @@ pub(super) const COMMANDS: &[CommandSpec] = &[
         flags: Flags::WRITE.and(Flags::DENYOOM).and(Flags::MOVABLE_KEYS),
         keys: STORED_FROM_COUNTED,
         run: Run::Transaction(combine::zinterstore),
+        work: Work::pinned(work::least_of_counted_sources),
         since: "2.0.0",
         group: Group::SortedSet,
         syntax: "destination numkeys key [key ...] [WEIGHTS weight [weight ...]] [AGGREGATE <SUM | MIN | MAX>]",
@@ -462,6 +482,7 @@ pub(super) const COMMANDS: &[CommandSpec] = &[
         flags: Flags::WRITE.and(Flags::DENYOOM).and(Flags::MOVABLE_KEYS),
         keys: STORED_FROM_COUNTED,
         run: Run::Transaction(combine::zdiffstore),
+        work: Work::pinned(work::counted_sources),
         since: "6.2.0",
         group: Group::SortedSet,
         syntax: "destination numkeys key [key ...]",
@@ -476,6 +497,7 @@ pub(super) const COMMANDS: &[CommandSpec] = &[
         flags: Flags::READONLY.and(Flags::MOVABLE_KEYS),
         keys: COUNTED_READ,
         run: Run::Transaction(combine::zintercard),
+        work: Work::pinned(work::least_of_counted_keys),
         since: "7.0.0",
         group: Group::SortedSet,
         syntax: "numkeys key [key ...] [LIMIT limit]",
@@ -489,6 +511,7 @@ pub(super) const COMMANDS: &[CommandSpec] = &[
         flags: Flags::READONLY,
         keys: Keys::READ,
         run: Run::Shard(zrandmember),
+        work: Work::pinned(work::drawn),
         since: "6.2.0",
         group: Group::SortedSet,
         syntax: "key [count [WITHSCORES]]",
@@ -503,9 +526,10 @@ pub(super) const COMMANDS: &[CommandSpec] = &[
         flags: Flags::READONLY,
         keys: Keys::READ,
         run: Run::Shard(zscan),
+        work: Work::pinned(work::scanned),
         since: "2.8.0",
         group: Group::SortedSet,
-        syntax: "key cursor [MATCH pattern] [COUNT count]",
+        syntax: "key cursor [MATCH pattern] [COUNT count] [NOSCORES]",
         summary: "Goes through the members of a sorted set, some at a time.",
         complexity: "O(1) for a call, O(N) for all of them, where N is the number of members",
         tips: &["nondeterministic_output"],
@@ -921,8 +945,6 @@ fn zrandmember(shard: &mut Shard, mut args: Args<'_>, reply: &mut Reply<'_>) -> 
         reply.array(0);
         return Ok(());
     };
-    let n_drawn = count.unsigned_abs().min(usize::MAX as u64) as usize;
-    set.expect_work(if count < 0 { n_drawn } else { n_drawn.min(set.len()) })?;
     if count < 0 {
         let write = |reply: &mut Reply<'_>| {
             let rank = random_below(set.len());
@@ -967,23 +989,45 @@ fn zscan(shard: &mut Shard, mut args: Args<'_>, reply: &mut Reply<'_>) -> Outcom
         write_scanned(None, 0, &[], reply);
         return Ok(());
     };
-    scan(set, cursor, &ScanOptions::read(args)?, reply);
+    let mut with_scores = true;
+    let options = ScanOptions::read_among(args, |args| {
+        let is_other = args.tag("NOSCORES");
+        with_scores &= !is_other;
+        is_other
+    })?;
+    scan(set, cursor, &options, with_scores, reply);
     Ok(())
 }
 
 /// Writes the members from a cursor on, behind the cursor to go on from.
-fn scan(set: SortedSetRef<'_>, cursor: u64, options: &ScanOptions<'_>, reply: &mut Reply<'_>) {
+fn scan(
+    set: SortedSetRef<'_>,
+    cursor: u64,
+    options: &ScanOptions<'_>,
+    with_scores: bool,
+    reply: &mut Reply<'_>,
+) {
     let (mut found, mut n) = (Vec::new(), 0);
     let mut members = Reply::new(&mut found, reply.version());
     // A number that no ZSCAN has given stands for the start.
     let from = Position::decode(cursor).unwrap_or_default();
-    let next = set.scan(from, options.n_buckets(), &mut |scored| {
-        if options.wants(scored.member) {
-            write_element(scored.member, &mut members);
+    let mut visit = |scored: Scored<'_>| {
+        if !options.wants(scored.member) {
+            return;
+        }
+        write_element(scored.member, &mut members);
+        n += 1;
+        if with_scores {
             // A scan gives texts, in RESP3 too.
             format_f64(scored.score(), |text| members.bulk(text));
-            n += 2;
+            n += 1;
         }
+    };
+    let next = options.visit(Some(from), |from, n_visited| {
+        set.scan(from, 1, &mut |scored| {
+            *n_visited += 1;
+            visit(scored);
+        })
     });
     write_scanned(next, n, &found, reply);
 }

@@ -5,7 +5,7 @@ use std::num::NonZeroU8;
 use braid_protocol::reply::Reply;
 use braid_storage::Shard;
 
-use super::{Args, Call, Categories, Outcome, Step, Sweep};
+use super::{Args, Call, Categories, Outcome, Step, Sweep, Work};
 
 /// One command: everything that the dispatcher, MULTI, COMMAND, access control, cluster slots, statistics and
 /// README's list need to know, beside its handler.
@@ -22,6 +22,8 @@ pub struct CommandSpec {
     pub members: Option<MembersAt>,
     /// Where it runs, and what runs.
     pub run: Run,
+    /// What its work grows with.
+    pub work: Work,
     /// Whether a command of these words reaches for keys that cannot be known before it runs: then it takes all shards.
     pub roams: Option<fn(super::Words<'_>) -> bool>,
     /// The Redis version (or `valkey x.y`) that introduced it.
@@ -589,6 +591,7 @@ impl CommandSpec {
         keys: Keys::NONE,
         members: None,
         run: Run::Container,
+        work: Work::Bounded,
         roams: None,
         since: "1.0.0",
         group: Group::Server,

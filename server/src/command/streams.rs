@@ -1,6 +1,7 @@
 //! Commands on streams.
 
 mod claim;
+mod expected;
 mod groups;
 mod ids;
 mod info;
@@ -20,7 +21,7 @@ use self::{
     write::write_entries,
 };
 use super::{
-    Args, Arity, CommandError, CommandSpec, Flags, Group, KeySpec, KeyUse, Keys, KeysAt, Outcome, Run,
+    Args, Arity, CommandError, CommandSpec, Flags, Group, KeySpec, KeyUse, Keys, KeysAt, Outcome, Run, Work,
 };
 
 const ROW: CommandSpec = CommandSpec { since: "5.0.0", group: Group::Stream, ..CommandSpec::ROW };
@@ -54,6 +55,7 @@ pub(super) const COMMANDS: &[CommandSpec] = &[
         flags: Flags::WRITE.and(Flags::DENYOOM).and(Flags::FAST),
         keys: Keys::UPDATE,
         run: Run::Shard(xadd),
+        work: Work::held(expected::trimmed_by_adding),
         syntax: "key [NOMKSTREAM] [KEEPREF | DELREF | ACKED] [<MAXLEN | MINID> [= | ~] threshold [LIMIT count]] \
                  <* | id> field value [field value ...]",
         summary: "Appends an entry to a stream, which is made if it is missing.",
@@ -77,6 +79,7 @@ pub(super) const COMMANDS: &[CommandSpec] = &[
         flags: Flags::READONLY,
         keys: Keys::READ,
         run: Run::Shard(xrange),
+        work: Work::pinned(expected::ranged),
         syntax: "key start end [COUNT count]",
         summary: "Gives the entries of a stream from one to another.",
         complexity: "O(N) where N is the number of entries that are given",
@@ -88,6 +91,7 @@ pub(super) const COMMANDS: &[CommandSpec] = &[
         flags: Flags::READONLY,
         keys: Keys::READ,
         run: Run::Shard(xrevrange),
+        work: Work::pinned(expected::ranged_backwards),
         syntax: "key end start [COUNT count]",
         summary: "Gives the entries of a stream from one back to another.",
         complexity: "O(N) where N is the number of entries that are given",
@@ -110,6 +114,7 @@ pub(super) const COMMANDS: &[CommandSpec] = &[
         flags: Flags::WRITE.and(Flags::FAST),
         keys: Keys::REMOVE,
         run: Run::Shard(xdelex),
+        work: Work::held(expected::dealt_with_by_groups),
         since: "8.2.0",
         syntax: "key [KEEPREF | DELREF | ACKED] IDS numids id [id ...]",
         summary: "Deletes entries of a stream, and says what is to become of references in consumer groups.",
@@ -122,6 +127,7 @@ pub(super) const COMMANDS: &[CommandSpec] = &[
         flags: Flags::WRITE,
         keys: Keys::REMOVE,
         run: Run::Shard(xtrim),
+        work: Work::held(expected::trimmed),
         syntax: "key <MAXLEN | MINID> [= | ~] threshold [LIMIT count] [KEEPREF | DELREF | ACKED]",
         summary: "Deletes entries from the start of a stream.",
         complexity: "O(N) where N is the number of entries that go; most go with their neighbours, at little cost",
@@ -144,6 +150,7 @@ pub(super) const COMMANDS: &[CommandSpec] = &[
         flags: Flags::READONLY.and(Flags::BLOCKING).and(Flags::MOVABLE_KEYS),
         keys: Keys(&streams_from(1)),
         run: Run::Transaction(read::xread),
+        work: Work::held(expected::read),
         syntax: "[COUNT count] [BLOCK milliseconds] STREAMS key [key ...] id [id ...]",
         summary: "Gives the entries of streams behind those that the client has seen.",
         complexity: "O(N) for each stream, where N is the number of entries that are given",
@@ -155,6 +162,7 @@ pub(super) const COMMANDS: &[CommandSpec] = &[
         flags: Flags::WRITE.and(Flags::BLOCKING).and(Flags::MOVABLE_KEYS),
         keys: Keys(&streams_from(4)),
         run: Run::Transaction(read::xreadgroup),
+        work: Work::held(expected::read),
         syntax: "GROUP group consumer [COUNT count] [BLOCK milliseconds] [NOACK] STREAMS key [key ...] id [id ...]",
         summary: "Gives a consumer entries that its group has not had, or those that it has yet to acknowledge.",
         complexity: "O(N) for each stream, where N is the number of entries that are given",
@@ -188,6 +196,7 @@ pub(super) const COMMANDS: &[CommandSpec] = &[
             used: KeyUse::UpdateAndRemove,
         }]),
         run: Run::Shard(groups::xackdel),
+        work: Work::held(expected::dealt_with_by_groups),
         since: "8.2.0",
         syntax: "key group [KEEPREF | DELREF | ACKED] IDS numids id [id ...]",
         summary: "Acknowledges entries for a consumer group and deletes them.",
@@ -200,6 +209,7 @@ pub(super) const COMMANDS: &[CommandSpec] = &[
         flags: Flags::READONLY,
         keys: Keys::READ,
         run: Run::Shard(groups::xpending),
+        work: Work::pinned(expected::pending),
         syntax: "key group [[IDLE min-idle-time] start end count [consumer]]",
         summary: "Tells which entries of a consumer group are delivered and not acknowledged.",
         complexity: "O(N) where N is the number of entries that are looked at, or of consumers",
@@ -225,6 +235,7 @@ pub(super) const COMMANDS: &[CommandSpec] = &[
         flags: Flags::WRITE.and(Flags::FAST),
         keys: Keys::REMOVE,
         run: Run::Shard(claim::xautoclaim),
+        work: Work::held(expected::claimed),
         since: "6.2.0",
         syntax: "key group consumer min-idle-time start [COUNT count] [JUSTID]",
         summary: "Gives a consumer whatever has been pending with others for long enough.",
@@ -270,6 +281,7 @@ const XGROUP: &[CommandSpec] = &[
         flags: Flags::WRITE,
         keys: Keys(&second(KeyUse::Remove)),
         run: Run::Transaction(groups::delete_consumer),
+        work: Work::held(expected::all_pending),
         syntax: "key group consumer",
         summary: "Deletes a consumer, with what is pending there.",
         complexity: "O(N) where N is the number of entries that are pending there",
@@ -281,6 +293,7 @@ const XGROUP: &[CommandSpec] = &[
         flags: Flags::WRITE,
         keys: Keys(&second(KeyUse::Remove)),
         run: Run::Transaction(groups::destroy),
+        work: Work::held(expected::all_pending),
         syntax: "key group",
         summary: "Deletes a consumer group.",
         complexity: "O(N) where N is the number of entries that are pending there",
@@ -306,6 +319,7 @@ const XINFO: &[CommandSpec] = &[
         flags: Flags::READONLY,
         keys: Keys(&second(KeyUse::Read)),
         run: Run::Transaction(info::consumers),
+        work: Work::pinned(expected::shown),
         syntax: "key group",
         summary: "Tells of the consumers of a group.",
         tips: IN_ANY_FORM,
@@ -317,6 +331,7 @@ const XINFO: &[CommandSpec] = &[
         flags: Flags::READONLY,
         keys: Keys(&second(KeyUse::Read)),
         run: Run::Transaction(info::groups),
+        work: Work::pinned(expected::shown),
         syntax: "key",
         summary: "Tells of the consumer groups of a stream.",
         ..ROW
@@ -328,6 +343,7 @@ const XINFO: &[CommandSpec] = &[
         flags: Flags::READONLY,
         keys: Keys(&second(KeyUse::Read)),
         run: Run::Transaction(info::stream),
+        work: Work::pinned(expected::shown),
         syntax: "key [FULL [COUNT count]]",
         summary: "Tells of a stream.",
         ..ROW

@@ -1,5 +1,7 @@
 //! Commands on strings.
 
+use std::hint::cold_path;
+
 use braid_protocol::{
     number::{self, LongDouble},
     reply::Reply,
@@ -8,11 +10,12 @@ use braid_storage::{Event, Expiry, Key, Shard, StorageError, StringOrigin, strin
 
 use super::{
     Args, Arity, Call, CommandError, CommandSpec, Deprecation, Flags, Group, KeySpec, KeyUse, Keys, KeysAt,
-    Outcome, Run,
+    Look, Outcome, Run, Work,
     condition::{Condition, digest},
     each_key::for_each_key,
     expire_options::{CountedFrom, ExpiryOption, Lifetime, Unit},
     lcs::{self, Lcs, Match},
+    work,
 };
 
 pub(super) const COMMANDS: &[CommandSpec] = &[
@@ -22,6 +25,7 @@ pub(super) const COMMANDS: &[CommandSpec] = &[
         flags: Flags::READONLY.and(Flags::FAST),
         keys: Keys::READ,
         run: Run::Shard(get),
+        work: Work::Refused { estimate: work::whole },
         since: "1.0.0",
         group: Group::String,
         syntax: "key",
@@ -34,6 +38,7 @@ pub(super) const COMMANDS: &[CommandSpec] = &[
         flags: Flags::WRITE.and(Flags::DENYOOM),
         keys: Keys::OVERWRITE_OR_SWAP,
         run: Run::Shard(set),
+        work: Work::Refused { estimate: work::whole_with_options },
         since: "1.0.0",
         group: Group::String,
         syntax: "key value [NX | XX | IFEQ value | IFNE value | IFDEQ digest | IFDNE digest] [GET] \
@@ -47,6 +52,7 @@ pub(super) const COMMANDS: &[CommandSpec] = &[
         flags: Flags::WRITE.and(Flags::DENYOOM).and(Flags::FAST).and(Flags::DEPRECATED),
         keys: Keys::UPDATE_AND_READ,
         run: Run::Shard(getset),
+        work: Work::Refused { estimate: work::whole },
         since: "1.0.0",
         group: Group::String,
         syntax: "key value",
@@ -96,6 +102,7 @@ pub(super) const COMMANDS: &[CommandSpec] = &[
         flags: Flags::READONLY.and(Flags::FAST),
         keys: Keys(&Keys::all(KeyUse::Read)),
         run: Run::Transaction(mget),
+        work: Work::Refused { estimate: work::all_keys },
         since: "1.0.0",
         group: Group::String,
         syntax: "key [key ...]",
@@ -152,6 +159,7 @@ pub(super) const COMMANDS: &[CommandSpec] = &[
         flags: Flags::WRITE.and(Flags::DENYOOM).and(Flags::FAST),
         keys: Keys::ADD,
         run: Run::Shard(append),
+        work: Work::held(appended),
         since: "2.0.0",
         group: Group::String,
         syntax: "key value",
@@ -237,6 +245,7 @@ pub(super) const COMMANDS: &[CommandSpec] = &[
         flags: Flags::READONLY,
         keys: Keys::READ,
         run: Run::Shard(getrange),
+        work: Work::pinned(work::part_of_string),
         since: "2.4.0",
         group: Group::String,
         syntax: "key start end",
@@ -250,6 +259,7 @@ pub(super) const COMMANDS: &[CommandSpec] = &[
         flags: Flags::READONLY.and(Flags::DEPRECATED),
         keys: Keys::READ,
         run: Run::Shard(getrange),
+        work: Work::pinned(work::part_of_string),
         since: "1.0.0",
         group: Group::String,
         syntax: "key start end",
@@ -264,6 +274,7 @@ pub(super) const COMMANDS: &[CommandSpec] = &[
         flags: Flags::WRITE.and(Flags::DENYOOM),
         keys: Keys::UPDATE,
         run: Run::Shard(setrange),
+        work: Work::held(written),
         since: "2.2.0",
         group: Group::String,
         syntax: "key offset value",
@@ -277,6 +288,7 @@ pub(super) const COMMANDS: &[CommandSpec] = &[
         flags: Flags::WRITE.and(Flags::FAST),
         keys: Keys::READ_AND_DELETE,
         run: Run::Shard(getdel),
+        work: Work::Refused { estimate: work::whole },
         since: "6.2.0",
         group: Group::String,
         syntax: "key",
@@ -289,6 +301,7 @@ pub(super) const COMMANDS: &[CommandSpec] = &[
         flags: Flags::WRITE.and(Flags::FAST),
         keys: Keys::UPDATE_AND_READ,
         run: Run::Shard(getex),
+        work: Work::Refused { estimate: work::whole },
         since: "6.2.0",
         group: Group::String,
         syntax: "key [EX seconds | PX milliseconds | EXAT unix-time-seconds | PXAT unix-time-milliseconds | PERSIST]",
@@ -301,6 +314,7 @@ pub(super) const COMMANDS: &[CommandSpec] = &[
         flags: Flags::READONLY,
         keys: FIRST_TWO_READ,
         run: Run::Transaction(lcs),
+        work: Work::pinned(work::compared_strings),
         since: "7.0.0",
         group: Group::String,
         syntax: "key1 key2 [LEN] [IDX] [MINMATCHLEN min-match-len] [WITHMATCHLEN]",
@@ -314,6 +328,7 @@ pub(super) const COMMANDS: &[CommandSpec] = &[
         flags: Flags::WRITE.and(Flags::FAST),
         keys: Keys::DELETE,
         run: Run::Shard(delex),
+        work: Work::pinned(work::whole_with_options),
         since: "8.4.0",
         group: Group::String,
         syntax: "key [IFEQ value | IFNE value | IFDEQ digest | IFDNE digest]",
@@ -339,6 +354,7 @@ pub(super) const COMMANDS: &[CommandSpec] = &[
         flags: Flags::READONLY.and(Flags::FAST),
         keys: Keys::READ,
         run: Run::Shard(digest_of),
+        work: Work::pinned(work::whole),
         since: "8.4.0",
         group: Group::String,
         syntax: "key",
@@ -361,7 +377,7 @@ const WOULD_OVERFLOW: CommandError = CommandError::text("ERR increment or decrem
 
 fn get(shard: &mut Shard, mut args: Args<'_>, reply: &mut Reply<'_>) -> Outcome {
     let key = args.key()?;
-    bulk_or_null(reply, shard.string(&key)?);
+    bulk_or_null(reply, shard.whole_string(&key)?);
     Ok(())
 }
 
@@ -414,7 +430,7 @@ fn set_with_options(
     let SetOptions { condition, expiry, wants_old } = SetOptions::read(args)?;
     let lifetime = expiry.lifetime(shard.now(), "set")?;
     let met = if wants_old || condition.compares() {
-        let old = shard.string(key)?;
+        let old = shard.whole_string(key)?;
         if wants_old {
             bulk_or_null(reply, old);
         }
@@ -444,7 +460,7 @@ fn is_met_by_presence(condition: Condition<'_>, shard: &mut Shard, key: &Key<'_>
 
 fn getset(shard: &mut Shard, mut args: Args<'_>, reply: &mut Reply<'_>) -> Outcome {
     let key = args.key()?;
-    bulk_or_null(reply, shard.string(&key)?);
+    bulk_or_null(reply, shard.whole_string(&key)?);
     shard.put_string(&key, args.next()?, Expiry::Clear, Event::Set);
     Ok(())
 }
@@ -482,16 +498,32 @@ fn set_for(
     Ok(())
 }
 
+/// Values that are longer are summed up by MGET: together they may be too much to copy under a hold.
+const LONG_BYTES: usize = 4096;
+
 fn mget(call: &mut Call<'_, '_>, args: Args<'_>, reply: &mut Reply<'_>) -> Outcome {
+    let start = reply.written_bytes();
+    let mut outcome = Ok(());
     reply.array(args.remaining());
     for_each_key(call, args.rest().map(|key| (key, ())), |shard, key, ()| {
         if reply.is_over_limit() {
             return;
         }
-        // What is no string counts as missing.
-        bulk_or_null(reply, shard.string(key).unwrap_or(None));
+        match shard.whole_string(key) {
+            Ok(Some(value)) if value.len() > LONG_BYTES => {
+                cold_path();
+                reply.bulk(value);
+                if outcome.is_ok() {
+                    outcome = shard.expect_bytes(reply.written_bytes() - start);
+                }
+            }
+            Ok(value) => bulk_or_null(reply, value),
+            Err(StorageError::TooMuch) => outcome = Err(StorageError::TooMuch),
+            // What is no string counts as missing.
+            Err(_) => reply.null(),
+        }
     });
-    Ok(())
+    Ok(outcome?)
 }
 
 fn mset(call: &mut Call<'_, '_>, args: Args<'_>, reply: &mut Reply<'_>) -> Outcome {
@@ -580,6 +612,11 @@ fn append(shard: &mut Shard, mut args: Args<'_>, reply: &mut Reply<'_>) -> Outco
     };
     reply.integer(len as i64);
     Ok(())
+}
+
+fn appended(look: &mut Look<'_, '_>, mut args: Args<'_>) -> usize {
+    let (Ok(key), Ok(suffix)) = (args.key(), args.next()) else { return 0 };
+    work::lengthened(look, &key, |len| if len == 0 { 0 } else { len + suffix.len() })
 }
 
 fn strlen(shard: &mut Shard, mut args: Args<'_>, reply: &mut Reply<'_>) -> Outcome {
@@ -683,6 +720,12 @@ fn setrange(shard: &mut Shard, mut args: Args<'_>, reply: &mut Reply<'_>) -> Out
     Ok(())
 }
 
+fn written(look: &mut Look<'_, '_>, mut args: Args<'_>) -> usize {
+    let (Ok(key), Ok(offset), Ok(patch)) = (args.key(), args.int(), args.next()) else { return 0 };
+    let end = usize::try_from(offset).unwrap_or(0).saturating_add(patch.len());
+    if patch.is_empty() || end > STRING_MAX_BYTES { 0 } else { work::lengthened(look, &key, |_| end) }
+}
+
 /// Errs if a string of so many bytes and some more is longer than strings may be.
 fn check_length(len: usize, more: usize) -> Outcome {
     if len.checked_add(more).is_some_and(|len| len <= STRING_MAX_BYTES) {
@@ -694,7 +737,7 @@ fn check_length(len: usize, more: usize) -> Outcome {
 
 fn getdel(shard: &mut Shard, mut args: Args<'_>, reply: &mut Reply<'_>) -> Outcome {
     let key = args.key()?;
-    bulk_or_null(reply, shard.string(&key)?);
+    bulk_or_null(reply, shard.whole_string(&key)?);
     shard.remove(&key, Event::Del);
     Ok(())
 }
@@ -708,7 +751,7 @@ fn getex(shard: &mut Shard, mut args: Args<'_>, reply: &mut Reply<'_>) -> Outcom
         }
     }
     let now = shard.now();
-    let Some(value) = shard.string(&key)? else {
+    let Some(value) = shard.whole_string(&key)? else {
         // A missing key has no expiry to set, so not even a wrong one is an error.
         reply.null();
         return Ok(());

@@ -150,6 +150,12 @@ impl Connection {
     }
 }
 
+impl Drop for Backlog {
+    fn drop(&mut self) {
+        self.pieces.drain(..).for_each(Piece::discard);
+    }
+}
+
 /// What one or more writes came to.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Written {
@@ -209,6 +215,15 @@ pub enum Piece {
     Own(Vec<u8>),
     /// Waits at other connections as well.
     Shared(Arc<[u8]>),
+}
+
+impl Piece {
+    /// Frees it, elsewhere if it is large.
+    fn discard(self) {
+        if let Piece::Own(bytes) = self {
+            braid_storage::discard_bytes(bytes);
+        }
+    }
 }
 
 impl std::ops::Deref for Piece {
@@ -297,7 +312,7 @@ impl Backlog {
             self.sent += n;
             left -= n;
             if self.sent == first.len() {
-                self.pieces.pop_front();
+                self.pieces.pop_front().into_iter().for_each(Piece::discard);
                 self.sent = 0;
             }
             if is_full {

@@ -36,18 +36,21 @@ pub fn run_heavy(server: &'static Server, index: usize, parker: &Parker) {
             .stats()
             .offloaded_waiting
             .store(worker.thread.offloaded.len() as u64, Ordering::Relaxed);
+        if worker.is_reserved() {
+            // Its job may hold shards when it comes: nothing else is begun here. Whoever brings it, or stops the server, unparks.
+            if !worked {
+                parker.park();
+            }
+            continue;
+        }
         if worked {
             // What tables gave up meanwhile is freed here or nowhere: others' flushes do not reach it.
             flush_retired();
-            continue;
         }
-        if worker.is_reserved() {
-            // Its job may hold shards when it comes: nothing else is begun here. Whoever brings it, or stops the server, unparks.
-            parker.park();
-            continue;
+        // By turns, so that neither keeps the other waiting for long.
+        if !braid_storage::reclaim_large() && !worked {
+            parker.park_timeout(HOUSEKEEPING);
+            (server.process.return_freed_memory)();
         }
-        while braid_storage::reclaim_large() {}
-        parker.park_timeout(HOUSEKEEPING);
-        (server.process.return_freed_memory)();
     }
 }

@@ -123,6 +123,11 @@ impl ThreadState {
         self.stats
     }
 
+    /// Whether sockets are served here, so that no command may work long.
+    pub fn serves_sockets(&self) -> bool {
+        self.index < self.server.io_threads().len()
+    }
+
     /// Sends a finished node back to its thread; the wake-up follows once the shards are released.
     pub fn send_home(&self, origin: usize, node: Box<Node<Job>>) {
         self.server.threads[origin].inbox.push(node);

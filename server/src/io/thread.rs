@@ -31,6 +31,7 @@ use self::{
     waiting::Resting,
 };
 use crate::{
+    command::Budget,
     config::Config,
     io::{
         Mail, ThreadState,
@@ -67,6 +68,8 @@ pub struct IoThread {
     connections: Slab<Option<Box<Connection>>>,
     buffer: Box<[u8]>,
     batch: Batch,
+    /// What is left to do of the batch.
+    budget: Budget,
     /// Replies of the connection that is being served; kept for its space.
     out: Vec<u8>,
     /// Connections with more to read than one turn's share.
@@ -115,6 +118,7 @@ impl IoThread {
             connections: Slab::new(),
             buffer: vec![0; READ_BYTES].into_boxed_slice(),
             batch: Batch::default(),
+            budget: Budget::new(),
             out: Vec::new(),
             again: Vec::new(),
             sweeps: VecDeque::new(),
@@ -411,6 +415,7 @@ impl IoThread {
         if braid_storage::has_large_garbage() {
             self.worker.thread.wake_heavy = true;
             self.worker.thread.send_wakes();
+            braid_storage::help_reclaim_large();
         }
         if !braid_storage::has_garbage() {
             return;

@@ -2,7 +2,7 @@
 
 use std::{sync::Arc, time::Instant};
 
-use braid_protocol::{reply::Reply, request::Arg};
+use braid_protocol::reply::Reply;
 use braid_storage::{
     Key, Routed, Shard,
     coordinator::{self, Held, Next, Panic, Route, Weight},
@@ -11,7 +11,7 @@ use braid_storage::{
 };
 
 use crate::{
-    command::{self, CommandError, Flags, Registered, Run, Step, Sweep, Words},
+    command::{self, Budget, CommandError, Flags, Method, Registered, Requests, Run, Step, Sweep, Words},
     io::{Mail, ThreadState},
     monitor,
     run::{
@@ -62,8 +62,6 @@ pub enum Task {
 pub struct Delegated {
     /// Which.
     pub command: &'static Registered,
-    /// Its words.
-    pub n_words: u32,
     /// Where its first key lives, if it has one.
     pub routed: Option<Routed>,
 }
@@ -75,9 +73,7 @@ pub struct Job {
     /// What to do.
     pub task: Task,
     /// The commands' words.
-    pub bytes: Vec<u8>,
-    /// Where in `bytes` they are.
-    pub ranges: Vec<Arg>,
+    pub requests: Requests,
     /// The commands.
     pub commands: Vec<Delegated>,
     /// Where the keys of a single command live, in order, if that was found out before.
@@ -104,8 +100,7 @@ impl Job {
         Self {
             session,
             task: Task::Idle,
-            bytes: Vec::new(),
-            ranges: Vec::new(),
+            requests: Requests::default(),
             commands: Vec::new(),
             routed: Vec::new(),
             is_timed: false,
@@ -120,71 +115,40 @@ impl Job {
 
     /// Copies a command in.
     pub fn push(&mut self, command: &'static Registered, words: Words<'_>, routed: Option<Routed>) {
-        words.copy_to(&mut self.bytes, &mut self.ranges);
-        self.commands.push(Delegated { command, n_words: words.len() as u32, routed });
-    }
-
-    /// The command at `nth` of `commands`.
-    pub fn command_at<'a>(
-        bytes: &'a [u8],
-        ranges: &'a [Arg],
-        commands: &[Delegated],
-        nth: usize,
-    ) -> (Delegated, Words<'a>) {
-        let start: usize = commands[..nth].iter().map(|delegated| delegated.n_words as usize).sum();
-        let delegated = commands[nth];
-        (delegated, Words::new(bytes, &ranges[start..start + delegated.n_words as usize]))
+        self.requests.push(words);
+        self.commands.push(Delegated { command, routed });
     }
 
     /// The commands from `nth` on, with their words.
     pub fn commands_from(&self, nth: usize) -> impl Iterator<Item = (Delegated, Words<'_>)> + Clone {
-        let n_words_before = self.commands[..nth].iter().map(|delegated| delegated.n_words as usize).sum();
-        self.commands[nth..].iter().scan(n_words_before, |start, &delegated| {
-            let ranges = &self.ranges[*start..*start + delegated.n_words as usize];
-            *start += ranges.len();
-            Some((delegated, Words::new(&self.bytes, ranges)))
-        })
+        self.commands[nth..].iter().copied().zip(self.requests.iter_from(nth))
     }
 
     /// The command that runs next.
     pub fn next_command(&self) -> (&'static Registered, Words<'_>) {
-        let (delegated, words) = Self::command_at(&self.bytes, &self.ranges, &self.commands, self.n_run);
-        (delegated.command, words)
+        (self.commands[self.n_run].command, self.requests.get(self.n_run))
     }
 
     /// Puts others in place of some of the last words of the command that runs next.
     pub fn replace_last_words(&mut self, words: Vec<Option<Vec<u8>>>) {
-        let n_words: usize =
-            self.commands[..=self.n_run].iter().map(|delegated| delegated.n_words as usize).sum();
-        let first = n_words - words.len();
-        for (nth, word) in words.into_iter().enumerate() {
-            let Some(word) = word else { continue };
-            self.ranges[first + nth] = Arg { start: self.bytes.len() as u32, len: word.len() as u32 };
-            self.bytes.extend_from_slice(&word);
-        }
+        self.requests.replace_last_words(self.n_run, words);
     }
 
     /// What the commands that have not run yet need.
     pub fn needs(&self, server: &Server) -> Needs {
         let mut needs = Needs::default();
-        let mut start = self.commands[..self.n_run].iter().map(|delegated| delegated.n_words as usize).sum();
-        for delegated in &self.commands[self.n_run..] {
-            let ranges = &self.ranges[start..start + delegated.n_words as usize];
-            start += ranges.len();
-            needs.add(server, &self.session, delegated.command, Words::new(&self.bytes, ranges));
+        for (delegated, words) in self.commands_from(self.n_run) {
+            needs.add(server, &self.session, delegated.command, words);
         }
         needs
     }
 
     /// The route of the commands that have not run yet. That of heavy work is found by the thread that does it.
     pub fn route(&self, server: &Server) -> Route {
-        let mut start = 0;
-        let is_heavy = self.commands.iter().any(|delegated| {
-            let ranges = &self.ranges[start..start + delegated.n_words as usize];
-            start += ranges.len();
+        let is_heavy = self.commands_from(self.n_run).any(|(delegated, words)| {
             // Held back by a pause, a sweep comes here, and runs with all shards held.
             matches!(delegated.command.spec.run, Run::EachShard { .. })
-                || route::is_heavy(&self.session, delegated.command, Words::new(&self.bytes, ranges))
+                || route::is_heavy(&self.session, delegated.command, words)
         });
         if is_heavy {
             Route::default().with_weight(Weight::Heavy)
@@ -197,15 +161,23 @@ impl Job {
     /// them, and yields between two commands when the thread owes its time to others.
     fn run_commands(&mut self, held: &mut Held<'_, Job>, thread: &mut ThreadState) -> Next {
         prefetch_node(self, held);
+        let budget = Budget::new();
         while self.n_run < self.commands.len() {
             self.n_replied_bytes = self.reply.len();
             let began = self.is_timed.then(Instant::now);
-            match self.run_next(unit::run, held, thread) {
-                Ended::Ran => {
-                    if !self.commands[self.n_run].command.has(Flags::FAST) {
+            let command = self.commands[self.n_run].command;
+            match self.run_next(unit::run, &budget, held, thread) {
+                Ended::Ran if thread.serves_sockets() => {
+                    if !command.has(Flags::FAST) {
                         thread.worked_long();
                     }
                     self.ran(began, thread);
+                }
+                Ended::Ran => {
+                    self.ran(began, thread);
+                    thread.stats().offloaded.add(1);
+                    // The commands after it may be short: they do not wait for heavy work.
+                    return Next::Home;
                 }
                 Ended::Killed => self.n_run = self.commands.len(),
                 // Its thread keeps it until the pause ends.
@@ -215,7 +187,12 @@ impl Job {
                     return Next::Home;
                 }
                 Ended::Needs(route) => return Next::Again(route),
-                Ended::TooLong => return Next::Again(offload::send(self, thread.server())),
+                Ended::TooLong(Method::Pinned) => {
+                    return Next::Again(offload::send(self, thread.server()));
+                }
+                Ended::TooLong(Method::Held) => {
+                    return Next::Again(Route::new(held.ids().into()).with_weight(Weight::Heavy));
+                }
             }
             if self.n_run < self.commands.len() && !held.may_go_on(thread) {
                 return Next::Yield;
@@ -229,21 +206,22 @@ impl Job {
     pub fn run_served(&mut self, held: &mut Held<'_, Job>, thread: &mut ThreadState) {
         self.n_replied_bytes = self.reply.len();
         let began = self.is_timed.then(Instant::now);
-        match self.run_next(unit::run_served, held, thread) {
+        match self.run_next(unit::run_served, &Budget::new(), held, thread) {
             Ended::Ran => self.ran(began, thread),
             Ended::Killed => self.n_run = self.commands.len(),
-            Ended::Paused | Ended::Waits(_) | Ended::Needs(_) | Ended::TooLong => {}
+            Ended::Paused | Ended::Waits(_) | Ended::Needs(_) | Ended::TooLong(_) => {}
         }
     }
 
     fn run_next(
         &mut self,
         run: impl FnOnce(&Unit<'_>, &mut Session, &mut Held<'_, Job>, &mut Vec<u8>, &mut ThreadState) -> Ended,
+        budget: &Budget,
         held: &mut Held<'_, Job>,
         thread: &mut ThreadState,
     ) -> Ended {
-        let Job { session, bytes, ranges, commands, routed, n_run, was_shown, reply, now, .. } = self;
-        let (delegated, words) = Job::command_at(bytes, ranges, commands, *n_run);
+        let Job { session, requests, commands, routed, n_run, was_shown, reply, now, .. } = self;
+        let (delegated, words) = (commands[*n_run], requests.get(*n_run));
         let unit = Unit {
             command: delegated.command,
             words,
@@ -252,6 +230,7 @@ impl Job {
             is_fetched: false,
             sampled: *now,
             was_shown: *was_shown,
+            budget,
         };
         run(&unit, session, held, reply, thread)
     }
@@ -274,8 +253,8 @@ impl Job {
     fn wait(&mut self, wait: Wait, held: &mut Held<'_, Job>, thread: &ThreadState) {
         // A command that waits until it may write has not begun for its client, so it is shown when it runs.
         if wait.is_visible() && !std::mem::replace(&mut self.was_shown, true) {
-            let (command, words) = Job::command_at(&self.bytes, &self.ranges, &self.commands, self.n_run);
-            monitor::observe(&self.session, command.command, words, thread);
+            let (command, words) = self.next_command();
+            monitor::observe(&self.session, command, words, thread);
         }
         blocking::park(self, wait, held);
     }
@@ -288,8 +267,7 @@ impl Job {
         self.was_shown = false;
         self.was_counted = false;
         self.n_replied_bytes = 0;
-        empty(&mut self.bytes);
-        empty(&mut self.ranges);
+        self.requests.clear(KEPT_BYTES);
         empty(&mut self.commands);
         empty(&mut self.routed);
         empty(&mut self.reply);

@@ -1,7 +1,6 @@
 //! Work on large values, offloaded to heavy-work threads and done without holding the values' shards.
 //!
-//! A handler that finds out that it has much to do says so before it begins ([`expect_work`](braid_storage::ValueRef::expect_work)), and nothing of it has
-//! happened then. A heavy-work thread takes the holds once more, only to [pin](Shard::pin) the values (they are shared, not
+//! What a command is expected to do is known before it begins ([`Work`](crate::command::Work)). Where that is much, a heavy-work thread takes the holds once more, only to [pin](Shard::pin) the values (they are shared, not
 //! copied) and lets go. It runs the handler on a shard *apart*, which has nothing but the shared values in it, takes the holds a
 //! second time to store what the handler has written there, and unpins.
 //!
@@ -187,8 +186,8 @@ pub fn work(node: &mut Node<Job>, thread: &mut ThreadState) {
 }
 
 fn run(job: &mut Job, shard: &mut Shard, thread: &ThreadState) {
-    let Job { session, bytes, ranges, commands, n_run, was_counted, reply, now, .. } = job;
-    let (delegated, words) = Job::command_at(bytes, ranges, commands, *n_run);
+    let Job { session, requests, commands, n_run, was_counted, reply, now, .. } = job;
+    let (delegated, words) = (commands[*n_run], requests.get(*n_run));
     let mut call =
         Call { offloaded: Some(shard), ..Call::of_session(thread.server(), session, *now, thread) };
     let began = Instant::now();
@@ -196,6 +195,7 @@ fn run(job: &mut Job, shard: &mut Shard, thread: &ThreadState) {
     if std::mem::replace(was_counted, true) {
         thread.stats().commands[delegated.command.id].calls.sub(1);
     }
+    thread.stats().offloaded.add(1);
     thread.stats().took(delegated.command, began.elapsed().as_nanos() as u64, 1);
 }
 

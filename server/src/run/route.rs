@@ -85,7 +85,7 @@ impl Needs {
 }
 
 /// Whether a command reaches for keys that it does not name, or that only its handler can tell from others.
-fn roams(command: &Registered, words: Words<'_>) -> bool {
+pub fn roams(command: &Registered, words: Words<'_>) -> bool {
     command.spec.roams.is_some_and(|roams| roams(words)) || command.spec.keys.are_ambiguous(words)
 }
 

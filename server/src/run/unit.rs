@@ -22,13 +22,13 @@ use braid_storage::{
 };
 
 use crate::{
-    command::{Call, Registered, Words},
+    command::{Budget, Call, Look, Method, Registered, Words, Work},
     io::ThreadState,
     monitor, observe,
     run::{
         blocking::{self, ReadyKey, Wait, Waiting},
         node::Job,
-        offload, step,
+        offload, route, step,
     },
     server::Server,
     session::Session,
@@ -51,6 +51,8 @@ pub struct Unit<'a> {
     pub sampled: Millis,
     /// Monitoring clients have been shown the command already.
     pub was_shown: bool,
+    /// How much work this thread still does of what the client has sent at once.
+    pub budget: &'a Budget,
 }
 
 /// What became of a unit. In all cases but the first nothing has changed.
@@ -65,8 +67,8 @@ pub enum Ended {
     Waits(Box<Wait>),
     /// It needs more shards than are held.
     Needs(Route),
-    /// It is too much work for a hold.
-    TooLong,
+    /// It is too much work for this thread, or for a hold.
+    TooLong(Method),
 }
 
 /// Runs a command as a unit, with the shards it needs held, and serves whom it wakes.
@@ -173,7 +175,19 @@ fn body(
     out: &mut Vec<u8>,
     thread: &mut ThreadState,
 ) -> Ended {
-    let Unit { command, words, first, routed, is_fetched, was_shown, .. } = *unit;
+    let Unit { command, words, first, routed, is_fetched, was_shown, budget, .. } = *unit;
+    let mut look = Look::at_held(held, session.db, now);
+    let router = thread.server().keyspace.router();
+    if !budget.admits(&mut look, router, session.queue.as_ref(), command, words, first) {
+        match command.spec.work {
+            // Not all keys of one that roams could be pinned.
+            Work::Grows { method: Method::Pinned, .. } if !route::roams(command, words) => {
+                return Ended::TooLong(Method::Pinned);
+            }
+            _ if thread.serves_sockets() => return Ended::TooLong(Method::Held),
+            _ => {}
+        }
+    }
     let mut call = Call {
         held: Some(held),
         routed,
@@ -183,7 +197,7 @@ fn body(
     };
     step::answer(&mut call, command, words, first, out, thread);
     if call.is_too_much {
-        return Ended::TooLong;
+        return Ended::TooLong(Method::Pinned);
     }
     if let Waiting::Asked(wait) = call.waiting {
         return Ended::Waits(wait);

@@ -6,7 +6,7 @@
 
 use std::{marker::PhantomData, sync::atomic::Ordering::Relaxed};
 
-use super::{Effect, Key, Ledger, Shard, WORK_MAX};
+use super::{Effect, Key, Ledger, Shard};
 use crate::{
     Db, StorageError,
     entry::{EntryBox, EntryRef, Kind, Object},
@@ -40,7 +40,6 @@ pub trait ValueType: Sized {
 pub struct ValueRef<'a, T> {
     entry: EntryRef<'a>,
     now: Millis,
-    is_limited: bool,
     value_type: PhantomData<T>,
 }
 
@@ -62,17 +61,7 @@ impl<'a, T: ValueType> ValueRef<'a, T> {
         if entry.kind() != T::KIND {
             return Err(StorageError::WrongType);
         }
-        Ok(Self { entry, now, is_limited: false, value_type: PhantomData })
-    }
-
-    /// Refuses work on more than [`WORK_MAX`] elements under the hold. A handler asks before it begins, and is then run again
-    /// without the hold, on [pinned](Shard::pin) values.
-    ///
-    /// # Errors
-    /// If it is too much.
-    #[inline]
-    pub fn expect_work(&self, n_elements: usize) -> Result<(), StorageError> {
-        if n_elements > WORK_MAX && self.is_limited { Err(StorageError::TooMuch) } else { Ok(()) }
+        Ok(Self { entry, now, value_type: PhantomData })
     }
 
     /// The entry.
@@ -126,7 +115,7 @@ impl<'a, T: ValueType> ValueMut<'a, T> {
     /// The value, to be read.
     #[inline]
     pub fn as_ref(&self) -> ValueRef<'_, T> {
-        ValueRef { entry: self.entry(), now: self.now, is_limited: false, value_type: PhantomData }
+        ValueRef { entry: self.entry(), now: self.now, value_type: PhantomData }
     }
 
     /// The command's time.
@@ -287,9 +276,9 @@ impl Shard {
     /// If the key holds something else.
     #[inline]
     pub fn value<T: ValueType>(&mut self, key: &Key<'_>) -> Result<Option<ValueRef<'_, T>>, StorageError> {
-        let (now, is_limited) = (self.now, self.is_limited);
+        let now = self.now;
         let Some(entry) = self.read(key) else { return Ok(None) };
-        Ok(Some(ValueRef { is_limited, ..ValueRef::of(entry, now)? }))
+        ValueRef::of(entry, now).map(Some)
     }
 
     /// A live value, to be changed.

@@ -170,6 +170,18 @@ impl Entries {
         RangeBackwards { nodes: self.nodes_between(from, to).rev(), node: None, from, to }
     }
 
+    /// About how many there are from one identity to another: those of all nodes that have some, deleted ones included. Stops counting at `enough`.
+    pub fn about_between(&self, from: StreamId, to: StreamId, enough: usize) -> usize {
+        let mut n = 0;
+        for (_, node) in self.nodes_between(from, to) {
+            n += node.n_live() + node.n_deleted();
+            if n >= enough {
+                break;
+            }
+        }
+        n
+    }
+
     /// The nodes in which entries of these identities are.
     fn nodes_between(&self, from: StreamId, to: StreamId) -> btree_map::Range<'_, StreamId, Node> {
         if from > to {

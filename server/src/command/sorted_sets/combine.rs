@@ -123,20 +123,18 @@ impl Sources {
     ) -> Result<Self, CommandError> {
         let mut sources = Sources { entries: SmallVec::new(), now: call.now };
         let mut outcome = Ok(());
-        let mut n_members = 0;
         for_each_key(call, keys, |shard, key, role| {
             if role == KeyRole::Source && outcome.is_ok() {
-                outcome = sources.add(shard, key, &mut n_members);
+                outcome = sources.add(shard, key);
             }
         });
         outcome?;
         Ok(sources)
     }
 
-    /// Shares one more; `n_members` counts the members of all.
-    fn add(&mut self, shard: &mut Shard, key: &Key<'_>, n_members: &mut usize) -> Result<(), StorageError> {
-        *n_members += Input::of(shard.read(key), self.now)?.len();
-        shard.expect_work(*n_members)?;
+    /// Shares one more.
+    fn add(&mut self, shard: &mut Shard, key: &Key<'_>) -> Result<(), StorageError> {
+        Input::of(shard.read(key), self.now)?;
         self.entries.push(shard.peek(key).map(EntryRef::share));
         Ok(())
     }

@@ -5,11 +5,12 @@ use std::ops::Range;
 use braid_protocol::{number, reply::Reply};
 use braid_storage::{
     Event, Shard, SortedSetRef,
+    shard::{BYTES_PER_ELEMENT, WORK_MAX},
     sorted_set::{Gathered, Limit, SortedSetType},
 };
 
 use super::{store, write_list};
-use crate::command::{Args, Call, CommandError, Outcome};
+use crate::command::{Args, Call, CommandError, Look, Outcome};
 
 /// What a range is of.
 #[derive(Clone, Copy, PartialEq, Eq)]
@@ -203,7 +204,6 @@ fn give(shard: &mut Shard, mut args: Args<'_>, named: Named, reply: &mut Reply<'
     match shard.value::<SortedSetType>(&key)? {
         Some(set) => {
             let ranks = query.ranks(set);
-            set.expect_work(ranks.len())?;
             query.write(set, ranks, reply);
         }
         None => reply.array(0),
@@ -246,7 +246,6 @@ pub(super) fn zrangestore(call: &mut Call<'_, '_>, mut args: Args<'_>, reply: &m
     let mut gathered = Gathered::new(call.server.keyspace.router());
     if let Some(set) = call.shard_of(&source).value::<SortedSetType>(&source)? {
         let ranks = query.ranks(set);
-        set.expect_work(ranks.len())?;
         for scored in set.iter(ranks) {
             scored.member.with_text(|member| gathered.put(member, |_| scored.score()));
         }
@@ -297,6 +296,75 @@ fn remove(shard: &mut Shard, mut args: Args<'_>, (by, event): (By, Event), reply
     }
     reply.integer(n_removed as i64);
     Ok(())
+}
+
+/// How many members a command gives. A set that is not large need not be searched twice.
+fn given(look: &mut Look<'_, '_>, mut args: Args<'_>, named: Named) -> usize {
+    let Ok(key) = args.key() else { return 0 };
+    let n = |set: SortedSetRef<'_>| {
+        if set.len() <= WORK_MAX / 8 {
+            return 0;
+        }
+        let n = Query::read(args, named).map_or(0, |query| query.ranks(set).len());
+        share(set, n)
+    };
+    look.sorted_set(&key, n).unwrap_or(0)
+}
+
+/// How much work `n` members of a set are.
+fn share(set: SortedSetRef<'_>, n: usize) -> usize {
+    let bytes = set.entry().allocated_bytes() / BYTES_PER_ELEMENT;
+    n.max((bytes as u128 * n as u128 / set.len().max(1) as u128) as usize)
+}
+
+/// How many members a command removes.
+fn removed(look: &mut Look<'_, '_>, mut args: Args<'_>, by: By) -> usize {
+    let (Ok(key), Ok(min), Ok(max)) = (args.key(), args.next(), args.next()) else { return 0 };
+    let Ok(span) = Span::read(by, min, max) else { return 0 };
+    let n = |set: SortedSetRef<'_>| {
+        if set.len() <= WORK_MAX / 8 { 0 } else { span.ranks(set, Order::Ascending).len() }
+    };
+    look.sorted_set(&key, n).unwrap_or(0)
+}
+
+pub(super) fn zrange_work(look: &mut Look<'_, '_>, args: Args<'_>) -> usize {
+    given(look, args, Named { by: None, order: None, stores: false })
+}
+
+pub(super) fn zrevrange_work(look: &mut Look<'_, '_>, args: Args<'_>) -> usize {
+    given(look, args, named(By::Rank, Order::Descending))
+}
+
+pub(super) fn zrangebyscore_work(look: &mut Look<'_, '_>, args: Args<'_>) -> usize {
+    given(look, args, named(By::Score, Order::Ascending))
+}
+
+pub(super) fn zrevrangebyscore_work(look: &mut Look<'_, '_>, args: Args<'_>) -> usize {
+    given(look, args, named(By::Score, Order::Descending))
+}
+
+pub(super) fn zrangebylex_work(look: &mut Look<'_, '_>, args: Args<'_>) -> usize {
+    given(look, args, named(By::Text, Order::Ascending))
+}
+
+pub(super) fn zrevrangebylex_work(look: &mut Look<'_, '_>, args: Args<'_>) -> usize {
+    given(look, args, named(By::Text, Order::Descending))
+}
+
+pub(super) fn zrangestore_work(look: &mut Look<'_, '_>, args: Args<'_>) -> usize {
+    given(look, args.skip(1), Named { by: None, order: None, stores: true })
+}
+
+pub(super) fn zremrangebyrank_work(look: &mut Look<'_, '_>, args: Args<'_>) -> usize {
+    removed(look, args, By::Rank)
+}
+
+pub(super) fn zremrangebyscore_work(look: &mut Look<'_, '_>, args: Args<'_>) -> usize {
+    removed(look, args, By::Score)
+}
+
+pub(super) fn zremrangebylex_work(look: &mut Look<'_, '_>, args: Args<'_>) -> usize {
+    removed(look, args, By::Text)
 }
 
 #[cfg(test)]

@@ -15,6 +15,9 @@ const TRIMMED_MAX: usize = 1_000_000;
 /// How many are where nodes have no bound.
 const TRIMMED_WITHOUT_BOUND: usize = 10_000;
 
+/// Entries that groups are asked about are not removed as whole nodes, which takes so much longer.
+const TRIMMED_WITH_GROUPS: usize = 4;
+
 /// Takes what is done about consumer groups, if that comes next.
 fn take_references(args: &mut Args<'_>) -> Option<References> {
     let words = [("KEEPREF", References::Keep), ("DELREF", References::Delete), ("ACKED", References::Obey)];
@@ -74,6 +77,20 @@ impl TrimOptions {
             args.tag("=");
         }
         Ok(Precision::Exact)
+    }
+
+    /// Which entries are to go, if any.
+    pub(super) fn threshold(&self) -> Option<TrimTo> {
+        self.to.map(|(to, _)| to)
+    }
+
+    /// How often each entry is looked for, if there are so many groups.
+    pub(super) fn n_times_per_entry(&self, n_groups: usize) -> usize {
+        if self.references.unwrap_or_default() == References::Keep {
+            1
+        } else {
+            TRIMMED_WITH_GROUPS * (1 + n_groups)
+        }
     }
 
     /// What was asked for.

@@ -28,6 +28,9 @@ use crate::{
     verbose, warning,
 };
 
+/// An announced length is believed, and room made for it, once one part in so many has come.
+const TRUSTED_PART: usize = 64;
+
 impl IoThread {
     /// Begins to serve a connection.
     pub(super) fn welcome(&mut self, mut accepted: Accepted) {
@@ -227,6 +230,11 @@ impl IoThread {
             self.buffer = buffer;
         } else {
             let is_complete = connection.unread.is_empty() || n >= connection.wanted;
+            let unread = &mut connection.unread;
+            if connection.wanted > unread.capacity() && unread.len() >= connection.wanted / TRUSTED_PART {
+                // Once some of a long argument has come it gets its room at once: to move it again and again takes long.
+                unread.reserve_exact(connection.wanted.max(n));
+            }
             connection.unread.extend_from_slice(&self.buffer[..n]);
             if is_complete {
                 // What was posted to the client before it sent this comes before the answer.
@@ -242,8 +250,11 @@ impl IoThread {
     }
 
     fn check_input(&mut self, connection: &mut Connection) -> io::Result<()> {
-        let n_bytes = connection.unread.len();
-        connection.record.input_bytes.store(n_bytes as u64, Ordering::Relaxed);
+        let n_unread = connection.unread.len();
+        connection.record.input_bytes.store(n_unread as u64, Ordering::Relaxed);
+        // What waits for EXEC is input that is kept, too.
+        let queue = connection.node.as_ref().and_then(|node| node.job.session.queue.as_ref());
+        let n_bytes = n_unread + queue.map_or(0, |queue| queue.n_bytes());
         if n_bytes <= self.config.client_query_buffer_limit {
             return Ok(());
         }
@@ -361,7 +372,7 @@ impl IoThread {
 /// Gives back the space of a large buffer that has become almost empty.
 fn job_keep(buffer: &mut Vec<u8>) {
     if buffer.is_empty() {
-        *buffer = Vec::new();
+        braid_storage::discard_bytes(std::mem::take(buffer));
     } else if buffer.capacity() > 4 * buffer.len().max(READ_BYTES) {
         buffer.shrink_to(2 * buffer.len());
     }

@@ -15,7 +15,9 @@ use super::{
     batch::{Parsed, Turn},
 };
 use crate::{
-    command::{Args, BeginSweep, Call, CommandError, Flags, Found, Registered, Run, Words},
+    command::{
+        Args, BeginSweep, Budget, Call, CommandError, Flags, Found, Look, Registered, Run, Words, Work,
+    },
     io::{ThreadState, connection::Connection},
     monitor,
     run::{
@@ -92,6 +94,7 @@ impl IoThread {
                 Ended::Ran
             } else {
                 self.prefetch(server, connection, &batch);
+                self.budget = Budget::new();
                 let turn = Turn { server, batch: &batch, input, now };
                 let ended = self.run_batch(connection, turn, out);
                 let ended_at = Instant::now();
@@ -318,6 +321,7 @@ impl IoThread {
         let routed = leader.routed.expect("a command on one shard has its key first");
         let follows = |parsed: &&Parsed| parsed.follows(leader, routed, session, turn);
         let end = first + 1 + batch.commands[first + 1..].iter().take_while(follows).count();
+        let budget = &self.budget;
         let next = Cell::new(first);
         let n_kept = Cell::new(out.len());
         let held = self.worker.with_shard(routed.shard, |shard, thread| {
@@ -345,6 +349,11 @@ impl IoThread {
                     shard.leave_untouched();
                 }
                 shard.begin(session.db, now);
+                if let Work::Grows { .. } = command.spec.work
+                    && !is_short(budget, shard, turn, parsed)
+                {
+                    return Stopped::ByLongWork;
+                }
                 let start = out.len();
                 let args = Args::new(turn.words(parsed), server.keyspace.router(), Some(routed));
                 let outcome = run(shard, args, &mut Reply::new(out, session.resp));
@@ -399,6 +408,7 @@ impl IoThread {
         let routed = leader.routed.expect("a command on one shard has its key first");
         // What a client is sent unasked has its place between the replies to two of its commands.
         let group = if session.record.is_listener() { group.start..group.start + 1 } else { group };
+        let budget = &self.budget;
         let next = Cell::new(group.start);
         let n_kept = Cell::new(out.len());
         let held = self.worker.with_shards(&[routed.shard], |held, thread| {
@@ -419,6 +429,7 @@ impl IoThread {
                     is_fetched: false,
                     sampled: turn.now,
                     was_shown: false,
+                    budget,
                 };
                 match unit::run(&unit, session, held, out, thread) {
                     UnitEnded::Ran => {}
@@ -443,7 +454,7 @@ impl IoThread {
             }
             // At the gate the next of them is held back.
             Some(Ok(UnitEnded::Paused)) => Next::Command(next.get()),
-            Some(Ok(UnitEnded::Waits(_) | UnitEnded::Needs(_) | UnitEnded::TooLong)) => {
+            Some(Ok(UnitEnded::Waits(_) | UnitEnded::Needs(_) | UnitEnded::TooLong(_))) => {
                 self.leave_group(connection, turn, next.get()..group.end, true)
             }
             Some(Err(_)) => {
@@ -514,6 +525,7 @@ impl IoThread {
             }
             let shards = needs.shards(server);
             let start = out.len();
+            let budget = &self.budget;
             let held = self.worker.with_shards(&shards, |held, thread| {
                 let unit = Unit {
                     command,
@@ -523,6 +535,7 @@ impl IoThread {
                     is_fetched: !ahead.is_empty(),
                     sampled: now,
                     was_shown: false,
+                    budget,
                 };
                 unit::run(&unit, session, held, out, thread)
             });
@@ -542,7 +555,7 @@ impl IoThread {
                 }
                 Some(Ok(UnitEnded::Needs(further))) => further,
                 // Held by someone else, held back by a pause, or concerned with waiting: all that is the node's business.
-                Some(Ok(UnitEnded::Paused | UnitEnded::Waits(_) | UnitEnded::TooLong)) | None => {
+                Some(Ok(UnitEnded::Paused | UnitEnded::Waits(_) | UnitEnded::TooLong(_))) | None => {
                     Route::new(shards)
                 }
             };
@@ -602,7 +615,7 @@ impl IoThread {
                 let sweep = sweep.with_limit(stats.output_limit.load(Ordering::Relaxed));
                 stats.commands[command.id].calls.add(1);
                 let mut node = connection.node.take().expect("here a moment ago");
-                node.job.commands.push(Delegated { command, n_words: 0, routed: None });
+                node.job.commands.push(Delegated { command, routed: None });
                 node.job.task = Task::Sweep(Box::new(sweep));
                 self.sweeps.push_back(node);
                 Next::Parked { input_from: parsed.end }
@@ -657,6 +670,15 @@ impl IoThread {
         node.set_route(node.job.route(server));
         self.worker.submit(node);
     }
+}
+
+/// Whether a command whose work grows with what its key holds is short enough to run here. Apart, to keep it out of the way of
+/// those that need not be asked.
+#[inline(never)]
+fn is_short(budget: &Budget, shard: &Shard, turn: Turn<'_>, parsed: &Parsed) -> bool {
+    let mut look = Look::at_shard(shard);
+    let router = turn.server.keyspace.router();
+    budget.admits(&mut look, router, None, parsed.command(), turn.words(parsed), parsed.routed)
 }
 
 /// Fetches the members that commands which run together name of the first one's key. Apart, to keep it out of the way of those

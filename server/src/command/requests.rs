@@ -1,0 +1,200 @@
+//! Requests that outlive the buffer in which they arrived: what waits for EXEC, and what a connection leaves in its node.
+
+use braid_protocol::request::Arg;
+
+use super::Words;
+
+/// Requests share pieces of memory of so many bytes. A longer request has one to itself.
+const PIECE_BYTES: usize = 64 * 1024;
+
+/// Copies of requests, in order.
+///
+/// Each has its words relative to its own first byte, so 32 bits are enough for any number of requests: the parser takes none that
+/// is longer. Pieces are never moved, so memory does not double while requests are added.
+#[derive(Default)]
+pub struct Requests {
+    pieces: Vec<Vec<u8>>,
+    words: Vec<Arg>,
+    requests: Vec<Request>,
+    n_bytes: usize,
+}
+
+/// Where a request is.
+#[derive(Clone, Copy)]
+struct Request {
+    piece: usize,
+    /// Where it begins in its piece.
+    start: usize,
+    first_word: usize,
+    n_words: usize,
+}
+
+impl Requests {
+    /// Copies a request in.
+    pub fn push(&mut self, words: Words<'_>) {
+        let (bytes, ranges) = words.parts();
+        let has_room = |piece: &&mut Vec<u8>| piece.len() + bytes.len() <= PIECE_BYTES;
+        let start = match self.pieces.last_mut().filter(has_room) {
+            Some(piece) => {
+                piece.extend_from_slice(bytes);
+                piece.len() - bytes.len()
+            }
+            None => {
+                self.pieces.push(bytes.to_vec());
+                0
+            }
+        };
+        self.n_bytes += bytes.len() + size_of_val(ranges);
+        let request = Request {
+            piece: self.pieces.len() - 1,
+            start,
+            first_word: self.words.len(),
+            n_words: ranges.len(),
+        };
+        self.words.extend_from_slice(ranges);
+        self.requests.push(request);
+    }
+
+    /// How many there are.
+    pub fn len(&self) -> usize {
+        self.requests.len()
+    }
+
+    /// Whether there are none.
+    pub fn is_empty(&self) -> bool {
+        self.requests.is_empty()
+    }
+
+    /// How many words they have together.
+    pub fn n_words(&self) -> usize {
+        self.words.len()
+    }
+
+    /// The bytes that they take.
+    pub fn n_bytes(&self) -> usize {
+        self.n_bytes
+    }
+
+    /// The words of one of them.
+    ///
+    /// # Panics
+    /// If there are not so many.
+    pub fn get(&self, nth: usize) -> Words<'_> {
+        let Request { piece, start, first_word, n_words } = self.requests[nth];
+        Words::new(&self.pieces[piece][start..], &self.words[first_word..first_word + n_words])
+    }
+
+    /// All, from one on.
+    pub fn iter_from(&self, first: usize) -> impl Iterator<Item = Words<'_>> + Clone {
+        (first..self.len()).map(|nth| self.get(nth))
+    }
+
+    /// Puts others in place of some of the last words of a request.
+    pub fn replace_last_words(&mut self, nth: usize, last: Vec<Option<Vec<u8>>>) {
+        if last.is_empty() {
+            return;
+        }
+        let words = self.get(nth);
+        let n_kept = words.len() - last.len();
+        let mut bytes = Vec::new();
+        let mut ranges = Vec::with_capacity(words.len());
+        for (at, word) in words.iter().enumerate() {
+            let other = at.checked_sub(n_kept).and_then(|at| last[at].as_deref());
+            let word = other.unwrap_or(word);
+            // Without its headers a request is shorter than it was, and what takes the place of words is short.
+            let start = u32::try_from(bytes.len()).expect("a request is shorter than 4 GiB");
+            ranges.push(Arg { start, len: word.len() as u32 });
+            bytes.extend_from_slice(word);
+        }
+        let request = &mut self.requests[nth];
+        self.words[request.first_word..request.first_word + ranges.len()].copy_from_slice(&ranges);
+        (request.piece, request.start) = (self.pieces.len(), 0);
+        self.n_bytes += bytes.len();
+        self.pieces.push(bytes);
+    }
+
+    /// Forgets all, and keeps no more than so many bytes of the space of each kind.
+    pub fn clear(&mut self, kept_bytes: usize) {
+        self.discard_pieces(kept_bytes);
+        if self.words.capacity() * size_of::<Arg>() > kept_bytes {
+            self.words = Vec::new();
+        }
+        if self.requests.capacity() * size_of::<Request>() > kept_bytes {
+            self.requests = Vec::new();
+        }
+        self.words.clear();
+        self.requests.clear();
+        self.n_bytes = 0;
+    }
+
+    /// Gives up the pieces but for a small first one. To give megabytes back takes long: that is done elsewhere.
+    fn discard_pieces(&mut self, kept_bytes: usize) {
+        let keeps_first = self.pieces.first().is_some_and(|piece| piece.capacity() <= kept_bytes);
+        self.pieces.drain(usize::from(keeps_first)..).for_each(braid_storage::discard_bytes);
+        if let Some(first) = self.pieces.first_mut() {
+            first.clear();
+        }
+    }
+}
+
+impl Drop for Requests {
+    fn drop(&mut self) {
+        self.pieces.drain(..).for_each(braid_storage::discard_bytes);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Words as they lie in a request: with something between them.
+    fn request(words: &[&[u8]]) -> (Vec<u8>, Vec<Arg>) {
+        let mut bytes = Vec::new();
+        let ranges = words.iter().map(|word| {
+            bytes.extend_from_slice(b"$\r\n");
+            bytes.extend_from_slice(word);
+            Arg { start: (bytes.len() - word.len()) as u32, len: word.len() as u32 }
+        });
+        let ranges = ranges.collect();
+        (bytes, ranges)
+    }
+
+    fn texts(words: Words<'_>) -> Vec<Vec<u8>> {
+        words.iter().map(<[u8]>::to_vec).collect()
+    }
+
+    #[test]
+    fn requests_of_any_length_keep_their_words() {
+        let long = vec![b'x'; 2 * PIECE_BYTES];
+        let mut requests = Requests::default();
+        let all: Vec<Vec<&[u8]>> = (0..5000)
+            .map(|nth| vec![b"set".as_slice(), if nth % 100 == 7 { &long } else { b"short" }])
+            .collect();
+        for words in &all {
+            let (bytes, ranges) = request(words);
+            requests.push(Words::new(&bytes, &ranges));
+        }
+        for (nth, words) in all.iter().enumerate() {
+            assert_eq!(texts(requests.get(nth)), *words);
+        }
+        assert_eq!((requests.len(), requests.n_words()), (5000, 10_000));
+        // No more is allocated than the requests take.
+        let allocated: usize = requests.pieces.iter().map(Vec::capacity).sum();
+        assert!(allocated < requests.n_bytes() + 2 * PIECE_BYTES * requests.pieces.len() / 50 + PIECE_BYTES);
+        requests.clear(4096);
+        assert!(requests.is_empty() && requests.pieces.len() <= 1);
+    }
+
+    #[test]
+    fn words_that_are_replaced_leave_other_requests_alone() {
+        let mut requests = Requests::default();
+        for nth in 0..3 {
+            let (bytes, ranges) = request(&[b"xread", b"key", [b"a", b"b", b"c"][nth]]);
+            requests.push(Words::new(&bytes, &ranges));
+        }
+        requests.replace_last_words(1, vec![None, Some(b"5-1".to_vec())]);
+        assert_eq!(texts(requests.get(0)), [&b"xread"[..], b"key", b"a"]);
+        assert_eq!(texts(requests.get(1)), [&b"xread"[..], b"key", b"5-1"]);
+        assert_eq!(texts(requests.get(2)), [&b"xread"[..], b"key", b"c"]);
+    }
+}

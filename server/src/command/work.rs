@@ -1,0 +1,499 @@
+//! How much work a command is expected to be, before it runs.
+//!
+//! A row of the table says what its command's work grows with ([`Work`]). A look at the keys under the hold gives a figure, in elements
+//! of about 50 ns each. A thread that serves sockets runs nothing that is expected to exceed [`WORK_MAX`], some 200 µs: such a command
+//! is offloaded to a heavy-work thread ([`Method`]).
+//!
+//! **EXEC** is judged as a whole, before its first command runs: what its commands are expected to do adds up. An earlier command may
+//! change what a later one finds. So whatever earlier commands of the transaction may have made is counted once more for each later
+//! command whose work grows. That is an upper bound, and a small one unless the transaction moves large values about.
+
+use std::cell::Cell;
+
+use braid_protocol::number::parse_i64;
+use braid_storage::{
+    Db, HashRef, Key, ListRef, Routed, Router, SetRef, Shard, SortedSetRef,
+    coordinator::Held,
+    entry::{EntryRef, Kind},
+    hash::ShardId,
+    shard::{BYTES_PER_ELEMENT, WORK_MAX, WORK_MAX_BYTES},
+    stream::{StreamRef, StreamType},
+    time::Millis,
+};
+
+use super::{Args, Flags, Registered, Words};
+use crate::{
+    run::{node::Job, step},
+    session::Queue,
+};
+
+/// What a thread that serves sockets does of one pipeline before it offloads: more would keep its other clients waiting.
+const BATCH_WORK_MAX: usize = 4 * WORK_MAX;
+
+/// How a command's work depends on data.
+#[derive(Clone, Copy)]
+pub enum Work {
+    /// Constant, logarithmic, or by the number of the command's arguments.
+    Bounded,
+    /// It grows with what the keys hold.
+    Grows {
+        /// Tells how much it is.
+        estimate: Estimate,
+        /// What becomes of the command if it is too much.
+        method: Method,
+    },
+    /// It grows, but a look before every run would cost more than it saves. The handler itself refuses, before it changes anything
+    /// ([`Shard::whole_string`]), and is then run on pinned values. Only EXEC asks for the estimate.
+    Refused {
+        /// Tells how much it is.
+        estimate: Estimate,
+    },
+    /// It is constant, but puts a value of this much work under another key.
+    Carries {
+        /// Tells how much work the value is to later commands of the transaction.
+        estimate: Estimate,
+    },
+    /// It is constant, and later commands of the transaction are about the database that it names.
+    Selects,
+}
+
+/// Tells the expected work of a command from its arguments and its keys. Arguments that are wrong are no work.
+pub type Estimate = fn(&mut Look<'_, '_>, Args<'_>) -> usize;
+
+/// How a command that is too much work for a thread that serves sockets runs.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Method {
+    /// On values that were shared under the hold, with nothing held: see [`crate::run::offload`].
+    Pinned,
+    /// On a heavy-work thread that holds the shards: what changes a large value in place.
+    Held,
+}
+
+impl Work {
+    /// Work that is offloaded onto pinned values.
+    pub(super) const fn pinned(estimate: Estimate) -> Self {
+        Work::Grows { estimate, method: Method::Pinned }
+    }
+
+    /// Work that is offloaded under the hold.
+    pub(super) const fn held(estimate: Estimate) -> Self {
+        Work::Grows { estimate, method: Method::Held }
+    }
+}
+
+/// The shards that an estimate may look at.
+enum Shards<'a, 'h> {
+    One(&'a Shard),
+    Held(&'a mut Held<'h, Job>),
+}
+
+/// A look at keys under the hold: it counts nothing, is no use of a key, and removes nothing.
+pub struct Look<'a, 'h> {
+    shards: Shards<'a, 'h>,
+    db: Db,
+    now: Millis,
+}
+
+impl<'a, 'h> Look<'a, 'h> {
+    /// A look at one shard, on which a command has [begun](Shard::begin).
+    pub fn at_shard(shard: &'a Shard) -> Self {
+        Look { db: shard.db(), now: shard.now(), shards: Shards::One(shard) }
+    }
+
+    /// A look at all shards that are held.
+    pub fn at_held(held: &'a mut Held<'h, Job>, db: Db, now: Millis) -> Self {
+        Look { shards: Shards::Held(held), db, now }
+    }
+
+    fn shard(&mut self, id: ShardId) -> Option<&Shard> {
+        match &mut self.shards {
+            Shards::One(shard) => Some(shard),
+            Shards::Held(held) if held.has(id) => Some(held.shard(id)),
+            Shards::Held(_) => None,
+        }
+    }
+
+    fn entry(&mut self, key: &Key<'_>) -> Option<EntryRef<'_>> {
+        let db = self.db;
+        self.shard(key.routed.shard)?.glance(db, key)
+    }
+
+    /// A value, to be measured.
+    fn value<R>(&mut self, key: &Key<'_>, measure: impl FnOnce(EntryRef<'_>, Millis) -> R) -> Option<R> {
+        let now = self.now;
+        self.entry(key).map(|entry| measure(entry, now))
+    }
+
+    fn len(&mut self, key: &Key<'_>) -> usize {
+        self.value(key, len).unwrap_or(0)
+    }
+
+    fn weight(&mut self, key: &Key<'_>) -> usize {
+        self.value(key, weight).unwrap_or(0)
+    }
+
+    pub(super) fn list<R>(&mut self, key: &Key<'_>, measure: impl FnOnce(ListRef<'_>) -> R) -> Option<R> {
+        self.value(key, |entry, now| ListRef::of(entry, now).ok().map(measure)).flatten()
+    }
+
+    pub(super) fn hash<R>(&mut self, key: &Key<'_>, measure: impl FnOnce(HashRef<'_>) -> R) -> Option<R> {
+        self.value(key, |entry, now| HashRef::of(entry, now).ok().map(measure)).flatten()
+    }
+
+    pub(super) fn sorted_set<R>(
+        &mut self,
+        key: &Key<'_>,
+        measure: impl FnOnce(SortedSetRef<'_>) -> R,
+    ) -> Option<R> {
+        self.value(key, |entry, now| SortedSetRef::of(entry, now).ok().map(measure)).flatten()
+    }
+
+    pub(super) fn stream<R>(&mut self, key: &Key<'_>, measure: impl FnOnce(StreamRef<'_>) -> R) -> Option<R> {
+        self.value(key, |entry, now| braid_storage::ValueRef::<StreamType>::of(entry, now).ok().map(measure))
+            .flatten()
+    }
+}
+
+/// The number of elements of a value; a string is measured by its bytes.
+fn len(entry: EntryRef<'_>, now: Millis) -> usize {
+    match entry.kind() {
+        Kind::String => entry.bytes().map_or(0, <[u8]>::len) / BYTES_PER_ELEMENT,
+        Kind::List => ListRef::of(entry, now).map_or(0, ListRef::len),
+        Kind::Set => SetRef::of(entry, now).map_or(0, SetRef::len),
+        Kind::Hash => HashRef::of(entry, now).map_or(0, HashRef::n_stored),
+        Kind::SortedSet => SortedSetRef::of(entry, now).map_or(0, SortedSetRef::len),
+        Kind::Stream => {
+            let stream = braid_storage::ValueRef::<StreamType>::of(entry, now);
+            stream.map_or(0, |stream: StreamRef<'_>| stream.stream().entries().len() as usize)
+        }
+    }
+}
+
+/// How much it is to read a whole value: by its elements, or by its bytes if those are long.
+fn weight(entry: EntryRef<'_>, now: Millis) -> usize {
+    let len = len(entry, now);
+    if entry.kind() == Kind::String { len } else { len.max(entry.allocated_bytes() / BYTES_PER_ELEMENT) }
+}
+
+/// The share of a value's weight that `n` of its elements are.
+fn share(entry: EntryRef<'_>, now: Millis, n: usize) -> usize {
+    let len = len(entry, now).max(1);
+    let n = n.min(len);
+    (weight(entry, now) as u128 * n as u128 / len as u128) as usize
+}
+
+/// How much work a thread that serves sockets still does of what a client has sent at once.
+pub struct Budget {
+    left: Cell<usize>,
+}
+
+impl Budget {
+    /// What it does of one pipeline.
+    pub fn new() -> Self {
+        Budget { left: Cell::new(BATCH_WORK_MAX) }
+    }
+
+    /// Takes the expected work of a command off, which is about to run with its shards held; says whether there is so much left. EXEC
+    /// is asked about the commands of the transaction. Rows whose work is bounded need not be asked.
+    pub fn admits(
+        &self,
+        look: &mut Look<'_, '_>,
+        router: &Router,
+        queue: Option<&Queue>,
+        command: &Registered,
+        words: Words<'_>,
+        first: Option<Routed>,
+    ) -> bool {
+        let expected = match (command.spec.work, queue) {
+            (Work::Grows { estimate, .. }, _) => estimate(look, step::args(command, words, router, first)),
+            (_, Some(queue)) if command.has(Flags::RUNS_QUEUE) => expected_of(look, router, queue),
+            _ => return true,
+        };
+        let left = self.left.get().checked_sub(expected).filter(|_| expected <= WORK_MAX);
+        self.left.set(left.unwrap_or(self.left.get()));
+        left.is_some()
+    }
+}
+
+/// How much work the commands of a transaction are expected to be. With their shards held, and before the first of them runs. Stops
+/// counting above [`WORK_MAX`].
+fn expected_of(look: &mut Look<'_, '_>, router: &Router, queue: &Queue) -> usize {
+    let (n_words, n_bytes) = (queue.n_words(), queue.n_bytes());
+    if n_words > 2 * WORK_MAX || n_bytes > WORK_MAX_BYTES {
+        return usize::MAX;
+    }
+    let (mut total, mut made) = (0usize, 0usize);
+    for (command, words) in queue.iter() {
+        let args = step::args(command, words, router, None);
+        let own = match command.spec.work {
+            Work::Bounded => 0,
+            Work::Selects => {
+                let db = args.peek().and_then(parse_i64).and_then(|db| u16::try_from(db).ok());
+                look.db = db.map_or(look.db, Db);
+                0
+            }
+            Work::Carries { estimate } => {
+                made = made.saturating_add(estimate(look, args));
+                0
+            }
+            Work::Grows { estimate, .. } | Work::Refused { estimate } => {
+                estimate(look, args).saturating_add(made)
+            }
+        };
+        total = total.saturating_add(own);
+        if total > WORK_MAX {
+            break;
+        }
+        if command.has(Flags::WRITE) {
+            made = made.saturating_add(own).saturating_add(words.len());
+        }
+    }
+    total
+}
+
+/// Everything that is held, or as good as.
+pub(super) fn everything(_: &mut Look<'_, '_>, _: Args<'_>) -> usize {
+    usize::MAX
+}
+
+/// The first key's whole value.
+pub(super) fn whole(look: &mut Look<'_, '_>, mut args: Args<'_>) -> usize {
+    args.key().map_or(0, |key| look.weight(&key))
+}
+
+/// The whole value, if more than one argument follows the key: an option may ask for it.
+pub(super) fn whole_with_options(look: &mut Look<'_, '_>, args: Args<'_>) -> usize {
+    if args.remaining() > 2 { whole(look, args) } else { 0 }
+}
+
+/// The first key's value is copied, but a string is shared.
+pub(super) fn copied(look: &mut Look<'_, '_>, mut args: Args<'_>) -> usize {
+    let Ok(key) = args.key() else { return 0 };
+    look.value(&key, |entry, now| if entry.kind() == Kind::String { 0 } else { weight(entry, now) })
+        .unwrap_or(0)
+}
+
+/// The first key's value is written in another form, or read from it.
+pub(super) fn dumped(look: &mut Look<'_, '_>, mut args: Args<'_>) -> usize {
+    let Ok(key) = args.key() else { return 0 };
+    look.value(&key, |entry, now| weight(entry, now).max(entry.allocated_bytes() / DUMPED_BYTES_PER_ELEMENT))
+        .unwrap_or(0)
+}
+
+/// A payload becomes a value.
+pub(super) fn restored(_: &mut Look<'_, '_>, args: Args<'_>) -> usize {
+    args.skip(2).peek().map_or(0, <[u8]>::len) / DUMPED_BYTES_PER_ELEMENT
+}
+
+/// So many bytes are as much work as an element, if there is a checksum to be computed and texts to be packed.
+const DUMPED_BYTES_PER_ELEMENT: usize = 64;
+
+/// The values of the next `n` keys together.
+fn sum(look: &mut Look<'_, '_>, mut args: Args<'_>, n: usize) -> usize {
+    (0..n).map_while(|_| args.key().ok()).map(|key| look.weight(&key)).fold(0, usize::saturating_add)
+}
+
+/// The smallest value of the next `n` keys, looked for in each of the others.
+fn least(look: &mut Look<'_, '_>, mut args: Args<'_>, n: usize) -> usize {
+    let least = (0..n).map_while(|_| args.key().ok()).map(|key| look.weight(&key)).min().unwrap_or(0);
+    least.saturating_mul(n)
+}
+
+/// All keys' values.
+pub(super) fn all_keys(look: &mut Look<'_, '_>, args: Args<'_>) -> usize {
+    sum(look, args, args.remaining())
+}
+
+/// All keys' values but for the destination's.
+pub(super) fn all_sources(look: &mut Look<'_, '_>, args: Args<'_>) -> usize {
+    all_keys(look, args.skip(1))
+}
+
+/// What all keys share.
+pub(super) fn least_of_keys(look: &mut Look<'_, '_>, args: Args<'_>) -> usize {
+    least(look, args, args.remaining())
+}
+
+/// What all keys but the destination share.
+pub(super) fn least_of_sources(look: &mut Look<'_, '_>, args: Args<'_>) -> usize {
+    least_of_keys(look, args.skip(1))
+}
+
+/// The number of keys that comes next, if there are so many arguments.
+fn n_keys(args: &mut Args<'_>) -> usize {
+    let n = args.int().ok().and_then(|n| usize::try_from(n).ok());
+    n.filter(|&n| n <= args.remaining()).unwrap_or(0)
+}
+
+/// The values of as many keys as the first argument says.
+pub(super) fn counted_keys(look: &mut Look<'_, '_>, mut args: Args<'_>) -> usize {
+    let n = n_keys(&mut args);
+    sum(look, args, n)
+}
+
+/// The same behind a destination.
+pub(super) fn counted_sources(look: &mut Look<'_, '_>, args: Args<'_>) -> usize {
+    counted_keys(look, args.skip(1))
+}
+
+/// What as many keys share as the first argument says.
+pub(super) fn least_of_counted_keys(look: &mut Look<'_, '_>, mut args: Args<'_>) -> usize {
+    let n = n_keys(&mut args);
+    least(look, args, n)
+}
+
+/// The same behind a destination.
+pub(super) fn least_of_counted_sources(look: &mut Look<'_, '_>, args: Args<'_>) -> usize {
+    least_of_counted_keys(look, args.skip(1))
+}
+
+/// As many elements of the first key's value as the argument behind it says; one, for which no look is needed, if there is none.
+pub(super) fn taken(look: &mut Look<'_, '_>, mut args: Args<'_>) -> usize {
+    let Ok(key) = args.key() else { return 0 };
+    let Some(n) = args.peek().and_then(parse_i64).and_then(|n| usize::try_from(n).ok()) else { return 0 };
+    if n < 2 { 0 } else { look.value(&key, |entry, now| share(entry, now, n)).unwrap_or(0) }
+}
+
+/// The longest value among as many keys as the first argument says, if COUNT stands behind them.
+pub(super) fn taken_from_any(look: &mut Look<'_, '_>, mut args: Args<'_>) -> usize {
+    let n = n_keys(&mut args);
+    let mut options = args.skip(n + 1);
+    if !options.tag("COUNT") {
+        return 0;
+    }
+    let count = options.int().ok().and_then(|count| usize::try_from(count).ok()).unwrap_or(0);
+    let taken = |key: Key<'_>| look.value(&key, |entry, now| share(entry, now, count)).unwrap_or(0);
+    (0..n).map_while(|_| args.key().ok()).map(taken).max().unwrap_or(0)
+}
+
+/// The same behind a timeout.
+pub(super) fn taken_from_any_in_time(look: &mut Look<'_, '_>, args: Args<'_>) -> usize {
+    taken_from_any(look, args.skip(1))
+}
+
+/// Random elements: as many as the argument behind the key says, negative if they may come again.
+pub(super) fn drawn(look: &mut Look<'_, '_>, mut args: Args<'_>) -> usize {
+    let Ok(key) = args.key() else { return 0 };
+    let Some(n) = args.peek().and_then(parse_i64) else { return 0 };
+    let count = usize::try_from(n.unsigned_abs()).unwrap_or(usize::MAX);
+    if n < 0 {
+        return if look.entry(&key).is_some() { count } else { 0 };
+    }
+    // To choose many, all are passed over.
+    let len = look.len(&key);
+    let n_visited = if count > len / 3 { len } else { count };
+    look.value(&key, |entry, now| share(entry, now, n_visited)).unwrap_or(0)
+}
+
+/// The same of a hash, where fields that have expired are passed over one by one.
+pub(super) fn drawn_fields(look: &mut Look<'_, '_>, args: Args<'_>) -> usize {
+    drawn(look, args).max(expired_fields(look, args))
+}
+
+/// The fields of a hash, if some of them may have expired.
+pub(super) fn expired_fields(look: &mut Look<'_, '_>, mut args: Args<'_>) -> usize {
+    let Ok(key) = args.key() else { return 0 };
+    if !look.shard(key.routed.shard).is_some_and(Shard::has_field_deadlines) {
+        return 0;
+    }
+    look.hash(&key, |hash| if hash.has_expired_fields() { hash.n_stored() } else { 0 }).unwrap_or(0)
+}
+
+/// As many elements as COUNT says, in HSCAN and its kin.
+pub(super) fn scanned(look: &mut Look<'_, '_>, mut args: Args<'_>) -> usize {
+    let Ok(key) = args.key() else { return 0 };
+    let mut count = 0;
+    while let Ok(word) = args.next() {
+        if word.eq_ignore_ascii_case(b"count") {
+            count = args.peek().and_then(parse_i64).and_then(|n| usize::try_from(n).ok()).unwrap_or(0);
+        }
+    }
+    if count < WORK_MAX / 8 {
+        0
+    } else {
+        look.value(&key, |entry, now| share(entry, now, count)).unwrap_or(0)
+    }
+}
+
+/// Elements of a list are compared one after the other. Four are as much work as one that is copied.
+pub(super) fn searched(look: &mut Look<'_, '_>, mut args: Args<'_>) -> usize {
+    args.key().map_or(0, |key| look.weight(&key)) / 4
+}
+
+/// The pieces of a list are passed over, to an index. Near its ends no look is needed.
+pub(super) fn reached(look: &mut Look<'_, '_>, mut args: Args<'_>) -> usize {
+    let Ok(key) = args.key() else { return 0 };
+    match args.peek().and_then(parse_i64) {
+        Some(index) if index.unsigned_abs() > 1000 => look.list(&key, |list| list.n_parts() / 8).unwrap_or(0),
+        _ => 0,
+    }
+}
+
+/// The bytes of a string from a start to an end.
+pub(super) fn part_of_string(look: &mut Look<'_, '_>, mut args: Args<'_>) -> usize {
+    let Ok(key) = args.key() else { return 0 };
+    let (Ok(start), Ok(end)) = (args.int(), args.int()) else { return 0 };
+    if start >= 0 && end >= 0 {
+        let n_bytes = usize::try_from(end.saturating_sub(start)).unwrap_or(0);
+        if n_bytes < WORK_MAX_BYTES / 8 {
+            return n_bytes / BYTES_PER_ELEMENT;
+        }
+    }
+    let len = look.value(&key, |entry, _| entry.bytes().map_or(0, <[u8]>::len)).unwrap_or(0);
+    let from_start = |at: i64| if at < 0 { (at + len as i64).max(0) } else { at }.min(len as i64);
+    usize::try_from(from_start(end) - from_start(start)).unwrap_or(0) / BYTES_PER_ELEMENT
+}
+
+/// The bits of a string are passed over.
+pub(super) fn bits(look: &mut Look<'_, '_>, args: Args<'_>) -> usize {
+    whole(look, args) / 2
+}
+
+/// Strings are combined bit by bit; the first argument says how.
+pub(super) fn combined_strings(look: &mut Look<'_, '_>, args: Args<'_>) -> usize {
+    all_keys(look, args.skip(2))
+}
+
+/// Each byte of a string is compared with each of another one.
+pub(super) fn compared_strings(look: &mut Look<'_, '_>, mut args: Args<'_>) -> usize {
+    /// Pairs of bytes that are as much work as an element.
+    const PAIRS_PER_ELEMENT: usize = 4;
+    let (Ok(a), Ok(b)) = (args.key(), args.key()) else { return 0 };
+    let n_bytes = |look: &mut Look<'_, '_>, key: &Key<'_>| {
+        look.value(key, |entry, _| entry.bytes().map_or(0, <[u8]>::len)).unwrap_or(0)
+    };
+    let (a, b) = (n_bytes(look, &a), n_bytes(look, &b));
+    (a.saturating_mul(b) / PAIRS_PER_ELEMENT).max((a + b) / BYTES_PER_ELEMENT)
+}
+
+/// HyperLogLogs are merged, if there are several.
+pub(super) fn merged(look: &mut Look<'_, '_>, mut args: Args<'_>) -> usize {
+    /// A dense one has 16,384 registers.
+    const BYTES_PER_ELEMENT: usize = 48;
+    if args.remaining() < 2 {
+        return 0;
+    }
+    let mut total = 0usize;
+    while let Ok(key) = args.key() {
+        let n_bytes = look.value(&key, |entry, _| entry.bytes().map_or(0, <[u8]>::len)).unwrap_or(0);
+        total = total.saturating_add(n_bytes.min(1 << 16) / BYTES_PER_ELEMENT);
+    }
+    total
+}
+
+/// A string is changed so that it is at least as long as `wanted` says, which is told its length. What is new is zeroed. The string is
+/// copied if it has no room for that, or if somebody else has it, too.
+pub(super) fn lengthened(look: &mut Look<'_, '_>, key: &Key<'_>, wanted: impl Fn(usize) -> usize) -> usize {
+    let measured = look.value(key, |entry, _| {
+        let len = entry.bytes().map_or(0, <[u8]>::len);
+        let wanted = wanted(len).max(len);
+        let is_copied = entry.is_blob() && (entry.is_pinned() || wanted > entry.allocated_bytes());
+        wanted - len + if is_copied { len } else { 0 }
+    });
+    measured.unwrap_or_else(|| wanted(0)) / BYTES_PER_ELEMENT
+}
+
+/// The elements of a value are sorted.
+pub(super) fn sorted(look: &mut Look<'_, '_>, args: Args<'_>) -> usize {
+    whole(look, args).saturating_mul(2)
+}

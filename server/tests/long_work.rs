@@ -1,0 +1,388 @@
+//! Commands whose work grows with their data: none of them runs long on a thread that serves sockets.
+
+mod support;
+
+use std::collections::BTreeSet;
+
+use braid_server::command::{Registered, TABLE, Work};
+use support::{
+    Client, Reply, Server,
+    crowd::{ask, figure},
+};
+
+/// How many elements a large value has.
+const N_LARGE: usize = 40_000;
+
+/// Every type of value that the cases are about: the key that a case names, and what makes the value.
+const KEYS: [&str; 11] =
+    ["set", "set2", "hash", "zset", "list", "stream", "geo", "bytes", "text", "text2", "hll"];
+
+/// A row of the table, and a command of it that has as much to do as its keys hold.
+const CASES: &[(&str, &str)] = &[
+    ("get", "GET bytes"),
+    ("set", "SET bytes x GET"),
+    ("getset", "GETSET bytes x"),
+    ("getdel", "GETDEL bytes"),
+    ("getex", "GETEX bytes PERSIST"),
+    ("mget", "MGET set bytes text"),
+    ("append", "APPEND shared x"),
+    ("setrange", "SETRANGE text 8000000 x"),
+    ("setbit", "SETBIT text 64000000 1"),
+    ("bitfield", "BITFIELD text SET u8 64000000 1"),
+    ("getrange", "GETRANGE bytes 0 -1"),
+    ("substr", "SUBSTR bytes 0 -1"),
+    ("lcs", "LCS text text2 LEN"),
+    ("digest", "DIGEST bytes"),
+    ("delex", "DELEX bytes IFDEQ 0123456789abcdef"),
+    ("bitcount", "BITCOUNT bytes"),
+    ("bitpos", "BITPOS bytes 1 0 -1"),
+    ("bitop", "BITOP NOT stored bytes"),
+    ("pfcount", "PFCOUNT hll hll hll hll hll hll hll hll hll hll hll hll hll hll hll hll hll hll"),
+    ("pfmerge", "PFMERGE stored hll hll hll hll hll hll hll hll hll hll hll hll hll hll hll hll hll hll"),
+    ("smembers", "SMEMBERS set"),
+    ("spop", "SPOP set 50000"),
+    ("srandmember", "SRANDMEMBER set 50000"),
+    ("sinter", "SINTER set set2"),
+    ("sintercard", "SINTERCARD 2 set set2"),
+    ("sinterstore", "SINTERSTORE stored set set2"),
+    ("sunion", "SUNION set set2"),
+    ("sunionstore", "SUNIONSTORE stored set set2"),
+    ("sdiff", "SDIFF set set2"),
+    ("sdiffstore", "SDIFFSTORE stored set set2"),
+    ("sscan", "SSCAN set 0 COUNT 100000"),
+    ("hgetall", "HGETALL hash"),
+    ("hkeys", "HKEYS hash"),
+    ("hvals", "HVALS hash"),
+    ("hrandfield", "HRANDFIELD hash 50000"),
+    ("hlen", "HLEN expired"),
+    ("hscan", "HSCAN hash 0 COUNT 100000"),
+    ("lpop", "LPOP list 50000"),
+    ("rpop", "RPOP list 50000"),
+    ("lmpop", "LMPOP 2 missing list LEFT COUNT 50000"),
+    ("blmpop", "BLMPOP 0 2 missing list LEFT COUNT 50000"),
+    ("lrange", "LRANGE list 0 -1"),
+    ("lindex", "LINDEX pieces 30000"),
+    ("lset", "LSET pieces 30000 x"),
+    ("linsert", "LINSERT list BEFORE missing x"),
+    ("lrem", "LREM list 0 missing"),
+    ("ltrim", "LTRIM list 0 0"),
+    ("lpos", "LPOS list missing"),
+    ("zrange", "ZRANGE zset 0 -1"),
+    ("zrevrange", "ZREVRANGE zset 0 -1"),
+    ("zrangebyscore", "ZRANGEBYSCORE zset -inf +inf"),
+    ("zrevrangebyscore", "ZREVRANGEBYSCORE zset +inf -inf"),
+    ("zrangebylex", "ZRANGEBYLEX zset - +"),
+    ("zrevrangebylex", "ZREVRANGEBYLEX zset + -"),
+    ("zrangestore", "ZRANGESTORE stored zset 0 -1"),
+    ("zremrangebyrank", "ZREMRANGEBYRANK zset 0 -1"),
+    ("zremrangebyscore", "ZREMRANGEBYSCORE zset -inf +inf"),
+    ("zremrangebylex", "ZREMRANGEBYLEX zset - +"),
+    ("zpopmin", "ZPOPMIN zset 50000"),
+    ("zpopmax", "ZPOPMAX zset 50000"),
+    ("zmpop", "ZMPOP 2 missing zset MIN COUNT 50000"),
+    ("bzmpop", "BZMPOP 0 2 missing zset MIN COUNT 50000"),
+    ("zunion", "ZUNION 2 zset set"),
+    ("zunionstore", "ZUNIONSTORE stored 2 zset set"),
+    ("zinter", "ZINTER 2 zset set"),
+    ("zintercard", "ZINTERCARD 2 zset set"),
+    ("zinterstore", "ZINTERSTORE stored 2 zset set"),
+    ("zdiff", "ZDIFF 2 zset set"),
+    ("zdiffstore", "ZDIFFSTORE stored 2 zset set"),
+    ("zrandmember", "ZRANDMEMBER zset 50000"),
+    ("zscan", "ZSCAN zset 0 COUNT 100000"),
+    ("geosearch", "GEOSEARCH geo FROMLONLAT 0 0 BYRADIUS 5000 KM"),
+    ("geosearchstore", "GEOSEARCHSTORE stored geo FROMLONLAT 0 0 BYBOX 5000 5000 KM"),
+    ("georadius", "GEORADIUS geo 0 0 5000 KM"),
+    ("georadius_ro", "GEORADIUS_RO geo 0 0 5000 KM"),
+    ("georadiusbymember", "GEORADIUSBYMEMBER geo member-1 5000 KM"),
+    ("georadiusbymember_ro", "GEORADIUSBYMEMBER_RO geo member-1 5000 KM"),
+    ("xadd", "XADD stream MAXLEN 1 999999-1 f v"),
+    ("xtrim", "XTRIM stream MAXLEN 1"),
+    ("xrange", "XRANGE stream - +"),
+    ("xrevrange", "XREVRANGE stream + -"),
+    ("xread", "XREAD STREAMS stream 0"),
+    ("xreadgroup", "XREADGROUP GROUP group reader STREAMS stream 0"),
+    ("xpending", "XPENDING stream group IDLE 0 - + 50000"),
+    ("xautoclaim", "XAUTOCLAIM stream group other 0 0 COUNT 50000"),
+    ("xinfo|stream", "XINFO STREAM stream FULL COUNT 0"),
+    ("xinfo|groups", "XINFO GROUPS groups"),
+    ("xinfo|consumers", "XINFO CONSUMERS groups group-1"),
+    ("xgroup|destroy", "XGROUP DESTROY stream group"),
+    ("xgroup|delconsumer", "XGROUP DELCONSUMER stream group reader"),
+    ("xdelex", "XDELEX groups DELREF IDS 2 1-1 2-1"),
+    ("xackdel", "XACKDEL groups group-1 DELREF IDS 2 1-1 2-1"),
+    ("sort", "SORT list"),
+    ("sort_ro", "SORT_RO list"),
+    ("copy", "COPY set stored REPLACE"),
+    ("dump", "DUMP set"),
+    ("debug|digest-value", "DEBUG DIGEST-VALUE set"),
+];
+
+/// Rows of which no case can be written as a line: their tests are elsewhere in this file, or say why there is none.
+const OTHERS: [(&str, &str); 3] = [
+    ("restore", "a_large_payload_is_restored_elsewhere"),
+    ("debug|digest", "runs over the whole keyspace, whatever its size"),
+    ("debug|populate", "runs over the whole keyspace, whatever its size"),
+];
+
+fn grows(command: &Registered) -> bool {
+    matches!(command.spec.work, Work::Grows { .. } | Work::Refused { .. })
+}
+
+fn add(client: &mut Client, name: &str, key: &str, n: usize, element: impl Fn(usize) -> Vec<String>) {
+    for first in (0..n).step_by(500) {
+        let elements = (first..n.min(first + 500)).flat_map(&element);
+        let argv: Vec<String> = [name.to_owned(), key.to_owned()].into_iter().chain(elements).collect();
+        let reply = client.command(&argv);
+        assert!(!reply.is_error(), "{reply}");
+    }
+}
+
+/// Makes the values that cases are about, of `n` elements, under keys that begin with `prefix`.
+fn make(client: &mut Client, prefix: &str, n: usize) {
+    let key = |name: &str| format!("{prefix}:{name}");
+    add(client, "SADD", &key("set"), n, |nth| vec![format!("member-{nth}")]);
+    add(client, "SADD", &key("set2"), n, |nth| vec![format!("member-{}", nth + n / 2)]);
+    add(client, "HSET", &key("hash"), n, |nth| vec![format!("field-{nth}"), nth.to_string()]);
+    add(client, "ZADD", &key("zset"), n, |nth| vec!["1".to_owned(), format!("member-{nth}")]);
+    add(client, "RPUSH", &key("list"), n, |nth| vec![nth.to_string()]);
+    add(client, "GEOADD", &key("geo"), n, |nth| {
+        vec![format!("{}.{nth}", nth % 9), "1".to_owned(), format!("member-{nth}")]
+    });
+    for nth in 0..n {
+        let id = format!("{}-1", nth + 1);
+        client.send(&["XADD", &key("stream"), &id, "field", "value"]);
+    }
+    (0..n).for_each(|_| assert!(!client.receive().is_error()));
+    ask(client, &format!("XGROUP CREATE {} group 0", key("stream")));
+    client.command(&["XREADGROUP", "GROUP", "group", "reader", "STREAMS", &key("stream"), ">"]);
+    let long = |n: usize| "x".repeat(n);
+    client.command(&["SET", &key("bytes"), &long(n * 70)]);
+    client.command(&["SET", &key("text"), &long(n / 10)]);
+    client.command(&["SET", &key("text2"), &"y".repeat(n / 10)]);
+    add(client, "PFADD", &key("hll"), n / 2, |nth| vec![nth.to_string()]);
+}
+
+/// Puts the values of a prefix where the cases look for them.
+fn lay_out(client: &mut Client, prefix: &str, line: &str) {
+    let is_named =
+        |name: &str| line.split(' ').any(|word| word == name || word == "shared" && name == "bytes");
+    for name in KEYS.into_iter().filter(|name| is_named(name)) {
+        assert_eq!(ask(client, &format!("COPY {prefix}:{name} {name} REPLACE")), ":1", "{name}");
+    }
+    // Two keys share one blob, so that it is copied by who changes it.
+    ask(client, "COPY bytes shared REPLACE");
+    ask(client, "DEL stored");
+}
+
+/// Groups and consumers without number, a list in tiny pieces, and a hash of which all fields but one have expired.
+fn make_rest(client: &mut Client, n: usize) {
+    ask(client, "XADD groups 1-1 f v");
+    ask(client, "XADD groups 2-1 f v");
+    for nth in 0..n / 8 {
+        client.send(&["XGROUP", "CREATE", "groups", &format!("group-{nth}"), "0"]);
+    }
+    (0..n / 8).for_each(|_| drop(client.receive()));
+    for nth in 0..n / 8 {
+        client.send(&["XGROUP", "CREATECONSUMER", "groups", "group-1", &format!("consumer-{nth}")]);
+    }
+    (0..n / 8).for_each(|_| drop(client.receive()));
+    ask(client, "CONFIG SET list-max-listpack-size 1");
+    add(client, "RPUSH", "pieces", n, |nth| vec![nth.to_string()]);
+    ask(client, "CONFIG SET list-max-listpack-size -2");
+    add(client, "HSET", "expired", n, |nth| vec![nth.to_string(), "v".to_owned()]);
+    for first in (1..n).step_by(500) {
+        let fields: Vec<String> = (first..n.min(first + 500)).map(|nth| nth.to_string()).collect();
+        let head = ["HPEXPIRE", "expired", "1000000", "FIELDS"].map(str::to_owned);
+        let argv: Vec<String> = head.into_iter().chain([fields.len().to_string()]).chain(fields).collect();
+        assert!(!client.command(&argv).is_error());
+    }
+    ask(client, "DEBUG SET-ACTIVE-EXPIRE 0");
+    ask(client, "DEBUG ADVANCE-TIME 2000000");
+}
+
+fn server() -> Server {
+    Server::start(&["--io-threads", "1", "--enable-debug-command", "yes"])
+}
+
+/// How many commands were offloaded while `run` ran.
+fn n_offloaded(client: &mut Client, run: impl FnOnce(&mut Client)) -> usize {
+    let before = figure(client, "commands_offloaded");
+    run(client);
+    figure(client, "commands_offloaded") - before
+}
+
+fn run(client: &mut Client, line: &str) {
+    let reply = client.command(&line.split(' ').collect::<Vec<_>>());
+    assert!(!reply.is_error(), "{line}: {reply}");
+}
+
+fn run_in_multi(client: &mut Client, line: &str) {
+    ask(client, "MULTI");
+    ask(client, "PING");
+    assert_eq!(ask(client, line), "+QUEUED", "{line}");
+    match client.command(&["EXEC"]) {
+        Reply::Array(replies) => assert!(!replies[1].is_error(), "{line}: {}", replies[1]),
+        other => panic!("{line}: {other}"),
+    }
+}
+
+#[test]
+fn every_row_whose_work_grows_has_a_case() {
+    let named: BTreeSet<&str> =
+        CASES.iter().map(|(name, _)| *name).chain(OTHERS.iter().map(|(name, _)| *name)).collect();
+    let growing: BTreeSet<&str> =
+        TABLE.all().iter().filter(|command| grows(command)).map(|command| command.full_name).collect();
+    assert_eq!(named, growing);
+}
+
+#[test]
+fn no_command_over_a_large_value_runs_on_a_thread_that_serves_sockets() {
+    let server = server();
+    let mut client = server.connect();
+    make(&mut client, "large", N_LARGE);
+    make_rest(&mut client, N_LARGE);
+    let mut found = Vec::new();
+    for (_, line) in CASES {
+        for (how, run) in [("alone", run as fn(&mut Client, &str)), ("in MULTI", run_in_multi)] {
+            lay_out(&mut client, "large", line);
+            if n_offloaded(&mut client, |client| run(client, line)) == 0 {
+                found.push(format!("{line} {how}"));
+            }
+        }
+    }
+    assert!(found.is_empty(), "These ran where sockets are served:\n{}", found.join("\n"));
+}
+
+#[test]
+fn the_same_commands_over_small_values_run_where_they_are_read() {
+    let server = server();
+    let mut client = server.connect();
+    make(&mut client, "small", 300);
+    let named_otherwise = ["expired", "pieces", "groups", "shared", "8000000", "64000000", "hll hll"];
+    let mut found = Vec::new();
+    for (_, line) in CASES {
+        if named_otherwise.iter().any(|word| line.contains(word)) {
+            continue;
+        }
+        // Random elements that may come again are as many as are asked for.
+        for (how, run) in [("alone", run as fn(&mut Client, &str)), ("in MULTI", run_in_multi)] {
+            lay_out(&mut client, "small", line);
+            if n_offloaded(&mut client, |client| run(client, line)) != 0 {
+                found.push(format!("{line} {how}"));
+            }
+        }
+    }
+    assert!(found.is_empty(), "These were offloaded for nothing:\n{}", found.join("\n"));
+}
+
+#[test]
+fn a_large_payload_is_restored_elsewhere() {
+    let server = server();
+    let mut client = server.connect();
+    add(&mut client, "SADD", "set", N_LARGE, |nth| vec![format!("member-{nth}")]);
+    let Reply::Bulk(payload) = client.command(&["DUMP", "set"]) else { panic!("there is a value") };
+    let argv: [&[u8]; 4] = [b"RESTORE", b"restored", b"0", &payload];
+    let n = n_offloaded(&mut client, |client| assert_eq!(client.command(&argv).to_string(), "+OK"));
+    assert_eq!(n, 1);
+    assert_eq!(ask(&mut client, "SCARD restored"), format!(":{N_LARGE}"));
+}
+
+/// What a transaction does adds up, wherever its commands go: to another database, and to what earlier ones have made.
+#[test]
+fn a_transaction_of_many_short_commands_is_long() {
+    let server = server();
+    let mut client = server.connect();
+    ask(&mut client, "SELECT 3");
+    add(&mut client, "SADD", "set", 3000, |nth| vec![format!("member-{nth}")]);
+    ask(&mut client, "SELECT 0");
+    let exec = |client: &mut Client, lines: &[&str]| {
+        n_offloaded(client, |client| {
+            ask(client, "MULTI");
+            lines.iter().for_each(|line| assert_eq!(ask(client, line), "+QUEUED"));
+            assert!(!client.command(&["EXEC"]).is_error());
+        })
+    };
+    assert_eq!(exec(&mut client, &["SELECT 3", "SMEMBERS set", "SELECT 0"]), 0);
+    assert_eq!(exec(&mut client, &["SELECT 3", "SMEMBERS set", "SMEMBERS set", "SELECT 0"]), 1);
+    assert_eq!(
+        exec(&mut client, &["SELECT 3", "RENAME set other", "SMEMBERS other", "SMEMBERS other", "SELECT 0"]),
+        1
+    );
+}
+
+/// Each of them is short; together they would keep the thread's other clients waiting.
+#[test]
+fn a_pipeline_of_short_commands_is_not_run_at_one_go() {
+    let server = server();
+    let mut client = server.connect();
+    add(&mut client, "RPUSH", "list", 4000, |nth| vec![nth.to_string()]);
+    let n = n_offloaded(&mut client, |client| {
+        (0..32).for_each(|_| client.send(&["LRANGE", "list", "0", "-1"]));
+        for _ in 0..32 {
+            let Reply::Array(elements) = client.receive() else { panic!("a list") };
+            assert_eq!(elements.len(), 4000);
+        }
+    });
+    assert!(n > 0);
+}
+
+/// Where Redis would be done, a client that asks for as many elements as there are need not ask again.
+#[test]
+fn a_scan_visits_as_many_elements_as_it_was_told_to() {
+    let server = server();
+    let mut client = server.connect();
+    add(&mut client, "SADD", "set", 2000, |nth| vec![nth.to_string(), "x".to_owned()]);
+    add(&mut client, "HSET", "hash", 2000, |nth| vec![nth.to_string(), "x".to_owned()]);
+    add(&mut client, "ZADD", "zset", 2000, |nth| vec!["1".to_owned(), nth.to_string()]);
+    for (line, n_each) in [
+        ("SSCAN set 0 COUNT 3000", 1),
+        ("HSCAN hash 0 COUNT 2000", 2),
+        ("HSCAN hash 0 COUNT 2000 NOVALUES", 1),
+        ("ZSCAN zset 0 COUNT 2000", 2),
+        ("ZSCAN zset 0 COUNT 2000 NOSCORES", 1),
+    ] {
+        let Reply::Array(parts) = client.command(&line.split(' ').collect::<Vec<_>>()) else {
+            panic!("{line}")
+        };
+        assert_eq!(parts[0].to_string(), "\"0\"", "{line}");
+        assert_eq!(
+            n_elements(&parts[1]),
+            if n_each == 1 && line.starts_with('S') { 2001 } else { 2000 * n_each }
+        );
+    }
+}
+
+fn n_elements(reply: &Reply) -> usize {
+    let Reply::Array(elements) = reply else { panic!("no array: {reply}") };
+    elements.len()
+}
+
+#[test]
+fn failed_passwords_are_counted() {
+    let server = Server::start(&["--requirepass", "secret"]);
+    let mut client = server.connect();
+    for _ in 0..3 {
+        assert!(client.command(&["AUTH", "wrong"]).is_error());
+    }
+    assert_eq!(ask(&mut client, "AUTH secret"), "+OK");
+    let info = client.command(&["INFO", "stats"]).text().expect("INFO answers text");
+    assert!(info.contains("acl_access_denied_auth:3\r\n"), "{info}");
+}
+
+/// A transaction's queue is input that is kept: a client that fills it beyond the limit is closed.
+#[test]
+fn a_queue_counts_against_the_query_buffer_limit() {
+    let server = Server::start(&["--client-query-buffer-limit", "1mb"]);
+    let mut client = server.connect();
+    ask(&mut client, "MULTI");
+    let value = "x".repeat(100_000);
+    let mut n_queued = 0;
+    while let Ok(reply) = client.try_command(&["SET", "key", &value]) {
+        assert_eq!(reply.to_string(), "+QUEUED");
+        n_queued += 1;
+        assert!(n_queued < 20, "the queue has no bound");
+    }
+    assert!(n_queued >= 8, "{n_queued} of a tenth of the limit each");
+    assert_eq!(ask(&mut server.connect(), "EXISTS key"), ":0");
+}
