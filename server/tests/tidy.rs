@@ -6,6 +6,8 @@
 
 #[path = "tidy/laws.rs"]
 mod laws;
+#[path = "tidy/modules.rs"]
+mod modules;
 #[path = "tidy/source.rs"]
 mod source;
 #[path = "tidy/table.rs"]
