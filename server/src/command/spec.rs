@@ -8,7 +8,7 @@ use braid_storage::Shard;
 use super::{Args, Call, Categories, Outcome, Step, Sweep};
 
 /// One command: everything that the dispatcher, MULTI, COMMAND, access control, cluster slots, statistics and
-/// README's list need to know, beside its handler.
+/// the documents need to know, beside its handler.
 pub struct CommandSpec {
     /// Lower case.
     pub name: &'static str,
