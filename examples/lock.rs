@@ -90,7 +90,11 @@ pub fn run(address: &str) -> RedisResult<usize> {
             for round in 0..N_ROUNDS {
                 let lock = Lock::acquire(&mut redis, "lock")?;
                 add_one(&mut redis)?;
-                if (id + round) % 5 == 0 { lock.crash(&mut redis)? } else { lock.release(&mut redis)? }
+                if (id + round).is_multiple_of(5) {
+                    lock.crash(&mut redis)?
+                } else {
+                    lock.release(&mut redis)?
+                }
             }
             Ok(())
         };
