@@ -57,7 +57,7 @@ const MAX_CIRCLE: usize = 3;
 /// Circles that are there still, by a file of each, and how many files they may have at most. A circle that is smaller by more
 /// than a quarter wants its number lowered.
 const CIRCLES: &[(&str, usize)] = &[
-    ("storage/src/shard.rs", 21),
+    ("storage/src/shard.rs", 28),
     ("storage/src/rdb.rs", 4),
     ("storage/src/table.rs", 6),
     ("server/src/server.rs", 70),
