@@ -1,6 +1,6 @@
 # `make help` lists the targets.
 .DEFAULT_GOAL := help
-.PHONY: help run pgo test lint fmt compat compat-fuzz conformance redis-py bench bench-compare bench-report fuzz loom sanitize miri doc
+.PHONY: help run pgo test search lint fmt compat compat-fuzz conformance redis-py bench bench-compare bench-report fuzz loom sanitize miri doc
 
 PORT ?= 6379
 # What `make bench-report` starts and measures.
@@ -9,6 +9,8 @@ SERVER ?= target/release/braid-server
 FUZZ_SECONDS ?= 60
 # Seconds that random commands are compared with redis-server.
 COMPAT_SECONDS ?= 600
+# What searches begin with: another number each time.
+SEED := $(or $(SEED),$(shell date +%s%N))
 TARGET := x86_64-unknown-linux-gnu
 
 help: ## List the targets
@@ -24,6 +26,12 @@ test: ## Run all tests; needs only the Rust toolchain
 	@command -v cargo >/dev/null || { echo "cargo is missing: install Rust from your distribution or rustup"; exit 1; }
 	cargo test --workspace
 
+search: ## Run the tests that choose at random, with other choices than `make test` (SEED=… repeats them)
+	@echo "SEED=$(SEED)"
+	BRAID_SEED=$(SEED) cargo test -p braid-storage --lib coordinator::tests -- --nocapture
+	BRAID_SEED=$(SEED) cargo test -p braid-server --test history --test tracking --test pubsub --test pipelines
+	PROPTEST_RNG_SEED=$(SEED) cargo test -p braid-protocol -p braid-storage -p braid-bench
+
 lint: ## Check formatting and lints, warnings being errors
 	cargo fmt --all --check
 	cargo clippy --workspace --all-targets -- -D warnings
@@ -35,11 +43,12 @@ compat: ## Play the transcripts against a real redis-server
 	@command -v redis-server >/dev/null || { echo "redis-server is missing: apt-get install redis-server"; exit 1; }
 	BRAID_COMPAT_SERVER=redis-server cargo test -p braid-server --test transcripts
 
-compat-fuzz: ## Compare random commands with a real redis-server for COMPAT_SECONDS
+compat-fuzz: ## Compare random commands with a real redis-server for COMPAT_SECONDS (SEED=… repeats them)
 	@command -v redis-server >/dev/null || { echo "redis-server is missing: apt-get install redis-server"; exit 1; }
-	BRAID_REQUIRE_REDIS=1 BRAID_DIFF_SECONDS=$(COMPAT_SECONDS) cargo test -p braid-server --test differential --test dumps -- --nocapture
+	@echo "SEED=$(SEED)"
+	BRAID_REQUIRE_REDIS=1 BRAID_DIFF_SEED=$(SEED) BRAID_DIFF_SECONDS=$(COMPAT_SECONDS) cargo test -p braid-server --test differential --test dumps -- --nocapture
 
-conformance: ## Run Redis's own test suite (ARGS="--server target/debug/braid-server unit/multi …")
+conformance: ## Run Redis's own test suite, with two I/O threads (ARGS="--server target/debug/braid-server unit/multi …")
 	@command -v python3 >/dev/null || { echo "python3 is missing: apt-get install python3"; exit 1; }
 	conformance/run $(ARGS)
 

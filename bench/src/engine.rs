@@ -335,16 +335,15 @@ mod tests {
         let server = NullServer::start(Some(stall)).expect("loopback can be listened on");
         let limit = Limit::Time { warmup: Duration::ZERO, measured: Duration::from_secs(1) };
         let workload = Workload { connections: 5, ..Workload::default() };
-        let p99_millis = |arrivals| {
-            let outcome = load(&workload, arrivals, limit.clone(), &server);
-            outcome.record.response().value_at_percentile(99.0) as f64 / 1e6
-        };
-        // A fifth of the time is a stall: of requests that come at any time, a fifth wait up to 100 ms. A closed loop
-        // sends one a connection and stall, among tens of thousands.
-        let open = p99_millis(Arrivals::Open { rate: 1000.0, shape: Shape::Constant });
-        assert!(open > 50.0, "{open}");
-        let closed = p99_millis(Arrivals::Closed);
-        assert!(closed < open / 2.0, "{closed}");
+        let record = |arrivals| load(&workload, arrivals, limit.clone(), &server).record;
+        // A fifth of the time is a stall: of requests that come at any time, a fifth wait up to 100 ms. A machine under load
+        // makes them wait for longer, not for less.
+        let open = record(Arrivals::Open { rate: 1000.0, shape: Shape::Constant });
+        let p99_millis = open.response().value_at_percentile(99.0) as f64 / 1e6;
+        assert!(p99_millis > 50.0, "{p99_millis}");
+        // In a closed loop nothing is due before it is sent, so what a stall keeps from being sent is never measured.
+        let closed = record(Arrivals::Closed);
+        assert_eq!((closed.slip.max(), closed.response().max()), (0, closed.service.max()));
     }
 
     #[test]

@@ -114,4 +114,21 @@ mod tests {
     fn the_command_line_is_sound() {
         super::Arguments::command().debug_assert();
     }
+
+    /// `BRAID_DOCS_CORRECT=1` writes it.
+    #[test]
+    fn the_readme_has_the_help_of_the_program() {
+        const PATH: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/README.md");
+        const MARKS: [&str; 2] = ["<!-- braid-bench --help -->\n", "<!-- /braid-bench --help -->"];
+        let help = super::Arguments::command().bin_name("braid-bench").render_help().to_string();
+        let expected = format!("```\n{}\n```\n", help.trim_end());
+        let text = std::fs::read_to_string(PATH).expect("there is a README.md");
+        let (before, rest) = text.split_once(MARKS[0]).expect("the mark where the help begins");
+        let (part, after) = rest.split_once(MARKS[1]).expect("the mark where the help ends");
+        if part != expected && std::env::var_os("BRAID_DOCS_CORRECT").is_some() {
+            let text = [before, MARKS[0], &expected, MARKS[1], after].concat();
+            return std::fs::write(PATH, text).expect("README.md can be written");
+        }
+        assert_eq!(part, expected, "BRAID_DOCS_CORRECT=1 writes it");
+    }
 }

@@ -38,6 +38,11 @@ pub use self::words::quote;
 
 use self::table::DIRECTIVES;
 
+/// Every directive that there is, for what describes them.
+pub fn directives() -> &'static [Directive] {
+    DIRECTIVES
+}
+
 /// Version of Redis that Braid's replies and defaults follow; `INFO` reports it as `redis_version`.
 pub const REDIS_VERSION: &str = "7.4.0";
 

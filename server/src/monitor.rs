@@ -22,16 +22,16 @@ enum Secret {
     None,
     /// None but its name.
     All,
-    /// All but the user and the password behind `AUTH`.
-    BehindAuth,
+    /// All but the user and the password after `AUTH`.
+    AfterAuth,
 }
 
 impl Secret {
     fn of(command: &Registered) -> Secret {
-        match command.full_name {
-            "auth" => Secret::All,
-            "hello" => Secret::BehindAuth,
-            _ => Secret::None,
+        match () {
+            () if command.has(Flags::SECRET) => Secret::All,
+            () if command.has(Flags::SECRET_AFTER_AUTH) => Secret::AfterAuth,
+            () => Secret::None,
         }
     }
 }
@@ -97,10 +97,10 @@ fn line(server: &Server, session: &Session, command: &Registered, words: Words<'
         let hidden = match secret {
             Secret::None => false,
             Secret::All => at > 0,
-            Secret::BehindAuth => n_secret > 0,
+            Secret::AfterAuth => n_secret > 0,
         };
         n_secret = n_secret.saturating_sub(1);
-        if matches!(secret, Secret::BehindAuth) && !hidden && word.eq_ignore_ascii_case(b"auth") {
+        if matches!(secret, Secret::AfterAuth) && !hidden && word.eq_ignore_ascii_case(b"auth") {
             n_secret = 2;
         }
         line.push(b' ');

@@ -264,10 +264,10 @@ pub fn note_reads(call: &mut Call<'_, '_>, command: &Registered, words: Words<'_
 /// Ends what CLIENT CACHING has said of the command that has just run, if it was that one, or the transaction around it.
 #[cold]
 pub fn end_caching(session: &mut Session, command: &Registered) {
-    let is_about_clients = command.parent.is_some_and(|parent| parent.name == "client");
+    let keeps_caching = command.parent.is_some_and(|parent| parent.flags.has(Flags::KEEPS_CACHING));
     if let Some(tracking) = &mut session.tracking
         && session.queue.is_none()
-        && !is_about_clients
+        && !keeps_caching
     {
         tracking.is_caching = false;
     }

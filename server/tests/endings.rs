@@ -13,7 +13,7 @@ use std::{
 
 use socket2::SockRef;
 use support::{
-    Client, Reply, Server,
+    Client, PATIENCE, Reply, Server,
     crowd::{ask, await_clients, crowd, laid_out, tell, until},
 };
 
@@ -22,7 +22,7 @@ const LAYOUTS: [(usize, usize); 3] = [(1, 16), (2, 1024), (8, 1)];
 /// A socket without manners of its own.
 fn raw(server: &Server) -> TcpStream {
     let stream = TcpStream::connect(("127.0.0.1", server.port())).expect("the server listens");
-    stream.set_read_timeout(Some(Duration::from_secs(10))).expect("a timeout above zero");
+    stream.set_read_timeout(Some(PATIENCE)).expect("a timeout above zero");
     stream
 }
 
@@ -291,7 +291,9 @@ fn a_client_over_the_soft_output_limit_for_too_long_is_closed_without_asking_for
     assert_eq!(control.command(&[&b"SET"[..], b"big", &[b'x'; 1 << 20]]).to_string(), "+OK");
     let mut deaf = raw(&server);
     deaf.write_all(&command(&[b"GET", b"big"]).repeat(20)).expect("it is sent");
-    await_clients(&mut control, 2);
+    until("the server closes it", || {
+        ask(&mut control, "INFO stats").contains("client_output_buffer_limit_disconnections:1\\r")
+    });
     await_clients(&mut control, 1);
 }
 
@@ -425,9 +427,11 @@ fn a_silent_client_is_closed_after_the_timeout() {
     let mut control = server.connect();
     let mut silent = [server.connect(), server.connect()];
     assert_eq!(ask(&mut silent[0], "PING"), "+PONG");
-    assert_eq!(ask(&mut control, "CONFIG SET timeout 1"), "+OK");
+    // It is at work for longer than the timeout, and has begun before there is one.
     let mut waits = server.connect();
     tell(&mut waits, "DEBUG SLEEP 2");
+    until("it sleeps", || ask(&mut control, "INFO clients").contains("blocked_clients:1"));
+    assert_eq!(ask(&mut control, "CONFIG SET timeout 1"), "+OK");
     for client in &mut silent {
         assert_eq!(client.await_close().expect("it closes"), None);
     }

@@ -6,7 +6,8 @@
 //! connection's order and real time: what was answered before another thing was asked comes first. A history is strictly
 //! serializable if this graph has no cycle.
 //!
-//! `BRAID_HISTORY_SEED` repeats a run's choices (not its timing); every failure prints its seed.
+//! The clients' choices are always the same, unless `BRAID_SEED` says otherwise; their timing never is. Every failure prints
+//! its seed.
 
 mod support;
 
@@ -23,6 +24,7 @@ use std::{
 use support::{
     Client, Dice, Reply, Server,
     crowd::{AtEnd, figure, move_connections},
+    dice::seed,
 };
 
 const N_CLIENTS: usize = 8;
@@ -387,12 +389,6 @@ fn cycle_in(edges: &[Vec<usize>]) -> Option<Vec<usize>> {
         }
     }
     None
-}
-
-fn seed() -> u64 {
-    std::env::var("BRAID_HISTORY_SEED").ok().and_then(|seed| seed.parse().ok()).unwrap_or_else(|| {
-        u64::from(std::process::id()) << 20 | Instant::now().elapsed().subsec_nanos() as u64 & 0xfffff
-    })
 }
 
 fn check(io_threads: usize, shards: usize) {

@@ -8,6 +8,7 @@ use std::collections::{HashMap, HashSet};
 use support::{
     Client, Dice,
     crowd::{LAYOUTS, ask, crowd, laid_out},
+    dice::seed,
     encode,
 };
 
@@ -74,7 +75,7 @@ fn pipelines_on_large_values_answer_command_by_command() {
         crowd(&server, N_CLIENTS, |id, client| {
             let mut own = Own {
                 id,
-                dice: Dice(id as u64),
+                dice: Dice(seed() ^ (id as u64)),
                 fields: HashMap::new(),
                 members: HashSet::new(),
                 scores: HashMap::new(),
@@ -100,7 +101,7 @@ fn pipelines_over_many_keys_answer_command_by_command() {
     for layout in LAYOUTS {
         let server = laid_out(layout);
         crowd(&server, N_CLIENTS, |id, client| {
-            let mut dice = Dice(id as u64);
+            let mut dice = Dice(seed() ^ (id as u64));
             let mut held: HashMap<usize, usize> = HashMap::new();
             let mut awaited = Vec::new();
             for _ in 0..30 {

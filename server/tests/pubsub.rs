@@ -12,6 +12,7 @@ use std::{
 use support::{
     Client, Dice, Reply, Resp, Server,
     crowd::{AtEnd, LAYOUTS, Meeting, ask, crowd, figure, laid_out, move_connections, tell, until},
+    dice::seed,
 };
 
 fn everywhere(scenario: impl Fn(&Server)) {
@@ -256,7 +257,7 @@ fn come_and_go(server: &Server, ways: &[[&str; 3]]) {
             }
         }
         let _leaves = LeavesWhenDropped(&n_subscribers);
-        let mut dice = Dice(id as u64);
+        let mut dice = Dice(seed() ^ (id as u64));
         for _ in 0..N_ROUNDS {
             stay_a_while(client, ways[id % ways.len()], &mut dice, &progress);
         }

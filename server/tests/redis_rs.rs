@@ -3,13 +3,12 @@
 mod support;
 
 use std::collections::{HashMap, HashSet};
-use std::time::Duration;
 
 use redis::{
     Client, Commands, Connection, ExistenceCheck, Expiry, FromRedisValue, InfoDict, RedisResult,
     ServerErrorKind, SetExpiry, SetOptions, Value, pipe, transaction,
 };
-use support::{Server, crowd::LAYOUTS};
+use support::{PATIENCE, Server, crowd::LAYOUTS};
 
 fn connect(server: &Server, parameters: &str) -> Connection {
     let url = format!("redis://127.0.0.1:{}/0{parameters}", server.port());
@@ -186,7 +185,7 @@ fn messages_reach_its_subscribers() {
         for parameters in ["", "?protocol=resp3"] {
             let mut subscriber = connect(server, parameters);
             let mut messages = subscriber.as_pubsub();
-            messages.set_read_timeout(Some(Duration::from_secs(5))).unwrap();
+            messages.set_read_timeout(Some(PATIENCE)).unwrap();
             // One at a time: it awaits a single confirmation of what it sends.
             messages.subscribe("news").unwrap();
             messages.subscribe("weather").unwrap();

@@ -2,10 +2,14 @@
 //! and that what is written about the code agrees with it.
 //!
 //! Each test reads the source tree. An exception stands in a list beside the law, with its reason, and one that is no longer
-//! needed fails as well. `BRAID_README_CORRECT=1` writes README's list of commands anew.
+//! needed fails as well. `BRAID_DOCS_CORRECT=1` writes what the documents say of the tables anew.
 
+#[path = "tidy/documents.rs"]
+mod documents;
 #[path = "tidy/laws.rs"]
 mod laws;
+#[path = "tidy/modules.rs"]
+mod modules;
 #[path = "tidy/source.rs"]
 mod source;
 #[path = "tidy/table.rs"]

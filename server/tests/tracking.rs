@@ -7,6 +7,7 @@ use std::collections::HashMap;
 use support::{
     Client, Dice, Reply, Resp, Server,
     crowd::{LAYOUTS, Meeting, ask, crowd, laid_out, tell, until},
+    dice::seed,
 };
 
 /// A client that keeps copies of what it reads.
@@ -88,7 +89,7 @@ fn no_copy_is_out_of_date() {
         let server = laid_out(layout);
         let met = Meeting::of(N_WRITERS + N_READERS);
         crowd(&server, N_WRITERS + N_READERS, |id, client| {
-            let mut dice = Dice(id as u64);
+            let mut dice = Dice(seed() ^ (id as u64));
             if id < N_WRITERS {
                 (0..N_CHANGES).for_each(|n| change(client, &mut dice, &format!("{}", n * N_WRITERS + id)));
                 met.wait();
@@ -117,13 +118,14 @@ fn no_copy_is_out_of_date() {
 fn what_expires_is_told_of_without_a_command() {
     let server = Server::start(&["--io-threads", "2"]);
     let mut other = server.connect();
-    assert_eq!(ask(&mut other, "SET k 1 PX 1500"), "+OK");
+    assert_eq!(ask(&mut other, "SET k 1 PX 600000"), "+OK");
     assert_eq!(ask(&mut other, "HSET h f v"), ":1");
-    assert_eq!(ask(&mut other, "HPEXPIRE h 1500 FIELDS 1 f"), "[:1]");
+    assert_eq!(ask(&mut other, "HPEXPIRE h 600000 FIELDS 1 f"), "[:1]");
     let mut client = server.connect();
     let mut caching = Caching::new(&mut client, "CLIENT TRACKING ON");
     caching.ask("GET k");
     caching.ask("HGETALL h");
+    assert_eq!(ask(&mut other, "DEBUG ADVANCE-TIME 600001"), "+OK");
     let told: Vec<String> = (0..2).map(|_| caching.client.receive().to_string()).collect();
     for key in ["k", "h"] {
         assert!(told.contains(&format!(">[\"invalidate\" [\"{key}\"]]")), "{told:?}");

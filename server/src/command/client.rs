@@ -34,6 +34,7 @@ const ADMIN: CommandSpec = CommandSpec { flags: ROW.flags.and(Flags::ADMIN), ..R
 pub(super) const COMMANDS: &[CommandSpec] = &[CommandSpec {
     name: "client",
     arity: Arity::AtLeast(2),
+    flags: Flags::KEEPS_CACHING,
     since: "2.4.0",
     group: Group::Connection,
     summary: "A container for client connection commands.",

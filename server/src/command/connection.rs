@@ -60,7 +60,7 @@ pub(super) const COMMANDS: &[CommandSpec] = &[
     CommandSpec {
         name: "auth",
         arity: Arity::AtLeast(2),
-        flags: HANDSHAKE,
+        flags: HANDSHAKE.and(Flags::SECRET),
         run: Run::Session(auth),
         since: "1.0.0",
         group: Group::Connection,
@@ -72,7 +72,7 @@ pub(super) const COMMANDS: &[CommandSpec] = &[
     CommandSpec {
         name: "hello",
         arity: Arity::AtLeast(1),
-        flags: HANDSHAKE,
+        flags: HANDSHAKE.and(Flags::SECRET_AFTER_AUTH),
         run: Run::Session(hello),
         since: "6.0.0",
         group: Group::Connection,

@@ -8,7 +8,7 @@ use braid_storage::Shard;
 use super::{Args, Call, Categories, Outcome, Step, Sweep, Work};
 
 /// One command: everything that the dispatcher, MULTI, COMMAND, access control, cluster slots, statistics and
-/// README's list need to know, beside its handler.
+/// the documents need to know, beside its handler.
 pub struct CommandSpec {
     /// Lower case.
     pub name: &'static str,
@@ -184,6 +184,12 @@ flags! {
     RUNS_QUEUE = 25, None;
     /// Touches keys in another database than the selected one, or selects another.
     OTHER_DATABASES = 26, None;
+    /// MONITOR shows its name only: every other word may be a secret.
+    SECRET = 27, None;
+    /// MONITOR hides the two words after each `AUTH` among its words: a user and a password.
+    SECRET_AFTER_AUTH = 28, None;
+    /// What CLIENT CACHING has said holds beyond it. A container's flag is for all its subcommands.
+    KEEPS_CACHING = 29, None;
 }
 
 impl Flags {

@@ -5,6 +5,7 @@ use std::rc::Rc;
 use super::{
     families::FollowUp,
     form::Argv,
+    oracle::has_a_fault,
     pair::SETTINGS,
     pools::{CONSUMERS, Pools, symbol},
     same::Same,
@@ -73,7 +74,11 @@ impl Episode {
         let mut argv = Argv::new();
         row.form.make(&mut self.pools, &mut argv);
         if self.pools.dice.percent(5) && !row.row.is_fragile {
+            let before = argv.clone();
             self.tamper(&mut argv, row);
+            if has_a_fault(&argv) {
+                argv = before;
+            }
         }
         let follow_ups = follow_ups(row.row.follow_up, &argv);
         self.push(argv, row.row.same, steps);

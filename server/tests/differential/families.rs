@@ -3,7 +3,10 @@
 //! The notation is explained in `form.rs`, its words are in `pools.rs`. Commands that wait have a tiny timeout, and are
 //! mostly asked between MULTI and EXEC, where they do not wait.
 
-use super::same::Same::{self, *};
+use super::same::{
+    MILLIS, SECONDS,
+    Same::{self, *},
+};
 
 /// Commands on one type of value, or of one purpose.
 pub struct Family {
@@ -129,10 +132,10 @@ const KEYS: &[Row] = &[
     row("PEXPIRE key millis [NX|XX|GT|LT]", Letter),
     row("EXPIREAT key at [NX|XX|GT|LT]", Letter),
     row("PEXPIREAT key atmillis <[NX] [XX] [GT] [LT]>", Letter),
-    row("TTL key", Near(5)),
-    row("PTTL key", Near(5_000)),
-    row("EXPIRETIME key", Near(5)),
-    row("PEXPIRETIME key", Near(5_000)),
+    row("TTL key", Near(SECONDS)),
+    row("PTTL key", Near(MILLIS)),
+    row("EXPIRETIME key", Near(SECONDS)),
+    row("PEXPIRETIME key", Near(MILLIS)),
     row("PERSIST key", Letter),
     row("KEYS glob", AnyOrder),
     row("RANDOMKEY", Random),
@@ -415,7 +418,7 @@ const STREAM: &[Row] = &[
     row("XINFO CONSUMERS key group", Clocks),
 ];
 
-/// By texts only: numbers that redis-server 7.0 sorts by are refused if any command before had one that was out of range.
+/// By texts only: `oracle.rs` says why.
 const SORT: &[Row] = &[
     row("SORT key <[LIMIT index index] [ASC|DESC] ALPHA [GET get] [GET get]>", Letter),
     row("RPUSH key (int+|member+)", Letter),

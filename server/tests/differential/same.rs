@@ -1,8 +1,9 @@
 //! When two replies count as the same.
 
-use crate::support::Reply;
+use crate::support::{PATIENCE, Reply};
 
-/// How the replies of two servers to one command are compared. Whatever is said here, errors are compared to the letter.
+/// How the replies of two servers to one command are compared. Whatever is said here, errors are compared to the letter, and
+/// two IDs that servers have made of their clocks are the same.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub enum Same {
     /// To the letter. RESP3's sets and maps have no order, and its doubles are numbers, not digits.
@@ -28,6 +29,11 @@ pub enum Same {
     /// Points in time, and figures about a server's own structure, differ.
     Clocks,
 }
+
+/// How far apart the two servers may do the same thing, which they do one after the other: what a test waits for a reply.
+pub const SECONDS: i64 = PATIENCE.as_secs() as i64;
+/// The same in milliseconds.
+pub const MILLIS: i64 = 1000 * SECONDS;
 
 /// Fields of streams' descriptions that differ from server to server, or that later versions have added. (They also reckon
 /// in another way how far a group has come where entries were deleted.)
@@ -98,6 +104,7 @@ fn near(ours: i64, theirs: i64, tolerance: i64) -> bool {
 fn letter(ours: &Reply, theirs: &Reply) -> bool {
     alike(ours, theirs, &|ours, theirs| match (ours, theirs) {
         (Reply::Double(ours), Reply::Double(theirs)) => number(ours) == number(theirs),
+        (Reply::Bulk(ours), Reply::Bulk(theirs)) => ours == theirs || are_of_clocks(ours, theirs),
         _ => ours == theirs,
     })
 }
@@ -118,6 +125,17 @@ fn alike(ours: &Reply, theirs: &Reply, leaf: &dyn Fn(&Reply, &Reply) -> bool) ->
         }
         _ => leaf(ours, theirs),
     }
+}
+
+/// Whether both are IDs that XADD has made of the time. The servers' clocks may be a millisecond apart, and so what is made in
+/// one millisecond here, and numbered, may be made in two there.
+fn are_of_clocks(ours: &[u8], theirs: &[u8]) -> bool {
+    let millis = |id: &[u8]| -> Option<i64> {
+        let (millis, number) = std::str::from_utf8(id).ok()?.split_once('-')?;
+        let is_number = !number.is_empty() && number.bytes().all(|byte| byte.is_ascii_digit());
+        millis.parse().ok().filter(|millis| is_number && *millis > THIS_CENTURY)
+    };
+    millis(ours).zip(millis(theirs)).is_some_and(|(ours, theirs)| near(ours, theirs, MILLIS))
 }
 
 fn any_order(ours: &[Reply], theirs: &[Reply]) -> bool {
@@ -184,6 +202,9 @@ fn is_clock(name: &Reply) -> bool {
     matches!(name, Reply::Bulk(name) if CLOCK_FIELDS.iter().any(|field| field.as_bytes() == name))
 }
 
+/// Milliseconds since 1970 at a time that has passed. No other number in these tests is like it.
+const THIS_CENTURY: i64 = 1_000_000_000_000;
+
 /// A description of a stream without what differs.
 fn without_clocks(reply: &Reply) -> Reply {
     match reply {
@@ -204,7 +225,7 @@ fn without_clocks(reply: &Reply) -> Reply {
             Reply::Array(kept)
         }
         // When an entry was delivered, in milliseconds since 1970.
-        Reply::Integer(time) if *time > 1_000_000_000_000 => Reply::Null,
+        Reply::Integer(time) if *time > THIS_CENTURY => Reply::Null,
         other => other.clone(),
     }
 }
@@ -255,6 +276,17 @@ mod tests {
         assert!(Same::Near(5).holds(&Reply::Integer(100), &Reply::Integer(96)));
         assert!(!Same::Near(5).holds(&Reply::Integer(100), &Reply::Integer(94)));
         assert!(!Same::Near(5).holds(&Reply::Integer(-1), &Reply::Integer(-2)));
+    }
+
+    /// `XADD *` on two servers, a millisecond apart.
+    #[test]
+    fn ids_of_clocks_are_alike_and_others_are_not() {
+        assert!(Same::Letter.holds(&bulk("1795000000000-0"), &bulk("1795000000001-0")));
+        assert!(Same::Letter.holds(&array(&["1795000000000-1"]), &array(&["1795000000001-0"])));
+        assert!(!Same::Letter.holds(&bulk("1795000000000-0"), &bulk("1796000000000-0")), "not in one run");
+        assert!(!Same::Letter.holds(&bulk("5-0"), &bulk("5-1")), "an ID that was given");
+        assert!(!Same::Letter.holds(&bulk("1795000000000-0"), &bulk("1795000000001-x")));
+        assert!(!Same::Letter.holds(&bulk("1795000000000"), &bulk("1795000000001")));
     }
 
     #[test]

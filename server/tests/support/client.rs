@@ -2,12 +2,8 @@
 
 use std::io::{self, BufRead, BufReader, ErrorKind, Write};
 use std::net::{Shutdown, TcpStream};
-use std::time::Duration;
 
-use super::Reply;
-
-/// How long a client waits for a reply before the test fails.
-const REPLY_TIMEOUT: Duration = Duration::from_secs(5);
+use super::{PATIENCE, Reply};
 
 /// The version of the protocol in which a connection gets its replies.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -48,8 +44,8 @@ impl Client {
     pub fn try_connect(port: u16) -> io::Result<Client> {
         let stream = TcpStream::connect(("127.0.0.1", port))?;
         stream.set_nodelay(true)?;
-        stream.set_read_timeout(Some(REPLY_TIMEOUT))?;
-        stream.set_write_timeout(Some(REPLY_TIMEOUT))?;
+        stream.set_read_timeout(Some(PATIENCE))?;
+        stream.set_write_timeout(Some(PATIENCE))?;
         Ok(Client { stream: BufReader::new(stream), resp: Resp::Two, id: None })
     }
 

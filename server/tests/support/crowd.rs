@@ -4,10 +4,7 @@ use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::thread;
 use std::time::{Duration, Instant};
 
-use super::{Client, Server};
-
-/// How long something that must come about may take before the test fails.
-const PATIENCE: Duration = Duration::from_secs(10);
+use super::{Client, PATIENCE, Server};
 
 /// Runs `part` for each of so many clients at the same time, and gives what they return, in their order.
 pub fn crowd<T: Send>(

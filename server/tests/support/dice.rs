@@ -1,5 +1,13 @@
 //! Chance that a seed repeats.
 
+/// The seed of a test's choices: `BRAID_SEED`, or always the same.
+///
+/// # Panics
+/// When `BRAID_SEED` is no number.
+pub fn seed() -> u64 {
+    std::env::var("BRAID_SEED").map_or(1, |seed| seed.parse().expect("BRAID_SEED is a number"))
+}
+
 /// A small generator of numbers: a seed is all it takes to repeat a run's choices.
 #[derive(Clone, Debug)]
 pub struct Dice(pub u64);

@@ -5,13 +5,19 @@
 // Every integration test compiles this module for itself and uses a part of it.
 #![allow(dead_code, unused_imports)]
 
+use std::time::Duration;
+
 mod client;
 pub mod crowd;
-mod dice;
+pub mod dice;
 pub mod reference;
 mod reply;
 mod server;
 pub mod transcript;
+
+/// How long whatever must come about may take before a test takes the server for hung. It is no measure of anything: a machine
+/// under load may be slow, and no test may fail for that.
+pub const PATIENCE: Duration = Duration::from_secs(60);
 
 pub use client::{Client, Resp, encode};
 pub use dice::Dice;

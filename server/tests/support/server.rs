@@ -9,16 +9,10 @@ use std::sync::atomic::{AtomicU32, Ordering};
 use std::thread;
 use std::time::{Duration, Instant};
 
-use super::{Client, Reply};
+use super::{Client, PATIENCE, Reply};
 
 /// Names the program to test in Braid's place, such as `redis-server`.
 const COMPAT_SERVER: &str = "BRAID_COMPAT_SERVER";
-
-/// How long a server may take until it answers.
-const START_TIMEOUT: Duration = Duration::from_secs(10);
-
-/// How long a server may take from being told to stop to its end.
-const STOP_TIMEOUT: Duration = Duration::from_secs(10);
 
 /// How often a port may turn out to be taken by someone else.
 const PORT_ATTEMPTS: usize = 5;
@@ -97,7 +91,7 @@ impl Server {
     /// # Panics
     /// When it goes on for longer than a server may take to stop.
     pub fn await_end(&mut self) -> ExitStatus {
-        let deadline = Instant::now() + STOP_TIMEOUT;
+        let deadline = Instant::now() + PATIENCE;
         loop {
             if let Some(status) = self.child.try_wait().expect("the process is this test's own") {
                 return status;
@@ -145,7 +139,7 @@ impl Server {
 
     /// Waits until the server answers. That it listens is announced in no other way than that connecting succeeds.
     fn await_ready(&mut self) -> Result<(), Unready> {
-        let deadline = Instant::now() + START_TIMEOUT;
+        let deadline = Instant::now() + PATIENCE;
         let mut pause = Duration::from_millis(1);
         while Instant::now() < deadline {
             if self.has_ended() {
@@ -158,7 +152,7 @@ impl Server {
             }
             pause = (pause * 2).min(Duration::from_millis(50));
         }
-        Err(Unready::Failed(format!("no answer on port {} within {START_TIMEOUT:?}", self.port)))
+        Err(Unready::Failed(format!("no answer on port {} within {PATIENCE:?}", self.port)))
     }
 
     /// Whether what answers on the port is this process, and not one that took the port in between.

@@ -1,16 +1,10 @@
-//! What the command table promises to those who read it, and README's list of it.
+//! What the command table promises to those who read it.
 
-use std::{
-    collections::{BTreeMap, BTreeSet, HashSet},
-    fs,
-};
+use std::collections::{BTreeMap, BTreeSet, HashSet};
 
-use braid_server::command::{Arity, Flags, Group, KeysAt, Registered, Run, TABLE};
+use braid_server::command::{Arity, Flags, KeysAt, Registered, Run, TABLE};
 
-use super::{
-    Exceptions, excepting, none,
-    source::{root, texts},
-};
+use super::{Exceptions, excepting, none, source::texts};
 
 fn each(judge: impl Fn(&'static Registered) -> Option<String>) -> Vec<String> {
     let found =
@@ -258,53 +252,4 @@ fn sent_by(line: &str) -> Vec<String> {
     let Some(name) = words.next() else { return Vec::new() };
     let with_second = words.next().map(|second| format!("{name}|{second}"));
     [name].into_iter().chain(with_second).collect()
-}
-
-const BEGIN: &str = "<!-- commands -->\n";
-const END: &str = "<!-- /commands -->";
-
-#[test]
-fn readme_lists_the_commands_of_the_table() {
-    let path = root().join("README.md");
-    let readme = fs::read_to_string(&path).expect("there is a README.md");
-    let (before, rest) =
-        readme.split_once(BEGIN).expect("README.md has the mark where the list of commands begins");
-    let (list, behind) =
-        rest.split_once(END).expect("README.md has the mark where the list of commands ends");
-    let expected = command_list();
-    if list == expected {
-        return;
-    }
-    if std::env::var_os("BRAID_README_CORRECT").is_some() {
-        fs::write(&path, format!("{before}{BEGIN}{expected}{END}{behind}"))
-            .expect("README.md can be written");
-        return;
-    }
-    panic!("README.md lists other commands than the table; BRAID_README_CORRECT=1 writes:\n{expected}");
-}
-
-/// The table's commands, a row a group, in the order of the alphabet.
-fn command_list() -> String {
-    let mut groups: Vec<(Group, BTreeMap<&str, String>)> = Vec::new();
-    for command in TABLE.top() {
-        let (name, group) = (command.spec.name, command.spec.group);
-        let at = groups.iter().position(|(known, _)| *known == group).unwrap_or_else(|| {
-            groups.push((group, BTreeMap::new()));
-            groups.len() - 1
-        });
-        let mut shown = format!("`{}`", name.to_ascii_uppercase());
-        let subs: BTreeSet<String> =
-            command.subcommands().map(|sub| format!("`{}`", sub.spec.name.to_ascii_uppercase())).collect();
-        if !subs.is_empty() {
-            let subs: Vec<String> = subs.into_iter().collect();
-            shown.push_str(&format!(" ({})", subs.join(" ")));
-        }
-        groups[at].1.insert(name, shown);
-    }
-    let mut list = String::from("| Group | Commands |\n|---|---|\n");
-    for (group, commands) in groups {
-        let commands: Vec<String> = commands.into_values().collect();
-        list.push_str(&format!("| {} | {} |\n", group.name(), commands.join(", ")));
-    }
-    list
 }

@@ -381,9 +381,14 @@ fn new_account() -> Account {
     Account { balance: 0, busy: false, last: [0; N_CONNECTIONS] }
 }
 
+/// The seed of what the connections send: `BRAID_SEED`, or always the same.
+fn seed() -> u64 {
+    std::env::var("BRAID_SEED").map_or(1, |seed| seed.parse().expect("BRAID_SEED is a number"))
+}
+
 fn stress(mix: Mix) {
-    let seed = std::time::UNIX_EPOCH.elapsed().expect("after 1970").as_nanos() as u64;
-    println!("seed {seed}");
+    let seed = seed();
+    println!("seed {seed}: BRAID_SEED={seed} repeats these choices, not their timing");
     let engine = Engine::new((0..N_SHARDS).map(|_| new_account()));
     let bank = Arc::new(Bank::new(mix));
     let ready = Barrier::new(N_THREADS + N_HEAVY + 1);

@@ -9,13 +9,7 @@ use std::time::{Duration, Instant};
 
 use super::pattern::{Captures, Pattern, expand};
 use super::{Action, ClientNumber, Family, Release, Step, Transcript};
-use crate::support::{Client, Reply, Resp, Server};
-
-/// How long a client may take to be seen blocked.
-const BLOCK_TIMEOUT: Duration = Duration::from_secs(5);
-
-/// How long the clients of a transcript may take to be gone.
-const LEAVE_TIMEOUT: Duration = Duration::from_secs(5);
+use crate::support::{Client, PATIENCE, Reply, Resp, Server};
 
 /// What came of playing a transcript.
 #[derive(Default)]
@@ -99,7 +93,7 @@ impl Environment {
 
     /// Waits until the clients of the transcript before have left: what they were subscribed to would count.
     fn await_solitude(&mut self) -> io::Result<()> {
-        let deadline = Instant::now() + LEAVE_TIMEOUT;
+        let deadline = Instant::now() + PATIENCE;
         loop {
             let list = self.control.try_command(&["CLIENT", "LIST"])?.text().unwrap_or_default();
             if list.lines().count() <= 1 {
@@ -231,7 +225,7 @@ impl Session<'_> {
         let Some(id) = self.client(number)?.id() else {
             return Ok(Some("(the client has no id)".to_owned()));
         };
-        let deadline = Instant::now() + BLOCK_TIMEOUT;
+        let deadline = Instant::now() + PATIENCE;
         loop {
             let reply = self.environment.control.try_command(&["CLIENT", "LIST", "ID", &id.to_string()])?;
             let text = reply.text().unwrap_or_default();

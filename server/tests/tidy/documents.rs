@@ -1,0 +1,460 @@
+//! The documents: what they say can be looked up, and is looked up here.
+
+use std::{
+    collections::{BTreeMap, BTreeSet},
+    fmt::Write as _,
+    fs,
+    process::Command,
+};
+
+use braid_server::{
+    command::{Group, Registered, TABLE},
+    config::{Directive, Flags, Kind, directives},
+};
+
+use super::{
+    Exceptions, excepting, none,
+    source::{root, sources, texts},
+};
+
+/// Set to anything: the parts of documents that are made from tables are written anew.
+const CORRECT: &str = "BRAID_DOCS_CORRECT";
+
+/// The documents, with their paths from the root.
+fn documents() -> Vec<(String, String)> {
+    let found: Vec<_> = texts().into_iter().filter(|(path, _)| path.ends_with(".md")).collect();
+    assert!(found.len() > 8, "the search has missed the documents: {}", found.len());
+    found
+}
+
+fn document(path: &str) -> String {
+    fs::read_to_string(root().join(path)).unwrap_or_else(|why| panic!("{path}: {why}"))
+}
+
+/// Compares the part of a document between `<!-- mark -->` and `<!-- /mark -->` with what it must be, or writes it.
+fn assert_part(path: &str, mark: &str, expected: &str) {
+    let (begin, end) = (format!("<!-- {mark} -->\n"), format!("<!-- /{mark} -->"));
+    let text = document(path);
+    let parts = text.split_once(&begin).and_then(|(before, rest)| Some((before, rest.split_once(&end)?)));
+    let (before, (part, after)) = parts.unwrap_or_else(|| panic!("{path} has no {begin} and {end}"));
+    if part == expected {
+        return;
+    }
+    if std::env::var_os(CORRECT).is_some() {
+        let text = format!("{before}{begin}{expected}{end}{after}");
+        fs::write(root().join(path), text).unwrap_or_else(|why| panic!("{path}: {why}"));
+        return;
+    }
+    panic!("{path} says otherwise than the code under {mark}; {CORRECT}=1 writes it:\n{expected}");
+}
+
+/// A code span in a table, where a bar would end the cell.
+fn cell(text: &str) -> String {
+    format!("`{}`", text.replace('|', "\\|"))
+}
+
+// What is made from tables. All parts of one file are in one test, so that two do not write it at once.
+
+#[test]
+fn every_command_is_described() {
+    let mut groups: Vec<(Group, BTreeMap<&str, &Registered>)> = Vec::new();
+    for command in TABLE.all() {
+        let group = command.spec.group;
+        let at = groups.iter().position(|(known, _)| *known == group).unwrap_or_else(|| {
+            groups.push((group, BTreeMap::new()));
+            groups.len() - 1
+        });
+        groups[at].1.insert(command.full_name, command);
+    }
+    let mut text = String::new();
+    for (group, commands) in groups {
+        writeln!(text, "\n## {}\n\n| Command | Does |\n|---|---|", group.name()).expect("it is a String");
+        for (name, command) in commands.into_iter().filter(|(_, command)| !command.is_container()) {
+            let name = name.replace('|', " ").to_ascii_uppercase();
+            let usage = format!("{name} {}", command.spec.syntax);
+            let summary = command.spec.summary.trim_end_matches('.').replace('|', "\\|");
+            writeln!(text, "| {} | {summary} |", cell(usage.trim_end())).expect("it is a String");
+        }
+    }
+    assert_part("docs/commands.md", "commands", &format!("{text}\n"));
+}
+
+/// The commands and subcommands of Redis 7.4, one a line: those of `src/commands` of 7.0, and what 7.2 and 7.4 have added.
+const REDIS_7_4: &str = include_str!("redis-7.4-commands.txt");
+
+#[test]
+fn commands_that_are_missing_or_newer_are_named() {
+    let known: BTreeSet<&str> = REDIS_7_4.lines().collect();
+    let ours: BTreeSet<&str> = TABLE.all().iter().map(|command| command.full_name).collect();
+    assert!(known.intersection(&ours).count() > 250, "the two lists are of different things");
+    let top = |name: &str| name.split('|').next().expect("a name has a beginning").to_owned();
+    // A container that is missing speaks for its subcommands.
+    let is_absent =
+        |name: &&&str| !ours.contains(**name) && (!name.contains('|') || ours.contains(&*top(name)));
+    let shown = |name: &str| format!("`{}`", name.replace('|', " ").to_ascii_uppercase());
+    let absent: Vec<String> = known.iter().filter(is_absent).map(|name| shown(name)).collect();
+    assert_part("docs/differences.md", "absent", &format!("{}.\n", absent.join(", ")));
+    let is_newer = |name: &str| {
+        let since =
+            TABLE.all().iter().find(|command| command.full_name == name).expect("it is there").spec.since;
+        let number = since.strip_prefix("valkey ").unwrap_or(since);
+        // A version that is no number is Braid's own.
+        let parts: Vec<u32> = number.split('.').filter_map(|part| part.parse().ok()).collect();
+        parts > vec![7, 4, u32::MAX]
+    };
+    let newer: Vec<String> = ours.iter().filter(|name| is_newer(name)).map(|name| shown(name)).collect();
+    assert!(!newer.is_empty());
+    assert_part("docs/differences.md", "newer", &format!("{}.\n", newer.join(", ")));
+}
+
+/// What a directive takes, in a few words.
+fn values(kind: &Kind) -> String {
+    match kind {
+        Kind::Bool => "`yes` or `no`".to_owned(),
+        Kind::Integer { min, max } => format!("number, {min} to {}", largest(*max)),
+        Kind::Memory { min, max } => format!("bytes, {min} to {}", largest(*max)),
+        Kind::MemoryOrPercent => "bytes, or a percentage of `maxmemory`".to_owned(),
+        Kind::FileMode => "octal file mode".to_owned(),
+        Kind::Choice(words) => words.iter().map(|word| format!("`{word}`")).collect::<Vec<_>>().join(", "),
+        Kind::Choices(words) => {
+            let words: Vec<String> = words.iter().map(|word| format!("`{word}`")).collect();
+            format!("any of {}", words.join(", "))
+        }
+        Kind::Text => "text".to_owned(),
+        Kind::Dir => "directory".to_owned(),
+        Kind::Addresses => "addresses".to_owned(),
+        Kind::Save => "pairs of seconds and changes".to_owned(),
+        Kind::OutputLimits => "class, hard limit, soft limit and seconds, for each class".to_owned(),
+        Kind::Events => "classes of events".to_owned(),
+        Kind::OomScores => "three numbers".to_owned(),
+        Kind::Percentiles => "percentiles".to_owned(),
+        Kind::Primary => "host and port".to_owned(),
+        Kind::Line { .. } => "words, in files only".to_owned(),
+    }
+}
+
+fn largest(max: i128) -> String {
+    match max {
+        max if max == i128::from(i32::MAX) => "2^31 - 1".to_owned(),
+        max if max == i128::from(u32::MAX) => "2^32 - 1".to_owned(),
+        max if max == i128::from(i64::MAX) => "2^63 - 1".to_owned(),
+        max if max == i128::from(u64::MAX) => "2^64 - 1".to_owned(),
+        max => max.to_string(),
+    }
+}
+
+fn directive_rows(belongs: impl Fn(&Directive) -> bool) -> String {
+    let mut rows: Vec<&Directive> = directives().iter().filter(|row| belongs(row)).collect();
+    rows.sort_by_key(|row| row.name);
+    let mut text = String::from("| Directive | Default | Values | Changes |\n|---|---|---|---|\n");
+    for row in rows {
+        let alias = row.alias.map(|alias| format!(" ({})", cell(alias))).unwrap_or_default();
+        let default = match (row.name, row.default) {
+            ("io-threads", _) => "the cores available".to_owned(),
+            (_, "") => "none".to_owned(),
+            (_, default) => cell(default),
+        };
+        let changes = match row.flags {
+            flags if flags.contains(Flags::FILE_ONLY) || flags.contains(Flags::IMMUTABLE) => "at start",
+            flags if flags.contains(Flags::PROTECTED) => "any time, protected",
+            _ => "any time",
+        };
+        let values = values(&row.kind);
+        writeln!(text, "| {}{alias} | {default} | {values} | {changes} |", cell(row.name))
+            .expect("it is a String");
+    }
+    text
+}
+
+#[test]
+fn every_directive_is_described() {
+    let path = "docs/configuration.md";
+    let has_effect = |row: &Directive| row.has_effect();
+    assert_part(path, "directives with an effect", &directive_rows(has_effect));
+    assert_part(path, "directives without an effect", &directive_rows(|row| !has_effect(row)));
+    let help =
+        Command::new(env!("CARGO_BIN_EXE_braid-server")).arg("--help").output().expect("the program runs");
+    let help = String::from_utf8(help.stdout).expect("help is text");
+    assert_part(path, "braid-server --help", &format!("```\n{}\n```\n", help.trim_end()));
+}
+
+// What can be looked up.
+
+/// The text of a document without what stands in code blocks.
+fn prose(text: &str) -> String {
+    let mut is_code = false;
+    let mut prose = String::new();
+    for line in text.lines() {
+        if line.trim_start().starts_with("```") {
+            is_code = !is_code;
+        } else if !is_code {
+            prose.push_str(line);
+            prose.push('\n');
+        }
+    }
+    prose
+}
+
+/// What stands between backticks.
+fn code_spans(text: &str) -> Vec<&str> {
+    text.split('`').skip(1).step_by(2).collect()
+}
+
+/// The name by which a heading can be linked to.
+fn anchor(heading: &str) -> String {
+    let kept = heading.trim().chars().filter(|c| c.is_alphanumeric() || " -_".contains(*c));
+    kept.map(|c| if c == ' ' { '-' } else { c.to_ascii_lowercase() }).collect()
+}
+
+fn anchors(text: &str) -> BTreeSet<String> {
+    let text = prose(text);
+    let headings = text.lines().filter_map(|line| line.strip_prefix('#'));
+    headings.map(|line| anchor(line.trim_start_matches('#'))).collect()
+}
+
+#[test]
+fn links_lead_somewhere() {
+    let documents: BTreeMap<String, String> = documents().into_iter().collect();
+    let mut found = Vec::new();
+    let mut n_seen = 0;
+    for (path, text) in &documents {
+        let folder = path.rsplit_once('/').map_or("", |(folder, _)| folder);
+        let prose = prose(text);
+        for link in prose.split("](").skip(1).filter_map(|rest| Some(rest.split_once(')')?.0)) {
+            n_seen += 1;
+            if link.starts_with("https://") {
+                continue;
+            }
+            let (file, part) = link.split_once('#').unwrap_or((link, ""));
+            let target = match file {
+                "" => path.clone(),
+                file => normal(&format!("{folder}/{file}")),
+            };
+            if !root().join(&target).exists() {
+                found.push(format!("{path}: there is no {target}"));
+            } else if !part.is_empty()
+                && !documents.get(&target).is_some_and(|text| anchors(text).contains(part))
+            {
+                found.push(format!("{path}: {target} has no heading #{part}"));
+            }
+        }
+    }
+    assert!(n_seen > 20, "the search has missed the links: {n_seen}");
+    none("A link leads to what is there:", found);
+}
+
+/// A path without `..`, `.` and a slash at its beginning or end.
+fn normal(path: &str) -> String {
+    let mut parts = Vec::new();
+    for part in path.split('/') {
+        match part {
+            "" | "." => {}
+            ".." => drop(parts.pop()),
+            part => parts.push(part),
+        }
+    }
+    parts.join("/")
+}
+
+#[test]
+fn the_readme_is_a_front_door() {
+    let n_bytes = document("README.md").len();
+    assert!((5_000..10_000).contains(&n_bytes), "README.md has {n_bytes} bytes: long lists belong in docs/");
+}
+
+#[test]
+fn targets_of_make_that_are_named_are_there() {
+    let makefile = document("Makefile");
+    let targets: BTreeSet<&str> = makefile
+        .lines()
+        .filter_map(|line| line.split_once(':').map(|(name, _)| name))
+        .filter(|name| name.bytes().all(|byte| byte.is_ascii_lowercase() || byte == b'-'))
+        .collect();
+    let mut found = Vec::new();
+    let mut n_seen = 0;
+    for (path, text) in documents() {
+        let spans = code_spans(&prose(&text)).into_iter().map(str::to_owned).collect::<Vec<_>>();
+        let blocks = text.lines().filter(|line| line.starts_with("make ")).map(str::to_owned);
+        for target in spans
+            .into_iter()
+            .chain(blocks)
+            .filter_map(|span| Some(span.strip_prefix("make ")?.split_whitespace().next()?.to_owned()))
+        {
+            n_seen += 1;
+            if !targets.contains(&*target) {
+                found.push(format!("{path}: make {target}"));
+            }
+        }
+    }
+    assert!(n_seen > 20, "the search has missed the targets: {n_seen}");
+    none("A target that a document names is there:", found);
+}
+
+/// Words in capitals that are no commands.
+const NO_COMMANDS: &[&str] = &["OVERFLOW", "GROUP", "SEED", "ARGS", "AUTH"];
+
+#[test]
+fn commands_that_are_named_are_there() {
+    let mut found = Vec::new();
+    let mut n_seen = 0;
+    for (path, text) in documents().into_iter().filter(|(path, _)| path != "docs/differences.md") {
+        let text = prose(&text);
+        for span in code_spans(&text) {
+            let word = span.split_whitespace().next().unwrap_or_default();
+            let is_name = word.len() > 2 && word.bytes().all(|byte| byte.is_ascii_uppercase());
+            if !is_name || NO_COMMANDS.contains(&word) {
+                continue;
+            }
+            n_seen += 1;
+            let name = word.to_ascii_lowercase();
+            let is_there = TABLE.all().iter().any(|command| command.full_name == name);
+            if !is_there {
+                found.push(format!("{path}: `{span}`"));
+            }
+        }
+    }
+    assert!(n_seen > 200, "the search has missed the commands: {n_seen}");
+    none("Documents but docs/differences.md name commands that are there:", found);
+}
+
+// The checklists of CONTRIBUTING.md.
+
+/// The numbered items of each section whose heading ends with a number of places.
+fn checklists() -> Vec<(String, usize, Vec<String>)> {
+    let text = document("CONTRIBUTING.md");
+    let mut lists: Vec<(String, usize, Vec<String>)> = Vec::new();
+    for line in text.lines() {
+        if let Some(heading) = line.strip_prefix("### ") {
+            let (name, number) = heading.split_once(" (").expect("a heading names the number of places");
+            let number =
+                number.trim_end_matches(')').split(' ').next().and_then(|number| number.parse().ok());
+            lists.push((name.to_owned(), number.expect("it is a number"), Vec::new()));
+        } else if line.starts_with('#') {
+            continue;
+        } else if let Some((_, items)) = lists.last_mut().map(|(name, _, items)| (name, items)) {
+            if line.split_once(". ").is_some_and(|(number, _)| number.parse::<u32>().is_ok()) {
+                items.push(line.to_owned());
+            } else if let Some(item) = items.last_mut().filter(|_| line.starts_with("   ")) {
+                item.push_str(line);
+            }
+        }
+    }
+    assert_eq!(lists.len(), 4, "a command, a type, a directive, an observer");
+    lists
+}
+
+#[test]
+fn checklists_count_their_places_and_name_what_is_there() {
+    let mut found = Vec::new();
+    for (name, n_places, items) in checklists() {
+        if items.len() != n_places {
+            found.push(format!("{name}: {} items, and the heading says {n_places}", items.len()));
+        }
+        for item in &items {
+            let is_path = |span: &&str| span.contains('/') && !span.contains([' ', '<']);
+            let paths: Vec<&str> = code_spans(item).into_iter().filter(is_path).collect();
+            let missing = paths.iter().filter(|path| !root().join(path).exists());
+            found.extend(missing.map(|path| format!("{name}: there is no {path}")));
+            // `name()` is something in one of the files.
+            let functions = code_spans(item).into_iter().filter_map(|span| span.strip_suffix("()"));
+            let is_in = |name: &str| {
+                let files = paths.iter().filter(|path| path.ends_with(".rs"));
+                files.map(|path| document(path)).any(|text| text.contains(&format!("fn {name}(")))
+            };
+            found.extend(
+                functions.filter(|name| !is_in(name)).map(|name| format!("{name} is not where {item}")),
+            );
+            if paths.is_empty() && !item.contains('<') {
+                found.push(format!("{name}: an item that names no place: {item}"));
+            }
+        }
+    }
+    none("CONTRIBUTING.md's checklists:", found);
+}
+
+/// The server's files without their tests, as they are written.
+fn product() -> Vec<(String, String)> {
+    let paths: BTreeSet<String> = sources("server/src").into_iter().map(|source| source.path).collect();
+    let mut product: Vec<_> = texts().into_iter().filter(|(path, _)| paths.contains(path)).collect();
+    for (_, text) in &mut product {
+        text.truncate(text.find("#[cfg(test)]").unwrap_or(text.len()));
+    }
+    product
+}
+
+/// Those of some files that have `"word"`.
+fn naming<'p>(product: &'p [(String, String)], word: &str) -> Vec<&'p str> {
+    let quoted = format!("\"{word}\"");
+    product.iter().filter(|(_, text)| text.contains(&quoted)).map(|(path, _)| path.as_str()).collect()
+}
+
+/// Longer names, which are no words of options as well.
+#[test]
+fn a_command_is_named_by_its_family_only() {
+    let product = product();
+    let mut found = Vec::new();
+    let mut n_seen = 0;
+    for command in TABLE.top().iter().filter(|command| command.spec.name.len() > 6) {
+        let files: Vec<&str> = naming(&product, command.spec.name)
+            .into_iter()
+            // Directives may have a command's name.
+            .filter(|path| !path.starts_with("server/src/config/"))
+            .map(|path| path.trim_end_matches(".rs"))
+            .collect();
+        n_seen += 1;
+        let is_one = files.first().is_some_and(|family| files.iter().all(|file| file.starts_with(family)));
+        if !is_one {
+            found.push(format!("{}: {files:?}", command.spec.name));
+        }
+    }
+    assert!(n_seen > 50);
+    none("A command is a row and a function in the file of its family:", found);
+}
+
+/// Who names directives besides their rows.
+const NAMED_DIRECTIVES: Exceptions = &[
+    ("server/src/boot.rs", "rename-command", "the start refuses it"),
+    ("server/src/config/rewrite.rs", "rename-command", "CONFIG REWRITE keeps its lines"),
+    ("server/src/config.rs", "io-threads", "its default is the number of cores"),
+    ("server/src/info.rs", "maxmemory-policy", "INFO prints its word"),
+    ("server/src/info.rs", "repl-backlog-size", "INFO prints it"),
+    ("server/src/command/server.rs", "min-replicas-to-write", "CONFIG SET refuses what asks for something"),
+    ("server/src/command/server.rs", "tls-port", "CONFIG SET refuses what asks for something"),
+    ("server/src/title.rs", "tls-port", "a variable of the title"),
+];
+
+#[test]
+fn a_directive_is_named_by_its_row_only() {
+    let product = product();
+    let mut found = Vec::new();
+    for row in directives().iter().filter(|row| row.name.contains('-')) {
+        let files = naming(&product, row.name);
+        assert!(files.contains(&"server/src/config/table.rs"), "{} is in no row", row.name);
+        for file in files.into_iter().filter(|path| *path != "server/src/config/table.rs") {
+            found.push((file.to_owned(), row.name.to_owned(), format!("{file}: {}", row.name)));
+        }
+    }
+    none("A directive is a row of server/src/config/table.rs:", excepting(NAMED_DIRECTIVES, found));
+}
+
+/// The places that know the types of values one by one are those of the checklist.
+#[test]
+fn the_checklist_of_a_type_names_every_place() {
+    let (_, _, items) =
+        checklists().into_iter().find(|(name, ..)| name == "A type").expect("it is one of them");
+    let items = items.join("\n");
+    let mut found = Vec::new();
+    let mut n_seen = 0;
+    for source in ["storage/src", "server/src"].into_iter().flat_map(sources) {
+        // Streams are a type like any other, and the least likely to share code with one.
+        if source.joined().contains("Kind::Stream") {
+            n_seen += 1;
+            let is_own = source.path.starts_with("storage/src/stream") || source.path.contains("/stream");
+            if !is_own && !items.contains(&format!("`{}`", source.path)) {
+                found.push(source.path);
+            }
+        }
+    }
+    assert!(n_seen > 4, "the search has missed the places: {n_seen}");
+    none("Places that name a type and are not on the checklist:", found);
+}
