@@ -242,28 +242,26 @@ impl Server {
     }
 
     /// Ends a pause, and has all threads go on with what was held back.
-    pub fn unpause(&self) {
+    pub fn unpause(&self, thread: &ThreadState) {
         // SeqCst: pairs with the look at the word in `keep_expired_while_paused`.
         if self.pause.0.swap(0, Ordering::SeqCst) != 0 {
-            self.resume();
+            self.resumes();
+            (0..self.io_threads().len()).for_each(|to| thread.send_mail(to, Mail::Resume));
         }
     }
 
-    /// Ends a pause whose time is over, unless another has begun.
+    /// Ends a pause whose time is over, unless another has begun. That may be noticed under a hold, so no thread is woken: each
+    /// goes on in the next round of its cron.
     fn end_overdue(&self, pause: PauseState) {
         // SeqCst: pairs with the look at the word in `keep_expired_while_paused`.
         if self.pause.0.compare_exchange(pause.0, 0, Ordering::SeqCst, Ordering::Relaxed).is_ok() {
-            self.resume();
+            self.resumes();
         }
     }
 
-    fn resume(&self) {
+    fn resumes(&self) {
         self.keep_expired_while_paused();
         self.attention.fetch_sub(1, Ordering::Relaxed);
-        // Heavy-work threads have no connections, and read no mail.
-        for peer in self.io_threads() {
-            peer.send(Mail::Resume);
-        }
     }
 
     fn pause_under_way(&self) -> Option<PauseState> {

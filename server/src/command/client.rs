@@ -610,7 +610,7 @@ pub(super) fn timeout_millis(word: &[u8]) -> Result<u64, CommandError> {
 }
 
 fn unpause(call: &mut Call<'_, '_>, _: Args<'_>, reply: &mut Reply<'_>) -> Outcome {
-    call.server.unpause();
+    call.server.unpause(call.thread);
     reply.ok();
     Ok(())
 }
