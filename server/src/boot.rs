@@ -180,7 +180,7 @@ fn build(
         peers.push(CachePadded::new(Peer {
             inbox: Inbox::default(),
             mail: SegQueue::new(),
-            posts: Notifications::default(),
+            notifications: Notifications::default(),
             n_monitors: AtomicU32::new(0),
             n_trackers: AtomicU32::new(0),
             waker: Waker::new(poll.registry(), WAKER)?,

@@ -1,4 +1,4 @@
-//! MONITOR: a line for each command that ran, for those who look on.
+//! MONITOR: a line for each command that ran, for the monitoring clients.
 //!
 //! While somebody does, [`Server::attention`](crate::server::Server::attention) is raised, and no command takes the short way in
 //! which a batch runs under one hold: each comes by [`observe`], under its hold, so the lines have the order of the holds.
@@ -10,7 +10,7 @@ use crate::{
     command::{Flags, Registered, Words},
     config::quote,
     io::ThreadState,
-    pubsub::Post,
+    pubsub::Notification,
     server::Server,
     session::Session,
 };
@@ -37,12 +37,12 @@ impl Secret {
 }
 
 impl Server {
-    /// Whether somebody looks on.
+    /// Whether there are monitoring clients.
     pub fn is_monitored(&self) -> bool {
         self.threads.iter().any(|peer| peer.n_monitors.load(Ordering::Relaxed) > 0)
     }
 
-    /// A connection of a thread begins to look on.
+    /// A connection of a thread begins to monitor.
     pub fn add_monitor(&self, thread: usize) {
         self.threads[thread].n_monitors.fetch_add(1, Ordering::Relaxed);
         self.attention.fetch_add(1, Ordering::Relaxed);
@@ -76,7 +76,7 @@ fn show(session: &Session, command: &Registered, words: Words<'_>, thread: &Thre
     }
     let line: Arc<[u8]> = line(server, session, command, words).into();
     for (to, _) in threads {
-        thread.post(to, Post::Observed(session.record.id, Arc::clone(&line)));
+        thread.notify(to, Notification::Observed(session.record.id, Arc::clone(&line)));
     }
     thread.charge(session);
 }

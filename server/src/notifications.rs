@@ -9,7 +9,7 @@ use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 
 use crossbeam_queue::SegQueue;
 
-use crate::pubsub::Post;
+use crate::pubsub::Notification;
 
 /// Above so many bytes a queue holds back the clients whose commands add to it.
 pub const HIGH_BYTES: u64 = 1 << 20;
@@ -19,7 +19,7 @@ pub const LOW_BYTES: u64 = HIGH_BYTES / 2;
 /// What waits to be given to a thread's clients.
 #[derive(Default)]
 pub struct Notifications {
-    queue: SegQueue<Post>,
+    queue: SegQueue<Notification>,
     /// How many were ever added; each is counted before it is in the queue.
     n_added: AtomicU64,
     /// The memory of those that are in the queue.
@@ -30,11 +30,11 @@ pub struct Notifications {
 
 impl Notifications {
     /// Adds one; says whether the queue is too full for its author to go on after the command.
-    pub fn add(&self, post: Post) -> bool {
-        let n_bytes = post.n_bytes();
+    pub fn add(&self, notification: Notification) -> bool {
+        let n_bytes = notification.n_bytes();
         self.n_added.fetch_add(1, Ordering::Relaxed);
         let before = self.n_bytes.fetch_add(n_bytes, Ordering::Relaxed);
-        self.queue.push(post);
+        self.queue.push(notification);
         before + n_bytes > HIGH_BYTES
     }
 
@@ -54,7 +54,7 @@ impl Notifications {
     }
 
     /// Takes the first. Only the thread of the queue may; it then reports the bytes by [`Notifications::read`].
-    pub fn pop(&self) -> Option<Post> {
+    pub fn pop(&self) -> Option<Notification> {
         self.queue.pop()
     }
 
@@ -93,8 +93,8 @@ mod tests {
     use super::*;
     use crate::clients::ClientId;
 
-    fn line(n_bytes: usize) -> Post {
-        Post::Observed(ClientId(1), Arc::from(vec![0; n_bytes]))
+    fn line(n_bytes: usize) -> Notification {
+        Notification::Observed(ClientId(1), Arc::from(vec![0; n_bytes]))
     }
 
     #[test]
@@ -105,8 +105,8 @@ mod tests {
         assert!(queue.add(line(half)), "it holds more than the mark: two lines and what goes with them");
         assert!(queue.is_full());
         let mut crossed = Vec::new();
-        while let Some(post) = queue.pop() {
-            crossed.push(queue.read(post.n_bytes()));
+        while let Some(notification) = queue.pop() {
+            crossed.push(queue.read(notification.n_bytes()));
         }
         assert_eq!(crossed, [false, true], "one line is more than the low mark");
         assert!(!queue.is_full());

@@ -3,17 +3,17 @@
 //! A channel belongs to a shard, as a key would, and the shard counts its subscribers by thread
 //! ([`braid_storage::Shard::subscribe`]). SUBSCRIBE and PUBLISH hold that shard. A pattern belongs to no shard: whoever
 //! subscribes to one holds all of them. So there is one order of all that happens to a channel, and it is the order in which its
-//! events are [posted](Post) to the threads, under the hold: the message once to each thread that has subscribers, and to the
-//! subscriber's own thread that it has come or gone. Each thread reads its posts in that order and knows, at each message, which
+//! events are [sent](Notification) to the threads, under the hold: the message once to each thread that has subscribers, and to the
+//! subscriber's own thread that it has come or gone. Each thread reads its notifications in that order and knows, at each message, which
 //! of its connections are subscribed.
 //!
 //! # What a client sees
 //!
-//! Messages and replies of a connection meet in one stream. From the post that its subscriptions have changed until the reply
+//! Messages and replies of a connection meet in one stream. From the notification that its subscriptions have changed until the reply
 //! to the command that changed them is written, messages are held back: they come after the reply. And a
-//! thread that has run such a command writes the reply when it has read its posts so far: what came earlier goes before it.
+//! thread that has run such a command writes the reply when it has read its notifications so far: what came earlier goes before it.
 //!
-//! How a queue of posts is bounded is told in [`crate::notifications`].
+//! How a queue of notifications is bounded is told in [`crate::notifications`].
 
 use std::{
     collections::HashMap,
@@ -138,16 +138,16 @@ pub struct Message {
 
 /// What the threads are told of, each by a queue of its own.
 #[derive(Debug)]
-pub enum Post {
+pub enum Notification {
     /// A connection is subscribed to something.
     Joined(Place, TopicKind, Name),
     /// It is so no more.
     Left(Place, TopicKind, Name),
     /// Something was published to which connections of the thread are subscribed, or were a moment ago.
     Published(Arc<Message>),
-    /// A connection looks on from here on (MONITOR), or does so no more.
-    LooksOn(Place, bool),
-    /// A client's command ran, which those who look on are shown in this line.
+    /// A connection monitors from here on (MONITOR), or does so no more.
+    Monitors(Place, bool),
+    /// A client's command ran, which monitoring clients are shown in this line.
     Observed(ClientId, Arc<[u8]>),
     /// A client keeps copies of keys in this way from here on, under this number.
     Tracks(Place, ClientId, TrackerNumber, Arc<Mode>),
@@ -157,28 +157,28 @@ pub enum Post {
     Invalidated(Whom, Arc<Invalidation>),
 }
 
-impl Post {
+impl Notification {
     /// The memory that it takes while it waits, what it shares with other threads' included.
     pub fn n_bytes(&self) -> u64 {
         // Allocations have headers, and a shared value its counts.
         const SHARED: usize = 32;
         let further = match self {
-            Post::Joined(..)
-            | Post::Left(..)
-            | Post::LooksOn(..)
-            | Post::Tracks(..)
-            | Post::TracksNoMore(..) => 0,
-            Post::Published(message) => {
+            Notification::Joined(..)
+            | Notification::Left(..)
+            | Notification::Monitors(..)
+            | Notification::Tracks(..)
+            | Notification::TracksNoMore(..) => 0,
+            Notification::Published(message) => {
                 let patterns = message.patterns.len() * size_of::<Name>();
                 size_of::<Message>() + message.channel.len() + message.payload.len() + patterns + 3 * SHARED
             }
-            Post::Observed(_, line) => line.len() + SHARED,
-            Post::Invalidated(_, what) => {
+            Notification::Observed(_, line) => line.len() + SHARED,
+            Notification::Invalidated(_, what) => {
                 let keys = what.keys.iter().flatten().map(|key| key.len() + SHARED).sum::<usize>();
                 size_of::<Invalidation>() + keys + SHARED
             }
         };
-        (size_of::<Post>() + further) as u64
+        (size_of::<Notification>() + further) as u64
     }
 }
 
@@ -222,7 +222,7 @@ impl PubSub {
     }
 
     /// Publishes on a channel, with its shard held: `audience` is of those who are subscribed to it by name. Sends the message by
-    /// `post` to each thread concerned, and gives the number of subscriptions that it meets.
+    /// `notify` to each thread concerned, and gives the number of subscriptions that it meets.
     pub fn publish(
         &self,
         kind: ChannelKind,
@@ -230,7 +230,7 @@ impl PubSub {
         payload: &[u8],
         publisher: ClientId,
         audience: Option<&Audience>,
-        mut post: impl FnMut(usize, Post),
+        mut notify: impl FnMut(usize, Notification),
     ) -> u64 {
         // Sharded channels are subscribed to by name only.
         let (patterns, by_pattern) = match kind {
@@ -253,7 +253,7 @@ impl PubSub {
         let message =
             Arc::new(Message { kind, channel: channel.into(), payload: payload.into(), patterns, publisher });
         for thread in threads {
-            post(thread, Post::Published(Arc::clone(&message)));
+            notify(thread, Notification::Published(Arc::clone(&message)));
         }
         n
     }
@@ -266,8 +266,8 @@ mod tests {
     fn publish(pubsub: &PubSub, channel: &[u8], audience: Option<&Audience>) -> (u64, Vec<(usize, usize)>) {
         let mut sent = Vec::new();
         let kind = ChannelKind::Global;
-        let n = pubsub.publish(kind, channel, b"payload", ClientId(7), audience, |thread, post| {
-            let Post::Published(message) = post else { panic!("{post:?}") };
+        let n = pubsub.publish(kind, channel, b"payload", ClientId(7), audience, |thread, notification| {
+            let Notification::Published(message) = notification else { panic!("{notification:?}") };
             sent.push((thread, message.patterns.len()));
         });
         (n, sent)

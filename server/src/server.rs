@@ -117,8 +117,8 @@ pub struct Peer {
     /// What it is asked to do.
     pub mail: SegQueue<Mail>,
     /// What concerns its subscribers.
-    pub posts: Notifications,
-    /// How many of its connections look on (MONITOR).
+    pub notifications: Notifications,
+    /// How many of its connections monitor (MONITOR).
     pub n_monitors: AtomicU32,
     /// How many of its clients keep copies of keys (CLIENT TRACKING).
     pub n_trackers: AtomicU32,
@@ -378,7 +378,7 @@ impl Server {
 
     /// The memory of what waits to be given to clients that subscribe, monitor or track.
     pub fn notification_bytes(&self) -> u64 {
-        self.threads.iter().map(|peer| peer.posts.n_bytes()).sum()
+        self.threads.iter().map(|peer| peer.notifications.n_bytes()).sum()
     }
 
     /// Takes a sample of what the threads have counted. Part of one thread's cron.

@@ -68,8 +68,8 @@ pub struct Session {
 pub enum Request {
     /// Wait, before the next command, until the queues that it `floods` have emptied.
     AwaitRoom,
-    /// Read what is posted before the reply is written: it goes where it belongs, before or behind the reply.
-    ReadPosts,
+    /// Read what is sent before the reply is written: it goes where it belongs, before or behind the reply.
+    ReadNotifications,
     /// Hold back everything on this connection for so long, in milliseconds: after failed AUTHs, and for DEBUG SLEEP.
     Sleep {
         /// Milliseconds.

@@ -2,10 +2,10 @@
 //!
 //! A shard remembers which clients have read which of its keys, and what has changed since
 //! ([`braid_storage::Shard::track`]). While it does, commands on it take the way that looks after such things: behind each, still
-//! under the hold, [`announce`] posts the changes to the threads of the clients concerned. Whatever else changes keys, expiry for
+//! under the hold, [`tell`] sends the changes to the threads of the clients concerned. Whatever else changes keys, expiry for
 //! example, does so when it lets the shard go.
 //!
-//! A client that has read a key gets the reply first: what is posted to it in the meantime is held back.
+//! A client that has read a key gets the reply first: what is sent to it in the meantime is held back.
 
 use std::{
     cell::Cell,
@@ -27,7 +27,7 @@ use crate::{
     command::{Call, Flags, Registered, Words},
     io::ThreadState,
     observe,
-    pubsub::{Name, Post},
+    pubsub::{Name, Notification},
     run::node::Job,
     server::Server,
     session::Session,
@@ -340,7 +340,7 @@ pub fn tell(changes: &[Change], thread: &ThreadState) {
         for listener in readers.iter().map(|reader| reader.listener).collect::<BTreeSet<_>>() {
             let of_listener = readers.iter().filter(|reader| reader.listener == listener);
             let whom = Whom::Readers(of_listener.map(|reader| TrackerNumber(reader.number)).collect());
-            thread.post(listener as usize, Post::Invalidated(whom, Arc::clone(&what)));
+            thread.notify(listener as usize, Notification::Invalidated(whom, Arc::clone(&what)));
         }
     }
 }
@@ -368,7 +368,7 @@ fn tell_of_prefixes(changes: &[Change], thread: &ThreadState) {
             let what = Arc::new(Invalidation { keys, author: ClientId(author) });
             for listener in audience.listeners() {
                 let whom = Whom::Prefix(Arc::clone(&prefix));
-                thread.post(listener, Post::Invalidated(whom, Arc::clone(&what)));
+                thread.notify(listener, Notification::Invalidated(whom, Arc::clone(&what)));
             }
         }
     }
@@ -383,7 +383,7 @@ pub fn tell_of_flush(call: &mut Call<'_, '_>) {
     let what = Arc::new(Invalidation { keys: None, author: call.session.record.id });
     for (thread, peer) in call.server.threads.iter().enumerate() {
         if peer.n_trackers.load(Ordering::Relaxed) > 0 {
-            call.thread.post(thread, Post::Invalidated(Whom::Everybody, Arc::clone(&what)));
+            call.thread.notify(thread, Notification::Invalidated(Whom::Everybody, Arc::clone(&what)));
         }
     }
 }

@@ -6,7 +6,7 @@
 //! |---|---|---|
 //! | pairs | `listpack` | packed name, value, name, value … |
 //! | triples | `listpackex` | packed name, value, deadline … by deadline; 0 stands for none, and those come last |
-//! | table | `hashtable` | a table from names to values, and an agenda of the deadlines |
+//! | table | `hashtable` | a table from names to values, and a deadline index of the deadlines |
 //!
 //! Pairs become triples when a command first asks for a deadline in the hash, and either becomes a table when there are more than
 //! `hash-max-listpack-entries` fields or a text is longer than `hash-max-listpack-value`.

@@ -2,11 +2,11 @@
 //! on them.
 
 pub mod access;
-mod agenda;
 mod allocator;
 pub mod bits;
 mod channels;
 pub mod coordinator;
+mod deadline_index;
 pub mod entry;
 mod event;
 pub mod executor;

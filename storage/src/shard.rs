@@ -154,8 +154,8 @@ pub struct Shard {
     touches: bool,
     /// A change has begun since `start`: a panic now may leave the shard torn.
     torn: bool,
-    /// See [`Shard::needs_care`].
-    needs_care: bool,
+    /// See [`Shard::has_observers`].
+    has_observers: bool,
     /// Work on large values is refused, so that it is done without the hold.
     is_limited: bool,
     /// Where the value that was last to be changed lives.
@@ -211,7 +211,7 @@ impl Shard {
             tables,
             ledger: Ledger::new(published),
             torn: false,
-            needs_care: false,
+            has_observers: false,
             is_limited: true,
             hint: Hint::default(),
             pinned: Pins::default(),

@@ -11,7 +11,7 @@ use super::{
 };
 use crate::{
     clients::Listens,
-    pubsub::{Name, Post, Subscriptions, TopicKind},
+    pubsub::{Name, Notification, Subscriptions, TopicKind},
     run::node::Job,
     server::Server,
     session::{Request, Session},
@@ -233,7 +233,7 @@ fn subscribe(call: &mut Call<'_, '_>, args: Args<'_>, reply: &mut Reply<'_>, kin
     }
     let Call { server, session, held, thread, .. } = call;
     let held = held.as_mut().expect("who subscribes holds the channels' shards");
-    session.ask(Request::ReadPosts);
+    session.ask(Request::ReadNotifications);
     for name in args.rest() {
         if let Some(name) = session.subscriptions.get_or_insert_default().add(kind, name) {
             match kind.channel_kind() {
@@ -245,7 +245,7 @@ fn subscribe(call: &mut Call<'_, '_>, args: Args<'_>, reply: &mut Reply<'_>, kin
                 }
                 None => server.pubsub.patterns.add(&name, session.origin.thread),
             }
-            thread.post(session.origin.thread, Post::Joined(session.origin.slot, kind, name));
+            thread.notify(session.origin.thread, Notification::Joined(session.origin.slot, kind, name));
         }
         confirm(reply, session, ["subscribe", "psubscribe", "ssubscribe"][kind as usize], kind, Some(name));
     }
@@ -254,7 +254,7 @@ fn subscribe(call: &mut Call<'_, '_>, args: Args<'_>, reply: &mut Reply<'_>, kin
 }
 
 fn unsubscribe(call: &mut Call<'_, '_>, args: Args<'_>, reply: &mut Reply<'_>, kind: TopicKind) -> Outcome {
-    call.session.ask(Request::ReadPosts);
+    call.session.ask(Request::ReadNotifications);
     let names: Vec<Name> = if args.is_empty() {
         call.session.subscriptions.iter().flat_map(|own| own.of(kind)).collect()
     } else {
@@ -274,8 +274,8 @@ fn unsubscribe(call: &mut Call<'_, '_>, args: Args<'_>, reply: &mut Reply<'_>, k
 
 /// Ends all of a client's subscriptions, MONITOR included, with no word to the client.
 pub(super) fn cease_to_listen(call: &mut Call<'_, '_>) {
-    call.session.ask(Request::ReadPosts);
-    stop_looking_on(call);
+    call.session.ask(Request::ReadNotifications);
+    stop_monitoring(call);
     for kind in TopicKind::ALL {
         let names: Vec<Name> = call.session.subscriptions.iter().flat_map(|own| own.of(kind)).collect();
         names.iter().for_each(|name| leave(call, kind, name));
@@ -289,23 +289,23 @@ fn monitor(call: &mut Call<'_, '_>, _: Args<'_>, reply: &mut Reply<'_>) -> Outco
         return Err(CommandError::text("ERR MONITOR isn't allowed for DENY BLOCKING client"));
     }
     let session = &mut *call.session;
-    // Who looks on already gets no answer, as in Redis.
+    // A client that monitors already gets no answer, as in Redis.
     if !session.record.listens(Listens::ToCommands) {
         session.record.set_listens(Listens::ToCommands, true);
         call.server.add_monitor(session.origin.thread);
-        call.thread.post(session.origin.thread, Post::LooksOn(session.origin.slot, true));
-        session.ask(Request::ReadPosts);
+        call.thread.notify(session.origin.thread, Notification::Monitors(session.origin.slot, true));
+        session.ask(Request::ReadNotifications);
         reply.ok();
     }
     Ok(())
 }
 
-fn stop_looking_on(call: &mut Call<'_, '_>) {
+fn stop_monitoring(call: &mut Call<'_, '_>) {
     let session = &mut *call.session;
     if session.record.listens(Listens::ToCommands) {
         session.record.set_listens(Listens::ToCommands, false);
         call.server.remove_monitor(session.origin.thread);
-        call.thread.post(session.origin.thread, Post::LooksOn(session.origin.slot, false));
+        call.thread.notify(session.origin.thread, Notification::Monitors(session.origin.slot, false));
     }
 }
 
@@ -320,7 +320,7 @@ fn leave(call: &mut Call<'_, '_>, kind: TopicKind, name: &[u8]) {
         }
         None => server.pubsub.patterns.remove(&name, session.origin.thread),
     }
-    thread.post(session.origin.thread, Post::Left(session.origin.slot, kind, name));
+    thread.notify(session.origin.thread, Notification::Left(session.origin.slot, kind, name));
 }
 
 /// Takes a connection of a thread from a channel's subscribers, with the channel's shard held.
@@ -371,11 +371,11 @@ fn publish(call: &mut Call<'_, '_>, mut args: Args<'_>, reply: &mut Reply<'_>, k
     let held = held.as_mut().expect("who publishes holds the channel's shard");
     let audience = held.shard(channel.routed.shard).audience(kind, channel.bytes);
     let publisher = session.record.id;
-    let post = |to, post| thread.post(to, post);
-    let n = server.pubsub.publish(kind, channel.bytes, payload, publisher, audience, post);
+    let notification = |to, notification| thread.notify(to, notification);
+    let n = server.pubsub.publish(kind, channel.bytes, payload, publisher, audience, notification);
     if session.subscriptions.is_some() {
         // The message may be for the client itself: it comes right behind the reply.
-        session.ask(Request::ReadPosts);
+        session.ask(Request::ReadNotifications);
     }
     thread.charge(session);
     reply.integer(n as i64);

@@ -7,7 +7,7 @@ use braid_protocol::reply::Reply;
 use super::{Args, Call, CommandError, Outcome, shown};
 use crate::{
     clients::{ClientId, ClientRecord, Listens},
-    pubsub::{Name, Post},
+    pubsub::{Name, Notification},
     server::Server,
     session::{Request, Session},
     tracking::{HEARER, Interest, Marks, Mode, Tracking},
@@ -155,7 +155,7 @@ fn start(call: &mut Call<'_, '_>, mode: Arc<Mode>) {
     call.session.tracking = Some(Box::new(Tracking { number, mode: Arc::clone(&mode), marks, is_caching }));
     publish(call, Some(&mode));
     let Session { record, origin, .. } = &*call.session;
-    call.thread.post(origin.thread, Post::Tracks(origin.slot, record.id, number, mode));
+    call.thread.notify(origin.thread, Notification::Tracks(origin.slot, record.id, number, mode));
 }
 
 /// Has a client be told of no more changes.
@@ -167,13 +167,13 @@ pub(super) fn stop(call: &mut Call<'_, '_>) {
         publish(call, None);
         let number = before.number;
         let leftover = Box::new(before.leftover(call.server, thread));
-        call.thread.post(thread, Post::TracksNoMore(call.session.origin.slot, number, leftover));
+        call.thread.notify(thread, Notification::TracksNoMore(call.session.origin.slot, number, leftover));
     }
 }
 
 /// Makes known how a client is told of changes.
 fn publish(call: &mut Call<'_, '_>, mode: Option<&Arc<Mode>>) {
-    call.session.ask(Request::ReadPosts);
+    call.session.ask(Request::ReadNotifications);
     let record = &call.session.record;
     record.set_listens(Listens::ToChanges, mode.is_some());
     record.has_lost_redirect.store(false, Ordering::Relaxed);

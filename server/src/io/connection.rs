@@ -47,7 +47,7 @@ pub struct Connection {
     pub closing: bool,
     /// What it waits for before more of it is read and run.
     pub pace: Pace,
-    /// What is posted to it while the reply to a command that has changed its subscriptions is still to be written.
+    /// What is sent to it while the reply to a command that has changed its subscriptions is still to be written.
     pub held_back: Option<Vec<u8>>,
     /// Where its node is among those that a pause holds back.
     pub postponed: Option<u64>,
@@ -66,8 +66,8 @@ pub struct Connection {
 pub enum Pace {
     /// Nothing.
     Free,
-    /// Its thread must have read so many posts: they came before what it has sent.
-    AfterPosts(u64),
+    /// Its thread must have read so many notifications: they came before what it has sent.
+    AfterNotifications(u64),
     /// The queues of these threads, a bit each, must have emptied: its commands have filled them.
     UntilRoom(u128),
 }

@@ -20,7 +20,7 @@ use braid_storage::executor::Node;
 use crate::{
     clients::ClientRecord,
     log,
-    pubsub::Post,
+    pubsub::Notification,
     run::{blocking::Parked, node::Job, offload::Offload},
     server::Server,
     session::{Request, Session},
@@ -53,7 +53,7 @@ pub enum Mail {
     GaveUp(Box<Node<Job>>, Arc<Parked>),
     /// Look again at what was held back by a pause, and at whether the server stops.
     Resume,
-    /// Look again at clients that wait for a queue of posts to empty.
+    /// Look again at clients that wait for a queue of notifications to empty.
     Room,
 }
 
@@ -66,7 +66,7 @@ pub struct ThreadState {
     stats: &'static ThreadStats,
     /// The threads that were sent nodes since the last `send_wakes`, a bit each.
     wakes: Cell<u128>,
-    /// The threads whose queues were too full when something was posted to them since the last `charge`, a bit each.
+    /// The threads whose queues were too full when something was sent to them since the last `charge`, a bit each.
     flooded: Cell<u128>,
     /// A held shard lies in the injector.
     pub wake_someone: bool,
@@ -141,14 +141,14 @@ impl ThreadState {
     }
 
     /// Tells a thread of something, under a hold likewise.
-    pub fn post(&self, thread: usize, post: Post) {
-        if self.server.threads[thread].posts.add(post) {
+    pub fn notify(&self, thread: usize, notification: Notification) {
+        if self.server.threads[thread].notifications.add(notification) {
             self.flooded.set(self.flooded.get() | 1 << thread);
         }
         self.wake_later(thread);
     }
 
-    /// Has a client whose command has just posted to queues that are too full wait for them before its next command.
+    /// Has a client whose command has just sent to queues that are too full wait for them before its next command.
     pub fn charge(&self, session: &Session) {
         let flooded = self.flooded.take();
         if flooded != 0 {

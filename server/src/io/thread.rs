@@ -2,7 +2,7 @@
 
 mod batch;
 mod connections;
-mod posts;
+mod deliveries;
 mod serving;
 mod sharing;
 mod sweeps;
@@ -27,7 +27,7 @@ use slab::Slab;
 
 use self::{
     batch::Batch,
-    posts::{GIVING_REST_MAX, Giving, Subscribers},
+    deliveries::{GIVING_REST_MAX, Giving, Subscribers},
     waiting::Resting,
 };
 use crate::{
@@ -90,7 +90,7 @@ pub struct IoThread {
     is_forgetting: bool,
     /// Where the search for keys to forget goes on.
     limited_at: usize,
-    /// How far its queue of posts has been read, and who waits for what of it.
+    /// How far its queue of notifications has been read, and who waits for what of it.
     giving: Giving,
     /// Connections that are held back for a while.
     resting: Vec<Resting>,
@@ -202,7 +202,7 @@ impl IoThread {
     /// Waits for events, or only collects them if there is something to do.
     fn wait(&mut self, events: &mut Events, now: Instant) -> io::Result<()> {
         let peer = &self.server().threads[self.worker.thread.index];
-        // Commands that hold nothing may have posted something.
+        // Commands that hold nothing may have sent something.
         self.worker.thread.send_wakes();
         let busy = !self.again.is_empty()
             || !self.sweeps.is_empty()
@@ -211,7 +211,9 @@ impl IoThread {
             || braid_storage::has_garbage();
         let may_sleep = !busy
             && peer.inbox.may_sleep(|| {
-                peer.mail.is_empty() && self.may_leave_posts() && self.worker.engine().injector_is_empty()
+                peer.mail.is_empty()
+                    && self.may_leave_notifications()
+                    && self.worker.engine().injector_is_empty()
             });
         let timeout = if may_sleep { self.time_to_sleep(now) } else { Duration::ZERO };
         let polled = self.poll.poll(events, Some(timeout));
@@ -225,7 +227,7 @@ impl IoThread {
     /// Until the cron, or until the first command that waits for keys gives up.
     fn time_to_sleep(&self, now: Instant) -> Duration {
         let mut to_cron = self.next_cron.saturating_duration_since(now);
-        if !self.server().threads[self.worker.thread.index].posts.is_empty() {
+        if !self.server().threads[self.worker.thread.index].notifications.is_empty() {
             to_cron = to_cron.min(GIVING_REST_MAX);
         }
         match self.deadlines.first() {
@@ -319,12 +321,14 @@ impl IoThread {
         match node.job.session.request.take() {
             Some(Request::Sleep { millis, .. }) => {
                 // It may have asked for this as well.
-                node.job.session.ask(Request::ReadPosts);
+                node.job.session.ask(Request::ReadNotifications);
                 node.job.task = Task::Idle;
                 self.rest(node, millis, None);
             }
-            Some(Request::ReadPosts) if !self.has_read_posts() => self.give_back_after_posts(node),
-            Some(Request::ReadPosts | Request::AwaitRoom) | None => self.give_back(node),
+            Some(Request::ReadNotifications) if !self.has_read_notifications() => {
+                self.give_back_after_notifications(node)
+            }
+            Some(Request::ReadNotifications | Request::AwaitRoom) | None => self.give_back(node),
         }
     }
 

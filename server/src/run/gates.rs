@@ -93,7 +93,7 @@ fn admit_in_transaction(command: &Registered, session: &Session) -> Result<(), C
     }
 }
 
-/// A subscriber in RESP2 could not tell the reply from a message. To Redis, who looks on is a replica.
+/// A subscriber in RESP2 could not tell the reply from a message. To Redis, a monitoring client is a replica.
 fn admit_listener(command: &Registered, session: &Session) -> Result<(), CommandError> {
     let is_about_keys =
         || [Flags::READONLY, Flags::WRITE, Flags::MAY_REPLICATE].map(|flag| command.has(flag));

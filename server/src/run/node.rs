@@ -371,7 +371,7 @@ impl coordinator::Job for Job {
         let stats = thread.stats();
         stats.hits.add(u64::from(lookups.n_hits));
         stats.misses.add(u64::from(lookups.n_misses));
-        if shard.needs_care() {
+        if shard.has_observers() {
             tracking::announce_before_leaving(shard, thread);
         }
     }

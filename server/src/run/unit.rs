@@ -239,6 +239,6 @@ pub fn tell_observers(held: &mut Held<'_, Job>, thread: &ThreadState, ready: &mu
 fn is_observed(held: &mut Held<'_, Job>) -> bool {
     (0..held.ids().len()).any(|index| {
         let id = held.ids()[index];
-        held.shard(id).needs_care()
+        held.shard(id).has_observers()
     })
 }

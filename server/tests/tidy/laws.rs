@@ -261,7 +261,7 @@ const DIALECTS: Exceptions = &[
     ("server/src/command/server.rs", "Resp::V", "DEBUG PROTOCOL has no push in RESP2"),
     ("server/src/io/connection.rs", "Resp::V", "what its client speaks while its session is under way"),
     (
-        "server/src/io/thread/posts.rs",
+        "server/src/io/thread/deliveries.rs",
         "Resp::V",
         "a message is written once for each version, not for each client",
     ),

@@ -1,10 +1,10 @@
-//! Large hashes: a table of entries from names to values, which carry the fields' deadlines, and the agenda of those.
+//! Large hashes: a table of entries from names to values, which carry the fields' deadlines, and the deadline index of those.
 
 use std::collections::HashSet;
 
 use super::{Field, Found, Inserted, deadline_after};
 use crate::{
-    agenda::Agenda,
+    deadline_index::DeadlineIndex,
     entry::{Encoding, EntryBox, EntryRef, Kind, Object},
     hash::Place,
     reclaim,
@@ -17,12 +17,12 @@ use crate::{
 pub(super) struct FieldTable {
     entries: Table,
     /// Where the fields with a deadline are.
-    agenda: Agenda<Place>,
+    deadline_index: DeadlineIndex<Place>,
 }
 
 impl Object for FieldTable {
     fn allocated_bytes(&self) -> usize {
-        self.entries.allocated_bytes() + self.agenda.allocated_bytes()
+        self.entries.allocated_bytes() + self.deadline_index.allocated_bytes()
     }
 
     fn duplicate(&self) -> Self {
@@ -31,14 +31,14 @@ impl Object for FieldTable {
             let place = entries.router().place(entry.key());
             entries.insert(entry.duplicate(entry.key()), place);
         }
-        Self { entries, agenda: self.agenda.clone() }
+        Self { entries, deadline_index: self.deadline_index.clone() }
     }
 }
 
 impl FieldTable {
     /// A table of these fields; `entries` is an empty one.
     pub fn of_fields<'f>(entries: Table, fields: impl Iterator<Item = Field<'f>>) -> Self {
-        let mut table = Self { entries, agenda: Agenda::default() };
+        let mut table = Self { entries, deadline_index: DeadlineIndex::default() };
         for field in fields {
             field.name.with_text(|name| {
                 field.value.with_text(|value| {
@@ -105,18 +105,18 @@ impl FieldTable {
     /// The earliest deadline.
     #[inline]
     pub fn first_deadline(&self) -> Option<Deadline> {
-        self.agenda.first()
+        self.deadline_index.first()
     }
 
     /// The latest deadline, unless there is a field without one.
     pub fn last_deadline(&self) -> Option<Deadline> {
-        if self.entries.n_deadlines() < self.entries.len() { None } else { self.agenda.last() }
+        if self.entries.n_deadlines() < self.entries.len() { None } else { self.deadline_index.last() }
     }
 
     /// How many fields have expired; takes time in proportion to that.
     #[inline]
     pub fn n_expired(&self, now: Millis) -> usize {
-        if self.agenda.is_empty() { 0 } else { self.agenda.n_due(now) }
+        if self.deadline_index.is_empty() { 0 } else { self.deadline_index.n_due(now) }
     }
 
     /// Sets a field.
@@ -141,7 +141,7 @@ impl FieldTable {
                 });
             }
         }
-        self.agenda.reschedule(place, old, deadline);
+        self.deadline_index.reschedule(place, old, deadline);
         found.inserted()
     }
 
@@ -150,7 +150,7 @@ impl FieldTable {
         let place = self.entries.router().place(name);
         let entry = self.entries.find_mut(name, place)?.remove();
         let deadline = entry.as_ref().deadline();
-        self.agenda.reschedule(place, deadline, None);
+        self.deadline_index.reschedule(place, deadline, None);
         reclaim::free(entry);
         Some(Found::of(deadline, now))
     }
@@ -161,21 +161,21 @@ impl FieldTable {
         let Some(mut slot) = self.entries.find_mut(name, place) else { return };
         let old = slot.entry().deadline();
         slot.set_deadline(deadline);
-        self.agenda.reschedule(place, old, deadline);
+        self.deadline_index.reschedule(place, old, deadline);
     }
 
     /// Removes up to `n_max` fields whose deadline has passed, the earliest first; says how many.
     pub fn expire(&mut self, now: Millis, n_max: usize) -> usize {
         let mut n_expired = 0;
         while n_expired < n_max
-            && let Some((deadline, place)) = self.agenda.due(now)
+            && let Some((deadline, place)) = self.deadline_index.due(now)
         {
             let is_it = |entry: EntryRef<'_>| entry.deadline() == Some(deadline);
             while let Some(slot) = self.entries.find_mut_at(place, is_it) {
                 reclaim::free(slot.remove());
                 n_expired += 1;
             }
-            self.agenda.reschedule(place, Some(deadline), None);
+            self.deadline_index.reschedule(place, Some(deadline), None);
         }
         n_expired
     }
@@ -183,10 +183,10 @@ impl FieldTable {
     /// Adds a field that is not there.
     fn insert(&mut self, name: &[u8], value: &[u8], deadline: Option<Deadline>, place: Place) {
         self.entries.insert(entry_of(name, value, deadline), place);
-        self.agenda.reschedule(place, None, deadline);
+        self.deadline_index.reschedule(place, None, deadline);
     }
 
-    /// Panics unless the agenda lists just what expires; for tests.
+    /// Panics unless the deadline index lists just what expires; for tests.
     #[cfg(test)]
     pub fn check_invariants(&self) {
         self.entries.check_invariants();
@@ -196,7 +196,7 @@ impl FieldTable {
             .filter_map(|entry| Some((entry.deadline()?, self.entries.router().place(entry.key()))))
             .collect();
         expected.sort();
-        assert_eq!(self.agenda.iter().collect::<Vec<_>>(), expected);
+        assert_eq!(self.deadline_index.iter().collect::<Vec<_>>(), expected);
     }
 }
 

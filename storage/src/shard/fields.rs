@@ -1,7 +1,7 @@
-//! Deadlines of hash fields: the shard's agenda of hashes, and how their fields expire.
+//! Deadlines of hash fields: the shard's deadline index of hashes, and how their fields expire.
 //!
-//! Each hash that has fields with deadlines stands once in the agenda, with the earliest of them, so expiry finds what is due
-//! without looking at anything else. The agenda follows every change: guards compare the hash's next deadline before and after,
+//! Each hash that has fields with deadlines stands once in the deadline index, with the earliest of them, so expiry finds what is due
+//! without looking at anything else. The deadline index follows every change: guards compare the hash's next deadline before and after,
 //! and whatever puts in or takes out whole entries says so.
 
 use std::sync::atomic::Ordering::Relaxed;
@@ -119,7 +119,7 @@ impl Shard {
 
 #[cfg(test)]
 impl Shard {
-    /// Panics unless the agenda lists just the hashes whose fields have deadlines, and the published numbers are right.
+    /// Panics unless the deadline index lists just the hashes whose fields have deadlines, and the published numbers are right.
     pub(crate) fn check_fields(&self) {
         let dbs = (0..self.tables.len()).map(|index| Db(index as u16));
         let mut expected = Vec::new();

@@ -12,7 +12,7 @@ use smallvec::SmallVec;
 
 use crate::{
     Db,
-    agenda::Agenda,
+    deadline_index::DeadlineIndex,
     event::Event,
     hash::Place,
     keyspace::Published,
@@ -94,7 +94,7 @@ pub(super) struct Ledger {
     pub(super) stamps: Stamps,
     pub(super) waiters: Waiters,
     /// The hashes whose fields have deadlines, by the earliest of each.
-    pub(super) fields: Agenda<(Db, Place)>,
+    pub(super) fields: DeadlineIndex<(Db, Place)>,
     /// Keys that tracking clients have read, if there are any.
     pub(super) tracked: Option<Box<Tracked>>,
     /// The client whose command is under way; 0 if it is no client's.
@@ -111,7 +111,7 @@ impl Ledger {
             published,
             stamps: Stamps::default(),
             waiters: Waiters::default(),
-            fields: Agenda::default(),
+            fields: DeadlineIndex::default(),
             tracked: None,
             author: 0,
             sink: Vec::new(),

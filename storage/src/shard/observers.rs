@@ -73,14 +73,14 @@ impl Shard {
     /// Whether there is somebody to ask before a command or to tell after it: nodes that wait, pins, tracking clients, hearers, or
     /// changes that nobody has been told of. Then commands take the way that does so before it lets the shard go.
     #[inline(always)]
-    pub fn needs_care(&self) -> bool {
-        self.needs_care
+    pub fn has_observers(&self) -> bool {
+        self.has_observers
     }
 
     /// To be called when one who waits, pins, has read or hears has come or gone, or the sink was emptied.
-    pub(super) fn take_care(&mut self) {
+    pub(super) fn update_observers(&mut self) {
         self.ledger.observe();
-        self.needs_care = !self.ledger.waiters.is_empty()
+        self.has_observers = !self.ledger.waiters.is_empty()
             || !self.pinned.is_empty()
             || self.ledger.tracked.is_some()
             || self.ledger.has_hearers()
@@ -90,13 +90,13 @@ impl Shard {
     /// Puts a node into a key's line, in the command's database.
     pub fn enter_line(&mut self, key: &[u8], awaits: Awaits, ticket: Ticket, waiter: Waiter) {
         self.ledger.waiters.enter(self.db, key, awaits, ticket, waiter);
-        self.take_care();
+        self.update_observers();
     }
 
     /// Takes a node out of a key's line, in the command's database, if it stands there.
     pub fn leave_line(&mut self, key: &[u8], awaits: Awaits, ticket: Ticket) {
         self.ledger.waiters.leave(self.db, key, awaits, ticket);
-        self.take_care();
+        self.update_observers();
     }
 
     /// Whether nodes wait until a key of a database is no longer pinned.
@@ -124,14 +124,14 @@ impl Shard {
     /// Remembers that a client has read a key: it is told of the next change.
     pub fn track(&mut self, key: &[u8], reader: Reader) -> Remembered {
         let remembered = self.ledger.tracked.get_or_insert_default().remember(key, reader);
-        self.take_care();
+        self.update_observers();
         remembered
     }
 
     /// Forgets who has read what, with no word to anybody; says how much that was.
     pub fn forget_readers(&mut self) -> Remembered {
         let forgotten = self.ledger.tracked.as_mut().map(|tracked| tracked.forget_readers());
-        self.take_care();
+        self.update_observers();
         forgotten.unwrap_or_default()
     }
 
@@ -139,21 +139,21 @@ impl Shard {
     pub fn forget_reader(&mut self, reader: Reader, n_max: usize) -> (Remembered, bool) {
         let Some(tracked) = &mut self.ledger.tracked else { return (Remembered::default(), true) };
         let forgotten = tracked.forget_reader(reader, n_max);
-        self.take_care();
+        self.update_observers();
         forgotten
     }
 
     /// Forgets who has read some key, as if it had changed; says whether there was one.
     pub fn evict_readers(&mut self) -> bool {
         let is_evicted = self.ledger.forget_some_key();
-        self.take_care();
+        self.update_observers();
         is_evicted
     }
 
     /// Has one hear of every change on this shard, or of none any more.
     pub fn hear_all(&mut self, hearer: Hearer, hears: bool) {
         self.ledger.hear_all(hearer, hears);
-        self.take_care();
+        self.update_observers();
     }
 
     /// Says whose command changes keys from here on; 0 for no client's.
@@ -174,14 +174,14 @@ impl Shard {
             return Vec::new();
         }
         let changes = self.ledger.take_changes();
-        self.take_care();
+        self.update_observers();
         changes
     }
 
     /// Puts changes back that were taken where waiting nodes cannot be served, for the next unit on this shard to serve them.
     pub fn put_back_wakes(&mut self, changes: Vec<Change>) {
         self.ledger.put_back_wakes(changes);
-        self.take_care();
+        self.update_observers();
     }
 
     /// Adds a subscriber of a listener's to a channel; says whether it is the channel's first.

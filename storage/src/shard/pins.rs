@@ -17,7 +17,7 @@ impl Shard {
     /// Shares a live value, and keeps its key from being written until [`Shard::unpin`]; so are keys that are not there.
     pub fn pin(&mut self, key: &Key<'_>) -> Option<EntryBox> {
         self.pinned.0.push((self.db, key.bytes.into()));
-        self.take_care();
+        self.update_observers();
         let (now, touches) = (self.now, self.touches);
         let entry = self.peek(key)?;
         // SAFETY: nothing changes or removes the entry in the rest of this function.
@@ -34,7 +34,7 @@ impl Shard {
         let place = pinned.iter().position(|(db, pinned)| *db == self.db && **pinned == *key);
         pinned.swap_remove(place.expect("a key is unpinned by who has pinned it"));
         self.ledger.wake(self.db, key, Event::Unpinned);
-        self.take_care();
+        self.update_observers();
     }
 
     /// Whether a key of a database is pinned.

@@ -237,9 +237,9 @@ impl IoThread {
             }
             connection.unread.extend_from_slice(&self.buffer[..n]);
             if is_complete {
-                // What was posted to the client before it sent this comes before the answer.
+                // What was sent to the client before it sent this comes before the answer.
                 if is_listener {
-                    self.await_posts(connection);
+                    self.await_notifications(connection);
                 }
                 self.run_unread(connection, out)?;
                 return self.check_input(connection);

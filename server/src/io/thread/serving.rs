@@ -326,7 +326,7 @@ impl IoThread {
         let n_kept = Cell::new(out.len());
         let held = self.worker.with_shard(routed.shard, |shard, thread| {
             // Once for all of them: whoever changes one of these takes the shard for a moment after that.
-            if shard.needs_care()
+            if shard.has_observers()
                 || session.tracking.is_some()
                 || server.attention.load(Ordering::Relaxed) != 0
             {
@@ -445,7 +445,7 @@ impl IoThread {
         });
         match held {
             Some(Ok(UnitEnded::Ran)) => {
-                self.has_posts_for(session);
+                self.has_notifications_for(session);
                 Next::Command(next.get())
             }
             Some(Ok(UnitEnded::Killed)) => {
@@ -467,11 +467,11 @@ impl IoThread {
         }
     }
 
-    /// Has a listening client's connection read what its last commands have posted, before the next ones run.
-    fn has_posts_for(&self, session: &mut Session) {
+    /// Has a listening client's connection read what its last commands have sent, before the next ones run.
+    fn has_notifications_for(&self, session: &mut Session) {
         let own = &self.server().threads[self.worker.thread.index];
-        if session.record.is_listener() && !own.posts.is_empty() {
-            session.ask(Request::ReadPosts);
+        if session.record.is_listener() && !own.notifications.is_empty() {
+            session.ask(Request::ReadNotifications);
         }
     }
 
@@ -541,7 +541,7 @@ impl IoThread {
             });
             route = match held {
                 Some(Ok(UnitEnded::Ran)) => {
-                    self.has_posts_for(session);
+                    self.has_notifications_for(session);
                     return true;
                 }
                 Some(Ok(UnitEnded::Killed)) => {
@@ -639,7 +639,7 @@ impl IoThread {
         let node = connection.node.as_mut().expect("the command ran here");
         let session = &mut node.job.session;
         // The thread must have heard of its subscriptions before it can close.
-        if session.closing && session.request.get() != Some(Request::ReadPosts) {
+        if session.closing && session.request.get() != Some(Request::ReadNotifications) {
             return Some(Ended::Closed);
         }
         if connection.parser.limits().authenticated != session.authenticated {
@@ -647,17 +647,19 @@ impl IoThread {
             connection.parser.set_authenticated(session.authenticated);
         }
         let request = session.request.take()?;
-        if request == Request::AwaitRoom || request == Request::ReadPosts && self.has_read_posts() {
+        if request == Request::AwaitRoom
+            || request == Request::ReadNotifications && self.has_read_notifications()
+        {
             return self.hold_for_room(connection).then_some(Ended::Paused(input_from));
         }
         let mut node = connection.node.take().expect("the command ran here");
         node.job.reply.extend_from_slice(&out[start..]);
         out.truncate(start);
         let Request::Sleep { millis, counts } = request else {
-            self.give_back_after_posts(node);
+            self.give_back_after_notifications(node);
             return Some(Ended::Paused(input_from));
         };
-        node.job.session.ask(Request::ReadPosts);
+        node.job.session.ask(Request::ReadNotifications);
         self.rest(node, millis, (counts == Counts::AsWork).then_some(command));
         Some(Ended::Parked(input_from))
     }

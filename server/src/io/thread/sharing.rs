@@ -76,7 +76,7 @@ impl IoThread {
 
     /// Hands over so many connections, or as many as have nothing under way; the next rounds go on with that.
     fn hand_over(&mut self, server: &'static Server, n: u32) {
-        // What is posted to a listener goes to its thread by name, so it stays.
+        // What is sent to a listener goes to its thread by name, so it stays.
         let is_at_rest = |connection: &Connection| connection.may_go_on() && !connection.record.is_listener();
         let slots: Vec<usize> = self
             .connections

@@ -41,7 +41,7 @@ impl IoThread {
         connection.record.blocked.store(parked.is_visible(), Ordering::Relaxed);
         connection.record.waiting.store(Some(Arc::clone(&parked)));
         connection.waiting = Some(parked);
-        // It has no reply to wait for now, which what was posted to it would have to follow.
+        // It has no reply to wait for now, which what was sent to it would have to follow.
         if let Some(held_back) = connection.held_back.take() {
             connection.send(&held_back);
             self.again.push(slot);

@@ -1,4 +1,4 @@
-//! What is posted to the thread's subscribers: read in order, and written to each connection at its place among the replies.
+//! What is sent to the thread's subscribers: read in order, and written to each connection at its place among the replies.
 
 use std::{
     collections::{BTreeSet, HashMap, HashSet, VecDeque},
@@ -19,16 +19,16 @@ use crate::{
         connection::{Connection, Given, Pace},
     },
     notifications::Notifications,
-    pubsub::{Message, Name, Place, Post, TopicKind},
+    pubsub::{Message, Name, Notification, Place, TopicKind},
     run::node::Job,
     tracking::{self, Interest, Invalidation, Mode, TrackerNumber, Whom},
 };
 
-/// Which connections of a thread are subscribed to what, as of the last post that was read.
+/// Which connections of a thread are subscribed to what, as of the last notification that was read.
 #[derive(Default)]
 pub(super) struct Subscribers {
     by_kind: [HashMap<Name, HashSet<Place>>; TopicKind::ALL.len()],
-    /// Who looks on (MONITOR).
+    /// The monitoring clients (MONITOR).
     monitors: BTreeSet<Place>,
     /// The clients that keep copies of keys (CLIENT TRACKING).
     trackers: HashMap<TrackerNumber, Tracker>,
@@ -100,7 +100,7 @@ enum Told {
     OfOther,
 }
 
-/// For how long a thread gives out posts in one turn. Then it writes to the sockets that they are for, and serves others. The longer
+/// For how long a thread gives out notifications in one turn. Then it writes to the sockets that they are for, and serves others. The longer
 /// the last writes took, the more is given between them: with thousands of subscribers each write is to have several messages.
 const SLICE_TIME: std::ops::RangeInclusive<Duration> = Duration::from_millis(1)..=Duration::from_millis(5);
 /// How many bytes it gives out in one turn.
@@ -108,18 +108,18 @@ const SLICE_BYTES: usize = 4 << 20;
 /// From how many bytes on what is given to a connection is written before more is: one that reads is not closed for what it was not
 /// offered.
 const WRITE_BYTES: usize = 32 * 1024;
-/// How long a thread at most gathers posts before it gives out more.
+/// How long a thread at most gathers notifications before it gives out more.
 pub(super) const GIVING_REST_MAX: Duration = Duration::from_millis(1);
 /// From so many bytes on enough is gathered.
 const GATHERED_BYTES: u64 = 32 * 1024;
 /// After how many connections it looks at the clock.
 const CLOCK_EVERY: usize = 64;
 
-/// How far a thread has read its queue of posts, and what waits for that.
+/// How far a thread has read its queue of notifications, and what waits for that.
 #[derive(Default)]
 pub(super) struct Giving {
     n_read: u64,
-    /// Who goes on when so many posts are read; the numbers rise.
+    /// Who goes on when so many notifications are read; the numbers rise.
     turns: VecDeque<(u64, Turn)>,
     /// Connections that wait until the queues they have filled are empty.
     held_back: Vec<(Place, ClientId)>,
@@ -206,62 +206,62 @@ impl Encoded<'_> {
 }
 
 impl IoThread {
-    pub(super) fn posts(&self) -> &'static Notifications {
-        &self.server().threads[self.worker.thread.index].posts
+    pub(super) fn notifications(&self) -> &'static Notifications {
+        &self.server().threads[self.worker.thread.index].notifications
     }
 
-    /// Whether all that was posted is read.
-    pub(super) fn has_read_posts(&self) -> bool {
-        self.giving.n_read >= self.posts().n_added()
+    /// Whether all that was sent is read.
+    pub(super) fn has_read_notifications(&self) -> bool {
+        self.giving.n_read >= self.notifications().n_added()
     }
 
-    /// Gives a node back to its connection when all that is posted by now has been read. It counts as parked until then, so what
+    /// Gives a node back to its connection when all that is sent by now has been read. It counts as parked until then, so what
     /// belongs after its replies is held back.
-    pub(super) fn give_back_after_posts(&mut self, node: Box<Node<Job>>) {
+    pub(super) fn give_back_after_notifications(&mut self, node: Box<Node<Job>>) {
         node.job.session.publish(None);
-        self.giving.turns.push_back((self.posts().n_added(), Turn::Node(node)));
+        self.giving.turns.push_back((self.notifications().n_added(), Turn::Node(node)));
     }
 
-    /// Has a connection that is being served go on when all that is posted by now has been read.
-    pub(super) fn await_posts(&mut self, connection: &mut Connection) {
-        let n_posts = self.posts().n_added();
+    /// Has a connection that is being served go on when all that is sent by now has been read.
+    pub(super) fn await_notifications(&mut self, connection: &mut Connection) {
+        let n_notifications = self.notifications().n_added();
         let Some(node) = &connection.node else { return };
-        if n_posts > self.giving.n_read {
-            connection.pace = Pace::AfterPosts(n_posts);
+        if n_notifications > self.giving.n_read {
+            connection.pace = Pace::AfterNotifications(n_notifications);
             let turn = Turn::Connection(node.job.session.origin.slot, connection.record.id);
-            self.giving.turns.push_back((n_posts, turn));
+            self.giving.turns.push_back((n_notifications, turn));
         }
     }
 
-    /// Gives out what was posted, for a share of this turn: each post in the order of the queue to the connections it is for, and
+    /// Gives out what was sent, for a share of this turn: each notification in the order of the queue to the connections it is for, and
     /// replies at their places in between. No connection is being served.
     ///
     /// Returns when it began, if it gave anything.
     pub(super) fn give_out(&mut self) -> Option<Instant> {
-        let posts = self.posts();
-        if posts.is_empty() || self.may_leave_posts() {
+        let notifications = self.notifications();
+        if notifications.is_empty() || self.may_leave_notifications() {
             return None;
         }
         let began = Instant::now();
         self.giving.slice = Slice::default();
         let most = self.giving.writes_took.clamp(*SLICE_TIME.start(), *SLICE_TIME.end());
         let mut is_spent = false;
-        while !is_spent && !posts.is_empty() {
+        while !is_spent && !notifications.is_empty() {
             let mut n_bytes_read = 0;
-            while !is_spent && let Some(post) = posts.pop() {
+            while !is_spent && let Some(notification) = notifications.pop() {
                 self.giving.n_read += 1;
-                n_bytes_read += post.n_bytes();
-                self.give_post(post);
+                n_bytes_read += notification.n_bytes();
+                self.give_notification(notification);
                 is_spent = self.giving.slice.is_spent(began, most);
             }
-            // What leaves with a connection is not for others, so none is closed in the middle of a post.
+            // What leaves with a connection is not for others, so none is closed in the middle of a notification.
             for place in mem::take(&mut self.giving.to_close) {
                 self.drop_connection(place);
             }
-            if posts.read(n_bytes_read) {
+            if notifications.read(n_bytes_read) {
                 self.tell_of_room();
             }
-            self.go_on_after_posts();
+            self.go_on_after_notifications();
         }
         self.giving.gave_until = Some(Instant::now());
         Some(began)
@@ -275,19 +275,19 @@ impl IoThread {
         self.giving.writes_took = self.giving.gave_until.map_or(Duration::ZERO, |until| now - until);
     }
 
-    /// Whether nothing that was posted need be given out at the moment.
-    pub(super) fn may_leave_posts(&self) -> bool {
-        let posts = self.posts();
-        posts.is_empty()
-            || posts.n_bytes() < GATHERED_BYTES
+    /// Whether nothing that was sent need be given out at the moment.
+    pub(super) fn may_leave_notifications(&self) -> bool {
+        let notifications = self.notifications();
+        notifications.is_empty()
+            || notifications.n_bytes() < GATHERED_BYTES
                 && self.giving.turns.is_empty()
                 && self.giving.rest_until.is_some_and(|until| Instant::now() < until)
     }
 
-    /// Goes on with those who have waited for as many posts as are read.
-    fn go_on_after_posts(&mut self) {
-        while let Some(&(n_posts, _)) = self.giving.turns.front()
-            && n_posts <= self.giving.n_read
+    /// Goes on with those who have waited for as many notifications as are read.
+    fn go_on_after_notifications(&mut self) {
+        while let Some(&(n_notifications, _)) = self.giving.turns.front()
+            && n_notifications <= self.giving.n_read
         {
             match self.giving.turns.pop_front() {
                 Some((_, Turn::Node(node))) => self.give_back(node),
@@ -304,7 +304,7 @@ impl IoThread {
         }
     }
 
-    /// Holds a connection back if its commands have filled queues of posts; says whether it is.
+    /// Holds a connection back if its commands have filled queues of notifications; says whether it is.
     pub(super) fn hold_for_room(&mut self, connection: &mut Connection) -> bool {
         let Some(node) = &connection.node else { return false };
         let session = &node.job.session;
@@ -312,16 +312,16 @@ impl IoThread {
         if threads == 0 {
             return false;
         }
-        let posts = self.posts();
+        let notifications = self.notifications();
         self.giving.held_back.push((session.origin.slot, connection.record.id));
-        posts.hold_back(self.giving.held_back.len());
+        notifications.hold_back(self.giving.held_back.len());
         // Now that all know of it: they may have emptied meanwhile.
         let must_wait = self.are_full(threads);
         if must_wait {
             connection.pace = Pace::UntilRoom(threads);
         } else {
             self.giving.held_back.pop();
-            posts.hold_back(self.giving.held_back.len());
+            notifications.hold_back(self.giving.held_back.len());
         }
         must_wait
     }
@@ -336,13 +336,13 @@ impl IoThread {
     /// Whether one of some threads, a bit each, has a queue that is too full.
     fn are_full(&self, threads: u128) -> bool {
         let all = self.server().threads.iter().enumerate();
-        all.into_iter().any(|(thread, peer)| threads >> thread & 1 == 1 && peer.posts.is_full())
+        all.into_iter().any(|(thread, peer)| threads >> thread & 1 == 1 && peer.notifications.is_full())
     }
 
     /// Has all threads look at the clients that they hold back.
     fn tell_of_room(&mut self) {
         for (thread, peer) in self.server().threads.iter().enumerate() {
-            if peer.posts.holds_back() {
+            if peer.notifications.holds_back() {
                 self.worker.thread.send_mail(thread, Mail::Room);
             }
         }
@@ -361,7 +361,7 @@ impl IoThread {
             }
         }
         self.giving.held_back = held_back;
-        self.posts().hold_back(self.giving.held_back.len());
+        self.notifications().hold_back(self.giving.held_back.len());
         for (place, id) in released {
             if let Some(Some(connection)) = self.connections.get_mut(place)
                 && connection.record.id == id
@@ -372,41 +372,41 @@ impl IoThread {
         }
     }
 
-    /// Gives a post to the connections that it is for.
-    fn give_post(&mut self, post: Post) {
-        match post {
-            Post::Joined(place, kind, name) => {
+    /// Gives a notification to the connections that it is for.
+    fn give_notification(&mut self, notification: Notification) {
+        match notification {
+            Notification::Joined(place, kind, name) => {
                 self.subscribers.add(place, kind, name);
                 self.hold_back(place);
             }
-            Post::Left(place, kind, name) => {
+            Notification::Left(place, kind, name) => {
                 self.subscribers.remove(place, kind, &name);
                 self.hold_back(place);
             }
-            Post::Published(message) => self.deliver(&message),
-            Post::LooksOn(place, true) => {
+            Notification::Published(message) => self.deliver(&message),
+            Notification::Monitors(place, true) => {
                 self.subscribers.monitors.insert(place);
                 self.hold_back(place);
             }
-            Post::LooksOn(place, false) => {
+            Notification::Monitors(place, false) => {
                 self.subscribers.monitors.remove(&place);
                 self.hold_back(place);
             }
-            Post::Observed(author, line) => self.show(author, &line),
-            Post::Tracks(place, id, number, mode) => {
+            Notification::Observed(author, line) => self.show(author, &line),
+            Notification::Tracks(place, id, number, mode) => {
                 self.subscribers.track(number, Tracker { place, id, mode });
                 self.hold_back(place);
             }
-            Post::TracksNoMore(place, number, leftover) => {
+            Notification::TracksNoMore(place, number, leftover) => {
                 self.subscribers.track_no_more(number);
                 self.forgetting.push_back(*leftover);
                 self.hold_back(place);
             }
-            Post::Invalidated(whom, what) => self.invalidate(whom, &what),
+            Notification::Invalidated(whom, what) => self.invalidate(whom, &what),
         }
     }
 
-    /// Has what is posted from here on to a connection come after the reply to its command, which is not written yet.
+    /// Has what is sent from here on to a connection come after the reply to its command, which is not written yet.
     fn hold_back(&mut self, place: Place) {
         if let Some(Some(connection)) = self.connections.get_mut(place) {
             connection.held_back.get_or_insert_default();
@@ -502,8 +502,8 @@ impl IoThread {
     fn give_redirected(&mut self, record: &ClientRecord, what: &Arc<Invalidation>) {
         let thread = record.thread.load(Ordering::Relaxed);
         if thread != self.worker.thread.index {
-            let post = Post::Invalidated(Whom::Redirected(record.id), Arc::clone(what));
-            return self.worker.thread.post(thread, post);
+            let notification = Notification::Invalidated(Whom::Redirected(record.id), Arc::clone(what));
+            return self.worker.thread.notify(thread, notification);
         }
         match self.place_of(record) {
             Some(place) => self.give_invalidation(place, Told::OfOther, what),
@@ -585,7 +585,7 @@ impl IoThread {
             connection.backlog.n_bytes
         };
         if n_waiting as u64 > limit {
-            // It gets nothing more, and is closed when this post is given out.
+            // It gets nothing more, and is closed when this notification is given out.
             connection.closing = true;
             self.giving.to_close.push(place);
             let connection = self.connections[place].as_ref().expect("it was there just now");

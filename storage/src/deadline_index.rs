@@ -1,7 +1,7 @@
 //! Agendas: what expires when, in order.
 //!
-//! An agenda lists places, not keys: 16 bytes each, which the table that is listed finds its entry by. Two entries that share all
-//! 64 bits of their place *and* the millisecond of their deadline share a line of the agenda, and the first of them to leave takes
+//! A deadline index lists places, not keys: 16 bytes each, which the table that is listed finds its entry by. Two entries that share all
+//! 64 bits of their place *and* the millisecond of their deadline share a line of the deadline index, and the first of them to leave takes
 //! the line along. The other one then expires like any other for those who ask for it, but nobody comes to remove it; with a keyed
 //! hash that takes more entries than there is memory for.
 
@@ -14,17 +14,17 @@ const LINE_BYTES_PERCENT: usize = 160;
 
 /// Places `P` of entries that expire, ordered by deadline. Empty ones own nothing.
 #[derive(Clone, Debug)]
-pub(crate) struct Agenda<P> {
+pub(crate) struct DeadlineIndex<P> {
     lines: BTreeSet<(Deadline, P)>,
 }
 
-impl<P> Default for Agenda<P> {
+impl<P> Default for DeadlineIndex<P> {
     fn default() -> Self {
         Self { lines: BTreeSet::new() }
     }
 }
 
-impl<P: Copy + Ord> Agenda<P> {
+impl<P: Copy + Ord> DeadlineIndex<P> {
     /// Whether nothing is listed.
     #[inline]
     pub fn is_empty(&self) -> bool {
@@ -79,7 +79,7 @@ impl<P: Copy + Ord> Agenda<P> {
             lines.into_iter().filter_map(|(deadline, place)| Some((deadline, plan(place)?))).collect();
     }
 
-    /// About the bytes that the agenda owns.
+    /// About the bytes that the deadline index owns.
     #[inline]
     pub fn allocated_bytes(&self) -> usize {
         self.lines.len() * size_of::<(Deadline, P)>() * LINE_BYTES_PERCENT / 100
@@ -92,17 +92,20 @@ mod tests {
 
     #[test]
     fn lines_are_in_order_and_follow_their_entries() {
-        let mut agenda = Agenda::default();
+        let mut deadline_index = DeadlineIndex::default();
         for (place, at) in [(1, 30), (2, 10), (3, 20)] {
-            agenda.reschedule(place, None, Some(Deadline::at(at)));
+            deadline_index.reschedule(place, None, Some(Deadline::at(at)));
         }
-        assert_eq!(agenda.due(Millis(10)), None);
-        assert_eq!(agenda.due(Millis(11)), Some((Deadline::at(10), 2)));
-        assert_eq!([10, 20, 21, 31].map(|now| agenda.n_due(Millis(now))), [0, 1, 2, 3]);
-        agenda.reschedule(2, Some(Deadline::at(10)), Some(Deadline::at(40)));
-        agenda.reschedule(3, Some(Deadline::at(20)), None);
-        assert_eq!((agenda.first(), agenda.last()), (Some(Deadline::at(30)), Some(Deadline::at(40))));
-        agenda.replan(|place| (place == 1).then_some(7));
-        assert_eq!(agenda.iter().collect::<Vec<_>>(), [(Deadline::at(30), 7)]);
+        assert_eq!(deadline_index.due(Millis(10)), None);
+        assert_eq!(deadline_index.due(Millis(11)), Some((Deadline::at(10), 2)));
+        assert_eq!([10, 20, 21, 31].map(|now| deadline_index.n_due(Millis(now))), [0, 1, 2, 3]);
+        deadline_index.reschedule(2, Some(Deadline::at(10)), Some(Deadline::at(40)));
+        deadline_index.reschedule(3, Some(Deadline::at(20)), None);
+        assert_eq!(
+            (deadline_index.first(), deadline_index.last()),
+            (Some(Deadline::at(30)), Some(Deadline::at(40)))
+        );
+        deadline_index.replan(|place| (place == 1).then_some(7));
+        assert_eq!(deadline_index.iter().collect::<Vec<_>>(), [(Deadline::at(30), 7)]);
     }
 }
