@@ -9,7 +9,10 @@ use std::{
     thread,
 };
 
-use support::crowd::{ask, laid_out, tell};
+use support::{
+    Server,
+    crowd::{ask, figure, laid_out, tell},
+};
 
 const N_KEYS: usize = 3001;
 const ROUNDS: usize = 60;
@@ -65,4 +68,17 @@ impl Drop for StopWhenDropped<'_> {
     fn drop(&mut self) {
         self.0.store(true, Ordering::Relaxed);
     }
+}
+
+#[test]
+fn a_transaction_that_changes_the_configuration_runs_on_no_thread_that_serves_sockets() {
+    let server = Server::start(&["--io-threads", "2"]);
+    let mut client = server.connect();
+    for command in ["MULTI", "SET k v", "CONFIG SET maxmemory-samples 7"] {
+        ask(&mut client, command);
+    }
+    let n_before = figure(&mut server.connect(), "commands_offloaded");
+    assert_eq!(ask(&mut client, "EXEC"), "[+OK +OK]");
+    assert_eq!(figure(&mut client, "commands_offloaded"), n_before + 1);
+    assert_eq!(ask(&mut client, "CONFIG GET maxmemory-samples"), "[\"maxmemory-samples\" \"7\"]");
 }

@@ -461,6 +461,7 @@ const CONFIG: &[CommandSpec] = &[
     CommandSpec {
         name: "rewrite",
         arity: Arity::Exactly(2),
+        flags: ADMIN.and(Flags::USES_FILES),
         run: Run::Session(config_rewrite),
         since: "2.8.0",
         summary: "Persists the effective configuration to file.",
@@ -469,6 +470,7 @@ const CONFIG: &[CommandSpec] = &[
     CommandSpec {
         name: "set",
         arity: Arity::AtLeast(4),
+        flags: ADMIN.and(Flags::USES_FILES),
         run: Run::Barrier(config_set),
         since: "2.0.0",
         syntax: "parameter value [parameter value ...]",

@@ -184,6 +184,8 @@ flags! {
     RUNS_QUEUE = 25, None;
     /// Touches keys in another database than the selected one, or selects another.
     OTHER_DATABASES = 26, None;
+    /// Writes files, or waits for another command of its kind: within EXEC, which holds shards, no thread with sockets runs it.
+    USES_FILES = 30, None;
     /// MONITOR shows its name only: every other word may be a secret.
     SECRET = 27, None;
     /// MONITOR hides the two words after each `AUTH` among its words: a user and a password.

@@ -97,7 +97,9 @@ pub fn is_heavy(session: &Session, command: &Registered, words: Words<'_>) -> bo
             && session.queue.as_ref().is_some_and(|queue| {
                 queue.len() > HEAVY_KEYS
                     || queue.iter().any(|(queued, words)| {
-                        words.len() > HEAVY_KEYS || matches!(queued.spec.run, Run::EachShard { .. })
+                        words.len() > HEAVY_KEYS
+                            || queued.has(Flags::USES_FILES)
+                            || matches!(queued.spec.run, Run::EachShard { .. })
                     })
             }))
 }
