@@ -187,9 +187,10 @@ impl Session {
         self.holds_or_queues(command, |command| command.has(Flags::OTHER_DATABASES))
     }
 
-    /// Whether something holds for a command or, if it runs the queue, for a command of that.
+    /// Whether something holds for a command or, if it runs the queue, for a command of that. EXEC that is to refuse runs none.
     fn holds_or_queues(&self, command: &Registered, holds: impl Fn(&Registered) -> bool) -> bool {
-        let queue = self.queue.as_ref().filter(|_| command.has(Flags::RUNS_QUEUE));
+        let runs = command.has(Flags::RUNS_QUEUE) && self.exec_refusal.is_none();
+        let queue = self.queue.as_ref().filter(|_| runs);
         holds(command) || queue.is_some_and(|queue| queue.iter().any(|(queued, _)| holds(queued)))
     }
 

@@ -5,6 +5,11 @@
 
 mod support;
 
+use std::{
+    io::{Read as _, Write as _},
+    net::TcpStream,
+};
+
 use support::{
     Client, Reply, Server,
     crowd::{ask, await_clients, figure, laid_out, tell, until},
@@ -134,6 +139,90 @@ fn a_command_that_waits_for_a_pinned_key_can_be_killed_unblocked_and_left() {
         assert_eq!(n_elements(&pinned.go_on()), N_MEMBERS);
         let members = "SMISMEMBER big killed unblocked left member-7";
         assert_eq!(ask(&mut pinned.control, members), "[:0 :0 :0 :1]");
+    });
+}
+
+/// An EXEC that was unblocked used to leave its transaction open: all that the client sent later was queued.
+#[test]
+fn an_exec_that_is_unblocked_ends_its_transaction() {
+    everywhere(|server| {
+        let mut pinned = Pinned::by(server, "SMEMBERS big");
+        let mut unblocked = server.connect();
+        let id = id_of(&mut unblocked);
+        assert_eq!(ask(&mut unblocked, "WATCH watched"), "+OK");
+        assert_eq!(ask(&mut unblocked, "MULTI"), "+OK");
+        assert_eq!(ask(&mut unblocked, "SADD big unblocked"), "+QUEUED");
+        tell(&mut unblocked, "EXEC");
+        until("the transaction waits", || {
+            ask(&mut pinned.control, &format!("CLIENT UNBLOCK {id} ERROR")) == ":1"
+        });
+        assert_eq!(
+            unblocked.receive().to_string(),
+            "-EXECABORT Transaction discarded because of: UNBLOCKED client unblocked via CLIENT UNBLOCK"
+        );
+        assert_eq!(ask(&mut unblocked, "PING"), "+PONG");
+        assert_eq!(ask(&mut unblocked, "EXEC"), "-ERR EXEC without MULTI");
+        let clients = pinned.control.command(&["INFO", "clients"]).text().expect("a text");
+        assert!(clients.contains("total_watched_keys:0"), "{clients}");
+        assert_eq!(n_elements(&pinned.go_on()), N_MEMBERS);
+        assert_eq!(ask(&mut unblocked, "SISMEMBER big unblocked"), ":0");
+    });
+}
+
+/// A store that was done again used to count as two commands to CLIENT REPLY SKIP: its reply came in place of the next one's.
+#[test]
+fn client_reply_skip_skips_a_store_that_is_done_again() {
+    everywhere(|server| {
+        let mut control = server.connect();
+        fill(&mut control, "big");
+        assert_eq!(ask(&mut control, "DEBUG HOLD-OFFLOADED 1"), "+OK");
+        let mut client = server.connect();
+        for line in ["CLIENT REPLY SKIP", "SUNIONSTORE copy big", "ECHO next"] {
+            tell(&mut client, line);
+        }
+        await_pinned(&mut control, 1);
+        assert_eq!(ask(&mut control, "FLUSHALL"), "+OK");
+        assert_eq!(ask(&mut control, "DEBUG HOLD-OFFLOADED 0"), "+OK");
+        assert_eq!(client.receive().text().as_deref(), Some("next"));
+    });
+}
+
+/// The replies that waited for a killed client's socket are dropped. Those to commands that were under way used to be sent all the
+/// same, in their place.
+#[test]
+fn a_killed_client_gets_no_reply_in_place_of_another() {
+    const N_READS: usize = 4000;
+    const VALUE: usize = 5000;
+    everywhere(|server| {
+        let mut control = server.connect();
+        fill(&mut control, "big");
+        let value = "x".repeat(VALUE);
+        control.command(&["SET", "value", &value]);
+        assert_eq!(ask(&mut control, "DEBUG HOLD-OFFLOADED 1"), "+OK");
+        let mut reader = TcpStream::connect(("127.0.0.1", server.port())).expect("the server listens");
+        let requests = "GET value\r\n".repeat(N_READS) + "SMEMBERS big\r\n";
+        reader.write_all(requests.as_bytes()).expect("the server reads");
+        await_pinned(&mut control, 1);
+        let replies = format!("${VALUE}\r\n{value}\r\n").repeat(N_READS);
+        let mut id = None;
+        let mut n_waiting = 0;
+        until("replies wait for the socket", || {
+            let list = control.command(&["CLIENT", "LIST"]).text().expect("a text");
+            let line = list.lines().find(|line| line.contains("cmd=smembers ")).expect("it is connected");
+            let of = |name: &str| line.split(' ').find_map(|field| field.strip_prefix(name)?.parse().ok());
+            id = of("id=");
+            n_waiting = of("omem=").unwrap_or(0);
+            n_waiting > 0
+        });
+        let id = id.expect("a number");
+        assert_eq!(ask(&mut control, &format!("CLIENT KILL ID {id}")), ":1");
+        // There is room in the socket again.
+        let mut received = vec![0; replies.len() - n_waiting];
+        reader.read_exact(&mut received).expect("the socket has taken these");
+        assert_eq!(ask(&mut control, "DEBUG HOLD-OFFLOADED 0"), "+OK");
+        // The connection may be reset.
+        let _ = reader.read_to_end(&mut received);
+        assert!(replies.as_bytes().starts_with(&received), "something else after {} bytes", received.len());
     });
 }
 

@@ -4,7 +4,7 @@ mod support;
 
 use support::{
     Server,
-    crowd::{ask, crowd, laid_out},
+    crowd::{ask, crowd, laid_out, tell},
 };
 
 const INTERNAL_ERROR: &str = "-ERR internal error in 'debug|panic-before-change', see the server's log";
@@ -35,6 +35,18 @@ fn a_panic_in_a_pipeline_leaves_the_other_replies_in_their_places() {
     client.send(&["GET", "a"]);
     let replies: Vec<String> = (0..4).map(|_| client.receive().to_string()).collect();
     assert_eq!(replies, ["+OK", INTERNAL_ERROR, "+OK", "\"2\""]);
+}
+
+/// The error used to be sent to who wanted no reply.
+#[test]
+fn a_panic_is_not_answered_to_a_client_that_skips_the_reply() {
+    let server = laid_out((2, 16));
+    let mut client = server.connect();
+    for line in ["CLIENT REPLY SKIP", "DEBUG PANIC-BEFORE-CHANGE key", "ECHO next"] {
+        tell(&mut client, line);
+    }
+    assert_eq!(client.receive().text().as_deref(), Some("next"));
+    server.stop();
 }
 
 #[test]

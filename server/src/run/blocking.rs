@@ -260,9 +260,14 @@ impl Parked {
             }
             // A command that only waits until it may write has no answer for a time-out.
             GaveUp::TimedOut | GaveUp::Unblocked => {
+                let error = CommandError::text("UNBLOCKED client unblocked via CLIENT UNBLOCK");
+                if commands[*n_run].command.has(Flags::RUNS_QUEUE) {
+                    // It is run again, to end the transaction and to let go of what is watched.
+                    session.exec_refusal = Some(error);
+                    return;
+                }
                 counts.calls.add(1);
                 counts.failed.add(1);
-                let error = CommandError::text("UNBLOCKED client unblocked via CLIENT UNBLOCK");
                 stats.error(&error.wire_text());
                 error.write(&mut Reply::new(reply, session.resp));
             }

@@ -359,7 +359,7 @@ impl coordinator::Job for Job {
             _ => {
                 let failed = self.commands.get(self.n_run).map(|delegated| delegated.command);
                 self.reply.truncate(self.n_replied_bytes);
-                write_panic_error(&mut self.reply, self.session.resp, failed, thread);
+                answer_panic(&mut self.reply, &mut self.session, failed, thread);
                 self.n_run += 1;
             }
         }
@@ -423,6 +423,18 @@ fn prefetch_node(job: &Job, held: &mut Held<'_, Job>) {
     let key = Key { bytes: job.next_command().1.get(1), routed };
     let commands = job.commands_from(job.n_run).take_while(|(delegated, _)| delegated.routed == Some(routed));
     step::prefetch_members(shard, &key, commands.map(|(delegated, words)| (delegated.command, words)));
+}
+
+/// Answers a command that has panicked, if its client wants replies.
+pub fn answer_panic(
+    out: &mut Vec<u8>,
+    session: &mut Session,
+    command: Option<&'static Registered>,
+    thread: &ThreadState,
+) {
+    let start = out.len();
+    write_panic_error(out, session.resp, command, thread);
+    step::drop_unwanted(session, start, out);
 }
 
 /// Writes the error that the client of a panicked command gets.

@@ -40,7 +40,7 @@ use crate::{
         unit::{self, Ended},
     },
     server::Server,
-    session::Session,
+    session::{Replies, Session},
     tracking, warning,
 };
 
@@ -50,6 +50,8 @@ pub struct Offload {
     keys: Vec<PinnedKey>,
     /// What the command has done there: its result is stored as the same events.
     changes: Vec<Change>,
+    /// Which replies the client wanted before the command ran: if it is run again, that is one command to CLIENT REPLY SKIP.
+    replies: Replies,
 }
 
 struct PinnedKey {
@@ -119,7 +121,12 @@ pub fn pin(job: &mut Job, held: &mut Held<'_, Job>, thread: &mut ThreadState) {
         let wait = wait_for_unpinning(pinned.key.clone());
         return blocking::park(job, wait, held);
     }
-    let mut offload = Offload { shard: server.keyspace.shard_apart(), keys, changes: Vec::new() };
+    let mut offload = Offload {
+        shard: server.keyspace.shard_apart(),
+        keys,
+        changes: Vec::new(),
+        replies: job.session.replies,
+    };
     let mut n_pinned = 0;
     let ran = catch_unwind(AssertUnwindSafe(|| {
         for pinned in &mut offload.keys {
@@ -242,6 +249,7 @@ pub fn unpin(job: &mut Job, held: &mut Held<'_, Job>, thread: &mut ThreadState) 
     if !is_valid {
         // It is run again, once a pause has ended; nothing more of a killed client is.
         job.reply.truncate(job.n_replied_bytes);
+        job.session.replies = offload.replies;
     }
     if matches!(gate, Err(Ended::Killed)) || job.session.is_over_limit {
         job.n_run = job.commands.len();

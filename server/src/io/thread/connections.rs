@@ -111,6 +111,7 @@ impl IoThread {
         });
         if connection.is_lost {
             out.clear();
+            connection.backlog = Backlog::default();
         }
         let must_close = self.is_over_hard_limit(&connection, out.len());
         let written = read.and_then(|()| match must_close {
@@ -157,6 +158,8 @@ impl IoThread {
         connection.backlog = Backlog::default();
         connection.publish_backlog();
         if connection.is_parked() {
+            // What comes back would be taken for the replies that are dropped here.
+            connection.is_lost = true;
             self.end_wait(slot, GaveUp::Left);
             return;
         }

@@ -382,7 +382,7 @@ impl IoThread {
                 cold_path();
                 out.truncate(n_kept.get());
                 let failed = batch.commands[next.get()].command();
-                node::write_panic_error(out, session.resp, Some(failed), &self.worker.thread);
+                node::answer_panic(out, session, Some(failed), &self.worker.thread);
                 Next::Command(next.get() + 1)
             }
             // Nobody asks the clock for what only waits for its turn: it has its share of the time here.
@@ -460,7 +460,7 @@ impl IoThread {
             Some(Err(_)) => {
                 out.truncate(n_kept.get());
                 let failed = turn.batch.commands[next.get()].command();
-                node::write_panic_error(out, session.resp, Some(failed), &self.worker.thread);
+                node::answer_panic(out, session, Some(failed), &self.worker.thread);
                 Next::Command(next.get() + 1)
             }
             None => self.leave_group(connection, turn, next.get()..group.end, false),
@@ -550,7 +550,7 @@ impl IoThread {
                 }
                 Some(Err(_)) => {
                     out.truncate(start);
-                    node::write_panic_error(out, session.resp, Some(command), &self.worker.thread);
+                    node::answer_panic(out, session, Some(command), &self.worker.thread);
                     return true;
                 }
                 Some(Ok(UnitEnded::Needs(further))) => further,
