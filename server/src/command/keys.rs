@@ -775,7 +775,7 @@ fn scan(call: &mut Call<'_, '_>, mut args: Args<'_>) -> Result<Sweep, CommandErr
     }
     // A number that no SCAN has given is past the end.
     let at = Cursor::decode(cursor, call.server.keyspace.router());
-    Ok(Sweep::new(call.session, at, Seek::Scan { pattern: matching, count, kind }))
+    Ok(Sweep::new(call.session, at, Seek::scan(matching, count, kind)))
 }
 
 /// A glob to match names with, or none if it matches them all.
