@@ -201,6 +201,19 @@ impl Config {
         Ok(changed.into_iter().map(|place| &DIRECTIVES[place]).collect())
     }
 
+    /// Checks that what a client has changed asks for nothing that is missing. A file may.
+    ///
+    /// # Errors
+    /// The first that does.
+    pub fn check_at_run_time(&self, changed: &[&'static Directive]) -> Result<(), ConfigError> {
+        for row in changed {
+            if let Some(why) = row.refused_at_run_time(&self.values[table::place_of(row.name)]) {
+                return Err(ConfigError::Refused { name: row.name, reason: Reason::Rule(why) });
+            }
+        }
+        Ok(())
+    }
+
     /// Checks the names of a `CONFIG SET`, before any value is read.
     fn places_to_set(
         &self,
@@ -327,6 +340,34 @@ mod tests {
             pairs.iter().map(|(name, value)| (name.as_bytes(), value.as_bytes())).collect();
         let changed = config.set(&pairs, Asker::Remote).map_err(|error| error.to_string())?;
         Ok(changed.iter().map(|row| row.name).collect())
+    }
+
+    #[test]
+    fn a_missing_feature_may_stand_in_a_file_and_is_refused_at_run_time() {
+        for row in DIRECTIVES {
+            let Some(missing) = row.missing else { continue };
+            let idle = row.parse(&[missing.idle.as_bytes()], &row.default_value()).unwrap();
+            assert_eq!(row.refused_at_run_time(&idle), None, "{}", row.name);
+            assert!(!row.has_effect(), "{}: it is there", row.name);
+        }
+        let text = "notify-keyspace-events KEA\nslowlog-log-slower-than 1\n";
+        let config = file::tests::load(text).unwrap();
+        let set_and_check = |pairs: &[(&str, &str)]| {
+            let mut config = config.clone();
+            let before = config.values.clone();
+            set(&mut config, pairs)?;
+            let is_other = |place: &usize| config.values[*place] != before[*place];
+            let changed: Vec<_> =
+                (0..DIRECTIVES.len()).filter(is_other).map(|place| &DIRECTIVES[place]).collect();
+            config.check_at_run_time(&changed).map_err(|error| error.to_string())
+        };
+        assert_eq!(set_and_check(&[("notify-keyspace-events", "KEA"), ("maxclients", "5")]), Ok(()));
+        assert_eq!(
+            set_and_check(&[("notify-keyspace-events", ""), ("slowlog-log-slower-than", "-1")]),
+            Ok(())
+        );
+        let refused = set_and_check(&[("maxclients", "5"), ("notify-keyspace-events", "K")]);
+        assert!(refused.unwrap_err().ends_with("keyspace notifications are not supported yet"));
     }
 
     #[test]

@@ -172,12 +172,19 @@ fn clients_that_leave_while_they_wait_take_nothing_along() {
     });
 }
 
-/// Whether the key is found by a look-up or by nobody's command.
+/// Whether the key is found by a look-up, on a way over all keys, or by nobody's command.
 #[test]
 fn a_group_reader_hears_that_its_stream_has_expired() {
     everywhere(|server| {
         let mut client = server.connect();
-        for (found_by, active) in [("EXISTS stream", 0), ("PING", 1)] {
+        let ways = [
+            ("EXISTS stream", 0),
+            ("SCAN 0 COUNT 1000", 0),
+            ("SCAN 0 COUNT 1000 TYPE string", 0),
+            ("KEYS nothing", 0),
+            ("PING", 1),
+        ];
+        for (found_by, active) in ways {
             assert_eq!(ask(&mut client, "DEBUG SET-ACTIVE-EXPIRE 0"), "+OK");
             assert_eq!(ask(&mut client, "XGROUP CREATE stream group $ MKSTREAM"), "+OK");
             assert_eq!(ask(&mut client, "PEXPIRE stream 1000"), ":1");

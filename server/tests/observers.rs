@@ -76,8 +76,8 @@ fn each_change_of_a_command_in_place_is_heard_of_once_and_in_order() {
             "0 set a",
             "0 new b",
             "0 set b",
-            "0 rename_from a",
             "0 new c",
+            "0 rename_from a",
             "0 rename_to c",
             "3 new hash",
             "3 hset hash",
@@ -88,6 +88,38 @@ fn each_change_of_a_command_in_place_is_heard_of_once_and_in_order() {
         let of_databases = &heard[expected.len()..];
         assert!(of_databases.iter().any(|change| change == "0 swapped"), "{of_databases:?}");
         assert!(of_databases.iter().any(|change| change == "0 flushed"), "{of_databases:?}");
+    });
+}
+
+/// As redis-server 7.0.15 publishes them with `notify-keyspace-events KEAn`.
+#[test]
+fn a_key_that_is_new_is_told_of_when_redis_tells_of_it() {
+    everywhere(|server| {
+        let mut client = server.connect();
+        let mut heard = |commands: &[&str], expected: &[&str]| {
+            run(&mut client, commands);
+            assert_eq!(changes(&mut client), expected, "{commands:?}");
+        };
+        heard(&["SET a 1", "SET b 2"], &["0 new a", "0 set a", "0 new b", "0 set b"]);
+        heard(&["RENAME a b"], &["0 new b", "0 rename_from a", "0 rename_to b"]);
+        heard(&["RENAME b c"], &["0 new c", "0 rename_from b", "0 rename_to c"]);
+        heard(&["RENAMENX c b"], &["0 new b", "0 rename_from c", "0 rename_to b"]);
+        heard(&["RENAME b b"], &[]);
+        heard(&["MOVE b 1"], &["1 new b", "0 move_from b", "1 move_to b"]);
+        heard(&["MOVE b 1"], &[]);
+        heard(&["SET a 1", "COPY a c"], &["0 new a", "0 set a", "0 new c", "0 copy_to c"]);
+        heard(&["COPY a c"], &[]);
+        heard(&["COPY a c REPLACE"], &["0 new c", "0 copy_to c"]);
+        heard(&["COPY a b DB 1 REPLACE"], &["1 new b", "1 copy_to b"]);
+        heard(&["BITFIELD x OVERFLOW FAIL SET u8 0 999"], &["0 new x", "0 lengthened x"]);
+        heard(&["BITFIELD y OVERFLOW FAIL SET u8 0 999 GET u8 0 SET u8 0 1"], &["0 new y", "0 setbit y"]);
+        let dumped = match client.command(&["DUMP", "a"]) {
+            Reply::Bulk(dumped) => dumped,
+            other => panic!("not a dump: {other:?}"),
+        };
+        let argv: [&[u8]; 5] = [b"RESTORE", b"c", b"0", &dumped, b"REPLACE"];
+        assert_eq!(client.command(&argv).to_string(), "+OK");
+        assert_eq!(changes(&mut client), ["0 new c", "0 restore c"]);
     });
 }
 

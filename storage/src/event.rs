@@ -242,6 +242,8 @@ events! {
     Recounted = "recounted": Silent,
     /// DEBUG POPULATE, of which Redis publishes only that there are new keys.
     Populated = "populated": Silent,
+    /// BITFIELD has lengthened a string, and all its writes were refused (OVERFLOW FAIL).
+    Lengthened = "lengthened": Silent,
     /// A value that is made or copied on a shard of its own, where nobody can see it.
     Made = "made": Silent,
 }

@@ -464,7 +464,9 @@ impl Shard {
                 value,
                 deadline,
             );
-            self.insert(key, entry, event);
+            self.insert(key, entry);
+            self.announce_new(key);
+            self.changed(key, event);
             return;
         };
         if expiry == Expiry::Clear
@@ -525,20 +527,34 @@ impl Shard {
 
     /// Puts an entry in, whatever the key held. The entry's key is `key`, and it brings its deadline.
     pub fn put(&mut self, key: &Key<'_>, entry: EntryBox, event: Event) {
+        let is_new = !self.replace(key, entry);
+        if is_new {
+            self.announce_new(key);
+        }
+        self.changed(key, event);
+    }
+
+    /// Like [`Shard::put`], but whether the key is new is the [caller's to tell](Shard::announce_new).
+    pub fn put_announced(&mut self, key: &Key<'_>, entry: EntryBox, event: Event) {
+        self.replace(key, entry);
+        self.changed(key, event);
+    }
+
+    /// Puts an entry in; says whether the key held another.
+    fn replace(&mut self, key: &Key<'_>, entry: EntryBox) -> bool {
         self.torn = true;
         let table = &mut self.tables[self.db];
-        match table.find_mut(key.bytes, key.routed.place) {
-            Some(mut slot) => {
-                let new_fields = hashes::next_deadline(entry.as_ref());
-                let old = slot.replace(entry);
-                let old_fields = hashes::next_deadline(old.as_ref());
-                self.access.begin(slot.into_entry(), self.now);
-                self.ledger.fields_moved(self.db, key.routed.place, old_fields, new_fields);
-                reclaim::free(old);
-                self.changed(key, event);
-            }
-            None => self.insert(key, entry, event),
-        }
+        let Some(mut slot) = table.find_mut(key.bytes, key.routed.place) else {
+            self.insert(key, entry);
+            return false;
+        };
+        let new_fields = hashes::next_deadline(entry.as_ref());
+        let old = slot.replace(entry);
+        let old_fields = hashes::next_deadline(old.as_ref());
+        self.access.begin(slot.into_entry(), self.now);
+        self.ledger.fields_moved(self.db, key.routed.place, old_fields, new_fields);
+        reclaim::free(old);
+        true
     }
 
     /// Like [`Shard::put`], but the use of the key is what the entry has noted.
@@ -551,7 +567,7 @@ impl Shard {
     }
 
     /// Puts an entry in under a key that is not there.
-    fn insert(&mut self, key: &Key<'_>, entry: EntryBox, event: Event) {
+    fn insert(&mut self, key: &Key<'_>, entry: EntryBox) {
         self.torn = true;
         let now = self.now;
         let table = &mut self.tables[self.db];
@@ -559,10 +575,6 @@ impl Shard {
         let slot = table.insert(entry, key.routed.place);
         self.access.begin(slot.into_entry(), now);
         self.ledger.fields_moved(self.db, key.routed.place, None, fields);
-        if self.ledger.is_observed {
-            self.ledger.announce_quietly(self.db, key.bytes, Event::New);
-            self.ledger.announce(self.db, key.bytes, event);
-        }
     }
 
     /// Takes a live entry out.
@@ -605,6 +617,15 @@ impl Shard {
         slot.set_deadline(deadline);
         self.changed(key, event);
         true
+    }
+
+    /// Notes that a key comes into being. Commands call it that tell of something else before they
+    /// [put](Shard::put_announced) the key, or for which it is new although it replaces another.
+    #[inline]
+    pub fn announce_new(&mut self, key: &Key<'_>) {
+        if self.ledger.is_observed {
+            self.ledger.announce_quietly(self.db, key.bytes, Event::New);
+        }
     }
 
     /// Notes a further event of a write that has been announced.

@@ -397,7 +397,7 @@ fn bitfield(shard: &mut Shard, mut args: Args<'_>, reply: &mut Reply<'_>) -> Out
         write_fields(&fields, shard.string(&key)?.unwrap_or_default(), reply);
         return Ok(());
     };
-    let mut string = shard.string_or_create(&key, Event::SetBit)?;
+    let mut string = shard.string_or_create(&key, Event::Lengthened)?;
     // It grows even if every integer then overflows and is refused; to be longer is to have changed.
     if string.bytes().len() < len {
         string.write_at(len, &[]);
@@ -414,6 +414,9 @@ fn bitfield(shard: &mut Shard, mut args: Args<'_>, reply: &mut Reply<'_>) -> Out
             reply.null();
             continue;
         };
+        if !matches!(action, Action::Get) {
+            string.set_event(Event::SetBit);
+        }
         if new != old {
             string.edit(|bytes| int.set(bytes, at, new));
         }

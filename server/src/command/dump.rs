@@ -114,7 +114,9 @@ fn restore(call: &mut Call<'_, '_>, mut args: Args<'_>, reply: &mut Reply<'_>) -
     match entry.filter(|_| deadline.is_none_or(|deadline| deadline.0 > now)) {
         Some(mut entry) => {
             entry.set_deadline(deadline);
-            shard.put(&key, entry, Event::Restore);
+            // With REPLACE, too: Redis has deleted the old key.
+            shard.announce_new(&key);
+            shard.put_announced(&key, entry, Event::Restore);
             if let Some(entry) = shard.peek(&key) {
                 keyspace.access().resume(entry, now, options.idle_seconds, options.frequency);
             }

@@ -684,9 +684,11 @@ fn rename_if(
         return Ok(false);
     }
     if old.bytes != new.bytes {
+        // In Redis, the new name is new even where another key had it: that is deleted before.
+        call.shard_of(&new).announce_new(&new);
         let entry =
             call.shard_of(&old).take(&old, Event::RenameFrom).expect("the key was there a moment ago");
-        call.shard_of(&new).put(&new, entry.with_key(new.bytes), Event::RenameTo);
+        call.shard_of(&new).put_announced(&new, entry.with_key(new.bytes), Event::RenameTo);
     }
     Ok(true)
 }
@@ -711,7 +713,9 @@ fn copy(call: &mut Call<'_, '_>, mut args: Args<'_>, reply: &mut Reply<'_>) -> O
     let copy = if may { call.shard_in(&from, from_db).copy(&from, to.bytes) } else { None };
     reply.integer(copy.is_some() as i64);
     if let Some(copy) = copy {
-        call.shard_in(&to, to_db).put(&to, copy, Event::CopyTo);
+        let shard = call.shard_in(&to, to_db);
+        shard.announce_new(&to);
+        shard.put_announced(&to, copy, Event::CopyTo);
     }
     Ok(())
 }
@@ -724,10 +728,13 @@ fn move_to(call: &mut Call<'_, '_>, mut args: Args<'_>, reply: &mut Reply<'_>) -
         return Err(SAME_OBJECT);
     }
     let is_free = call.shard_in(&key, to_db).peek(&key).is_none();
-    let entry = if is_free { call.shard_in(&key, from_db).take(&key, Event::MoveFrom) } else { None };
-    reply.integer(entry.is_some() as i64);
-    if let Some(entry) = entry {
-        call.shard_in(&key, to_db).put(&key, entry, Event::MoveTo);
+    let moves = is_free && call.shard_in(&key, from_db).peek(&key).is_some();
+    reply.integer(moves as i64);
+    if moves {
+        call.shard_in(&key, to_db).announce_new(&key);
+        let entry = call.shard_in(&key, from_db).take(&key, Event::MoveFrom);
+        let entry = entry.expect("the key was there a moment ago");
+        call.shard_in(&key, to_db).put_announced(&key, entry, Event::MoveTo);
     }
     Ok(())
 }
@@ -768,7 +775,7 @@ fn scan(call: &mut Call<'_, '_>, mut args: Args<'_>) -> Result<Sweep, CommandErr
     }
     // A number that no SCAN has given is past the end.
     let at = Cursor::decode(cursor, call.server.keyspace.router());
-    Ok(Sweep::new(call.session, at, Seek::Scan { pattern: matching, count, kind }))
+    Ok(Sweep::new(call.session, at, Seek::scan(matching, count, kind)))
 }
 
 /// A glob to match names with, or none if it matches them all.

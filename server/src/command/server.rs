@@ -30,7 +30,7 @@ use super::{
 };
 use crate::{
     clients::Endpoint,
-    config::{self, Access, Appended, Asker, Config, Directive},
+    config::{self, Access, Appended, Asker, Config},
     info, log,
     observe::recorder::{self, Recorded},
     server::{REDIS_VERSION, Server},
@@ -513,14 +513,6 @@ fn matches(pattern: &[u8], text: &[u8]) -> bool {
     glob_match(pattern, text, Case::Insensitive)
 }
 
-/// What CONFIG SET refuses although the file may say it: the parameter, the value that asks for nothing, and why.
-const NOT_AT_RUN_TIME: &[(&str, &str, &str)] = &[
-    ("appendonly", "no", "saving to disk is not supported yet"),
-    ("save", "", "saving to disk is not supported yet"),
-    ("tls-port", "0", "TLS is not supported yet"),
-    ("min-replicas-to-write", "0", "replication is not supported yet"),
-];
-
 fn config_set(call: &mut Call<'_, '_>, args: Args<'_>, reply: &mut Reply<'_>) -> Outcome {
     let words: Vec<&[u8]> = args.rest().collect();
     let (pairs, []) = words.as_chunks::<2>() else { return Err(CommandError::Syntax) };
@@ -528,11 +520,9 @@ fn config_set(call: &mut Call<'_, '_>, args: Args<'_>, reply: &mut Reply<'_>) ->
     let server = call.server;
     let _writer = server.config_writer.lock().unwrap_or_else(|poisoned| poisoned.into_inner());
     let mut config = Config::clone(&server.config.load());
-    let changed =
-        config.set(&pairs, asker(call)).map_err(|error| CommandError::owned(format!("ERR {error}")))?;
-    for directive in &changed {
-        check_at_run_time(directive, &config)?;
-    }
+    let refused = |error| CommandError::owned(format!("ERR {error}"));
+    let changed = config.set(&pairs, asker(call)).map_err(refused)?;
+    config.check_at_run_time(&changed).map_err(refused)?;
     for directive in changed.iter().filter(|directive| !directive.has_effect()) {
         warning_later!("CONFIG SET: '{}' has no effect yet", directive.name);
     }
@@ -556,18 +546,6 @@ fn listen_where(new: &Config, server: &Server) -> Outcome {
         warning_later!("{error}");
         CommandError::owned(format!("ERR CONFIG SET failed (possibly related to argument '{name}') - {why}"))
     })
-}
-
-fn check_at_run_time(directive: &Directive, config: &Config) -> Outcome {
-    let Some((name, harmless, why)) = NOT_AT_RUN_TIME.iter().find(|(name, ..)| *name == directive.name)
-    else {
-        return Ok(());
-    };
-    let value = config.get(&[name.as_bytes()], matches);
-    if value.iter().all(|(_, value)| value == harmless.as_bytes()) {
-        return Ok(());
-    }
-    Err(CommandError::owned(format!("ERR CONFIG SET failed (possibly related to argument '{name}') - {why}")))
 }
 
 /// Where the client is connected from.

@@ -76,6 +76,8 @@ pub(super) enum Seek {
         pattern: Option<Vec<u8>>,
         /// How many of COUNT entries remain to be looked at.
         count: u64,
+        /// How many buckets may be looked at for them.
+        n_buckets: u64,
         /// TYPE, in lower case.
         kind: Option<Vec<u8>>,
     },
@@ -94,6 +96,11 @@ pub(super) enum Seek {
 }
 
 impl Seek {
+    /// SCAN. As in Redis, it ends before it has seen COUNT entries once it has looked at ten times as many buckets.
+    pub fn scan(pattern: Option<Vec<u8>>, count: u64, kind: Option<Vec<u8>>) -> Self {
+        Seek::Scan { pattern, count, n_buckets: count.saturating_mul(10), kind }
+    }
+
     /// Whether an entry that is alive is part of the reply.
     fn wants(&self, entry: EntryRef<'_>) -> bool {
         let (pattern, kind) = match self {
@@ -109,7 +116,7 @@ impl Seek {
     fn is_satisfied(&self) -> bool {
         match self {
             Seek::Keys { .. } | Seek::Channels { .. } => false,
-            Seek::Scan { count, .. } => *count == 0,
+            Seek::Scan { count, n_buckets, .. } => *count == 0 || *n_buckets == 0,
             Seek::Random { n_tries } => *n_tries >= RANDOM_TRIES,
         }
     }
@@ -189,9 +196,10 @@ impl Sweep {
             }
             Seek::Scan { count, .. } => {
                 let n_buckets = count.div_ceil(BUCKET_ENTRIES).min(STEP_BUCKETS as u64) as usize;
-                let n_visited = self.visit(shard, n_buckets).max(n_buckets as u64);
-                if let Seek::Scan { count, .. } = &mut self.seek {
+                let n_visited = self.visit(shard, n_buckets);
+                if let Seek::Scan { count, n_buckets: n_left, .. } = &mut self.seek {
                     *count = count.saturating_sub(n_visited);
+                    *n_left = n_left.saturating_sub(n_buckets as u64);
                 }
                 Step::More
             }
@@ -220,17 +228,21 @@ impl Sweep {
         }
     }
 
-    /// Collects what is wanted from some buckets, and moves on. Gives how many entries were there.
-    fn visit(&mut self, shard: &Shard, n_buckets: usize) -> u64 {
+    /// Collects what is wanted from some buckets, removes the expired keys there, and moves on. Returns how many entries were there.
+    fn visit(&mut self, shard: &mut Shard, n_buckets: usize) -> u64 {
         let at = self.at.expect("a sweep that has ended is not stepped");
         let now = shard.now();
         let mut n_visited = 0;
+        let mut expired: Vec<Box<[u8]>> = Vec::new();
         let behind = shard.scan(at.position, n_buckets, &mut |entry| {
             n_visited += 1;
-            if is_alive(entry, now) && self.seek.wants(entry) {
+            if !is_alive(entry, now) {
+                expired.push(entry.key().into());
+            } else if self.seek.wants(entry) {
                 self.found(entry);
             }
         });
+        shard.expire_met(&expired);
         self.at = Some(match behind {
             Some(position) => Cursor { position, ..at },
             None => Cursor { shard: ShardId(at.shard.0 + 1), ..Cursor::default() },
@@ -383,7 +395,7 @@ mod tests {
     fn a_sweep_over_nothing_is_complete() {
         let (keyspace, mut shards) = keyspace(0);
         let mut reply = |at, seek| run(sweep(at, seek), &keyspace, &mut shards);
-        let scan = || Seek::Scan { pattern: None, count: 10, kind: None };
+        let scan = || Seek::scan(None, 10, None);
         assert_eq!(reply(Some(Cursor::default()), all(None)), "*0\r\n");
         assert_eq!(reply(Some(Cursor::default()), scan()), "*2\r\n$1\r\n0\r\n*0\r\n");
         assert_eq!(reply(None, scan()), "*2\r\n$1\r\n0\r\n*0\r\n");
@@ -398,7 +410,7 @@ mod tests {
             let mut cursor = 0u64;
             loop {
                 let at = Cursor::decode(cursor, keyspace.router());
-                let seek = Seek::Scan { pattern: None, count, kind: Some(b"string".to_vec()) };
+                let seek = Seek::scan(None, count, Some(b"string".to_vec()));
                 let reply = run(sweep(at, seek), &keyspace, &mut shards);
                 let mut lines = reply.split("\r\n");
                 cursor = lines.nth(2).unwrap().parse().unwrap();
@@ -413,6 +425,20 @@ mod tests {
             met.dedup();
             assert_eq!((met.len(), n_met), (666, 666), "count {count}");
         }
+    }
+
+    #[test]
+    fn a_scan_of_as_many_keys_as_there_are_is_done_in_one_call() {
+        let (keyspace, mut shards) = keyspace(40);
+        let reply = run(sweep(Some(Cursor::default()), Seek::scan(None, 40, None)), &keyspace, &mut shards);
+        assert!(reply.starts_with("*2\r\n$1\r\n0\r\n*26\r\n"), "{reply}");
+    }
+
+    #[test]
+    fn expired_keys_that_are_met_are_removed() {
+        let (keyspace, mut shards) = keyspace(100);
+        run(sweep(Some(Cursor::default()), Seek::scan(None, 1000, None)), &keyspace, &mut shards);
+        assert_eq!((keyspace.n_keys(Db(0)), keyspace.expired()), (66, 34));
     }
 
     #[test]

@@ -20,6 +20,20 @@ pub struct Directive {
     pub meaning: Meaning,
     /// A rule of its own that a value must pass, or is bent to.
     pub(super) rule: Option<Rule>,
+    /// What is missing for it, if an application that sets it would wait for its effect.
+    pub(super) missing: Option<Missing>,
+}
+
+/// A feature that is not there.
+///
+/// A file may ask for it, so that the server starts with the files of Redis. `CONFIG SET` is refused: whoever calls it acts on the
+/// answer, and would wait for what never comes.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Missing {
+    /// The value that asks for nothing, as `CONFIG GET` prints it.
+    pub idle: &'static str,
+    /// The error's text.
+    pub why: &'static str,
 }
 
 /// A rule on a value that its kind accepts.
@@ -75,7 +89,16 @@ pub(super) const ULONG: i128 = u64::MAX as i128;
 
 /// A row of any kind.
 pub(super) const fn row(name: &'static str, kind: Kind, default: &'static str) -> Directive {
-    Directive { name, alias: None, kind, default, flags: Flags::NONE, meaning: Meaning::Kept, rule: None }
+    Directive {
+        name,
+        alias: None,
+        kind,
+        default,
+        flags: Flags::NONE,
+        meaning: Meaning::Kept,
+        rule: None,
+        missing: None,
+    }
 }
 
 /// A yes-or-no.
@@ -152,6 +175,17 @@ impl Directive {
     pub(super) const fn reserved(mut self, apply: fn(&mut Settings, &Value)) -> Self {
         self.meaning = Meaning::Reserved(apply);
         self
+    }
+
+    pub(super) const fn missing(mut self, idle: &'static str, why: &'static str) -> Self {
+        self.missing = Some(Missing { idle, why });
+        self
+    }
+
+    /// Why `CONFIG SET` must not change it to a value, if so.
+    pub(super) fn refused_at_run_time(&self, value: &Value) -> Option<&'static str> {
+        let missing = self.missing?;
+        (self.kind.print(value) != missing.idle.as_bytes()).then_some(missing.why)
     }
 
     /// Whether Braid acts on it.

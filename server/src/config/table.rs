@@ -2,7 +2,8 @@
 //!
 //! A row says everything about its directive, including where it lands in [`Settings`](super::Settings). To give a
 //! directive a meaning, add a field there and `.live(…)` here; nothing else knows directives by name. A field that nothing
-//! reads yet is `.reserved(…)`; `tests/tidy.rs` holds each row to the word that fits it.
+//! reads yet is `.reserved(…)`; `tests/tidy.rs` holds each row to the word that fits it. A row says `.missing(…)` if an
+//! application that sets it at run time would wait for an effect that never comes.
 
 use std::sync::LazyLock;
 use std::time::Duration;
@@ -16,6 +17,8 @@ use super::value::{Kind, Reason, Value};
 
 const PORT: i128 = u16::MAX as i128;
 const MEGABYTE: i128 = 1 << 20;
+const NO_SAVING: &str = "saving to disk is not supported yet";
+const NO_SLOW_LOG: &str = "the slow log is not supported yet";
 /// Longest host name that a cluster node announces, as in Redis.
 const MAX_HOSTNAME_BYTES: usize = 255;
 
@@ -79,11 +82,13 @@ pub(super) const DIRECTIVES: &[Directive] = &[
     integer("lfu-log-factor", 0, INT, "10").live(|s, v| s.lfu_log_factor = v.number()),
     integer("lfu-decay-time", 0, INT, "1").live(|s, v| s.lfu_decay_time = v.number()),
     integer("active-expire-effort", 1, 10, "1").reserved(|s, v| s.active_expire_effort = v.number()),
-    row("notify-keyspace-events", Kind::Events, "").reserved(|s, v| {
-        if let Value::Events(events) = v {
-            s.notify_keyspace_events = *events;
-        }
-    }),
+    row("notify-keyspace-events", Kind::Events, "")
+        .reserved(|s, v| {
+            if let Value::Events(events) = v {
+                s.notify_keyspace_events = *events;
+            }
+        })
+        .missing("", "keyspace notifications are not supported yet"),
     yes_no("lazyfree-lazy-eviction", "no"),
     yes_no("lazyfree-lazy-expire", "no"),
     yes_no("lazyfree-lazy-server-del", "no"),
@@ -120,8 +125,11 @@ pub(super) const DIRECTIVES: &[Directive] = &[
     yes_no("hide-user-data-from-log", "no").reserved(|s, v| s.hide_user_data_from_log = v.yes()),
     yes_no("always-show-logo", "no").immutable().reserved(|s, v| s.always_show_logo = v.yes()),
     integer("slowlog-log-slower-than", -1, LONG, "10000")
-        .reserved(|s, v| s.slowlog_log_slower_than = micros(v)),
-    integer("slowlog-max-len", 0, LONG, "128").reserved(|s, v| s.slowlog_max_len = v.number()),
+        .reserved(|s, v| s.slowlog_log_slower_than = micros(v))
+        .missing("-1", NO_SLOW_LOG),
+    integer("slowlog-max-len", 0, LONG, "128")
+        .reserved(|s, v| s.slowlog_max_len = v.number())
+        .missing("0", NO_SLOW_LOG),
     yes_no("latency-tracking", "yes").live(|s, v| s.latency_tracking = v.yes()),
     row("latency-tracking-info-percentiles", Kind::Percentiles, "50 99 99.9").live(|s, v| {
         if let Value::Percentiles(percentiles) = v {
@@ -129,7 +137,8 @@ pub(super) const DIRECTIVES: &[Directive] = &[
         }
     }),
     integer("latency-monitor-threshold", 0, LONG, "0")
-        .reserved(|s, v| s.latency_monitor_threshold = v.nonzero().map(Duration::from_millis)),
+        .reserved(|s, v| s.latency_monitor_threshold = v.nonzero().map(Duration::from_millis))
+        .missing("0", "the latency monitor is not supported yet"),
     integer("busy-reply-threshold", 0, LONG, "5000")
         .alias("lua-time-limit")
         .reserved(|s, v| s.busy_reply_threshold = v.nonzero().map(Duration::from_millis)),
@@ -182,7 +191,7 @@ pub(super) const DIRECTIVES: &[Directive] = &[
     text("bgsave-cpulist", "").alias("bgsave_cpulist").immutable(),
     text("ignore-warnings", ""),
     yes_no("lua-enable-deprecated-api", "no").immutable().hidden(),
-    yes_no("activedefrag", "no"),
+    yes_no("activedefrag", "no").missing("no", "active defragmentation is not supported"),
     memory("active-defrag-ignore-bytes", 1, LONG, "100mb"),
     integer("active-defrag-threshold-lower", 0, 1_000, "10"),
     integer("active-defrag-threshold-upper", 0, 1_000, "100"),
@@ -190,7 +199,7 @@ pub(super) const DIRECTIVES: &[Directive] = &[
     integer("active-defrag-cycle-max", 1, 99, "25"),
     integer("active-defrag-max-scan-fields", 1, LONG, "1000"),
     // Snapshots.
-    row("save", Kind::Save, "3600 1 300 100 60 10000"),
+    row("save", Kind::Save, "3600 1 300 100 60 10000").missing("", NO_SAVING),
     text("dbfilename", "dump.rdb").protected().rule(snapshot_name),
     yes_no("rdbcompression", "yes"),
     yes_no("rdbchecksum", "yes").immutable(),
@@ -202,7 +211,7 @@ pub(super) const DIRECTIVES: &[Directive] = &[
     choice("sanitize-dump-payload", &["no", "yes", "clients"], "no"),
     yes_no("stop-writes-on-bgsave-error", "yes"),
     // The append-only file.
-    yes_no("appendonly", "no"),
+    yes_no("appendonly", "no").missing("no", NO_SAVING),
     text("appendfilename", "appendonly.aof").immutable().rule(append_only_name),
     text("appenddirname", "appendonlydir").immutable().rule(append_only_directory),
     choice("appendfsync", &["everysec", "always", "no"], "everysec"),
@@ -227,7 +236,9 @@ pub(super) const DIRECTIVES: &[Directive] = &[
     yes_no("replica-announced", "yes"),
     text("replica-announce-ip", "").alias("slave-announce-ip"),
     integer("replica-announce-port", 0, PORT, "0").alias("slave-announce-port"),
-    integer("min-replicas-to-write", 0, INT, "0").alias("min-slaves-to-write"),
+    integer("min-replicas-to-write", 0, INT, "0")
+        .alias("min-slaves-to-write")
+        .missing("0", "replication is not supported yet"),
     integer("min-replicas-max-lag", 0, INT, "10").alias("min-slaves-max-lag"),
     choice("propagation-error-behavior", &["ignore", "panic", "panic-on-replicas"], "ignore"),
     yes_no("repl-diskless-sync", "yes"),
@@ -260,7 +271,7 @@ pub(super) const DIRECTIVES: &[Directive] = &[
     integer("cluster-announce-bus-port", 0, PORT, "0"),
     choice("cluster-preferred-endpoint-type", &["ip", "hostname", "unknown-endpoint"], "ip"),
     // TLS.
-    integer("tls-port", 0, PORT, "0"),
+    integer("tls-port", 0, PORT, "0").missing("0", "TLS is not supported yet"),
     text("tls-cert-file", ""),
     text("tls-key-file", ""),
     text("tls-key-file-pass", "").sensitive(),

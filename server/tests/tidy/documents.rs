@@ -418,8 +418,6 @@ const NAMED_DIRECTIVES: Exceptions = &[
     ("server/src/config.rs", "io-threads", "its default is the number of cores"),
     ("server/src/info.rs", "maxmemory-policy", "INFO prints its word"),
     ("server/src/info.rs", "repl-backlog-size", "INFO prints it"),
-    ("server/src/command/server.rs", "min-replicas-to-write", "CONFIG SET refuses what asks for something"),
-    ("server/src/command/server.rs", "tls-port", "CONFIG SET refuses what asks for something"),
     ("server/src/title.rs", "tls-port", "a variable of the title"),
 ];
 

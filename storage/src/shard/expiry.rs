@@ -60,6 +60,14 @@ impl Shard {
         step
     }
 
+    /// Removes keys of the database that a scan has met after their deadline, unless expired keys are kept.
+    pub fn expire_met(&mut self, keys: &[Box<[u8]>]) {
+        for bytes in keys {
+            let routed = self.tables[self.db].router().route(bytes);
+            self.expire_unless_kept(&Key { bytes, routed });
+        }
+    }
+
     /// Removes a key whose deadline has passed, for who only reads.
     #[cold]
     pub(super) fn expire_unless_kept(&mut self, key: &Key<'_>) {
