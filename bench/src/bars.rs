@@ -26,6 +26,7 @@ mod hot_key;
 mod keys;
 mod latency;
 mod load;
+mod long_work;
 mod memory;
 mod memory_types;
 mod redis_benchmark;
@@ -66,6 +67,7 @@ const BARS: &[Bar] = &[
     Bar { name: "slow-mget", run: slow::mget },
     Bar { name: "expiry", run: expiry::run },
     Bar { name: "fan-out", run: fan_out::run },
+    Bar { name: "long-work", run: long_work::run },
 ];
 
 /// Bars that measure the same of many commands or types, and can be chosen together.

@@ -1,0 +1,250 @@
+//! How long a GET of another key waits while one client sends commands whose work grows with their data.
+//!
+//! Every row runs alone, a few times, over values of a million elements or hundreds of megabytes. The figure is the longest
+//! wait of any GET from the moment the command is sent until a while after its reply, when what it has freed is gone as well.
+
+use std::net::SocketAddr;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::thread;
+use std::time::{Duration, Instant};
+
+use braid_protocol::request::write_request;
+
+use super::{Contest, on_both};
+use crate::bars::client::{Client, wrong};
+use crate::bars::keys;
+use crate::bars::report::{Measure, Target, Unit};
+use crate::bars::resp::{self, Kind};
+use crate::bars::values::{self, Filling, ValueType};
+use crate::error::BenchError;
+use crate::spawn::Server;
+
+/// Elements of a large value.
+const N_MEMBERS: u64 = 1_000_000;
+/// How often a row's commands are sent.
+const N_TIMES: usize = 3;
+/// Connections that send GET in turn: a server that gives connections to several threads has some on each.
+const N_GETTERS: usize = 4;
+/// Keys that are asked for in turn.
+const N_KEYS: usize = 64;
+/// The pause between two GETs.
+const PACE: Duration = Duration::from_micros(300);
+/// How long GETs go on before the commands are sent, and after the last reply.
+const MARGIN: Duration = Duration::from_millis(20);
+
+/// Commands that are sent at once, and what comes before them. All are written as words.
+struct Row {
+    name: &'static str,
+    /// These are answered before the GETs begin.
+    prepare: &'static [&'static str],
+    commands: &'static [&'static str],
+    /// How often the commands stand in the pipeline.
+    n_repeated: usize,
+    target: Target,
+}
+
+const TARGET: Target = Target::value(15.0).and_ratio(0.3);
+
+const fn alone(name: &'static str, commands: &'static [&'static str]) -> Row {
+    Row { name, prepare: &[], commands, n_repeated: 1, target: TARGET }
+}
+
+const fn piped(name: &'static str, commands: &'static [&'static str]) -> Row {
+    Row { n_repeated: 32, ..alone(name, commands) }
+}
+
+/// A command that uses a value up works on a copy of it.
+const fn after(
+    name: &'static str,
+    prepare: &'static [&'static str],
+    commands: &'static [&'static str],
+) -> Row {
+    Row { prepare, ..alone(name, commands) }
+}
+
+const ROWS: &[Row] = &[
+    alone("LCS", &["LCS text text2 LEN"]),
+    alone("ZUNIONSTORE in MULTI", &["MULTI", "ZUNIONSTORE stored 2 zset:0 zset:1", "EXEC"]),
+    alone("COPY", &["COPY set stored REPLACE"]),
+    after("SPOP", &["COPY set spent REPLACE"], &["SPOP spent 900000"]),
+    alone("BITOP", &["BITOP NOT stored bytes"]),
+    alone("GET 200 MB", &["GET bytes"]),
+    alone("GET 512 MB", &["GET gigantic"]),
+    alone("SUBSTR", &["SUBSTR bytes 0 -1"]),
+    after("ZREMRANGEBYRANK", &["COPY zset:0 spent REPLACE"], &["ZREMRANGEBYRANK spent 0 -1"]),
+    alone("SORT", &["SORT list"]),
+    alone("SORT in MULTI", &["MULTI", "SORT list", "EXEC"]),
+    alone("XREVRANGE", &["XREVRANGE stream + -"]),
+    alone("GEOSEARCH", &["GEOSEARCH geo FROMLONLAT 0 0 BYRADIUS 20000 KM"]),
+    alone("LREM", &["LREM list 0 missing"]),
+    alone("LPOS", &["LPOS list missing"]),
+    piped("LPOS, 32 in a pipeline", &["LPOS list missing"]),
+    alone("LINSERT", &["LINSERT list BEFORE missing x"]),
+    alone("DUMP", &["DUMP set"]),
+    after("LTRIM", &["COPY list spent REPLACE"], &["LTRIM spent 0 0"]),
+    alone("SINTERCARD", &["SINTERCARD 2 set set"]),
+    alone("ZDIFF", &["ZDIFF 2 zset:0 zset:1"]),
+    alone("HRANDFIELD", &["HRANDFIELD hash 900000"]),
+    alone("XINFO FULL", &["XINFO STREAM stream FULL COUNT 0"]),
+    alone("XAUTOCLAIM", &["XAUTOCLAIM stream group other 0 0 COUNT 1000000"]),
+    // Constant time on both sides: there is no wait of the other's to be a part of.
+    Row { target: Target::value(15.0), ..piped("OBJECT, 32 in a pipeline", &["OBJECT ENCODING set"]) },
+    after("DEL", &["COPY zset:0 spent REPLACE"], &["DEL spent"]),
+    alone("LINDEX 100 MB", &["LINDEX long-elements 0"]),
+    alone("HGET 100 MB", &["HGET long-fields field"]),
+];
+
+/// Rows whose request is one long argument.
+const N_SET_BYTES: [(&str, usize); 2] = [("SET 200 MB", 200 << 20), ("SET 512 MB", 512 << 20)];
+
+/// Runs every row on both servers.
+pub(super) fn run(contest: &Contest, bar: &str) -> Result<Vec<Measure>, BenchError> {
+    let servers = contest.start_both(&[])?;
+    on_both(&servers, fill)?;
+    let names = ROWS.iter().map(|row| (row.name, row.target));
+    let names = names.chain(N_SET_BYTES.map(|(name, _)| (name, TARGET)));
+    let measures = names.map(|(name, target)| Measure::new(name, Unit::Millis, target)).collect();
+    contest.rounds(bar, contest.few_rounds(), measures, |side| {
+        let address = side.of(&servers).address();
+        let rows = ROWS.iter().map(|row| {
+            let commands = row.commands.repeat(row.n_repeated);
+            worst_get(address, row.name, row.prepare, &encoded(&commands), commands.len())
+        });
+        let long_arguments =
+            N_SET_BYTES.into_iter().map(|(name, n_bytes)| worst_get(address, name, &[], &set_of(n_bytes), 1));
+        rows.chain(long_arguments).collect()
+    })
+}
+
+fn encoded(commands: &[&str]) -> Vec<u8> {
+    let mut out = Vec::new();
+    for command in commands {
+        let argv: Vec<_> = command.split(' ').map(str::as_bytes).collect();
+        write_request(&mut out, &argv);
+    }
+    out
+}
+
+fn set_of(n_bytes: usize) -> Vec<u8> {
+    let mut out = Vec::new();
+    write_request(&mut out, &[&b"SET"[..], b"stored", &vec![b'x'; n_bytes]]);
+    out
+}
+
+fn getter_key(nth: usize) -> Vec<u8> {
+    format!("other:{}", nth % N_KEYS).into_bytes()
+}
+
+/// Makes all values.
+fn fill(server: &Server) -> Result<(), BenchError> {
+    let address = server.address();
+    let types = [
+        (ValueType::Set, "set", 1),
+        (ValueType::Hash, "hash", 1),
+        (ValueType::List, "list", 1),
+        (ValueType::SortedSet, "zset", 2),
+    ];
+    for (value_type, name, n_keys) in types {
+        let member = |index: u64| match value_type {
+            ValueType::List => values::scrambled(index).to_string().into_bytes(),
+            _ => values::eight_bytes(b'm', index).to_vec(),
+        };
+        let key = |index| if n_keys == 1 { name.to_owned() } else { format!("{name}:{index}") };
+        Filling { value_type, n_keys, n_members: N_MEMBERS, key, member }.fill(address)?;
+    }
+    keys::pipeline(address, N_MEMBERS, |index, out| {
+        let degrees = |index| (values::scrambled(index) % 160) as i64 - 80;
+        let [longitude, latitude] = [degrees(index), degrees(index + N_MEMBERS)].map(|n| n.to_string());
+        resp::append_header(out, 5);
+        let member = values::eight_bytes(b'm', index);
+        let argv = [b"GEOADD", &b"geo"[..], longitude.as_bytes(), latitude.as_bytes(), &member];
+        argv.iter().for_each(|argument| resp::append_argument(out, argument));
+    })?;
+    keys::pipeline(address, N_MEMBERS, |_, out| {
+        resp::append_header(out, 5);
+        let argv = [&b"XADD"[..], b"stream", b"*", b"field", b"value"];
+        argv.iter().for_each(|argument| resp::append_argument(out, argument));
+    })?;
+    let mut client = Client::connect(address)?;
+    for first in [b'a', b'b'] {
+        let text: Vec<_> = (0..11_000).map(|nth| first + (values::scrambled(nth) % 4) as u8).collect();
+        client.call(&[b"SET", if first == b'a' { b"text" } else { b"text2" }, &text])?;
+    }
+    let long = vec![b'x'; 100 << 20];
+    client.call(&[b"RPUSH", b"long-elements", &long])?;
+    client.call(&[b"HSET", b"long-fields", b"field", &long])?;
+    for nth in 0..N_KEYS {
+        client.call(&[b"SET", &getter_key(nth), b"value"])?;
+    }
+    ask_all(
+        &mut client,
+        "make the values",
+        &encoded(&[
+            "SETRANGE bytes 209715199 x",
+            "SETRANGE gigantic 536870911 x",
+            "XGROUP CREATE stream group 0",
+            "XREADGROUP GROUP group reader STREAMS stream >",
+        ]),
+        4,
+    )
+}
+
+/// Sends requests at once and reads all replies, none of which may be an error.
+fn ask_all(client: &mut Client, name: &str, requests: &[u8], n_replies: usize) -> Result<(), BenchError> {
+    client.send(requests)?;
+    for _ in 0..n_replies {
+        let reply = client.receive()?;
+        if matches!(reply.kind, Kind::Error(_)) || reply.n_errors > 0 {
+            return Err(wrong(&[name.as_bytes()], &reply));
+        }
+    }
+    Ok(())
+}
+
+/// Sends the commands a few times; returns the longest wait of a GET meanwhile, in milliseconds.
+fn worst_get(
+    address: SocketAddr,
+    name: &str,
+    prepare: &[&str],
+    commands: &[u8],
+    n_replies: usize,
+) -> Result<f64, BenchError> {
+    let mut client = Client::connect(address)?;
+    let mut longest = Duration::ZERO;
+    for _ in 0..N_TIMES {
+        ask_all(&mut client, name, &encoded(prepare), prepare.len())?;
+        thread::sleep(MARGIN);
+        let is_over = AtomicBool::new(false);
+        let waited = thread::scope(|scope| {
+            let getting = scope.spawn(|| get_until(address, &is_over));
+            thread::sleep(MARGIN);
+            let asked = ask_all(&mut client, name, commands, n_replies);
+            thread::sleep(MARGIN);
+            is_over.store(true, Ordering::SeqCst);
+            let waited = getting.join().expect("a getter does not panic");
+            asked.and(waited)
+        })?;
+        longest = longest.max(waited);
+    }
+    Ok(longest.as_secs_f64() * 1e3)
+}
+
+/// Sends a GET now and then until told to stop; returns the longest wait.
+fn get_until(address: SocketAddr, is_over: &AtomicBool) -> Result<Duration, BenchError> {
+    let mut clients = (0..N_GETTERS).map(|_| Client::connect(address)).collect::<Result<Vec<_>, _>>()?;
+    let mut longest = Duration::ZERO;
+    for nth in 0.. {
+        if is_over.load(Ordering::SeqCst) {
+            break;
+        }
+        let key = getter_key(nth);
+        let began = Instant::now();
+        let reply = clients[nth % N_GETTERS].call(&[b"GET", &key])?;
+        longest = longest.max(began.elapsed());
+        if reply.kind != Kind::Bulk {
+            return Err(wrong(&[b"GET", &key], &reply));
+        }
+        thread::sleep(PACE);
+    }
+    Ok(longest)
+}
