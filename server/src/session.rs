@@ -126,6 +126,17 @@ impl Queue {
         self.commands.push(command);
     }
 
+    /// Adds a command whose bytes [`Queue::adopt`] brings next: there it begins at `start`.
+    pub fn push_without_bytes(&mut self, command: &'static Registered, words: Words<'_>, start: usize) {
+        self.requests.push_without_bytes(words, start);
+        self.commands.push(command);
+    }
+
+    /// Takes the input in which the last command lies.
+    pub fn adopt(&mut self, input: Vec<u8>) {
+        self.requests.adopt(input);
+    }
+
     /// How many commands wait.
     pub fn len(&self) -> usize {
         self.commands.len()

@@ -288,6 +288,43 @@ fn a_large_payload_is_restored_elsewhere() {
     assert_eq!(ask(&mut client, "SCARD restored"), format!(":{N_LARGE}"));
 }
 
+/// To copy a very long argument takes as long as to copy a value of that size.
+#[test]
+fn a_very_long_argument_is_stored_elsewhere() {
+    let server = server();
+    let mut client = server.connect();
+    let long = "x".repeat(9 << 20);
+    let len = format!(":{}", long.len());
+    let cases: [(&[&str], &str); 7] = [
+        (&["SET", "string", &long], "STRLEN string"),
+        (&["SET", "volatile", &long, "EX", "100", "NX"], "STRLEN volatile"),
+        (&["MSET", "first", &long, "second", "x"], "STRLEN first"),
+        (&["GETSET", "string", &long], "STRLEN string"),
+        (&["APPEND", "appended", &long], "STRLEN appended"),
+        (&["HSET", "hash", "field", &long], "HSTRLEN hash field"),
+        (&["SETEX", "volatile", "100", &long], "STRLEN volatile"),
+    ];
+    for (argv, asked) in cases {
+        let n = n_offloaded(&mut client, |client| {
+            client.send(argv);
+            client.send(&["PING"]);
+            assert!(!client.receive().is_error(), "{}", argv[0]);
+            assert_eq!(client.receive().to_string(), "+PONG", "{}", argv[0]);
+        });
+        assert!(n > 0, "{} ran where sockets are served", argv[0]);
+        assert_eq!(ask(&mut client, asked), len, "{}", argv[0]);
+        let n = n_offloaded(&mut client, |client| {
+            ["MULTI", "PING"].iter().for_each(|name| client.send(&[name]));
+            client.send(argv);
+            ["PING", "EXEC"].iter().for_each(|name| client.send(&[name]));
+            let replies: Vec<_> = (0..5).map(|_| client.receive()).collect();
+            assert!(replies[..4].iter().all(|reply| !reply.is_error()));
+            assert_eq!(n_elements(&replies[4]), 3, "{}", argv[0]);
+        });
+        assert!(n > 0, "{} in MULTI ran where sockets are served", argv[0]);
+    }
+}
+
 /// What a transaction does adds up, wherever its commands go: to another database, and to what earlier ones have made.
 #[test]
 fn a_transaction_of_many_short_commands_is_long() {

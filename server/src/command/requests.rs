@@ -55,6 +55,30 @@ impl Requests {
         self.requests.push(request);
     }
 
+    /// Adds a request whose bytes [`Requests::adopt`] brings next: there it begins at `start`.
+    pub fn push_without_bytes(&mut self, words: Words<'_>, start: usize) {
+        let (_, ranges) = words.parts();
+        self.pieces.push(Vec::new());
+        self.n_bytes += size_of_val(ranges);
+        let request = Request {
+            piece: self.pieces.len() - 1,
+            start,
+            first_word: self.words.len(),
+            n_words: ranges.len(),
+        };
+        self.words.extend_from_slice(ranges);
+        self.requests.push(request);
+    }
+
+    /// Takes the input in which the last request lies, as it is: to copy hundreds of megabytes takes long.
+    ///
+    /// # Panics
+    /// If there is no request.
+    pub fn adopt(&mut self, input: Vec<u8>) {
+        self.n_bytes += input.len();
+        *self.pieces.last_mut().expect("the request has come first") = input;
+    }
+
     /// How many there are.
     pub fn len(&self) -> usize {
         self.requests.len()
@@ -183,6 +207,22 @@ mod tests {
         assert!(allocated < requests.n_bytes() + 2 * PIECE_BYTES * requests.pieces.len() / 50 + PIECE_BYTES);
         requests.clear(4096);
         assert!(requests.is_empty() && requests.pieces.len() <= 1);
+    }
+
+    #[test]
+    fn a_request_lies_in_its_input_where_that_is_adopted() {
+        let (bytes, ranges) = request(&[b"set", b"key", &vec![b'x'; 2 * PIECE_BYTES]]);
+        let input = [b"before", &bytes[..], b"after"].concat();
+        let at = input.as_ptr();
+        let mut requests = Requests::default();
+        let (short, of_short) = request(&[b"multi"]);
+        requests.push(Words::new(&short, &of_short));
+        requests.push_without_bytes(Words::new(&bytes, &ranges), "before".len());
+        requests.adopt(input);
+        requests.push(Words::new(&short, &of_short));
+        assert_eq!(texts(requests.get(1)), texts(Words::new(&bytes, &ranges)));
+        assert_eq!(texts(requests.get(2)), [b"multi"]);
+        assert_eq!(requests.pieces[1].as_ptr(), at, "it was copied");
     }
 
     #[test]

@@ -28,6 +28,7 @@ use slab::Slab;
 use self::{
     batch::Batch,
     deliveries::{GIVING_REST_MAX, Giving, Subscribers},
+    serving::InputFor,
     waiting::Resting,
 };
 use crate::{
@@ -70,6 +71,8 @@ pub struct IoThread {
     batch: Batch,
     /// What is left to do of the batch.
     budget: Budget,
+    /// What becomes of the input that is being served.
+    input_for: InputFor,
     /// Replies of the connection that is being served; kept for its space.
     out: Vec<u8>,
     /// Connections with more to read than one turn's share.
@@ -119,6 +122,7 @@ impl IoThread {
             buffer: vec![0; READ_BYTES].into_boxed_slice(),
             batch: Batch::default(),
             budget: Budget::new(),
+            input_for: InputFor::Connection,
             out: Vec::new(),
             again: Vec::new(),
             sweeps: VecDeque::new(),

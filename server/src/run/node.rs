@@ -119,6 +119,18 @@ impl Job {
         self.commands.push(Delegated { command, routed });
     }
 
+    /// Adds a command whose bytes [`Requests::adopt`] brings next: there it begins at `start`.
+    pub fn push_without_bytes(
+        &mut self,
+        command: &'static Registered,
+        words: Words<'_>,
+        routed: Option<Routed>,
+        start: usize,
+    ) {
+        self.requests.push_without_bytes(words, start);
+        self.commands.push(Delegated { command, routed });
+    }
+
     /// The commands from `nth` on, with their words.
     pub fn commands_from(&self, nth: usize) -> impl Iterator<Item = (Delegated, Words<'_>)> + Clone {
         self.commands[nth..].iter().copied().zip(self.requests.iter_from(nth))

@@ -77,6 +77,26 @@ pub fn send(job: &mut Job, server: &Server) -> Route {
     Route::new(next_needs(job, server).shards(server)).with_weight(Weight::Heavy)
 }
 
+/// Offloads a job whose next command has very long arguments, which are copied: gives the route on which it begins.
+pub fn send_long_request(job: &mut Job, server: &Server) -> Route {
+    let (command, words) = job.next_command();
+    let (mut n_keys, mut is_put) = (0, true);
+    command.spec.keys.positions(
+        words.len(),
+        |at| words.get(at),
+        |_, used| {
+            n_keys += 1;
+            is_put &= matches!(used, KeyUse::Overwrite | KeyUse::OverwriteOrSwap);
+        },
+    );
+    if is_put && words.len() == 1 + 2 * n_keys {
+        // Keys and what becomes of them, whatever is there: that is put together with nothing held.
+        return send(job, server);
+    }
+    job.task = Task::Commands;
+    Route::new(next_needs(job, server).shards(server)).with_weight(Weight::Heavy)
+}
+
 fn next_needs(job: &Job, server: &Server) -> Needs {
     let mut needs = Needs::default();
     let (command, words) = job.next_command();

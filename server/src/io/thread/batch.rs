@@ -265,6 +265,12 @@ impl Parsed {
                     ))
     }
 
+    /// How long the request is.
+    #[inline]
+    pub(super) fn n_bytes(&self) -> usize {
+        self.end - self.start
+    }
+
     /// Whether it names members of the collection that its key holds.
     #[inline]
     pub(super) fn names_members(&self) -> bool {

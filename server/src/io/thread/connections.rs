@@ -187,15 +187,23 @@ impl IoThread {
     }
 
     fn run_unread(&mut self, connection: &mut Connection, out: &mut Vec<u8>) -> io::Result<()> {
-        if connection.unread.is_empty() || !connection.may_go_on() {
-            return Ok(());
+        // Once more for what comes after a request that was moved into a transaction.
+        while !connection.unread.is_empty() && connection.may_go_on() {
+            let mut unread = std::mem::take(&mut connection.unread);
+            let consumed = self.serve(connection, &mut unread, out);
+            let has_moved = self.has_moved_input();
+            // The room of a long argument stays while the argument comes: to give it up and take it again would copy what is there.
+            if consumed > 0 {
+                unread = self.give_input(connection, unread, consumed);
+                give_up_room(&mut unread);
+            }
+            connection.unread = unread;
+            self.check_input(connection)?;
+            if !has_moved {
+                break;
+            }
         }
-        let mut unread = std::mem::take(&mut connection.unread);
-        let consumed = self.serve(connection, &mut unread, out);
-        unread.drain(..consumed);
-        job_keep(&mut unread);
-        connection.unread = unread;
-        self.check_input(connection)
+        Ok(())
     }
 
     /// Reads once, and runs what has become complete.
@@ -373,7 +381,7 @@ impl IoThread {
 }
 
 /// Gives back the space of a large buffer that has become almost empty.
-fn job_keep(buffer: &mut Vec<u8>) {
+fn give_up_room(buffer: &mut Vec<u8>) {
     if buffer.is_empty() {
         braid_storage::discard_bytes(std::mem::take(buffer));
     } else if buffer.capacity() > 4 * buffer.len().max(READ_BYTES) {

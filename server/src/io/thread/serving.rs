@@ -23,6 +23,7 @@ use crate::{
     run::{
         gates::{self, Admission},
         node::{self, Delegated, Job, Task},
+        offload,
         route::{self, Needs},
         step,
         unit::{self, Ended as UnitEnded, Unit},
@@ -65,6 +66,22 @@ enum Gate {
     Shut(Ended),
 }
 
+/// A request of at least so many bytes is moved rather than copied, and runs on a heavy-work thread: such a one is the first of its
+/// input, because all the input before it has run when its last bytes come.
+const LONG_REQUEST_BYTES: usize = 4 << 20;
+
+/// Who gets the input when it has been served, with a very long request in it.
+#[derive(Default)]
+pub(super) enum InputFor {
+    /// Nobody: what has not run stays with the connection.
+    #[default]
+    Connection,
+    /// What waits for EXEC.
+    Queue,
+    /// The node, which then is on its way.
+    Node(Box<Node<Job>>),
+}
+
 /// Where a batch goes on.
 enum Next {
     /// With this command of it.
@@ -96,7 +113,11 @@ impl IoThread {
                 self.prefetch(server, connection, &batch);
                 self.budget = Budget::new();
                 let turn = Turn { server, batch: &batch, input, now };
-                let ended = self.run_batch(connection, turn, out);
+                let ended = if batch.commands[0].n_bytes() < LONG_REQUEST_BYTES {
+                    self.run_batch(connection, turn, out)
+                } else {
+                    self.run_long_request(connection, turn, out)
+                };
                 let ended_at = Instant::now();
                 self.served_at = Some(ended_at);
                 let elapsed = ended_at - std::mem::replace(&mut began, ended_at);
@@ -179,6 +200,79 @@ impl IoThread {
             }
         }
         Ended::Ran
+    }
+
+    /// Queues or offloads the first command of a batch, which is very long; the caller of [`IoThread::serve`] gives the input to
+    /// [whom it is for](InputFor).
+    #[cold]
+    fn run_long_request(&mut self, connection: &mut Connection, turn: Turn<'_>, out: &mut Vec<u8>) -> Ended {
+        let Turn { server, batch, .. } = turn;
+        let parsed = &batch.commands[0];
+        let words = turn.words(parsed);
+        let node = connection.node.as_mut().expect("a parked connection runs nothing");
+        let session = &mut node.job.session;
+        match gates::admit(server, session, &parsed.found, words) {
+            Ok((command, Admission::Queue)) => {
+                connection.record.ran(command);
+                batch.leave_unmeasured(0);
+                let queue = session.queue.as_mut().expect("queueing is admitted in MULTI only");
+                queue.push_without_bytes(command, words, parsed.start);
+                self.input_for = InputFor::Queue;
+                let start = out.len();
+                Reply::new(out, session.resp).simple("QUEUED");
+                step::drop_unwanted(session, start, out);
+                Ended::Paused(parsed.end)
+            }
+            Ok((command, Admission::Run))
+                if matches!(command.spec.run, Run::Shard(_) | Run::Transaction(_))
+                    && !route::is_heavy(session, command, words) =>
+            {
+                connection.record.ran(command);
+                batch.leave_unmeasured(0);
+                self.worker.thread.stats().delegated.add(1);
+                let mut node = connection.node.take().expect("here a moment ago");
+                node.job.is_timed = true;
+                node.job.push_without_bytes(command, words, parsed.routed, parsed.start);
+                self.input_for = InputFor::Node(node);
+                Ended::Parked(parsed.end)
+            }
+            _ => self.run_batch(connection, turn, out),
+        }
+    }
+
+    /// Whether the input that has been served is for somebody else than its connection.
+    pub(super) fn has_moved_input(&self) -> bool {
+        !matches!(self.input_for, InputFor::Connection)
+    }
+
+    /// Gives the input to whom it is for, or to nobody; returns what the connection keeps of it.
+    pub(super) fn give_input(
+        &mut self,
+        connection: &mut Connection,
+        mut input: Vec<u8>,
+        consumed: usize,
+    ) -> Vec<u8> {
+        let input_for = std::mem::take(&mut self.input_for);
+        if let InputFor::Connection = input_for {
+            input.drain(..consumed);
+            return input;
+        }
+        let rest = input[consumed..].to_vec();
+        match input_for {
+            InputFor::Connection => {}
+            InputFor::Queue => {
+                let session = connection.node.as_mut().map(|node| &mut node.job.session);
+                let queue = session.and_then(|session| session.queue.as_mut());
+                queue.expect("the request has just been queued").adopt(input);
+            }
+            InputFor::Node(mut node) => {
+                node.job.requests.adopt(input);
+                let route = offload::send_long_request(&mut node.job, self.server());
+                node.set_route(route);
+                self.worker.submit(node);
+            }
+        }
+        rest
     }
 
     /// Has a command pass the gates, and does what becomes of it if it is not to run now.
