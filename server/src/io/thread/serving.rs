@@ -113,10 +113,13 @@ impl IoThread {
                 self.prefetch(server, connection, &batch);
                 self.budget = Budget::new();
                 let turn = Turn { server, batch: &batch, input, now };
-                let ended = if batch.commands[0].n_bytes() < LONG_REQUEST_BYTES {
-                    self.run_batch(connection, turn, out)
-                } else {
-                    self.run_long_request(connection, turn, out)
+                let long = match batch.commands[0].n_bytes() {
+                    LONG_REQUEST_BYTES.. => self.run_long_request(connection, turn, out),
+                    _ => None,
+                };
+                let ended = match long {
+                    Some(ended) => ended,
+                    None => self.run_batch(connection, turn, out),
                 };
                 let ended_at = Instant::now();
                 self.served_at = Some(ended_at);
@@ -202,10 +205,15 @@ impl IoThread {
         Ended::Ran
     }
 
-    /// Queues or offloads the first command of a batch, which is very long; the caller of [`IoThread::serve`] gives the input to
-    /// [whom it is for](InputFor).
+    /// Queues or offloads the first command of a batch, which is very long, if that can be. The caller of [`IoThread::serve`] gives
+    /// the input to [whom it is for](InputFor).
     #[cold]
-    fn run_long_request(&mut self, connection: &mut Connection, turn: Turn<'_>, out: &mut Vec<u8>) -> Ended {
+    fn run_long_request(
+        &mut self,
+        connection: &mut Connection,
+        turn: Turn<'_>,
+        out: &mut Vec<u8>,
+    ) -> Option<Ended> {
         let Turn { server, batch, .. } = turn;
         let parsed = &batch.commands[0];
         let words = turn.words(parsed);
@@ -221,7 +229,7 @@ impl IoThread {
                 let start = out.len();
                 Reply::new(out, session.resp).simple("QUEUED");
                 step::drop_unwanted(session, start, out);
-                Ended::Paused(parsed.end)
+                Some(Ended::Paused(parsed.end))
             }
             Ok((command, Admission::Run))
                 if matches!(command.spec.run, Run::Shard(_) | Run::Transaction(_))
@@ -234,9 +242,9 @@ impl IoThread {
                 node.job.is_timed = true;
                 node.job.push_without_bytes(command, words, parsed.routed, parsed.start);
                 self.input_for = InputFor::Node(node);
-                Ended::Parked(parsed.end)
+                Some(Ended::Parked(parsed.end))
             }
-            _ => self.run_batch(connection, turn, out),
+            _ => None,
         }
     }
 
