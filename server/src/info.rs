@@ -338,6 +338,8 @@ fn stats_section(server: &Server, text: &mut Text) {
     text.field("client_query_buffer_limit_disconnections", server.sum(|stats| &stats.input_limit_closes));
     text.field("client_output_buffer_limit_disconnections", server.sum(|stats| &stats.output_limit_closes));
     text.field("acl_access_denied_auth", server.sum(|stats| &stats.failed_auths));
+    // Braid's own.
+    text.field("lane_runs", server.engine.n_lane_runs());
 }
 
 fn replication_section(server: &Server, text: &mut Text) {
