@@ -197,6 +197,9 @@ impl Sweep {
             Seek::Scan { count, .. } => {
                 let n_buckets = count.div_ceil(BUCKET_ENTRIES).min(STEP_BUCKETS as u64) as usize;
                 let n_visited = self.visit(shard, n_buckets);
+                // What ended a shard may have been a single bucket, and a shard that has keys is progress.
+                let is_shards_end = self.at.is_some_and(|at| at.shard != shard.id());
+                let n_buckets = if is_shards_end { 1 } else { n_buckets };
                 if let Seek::Scan { count, n_buckets: n_left, .. } = &mut self.seek {
                     *count = count.saturating_sub(n_visited);
                     *n_left = n_left.saturating_sub(n_buckets as u64);
@@ -330,7 +333,11 @@ mod tests {
 
     /// A keyspace of eight shards with keys `0`, `1` … of which every third has expired at time 10.
     fn keyspace(n_keys: usize) -> (Keyspace, Vec<Shard>) {
-        let router = Router::new(KeyHasher::with_key(1, 2), 3, HashTags::Honoured);
+        keyspace_of(3, n_keys)
+    }
+
+    fn keyspace_of(shard_bits: u32, n_keys: usize) -> (Keyspace, Vec<Shard>) {
+        let router = Router::new(KeyHasher::with_key(1, 2), shard_bits, HashTags::Honoured);
         let (keyspace, mut shards) = Keyspace::new(router, 1);
         for i in 0..n_keys {
             let bytes = i.to_string().into_bytes();
@@ -429,9 +436,15 @@ mod tests {
 
     #[test]
     fn a_scan_of_as_many_keys_as_there_are_is_done_in_one_call() {
-        let (keyspace, mut shards) = keyspace(40);
-        let reply = run(sweep(Some(Cursor::default()), Seek::scan(None, 40, None)), &keyspace, &mut shards);
-        assert!(reply.starts_with("*2\r\n$1\r\n0\r\n*26\r\n"), "{reply}");
+        for shard_bits in [0, 3, 10] {
+            for n_keys in [40, 200, 1500] {
+                let (keyspace, mut shards) = keyspace_of(shard_bits, n_keys);
+                let seek = Seek::scan(None, n_keys as u64, None);
+                let reply = run(sweep(Some(Cursor::default()), seek), &keyspace, &mut shards);
+                let expected = format!("*2\r\n$1\r\n0\r\n*{}\r\n", n_keys - n_keys.div_ceil(3));
+                assert!(reply.starts_with(&expected), "{n_keys} keys, 2^{shard_bits} shards: {reply}");
+            }
+        }
     }
 
     #[test]
