@@ -364,7 +364,8 @@ fn a_pipeline_of_short_commands_is_not_run_at_one_go() {
     assert!(n > 0);
 }
 
-/// Where Redis would be done, a client that asks for as many elements as there are need not ask again.
+/// Where Redis would be done, a client that asks for more elements than there are need not ask again. (One that asks for just as many
+/// may have to: what comes after the last one is empty, but has not been looked at.)
 #[test]
 fn a_scan_visits_as_many_elements_as_it_was_told_to() {
     let server = server();
@@ -374,10 +375,10 @@ fn a_scan_visits_as_many_elements_as_it_was_told_to() {
     add(&mut client, "ZADD", "zset", 2000, |nth| vec!["1".to_owned(), nth.to_string()]);
     for (line, n_each) in [
         ("SSCAN set 0 COUNT 3000", 1),
-        ("HSCAN hash 0 COUNT 2000", 2),
-        ("HSCAN hash 0 COUNT 2000 NOVALUES", 1),
-        ("ZSCAN zset 0 COUNT 2000", 2),
-        ("ZSCAN zset 0 COUNT 2000 NOSCORES", 1),
+        ("HSCAN hash 0 COUNT 2500", 2),
+        ("HSCAN hash 0 COUNT 2500 NOVALUES", 1),
+        ("ZSCAN zset 0 COUNT 2500", 2),
+        ("ZSCAN zset 0 COUNT 2500 NOSCORES", 1),
     ] {
         let Reply::Array(parts) = client.command(&line.split(' ').collect::<Vec<_>>()) else {
             panic!("{line}")
