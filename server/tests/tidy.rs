@@ -6,6 +6,8 @@
 
 #[path = "tidy/documents.rs"]
 mod documents;
+#[path = "tidy/floors.rs"]
+mod floors;
 #[path = "tidy/laws.rs"]
 mod laws;
 #[path = "tidy/modules.rs"]

@@ -1,6 +1,6 @@
 //! The shape of a row of the directive table, and the constructors that keep a row on a line.
 
-use super::settings::Settings;
+use super::directives::Settings;
 use super::value::{Kind, Reason, Value};
 
 /// One directive: all that the file parser, the command line, `CONFIG GET`, `SET` and `REWRITE` know about it.

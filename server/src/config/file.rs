@@ -4,9 +4,10 @@ use std::fmt;
 use std::io;
 use std::path::{Path, PathBuf};
 
-use super::table::{self, DIRECTIVES};
-use super::value::{Kind, Reason, Value, refusal};
-use super::{Config, Glob, path_of, words};
+use super::configuration::{Config, Glob};
+use super::directives::{self, DIRECTIVES};
+use super::value::{Kind, Reason, Value, path_of, refusal};
+use super::words;
 
 /// How deep files may include files. Redis sets no bound and overflows its stack on a file that includes itself.
 const MAX_INCLUDE_DEPTH: usize = 16;
@@ -181,7 +182,7 @@ pub(super) fn parse_line(line: &[u8]) -> Result<Line, Reason> {
             _ => Err(Reason::BadDirective),
         };
     }
-    match table::find(&name) {
+    match directives::find(&name) {
         Some((_, place)) => Ok(Line::Directive(place, words)),
         None => Err(Reason::BadDirective),
     }
@@ -228,7 +229,7 @@ fn is_wild(pattern: &[u8]) -> bool {
 
 #[cfg(test)]
 pub(super) mod tests {
-    use super::super::tests::{config, star};
+    use super::super::configuration::tests::{config, star};
     use super::*;
 
     /// Loads text over the defaults.

@@ -6,10 +6,12 @@ use std::io::Read;
 use std::os::unix::ffi::OsStrExt;
 use std::path::PathBuf;
 
+use super::configuration::{Config, Glob};
+use super::directive::Flags;
+use super::directives::{DIRECTIVES, REDIS_VERSION};
 use super::file::{FatalConfigError, Loader, read};
-use super::table::DIRECTIVES;
-use super::value::refusal;
-use super::{Config, Flags, Glob, REDIS_VERSION, path_of, words};
+use super::value::{path_of, refusal};
+use super::words;
 
 /// What `main` has to do.
 #[derive(Debug, PartialEq)]
@@ -189,7 +191,7 @@ fn check_report(config: &Config) -> String {
 
 #[cfg(test)]
 mod tests {
-    use super::super::tests::star;
+    use super::super::configuration::tests::star;
     use super::*;
 
     fn run(args: &[&str], stdin: &str) -> Launch {

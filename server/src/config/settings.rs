@@ -1,8 +1,13 @@
-//! The settings that Braid acts on, in the types that its parts use.
+//! The types of the settings that Braid acts on.
 
 use std::fmt;
-use std::path::PathBuf;
 use std::time::Duration;
+
+/// An enum of the words that a directive takes.
+pub(super) trait Word {
+    /// Finds the variant of a word that the directive's row declares.
+    fn named(word: &str) -> Self;
+}
 
 /// Declares an enum whose variants are the words of a directive.
 macro_rules! words {
@@ -14,9 +19,10 @@ macro_rules! words {
         impl $name {
             /// The words, in the order in which errors list them.
             pub const WORDS: &'static [&'static str] = &[$($word,)*];
+        }
 
-            /// Finds the variant of one of [`Self::WORDS`].
-            pub(super) fn named(word: &str) -> Self {
+        impl Word for $name {
+            fn named(word: &str) -> Self {
                 match word {
                     $($word => Self::$variant,)*
                     other => unreachable!("{other} is not among the words that its row declares"),
@@ -351,151 +357,6 @@ pub struct RenamedCommand {
     pub from: Vec<u8>,
     /// The name that replaces it; `None` takes the command away.
     pub to: Option<Vec<u8>>,
-}
-
-/// Every setting that Braid acts on. Read-only outside this module: [`super::Config`] keeps it equal to the values that
-/// `CONFIG GET` shows. A field has its directive's name.
-#[derive(Clone, Debug, Default, PartialEq)]
-pub struct Settings {
-    // Listening.
-    /// TCP port; 0 listens on no TCP port.
-    pub port: u16,
-    /// Addresses for TCP; none listens on no TCP port.
-    pub bind: Vec<BindAddress>,
-    /// Path of the Unix socket.
-    pub unixsocket: Option<PathBuf>,
-    /// File mode of the Unix socket; `None` leaves what the process's mask gives.
-    pub unixsocketperm: Option<u32>,
-    /// Length of the queue of connections that wait to be accepted.
-    pub tcp_backlog: u32,
-    /// Refuse connections from other machines while there is no password.
-    pub protected_mode: bool,
-
-    // Clients.
-    /// Password of the default user.
-    pub requirepass: Option<Vec<u8>>,
-    /// Users declared in the configuration.
-    pub users: Vec<UserLine>,
-    /// File with users.
-    pub aclfile: Option<PathBuf>,
-    /// Channels of users without a rule about channels.
-    pub acl_pubsub_default: AclPubsubDefault,
-    /// Entries that ACL LOG keeps.
-    pub acllog_max_len: usize,
-    /// Commands that have another name, or none.
-    pub renamed_commands: Vec<RenamedCommand>,
-    /// Connections at a time.
-    pub maxclients: u32,
-    /// Idle clients are disconnected after this time.
-    pub timeout: Option<Duration>,
-    /// Period of TCP keepalive probes.
-    pub tcp_keepalive: Option<Duration>,
-    /// Bytes of the longest argument.
-    pub proto_max_bulk_len: usize,
-    /// Bytes of unparsed input that a client may have.
-    pub client_query_buffer_limit: usize,
-    /// Bytes of replies that a client may leave unread.
-    pub client_output_buffer_limit: OutputLimits,
-    /// Keys that client-side caching remembers; `None` sets no limit.
-    pub tracking_table_max_keys: Option<usize>,
-
-    // Threads and data.
-    /// Threads that serve sockets and run commands.
-    pub io_threads: usize,
-    /// Whether all of them serve connections, however little there is to do.
-    pub io_threads_always_active: bool,
-    /// Shards: a power of two.
-    pub shards: usize,
-    /// Whether keys with the same `{tag}` meet in one shard.
-    pub hash_tags: bool,
-    /// Databases that SELECT can reach.
-    pub databases: usize,
-    /// Background rounds per second, 1 to 500.
-    pub hz: u32,
-    /// Memory for data, in bytes.
-    pub maxmemory: Option<u64>,
-    /// What is removed when it is full.
-    pub maxmemory_policy: MaxmemoryPolicy,
-    /// Keys looked at for each removal.
-    pub maxmemory_samples: usize,
-    /// How slowly the frequency counter grows.
-    pub lfu_log_factor: u32,
-    /// Minutes after which the frequency counter decays by one; 0: never.
-    pub lfu_decay_time: u32,
-    /// Effort to remove expired keys early, 1 to 10.
-    pub active_expire_effort: u32,
-    /// Classes of events that are published.
-    pub notify_keyspace_events: KeyspaceEvents,
-
-    // Encodings.
-    /// Fields of the largest packed hash.
-    pub hash_max_listpack_entries: usize,
-    /// Bytes of the longest field or value in a packed hash.
-    pub hash_max_listpack_value: usize,
-    /// Size of a list's node: entries if positive, else a size class (-1: 4 KiB … -5: 64 KiB).
-    pub list_max_listpack_size: i32,
-    /// Nodes at each end of a list that stay uncompressed; 0: all.
-    pub list_compress_depth: u32,
-    /// Members of the largest set of integers.
-    pub set_max_intset_entries: usize,
-    /// Members of the largest packed set.
-    pub set_max_listpack_entries: usize,
-    /// Bytes of the longest member of a packed set.
-    pub set_max_listpack_value: usize,
-    /// Members of the largest packed sorted set.
-    pub zset_max_listpack_entries: usize,
-    /// Bytes of the longest member of a packed sorted set.
-    pub zset_max_listpack_value: usize,
-    /// Bytes of a stream's node.
-    pub stream_node_max_bytes: usize,
-    /// Entries of a stream's node.
-    pub stream_node_max_entries: usize,
-    /// Bytes of the largest sparse HyperLogLog.
-    pub hll_sparse_max_bytes: usize,
-
-    // What can be observed.
-    /// How much the log says.
-    pub loglevel: LogLevel,
-    /// Where the log goes; `None` is the standard output.
-    pub logfile: Option<PathBuf>,
-    /// Leave what clients sent out of the log.
-    pub hide_user_data_from_log: bool,
-    /// Show the logo at start even if the log is not a terminal.
-    pub always_show_logo: bool,
-    /// Commands that took longer are kept in the slow log; `None` turns it off.
-    pub slowlog_log_slower_than: Option<Duration>,
-    /// Entries that the slow log keeps.
-    pub slowlog_max_len: usize,
-    /// Whether latencies of commands are collected.
-    pub latency_tracking: bool,
-    /// Percentiles that INFO reports.
-    pub latency_tracking_info_percentiles: Vec<f64>,
-    /// Events that took at least this long are kept by LATENCY; `None` turns it off.
-    pub latency_monitor_threshold: Option<Duration>,
-    /// Scripts and functions that run longer can be killed, and others are told BUSY; `None`: never.
-    pub busy_reply_threshold: Option<Duration>,
-
-    // The process.
-    /// Working directory: absolute, and it exists. Relative paths in other settings start here.
-    pub dir: PathBuf,
-    /// File to write the process's id to.
-    pub pidfile: Option<PathBuf>,
-    /// Supervisor to report to.
-    pub supervised: Supervised,
-    /// Whether the process's title shows the address.
-    pub set_proc_title: bool,
-    /// What it shows.
-    pub proc_title_template: Vec<u8>,
-    /// How long SHUTDOWN waits for replicas.
-    pub shutdown_timeout: Duration,
-    /// What SIGINT asks for.
-    pub shutdown_on_sigint: ShutdownOptions,
-    /// What SIGTERM asks for.
-    pub shutdown_on_sigterm: ShutdownOptions,
-    /// Who may use DEBUG.
-    pub enable_debug_command: Access,
-    /// Who may change protected settings.
-    pub enable_protected_configs: Access,
 }
 
 #[cfg(test)]

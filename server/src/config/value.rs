@@ -1,6 +1,8 @@
 //! What a directive holds, how it is read from words, and how `CONFIG GET` and the configuration file print it.
 
+use std::ffi::OsStr;
 use std::fmt;
+use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
 
 use super::settings::{KeyspaceEvents, OutputLimit, OutputLimits, SavePoint};
@@ -510,6 +512,11 @@ fn line(words: &[&[u8]], min: usize, max: usize, old: &Value) -> Result<Value, R
     Ok(Value::Lines(lines))
 }
 
+/// A path as the bytes that it is.
+pub(super) fn path_of(bytes: &[u8]) -> &Path {
+    Path::new(OsStr::from_bytes(bytes))
+}
+
 /// The directory itself: absolute, free of symbolic links, and checked, so that a typing error shows at once.
 fn directory(word: &[u8], old: &Value) -> Result<Value, Reason> {
     let base = match old {
@@ -519,7 +526,7 @@ fn directory(word: &[u8], old: &Value) -> Result<Value, Reason> {
     let path = match word {
         // Joining an empty path would name the base itself.
         b"" => return Err(Reason::Refused("No such file or directory".to_owned())),
-        _ => base.join(super::path_of(word)),
+        _ => base.join(path_of(word)),
     };
     let path = path.canonicalize().map_err(|error| Reason::Refused(refusal(&error)))?;
     if !path.is_dir() {
@@ -587,7 +594,47 @@ impl Value {
 
     /// Reads a path where an empty one says "not set".
     pub(super) fn path(&self) -> Option<PathBuf> {
-        self.nonempty().map(|text| super::path_of(&text).to_path_buf())
+        self.nonempty().map(|text| path_of(&text).to_path_buf())
+    }
+
+    /// Reads addresses as they are given to `bind`.
+    pub(super) fn addresses(&self) -> &[Vec<u8>] {
+        match self {
+            Value::Addresses(words) => words,
+            other => unreachable!("{other:?} is not a list of addresses"),
+        }
+    }
+
+    /// Reads a directory.
+    pub(super) fn dir(&self) -> PathBuf {
+        match self {
+            Value::Dir(path) => path.clone(),
+            other => unreachable!("{other:?} is not a directory"),
+        }
+    }
+
+    /// Reads the limits of the classes of clients.
+    pub(super) fn output_limits(&self) -> OutputLimits {
+        match self {
+            Value::OutputLimits(limits) => *limits,
+            other => unreachable!("{other:?} is not a list of limits"),
+        }
+    }
+
+    /// Reads classes of events.
+    pub(super) fn events(&self) -> KeyspaceEvents {
+        match self {
+            Value::Events(events) => *events,
+            other => unreachable!("{other:?} is not a set of classes of events"),
+        }
+    }
+
+    /// Reads percentiles.
+    pub(super) fn percentiles(&self) -> Vec<f64> {
+        match self {
+            Value::Percentiles(list) => list.clone(),
+            other => unreachable!("{other:?} is not a list of percentiles"),
+        }
     }
 
     /// Reads lines of words.

@@ -415,7 +415,7 @@ fn a_command_is_named_by_its_family_only() {
 const NAMED_DIRECTIVES: Exceptions = &[
     ("server/src/boot.rs", "rename-command", "the start refuses it"),
     ("server/src/config/rewrite.rs", "rename-command", "CONFIG REWRITE keeps its lines"),
-    ("server/src/config.rs", "io-threads", "its default is the number of cores"),
+    ("server/src/config/configuration.rs", "io-threads", "its default is the number of cores"),
     ("server/src/info.rs", "maxmemory-policy", "INFO prints its word"),
     ("server/src/info.rs", "repl-backlog-size", "INFO prints it"),
     ("server/src/title.rs", "tls-port", "a variable of the title"),
@@ -427,12 +427,12 @@ fn a_directive_is_named_by_its_row_only() {
     let mut found = Vec::new();
     for row in directives().iter().filter(|row| row.name.contains('-')) {
         let files = naming(&product, row.name);
-        assert!(files.contains(&"server/src/config/table.rs"), "{} is in no row", row.name);
-        for file in files.into_iter().filter(|path| *path != "server/src/config/table.rs") {
+        assert!(files.contains(&"server/src/config/directives.rs"), "{} is in no row", row.name);
+        for file in files.into_iter().filter(|path| *path != "server/src/config/directives.rs") {
             found.push((file.to_owned(), row.name.to_owned(), format!("{file}: {}", row.name)));
         }
     }
-    none("A directive is a row of server/src/config/table.rs:", excepting(NAMED_DIRECTIVES, found));
+    none("A directive is a row of server/src/config/directives.rs:", excepting(NAMED_DIRECTIVES, found));
 }
 
 /// The places that know the types of values one by one are those of the checklist.

@@ -57,7 +57,7 @@ const LOCK_EXCEPTIONS: Exceptions = &[
         "LazyLock",
         "the command table, built at the first look and then only read",
     ),
-    ("server/src/config/table.rs", "LazyLock", "the directives by name, for CONFIG and the start"),
+    ("server/src/config/directives.rs", "LazyLock", "the directives by name, for CONFIG and the start"),
     ("server/src/io/listener.rs", "Mutex", "the listening sockets: to accept, and for CONFIG SET"),
     ("server/src/log.rs", "OnceLock", "the log's file, set once at start"),
     (

@@ -4,7 +4,7 @@ use std::collections::BTreeSet;
 
 use super::{
     none,
-    source::{lines, root, sources, texts},
+    source::{Line, lines, root, sources, texts},
 };
 
 /// Words for what is not done, put together here so that this file does not have them.
@@ -65,27 +65,25 @@ fn dependencies_say_what_they_are_for() {
     none("A line above each dependency says why it is there:", found);
 }
 
-/// Fields of the settings by how their rows announce them: `.live(` or `.reserved(`.
+/// Fields of the settings by what their rows call them: `live` or `reserved`.
 fn announced(word: &str) -> BTreeSet<String> {
-    let table =
-        std::fs::read_to_string(root().join("server/src/config/table.rs")).expect("the directives' table");
-    let code: String =
-        lines(&table).iter().filter(|line| !line.is_test).map(|line| line.code.trim()).collect();
-    let mark = format!(".{word}(|s, v|");
-    let rows = code.split(&mark).skip(1);
-    let field = |row: &str| -> Option<String> {
-        let (_, behind) = row.split_once("s.")?;
-        Some(behind.chars().take_while(|c| c.is_alphanumeric() || *c == '_').collect())
+    let rows =
+        std::fs::read_to_string(root().join("server/src/config/directives.rs")).expect("the directives");
+    let mark = format!("{word} ");
+    let field = |line: &Line| {
+        let (field, _) = line.code.trim().strip_prefix(&mark)?.split_once(": ")?;
+        Some(field.to_owned())
     };
-    rows.map(|row| field(row).expect("a row writes a field")).collect()
+    lines(&rows).iter().filter_map(field).collect()
 }
 
 /// Fields of the settings that something acts on. What INFO prints of a setting is no effect of it.
 fn read_fields(among: &BTreeSet<String>) -> BTreeSet<String> {
-    let readers = sources("server/src").into_iter().filter(|source| {
-        let inner = ["server/src/config/", "server/src/info.rs"];
-        !inner.iter().any(|path| source.path.starts_with(path))
-    });
+    let is_inner =
+        |path: &str| path.starts_with("server/src/config/") && !path.ends_with("/configuration.rs");
+    let readers = sources("server/src")
+        .into_iter()
+        .filter(|source| !is_inner(&source.path) && source.path != "server/src/info.rs");
     let code: Vec<String> = readers.map(|source| source.joined()).collect();
     let is_read = |field: &&String| {
         ["config.", "load().", "settings."].iter().any(|owner| {

@@ -1,0 +1,707 @@
+//! The table of directives: those of Redis 7.4, and Braid's own.
+//!
+//! A row says everything about its directive, its setting included: after `=>` stand the meaning, type and name of a field of
+//! [`Settings`], and the function that reads it from the directive's value. Nothing else knows directives by name. A field is
+//! `live` if something acts on it and `reserved` if nothing does yet; `tests/tidy.rs` holds each row to the word that fits it. A row
+//! says `.missing(…)` if an application that sets it at run time would wait for an effect that never comes.
+
+use std::path::PathBuf;
+use std::sync::LazyLock;
+use std::time::Duration;
+
+use super::directive::{Directive, INT, LONG, UINT, ULONG, choice, integer, line, memory, row, text, yes_no};
+use super::settings::{
+    Access, AclPubsubDefault, BindAddress, KeyspaceEvents, LogLevel, MaxmemoryPolicy, OutputLimits,
+    RenamedCommand, ShutdownOptions, Supervised, UserLine, Word,
+};
+use super::value::{Kind, Reason, Value};
+
+/// Version of Redis that Braid's replies and defaults follow; `INFO` reports it as `redis_version`.
+pub const REDIS_VERSION: &str = "7.4.0";
+
+const PORT: i128 = u16::MAX as i128;
+const MEGABYTE: i128 = 1 << 20;
+const NO_SAVING: &str = "saving to disk is not supported yet";
+const NO_SLOW_LOG: &str = "the slow log is not supported yet";
+/// Longest host name that a cluster node announces, as in Redis.
+const MAX_HOSTNAME_BYTES: usize = 255;
+
+/// Declares the rows and, for those with a setting, its field: what the field means, what Braid does with it, its name, its type, and
+/// the function that reads it from the directive's value.
+macro_rules! directives {
+    ($($row:expr $(=> $(#[$doc:meta])* $meaning:ident $field:ident: $type:ty = $read:expr)?;)*) => {
+        /// Every setting that Braid acts on. Read-only outside of `config`: [`Config`](super::Config) keeps it equal to the values
+        /// that `CONFIG GET` shows. A field has its directive's name.
+        #[derive(Clone, Debug, Default, PartialEq)]
+        pub struct Settings {
+            $($($(#[$doc])* pub $field: $type,)?)*
+        }
+
+        /// All directives.
+        pub(super) const DIRECTIVES: &[Directive] = &[
+            $($row $(.$meaning(|settings, value| settings.$field = $read(value)))?,)*
+        ];
+    };
+}
+
+directives! {
+    // Braid's own.
+    integer("shards", 1, 16_384, "1024").immutable().rule(power_of_two) =>
+        /// Shards: a power of two.
+        live shards: usize = Value::number;
+    yes_no("hash-tags", "yes").immutable() =>
+        /// Whether keys with the same `{tag}` meet in one shard.
+        live hash_tags: bool = Value::yes;
+    yes_no("io-threads-always-active", "no") =>
+        /// Whether all of them serve connections, however little there is to do.
+        live io_threads_always_active: bool = Value::yes;
+    // Listening.
+    integer("port", 0, PORT, "6379") =>
+        /// TCP port; 0 listens on no TCP port.
+        live port: u16 = Value::number;
+    row("bind", Kind::Addresses, "127.0.0.1 -::1") =>
+        /// Addresses for TCP; none listens on no TCP port.
+        live bind: Vec<BindAddress> = addresses;
+    text("bind-source-addr", "");
+    text("unixsocket", "").immutable() =>
+        /// Path of the Unix socket.
+        live unixsocket: Option<PathBuf> = Value::path;
+    row("unixsocketperm", Kind::FileMode, "0").immutable() =>
+        /// File mode of the Unix socket; `None` leaves what the process's mask gives.
+        live unixsocketperm: Option<u32> = Value::nonzero;
+    integer("tcp-backlog", 0, INT, "511").immutable() =>
+        /// Length of the queue of connections that wait to be accepted.
+        live tcp_backlog: u32 = Value::number;
+    yes_no("protected-mode", "yes") =>
+        /// Refuse connections from other machines while there is no password.
+        live protected_mode: bool = Value::yes;
+    integer("socket-mark-id", 0, UINT, "0").immutable();
+    integer("max-new-connections-per-cycle", 1, 1_000, "10");
+    integer("max-new-tls-connections-per-cycle", 1, 1_000, "1");
+    // Clients.
+    text("requirepass", "").sensitive() =>
+        /// Password of the default user.
+        live requirepass: Option<Vec<u8>> = Value::nonempty;
+    line("user", 1, usize::MAX).sensitive() =>
+        /// Users declared in the configuration.
+        live users: Vec<UserLine> = users;
+    text("aclfile", "").immutable() =>
+        /// File with users.
+        live aclfile: Option<PathBuf> = Value::path;
+    choice("acl-pubsub-default", AclPubsubDefault::WORDS, "resetchannels") =>
+        /// Channels of users without a rule about channels.
+        reserved acl_pubsub_default: AclPubsubDefault = one_word;
+    integer("acllog-max-len", 0, LONG, "128") =>
+        /// Entries that ACL LOG keeps.
+        reserved acllog_max_len: usize = Value::number;
+    line("rename-command", 2, 2) =>
+        /// Commands that have another name, or none.
+        live renamed_commands: Vec<RenamedCommand> = renamed_commands;
+    integer("maxclients", 1, UINT, "10000") =>
+        /// Connections at a time.
+        live maxclients: u32 = Value::number;
+    integer("timeout", 0, INT, "0") =>
+        /// Idle clients are disconnected after this time.
+        live timeout: Option<Duration> = nonzero_seconds;
+    integer("tcp-keepalive", 0, INT, "300") =>
+        /// Period of TCP keepalive probes.
+        live tcp_keepalive: Option<Duration> = nonzero_seconds;
+    memory("proto-max-bulk-len", MEGABYTE, LONG, "512mb") =>
+        /// Bytes of the longest argument.
+        live proto_max_bulk_len: usize = Value::number;
+    memory("client-query-buffer-limit", MEGABYTE, LONG, "1gb") =>
+        /// Bytes of unparsed input that a client may have.
+        live client_query_buffer_limit: usize = Value::number;
+    row(
+        "client-output-buffer-limit",
+        Kind::OutputLimits,
+        "normal 0 0 0 replica 256mb 64mb 60 pubsub 32mb 8mb 60",
+    ) =>
+        /// Bytes of replies that a client may leave unread.
+        live client_output_buffer_limit: OutputLimits = Value::output_limits;
+    integer("tracking-table-max-keys", 0, LONG, "1000000") =>
+        /// Keys that client-side caching remembers; `None` sets no limit.
+        live tracking_table_max_keys: Option<usize> = Value::nonzero;
+    row("maxmemory-clients", Kind::MemoryOrPercent, "0");
+    // Threads and data. `Config::new` makes the number of cores the default of io-threads.
+    integer("io-threads", 1, 128, "1").immutable() =>
+        /// Threads that serve sockets and run commands.
+        live io_threads: usize = Value::number;
+    yes_no("io-threads-do-reads", "no").immutable();
+    integer("databases", 1, INT, "16").immutable() =>
+        /// Databases that SELECT can reach.
+        live databases: usize = Value::number;
+    integer("hz", 0, INT, "10").rule(between_1_and_500) =>
+        /// Background rounds per second, 1 to 500.
+        reserved hz: u32 = Value::number;
+    yes_no("dynamic-hz", "yes");
+    yes_no("activerehashing", "yes");
+    memory("maxmemory", 0, ULONG, "0") =>
+        /// Memory for data, in bytes.
+        live maxmemory: Option<u64> = Value::nonzero;
+    choice("maxmemory-policy", MaxmemoryPolicy::WORDS, "noeviction") =>
+        /// What is removed when it is full.
+        live maxmemory_policy: MaxmemoryPolicy = one_word;
+    integer("maxmemory-samples", 1, INT, "5") =>
+        /// Keys looked at for each removal.
+        reserved maxmemory_samples: usize = Value::number;
+    integer("maxmemory-eviction-tenacity", 0, 100, "10");
+    integer("lfu-log-factor", 0, INT, "10") =>
+        /// How slowly the frequency counter grows.
+        live lfu_log_factor: u32 = Value::number;
+    integer("lfu-decay-time", 0, INT, "1") =>
+        /// Minutes after which the frequency counter decays by one; 0: never.
+        live lfu_decay_time: u32 = Value::number;
+    integer("active-expire-effort", 1, 10, "1") =>
+        /// Effort to remove expired keys early, 1 to 10.
+        reserved active_expire_effort: u32 = Value::number;
+    row("notify-keyspace-events", Kind::Events, "").missing("", "keyspace notifications are not supported yet") =>
+        /// Classes of events that are published.
+        reserved notify_keyspace_events: KeyspaceEvents = Value::events;
+    yes_no("lazyfree-lazy-eviction", "no");
+    yes_no("lazyfree-lazy-expire", "no");
+    yes_no("lazyfree-lazy-server-del", "no");
+    yes_no("lazyfree-lazy-user-del", "no");
+    yes_no("lazyfree-lazy-user-flush", "no");
+    yes_no("lazyexpire-nested-arbitrary-keys", "yes");
+    text("locale-collate", "");
+    // Encodings.
+    integer("hash-max-listpack-entries", 0, LONG, "512").alias("hash-max-ziplist-entries") =>
+        /// Fields of the largest packed hash.
+        live hash_max_listpack_entries: usize = Value::number;
+    memory("hash-max-listpack-value", 0, LONG, "64").alias("hash-max-ziplist-value") =>
+        /// Bytes of the longest field or value in a packed hash.
+        live hash_max_listpack_value: usize = Value::number;
+    integer("list-max-listpack-size", -INT - 1, INT, "-2").alias("list-max-ziplist-size") =>
+        /// Size of a list's node: entries if positive, else a size class (-1: 4 KiB … -5: 64 KiB).
+        live list_max_listpack_size: i32 = Value::number;
+    integer("list-compress-depth", 0, INT, "0") =>
+        /// Nodes at each end of a list that stay uncompressed; 0: all.
+        reserved list_compress_depth: u32 = Value::number;
+    integer("set-max-intset-entries", 0, LONG, "512") =>
+        /// Members of the largest set of integers.
+        live set_max_intset_entries: usize = Value::number;
+    integer("set-max-listpack-entries", 0, LONG, "128") =>
+        /// Members of the largest packed set.
+        live set_max_listpack_entries: usize = Value::number;
+    memory("set-max-listpack-value", 0, LONG, "64") =>
+        /// Bytes of the longest member of a packed set.
+        live set_max_listpack_value: usize = Value::number;
+    integer("zset-max-listpack-entries", 0, LONG, "128").alias("zset-max-ziplist-entries") =>
+        /// Members of the largest packed sorted set.
+        live zset_max_listpack_entries: usize = Value::number;
+    memory("zset-max-listpack-value", 0, LONG, "64").alias("zset-max-ziplist-value") =>
+        /// Bytes of the longest member of a packed sorted set.
+        live zset_max_listpack_value: usize = Value::number;
+    memory("stream-node-max-bytes", 0, LONG, "4096") =>
+        /// Bytes of a stream's node.
+        live stream_node_max_bytes: usize = Value::number;
+    integer("stream-node-max-entries", 0, LONG, "100") =>
+        /// Entries of a stream's node.
+        live stream_node_max_entries: usize = Value::number;
+    memory("hll-sparse-max-bytes", 0, LONG, "3000") =>
+        /// Bytes of the largest sparse HyperLogLog.
+        live hll_sparse_max_bytes: usize = Value::number;
+    // What can be observed.
+    choice("loglevel", LogLevel::WORDS, "notice") =>
+        /// How much the log says.
+        live loglevel: LogLevel = one_word;
+    text("logfile", "").immutable() =>
+        /// Where the log goes; `None` is the standard output.
+        live logfile: Option<PathBuf> = Value::path;
+    yes_no("hide-user-data-from-log", "no") =>
+        /// Leave what clients sent out of the log.
+        reserved hide_user_data_from_log: bool = Value::yes;
+    yes_no("always-show-logo", "no").immutable() =>
+        /// Show the logo at start even if the log is not a terminal.
+        reserved always_show_logo: bool = Value::yes;
+    integer("slowlog-log-slower-than", -1, LONG, "10000").missing("-1", NO_SLOW_LOG) =>
+        /// Commands that took longer are kept in the slow log; `None` turns it off.
+        reserved slowlog_log_slower_than: Option<Duration> = micros;
+    integer("slowlog-max-len", 0, LONG, "128").missing("0", NO_SLOW_LOG) =>
+        /// Entries that the slow log keeps.
+        reserved slowlog_max_len: usize = Value::number;
+    yes_no("latency-tracking", "yes") =>
+        /// Whether latencies of commands are collected.
+        live latency_tracking: bool = Value::yes;
+    row("latency-tracking-info-percentiles", Kind::Percentiles, "50 99 99.9") =>
+        /// Percentiles that INFO reports.
+        live latency_tracking_info_percentiles: Vec<f64> = Value::percentiles;
+    integer("latency-monitor-threshold", 0, LONG, "0").missing("0", "the latency monitor is not supported yet") =>
+        /// Events that took at least this long are kept by LATENCY; `None` turns it off.
+        reserved latency_monitor_threshold: Option<Duration> = nonzero_millis;
+    integer("busy-reply-threshold", 0, LONG, "5000").alias("lua-time-limit") =>
+        /// Scripts and functions that run longer can be killed, and others are told BUSY; `None`: never.
+        reserved busy_reply_threshold: Option<Duration> = nonzero_millis;
+    yes_no("syslog-enabled", "no").immutable();
+    text("syslog-ident", "redis").immutable();
+    choice("syslog-facility", SYSLOG_FACILITIES, "local0").immutable();
+    yes_no("crash-log-enabled", "yes");
+    yes_no("crash-memcheck-enabled", "yes");
+    integer("watchdog-period", 0, INT, "0").hidden();
+    yes_no("use-exit-on-panic", "no").hidden();
+    yes_no("enable-debug-assert", "no").immutable().hidden();
+    // The process.
+    row("dir", Kind::Dir, "./").protected() =>
+        /// Working directory: absolute, and it exists. Relative paths in other settings start here.
+        live dir: PathBuf = Value::dir;
+    yes_no("daemonize", "no").immutable();
+    text("pidfile", "").immutable() =>
+        /// File to write the process's id to.
+        live pidfile: Option<PathBuf> = Value::path;
+    choice("supervised", Supervised::WORDS, "no").immutable() =>
+        /// Supervisor to report to.
+        reserved supervised: Supervised = one_word;
+    yes_no("set-proc-title", "yes").immutable() =>
+        /// Whether the process's title shows the address.
+        live set_proc_title: bool = Value::yes;
+    text("proc-title-template", "{title} {listen-addr} {server-mode}").rule(title_template) =>
+        /// What it shows.
+        live proc_title_template: Vec<u8> = bytes;
+    integer("shutdown-timeout", 0, INT, "10") =>
+        /// How long SHUTDOWN waits for replicas.
+        reserved shutdown_timeout: Duration = seconds;
+    row("shutdown-on-sigint", Kind::Choices(ShutdownOptions::WORDS), "default").rule(save_or_nosave) =>
+        /// What SIGINT asks for.
+        reserved shutdown_on_sigint: ShutdownOptions = shutdown_options;
+    row("shutdown-on-sigterm", Kind::Choices(ShutdownOptions::WORDS), "default").rule(save_or_nosave) =>
+        /// What SIGTERM asks for.
+        reserved shutdown_on_sigterm: ShutdownOptions = shutdown_options;
+    choice("enable-debug-command", Access::WORDS, "no").immutable() =>
+        /// Who may use DEBUG.
+        live enable_debug_command: Access = one_word;
+    choice("enable-protected-configs", Access::WORDS, "no").immutable() =>
+        /// Who may change protected settings.
+        live enable_protected_configs: Access = one_word;
+    choice("enable-module-command", Access::WORDS, "no").immutable();
+    line("loadmodule", 1, usize::MAX);
+    choice("oom-score-adj", &["no", "yes", "relative", "absolute"], "no").rule(relative_is_yes);
+    row("oom-score-adj-values", Kind::OomScores, "0 200 800");
+    yes_no("disable-thp", "yes").immutable();
+    yes_no("jemalloc-bg-thread", "yes");
+    text("server-cpulist", "").alias("server_cpulist").immutable();
+    text("bio-cpulist", "").alias("bio_cpulist").immutable();
+    text("aof-rewrite-cpulist", "").alias("aof_rewrite_cpulist").immutable();
+    text("bgsave-cpulist", "").alias("bgsave_cpulist").immutable();
+    text("ignore-warnings", "");
+    yes_no("lua-enable-deprecated-api", "no").immutable().hidden();
+    yes_no("activedefrag", "no").missing("no", "active defragmentation is not supported");
+    memory("active-defrag-ignore-bytes", 1, LONG, "100mb");
+    integer("active-defrag-threshold-lower", 0, 1_000, "10");
+    integer("active-defrag-threshold-upper", 0, 1_000, "100");
+    integer("active-defrag-cycle-min", 1, 99, "1");
+    integer("active-defrag-cycle-max", 1, 99, "25");
+    integer("active-defrag-max-scan-fields", 1, LONG, "1000");
+    // Snapshots.
+    row("save", Kind::Save, "3600 1 300 100 60 10000").missing("", NO_SAVING);
+    text("dbfilename", "dump.rdb").protected().rule(snapshot_name);
+    yes_no("rdbcompression", "yes");
+    yes_no("rdbchecksum", "yes").immutable();
+    yes_no("rdb-del-sync-files", "no");
+    yes_no("rdb-save-incremental-fsync", "yes");
+    integer("rdb-key-save-delay", -INT - 1, INT, "0").hidden();
+    integer("key-load-delay", -INT - 1, INT, "0").hidden();
+    integer("loading-process-events-interval-bytes", 1_024, INT, "2097152").hidden();
+    choice("sanitize-dump-payload", &["no", "yes", "clients"], "no");
+    yes_no("stop-writes-on-bgsave-error", "yes");
+    // The append-only file.
+    yes_no("appendonly", "no").missing("no", NO_SAVING);
+    text("appendfilename", "appendonly.aof").immutable().rule(append_only_name);
+    text("appenddirname", "appendonlydir").immutable().rule(append_only_directory);
+    choice("appendfsync", &["everysec", "always", "no"], "everysec");
+    yes_no("no-appendfsync-on-rewrite", "no");
+    integer("auto-aof-rewrite-percentage", 0, INT, "100");
+    memory("auto-aof-rewrite-min-size", 0, LONG, "64mb");
+    yes_no("aof-load-truncated", "yes");
+    yes_no("aof-use-rdb-preamble", "yes");
+    yes_no("aof-timestamp-enabled", "no");
+    yes_no("aof-rewrite-incremental-fsync", "yes");
+    yes_no("aof-disable-auto-gc", "no");
+    // Replication.
+    row("replicaof", Kind::Primary, "").alias("slaveof").immutable();
+    text("masterauth", "").sensitive();
+    text("masteruser", "").sensitive();
+    yes_no("replica-serve-stale-data", "yes").alias("slave-serve-stale-data");
+    yes_no("replica-read-only", "yes").alias("slave-read-only");
+    yes_no("replica-ignore-maxmemory", "yes").alias("slave-ignore-maxmemory");
+    yes_no("replica-ignore-disk-write-errors", "no");
+    yes_no("replica-lazy-flush", "no").alias("slave-lazy-flush");
+    integer("replica-priority", 0, INT, "100").alias("slave-priority");
+    yes_no("replica-announced", "yes");
+    text("replica-announce-ip", "").alias("slave-announce-ip");
+    integer("replica-announce-port", 0, PORT, "0").alias("slave-announce-port");
+    integer("min-replicas-to-write", 0, INT, "0")
+        .alias("min-slaves-to-write")
+        .missing("0", "replication is not supported yet");
+    integer("min-replicas-max-lag", 0, INT, "10").alias("min-slaves-max-lag");
+    choice("propagation-error-behavior", &["ignore", "panic", "panic-on-replicas"], "ignore");
+    yes_no("repl-diskless-sync", "yes");
+    integer("repl-diskless-sync-delay", 0, INT, "5");
+    integer("repl-diskless-sync-max-replicas", 0, INT, "0");
+    choice("repl-diskless-load", &["disabled", "on-empty-db", "swapdb"], "disabled");
+    integer("repl-ping-replica-period", 1, INT, "10").alias("repl-ping-slave-period");
+    integer("repl-timeout", 1, INT, "60");
+    yes_no("repl-disable-tcp-nodelay", "no");
+    memory("repl-backlog-size", 1, LONG, "1mb").rule(at_least_16_kilobytes);
+    integer("repl-backlog-ttl", 0, LONG, "3600");
+    // Cluster.
+    yes_no("cluster-enabled", "no").immutable();
+    text("cluster-config-file", "nodes.conf").immutable();
+    integer("cluster-node-timeout", 0, LONG, "15000");
+    integer("cluster-port", 0, PORT, "0").immutable();
+    integer("cluster-replica-validity-factor", 0, INT, "10").alias("cluster-slave-validity-factor");
+    integer("cluster-migration-barrier", 0, INT, "1");
+    yes_no("cluster-allow-replica-migration", "yes");
+    yes_no("cluster-require-full-coverage", "yes");
+    yes_no("cluster-replica-no-failover", "no").alias("cluster-slave-no-failover");
+    yes_no("cluster-allow-reads-when-down", "no");
+    yes_no("cluster-allow-pubsubshard-when-down", "yes");
+    memory("cluster-link-sendbuf-limit", 0, ULONG, "0");
+    text("cluster-announce-ip", "");
+    text("cluster-announce-hostname", "").rule(host_name);
+    text("cluster-announce-human-nodename", "").rule(node_name);
+    integer("cluster-announce-port", 0, PORT, "0");
+    integer("cluster-announce-tls-port", 0, PORT, "0");
+    integer("cluster-announce-bus-port", 0, PORT, "0");
+    choice("cluster-preferred-endpoint-type", &["ip", "hostname", "unknown-endpoint"], "ip");
+    // TLS.
+    integer("tls-port", 0, PORT, "0").missing("0", "TLS is not supported yet");
+    text("tls-cert-file", "");
+    text("tls-key-file", "");
+    text("tls-key-file-pass", "").sensitive();
+    text("tls-client-cert-file", "");
+    text("tls-client-key-file", "");
+    text("tls-client-key-file-pass", "").sensitive();
+    text("tls-dh-params-file", "");
+    text("tls-ca-cert-file", "");
+    text("tls-ca-cert-dir", "");
+    choice("tls-auth-clients", &["no", "yes", "optional"], "yes");
+    yes_no("tls-replication", "no");
+    yes_no("tls-cluster", "no");
+    text("tls-protocols", "");
+    text("tls-ciphers", "");
+    text("tls-ciphersuites", "");
+    yes_no("tls-prefer-server-ciphers", "no");
+    yes_no("tls-session-caching", "yes");
+    integer("tls-session-cache-size", 0, INT, "20480");
+    integer("tls-session-cache-timeout", 0, INT, "300");
+}
+
+const SYSLOG_FACILITIES: &[&str] =
+    &["user", "local0", "local1", "local2", "local3", "local4", "local5", "local6", "local7"];
+
+/// Variables that a title template may name.
+const TITLE_VARIABLES: &[&[u8]] =
+    &[b"title", b"listen-addr", b"server-mode", b"port", b"tls-port", b"unixsocket", b"config-file"];
+
+/// Every directive that there is, for what describes them.
+pub fn directives() -> &'static [Directive] {
+    DIRECTIVES
+}
+
+/// Places in the table by both names of each directive, in the names' order.
+static BY_NAME: LazyLock<Vec<(&'static str, usize)>> = LazyLock::new(|| {
+    let rows = DIRECTIVES.iter().enumerate();
+    let mut names: Vec<_> =
+        rows.flat_map(|(place, row)| row.names().map(move |name| (name, place))).collect();
+    names.sort_unstable();
+    names
+});
+
+/// Finds a directive by either name, in any case: the name as the table spells it, and the row's place.
+pub(super) fn find(name: &[u8]) -> Option<(&'static str, usize)> {
+    let name = name.to_ascii_lowercase();
+    let place = BY_NAME.binary_search_by(|(known, _)| known.as_bytes().cmp(&name)).ok()?;
+    Some(BY_NAME[place])
+}
+
+/// Finds the place of a directive that the caller knows to exist.
+pub(super) fn place_of(name: &str) -> usize {
+    match find(name.as_bytes()) {
+        Some((_, place)) => place,
+        None => unreachable!("{name} is a row of the table"),
+    }
+}
+
+fn power_of_two(value: Value) -> Result<Value, Reason> {
+    if value.number::<u32>().is_power_of_two() {
+        Ok(value)
+    } else {
+        Err(Reason::Rule("argument must be a power of two between 1 and 16384"))
+    }
+}
+
+/// As in Redis, a frequency outside 1 to 500 is not refused.
+fn between_1_and_500(value: Value) -> Result<Value, Reason> {
+    Ok(Value::Number(value.number::<i128>().clamp(1, 500)))
+}
+
+/// `relative` is the longer name of `yes`.
+fn relative_is_yes(value: Value) -> Result<Value, Reason> {
+    Ok(if value.word() == "relative" { Value::Choice("yes") } else { value })
+}
+
+/// As in Redis, a smaller backlog is not refused.
+fn at_least_16_kilobytes(value: Value) -> Result<Value, Reason> {
+    Ok(Value::Number(value.number::<i128>().max(16 << 10)))
+}
+
+fn save_or_nosave(value: Value) -> Result<Value, Reason> {
+    let options = ShutdownOptions::named(value.chosen());
+    if options.save && options.nosave {
+        return Err(Reason::Rule("shutdown options SAVE and NOSAVE can't be used simultaneously"));
+    }
+    Ok(value)
+}
+
+/// Accepts text in which every `{…}` is a known variable, and that is not empty.
+fn title_template(value: Value) -> Result<Value, Reason> {
+    const REFUSED: Reason = Reason::Rule("template format is invalid or contains unknown variables");
+    let mut rest = value.text();
+    if rest.is_empty() {
+        return Err(REFUSED);
+    }
+    while let Some(open) = rest.iter().position(|&byte| byte == b'{') {
+        rest = &rest[open + 1..];
+        let close = rest.iter().position(|&byte| byte == b'}').ok_or(REFUSED)?;
+        if !TITLE_VARIABLES.contains(&&rest[..close]) {
+            return Err(REFUSED);
+        }
+        rest = &rest[close + 1..];
+    }
+    Ok(value)
+}
+
+fn snapshot_name(value: Value) -> Result<Value, Reason> {
+    if value.text().contains(&b'/') {
+        return Err(Reason::Rule("dbfilename can't be a path, just a filename"));
+    }
+    Ok(value)
+}
+
+fn append_only_name(value: Value) -> Result<Value, Reason> {
+    match value.text() {
+        b"" => Err(Reason::Rule("appendfilename can't be empty")),
+        name if name.contains(&b'/') => Err(Reason::Rule("appendfilename can't be a path, just a filename")),
+        _ => Ok(value),
+    }
+}
+
+fn append_only_directory(value: Value) -> Result<Value, Reason> {
+    match value.text() {
+        b"" => Err(Reason::Rule("appenddirname can't be empty")),
+        name if name.contains(&b'/') => Err(Reason::Rule("appenddirname can't be a path, just a dirname")),
+        _ => Ok(value),
+    }
+}
+
+fn host_name(value: Value) -> Result<Value, Reason> {
+    let name = value.text();
+    if name.len() > MAX_HOSTNAME_BYTES {
+        return Err(Reason::Rule("Hostnames must be less than 256 characters"));
+    }
+    if !name.iter().all(|byte| byte.is_ascii_alphanumeric() || matches!(byte, b'-' | b'.')) {
+        return Err(Reason::Rule("Hostnames may only contain alphanumeric characters, hyphens or dots"));
+    }
+    Ok(value)
+}
+
+/// Names that can stand in the nodes file, whose fields are separated by spaces and commas.
+fn node_name(value: Value) -> Result<Value, Reason> {
+    let allowed = |byte: &u8| byte.is_ascii_alphanumeric() || matches!(byte, b'-' | b'.' | b'_');
+    if !value.text().iter().all(allowed) {
+        return Err(Reason::Rule(
+            "Announced human node name may only contain alphanumeric characters, hyphens, dots or underscores",
+        ));
+    }
+    Ok(value)
+}
+
+fn addresses(value: &Value) -> Vec<BindAddress> {
+    value.addresses().iter().map(|word| BindAddress::parse(word)).collect()
+}
+
+fn one_word<T: Word>(value: &Value) -> T {
+    T::named(value.word())
+}
+
+fn shutdown_options(value: &Value) -> ShutdownOptions {
+    ShutdownOptions::named(value.chosen())
+}
+
+fn bytes(value: &Value) -> Vec<u8> {
+    value.text().to_vec()
+}
+
+fn seconds(value: &Value) -> Duration {
+    Duration::from_secs(value.number())
+}
+
+fn nonzero_seconds(value: &Value) -> Option<Duration> {
+    value.nonzero().map(Duration::from_secs)
+}
+
+fn nonzero_millis(value: &Value) -> Option<Duration> {
+    value.nonzero().map(Duration::from_millis)
+}
+
+/// Microseconds; a negative number turns the slow log off.
+fn micros(value: &Value) -> Option<Duration> {
+    u64::try_from(value.number::<i64>()).ok().map(Duration::from_micros)
+}
+
+fn users(value: &Value) -> Vec<UserLine> {
+    let user = |words: &Vec<Vec<u8>>| {
+        let (name, rules) = words.split_first()?;
+        Some(UserLine { name: name.clone(), rules: rules.to_vec() })
+    };
+    value.lines().iter().filter_map(user).collect()
+}
+
+fn renamed_commands(value: &Value) -> Vec<RenamedCommand> {
+    let renamed = |words: &Vec<Vec<u8>>| match words.as_slice() {
+        [from, to] => RenamedCommand { from: from.clone(), to: (!to.is_empty()).then(|| to.clone()) },
+        other => unreachable!("{other:?}: the row takes exactly two words"),
+    };
+    value.lines().iter().map(renamed).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use std::collections::HashSet;
+
+    use super::super::directive::{Flags, Meaning};
+    use super::*;
+
+    /// `CONFIG GET *` of a redis-server 7.0 that was started without a file, one `name=value` a line.
+    const REDIS_7_0: &str = include_str!("redis-7.0-defaults.txt");
+
+    /// Defaults that are not those of Redis 7.0, and why.
+    const MEANT_TO_DIFFER: &[(&str, &str)] = &[
+        ("bind", "Loopback only, as the redis.conf that Redis ships: reaching other machines is asked for"),
+        ("io-threads", "Cores available: every thread runs commands"),
+        ("dir", "Where the server is started"),
+    ];
+
+    #[test]
+    fn defaults_are_those_of_redis() {
+        let differ: Vec<&str> = MEANT_TO_DIFFER.iter().map(|(name, _)| *name).collect();
+        for line in REDIS_7_0.lines() {
+            let (name, expected) = line.split_once('=').unwrap();
+            let (_, place) = find(name.as_bytes()).unwrap_or_else(|| panic!("{name} is not in the table"));
+            let row = &DIRECTIVES[place];
+            assert!(!row.flags.contains(Flags::FILE_ONLY), "{name}");
+            if differ.contains(&name) {
+                continue;
+            }
+            let printed = String::from_utf8(row.kind.print(&row.default_value())).unwrap();
+            assert_eq!(printed, expected, "{name}");
+        }
+    }
+
+    #[test]
+    fn what_redis_7_0_shows_is_not_hidden_and_both_names_are_known() {
+        let shown: HashSet<&str> = REDIS_7_0.lines().map(|line| line.split_once('=').unwrap().0).collect();
+        for row in DIRECTIVES {
+            let seen = row.names().filter(|name| shown.contains(name)).count();
+            assert!(seen == 0 || !row.flags.contains(Flags::HIDDEN), "{}", row.name);
+        }
+    }
+
+    #[test]
+    fn names_are_unique_and_lowercase() {
+        let mut names = HashSet::new();
+        for name in DIRECTIVES.iter().flat_map(Directive::names) {
+            assert!(names.insert(name), "{name} stands twice");
+            assert!(name.bytes().all(|byte| byte.is_ascii_lowercase() || b"-_".contains(&byte)), "{name}");
+            assert_eq!(find(name.to_ascii_uppercase().as_bytes()).unwrap().0, name);
+        }
+        assert_eq!(find(b"nonesuch"), None);
+    }
+
+    #[test]
+    fn every_value_that_a_row_accepts_fits_its_setting() {
+        for row in DIRECTIVES {
+            let (Meaning::Live(apply) | Meaning::Reserved(apply)) = row.meaning else { continue };
+            let accepted: Vec<String> = match row.kind {
+                Kind::Bool => vec!["yes".into(), "no".into()],
+                Kind::Integer { min, max } | Kind::Memory { min, max } => {
+                    vec![min.to_string(), max.to_string()]
+                }
+                Kind::FileMode => vec!["0".into(), "777".into()],
+                Kind::Choice(words) | Kind::Choices(words) => words.iter().map(|&word| word.into()).collect(),
+                _ => vec![row.default.into()],
+            };
+            let mut settings = Settings::default();
+            apply(&mut settings, &row.default_value());
+            for text in accepted.iter().filter(|_| !matches!(row.kind, Kind::Dir | Kind::Line { .. })) {
+                apply(&mut settings, &row.parse(&[text.as_bytes()], &row.default_value()).unwrap());
+            }
+        }
+    }
+
+    #[test]
+    fn printed_values_are_read_back() {
+        for row in
+            DIRECTIVES.iter().filter(|row| !matches!(row.kind, Kind::Dir | Kind::Line { .. } | Kind::Primary))
+        {
+            let default = row.default_value();
+            let printed = row.kind.print(&default);
+            assert_eq!(row.parse(&[&printed], &default).unwrap(), default, "{}", row.name);
+        }
+    }
+
+    #[test]
+    fn rules_of_single_directives() {
+        let refused = |name: &str, text: &str| {
+            let row = &DIRECTIVES[place_of(name)];
+            row.parse(&[text.as_bytes()], &row.default_value()).map_err(|reason| reason.to_string())
+        };
+        let cases = [
+            ("shards", "3", "argument must be a power of two between 1 and 16384"),
+            ("shards", "32768", "argument must be between 1 and 16384 inclusive"),
+            ("io-threads", "0", "argument must be between 1 and 128 inclusive"),
+            ("proc-title-template", "", "template format is invalid or contains unknown variables"),
+            ("proc-title-template", "{x}", "template format is invalid or contains unknown variables"),
+            ("proc-title-template", "{title", "template format is invalid or contains unknown variables"),
+            ("dbfilename", "a/b", "dbfilename can't be a path, just a filename"),
+            ("appendfilename", "", "appendfilename can't be empty"),
+            ("appenddirname", "a/b", "appenddirname can't be a path, just a dirname"),
+            (
+                "cluster-announce-hostname",
+                "*",
+                "Hostnames may only contain alphanumeric characters, hyphens or dots",
+            ),
+            (
+                "shutdown-on-sigint",
+                "nosave save",
+                "shutdown options SAVE and NOSAVE can't be used simultaneously",
+            ),
+            (
+                "shutdown-on-sigterm",
+                "",
+                "argument(s) must be one of the following: default, save, nosave, now, force",
+            ),
+            ("loglevel", "zz", "argument(s) must be one of the following: debug, verbose, notice, warning"),
+            ("notify-keyspace-events", "Kg A", "Invalid event class character. Use 'Ag$lshzxeKEtmdn'."),
+            ("oom-score-adj-values", "1 2", "wrong number of arguments"),
+            (
+                "oom-score-adj-values",
+                "3 2 2001",
+                "Invalid oom-score-adj-values, elements must be between -2000 and 2000.",
+            ),
+        ];
+        for (name, text, why) in cases {
+            assert_eq!(refused(name, text), Err(why.into()), "{name} {text}");
+        }
+        assert_eq!(refused("hz", "0"), Ok(Value::Number(1)));
+        assert_eq!(refused("hz", "1000"), Ok(Value::Number(500)));
+        assert_eq!(refused("repl-backlog-size", "1"), Ok(Value::Number(16_384)));
+        assert_eq!(refused("oom-score-adj", "RELATIVE"), Ok(Value::Choice("yes")));
+        assert_eq!(
+            refused("shutdown-on-sigint", "default SAVE force"),
+            Ok(Value::Choices(vec!["save", "force"]))
+        );
+        assert!(refused("proc-title-template", "a {port}} b").is_ok());
+    }
+}

@@ -1,0 +1,212 @@
+//! The floors of the server crate: a file uses its own floor and those below.
+
+use std::collections::BTreeMap;
+
+use super::{
+    Exceptions, excepting,
+    modules::Uses,
+    none,
+    source::{Source, sources},
+};
+
+/// A floor's name, and what lies on it: `config` is `server/src/config.rs` and all in `server/src/config/`.
+type Floor = (&'static str, &'static [&'static str]);
+
+/// The floors, lowest first. Each file lies on one.
+const FLOORS: &[Floor] = &[
+    ("config", &["config", "clock", "log", "random"]),
+    ("catalog", &["catalog"]),
+    (
+        "client",
+        &[
+            "client",
+            "audiences",
+            "clients",
+            "latency",
+            "notifications",
+            "pubsub",
+            "server",
+            "session",
+            "stats",
+            "tracking",
+        ],
+    ),
+    ("command", &["command", "info"]),
+    ("run", &["run"]),
+    ("observe", &["observe", "monitor"]),
+    ("net", &["net", "io"]),
+    ("boot", &["boot", "lib", "main", "title"]),
+];
+
+/// Uses of a floor above that are there still: the file, what it uses, and the two floors. The list may only shrink.
+const UPWARDS: Exceptions = &[
+    ("server/src/clients.rs", "server/src/command/table.rs", "client uses command"),
+    ("server/src/clients.rs", "server/src/run/blocking.rs", "client uses run"),
+    ("server/src/command/client.rs", "server/src/io/mod.rs", "command uses net"),
+    ("server/src/command/client.rs", "server/src/run/blocking.rs", "command uses run"),
+    ("server/src/command/lists.rs", "server/src/run/blocking.rs", "command uses run"),
+    ("server/src/command/mod.rs", "server/src/io/mod.rs", "command uses net"),
+    ("server/src/command/mod.rs", "server/src/run/blocking.rs", "command uses run"),
+    ("server/src/command/mod.rs", "server/src/run/node.rs", "command uses run"),
+    ("server/src/command/pubsub.rs", "server/src/run/node.rs", "command uses run"),
+    ("server/src/command/server.rs", "server/src/observe/recorder.rs", "command uses observe"),
+    ("server/src/command/streams/read.rs", "server/src/run/blocking.rs", "command uses run"),
+    ("server/src/command/transactions.rs", "server/src/monitor.rs", "command uses observe"),
+    ("server/src/command/transactions.rs", "server/src/run/blocking.rs", "command uses run"),
+    ("server/src/command/transactions.rs", "server/src/run/node.rs", "command uses run"),
+    ("server/src/command/transactions.rs", "server/src/run/step.rs", "command uses run"),
+    ("server/src/command/work.rs", "server/src/run/node.rs", "command uses run"),
+    ("server/src/command/work.rs", "server/src/run/step.rs", "command uses run"),
+    ("server/src/monitor.rs", "server/src/io/mod.rs", "observe uses net"),
+    ("server/src/observe/mod.rs", "server/src/io/mod.rs", "observe uses net"),
+    ("server/src/observe/recorder.rs", "server/src/io/mod.rs", "observe uses net"),
+    ("server/src/run/blocking.rs", "server/src/io/mod.rs", "run uses net"),
+    ("server/src/run/node.rs", "server/src/io/mod.rs", "run uses net"),
+    ("server/src/run/node.rs", "server/src/monitor.rs", "run uses observe"),
+    ("server/src/run/offload.rs", "server/src/io/mod.rs", "run uses net"),
+    ("server/src/run/offload.rs", "server/src/monitor.rs", "run uses observe"),
+    ("server/src/run/offload.rs", "server/src/observe/mod.rs", "run uses observe"),
+    ("server/src/run/step.rs", "server/src/io/mod.rs", "run uses net"),
+    ("server/src/run/unit.rs", "server/src/io/mod.rs", "run uses net"),
+    ("server/src/run/unit.rs", "server/src/monitor.rs", "run uses observe"),
+    ("server/src/run/unit.rs", "server/src/observe/mod.rs", "run uses observe"),
+    ("server/src/server.rs", "server/src/boot.rs", "client uses boot"),
+    ("server/src/server.rs", "server/src/command/table.rs", "client uses command"),
+    ("server/src/server.rs", "server/src/io/listener.rs", "client uses net"),
+    ("server/src/server.rs", "server/src/io/mod.rs", "client uses net"),
+    ("server/src/server.rs", "server/src/io/spread.rs", "client uses net"),
+    ("server/src/server.rs", "server/src/observe/recorder.rs", "client uses observe"),
+    ("server/src/server.rs", "server/src/run/node.rs", "client uses run"),
+    ("server/src/session.rs", "server/src/command/args.rs", "client uses command"),
+    ("server/src/session.rs", "server/src/command/error.rs", "client uses command"),
+    ("server/src/session.rs", "server/src/command/requests.rs", "client uses command"),
+    ("server/src/session.rs", "server/src/command/spec.rs", "client uses command"),
+    ("server/src/session.rs", "server/src/command/table.rs", "client uses command"),
+    ("server/src/stats.rs", "server/src/command/table.rs", "client uses command"),
+    ("server/src/tracking.rs", "server/src/command/args.rs", "client uses command"),
+    ("server/src/tracking.rs", "server/src/command/mod.rs", "client uses command"),
+    ("server/src/tracking.rs", "server/src/command/spec.rs", "client uses command"),
+    ("server/src/tracking.rs", "server/src/command/table.rs", "client uses command"),
+    ("server/src/tracking.rs", "server/src/io/mod.rs", "client uses net"),
+    ("server/src/tracking.rs", "server/src/observe/mod.rs", "client uses observe"),
+    ("server/src/tracking.rs", "server/src/run/node.rs", "client uses run"),
+];
+
+/// What is wrong with where files lie: a file, what about it, and the text to show.
+type Findings = Vec<(String, String, String)>;
+
+/// Which floor each file lies on, by its number from below.
+fn levels(floors: &[Floor], files: &[&str], found: &mut Findings) -> BTreeMap<String, usize> {
+    let mut levels = BTreeMap::new();
+    for file in files {
+        let inner = file.strip_prefix("server/src/").expect("it is one of the server's");
+        let lies_in = |part: &&str| {
+            inner.strip_prefix(*part).is_some_and(|rest| rest == ".rs" || rest.starts_with('/'))
+        };
+        let of_file: Vec<usize> =
+            (0..floors.len()).filter(|&level| floors[level].1.iter().any(lies_in)).collect();
+        match of_file.as_slice() {
+            [level] => {
+                levels.insert((*file).to_owned(), *level);
+            }
+            [] => found.push(((*file).to_owned(), String::new(), format!("{file} lies on no floor"))),
+            several => {
+                let names: Vec<&str> = several.iter().map(|&level| floors[level].0).collect();
+                let text = format!("{file} lies on several floors: {}", names.join(", "));
+                found.push(((*file).to_owned(), String::new(), text));
+            }
+        }
+    }
+    levels
+}
+
+/// The root of the crate. Who names something of it means a macro of the log: all else that it has, it passes on.
+const ROOT: &str = "server/src/lib.rs";
+
+/// Every file that lies on no floor or on several, and every use of a file on a floor above.
+fn upward(floors: &[Floor], sources: &[Source]) -> Findings {
+    let mut found = Vec::new();
+    let files: Vec<&str> = sources.iter().map(|source| source.path.as_str()).collect();
+    let levels = levels(floors, &files, &mut found);
+    for (file, used) in Uses::of(sources).0 {
+        for other in used.into_iter().filter(|other| other != ROOT) {
+            if let (Some(&from), Some(&to)) = (levels.get(&file), levels.get(&other))
+                && from < to
+            {
+                let text = format!("{file} ({}) uses {other} ({})", floors[from].0, floors[to].0);
+                found.push((file.clone(), other, text));
+            }
+        }
+    }
+    found
+}
+
+/// What the floors name and is not there (any more).
+fn unused(floors: &[Floor], sources: &[Source]) -> Vec<String> {
+    let is_there = |part: &str| {
+        let begins = [format!("server/src/{part}.rs"), format!("server/src/{part}/")];
+        sources.iter().any(|source| begins.iter().any(|begin| source.path.starts_with(begin)))
+    };
+    // A floor's own folder may be empty yet.
+    let named = floors.iter().flat_map(|(name, parts)| parts.iter().filter(move |part| *part != name));
+    named
+        .filter(|part| !is_there(part))
+        .map(|part| format!("{part}: the floors name it, and it is not there"))
+        .collect()
+}
+
+#[test]
+fn the_server_uses_its_own_floor_and_those_below() {
+    let sources = sources("server/src");
+    let found = excepting(UPWARDS, upward(FLOORS, &sources));
+    let found = found.into_iter().chain(unused(FLOORS, &sources)).collect();
+    none("No file of the server uses a floor above its own:", found);
+}
+
+/// The search itself: one that finds nothing would hold no floor.
+mod search {
+    use super::*;
+    use crate::source::lines;
+
+    const FLOORS: &[Floor] =
+        &[("low", &["low", "tool"]), ("high", &["high"]), ("top", &["lib", "low/attic"])];
+
+    fn source(path: &str, text: &str) -> Source {
+        Source { path: format!("server/src/{path}"), lines: lines(text) }
+    }
+
+    fn texts(sources: &[Source]) -> Vec<String> {
+        upward(FLOORS, sources).into_iter().map(|(.., text)| text).collect()
+    }
+
+    #[test]
+    fn a_use_of_a_floor_above_is_found() {
+        let sources = [
+            source("lib.rs", "mod low; mod tool; mod high;"),
+            source("low.rs", "mod inner; use crate::tool::f;"),
+            source("low/inner.rs", "fn f() { crate::high::g(); crate::shout!(); }"),
+            source("tool.rs", "#[cfg(test)]\nmod tests { use crate::high::g; }"),
+            source("high.rs", "use crate::low::inner::f;"),
+        ];
+        assert_eq!(texts(&sources), ["server/src/low/inner.rs (low) uses server/src/high.rs (high)"]);
+    }
+
+    #[test]
+    fn a_file_lies_on_one_floor() {
+        let sources = [source("lib.rs", ""), source("lower.rs", ""), source("low/attic.rs", "")];
+        let expected = [
+            "server/src/lower.rs lies on no floor",
+            "server/src/low/attic.rs lies on several floors: low, top",
+        ];
+        assert_eq!(texts(&sources), expected);
+    }
+
+    #[test]
+    fn an_exception_that_applies_to_nothing_is_found() {
+        let sources = [source("lib.rs", ""), source("low.rs", "use crate::high::g;"), source("high.rs", "")];
+        const APPLIES: Exceptions = &[("server/src/low.rs", "server/src/high.rs", "low uses high")];
+        const APPLIES_NOT: Exceptions = &[("server/src/high.rs", "server/src/lib.rs", "high uses top")];
+        assert_eq!(excepting(APPLIES, upward(FLOORS, &sources)), [""; 0]);
+        assert_eq!(excepting(APPLIES_NOT, upward(FLOORS, &sources)).len(), 2);
+    }
+}
