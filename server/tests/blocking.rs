@@ -187,11 +187,11 @@ fn a_group_reader_hears_that_its_stream_has_expired() {
         for (found_by, active) in ways {
             assert_eq!(ask(&mut client, "DEBUG SET-ACTIVE-EXPIRE 0"), "+OK");
             assert_eq!(ask(&mut client, "XGROUP CREATE stream group $ MKSTREAM"), "+OK");
-            assert_eq!(ask(&mut client, "PEXPIRE stream 1000"), ":1");
+            assert_eq!(ask(&mut client, "PEXPIRE stream 500000"), ":1");
             let mut reader = server.connect();
             reader.send(&["XREADGROUP", "GROUP", "group", "c", "BLOCK", "0", "STREAMS", "stream", ">"]);
             until("it waits", || ask(&mut client, "INFO clients").contains("blocked_clients:1"));
-            assert_eq!(ask(&mut client, "DEBUG ADVANCE-TIME 2000"), "+OK");
+            assert_eq!(ask(&mut client, "DEBUG ADVANCE-TIME 500001"), "+OK");
             ask(&mut client, found_by);
             assert_eq!(ask(&mut client, &format!("DEBUG SET-ACTIVE-EXPIRE {active}")), "+OK");
             assert!(reader.receive().is_error(), "found by {found_by}");

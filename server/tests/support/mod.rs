@@ -22,4 +22,4 @@ pub const PATIENCE: Duration = Duration::from_secs(60);
 pub use client::{Client, Resp, encode};
 pub use dice::Dice;
 pub use reply::Reply;
-pub use server::Server;
+pub use server::{Port, Server};

@@ -2,10 +2,10 @@
 
 use std::fs::{self, File};
 use std::io;
-use std::net::TcpListener;
+use std::net::{TcpListener, UdpSocket};
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, ExitStatus, Stdio};
-use std::sync::atomic::{AtomicU32, Ordering};
+use std::sync::atomic::{AtomicU16, AtomicU32, Ordering};
 use std::thread;
 use std::time::{Duration, Instant};
 
@@ -14,14 +14,52 @@ use super::{Client, PATIENCE, Reply};
 /// Names the program to test in Braid's place, such as `redis-server`.
 const COMPAT_SERVER: &str = "BRAID_COMPAT_SERVER";
 
-/// How often a port may turn out to be taken by someone else.
+/// How often a port may turn out to be taken by a process that is no test.
 const PORT_ATTEMPTS: usize = 5;
 
 /// A running server, which ends with this value, also when a test panics.
 pub struct Server {
     child: Child,
-    port: u16,
+    port: Port,
     scratch: PathBuf,
+}
+
+/// A TCP port that no other test takes as long as this value lives, also while nobody listens on it.
+pub struct Port {
+    number: u16,
+    /// The UDP port of the same number: nobody needs it, and only one process can have it.
+    _claim: UdpSocket,
+}
+
+impl Port {
+    /// Ports below those that the kernel gives to outgoing connections, which could be given this one otherwise.
+    const FIRST: u16 = 10_000;
+    const N_PORTS: u16 = 20_000;
+
+    /// Claims a port on which nobody listens.
+    ///
+    /// # Panics
+    /// When there is none.
+    pub fn claim() -> Port {
+        static N_TRIED: AtomicU16 = AtomicU16::new(0);
+        // Processes begin at different places, so that they seldom meet.
+        let begin = (std::process::id() % u32::from(Port::N_PORTS)) * 101 % u32::from(Port::N_PORTS);
+        let tried = (0..Port::N_PORTS).map(|_| {
+            let nth = u32::from(N_TRIED.fetch_add(1, Ordering::Relaxed) % Port::N_PORTS);
+            Port::FIRST + ((begin + nth) % u32::from(Port::N_PORTS)) as u16
+        });
+        let mut claimed = tried.filter_map(|number| {
+            let claim = UdpSocket::bind(("127.0.0.1", number)).ok()?;
+            TcpListener::bind(("0.0.0.0", number)).ok()?;
+            Some(Port { number, _claim: claim })
+        });
+        claimed.next().expect("one of so many ports is free")
+    }
+
+    /// Its number.
+    pub fn number(&self) -> u16 {
+        self.number
+    }
 }
 
 impl Server {
@@ -60,7 +98,7 @@ impl Server {
 
     /// The port it listens on, at 127.0.0.1.
     pub fn port(&self) -> u16 {
-        self.port
+        self.port.number
     }
 
     /// The process id.
@@ -78,7 +116,7 @@ impl Server {
     /// # Panics
     /// When the connection is refused.
     pub fn connect(&self) -> Client {
-        Client::connect(self.port)
+        Client::connect(self.port())
     }
 
     /// Whether the process has ended by itself.
@@ -120,10 +158,10 @@ impl Server {
 
     fn spawn(program: &str, args: &[&str]) -> Server {
         let scratch = new_scratch();
-        let port = free_port();
+        let port = Port::claim();
         let log = File::create(scratch.join("server.log")).expect("the scratch directory is writable");
         let child = Command::new(program)
-            .args(["--port", &port.to_string(), "--bind", "127.0.0.1"])
+            .args(["--port", &port.number.to_string(), "--bind", "127.0.0.1"])
             .args(["--save", "", "--appendonly", "no", "--enable-debug-command", "yes"])
             .arg("--dir")
             .arg(&scratch)
@@ -152,12 +190,12 @@ impl Server {
             }
             pause = (pause * 2).min(Duration::from_millis(50));
         }
-        Err(Unready::Failed(format!("no answer on port {} within {PATIENCE:?}", self.port)))
+        Err(Unready::Failed(format!("no answer on port {} within {PATIENCE:?}", self.port())))
     }
 
     /// Whether what answers on the port is this process, and not one that took the port in between.
     fn answers(&self) -> io::Result<bool> {
-        let mut client = Client::try_connect(self.port)?;
+        let mut client = Client::try_connect(self.port())?;
         client.try_command(&["PING"])?;
         let Reply::Bulk(info) = client.try_command(&["INFO", "server"])? else {
             return Ok(true); // It wants a password first.
@@ -208,9 +246,4 @@ fn new_scratch() -> PathBuf {
     let path = Path::new(env!("CARGO_TARGET_TMPDIR")).join(name);
     fs::create_dir_all(&path).expect("the build's scratch space is writable");
     path
-}
-
-fn free_port() -> u16 {
-    let listener = TcpListener::bind(("127.0.0.1", 0)).expect("loopback has a free port");
-    listener.local_addr().expect("a bound socket has an address").port()
 }
