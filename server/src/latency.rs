@@ -1,6 +1,6 @@
 //! How long commands take: a histogram for each command and thread.
 //!
-//! A thread alone records in its histograms, and whoever reads them sums those of all threads, so recording is a load and a
+//! A thread alone records in its histograms, and a reader sums those of all threads, so recording is a load and a
 //! store on a line that is its own. A histogram is allocated when its command first runs on its thread.
 
 use crate::stats::Count;

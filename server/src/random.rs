@@ -1,4 +1,4 @@
-//! Random numbers for commands that choose: RANDOMKEY, SPOP and their kin. Nobody gains by guessing them.
+//! Random numbers for commands that choose: RANDOMKEY, SPOP and their kin. To guess them is of no use.
 
 use std::{
     cell::Cell,

@@ -1,4 +1,4 @@
-//! What has taken effect everywhere once its reply is out: CLIENT PAUSE, CLIENT KILL, CONFIG SET, FLUSHALL, the end.
+//! What has taken effect everywhere once it is answered: CLIENT PAUSE, CLIENT KILL, CONFIG SET, FLUSHALL; and the end of the process.
 
 mod support;
 
@@ -10,7 +10,7 @@ use std::{
 
 use support::{
     Client, Reply, Server,
-    crowd::{ask, await_clients, crowd, laid_out, tell, until},
+    crowd::{AtEnd, ask, await_clients, crowd, laid_out, tell, until},
 };
 
 const LAYOUTS: [(usize, usize); 4] = [(1, 1), (2, 16), (8, 1), (8, 1024)];
@@ -26,22 +26,11 @@ impl Hammer {
         Self { n_writers, stop: AtomicBool::new(false) }
     }
 
-    /// Has the writers stop when the value is dropped, also by a panic: a scope waits for its threads.
-    fn stop_at_end(&self) -> impl Drop + '_ {
-        struct Stop<'a>(&'a AtomicBool);
-        impl Drop for Stop<'_> {
-            fn drop(&mut self) {
-                self.0.store(true, Ordering::SeqCst);
-            }
-        }
-        Stop(&self.stop)
-    }
-
     fn keys(&self) -> Vec<String> {
         (0..self.n_writers).flat_map(|id| [format!("a{id}"), format!("b{id}")]).collect()
     }
 
-    /// Writes until the end, but once at least; gives how often. Each key of a client counts its rounds.
+    /// Writes until the end, at least once, and returns how often. Each key of a client counts its rounds.
     fn write(&self, id: usize, client: &mut Client) -> u64 {
         let mut rounds = 0;
         while self.round(id, client, rounds + 1).is_ok() {
@@ -94,7 +83,7 @@ fn after_client_pause_write_nobody_writes_until_unpause() {
         let server = laid_out(layout);
         let hammer = Hammer::new(6);
         let rounds = thread::scope(|scope| {
-            let _stop = hammer.stop_at_end();
+            let _stop = AtEnd(&hammer.stop);
             let writers: Vec<_> = (0..6)
                 .map(|id| {
                     let (mut client, hammer) = (server.connect(), &hammer);
@@ -253,7 +242,7 @@ fn after_client_kill_nothing_of_the_killed_takes_effect() {
         for round in 0..9 {
             let hammer = Hammer::new(6);
             thread::scope(|scope| {
-                let _stop = hammer.stop_at_end();
+                let _stop = AtEnd(&hammer.stop);
                 let writers: Vec<_> = (0..6)
                     .map(|id| {
                         let mut client = server.connect();
@@ -301,7 +290,7 @@ fn clients_that_wait_can_be_killed() {
             &["SET paused took-effect"],
             &["MULTI", "SET queued took-effect"],
             &["WATCH watched", "MULTI"],
-            &["SET paused took-effect", "SET behind took-effect"],
+            &["SET paused took-effect", "SET after took-effect"],
         ];
         assert_eq!(ask(&mut control, "CLIENT PAUSE 60000 WRITE"), "+OK");
         let mut victims = Vec::new();
@@ -347,7 +336,7 @@ fn config_set_holds_for_whatever_comes_later() {
         let server = laid_out(layout);
         let mut control = server.connect();
         let mut others: Vec<Client> = (0..8).map(|_| server.connect()).collect();
-        // Whoever is answered has been let in without a password.
+        // A client that is answered has been let in without a password.
         others.iter_mut().for_each(|other| assert_eq!(ask(other, "PING"), "+PONG"));
         for round in 0..5 {
             assert_eq!(ask(&mut control, "CONFIG SET requirepass secret"), "+OK");
@@ -407,13 +396,13 @@ fn transactions_over_everything_see_nothing_of_others() {
     }
 }
 
-/// Whoever is at work: the process ends, and says that it does.
+/// While clients of every kind are at work, the process ends, and says so in its log.
 fn assert_clean_end(end: impl Fn(&Server)) {
     for layout in LAYOUTS {
         let mut server = laid_out(layout);
         let hammer = Hammer::new(6);
         thread::scope(|scope| {
-            let _stop = hammer.stop_at_end();
+            let _stop = AtEnd(&hammer.stop);
             for id in 0..6 {
                 let (mut client, hammer) = (server.connect(), &hammer);
                 scope.spawn(move || hammer.write(id, &mut client));

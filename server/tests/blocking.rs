@@ -8,15 +8,9 @@ use std::{
 };
 
 use support::{
-    Client, Reply, Server,
-    crowd::{LAYOUTS, ask, crowd, laid_out, tell, until},
+    Client, Reply,
+    crowd::{ask, crowd, everywhere, tell, until},
 };
-
-fn everywhere(scenario: impl Fn(&Server)) {
-    for layout in LAYOUTS {
-        scenario(&laid_out(layout));
-    }
-}
 
 /// What a BLPOP got: the key and the element.
 fn popped(reply: &Reply) -> Option<(String, String)> {
@@ -86,7 +80,7 @@ fn every_element_is_taken_once_and_in_the_order_of_its_producer() {
 }
 
 #[test]
-fn whoever_waits_longest_is_served_first() {
+fn the_client_that_waits_longest_is_served_first() {
     everywhere(|server| {
         let mut pusher = server.connect();
         let mut waiting: Vec<Client> = Vec::new();
@@ -172,9 +166,9 @@ fn clients_that_leave_while_they_wait_take_nothing_along() {
     });
 }
 
-/// Whether the key is found by a look-up, on a way over all keys, or by nobody's command.
+/// The key is found by a look-up, by a command that visits all keys, or by active expiry.
 #[test]
-fn a_group_reader_hears_that_its_stream_has_expired() {
+fn a_group_reader_is_told_that_its_stream_has_expired() {
     everywhere(|server| {
         let mut client = server.connect();
         let ways = [

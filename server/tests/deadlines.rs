@@ -1,4 +1,4 @@
-//! Keys that expire while many look on.
+//! Keys that expire while many clients read them.
 
 mod support;
 
@@ -17,9 +17,9 @@ const LAYOUTS: [(usize, usize); 4] = [(1, 16), (2, 1), (2, 1024), (8, 1024)];
 
 // Time is advanced by a millisecond more than a key has to live: at its deadline a key still lives, as in Redis.
 
-/// Nobody who asks after someone has seen a key expired sees it alive, nor any other key with the same deadline.
+/// After one client has seen a key expired, no client sees it alive, nor any other key with the same deadline.
 #[test]
-fn who_asks_after_an_expiry_was_seen_sees_it_too() {
+fn after_one_client_has_seen_an_expiry_every_client_sees_it() {
     const ROUNDS: usize = 12;
     const N_CLIENTS: usize = 6;
     for layout in LAYOUTS {

@@ -62,7 +62,7 @@ impl Side {
     }
 }
 
-/// Elements in an order that says nothing about where they were, so many together.
+/// Elements in an order that says nothing about where they were, `n` together.
 fn sorted(reply: Reply, n_together: usize) -> String {
     let Reply::Array(elements) = reply else { panic!("no elements: {reply}") };
     let mut shown: Vec<_> = elements.chunks(n_together).map(|together| format!("{together:?}")).collect();
@@ -88,7 +88,7 @@ fn words(command: &str) -> Argv {
     command.split_ascii_whitespace().map(|word| word.as_bytes().to_vec()).collect()
 }
 
-/// A command with `n` times what `more` gives.
+/// A command with `n` times what `more` returns.
 fn many<const N: usize>(command: &str, n: usize, more: impl Fn(usize) -> [String; N]) -> Vec<Argv> {
     let added = (0..n).flat_map(more).map(String::into_bytes);
     vec![words(command).into_iter().chain(added).collect()]

@@ -99,7 +99,7 @@ fn clients_that_vanish_leave_nothing_behind() {
             b"WATCH a b c\r\nMULTI\r\nINCR a\r\n",
             b"WATCH a b c\r\n",
             b"KEYS *\r\nKEYS *\r\nKEYS *\r\n",
-            b"DEBUG SLEEP 1000\r\nSET behind runs\r\n",
+            b"DEBUG SLEEP 1000\r\nSET after runs\r\n",
             b"WAIT 1 0\r\n",
             b"*3\r\n$3\r\nSET\r\n$1\r\nk\r\n$1000000\r\nhalf of it",
             b"GET big\r\nGET big\r\nGET big\r\nGET big\r\n",
@@ -115,7 +115,7 @@ fn clients_that_vanish_leave_nothing_behind() {
             stream.write_all(deeds[n % deeds.len()]).expect("it is sent");
             let increments = command(&[b"INCR", b"counter"]).repeat(50);
             if n % 2 == 0 {
-                // Commands behind one that waits, inside MULTI, or inside a value.
+                // Commands after one that waits, inside MULTI, or inside a value.
                 let _ = stream.write_all(&increments);
             }
             match n % 3 {
@@ -216,7 +216,7 @@ fn a_client_over_the_hard_output_limit_is_closed() {
     assert!(server.log_tail().contains("for overcoming of output buffer limits"), "{}", server.log_tail());
 }
 
-/// What is over the limit is known before anything of it is sent. Commands behind it do not run; those of its transaction do.
+/// The server knows that a reply is over the limit before it sends any of it. Later commands do not run; those of its transaction do.
 #[test]
 fn a_reply_over_the_hard_output_limit_is_not_even_begun() {
     for layout in LAYOUTS {
@@ -537,7 +537,7 @@ fn a_unix_socket_serves_too() {
     tell(&mut client, "SHUTDOWN");
     let mut server = server;
     assert!(server.await_end().success());
-    assert!(!path.exists(), "the socket stays behind");
+    assert!(!path.exists(), "the socket is still there");
 }
 
 /// Whether this machine has IPv6 on its loopback interface.

@@ -1,5 +1,5 @@
-//! Many messages to many subscribers: what waits stays bounded, others are served meanwhile, and whoever is closed takes nothing
-//! from those who stay.
+//! Many messages to many subscribers: what waits stays bounded, others are served meanwhile, and a subscriber that is closed takes
+//! nothing from those that stay.
 
 mod support;
 
@@ -7,16 +7,9 @@ use std::thread;
 
 use support::{
     Client, Reply, Server,
-    crowd::{ask, await_clients, tell, until},
+    crowd::{ask, await_clients, figure, tell, until},
     encode,
 };
-
-/// A field of INFO.
-fn field(client: &mut Client, name: &str) -> u64 {
-    let info = client.command(&["INFO", "everything"]).text().expect("INFO answers text");
-    let line = info.lines().find_map(|line| line.strip_prefix(name)?.strip_prefix(':'));
-    line.and_then(|number| number.parse().ok()).unwrap_or_else(|| panic!("no {name}"))
-}
 
 /// A connection that is subscribed to some channels.
 fn subscriber(server: &Server, channels: &[&str]) -> Client {
@@ -108,7 +101,7 @@ fn a_stranger_is_served_while_messages_wait_to_be_given_out() {
             });
             loop {
                 let is_over = publishing.is_finished();
-                let has_waited = field(&mut stranger, "mem_notifications") > 0;
+                let has_waited = figure(&mut stranger, "mem_notifications") > 0;
                 if is_over || has_waited {
                     break has_waited;
                 }
@@ -120,7 +113,7 @@ fn a_stranger_is_served_while_messages_wait_to_be_given_out() {
             assert_eq!(payload(subscriber), numbered(n));
         }
     }
-    until("all is given out", || field(&mut stranger, "mem_notifications") == 0);
+    until("all is given out", || figure(&mut stranger, "mem_notifications") == 0);
 }
 
 /// Sends publications in one piece, and reads their replies.
@@ -136,7 +129,7 @@ fn publishing_takes_the_pace_of_giving_out() {
     const N_MESSAGES: usize = 40_000;
     const N_SUBSCRIBERS: usize = 60;
     // One message of a command more for each publisher: the command that fills a queue is not cut.
-    const MOST_BYTES: u64 = 2 << 20;
+    const MOST_BYTES: usize = 2 << 20;
     for io_threads in ["1", "2"] {
         let limit = ["--client-output-buffer-limit", "pubsub 0 0 0", "--io-threads-always-active", "yes"];
         let server = Server::start(&[&["--io-threads", io_threads], &limit[..]].concat());
@@ -151,7 +144,7 @@ fn publishing_takes_the_pace_of_giving_out() {
                 .collect();
             let mut most = 0;
             while publishing.iter().any(|thread| !thread.is_finished()) {
-                most = most.max(field(&mut stranger, "mem_notifications"));
+                most = most.max(figure(&mut stranger, "mem_notifications"));
             }
             most
         });
@@ -181,7 +174,7 @@ fn a_publisher_that_hears_itself_goes_on() {
     publisher.send_raw(&request);
     for n in 0..N_MESSAGES {
         assert_eq!(publisher.receive(), Reply::Integer(21));
-        assert_eq!(payload(&mut publisher), numbered(n), "behind the reply");
+        assert_eq!(payload(&mut publisher), numbered(n), "after the reply");
     }
     let other = &mut others[0];
     (0..N_MESSAGES).for_each(|n| assert_eq!(payload(other), numbered(n)));
@@ -212,7 +205,7 @@ fn publishers_that_wait_can_be_killed_and_can_leave() {
                 publishers.iter_mut().for_each(|publisher| publisher.send_raw(&request));
                 n_sent += publishers.len() * N_MESSAGES;
             }
-            field(&mut control, "mem_notifications") > 0
+            figure(&mut control, "mem_notifications") > 0
         });
         if round % 2 == 0 {
             let me = ask(&mut control, "CLIENT ID");
@@ -221,7 +214,7 @@ fn publishers_that_wait_can_be_killed_and_can_leave() {
         }
         drop(publishers);
         await_clients(&mut control, subscribers.len() + 1);
-        until("all is given out", || field(&mut control, "mem_notifications") == 0);
+        until("all is given out", || figure(&mut control, "mem_notifications") == 0);
     }
     assert_eq!(ask(&mut control, "PUBLISH c end"), ":100");
 }
@@ -237,7 +230,7 @@ fn clients_are_killed_one_by_one_while_a_pause_holds_them_back() {
         clients.iter_mut().map(|client| ask(client, "CLIENT ID")[1..].to_owned()).collect();
     assert_eq!(ask(&mut control, "CLIENT PAUSE 100000 WRITE"), "+OK");
     clients.iter_mut().for_each(|client| tell(client, "INCR n"));
-    until("all are held back", || field(&mut control, "blocked_clients") == N_CLIENTS as u64);
+    until("all are held back", || figure(&mut control, "blocked_clients") == N_CLIENTS);
     let (killed, spared) = ids.split_at(N_CLIENTS / 2);
     for id in killed {
         assert_eq!(ask(&mut control, &format!("CLIENT KILL ID {id}")), ":1");

@@ -11,7 +11,7 @@ use std::{
 
 use support::{
     Server,
-    crowd::{ask, figure, laid_out, tell},
+    crowd::{AtEnd, ask, figure, laid_out, tell},
 };
 
 const N_KEYS: usize = 3001;
@@ -29,7 +29,7 @@ fn no_get_waits_while_an_mget_queues_for_a_heavy_thread() {
     let stop = AtomicBool::new(false);
     thread::scope(|scope| {
         // Whatever ends this scope, the writers must end with it.
-        let _stop = StopWhenDropped(&stop);
+        let _stop = AtEnd(&stop);
         for writer in 0..3 {
             let (server, stop) = (&server, &stop);
             scope.spawn(move || {
@@ -60,14 +60,6 @@ fn no_get_waits_while_an_mget_queues_for_a_heavy_thread() {
             reader.receive();
         }
     });
-}
-
-struct StopWhenDropped<'a>(&'a AtomicBool);
-
-impl Drop for StopWhenDropped<'_> {
-    fn drop(&mut self) {
-        self.0.store(true, Ordering::Relaxed);
-    }
 }
 
 #[test]

@@ -15,7 +15,7 @@ use std::{
     collections::HashMap,
     sync::{
         Arc,
-        atomic::{AtomicBool, AtomicU64, Ordering},
+        atomic::{AtomicU64, Ordering},
     },
     thread,
     time::Instant,
@@ -23,7 +23,7 @@ use std::{
 
 use support::{
     Client, Dice, Reply, Server,
-    crowd::{AtEnd, figure, move_connections},
+    crowd::{ask, while_connections_move},
     dice::seed,
 };
 
@@ -232,7 +232,7 @@ impl Part {
     }
 }
 
-/// Runs the clients and gives their operations and the final order of each key's writes.
+/// Runs the clients and returns their operations and the final order of each key's writes.
 fn record(server: &Server, seed: u64) -> (Vec<Operation>, HashMap<usize, Vec<u64>>) {
     let recorder = Arc::new(Recorder { start: Instant::now(), tokens: AtomicU64::new(0) });
     let parts: Vec<_> = (0..N_CLIENTS)
@@ -281,7 +281,7 @@ fn record(server: &Server, seed: u64) -> (Vec<Operation>, HashMap<usize, Vec<u64
     (operations, orders)
 }
 
-/// Finds a cycle in what must have come before what; gives the operations on it.
+/// Finds a cycle in what must have come before what, and returns the operations on it.
 fn find_cycle(operations: &[Operation], orders: &HashMap<usize, Vec<u64>>) -> Option<Vec<usize>> {
     let n = operations.len();
     // Behind the operations come the moments of real time, a chain.
@@ -352,7 +352,7 @@ fn find_cycle(operations: &[Operation], orders: &HashMap<usize, Vec<u64>>) -> Op
     cycle_in(&edges).map(|cycle| cycle.into_iter().filter(|&index| index < n).collect())
 }
 
-/// Depth-first search without recursion; gives the nodes of a cycle if there is one.
+/// Depth-first search without recursion; returns the nodes of a cycle if there is one.
 fn cycle_in(edges: &[Vec<usize>]) -> Option<Vec<usize>> {
     #[derive(Clone, Copy, PartialEq)]
     enum State {
@@ -415,21 +415,10 @@ fn connections_that_move() {
     let seed = seed();
     println!("seed {seed}, connections move");
     let server = Server::start(&["--io-threads", "4", "--io-threads-always-active", "no"]);
-    let is_over = AtomicBool::new(false);
-    let mut mover = server.connect();
-    thread::scope(|scope| {
-        scope.spawn(|| {
-            while !is_over.load(Ordering::Relaxed) {
-                move_connections(&mut mover, 4, || is_over.load(Ordering::Relaxed));
-            }
-        });
-        let over = AtEnd(&is_over);
-        let recorded = record(&server, seed);
-        drop(over);
-        judge(recorded, seed);
+    while_connections_move(&server, 4, || {
+        assert_eq!(ask(&mut server.connect(), "FLUSHALL"), "+OK");
+        judge(record(&server, seed), seed);
     });
-    assert!(figure(&mut server.connect(), "connections_handed_over") > 0, "none has moved");
-    server.stop();
 }
 
 #[test]

@@ -5,32 +5,11 @@ mod support;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
 use support::{
-    Client, Reply, Server,
-    crowd::{LAYOUTS, ask, crowd, laid_out},
+    Reply,
+    crowd::{ask, crowd, everywhere, fill_set, n_elements},
 };
 
 const N_MEMBERS: usize = 12_000;
-
-fn everywhere(scenario: impl Fn(&Server)) {
-    for layout in LAYOUTS {
-        scenario(&laid_out(layout));
-    }
-}
-
-fn fill(client: &mut Client, key: &str, n_members: usize) {
-    for first in (0..n_members).step_by(1000) {
-        let members = (first..n_members.min(first + 1000)).map(|member| format!("member-{member}"));
-        let argv: Vec<String> = ["SADD".to_owned(), key.to_owned()].into_iter().chain(members).collect();
-        client.command(&argv);
-    }
-}
-
-fn n_elements(reply: Reply) -> usize {
-    match reply {
-        Reply::Array(elements) | Reply::Set(elements) => elements.len(),
-        other => panic!("not a set: {other:?}"),
-    }
-}
 
 #[test]
 fn what_moves_between_large_sets_is_always_in_one_of_them() {
@@ -38,16 +17,16 @@ fn what_moves_between_large_sets_is_always_in_one_of_them() {
     const ROUNDS: usize = 25;
     everywhere(|server| {
         let mut client = server.connect();
-        fill(&mut client, "left", N_MEMBERS);
-        fill(&mut client, "right", 6000);
+        fill_set(&mut client, "left", N_MEMBERS);
+        fill_set(&mut client, "right", 6000);
         // In both: the union is the left one's members, the intersection is what moves about.
         ask(&mut client, "SDIFFSTORE right right left");
-        fill(&mut client, "right", 0);
+        fill_set(&mut client, "right", 0);
         let n_moved = AtomicUsize::new(0);
         crowd(server, N_MOVERS + 3, |id, client| {
             for round in 0..ROUNDS {
                 match id {
-                    0 => assert_eq!(n_elements(client.command(&["SUNION", "left", "right"])), N_MEMBERS),
+                    0 => assert_eq!(n_elements(&client.command(&["SUNION", "left", "right"])), N_MEMBERS),
                     1 => {
                         let stored = ask(client, "SUNIONSTORE all left right");
                         assert_eq!(stored, format!(":{N_MEMBERS}"));
@@ -68,8 +47,8 @@ fn what_moves_between_large_sets_is_always_in_one_of_them() {
         });
         assert!(n_moved.load(Ordering::Relaxed) > 0);
         assert_eq!(ask(&mut client, "SCARD all"), format!(":{N_MEMBERS}"));
-        let n_right = n_elements(client.command(&["SMEMBERS", "right"]));
-        let n_left = n_elements(client.command(&["SMEMBERS", "left"]));
+        let n_right = n_elements(&client.command(&["SMEMBERS", "right"]));
+        let n_left = n_elements(&client.command(&["SMEMBERS", "left"]));
         assert_eq!(n_left + n_right, N_MEMBERS);
     });
 }
@@ -79,12 +58,12 @@ fn writers_wait_for_readers_and_lose_nothing() {
     const ROUNDS: usize = 60;
     everywhere(|server| {
         let mut client = server.connect();
-        fill(&mut client, "set", N_MEMBERS);
+        fill_set(&mut client, "set", N_MEMBERS);
         crowd(server, 6, |id, client| {
             for round in 0..ROUNDS {
                 if id < 3 {
                     // Each other member or none of a pair is there: pairs come and go in one transaction.
-                    let n = n_elements(client.command(&["SMEMBERS", "set"]));
+                    let n = n_elements(&client.command(&["SMEMBERS", "set"]));
                     assert_eq!((n - N_MEMBERS) % 2, 0, "a transaction seen half done");
                 } else {
                     for command in
@@ -100,7 +79,7 @@ fn writers_wait_for_readers_and_lose_nothing() {
     });
 }
 
-/// Elements of a list, fields of a hash and members of a sorted set change in pairs; whoever reads them all sees whole pairs.
+/// Elements of a list, fields of a hash and members of a sorted set change in pairs; a client that reads them all sees whole pairs.
 #[test]
 fn large_reads_of_every_type_see_whole_transactions() {
     const ROUNDS: usize = 25;
@@ -121,13 +100,13 @@ fn large_reads_of_every_type_see_whole_transactions() {
             for round in 0..ROUNDS {
                 match id {
                     0 => {
-                        assert!(n_elements(client.command(&["LRANGE", "list", "0", "-1"])).is_multiple_of(2))
+                        assert!(n_elements(&client.command(&["LRANGE", "list", "0", "-1"])).is_multiple_of(2))
                     }
-                    1 => assert!(n_elements(client.command(&["HKEYS", "hash"])).is_multiple_of(2)),
+                    1 => assert!(n_elements(&client.command(&["HKEYS", "hash"])).is_multiple_of(2)),
                     2 => {
                         let stored = ask(client, "ZUNIONSTORE stored 2 zset set WEIGHTS 1 2");
                         assert!(stored[1..].parse::<usize>().expect("a count").is_multiple_of(2));
-                        let n = n_elements(client.command(&["ZRANGE", "zset", "0", "-1"]));
+                        let n = n_elements(&client.command(&["ZRANGE", "zset", "0", "-1"]));
                         assert!(n.is_multiple_of(2), "{n}");
                     }
                     _ => {
@@ -154,7 +133,7 @@ fn large_reads_of_every_type_see_whole_transactions() {
 fn a_pipeline_keeps_its_order_around_a_large_read() {
     everywhere(|server| {
         let mut client = server.connect();
-        fill(&mut client, "set", N_MEMBERS);
+        fill_set(&mut client, "set", N_MEMBERS);
         for _ in 0..20 {
             for argv in [
                 &["SADD", "set", "new"][..],
@@ -166,9 +145,9 @@ fn a_pipeline_keeps_its_order_around_a_large_read() {
                 client.send(argv);
             }
             assert_eq!(client.receive(), Reply::Integer(1));
-            assert_eq!(n_elements(client.receive()), N_MEMBERS + 1);
+            assert_eq!(n_elements(&client.receive()), N_MEMBERS + 1);
             assert_eq!(client.receive(), Reply::Integer(1));
-            assert_eq!(n_elements(client.receive()), N_MEMBERS);
+            assert_eq!(n_elements(&client.receive()), N_MEMBERS);
             assert_eq!(client.receive(), Reply::Integer(N_MEMBERS as i64));
         }
     });
@@ -181,7 +160,7 @@ fn a_store_starts_over_when_its_sources_are_flushed_away() {
             for _ in 0..15 {
                 if id == 0 {
                     ask(client, "FLUSHALL");
-                    fill(client, "source", N_MEMBERS);
+                    fill_set(client, "source", N_MEMBERS);
                 } else {
                     let stored = ask(client, &format!("SUNIONSTORE stored-{id} source"));
                     let n: usize = stored[1..].parse().expect("a count");
@@ -196,7 +175,7 @@ fn a_store_starts_over_when_its_sources_are_flushed_away() {
 fn a_large_store_moves_the_stamp_of_its_destination() {
     everywhere(|server| {
         let (mut client, mut other) = (server.connect(), server.connect());
-        fill(&mut client, "source", N_MEMBERS);
+        fill_set(&mut client, "source", N_MEMBERS);
         ask(&mut client, "WATCH stored");
         assert_eq!(ask(&mut other, "SUNIONSTORE stored source"), format!(":{N_MEMBERS}"));
         ask(&mut client, "MULTI");
@@ -205,14 +184,14 @@ fn a_large_store_moves_the_stamp_of_its_destination() {
     });
 }
 
-/// RESTORE makes a large value aside, and says there how the key was used.
+/// RESTORE of a large value is offloaded, and the key gets the use that RESTORE names.
 #[test]
 fn a_large_restored_value_was_used_as_restore_says() {
     everywhere(|server| {
         let mut client = server.connect();
-        fill(&mut client, "source", 3 * N_MEMBERS);
+        fill_set(&mut client, "source", 3 * N_MEMBERS);
         let Reply::Bulk(payload) = client.command(&["DUMP", "source"]) else { panic!("there is a value") };
-        assert!(payload.len() > 1 << 18, "it is restored aside");
+        assert!(payload.len() > 1 << 18, "its restoring is offloaded");
         let mut used = |ttl: &str, options: &str, asked: &str| {
             let argv: [&[u8]; 5] = [b"RESTORE", b"restored", ttl.as_bytes(), &payload, b"REPLACE"];
             let options = options.split_ascii_whitespace().map(str::as_bytes);

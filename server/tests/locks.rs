@@ -1,4 +1,4 @@
-//! The locks that people build of strings: whoever relies on them must lose nothing, on however many threads and shards.
+//! The locks that people build of strings: they lose no update, on any number of threads and shards.
 
 mod support;
 
@@ -9,16 +9,10 @@ use std::{
 
 use support::{
     Client, Reply, Server,
-    crowd::{LAYOUTS, ask, crowd, laid_out, tell},
+    crowd::{ask, crowd, everywhere, tell},
 };
 
 const N_CLIENTS: usize = 6;
-
-fn everywhere(scenario: impl Fn(&Server)) {
-    for layout in LAYOUTS {
-        scenario(&laid_out(layout));
-    }
-}
 
 /// Adds one to a counter in two steps, between which anyone could come.
 fn increment_in_two_steps(client: &mut Client, key: &str) {
@@ -200,7 +194,7 @@ fn msetnx_sets_all_or_nothing() {
     });
 }
 
-/// Clients push one value to and fro, and others look on: there is always exactly one of it.
+/// Some clients move one value to and fro and others read: there is always exactly one of it.
 fn exactly_one(server: &Server, push: &[&[&str]], look: &[&str]) {
     const PUSHES: usize = 400;
     let pushing = AtomicUsize::new(2);
@@ -220,7 +214,7 @@ fn exactly_one(server: &Server, push: &[&[&str]], look: &[&str]) {
             let last_look = pushing.load(Ordering::SeqCst) == 0;
             look.iter().for_each(|line| tell(client, line));
             let replies: Vec<String> = look.iter().map(|_| client.receive().to_string()).collect();
-            let seen = replies.last().expect("the last line answers what is to be seen");
+            let seen = replies.last().expect("the last line reads the value");
             assert_eq!(seen.matches("\"value\"").count(), 1, "{replies:?} to {look:?}");
             if last_look {
                 return;

@@ -7,7 +7,7 @@ use std::collections::BTreeSet;
 use braid_server::command::{Registered, TABLE, Work};
 use support::{
     Client, Reply, Server,
-    crowd::{ask, figure},
+    crowd::{ask, figure, n_elements},
 };
 
 /// How many elements a large value has.
@@ -236,21 +236,33 @@ fn every_row_whose_work_grows_has_a_case() {
     assert_eq!(named, growing);
 }
 
+/// Runs the lines of cases over the values of a prefix, alone and in MULTI, and returns those that `n_offloaded` says are wrong.
+fn wrong_cases<'c>(
+    client: &mut Client,
+    prefix: &str,
+    lines: impl Iterator<Item = &'c str>,
+    is_wrong: fn(usize) -> bool,
+) -> Vec<String> {
+    let mut found = Vec::new();
+    for line in lines {
+        for (how, run) in [("alone", run as fn(&mut Client, &str)), ("in MULTI", run_in_multi)] {
+            lay_out(client, prefix, line);
+            if is_wrong(n_offloaded(client, |client| run(client, line))) {
+                found.push(format!("{line} {how}"));
+            }
+        }
+    }
+    found
+}
+
 #[test]
 fn no_command_over_a_large_value_runs_on_a_thread_that_serves_sockets() {
     let server = server();
     let mut client = server.connect();
     make(&mut client, "large", N_LARGE);
     make_rest(&mut client, N_LARGE);
-    let mut found = Vec::new();
-    for (_, line) in CASES {
-        for (how, run) in [("alone", run as fn(&mut Client, &str)), ("in MULTI", run_in_multi)] {
-            lay_out(&mut client, "large", line);
-            if n_offloaded(&mut client, |client| run(client, line)) == 0 {
-                found.push(format!("{line} {how}"));
-            }
-        }
-    }
+    let lines = CASES.iter().map(|(_, line)| *line);
+    let found = wrong_cases(&mut client, "large", lines, |n_offloaded| n_offloaded == 0);
     assert!(found.is_empty(), "These ran where sockets are served:\n{}", found.join("\n"));
 }
 
@@ -260,19 +272,9 @@ fn the_same_commands_over_small_values_run_where_they_are_read() {
     let mut client = server.connect();
     make(&mut client, "small", 300);
     let named_otherwise = ["expired", "pieces", "groups", "shared", "8000000", "64000000", "hll hll"];
-    let mut found = Vec::new();
-    for (_, line) in CASES {
-        if named_otherwise.iter().any(|word| line.contains(word)) {
-            continue;
-        }
-        // Random elements that may come again are as many as are asked for.
-        for (how, run) in [("alone", run as fn(&mut Client, &str)), ("in MULTI", run_in_multi)] {
-            lay_out(&mut client, "small", line);
-            if n_offloaded(&mut client, |client| run(client, line)) != 0 {
-                found.push(format!("{line} {how}"));
-            }
-        }
-    }
+    let is_small = |line: &&str| !named_otherwise.iter().any(|word| line.contains(word));
+    let lines = CASES.iter().map(|(_, line)| *line).filter(is_small);
+    let found = wrong_cases(&mut client, "small", lines, |n_offloaded| n_offloaded != 0);
     assert!(found.is_empty(), "These were offloaded for nothing:\n{}", found.join("\n"));
 }
 
@@ -389,11 +391,6 @@ fn a_scan_visits_as_many_elements_as_it_was_told_to() {
             if n_each == 1 && line.starts_with('S') { 2001 } else { 2000 * n_each }
         );
     }
-}
-
-fn n_elements(reply: &Reply) -> usize {
-    let Reply::Array(elements) = reply else { panic!("no array: {reply}") };
-    elements.len()
 }
 
 #[test]

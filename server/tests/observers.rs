@@ -1,11 +1,11 @@
-//! An observer of changes hears of each once and in order, whichever way the command ran: in place, from a node, served to a client
+//! An observer of changes is told of each once and in order, whichever way the command ran: in place, from a node, served to a client
 //! that waited, offloaded, or within EXEC.
 
 mod support;
 
 use support::{
     Client, Reply, Server,
-    crowd::{ask, crowd, figure, laid_out, tell, until},
+    crowd::{ask, crowd, figure, fill_set, laid_out, tell, until},
 };
 
 const LAYOUTS: [(usize, usize); 4] = [(1, 1), (2, 16), (8, 1), (8, 1024)];
@@ -211,17 +211,9 @@ fn what_offloaded_work_stores_is_heard_of_once_though_it_was_done_twice() {
     const N_MEMBERS: usize = 6000;
     everywhere(|server| {
         let mut client = server.connect();
-        let fill = |client: &mut Client| {
-            for first in (0..N_MEMBERS).step_by(1000) {
-                let members = (first..first + 1000).map(|member| format!("member-{member}"));
-                let argv: Vec<String> =
-                    ["SADD".to_owned(), "big".to_owned()].into_iter().chain(members).collect();
-                client.command(&argv);
-            }
-        };
-        fill(&mut client);
+        fill_set(&mut client, "big", N_MEMBERS);
         run(&mut client, &["SELECT 1"]);
-        fill(&mut client);
+        fill_set(&mut client, "big", N_MEMBERS);
         run(&mut client, &["SELECT 0", "DEBUG HOLD-OFFLOADED 1"]);
         let mut storer = server.connect();
         tell(&mut storer, "SUNIONSTORE copy big");

@@ -12,7 +12,7 @@ use std::{
 
 use support::{
     Client, Reply, Server,
-    crowd::{ask, await_clients, figure, laid_out, tell, until},
+    crowd::{ask, await_clients, figure, fill_set, laid_out, n_elements, tell, until},
 };
 
 const LAYOUTS: [(usize, usize); 4] = [(1, 1), (2, 16), (8, 1), (8, 1024)];
@@ -29,7 +29,7 @@ impl<'a> Pinned<'a> {
     /// Has a client ask for `command`, and waits until that has pinned its values.
     fn by(server: &'a Server, command: &str) -> Self {
         let mut control = server.connect();
-        fill(&mut control, "big");
+        fill_set(&mut control, "big", N_MEMBERS);
         assert_eq!(ask(&mut control, "DEBUG HOLD-OFFLOADED 1"), "+OK");
         let mut reader = server.connect();
         tell(&mut reader, command);
@@ -37,30 +37,15 @@ impl<'a> Pinned<'a> {
         Self { server, control, reader }
     }
 
-    /// Lets the work go on, and gives its reply.
+    /// Lets the work go on, and returns its reply.
     fn go_on(&mut self) -> Reply {
         assert_eq!(ask(&mut self.control, "DEBUG HOLD-OFFLOADED 0"), "+OK");
         self.reader.receive()
     }
 }
 
-fn fill(client: &mut Client, key: &str) {
-    for first in (0..N_MEMBERS).step_by(1000) {
-        let members = (first..first + 1000).map(|member| format!("member-{member}"));
-        let argv: Vec<String> = ["SADD".to_owned(), key.to_owned()].into_iter().chain(members).collect();
-        client.command(&argv);
-    }
-}
-
 fn await_pinned(control: &mut Client, n: usize) {
     until(&format!("{n} commands have pinned their values"), || figure(control, "offloaded_waiting") == n);
-}
-
-fn n_elements(reply: &Reply) -> usize {
-    match reply {
-        Reply::Array(elements) | Reply::Set(elements) => elements.len(),
-        other => panic!("not a set: {other:?}"),
-    }
 }
 
 fn everywhere(scenario: impl Fn(&Server)) {
@@ -71,6 +56,13 @@ fn everywhere(scenario: impl Fn(&Server)) {
 
 fn id_of(client: &mut Client) -> i64 {
     client.command(&["CLIENT", "ID"]).integer().expect("a number")
+}
+
+/// Sends a command that must wait, and has CLIENT UNBLOCK end its wait; returns the error.
+fn unblocked_from(client: &mut Client, id: i64, control: &mut Client, command: &str) -> String {
+    tell(client, command);
+    until("the command waits", || ask(control, &format!("CLIENT UNBLOCK {id} ERROR")) == ":1");
+    client.receive().to_string()
 }
 
 fn await_command(control: &mut Client, id: i64, name: &str) {
@@ -121,11 +113,10 @@ fn a_command_that_waits_for_a_pinned_key_can_be_killed_unblocked_and_left() {
 
         let mut unblocked = server.connect();
         let id = id_of(&mut unblocked);
-        tell(&mut unblocked, "SADD big unblocked");
-        until("the command waits", || {
-            ask(&mut pinned.control, &format!("CLIENT UNBLOCK {id} ERROR")) == ":1"
-        });
-        assert_eq!(unblocked.receive().to_string(), "-UNBLOCKED client unblocked via CLIENT UNBLOCK");
+        assert_eq!(
+            unblocked_from(&mut unblocked, id, &mut pinned.control, "SADD big unblocked"),
+            "-UNBLOCKED client unblocked via CLIENT UNBLOCK"
+        );
         assert_eq!(ask(&mut unblocked, "PING"), "+PONG");
 
         let mut leaver = server.connect();
@@ -152,12 +143,8 @@ fn an_exec_that_is_unblocked_ends_its_transaction() {
         assert_eq!(ask(&mut unblocked, "WATCH watched"), "+OK");
         assert_eq!(ask(&mut unblocked, "MULTI"), "+OK");
         assert_eq!(ask(&mut unblocked, "SADD big unblocked"), "+QUEUED");
-        tell(&mut unblocked, "EXEC");
-        until("the transaction waits", || {
-            ask(&mut pinned.control, &format!("CLIENT UNBLOCK {id} ERROR")) == ":1"
-        });
         assert_eq!(
-            unblocked.receive().to_string(),
+            unblocked_from(&mut unblocked, id, &mut pinned.control, "EXEC"),
             "-EXECABORT Transaction discarded because of: UNBLOCKED client unblocked via CLIENT UNBLOCK"
         );
         assert_eq!(ask(&mut unblocked, "PING"), "+PONG");
@@ -174,7 +161,7 @@ fn an_exec_that_is_unblocked_ends_its_transaction() {
 fn client_reply_skip_skips_a_store_that_is_done_again() {
     everywhere(|server| {
         let mut control = server.connect();
-        fill(&mut control, "big");
+        fill_set(&mut control, "big", N_MEMBERS);
         assert_eq!(ask(&mut control, "DEBUG HOLD-OFFLOADED 1"), "+OK");
         let mut client = server.connect();
         for line in ["CLIENT REPLY SKIP", "SUNIONSTORE copy big", "ECHO next"] {
@@ -195,7 +182,7 @@ fn a_killed_client_gets_no_reply_in_place_of_another() {
     const VALUE: usize = 5000;
     everywhere(|server| {
         let mut control = server.connect();
-        fill(&mut control, "big");
+        fill_set(&mut control, "big", N_MEMBERS);
         let value = "x".repeat(VALUE);
         control.command(&["SET", "value", &value]);
         assert_eq!(ask(&mut control, "DEBUG HOLD-OFFLOADED 1"), "+OK");
@@ -234,7 +221,7 @@ fn after_a_pause_of_writes_has_answered_nothing_offloaded_is_stored() {
         let id = id_of(&mut writer);
         tell(&mut writer, "SADD big late");
         await_command(&mut pinned.control, id, "sadd");
-        fill(&mut pinned.control, "other");
+        fill_set(&mut pinned.control, "other", N_MEMBERS);
         assert_eq!(ask(&mut pinned.control, "CLIENT PAUSE 1000000 WRITE"), "+OK");
         // A read after the store: once it is answered, the store has been tried.
         let mut other = server.connect();

@@ -4,7 +4,7 @@ mod support;
 
 use support::{
     Server,
-    crowd::{ask, crowd, laid_out, tell, until},
+    crowd::{ask, crowd, fill_set, laid_out, tell, until},
 };
 
 const INTERNAL_ERROR: &str = "-ERR internal error in 'debug|panic-before-change', see the server's log";
@@ -38,7 +38,7 @@ fn a_panic_in_a_pipeline_leaves_the_other_replies_in_their_places() {
     assert_eq!(replies, ["+OK", INTERNAL_ERROR, "+OK", "\"2\""]);
 }
 
-/// The error used to be sent to who wanted no reply.
+/// The error used to be sent to a client that wanted no reply.
 #[test]
 fn a_panic_is_not_answered_to_a_client_that_skips_the_reply() {
     let server = laid_out((2, 16));
@@ -154,12 +154,7 @@ fn a_panic_while_pinning_is_an_error_and_pins_nothing() {
     for layout in [(1, 1), (2, 16)] {
         let server = laid_out(layout);
         let (mut client, mut writer) = (server.connect(), server.connect());
-        for first in (0..12_000).step_by(1000) {
-            let members = (first..first + 1000).map(|member| member.to_string());
-            let argv: Vec<String> =
-                ["SADD".to_owned(), "big".to_owned()].into_iter().chain(members).collect();
-            client.command(&argv);
-        }
+        fill_set(&mut client, "big", 12_000);
         for round in 0..3 {
             assert_eq!(ask(&mut client, "DEBUG PANIC-WHILE-PINNING"), "+OK");
             assert_eq!(

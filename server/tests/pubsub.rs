@@ -1,5 +1,5 @@
-//! Publishers, subscribers and those who look on (MONITOR), many at once and on all threads: what each of them hears, and in
-//! which order.
+//! Publishers, subscribers and monitoring clients, many at once and on all threads: what each of them receives, and in which
+//! order.
 
 mod support;
 
@@ -11,15 +11,9 @@ use std::{
 
 use support::{
     Client, Dice, Reply, Resp, Server,
-    crowd::{AtEnd, LAYOUTS, Meeting, ask, crowd, figure, laid_out, move_connections, tell, until},
+    crowd::{AtEnd, Meeting, ask, crowd, everywhere, tell, until, while_connections_move},
     dice::seed,
 };
-
-fn everywhere(scenario: impl Fn(&Server)) {
-    for layout in LAYOUTS {
-        scenario(&laid_out(layout));
-    }
-}
 
 /// The parts of a push or, in RESP2, of an array, as texts; null is empty.
 fn parts(reply: &Reply) -> Vec<String> {
@@ -40,7 +34,7 @@ fn payload(reply: &Reply) -> String {
     parts.last().expect("a message has a payload").clone()
 }
 
-/// Sends a command that changes a single subscription, and gives the messages that come before its confirmation.
+/// Sends a command that changes a single subscription, and returns the messages that come before its confirmation.
 fn change(client: &mut Client, line: &str) -> Vec<String> {
     tell(client, line);
     until_confirmed(client, line)
@@ -64,7 +58,7 @@ fn signed(payload: &str) -> (usize, usize) {
     (publisher.parse().expect("a publisher's number"), nth.parse().expect("a message's number"))
 }
 
-/// The ways to hear of channel `c`, each with what ends it and what publishes.
+/// The ways to subscribe to channel `c`, each with what ends it and what publishes.
 const BY_NAME: [&str; 3] = ["SUBSCRIBE c", "UNSUBSCRIBE c", "PUBLISH c"];
 const BY_PATTERN: [&str; 3] = ["PSUBSCRIBE *", "PUNSUBSCRIBE *", "PUBLISH c"];
 const IN_SHARD: [&str; 3] = ["SSUBSCRIBE c", "SUNSUBSCRIBE c", "SPUBLISH c"];
@@ -110,27 +104,16 @@ fn hear_in_order(server: &Server, ways: &[[&str; 3]]) {
 #[test]
 fn subscribers_hear_all_while_connections_move() {
     let server = Server::start(&["--io-threads", "4", "--io-threads-always-active", "no"]);
-    let is_over = AtomicBool::new(false);
-    let mut mover = server.connect();
-    std::thread::scope(|scope| {
-        scope.spawn(|| {
-            while !is_over.load(Ordering::Relaxed) {
-                move_connections(&mut mover, 4, || is_over.load(Ordering::Relaxed));
-            }
-        });
-        let _over = AtEnd(&is_over);
-        let mut observer = server.connect();
-        let mut n_rounds = 0;
-        while n_rounds < 4 || figure(&mut observer, "connections_handed_over") == 0 {
+    while_connections_move(&server, 4, || {
+        for _ in 0..4 {
             hear_in_order(&server, &[BY_NAME, BY_PATTERN]);
             come_and_go(&server, &[BY_NAME, BY_PATTERN]);
             come_and_go(&server, &[IN_SHARD]);
-            n_rounds += 1;
         }
     });
 }
 
-/// Commands of so many channels run on a thread that serves no connections.
+/// Commands of thousands of channels run on a thread that serves no connections.
 #[test]
 fn thousands_of_channels_at_once() {
     const N_CHANNELS: usize = 2500;
@@ -234,7 +217,7 @@ impl Drop for LeavesWhenDropped<'_> {
 }
 
 #[test]
-fn one_hears_what_is_published_while_one_is_subscribed_and_nothing_else() {
+fn a_subscriber_receives_what_is_published_while_it_is_subscribed_and_nothing_else() {
     everywhere(|server| {
         come_and_go(server, &[BY_NAME, BY_PATTERN]);
         come_and_go(server, &[IN_SHARD]);
@@ -293,7 +276,7 @@ fn stay_a_while(
     };
     heard.extend(until_confirmed(client, unsubscribe));
     let sent_behind = n_sent();
-    assert_eq!(ask(client, "ECHO end"), "\"end\"", "nothing comes behind the confirmation");
+    assert_eq!(ask(client, "ECHO end"), "\"end\"", "nothing comes after the confirmation");
     let mut by_publisher = vec![Vec::new(); progress.len()];
     for (publisher, nth) in heard.iter().map(|payload| signed(payload)) {
         by_publisher[publisher].push(nth);
@@ -348,7 +331,7 @@ fn what_is_published_before_a_command_is_sent_comes_before_its_reply() {
 }
 
 #[test]
-fn who_hears_of_a_transaction_sees_what_it_has_done() {
+fn a_client_that_receives_a_message_of_a_transaction_sees_what_the_transaction_has_done() {
     const N_ROUNDS: usize = 50;
     const N_SUBSCRIBERS: usize = 4;
     everywhere(|server| {
@@ -388,7 +371,7 @@ fn nobody_listens(client: &mut Client) -> bool {
 const ALL_KINDS: [&str; 4] = ["SUBSCRIBE c", "SUBSCRIBE d", "PSUBSCRIBE *", "SSUBSCRIBE c"];
 
 #[test]
-fn who_leaves_no_longer_counts() {
+fn a_client_that_leaves_no_longer_counts() {
     const N_CLIENTS: usize = 6;
     everywhere(|server| {
         let mut observer = server.connect();
@@ -416,9 +399,9 @@ fn who_leaves_no_longer_counts() {
     });
 }
 
-/// Connections that close while their commands are under way, with others in the same places right behind them.
+/// Connections that close while their commands are under way, and others that take their places at once.
 #[test]
-fn who_leaves_in_the_middle_of_subscribing_no_longer_counts() {
+fn a_client_that_leaves_in_the_middle_of_subscribing_no_longer_counts() {
     const N_CLIENTS: usize = 6;
     const N_ROUNDS: usize = 30;
     everywhere(|server| {
@@ -426,7 +409,7 @@ fn who_leaves_in_the_middle_of_subscribing_no_longer_counts() {
         let n_left = AtomicUsize::new(N_CLIENTS);
         crowd(server, 1 + N_CLIENTS, |id, client| {
             if id == 0 {
-                // Somebody keeps the shards busy.
+                // One client keeps the shards busy.
                 while !is_over.load(Ordering::SeqCst) && n_left.load(Ordering::SeqCst) > 0 {
                     ask(client, "PUBLISH c x");
                     ask(client, "MSET c 1 d 2 e 3");
@@ -443,7 +426,7 @@ fn who_leaves_in_the_middle_of_subscribing_no_longer_counts() {
         let _over = AtEnd(&is_over);
         let mut observer = server.connect();
         until("nobody listens", || nobody_listens(&mut observer));
-        // Who is new hears its own messages only.
+        // A new subscriber receives its own messages only.
         let mut subscriber = server.connect();
         assert_eq!(change(&mut subscriber, "SUBSCRIBE c"), [""; 0]);
         assert_eq!(ask(&mut observer, "PUBLISH c end"), ":1");
@@ -501,7 +484,7 @@ fn shown(line: &Reply) -> String {
     line.split_once("] ").unwrap_or_else(|| panic!("no line of MONITOR: {line}")).1.to_owned()
 }
 
-/// Reads lines up to the one that shows `ECHO end`, and gives the tokens that were appended, by key.
+/// Reads lines up to the one that shows `ECHO end`, and returns the tokens that were appended, by key.
 fn appended(monitor: &mut Client) -> HashMap<String, Vec<String>> {
     let mut by_key: HashMap<String, Vec<String>> = HashMap::new();
     loop {
@@ -561,7 +544,7 @@ fn monitor_shows_commands_on_a_key_in_the_order_in_which_they_took_effect() {
         });
         let mut last = server.connect();
         assert_eq!(ask(&mut last, "ECHO end"), "\"end\"");
-        assert_eq!(ask(&mut gone, "ECHO here"), "\"here\"", "who has left sees nothing more");
+        assert_eq!(ask(&mut gone, "ECHO here"), "\"here\"", "a client that has left sees nothing more");
         let seen: Vec<_> = early.iter_mut().map(appended).collect();
         let seen_late = appended(&mut late);
         for key in KEYS {

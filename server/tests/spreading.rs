@@ -1,4 +1,4 @@
-//! Connections go from thread to thread as the load asks: nothing of theirs is lost on the way, and nobody notices.
+//! Connections move between threads as the load requires: they lose nothing on the way, and no client notices.
 
 mod support;
 
@@ -9,7 +9,9 @@ use std::{
 
 use support::{
     Client, Reply, Resp, Server,
-    crowd::{AtEnd, ask, await_clients, crowd, figure, move_connections, tell, until},
+    crowd::{
+        AtEnd, ask, await_clients, crowd, figure, move_connections, tell, until, while_connections_move,
+    },
     encode,
 };
 
@@ -39,7 +41,7 @@ fn connections_gather_on_one_thread_and_spread_again() {
     }
 }
 
-/// What two clients do over and over: requests in one piece or cut in two, transactions, waiting. Gives how often they have counted.
+/// What two clients do over and over: requests in one piece or cut in two, transactions, waiting. Returns how often they have counted.
 fn work(id: usize, client: &mut Client, other: &mut Client, is_over: &AtomicBool) -> i64 {
     let (own, list) = (format!("own:{id}"), format!("list:{id}"));
     let mut n = 0;
@@ -135,18 +137,9 @@ fn a_client_on_the_move_hears_of_all_changes_that_are_redirected_to_it() {
         let id = target.id().expect("HELLO tells it");
         assert_eq!(ask(tracker, &format!("CLIENT TRACKING ON REDIRECT {id}")), "+OK");
     }
-    let is_over = AtomicBool::new(false);
-    let mut observer = server.connect();
-    let mut mover = server.connect();
-    thread::scope(|scope| {
-        scope.spawn(|| {
-            while !is_over.load(Ordering::Relaxed) {
-                move_connections(&mut mover, 2, || is_over.load(Ordering::Relaxed));
-            }
-        });
-        let _over = AtEnd(&is_over);
-        let mut writer = server.connect();
-        while figure(&mut observer, "connections_handed_over") < 600 {
+    let (mut control, mut writer) = (server.connect(), server.connect());
+    while_connections_move(&server, 2, || {
+        while figure(&mut control, "connections_handed_over") < 600 {
             trackers.iter_mut().for_each(|tracker| drop(ask(tracker, "GET k")));
             assert_eq!(ask(&mut writer, "SET k v"), "+OK");
             for target in &mut targets {

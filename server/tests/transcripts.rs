@@ -142,7 +142,7 @@ fn play_all(args: &[&str]) {
             total.n_skipped += outcome.n_skipped;
             total.mismatches.extend(outcome.mismatches);
         }
-        // What went wrong may have left a setting or a pause behind, which would fail the transcripts that follow.
+        // What went wrong may have left a setting or a pause, which would fail the transcripts that follow.
         if !is_clean && own.is_none() {
             shared = Environment::start(&[], args);
         }

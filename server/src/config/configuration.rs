@@ -25,7 +25,7 @@ pub struct Config {
     pub(super) file: Option<PathBuf>,
 }
 
-/// Where who asks for a change is connected from, which decides about protected directives.
+/// Where a client that asks for a change is connected from, which decides about protected directives.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Asker {
     /// The loopback interface or a Unix socket.
@@ -80,7 +80,7 @@ impl Deref for Config {
 }
 
 impl Config {
-    /// The configuration that holds when nobody sets anything: `n_cores` is the default of `io-threads` (cut to its
+    /// The configuration that holds when nothing is set: `n_cores` is the default of `io-threads` (cut to its
     /// bounds), `dir` the absolute working directory.
     pub fn new(n_cores: usize, dir: PathBuf) -> Self {
         let mut defaults: Vec<Value> = DIRECTIVES.iter().map(Directive::default_value).collect();

@@ -26,8 +26,8 @@ pub struct Directive {
 
 /// A feature that is not there.
 ///
-/// A file may ask for it, so that the server starts with the files of Redis. `CONFIG SET` is refused: whoever calls it acts on the
-/// answer, and would wait for what never comes.
+/// A file may ask for it, so that the server starts with the files of Redis. `CONFIG SET` is refused: an application that calls it acts on
+/// the answer, and would wait for what never comes.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Missing {
     /// The value that asks for nothing, as `CONFIG GET` prints it.
@@ -63,7 +63,7 @@ impl Flags {
     pub const PROTECTED: Flags = Flags(1 << 1);
     /// A secret: kept out of the log, MONITOR and the slow log.
     pub const SENSITIVE: Flags = Flags(1 << 2);
-    /// `CONFIG GET` shows it only to who asks for it by its full name.
+    /// `CONFIG GET` shows it only under its full name.
     pub const HIDDEN: Flags = Flags(1 << 3);
     /// Stands in files and on the command line only; `CONFIG GET` and `SET` do not know it.
     pub const FILE_ONLY: Flags = Flags(1 << 4);
@@ -202,7 +202,7 @@ impl Directive {
         }
     }
 
-    /// The value that holds when nobody sets it.
+    /// The value that holds until it is set.
     pub(super) fn default_value(&self) -> Value {
         match self.kind {
             Kind::Line { .. } => Value::Lines(Vec::new()),

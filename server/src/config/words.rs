@@ -1,7 +1,7 @@
-//! Words of a configuration line: splitting, and quoting so that splitting gives them back.
+//! Words of a configuration line: splitting, and quoting that splitting reverses.
 //!
 //! The grammar is the one of inline commands (double quotes with `\n`, `\xHH` and the like, single quotes with
-//! `\'` only), kept behind two functions so that the protocol crate's splitter can take the place of [`split`].
+//! `\'` only), kept in two functions so that the protocol crate's splitter can take the place of [`split`].
 
 /// Splits a line into words. `None` when a quote stays open or is followed by anything but a space.
 pub(super) fn split(line: &[u8]) -> Option<Vec<Vec<u8>>> {
@@ -108,7 +108,7 @@ pub fn quote(word: &[u8]) -> Vec<u8> {
     out
 }
 
-/// Writes `word` as it is where [`split`] would give it back, in quotes elsewhere.
+/// Writes `word` as it is where [`split`] would return it unchanged, in quotes elsewhere.
 pub(super) fn quote_if_needed(word: &[u8]) -> Vec<u8> {
     let plain = |&byte: &u8| byte.is_ascii_graphic() && !matches!(byte, b'"' | b'\'' | b'\\');
     if !word.is_empty() && word.iter().all(plain) { word.to_vec() } else { quote(word) }

@@ -19,7 +19,7 @@ pub struct Family {
 pub struct Row {
     pub form: &'static str,
     pub same: Same,
-    /// What is to be done afterwards.
+    /// What must be done afterwards.
     pub follow_up: FollowUp,
     /// It may wait.
     pub waits: bool,
@@ -29,7 +29,7 @@ pub struct Row {
     pub is_fragile: bool,
 }
 
-/// What is done after a command, so that chance and later versions' ways leave no difference behind.
+/// What is done after a command, so that neither chance nor what later versions do otherwise leaves a difference.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub enum FollowUp {
     None,

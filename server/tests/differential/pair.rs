@@ -60,7 +60,7 @@ impl Side {
     }
 }
 
-/// Both servers. What is played on them leaves the same behind, until they differ.
+/// Both servers. What is played on them leaves them in the same state, until they differ.
 pub struct Pair {
     ours: Side,
     theirs: Side,
@@ -109,7 +109,7 @@ impl Pair {
             for (name, value, _) in SETTINGS {
                 side.inspect(&["CONFIG", "SET", name, value]);
             }
-            // Keys whose time is over go when somebody looks for them, which both servers do at the same command.
+            // Expired keys are removed only when a command looks them up, which is the same command on both servers.
             side.inspect(&["DEBUG", "SET-ACTIVE-EXPIRE", "0"]);
             side.inspect(&["FLUSHALL"]);
         }
@@ -123,7 +123,7 @@ impl Pair {
         self.has_parted
     }
 
-    /// Plays steps on both servers, until they part. Gives the reference's replies to those of the inspector.
+    /// Plays steps on both servers, until they part, and returns the reference's replies to the inspector's commands.
     pub fn play(&mut self, steps: &[Step]) -> Result<Vec<Reply>, Difference> {
         let mut inspected = Vec::new();
         let mut at = 0;
@@ -257,12 +257,12 @@ fn batch_len(steps: &[Step]) -> usize {
     }
 }
 
-/// The replies to so many commands, or those that came before the connection broke.
+/// The replies to `n` commands, or those that came before the connection broke.
 fn receive(client: &mut Client, n: usize) -> Vec<Reply> {
     (0..n).map_while(|_| client.try_receive().ok()).collect()
 }
 
-/// All elements that an iteration gives. Hashes and sorted sets give theirs as pairs.
+/// All elements that an iteration returns; those of hashes and sorted sets are pairs.
 fn follow(client: &mut Client, argv: &Argv, cursor_at: usize) -> io::Result<BTreeSet<String>> {
     let mut found = BTreeSet::new();
     let mut argv = argv.clone();

@@ -377,7 +377,7 @@ fn zinputs(pools: &mut Pools, argv: &mut Argv) {
     }
 }
 
-/// One operation of BITFIELD. That FAIL stands behind a write which does not fail is up to the row: one that only lengthens the
+/// One operation of BITFIELD. That FAIL stands after a write which does not fail is up to the row: one that only lengthens the
 /// string with writes that fail is a change to WATCH here, and none in redis-server.
 fn field_operation(pools: &mut Pools, argv: &mut Argv) {
     let operation = *pools.dice.pick(&["GET", "SET", "INCRBY", "OVERFLOW"]);

@@ -22,7 +22,7 @@ pub enum Same {
     Random,
     /// Integers may differ by so much: time has passed.
     Near(i64),
-    /// A cursor, which stands at this argument, and elements: what a whole iteration gives is compared.
+    /// A cursor, which stands at this argument, and elements: what a whole iteration returns is compared.
     Cursor(usize),
     /// How long entries have been pending differs.
     Pending,

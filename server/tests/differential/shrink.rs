@@ -37,7 +37,7 @@ pub fn shrink(pair: &mut Pair, steps: Vec<Step>) -> Option<(Vec<Step>, Differenc
     }
 }
 
-/// Plays steps from the beginning; gives those up to the first difference.
+/// Plays steps from the beginning, and returns those up to the first difference.
 fn replay(pair: &mut Pair, mut steps: Vec<Step>) -> Option<(Vec<Step>, Difference)> {
     pair.reset();
     let difference = pair.play(&steps).err()?;

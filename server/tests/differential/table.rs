@@ -27,7 +27,7 @@ pub struct Present {
 pub struct PresentRow {
     pub row: &'static Row,
     pub form: Form,
-    /// Where its arguments begin: behind the name, and the subcommand if there is one.
+    /// Where its arguments begin: after the name, and after the subcommand if there is one.
     pub n_names: usize,
 }
 

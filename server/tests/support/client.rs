@@ -153,7 +153,7 @@ impl Client {
         })
     }
 
-    /// Waits until the server has closed the connection. Gives the bytes that came instead, if any did.
+    /// Waits until the server has closed the connection, or returns the bytes that came instead.
     ///
     /// # Errors
     /// When the connection stays open for longer than a reply may take.

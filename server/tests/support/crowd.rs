@@ -4,9 +4,9 @@ use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::thread;
 use std::time::{Duration, Instant};
 
-use super::{Client, PATIENCE, Server};
+use super::{Client, PATIENCE, Reply, Server};
 
-/// Runs `part` for each of so many clients at the same time, and gives what they return, in their order.
+/// Runs `part` for `n_clients` clients at the same time, and returns their results in the order of the clients.
 pub fn crowd<T: Send>(
     server: &Server,
     n_clients: usize,
@@ -39,7 +39,7 @@ pub fn until(what: &str, mut holds: impl FnMut() -> bool) {
     }
 }
 
-/// Where so many threads wait for each other, again and again. Unlike a [`std::sync::Barrier`] it gives up on one that
+/// Where `size` threads wait for each other, again and again. Unlike a [`std::sync::Barrier`] it gives up on a thread that
 /// has panicked.
 pub struct Meeting {
     size: usize,
@@ -66,7 +66,7 @@ impl Meeting {
     }
 }
 
-/// Sends a command given as one line of words, and gives its reply in the notation of the transcripts.
+/// Sends a command given as one line of words, and returns its reply in the notation of the transcripts.
 pub fn ask(client: &mut Client, line: &str) -> String {
     client.command(&words(line)).to_string()
 }
@@ -80,14 +80,14 @@ fn words(line: &str) -> Vec<&str> {
     line.split(' ').collect()
 }
 
-/// A number of INFO debug.
+/// Returns a number that INFO has in any of its sections, DEBUG's too.
 pub fn figure(client: &mut Client, name: &str) -> usize {
-    let info = client.command(&["INFO", "debug"]).text().expect("INFO answers text");
+    let info = client.command(&["INFO", "everything", "debug"]).text().expect("INFO answers text");
     let line = info.lines().find_map(|line| line.strip_prefix(name)?.strip_prefix(':'));
     line.and_then(|number| number.parse().ok()).unwrap_or_else(|| panic!("no {name} in {info}"))
 }
 
-/// Has connections go to other threads, by turns to one and to so many, until some have gone or it `is_over`.
+/// Moves connections between threads, to one thread and to `n_threads` by turns, until some have moved or it `is_over`.
 pub fn move_connections(client: &mut Client, n_threads: usize, is_over: impl Fn() -> bool) {
     let n_moved = figure(client, "connections_handed_over");
     let mut turns = [1, n_threads].into_iter().cycle();
@@ -96,6 +96,47 @@ pub fn move_connections(client: &mut Client, n_threads: usize, is_over: impl Fn(
         assert_eq!(ask(client, &format!("DEBUG IO-THREADS-IN-USE {n_in_use}")), "+OK");
         is_over() || figure(client, "connections_handed_over") > n_moved
     });
+}
+
+/// Runs `part` while connections move between threads, and again until one has moved meanwhile.
+pub fn while_connections_move(server: &Server, n_threads: usize, mut part: impl FnMut()) {
+    let is_over = AtomicBool::new(false);
+    let (mut mover, mut control) = (server.connect(), server.connect());
+    let n_moved = figure(&mut control, "connections_handed_over");
+    thread::scope(|scope| {
+        scope.spawn(|| {
+            while !is_over.load(Ordering::Relaxed) {
+                move_connections(&mut mover, n_threads, || is_over.load(Ordering::Relaxed));
+            }
+        });
+        let _over = AtEnd(&is_over);
+        loop {
+            part();
+            if figure(&mut control, "connections_handed_over") > n_moved {
+                return;
+            }
+        }
+    });
+}
+
+/// Adds members to a set, `member-0` and so on.
+pub fn fill_set(client: &mut Client, key: &str, n_members: usize) {
+    for first in (0..n_members).step_by(1000) {
+        let members = (first..n_members.min(first + 1000)).map(|member| format!("member-{member}"));
+        let argv: Vec<String> = ["SADD".to_owned(), key.to_owned()].into_iter().chain(members).collect();
+        client.command(&argv);
+    }
+}
+
+/// Returns how many elements an array or a set has.
+///
+/// # Panics
+/// When the reply is neither.
+pub fn n_elements(reply: &Reply) -> usize {
+    match reply {
+        Reply::Array(elements) | Reply::Set(elements) => elements.len(),
+        other => panic!("neither an array nor a set: {other}"),
+    }
 }
 
 /// Sets a flag when it is dropped, also by a panic.
@@ -107,7 +148,7 @@ impl Drop for AtEnd<'_> {
     }
 }
 
-/// Waits until so many clients are connected, the asker included.
+/// Waits until `n` clients are connected, including the one that asks.
 pub fn await_clients(client: &mut Client, n: usize) {
     let mut list = String::new();
     until(&format!("{n} clients are connected"), || {
@@ -120,8 +161,13 @@ pub fn await_clients(client: &mut Client, n: usize) {
 pub const LAYOUTS: [(usize, usize); 9] =
     [(1, 1), (1, 16), (1, 1024), (2, 1), (2, 16), (2, 1024), (8, 1), (8, 16), (8, 1024)];
 
-/// A server of so many threads and shards.
+/// Starts a server with these numbers of threads and shards.
 pub fn laid_out((io_threads, shards): (usize, usize)) -> Server {
     println!("{io_threads} threads, {shards} shards");
     Server::start(&["--io-threads", &io_threads.to_string(), "--shards", &shards.to_string()])
+}
+
+/// Plays a scenario on a new server of each layout.
+pub fn everywhere(scenario: impl Fn(&Server)) {
+    LAYOUTS.into_iter().for_each(|layout| scenario(&laid_out(layout)));
 }

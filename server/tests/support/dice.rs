@@ -22,7 +22,7 @@ impl Dice {
         ((mixed ^ (mixed >> 31)) % sides as u64) as usize
     }
 
-    /// True so many times in a hundred.
+    /// True in `chance` of a hundred cases.
     pub fn percent(&mut self, chance: usize) -> bool {
         self.roll(100) < chance
     }

@@ -15,8 +15,8 @@ mod reply;
 mod server;
 pub mod transcript;
 
-/// How long whatever must come about may take before a test takes the server for hung. It is no measure of anything: a machine
-/// under load may be slow, and no test may fail for that.
+/// How long a test waits for an event before it takes the server for hung. It measures nothing: a machine under load may be slow,
+/// and no test may fail for that.
 pub const PATIENCE: Duration = Duration::from_secs(60);
 
 pub use client::{Client, Resp, encode};

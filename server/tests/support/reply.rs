@@ -44,7 +44,7 @@ impl Reply {
     /// Reads one whole reply.
     ///
     /// # Errors
-    /// Whatever reading fails with (`UnexpectedEof` when the server closed), and `InvalidData` for bytes that are not RESP.
+    /// What reading fails with (`UnexpectedEof` when the server closed), and `InvalidData` for bytes that are not RESP.
     pub fn read(input: &mut impl BufRead) -> io::Result<Reply> {
         let line = read_line(input)?;
         let Some((&kind, rest)) = line.split_first() else {

@@ -53,7 +53,7 @@ impl Port {
             TcpListener::bind(("0.0.0.0", number)).ok()?;
             Some(Port { number, _claim: claim })
         });
-        claimed.next().expect("one of so many ports is free")
+        claimed.next().expect("one of the ports is free")
     }
 
     /// Its number.
@@ -224,7 +224,7 @@ impl Server {
 impl Drop for Server {
     fn drop(&mut self) {
         self.end();
-        // A directory that stays behind is in the build's scratch space and harms nobody.
+        // A directory that is left over lies in the build's scratch space and does no harm.
         let _ = fs::remove_dir_all(&self.scratch);
     }
 }

@@ -132,7 +132,7 @@ fn unsafe_code_says_why_it_is_sound() {
         let may = UNSAFE_MODULES.iter().any(|(of, _)| module == *of || module.starts_with(&format!("{of}/")));
         for (at, line) in source.lines.iter().enumerate().filter(|(_, line)| has_word(&line.code, "unsafe")) {
             let number = at + 1;
-            let code = line.code.split_once("unsafe").map_or("", |(_, behind)| behind.trim_start());
+            let code = line.code.split_once("unsafe").map_or("", |(_, after)| after.trim_start());
             let place = format!("{}:{number}", source.path);
             n_seen += 1;
             if !may && !line.is_test {

@@ -156,7 +156,7 @@ pub fn lines(text: &str) -> Vec<Line> {
             line.code.push_str("\"\"");
             at += 1;
             while at < chars.len() && chars[at] != '"' {
-                // The character behind a backslash is part of the literal, a line end too.
+                // The character after a backslash is part of the literal, a line end too.
                 for _ in 0..1 + usize::from(chars[at] == '\\') {
                     skip(&mut lines, chars[at]);
                     at += 1;
@@ -199,7 +199,7 @@ fn raw_hashes(chars: &[char], at: usize) -> Option<usize> {
     (chars.get(at + n) == Some(&'"')).then_some(n)
 }
 
-/// Marks the items behind `#[cfg(test)]`, `#[cfg(loom)]` and their like.
+/// Marks the items under `#[cfg(test)]`, `#[cfg(loom)]` and their like.
 fn mark_tests(lines: &mut [Line]) {
     let mut at = 0;
     while at < lines.len() {
@@ -241,8 +241,8 @@ fn is_word(c: char) -> bool {
 pub fn has_word(text: &str, word: &str) -> bool {
     text.match_indices(word).any(|(at, _)| {
         let before = text[..at].chars().next_back().unwrap_or(' ');
-        let behind = text[at + word.len()..].chars().next().unwrap_or(' ');
-        !is_word(before) && !is_word(behind)
+        let after = text[at + word.len()..].chars().next().unwrap_or(' ');
+        !is_word(before) && !is_word(after)
     })
 }
 
@@ -258,22 +258,22 @@ pub fn std_paths(code: &str) -> Vec<String> {
     paths
 }
 
-/// Writes out one path or group behind `prefix`; gives how much of `rest` it was.
+/// Writes out one path or group that follows `prefix`, and returns how much of `rest` it was.
 fn expand(prefix: &str, rest: &str, paths: &mut Vec<String>) -> usize {
     let word_len = rest.find(|c: char| !is_word(c)).unwrap_or(rest.len());
     let here = format!("{prefix}{}", &rest[..word_len]);
-    let behind = &rest[word_len..];
-    if let Some(more) = behind.strip_prefix("::").filter(|_| word_len > 0) {
+    let after = &rest[word_len..];
+    if let Some(more) = after.strip_prefix("::").filter(|_| word_len > 0) {
         return word_len + 2 + expand(&format!("{here}::"), more, paths);
     }
-    if word_len > 0 || !behind.starts_with('{') {
+    if word_len > 0 || !after.starts_with('{') {
         paths.push(here);
         return word_len;
     }
     let mut at = 1;
-    while at < behind.len() && !behind[at..].starts_with('}') {
-        let c = behind[at..].chars().next().expect("not at the end");
-        at += if is_word(c) { expand(prefix, &behind[at..], paths) } else { c.len_utf8() };
+    while at < after.len() && !after[at..].starts_with('}') {
+        let c = after[at..].chars().next().expect("not at the end");
+        at += if is_word(c) { expand(prefix, &after[at..], paths) } else { c.len_utf8() };
     }
     at + 1
 }

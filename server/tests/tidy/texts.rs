@@ -90,8 +90,8 @@ fn read_fields(among: &BTreeSet<String>) -> BTreeSet<String> {
             let access = format!("{owner}{field}");
             code.iter().any(|code| {
                 code.match_indices(&access).any(|(at, _)| {
-                    let behind = code[at + access.len()..].chars().next().unwrap_or(' ');
-                    !behind.is_alphanumeric() && behind != '_'
+                    let after = code[at + access.len()..].chars().next().unwrap_or(' ');
+                    !after.is_alphanumeric() && after != '_'
                 })
             })
         })

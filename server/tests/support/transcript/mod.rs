@@ -129,7 +129,7 @@ pub struct Step {
     pub source: String,
     pub action: Action,
     pub expected: Vec<Pattern>,
-    /// The lines of the expected replies, from 0; empty, behind the action, where there are none.
+    /// The lines of the expected replies, from 0; empty, after the action, where there are none.
     pub expected_lines: Range<usize>,
 }
 

@@ -139,7 +139,7 @@ struct Session<'a> {
 }
 
 impl Session<'_> {
-    /// Plays a step. Gives what came where that is not what the transcript expects.
+    /// Plays a step, and returns what came if the transcript expects something else.
     fn play(&mut self, step: &Step) -> io::Result<Option<String>> {
         match &step.action {
             Action::Command(number, argv) => {
