@@ -27,30 +27,23 @@ use signal_hook::{
 };
 
 use crate::{
-    clients::Clients,
+    client::{copies::Trackers, notifications::Notifications, publishing::PubSub, record::Clients},
     clock::Clock,
-    config::Config,
-    info,
-    io::{IoThread, Listener, Listening, Spread, WAKER, bind_all, run_heavy},
-    log, notice,
-    notifications::Notifications,
-    observe::recorder::Recorder,
-    pubsub::PubSub,
-    server::{BRAID_VERSION, Pause, Peer, REDIS_VERSION, Server, configure_keyspace},
-    stats::ThreadStats,
-    title::Title,
-    tracking::Trackers,
+    command::{TABLE, info},
+    config::{Config, REDIS_VERSION},
+    log,
+    net::{IoThread, WAKER, run_heavy},
+    notice,
+    shared::{
+        listening::{Listener, Listening, bind_all},
+        pause::Pause,
+        recorded::Recorder,
+        server::{BRAID_VERSION, Peer, Process, Server, configure_keyspace},
+        spread::Spread,
+        stats::ThreadStats,
+    },
     warning,
 };
-
-/// What the server may do with the process it runs in, and the library cannot by itself.
-pub struct Process {
-    /// Has the allocator give back what the calling thread and all threads together have freed. Called once in a while, off the
-    /// data path.
-    pub return_freed_memory: fn(),
-    /// Its title, where there is room for one.
-    pub title: Option<Title>,
-}
 
 /// Serves until SHUTDOWN or a signal.
 ///
@@ -175,7 +168,7 @@ fn build(
     let mut peers = Vec::new();
     for index in 0..config.io_threads + parkers.len() {
         let poll = Poll::new()?;
-        let stats = ThreadStats::default();
+        let stats = ThreadStats::new(TABLE.all().len());
         stats.configure(&config);
         peers.push(CachePadded::new(Peer {
             inbox: Inbox::default(),

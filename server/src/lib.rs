@@ -1,25 +1,26 @@
 //! Braid's server, as a library its tests and its binary share.
+//!
+//! The modules are floors: each uses those above it in this list and none below.
 
 #![forbid(unsafe_code)]
 
-pub mod audiences;
-pub mod boot;
-pub mod clients;
 pub mod clock;
-pub mod command;
 pub mod config;
-pub mod info;
-pub mod io;
-pub mod latency;
 pub mod log;
-pub mod monitor;
-pub mod notifications;
-pub mod observe;
-pub mod pubsub;
 pub mod random;
+
+pub mod catalog;
+
+pub mod client;
+
+pub mod shared;
+
+pub mod observe;
+
+pub mod command;
+
 pub mod run;
-pub mod server;
-pub mod session;
-pub mod stats;
-pub mod title;
-pub mod tracking;
+
+pub mod net;
+
+pub mod boot;

@@ -5,9 +5,9 @@
 use std::{env, process::ExitCode, thread};
 
 use braid_server::{
-    boot::{self, Process},
+    boot,
     config::{Host, Launch, launch},
-    title::Title,
+    shared::{server::Process, title::Title},
 };
 use braid_storage::{
     Allocator,

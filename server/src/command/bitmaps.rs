@@ -11,10 +11,8 @@ use braid_storage::{
 };
 use smallvec::SmallVec;
 
-use super::{
-    Args, Arity, Call, CommandError, CommandSpec, Flags, Group, KeySpec, KeyUse, Keys, KeysAt, Look, Outcome,
-    Run, Work, each_key::for_each_key, work,
-};
+use super::{Call, CommandSpec, Look, Run, Work, each_key::for_each_key, work};
+use crate::catalog::{Args, Arity, CommandError, Flags, Group, KeySpec, KeyUse, Keys, KeysAt, Outcome};
 
 pub(super) const COMMANDS: &[CommandSpec] = &[
     CommandSpec {
@@ -39,7 +37,7 @@ pub(super) const COMMANDS: &[CommandSpec] = &[
         since: "2.2.0",
         group: Group::Bitmap,
         syntax: "key offset",
-        summary: "Gives a bit of a string; bits behind its end are 0.",
+        summary: "Returns a bit of a string; bits behind its end are 0.",
         ..CommandSpec::ROW
     },
     CommandSpec {

@@ -9,19 +9,22 @@ use braid_protocol::{number, reply::Reply};
 use braid_storage::time::Millis;
 
 use super::{
-    Args, Arity, Call, CommandError, CommandSpec, Flags, Group, Outcome, Run,
-    connection::{client_name, printable},
+    Call, CommandSpec, CommandTable, Run,
+    handshake::{client_name, printable},
     help::{help, misused},
-    shown, tracking,
+    tracking,
 };
 use crate::{
-    clients::{ClientId, ClientRecord, Endpoint, Listens},
-    io::Mail,
-    pubsub::TopicKind,
-    run::blocking::GaveUp,
-    server::PauseScope,
-    session::Replies,
-    tracking::Interest,
+    catalog::{Args, Arity, CommandError, Flags, Group, Outcome, shown},
+    client::{
+        copies::Interest,
+        id::{ClientId, Endpoint},
+        record::{ClientRecord, Listens},
+        session::Replies,
+        subscriptions::TopicKind,
+        waits::GaveUp,
+    },
+    shared::{mail::Mail, pause::PauseScope},
 };
 
 const ROW: CommandSpec = CommandSpec {
@@ -282,7 +285,7 @@ fn id(call: &mut Call<'_, '_>, _: Args<'_>, reply: &mut Reply<'_>) -> Outcome {
 
 fn info(call: &mut Call<'_, '_>, _: Args<'_>, reply: &mut Reply<'_>) -> Outcome {
     call.session.publish(call.n_in_transaction);
-    let text = describe(&call.session.record, call.server.clock.uptime_millis());
+    let text = describe(&call.session.record, call.table, call.server.clock.uptime_millis());
     reply.verbatim(b"txt", text.as_bytes());
     Ok(())
 }
@@ -303,14 +306,14 @@ fn list(call: &mut Call<'_, '_>, mut args: Args<'_>, reply: &mut Reply<'_>) -> O
     };
     call.session.publish(call.n_in_transaction);
     let uptime = call.server.clock.uptime_millis();
-    let lines: String = records.iter().map(|record| describe(record, uptime)).collect();
+    let lines: String = records.iter().map(|record| describe(record, call.table, uptime)).collect();
     reply.verbatim(b"txt", lines.as_bytes());
     Ok(())
 }
 
 /// A client's line, with the fields of Redis 7.4. What belongs to features that are not there yet is zero, and so is what
 /// a connection does not own: queries are read, and replies are composed, in buffers of the thread.
-fn describe(client: &ClientRecord, uptime_millis: u64) -> String {
+fn describe(client: &ClientRecord, table: &CommandTable, uptime_millis: u64) -> String {
     let said = client.said();
     let read = |since: u64| uptime_millis.saturating_sub(since) / 1000;
     let input_bytes = client.input_bytes.load(Ordering::Relaxed);
@@ -333,7 +336,7 @@ fn describe(client: &ClientRecord, uptime_millis: u64) -> String {
     let own_bytes = size_of::<ClientRecord>() as u64;
     add(format_args!(" tot-mem={}", own_bytes + input_bytes + output_bytes));
     add(format_args!(" events={}", if output_bytes > 0 { "rw" } else { "r" }));
-    add(format_args!(" cmd={}", client.last_command().map_or("NULL", |command| command.full_name)));
+    add(format_args!(" cmd={}", client.last_command().map_or("NULL", |id| table.get(id).full_name)));
     let redirect = tracking::redirection(client);
     add(format_args!(" user={} redir={redirect} resp={}", said.user, client.resp.load(Ordering::Relaxed)));
     add(format_args!(" lib-name={} lib-ver={}\n", said.lib_name, said.lib_ver));

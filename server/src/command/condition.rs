@@ -2,7 +2,7 @@
 
 use xxhash_rust::xxh3::xxh3_64;
 
-use super::{Args, CommandError};
+use crate::catalog::{Args, CommandError};
 
 /// What must be true of a key's current value.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]

@@ -11,7 +11,8 @@ use braid_storage::{
 };
 use xxhash_rust::xxh3::xxh3_128_with_seed;
 
-use super::{Args, Call, CommandError, Outcome, server::debug_args};
+use super::{Call, admin::debug_args};
+use crate::catalog::{Args, CommandError, Outcome};
 
 /// As long as that of Redis, which hashes otherwise: only digests of the same program compare.
 const DIGEST_BYTES: usize = 20;
@@ -78,7 +79,7 @@ fn digest_of(entry: EntryRef<'_>, now: Millis) -> Result<Digest, CommandError> {
         }
         Kind::Stream => digest_of_stream(StreamRef::of(entry, now)?.stream()),
     };
-    let digest = digest.then(super::keys::type_name(entry.kind()).as_bytes()).then(&of_value.0);
+    let digest = digest.then(crate::client::sweep::type_name(entry.kind()).as_bytes()).then(&of_value.0);
     Ok(if entry.has_deadline() { digest.then(b"deadline") } else { digest })
 }
 

@@ -7,9 +7,8 @@ use braid_storage::{
     time::Deadline,
 };
 
-use super::{
-    Args, Arity, Call, Categories, CommandError, CommandSpec, Flags, Group, Keys, Outcome, Run, Work, work,
-};
+use super::{Call, CommandSpec, Run, Work, work};
+use crate::catalog::{Args, Arity, Categories, CommandError, Flags, Group, Keys, Outcome};
 
 pub(super) const COMMANDS: &[CommandSpec] = &[
     CommandSpec {
@@ -22,7 +21,7 @@ pub(super) const COMMANDS: &[CommandSpec] = &[
         since: "2.6.0",
         group: Group::Generic,
         syntax: "key",
-        summary: "Gives a key's value in bytes that RESTORE takes.",
+        summary: "Returns a key's value in bytes that RESTORE takes.",
         complexity: "O(N) where N is the size of the value",
         tips: &["nondeterministic_output"],
         ..CommandSpec::ROW

@@ -6,7 +6,7 @@ use braid_storage::{
     time::{Deadline, Millis},
 };
 
-use super::{Args, CommandError};
+use crate::catalog::{Args, CommandError};
 
 /// The unit of a time in a command.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -10,12 +10,12 @@ use braid_storage::{
 };
 
 use super::{
-    Args, Arity, CommandError, CommandSpec, Flags, Group, Keys, Outcome, Run,
+    CommandSpec, Run,
     expire_options::{CountedFrom, Unit, absolute_millis, future_deadline, take_time_tag},
     hashes::write_value,
     keys::ExpiryCondition,
-    shown,
 };
+use crate::catalog::{Args, Arity, CommandError, Flags, Group, Keys, Outcome, shown};
 
 pub(super) const COMMANDS: &[CommandSpec] = &[
     CommandSpec {
@@ -79,7 +79,7 @@ pub(super) const COMMANDS: &[CommandSpec] = &[
         since: "7.4.0",
         group: Group::Hash,
         syntax: "key FIELDS numfields field [field ...]",
-        summary: "Gives the seconds that fields of a hash have left.",
+        summary: "Returns the seconds that fields of a hash have left.",
         complexity: "O(N) where N is the number of fields that are named",
         tips: &["nondeterministic_output"],
         ..CommandSpec::ROW
@@ -93,7 +93,7 @@ pub(super) const COMMANDS: &[CommandSpec] = &[
         since: "7.4.0",
         group: Group::Hash,
         syntax: "key FIELDS numfields field [field ...]",
-        summary: "Gives the milliseconds that fields of a hash have left.",
+        summary: "Returns the milliseconds that fields of a hash have left.",
         complexity: "O(N) where N is the number of fields that are named",
         tips: &["nondeterministic_output"],
         ..CommandSpec::ROW
@@ -107,7 +107,7 @@ pub(super) const COMMANDS: &[CommandSpec] = &[
         since: "7.4.0",
         group: Group::Hash,
         syntax: "key FIELDS numfields field [field ...]",
-        summary: "Gives the points in time at which fields of a hash expire, in seconds.",
+        summary: "Returns the points in time at which fields of a hash expire, in seconds.",
         complexity: "O(N) where N is the number of fields that are named",
         ..CommandSpec::ROW
     },
@@ -120,7 +120,7 @@ pub(super) const COMMANDS: &[CommandSpec] = &[
         since: "7.4.0",
         group: Group::Hash,
         syntax: "key FIELDS numfields field [field ...]",
-        summary: "Gives the points in time at which fields of a hash expire, in milliseconds.",
+        summary: "Returns the points in time at which fields of a hash expire, in milliseconds.",
         complexity: "O(N) where N is the number of fields that are named",
         ..CommandSpec::ROW
     },
@@ -147,7 +147,7 @@ pub(super) const COMMANDS: &[CommandSpec] = &[
         group: Group::Hash,
         syntax: "key [EX seconds | PX milliseconds | EXAT unix-time-seconds | PXAT unix-time-milliseconds | PERSIST] \
                  FIELDS numfields field [field ...]",
-        summary: "Gives the values of fields and sets or removes their expiry.",
+        summary: "Returns the values of fields and sets or removes their expiry.",
         complexity: "O(N) where N is the number of fields that are named",
         ..CommandSpec::ROW
     },
@@ -174,7 +174,7 @@ pub(super) const COMMANDS: &[CommandSpec] = &[
         since: "8.0.0",
         group: Group::Hash,
         syntax: "key FIELDS numfields field [field ...]",
-        summary: "Gives the values of fields and removes the fields.",
+        summary: "Returns the values of fields and removes the fields.",
         complexity: "O(N) where N is the number of fields that are named",
         ..CommandSpec::ROW
     },

@@ -15,11 +15,13 @@ use braid_storage::{
 };
 
 use super::{
-    Args, Arity, Call, CommandError, CommandSpec, Deprecation, Flags, Group, KeySpec, KeyUse, Keys, KeysAt,
-    Look, MembersAt, Outcome, Run, Work,
+    Call, CommandSpec, Look, Run, Work,
     members::write_element,
-    shown,
     sorted_sets::{AddOptions, Members, STORED_FROM_ANOTHER, add_members, store},
+};
+use crate::catalog::{
+    Args, Arity, CommandError, Deprecation, Flags, Group, KeySpec, KeyUse, Keys, KeysAt, MembersAt, Outcome,
+    shown,
 };
 
 pub(super) const COMMANDS: &[CommandSpec] = &[
@@ -33,7 +35,7 @@ pub(super) const COMMANDS: &[CommandSpec] = &[
         since: "3.2.0",
         group: Group::Geo,
         syntax: "key [NX | XX] [CH] longitude latitude member [longitude latitude member ...]",
-        summary: "Gives members of an index their places, and adds those that are missing.",
+        summary: "Adds members to a geospatial index, or updates the positions of those that are there.",
         complexity: "O(log(N)) for each member given, where N is the number of members",
         ..CommandSpec::ROW
     },
@@ -47,7 +49,7 @@ pub(super) const COMMANDS: &[CommandSpec] = &[
         since: "3.2.0",
         group: Group::Geo,
         syntax: "key [member [member ...]]",
-        summary: "Gives the longitudes and latitudes of members.",
+        summary: "Returns the longitudes and latitudes of members.",
         complexity: "O(N) where N is the number of members asked for",
         ..CommandSpec::ROW
     },
@@ -61,7 +63,7 @@ pub(super) const COMMANDS: &[CommandSpec] = &[
         since: "3.2.0",
         group: Group::Geo,
         syntax: "key member1 member2 [M | KM | FT | MI]",
-        summary: "Gives the distance between two members.",
+        summary: "Returns the distance between two members.",
         complexity: "O(1)",
         ..CommandSpec::ROW
     },
@@ -75,7 +77,7 @@ pub(super) const COMMANDS: &[CommandSpec] = &[
         since: "3.2.0",
         group: Group::Geo,
         syntax: "key [member [member ...]]",
-        summary: "Gives the places of members as geohashes.",
+        summary: "Returns the places of members as geohashes.",
         complexity: "O(N) where N is the number of members asked for",
         ..CommandSpec::ROW
     },
@@ -91,7 +93,7 @@ pub(super) const COMMANDS: &[CommandSpec] = &[
         syntax: "key <FROMMEMBER member | FROMLONLAT longitude latitude> <BYRADIUS radius <M | KM | FT | \
                  MI> | BYBOX width height <M | KM | FT | MI>> [ASC | DESC] [COUNT count [ANY]] [WITHCOORD] \
                  [WITHDIST] [WITHHASH]",
-        summary: "Gives the members in a circle or a box.",
+        summary: "Returns the members in a circle or a box.",
         complexity: "O(N+M*log(M)) where N is the number of members in the cells around the area and M \
                      that of the members in the area",
         ..CommandSpec::ROW
@@ -124,7 +126,7 @@ pub(super) const COMMANDS: &[CommandSpec] = &[
         group: Group::Geo,
         syntax: "key longitude latitude radius <M | KM | FT | MI> [WITHCOORD] [WITHDIST] [WITHHASH] [COUNT \
                  count [ANY]] [ASC | DESC] [STORE key] [STOREDIST key]",
-        summary: "Gives the members in a circle around a place, or stores them.",
+        summary: "Returns the members in a circle around a place, or stores them.",
         complexity: "O(N+M*log(M)) where N is the number of members in the cells around the area and M \
                      that of the members in the area",
         deprecated: Some(Deprecation {
@@ -144,7 +146,7 @@ pub(super) const COMMANDS: &[CommandSpec] = &[
         group: Group::Geo,
         syntax: "key longitude latitude radius <M | KM | FT | MI> [WITHCOORD] [WITHDIST] [WITHHASH] [COUNT \
                  count [ANY]] [ASC | DESC]",
-        summary: "Gives the members in a circle around a place.",
+        summary: "Returns the members in a circle around a place.",
         complexity: "O(N+M*log(M)) where N is the number of members in the cells around the area and M \
                      that of the members in the area",
         deprecated: Some(Deprecation {
@@ -164,7 +166,7 @@ pub(super) const COMMANDS: &[CommandSpec] = &[
         group: Group::Geo,
         syntax: "key member radius <M | KM | FT | MI> [WITHCOORD] [WITHDIST] [WITHHASH] [COUNT count \
                  [ANY]] [ASC | DESC] [STORE key] [STOREDIST key]",
-        summary: "Gives the members in a circle around one of them, or stores them.",
+        summary: "Returns the members in a circle around one of them, or stores them.",
         complexity: "O(N+M*log(M)) where N is the number of members in the cells around the area and M \
                      that of the members in the area",
         deprecated: Some(Deprecation {
@@ -185,7 +187,7 @@ pub(super) const COMMANDS: &[CommandSpec] = &[
         group: Group::Geo,
         syntax: "key member radius <M | KM | FT | MI> [WITHCOORD] [WITHDIST] [WITHHASH] [COUNT count \
                  [ANY]] [ASC | DESC]",
-        summary: "Gives the members in a circle around one of them.",
+        summary: "Returns the members in a circle around one of them.",
         complexity: "O(N+M*log(M)) where N is the number of members in the cells around the area and M \
                      that of the members in the area",
         deprecated: Some(Deprecation {

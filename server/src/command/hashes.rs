@@ -11,12 +11,15 @@ use braid_storage::{
 };
 
 use super::{
-    Args, Arity, CommandError, CommandSpec, Deprecation, Flags, Group, Keys, MembersAt, Outcome, Run, Work,
+    CommandSpec, Run, Work,
     keys::parse_cursor,
     members::{ScanOptions, write_element, write_samples, write_scanned},
     work,
 };
-use crate::random::random;
+use crate::{
+    catalog::{Args, Arity, CommandError, Deprecation, Flags, Group, Keys, MembersAt, Outcome},
+    random::random,
+};
 
 pub(super) const COMMANDS: &[CommandSpec] = &[
     CommandSpec {
@@ -74,7 +77,7 @@ pub(super) const COMMANDS: &[CommandSpec] = &[
         since: "2.0.0",
         group: Group::Hash,
         syntax: "key field",
-        summary: "Gives the value of a field.",
+        summary: "Returns the value of a field.",
         ..CommandSpec::ROW
     },
     CommandSpec {
@@ -87,7 +90,7 @@ pub(super) const COMMANDS: &[CommandSpec] = &[
         since: "2.0.0",
         group: Group::Hash,
         syntax: "key field [field ...]",
-        summary: "Gives the values of fields.",
+        summary: "Returns the values of fields.",
         complexity: "O(N) where N is the number of fields that are asked for",
         ..CommandSpec::ROW
     },
@@ -101,7 +104,7 @@ pub(super) const COMMANDS: &[CommandSpec] = &[
         since: "2.0.0",
         group: Group::Hash,
         syntax: "key",
-        summary: "Gives all fields of a hash with their values.",
+        summary: "Returns all fields of a hash with their values.",
         complexity: "O(N) where N is the number of fields",
         tips: &["nondeterministic_output_order"],
         ..CommandSpec::ROW
@@ -156,7 +159,7 @@ pub(super) const COMMANDS: &[CommandSpec] = &[
         since: "2.0.0",
         group: Group::Hash,
         syntax: "key",
-        summary: "Gives the names of all fields of a hash.",
+        summary: "Returns the names of all fields of a hash.",
         complexity: "O(N) where N is the number of fields",
         tips: &["nondeterministic_output_order"],
         ..CommandSpec::ROW
@@ -171,7 +174,7 @@ pub(super) const COMMANDS: &[CommandSpec] = &[
         since: "2.0.0",
         group: Group::Hash,
         syntax: "key",
-        summary: "Gives the values of all fields of a hash.",
+        summary: "Returns the values of all fields of a hash.",
         complexity: "O(N) where N is the number of fields",
         tips: &["nondeterministic_output_order"],
         ..CommandSpec::ROW
@@ -212,7 +215,7 @@ pub(super) const COMMANDS: &[CommandSpec] = &[
         since: "3.2.0",
         group: Group::Hash,
         syntax: "key field",
-        summary: "Gives the length of a field's value in bytes.",
+        summary: "Returns the length of a field's value in bytes.",
         ..CommandSpec::ROW
     },
     CommandSpec {
@@ -225,7 +228,7 @@ pub(super) const COMMANDS: &[CommandSpec] = &[
         since: "6.2.0",
         group: Group::Hash,
         syntax: "key [count [WITHVALUES]]",
-        summary: "Gives fields of a hash that are chosen by chance.",
+        summary: "Returns fields of a hash that are chosen at random.",
         complexity: "O(N) where N is the number of fields to give",
         tips: &["nondeterministic_output"],
         ..CommandSpec::ROW

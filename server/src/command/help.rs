@@ -2,7 +2,7 @@
 
 use braid_protocol::reply::Reply;
 
-use super::{Args, CommandError, Outcome, shown};
+use crate::catalog::{Args, CommandError, Outcome, shown};
 
 /// The error for a subcommand whose arguments make no sense, whatever their number.
 pub(super) fn misused(container: &str, args: Args<'_>) -> CommandError {

@@ -8,9 +8,9 @@ use braid_storage::{
     hll::{self, Change, Corrupt, Encoding, Fault, Hll, Registers},
 };
 
-use super::{
-    Args, Arity, Call, CommandError, CommandSpec, Flags, Group, KeySpec, KeyUse, Keys, KeysAt, Outcome, Run,
-    Work, each_key::for_each_key, shown, work,
+use super::{Call, CommandSpec, Run, Work, each_key::for_each_key, work};
+use crate::catalog::{
+    Args, Arity, CommandError, Flags, Group, KeySpec, KeyUse, Keys, KeysAt, Outcome, shown,
 };
 
 pub(super) const COMMANDS: &[CommandSpec] = &[

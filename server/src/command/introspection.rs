@@ -4,10 +4,12 @@ use braid_protocol::reply::Reply;
 use braid_storage::glob::{Case, glob_match};
 
 use super::{
-    Args, Arity, Call, Categories, CommandError, CommandSpec, Flags, Found, Group, KeySpec, Keys, KeysAt,
-    Outcome, Registered, Run, TABLE, Words,
+    Call, CommandSpec, CommandTable, Found, Registered, Run,
     help::help,
     syntax::{Argument, ArgumentKind, arguments},
+};
+use crate::catalog::{
+    Args, Arity, Categories, CommandError, Flags, Group, KeySpec, Keys, KeysAt, Outcome, Words,
 };
 
 const ROW: CommandSpec = CommandSpec {
@@ -123,24 +125,24 @@ fn print_help(_: &mut Call<'_, '_>, _: Args<'_>, reply: &mut Reply<'_>) -> Outco
     help(reply, "COMMAND", HELP)
 }
 
-fn list_all(_: &mut Call<'_, '_>, _: Args<'_>, reply: &mut Reply<'_>) -> Outcome {
-    describe_all(reply);
+fn list_all(call: &mut Call<'_, '_>, _: Args<'_>, reply: &mut Reply<'_>) -> Outcome {
+    describe_all(call.table, reply);
     Ok(())
 }
 
-fn describe_all(reply: &mut Reply<'_>) {
-    reply.array(TABLE.top().len());
-    for command in TABLE.top() {
+fn describe_all(table: &CommandTable, reply: &mut Reply<'_>) {
+    reply.array(table.top().len());
+    for command in table.top() {
         describe(reply, command);
     }
 }
 
-fn count(_: &mut Call<'_, '_>, _: Args<'_>, reply: &mut Reply<'_>) -> Outcome {
-    reply.integer(TABLE.top().len() as i64);
+fn count(call: &mut Call<'_, '_>, _: Args<'_>, reply: &mut Reply<'_>) -> Outcome {
+    reply.integer(call.table.top().len() as i64);
     Ok(())
 }
 
-fn list(_: &mut Call<'_, '_>, mut args: Args<'_>, reply: &mut Reply<'_>) -> Outcome {
+fn list(call: &mut Call<'_, '_>, mut args: Args<'_>, reply: &mut Reply<'_>) -> Outcome {
     let fits: Fits<'_> = if args.is_empty() {
         Box::new(|_| true)
     } else if args.tag("FILTERBY") {
@@ -149,7 +151,7 @@ fn list(_: &mut Call<'_, '_>, mut args: Args<'_>, reply: &mut Reply<'_>) -> Outc
         return Err(CommandError::Syntax);
     };
     let names: Vec<&str> =
-        TABLE.all().iter().filter(|command| fits(command)).map(|command| command.full_name).collect();
+        call.table.all().iter().filter(|command| fits(command)).map(|command| command.full_name).collect();
     reply.array(names.len());
     for name in names {
         reply.bulk(name.as_bytes());
@@ -185,23 +187,23 @@ fn filter(mut args: Args<'_>) -> Result<Fits<'_>, CommandError> {
 }
 
 /// Finds a command, or `container|subcommand`, in either case.
-pub(super) fn named(name: &[u8]) -> Option<&'static Registered> {
+pub(super) fn named(table: &CommandTable, name: &[u8]) -> Option<&'static Registered> {
     let mut parts = name.splitn(2, |&byte| byte == b'|');
-    let command = TABLE.command(parts.next()?)?;
+    let command = table.command(parts.next()?)?;
     match parts.next() {
         None => Some(command),
         Some(sub) => command.subcommands().find(|known| known.spec.name.as_bytes().eq_ignore_ascii_case(sub)),
     }
 }
 
-fn info(_: &mut Call<'_, '_>, args: Args<'_>, reply: &mut Reply<'_>) -> Outcome {
+fn info(call: &mut Call<'_, '_>, args: Args<'_>, reply: &mut Reply<'_>) -> Outcome {
     if args.is_empty() {
-        describe_all(reply);
+        describe_all(call.table, reply);
         return Ok(());
     }
     reply.array(args.remaining());
     for name in args.rest() {
-        match named(name) {
+        match named(call.table, name) {
             Some(command) => describe(reply, command),
             None => reply.null(),
         }
@@ -327,9 +329,9 @@ fn describe_keyword_search(reply: &mut Reply<'_>, word: &str, from: i64) {
     reply.integer(from);
 }
 
-fn get_keys(_: &mut Call<'_, '_>, args: Args<'_>, reply: &mut Reply<'_>) -> Outcome {
+fn get_keys(call: &mut Call<'_, '_>, args: Args<'_>, reply: &mut Reply<'_>) -> Outcome {
     let words = args.words().from(2);
-    let keys = keys_of(words)?;
+    let keys = keys_of(call.table, words)?;
     reply.array(keys.len());
     for (at, _) in keys {
         reply.bulk(words.get(at));
@@ -337,9 +339,9 @@ fn get_keys(_: &mut Call<'_, '_>, args: Args<'_>, reply: &mut Reply<'_>) -> Outc
     Ok(())
 }
 
-fn get_keys_and_flags(_: &mut Call<'_, '_>, args: Args<'_>, reply: &mut Reply<'_>) -> Outcome {
+fn get_keys_and_flags(call: &mut Call<'_, '_>, args: Args<'_>, reply: &mut Reply<'_>) -> Outcome {
     let words = args.words().from(2);
-    let keys = keys_of(words)?;
+    let keys = keys_of(call.table, words)?;
     reply.array(keys.len());
     for (at, used) in keys {
         reply.array(2);
@@ -350,8 +352,11 @@ fn get_keys_and_flags(_: &mut Call<'_, '_>, args: Args<'_>, reply: &mut Reply<'_
 }
 
 /// Where the keys of a full command are, and what it does to them.
-fn keys_of(words: Words<'_>) -> Result<Vec<(usize, super::KeyUse)>, CommandError> {
-    let Found::Command(command) = TABLE.find(words) else {
+fn keys_of(
+    table: &CommandTable,
+    words: Words<'_>,
+) -> Result<Vec<(usize, crate::catalog::KeyUse)>, CommandError> {
+    let Found::Command(command) = table.find(words) else {
         return Err(CommandError::text("ERR Invalid command specified"));
     };
     if !command.spec.keys.0.iter().any(|keys| keys.used.is_key()) {
@@ -374,9 +379,12 @@ fn keys_of(words: Words<'_>) -> Result<Vec<(usize, super::KeyUse)>, CommandError
     if keys.is_empty() { Err(invalid) } else { Ok(keys) }
 }
 
-fn docs(_: &mut Call<'_, '_>, args: Args<'_>, reply: &mut Reply<'_>) -> Outcome {
-    let commands: Vec<&Registered> =
-        if args.is_empty() { TABLE.top().to_vec() } else { args.rest().filter_map(named).collect() };
+fn docs(call: &mut Call<'_, '_>, args: Args<'_>, reply: &mut Reply<'_>) -> Outcome {
+    let commands: Vec<&Registered> = if args.is_empty() {
+        call.table.top().to_vec()
+    } else {
+        args.rest().filter_map(|name| named(call.table, name)).collect()
+    };
     reply.map(commands.len());
     for command in commands {
         document(reply, command);

@@ -5,22 +5,24 @@ use braid_storage::{
     Cursor, Db, Event, Key, Shard,
     access::{self, AccessPolicy},
     encoding_name,
-    entry::{EntryRef, Kind},
+    entry::EntryRef,
     glob,
     time::Deadline,
 };
 
 use super::{
-    Args, Arity, Call, Categories, CommandError, CommandSpec, Flags, Group, KeySpec, KeyUse, Keys, KeysAt,
-    Outcome, Run, Sweep, Work,
+    Call, CommandSpec, Run, Work,
     each_key::for_each_key,
     expire_options::{CountedFrom, Unit, absolute_millis, future_deadline},
     help::help,
-    shown,
-    sweep::Seek,
     work,
 };
-use crate::tracking;
+use crate::{
+    catalog::{
+        Args, Arity, Categories, CommandError, Flags, Group, KeySpec, KeyUse, Keys, KeysAt, Outcome, shown,
+    },
+    client::sweep::{Seek, Sweep, type_name},
+};
 
 pub(super) const COMMANDS: &[CommandSpec] = &[
     CommandSpec {
@@ -88,7 +90,7 @@ pub(super) const COMMANDS: &[CommandSpec] = &[
         since: "1.0.0",
         group: Group::Generic,
         syntax: "key",
-        summary: "Gives the type of a key's value.",
+        summary: "Returns the type of a key's value.",
         ..CommandSpec::ROW
     },
     CommandSpec {
@@ -100,7 +102,7 @@ pub(super) const COMMANDS: &[CommandSpec] = &[
         since: "1.0.0",
         group: Group::Generic,
         syntax: "key seconds [NX | XX | GT | LT]",
-        summary: "Gives a key a time to live in seconds.",
+        summary: "Returns a key a time to live in seconds.",
         ..CommandSpec::ROW
     },
     CommandSpec {
@@ -112,7 +114,7 @@ pub(super) const COMMANDS: &[CommandSpec] = &[
         since: "2.6.0",
         group: Group::Generic,
         syntax: "key milliseconds [NX | XX | GT | LT]",
-        summary: "Gives a key a time to live in milliseconds.",
+        summary: "Returns a key a time to live in milliseconds.",
         ..CommandSpec::ROW
     },
     CommandSpec {
@@ -148,7 +150,7 @@ pub(super) const COMMANDS: &[CommandSpec] = &[
         since: "1.0.0",
         group: Group::Generic,
         syntax: "key",
-        summary: "Gives how many seconds a key has left; -1 if it does not expire, -2 if there is none.",
+        summary: "Returns how many seconds a key has left; -1 if it does not expire, -2 if there is none.",
         tips: &["nondeterministic_output"],
         ..CommandSpec::ROW
     },
@@ -161,7 +163,7 @@ pub(super) const COMMANDS: &[CommandSpec] = &[
         since: "2.6.0",
         group: Group::Generic,
         syntax: "key",
-        summary: "Gives how many milliseconds a key has left; -1 if it does not expire, -2 if there is none.",
+        summary: "Returns how many milliseconds a key has left; -1 if it does not expire, -2 if there is none.",
         tips: &["nondeterministic_output"],
         ..CommandSpec::ROW
     },
@@ -174,7 +176,7 @@ pub(super) const COMMANDS: &[CommandSpec] = &[
         since: "7.0.0",
         group: Group::Generic,
         syntax: "key",
-        summary: "Gives when a key expires, in seconds; -1 if it does not, -2 if there is none.",
+        summary: "Returns when a key expires, in seconds; -1 if it does not, -2 if there is none.",
         ..CommandSpec::ROW
     },
     CommandSpec {
@@ -186,7 +188,7 @@ pub(super) const COMMANDS: &[CommandSpec] = &[
         since: "7.0.0",
         group: Group::Generic,
         syntax: "key",
-        summary: "Gives when a key expires, in milliseconds; -1 if it does not, -2 if there is none.",
+        summary: "Returns when a key expires, in milliseconds; -1 if it does not, -2 if there is none.",
         ..CommandSpec::ROW
     },
     CommandSpec {
@@ -287,7 +289,7 @@ pub(super) const COMMANDS: &[CommandSpec] = &[
         run: Run::EachShard { begin: randomkey, step: Sweep::step },
         since: "1.0.0",
         group: Group::Generic,
-        summary: "Gives some key of the database.",
+        summary: "Returns some key of the database.",
         complexity: "O(N) where N is the number of shards",
         tips: &["request_policy:all_shards", "nondeterministic_output"],
         ..CommandSpec::ROW
@@ -300,7 +302,7 @@ pub(super) const COMMANDS: &[CommandSpec] = &[
         since: "1.0.0",
         group: Group::Server,
         categories: Some(Categories::KEYSPACE),
-        summary: "Gives the number of keys in the database.",
+        summary: "Returns the number of keys in the database.",
         complexity: "O(N) where N is the number of shards",
         tips: &["request_policy:all_shards", "response_policy:agg_sum"],
         ..CommandSpec::ROW
@@ -311,7 +313,7 @@ pub(super) const COMMANDS: &[CommandSpec] = &[
         since: "2.2.3",
         group: Group::Generic,
         syntax: "<ENCODING | FREQ | HELP | IDLETIME | REFCOUNT>",
-        summary: "Tells how a key's value is stored and used.",
+        summary: "Returns how a key's value is stored and used.",
         subcommands: OBJECT,
         ..CommandSpec::ROW
     },
@@ -321,7 +323,7 @@ pub(super) const COMMANDS: &[CommandSpec] = &[
         since: "4.0.0",
         group: Group::Server,
         syntax: "<HELP | USAGE>",
-        summary: "Tells how much memory a key takes.",
+        summary: "Returns how much memory a key takes.",
         subcommands: MEMORY,
         ..CommandSpec::ROW
     },
@@ -389,7 +391,7 @@ const OBJECT: &[CommandSpec] = &[
         since: "4.0.0",
         group: Group::Generic,
         syntax: "key",
-        summary: "Gives how often a key is used, as a logarithm.",
+        summary: "Returns how often a key is used, as a logarithm.",
         tips: &["nondeterministic_output"],
         ..CommandSpec::ROW
     },
@@ -412,7 +414,7 @@ const OBJECT: &[CommandSpec] = &[
         since: "2.2.3",
         group: Group::Generic,
         syntax: "key",
-        summary: "Gives for how many seconds a key has not been used.",
+        summary: "Returns for how many seconds a key has not been used.",
         tips: &["nondeterministic_output"],
         ..CommandSpec::ROW
     },
@@ -425,7 +427,7 @@ const OBJECT: &[CommandSpec] = &[
         since: "2.2.3",
         group: Group::Generic,
         syntax: "key",
-        summary: "Gives 1 for a key that exists: values are not shared.",
+        summary: "Returns 1 for a key that exists: values are not shared.",
         tips: &["nondeterministic_output"],
         ..CommandSpec::ROW
     },
@@ -451,7 +453,7 @@ const MEMORY: &[CommandSpec] = &[
         since: "4.0.0",
         group: Group::Server,
         syntax: "key [SAMPLES count]",
-        summary: "Gives the bytes of memory that a key and its value take.",
+        summary: "Returns the bytes of memory that a key and its value take.",
         ..CommandSpec::ROW
     },
 ];
@@ -497,18 +499,6 @@ fn type_of(shard: &mut Shard, mut args: Args<'_>, reply: &mut Reply<'_>) -> Outc
     let key = args.key()?;
     reply.simple(shard.look(&key).map_or("none", |entry| type_name(entry.kind())));
     Ok(())
-}
-
-/// A type as TYPE prints it and SCAN asks for it.
-pub(super) fn type_name(kind: Kind) -> &'static str {
-    match kind {
-        Kind::String => "string",
-        Kind::List => "list",
-        Kind::Hash => "hash",
-        Kind::Set => "set",
-        Kind::SortedSet => "zset",
-        Kind::Stream => "stream",
-    }
 }
 
 fn expire(shard: &mut Shard, args: Args<'_>, reply: &mut Reply<'_>) -> Outcome {
@@ -756,7 +746,7 @@ fn db(call: &Call<'_, '_>, number: i64) -> Result<Db, CommandError> {
 
 fn keys(call: &mut Call<'_, '_>, mut args: Args<'_>) -> Result<Sweep, CommandError> {
     let pattern = pattern(args.next()?);
-    Ok(Sweep::new(call.session, Some(Cursor::default()), Seek::Keys { pattern }))
+    Ok(Sweep::new(call.session.db, call.session.resp, Some(Cursor::default()), Seek::Keys { pattern }))
 }
 
 fn scan(call: &mut Call<'_, '_>, mut args: Args<'_>) -> Result<Sweep, CommandError> {
@@ -775,7 +765,7 @@ fn scan(call: &mut Call<'_, '_>, mut args: Args<'_>) -> Result<Sweep, CommandErr
     }
     // A number that no SCAN has given is past the end.
     let at = Cursor::decode(cursor, call.server.keyspace.router());
-    Ok(Sweep::new(call.session, at, Seek::scan(matching, count, kind)))
+    Ok(Sweep::new(call.session.db, call.session.resp, at, Seek::scan(matching, count, kind)))
 }
 
 /// A glob to match names with, or none if it matches them all.
@@ -802,7 +792,7 @@ pub(super) fn parse_cursor(text: &[u8]) -> Option<u64> {
 }
 
 fn randomkey(call: &mut Call<'_, '_>, _: Args<'_>) -> Result<Sweep, CommandError> {
-    Ok(Sweep::new(call.session, Some(Cursor::default()), Seek::Random { n_tries: 0 }))
+    Ok(Sweep::new(call.session.db, call.session.resp, Some(Cursor::default()), Seek::Random { n_tries: 0 }))
 }
 
 fn dbsize(call: &mut Call<'_, '_>, _: Args<'_>, reply: &mut Reply<'_>) -> Outcome {
@@ -932,7 +922,7 @@ fn flushdb(call: &mut Call<'_, '_>, args: Args<'_>, reply: &mut Reply<'_>) -> Ou
     read_flush_mode(args)?;
     let db = call.session.db;
     call.each_shard(db, Shard::flush);
-    tracking::tell_of_flush(call);
+    super::tracking::tell_of_flush(call);
     reply.ok();
     Ok(())
 }
@@ -942,7 +932,7 @@ fn flushall(call: &mut Call<'_, '_>, args: Args<'_>, reply: &mut Reply<'_>) -> O
     for index in 0..call.server.keyspace.n_dbs() {
         call.each_shard(Db(index as u16), Shard::flush);
     }
-    tracking::tell_of_flush(call);
+    super::tracking::tell_of_flush(call);
     reply.ok();
     Ok(())
 }

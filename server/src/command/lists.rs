@@ -9,11 +9,13 @@ use braid_storage::{
 };
 use smallvec::SmallVec;
 
-use crate::run::blocking::{Awaited, Nothing, Wait};
-
-use super::{
-    Args, Arity, Call, CommandError, CommandSpec, Deprecation, Flags, Group, KeySpec, KeyUse, Keys, KeysAt,
-    Look, Outcome, Run, Work, members::write_element, spec::ALL_BUT_LAST, work,
+use super::{Call, CommandSpec, Look, Run, Work, members::write_element, work};
+use crate::{
+    catalog::{
+        ALL_BUT_LAST, Args, Arity, CommandError, Deprecation, Flags, Group, KeySpec, KeyUse, Keys, KeysAt,
+        Outcome,
+    },
+    client::waits::{Awaited, Nothing, Wait},
 };
 
 pub(super) const COMMANDS: &[CommandSpec] = &[
@@ -106,7 +108,7 @@ pub(super) const COMMANDS: &[CommandSpec] = &[
         since: "1.0.0",
         group: Group::List,
         syntax: "key",
-        summary: "Gives the number of elements of a list.",
+        summary: "Returns the number of elements of a list.",
         ..CommandSpec::ROW
     },
     CommandSpec {
@@ -119,7 +121,7 @@ pub(super) const COMMANDS: &[CommandSpec] = &[
         since: "1.0.0",
         group: Group::List,
         syntax: "key start stop",
-        summary: "Gives the elements of a list from one index to another; negative ones count from the right end.",
+        summary: "Returns the elements of a list from one index to another; negative ones count from the right end.",
         complexity: "O(S+N) where S is the distance of the start from the nearer end, counted in chunks of a large list, \
                      and N is the number of elements given",
         ..CommandSpec::ROW
@@ -134,7 +136,7 @@ pub(super) const COMMANDS: &[CommandSpec] = &[
         since: "1.0.0",
         group: Group::List,
         syntax: "key index",
-        summary: "Gives the element of a list at an index; a negative one counts from the right end.",
+        summary: "Returns the element of a list at an index; a negative one counts from the right end.",
         complexity: "O(N) where N is the distance from the nearer end, counted in chunks of a large list",
         ..CommandSpec::ROW
     },
@@ -204,7 +206,7 @@ pub(super) const COMMANDS: &[CommandSpec] = &[
         since: "6.0.6",
         group: Group::List,
         syntax: "key element [RANK rank] [COUNT num-matches] [MAXLEN len]",
-        summary: "Gives the indexes of the elements of a list that are equal to one.",
+        summary: "Returns the indexes of the elements of a list that are equal to one.",
         complexity: "O(N) where N is the number of elements compared",
         ..CommandSpec::ROW
     },

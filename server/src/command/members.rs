@@ -7,7 +7,7 @@ use braid_storage::{
     packed::Element,
 };
 
-use super::{Args, CommandError, Outcome};
+use crate::catalog::{Args, CommandError, Outcome};
 
 /// The longest reply of members that may come again, to a client that has no limit of its own: nothing else bounds how many
 /// of them it can ask for.

@@ -1,20 +1,23 @@
-//! Publish and subscribe, and MONITOR. How messages travel is told in [`crate::pubsub`].
+//! Publish and subscribe, and MONITOR. How messages travel is told in [`crate::client::publishing`].
 
 use braid_protocol::reply::{Reply, Resp};
 use braid_storage::{ChannelKind, Cursor, ShardId, coordinator::Held};
 
 use super::{
-    Args, Arity, Call, CommandError, CommandSpec, Flags, Group, KeySpec, KeyUse, Keys, KeysAt, Outcome, Run,
-    Step, Sweep,
+    Call, CommandSpec, Run,
     help::{help, misused},
-    sweep::Seek,
 };
 use crate::{
-    clients::Listens,
-    pubsub::{Name, Notification, Subscriptions, TopicKind},
-    run::node::Job,
-    server::Server,
-    session::{Request, Session},
+    catalog::{Args, Arity, CommandError, Flags, Group, KeySpec, KeyUse, Keys, KeysAt, Outcome},
+    client::{
+        node::Job,
+        notifications::Notification,
+        record::Listens,
+        session::{Request, Session},
+        subscriptions::{Name, Subscriptions, TopicKind},
+        sweep::{Seek, Step, Sweep},
+    },
+    shared::server::Server,
 };
 
 const ROW: CommandSpec = CommandSpec {
@@ -164,7 +167,7 @@ const SUBCOMMANDS: &[CommandSpec] = &[
         run: Run::Session(print_help),
         since: "6.2.0",
         summary: "Returns helpful text about the different subcommands.",
-        categories: Some(super::Categories::NONE),
+        categories: Some(crate::catalog::Categories::NONE),
         ..ROW
     },
     CommandSpec {
@@ -387,7 +390,12 @@ fn list(call: &mut Call<'_, '_>, mut args: Args<'_>, kind: ChannelKind) -> Resul
         return Err(misused("PUBSUB", args));
     }
     let pattern = if args.is_empty() { None } else { Some(args.next()?.to_vec()) };
-    Ok(Sweep::new(call.session, Some(Cursor::default()), Seek::Channels { kind, pattern }))
+    Ok(Sweep::new(
+        call.session.db,
+        call.session.resp,
+        Some(Cursor::default()),
+        Seek::Channels { kind, pattern },
+    ))
 }
 
 fn list_step(sweep: &mut Sweep, shard: &mut braid_storage::Shard) -> Step {

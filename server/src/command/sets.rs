@@ -11,14 +11,16 @@ use braid_storage::{
 use smallvec::SmallVec;
 
 use super::{
-    Args, Arity, Call, CommandError, CommandSpec, Flags, Group, KeySpec, KeyUse, Keys, KeysAt, MembersAt,
-    Outcome, Run, Work,
+    Call, CommandSpec, Run, Work,
     each_key::for_each_key,
     keys::parse_cursor,
     members::{ScanOptions, write_element, write_samples, write_scanned},
     work,
 };
-use crate::random::random;
+use crate::{
+    catalog::{Args, Arity, CommandError, Flags, Group, KeySpec, KeyUse, Keys, KeysAt, MembersAt, Outcome},
+    random::random,
+};
 
 pub(super) const COMMANDS: &[CommandSpec] = &[
     CommandSpec {
@@ -86,7 +88,7 @@ pub(super) const COMMANDS: &[CommandSpec] = &[
         since: "1.0.0",
         group: Group::Set,
         syntax: "key",
-        summary: "Gives all members of a set.",
+        summary: "Returns all members of a set.",
         complexity: "O(N) where N is the number of members",
         tips: &["nondeterministic_output_order"],
         ..CommandSpec::ROW
@@ -100,7 +102,7 @@ pub(super) const COMMANDS: &[CommandSpec] = &[
         since: "1.0.0",
         group: Group::Set,
         syntax: "key",
-        summary: "Gives the number of members of a set.",
+        summary: "Returns the number of members of a set.",
         ..CommandSpec::ROW
     },
     CommandSpec {
@@ -125,7 +127,7 @@ pub(super) const COMMANDS: &[CommandSpec] = &[
         since: "1.0.0",
         group: Group::Set,
         syntax: "key [count]",
-        summary: "Removes members of a set that are chosen by chance, and gives them.",
+        summary: "Removes members of a set that are chosen at random, and gives them.",
         complexity: "O(1), or O(N) with a count, where N is the count",
         tips: &["nondeterministic_output"],
         ..CommandSpec::ROW
@@ -140,7 +142,7 @@ pub(super) const COMMANDS: &[CommandSpec] = &[
         since: "1.0.0",
         group: Group::Set,
         syntax: "key [count]",
-        summary: "Gives members of a set that are chosen by chance; with a negative count a member may come again.",
+        summary: "Returns members of a set that are chosen at random; with a negative count a member may come again.",
         complexity: "O(1), or O(N) with a count, where N is its absolute value",
         tips: &["nondeterministic_output"],
         ..CommandSpec::ROW
@@ -155,7 +157,7 @@ pub(super) const COMMANDS: &[CommandSpec] = &[
         since: "1.0.0",
         group: Group::Set,
         syntax: "key [key ...]",
-        summary: "Gives the members that all of several sets have.",
+        summary: "Returns the members that all of several sets have.",
         complexity: "O(N*M) where N is the size of the smallest set and M the number of sets",
         tips: &["nondeterministic_output_order"],
         ..CommandSpec::ROW
@@ -198,7 +200,7 @@ pub(super) const COMMANDS: &[CommandSpec] = &[
         since: "1.0.0",
         group: Group::Set,
         syntax: "key [key ...]",
-        summary: "Gives the members that any of several sets has.",
+        summary: "Returns the members that any of several sets has.",
         complexity: "O(N) where N is the number of members of all sets",
         tips: &["nondeterministic_output_order"],
         ..CommandSpec::ROW
@@ -227,7 +229,7 @@ pub(super) const COMMANDS: &[CommandSpec] = &[
         since: "1.0.0",
         group: Group::Set,
         syntax: "key [key ...]",
-        summary: "Gives the members that the first of several sets has and no other.",
+        summary: "Returns the members that the first of several sets has and no other.",
         complexity: "O(N) where N is the number of members of all sets",
         tips: &["nondeterministic_output_order"],
         ..CommandSpec::ROW

@@ -11,9 +11,9 @@ use braid_storage::{
 };
 use smallvec::SmallVec;
 
-use super::{
-    Args, Arity, Call, CommandError, CommandSpec, Flags, Group, KeySpec, KeyUse, Keys, KeysAt, Outcome, Run,
-    Words, Work, work,
+use super::{Call, CommandSpec, Run, Work, work};
+use crate::catalog::{
+    Args, Arity, CommandError, Flags, Group, KeySpec, KeyUse, Keys, KeysAt, Outcome, Words,
 };
 
 const SYNTAX: &str =
@@ -26,10 +26,10 @@ const ROW: CommandSpec = CommandSpec {
     group: Group::Generic,
     complexity: COMPLEXITY,
     categories: Some(
-        super::Categories::SET
-            .and(super::Categories::SORTEDSET)
-            .and(super::Categories::LIST)
-            .and(super::Categories::DANGEROUS),
+        crate::catalog::Categories::SET
+            .and(crate::catalog::Categories::SORTEDSET)
+            .and(crate::catalog::Categories::LIST)
+            .and(crate::catalog::Categories::DANGEROUS),
     ),
     ..CommandSpec::ROW
 };

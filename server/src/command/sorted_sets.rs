@@ -18,14 +18,18 @@ use braid_storage::{
 use smallvec::SmallVec;
 
 use super::{
-    Args, Arity, Call, CommandError, CommandSpec, Deprecation, Flags, Group, KeySpec, KeyUse, Keys, KeysAt,
-    MembersAt, Outcome, Run, Work,
+    Call, CommandSpec, Run, Work,
     keys::parse_cursor,
     members::{ScanOptions, write_element, write_samples, write_scanned},
-    spec::ALL_BUT_LAST,
     work,
 };
-use crate::random::random_below;
+use crate::{
+    catalog::{
+        ALL_BUT_LAST, Args, Arity, CommandError, Deprecation, Flags, Group, KeySpec, KeyUse, Keys, KeysAt,
+        MembersAt, Outcome,
+    },
+    random::random_below,
+};
 
 pub(super) const COMMANDS: &[CommandSpec] = &[
     CommandSpec {
@@ -38,7 +42,7 @@ pub(super) const COMMANDS: &[CommandSpec] = &[
         since: "1.2.0",
         group: Group::SortedSet,
         syntax: "key [NX | XX] [GT | LT] [CH] [INCR] score member [score member ...]",
-        summary: "Gives members of a sorted set their scores, and adds those that are missing.",
+        summary: "Adds members to a sorted set, or updates the scores of those that are there.",
         complexity: "O(log(N)) for each member given, where N is the number of members",
         ..CommandSpec::ROW
     },
@@ -80,7 +84,7 @@ pub(super) const COMMANDS: &[CommandSpec] = &[
         since: "1.2.0",
         group: Group::SortedSet,
         syntax: "key member",
-        summary: "Gives the score of a member.",
+        summary: "Returns the score of a member.",
         ..CommandSpec::ROW
     },
     CommandSpec {
@@ -93,7 +97,7 @@ pub(super) const COMMANDS: &[CommandSpec] = &[
         since: "6.2.0",
         group: Group::SortedSet,
         syntax: "key member [member ...]",
-        summary: "Gives the scores of several members.",
+        summary: "Returns the scores of several members.",
         complexity: "O(N) where N is the number of members asked for",
         ..CommandSpec::ROW
     },
@@ -106,7 +110,7 @@ pub(super) const COMMANDS: &[CommandSpec] = &[
         since: "1.2.0",
         group: Group::SortedSet,
         syntax: "key",
-        summary: "Gives the number of members of a sorted set.",
+        summary: "Returns the number of members of a sorted set.",
         ..CommandSpec::ROW
     },
     CommandSpec {
@@ -145,7 +149,7 @@ pub(super) const COMMANDS: &[CommandSpec] = &[
         since: "2.0.0",
         group: Group::SortedSet,
         syntax: "key member [WITHSCORE]",
-        summary: "Gives how many members have lower places than this one.",
+        summary: "Returns how many members have lower places than this one.",
         complexity: "O(log(N)) where N is the number of members",
         ..CommandSpec::ROW
     },
@@ -159,7 +163,7 @@ pub(super) const COMMANDS: &[CommandSpec] = &[
         since: "2.0.0",
         group: Group::SortedSet,
         syntax: "key member [WITHSCORE]",
-        summary: "Gives how many members have higher places than this one.",
+        summary: "Returns how many members have higher places than this one.",
         complexity: "O(log(N)) where N is the number of members",
         ..CommandSpec::ROW
     },
@@ -173,7 +177,7 @@ pub(super) const COMMANDS: &[CommandSpec] = &[
         since: "1.2.0",
         group: Group::SortedSet,
         syntax: "key start stop [BYSCORE | BYLEX] [REV] [LIMIT offset count] [WITHSCORES]",
-        summary: "Gives the members in a range of places, scores or texts.",
+        summary: "Returns the members in a range of places, scores or texts.",
         complexity: "O(log(N)+M) where N is the number of members and M that of the members in the reply",
         ..CommandSpec::ROW
     },
@@ -187,7 +191,7 @@ pub(super) const COMMANDS: &[CommandSpec] = &[
         since: "1.0.5",
         group: Group::SortedSet,
         syntax: "key min max [WITHSCORES] [LIMIT offset count]",
-        summary: "Gives the members whose scores are in a range.",
+        summary: "Returns the members whose scores are in a range.",
         complexity: "O(log(N)+M) where N is the number of members and M that of the members in the reply",
         deprecated: Some(Deprecation { since: "6.2.0", replaced_by: "`ZRANGE` with the `BYSCORE` argument" }),
         ..CommandSpec::ROW
@@ -202,7 +206,7 @@ pub(super) const COMMANDS: &[CommandSpec] = &[
         since: "2.8.9",
         group: Group::SortedSet,
         syntax: "key min max [LIMIT offset count]",
-        summary: "Gives the members that are in a range of texts, all scores being equal.",
+        summary: "Returns the members that are in a range of texts, all scores being equal.",
         complexity: "O(log(N)+M) where N is the number of members and M that of the members in the reply",
         deprecated: Some(Deprecation { since: "6.2.0", replaced_by: "`ZRANGE` with the `BYLEX` argument" }),
         ..CommandSpec::ROW
@@ -217,7 +221,7 @@ pub(super) const COMMANDS: &[CommandSpec] = &[
         since: "1.2.0",
         group: Group::SortedSet,
         syntax: "key start stop [WITHSCORES]",
-        summary: "Gives the members in a range of places, which count from the highest score.",
+        summary: "Returns the members in a range of places, which count from the highest score.",
         complexity: "O(log(N)+M) where N is the number of members and M that of the members in the reply",
         deprecated: Some(Deprecation { since: "6.2.0", replaced_by: "`ZRANGE` with the `REV` argument" }),
         ..CommandSpec::ROW
@@ -232,7 +236,7 @@ pub(super) const COMMANDS: &[CommandSpec] = &[
         since: "2.2.0",
         group: Group::SortedSet,
         syntax: "key max min [WITHSCORES] [LIMIT offset count]",
-        summary: "Gives the members whose scores are in a range, the highest first.",
+        summary: "Returns the members whose scores are in a range, the highest first.",
         complexity: "O(log(N)+M) where N is the number of members and M that of the members in the reply",
         deprecated: Some(Deprecation {
             since: "6.2.0",
@@ -250,7 +254,7 @@ pub(super) const COMMANDS: &[CommandSpec] = &[
         since: "2.8.9",
         group: Group::SortedSet,
         syntax: "key max min [LIMIT offset count]",
-        summary: "Gives the members that are in a range of texts, the last first, all scores being equal.",
+        summary: "Returns the members that are in a range of texts, the last first, all scores being equal.",
         complexity: "O(log(N)+M) where N is the number of members and M that of the members in the reply",
         deprecated: Some(Deprecation {
             since: "6.2.0",
@@ -411,7 +415,7 @@ pub(super) const COMMANDS: &[CommandSpec] = &[
         group: Group::SortedSet,
         syntax: "numkeys key [key ...] [WEIGHTS weight [weight ...]] [AGGREGATE <SUM | MIN | MAX>] \
                  [WITHSCORES]",
-        summary: "Gives the members of any of several sorted sets.",
+        summary: "Returns the members of any of several sorted sets.",
         complexity: "O(N)+O(M*log(M)) where N is the number of all members and M that of the members in \
                      the reply",
         ..CommandSpec::ROW
@@ -427,7 +431,7 @@ pub(super) const COMMANDS: &[CommandSpec] = &[
         group: Group::SortedSet,
         syntax: "numkeys key [key ...] [WEIGHTS weight [weight ...]] [AGGREGATE <SUM | MIN | MAX>] \
                  [WITHSCORES]",
-        summary: "Gives the members that several sorted sets have in common.",
+        summary: "Returns the members that several sorted sets have in common.",
         complexity: "O(N*K)+O(M*log(M)) where N is the number of members of the smallest set, K that of \
                      the sets and M that of the members in the reply",
         ..CommandSpec::ROW
@@ -442,7 +446,7 @@ pub(super) const COMMANDS: &[CommandSpec] = &[
         since: "6.2.0",
         group: Group::SortedSet,
         syntax: "numkeys key [key ...] [WITHSCORES]",
-        summary: "Gives the members of a sorted set that others do not have.",
+        summary: "Returns the members of a sorted set that others do not have.",
         complexity: "O(N*K)+O(M*log(M)) where N is the number of members of the first set, K that of the \
                      sets and M that of the members in the reply",
         ..CommandSpec::ROW
@@ -515,7 +519,7 @@ pub(super) const COMMANDS: &[CommandSpec] = &[
         since: "6.2.0",
         group: Group::SortedSet,
         syntax: "key [count [WITHSCORES]]",
-        summary: "Gives random members of a sorted set.",
+        summary: "Returns random members of a sorted set.",
         complexity: "O(M*log(N)) where N is the number of members and M that of the members in the reply",
         tips: &["nondeterministic_output"],
         ..CommandSpec::ROW

@@ -4,10 +4,10 @@ mod claim;
 mod expected;
 mod groups;
 mod ids;
-mod info;
 mod options;
 mod read;
 mod write;
+mod xinfo;
 
 use braid_protocol::reply::Reply;
 use braid_storage::{
@@ -18,11 +18,10 @@ use braid_storage::{
 use self::{
     ids::{id, ids, range_end, range_start, write_id},
     options::{AddOptions, Doomed, TrimOptions},
-    write::write_entries,
+    write::{write_deletion, write_entries},
 };
-use super::{
-    Args, Arity, CommandError, CommandSpec, Flags, Group, KeySpec, KeyUse, Keys, KeysAt, Outcome, Run, Work,
-};
+use super::{CommandSpec, Run, Work};
+use crate::catalog::{Args, Arity, CommandError, Flags, Group, KeySpec, KeyUse, Keys, KeysAt, Outcome};
 
 const ROW: CommandSpec = CommandSpec { since: "5.0.0", group: Group::Stream, ..CommandSpec::ROW };
 const IN_ANY_FORM: &[&str] = &["nondeterministic_output"];
@@ -81,7 +80,7 @@ pub(super) const COMMANDS: &[CommandSpec] = &[
         run: Run::Shard(xrange),
         work: Work::pinned(expected::ranged),
         syntax: "key start end [COUNT count]",
-        summary: "Gives the entries of a stream from one to another.",
+        summary: "Returns the entries of a stream from one to another.",
         complexity: "O(N) where N is the number of entries that are given",
         ..ROW
     },
@@ -93,7 +92,7 @@ pub(super) const COMMANDS: &[CommandSpec] = &[
         run: Run::Shard(xrevrange),
         work: Work::pinned(expected::ranged_backwards),
         syntax: "key end start [COUNT count]",
-        summary: "Gives the entries of a stream from one back to another.",
+        summary: "Returns the entries of a stream from one back to another.",
         complexity: "O(N) where N is the number of entries that are given",
         ..ROW
     },
@@ -152,7 +151,7 @@ pub(super) const COMMANDS: &[CommandSpec] = &[
         run: Run::Transaction(read::xread),
         work: Work::held(expected::read),
         syntax: "[COUNT count] [BLOCK milliseconds] STREAMS key [key ...] id [id ...]",
-        summary: "Gives the entries of streams behind those that the client has seen.",
+        summary: "Returns the entries of streams behind those that the client has seen.",
         complexity: "O(N) for each stream, where N is the number of entries that are given",
         ..ROW
     },
@@ -164,7 +163,7 @@ pub(super) const COMMANDS: &[CommandSpec] = &[
         run: Run::Transaction(read::xreadgroup),
         work: Work::held(expected::read),
         syntax: "GROUP group consumer [COUNT count] [BLOCK milliseconds] [NOACK] STREAMS key [key ...] id [id ...]",
-        summary: "Gives a consumer entries that its group has not had, or those that it has yet to acknowledge.",
+        summary: "Returns a consumer entries that its group has not had, or those that it has yet to acknowledge.",
         complexity: "O(N) for each stream, where N is the number of entries that are given",
         ..ROW
     },
@@ -211,7 +210,7 @@ pub(super) const COMMANDS: &[CommandSpec] = &[
         run: Run::Shard(groups::xpending),
         work: Work::pinned(expected::pending),
         syntax: "key group [[IDLE min-idle-time] start end count [consumer]]",
-        summary: "Tells which entries of a consumer group are delivered and not acknowledged.",
+        summary: "Returns which entries of a consumer group are delivered and not acknowledged.",
         complexity: "O(N) where N is the number of entries that are looked at, or of consumers",
         tips: IN_ANY_FORM,
         ..ROW
@@ -224,7 +223,7 @@ pub(super) const COMMANDS: &[CommandSpec] = &[
         run: Run::Shard(claim::xclaim),
         syntax: "key group consumer min-idle-time id [id ...] [IDLE ms] [TIME unix-time-milliseconds] \
                  [RETRYCOUNT count] [FORCE] [JUSTID] [LASTID lastid]",
-        summary: "Gives a consumer entries that are pending with others.",
+        summary: "Returns a consumer entries that are pending with others.",
         complexity: "O(log N) for each entry, where N is the number of entries that are pending",
         tips: IN_ANY_FORM,
         ..ROW
@@ -238,7 +237,7 @@ pub(super) const COMMANDS: &[CommandSpec] = &[
         work: Work::held(expected::claimed),
         since: "6.2.0",
         syntax: "key group consumer min-idle-time start [COUNT count] [JUSTID]",
-        summary: "Gives a consumer whatever has been pending with others for long enough.",
+        summary: "Returns a consumer whatever has been pending with others for long enough.",
         complexity: "O(N) where N is the count",
         tips: IN_ANY_FORM,
         ..ROW
@@ -318,10 +317,10 @@ const XINFO: &[CommandSpec] = &[
         arity: Arity::Exactly(4),
         flags: Flags::READONLY,
         keys: Keys(&second(KeyUse::Read)),
-        run: Run::Transaction(info::consumers),
+        run: Run::Transaction(xinfo::consumers),
         work: Work::pinned(expected::shown),
         syntax: "key group",
-        summary: "Tells of the consumers of a group.",
+        summary: "Returns the consumers of a group.",
         tips: IN_ANY_FORM,
         ..ROW
     },
@@ -330,22 +329,22 @@ const XINFO: &[CommandSpec] = &[
         arity: Arity::Exactly(3),
         flags: Flags::READONLY,
         keys: Keys(&second(KeyUse::Read)),
-        run: Run::Transaction(info::groups),
+        run: Run::Transaction(xinfo::groups),
         work: Work::pinned(expected::shown),
         syntax: "key",
-        summary: "Tells of the consumer groups of a stream.",
+        summary: "Returns the consumer groups of a stream.",
         ..ROW
     },
-    CommandSpec { run: Run::Session(info::info_help), ..HELP },
+    CommandSpec { run: Run::Session(xinfo::info_help), ..HELP },
     CommandSpec {
         name: "stream",
         arity: Arity::AtLeast(3),
         flags: Flags::READONLY,
         keys: Keys(&second(KeyUse::Read)),
-        run: Run::Transaction(info::stream),
+        run: Run::Transaction(xinfo::stream),
         work: Work::pinned(expected::shown),
         syntax: "key [FULL [COUNT count]]",
-        summary: "Tells of a stream.",
+        summary: "Returns what is known about a stream.",
         ..ROW
     },
 ];
@@ -466,15 +465,6 @@ fn xdelex(shard: &mut Shard, mut args: Args<'_>, reply: &mut Reply<'_>) -> Outco
         None => ids.iter().for_each(|_| write_deletion(reply, Deletion::Missing)),
     }
     Ok(())
-}
-
-/// Writes what became of an entry, as XDELEX and XACKDEL say it.
-fn write_deletion(reply: &mut Reply<'_>, deletion: Deletion) {
-    reply.integer(match deletion {
-        Deletion::Missing => -1,
-        Deletion::Done => 1,
-        Deletion::Referenced => 2,
-    });
 }
 
 fn xtrim(shard: &mut Shard, mut args: Args<'_>, reply: &mut Reply<'_>) -> Outcome {

@@ -9,13 +9,15 @@ use braid_protocol::{
 use braid_storage::{Event, Expiry, Key, Shard, StorageError, StringOrigin, string::STRING_MAX_BYTES};
 
 use super::{
-    Args, Arity, Call, CommandError, CommandSpec, Deprecation, Flags, Group, KeySpec, KeyUse, Keys, KeysAt,
-    Look, Outcome, Run, Work,
+    Call, CommandSpec, Look, Run, Work,
     condition::{Condition, digest},
     each_key::for_each_key,
     expire_options::{CountedFrom, ExpiryOption, Lifetime, Unit},
     lcs::{self, Lcs, Match},
     work,
+};
+use crate::catalog::{
+    Args, Arity, CommandError, Deprecation, Flags, Group, KeySpec, KeyUse, Keys, KeysAt, Outcome,
 };
 
 pub(super) const COMMANDS: &[CommandSpec] = &[
@@ -29,7 +31,7 @@ pub(super) const COMMANDS: &[CommandSpec] = &[
         since: "1.0.0",
         group: Group::String,
         syntax: "key",
-        summary: "Gives the value of a string.",
+        summary: "Returns the value of a string.",
         ..CommandSpec::ROW
     },
     CommandSpec {
@@ -106,7 +108,7 @@ pub(super) const COMMANDS: &[CommandSpec] = &[
         since: "1.0.0",
         group: Group::String,
         syntax: "key [key ...]",
-        summary: "Gives the values of several strings.",
+        summary: "Returns the values of several strings.",
         complexity: "O(N) where N is the number of keys",
         tips: &["request_policy:multi_shard"],
         ..CommandSpec::ROW
@@ -176,7 +178,7 @@ pub(super) const COMMANDS: &[CommandSpec] = &[
         since: "2.2.0",
         group: Group::String,
         syntax: "key",
-        summary: "Gives the length of a string in bytes.",
+        summary: "Returns the length of a string in bytes.",
         ..CommandSpec::ROW
     },
     CommandSpec {
@@ -249,7 +251,7 @@ pub(super) const COMMANDS: &[CommandSpec] = &[
         since: "2.4.0",
         group: Group::String,
         syntax: "key start end",
-        summary: "Gives a part of a string; negative positions count from its end.",
+        summary: "Returns a part of a string; negative positions count from its end.",
         complexity: "O(N) where N is the length of the part",
         ..CommandSpec::ROW
     },
@@ -292,7 +294,7 @@ pub(super) const COMMANDS: &[CommandSpec] = &[
         since: "6.2.0",
         group: Group::String,
         syntax: "key",
-        summary: "Gives the value of a string and deletes the key.",
+        summary: "Returns the value of a string and deletes the key.",
         ..CommandSpec::ROW
     },
     CommandSpec {
@@ -305,7 +307,7 @@ pub(super) const COMMANDS: &[CommandSpec] = &[
         since: "6.2.0",
         group: Group::String,
         syntax: "key [EX seconds | PX milliseconds | EXAT unix-time-seconds | PXAT unix-time-milliseconds | PERSIST]",
-        summary: "Gives the value of a string and sets or removes its expiry.",
+        summary: "Returns the value of a string and sets or removes its expiry.",
         ..CommandSpec::ROW
     },
     CommandSpec {
@@ -358,7 +360,7 @@ pub(super) const COMMANDS: &[CommandSpec] = &[
         since: "8.4.0",
         group: Group::String,
         syntax: "key",
-        summary: "Gives the XXH3 digest of a string in hexadecimal.",
+        summary: "Returns the XXH3 digest of a string in hexadecimal.",
         complexity: "O(N) where N is the length of the string",
         ..CommandSpec::ROW
     },

@@ -1,15 +1,18 @@
 //! The command table: every family's rows, found by name.
 
-use std::{collections::HashMap, sync::LazyLock};
+use std::collections::HashMap;
 
-use super::{CommandSpec, Flags, KeySpec, KeysAt, Run, Words};
+use braid_storage::{Routed, Router};
+
+use super::{CommandSpec, Run};
+use crate::catalog::{Args, CommandId, Flags, KeySpec, KeysAt, Words};
 
 /// A row, or a subcommand's row, with what is derived from its place in the table.
 pub struct Registered {
     /// The row.
     pub spec: &'static CommandSpec,
     /// Its number, from 0 without gaps, subcommands included: the index of its statistics.
-    pub id: usize,
+    pub id: CommandId,
     /// The container it is a subcommand of.
     pub parent: Option<&'static CommandSpec>,
     /// `get`, or `client|list`.
@@ -49,6 +52,18 @@ impl Registered {
         std::iter::once(self).filter(|command| !command.counts_as_parent).chain(parts)
     }
 
+    /// Its arguments, behind its name.
+    pub fn args<'w>(&self, words: Words<'w>, router: &'w Router, first: Option<Routed>) -> Args<'w> {
+        let args = Args::new(words, router, first);
+        if self.parent.is_some() { args.after_subcommand() } else { args }
+    }
+
+    /// Whether it runs the queue of the client's transaction: its needs, and what it may do, are those of the queued commands, too.
+    #[inline]
+    pub fn runs_queue(&self) -> bool {
+        matches!(self.spec.run, Run::Queue)
+    }
+
     /// Whether it only contains others.
     pub fn is_container(&self) -> bool {
         matches!(self.spec.run, Run::Container)
@@ -81,11 +96,9 @@ pub struct CommandTable {
     top: Vec<&'static Registered>,
 }
 
-/// The table, built once.
-pub static TABLE: LazyLock<CommandTable> = LazyLock::new(|| CommandTable::build(super::FAMILIES));
-
 impl CommandTable {
-    fn build(families: &[&'static [CommandSpec]]) -> Self {
+    /// Builds the table.
+    pub(super) fn build(families: &[&'static [CommandSpec]]) -> Self {
         let mut all = Vec::new();
         let mut top: Vec<&'static Registered> = Vec::new();
         for spec in families.iter().copied().flatten() {
@@ -139,6 +152,12 @@ impl CommandTable {
         }
     }
 
+    /// The command of a number.
+    #[inline]
+    pub fn get(&self, id: CommandId) -> &'static Registered {
+        self.all[id.index()]
+    }
+
     /// All commands, subcommands included, by their number.
     pub fn all(&self) -> &[&'static Registered] {
         &self.all
@@ -164,7 +183,7 @@ fn register(
         && first_is_key
         && spec.roams.is_none()
         && spec.keys.0.iter().all(is_position);
-    let id = all.len();
+    let id = CommandId(u16::try_from(all.len()).expect("there are fewer commands than that"));
     // A row that runs, and not without a second word, judges that itself.
     let counts_as_parent =
         parent.is_some_and(|parent| !matches!(parent.run, Run::Container) && !parent.arity.admits(1));

@@ -1,16 +1,23 @@
-//! CLIENT TRACKING and its kin. How changes reach who keeps copies is told in [`crate::tracking`].
+//! CLIENT TRACKING and its kin. How changes reach who keeps copies is told in [`crate::observe::invalidations`].
 
 use std::sync::{Arc, atomic::Ordering};
 
 use braid_protocol::reply::Reply;
+use braid_storage::Remembered;
 
-use super::{Args, Call, CommandError, Outcome, shown};
+use super::Call;
 use crate::{
-    clients::{ClientId, ClientRecord, Listens},
-    pubsub::{Name, Notification},
-    server::Server,
-    session::{Request, Session},
-    tracking::{HEARER, Interest, Marks, Mode, Tracking},
+    catalog::{Args, CommandError, Outcome, shown},
+    client::{
+        copies::{Interest, Invalidation, Marks, Mode, Tracking, Whom},
+        id::ClientId,
+        notifications::Notification,
+        record::{ClientRecord, Listens},
+        session::{Request, Session},
+        subscriptions::Name,
+    },
+    observe::invalidations::{self, HEARER},
+    shared::server::Server,
 };
 
 /// The options of CLIENT TRACKING.
@@ -166,7 +173,7 @@ pub(super) fn stop(call: &mut Call<'_, '_>) {
         call.server.threads[thread].n_trackers.fetch_sub(1, Ordering::Relaxed);
         publish(call, None);
         let number = before.number;
-        let leftover = Box::new(before.leftover(call.server, thread));
+        let leftover = Box::new(invalidations::leftover(*before, call.server, thread));
         call.thread.notify(thread, Notification::TracksNoMore(call.session.origin.slot, number, leftover));
     }
 }
@@ -246,4 +253,18 @@ pub(super) fn describe(call: &mut Call<'_, '_>, _: Args<'_>, reply: &mut Reply<'
     reply.array(prefixes.len());
     prefixes.iter().for_each(|prefix| reply.bulk(prefix));
     Ok(())
+}
+
+/// Tells everybody that all their copies are of no use, with all shards held: a database was flushed.
+pub fn tell_of_flush(call: &mut Call<'_, '_>) {
+    let db = call.session.db;
+    let mut forgotten = Remembered::default();
+    call.each_shard(db, |shard| forgotten += shard.forget_readers());
+    call.server.trackers.forgot(forgotten);
+    let what = Arc::new(Invalidation { keys: None, author: call.session.record.id });
+    for (thread, peer) in call.server.threads.iter().enumerate() {
+        if peer.n_trackers.load(Ordering::Relaxed) > 0 {
+            call.thread.notify(thread, Notification::Invalidated(Whom::Everybody, Arc::clone(&what)));
+        }
+    }
 }

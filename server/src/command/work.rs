@@ -8,11 +8,9 @@
 //! change what a later one finds. So whatever earlier commands of the transaction may have made is counted once more for each later
 //! command whose work grows. That is an upper bound, and a small one unless the transaction moves large values about.
 
-use std::cell::Cell;
-
 use braid_protocol::number::parse_i64;
 use braid_storage::{
-    Db, HashRef, Key, ListRef, Routed, Router, SetRef, Shard, SortedSetRef,
+    Db, HashRef, Key, ListRef, SetRef, Shard, SortedSetRef,
     coordinator::Held,
     entry::{EntryRef, Kind},
     hash::ShardId,
@@ -21,14 +19,7 @@ use braid_storage::{
     time::Millis,
 };
 
-use super::{Args, Flags, Registered, Words};
-use crate::{
-    run::{node::Job, step},
-    session::Queue,
-};
-
-/// What a thread that serves sockets does of one pipeline before it offloads: more would keep its other clients waiting.
-const BATCH_WORK_MAX: usize = 4 * WORK_MAX;
+use crate::{catalog::Args, client::node::Job};
 
 /// How a command's work depends on data.
 #[derive(Clone, Copy)]
@@ -90,7 +81,8 @@ enum Shards<'a, 'h> {
 /// A look at keys under the hold: it counts nothing, is no use of a key, and removes nothing.
 pub struct Look<'a, 'h> {
     shards: Shards<'a, 'h>,
-    db: Db,
+    /// The database of the keys.
+    pub db: Db,
     now: Millis,
 }
 
@@ -180,75 +172,6 @@ fn share(entry: EntryRef<'_>, now: Millis, n: usize) -> usize {
     let len = len(entry, now).max(1);
     let n = n.min(len);
     (weight(entry, now) as u128 * n as u128 / len as u128) as usize
-}
-
-/// How much work a thread that serves sockets still does of what a client has sent at once.
-pub struct Budget {
-    left: Cell<usize>,
-}
-
-impl Budget {
-    /// What it does of one pipeline.
-    pub fn new() -> Self {
-        Budget { left: Cell::new(BATCH_WORK_MAX) }
-    }
-
-    /// Takes the expected work of a command off, which is about to run with its shards held; says whether there is so much left. EXEC
-    /// is asked about the commands of the transaction. Rows whose work is bounded need not be asked.
-    pub fn admits(
-        &self,
-        look: &mut Look<'_, '_>,
-        router: &Router,
-        queue: Option<&Queue>,
-        command: &Registered,
-        words: Words<'_>,
-        first: Option<Routed>,
-    ) -> bool {
-        let expected = match (command.spec.work, queue) {
-            (Work::Grows { estimate, .. }, _) => estimate(look, step::args(command, words, router, first)),
-            (_, Some(queue)) if command.has(Flags::RUNS_QUEUE) => expected_of(look, router, queue),
-            _ => return true,
-        };
-        let left = self.left.get().checked_sub(expected).filter(|_| expected <= WORK_MAX);
-        self.left.set(left.unwrap_or(self.left.get()));
-        left.is_some()
-    }
-}
-
-/// How much work the commands of a transaction are expected to be. With their shards held, and before the first of them runs. Stops
-/// counting above [`WORK_MAX`].
-fn expected_of(look: &mut Look<'_, '_>, router: &Router, queue: &Queue) -> usize {
-    let (n_words, n_bytes) = (queue.n_words(), queue.n_bytes());
-    if n_words > 2 * WORK_MAX || n_bytes > WORK_MAX_BYTES {
-        return usize::MAX;
-    }
-    let (mut total, mut made) = (0usize, 0usize);
-    for (command, words) in queue.iter() {
-        let args = step::args(command, words, router, None);
-        let own = match command.spec.work {
-            Work::Bounded => 0,
-            Work::Selects => {
-                let db = args.peek().and_then(parse_i64).and_then(|db| u16::try_from(db).ok());
-                look.db = db.map_or(look.db, Db);
-                0
-            }
-            Work::Carries { estimate } => {
-                made = made.saturating_add(estimate(look, args));
-                0
-            }
-            Work::Grows { estimate, .. } | Work::Refused { estimate } => {
-                estimate(look, args).saturating_add(made)
-            }
-        };
-        total = total.saturating_add(own);
-        if total > WORK_MAX {
-            break;
-        }
-        if command.has(Flags::WRITE) {
-            made = made.saturating_add(own).saturating_add(words.len());
-        }
-    }
-    total
 }
 
 /// Everything that is held, or as good as.

@@ -4,11 +4,13 @@
 //! order in which they were made (`run/unit.rs`). An observer is a file here and a line in [`OBSERVERS`]. One that wants all
 //! changes, and not only those of keys that somebody waits for or tracks, has its [`Hearer`] hear on the shards.
 
+pub mod invalidations;
+pub mod monitor;
 pub mod recorder;
 
 use braid_storage::{Change, Hearer};
 
-use crate::{io::ThreadState, tracking};
+use crate::shared::thread_state::ThreadState;
 
 /// One who is told of changes.
 pub struct Observer {
@@ -20,7 +22,7 @@ pub struct Observer {
 
 /// All observers, in the order in which they are told.
 pub const OBSERVERS: &[Observer] = &[
-    Observer { name: "tracking", tell: tracking::tell },
+    Observer { name: "tracking", tell: invalidations::tell },
     Observer { name: "recorder", tell: recorder::tell },
 ];
 

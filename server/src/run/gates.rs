@@ -2,11 +2,14 @@
 
 use std::sync::atomic::Ordering;
 
+use braid_storage::{coordinator::Held, time::Millis};
+
 use crate::{
-    clients::Listens,
-    command::{self, CommandError, Flags, Found, Registered, Words, shown},
-    server::Server,
-    session::Session,
+    catalog::{CommandError, Flags, Words, shown},
+    client::{node::Job, record::Listens, session::Session},
+    command::{self, Found, Registered},
+    run::rows,
+    shared::server::Server,
 };
 
 /// What is to become of an admitted command.
@@ -37,7 +40,9 @@ pub fn admit(
     if session.queue.is_some() && !command.has(Flags::IMMEDIATE) {
         return Ok((command, Admission::Queue));
     }
-    if server.attention.load(Ordering::Relaxed) != 0 && server.holds_back(command, session) {
+    if server.attention.load(Ordering::Relaxed) != 0
+        && server.holds_back(|| rows::may_write(session, command))
+    {
         return Ok((command, Admission::Postpone));
     }
     Ok((command, Admission::Run))
@@ -116,8 +121,8 @@ fn admit_memory(command: &Registered, server: &Server, session: &Session) -> Res
     }
     let denied = command.has(Flags::DENYOOM)
         || match &session.queue {
-            Some(queue) if command.has(Flags::RUNS_QUEUE) => {
-                queue.iter().any(|(queued, _)| queued.has(Flags::DENYOOM))
+            Some(queue) if command.runs_queue() => {
+                rows::queued(queue).any(|(queued, _)| queued.has(Flags::DENYOOM))
             }
             Some(_) => !command.has(Flags::IMMEDIATE),
             None => false,
@@ -127,4 +132,54 @@ fn admit_memory(command: &Registered, server: &Server, session: &Session) -> Res
     } else {
         Ok(())
     }
+}
+
+/// Why a command must not run now.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Closed {
+    /// Its client is killed: nothing more of it runs.
+    Killed,
+    /// CLIENT PAUSE holds it back.
+    Paused,
+}
+
+/// The gates that must be asked under the hold: whoever kills a client or pauses commands takes all shards for a moment before
+/// that is answered, so what runs after the answer sees it here.
+///
+/// # Errors
+/// If the command must not run now.
+pub fn gate(server: &Server, session: &Session, command: &Registered) -> Result<(), Closed> {
+    if server.attention.load(Ordering::Relaxed) != 0 {
+        if session.record.is_killed() {
+            return Err(Closed::Killed);
+        }
+        if server.holds_back(|| rows::may_write(session, command)) {
+            return Err(Closed::Paused);
+        }
+    }
+    Ok(())
+}
+
+/// Starts a unit on the shards it holds, and gives its time: no shard's time ever goes back.
+///
+/// Storing it back is what `Shard::begin` does for each shard that is touched.
+pub fn start(held: &mut Held<'_, Job>, sampled: Millis, session: &Session) -> Millis {
+    let mut time = sampled;
+    for index in 0..held.ids().len() {
+        let id = held.ids()[index];
+        let shard = held.shard(id);
+        time = time.max(shard.start());
+        if session.no_touch {
+            shard.leave_untouched();
+        }
+    }
+    time
+}
+
+/// Whether anybody waits for keys in the shards that are held, has pinned some, or hears of changes.
+pub fn is_observed(held: &mut Held<'_, Job>) -> bool {
+    (0..held.ids().len()).any(|index| {
+        let id = held.ids()[index];
+        held.shard(id).has_observers()
+    })
 }

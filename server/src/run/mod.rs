@@ -5,16 +5,20 @@
 //!
 //! | way | calls the unit |
 //! |---|---|
-//! | in place: its shards are idle | `io/thread/serving.rs` |
-//! | from a [node]: a shard was held, or the unit could not run in place | whoever drains the shard |
-//! | [served](blocking): a key that it waits for was written | the holder who wrote it |
+//! | in place: its shards are idle | `net/thread/serving.rs` |
+//! | from a [node](job): a shard was held, or the unit could not run in place | whoever drains the shard |
+//! | [served](serve): a key that it waits for was written | the holder who wrote it |
 //! | [offloaded](offload): it reads too much for a hold | a heavy-work thread, without the hold; its result is stored by a unit |
-//! | within EXEC | `command/transactions.rs`, which runs each queued command through the same [step] |
+//! | within EXEC | [`transaction`], which runs each queued command through the same [step] |
 
-pub mod blocking;
+pub mod budget;
 pub mod gates;
-pub mod node;
+pub mod job;
+pub mod lines;
 pub mod offload;
 pub mod route;
+pub mod rows;
+pub mod serve;
 pub mod step;
+pub mod transaction;
 pub mod unit;

@@ -4,7 +4,7 @@
 //! copied) and lets go. It runs the handler on a shard *apart*, which has nothing but the shared values in it, takes the holds a
 //! second time to store what the handler has written there, and unpins.
 //!
-//! **Why this is still one step.** While a key is pinned, every command that writes it waits ([`wait_for_unpinning`]), so what
+//! **Why this is still one step.** While a key is pinned, every command that writes it waits ([`lines::wait_for_unpinning`]), so what
 //! was read is what is there when the result is stored. FLUSHALL, SWAPDB and the passing of a deadline do not wait; so before a
 //! result is stored the code checks whether all that was read is still there, and if not, the work is done again. A command that
 //! only reads takes its effect when it pins; a store is a [unit](super::unit) and asks its gates: after CLIENT PAUSE has answered
@@ -29,57 +29,29 @@ use braid_storage::{
 };
 
 use crate::{
-    command::{Call, Flags, KeyUse, Registered, Words},
-    io::ThreadState,
-    monitor, observe,
+    catalog::{Flags, KeyUse},
+    client::node::{Job, Offload, PinnedKey, Task},
+    command::{Call, TABLE},
+    observe::{self, invalidations, monitor},
     run::{
-        blocking::{self, Awaited, Wait, WaitedKey},
-        node::{Job, Task},
+        gates::{self, Closed},
+        lines,
         route::Needs,
-        step,
-        unit::{self, Ended},
+        rows, step, unit,
     },
-    server::Server,
-    session::{Replies, Session},
-    tracking, warning,
+    shared::{server::Server, thread_state::ThreadState},
+    warning,
 };
-
-/// A command's values, and the shard where it works on them.
-pub struct Offload {
-    shard: Shard,
-    keys: Vec<PinnedKey>,
-    /// What the command has done there: its result is stored as the same events.
-    changes: Vec<Change>,
-    /// Which replies the client wanted before the command ran: if it is run again, that is one command to CLIENT REPLY SKIP.
-    replies: Replies,
-}
-
-struct PinnedKey {
-    key: WatchedKey,
-    used: KeyUse,
-    /// What was there when it was pinned.
-    shared: Option<EntryBox>,
-}
-
-impl PinnedKey {
-    fn is_read(&self) -> bool {
-        !matches!(self.used, KeyUse::Overwrite | KeyUse::Insert | KeyUse::Delete)
-    }
-
-    fn is_written(&self) -> bool {
-        !matches!(self.used, KeyUse::Read | KeyUse::Look)
-    }
-}
 
 /// Offloads the next command of a job: gives the route on which its values are pinned.
 pub fn send(job: &mut Job, server: &Server) -> Route {
     job.task = Task::Pin;
-    Route::new(next_needs(job, server).shards(server)).with_weight(Weight::Heavy)
+    Route::new(Needs::of_next(job, server).shards(server)).with_weight(Weight::Heavy)
 }
 
 /// Offloads a job whose next command has very long arguments, which are copied: gives the route on which it begins.
 pub fn send_long_request(job: &mut Job, server: &Server) -> Route {
-    let (command, words) = job.next_command();
+    let (command, words) = rows::next(job);
     let (mut n_keys, mut is_put) = (0, true);
     command.spec.keys.positions(
         words.len(),
@@ -94,33 +66,21 @@ pub fn send_long_request(job: &mut Job, server: &Server) -> Route {
         return send(job, server);
     }
     job.task = Task::Commands;
-    Route::new(next_needs(job, server).shards(server)).with_weight(Weight::Heavy)
-}
-
-fn next_needs(job: &Job, server: &Server) -> Needs {
-    let mut needs = Needs::default();
-    let (command, words) = job.next_command();
-    needs.add(server, &job.session, command, words);
-    needs
-}
-
-/// Whether all that a job's next command needs is held.
-pub fn has_needs(job: &Job, held: &Held<'_, Job>, server: &Server) -> bool {
-    next_needs(job, server).shards(server).iter().all(|&shard| held.has(shard))
+    Route::new(Needs::of_next(job, server).shards(server)).with_weight(Weight::Heavy)
 }
 
 /// Pins the values of a job's next command, or has it wait for its turn.
 pub fn pin(job: &mut Job, held: &mut Held<'_, Job>, thread: &mut ThreadState) {
     let server = thread.server();
     job.task = Task::Commands;
-    match unit::gate(server, &job.session, job.next_command().0) {
-        Err(Ended::Killed) => return job.n_run = job.commands.len(),
+    match gates::gate(server, &job.session, rows::next(job).0) {
+        Err(Closed::Killed) => return job.n_run = job.commands.len(),
         // Its thread keeps it until the pause ends.
         Err(_) => return,
         Ok(()) => {}
     }
-    let time = unit::start(held, job.now, &job.session);
-    let (command, words) = job.next_command();
+    let time = gates::start(held, job.now, &job.session);
+    let (command, words) = rows::next(job);
     let db = job.session.db;
     let mut keys: Vec<PinnedKey> = Vec::new();
     command.spec.keys.positions(
@@ -138,8 +98,8 @@ pub fn pin(job: &mut Job, held: &mut Held<'_, Job>, thread: &mut ThreadState) {
         shard.is_pinned(db, &key.bytes) && (pinned.is_written() || shard.is_awaited_unpinned(db, &key.bytes))
     };
     if let Some(pinned) = keys.iter().find(|pinned| contested(pinned, held)) {
-        let wait = wait_for_unpinning(pinned.key.clone());
-        return blocking::park(job, wait, held);
+        let wait = lines::wait_for_unpinning(pinned.key.clone());
+        return lines::park(job, wait, held);
     }
     let mut offload = Offload {
         shard: server.keyspace.shard_apart(),
@@ -175,10 +135,10 @@ pub fn pin(job: &mut Job, held: &mut Held<'_, Job>, thread: &mut ThreadState) {
     }
     if command.has(Flags::READONLY) {
         // It takes its effect here.
-        monitor::observe(&job.session, command, words, thread);
+        monitor::observe(&job.session, command.spec.flags, words, thread);
         if job.session.tracking.as_ref().is_some_and(|tracking| tracking.remembers()) {
             // Until they are unpinned the values stay what they are, so this may come before they are read.
-            tracking::remember(server, held, &job.session, command, words);
+            invalidations::remember(server, held, &job.session, command.spec.keys, words);
         }
     }
     job.now = time;
@@ -216,11 +176,11 @@ fn run(job: &mut Job, shard: &mut Shard, thread: &ThreadState) {
     let Job { session, requests, commands, n_run, was_counted, reply, now, .. } = job;
     let (delegated, words) = (commands[*n_run], requests.get(*n_run));
     let mut call =
-        Call { offloaded: Some(shard), ..Call::of_session(thread.server(), session, *now, thread) };
+        Call { offloaded: Some(shard), ..Call::of_session(&TABLE, thread.server(), session, *now, thread) };
     let began = Instant::now();
-    step::answer(&mut call, delegated.command, words, delegated.routed, reply, thread);
+    step::answer(&mut call, rows::row(delegated.command), words, delegated.routed, reply, thread);
     if std::mem::replace(was_counted, true) {
-        thread.stats().commands[delegated.command.id].calls.sub(1);
+        thread.stats().commands[delegated.command.index()].calls.sub(1);
     }
     thread.stats().offloaded.add(1);
     thread.stats().took(delegated.command, began.elapsed().as_nanos() as u64, 1);
@@ -233,16 +193,16 @@ pub fn unpin(job: &mut Job, held: &mut Held<'_, Job>, thread: &mut ThreadState) 
         unreachable!("the task has just been seen")
     };
     let server = thread.server();
-    let (command, words) = job.next_command();
+    let (command, words) = rows::next(job);
     let writes = offload.keys.iter().any(PinnedKey::is_written);
     let stores = writes && offload.shard.is_torn();
-    if stores && let Some(route) = blocking::further_shards(server, &job.session, command, words, held) {
+    if stores && let Some(route) = lines::further_shards(server, &job.session, command, words, held) {
         job.task = Task::Unpin(offload);
         return Some(route);
     }
-    let time = unit::start(held, job.now, &job.session);
-    tracking::set_author(held, job.session.record.id);
-    let gate = if writes { unit::gate(server, &job.session, command) } else { Ok(()) };
+    let time = gates::start(held, job.now, &job.session);
+    invalidations::set_author(held, job.session.record.id);
+    let gate = if writes { gates::gate(server, &job.session, command) } else { Ok(()) };
     let is_valid =
         gate.is_ok() && (!stores || offload.keys.iter().all(|pinned| pinned.is_unchanged(held, time)));
     for pinned in &mut offload.keys {
@@ -263,7 +223,7 @@ pub fn unpin(job: &mut Job, held: &mut Held<'_, Job>, thread: &mut ThreadState) 
         shard.unpin(&pinned.key.bytes);
     }
     if is_valid && !command.has(Flags::READONLY) {
-        monitor::observe(&job.session, command, words, thread);
+        monitor::observe(&job.session, command.spec.flags, words, thread);
     }
     job.task = Task::Commands;
     if !is_valid {
@@ -271,7 +231,7 @@ pub fn unpin(job: &mut Job, held: &mut Held<'_, Job>, thread: &mut ThreadState) 
         job.reply.truncate(job.n_replied_bytes);
         job.session.replies = offload.replies;
     }
-    if matches!(gate, Err(Ended::Killed)) || job.session.is_over_limit {
+    if matches!(gate, Err(Closed::Killed)) || job.session.is_over_limit {
         job.n_run = job.commands.len();
     } else if is_valid {
         job.n_run += 1;
@@ -318,39 +278,4 @@ impl PinnedKey {
                 _ => false,
             }
     }
-}
-
-/// A key that a command is about to write although it is pinned.
-pub fn pinned_key(
-    server: &Server,
-    session: &Session,
-    command: &Registered,
-    words: Words<'_>,
-    held: &mut Held<'_, Job>,
-) -> Option<WatchedKey> {
-    let in_others = session.may_leave_database(command);
-    let mut found = None;
-    blocking::each_written_key(session, command, words, |bytes| {
-        if found.is_some() {
-            return;
-        }
-        let routed = server.keyspace.router().route(bytes);
-        // A command that is served may not hold its other keys; it does not write them either.
-        if !held.has(routed.shard) {
-            return;
-        }
-        let shard = held.shard(routed.shard);
-        let pinned_in = if in_others {
-            shard.pinned_in(bytes)
-        } else {
-            shard.is_pinned(session.db, bytes).then_some(session.db)
-        };
-        found = pinned_in.map(|db| WatchedKey { db, bytes: bytes.into(), routed });
-    });
-    found
-}
-
-/// The wait until nobody pins a key any more.
-pub fn wait_for_unpinning(key: WatchedKey) -> Wait {
-    Wait::for_unpinning(WaitedKey { key, awaited: Awaited::Unpinned })
 }

@@ -4,10 +4,11 @@ use braid_storage::{Routed, ShardId, coordinator::put_in_order};
 use smallvec::SmallVec;
 
 use crate::{
-    command::{self, Flags, Registered, Run, Words},
-    pubsub::TopicKind,
-    server::Server,
-    session::Session,
+    catalog::{Flags, Words},
+    client::{node::Job, session::Session, subscriptions::TopicKind},
+    command::{self, Registered, Run},
+    run::rows,
+    shared::server::Server,
 };
 
 /// Above so many keys a command counts as slow and goes to a heavy-work thread: some 200 µs of expected work.
@@ -28,6 +29,14 @@ impl Needs {
         Self { keys: keys.into(), ..Self::default() }
     }
 
+    /// What a job's next command needs.
+    pub fn of_next(job: &Job, server: &Server) -> Self {
+        let mut needs = Needs::default();
+        let (command, words) = rows::next(job);
+        needs.add(server, &job.session, command, words);
+        needs
+    }
+
     /// Adds what a command needs.
     pub fn add(&mut self, server: &Server, session: &Session, command: &Registered, words: Words<'_>) {
         match command.spec.run {
@@ -40,10 +49,11 @@ impl Needs {
                 if command.has(Flags::LEAVES) {
                     self.add_what_is_left(server, session, command, words);
                 }
-                if let Some(queue) = session.queue.as_ref().filter(|_| command.has(Flags::RUNS_QUEUE)) {
-                    for (queued, words) in queue.iter() {
-                        self.add(server, session, queued, words);
-                    }
+            }
+            Run::Queue => {
+                self.others.extend(command::watched_routes(&session.watched));
+                for (queued, words) in session.queue.iter().flat_map(rows::queued) {
+                    self.add(server, session, queued, words);
                 }
             }
         }
@@ -93,10 +103,10 @@ pub fn roams(command: &Registered, words: Words<'_>) -> bool {
 pub fn is_heavy(session: &Session, command: &Registered, words: Words<'_>) -> bool {
     words.len() > HEAVY_KEYS
         || roams(command, words)
-        || (command.has(Flags::RUNS_QUEUE)
+        || (command.runs_queue()
             && session.queue.as_ref().is_some_and(|queue| {
                 queue.len() > HEAVY_KEYS
-                    || queue.iter().any(|(queued, words)| {
+                    || rows::queued(queue).any(|(queued, words)| {
                         words.len() > HEAVY_KEYS
                             || queued.has(Flags::USES_FILES)
                             || matches!(queued.spec.run, Run::EachShard { .. })

@@ -6,25 +6,20 @@ use std::{
 };
 
 use braid_protocol::reply::Reply;
-use braid_storage::{Key, Routed, Router, Shard};
+use braid_storage::{Key, Routed, Shard};
 
 use crate::{
-    command::{Args, Call, CommandError, Flags, Outcome, Registered, Run, Step, Sweep, Words},
-    io::ThreadState,
-    session::{Replies, Session},
-    tracking, warning,
+    catalog::{CommandError, Flags, Outcome, Words},
+    client::{
+        session::{Replies, Session},
+        sweep::{Step, Sweep},
+    },
+    command::{Call, Registered, Run},
+    observe::invalidations,
+    run::transaction,
+    shared::thread_state::ThreadState,
+    warning,
 };
-
-/// The arguments of a command, behind its name.
-pub fn args<'w>(
-    command: &Registered,
-    words: Words<'w>,
-    router: &'w Router,
-    first: Option<Routed>,
-) -> Args<'w> {
-    let args = Args::new(words, router, first);
-    if command.parent.is_some() { args.after_subcommand() } else { args }
-}
 
 /// Runs a command, with the shards it needs held.
 pub fn execute(
@@ -35,7 +30,7 @@ pub fn execute(
     reply: &mut Reply<'_>,
 ) -> Outcome {
     let server = call.server;
-    let args = args(command, words, server.keyspace.router(), first);
+    let args = command.args(words, server.keyspace.router(), first);
     match command.spec.run {
         Run::Session(run)
         | Run::Transaction(run)
@@ -47,6 +42,7 @@ pub fn execute(
             let key = key_first.key()?;
             run(call.shard_of(&key), args, reply)
         }
+        Run::Queue => transaction::exec(call, reply),
         Run::EachShard { begin, .. } => {
             let mut sweep = begin(call, args)?.with_limit(reply.room());
             run_sweep_whole(call, command, &mut sweep);
@@ -117,13 +113,34 @@ pub fn answer(
         return out.truncate(start);
     }
     if call.session.tracking.is_some() {
-        tracking::note_reads(call, command, words);
-        tracking::end_caching(call.session, command);
+        if let Some(held) = &mut call.held {
+            invalidations::note_reads(
+                call.server,
+                held,
+                call.session,
+                command.spec.flags,
+                command.spec.keys,
+                words,
+            );
+        }
+        end_caching(call.session, command);
     }
     conclude(command, outcome, start, call.session, out, thread);
     if out.len() > limit {
         *out = Vec::new();
         call.session.exceed_limit();
+    }
+}
+
+/// Ends what CLIENT CACHING has said of the command that has just run, if it was that one, or the transaction around it.
+#[cold]
+fn end_caching(session: &mut Session, command: &Registered) {
+    let keeps_caching = command.parent.is_some_and(|parent| parent.flags.has(Flags::KEEPS_CACHING));
+    if let Some(tracking) = &mut session.tracking
+        && session.queue.is_none()
+        && !keeps_caching
+    {
+        tracking.is_caching = false;
     }
 }
 
@@ -148,7 +165,7 @@ pub fn conclude(
     out: &mut Vec<u8>,
     thread: &ThreadState,
 ) {
-    let counts = &thread.stats().commands[command.id];
+    let counts = &thread.stats().commands[command.id.index()];
     counts.calls.add(1);
     if let Err(error) = outcome {
         out.truncate(start);
@@ -158,7 +175,7 @@ pub fn conclude(
     if session.replies != Replies::On {
         // Subscriptions are confirmed like the messages that follow, which are sent whatever replies are wanted.
         let start = if command.has(Flags::PUBSUB.and(Flags::WHILE_SUBSCRIBED)) { out.len() } else { start };
-        drop_unwanted(session, start, out);
+        session.drop_unwanted(start, out);
     }
 }
 
@@ -167,21 +184,4 @@ pub fn conclude(
 pub fn refuse(error: &CommandError, session: &Session, out: &mut Vec<u8>, thread: &ThreadState) {
     thread.stats().error(&error.wire_text());
     error.write(&mut Reply::new(out, session.resp));
-}
-
-/// CLIENT REPLY OFF and SKIP.
-#[cold]
-pub fn drop_unwanted(session: &mut Session, start: usize, out: &mut Vec<u8>) {
-    match session.replies {
-        Replies::On => {}
-        Replies::Off => out.truncate(start),
-        Replies::SkipNext => {
-            out.truncate(start);
-            session.replies = Replies::Skipping;
-        }
-        Replies::Skipping => {
-            out.truncate(start);
-            session.replies = Replies::On;
-        }
-    }
 }

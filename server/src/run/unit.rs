@@ -13,7 +13,7 @@
 //! Nobody observes most shards. Then `begin` and `end` are one test each of a flag on the shard's hot line, and commands on one
 //! shard that run in place have these tests once for all commands of a batch that go there (`run_group`).
 
-use std::{collections::VecDeque, sync::atomic::Ordering};
+use std::time::Instant;
 
 use braid_storage::{
     Routed,
@@ -22,17 +22,20 @@ use braid_storage::{
 };
 
 use crate::{
-    command::{Budget, Call, Look, Method, Registered, Words, Work},
-    io::ThreadState,
-    monitor, observe,
-    run::{
-        blocking::{self, ReadyKey, Wait, Waiting},
+    catalog::Words,
+    client::{
         node::Job,
-        offload, route, step,
+        session::Session,
+        waits::{Wait, Waiting},
     },
-    server::Server,
-    session::Session,
-    tracking,
+    command::{Call, Look, Method, Registered, TABLE, Work},
+    observe::{invalidations, monitor},
+    run::{
+        budget::Budget,
+        gates::{self, Closed},
+        lines, route, rows, serve, step,
+    },
+    shared::{server::Server, thread_state::ThreadState},
 };
 
 /// A command that is to run as a unit, or as most of one.
@@ -51,6 +54,8 @@ pub struct Unit<'a> {
     pub sampled: Millis,
     /// Monitoring clients have been shown the command already.
     pub was_shown: bool,
+    /// It had waited and is served now, at the end of another unit.
+    pub is_served: bool,
     /// How much work this thread still does of what the client has sent at once.
     pub budget: &'a Budget,
 }
@@ -71,7 +76,19 @@ pub enum Ended {
     TooLong(Method),
 }
 
+impl From<Closed> for Ended {
+    fn from(closed: Closed) -> Self {
+        match closed {
+            Closed::Killed => Ended::Killed,
+            Closed::Paused => Ended::Paused,
+        }
+    }
+}
+
 /// Runs a command as a unit, with the shards it needs held, and serves whom it wakes.
+///
+/// Of a command that is served ([`Unit::is_served`]) the shards of other keys may not be held, and the caller tells the observers what it
+/// changed and serves in turn whom that wakes.
 pub fn run(
     unit: &Unit<'_>,
     session: &mut Session,
@@ -83,10 +100,12 @@ pub fn run(
         Ok(now) => now,
         Err(ended) => return ended,
     };
-    if is_observed(held)
-        && session.may_write(unit.command)
-        && let Some(route) =
-            blocking::further_shards(thread.server(), session, unit.command, unit.words, held)
+    if unit.is_served {
+        return body(unit, session, held, now, out, thread);
+    }
+    if gates::is_observed(held)
+        && rows::may_write(session, unit.command)
+        && let Some(route) = lines::further_shards(thread.server(), session, unit.command, unit.words, held)
     {
         return Ended::Needs(route);
     }
@@ -97,22 +116,6 @@ pub fn run(
     ended
 }
 
-/// Like [`run`], for a command that had waited and is served now, with the shards held that it needs for that: those of its other
-/// keys may not be. The caller tells the observers what it changed, and serves in turn whom that wakes.
-pub fn run_served(
-    unit: &Unit<'_>,
-    session: &mut Session,
-    held: &mut Held<'_, Job>,
-    out: &mut Vec<u8>,
-    thread: &mut ThreadState,
-) -> Ended {
-    let now = match begin(unit, session, held, thread.server()) {
-        Ok(now) => now,
-        Err(ended) => return ended,
-    };
-    body(unit, session, held, now, out, thread)
-}
-
 /// Begins a unit: asks what must be asked under the hold, and gives the unit's time.
 fn begin(
     unit: &Unit<'_>,
@@ -121,50 +124,17 @@ fn begin(
     server: &Server,
 ) -> Result<Millis, Ended> {
     let Unit { command, words, .. } = *unit;
-    gate(server, session, command)?;
-    let now = start(held, unit.sampled, session);
-    if is_observed(held) {
-        tracking::set_author(held, session.record.id);
-        if session.may_write(command)
-            && let Some(pinned) = offload::pinned_key(server, session, command, words, held)
+    gates::gate(server, session, command)?;
+    let now = gates::start(held, unit.sampled, session);
+    if gates::is_observed(held) {
+        invalidations::set_author(held, session.record.id);
+        if rows::may_write(session, command)
+            && let Some(pinned) = lines::pinned_key(server, session, command, words, held)
         {
-            return Err(Ended::Waits(Box::new(offload::wait_for_unpinning(pinned))));
+            return Err(Ended::Waits(Box::new(lines::wait_for_unpinning(pinned))));
         }
     }
     Ok(now)
-}
-
-/// The gates that must be asked under the hold: whoever kills a client or pauses commands takes all shards for a moment before
-/// that is answered, so what runs after the answer sees it here.
-///
-/// # Errors
-/// If the command must not run now.
-pub fn gate(server: &Server, session: &Session, command: &Registered) -> Result<(), Ended> {
-    if server.attention.load(Ordering::Relaxed) != 0 {
-        if session.record.is_killed() {
-            return Err(Ended::Killed);
-        }
-        if server.holds_back(command, session) {
-            return Err(Ended::Paused);
-        }
-    }
-    Ok(())
-}
-
-/// Starts a unit on the shards it holds, and gives its time: no shard's time ever goes back.
-///
-/// Storing it back is what `Shard::begin` does for each shard that is touched.
-pub fn start(held: &mut Held<'_, Job>, sampled: Millis, session: &Session) -> Millis {
-    let mut time = sampled;
-    for index in 0..held.ids().len() {
-        let id = held.ids()[index];
-        let shard = held.shard(id);
-        time = time.max(shard.start());
-        if session.no_touch {
-            shard.leave_untouched();
-        }
-    }
-    time
 }
 
 fn body(
@@ -193,7 +163,7 @@ fn body(
         routed,
         is_fetched,
         waiting: Waiting::May,
-        ..Call::of_session(thread.server(), session, now, thread)
+        ..Call::of_session(&TABLE, thread.server(), session, now, thread)
     };
     step::answer(&mut call, command, words, first, out, thread);
     if call.is_too_much {
@@ -203,42 +173,67 @@ fn body(
         return Ended::Waits(wait);
     }
     if !was_shown {
-        monitor::observe(session, command, words, thread);
+        monitor::observe(session, command.spec.flags, words, thread);
     }
     Ended::Ran
 }
 
 /// Ends a unit, the shards still being held: tells the observers what it changed, and serves whom that wakes.
 pub fn end(held: &mut Held<'_, Job>, thread: &mut ThreadState, now: Millis) {
-    if is_observed(held) {
-        blocking::serve_ready(held, thread, now);
+    if gates::is_observed(held) {
+        serve::serve_ready(held, thread, now);
     }
 }
 
-/// Takes what has changed in the held shards, tells the observers in the order of the changes, and adds the keys that waiting nodes
-/// have to look at.
-pub fn tell_observers(held: &mut Held<'_, Job>, thread: &ThreadState, ready: &mut VecDeque<ReadyKey>) {
-    let mut changes = Vec::new();
-    for index in 0..held.ids().len() {
-        let id = held.ids()[index];
-        let shard = held.shard(id);
-        if shard.has_changes() {
-            changes.append(&mut shard.take_changes());
+/// A node's next command, as a unit.
+impl Job {
+    /// Runs the command that has waited, now that a key holds what it waited for. If it cannot run here, its thread sends it on
+    /// its way again.
+    pub(super) fn run_served(&mut self, held: &mut Held<'_, Job>, thread: &mut ThreadState) {
+        self.n_replied_bytes = self.reply.len();
+        let began = self.is_timed.then(Instant::now);
+        match self.run_next(true, &Budget::of_batch(), held, thread) {
+            Ended::Ran => self.ran(began, thread),
+            Ended::Killed => self.n_run = self.commands.len(),
+            Ended::Paused | Ended::Waits(_) | Ended::Needs(_) | Ended::TooLong(_) => {}
         }
     }
-    if changes.is_empty() {
-        return;
-    }
-    changes.sort_unstable_by_key(|change| change.order);
-    observe::tell(&changes, thread);
-    let waking = changes.into_iter().filter(|change| change.wakes);
-    ready.extend(waking.filter_map(|change| Some(ReadyKey { db: change.db, bytes: change.key? })));
-}
 
-/// Whether anybody waits for keys in the shards that are held, has pinned some, or hears of changes.
-fn is_observed(held: &mut Held<'_, Job>) -> bool {
-    (0..held.ids().len()).any(|index| {
-        let id = held.ids()[index];
-        held.shard(id).has_observers()
-    })
+    /// Runs the next command as a unit; says what became of it.
+    pub(super) fn run_next(
+        &mut self,
+        is_served: bool,
+        budget: &Budget,
+        held: &mut Held<'_, Job>,
+        thread: &mut ThreadState,
+    ) -> Ended {
+        let Job { session, requests, commands, routed, n_run, was_shown, reply, now, .. } = self;
+        let (delegated, words) = (commands[*n_run], requests.get(*n_run));
+        let unit = Unit {
+            command: rows::row(delegated.command),
+            words,
+            first: delegated.routed,
+            routed,
+            is_fetched: false,
+            sampled: *now,
+            was_shown: *was_shown,
+            is_served,
+            budget,
+        };
+        run(&unit, session, held, reply, thread)
+    }
+
+    /// Counts the command that has just run.
+    pub(super) fn ran(&mut self, began: Option<Instant>, thread: &ThreadState) {
+        if let Some(began) = began {
+            let command = self.commands[self.n_run].command;
+            thread.stats().took(command, began.elapsed().as_nanos() as u64, 1);
+        }
+        if std::mem::take(&mut self.was_counted) {
+            thread.stats().commands[self.commands[self.n_run].command.index()].calls.sub(1);
+        }
+        self.was_shown = false;
+        // A client that is closed without an answer runs nothing more.
+        self.n_run = if self.session.is_over_limit { self.commands.len() } else { self.n_run + 1 };
+    }
 }

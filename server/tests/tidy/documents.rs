@@ -8,7 +8,8 @@ use std::{
 };
 
 use braid_server::{
-    command::{Group, Registered, TABLE},
+    catalog::Group,
+    command::{Registered, TABLE},
     config::{Directive, Flags, Kind, directives},
 };
 
@@ -416,9 +417,9 @@ const NAMED_DIRECTIVES: Exceptions = &[
     ("server/src/boot.rs", "rename-command", "the start refuses it"),
     ("server/src/config/rewrite.rs", "rename-command", "CONFIG REWRITE keeps its lines"),
     ("server/src/config/configuration.rs", "io-threads", "its default is the number of cores"),
-    ("server/src/info.rs", "maxmemory-policy", "INFO prints its word"),
-    ("server/src/info.rs", "repl-backlog-size", "INFO prints it"),
-    ("server/src/title.rs", "tls-port", "a variable of the title"),
+    ("server/src/command/info.rs", "maxmemory-policy", "INFO prints its word"),
+    ("server/src/command/info.rs", "repl-backlog-size", "INFO prints it"),
+    ("server/src/shared/title.rs", "tls-port", "a variable of the title"),
 ];
 
 #[test]

@@ -3,7 +3,6 @@
 use std::collections::BTreeMap;
 
 use super::{
-    Exceptions, excepting,
     modules::Uses,
     none,
     source::{Source, sources},
@@ -16,84 +15,17 @@ type Floor = (&'static str, &'static [&'static str]);
 const FLOORS: &[Floor] = &[
     ("config", &["config", "clock", "log", "random"]),
     ("catalog", &["catalog"]),
-    (
-        "client",
-        &[
-            "client",
-            "audiences",
-            "clients",
-            "latency",
-            "notifications",
-            "pubsub",
-            "server",
-            "session",
-            "stats",
-            "tracking",
-        ],
-    ),
-    ("command", &["command", "info"]),
+    ("client", &["client"]),
+    ("shared", &["shared"]),
+    ("observe", &["observe"]),
+    ("command", &["command"]),
     ("run", &["run"]),
-    ("observe", &["observe", "monitor"]),
-    ("net", &["net", "io"]),
-    ("boot", &["boot", "lib", "main", "title"]),
+    ("net", &["net"]),
+    ("boot", &["boot", "lib", "main"]),
 ];
 
-/// Uses of a floor above that are there still: the file, what it uses, and the two floors. The list may only shrink.
-const UPWARDS: Exceptions = &[
-    ("server/src/clients.rs", "server/src/command/table.rs", "client uses command"),
-    ("server/src/clients.rs", "server/src/run/blocking.rs", "client uses run"),
-    ("server/src/command/client.rs", "server/src/io/mod.rs", "command uses net"),
-    ("server/src/command/client.rs", "server/src/run/blocking.rs", "command uses run"),
-    ("server/src/command/lists.rs", "server/src/run/blocking.rs", "command uses run"),
-    ("server/src/command/mod.rs", "server/src/io/mod.rs", "command uses net"),
-    ("server/src/command/mod.rs", "server/src/run/blocking.rs", "command uses run"),
-    ("server/src/command/mod.rs", "server/src/run/node.rs", "command uses run"),
-    ("server/src/command/pubsub.rs", "server/src/run/node.rs", "command uses run"),
-    ("server/src/command/server.rs", "server/src/observe/recorder.rs", "command uses observe"),
-    ("server/src/command/streams/read.rs", "server/src/run/blocking.rs", "command uses run"),
-    ("server/src/command/transactions.rs", "server/src/monitor.rs", "command uses observe"),
-    ("server/src/command/transactions.rs", "server/src/run/blocking.rs", "command uses run"),
-    ("server/src/command/transactions.rs", "server/src/run/node.rs", "command uses run"),
-    ("server/src/command/transactions.rs", "server/src/run/step.rs", "command uses run"),
-    ("server/src/command/work.rs", "server/src/run/node.rs", "command uses run"),
-    ("server/src/command/work.rs", "server/src/run/step.rs", "command uses run"),
-    ("server/src/monitor.rs", "server/src/io/mod.rs", "observe uses net"),
-    ("server/src/observe/mod.rs", "server/src/io/mod.rs", "observe uses net"),
-    ("server/src/observe/recorder.rs", "server/src/io/mod.rs", "observe uses net"),
-    ("server/src/run/blocking.rs", "server/src/io/mod.rs", "run uses net"),
-    ("server/src/run/node.rs", "server/src/io/mod.rs", "run uses net"),
-    ("server/src/run/node.rs", "server/src/monitor.rs", "run uses observe"),
-    ("server/src/run/offload.rs", "server/src/io/mod.rs", "run uses net"),
-    ("server/src/run/offload.rs", "server/src/monitor.rs", "run uses observe"),
-    ("server/src/run/offload.rs", "server/src/observe/mod.rs", "run uses observe"),
-    ("server/src/run/step.rs", "server/src/io/mod.rs", "run uses net"),
-    ("server/src/run/unit.rs", "server/src/io/mod.rs", "run uses net"),
-    ("server/src/run/unit.rs", "server/src/monitor.rs", "run uses observe"),
-    ("server/src/run/unit.rs", "server/src/observe/mod.rs", "run uses observe"),
-    ("server/src/server.rs", "server/src/boot.rs", "client uses boot"),
-    ("server/src/server.rs", "server/src/command/table.rs", "client uses command"),
-    ("server/src/server.rs", "server/src/io/listener.rs", "client uses net"),
-    ("server/src/server.rs", "server/src/io/mod.rs", "client uses net"),
-    ("server/src/server.rs", "server/src/io/spread.rs", "client uses net"),
-    ("server/src/server.rs", "server/src/observe/recorder.rs", "client uses observe"),
-    ("server/src/server.rs", "server/src/run/node.rs", "client uses run"),
-    ("server/src/session.rs", "server/src/command/args.rs", "client uses command"),
-    ("server/src/session.rs", "server/src/command/error.rs", "client uses command"),
-    ("server/src/session.rs", "server/src/command/requests.rs", "client uses command"),
-    ("server/src/session.rs", "server/src/command/spec.rs", "client uses command"),
-    ("server/src/session.rs", "server/src/command/table.rs", "client uses command"),
-    ("server/src/stats.rs", "server/src/command/table.rs", "client uses command"),
-    ("server/src/tracking.rs", "server/src/command/args.rs", "client uses command"),
-    ("server/src/tracking.rs", "server/src/command/mod.rs", "client uses command"),
-    ("server/src/tracking.rs", "server/src/command/spec.rs", "client uses command"),
-    ("server/src/tracking.rs", "server/src/command/table.rs", "client uses command"),
-    ("server/src/tracking.rs", "server/src/io/mod.rs", "client uses net"),
-    ("server/src/tracking.rs", "server/src/observe/mod.rs", "client uses observe"),
-    ("server/src/tracking.rs", "server/src/run/node.rs", "client uses run"),
-];
-
-/// What is wrong with where files lie: a file, what about it, and the text to show.
-type Findings = Vec<(String, String, String)>;
+/// What is wrong with where files lie.
+type Findings = Vec<String>;
 
 /// Which floor each file lies on, by its number from below.
 fn levels(floors: &[Floor], files: &[&str], found: &mut Findings) -> BTreeMap<String, usize> {
@@ -109,11 +41,10 @@ fn levels(floors: &[Floor], files: &[&str], found: &mut Findings) -> BTreeMap<St
             [level] => {
                 levels.insert((*file).to_owned(), *level);
             }
-            [] => found.push(((*file).to_owned(), String::new(), format!("{file} lies on no floor"))),
+            [] => found.push(format!("{file} lies on no floor")),
             several => {
                 let names: Vec<&str> = several.iter().map(|&level| floors[level].0).collect();
-                let text = format!("{file} lies on several floors: {}", names.join(", "));
-                found.push(((*file).to_owned(), String::new(), text));
+                found.push(format!("{file} lies on several floors: {}", names.join(", ")));
             }
         }
     }
@@ -133,8 +64,7 @@ fn upward(floors: &[Floor], sources: &[Source]) -> Findings {
             if let (Some(&from), Some(&to)) = (levels.get(&file), levels.get(&other))
                 && from < to
             {
-                let text = format!("{file} ({}) uses {other} ({})", floors[from].0, floors[to].0);
-                found.push((file.clone(), other, text));
+                found.push(format!("{file} ({}) uses {other} ({})", floors[from].0, floors[to].0));
             }
         }
     }
@@ -158,8 +88,8 @@ fn unused(floors: &[Floor], sources: &[Source]) -> Vec<String> {
 #[test]
 fn the_server_uses_its_own_floor_and_those_below() {
     let sources = sources("server/src");
-    let found = excepting(UPWARDS, upward(FLOORS, &sources));
-    let found = found.into_iter().chain(unused(FLOORS, &sources)).collect();
+    let found = upward(FLOORS, &sources).into_iter();
+    let found = found.chain(unused(FLOORS, &sources)).collect();
     none("No file of the server uses a floor above its own:", found);
 }
 
@@ -176,7 +106,7 @@ mod search {
     }
 
     fn texts(sources: &[Source]) -> Vec<String> {
-        upward(FLOORS, sources).into_iter().map(|(.., text)| text).collect()
+        upward(FLOORS, sources)
     }
 
     #[test]
@@ -199,14 +129,5 @@ mod search {
             "server/src/low/attic.rs lies on several floors: low, top",
         ];
         assert_eq!(texts(&sources), expected);
-    }
-
-    #[test]
-    fn an_exception_that_applies_to_nothing_is_found() {
-        let sources = [source("lib.rs", ""), source("low.rs", "use crate::high::g;"), source("high.rs", "")];
-        const APPLIES: Exceptions = &[("server/src/low.rs", "server/src/high.rs", "low uses high")];
-        const APPLIES_NOT: Exceptions = &[("server/src/high.rs", "server/src/lib.rs", "high uses top")];
-        assert_eq!(excepting(APPLIES, upward(FLOORS, &sources)), [""; 0]);
-        assert_eq!(excepting(APPLIES_NOT, upward(FLOORS, &sources)).len(), 2);
     }
 }

@@ -50,23 +50,23 @@ const LOCKS: &[&str] = &["Mutex", "RwLock", "Condvar", "DashMap", "LazyLock", "O
 /// Every lock there is, by file. None of them is taken while a GET or SET runs.
 const LOCK_EXCEPTIONS: Exceptions = &[
     ("server/src/boot.rs", "Mutex", "makes the locks of `Server`"),
-    ("server/src/clients.rs", "DashMap", "touched when a client comes or goes, and by CLIENT and INFO"),
-    ("server/src/clients.rs", "Mutex", "what a client says of itself: CLIENT SETNAME and SETINFO"),
+    ("server/src/client/record.rs", "DashMap", "touched when a client comes or goes, and by CLIENT and INFO"),
+    ("server/src/client/record.rs", "Mutex", "what a client says of itself: CLIENT SETNAME and SETINFO"),
     (
-        "server/src/command/table.rs",
+        "server/src/command/mod.rs",
         "LazyLock",
         "the command table, built at the first look and then only read",
     ),
     ("server/src/config/directives.rs", "LazyLock", "the directives by name, for CONFIG and the start"),
-    ("server/src/io/listener.rs", "Mutex", "the listening sockets: to accept, and for CONFIG SET"),
+    ("server/src/shared/listening.rs", "Mutex", "the listening sockets: to accept, and for CONFIG SET"),
     ("server/src/log.rs", "OnceLock", "the log's file, set once at start"),
     (
-        "server/src/server.rs",
+        "server/src/shared/server.rs",
         "Mutex",
         "CONFIG SET and REWRITE one at a time, a cron's sampler, the end of the process",
     ),
     (
-        "server/src/stats.rs",
+        "server/src/shared/stats.rs",
         "OnceLock",
         "a thread's histogram of a command, made by that thread when the command first runs there",
     ),
@@ -89,11 +89,11 @@ fn every_lock_has_a_reason() {
 /// Where `.lock()` is called: what the locks above are used by.
 const LOCKING: Exceptions = &[
     ("server/src/boot.rs", ".lock()", "before the threads start"),
-    ("server/src/clients.rs", ".lock()", "what a client says of itself"),
-    ("server/src/command/server.rs", ".lock()", "CONFIG SET and REWRITE, one at a time"),
-    ("server/src/io/listener.rs", ".lock()", "accepts connections, or listens elsewhere"),
+    ("server/src/client/record.rs", ".lock()", "what a client says of itself"),
+    ("server/src/command/admin.rs", ".lock()", "CONFIG SET and REWRITE, one at a time"),
+    ("server/src/shared/listening.rs", ".lock()", "accepts connections, or listens elsewhere"),
     ("server/src/log.rs", ".lock()", "standard output"),
-    ("server/src/server.rs", ".lock()", "a cron's sampler, and the end of the process"),
+    ("server/src/shared/server.rs", ".lock()", "a cron's sampler, and the end of the process"),
 ];
 
 #[test]
@@ -256,16 +256,16 @@ fn deciding_by_a_commands_name_is_seen_in_all_its_forms() {
 
 /// Who names a version of the protocol besides the reply writer.
 const DIALECTS: Exceptions = &[
-    ("server/src/command/connection.rs", "Resp::V", "HELLO chooses it, RESET goes back"),
+    ("server/src/command/handshake.rs", "Resp::V", "HELLO chooses it, RESET goes back"),
     ("server/src/command/pubsub.rs", "Resp::V", "in RESP2 a subscriber may do nothing else"),
-    ("server/src/command/server.rs", "Resp::V", "DEBUG PROTOCOL has no push in RESP2"),
-    ("server/src/io/connection.rs", "Resp::V", "what its client speaks while its session is under way"),
+    ("server/src/command/admin.rs", "Resp::V", "DEBUG PROTOCOL has no push in RESP2"),
+    ("server/src/client/connection.rs", "Resp::V", "what its client speaks while its session is under way"),
     (
-        "server/src/io/thread/deliveries.rs",
+        "server/src/net/thread/deliveries.rs",
         "Resp::V",
         "a message is written once for each version, not for each client",
     ),
-    ("server/src/session.rs", "Resp::V", "what a session begins with, and CLIENT LIST"),
+    ("server/src/client/session.rs", "Resp::V", "what a session begins with, and CLIENT LIST"),
 ];
 
 #[test]
@@ -282,8 +282,8 @@ fn only_the_reply_writer_tells_resp2_from_resp3() {
 
 /// Who writes error text besides `CommandError`.
 const ERROR_WRITERS: Exceptions = &[
-    ("server/src/command/error.rs", "reply.error(", "the one place"),
-    ("server/src/io/thread/serving.rs", ".error(text)", "what cannot be parsed is no command's error"),
+    ("server/src/catalog/error.rs", "reply.error(", "the one place"),
+    ("server/src/net/thread/serving.rs", ".error(text)", "what cannot be parsed is no command's error"),
 ];
 
 #[test]

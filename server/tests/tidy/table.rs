@@ -2,7 +2,10 @@
 
 use std::collections::{BTreeMap, BTreeSet, HashSet};
 
-use braid_server::command::{Arity, Flags, KeysAt, Registered, Run, TABLE};
+use braid_server::{
+    catalog::{Arity, Flags, KeysAt},
+    command::{Registered, Run, TABLE},
+};
 
 use super::{Exceptions, excepting, none, source::texts};
 

@@ -2,7 +2,7 @@
 
 use braid_protocol::{number, reply::Reply};
 use braid_storage::{
-    Event, Router, SetRef, Shard, SortedSetRef, StorageError,
+    Event, Key, Router, SetRef, Shard, SortedSetRef, StorageError,
     entry::{EntryBox, EntryRef, Kind},
     packed::Element,
     sorted_set::{Gathered, Sorted},
@@ -11,7 +11,10 @@ use braid_storage::{
 use smallvec::SmallVec;
 
 use super::{store, write_list};
-use crate::command::{Args, Call, CommandError, Key, Outcome, each_key::for_each_key};
+use crate::{
+    catalog::{Args, CommandError, Outcome},
+    command::{Call, each_key::for_each_key},
+};
 
 /// What is made of several sets.
 #[derive(Clone, Copy, PartialEq, Eq)]

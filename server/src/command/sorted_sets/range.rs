@@ -10,7 +10,10 @@ use braid_storage::{
 };
 
 use super::{store, write_list};
-use crate::command::{Args, Call, CommandError, Look, Outcome};
+use crate::{
+    catalog::{Args, CommandError, Outcome},
+    command::{Call, Look},
+};
 
 /// What a range is of.
 #[derive(Clone, Copy, PartialEq, Eq)]

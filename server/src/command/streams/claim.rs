@@ -12,7 +12,7 @@ use super::{
     ids::{Ids, id, range_start, write_id},
     write::write_entry,
 };
-use crate::command::{Args, CommandError, Outcome, shown};
+use crate::catalog::{Args, CommandError, Outcome, shown};
 
 /// How many entries XAUTOCLAIM claims if nothing is said.
 const AUTO_CLAIMED: usize = 100;

@@ -11,7 +11,7 @@ use super::{
     ids::{id, range_end, range_start},
     options::{AddOptions, TrimOptions},
 };
-use crate::command::{Args, Look};
+use crate::{catalog::Args, command::Look};
 
 /// Entries that are removed as whole nodes; so many are as much work as one that is read.
 const TRIMMED_PER_ELEMENT: usize = 4;

@@ -10,12 +10,14 @@ use braid_storage::{
 use super::{
     ids::{id, id_or_end, ids, range_end, range_start, write_id},
     options::Doomed,
-    write_deletion,
+    write::write_deletion,
 };
-use crate::command::{
-    Args, Call, CommandError, Outcome,
-    help::{help, misused},
-    shown,
+use crate::{
+    catalog::{Args, CommandError, Outcome, shown},
+    command::{
+        Call,
+        help::{help, misused},
+    },
 };
 
 /// The error for a group that a command on it does not find.

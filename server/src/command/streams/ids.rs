@@ -7,7 +7,7 @@ use braid_protocol::{
 use braid_storage::stream::{NewId, StreamId};
 use smallvec::SmallVec;
 
-use crate::command::{Args, CommandError};
+use crate::catalog::{Args, CommandError};
 
 /// What cannot be read as an identity.
 const INVALID_ID: CommandError =

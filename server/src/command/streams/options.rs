@@ -6,7 +6,7 @@ use braid_storage::{
 };
 
 use super::ids::{Ids, id, new_id};
-use crate::command::{Args, CommandError};
+use crate::catalog::{Args, CommandError};
 
 /// Of how many nodes entries are removed at a time, if nothing is said.
 const NODES_TRIMMED: usize = 100;

@@ -12,8 +12,11 @@ use super::{
     ids::{id, write_id},
     write::{write_entries, write_entry},
 };
-use crate::command::{Args, Call, CommandError, Outcome, client::timeout_millis, shown};
-use crate::run::blocking::{Awaited, Nothing, Wait};
+use crate::{
+    catalog::{Args, CommandError, Outcome, shown},
+    client::waits::{Awaited, Nothing, Wait},
+    command::{Call, client::timeout_millis},
+};
 
 /// Stands for what was not delivered to the group yet, where a consumer says which of its entries it wants.
 const UNDELIVERED: StreamId = StreamId::MAX;

@@ -1,7 +1,7 @@
 //! Entries in replies.
 
 use braid_protocol::reply::Reply;
-use braid_storage::stream::Entry;
+use braid_storage::stream::{Deletion, Entry};
 
 use super::ids::write_id;
 
@@ -29,4 +29,13 @@ pub(super) fn write_entries<'a>(
         n += 1;
     }
     reply.close(array, n);
+}
+
+/// Writes what became of an entry, as XDELEX and XACKDEL say it.
+pub(super) fn write_deletion(reply: &mut Reply<'_>, deletion: Deletion) {
+    reply.integer(match deletion {
+        Deletion::Missing => -1,
+        Deletion::Done => 1,
+        Deletion::Referenced => 2,
+    });
 }

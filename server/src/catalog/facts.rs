@@ -1,0 +1,93 @@
+//! What a row of the command table says beside what runs: how many arguments, which family, since when.
+
+/// Since when a command should no longer be used, and what to use.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Deprecation {
+    /// The version.
+    pub since: &'static str,
+    /// What does the same, in words.
+    pub replaced_by: &'static str,
+}
+
+/// A number of arguments, counting the command's name.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Arity {
+    /// Exactly that many.
+    Exactly(u8),
+    /// That many or more.
+    AtLeast(u8),
+}
+
+impl Arity {
+    /// Whether a command of `n_args` words is well formed.
+    #[inline]
+    pub fn admits(self, n_args: usize) -> bool {
+        match self {
+            Arity::Exactly(n) => n_args == n as usize,
+            Arity::AtLeast(n) => n_args >= n as usize,
+        }
+    }
+
+    /// As `COMMAND INFO` writes it: negative for a minimum.
+    pub fn as_integer(self) -> i64 {
+        match self {
+            Arity::Exactly(n) => n as i64,
+            Arity::AtLeast(n) => -(n as i64),
+        }
+    }
+}
+
+/// A family of commands, as `COMMAND DOCS` names it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Group {
+    /// Strings.
+    String,
+    /// Keys of any type.
+    Generic,
+    /// Lists.
+    List,
+    /// Hashes.
+    Hash,
+    /// Sets.
+    Set,
+    /// Sorted sets.
+    SortedSet,
+    /// Geospatial indexes.
+    Geo,
+    /// Streams.
+    Stream,
+    /// MULTI and its kin.
+    Transactions,
+    /// The connection.
+    Connection,
+    /// The server.
+    Server,
+    /// Bits of strings.
+    Bitmap,
+    /// HyperLogLogs.
+    HyperLogLog,
+    /// Publish and subscribe.
+    PubSub,
+}
+
+impl Group {
+    /// As `COMMAND DOCS` prints it.
+    pub const fn name(self) -> &'static str {
+        match self {
+            Group::String => "string",
+            Group::Generic => "generic",
+            Group::List => "list",
+            Group::Hash => "hash",
+            Group::Set => "set",
+            Group::SortedSet => "sorted-set",
+            Group::Geo => "geo",
+            Group::Stream => "stream",
+            Group::Transactions => "transactions",
+            Group::Connection => "connection",
+            Group::Server => "server",
+            Group::Bitmap => "bitmap",
+            Group::HyperLogLog => "hyperloglog",
+            Group::PubSub => "pubsub",
+        }
+    }
+}

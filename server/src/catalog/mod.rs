@@ -1,0 +1,29 @@
+//! What can be said of commands without knowing what they do: their words and arguments, flags, keys, categories and errors.
+
+mod args;
+mod category;
+mod error;
+mod facts;
+mod flags;
+mod key_spec;
+mod requests;
+
+pub use args::{Args, Words};
+pub use category::Categories;
+pub use error::{CommandError, Outcome, shown};
+pub use facts::{Arity, Deprecation, Group};
+pub use flags::Flags;
+pub use key_spec::{ALL_BUT_LAST, KeySpec, KeyUse, Keys, KeysAt, MembersAt};
+pub use requests::Requests;
+
+/// A command's number: its place in the command table, subcommands included, from 0 without gaps.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub struct CommandId(pub u16);
+
+impl CommandId {
+    /// For what is counted by command.
+    #[inline(always)]
+    pub fn index(self) -> usize {
+        self.0 as usize
+    }
+}

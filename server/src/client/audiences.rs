@@ -1,0 +1,262 @@
+//! Names that belong to no shard (patterns of channels, prefixes of keys), and who listens to each.
+//!
+//! A publisher reads all of them under a hold, so it takes no lock: it sees an immutable tree, and whoever changes the tree replaces
+//! it by one that shares all nodes but those on the way to the name. A change costs the same whether there are ten names or a million.
+
+use std::{
+    hash::{BuildHasher, RandomState},
+    sync::{
+        Arc,
+        atomic::{AtomicU64, Ordering},
+    },
+};
+
+use arc_swap::ArcSwap;
+use braid_storage::Audience;
+
+use crate::client::subscriptions::Name;
+
+/// How many bits of a name's hash choose the branch at one level.
+const BITS: u32 = 4;
+const N_BRANCHES: usize = 1 << BITS;
+/// How many names a leaf has before it becomes a branch. Where the hash has no bits left, leaves have as many as there are.
+const LEAF_MAX: usize = 16;
+
+/// Who listens to each of some names.
+pub struct Audiences {
+    tree: ArcSwap<Tree>,
+    hasher: RandomState,
+    n_begun: AtomicU64,
+}
+
+/// The names at one moment.
+#[derive(Clone, Default)]
+pub struct Tree {
+    root: Arc<Node>,
+    n_names: usize,
+}
+
+/// A name that somebody listens to.
+#[derive(Clone)]
+pub struct Heard {
+    /// The name.
+    pub name: Name,
+    /// Who listens.
+    pub audience: Audience,
+    /// Its place in the order in which the names came.
+    pub begun: u64,
+    hash: u64,
+}
+
+enum Node {
+    Leaf(Vec<Heard>),
+    Branch([Arc<Node>; N_BRANCHES]),
+}
+
+impl Default for Node {
+    fn default() -> Self {
+        Node::Leaf(Vec::new())
+    }
+}
+
+impl Default for Audiences {
+    fn default() -> Self {
+        Self { tree: ArcSwap::default(), hasher: RandomState::new(), n_begun: AtomicU64::new(0) }
+    }
+}
+
+impl Audiences {
+    /// How many names there are.
+    pub fn len(&self) -> usize {
+        self.tree.load().n_names
+    }
+
+    /// Whether there are none.
+    pub fn is_empty(&self) -> bool {
+        self.len() == 0
+    }
+
+    /// The names as they are now.
+    pub fn load(&self) -> arc_swap::Guard<Arc<Tree>> {
+        self.tree.load()
+    }
+
+    /// A connection of a thread listens to a name.
+    pub fn add(&self, name: &Name, thread: usize) {
+        let begun = self.n_begun.fetch_add(1, Ordering::Relaxed);
+        let hash = self.hasher.hash_one(name);
+        self.tree.rcu(|tree| {
+            let mut n_new = 0;
+            let root =
+                tree.root.with(hash, 0, |all| match all.iter_mut().find(|heard| heard.name == *name) {
+                    Some(heard) => heard.audience.add(thread),
+                    None => {
+                        let mut audience = Audience::default();
+                        audience.add(thread);
+                        all.push(Heard { name: Arc::clone(name), audience, begun, hash });
+                        n_new = 1;
+                    }
+                });
+            Tree { root: Arc::new(root), n_names: tree.n_names + n_new }
+        });
+    }
+
+    /// A connection of a thread listens to a name no more.
+    pub fn remove(&self, name: &Name, thread: usize) {
+        let hash = self.hasher.hash_one(name);
+        self.tree.rcu(|tree| {
+            let mut n_gone = 0;
+            let root = tree.root.with(hash, 0, |all| {
+                let Some(at) = all.iter().position(|heard| heard.name == *name) else { return };
+                all[at].audience.remove(thread);
+                if all[at].audience.is_empty() {
+                    all.swap_remove(at);
+                    n_gone = 1;
+                }
+            });
+            Tree { root: Arc::new(root), n_names: tree.n_names - n_gone }
+        });
+    }
+}
+
+impl Tree {
+    /// Visits all names, in no order.
+    pub fn each(&self, mut visit: impl FnMut(&Heard)) {
+        if self.n_names > 0 {
+            self.root.each(&mut visit);
+        }
+    }
+}
+
+impl Node {
+    /// A copy of the node in which the names of a leaf, the one for `hash`, are changed. `depth` is the node's.
+    fn with(&self, hash: u64, depth: u32, change: impl FnOnce(&mut Vec<Heard>)) -> Node {
+        match self {
+            Node::Leaf(all) => {
+                let mut all = all.clone();
+                change(&mut all);
+                if all.len() <= LEAF_MAX || depth * BITS >= u64::BITS {
+                    Node::Leaf(all)
+                } else {
+                    split(all, depth)
+                }
+            }
+            Node::Branch(children) => {
+                let mut children = children.clone();
+                let child = &mut children[branch_of(hash, depth)];
+                *child = Arc::new(child.with(hash, depth + 1, change));
+                merged(&children).map_or(Node::Branch(children), Node::Leaf)
+            }
+        }
+    }
+
+    fn each(&self, visit: &mut impl FnMut(&Heard)) {
+        match self {
+            Node::Leaf(all) => all.iter().for_each(visit),
+            Node::Branch(children) => children.iter().for_each(|child| child.each(visit)),
+        }
+    }
+}
+
+/// The branch that takes a full leaf's place.
+fn split(all: Vec<Heard>, depth: u32) -> Node {
+    let mut leaves: [Vec<Heard>; N_BRANCHES] = Default::default();
+    all.into_iter().for_each(|heard| leaves[branch_of(heard.hash, depth)].push(heard));
+    Node::Branch(leaves.map(|leaf| Arc::new(Node::Leaf(leaf))))
+}
+
+/// The names of a branch that has so few that a leaf does as well: a reader need not visit what is empty.
+fn merged(children: &[Arc<Node>; N_BRANCHES]) -> Option<Vec<Heard>> {
+    let mut n_names = 0;
+    for child in children {
+        let Node::Leaf(all) = &**child else { return None };
+        n_names += all.len();
+        // Half, so that a name that comes and goes does not split and merge each time.
+        if n_names > LEAF_MAX / 2 {
+            return None;
+        }
+    }
+    let mut all = Vec::with_capacity(n_names);
+    children.iter().for_each(|child| child.each(&mut |heard| all.push(heard.clone())));
+    Some(all)
+}
+
+fn branch_of(hash: u64, depth: u32) -> usize {
+    (hash >> (depth * BITS)) as usize % N_BRANCHES
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    impl Node {
+        /// How many nodes, and names in leaves, another tree has that this one does not share.
+        fn n_new(&self, other: &Arc<Node>) -> usize {
+            match (self, &**other) {
+                (_, Node::Leaf(all)) => 1 + all.len(),
+                (Node::Branch(old), Node::Branch(new)) => {
+                    let changed = old.iter().zip(new).filter(|(old, new)| !Arc::ptr_eq(old, new));
+                    1 + N_BRANCHES + changed.map(|(old, new)| old.n_new(new)).sum::<usize>()
+                }
+                (Node::Leaf(_), Node::Branch(new)) => {
+                    1 + N_BRANCHES + new.iter().map(|new| self.n_new(new)).sum::<usize>()
+                }
+            }
+        }
+
+        fn n_nodes(&self) -> usize {
+            match self {
+                Node::Leaf(_) => 1,
+                Node::Branch(children) => 1 + children.iter().map(|child| child.n_nodes()).sum::<usize>(),
+            }
+        }
+    }
+
+    fn name(n: usize) -> Name {
+        Name::from(format!("name:{n}").as_bytes())
+    }
+
+    fn names(audiences: &Audiences) -> Vec<Name> {
+        let mut all = Vec::new();
+        audiences.load().each(|heard| all.push((heard.begun, Arc::clone(&heard.name))));
+        all.sort_unstable();
+        all.into_iter().map(|(_, name)| name).collect()
+    }
+
+    #[test]
+    fn names_are_found_until_their_last_listener_leaves() {
+        const N: usize = 5000;
+        let audiences = Audiences::default();
+        for thread in 0..2 {
+            (0..N).for_each(|n| audiences.add(&name(n), thread));
+        }
+        assert_eq!(
+            names(&audiences),
+            (0..N).map(name).collect::<Vec<_>>(),
+            "in the order in which they came"
+        );
+        (0..N).for_each(|n| audiences.remove(&name(n), 0));
+        assert_eq!(audiences.len(), N);
+        (0..N).filter(|n| n % 100 > 0).for_each(|n| audiences.remove(&name(n), 1));
+        audiences.remove(&name(1), 1);
+        assert_eq!(names(&audiences), (0..N).step_by(100).map(name).collect::<Vec<_>>());
+        (0..N).step_by(100).for_each(|n| audiences.remove(&name(n), 1));
+        assert!(audiences.is_empty());
+        assert_eq!(audiences.load().root.n_nodes(), 1, "nothing is left to visit");
+    }
+
+    /// A list of patterns that is copied at each change costs n steps for the n-th.
+    #[test]
+    fn a_change_copies_no_more_with_many_names_than_with_few() {
+        let audiences = Audiences::default();
+        let mut most = 0;
+        let mut change = |change: &dyn Fn()| {
+            let before = Tree::clone(&audiences.load());
+            change();
+            most = most.max(before.root.n_new(&audiences.load().root));
+        };
+        (0..20_000).for_each(|n| change(&|| audiences.add(&name(n), 0)));
+        (0..20_000).for_each(|n| change(&|| audiences.remove(&name(n), 0)));
+        assert!(most < 400, "{most} nodes and names are copied for one change");
+    }
+}

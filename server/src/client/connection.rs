@@ -1,0 +1,324 @@
+//! One client's socket, buffers and session.
+
+use std::{
+    collections::VecDeque,
+    io::{self, Write},
+    sync::{Arc, atomic::Ordering},
+};
+
+use braid_protocol::{reply::Resp, request::RequestParser};
+use braid_storage::executor::Node;
+
+use crate::client::{
+    node::{Job, Parked},
+    record::ClientRecord,
+    stream::Stream,
+};
+
+/// How much is written to one socket in one turn: a system call that copies megabytes would stall the thread's other
+/// connections.
+const TURN_BYTES: usize = 256 * 1024;
+
+/// A reply of at least so many bytes becomes a piece of its own of the backlog, without being copied.
+const OWN_PIECE_BYTES: usize = 16 * 1024;
+
+/// A connection.
+pub struct Connection {
+    /// The socket.
+    pub stream: Stream,
+    /// The session, and room for work that must wait for a shard. Absent while that work is under way: the
+    /// connection is parked and starts nothing new.
+    pub node: Option<Box<Node<Job>>>,
+    /// Where the next request begins.
+    pub parser: RequestParser,
+    /// What was read and not run: an incomplete request, or what came behind a command that is under way.
+    pub unread: Vec<u8>,
+    /// How many bytes an incomplete request still lacks, at least.
+    pub wanted: usize,
+    /// Replies that the socket has not taken yet.
+    pub backlog: Backlog,
+    /// The socket has taken all that was offered, so there is no event to wait for before it is offered more.
+    pub writable: bool,
+    /// The socket may have more to read.
+    pub readable: bool,
+    /// The client has closed its end, or both.
+    pub peer_closed: bool,
+    /// Close as soon as the backlog is written, and read nothing more.
+    pub closing: bool,
+    /// What it waits for before more of it is read and run.
+    pub pace: Pace,
+    /// What is sent to it while the reply to a command that has changed its subscriptions is still to be written.
+    pub held_back: Option<Vec<u8>>,
+    /// Where its node is among those that a pause holds back.
+    pub postponed: Option<u64>,
+    /// The command of it that waits for keys.
+    pub waiting: Option<Arc<Parked>>,
+    /// Nothing more is written: the socket has failed, or the client is closed in the middle of its replies.
+    pub is_lost: bool,
+    /// What others see.
+    pub record: Arc<ClientRecord>,
+    /// When the backlog went over its soft limit, in milliseconds of uptime.
+    pub over_soft_limit_since: Option<u64>,
+}
+
+/// What a connection waits for before more of it is read and run. Its session is with it, so it can be closed meanwhile.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Pace {
+    /// Nothing.
+    Free,
+    /// Its thread must have read so many notifications: they came before what it has sent.
+    AfterNotifications(u64),
+    /// The queues of these threads, a bit each, must have emptied: its commands have filled them.
+    UntilRoom(u128),
+}
+
+impl Connection {
+    /// Whether it may be read and its commands may run.
+    #[inline]
+    pub fn may_go_on(&self) -> bool {
+        self.node.is_some() && !self.closing && self.pace == Pace::Free
+    }
+
+    /// Whether a command of the connection is under way somewhere.
+    #[inline]
+    pub fn is_parked(&self) -> bool {
+        self.node.is_none()
+    }
+
+    /// Writes as much of the replies as the socket takes. `out` is emptied; what is left goes to the backlog.
+    ///
+    /// # Errors
+    /// The socket's. The connection is of no use after that.
+    pub fn write(&mut self, out: &mut Vec<u8>) -> io::Result<Written> {
+        let mut written = Written::default();
+        if self.backlog.is_empty() && !out.is_empty() && out.len() <= TURN_BYTES {
+            let n = write_some(&mut self.stream, out, &mut written)?;
+            if n == out.len() {
+                out.clear();
+                return Ok(written);
+            }
+            self.backlog.push(out, n);
+            self.writable = false;
+        } else {
+            self.backlog.push(out, 0);
+            if !self.backlog.is_empty() {
+                self.writable = self.backlog.write_to(&mut self.stream, &mut written)?;
+            }
+        }
+        self.publish_backlog();
+        Ok(written)
+    }
+
+    /// The dialect in which it is sent what it has not asked for.
+    pub fn version(&self) -> Resp {
+        match &self.node {
+            Some(node) => node.job.session.resp,
+            None if self.record.resp.load(Ordering::Relaxed) == 3 => Resp::V3,
+            None => Resp::V2,
+        }
+    }
+
+    /// Adds to what waits to be written.
+    pub fn send(&mut self, bytes: &[u8]) {
+        self.backlog.push_bytes(bytes);
+        self.publish_backlog();
+    }
+
+    /// Adds something to what waits to be written that may be for others as well; says whether nothing had waited before. What waits
+    /// is published with the write that follows, if the socket takes more.
+    pub fn give(&mut self, given: &Given) -> bool {
+        let was_empty = self.backlog.is_empty();
+        match given {
+            Given::Copied(bytes) => self.backlog.push_bytes(bytes),
+            Given::Shared(bytes) => self.backlog.push_piece(Piece::Shared(Arc::clone(bytes))),
+        }
+        if !was_empty {
+            self.publish_backlog();
+        }
+        was_empty
+    }
+
+    /// Whether there is something to write that the socket would take.
+    pub fn can_write(&self) -> bool {
+        self.writable && !self.backlog.is_empty()
+    }
+
+    /// Has others see how much waits to be written.
+    pub fn publish_backlog(&self) {
+        self.record.output_bytes.store(self.backlog.n_bytes as u64, Ordering::Relaxed);
+        self.record.output_pieces.store(self.backlog.pieces.len() as u32, Ordering::Relaxed);
+    }
+}
+
+impl Drop for Backlog {
+    fn drop(&mut self) {
+        self.pieces.drain(..).for_each(Piece::discard);
+    }
+}
+
+/// What one or more writes came to.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct Written {
+    /// Bytes the socket took.
+    pub n_bytes: u64,
+    /// Calls.
+    pub n_writes: u64,
+}
+
+/// Writes once; 0 if the socket is full.
+fn write_some(stream: &mut Stream, bytes: &[u8], written: &mut Written) -> io::Result<usize> {
+    loop {
+        match stream.write(bytes) {
+            Ok(n) => {
+                written.n_bytes += n as u64;
+                written.n_writes += 1;
+                return Ok(n);
+            }
+            Err(error) if error.kind() == io::ErrorKind::WouldBlock => return Ok(0),
+            Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
+            Err(error) => return Err(error),
+        }
+    }
+}
+
+/// Of so many bytes on a message is shared by those that it is for; a shorter one is copied to each.
+const SHARED_BYTES: usize = 2048;
+
+/// Bytes for one connection or more.
+#[derive(Debug)]
+pub enum Given {
+    /// They are copied to each.
+    Copied(Vec<u8>),
+    /// All have the same.
+    Shared(Arc<[u8]>),
+}
+
+impl Given {
+    /// Bytes as they are sent.
+    pub fn new(bytes: Vec<u8>) -> Self {
+        if bytes.len() < SHARED_BYTES { Given::Copied(bytes) } else { Given::Shared(bytes.into()) }
+    }
+
+    /// The bytes.
+    pub fn bytes(&self) -> &[u8] {
+        match self {
+            Given::Copied(bytes) => bytes,
+            Given::Shared(bytes) => bytes,
+        }
+    }
+}
+
+/// A part of what waits for the socket.
+#[derive(Debug)]
+pub enum Piece {
+    /// Of this connection alone.
+    Own(Vec<u8>),
+    /// Waits at other connections as well.
+    Shared(Arc<[u8]>),
+}
+
+impl Piece {
+    /// Frees it, elsewhere if it is large.
+    fn discard(self) {
+        if let Piece::Own(bytes) = self {
+            braid_storage::discard_bytes(bytes);
+        }
+    }
+}
+
+impl std::ops::Deref for Piece {
+    type Target = [u8];
+
+    fn deref(&self) -> &[u8] {
+        match self {
+            Piece::Own(bytes) => bytes,
+            Piece::Shared(bytes) => bytes,
+        }
+    }
+}
+
+/// Replies that wait for the socket, in order.
+#[derive(Debug, Default)]
+pub struct Backlog {
+    pieces: VecDeque<Piece>,
+    /// How much of the first piece is written.
+    sent: usize,
+    /// Bytes not written yet.
+    pub n_bytes: usize,
+}
+
+impl Backlog {
+    /// Whether everything is written.
+    #[inline]
+    pub fn is_empty(&self) -> bool {
+        self.pieces.is_empty()
+    }
+
+    /// Adds `bytes` from `from` on, and empties `bytes`.
+    fn push(&mut self, bytes: &mut Vec<u8>, from: usize) {
+        let n_new = bytes.len() - from;
+        if n_new == 0 {
+            bytes.clear();
+            return;
+        }
+        self.n_bytes += n_new;
+        if n_new >= OWN_PIECE_BYTES {
+            if self.pieces.is_empty() {
+                self.sent = from;
+                self.pieces.push_back(Piece::Own(std::mem::take(bytes)));
+                return;
+            }
+            if from == 0 {
+                self.pieces.push_back(Piece::Own(std::mem::take(bytes)));
+                return;
+            }
+        }
+        self.add(&bytes[from..]);
+        bytes.clear();
+    }
+
+    /// Adds a copy of some bytes.
+    fn push_bytes(&mut self, bytes: &[u8]) {
+        self.n_bytes += bytes.len();
+        self.add(bytes);
+    }
+
+    fn add(&mut self, bytes: &[u8]) {
+        match self.pieces.back_mut() {
+            Some(Piece::Own(last)) if last.len() + bytes.len() <= OWN_PIECE_BYTES => {
+                last.extend_from_slice(bytes)
+            }
+            _ => self.pieces.push_back(Piece::Own(bytes.to_vec())),
+        }
+    }
+
+    /// Adds a piece as it is.
+    pub fn push_piece(&mut self, piece: Piece) {
+        self.n_bytes += piece.len();
+        self.pieces.push_back(piece);
+    }
+
+    /// Writes a turn's share; says whether the socket took all that was offered.
+    fn write_to(&mut self, stream: &mut Stream, written: &mut Written) -> io::Result<bool> {
+        let mut left = TURN_BYTES;
+        while let Some(first) = self.pieces.front()
+            && left > 0
+        {
+            let rest = &first[self.sent..];
+            let offered = &rest[..rest.len().min(left)];
+            let n = write_some(stream, offered, written)?;
+            let is_full = n < offered.len();
+            self.n_bytes -= n;
+            self.sent += n;
+            left -= n;
+            if self.sent == first.len() {
+                self.pieces.pop_front().into_iter().for_each(Piece::discard);
+                self.sent = 0;
+            }
+            if is_full {
+                return Ok(false);
+            }
+        }
+        Ok(true)
+    }
+}

@@ -1,0 +1,308 @@
+//! What a connection leaves with a shard that someone else holds: its session, the commands, and room for the reply.
+
+use std::sync::{
+    Arc,
+    atomic::{AtomicBool, Ordering},
+};
+
+use braid_storage::{
+    Change, Key, Routed, Shard, Ticket, Waiter,
+    coordinator::{self, Held, Route},
+    entry::{EntryBox, Kind},
+    executor::Node,
+    shard::WatchedKey,
+    time::Millis,
+};
+use crossbeam_utils::atomic::AtomicCell;
+
+use crate::{
+    catalog::{CommandId, KeyUse, Requests, Words},
+    client::{
+        id::Origin,
+        session::{Replies, Session},
+        sweep::Sweep,
+        waits::{Awaited, Wait, WaitedKey},
+    },
+};
+
+/// The most input and output space that a node keeps between uses, in bytes.
+const KEPT_BYTES: usize = 4096;
+
+/// What is to be done with the shards.
+#[derive(Default)]
+pub enum Task {
+    /// Nothing: the node is with its connection.
+    #[default]
+    Idle,
+    /// Run the commands.
+    Commands,
+    /// Go on with a sweep.
+    Sweep(Box<Sweep>),
+    /// Nothing but wait until every command that ran before has ended; the reply is written already.
+    Barrier,
+    /// Let go of what a closed connection watched and was subscribed to.
+    Goodbye,
+    /// Wait for keys: the node goes to those who may claim it, not home.
+    Wait(Arc<Parked>),
+    /// The command is served, or has given up, but still stands in lines of keys.
+    MustWithdraw(Arc<Parked>),
+    /// Leave those lines; then the node goes on with its connection.
+    Withdraw(Arc<Parked>),
+    /// Pin the values of the next command, which is too much for a hold.
+    Pin,
+    /// Run it on the pinned values, with nothing held: the node stays with its heavy-work thread.
+    Offloaded(Box<Offload>),
+    /// Store its result and unpin the values.
+    Unpin(Box<Offload>),
+}
+
+/// A command in a node.
+#[derive(Clone, Copy)]
+pub struct Delegated {
+    /// Which.
+    pub command: CommandId,
+    /// Where its first key lives, if it has one.
+    pub routed: Option<Routed>,
+}
+
+/// The work in a node.
+pub struct Job {
+    /// The client. With the node while it is under way; nobody else has it then.
+    pub session: Session,
+    /// What to do.
+    pub task: Task,
+    /// The commands' words.
+    pub requests: Requests,
+    /// The commands.
+    pub commands: Vec<Delegated>,
+    /// Where the keys of a single command live, in order, if that was found out before.
+    pub routed: Vec<Routed>,
+    /// Whether the time of each is measured where it runs; else they have had their share of that of the batch they were read in.
+    pub is_timed: bool,
+    /// How many of them have run; the others were held back by CLIENT PAUSE.
+    pub n_run: usize,
+    /// Monitoring clients have been shown the command that runs next: it began to wait for keys after that.
+    pub was_shown: bool,
+    /// The command that runs next has been counted: it was offloaded, and is done again.
+    pub was_counted: bool,
+    /// The replies.
+    pub reply: Vec<u8>,
+    /// How much of them belongs to commands that have ended.
+    pub n_replied_bytes: usize,
+    /// The time of the connection's last read.
+    pub now: Millis,
+}
+
+impl Job {
+    /// A connection's job, with nothing to do.
+    pub fn new(session: Session) -> Self {
+        Self {
+            session,
+            task: Task::Idle,
+            requests: Requests::default(),
+            commands: Vec::new(),
+            routed: Vec::new(),
+            is_timed: false,
+            n_run: 0,
+            was_shown: false,
+            was_counted: false,
+            reply: Vec::new(),
+            n_replied_bytes: 0,
+            now: Millis(0),
+        }
+    }
+
+    /// Copies a command in.
+    pub fn push(&mut self, command: CommandId, words: Words<'_>, routed: Option<Routed>) {
+        self.requests.push(words);
+        self.commands.push(Delegated { command, routed });
+    }
+
+    /// Adds a command whose bytes [`Requests::adopt`] brings next: there it begins at `start`.
+    pub fn push_without_bytes(
+        &mut self,
+        command: CommandId,
+        words: Words<'_>,
+        routed: Option<Routed>,
+        start: usize,
+    ) {
+        self.requests.push_without_bytes(words, start);
+        self.commands.push(Delegated { command, routed });
+    }
+
+    /// The commands from `nth` on, with their words.
+    pub fn commands_from(&self, nth: usize) -> impl Iterator<Item = (Delegated, Words<'_>)> + Clone {
+        self.commands[nth..].iter().copied().zip(self.requests.iter_from(nth))
+    }
+
+    /// The command that runs next.
+    pub fn next_command(&self) -> (CommandId, Words<'_>) {
+        (self.commands[self.n_run].command, self.requests.get(self.n_run))
+    }
+
+    /// Puts others in place of some of the last words of the command that runs next.
+    pub fn replace_last_words(&mut self, words: Vec<Option<Vec<u8>>>) {
+        self.requests.replace_last_words(self.n_run, words);
+    }
+
+    /// Forgets the commands; keeps a little of the space.
+    pub fn clear(&mut self) {
+        self.task = Task::Idle;
+        self.is_timed = false;
+        self.n_run = 0;
+        self.was_shown = false;
+        self.was_counted = false;
+        self.n_replied_bytes = 0;
+        self.requests.clear(KEPT_BYTES);
+        empty(&mut self.commands);
+        empty(&mut self.routed);
+        empty(&mut self.reply);
+    }
+}
+
+/// Empties a buffer, and gives back its space if that is large.
+pub fn empty<T>(buffer: &mut Vec<T>) {
+    if buffer.capacity() * size_of::<T>() > KEPT_BYTES {
+        *buffer = Vec::new();
+    } else {
+        buffer.clear();
+    }
+}
+
+/// A command that waits.
+pub struct Parked {
+    /// The command's node, until it is claimed. Whoever takes it answers the client.
+    node: AtomicCell<Option<Box<Node<Job>>>>,
+    is_claimed: AtomicBool,
+    /// What it waits for.
+    pub wait: Wait,
+    /// Its places in the lines.
+    ticket: Ticket,
+    /// Where the client is served.
+    pub origin: Origin,
+}
+
+impl std::fmt::Debug for Parked {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Parked").field("origin", &self.origin).finish_non_exhaustive()
+    }
+}
+
+impl Parked {
+    /// Puts a job in the lines of the keys it waits for. Its node follows with [`Parked::hand_in`], under the same hold.
+    pub fn enter(origin: Origin, wait: Wait, held: &mut Held<'_, Job>, now: Millis) -> Arc<Self> {
+        let parked = Arc::new(Self {
+            node: AtomicCell::new(None),
+            is_claimed: AtomicBool::new(false),
+            wait,
+            // Under the holds of all its keys' shards: whoever came first has the lower ticket in each line.
+            ticket: Ticket::next(),
+            origin,
+        });
+        for WaitedKey { key, awaited } in &parked.wait.keys {
+            let shard = held.shard(key.routed.shard);
+            shard.begin(key.db, now);
+            shard.enter_line(&key.bytes, awaited.awaits(), parked.ticket, Arc::clone(&parked) as Waiter);
+        }
+        parked
+    }
+
+    /// Takes the node in, until it is claimed.
+    pub fn hand_in(&self, node: Box<Node<Job>>) {
+        self.node.store(Some(node));
+    }
+
+    /// Takes the node out, if nobody has before.
+    pub fn claim(&self) -> Option<Box<Node<Job>>> {
+        let node = self.node.take()?;
+        self.is_claimed.store(true, Ordering::Relaxed);
+        Some(node)
+    }
+
+    /// Whether somebody has claimed the node already, as far as is known here.
+    pub fn is_claimed(&self) -> bool {
+        self.is_claimed.load(Ordering::Relaxed)
+    }
+
+    /// Whether the client is blocked by a command that asked for it.
+    pub fn is_visible(&self) -> bool {
+        self.wait.is_visible()
+    }
+
+    /// When it gives up.
+    pub fn deadline(&self) -> Option<Millis> {
+        self.wait.deadline
+    }
+
+    /// The shards of the keys it waits for.
+    pub fn route(&self) -> Route {
+        Route::new(self.wait.keys.iter().map(|waited| waited.key.routed.shard).collect())
+    }
+
+    /// Gives up the places in the lines of the shards that are held; says whether those were all.
+    pub fn leave_lines(&self, held: &mut Held<'_, Job>, now: Millis) -> bool {
+        let mut all = true;
+        for WaitedKey { key, awaited } in &self.wait.keys {
+            if !held.has(key.routed.shard) {
+                all = false;
+                continue;
+            }
+            let shard = held.shard(key.routed.shard);
+            shard.begin(key.db, now);
+            shard.leave_line(&key.bytes, awaited.awaits(), self.ticket);
+        }
+        all
+    }
+
+    /// Whether a key of a shard holds what the command waits for. `kind` is what it holds.
+    pub fn can_be_served(&self, shard: &mut Shard, key: &Key<'_>, kind: Option<Kind>) -> bool {
+        let db = shard.db();
+        let mut waited = self.wait.keys.iter();
+        waited.any(|waited| {
+            waited.key.db == db
+                && *waited.key.bytes == *key.bytes
+                && match &waited.awaited {
+                    Awaited::Kind(wanted) => kind == Some(*wanted),
+                    Awaited::Test(test) => test(shard, key),
+                    Awaited::Unpinned => !shard.is_pinned(db, key.bytes),
+                }
+        })
+    }
+}
+
+/// A command's values, and the shard where it works on them.
+pub struct Offload {
+    /// The shard, which nobody else has.
+    pub shard: Shard,
+    /// The keys whose values are pinned.
+    pub keys: Vec<PinnedKey>,
+    /// What the command has done there: its result is stored as the same events.
+    pub changes: Vec<Change>,
+    /// Which replies the client wanted before the command ran: if it is run again, that is one command to CLIENT REPLY SKIP.
+    pub replies: Replies,
+}
+
+/// A key whose value is pinned.
+pub struct PinnedKey {
+    /// Which.
+    pub key: WatchedKey,
+    /// What the command does to it.
+    pub used: KeyUse,
+    /// What was there when it was pinned.
+    pub shared: Option<EntryBox>,
+}
+
+impl PinnedKey {
+    /// Whether the command reads what was there.
+    pub fn is_read(&self) -> bool {
+        !matches!(self.used, KeyUse::Overwrite | KeyUse::Insert | KeyUse::Delete)
+    }
+
+    /// Whether the command may write it.
+    pub fn is_written(&self) -> bool {
+        !matches!(self.used, KeyUse::Read | KeyUse::Look)
+    }
+}
+
+/// The engine that runs jobs.
+pub type Engine = Arc<coordinator::Engine<Job>>;

@@ -1,0 +1,154 @@
+//! Publish and subscribe: who is subscribed to what, and how a message reaches them.
+//!
+//! A channel belongs to a shard, as a key would, and the shard counts its subscribers by thread
+//! ([`braid_storage::Shard::subscribe`]). SUBSCRIBE and PUBLISH hold that shard. A pattern belongs to no shard: whoever
+//! subscribes to one holds all of them. So there is one order of all that happens to a channel, and it is the order in which its
+//! events are [sent](Notification) to the threads, under the hold: the message once to each thread that has subscribers, and to the
+//! subscriber's own thread that it has come or gone. Each thread reads its notifications in that order and knows, at each message, which
+//! of its connections are subscribed.
+//!
+//! # What a client sees
+//!
+//! Messages and replies of a connection meet in one stream. From the notification that its subscriptions have changed until the reply
+//! to the command that changed them is written, messages are held back: they come after the reply. And a
+//! thread that has run such a command writes the reply when it has read its notifications so far: what came earlier goes before it.
+//!
+//! How a queue of notifications is bounded is told in [`crate::client::notifications`].
+
+use std::sync::{
+    Arc,
+    atomic::{AtomicU64, Ordering},
+};
+
+use braid_storage::{
+    Audience, ChannelKind,
+    glob::{Case, glob_match},
+};
+use smallvec::SmallVec;
+
+use crate::client::{
+    audiences::{Audiences, Heard},
+    id::ClientId,
+    notifications::{Message, Notification},
+    subscriptions::Name,
+};
+
+/// What all threads share of it.
+#[derive(Default)]
+pub struct PubSub {
+    /// Changed with all shards held, so it does not change for who holds one; and by who takes leave, which nobody waits for.
+    pub patterns: Audiences,
+    n_channels: [AtomicU64; ChannelKind::ALL.len()],
+}
+
+impl PubSub {
+    /// How many channels have subscribers.
+    pub fn n_channels(&self, kind: ChannelKind) -> u64 {
+        self.n_channels[kind as usize].load(Ordering::Relaxed)
+    }
+
+    /// A channel has its first subscriber.
+    pub fn channel_began(&self, kind: ChannelKind) {
+        self.n_channels[kind as usize].fetch_add(1, Ordering::Relaxed);
+    }
+
+    /// A channel has lost its last one.
+    pub fn channel_ended(&self, kind: ChannelKind) {
+        self.n_channels[kind as usize].fetch_sub(1, Ordering::Relaxed);
+    }
+
+    /// The patterns that a channel's name matches, in the order in which they came, and who listens to each.
+    fn matching(&self, channel: &[u8]) -> (SmallVec<[Name; 2]>, SmallVec<[Audience; 2]>) {
+        let mut matching: SmallVec<[(u64, Name, Audience); 2]> = SmallVec::new();
+        self.patterns.load().each(|Heard { name, audience, begun, .. }| {
+            if glob_match(name, channel, Case::Sensitive) {
+                matching.push((*begun, Arc::clone(name), audience.clone()));
+            }
+        });
+        matching.sort_unstable_by_key(|&(begun, ..)| begun);
+        matching.into_iter().map(|(_, name, audience)| (name, audience)).unzip()
+    }
+
+    /// Publishes on a channel, with its shard held: `audience` is of those who are subscribed to it by name. Sends the message by
+    /// `notify` to each thread concerned, and gives the number of subscriptions that it meets.
+    pub fn publish(
+        &self,
+        kind: ChannelKind,
+        channel: &[u8],
+        payload: &[u8],
+        publisher: ClientId,
+        audience: Option<&Audience>,
+        mut notify: impl FnMut(usize, Notification),
+    ) -> u64 {
+        // Sharded channels are subscribed to by name only.
+        let (patterns, by_pattern) = match kind {
+            ChannelKind::Global => self.matching(channel),
+            ChannelKind::Sharded => Default::default(),
+        };
+        let mut threads: SmallVec<[usize; 8]> = SmallVec::new();
+        let mut n = 0;
+        for audience in audience.into_iter().chain(&by_pattern) {
+            n += audience.len();
+            for thread in audience.listeners() {
+                if !threads.contains(&thread) {
+                    threads.push(thread);
+                }
+            }
+        }
+        if n == 0 {
+            return 0;
+        }
+        let message =
+            Arc::new(Message { kind, channel: channel.into(), payload: payload.into(), patterns, publisher });
+        for thread in threads {
+            notify(thread, Notification::Published(Arc::clone(&message)));
+        }
+        n
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn publish(pubsub: &PubSub, channel: &[u8], audience: Option<&Audience>) -> (u64, Vec<(usize, usize)>) {
+        let mut sent = Vec::new();
+        let kind = ChannelKind::Global;
+        let n = pubsub.publish(kind, channel, b"payload", ClientId(7), audience, |thread, notification| {
+            let Notification::Published(message) = notification else { panic!("{notification:?}") };
+            sent.push((thread, message.patterns.len()));
+        });
+        (n, sent)
+    }
+
+    #[test]
+    fn a_message_goes_once_to_each_thread_and_counts_for_each_subscription() {
+        let pubsub = PubSub::default();
+        let mut audience = Audience::default();
+        audience.add(0);
+        audience.add(2);
+        audience.add(2);
+        let [all, n, others] = [b"*".as_slice(), b"n*", b"x*"].map(Name::from);
+        for (name, thread) in [(&all, 2), (&n, 1), (&n, 2), (&others, 3)] {
+            pubsub.patterns.add(name, thread);
+        }
+        assert_eq!(pubsub.patterns.len(), 3);
+        let (count, mut sent) = publish(&pubsub, b"news", Some(&audience));
+        sent.sort_unstable();
+        assert_eq!((count, sent), (6, vec![(0, 2), (1, 2), (2, 2)]));
+        pubsub.patterns.remove(&n, 1);
+        pubsub.patterns.remove(&n, 2);
+        pubsub.patterns.remove(&all, 2);
+        assert_eq!(pubsub.patterns.len(), 1);
+        assert_eq!(publish(&pubsub, b"news", None), (0, vec![]));
+        assert_eq!(publish(&pubsub, b"xs", None), (1, vec![(3, 1)]));
+    }
+
+    #[test]
+    fn sharded_channels_match_no_pattern() {
+        let pubsub = PubSub::default();
+        pubsub.patterns.add(&Name::from(b"*".as_slice()), 0);
+        let n = pubsub.publish(ChannelKind::Sharded, b"c", b"", ClientId(1), None, |_, _| panic!("sent"));
+        assert_eq!(n, 0);
+    }
+}

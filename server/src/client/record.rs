@@ -1,0 +1,244 @@
+//! Who is connected: what CLIENT LIST, INFO and CLIENT KILL see of other threads' connections.
+
+use std::sync::{
+    Arc, Mutex,
+    atomic::{AtomicBool, AtomicI32, AtomicU8, AtomicU32, AtomicU64, AtomicUsize, Ordering},
+};
+
+use arc_swap::ArcSwapOption;
+use dashmap::DashMap;
+
+use crate::{
+    catalog::CommandId,
+    client::{
+        copies::Mode,
+        id::{ClientId, Endpoint},
+        node::Parked,
+        subscriptions::TopicKind,
+    },
+};
+
+/// What a client can be sent without asking.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Listens {
+    /// What is published (SUBSCRIBE and its kin).
+    ToTopics = 1,
+    /// The commands that run (MONITOR).
+    ToCommands = 2,
+    /// That keys have changed (CLIENT TRACKING).
+    ToChanges = 4,
+}
+
+/// What others may know about a client.
+///
+/// Its own thread stores the numbers once a batch, relaxed, on lines that nobody else writes; readers see each number
+/// at a moment of its own.
+#[derive(Debug)]
+pub struct ClientRecord {
+    /// The client's number.
+    pub id: ClientId,
+    /// The thread that serves it, or will when what was handed over has arrived.
+    pub thread: AtomicUsize,
+    /// Its place there.
+    pub place: AtomicUsize,
+    /// The peer.
+    pub peer: Endpoint,
+    /// Our end.
+    pub local: Endpoint,
+    /// The socket's file descriptor.
+    pub fd: i32,
+    /// When it connected, in milliseconds of uptime.
+    pub connected_at: u64,
+    /// When its last command was read, in milliseconds of uptime.
+    pub active_at: AtomicU64,
+    /// `SELECT`ed.
+    pub db: AtomicU32,
+    /// 2 or 3.
+    pub resp: AtomicU8,
+    /// Commands queued since MULTI, or -1.
+    pub queued: AtomicI32,
+    /// Keys watched.
+    pub watched: AtomicU32,
+    /// What it is subscribed to, by [`TopicKind`].
+    pub subscriptions: [AtomicU32; TopicKind::ALL.len()],
+    /// In which way it keeps copies of keys (CLIENT TRACKING).
+    pub tracking: ArcSwapOption<Mode>,
+    /// The client to which its invalidations are redirected was found to be gone.
+    pub has_lost_redirect: AtomicBool,
+    /// What it is sent without asking: a bit for each [`Listens`].
+    listens: AtomicU8,
+    /// Bytes read and not yet run.
+    pub input_bytes: AtomicU64,
+    /// Bytes of replies that the socket has not taken yet.
+    pub output_bytes: AtomicU64,
+    /// Pieces those bytes are in.
+    pub output_pieces: AtomicU32,
+    /// A command of it waits for more than a shard: for the end of a pause, or for time to pass.
+    pub blocked: AtomicBool,
+    /// The command of it that waits for keys, for CLIENT UNBLOCK.
+    pub waiting: ArcSwapOption<Parked>,
+    /// CLIENT NO-EVICT.
+    pub no_evict: AtomicBool,
+    /// CLIENT NO-TOUCH.
+    pub no_touch: AtomicBool,
+    /// Set by CLIENT KILL: looked at under the hold, so that nothing of a killed client runs after the reply to KILL.
+    pub killed: AtomicBool,
+    last_command: AtomicU32,
+    /// What the client said of itself; changed and read rarely.
+    pub said: Mutex<ClientSaid>,
+}
+
+/// What a client says of itself.
+#[derive(Clone, Debug, Default)]
+pub struct ClientSaid {
+    /// CLIENT SETNAME.
+    pub name: String,
+    /// CLIENT SETINFO LIB-NAME.
+    pub lib_name: String,
+    /// CLIENT SETINFO LIB-VER.
+    pub lib_ver: String,
+    /// The name it authenticated as.
+    pub user: String,
+}
+
+impl ClientRecord {
+    /// Makes the record of a client that just connected.
+    pub fn new(
+        id: ClientId,
+        thread: usize,
+        place: usize,
+        peer: Endpoint,
+        local: Endpoint,
+        fd: i32,
+        uptime_millis: u64,
+    ) -> Self {
+        Self {
+            id,
+            thread: AtomicUsize::new(thread),
+            place: AtomicUsize::new(place),
+            peer,
+            local,
+            fd,
+            connected_at: uptime_millis,
+            active_at: AtomicU64::new(uptime_millis),
+            db: AtomicU32::new(0),
+            resp: AtomicU8::new(2),
+            queued: AtomicI32::new(-1),
+            watched: AtomicU32::new(0),
+            subscriptions: Default::default(),
+            tracking: ArcSwapOption::empty(),
+            has_lost_redirect: AtomicBool::new(false),
+            listens: AtomicU8::new(0),
+            input_bytes: AtomicU64::new(0),
+            output_bytes: AtomicU64::new(0),
+            output_pieces: AtomicU32::new(0),
+            blocked: AtomicBool::new(false),
+            waiting: ArcSwapOption::empty(),
+            no_evict: AtomicBool::new(false),
+            no_touch: AtomicBool::new(false),
+            killed: AtomicBool::new(false),
+            last_command: AtomicU32::new(u32::MAX),
+            said: Mutex::new(ClientSaid { user: "default".to_owned(), ..ClientSaid::default() }),
+        }
+    }
+
+    /// What the client said of itself.
+    pub fn said(&self) -> ClientSaid {
+        self.said.lock().unwrap_or_else(|poisoned| poisoned.into_inner()).clone()
+    }
+
+    /// Changes what the client says of itself.
+    pub fn say(&self, change: impl FnOnce(&mut ClientSaid)) {
+        change(&mut self.said.lock().unwrap_or_else(|poisoned| poisoned.into_inner()));
+    }
+
+    /// Notes the last command.
+    #[inline]
+    pub fn ran(&self, command: CommandId) {
+        self.last_command.store(u32::from(command.0), Ordering::Relaxed);
+    }
+
+    /// The last command.
+    pub fn last_command(&self) -> Option<CommandId> {
+        u16::try_from(self.last_command.load(Ordering::Relaxed)).ok().map(CommandId)
+    }
+
+    /// How much of a kind it is subscribed to.
+    pub fn n_subscribed(&self, kind: TopicKind) -> u32 {
+        self.subscriptions[kind as usize].load(Ordering::Relaxed)
+    }
+
+    /// Notes whether it is sent something without asking.
+    pub fn set_listens(&self, to: Listens, does: bool) {
+        let others = self.listens.load(Ordering::Relaxed) & !(to as u8);
+        self.listens.store(others | if does { to as u8 } else { 0 }, Ordering::Relaxed);
+    }
+
+    /// Whether it is sent something without asking.
+    #[inline]
+    pub fn listens(&self, to: Listens) -> bool {
+        self.listens.load(Ordering::Relaxed) & to as u8 != 0
+    }
+
+    /// Whether it may be silent for long because it is there to listen.
+    pub fn only_listens(&self) -> bool {
+        self.listens(Listens::ToTopics) || self.listens(Listens::ToCommands)
+    }
+
+    /// Whether it is sent what it has not asked for: its thread knows it by that.
+    #[inline]
+    pub fn is_listener(&self) -> bool {
+        self.listens.load(Ordering::Relaxed) != 0
+    }
+
+    /// Whether CLIENT KILL has hit it.
+    #[inline]
+    pub fn is_killed(&self) -> bool {
+        self.killed.load(Ordering::Relaxed)
+    }
+}
+
+/// All connected clients.
+#[derive(Default)]
+pub struct Clients {
+    by_id: DashMap<ClientId, Arc<ClientRecord>>,
+    last_id: AtomicU64,
+    connected: AtomicU64,
+}
+
+impl Clients {
+    /// Gives out the next number.
+    pub fn next_id(&self) -> ClientId {
+        ClientId(self.last_id.fetch_add(1, Ordering::Relaxed) + 1)
+    }
+
+    /// Adds a client.
+    pub fn add(&self, record: Arc<ClientRecord>) {
+        self.connected.fetch_add(1, Ordering::Relaxed);
+        self.by_id.insert(record.id, record);
+    }
+
+    /// Removes a client.
+    pub fn remove(&self, id: ClientId) {
+        if self.by_id.remove(&id).is_some() {
+            self.connected.fetch_sub(1, Ordering::Relaxed);
+        }
+    }
+
+    /// How many are connected.
+    pub fn count(&self) -> u64 {
+        self.connected.load(Ordering::Relaxed)
+    }
+
+    /// One client.
+    pub fn get(&self, id: ClientId) -> Option<Arc<ClientRecord>> {
+        self.by_id.get(&id).map(|record| Arc::clone(&record))
+    }
+
+    /// All clients, oldest first.
+    pub fn all(&self) -> Vec<Arc<ClientRecord>> {
+        let mut all: Vec<_> = self.by_id.iter().map(|entry| Arc::clone(&entry)).collect();
+        all.sort_unstable_by_key(|record| record.id);
+        all
+    }
+}

@@ -1,0 +1,231 @@
+//! What a client has agreed on with the server, apart from its socket.
+
+use std::{
+    cell::Cell,
+    sync::{Arc, atomic::Ordering},
+};
+
+use braid_protocol::reply::Resp;
+use braid_storage::{Db, Stamp, shard::WatchedKey};
+
+use crate::{
+    catalog::{CommandError, CommandId, Requests, Words},
+    client::{
+        copies::Tracking,
+        id::Origin,
+        record::{ClientRecord, Listens},
+        subscriptions::{Subscriptions, TopicKind},
+    },
+};
+
+/// One client's state. It travels in the client's node while a command of it waits at a shard, so whoever runs the
+/// command may change it.
+pub struct Session {
+    /// What others may know of the client.
+    pub record: Arc<ClientRecord>,
+    /// Where its connection is.
+    pub origin: Origin,
+    /// SELECT.
+    pub db: Db,
+    /// HELLO.
+    pub resp: Resp,
+    /// Whether it may run commands.
+    pub authenticated: bool,
+    /// MULTI.
+    pub queue: Option<Queue>,
+    /// Why the EXEC that runs next refuses: it must still end the transaction and let go of what is watched.
+    pub exec_refusal: Option<CommandError>,
+    /// WATCH.
+    pub watched: Vec<Watch>,
+    /// SUBSCRIBE and its kin.
+    pub subscriptions: Option<Box<Subscriptions>>,
+    /// CLIENT TRACKING.
+    pub tracking: Option<Box<Tracking>>,
+    /// CLIENT REPLY.
+    pub replies: Replies,
+    /// CLIENT NO-TOUCH.
+    pub no_touch: bool,
+    /// Set by QUIT and by what ends a connection: it closes when its replies are written.
+    pub closing: bool,
+    /// More bytes of replies wait than `client-output-buffer-limit` allows: it is `closing`, and gets none of them.
+    pub is_over_limit: bool,
+    /// A request to do something that only the connection's thread can, looked at after each command.
+    pub request: Cell<Option<Request>>,
+    /// The threads whose queues its commands have filled, a bit each: they are to empty before it goes on.
+    pub floods: Cell<u128>,
+    /// How often AUTH has failed in a row.
+    pub failed_auths: u32,
+}
+
+/// What a command asks of the thread that has its connection. The later ones include those before them.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Request {
+    /// Wait, before the next command, until the queues that it `floods` have emptied.
+    AwaitRoom,
+    /// Read what is sent before the reply is written: it goes where it belongs, before or behind the reply.
+    ReadNotifications,
+    /// Hold back everything on this connection for so long, in milliseconds: after failed AUTHs, and for DEBUG SLEEP.
+    Sleep {
+        /// Milliseconds.
+        millis: u64,
+        /// What statistics say of it.
+        counts: Counts,
+    },
+}
+
+/// What statistics say of the time that a connection is held back.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Counts {
+    /// The command took so long.
+    AsWork,
+    /// The command was over, or waited.
+    NotAtAll,
+}
+
+/// Which replies the client wants.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Replies {
+    /// All.
+    On,
+    /// None.
+    Off,
+    /// All but that to the command after CLIENT REPLY SKIP.
+    SkipNext,
+    /// The command that is skipped is under way.
+    Skipping,
+}
+
+/// A key the client watches.
+#[derive(Clone, Debug)]
+pub struct Watch {
+    /// Which.
+    pub key: WatchedKey,
+    /// When it was last written, as of the WATCH.
+    pub stamp: Stamp,
+}
+
+/// What waits for EXEC.
+#[derive(Default)]
+pub struct Queue {
+    requests: Requests,
+    commands: Vec<CommandId>,
+    /// A command could not be queued, so EXEC refuses.
+    pub refused: bool,
+}
+
+impl Queue {
+    /// Adds a command.
+    pub fn push(&mut self, command: CommandId, words: Words<'_>) {
+        self.requests.push(words);
+        self.commands.push(command);
+    }
+
+    /// Adds a command whose bytes [`Queue::adopt`] brings next: there it begins at `start`.
+    pub fn push_without_bytes(&mut self, command: CommandId, words: Words<'_>, start: usize) {
+        self.requests.push_without_bytes(words, start);
+        self.commands.push(command);
+    }
+
+    /// Takes the input in which the last command lies.
+    pub fn adopt(&mut self, input: Vec<u8>) {
+        self.requests.adopt(input);
+    }
+
+    /// How many commands wait.
+    pub fn len(&self) -> usize {
+        self.commands.len()
+    }
+
+    /// How many words they have.
+    pub fn n_words(&self) -> usize {
+        self.requests.n_words()
+    }
+
+    /// How many bytes they take.
+    pub fn n_bytes(&self) -> usize {
+        self.requests.n_bytes()
+    }
+
+    /// Whether none waits.
+    pub fn is_empty(&self) -> bool {
+        self.commands.is_empty()
+    }
+
+    /// The commands, in order.
+    pub fn iter(&self) -> impl Iterator<Item = (CommandId, Words<'_>)> {
+        self.commands.iter().copied().zip(self.requests.iter_from(0))
+    }
+}
+
+impl Session {
+    /// The state of a client that just connected.
+    pub fn new(record: Arc<ClientRecord>, origin: Origin, authenticated: bool) -> Self {
+        Self {
+            record,
+            origin,
+            db: Db::default(),
+            resp: Resp::V2,
+            authenticated,
+            queue: None,
+            exec_refusal: None,
+            watched: Vec::new(),
+            subscriptions: None,
+            tracking: None,
+            replies: Replies::On,
+            no_touch: false,
+            closing: false,
+            is_over_limit: false,
+            request: Cell::new(None),
+            floods: Cell::new(0),
+            failed_auths: 0,
+        }
+    }
+
+    /// Has the connection close without any of its replies.
+    #[cold]
+    pub fn exceed_limit(&mut self) {
+        self.closing = true;
+        self.is_over_limit = true;
+    }
+
+    /// Publishes what CLIENT LIST shows of the session, while a transaction of so many commands runs or outside of one.
+    pub fn publish(&self, n_in_transaction: Option<usize>) {
+        let record = &self.record;
+        let n_queued = n_in_transaction.or_else(|| self.queue.as_ref().map(|queue| queue.len()));
+        record.db.store(self.db.0 as u32, Ordering::Relaxed);
+        record.resp.store(if self.resp == Resp::V3 { 3 } else { 2 }, Ordering::Relaxed);
+        record.queued.store(n_queued.map_or(-1, |n| n as i32), Ordering::Relaxed);
+        record.watched.store(self.watched.len() as u32, Ordering::Relaxed);
+    }
+
+    /// Publishes how much it is subscribed to.
+    pub fn publish_subscriptions(&self) {
+        for kind in TopicKind::ALL {
+            let n = self.subscriptions.as_ref().map_or(0, |own| own.n_of(kind));
+            self.record.subscriptions[kind as usize].store(n as u32, Ordering::Relaxed);
+        }
+        self.record.set_listens(Listens::ToTopics, self.subscriptions.is_some());
+    }
+
+    /// Asks something of the connection's thread.
+    pub fn ask(&self, request: Request) {
+        self.request.set(self.request.get().max(Some(request)));
+    }
+
+    /// CLIENT REPLY OFF and SKIP: takes back what was written from `start` on.
+    #[cold]
+    pub fn drop_unwanted(&mut self, start: usize, out: &mut Vec<u8>) {
+        match self.replies {
+            Replies::On => {}
+            Replies::Off => out.truncate(start),
+            Replies::SkipNext => {
+                out.truncate(start);
+                self.replies = Replies::Skipping;
+            }
+            Replies::Skipping => {
+                out.truncate(start);
+                self.replies = Replies::On;
+            }
+        }
+    }
+}

@@ -1,0 +1,1129 @@
+//! The server as a whole: INFO, CONFIG, DEBUG, SHUTDOWN and their like.
+
+use std::{
+    f64::consts::TAU,
+    fs,
+    io::{self, Write},
+    path::Path,
+    sync::atomic::Ordering,
+};
+
+use braid_protocol::{
+    number,
+    reply::{Reply, Resp},
+};
+use braid_storage::{
+    Event, Key, Shard, StorageError, encoding_name,
+    glob::{Case, glob_match},
+    shard::Expiry,
+};
+use crossbeam_utils::sync::Unparker;
+
+use super::{
+    Call, CommandSpec, Registered, Run, Work,
+    client::timeout_millis,
+    digest::{debug_digest, debug_digest_value},
+    help::{help, misused},
+    introspection, work,
+};
+use crate::{
+    catalog::{
+        Args, Arity, Categories, CommandError, Deprecation, Flags, Group, KeySpec, KeyUse, Keys, KeysAt,
+        Outcome, shown,
+    },
+    client::{
+        id::Endpoint,
+        session::{Counts, Request},
+    },
+    command::info,
+    config::{self, Access, Appended, Asker, Config, REDIS_VERSION},
+    log,
+    observe::recorder,
+    shared::{recorded::Recorded, server::Server},
+    warning, warning_later,
+};
+
+const ANY_TIME: Flags = Flags::LOADING.and(Flags::STALE);
+const ADMIN: Flags = ANY_TIME.and(Flags::ADMIN).and(Flags::NOSCRIPT);
+const SAVING: Flags = Flags::ADMIN.and(Flags::NOSCRIPT).and(Flags::NO_ASYNC_LOADING);
+const REPLICATING: Flags = SAVING.and(Flags::STALE);
+const ABOUT_SERVER: Option<Categories> = Some(Categories::ADMIN.and(Categories::DANGEROUS));
+
+pub(super) const COMMANDS: &[CommandSpec] = &[
+    CommandSpec {
+        name: "info",
+        arity: Arity::AtLeast(1),
+        flags: ANY_TIME.and(Flags::DANGEROUS).and(Flags::WHOLE_KEYSPACE),
+        run: Run::Session(print_info),
+        since: "1.0.0",
+        group: Group::Server,
+        syntax: "[section [section ...]]",
+        summary: "Returns information and statistics about the server.",
+        tips: &["nondeterministic_output", "request_policy:all_shards", "response_policy:special"],
+        ..CommandSpec::ROW
+    },
+    CommandSpec {
+        name: "config",
+        arity: Arity::AtLeast(2),
+        since: "2.0.0",
+        group: Group::Server,
+        summary: "A container for server configuration commands.",
+        complexity: "Depends on subcommand.",
+        subcommands: CONFIG,
+        ..CommandSpec::ROW
+    },
+    CommandSpec {
+        name: "latency",
+        arity: Arity::AtLeast(2),
+        since: "2.8.13",
+        group: Group::Server,
+        summary: "A container for latency diagnostics commands.",
+        complexity: "Depends on subcommand.",
+        subcommands: LATENCY,
+        ..CommandSpec::ROW
+    },
+    CommandSpec {
+        name: "time",
+        arity: Arity::Exactly(1),
+        flags: ANY_TIME.and(Flags::FAST),
+        run: Run::Session(time),
+        since: "2.6.0",
+        group: Group::Server,
+        summary: "Returns the server time.",
+        tips: &["nondeterministic_output"],
+        ..CommandSpec::ROW
+    },
+    CommandSpec {
+        name: "lolwut",
+        arity: Arity::AtLeast(1),
+        flags: Flags::READONLY.and(Flags::FAST),
+        run: Run::Session(lolwut),
+        since: "5.0.0",
+        group: Group::Server,
+        syntax: "[VERSION version] [columns [rows]]",
+        summary: "Displays computer art and the server's version.",
+        complexity: "O(N) where N is the number of characters of the picture",
+        categories: Some(Categories::NONE),
+        ..CommandSpec::ROW
+    },
+    CommandSpec {
+        name: "shutdown",
+        arity: Arity::AtLeast(1),
+        flags: ADMIN.and(Flags::NO_MULTI).and(Flags::ALLOW_BUSY),
+        run: Run::Session(shutdown),
+        since: "1.0.0",
+        group: Group::Server,
+        syntax: "[NOSAVE | SAVE] [NOW] [FORCE] [ABORT]",
+        summary: "Shuts down the server.",
+        ..CommandSpec::ROW
+    },
+    CommandSpec {
+        name: "debug",
+        arity: Arity::AtLeast(2),
+        flags: ADMIN,
+        run: Run::Session(debug_unknown),
+        since: "1.0.0",
+        group: Group::Server,
+        summary: "A container for debugging commands.",
+        complexity: "Depends on subcommand.",
+        subcommands: DEBUG,
+        ..CommandSpec::ROW
+    },
+    CommandSpec {
+        name: "wait",
+        arity: Arity::Exactly(3),
+        flags: Flags::NOSCRIPT,
+        run: Run::Session(wait),
+        since: "3.0.0",
+        group: Group::Generic,
+        syntax: "numreplicas timeout",
+        summary: "Blocks until the connection's writes have reached so many replicas.",
+        categories: Some(Categories::CONNECTION),
+        tips: &["request_policy:all_shards", "response_policy:agg_min"],
+        ..CommandSpec::ROW
+    },
+    CommandSpec {
+        name: "role",
+        arity: Arity::Exactly(1),
+        flags: ANY_TIME.and(Flags::NOSCRIPT).and(Flags::FAST),
+        run: Run::Session(role),
+        since: "2.8.12",
+        group: Group::Server,
+        summary: "Returns the replication role.",
+        categories: ABOUT_SERVER,
+        ..CommandSpec::ROW
+    },
+    CommandSpec {
+        name: "lastsave",
+        arity: Arity::Exactly(1),
+        flags: ANY_TIME.and(Flags::FAST),
+        run: Run::Session(last_save),
+        since: "1.0.0",
+        group: Group::Server,
+        summary: "Returns the time of the last save to disk; before the first, that of the server's start.",
+        categories: ABOUT_SERVER,
+        tips: &["nondeterministic_output"],
+        ..CommandSpec::ROW
+    },
+    CommandSpec {
+        name: "save",
+        arity: Arity::Exactly(1),
+        flags: SAVING.and(Flags::NO_MULTI),
+        run: Run::Session(save),
+        since: "1.0.0",
+        group: Group::Server,
+        summary: "Saves the keyspace to disk, once that exists.",
+        complexity: "O(N) where N is the total number of keys in all databases",
+        ..CommandSpec::ROW
+    },
+    CommandSpec {
+        name: "bgsave",
+        arity: Arity::AtLeast(1),
+        flags: SAVING,
+        run: Run::Session(background_save),
+        since: "1.0.0",
+        group: Group::Server,
+        syntax: "[SCHEDULE]",
+        summary: "Saves the keyspace to disk in the background, once that exists.",
+        ..CommandSpec::ROW
+    },
+    CommandSpec {
+        name: "bgrewriteaof",
+        arity: Arity::Exactly(1),
+        flags: SAVING,
+        run: Run::Session(save),
+        since: "1.0.0",
+        group: Group::Server,
+        summary: "Rewrites the append-only file, once there is one.",
+        ..CommandSpec::ROW
+    },
+    CommandSpec {
+        name: "replicaof",
+        arity: Arity::Exactly(3),
+        flags: REPLICATING,
+        run: Run::Session(replica_of),
+        since: "5.0.0",
+        group: Group::Server,
+        syntax: "<host port | NO ONE>",
+        summary: "Makes the server a replica of another, once that exists, or a master.",
+        ..CommandSpec::ROW
+    },
+    CommandSpec {
+        name: "slaveof",
+        arity: Arity::Exactly(3),
+        flags: REPLICATING.and(Flags::DEPRECATED),
+        run: Run::Session(replica_of),
+        since: "1.0.0",
+        group: Group::Server,
+        syntax: "<host port | NO ONE>",
+        summary: "Makes the server a replica of another, once that exists, or a master.",
+        deprecated: Some(Deprecation { since: "5.0.0", replaced_by: "`REPLICAOF`" }),
+        ..CommandSpec::ROW
+    },
+];
+
+fn print_info(call: &mut Call<'_, '_>, args: Args<'_>, reply: &mut Reply<'_>) -> Outcome {
+    let asked: Vec<&[u8]> = args.rest().collect();
+    let text = info::text(call.table, call.server, asked.iter().copied());
+    reply.verbatim(b"txt", text.as_bytes());
+    Ok(())
+}
+
+fn time(call: &mut Call<'_, '_>, _: Args<'_>, reply: &mut Reply<'_>) -> Outcome {
+    let micros = call.server.clock.unix_micros() as i64;
+    reply.array(2);
+    reply.bulk_integer(micros / 1_000_000);
+    reply.bulk_integer(micros % 1_000_000);
+    Ok(())
+}
+
+fn role(_: &mut Call<'_, '_>, _: Args<'_>, reply: &mut Reply<'_>) -> Outcome {
+    reply.array(3);
+    reply.bulk(b"master");
+    reply.integer(0);
+    reply.array(0);
+    Ok(())
+}
+
+fn last_save(call: &mut Call<'_, '_>, _: Args<'_>, reply: &mut Reply<'_>) -> Outcome {
+    reply.integer((call.server.clock.started().0 / 1000) as i64);
+    Ok(())
+}
+
+const NO_PERSISTENCE: CommandError =
+    CommandError::text("ERR this server keeps its data in memory only: saving to disk is not supported yet");
+
+fn save(_: &mut Call<'_, '_>, _: Args<'_>, _: &mut Reply<'_>) -> Outcome {
+    Err(NO_PERSISTENCE)
+}
+
+fn background_save(_: &mut Call<'_, '_>, mut args: Args<'_>, _: &mut Reply<'_>) -> Outcome {
+    args.tag("SCHEDULE");
+    args.finish()?;
+    Err(NO_PERSISTENCE)
+}
+
+fn replica_of(_: &mut Call<'_, '_>, mut args: Args<'_>, reply: &mut Reply<'_>) -> Outcome {
+    let host = args.next()?;
+    let port = args.next()?;
+    if host.eq_ignore_ascii_case(b"no") && port.eq_ignore_ascii_case(b"one") {
+        // It is a master, and stays one.
+        reply.ok();
+        return Ok(());
+    }
+    match number::parse_i64(port) {
+        Some(0..=65_535) => {
+            Err(CommandError::text("ERR this server cannot be a replica: replication is not supported yet"))
+        }
+        _ => Err(CommandError::text("ERR Invalid master port")),
+    }
+}
+
+/// Waits as Redis does when there are too few replicas: until the timeout, or for good if that is 0. Nothing may wait
+/// inside a transaction.
+fn wait(call: &mut Call<'_, '_>, mut args: Args<'_>, reply: &mut Reply<'_>) -> Outcome {
+    let n_replicas = args.int()?;
+    let timeout = timeout_millis(args.next()?)?;
+    if n_replicas > 0 && call.held.is_none() {
+        let millis = if timeout == 0 { u64::MAX } else { timeout };
+        call.session.ask(Request::Sleep { millis, counts: Counts::NotAtAll });
+    }
+    reply.integer(0);
+    Ok(())
+}
+
+/// Answers only if it does not stop the server.
+fn shutdown(call: &mut Call<'_, '_>, mut args: Args<'_>, _: &mut Reply<'_>) -> Outcome {
+    let [mut save, mut nosave, mut force, mut abort] = [false; 4];
+    let n_options = args.remaining();
+    while !args.is_empty() {
+        if args.tag("SAVE") {
+            save = true;
+        } else if args.tag("NOSAVE") {
+            nosave = true;
+        } else if args.tag("FORCE") {
+            force = true;
+        } else if args.tag("ABORT") {
+            abort = true;
+        } else if !args.tag("NOW") {
+            return Err(CommandError::Syntax);
+        }
+    }
+    if (abort && n_options > 1) || (save && nosave) {
+        return Err(CommandError::Syntax);
+    }
+    if abort {
+        return Err(CommandError::text("ERR No shutdown in progress."));
+    }
+    if save && !force {
+        return Err(NO_PERSISTENCE);
+    }
+    warning!("User requested shutdown...");
+    call.session.closing = true;
+    call.server.stop();
+    Ok(())
+}
+
+const LATENCY: &[CommandSpec] = &[
+    CommandSpec {
+        name: "help",
+        arity: Arity::Exactly(2),
+        flags: ANY_TIME,
+        run: Run::Session(latency_help),
+        since: "2.8.13",
+        summary: "Returns helpful text about the different subcommands.",
+        ..CommandSpec::ROW
+    },
+    CommandSpec {
+        name: "histogram",
+        arity: Arity::AtLeast(2),
+        flags: ADMIN,
+        run: Run::Session(latency_histogram),
+        since: "7.0.0",
+        syntax: "[command [command ...]]",
+        summary: "Returns the cumulative distribution of latencies of commands.",
+        complexity: "O(N) where N is the number of commands with latency information being retrieved.",
+        tips: &["nondeterministic_output", "request_policy:all_nodes", "response_policy:special"],
+        ..CommandSpec::ROW
+    },
+];
+
+const LATENCY_HELP: &[&str] = &[
+    "HISTOGRAM [COMMAND ...]",
+    "    Return how many calls of the commands, or of all, took no longer than 1, 2, 4, ... microseconds.",
+];
+
+fn latency_help(_: &mut Call<'_, '_>, _: Args<'_>, reply: &mut Reply<'_>) -> Outcome {
+    help(reply, "LATENCY", LATENCY_HELP)
+}
+
+/// Answers for all commands, or for those that are named. What is no command is passed over, and a container stands for its
+/// subcommands.
+fn latency_histogram(call: &mut Call<'_, '_>, args: Args<'_>, reply: &mut Reply<'_>) -> Outcome {
+    let mut commands: Vec<&'static Registered> = Vec::new();
+    for name in args.rest() {
+        let Some(command) = introspection::named(call.table, name) else { continue };
+        commands.push(command);
+        commands.extend(command.subcommands());
+    }
+    if args.is_empty() {
+        commands.extend(call.table.all());
+    }
+    let histograms = reply.map_later();
+    let mut n_histograms = 0;
+    for command in commands {
+        let Some(latencies) = call.server.latencies(command.counted().map(|row| row.id)) else { continue };
+        n_histograms += 1;
+        reply.bulk(command.full_name.as_bytes());
+        reply.map(2);
+        reply.bulk(b"calls");
+        reply.integer(latencies.n_calls() as i64);
+        reply.bulk(b"histogram_usec");
+        let pairs = latencies.cumulative();
+        reply.map(pairs.len());
+        for (micros, n_calls) in pairs {
+            reply.integer(micros as i64);
+            reply.integer(n_calls as i64);
+        }
+    }
+    reply.close(histograms, n_histograms);
+    Ok(())
+}
+
+fn lolwut(call: &mut Call<'_, '_>, mut args: Args<'_>, reply: &mut Reply<'_>) -> Outcome {
+    if args.remaining() >= 2 && args.tag("VERSION") {
+        args.int()?;
+    }
+    // A version without its number, as in Redis, is ignored.
+    args.tag("VERSION");
+    let mut size = |default: i64, most: i64| -> Result<usize, CommandError> {
+        let n = if args.is_empty() { default } else { args.int()? };
+        Ok(n.clamp(1, most) as usize)
+    };
+    let (columns, rows) = (size(64, 400)?, size(11, 100)?);
+    let turns = 2.0 + (call.server.clock.unix_micros() / 1000 % 60) as f64 / 20.0;
+    let picture = braid(columns, rows, turns);
+    reply.verbatim(b"txt", format!("{picture}\nRedis ver. {REDIS_VERSION}\n").as_bytes());
+    Ok(())
+}
+
+/// Draws three strands that wind around each other so many times; what is nearer is drawn heavier, and last.
+fn braid(columns: usize, rows: usize, turns: f64) -> String {
+    let mut picture = vec![vec![' '; columns]; rows];
+    for column in 0..columns {
+        let angle = column as f64 / columns as f64 * TAU * turns;
+        let mut strands = [0.0, 1.0, 2.0].map(|strand| {
+            let phase = angle + strand / 3.0 * TAU;
+            (phase.sin(), (2.0 * phase).cos())
+        });
+        strands.sort_by(|(_, near), (_, other)| near.total_cmp(other));
+        for (height, near) in strands {
+            let middle = ((height + 1.0) / 2.0 * (rows - 1) as f64).round() as usize;
+            let ink = match near {
+                0.4.. => '#',
+                -0.4.. => 'o',
+                _ => '.',
+            };
+            for line in picture.iter_mut().take(middle + 2).skip(middle.saturating_sub(1)) {
+                line[column] = ink;
+            }
+        }
+    }
+    let lines = picture.into_iter().map(|line| line.into_iter().collect::<String>());
+    lines.map(|line| format!("{}\n", line.trim_end())).collect()
+}
+
+const CONFIG_ROW: CommandSpec = CommandSpec { flags: ADMIN, group: Group::Server, ..CommandSpec::ROW };
+
+const CONFIG: &[CommandSpec] = &[
+    CommandSpec {
+        name: "get",
+        arity: Arity::AtLeast(3),
+        run: Run::Session(config_get),
+        since: "2.0.0",
+        syntax: "parameter [parameter ...]",
+        summary: "Returns the effective values of configuration parameters.",
+        complexity: "O(N) when N is the number of configuration parameters provided",
+        ..CONFIG_ROW
+    },
+    CommandSpec {
+        name: "help",
+        arity: Arity::Exactly(2),
+        flags: ANY_TIME,
+        run: Run::Session(config_help),
+        since: "5.0.0",
+        summary: "Returns helpful text about the different subcommands.",
+        ..CONFIG_ROW
+    },
+    CommandSpec {
+        name: "resetstat",
+        arity: Arity::Exactly(2),
+        run: Run::Session(config_resetstat),
+        since: "2.0.0",
+        summary: "Resets the server's statistics.",
+        ..CONFIG_ROW
+    },
+    CommandSpec {
+        name: "rewrite",
+        arity: Arity::Exactly(2),
+        flags: ADMIN.and(Flags::USES_FILES),
+        run: Run::Session(config_rewrite),
+        since: "2.8.0",
+        summary: "Persists the effective configuration to file.",
+        ..CONFIG_ROW
+    },
+    CommandSpec {
+        name: "set",
+        arity: Arity::AtLeast(4),
+        flags: ADMIN.and(Flags::USES_FILES),
+        run: Run::Barrier(config_set),
+        since: "2.0.0",
+        syntax: "parameter value [parameter value ...]",
+        summary: "Sets configuration parameters in-flight.",
+        complexity: "O(N) when N is the number of configuration parameters provided",
+        tips: &["request_policy:all_nodes", "response_policy:all_succeeded"],
+        ..CONFIG_ROW
+    },
+];
+
+const CONFIG_HELP: &[&str] = &[
+    "GET <pattern> [<pattern> ...]",
+    "    Return the parameters that match, and their values.",
+    "SET <directive> <value> [<directive> <value> ...]",
+    "    Change parameters, all or none.",
+    "RESETSTAT",
+    "    Start the statistics of INFO over.",
+    "REWRITE",
+    "    Write the configuration that holds to the configuration file.",
+];
+
+fn config_help(_: &mut Call<'_, '_>, _: Args<'_>, reply: &mut Reply<'_>) -> Outcome {
+    help(reply, "CONFIG", CONFIG_HELP)
+}
+
+fn config_get(call: &mut Call<'_, '_>, args: Args<'_>, reply: &mut Reply<'_>) -> Outcome {
+    let patterns: Vec<&[u8]> = args.rest().collect();
+    let found = call.server.config.load().get(&patterns, matches);
+    reply.map(found.len());
+    for (name, value) in found {
+        // A parameter that is asked for by name is answered in the asker's spelling.
+        let asked = patterns.iter().find(|pattern| pattern.eq_ignore_ascii_case(name.as_bytes()));
+        reply.bulk(asked.copied().unwrap_or(name.as_bytes()));
+        reply.bulk(&value);
+    }
+    Ok(())
+}
+
+fn matches(pattern: &[u8], text: &[u8]) -> bool {
+    glob_match(pattern, text, Case::Insensitive)
+}
+
+fn config_set(call: &mut Call<'_, '_>, args: Args<'_>, reply: &mut Reply<'_>) -> Outcome {
+    let words: Vec<&[u8]> = args.rest().collect();
+    let (pairs, []) = words.as_chunks::<2>() else { return Err(CommandError::Syntax) };
+    let pairs: Vec<(&[u8], &[u8])> = pairs.iter().map(|&[name, value]| (name, value)).collect();
+    let server = call.server;
+    let _writer = server.config_writer.lock().unwrap_or_else(|poisoned| poisoned.into_inner());
+    let mut config = Config::clone(&server.config.load());
+    let refused = |error| CommandError::owned(format!("ERR {error}"));
+    let changed = config.set(&pairs, asker(call)).map_err(refused)?;
+    config.check_at_run_time(&changed).map_err(refused)?;
+    for directive in changed.iter().filter(|directive| !directive.has_effect()) {
+        warning_later!("CONFIG SET: '{}' has no effect yet", directive.name);
+    }
+    listen_where(&config, server)?;
+    log::set_level(config.loglevel);
+    server.set_config(config);
+    server.measure_memory();
+    reply.ok();
+    Ok(())
+}
+
+/// Listens where a new configuration says. The last thing that may fail, so that then nothing has changed.
+fn listen_where(new: &Config, server: &Server) -> Outcome {
+    let old = server.config.load();
+    let (name, why) = match (old.port != new.port, old.bind != new.bind) {
+        (true, _) => ("port", "Unable to listen on this port. Check server logs."),
+        (false, true) => ("bind", "Failed to bind to specified addresses."),
+        (false, false) => return Ok(()),
+    };
+    server.listening.change(new).map_err(|error| {
+        warning_later!("{error}");
+        CommandError::owned(format!("ERR CONFIG SET failed (possibly related to argument '{name}') - {why}"))
+    })
+}
+
+/// Where the client is connected from.
+fn asker(call: &Call<'_, '_>) -> Asker {
+    match &call.session.record.peer {
+        Endpoint::Inet(address) if !address.ip().is_loopback() => Asker::Remote,
+        Endpoint::Inet(_) | Endpoint::Unix(_) => Asker::Local,
+    }
+}
+
+fn config_resetstat(call: &mut Call<'_, '_>, _: Args<'_>, reply: &mut Reply<'_>) -> Outcome {
+    for peer in &call.server.threads {
+        peer.stats.reset();
+    }
+    call.server.keyspace.reset_stats();
+    braid_storage::reset_reclaimed();
+    reply.ok();
+    Ok(())
+}
+
+fn config_rewrite(call: &mut Call<'_, '_>, _: Args<'_>, reply: &mut Reply<'_>) -> Outcome {
+    rewrite_config(call.server, Appended::Changed, reply)
+}
+
+fn rewrite_config(server: &Server, appended: Appended, reply: &mut Reply<'_>) -> Outcome {
+    let _writer = server.config_writer.lock().unwrap_or_else(|poisoned| poisoned.into_inner());
+    let config = server.config.load();
+    let path = config.file().ok_or(CommandError::text("ERR The server is running without a config file"))?;
+    if let Err(error) = rewrite_file(path, &config, appended) {
+        warning_later!("CONFIG REWRITE failed: {error}");
+        return Err(CommandError::owned(format!("ERR Rewriting config file: {error}")));
+    }
+    warning_later!("CONFIG REWRITE executed with success.");
+    reply.ok();
+    Ok(())
+}
+
+/// Puts a new file in the place of the old one, so that a reader, or a crash, meets either of them whole.
+fn rewrite_file(path: &Path, config: &Config, appended: Appended) -> io::Result<()> {
+    let original = match fs::read(path) {
+        Err(error) if error.kind() == io::ErrorKind::NotFound => Vec::new(),
+        read => read?,
+    };
+    let mut temporary = path.as_os_str().to_owned();
+    temporary.push(format!(".{}.tmp", std::process::id()));
+    let temporary = Path::new(&temporary);
+    let written = write_whole(temporary, &config.rewrite(&original, appended)).and_then(|()| {
+        if let Ok(old) = fs::metadata(path) {
+            fs::set_permissions(temporary, old.permissions())?;
+        }
+        fs::rename(temporary, path)
+    });
+    if written.is_err() {
+        // What is left of it helps nobody.
+        let _ = fs::remove_file(temporary);
+    }
+    written
+}
+
+fn write_whole(path: &Path, bytes: &[u8]) -> io::Result<()> {
+    let mut file = fs::File::create(path)?;
+    file.write_all(bytes)?;
+    file.sync_all()
+}
+
+/// The key of a DEBUG subcommand, if it is given.
+const DEBUG_KEY: KeysAt = KeysAt::Range { first: 2, last: 2, step: 1 };
+const LOOKS: Keys = Keys(&[KeySpec { at: DEBUG_KEY, used: KeyUse::Look }]);
+const DIGESTS: Keys =
+    Keys(&[KeySpec { at: KeysAt::Range { first: 2, last: -1, step: 1 }, used: KeyUse::Read }]);
+const OVERWRITES: Keys = Keys(&[KeySpec { at: DEBUG_KEY, used: KeyUse::Overwrite }]);
+
+/// Every subcommand counts its arguments itself, because errors are Redis's, which knows DEBUG as one command.
+const DEBUG_ROW: CommandSpec =
+    CommandSpec { arity: Arity::AtLeast(2), flags: ADMIN, group: Group::Server, ..CommandSpec::ROW };
+
+const DEBUG: &[CommandSpec] = &[
+    CommandSpec {
+        name: "advance-time",
+        run: Run::Session(debug_advance_time),
+        since: "braid 0.1",
+        syntax: "milliseconds",
+        summary: "Lets time pass for keys' expiry, without waiting.",
+        ..DEBUG_ROW
+    },
+    CommandSpec {
+        name: "config-rewrite-force-all",
+        run: Run::Session(debug_config_rewrite_force_all),
+        summary: "Rewrites the configuration file with a line for every directive.",
+        ..DEBUG_ROW
+    },
+    CommandSpec {
+        name: "digest",
+        run: Run::Everything(debug_digest),
+        work: Work::held(work::everything),
+        summary: "Returns a digest of all keys and values.",
+        complexity: "O(N) where N is the size of the data",
+        ..DEBUG_ROW
+    },
+    CommandSpec {
+        name: "digest-value",
+        keys: DIGESTS,
+        run: Run::Transaction(debug_digest_value),
+        work: Work::pinned(work::all_keys),
+        syntax: "[key [key ...]]",
+        summary: "Returns a digest of each key's value.",
+        complexity: "O(N) where N is the size of the values",
+        ..DEBUG_ROW
+    },
+    CommandSpec {
+        name: "error",
+        run: Run::Session(debug_error),
+        syntax: "message",
+        summary: "Returns an error.",
+        ..DEBUG_ROW
+    },
+    CommandSpec {
+        name: "help",
+        run: Run::Session(debug_help),
+        summary: "Returns helpful text about the different subcommands.",
+        ..DEBUG_ROW
+    },
+    CommandSpec {
+        name: "changes",
+        run: Run::Session(debug_changes),
+        summary: "Returns the changes of keys that were recorded since the last call.",
+        ..DEBUG_ROW
+    },
+    CommandSpec {
+        name: "record-changes",
+        run: Run::Everything(debug_record_changes),
+        syntax: "on",
+        summary: "Records all changes of keys for DEBUG CHANGES, or no more.",
+        ..DEBUG_ROW
+    },
+    CommandSpec {
+        name: "hold-heavy",
+        run: Run::Session(debug_hold_heavy),
+        since: "braid 0.1",
+        syntax: "<0 | 1>",
+        summary: "Has heavy-work threads begin nothing new, as if they were busy, or go on.",
+        ..DEBUG_ROW
+    },
+    CommandSpec {
+        name: "hold-offloaded",
+        run: Run::Session(debug_hold_offloaded),
+        syntax: "on",
+        summary: "Has offloaded work wait, its values being pinned, or go on.",
+        ..DEBUG_ROW
+    },
+    CommandSpec {
+        name: "io-threads-in-use",
+        run: Run::Session(debug_io_threads_in_use),
+        syntax: "count",
+        summary: "Has so many threads serve connections, until the load asks for more or fewer.",
+        ..DEBUG_ROW
+    },
+    CommandSpec {
+        name: "log",
+        run: Run::Session(debug_log),
+        syntax: "message",
+        summary: "Writes a line to the server's log.",
+        ..DEBUG_ROW
+    },
+    CommandSpec {
+        name: "object",
+        keys: LOOKS,
+        run: Run::Transaction(debug_object),
+        syntax: "key",
+        summary: "Describes how a key's value is stored.",
+        ..DEBUG_ROW
+    },
+    CommandSpec {
+        name: "panic-after-change",
+        keys: OVERWRITES,
+        run: Run::Transaction(debug_panic_after_change),
+        since: "braid 0.1",
+        syntax: "key",
+        summary: "Fails in the middle of a change, which stops the server.",
+        ..DEBUG_ROW
+    },
+    CommandSpec {
+        name: "panic-before-change",
+        keys: OVERWRITES,
+        run: Run::Transaction(debug_panic_before_change),
+        since: "braid 0.1",
+        syntax: "key",
+        summary: "Fails before anything is changed, which the server survives.",
+        ..DEBUG_ROW
+    },
+    CommandSpec {
+        name: "panic-while-pinning",
+        run: Run::Session(debug_panic_while_pinning),
+        since: "braid 0.1",
+        summary: "Has the next command whose work is offloaded fail when it pins its values, which the server survives.",
+        ..DEBUG_ROW
+    },
+    CommandSpec {
+        name: "panic-without-keys",
+        run: Run::Session(debug_panic_without_keys),
+        since: "braid 0.1",
+        summary: "Fails in a command that holds nothing, which the server survives.",
+        ..DEBUG_ROW
+    },
+    CommandSpec {
+        name: "populate",
+        run: Run::Everything(debug_populate),
+        work: Work::held(work::everything),
+        syntax: "count [prefix [size]]",
+        summary: "Makes so many keys with strings, all at once.",
+        ..DEBUG_ROW
+    },
+    CommandSpec {
+        name: "protocol",
+        run: Run::Session(debug_protocol),
+        syntax: "type",
+        summary: "Returns an example of a type of reply.",
+        ..DEBUG_ROW
+    },
+    CommandSpec {
+        name: "quicklist-packed-threshold",
+        run: Run::Session(debug_quicklist_packed_threshold),
+        syntax: "size",
+        summary: "Accepted for test suites; no list has elements in nodes of their own, which this would be the size of.",
+        ..DEBUG_ROW
+    },
+    CommandSpec {
+        name: "set-active-expire",
+        run: Run::Session(debug_set_active_expire),
+        syntax: "<0 | 1>",
+        summary: "Turns the expiry of keys that nobody asks for off and on.",
+        ..DEBUG_ROW
+    },
+    CommandSpec {
+        name: "sleep",
+        run: Run::Session(debug_sleep),
+        syntax: "seconds",
+        summary: "Holds back this connection, and no other, for so long.",
+        ..DEBUG_ROW
+    },
+];
+
+const DEBUG_HELP: &[&str] = &[
+    "ADVANCE-TIME <milliseconds>",
+    "    Let so much time pass for the expiry of keys.",
+    "CONFIG-REWRITE-FORCE-ALL",
+    "    Rewrite the configuration file with a line for every directive.",
+    "DIGEST",
+    "    Return a digest of all that is stored. Everybody else waits meanwhile.",
+    "DIGEST-VALUE [<key> ...]",
+    "    Return digests of the values of keys.",
+    "ERROR <string>",
+    "    Return an error with <string> as message.",
+    "CHANGES",
+    "    Return the changes of keys that were recorded since the last call: database, event and key of each.",
+    "RECORD-CHANGES <0|1>",
+    "    Record all changes of keys for DEBUG CHANGES, or no more.",
+    "HOLD-HEAVY <0|1>",
+    "    Have heavy-work threads begin nothing new, as if they were busy, or go on.",
+    "HOLD-OFFLOADED <0|1>",
+    "    Have offloaded work wait, its values being pinned, or go on.",
+    "IO-THREADS-IN-USE <count>",
+    "    Have <count> threads serve connections, until the load asks for more or fewer.",
+    "LOG <message>",
+    "    Write <message> to the server's log.",
+    "OBJECT <key>",
+    "    Describe how the value of <key> is stored.",
+    "PANIC-AFTER-CHANGE <key>",
+    "    Fail in the middle of a change: the server logs it and stops.",
+    "PANIC-BEFORE-CHANGE <key>",
+    "    Fail before anything is changed: the client gets an error.",
+    "PANIC-WHILE-PINNING",
+    "    Have the next command whose work is offloaded fail when it pins its values: its client gets an error.",
+    "PANIC-WITHOUT-KEYS",
+    "    Fail in a command that holds no key: the client gets an error.",
+    "POPULATE <count> [<prefix>] [<size>]",
+    "    Make <count> string keys named <prefix>:<number>, of <size> bytes if that is given.",
+    "    Keys that are there already stay. Everybody else waits meanwhile.",
+    "PROTOCOL <type>",
+    "    Return an example of a type: string, integer, double, bignum, null, array,",
+    "    set, map, attrib, push, verbatim, true, false.",
+    "QUICKLIST-PACKED-THRESHOLD <size>",
+    "    Accepted for test suites, without effect: lists have no nodes for single elements.",
+    "SET-ACTIVE-EXPIRE <0|1>",
+    "    Turn the expiry of keys that nobody asks for off and on.",
+    "SLEEP <seconds>",
+    "    Hold back this connection for <seconds>; others are served meanwhile.",
+    "    Decimals are allowed.",
+];
+
+/// Errs unless `enable-debug-command` lets this client use DEBUG, and there are `n` arguments.
+pub(super) fn debug_args(call: &Call<'_, '_>, args: Args<'_>, n: usize) -> Outcome {
+    let allowed = match call.server.config.load().enable_debug_command {
+        Access::Yes => true,
+        Access::No => false,
+        Access::Local => asker(call) == Asker::Local,
+    };
+    if !allowed {
+        return Err(CommandError::text(
+            "ERR DEBUG command not allowed. If the enable-debug-command option is set to \"local\", you can run it from a \
+             local connection, otherwise you need to set this option in the configuration file, and then restart the server.",
+        ));
+    }
+    if args.remaining() == n {
+        return Ok(());
+    }
+    Err(misused("DEBUG", args))
+}
+
+/// No number of arguments makes an unknown subcommand right.
+fn debug_unknown(call: &mut Call<'_, '_>, args: Args<'_>, _: &mut Reply<'_>) -> Outcome {
+    debug_args(call, args, usize::MAX)
+}
+
+fn debug_help(call: &mut Call<'_, '_>, args: Args<'_>, reply: &mut Reply<'_>) -> Outcome {
+    debug_args(call, args, 0)?;
+    help(reply, "DEBUG", DEBUG_HELP)
+}
+
+fn debug_sleep(call: &mut Call<'_, '_>, mut args: Args<'_>, reply: &mut Reply<'_>) -> Outcome {
+    debug_args(call, args, 1)?;
+    let seconds = number::parse_f64(args.next()?).ok_or(CommandError::NotFloat)?;
+    // The conversion saturates, and takes what is no number for 0.
+    let millis = (seconds * 1000.0) as u64;
+    if millis > 0 {
+        call.session.ask(Request::Sleep { millis, counts: Counts::AsWork });
+    }
+    reply.ok();
+    Ok(())
+}
+
+fn debug_advance_time(call: &mut Call<'_, '_>, mut args: Args<'_>, reply: &mut Reply<'_>) -> Outcome {
+    debug_args(call, args, 1)?;
+    call.server.clock.advance(args.int()?);
+    reply.ok();
+    Ok(())
+}
+
+fn debug_set_active_expire(call: &mut Call<'_, '_>, mut args: Args<'_>, reply: &mut Reply<'_>) -> Outcome {
+    debug_args(call, args, 1)?;
+    let on = args.int()? != 0;
+    call.server.active_expire.store(on, Ordering::Relaxed);
+    reply.ok();
+    Ok(())
+}
+
+fn debug_hold_heavy(call: &mut Call<'_, '_>, mut args: Args<'_>, reply: &mut Reply<'_>) -> Outcome {
+    debug_args(call, args, 1)?;
+    let on = args.int()? != 0;
+    call.server.holds_heavy.store(on, Ordering::Relaxed);
+    call.server.heavy.iter().for_each(Unparker::unpark);
+    reply.ok();
+    Ok(())
+}
+
+fn debug_record_changes(call: &mut Call<'_, '_>, mut args: Args<'_>, reply: &mut Reply<'_>) -> Outcome {
+    debug_args(call, args, 1)?;
+    let on = args.int()? != 0;
+    call.server.records_changes.store(on, Ordering::Relaxed);
+    call.each_shard(call.session.db, |shard| shard.hear_all(recorder::HEARER, on));
+    reply.ok();
+    Ok(())
+}
+
+fn debug_changes(call: &mut Call<'_, '_>, args: Args<'_>, reply: &mut Reply<'_>) -> Outcome {
+    debug_args(call, args, 0)?;
+    let recorded = call.server.recorder.take();
+    reply.array(recorded.len());
+    for Recorded { db, event, key } in recorded {
+        let key = key.as_deref().map_or(String::new(), |key| format!(" {}", shown(key)));
+        reply.bulk(format!("{} {}{key}", db.0, event.name()).as_bytes());
+    }
+    Ok(())
+}
+
+fn debug_hold_offloaded(call: &mut Call<'_, '_>, mut args: Args<'_>, reply: &mut Reply<'_>) -> Outcome {
+    debug_args(call, args, 1)?;
+    let on = args.int()? != 0;
+    call.server.holds_offloaded.store(on, Ordering::Relaxed);
+    call.server.heavy.iter().for_each(Unparker::unpark);
+    reply.ok();
+    Ok(())
+}
+
+fn debug_io_threads_in_use(call: &mut Call<'_, '_>, mut args: Args<'_>, reply: &mut Reply<'_>) -> Outcome {
+    debug_args(call, args, 1)?;
+    let n = usize::try_from(args.int()?).unwrap_or(0);
+    if n == 0 || n > call.server.io_threads().len() {
+        return Err(CommandError::text("ERR count must be between 1 and io-threads"));
+    }
+    call.server.spread.use_some(n);
+    reply.ok();
+    Ok(())
+}
+
+fn debug_config_rewrite_force_all(call: &mut Call<'_, '_>, args: Args<'_>, reply: &mut Reply<'_>) -> Outcome {
+    debug_args(call, args, 0)?;
+    rewrite_config(call.server, Appended::All, reply)
+}
+
+/// The largest size that Redis takes for an element in a packed node, which is a little less than 4 GiB.
+const PACKED_THRESHOLD_MAX: u64 = (1 << 32) - (1 << 20);
+
+fn debug_quicklist_packed_threshold(
+    call: &mut Call<'_, '_>,
+    mut args: Args<'_>,
+    reply: &mut Reply<'_>,
+) -> Outcome {
+    debug_args(call, args, 1)?;
+    config::memory(args.next()?).filter(|&bytes| bytes <= PACKED_THRESHOLD_MAX).ok_or(CommandError::text(
+        "ERR argument must be a memory value bigger than 1 and smaller than 4gb",
+    ))?;
+    reply.ok();
+    Ok(())
+}
+
+fn debug_populate(call: &mut Call<'_, '_>, mut args: Args<'_>, reply: &mut Reply<'_>) -> Outcome {
+    debug_args(call, args, args.remaining().clamp(1, 3))?;
+    let n_keys = positive(args.next()?)?;
+    let prefix = if args.is_empty() { b"key".as_slice() } else { args.next()? };
+    let size = if args.is_empty() { None } else { Some(positive(args.next()?)?).filter(|&size| size > 0) };
+    if size.is_some_and(|size| size > call.server.config.load().proto_max_bulk_len as u64) {
+        return Err(StorageError::TooLong.into());
+    }
+    for number in 0..n_keys {
+        let bytes = [prefix, format!(":{number}").as_bytes()].concat();
+        let key = Key { bytes: &bytes, routed: args.router().route(&bytes) };
+        let shard = call.shard_of(&key);
+        if shard.peek(&key).is_none() {
+            let mut value = format!("value:{number}").into_bytes();
+            if let Some(size) = size {
+                value.resize(size as usize, 0);
+            }
+            shard.put_string(&key, &value, Expiry::Clear, Event::Populated);
+        }
+    }
+    reply.ok();
+    Ok(())
+}
+
+fn positive(word: &[u8]) -> Result<u64, CommandError> {
+    number::parse_i64(word)
+        .and_then(|number| u64::try_from(number).ok())
+        .ok_or(CommandError::text("ERR value is out of range, must be positive"))
+}
+
+fn debug_error(call: &mut Call<'_, '_>, mut args: Args<'_>, _: &mut Reply<'_>) -> Outcome {
+    debug_args(call, args, 1)?;
+    Err(CommandError::owned(String::from_utf8_lossy(args.next()?).into_owned()))
+}
+
+fn debug_log(call: &mut Call<'_, '_>, mut args: Args<'_>, reply: &mut Reply<'_>) -> Outcome {
+    debug_args(call, args, 1)?;
+    // What a client says must not look like further lines of the log.
+    warning_later!("DEBUG LOG: {}", args.next()?.escape_ascii());
+    reply.ok();
+    Ok(())
+}
+
+fn debug_object(call: &mut Call<'_, '_>, mut args: Args<'_>, reply: &mut Reply<'_>) -> Outcome {
+    debug_args(call, args, 1)?;
+    let key = args.key()?;
+    let shard = call.shard_of(&key);
+    let now = shard.now();
+    let entry = shard.peek(&key).ok_or(CommandError::NoSuchKey)?;
+    let text = format!(
+        "Value at:{:p} refcount:1 encoding:{} serializedlength:{} lru:{} lru_seconds_idle:{}",
+        entry.key().as_ptr(),
+        encoding_name(entry),
+        entry.bytes().map_or_else(|| entry.allocated_bytes(), <[u8]>::len),
+        entry.access_clock().bits(),
+        braid_storage::access::idle_seconds(entry, now),
+    );
+    reply.simple(&text);
+    Ok(())
+}
+
+fn debug_panic_before_change(call: &mut Call<'_, '_>, mut args: Args<'_>, _: &mut Reply<'_>) -> Outcome {
+    debug_args(call, args, 1)?;
+    let key = args.key()?;
+    call.shard_of(&key).peek(&key);
+    panic!("DEBUG PANIC-BEFORE-CHANGE");
+}
+
+fn debug_panic_while_pinning(call: &mut Call<'_, '_>, args: Args<'_>, reply: &mut Reply<'_>) -> Outcome {
+    debug_args(call, args, 0)?;
+    call.server.panics_while_pinning.store(true, Ordering::Relaxed);
+    reply.ok();
+    Ok(())
+}
+
+fn debug_panic_without_keys(call: &mut Call<'_, '_>, args: Args<'_>, _: &mut Reply<'_>) -> Outcome {
+    debug_args(call, args, 0)?;
+    panic!("DEBUG PANIC-WITHOUT-KEYS");
+}
+
+fn debug_panic_after_change(call: &mut Call<'_, '_>, mut args: Args<'_>, _: &mut Reply<'_>) -> Outcome {
+    debug_args(call, args, 1)?;
+    let key = args.key()?;
+    tear(call.shard_of(&key), &key);
+    panic!("DEBUG PANIC-AFTER-CHANGE");
+}
+
+fn tear(shard: &mut Shard, key: &Key<'_>) {
+    shard.put_string(key, b"", Expiry::Keep, Event::Set);
+}
+
+#[expect(clippy::approx_constant, reason = "clients' tests expect these three digits")]
+fn debug_protocol(call: &mut Call<'_, '_>, mut args: Args<'_>, reply: &mut Reply<'_>) -> Outcome {
+    debug_args(call, args, 1)?;
+    match &args.next()?.to_ascii_lowercase()[..] {
+        b"string" => reply.bulk(b"Hello World"),
+        b"integer" => reply.integer(12_345),
+        b"double" => reply.double(3.141),
+        b"null" => reply.null(),
+        b"bignum" => reply.big_number("1234567999999999999999999999999999999"),
+        b"array" => {
+            reply.array(3);
+            (0..3).for_each(|n| reply.integer(n));
+        }
+        b"set" => {
+            reply.set(3);
+            (0..3).for_each(|n| reply.integer(n));
+        }
+        b"map" => {
+            reply.map(3);
+            for n in 0..3 {
+                reply.integer(n);
+                reply.boolean(n == 1);
+            }
+        }
+        b"attrib" => {
+            if reply.attribute(1) {
+                reply.bulk(b"key-popularity");
+                reply.array(2);
+                reply.bulk(b"key:123");
+                reply.integer(90);
+            }
+            reply.bulk(b"Some real reply following the attribute");
+        }
+        b"push" if reply.version() == Resp::V2 => {
+            return Err(CommandError::text("ERR RESP2 is not supported by this command"));
+        }
+        b"push" => {
+            reply.push(2);
+            reply.bulk(b"server-cpu-usage");
+            reply.integer(42);
+            reply.bulk(b"Some real reply following the push reply");
+        }
+        b"verbatim" => reply.verbatim(b"txt", b"This is a verbatim\nstring"),
+        b"true" => reply.boolean(true),
+        b"false" => reply.boolean(false),
+        _ => {
+            return Err(CommandError::text(
+                "ERR Wrong protocol type name. Please use one of the following: \
+                 string|integer|double|bignum|null|array|set|map|attrib|push|verbatim|true|false",
+            ));
+        }
+    }
+    Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_braid_fills_its_frame() {
+        for (columns, rows) in [(64, 11), (1, 1), (3, 2)] {
+            let picture = braid(columns, rows, 2.5);
+            assert_eq!(picture.lines().count(), rows);
+            assert!(picture.lines().all(|line| line.len() <= columns));
+            assert!(picture.contains(['#', 'o', '.']));
+        }
+    }
+}

@@ -1,0 +1,164 @@
+//! What a handler may use that is not confined to one shard.
+
+use braid_protocol::reply::Reply;
+use braid_storage::{
+    Db, Key, Routed, Shard, coordinator::Held, entry::Kind, shard::WatchedKey, time::Millis,
+};
+
+use super::table::CommandTable;
+use crate::{
+    catalog::{Args, CommandError, Outcome},
+    client::{
+        node::Job,
+        session::Session,
+        waits::{Awaited, Nothing, Wait, WaitedKey, Waiting},
+    },
+    shared::{server::Server, stats::ThreadStats, thread_state::ThreadState},
+};
+
+/// What a command that is not confined to one shard may use.
+pub struct Call<'a, 'h> {
+    /// All commands.
+    pub table: &'static CommandTable,
+    /// What all threads share.
+    pub server: &'a Server,
+    /// The client.
+    pub session: &'a mut Session,
+    /// The shards that are held for the command, if it declared any.
+    pub held: Option<&'a mut Held<'h, Job>>,
+    /// The shard on which it works in place of those it would hold, if it is [offloaded](crate::run::offload).
+    pub offloaded: Option<&'a mut Shard>,
+    /// The command's time.
+    pub now: Millis,
+    /// The thread that runs it.
+    pub thread: &'a ThreadState,
+    /// What that counts.
+    pub stats: &'a ThreadStats,
+    /// Where the command's keys live, in order, if that was found out before; else empty.
+    pub routed: &'a [Routed],
+    /// Whether what those look-ups touch was fetched just now.
+    pub is_fetched: bool,
+    /// Whether it may wait for keys.
+    pub waiting: Waiting,
+    /// How many commands the transaction has that it is part of, if it is.
+    pub n_in_transaction: Option<usize>,
+    /// Set when it turned out to be too much work for a hold; nothing of it has happened.
+    pub is_too_much: bool,
+}
+
+impl<'a> Call<'a, '_> {
+    /// A call that touches no key.
+    pub fn of_session(
+        table: &'static CommandTable,
+        server: &'a Server,
+        session: &'a mut Session,
+        now: Millis,
+        thread: &'a ThreadState,
+    ) -> Self {
+        Self {
+            table,
+            server,
+            session,
+            held: None,
+            offloaded: None,
+            now,
+            thread,
+            stats: thread.stats(),
+            routed: &[],
+            is_fetched: false,
+            waiting: Waiting::MayNot,
+            n_in_transaction: None,
+            is_too_much: false,
+        }
+    }
+}
+
+impl Call<'_, '_> {
+    /// The shard where a key of the command lives, with the session's database selected.
+    ///
+    /// # Panics
+    /// If the command's row does not declare the key.
+    pub fn shard_of(&mut self, key: &Key<'_>) -> &mut Shard {
+        self.shard_in(key, self.session.db)
+    }
+
+    /// The shard where a key of the command lives, with another database selected.
+    pub fn shard_in(&mut self, key: &Key<'_>, db: Db) -> &mut Shard {
+        let shard = match &mut self.offloaded {
+            Some(shard) => shard,
+            None => {
+                let held = self.held.as_mut().expect("a command that reaches for keys runs under a hold");
+                held.shard(key.routed.shard)
+            }
+        };
+        shard.begin(db, self.now);
+        shard
+    }
+
+    /// Has nothing be too much for the hold.
+    pub fn lift_limits(&mut self) {
+        if let Some(held) = &mut self.held {
+            for index in 0..held.ids().len() {
+                let id = held.ids()[index];
+                held.shard(id).lift_limit();
+            }
+        }
+    }
+
+    /// Calls `each` with every held shard, with database `db` selected.
+    pub fn each_shard(&mut self, db: Db, mut each: impl FnMut(&mut Shard)) {
+        let now = self.now;
+        let held = self.held.as_mut().expect("a command over all shards runs under their holds");
+        for index in 0..held.ids().len() {
+            let id = held.ids()[index];
+            let shard = held.shard(id);
+            shard.begin(db, now);
+            each(shard);
+        }
+    }
+}
+
+impl Call<'_, '_> {
+    /// Whether what has run is not done: it waits, or is to be run aside.
+    pub fn must_run_again(&self) -> bool {
+        self.is_too_much || matches!(self.waiting, Waiting::Asked(_))
+    }
+
+    /// Has the command wait; where it may not, answers as if it had waited in vain. A handler that has called this is done.
+    pub fn wait_for(&mut self, wait: Wait, reply: &mut Reply<'_>) {
+        match self.waiting {
+            Waiting::MayNot => wait.nothing.write(reply),
+            Waiting::May | Waiting::Asked(_) => self.waiting = Waiting::Asked(Box::new(wait)),
+        }
+    }
+
+    /// Has the command wait until any of the `n_keys` keys that begin `args` holds a value of a type.
+    pub fn wait_for_kind(
+        &mut self,
+        kind: Kind,
+        mut args: Args<'_>,
+        n_keys: usize,
+        deadline: Option<Millis>,
+        reply: &mut Reply<'_>,
+    ) -> Outcome {
+        let keys: Result<Vec<WaitedKey>, CommandError> =
+            (0..n_keys).map(|_| Ok(self.waited_key(&args.key()?, Awaited::Kind(kind)))).collect();
+        self.wait_for(Wait::new(keys?, deadline, Nothing::NullArray), reply);
+        Ok(())
+    }
+
+    /// The shard where a key of the command lives, unless a blocked command is being served under a hold without it: then the
+    /// key has not been written, and is passed over.
+    pub fn shard_if_held(&mut self, key: &Key<'_>) -> Option<&mut Shard> {
+        let is_held = self.held.as_ref().is_none_or(|held| held.has(key.routed.shard));
+        is_held.then(|| self.shard_of(key))
+    }
+
+    /// A key of the command, to be waited for.
+    pub fn waited_key(&self, key: &Key<'_>, awaited: Awaited) -> WaitedKey {
+        WaitedKey {
+            key: WatchedKey { db: self.session.db, bytes: key.bytes.into(), routed: key.routed },
+            awaited,
+        }
+    }
+}

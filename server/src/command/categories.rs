@@ -1,0 +1,57 @@
+//! The categories that follow from a command's row.
+
+use super::{CommandSpec, Registered, Run};
+use crate::catalog::{Categories, Flags, Group};
+
+impl Categories {
+    /// The categories of a command.
+    pub fn of(command: &Registered) -> Categories {
+        let spec = command.spec;
+        let mut all = match spec.categories {
+            Some(categories) => categories,
+            None => of_group(spec),
+        };
+        let follows = [
+            (Flags::WRITE, Categories::WRITE),
+            (Flags::READONLY, Categories::READ),
+            (Flags::ADMIN, Categories::ADMIN.and(Categories::DANGEROUS)),
+            (Flags::DANGEROUS, Categories::DANGEROUS),
+            (Flags::BLOCKING, Categories::BLOCKING),
+        ];
+        for (flag, category) in follows {
+            if spec.flags.has(flag) {
+                all = all.and(category);
+            }
+        }
+        all.and(if spec.flags.has(Flags::FAST) { Categories::FAST } else { Categories::SLOW })
+    }
+}
+
+/// What a command's family says. A container says nothing: its subcommands do.
+fn of_group(spec: &CommandSpec) -> Categories {
+    if matches!(spec.run, Run::Container) {
+        return Categories::NONE;
+    }
+    match spec.group {
+        Group::String => Categories::STRING,
+        Group::Generic => Categories::KEYSPACE,
+        Group::List => Categories::LIST,
+        Group::Hash => Categories::HASH,
+        Group::Set => Categories::SET,
+        Group::SortedSet => Categories::SORTEDSET,
+        Group::Geo => Categories::GEO,
+        Group::Stream => Categories::STREAM,
+        Group::Transactions => Categories::TRANSACTION,
+        Group::Connection => Categories::CONNECTION,
+        Group::Bitmap => Categories::BITMAP,
+        Group::HyperLogLog => Categories::HYPERLOGLOG,
+        Group::PubSub => Categories::PUBSUB,
+        // FLUSHALL, SWAPDB and DBSIZE are filed under `server` and work on the keyspace as a whole.
+        Group::Server if is_about_keys(spec) && spec.keys.0.is_empty() => Categories::KEYSPACE,
+        Group::Server => Categories::NONE,
+    }
+}
+
+fn is_about_keys(spec: &CommandSpec) -> bool {
+    spec.flags.has(Flags::READONLY) || spec.flags.has(Flags::WRITE)
+}

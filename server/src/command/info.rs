@@ -1,0 +1,480 @@
+//! The text of INFO.
+//!
+//! Fields have the names and the order of Redis 7.4. Those of features that are not there are left out, unless monitoring
+//! agents look for them: then they say what is true of a server without the feature.
+
+use std::{
+    collections::BTreeMap,
+    fmt::{Display, Write},
+    fs,
+    sync::atomic::Ordering,
+};
+
+use braid_storage::{ChannelKind, Db};
+
+use crate::{
+    client::record::{ClientRecord, Listens},
+    command::CommandTable,
+    config::{REDIS_VERSION, short_decimal},
+    shared::server::{BRAID_VERSION, Server},
+};
+
+/// When a section is shown.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Shown {
+    /// By `INFO` alone.
+    ByDefault,
+    /// By `INFO all`.
+    WithAll,
+    /// By `INFO everything`, and by default, as modules may be of interest to anyone.
+    WithModules,
+    /// By its name only.
+    ByName,
+}
+
+struct Section {
+    name: &'static str,
+    title: &'static str,
+    shown: Shown,
+    write: fn(&Server, &mut Text<'_>),
+}
+
+const SECTIONS: &[Section] = &[
+    section("server", "Server", Shown::ByDefault, server_section),
+    section("clients", "Clients", Shown::ByDefault, clients_section),
+    section("memory", "Memory", Shown::ByDefault, memory_section),
+    section("persistence", "Persistence", Shown::ByDefault, persistence_section),
+    section("stats", "Stats", Shown::ByDefault, stats_section),
+    section("replication", "Replication", Shown::ByDefault, replication_section),
+    section("cpu", "CPU", Shown::ByDefault, cpu_section),
+    section("modules", "Modules", Shown::WithModules, |_, _| {}),
+    section("commandstats", "Commandstats", Shown::WithAll, commandstats_section),
+    section("errorstats", "Errorstats", Shown::ByDefault, errorstats_section),
+    section("latencystats", "Latencystats", Shown::WithAll, latencystats_section),
+    section("cluster", "Cluster", Shown::ByDefault, cluster_section),
+    section("keyspace", "Keyspace", Shown::ByDefault, keyspace_section),
+    section("debug", "Debug", Shown::ByName, debug_section),
+];
+
+const fn section(
+    name: &'static str,
+    title: &'static str,
+    shown: Shown,
+    write: fn(&Server, &mut Text<'_>),
+) -> Section {
+    Section { name, title, shown, write }
+}
+
+/// The sections that are asked for, in a fixed order; the usual ones if nothing is named.
+pub fn text<'a>(
+    table: &CommandTable,
+    server: &Server,
+    asked: impl ExactSizeIterator<Item = &'a [u8]> + Clone,
+) -> String {
+    let mut text = Text { table, written: String::with_capacity(4096) };
+    for section in SECTIONS {
+        let wanted = if asked.len() == 0 {
+            asks_for(b"default", section)
+        } else {
+            asked.clone().any(|name| asks_for(name, section))
+        };
+        if wanted {
+            text.begin(section.title);
+            (section.write)(server, &mut text);
+        }
+    }
+    text.written
+}
+
+fn asks_for(name: &[u8], section: &Section) -> bool {
+    match &name.to_ascii_lowercase()[..] {
+        b"default" => matches!(section.shown, Shown::ByDefault | Shown::WithModules),
+        b"all" => matches!(section.shown, Shown::ByDefault | Shown::WithAll),
+        b"everything" => section.shown != Shown::ByName,
+        name => name == section.name.as_bytes(),
+    }
+}
+
+/// Sections and fields.
+struct Text<'t> {
+    table: &'t CommandTable,
+    written: String,
+}
+
+impl Text<'_> {
+    fn begin(&mut self, title: &str) {
+        if !self.written.is_empty() {
+            self.written.push_str("\r\n");
+        }
+        self.line(format_args!("# {title}"));
+    }
+
+    fn field(&mut self, name: &str, value: impl Display) {
+        self.line(format_args!("{name}:{value}"));
+    }
+
+    /// A number of bytes, and the same for people.
+    fn bytes(&mut self, name: &str, bytes: u64) {
+        self.field(name, bytes);
+        self.line(format_args!("{name}_human:{}", human(bytes)));
+    }
+
+    fn line(&mut self, line: std::fmt::Arguments<'_>) {
+        write!(self.written, "{line}\r\n").expect("a string takes whatever is written");
+    }
+}
+
+/// Bytes as Redis abbreviates them.
+fn human(bytes: u64) -> String {
+    if bytes < 1024 {
+        return format!("{bytes}B");
+    }
+    let mut value = bytes as f64 / 1024.0;
+    let mut units = "KMGTPE".chars();
+    let mut unit = units.next().unwrap_or_default();
+    while value >= 1024.0 {
+        value /= 1024.0;
+        unit = units.next().unwrap_or_default();
+    }
+    format!("{value:.2}{unit}")
+}
+
+fn server_section(server: &Server, text: &mut Text<'_>) {
+    let config = server.config.load();
+    let uptime = server.uptime().as_secs();
+    let micros = server.clock.unix_micros();
+    text.field("redis_version", REDIS_VERSION);
+    text.field("braid_version", BRAID_VERSION);
+    text.field("redis_git_sha1", "00000000");
+    text.field("redis_git_dirty", 0);
+    text.field("redis_mode", "standalone");
+    text.field("os", operating_system());
+    text.field("arch_bits", usize::BITS);
+    text.field("multiplexing_api", "epoll");
+    text.field("process_id", std::process::id());
+    text.field("process_supervised", "no");
+    text.field("run_id", &server.run_id);
+    text.field("tcp_port", config.port);
+    text.field("server_time_usec", micros);
+    text.field("uptime_in_seconds", uptime);
+    text.field("uptime_in_days", uptime / 86_400);
+    text.field("hz", config.hz);
+    text.field("configured_hz", config.hz);
+    text.field("lru_clock", (micros / 1_000_000) & 0xff_ffff);
+    let executable = std::env::current_exe().unwrap_or_default();
+    text.field("executable", executable.display());
+    text.field("config_file", config.file().unwrap_or(std::path::Path::new("")).display());
+    text.field("io_threads", config.io_threads);
+    text.field("io_threads_active", i32::from(server.spread.n_in_use() > 1));
+}
+
+fn operating_system() -> String {
+    let kernel = |name: &str| {
+        let text = fs::read_to_string(format!("/proc/sys/kernel/{name}")).unwrap_or_default();
+        text.trim().to_owned()
+    };
+    format!("{} {} {}", kernel("ostype"), kernel("osrelease"), std::env::consts::ARCH)
+}
+
+fn clients_section(server: &Server, text: &mut Text<'_>) {
+    let clients = server.clients.all();
+    let most = |bytes: fn(&ClientRecord) -> &std::sync::atomic::AtomicU64| {
+        clients.iter().map(|client| bytes(client).load(Ordering::Relaxed)).max().unwrap_or_default()
+    };
+    let n_watching = clients.iter().filter(|client| client.watched.load(Ordering::Relaxed) > 0).count();
+    let n_watched: u64 = clients.iter().map(|client| u64::from(client.watched.load(Ordering::Relaxed))).sum();
+    text.field("connected_clients", server.clients.count());
+    text.field("cluster_connections", 0);
+    text.field("maxclients", server.config.load().maxclients);
+    text.field("client_recent_max_input_buffer", most(|client| &client.input_bytes));
+    text.field("client_recent_max_output_buffer", most(|client| &client.output_bytes));
+    text.field(
+        "blocked_clients",
+        clients.iter().filter(|client| client.blocked.load(Ordering::Relaxed)).count(),
+    );
+    text.field(
+        "tracking_clients",
+        clients.iter().filter(|client| client.listens(Listens::ToChanges)).count(),
+    );
+    text.field("pubsub_clients", clients.iter().filter(|client| client.listens(Listens::ToTopics)).count());
+    text.field("watching_clients", n_watching);
+    text.field("clients_in_timeout_table", 0);
+    text.field("total_watched_keys", n_watched);
+    text.field("total_blocking_keys", 0);
+    text.field("total_blocking_keys_on_nokey", 0);
+    text.field("paused_reason", server.pause_reason());
+}
+
+fn memory_section(server: &Server, text: &mut Text<'_>) {
+    let config = server.config.load();
+    let dataset = server.keyspace.used_bytes();
+    let startup = server.startup_memory.load(Ordering::Relaxed);
+    let in_buffers = |client: &std::sync::Arc<ClientRecord>| {
+        client.input_bytes.load(Ordering::Relaxed) + client.output_bytes.load(Ordering::Relaxed)
+    };
+    let of_clients: u64 = server.clients.all().iter().map(in_buffers).sum();
+    let notifications = server.notification_bytes();
+    let overhead = startup + of_clients + notifications;
+    let used = overhead + dataset;
+    let peak = used.max(startup + server.peak_memory.load(Ordering::Relaxed));
+    let resident = resident_bytes();
+    let limit = config.maxmemory.unwrap_or_default();
+    text.bytes("used_memory", used);
+    text.bytes("used_memory_rss", resident);
+    text.bytes("used_memory_peak", peak);
+    text.line(format_args!("used_memory_peak_perc:{:.2}%", used as f64 * 100.0 / peak.max(1) as f64));
+    text.field("used_memory_overhead", overhead);
+    text.field("used_memory_startup", startup);
+    text.field("used_memory_dataset", dataset);
+    text.field("used_memory_dataset_perc", "100.00%");
+    text.bytes("total_system_memory", kilobytes_of("/proc/meminfo", "MemTotal:") * 1024);
+    text.bytes("used_memory_lua", 0);
+    text.bytes("used_memory_scripts", 0);
+    text.field("number_of_cached_scripts", 0);
+    text.bytes("maxmemory", limit);
+    text.field("maxmemory_policy", setting(server, "maxmemory-policy"));
+    text.line(format_args!("mem_fragmentation_ratio:{:.2}", resident as f64 / used.max(1) as f64));
+    text.field("mem_fragmentation_bytes", resident as i64 - used as i64);
+    text.field("mem_not_counted_for_evict", startup);
+    text.field("mem_replication_backlog", 0);
+    text.field("mem_clients_slaves", 0);
+    text.field("mem_clients_normal", of_clients);
+    text.field("mem_notifications", notifications);
+    text.field("mem_aof_buffer", 0);
+    text.field("mem_allocator", "mimalloc");
+    text.field("active_defrag_running", 0);
+    text.field("lazyfree_pending_objects", braid_storage::n_garbage());
+    text.field("lazyfreed_objects", braid_storage::n_reclaimed());
+}
+
+/// A setting as CONFIG GET prints it.
+fn setting(server: &Server, name: &str) -> String {
+    let is = |pattern: &[u8], text: &[u8]| pattern == text;
+    let found = server.config.load().get(&[name.as_bytes()], is);
+    found.first().map(|(_, value)| String::from_utf8_lossy(value).into_owned()).unwrap_or_default()
+}
+
+/// The memory that the process occupies.
+fn resident_bytes() -> u64 {
+    kilobytes_of("/proc/self/status", "VmRSS:") * 1024
+}
+
+/// The memory that the process occupies and that is of no file: not its code.
+pub fn own_bytes() -> u64 {
+    kilobytes_of("/proc/self/status", "RssAnon:") * 1024
+}
+
+/// A number of kilobytes in one of the system's files; 0 where there is no such file.
+fn kilobytes_of(path: &str, name: &str) -> u64 {
+    let file = fs::read_to_string(path).unwrap_or_default();
+    let value = file.lines().find_map(|line| line.strip_prefix(name));
+    value.and_then(|value| value.split_whitespace().next()?.parse().ok()).unwrap_or_default()
+}
+
+fn persistence_section(server: &Server, text: &mut Text<'_>) {
+    text.field("loading", 0);
+    text.field("async_loading", 0);
+    text.field("current_cow_size", 0);
+    text.field("current_fork_perc", "0.00");
+    text.field("rdb_changes_since_last_save", 0);
+    text.field("rdb_bgsave_in_progress", 0);
+    text.field("rdb_last_save_time", server.clock.started().0 / 1000);
+    text.field("rdb_last_bgsave_status", "ok");
+    text.field("rdb_last_bgsave_time_sec", -1);
+    text.field("rdb_current_bgsave_time_sec", -1);
+    text.field("rdb_saves", 0);
+    text.field("rdb_last_cow_size", 0);
+    text.field("rdb_last_load_keys_expired", 0);
+    text.field("rdb_last_load_keys_loaded", 0);
+    text.field("aof_enabled", 0);
+    text.field("aof_rewrite_in_progress", 0);
+    text.field("aof_rewrite_scheduled", 0);
+    text.field("aof_last_rewrite_time_sec", -1);
+    text.field("aof_current_rewrite_time_sec", -1);
+    text.field("aof_last_bgrewrite_status", "ok");
+    text.field("aof_rewrites", 0);
+    text.field("aof_last_write_status", "ok");
+    text.field("aof_last_cow_size", 0);
+}
+
+fn stats_section(server: &Server, text: &mut Text<'_>) {
+    let rates = server.rates();
+    let bytes_in = server.sum(|stats| &stats.bytes_in);
+    let bytes_out = server.sum(|stats| &stats.bytes_out);
+    text.field("total_connections_received", server.sum(|stats| &stats.connections));
+    text.field("total_commands_processed", server.n_calls());
+    text.field("instantaneous_ops_per_sec", rates.commands);
+    text.field("total_net_input_bytes", bytes_in);
+    text.field("total_net_output_bytes", bytes_out);
+    text.field("total_net_repl_input_bytes", 0);
+    text.field("total_net_repl_output_bytes", 0);
+    text.line(format_args!("instantaneous_input_kbps:{:.2}", rates.bytes_in as f64 / 1024.0));
+    text.line(format_args!("instantaneous_output_kbps:{:.2}", rates.bytes_out as f64 / 1024.0));
+    text.field("rejected_connections", server.sum(|stats| &stats.refused));
+    text.field("sync_full", 0);
+    text.field("sync_partial_ok", 0);
+    text.field("sync_partial_err", 0);
+    text.field("expired_subkeys", server.keyspace.expired_fields());
+    text.field("expired_keys", server.keyspace.expired());
+    text.field("expired_stale_perc", "0.00");
+    text.field("expired_time_cap_reached_count", 0);
+    text.field("evicted_keys", 0);
+    text.field("evicted_clients", 0);
+    text.field("total_eviction_exceeded_time", 0);
+    text.field("current_eviction_exceeded_time", 0);
+    text.field("keyspace_hits", server.sum(|stats| &stats.hits));
+    text.field("keyspace_misses", server.sum(|stats| &stats.misses));
+    text.field("pubsub_channels", server.pubsub.n_channels(ChannelKind::Global));
+    text.field("pubsub_patterns", server.pubsub.patterns.len());
+    text.field("pubsubshard_channels", server.pubsub.n_channels(ChannelKind::Sharded));
+    text.field("latest_fork_usec", 0);
+    text.field("total_forks", 0);
+    text.field("migrate_cached_sockets", 0);
+    text.field("slave_expires_tracked_keys", 0);
+    text.field("active_defrag_hits", 0);
+    text.field("active_defrag_misses", 0);
+    text.field("active_defrag_key_hits", 0);
+    text.field("active_defrag_key_misses", 0);
+    text.field("tracking_total_keys", server.trackers.n_keys());
+    text.field("tracking_total_items", server.trackers.n_readers());
+    text.field("tracking_total_prefixes", server.trackers.n_prefixes());
+    text.field("unexpected_error_replies", 0);
+    text.field("total_error_replies", server.sum(|stats| &stats.errors));
+    text.field("total_reads_processed", server.sum(|stats| &stats.reads));
+    text.field("total_writes_processed", server.sum(|stats| &stats.writes));
+    text.field("client_query_buffer_limit_disconnections", server.sum(|stats| &stats.input_limit_closes));
+    text.field("client_output_buffer_limit_disconnections", server.sum(|stats| &stats.output_limit_closes));
+    text.field("acl_access_denied_auth", server.sum(|stats| &stats.failed_auths));
+    // Braid's own.
+    text.field("lane_runs", server.engine.n_lane_runs());
+}
+
+fn replication_section(server: &Server, text: &mut Text<'_>) {
+    text.field("role", "master");
+    text.field("connected_slaves", 0);
+    text.field("master_failover_state", "no-failover");
+    text.field("master_replid", &server.run_id);
+    text.field("master_replid2", "0".repeat(40));
+    text.field("master_repl_offset", 0);
+    text.field("second_repl_offset", -1);
+    text.field("repl_backlog_active", 0);
+    text.field("repl_backlog_size", setting(server, "repl-backlog-size"));
+    text.field("repl_backlog_first_byte_offset", 0);
+    text.field("repl_backlog_histlen", 0);
+}
+
+fn cpu_section(_: &Server, text: &mut Text<'_>) {
+    let [user, system, children_user, children_system] = processor_seconds();
+    text.line(format_args!("used_cpu_sys:{system:.6}"));
+    text.line(format_args!("used_cpu_user:{user:.6}"));
+    text.line(format_args!("used_cpu_sys_children:{children_system:.6}"));
+    text.line(format_args!("used_cpu_user_children:{children_user:.6}"));
+}
+
+/// Processor time of the process and of its children: user, system, each.
+fn processor_seconds() -> [f64; 4] {
+    let stat = fs::read_to_string("/proc/self/stat").unwrap_or_default();
+    // The second field, in parentheses, is the program's name and may hold anything; times are the 14th to 17th, in ticks,
+    // of which Linux shows a hundred a second on every machine.
+    let behind_name = stat.rsplit(')').next().unwrap_or_default();
+    let mut ticks = behind_name.split_whitespace().skip(11).map(|field| field.parse().unwrap_or(0.0));
+    std::array::from_fn(|_| ticks.next().unwrap_or(0.0) / 100.0)
+}
+
+fn commandstats_section(server: &Server, text: &mut Text<'_>) {
+    for command in text.table.all() {
+        let counts = || command.counted().flat_map(|row| server.counts_of(row.id));
+        let calls: u64 = counts().map(|counts| counts.calls.get()).sum();
+        let nanos: u64 = counts().map(|counts| counts.nanos.get()).sum();
+        let rejected: u64 = counts().map(|counts| counts.rejected.get()).sum();
+        let failed: u64 = counts().map(|counts| counts.failed.get()).sum();
+        if calls + rejected + failed == 0 {
+            continue;
+        }
+        let micros = nanos as f64 / 1000.0;
+        text.line(format_args!(
+            "cmdstat_{}:calls={calls},usec={micros:.0},usec_per_call={:.2},rejected_calls={rejected},failed_calls={failed}",
+            command.full_name,
+            micros / calls.max(1) as f64,
+        ));
+    }
+}
+
+fn latencystats_section(server: &Server, text: &mut Text<'_>) {
+    for command in text.table.all() {
+        let Some(latencies) = server.latencies(command.counted().map(|row| row.id)) else { continue };
+        let percentiles: Vec<String> = server
+            .percentiles(&latencies)
+            .into_iter()
+            .map(|(percent, micros)| format!("p{}={micros:.3}", short_decimal(percent)))
+            .collect();
+        text.line(format_args!("latency_percentiles_usec_{}:{}", command.full_name, percentiles.join(",")));
+    }
+}
+
+fn errorstats_section(server: &Server, text: &mut Text<'_>) {
+    let mut by_code: BTreeMap<String, u64> = BTreeMap::new();
+    for peer in &server.threads {
+        for (code, count) in peer.stats.by_error.load().iter() {
+            *by_code.entry(code.to_string()).or_default() += count.get();
+        }
+    }
+    for (code, count) in by_code.into_iter().filter(|(_, count)| *count > 0) {
+        text.line(format_args!("errorstat_{code}:count={count}"));
+    }
+}
+
+fn cluster_section(_: &Server, text: &mut Text<'_>) {
+    text.field("cluster_enabled", 0);
+}
+
+fn keyspace_section(server: &Server, text: &mut Text<'_>) {
+    let keyspace = &server.keyspace;
+    for index in 0..keyspace.n_dbs() {
+        let db = Db(index as u16);
+        let n_keys = keyspace.n_keys(db);
+        if n_keys > 0 {
+            let n_deadlines = keyspace.n_deadlines(db);
+            text.line(format_args!("db{index}:keys={n_keys},expires={n_deadlines},avg_ttl=0,subexpiry=0"));
+        }
+    }
+}
+
+fn debug_section(server: &Server, text: &mut Text<'_>) {
+    text.field("shards", server.keyspace.router().n_shards());
+    text.field("heavy_threads", server.heavy.len());
+    text.field("commands_delegated", server.sum(|stats| &stats.delegated));
+    text.field("io_threads_in_use", server.spread.n_in_use());
+    let waiting = server.threads.iter().map(|peer| peer.stats.offloaded_waiting.load(Ordering::Relaxed));
+    text.field("commands_postponed", server.sum(|stats| &stats.postponed));
+    text.field("offloaded_waiting", waiting.sum::<u64>());
+    text.field("commands_offloaded", server.sum(|stats| &stats.offloaded));
+    text.field("connections_handed_over", server.sum(|stats| &stats.handed_over));
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn bytes_are_abbreviated_as_redis_does() {
+        let cases =
+            [(0, "0B"), (1023, "1023B"), (1024, "1.00K"), (1_064_512, "1.02M"), (25_274_793_984, "23.54G")];
+        for (bytes, text) in cases {
+            assert_eq!(human(bytes), text);
+        }
+    }
+
+    #[test]
+    fn words_stand_for_groups_of_sections() {
+        let shown = |name: &str| {
+            let asked = SECTIONS.iter().filter(|section| asks_for(name.as_bytes(), section));
+            asked.map(|section| section.name).collect::<Vec<_>>()
+        };
+        assert_eq!(shown("SERVER"), ["server"]);
+        assert_eq!(shown("nosuch"), [""; 0]);
+        assert!(!shown("default").contains(&"commandstats") && shown("default").contains(&"modules"));
+        assert!(shown("all").contains(&"commandstats") && !shown("all").contains(&"modules"));
+        assert_eq!(shown("everything").len(), SECTIONS.len() - 1);
+    }
+}

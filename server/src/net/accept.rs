@@ -1,0 +1,65 @@
+//! Whom an accepted connection goes to.
+
+use std::{io::Write, sync::atomic::Ordering, time::Duration};
+
+use socket2::{SockRef, TcpKeepalive};
+
+use crate::{
+    client::{
+        id::Endpoint,
+        stream::{Accepted, Stream},
+    },
+    shared::{mail::Mail, server::Server, stats::ThreadStats},
+    verbose,
+};
+
+/// What Redis says to a stranger who reaches an unprotected server.
+const DENIED: &[u8] = b"-DENIED Braid is running in protected mode because protected mode is enabled and no password is \
+set for the default user. In this mode connections are only accepted from the loopback interface. If you want to connect \
+from external computers to Braid you may adopt one of the following solutions: 1) Just disable protected mode sending the \
+command 'CONFIG SET protected-mode no' from the loopback interface by connecting to Braid from the same host the server is \
+running, however MAKE SURE Braid is not publicly accessible from internet if you do so. Use CONFIG REWRITE to make this \
+change permanent. 2) Alternatively you can just disable the protected mode by editing the configuration file, and setting \
+the protected mode option to 'no', and then restarting the server. 3) If you started the server manually just for testing, \
+restart it with the '--protected-mode no' option. 4) Set up an authentication password for the default user. NOTE: You \
+only need to do one of the above things in order for the server to start accepting connections from the outside.\r\n";
+
+/// Lets a connection in or turns it away. It goes to the thread in use with the fewest connections.
+pub fn welcome(server: &Server, stats: &ThreadStats, mut accepted: Accepted) {
+    stats.connections.add(1);
+    let config = server.config.load();
+    // Those that are on their way to their thread count, too.
+    let n_connections = server.io_threads().iter().map(|peer| peer.n_connections()).sum::<u32>();
+    if n_connections >= config.maxclients {
+        stats.refused.add(1);
+        turn_away(&mut accepted.stream, b"-ERR max number of clients reached\r\n");
+        return;
+    }
+    let is_stranger = matches!(accepted.peer, Endpoint::Inet(peer) if !peer.ip().is_loopback());
+    if is_stranger && config.protected_mode && config.requirepass.is_none() {
+        stats.refused.add(1);
+        turn_away(&mut accepted.stream, DENIED);
+        return;
+    }
+    set_options(&accepted.stream, config.tcp_keepalive);
+    let fewest = &server.threads[server.thread_for_another()];
+    fewest.n_connections.fetch_add(1, Ordering::Relaxed);
+    verbose!("Accepted {}", accepted.peer);
+    fewest.send(Mail::Serve(Box::new(accepted)));
+}
+
+/// Says why, as far as the socket takes it at once, and closes.
+fn turn_away(stream: &mut Stream, why: &[u8]) {
+    let _ = stream.write(why);
+}
+
+fn set_options(stream: &Stream, keepalive: Option<Duration>) {
+    let Stream::Tcp(stream) = stream else { return };
+    // A socket that cannot have these still works.
+    let _ = stream.set_nodelay(true);
+    if let Some(interval) = keepalive {
+        let third = (interval / 3).max(Duration::from_secs(1));
+        let keepalive = TcpKeepalive::new().with_time(interval).with_interval(third).with_retries(3);
+        let _ = SockRef::from(stream).set_tcp_keepalive(&keepalive);
+    }
+}

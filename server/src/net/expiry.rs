@@ -1,0 +1,143 @@
+//! Active expiry: removes keys, and fields of hashes, whose deadline has passed although nobody asks for them.
+
+use std::time::{Duration, Instant};
+
+use braid_storage::{ShardId, coordinator::Worker, shard::ExpiryCursor, time::Millis};
+
+use crate::{client::node::Job, run::unit};
+
+/// What a thread spends on looking for expired keys in a cycle of 100 ms, whatever it finds: one turn, because more in a row is met
+/// by more commands than one in a hundred. A million keys are looked at within half a minute.
+const SEARCH_BUDGET: Duration = TURN_BUDGET;
+/// What it spends in a cycle while it finds many: a quarter of a core, as Redis does at effort 1.
+const REMOVAL_BUDGET: Duration = Duration::from_millis(25);
+/// How long one turn of the loop may take: commands wait no longer than this.
+const TURN_BUDGET: Duration = Duration::from_micros(250);
+/// How many buckets are looked at under one hold.
+const STEP_BUCKETS: usize = 16;
+
+/// How many fields of hashes are removed under one hold.
+const STEP_FIELDS: usize = 64;
+/// How many fields of one shard's hashes are removed before the next shard has its turn.
+const VISIT_FIELDS: usize = 64 * 1024;
+
+/// A thread's share of expiry: every n-th shard.
+pub struct Expiry {
+    first: usize,
+    stride: usize,
+    /// The shard it stands at.
+    shard: usize,
+    visit: Visit,
+    /// The cycle under way.
+    cycle: Option<Cycle>,
+}
+
+/// How far it has come in a shard.
+#[derive(Default)]
+struct Visit {
+    keys: ExpiryCursor,
+    keys_are_done: bool,
+    n_fields: usize,
+}
+
+#[derive(Default)]
+struct Cycle {
+    spent: Duration,
+    n_seen: u64,
+    n_expired: u64,
+    /// Shards passed since the cycle began: one round is enough.
+    n_shards: usize,
+}
+
+impl Cycle {
+    /// Redis's rule: more than a tenth of what is looked at has expired, so there is more to gain.
+    fn is_fruitful(&self) -> bool {
+        self.n_expired * 10 > self.n_seen
+    }
+}
+
+impl Expiry {
+    /// The share of thread `index` of `n_threads`.
+    pub fn new(index: usize, n_threads: usize) -> Self {
+        Self { first: index, stride: n_threads, shard: index, visit: Visit::default(), cycle: None }
+    }
+
+    /// Begins a cycle.
+    pub fn begin_cycle(&mut self) {
+        self.cycle = Some(Cycle::default());
+    }
+
+    /// Gives up the cycle under way.
+    pub fn end_cycle(&mut self) {
+        self.cycle = None;
+    }
+
+    /// Whether the cycle under way has more to do.
+    pub fn is_behind(&self) -> bool {
+        self.cycle.is_some()
+    }
+
+    /// Does one turn's share.
+    pub fn step(&mut self, worker: &mut Worker<Job>) {
+        let Some(mut cycle) = self.cycle.take() else { return };
+        let began = Instant::now();
+        let now = worker.thread.server().clock.now();
+        let n_shards = worker.engine().n_shards();
+        while began.elapsed() < TURN_BUDGET {
+            if self.shard >= n_shards {
+                self.shard = self.first;
+            }
+            if self.first >= n_shards || cycle.n_shards * self.stride > n_shards {
+                return;
+            }
+            let id = ShardId(self.shard as u16);
+            let more = self.visit.step(worker, id, now, &mut cycle);
+            if !more {
+                self.visit = Visit::default();
+                self.shard += self.stride;
+                cycle.n_shards += 1;
+            }
+        }
+        cycle.spent += began.elapsed();
+        let budget = if cycle.is_fruitful() { REMOVAL_BUDGET } else { SEARCH_BUDGET };
+        if cycle.spent < budget {
+            self.cycle = Some(cycle);
+        }
+    }
+}
+
+impl Visit {
+    /// Does one piece of work under the shard's hold; says whether there may be more.
+    fn step(&mut self, worker: &mut Worker<Job>, id: ShardId, now: Millis, cycle: &mut Cycle) -> bool {
+        let keyspace = &worker.thread.server().keyspace;
+        let has_keys = !self.keys_are_done && keyspace.n_deadlines_in(id) > 0;
+        let has_fields = self.n_fields < VISIT_FIELDS && keyspace.has_due_fields_in(id, now);
+        if !has_keys && !has_fields {
+            return false;
+        }
+        let stepped = worker.with_shards(&[id], |held, thread| {
+            // Asked under the hold: nothing expires once CLIENT PAUSE has answered.
+            if thread.server().is_paused() {
+                return;
+            }
+            let shard = held.shard(id);
+            shard.start();
+            if has_fields {
+                let n_expired = shard.expire_fields(now, STEP_FIELDS);
+                // Fields that cannot be removed now have their turn in the next cycle.
+                self.n_fields += if n_expired == 0 { VISIT_FIELDS } else { n_expired };
+                cycle.n_seen += n_expired as u64;
+                cycle.n_expired += n_expired as u64;
+            }
+            if has_keys {
+                let step = shard.expire_some(&mut self.keys, now, STEP_BUCKETS);
+                self.keys_are_done = !step.more;
+                cycle.n_seen += step.n_seen;
+                cycle.n_expired += step.n_expired;
+            }
+            unit::end(held, thread, now);
+        });
+        // A held shard has its turn in the next cycle.
+        stepped.is_some_and(|step| step.is_ok())
+    }
+}

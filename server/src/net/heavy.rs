@@ -1,0 +1,59 @@
+//! Heavy-work threads: they run what takes long, so that no socket waits behind it.
+
+use std::{
+    sync::{Arc, atomic::Ordering},
+    time::Duration,
+};
+
+use braid_storage::{
+    coordinator::{Weight, Worker},
+    table::flush_retired,
+};
+use crossbeam_utils::sync::Parker;
+
+use crate::{
+    run::offload,
+    shared::{server::Server, thread_state::ThreadState},
+};
+
+/// How long a heavy-work thread sleeps at most between rounds of returning memory to the system.
+const HOUSEKEEPING: Duration = Duration::from_secs(1);
+
+/// Runs heavy work until the server stops. At normal priority: a niced holder of shards is preempted for seconds.
+pub fn run_heavy(server: &'static Server, index: usize, parker: &Parker) {
+    let engine = Arc::clone(&server.engine);
+    let mut worker = Worker::new(engine, Weight::Heavy, ThreadState::new(index, server));
+    while !server.stopping.load(Ordering::Relaxed) {
+        worker.thread.renew_budget();
+        let may_begin = worker.is_reserved() || !server.holds_heavy.load(Ordering::Relaxed);
+        let worked = may_begin && worker.take_heavy();
+        while !server.holds_offloaded.load(Ordering::Relaxed)
+            && !worker.is_reserved()
+            && let Some(mut node) = worker.thread.offloaded.pop_front()
+        {
+            offload::work(&mut node, &mut worker.thread);
+            worker.submit(node);
+        }
+        worker
+            .thread
+            .stats()
+            .offloaded_waiting
+            .store(worker.thread.offloaded.len() as u64, Ordering::Relaxed);
+        if worker.is_reserved() {
+            // Its job may hold shards when it comes: nothing else is begun here. Whoever brings it, or stops the server, unparks.
+            if !worked {
+                parker.park();
+            }
+            continue;
+        }
+        if worked {
+            // What tables gave up meanwhile is freed here or nowhere: others' flushes do not reach it.
+            flush_retired();
+        }
+        // By turns, so that neither keeps the other waiting for long.
+        if !braid_storage::reclaim_large() && !worked {
+            parker.park_timeout(HOUSEKEEPING);
+            (server.process.return_freed_memory)();
+        }
+    }
+}

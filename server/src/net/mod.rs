@@ -1,0 +1,10 @@
+//! The threads that serve sockets, each one event loop with its share of the connections; and those that do heavy work.
+
+mod accept;
+mod expiry;
+mod heavy;
+mod thread;
+
+pub use accept::welcome;
+pub use heavy::run_heavy;
+pub use thread::{IoThread, WAKER};

@@ -1,0 +1,446 @@
+//! The event loop of a thread: reads, runs, writes.
+
+mod batch;
+mod connections;
+mod deliveries;
+mod giving;
+mod serving;
+mod sharing;
+mod sweeps;
+mod waiting;
+
+use std::{
+    collections::{BTreeMap, BTreeSet, VecDeque},
+    io,
+    sync::{Arc, atomic::Ordering},
+    time::{Duration, Instant},
+};
+
+use braid_protocol::request::Limits;
+use braid_storage::{
+    coordinator::{Weight, Worker},
+    executor::Node,
+    table::flush_retired,
+    time::Millis,
+};
+use mio::{Events, Poll, Token};
+use slab::Slab;
+
+use self::{
+    batch::{Batch, InputFor},
+    giving::{GIVING_REST_MAX, Giving, Subscribers},
+};
+use crate::{
+    client::{
+        connection::{Connection, Piece},
+        copies::Leftover,
+        node::{Job, Task, empty},
+        session::{Replies, Request},
+    },
+    command::Registered,
+    config::Config,
+    net::welcome,
+    run::{budget::Budget, rows},
+    shared::{listening::Listening, mail::Mail, server::Server, spread::Sampler, thread_state::ThreadState},
+};
+
+/// The token of the thread's own wake-ups.
+pub const WAKER: Token = Token(usize::MAX);
+/// How much is read from a socket at a time.
+const READ_BYTES: usize = 64 * 1024;
+/// How long freeing large values and flushed databases may take in one turn of the loop.
+const RECLAIM_BUDGET: Duration = Duration::from_micros(200);
+/// After so many rounds of the cron without a read a thread gives memory back.
+const IDLE_CRONS: u32 = 5;
+/// How often the thread looks after timeouts, expiry and the configuration.
+const CRON_INTERVAL: Duration = Duration::from_millis(100);
+
+/// A thread that serves sockets.
+pub struct IoThread {
+    worker: Worker<Job>,
+    poll: Poll,
+    /// A connection is taken out while it is being served. It keeps its place until its node is back, so a node never
+    /// comes back to a stranger.
+    connections: Slab<Option<Box<Connection>>>,
+    buffer: Box<[u8]>,
+    batch: Batch,
+    /// What is left to do of the batch.
+    budget: Budget,
+    /// What becomes of the input that is being served.
+    input_for: InputFor,
+    /// Replies of the connection that is being served; kept for its space.
+    out: Vec<u8>,
+    /// Connections with more to read than one turn's share.
+    again: Vec<usize>,
+    /// Commands that visit shards in turn.
+    sweeps: VecDeque<Box<Node<Job>>>,
+    /// Commands that CLIENT PAUSE holds back, in the order in which they came.
+    postponed: BTreeMap<u64, Box<Node<Job>>>,
+    /// How many were ever held back.
+    n_postponed: u64,
+    /// When commands that wait for keys give up, and the connections' places.
+    deadlines: BTreeSet<(Millis, usize)>,
+    /// Who is subscribed to what.
+    subscribers: Subscribers,
+    /// What is still to be forgotten of clients that tracked.
+    forgetting: VecDeque<Leftover>,
+    /// Whether the last turn has got on with that; else the shards are held, and the next round of the cron will.
+    is_forgetting: bool,
+    /// Where the search for keys to forget goes on.
+    limited_at: usize,
+    /// How far its queue of notifications has been read, and who waits for what of it.
+    giving: Giving,
+    /// Connections that are held back for a while.
+    resting: Vec<Resting>,
+    expiry: super::expiry::Expiry,
+    next_cron: Instant,
+    sampler: Sampler,
+    /// When the last commands of this turn ended, if any ran.
+    served_at: Option<Instant>,
+    /// How many times in a row the cron has found that nothing had been read since the time before.
+    n_idle_crons: u32,
+    n_reads_seen: u64,
+    config: Arc<Config>,
+    config_seen: u64,
+    limits: Limits,
+}
+
+/// A connection that is held back.
+pub(super) struct Resting {
+    /// Until then, in milliseconds of uptime.
+    until: u64,
+    began: Instant,
+    /// The command that this stands for the work of.
+    works_on: Option<&'static Registered>,
+    node: Box<Node<Job>>,
+}
+
+impl IoThread {
+    /// Makes the thread's loop; `poll` already reports its waker.
+    pub fn new(server: &'static Server, index: usize, poll: Poll) -> Self {
+        let state = ThreadState::new(index, server);
+        let config = server.config.load_full();
+        Self {
+            worker: Worker::new(Arc::clone(&server.engine), Weight::Light, state),
+            poll,
+            connections: Slab::new(),
+            buffer: vec![0; READ_BYTES].into_boxed_slice(),
+            batch: Batch::default(),
+            budget: Budget::of_batch(),
+            input_for: InputFor::Connection,
+            out: Vec::new(),
+            again: Vec::new(),
+            sweeps: VecDeque::new(),
+            postponed: BTreeMap::new(),
+            n_postponed: 0,
+            deadlines: BTreeSet::new(),
+            subscribers: Subscribers::default(),
+            forgetting: VecDeque::new(),
+            is_forgetting: false,
+            limited_at: 0,
+            giving: Giving::default(),
+            resting: Vec::new(),
+            expiry: super::expiry::Expiry::new(index, server.io_threads().len()),
+            next_cron: Instant::now(),
+            sampler: Sampler::new(Instant::now()),
+            served_at: None,
+            n_idle_crons: 0,
+            n_reads_seen: 0,
+            limits: limits(&config),
+            config,
+            config_seen: 0,
+        }
+    }
+
+    fn server(&self) -> &'static Server {
+        self.worker.thread.server()
+    }
+
+    /// Serves until the server stops.
+    ///
+    /// # Errors
+    /// If the system's event queue fails, which ends the thread.
+    pub fn run(&mut self) -> io::Result<()> {
+        let mut events = Events::with_capacity(1024);
+        let mut now = Instant::now();
+        while !self.server().stopping.load(Ordering::Relaxed) {
+            self.wait(&mut events, now)?;
+            self.worker.thread.renew_budget();
+            self.read_mail();
+            self.take_finished();
+            self.worker.take_injected();
+            for event in &events {
+                match event.token() {
+                    WAKER => {}
+                    token if Listening::owns(token) => {
+                        let server = self.server();
+                        let stats = self.worker.thread.stats();
+                        server.listening.accept(token, |accepted| welcome(server, stats, accepted));
+                    }
+                    Token(slot) => {
+                        self.on_event(slot, event);
+                        if !self.worker.engine().injector_is_empty() {
+                            self.worker.take_injected();
+                        }
+                    }
+                }
+            }
+            // After what the events have brought about, whose replies may wait for it, and before the writes.
+            let gave_from = self.give_out();
+            for slot in std::mem::take(&mut self.again) {
+                self.go_on(slot);
+            }
+            if let Some(began) = gave_from {
+                self.rest_from_giving(began);
+            }
+            self.take_finished();
+            self.step_sweeps();
+            self.step_expiry();
+            self.limit_tracking(self.server());
+            self.step_forgetting();
+            self.reclaim();
+            self.end_overdue_waits();
+            // A turn that has served somebody knows the time well enough.
+            now = self.served_at.take().unwrap_or_else(Instant::now);
+            if now >= self.next_cron {
+                self.cron();
+            }
+        }
+        Ok(())
+    }
+
+    /// Waits for events, or only collects them if there is something to do.
+    fn wait(&mut self, events: &mut Events, now: Instant) -> io::Result<()> {
+        let peer = &self.server().threads[self.worker.thread.index];
+        // Commands that hold nothing may have sent something.
+        self.worker.thread.send_wakes();
+        let busy = !self.again.is_empty()
+            || !self.sweeps.is_empty()
+            || self.is_forgetting
+            || self.expiry.is_behind()
+            || braid_storage::has_garbage();
+        let may_sleep = !busy
+            && peer.inbox.may_sleep(|| {
+                peer.mail.is_empty()
+                    && self.may_leave_notifications()
+                    && self.worker.engine().injector_is_empty()
+            });
+        let timeout = if may_sleep { self.time_to_sleep(now) } else { Duration::ZERO };
+        let polled = self.poll.poll(events, Some(timeout));
+        self.server().threads[self.worker.thread.index].inbox.awake();
+        match polled {
+            Err(error) if error.kind() != io::ErrorKind::Interrupted => Err(error),
+            _ => Ok(()),
+        }
+    }
+
+    /// Until the cron, or until the first command that waits for keys gives up.
+    fn time_to_sleep(&self, now: Instant) -> Duration {
+        let mut to_cron = self.next_cron.saturating_duration_since(now);
+        if !self.server().threads[self.worker.thread.index].notifications.is_empty() {
+            to_cron = to_cron.min(GIVING_REST_MAX);
+        }
+        match self.deadlines.first() {
+            None => to_cron,
+            Some((deadline, _)) => {
+                let millis = deadline.0.saturating_sub(self.server().clock.now().0);
+                to_cron.min(Duration::from_millis(millis))
+            }
+        }
+    }
+
+    fn read_mail(&mut self) {
+        let server = self.server();
+        let peer = &server.threads[self.worker.thread.index];
+        while let Some(mail) = peer.mail.pop() {
+            match mail {
+                Mail::Serve(accepted) => self.welcome(*accepted),
+                Mail::Adopt(connection) => self.adopt(connection),
+                Mail::Close(record) => self.close_killed(record),
+                Mail::Waits(parked) => self.note_wait(parked),
+                Mail::GaveUp(node, parked) => self.withdraw(node, parked),
+                Mail::Resume => self.resume_postponed(),
+                Mail::Room => self.release_held_back(),
+            }
+        }
+    }
+
+    /// Takes back the nodes whose work is done.
+    fn take_finished(&mut self) {
+        let server = self.server();
+        for node in server.threads[self.worker.thread.index].inbox.take() {
+            self.take_back(node);
+        }
+    }
+
+    fn take_back(&mut self, mut node: Box<Node<Job>>) {
+        match &mut node.job.task {
+            Task::Goodbye => return,
+            Task::MustWithdraw(parked) => {
+                let parked = Arc::clone(parked);
+                self.withdraw(node, parked);
+                return;
+            }
+            Task::Withdraw(_) => {
+                self.forget_wait(node.job.session.origin.slot);
+                node.job.task = Task::Commands;
+                if node.job.n_run < node.job.commands.len() && !node.job.session.record.is_killed() {
+                    // It could not be served where it was claimed.
+                    self.submit_commands(node);
+                    return;
+                }
+            }
+            Task::Wait(_) | Task::Pin | Task::Offloaded(_) | Task::Unpin(_) => {
+                unreachable!("the node is elsewhere until this is done")
+            }
+            Task::Sweep(sweep) if !sweep.is_complete() => {
+                self.sweeps.push_back(node);
+                return;
+            }
+            Task::Sweep(sweep) => {
+                if sweep.is_over_limit() {
+                    node.job.session.exceed_limit();
+                }
+                let pieces = sweep.take_reply();
+                let took = sweep.worked.as_nanos() as u64;
+                self.worker.thread.stats().took(node.job.commands[0].command, took, 1);
+                let wanted = node.job.session.replies == Replies::On;
+                node.job.session.drop_unwanted(0, &mut Vec::new());
+                if let Some(connection) =
+                    self.connections[node.job.session.origin.slot].as_mut().filter(|_| wanted)
+                {
+                    pieces.into_iter().for_each(|piece| connection.backlog.push_piece(Piece::Own(piece)));
+                }
+            }
+            Task::Commands if node.job.n_run < node.job.commands.len() => {
+                // A pause holds the rest back, or one of them has panicked.
+                let (next, _) = rows::next(&node.job);
+                if self.server().holds_back(|| rows::may_write(&node.job.session, next)) {
+                    let slot = node.job.session.origin.slot;
+                    let nth = self.postpone(node);
+                    if let Some(connection) = self.connections[slot].as_mut() {
+                        connection.postponed = Some(nth);
+                    }
+                } else {
+                    self.submit_commands(node);
+                }
+                return;
+            }
+            Task::Commands | Task::Barrier | Task::Idle => {}
+        }
+        match node.job.session.request.take() {
+            Some(Request::Sleep { millis, .. }) => {
+                // It may have asked for this as well.
+                node.job.session.ask(Request::ReadNotifications);
+                node.job.task = Task::Idle;
+                self.rest(node, millis, None);
+            }
+            Some(Request::ReadNotifications) if !self.has_read_notifications() => {
+                self.give_back_after_notifications(node)
+            }
+            Some(Request::ReadNotifications | Request::AwaitRoom) | None => self.give_back(node),
+        }
+    }
+
+    /// Gives a node back to its connection, which goes on with the replies in it.
+    fn give_back(&mut self, mut node: Box<Node<Job>>) {
+        let slot = node.job.session.origin.slot;
+        let mut replies = std::mem::take(&mut node.job.reply);
+        node.job.clear();
+        let connection = self.connections[slot].as_mut().expect("a connection is in its place while parked");
+        connection.closing |= node.job.session.closing;
+        if connection.record.blocked.load(Ordering::Relaxed) {
+            connection.record.blocked.store(false, Ordering::Relaxed);
+        }
+        connection.parser.set_authenticated(node.job.session.authenticated);
+        connection.node = Some(node);
+        if let Some(held_back) = connection.held_back.take() {
+            replies.extend_from_slice(&held_back);
+        }
+        std::mem::swap(&mut self.out, &mut replies);
+        empty(&mut replies);
+        self.await_room(slot);
+        self.go_on(slot);
+    }
+
+    /// Gives expiry a share of this turn.
+    fn step_expiry(&mut self) {
+        if self.expiry.is_behind() {
+            if self.server().is_paused() {
+                return self.expiry.end_cycle();
+            }
+            self.expiry.step(&mut self.worker);
+        }
+    }
+
+    fn cron(&mut self) {
+        self.next_cron = Instant::now() + CRON_INTERVAL;
+        let server = self.server();
+        let changes = server.config_changes.load(Ordering::Relaxed);
+        if changes != self.config_seen {
+            self.config_seen = changes;
+            self.config = server.config.load_full();
+            self.limits = limits(&self.config);
+            for (_, connection) in &mut self.connections {
+                if let Some(connection) = connection
+                    && !connection.parser.holds_memory()
+                {
+                    let authenticated = connection.parser.limits().authenticated;
+                    connection.parser.set_limits(Limits { authenticated, ..self.limits });
+                }
+            }
+        }
+        let is_paused = server.is_paused();
+        if !self.postponed.is_empty() && !is_paused {
+            self.resume_postponed();
+        }
+        self.wake_resting(server);
+        self.close_idle(server);
+        self.close_overdue();
+        if server.active_expire.load(Ordering::Relaxed) && !is_paused {
+            self.expiry.begin_cycle();
+        }
+        self.share_out_connections(server);
+        self.measure_clients(server);
+        if self.worker.thread.index == 0 {
+            server.measure_memory();
+            server.sample_rates();
+            let stats = self.worker.thread.stats();
+            server.listening.accept_everywhere(|accepted| welcome(server, stats, accepted));
+        }
+        flush_retired();
+        self.give_back_memory(server);
+    }
+
+    /// Gives memory back once the thread has had nothing to read for a while.
+    fn give_back_memory(&mut self, server: &Server) {
+        let n_reads = self.worker.thread.stats().reads.get();
+        if std::mem::replace(&mut self.n_reads_seen, n_reads) != n_reads {
+            self.n_idle_crons = 0;
+            return;
+        }
+        self.n_idle_crons = self.n_idle_crons.saturating_add(1);
+        if self.n_idle_crons == IDLE_CRONS {
+            (server.process.return_freed_memory)();
+        }
+    }
+
+    /// Frees what was too much to free under a hold, for a share of this turn.
+    fn reclaim(&mut self) {
+        if braid_storage::has_large_garbage() {
+            self.worker.thread.wake_heavy = true;
+            self.worker.thread.send_wakes();
+            braid_storage::help_reclaim_large();
+        }
+        if !braid_storage::has_garbage() {
+            return;
+        }
+        let began = Instant::now();
+        while braid_storage::reclaim() && began.elapsed() < RECLAIM_BUDGET {}
+    }
+}
+
+/// The parser's limits.
+fn limits(config: &Config) -> Limits {
+    Limits { max_bulk_bytes: config.proto_max_bulk_len as u64, authenticated: true }
+}

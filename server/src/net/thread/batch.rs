@@ -1,0 +1,387 @@
+//! Commands parsed ahead: what is read at once is parsed, prefetched and run by the batch.
+
+use std::{cell::Cell, ops::Range, time::Duration};
+
+use braid_protocol::{
+    bytes::is_same,
+    request::{Arg, Parse, Pattern, ProtocolError, RequestParser},
+};
+use braid_storage::{Db, Routed, executor::Node, time::Millis};
+
+use crate::{
+    catalog::{Flags, Words},
+    client::{connection::Connection, node::Job, session::Session},
+    command::{Found, Registered, Run, TABLE},
+    run::gates::{self, Admission},
+    shared::{server::Server, stats::ThreadStats},
+};
+
+/// How many commands are parsed ahead, prefetched together and then run.
+const BATCH: usize = 32;
+
+/// With so many keys a batch is full: the lines of more would push each other out of the first cache.
+const BATCH_KEYS: usize = 64;
+
+/// Commands parsed ahead.
+#[derive(Default)]
+pub(super) struct Batch {
+    words: Vec<Arg>,
+    pub(super) commands: Vec<Parsed>,
+    /// Where the keys of the commands live: the first ones, and the others of commands that name all theirs.
+    keys: Vec<Routed>,
+    /// Commands of which all keys were looked for, by rising number, and where in `keys` those are.
+    with_all_keys: Vec<(usize, Range<usize>)>,
+    /// Commands whose time is not measured with the batch, a bit each: they do not run, or not here.
+    unmeasured: Cell<u32>,
+}
+
+/// What an earlier request was like: mostly a pipeline repeats one command.
+struct Last {
+    command: &'static Registered,
+    /// Where in the input its name starts.
+    name_at: usize,
+    pattern: Option<Pattern>,
+}
+
+impl Last {
+    fn name<'a>(&self, input: &'a [u8]) -> &'a [u8] {
+        &input[self.name_at..self.name_at + self.command.spec.name.len()]
+    }
+}
+
+/// The last first key, in the input: a pipeline that repeats a key as well finds it once.
+#[derive(Clone, Copy)]
+struct LastKey {
+    at: usize,
+    len: usize,
+    lives: Routed,
+}
+
+impl LastKey {
+    #[inline]
+    fn is(&self, input: &[u8], key: &[u8]) -> bool {
+        let before = &input[self.at..self.at + self.len];
+        // Most keys that differ do so in the last byte.
+        before.last() == key.last() && is_same(before, key)
+    }
+}
+
+/// Looks for keys ahead of the commands that name them.
+struct Lookout<'a> {
+    server: &'a Server,
+    db: Db,
+    last: Option<LastKey>,
+}
+
+impl Lookout<'_> {
+    /// Finds out where a command's first key lives, and asks for what its look-up touches first. It is added to `keys`, unless it
+    /// has just been met. The command lies `at` a place of the input.
+    #[inline(always)]
+    fn look(
+        &mut self,
+        command: &Registered,
+        words: Words<'_>,
+        at: usize,
+        input: &[u8],
+        keys: &mut Vec<Routed>,
+    ) -> Option<Routed> {
+        if !command.first_is_key || words.len() < 2 {
+            return None;
+        }
+        let key = words.get(1);
+        let lives = match self.last.filter(|last| last.is(input, key)) {
+            Some(last) => last.lives,
+            None => {
+                let lives = self.look_for(key);
+                keys.push(lives);
+                lives
+            }
+        };
+        self.last = Some(LastKey { at: at + words.offset(1), len: key.len(), lives });
+        Some(lives)
+    }
+
+    /// Finds out where all keys of a command live, likewise; says which of `keys` they are.
+    #[inline(never)]
+    fn look_for_all(&self, command: &Registered, words: Words<'_>, keys: &mut Vec<Routed>) -> Range<usize> {
+        let first = keys.len();
+        let get = |at| words.get(at);
+        command.spec.keys.positions(words.len(), get, |at, _| keys.push(self.look_for(words.get(at))));
+        first..keys.len()
+    }
+
+    #[inline(always)]
+    fn look_for(&self, key: &[u8]) -> Routed {
+        let lives = self.server.keyspace.router().route(key);
+        self.server.engine.prefetch(lives.shard);
+        self.server.keyspace.prefetch_root(self.db, lives);
+        lives
+    }
+}
+
+/// A parsed command.
+pub(super) struct Parsed {
+    pub(super) found: Found,
+    /// Where in the input it lies.
+    pub(super) start: usize,
+    pub(super) end: usize,
+    first_word: usize,
+    n_words: usize,
+    /// Where its first key lives, if its first argument is one.
+    pub(super) routed: Option<Routed>,
+}
+
+impl Batch {
+    pub(super) fn clear(&mut self) {
+        self.words.clear();
+        self.commands.clear();
+        self.keys.clear();
+        self.with_all_keys.clear();
+        self.unmeasured.set(0);
+    }
+
+    fn is_full(&self) -> bool {
+        self.commands.len() >= BATCH || self.keys.len() >= BATCH_KEYS
+    }
+
+    /// Adds the request that lies at `range` of the input, and looks for its keys.
+    #[inline(always)]
+    fn add(
+        &mut self,
+        found: Found,
+        range: Range<usize>,
+        first_word: usize,
+        lookout: &mut Lookout<'_>,
+        input: &[u8],
+    ) {
+        let words = Words::new(&input[range.clone()], &self.words[first_word..]);
+        let n_words = words.len();
+        let routed = match found {
+            Found::Command(command) if command.names_all_keys && n_words <= BATCH_KEYS => {
+                let keys = lookout.look_for_all(command, words, &mut self.keys);
+                let first = self.keys[keys.start..].first().copied();
+                self.with_all_keys.push((self.commands.len(), keys));
+                first
+            }
+            Found::Command(command) => lookout.look(command, words, range.start, input, &mut self.keys),
+            _ => None,
+        };
+        self.commands.push(Parsed { found, start: range.start, end: range.end, first_word, n_words, routed });
+    }
+
+    /// Adds the requests from `at` on that begin like the last one, which was `command`; returns where the input goes on. Most of
+    /// a pipeline passes here, and what else a request may be is not in the way.
+    #[inline(never)]
+    fn parse_alike(
+        &mut self,
+        parser: &mut RequestParser,
+        command: &'static Registered,
+        pattern: &Pattern,
+        lookout: &mut Lookout<'_>,
+        input: &[u8],
+        mut at: usize,
+    ) -> usize {
+        while !self.is_full() && at < input.len() {
+            let first_word = self.words.len();
+            let Some(consumed) = parser.parse_alike(pattern, input, at, &mut self.words) else { break };
+            self.add(Found::Command(command), at..at + consumed, first_word, lookout, input);
+            at += consumed;
+        }
+        at
+    }
+
+    /// Has a command not share the batch's time.
+    #[cold]
+    pub(super) fn leave_unmeasured(&self, index: usize) {
+        self.unmeasured.set(self.unmeasured.get() | 1 << index);
+    }
+
+    /// Shares out the batch's time among its commands. Those from `end` of the input on are left out, too.
+    pub(super) fn share_out_time(&self, elapsed: Duration, stats: &ThreadStats, end: Option<usize>) {
+        let n_begun = end.map_or(self.commands.len(), |end| {
+            self.commands.iter().take_while(|parsed| parsed.start < end).count()
+        });
+        let begun = &self.commands[..n_begun];
+        let unmeasured = self.unmeasured.get();
+        let n_not = if unmeasured == 0 { 0 } else { n_bits(unmeasured, 0..n_begun) };
+        let n_measured = (n_begun - n_not) as u64;
+        let Some(share) = (elapsed.as_nanos() as u64).checked_div(n_measured) else { return };
+        let mut first = 0;
+        for run in begun.chunk_by(|a, b| a.found.is_same(&b.found)) {
+            let not = if unmeasured == 0 { 0 } else { n_bits(unmeasured, first..first + run.len()) };
+            first += run.len();
+            if let Found::Command(command) = run[0].found
+                && run.len() > not
+            {
+                stats.took(command.id, share, (run.len() - not) as u64);
+            }
+        }
+    }
+
+    /// Where all keys of the command at `index` live, in order; none if only the first was looked for.
+    pub(super) fn keys_of(&self, index: usize) -> &[Routed] {
+        let found = self.with_all_keys.binary_search_by_key(&index, |(of, _)| *of);
+        found.map_or(&[], |nth| &self.keys[self.with_all_keys[nth].1.clone()])
+    }
+
+    fn words_of<'a>(&'a self, parsed: &Parsed, input: &'a [u8]) -> Words<'a> {
+        let ranges = &self.words[parsed.first_word..parsed.first_word + parsed.n_words];
+        Words::new(&input[parsed.start..parsed.end], ranges)
+    }
+}
+
+/// How many of the bits in a range are set.
+#[cold]
+fn n_bits(bits: u32, range: std::ops::Range<usize>) -> usize {
+    range.filter(|index| bits >> index & 1 == 1).count()
+}
+
+/// What the commands of a batch have in common.
+#[derive(Clone, Copy)]
+pub(super) struct Turn<'a> {
+    pub(super) server: &'a Server,
+    pub(super) batch: &'a Batch,
+    pub(super) input: &'a [u8],
+    /// The time of the read.
+    pub(super) now: Millis,
+}
+
+impl<'a> Turn<'a> {
+    pub(super) fn words(self, parsed: &Parsed) -> Words<'a> {
+        self.batch.words_of(parsed, self.input)
+    }
+}
+
+impl Parsed {
+    /// Whether the command may run under the hold of `leader`, which was admitted and lives there.
+    pub(super) fn follows(&self, leader: &Parsed, lives: Routed, session: &Session, turn: Turn<'_>) -> bool {
+        let (Found::Command(command), Some(routed)) = (&self.found, self.routed) else { return false };
+        routed.shard == lives.shard
+            && (self.is_like(leader)
+                || matches!(command.spec.run, Run::Shard(_))
+                    && matches!(
+                        gates::admit(turn.server, session, &self.found, turn.words(self)),
+                        Ok((_, Admission::Run))
+                    ))
+    }
+
+    /// How long the request is.
+    #[inline]
+    pub(super) fn n_bytes(&self) -> usize {
+        self.end - self.start
+    }
+
+    /// Whether it names members of the collection that its key holds.
+    #[inline]
+    pub(super) fn names_members(&self) -> bool {
+        matches!(&self.found, Found::Command(command) if command.spec.members.is_some())
+    }
+
+    /// The command, which is known to exist.
+    pub(super) fn command(&self) -> &'static Registered {
+        let Found::Command(command) = self.found else { unreachable!("only known commands are run") };
+        command
+    }
+
+    /// The command with its words, if there is such a command.
+    pub(super) fn known<'a>(&self, turn: Turn<'a>) -> Option<(&'static Registered, Words<'a>)> {
+        let Found::Command(command) = self.found else { return None };
+        Some((command, turn.words(self)))
+    }
+
+    /// Whether it is the same command with as many words, so that it is admitted if the other one is.
+    #[inline]
+    pub(super) fn is_like(&self, other: &Parsed) -> bool {
+        self.found.is_same(&other.found) && self.n_words == other.n_words
+    }
+}
+
+impl Batch {
+    /// Parses up to a batch of requests from `from` on; returns where the input goes on.
+    #[inline(never)]
+    pub(super) fn parse(
+        &mut self,
+        server: &Server,
+        connection: &mut Connection,
+        input: &mut [u8],
+        from: usize,
+    ) -> Result<usize, ProtocolError> {
+        self.clear();
+        let db = connection.node.as_ref().map(|node| node.job.session.db).unwrap_or_default();
+        let mut lookout = Lookout { server, db, last: None };
+        let mut last: Option<Last> = None;
+        let mut at = from;
+        loop {
+            if at < input.len()
+                && let Some(Last { command, pattern: Some(pattern), .. }) = &last
+            {
+                at = self.parse_alike(&mut connection.parser, command, pattern, &mut lookout, input, at);
+            }
+            if self.is_full() || at >= input.len() {
+                break;
+            }
+            // The quotes of an inline command are resolved where it lies, so it must not be parsed twice: it gets a
+            // batch of its own, because what comes behind a command that must wait is parsed again.
+            let inline = input[at] != b'*';
+            if inline && !self.commands.is_empty() {
+                break;
+            }
+            let first_word = self.words.len();
+            let consumed = match connection.parser.parse(&mut input[at..], &mut self.words)? {
+                Parse::Request { consumed } => consumed,
+                Parse::Empty { consumed } => {
+                    at += consumed;
+                    continue;
+                }
+                Parse::Incomplete { wanted } => {
+                    connection.wanted = wanted;
+                    break;
+                }
+            };
+            let words = Words::new(&input[at..at + consumed], &self.words[first_word..]);
+            let found = match &last {
+                // Comparing the name is cheaper than finding it.
+                Some(last) if last.name(input) == words.get(0) => Found::Command(last.command),
+                _ => TABLE.find(words),
+            };
+            let mut stop = inline;
+            last = None;
+            if let Found::Command(command) = found {
+                stop |= command.has(Flags::PARSE_STOP);
+                // A subcommand's name is not the word that would be compared.
+                if command.parent.is_none() && !command.has_subcommands() {
+                    let pattern = Pattern::of(input, at, &self.words[first_word..]);
+                    last = Some(Last { command, name_at: at + words.offset(0), pattern });
+                }
+            }
+            self.add(found, at..at + consumed, first_word, &mut lookout, input);
+            at += consumed;
+            if stop {
+                break;
+            }
+        }
+        Ok(at)
+    }
+
+    /// Fetches what the commands of a batch will need behind the tables' roots, so that its memory latencies overlap. A
+    /// single command would only be delayed by it.
+    pub(super) fn prefetch(&self, server: &Server, connection: &Connection) {
+        if self.keys.len() > 1
+            && let Some(node) = &connection.node
+        {
+            server.keyspace.prefetch(node.job.session.db, &self.keys);
+        }
+    }
+}
+
+/// Who gets the input when it has been served, with a very long request in it.
+#[derive(Default)]
+pub(super) enum InputFor {
+    /// Nobody: what has not run stays with the connection.
+    #[default]
+    Connection,
+    /// What waits for EXEC.
+    Queue,
+    /// The node, which then is on its way.
+    Node(Box<Node<Job>>),
+}

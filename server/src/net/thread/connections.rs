@@ -1,0 +1,388 @@
+//! A connection's turn: it is read, served, written to, and closed if it is to be.
+
+use std::{
+    io::{self, Read},
+    sync::{Arc, atomic::Ordering},
+};
+
+use braid_protocol::request::{Limits, RequestParser};
+use braid_storage::{coordinator::Route, executor::Node};
+use mio::{Token, event::Event};
+
+use super::{IoThread, READ_BYTES};
+use crate::{
+    client::{
+        connection::{Backlog, Connection, Pace},
+        id::Origin,
+        node::{Job, Task},
+        record::{ClientRecord, Listens},
+        session::Session,
+        stream::Accepted,
+        waits::GaveUp,
+    },
+    command::{subscribed_routes, watched_routes},
+    config::OutputLimit,
+    shared::server::Server,
+    verbose, warning,
+};
+
+/// An announced length is believed, and room made for it, once one part in so many has come.
+const TRUSTED_PART: usize = 64;
+
+impl IoThread {
+    /// Begins to serve a connection.
+    pub(super) fn welcome(&mut self, mut accepted: Accepted) {
+        let server = self.server();
+        let entry = self.connections.vacant_entry();
+        let slot = entry.key();
+        if let Err(error) = accepted.stream.register(self.poll.registry(), Token(slot)) {
+            warning!("Registering a client's socket: {error}");
+            server.threads[self.worker.thread.index].n_connections.fetch_sub(1, Ordering::Relaxed);
+            return;
+        }
+        let record = Arc::new(ClientRecord::new(
+            server.clients.next_id(),
+            self.worker.thread.index,
+            slot,
+            accepted.peer,
+            accepted.local,
+            accepted.stream.fd(),
+            server.clock.uptime_millis(),
+        ));
+        server.clients.add(Arc::clone(&record));
+        // Not the thread's copy: CONFIG SET has changed the password for whoever connects after its reply.
+        let authenticated = server.config.load().requirepass.is_none();
+        let origin = Origin { thread: self.worker.thread.index, slot };
+        let session = Session::new(Arc::clone(&record), origin, authenticated);
+        entry.insert(Some(Box::new(Connection {
+            stream: accepted.stream,
+            node: Some(Node::new(Job::new(session))),
+            parser: RequestParser::new(Limits { authenticated, ..self.limits }),
+            unread: Vec::new(),
+            wanted: 0,
+            backlog: Backlog::default(),
+            writable: true,
+            readable: true,
+            peer_closed: false,
+            closing: false,
+            is_lost: false,
+            record,
+            pace: Pace::Free,
+            held_back: None,
+            postponed: None,
+            waiting: None,
+            over_soft_limit_since: None,
+        })));
+        self.go_on(slot);
+    }
+
+    pub(super) fn on_event(&mut self, slot: usize, event: &Event) {
+        let Some(Some(connection)) = self.connections.get_mut(slot) else { return };
+        connection.readable |= event.is_readable();
+        connection.writable |= event.is_writable();
+        connection.peer_closed |= event.is_read_closed();
+        let may_have_left = connection.peer_closed && connection.is_parked();
+        let waits = connection.waiting.is_some();
+        let may_read = (event.is_readable() || event.is_read_closed()) && connection.may_go_on();
+        if may_read || connection.can_write() {
+            self.go_on(slot);
+        }
+        if may_have_left && waits {
+            self.end_wait(slot, GaveUp::Left);
+        } else if may_have_left {
+            self.close_postponed(slot);
+        }
+    }
+
+    /// Serves a connection for its turn: what it had read before, what its socket has now, and the replies.
+    ///
+    /// `self.out` may already hold replies of it.
+    pub(super) fn go_on(&mut self, slot: usize) {
+        let Some(mut connection) = self.connections.get_mut(slot).and_then(Option::take) else { return };
+        let mut out = std::mem::take(&mut self.out);
+        let read = self.run_unread(&mut connection, &mut out).and_then(|()| {
+            if connection.readable && connection.may_go_on() {
+                self.read(&mut connection, &mut out)
+            } else {
+                Ok(())
+            }
+        });
+        if connection.is_lost {
+            out.clear();
+            connection.backlog = Backlog::default();
+        }
+        let must_close = self.is_over_hard_limit(&connection, out.len());
+        let written = read.and_then(|()| match must_close {
+            true => Err(io::ErrorKind::OutOfMemory.into()),
+            false => connection.write(&mut out),
+        });
+        out.clear();
+        self.out = out;
+        let alive = match written {
+            Ok(written) => {
+                self.worker.thread.stats().bytes_out.add(written.n_bytes);
+                self.worker.thread.stats().writes.add(written.n_writes);
+                !connection.record.is_killed() && !self.is_over_soft_limit(&mut connection)
+            }
+            Err(_) => false,
+        };
+        if !alive {
+            connection.closing = true;
+            connection.is_lost = true;
+            connection.backlog = Backlog::default();
+        }
+        self.keep_or_close(slot, connection);
+    }
+
+    /// Puts a connection back in its place, or closes it if it is to be closed and nothing of it is under way.
+    fn keep_or_close(&mut self, slot: usize, connection: Box<Connection>) {
+        let done = connection.closing && connection.backlog.is_empty();
+        if done && !connection.is_parked() {
+            self.connections[slot] = Some(connection);
+            self.drop_connection(slot);
+            return;
+        }
+        let can_read = connection.readable && connection.may_go_on();
+        if can_read || connection.can_write() {
+            self.again.push(slot);
+        }
+        self.connections[slot] = Some(connection);
+    }
+
+    /// Closes a connection at once, or, if a command of it is under way, as soon as that comes back.
+    pub(super) fn drop_connection(&mut self, slot: usize) {
+        let Some(Some(connection)) = self.connections.get_mut(slot) else { return };
+        connection.closing = true;
+        connection.backlog = Backlog::default();
+        connection.publish_backlog();
+        if connection.is_parked() {
+            // What comes back would be taken for the replies that are dropped here.
+            connection.is_lost = true;
+            self.end_wait(slot, GaveUp::Left);
+            return;
+        }
+        let Some(mut connection) = self.connections.remove(slot) else { return };
+        let server = self.server();
+        let record = &connection.record;
+        verbose!("Client closed connection id={} addr={}", record.id.0, record.peer);
+        server.clients.remove(record.id);
+        server.threads[self.worker.thread.index].n_connections.fetch_sub(1, Ordering::Relaxed);
+        // A CLIENT KILL that has found the record but not marked it yet must not count it.
+        if record.killed.swap(true, Ordering::Relaxed) {
+            server.killed_client_left();
+        }
+        self.forget_subscriptions(slot, &mut connection);
+        let mut node = connection.node.expect("checked above");
+        let session = &node.job.session;
+        if !session.watched.is_empty() || session.subscriptions.is_some() {
+            let listened = session.subscriptions.iter().flat_map(|own| subscribed_routes(server, own));
+            let shards = watched_routes(&session.watched).chain(listened).collect();
+            node.job.clear();
+            node.job.task = Task::Goodbye;
+            node.set_route(Route::new(shards));
+            self.worker.submit(node);
+        }
+    }
+
+    fn run_unread(&mut self, connection: &mut Connection, out: &mut Vec<u8>) -> io::Result<()> {
+        // Once more for what comes after a request that was moved into a transaction.
+        while !connection.unread.is_empty() && connection.may_go_on() {
+            let mut unread = std::mem::take(&mut connection.unread);
+            let consumed = self.serve(connection, &mut unread, out);
+            let has_moved = self.has_moved_input();
+            // The room of a long argument stays while the argument comes: to give it up and take it again would copy what is there.
+            if consumed > 0 {
+                unread = self.give_input(connection, unread, consumed);
+                give_up_room(&mut unread);
+            }
+            connection.unread = unread;
+            self.check_input(connection)?;
+            if !has_moved {
+                break;
+            }
+        }
+        Ok(())
+    }
+
+    /// Reads once, and runs what has become complete.
+    fn read(&mut self, connection: &mut Connection, out: &mut Vec<u8>) -> io::Result<()> {
+        let room = READ_BYTES.min(self.buffer.len());
+        let n = loop {
+            match connection.stream.read(&mut self.buffer[..room]) {
+                Ok(n) => break n,
+                Err(error) if error.kind() == io::ErrorKind::WouldBlock => {
+                    connection.readable = false;
+                    // An event of the connection that had this slot before may have said so.
+                    connection.peer_closed = false;
+                    return Ok(());
+                }
+                Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
+                Err(error) => return Err(error),
+            }
+        };
+        if n == 0 {
+            connection.readable = false;
+            connection.peer_closed = true;
+            connection.closing = true;
+            return Ok(());
+        }
+        // A read that did not fill the buffer has emptied the socket, unless the end of the stream is still to come.
+        connection.readable = n == room || connection.peer_closed;
+        let stats = self.worker.thread.stats();
+        stats.bytes_in.add(n as u64);
+        stats.reads.add(1);
+        let is_listener = connection.record.is_listener();
+        if connection.unread.is_empty() && !is_listener {
+            let mut buffer = std::mem::take(&mut self.buffer);
+            let consumed = self.serve(connection, &mut buffer[..n], out);
+            connection.unread.extend_from_slice(&buffer[consumed..n]);
+            self.buffer = buffer;
+        } else {
+            let is_complete = connection.unread.is_empty() || n >= connection.wanted;
+            let unread = &mut connection.unread;
+            if connection.wanted > unread.capacity() && unread.len() >= connection.wanted / TRUSTED_PART {
+                // Once some of a long argument has come it gets its room at once: to move it again and again takes long.
+                unread.reserve_exact(connection.wanted.max(n));
+            }
+            connection.unread.extend_from_slice(&self.buffer[..n]);
+            if is_complete {
+                // What was sent to the client before it sent this comes before the answer.
+                if is_listener {
+                    self.await_notifications(connection);
+                }
+                self.run_unread(connection, out)?;
+                return self.check_input(connection);
+            }
+            connection.wanted -= n;
+        }
+        self.check_input(connection)
+    }
+
+    fn check_input(&mut self, connection: &mut Connection) -> io::Result<()> {
+        let n_unread = connection.unread.len();
+        connection.record.input_bytes.store(n_unread as u64, Ordering::Relaxed);
+        // What waits for EXEC is input that is kept, too.
+        let queue = connection.node.as_ref().and_then(|node| node.job.session.queue.as_ref());
+        let n_bytes = n_unread + queue.map_or(0, |queue| queue.n_bytes());
+        if n_bytes <= self.config.client_query_buffer_limit {
+            return Ok(());
+        }
+        self.worker.thread.stats().input_limit_closes.add(1);
+        warning!(
+            "Closing client that reached max query buffer length: id={} addr={} qbuf={n_bytes}",
+            connection.record.id.0,
+            connection.record.peer
+        );
+        Err(io::ErrorKind::OutOfMemory.into())
+    }
+
+    /// Whether more replies wait for a client than `client-output-buffer-limit` allows, with `n_new` bytes that its socket has not
+    /// been offered yet.
+    fn is_over_hard_limit(&self, connection: &Connection, n_new: usize) -> bool {
+        let limit = if connection.record.listens(Listens::ToTopics) {
+            self.config.client_output_buffer_limit.pubsub.hard() as usize
+        } else {
+            self.worker.thread.stats().output_limit.load(Ordering::Relaxed)
+        };
+        let is_cut = || connection.node.as_ref().is_some_and(|node| node.job.session.is_over_limit);
+        let is_over = n_new + connection.backlog.n_bytes > limit || connection.closing && is_cut();
+        if is_over {
+            self.report_over_limit(connection);
+        }
+        is_over
+    }
+
+    /// Whether a client has been reading its replies too slowly for too long.
+    fn is_over_soft_limit(&mut self, connection: &mut Connection) -> bool {
+        let limit = self.soft_limit(connection);
+        let is_over = limit.soft_bytes != 0 && connection.backlog.n_bytes as u64 > limit.soft_bytes;
+        if !is_over {
+            connection.over_soft_limit_since = None;
+            return false;
+        }
+        let now = self.server().clock.uptime_millis();
+        let since = *connection.over_soft_limit_since.get_or_insert(now);
+        let is_overdue = now - since > limit.soft_time.as_millis() as u64;
+        if is_overdue {
+            self.report_over_limit(connection);
+        }
+        is_overdue
+    }
+
+    fn soft_limit(&self, connection: &Connection) -> OutputLimit {
+        let limits = &self.config.client_output_buffer_limit;
+        if connection.record.listens(Listens::ToTopics) { limits.pubsub } else { limits.normal }
+    }
+
+    #[cold]
+    pub(super) fn report_over_limit(&self, connection: &Connection) {
+        self.worker.thread.stats().output_limit_closes.add(1);
+        warning!(
+            "Client id={} addr={} scheduled to be closed ASAP for overcoming of output buffer limits.",
+            connection.record.id.0,
+            connection.record.peer
+        );
+    }
+
+    /// Counts the memory in the connections' buffers, which counts for `maxmemory`.
+    pub(super) fn measure_clients(&self, server: &Server) {
+        let bytes = |connection: &Connection| connection.unread.len() + connection.backlog.n_bytes;
+        let n_bytes = match self.config.maxmemory {
+            Some(_) => {
+                self.connections.iter().flat_map(|(_, connection)| connection.as_deref()).map(bytes).sum()
+            }
+            None => 0,
+        };
+        server.threads[self.worker.thread.index].n_client_bytes.store(n_bytes as u64, Ordering::Relaxed);
+    }
+
+    /// Closes connections that have been silent for longer than `timeout`.
+    pub(super) fn close_idle(&mut self, server: &Server) {
+        let Some(timeout) = self.config.timeout else { return };
+        let now = server.clock.uptime_millis();
+        let is_idle = |connection: &Connection| {
+            !connection.is_parked()
+                && !connection.record.only_listens()
+                && now.saturating_sub(connection.record.active_at.load(Ordering::Relaxed))
+                    > timeout.as_millis() as u64
+        };
+        let idle: Vec<usize> = self
+            .connections
+            .iter()
+            .filter(|(_, connection)| connection.as_ref().is_some_and(|connection| is_idle(connection)))
+            .map(|(slot, _)| slot)
+            .collect();
+        for slot in idle {
+            self.drop_connection(slot);
+        }
+    }
+
+    /// Closes connections that have been over the soft output limit for too long: who neither reads nor asks for more
+    /// is met nowhere else.
+    pub(super) fn close_overdue(&mut self) {
+        let limits = &self.config.client_output_buffer_limit;
+        let pubsub_has = limits.pubsub.soft_bytes != 0 && !self.subscribers.is_empty();
+        if limits.normal.soft_bytes == 0 && !pubsub_has {
+            return;
+        }
+        for slot in 0..self.connections.capacity() {
+            let Some(mut connection) = self.connections.get_mut(slot).and_then(Option::take) else {
+                continue;
+            };
+            let must_close = !connection.backlog.is_empty() && self.is_over_soft_limit(&mut connection);
+            self.connections[slot] = Some(connection);
+            if must_close {
+                self.drop_connection(slot);
+            }
+        }
+    }
+}
+
+/// Gives back the space of a large buffer that has become almost empty.
+fn give_up_room(buffer: &mut Vec<u8>) {
+    if buffer.is_empty() {
+        braid_storage::discard_bytes(std::mem::take(buffer));
+    } else if buffer.capacity() > 4 * buffer.len().max(READ_BYTES) {
+        buffer.shrink_to(2 * buffer.len());
+    }
+}

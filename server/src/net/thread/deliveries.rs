@@ -1,0 +1,489 @@
+//! What is sent to the thread's subscribers: read in order, and written to each connection at its place among the replies.
+
+use std::{
+    mem,
+    sync::{Arc, atomic::Ordering},
+    time::{Duration, Instant},
+};
+
+use braid_protocol::reply::{Reply, Resp};
+
+use braid_storage::executor::Node;
+
+use super::{IoThread, giving::*};
+use crate::{
+    client::{
+        connection::{Connection, Given, Pace},
+        copies::{Interest, Invalidation, TrackerNumber, Whom},
+        id::ClientId,
+        node::Job,
+        notifications::{Message, Notification, Notifications, Place},
+        record::{ClientRecord, Listens},
+        subscriptions::{Name, TopicKind},
+    },
+    observe::invalidations,
+    shared::mail::Mail,
+};
+
+/// Whose copies a client is told of.
+#[derive(Clone, Copy)]
+enum Told {
+    /// Its own.
+    OfOwn,
+    /// Those of another, which has it told in its place.
+    OfOther,
+}
+
+/// A message in the form in which it is sent, by dialect; each is made when it is first needed.
+struct Encoded<'a> {
+    message: &'a Message,
+    /// The pattern for whose subscribers it is; none for those of the channel itself.
+    pattern: Option<&'a Name>,
+    by_version: [Option<Given>; 2],
+}
+
+impl Encoded<'_> {
+    fn given(&mut self, version: Resp) -> &Given {
+        let Self { message, pattern, by_version } = self;
+        by_version[usize::from(version == Resp::V3)].get_or_insert_with(|| {
+            let mut bytes = Vec::with_capacity(message.channel.len() + message.payload.len() + 64);
+            let mut reply = Reply::new(&mut bytes, version);
+            match pattern {
+                Some(pattern) => {
+                    reply.push(4);
+                    reply.bulk(b"pmessage");
+                    reply.bulk(pattern);
+                }
+                None => {
+                    reply.push(3);
+                    reply.bulk(if message.kind == braid_storage::ChannelKind::Sharded {
+                        b"smessage"
+                    } else {
+                        b"message"
+                    });
+                }
+            }
+            reply.bulk(&message.channel);
+            reply.bulk(&message.payload);
+            Given::new(bytes)
+        })
+    }
+}
+
+impl IoThread {
+    pub(super) fn notifications(&self) -> &'static Notifications {
+        &self.server().threads[self.worker.thread.index].notifications
+    }
+
+    /// Whether all that was sent is read.
+    pub(super) fn has_read_notifications(&self) -> bool {
+        self.giving.n_read >= self.notifications().n_added()
+    }
+
+    /// Gives a node back to its connection when all that is sent by now has been read. It counts as parked until then, so what
+    /// belongs after its replies is held back.
+    pub(super) fn give_back_after_notifications(&mut self, node: Box<Node<Job>>) {
+        node.job.session.publish(None);
+        self.giving.turns.push_back((self.notifications().n_added(), Turn::Node(node)));
+    }
+
+    /// Has a connection that is being served go on when all that is sent by now has been read.
+    pub(super) fn await_notifications(&mut self, connection: &mut Connection) {
+        let n_notifications = self.notifications().n_added();
+        let Some(node) = &connection.node else { return };
+        if n_notifications > self.giving.n_read {
+            connection.pace = Pace::AfterNotifications(n_notifications);
+            let turn = Turn::Connection(node.job.session.origin.slot, connection.record.id);
+            self.giving.turns.push_back((n_notifications, turn));
+        }
+    }
+
+    /// Gives out what was sent, for a share of this turn: each notification in the order of the queue to the connections it is for, and
+    /// replies at their places in between. No connection is being served.
+    ///
+    /// Returns when it began, if it gave anything.
+    pub(super) fn give_out(&mut self) -> Option<Instant> {
+        let notifications = self.notifications();
+        if notifications.is_empty() || self.may_leave_notifications() {
+            return None;
+        }
+        let began = Instant::now();
+        self.giving.slice = Slice::default();
+        let most = self.giving.writes_took.clamp(*SLICE_TIME.start(), *SLICE_TIME.end());
+        let mut is_spent = false;
+        while !is_spent && !notifications.is_empty() {
+            let mut n_bytes_read = 0;
+            while !is_spent && let Some(notification) = notifications.pop() {
+                self.giving.n_read += 1;
+                n_bytes_read += notification.n_bytes();
+                self.give_notification(notification);
+                is_spent = self.giving.slice.is_spent(began, most);
+            }
+            // What leaves with a connection is not for others, so none is closed in the middle of a notification.
+            for place in mem::take(&mut self.giving.to_close) {
+                self.drop_connection(place);
+            }
+            if notifications.read(n_bytes_read) {
+                self.tell_of_room();
+            }
+            self.go_on_after_notifications();
+        }
+        self.giving.gave_until = Some(Instant::now());
+        Some(began)
+    }
+
+    /// Notes that what was given out from a moment on has been written: for as long as that took, more is left to gather, so that a
+    /// thread with many subscribers has half of its time for others, and writes several messages at once.
+    pub(super) fn rest_from_giving(&mut self, began: Instant) {
+        let now = Instant::now();
+        self.giving.rest_until = Some(now + (now - began).min(GIVING_REST_MAX));
+        self.giving.writes_took = self.giving.gave_until.map_or(Duration::ZERO, |until| now - until);
+    }
+
+    /// Whether nothing that was sent need be given out at the moment.
+    pub(super) fn may_leave_notifications(&self) -> bool {
+        let notifications = self.notifications();
+        notifications.is_empty()
+            || notifications.n_bytes() < GATHERED_BYTES
+                && self.giving.turns.is_empty()
+                && self.giving.rest_until.is_some_and(|until| Instant::now() < until)
+    }
+
+    /// Goes on with those who have waited for as many notifications as are read.
+    fn go_on_after_notifications(&mut self) {
+        while let Some(&(n_notifications, _)) = self.giving.turns.front()
+            && n_notifications <= self.giving.n_read
+        {
+            match self.giving.turns.pop_front() {
+                Some((_, Turn::Node(node))) => self.give_back(node),
+                Some((_, Turn::Connection(place, id))) => {
+                    if let Some(Some(connection)) = self.connections.get_mut(place)
+                        && connection.record.id == id
+                    {
+                        connection.pace = Pace::Free;
+                        self.go_on(place);
+                    }
+                }
+                None => unreachable!("there was one just now"),
+            }
+        }
+    }
+
+    /// Holds a connection back if its commands have filled queues of notifications; says whether it is.
+    pub(super) fn hold_for_room(&mut self, connection: &mut Connection) -> bool {
+        let Some(node) = &connection.node else { return false };
+        let session = &node.job.session;
+        let threads = session.floods.take();
+        if threads == 0 {
+            return false;
+        }
+        let notifications = self.notifications();
+        self.giving.held_back.push((session.origin.slot, connection.record.id));
+        notifications.hold_back(self.giving.held_back.len());
+        // Now that all know of it: they may have emptied meanwhile.
+        let must_wait = self.are_full(threads);
+        if must_wait {
+            connection.pace = Pace::UntilRoom(threads);
+        } else {
+            self.giving.held_back.pop();
+            notifications.hold_back(self.giving.held_back.len());
+        }
+        must_wait
+    }
+
+    /// [`IoThread::hold_for_room`], for a connection in its place.
+    pub(super) fn await_room(&mut self, place: Place) {
+        let Some(mut connection) = self.connections.get_mut(place).and_then(Option::take) else { return };
+        self.hold_for_room(&mut connection);
+        self.connections[place] = Some(connection);
+    }
+
+    /// Whether one of some threads, a bit each, has a queue that is too full.
+    fn are_full(&self, threads: u128) -> bool {
+        let all = self.server().threads.iter().enumerate();
+        all.into_iter().any(|(thread, peer)| threads >> thread & 1 == 1 && peer.notifications.is_full())
+    }
+
+    /// Has all threads look at the clients that they hold back.
+    fn tell_of_room(&mut self) {
+        for (thread, peer) in self.server().threads.iter().enumerate() {
+            if peer.notifications.holds_back() {
+                self.worker.thread.send_mail(thread, Mail::Room);
+            }
+        }
+    }
+
+    /// Goes on with connections for which there is room by now.
+    pub(super) fn release_held_back(&mut self) {
+        let (mut held_back, mut released) = (Vec::new(), Vec::new());
+        for (place, id) in mem::take(&mut self.giving.held_back) {
+            let Some(Some(connection)) = self.connections.get(place) else { continue };
+            if let Pace::UntilRoom(threads) = connection.pace
+                && connection.record.id == id
+            {
+                let whose = if self.are_full(threads) { &mut held_back } else { &mut released };
+                whose.push((place, id));
+            }
+        }
+        self.giving.held_back = held_back;
+        self.notifications().hold_back(self.giving.held_back.len());
+        for (place, id) in released {
+            if let Some(Some(connection)) = self.connections.get_mut(place)
+                && connection.record.id == id
+            {
+                connection.pace = Pace::Free;
+                self.go_on(place);
+            }
+        }
+    }
+
+    /// Gives a notification to the connections that it is for.
+    fn give_notification(&mut self, notification: Notification) {
+        match notification {
+            Notification::Joined(place, kind, name) => {
+                self.subscribers.add(place, kind, name);
+                self.hold_back(place);
+            }
+            Notification::Left(place, kind, name) => {
+                self.subscribers.remove(place, kind, &name);
+                self.hold_back(place);
+            }
+            Notification::Published(message) => self.deliver(&message),
+            Notification::Monitors(place, true) => {
+                self.subscribers.monitors.insert(place);
+                self.hold_back(place);
+            }
+            Notification::Monitors(place, false) => {
+                self.subscribers.monitors.remove(&place);
+                self.hold_back(place);
+            }
+            Notification::Observed(author, line) => self.show(author, &line),
+            Notification::Tracks(place, id, number, mode) => {
+                self.subscribers.track(number, Tracker { place, id, mode });
+                self.hold_back(place);
+            }
+            Notification::TracksNoMore(place, number, leftover) => {
+                self.subscribers.track_no_more(number);
+                self.forgetting.push_back(*leftover);
+                self.hold_back(place);
+            }
+            Notification::Invalidated(whom, what) => self.invalidate(whom, &what),
+        }
+    }
+
+    /// Has what is sent from here on to a connection come after the reply to its command, which is not written yet.
+    fn hold_back(&mut self, place: Place) {
+        if let Some(Some(connection)) = self.connections.get_mut(place) {
+            connection.held_back.get_or_insert_default();
+        }
+    }
+
+    fn deliver(&mut self, message: &Message) {
+        let by_name = (TopicKind::of_channel(message.kind), &*message.channel, None);
+        let by_pattern =
+            message.patterns.iter().map(|pattern| (TopicKind::Pattern, &**pattern, Some(pattern)));
+        let limit = self.config.client_output_buffer_limit.pubsub.hard();
+        let subscribers = mem::take(&mut self.subscribers);
+        for (kind, name, pattern) in std::iter::once(by_name).chain(by_pattern) {
+            let mut encoded = Encoded { message, pattern, by_version: [None, None] };
+            for place in subscribers.of(kind, name) {
+                // The reply to PUBLISH comes before what the client has published to itself.
+                self.give(place, limit, |connection| {
+                    let given = encoded.given(connection.version());
+                    Some((given, connection.record.id == message.publisher))
+                });
+            }
+        }
+        self.subscribers = subscribers;
+    }
+
+    /// Shows the line of a client's command to monitoring clients; the client itself has the reply first.
+    fn show(&mut self, author: ClientId, line: &[u8]) {
+        let limit = self.config.client_output_buffer_limit.normal.hard();
+        let given = Given::new(line.to_vec());
+        let subscribers = mem::take(&mut self.subscribers);
+        for &place in &subscribers.monitors {
+            self.give(place, limit, |connection| Some((&given, connection.record.id == author)));
+        }
+        self.subscribers = subscribers;
+    }
+
+    /// Tells clients that copies they keep are of no use any more.
+    fn invalidate(&mut self, whom: Whom, what: &Arc<Invalidation>) {
+        let Subscribers { trackers, by_prefix, .. } = &self.subscribers;
+        let numbers: Vec<TrackerNumber> = match &whom {
+            Whom::Readers(numbers) => numbers.to_vec(),
+            Whom::Prefix(prefix) => by_prefix.get(prefix).into_iter().flatten().copied().collect(),
+            Whom::Everybody => trackers.keys().copied().collect(),
+            Whom::Redirected(id) => {
+                if let Some(record) = self.server().clients.get(*id) {
+                    self.give_redirected(&record, what);
+                }
+                return;
+            }
+        };
+        for number in numbers {
+            let Some(tracker) = self.subscribers.trackers.get(&number).cloned() else { continue };
+            let Tracker { place, id, mode } = tracker;
+            // What it had read before it asked for prefixes is not what it wants to hear of.
+            let is_outdated = matches!(whom, Whom::Readers(_)) && mode.interest == Interest::Broadcast;
+            let is_own = mode.noloop && what.author == id && what.keys.is_some();
+            if !is_outdated && !is_own {
+                match mode.redirect {
+                    None => self.give_invalidation(place, Told::OfOwn, what),
+                    Some(target) => self.redirect(place, target, what),
+                }
+            }
+        }
+    }
+
+    /// Tells another client in place of the one that keeps the copies, or that one that there is no such client any more.
+    fn redirect(&mut self, place: Place, target: ClientId, what: &Arc<Invalidation>) {
+        let server = self.server();
+        match server.clients.get(target) {
+            Some(record) => self.give_redirected(&record, what),
+            None => {
+                let limit = self.config.client_output_buffer_limit.normal.hard();
+                let mut given = Given::new(Vec::new());
+                self.give(place, limit, |connection| {
+                    connection.record.has_lost_redirect.store(true, Ordering::Relaxed);
+                    if connection.version() == Resp::V2 {
+                        return None;
+                    }
+                    let mut bytes = Vec::new();
+                    let mut reply = Reply::new(&mut bytes, Resp::V3);
+                    reply.push(2);
+                    reply.bulk(b"tracking-redir-broken");
+                    reply.integer(target.0 as i64);
+                    given = Given::new(bytes);
+                    Some((&given, connection.waiting.is_none()))
+                });
+            }
+        }
+    }
+
+    /// Tells a client to which another one's invalidations are redirected, wherever it is: it may be handed over to other threads
+    /// at any time.
+    fn give_redirected(&mut self, record: &ClientRecord, what: &Arc<Invalidation>) {
+        let thread = record.thread.load(Ordering::Relaxed);
+        if thread != self.worker.thread.index {
+            let notification = Notification::Invalidated(Whom::Redirected(record.id), Arc::clone(what));
+            return self.worker.thread.notify(thread, notification);
+        }
+        match self.place_of(record) {
+            Some(place) => self.give_invalidation(place, Told::OfOther, what),
+            None => {
+                self.giving.on_their_way.entry(record.id).or_default().push(Arc::clone(what));
+            }
+        }
+    }
+
+    /// Gives a connection that has just been taken over what was for it while it was on its way.
+    pub(super) fn give_what_came_before(&mut self, place: Place, id: ClientId) {
+        for what in self.giving.on_their_way.remove(&id).unwrap_or_default() {
+            self.give_invalidation(place, Told::OfOther, &what);
+        }
+        for place in mem::take(&mut self.giving.to_close) {
+            self.drop_connection(place);
+        }
+    }
+
+    fn give_invalidation(&mut self, place: Place, told: Told, what: &Invalidation) {
+        let limit = self.config.client_output_buffer_limit.normal.hard();
+        let mut given = Given::new(Vec::new());
+        self.give(place, limit, |connection| {
+            let version = connection.version();
+            let mut bytes = Vec::new();
+            let mut reply = Reply::new(&mut bytes, version);
+            match told {
+                _ if version == Resp::V3 => {
+                    reply.push(2);
+                    reply.bulk(b"invalidate");
+                }
+                Told::OfOther if connection.record.listens(Listens::ToTopics) => {
+                    reply.array(3);
+                    reply.bulk(b"message");
+                    reply.bulk(invalidations::CHANNEL);
+                }
+                // There is no way to tell it.
+                _ => return None,
+            }
+            match &what.keys {
+                None => reply.null(),
+                Some(keys) => {
+                    reply.array(keys.len());
+                    keys.iter().for_each(|key| reply.bulk(key));
+                }
+            }
+            given = Given::new(bytes);
+            // Not before the reply in which it reads the key. While it waits for keys it has read what it read before.
+            let reads = connection.record.id == what.author || connection.waiting.is_none();
+            Some((&given, reads))
+        });
+    }
+
+    /// Gives a connection something it has not asked for, which comes `after` the reply to a command that is under way; has it closed
+    /// if more than `limit` bytes wait then.
+    fn give<'b>(
+        &mut self,
+        place: Place,
+        limit: u64,
+        what: impl FnOnce(&Connection) -> Option<(&'b Given, bool)>,
+    ) {
+        let Some(Some(connection)) = self.connections.get_mut(place) else { return };
+        if connection.closing {
+            return;
+        }
+        let Some((given, after)) = what(connection) else { return };
+        let slice = &mut self.giving.slice;
+        slice.n_given += 1;
+        slice.n_bytes += given.bytes().len();
+        let n_waiting = if connection.held_back.is_some() || after && connection.is_parked() {
+            let held_back = connection.held_back.get_or_insert_default();
+            held_back.extend_from_slice(given.bytes());
+            held_back.len()
+        } else {
+            if connection.give(given) {
+                self.again.push(place);
+            }
+            slice.must_write |= connection.writable && connection.backlog.n_bytes >= WRITE_BYTES;
+            connection.backlog.n_bytes
+        };
+        if n_waiting as u64 > limit {
+            // It gets nothing more, and is closed when this notification is given out.
+            connection.closing = true;
+            self.giving.to_close.push(place);
+            let connection = self.connections[place].as_ref().expect("it was there just now");
+            self.report_over_limit(connection);
+        }
+    }
+
+    /// Lets go of what a connection listened to, apart from its shards' knowledge of that.
+    pub(super) fn forget_subscriptions(&mut self, place: Place, connection: &mut Connection) {
+        let server = self.server();
+        let thread = self.worker.thread.index;
+        if connection.record.listens(Listens::ToCommands) {
+            self.subscribers.monitors.remove(&place);
+            server.remove_monitor(thread);
+        }
+        let tracking = connection.node.as_mut().and_then(|node| node.job.session.tracking.take());
+        if let Some(tracking) = tracking {
+            self.subscribers.track_no_more(tracking.number);
+            server.trackers.remove_prefixes(&tracking.mode.prefixes, thread);
+            server.threads[thread].n_trackers.fetch_sub(1, Ordering::Relaxed);
+            self.forgetting.push_back(invalidations::leftover(*tracking, server, thread));
+        }
+        let Some(own) = connection.node.as_ref().and_then(|node| node.job.session.subscriptions.as_ref())
+        else {
+            return;
+        };
+        for kind in TopicKind::ALL {
+            for name in &own.of(kind) {
+                self.subscribers.remove(place, kind, name);
+                if kind == TopicKind::Pattern {
+                    server.pubsub.patterns.remove(name, thread);
+                }
+            }
+        }
+    }
+}

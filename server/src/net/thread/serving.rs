@@ -1,0 +1,820 @@
+//! Running the commands of a batch: in place where the shards are idle, with a node where they are not.
+
+use std::{cell::Cell, hint::cold_path, ops::Range, sync::atomic::Ordering, time::Instant};
+
+use braid_protocol::{reply::Reply, request::ProtocolError};
+use braid_storage::{
+    Db, Key, Shard,
+    coordinator::{Route, Weight},
+    executor::Node,
+    time::Millis,
+};
+
+use super::{
+    IoThread,
+    batch::{InputFor, Parsed, Turn},
+};
+use crate::{
+    catalog::{Args, CommandError, Words},
+    client::{
+        connection::Connection,
+        node::{Delegated, Job, Task},
+        session::{Counts, Request, Session},
+    },
+    command::{BeginSweep, Call, Found, Look, Registered, Run, TABLE, Work},
+    observe::monitor,
+    run::{
+        budget::Budget,
+        gates::{self, Admission},
+        job, offload,
+        route::{self, Needs},
+        step,
+        unit::{self, Ended as UnitEnded, Unit},
+    },
+    shared::{server::Server, thread_state::ThreadState},
+    verbose, warning,
+};
+
+/// How the running of a batch ended.
+enum Ended {
+    /// All commands ran.
+    Ran,
+    /// A command is under way elsewhere; the input goes on at this offset.
+    Parked(usize),
+    /// The last command has run, but its reply or what follows it waits; the input goes on at this offset.
+    Paused(usize),
+    /// The connection closes; nothing more of it runs.
+    Closed,
+}
+
+/// What kept commands from running in place, one after the other with nothing between them.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Stopped {
+    No,
+    /// There may be something to do at the beginning or the end of each: the shard is observed, the client keeps copies of keys, or
+    /// there are monitoring clients, a pause or killed clients.
+    ByObservers,
+    /// The next one is too much work for a hold.
+    ByLongWork,
+}
+
+/// What the gates make of a command.
+enum Gate {
+    /// It runs.
+    Open(&'static Registered),
+    /// It has its answer: it is refused, or waits for EXEC.
+    Answered,
+    /// The batch ends with it.
+    Shut(Ended),
+}
+
+/// A request of at least so many bytes is moved rather than copied, and runs on a heavy-work thread: such a one is the first of its
+/// input, because all the input before it has run when its last bytes come.
+const LONG_REQUEST_BYTES: usize = 4 << 20;
+
+/// Where a batch goes on.
+enum Next {
+    /// With this command of it.
+    Command(usize),
+    /// Not now: a command is under way elsewhere. The input behind it starts here.
+    Parked { input_from: usize },
+}
+
+impl IoThread {
+    /// Runs the complete requests of `input`; returns how many bytes are done with.
+    pub(super) fn serve(
+        &mut self,
+        connection: &mut Connection,
+        input: &mut [u8],
+        out: &mut Vec<u8>,
+    ) -> usize {
+        let server = self.server();
+        let mut began = Instant::now();
+        let (now, uptime_millis) = server.clock.times_at(began);
+        connection.record.active_at.store(uptime_millis, Ordering::Relaxed);
+        let output_limit = self.worker.thread.stats().output_limit.load(Ordering::Relaxed);
+        let mut batch = std::mem::take(&mut self.batch);
+        let mut done = 0;
+        loop {
+            let parsed = batch.parse(server, connection, input, done);
+            let ended = if batch.commands.is_empty() {
+                Ended::Ran
+            } else {
+                batch.prefetch(server, connection);
+                self.budget = Budget::of_batch();
+                let turn = Turn { server, batch: &batch, input, now };
+                let long = match batch.commands[0].n_bytes() {
+                    LONG_REQUEST_BYTES.. => self.run_long_request(connection, turn, out),
+                    _ => None,
+                };
+                let ended = match long {
+                    Some(ended) => ended,
+                    None => self.run_batch(connection, turn, out),
+                };
+                let ended_at = Instant::now();
+                self.served_at = Some(ended_at);
+                let elapsed = ended_at - std::mem::replace(&mut began, ended_at);
+                let parked_at =
+                    if let Ended::Parked(at) | Ended::Paused(at) = ended { Some(at) } else { None };
+                batch.share_out_time(elapsed, self.worker.thread.stats(), parked_at);
+                ended
+            };
+            match (ended, parsed) {
+                (Ended::Parked(at) | Ended::Paused(at), parsed) => {
+                    // What was parsed ahead of `at` is parsed again, from there.
+                    if parsed != Ok(at) {
+                        connection.parser.rewind();
+                    }
+                    done = at;
+                    break;
+                }
+                (Ended::Closed, _) => {
+                    connection.closing = true;
+                    done = input.len();
+                    break;
+                }
+                (Ended::Ran, Ok(end)) if end == done => break,
+                // What follows does not run: the client is closed before it gets any of this.
+                (Ended::Ran, Ok(_)) if out.len() > output_limit => {
+                    connection.closing = true;
+                    done = input.len();
+                    break;
+                }
+                (Ended::Ran, Ok(end)) => done = end,
+                (Ended::Ran, Err(error)) => {
+                    report_protocol_error(connection, error, out, &self.worker.thread);
+                    done = input.len();
+                    break;
+                }
+            }
+        }
+        if let Some(node) = &connection.node {
+            node.job.session.publish(None);
+        }
+        self.batch = batch;
+        done
+    }
+
+    fn run_batch(&mut self, connection: &mut Connection, turn: Turn<'_>, out: &mut Vec<u8>) -> Ended {
+        let Turn { server, batch, now, .. } = turn;
+        connection.node.as_mut().expect("a parked connection runs nothing").job.now = now;
+        let mut index = 0;
+        // The last command that ran on one shard, which changes nothing of what admits the next one like it.
+        let mut before: Option<&Parsed> = None;
+        while let Some(parsed) = batch.commands.get(index) {
+            let start = out.len();
+            let is_admitted = before.take().is_some_and(|before| parsed.is_like(before))
+                && server.attention.load(Ordering::Relaxed) == 0;
+            let command = match parsed.found {
+                Found::Command(command) if is_admitted => command,
+                _ => match self.pass_gates(connection, turn, index, out) {
+                    Gate::Open(command) => command,
+                    Gate::Answered => {
+                        batch.leave_unmeasured(index);
+                        index += 1;
+                        continue;
+                    }
+                    Gate::Shut(ended) => return ended,
+                },
+            };
+            connection.record.ran(command.id);
+            if let Run::Shard(_) = command.spec.run {
+                before = Some(parsed);
+            }
+            match self.run_command(connection, turn, index, command, out) {
+                Next::Parked { input_from } => return Ended::Parked(input_from),
+                Next::Command(next) => index = next,
+            }
+            if let Some(ended) = self.after_command(connection, command, parsed.end, out, start) {
+                if let Ended::Parked(_) = ended {
+                    batch.leave_unmeasured(index - 1);
+                }
+                return ended;
+            }
+        }
+        Ended::Ran
+    }
+
+    /// Queues or offloads the first command of a batch, which is very long, if that can be. The caller of [`IoThread::serve`] gives
+    /// the input to [whom it is for](InputFor).
+    #[cold]
+    fn run_long_request(
+        &mut self,
+        connection: &mut Connection,
+        turn: Turn<'_>,
+        out: &mut Vec<u8>,
+    ) -> Option<Ended> {
+        let Turn { server, batch, .. } = turn;
+        let parsed = &batch.commands[0];
+        let words = turn.words(parsed);
+        let node = connection.node.as_mut().expect("a parked connection runs nothing");
+        let session = &mut node.job.session;
+        match gates::admit(server, session, &parsed.found, words) {
+            Ok((command, Admission::Queue)) => {
+                connection.record.ran(command.id);
+                batch.leave_unmeasured(0);
+                let queue = session.queue.as_mut().expect("queueing is admitted in MULTI only");
+                queue.push_without_bytes(command.id, words, parsed.start);
+                self.input_for = InputFor::Queue;
+                let start = out.len();
+                Reply::new(out, session.resp).simple("QUEUED");
+                session.drop_unwanted(start, out);
+                Some(Ended::Paused(parsed.end))
+            }
+            Ok((command, Admission::Run))
+                if matches!(command.spec.run, Run::Shard(_) | Run::Transaction(_))
+                    && !route::is_heavy(session, command, words) =>
+            {
+                connection.record.ran(command.id);
+                batch.leave_unmeasured(0);
+                self.worker.thread.stats().delegated.add(1);
+                let mut node = connection.node.take().expect("here a moment ago");
+                node.job.is_timed = true;
+                node.job.push_without_bytes(command.id, words, parsed.routed, parsed.start);
+                self.input_for = InputFor::Node(node);
+                Some(Ended::Parked(parsed.end))
+            }
+            _ => None,
+        }
+    }
+
+    /// Whether the input that has been served is for somebody else than its connection.
+    pub(super) fn has_moved_input(&self) -> bool {
+        !matches!(self.input_for, InputFor::Connection)
+    }
+
+    /// Gives the input to whom it is for, or to nobody; returns what the connection keeps of it.
+    pub(super) fn give_input(
+        &mut self,
+        connection: &mut Connection,
+        mut input: Vec<u8>,
+        consumed: usize,
+    ) -> Vec<u8> {
+        let input_for = std::mem::take(&mut self.input_for);
+        if let InputFor::Connection = input_for {
+            input.drain(..consumed);
+            return input;
+        }
+        let rest = input[consumed..].to_vec();
+        match input_for {
+            InputFor::Connection => {}
+            InputFor::Queue => {
+                let session = connection.node.as_mut().map(|node| &mut node.job.session);
+                let queue = session.and_then(|session| session.queue.as_mut());
+                queue.expect("the request has just been queued").adopt(input);
+            }
+            InputFor::Node(mut node) => {
+                node.job.requests.adopt(input);
+                let route = offload::send_long_request(&mut node.job, self.server());
+                node.set_route(route);
+                self.worker.submit(node);
+            }
+        }
+        rest
+    }
+
+    /// Has a command pass the gates, and does what becomes of it if it is not to run now.
+    #[inline(never)]
+    fn pass_gates(
+        &mut self,
+        connection: &mut Connection,
+        turn: Turn<'_>,
+        index: usize,
+        out: &mut Vec<u8>,
+    ) -> Gate {
+        let Turn { server, batch, .. } = turn;
+        let parsed = &batch.commands[index];
+        let words = turn.words(parsed);
+        let node = connection.node.as_mut().expect("a parked connection runs nothing");
+        let session = &mut node.job.session;
+        if server.attention.load(Ordering::Relaxed) != 0 && session.record.is_killed() {
+            return Gate::Shut(Ended::Closed);
+        }
+        let (command, admission) = match gates::admit(server, session, &parsed.found, words) {
+            Ok(admitted) => admitted,
+            Err(refusal) => match parsed.found {
+                Found::Command(exec) if exec.runs_queue() => {
+                    session.exec_refusal = Some(refusal);
+                    (exec, Admission::Run)
+                }
+                Found::Unknown if is_cross_protocol(words) => {
+                    report_cross_protocol(connection);
+                    return Gate::Shut(Ended::Closed);
+                }
+                _ => {
+                    self.refuse(session, &parsed.found, &refusal, out);
+                    return Gate::Answered;
+                }
+            },
+        };
+        match admission {
+            Admission::Run => Gate::Open(command),
+            Admission::Queue => {
+                connection.record.ran(command.id);
+                session.queue.as_mut().expect("queueing is admitted in MULTI only").push(command.id, words);
+                let start = out.len();
+                Reply::new(out, session.resp).simple("QUEUED");
+                session.drop_unwanted(start, out);
+                Gate::Answered
+            }
+            Admission::Postpone => {
+                connection.record.ran(command.id);
+                batch.leave_unmeasured(index);
+                node.job.is_timed = true;
+                node.job.push(command.id, words, parsed.routed);
+                node.job.task = Task::Commands;
+                let node = connection.node.take().expect("here a moment ago");
+                connection.postponed = Some(self.postpone(node));
+                Gate::Shut(Ended::Parked(parsed.end))
+            }
+        }
+    }
+
+    /// Runs an admitted command where it belongs, and perhaps some behind it.
+    #[inline(always)]
+    fn run_command(
+        &mut self,
+        connection: &mut Connection,
+        turn: Turn<'_>,
+        index: usize,
+        command: &'static Registered,
+        out: &mut Vec<u8>,
+    ) -> Next {
+        let Turn { server, batch, now, .. } = turn;
+        let parsed = &batch.commands[index];
+        match command.spec.run {
+            Run::Shard(_) => self.run_group(connection, turn, index, out),
+            Run::Session(_) | Run::Container => {
+                self.run_on_session(connection, turn, command, parsed, out);
+                Next::Command(index + 1)
+            }
+            Run::Transaction(_) | Run::Own(_) | Run::Queue | Run::Everything(_) => {
+                if self.run_transaction(connection, turn, command, index, out) {
+                    Next::Command(index + 1)
+                } else {
+                    batch.leave_unmeasured(index);
+                    Next::Parked { input_from: parsed.end }
+                }
+            }
+            Run::EachShard { begin, .. } => self.begin_sweep(connection, turn, index, begin, out),
+            Run::Barrier(_) => {
+                self.run_barrier(server, connection, command, turn.words(parsed), now);
+                Next::Parked { input_from: parsed.end }
+            }
+        }
+    }
+
+    /// Runs a command that needs no shard.
+    #[inline(never)]
+    fn run_on_session(
+        &self,
+        connection: &mut Connection,
+        turn: Turn<'_>,
+        command: &'static Registered,
+        parsed: &Parsed,
+        out: &mut Vec<u8>,
+    ) {
+        // CLIENT LIST shows its own client while its command is in the buffer.
+        connection.record.input_bytes.store(turn.input.len() as u64, Ordering::Relaxed);
+        let session = &mut connection.node.as_mut().expect("a parked connection runs nothing").job.session;
+        let (words, thread) = (turn.words(parsed), &self.worker.thread);
+        let mut call = Call::of_session(&TABLE, turn.server, session, turn.now, thread);
+        step::answer(&mut call, command, words, parsed.routed, out, thread);
+        monitor::observe(session, command.spec.flags, words, thread);
+    }
+
+    /// Answers why a command does not run, and has EXEC refuse if it was to be queued.
+    #[cold]
+    fn refuse(&self, session: &mut Session, found: &Found, refusal: &CommandError, out: &mut Vec<u8>) {
+        let start = out.len();
+        if let Some(queue) = &mut session.queue {
+            queue.refused = true;
+        }
+        if let Found::Command(command) = found {
+            self.worker.thread.stats().commands[command.id.index()].rejected.add(1);
+        }
+        step::refuse(refusal, session, out, &self.worker.thread);
+        session.drop_unwanted(start, out);
+    }
+
+    /// Runs the command at `first` of the batch, and those behind it that go to the same shard, under one hold; or leaves
+    /// them with the shard's holder.
+    fn run_group(
+        &mut self,
+        connection: &mut Connection,
+        turn: Turn<'_>,
+        first: usize,
+        out: &mut Vec<u8>,
+    ) -> Next {
+        let Turn { server, batch, now, .. } = turn;
+        let node = connection.node.as_mut().expect("a parked connection runs nothing");
+        let session = &mut node.job.session;
+        let leader = &batch.commands[first];
+        let routed = leader.routed.expect("a command on one shard has its key first");
+        let follows = |parsed: &&Parsed| parsed.follows(leader, routed, session, turn);
+        let end = first + 1 + batch.commands[first + 1..].iter().take_while(follows).count();
+        let budget = &self.budget;
+        let next = Cell::new(first);
+        let n_kept = Cell::new(out.len());
+        let held = self.worker.with_shard(routed.shard, |shard, thread| {
+            // Once for all of them: whoever changes one of these takes the shard for a moment after that.
+            if shard.has_observers()
+                || session.tracking.is_some()
+                || server.attention.load(Ordering::Relaxed) != 0
+            {
+                cold_path();
+                return Stopped::ByObservers;
+            }
+            if leader.names_members() {
+                fetch_members(shard, turn, &batch.commands[first..end], session.db);
+            }
+            for parsed in &batch.commands[first..end] {
+                let (Found::Command(command), Some(routed)) = (&parsed.found, parsed.routed) else {
+                    unreachable!("a group is made of known commands on a key")
+                };
+                let Run::Shard(run) = command.spec.run else {
+                    unreachable!("a group is made of commands on one shard")
+                };
+                let now = shard.start().max(now);
+                if session.no_touch {
+                    cold_path();
+                    shard.leave_untouched();
+                }
+                shard.begin(session.db, now);
+                if let Work::Grows { .. } = command.spec.work
+                    && !is_short(budget, shard, turn, parsed)
+                {
+                    return Stopped::ByLongWork;
+                }
+                let start = out.len();
+                let args = Args::new(turn.words(parsed), server.keyspace.router(), Some(routed));
+                let outcome = run(shard, args, &mut Reply::new(out, session.resp));
+                if matches!(&outcome, Err(error) if error.is_too_much()) {
+                    cold_path();
+                    out.truncate(start);
+                    return Stopped::ByLongWork;
+                }
+                step::conclude(command, outcome, start, session, out, thread);
+                next.set(next.get() + 1);
+                n_kept.set(out.len());
+            }
+            Stopped::No
+        });
+        match held {
+            Some(Ok(Stopped::No)) => Next::Command(end),
+            Some(Ok(Stopped::ByObservers)) => {
+                cold_path();
+                self.run_group_of_units(connection, turn, first..end, out)
+            }
+            Some(Ok(Stopped::ByLongWork)) => {
+                cold_path();
+                self.leave_group(connection, turn, next.get()..end, true)
+            }
+            Some(Err(_)) => {
+                cold_path();
+                out.truncate(n_kept.get());
+                let failed = batch.commands[next.get()].command();
+                job::answer_panic(out, session, Some(failed), &self.worker.thread);
+                Next::Command(next.get() + 1)
+            }
+            // Nobody asks the clock for what only waits for its turn: it has its share of the time here.
+            None => {
+                cold_path();
+                self.leave_group(connection, turn, next.get()..end, false)
+            }
+        }
+    }
+
+    /// Runs commands on one shard under one hold, each with all that belongs to a unit.
+    #[inline(never)]
+    fn run_group_of_units(
+        &mut self,
+        connection: &mut Connection,
+        turn: Turn<'_>,
+        group: Range<usize>,
+        out: &mut Vec<u8>,
+    ) -> Next {
+        let node = connection.node.as_mut().expect("a parked connection runs nothing");
+        let session = &mut node.job.session;
+        let leader = &turn.batch.commands[group.start];
+        let routed = leader.routed.expect("a command on one shard has its key first");
+        // What a client is sent unasked has its place between the replies to two of its commands.
+        let group = if session.record.is_listener() { group.start..group.start + 1 } else { group };
+        let budget = &self.budget;
+        let next = Cell::new(group.start);
+        let n_kept = Cell::new(out.len());
+        let held = self.worker.with_shards(&[routed.shard], |held, thread| {
+            if leader.names_members() {
+                fetch_members(
+                    held.shard(routed.shard),
+                    turn,
+                    &turn.batch.commands[group.clone()],
+                    session.db,
+                );
+            }
+            for parsed in &turn.batch.commands[group.clone()] {
+                let unit = Unit {
+                    command: parsed.command(),
+                    words: turn.words(parsed),
+                    first: parsed.routed,
+                    routed: &[],
+                    is_fetched: false,
+                    sampled: turn.now,
+                    was_shown: false,
+                    is_served: false,
+                    budget,
+                };
+                match unit::run(&unit, session, held, out, thread) {
+                    UnitEnded::Ran => {}
+                    ended => return ended,
+                }
+                next.set(next.get() + 1);
+                n_kept.set(out.len());
+                if session.closing {
+                    break;
+                }
+            }
+            UnitEnded::Ran
+        });
+        match held {
+            Some(Ok(UnitEnded::Ran)) => {
+                self.has_notifications_for(session);
+                Next::Command(next.get())
+            }
+            Some(Ok(UnitEnded::Killed)) => {
+                session.closing = true;
+                Next::Command(group.end)
+            }
+            // At the gate the next of them is held back.
+            Some(Ok(UnitEnded::Paused)) => Next::Command(next.get()),
+            Some(Ok(UnitEnded::Waits(_) | UnitEnded::Needs(_) | UnitEnded::TooLong(_))) => {
+                self.leave_group(connection, turn, next.get()..group.end, true)
+            }
+            Some(Err(_)) => {
+                out.truncate(n_kept.get());
+                let failed = turn.batch.commands[next.get()].command();
+                job::answer_panic(out, session, Some(failed), &self.worker.thread);
+                Next::Command(next.get() + 1)
+            }
+            None => self.leave_group(connection, turn, next.get()..group.end, false),
+        }
+    }
+
+    /// Has a listening client's connection read what its last commands have sent, before the next ones run.
+    fn has_notifications_for(&self, session: &mut Session) {
+        let own = &self.server().threads[self.worker.thread.index];
+        if session.record.is_listener() && !own.notifications.is_empty() {
+            session.ask(Request::ReadNotifications);
+        }
+    }
+
+    /// Leaves commands of one shard with its holder. With `is_timed` each is timed by itself, and not with the batch.
+    #[inline(never)]
+    fn leave_group(
+        &mut self,
+        connection: &mut Connection,
+        turn: Turn<'_>,
+        group: Range<usize>,
+        is_timed: bool,
+    ) -> Next {
+        let commands = &turn.batch.commands[group.clone()];
+        let mut node = connection.node.take().expect("a parked connection runs nothing");
+        for parsed in commands {
+            node.job.push(parsed.command().id, turn.words(parsed), parsed.routed);
+        }
+        self.worker.thread.stats().delegated.add(commands.len() as u64);
+        node.job.is_timed = is_timed;
+        if is_timed {
+            group.for_each(|index| turn.batch.leave_unmeasured(index));
+        }
+        node.job.task = Task::Commands;
+        let routed = commands[0].routed.expect("a command on one shard has its key first");
+        node.set_route(Route::one(routed.shard));
+        self.worker.submit(node);
+        Next::Parked { input_from: commands[commands.len() - 1].end }
+    }
+
+    /// Runs a command over several shards, if all are idle, or leaves it to the coordinator and returns false.
+    #[inline(never)]
+    fn run_transaction(
+        &mut self,
+        connection: &mut Connection,
+        turn: Turn<'_>,
+        command: &'static Registered,
+        index: usize,
+        out: &mut Vec<u8>,
+    ) -> bool {
+        let Turn { server, batch, now, .. } = turn;
+        let parsed = &batch.commands[index];
+        let (words, first) = (turn.words(parsed), parsed.routed);
+        let node = connection.node.as_mut().expect("a parked connection runs nothing");
+        let session = &mut node.job.session;
+        let mut route = Route::default().with_weight(Weight::Heavy);
+        if !route::is_heavy(session, command, words) {
+            let ahead = batch.keys_of(index);
+            let mut needs = Needs::of_keys(ahead);
+            if ahead.is_empty() {
+                needs.add(server, session, command, words);
+            }
+            let shards = needs.shards(server);
+            let start = out.len();
+            let budget = &self.budget;
+            let held = self.worker.with_shards(&shards, |held, thread| {
+                let unit = Unit {
+                    command,
+                    words,
+                    first,
+                    routed: &needs.keys,
+                    is_fetched: !ahead.is_empty(),
+                    sampled: now,
+                    was_shown: false,
+                    is_served: false,
+                    budget,
+                };
+                unit::run(&unit, session, held, out, thread)
+            });
+            route = match held {
+                Some(Ok(UnitEnded::Ran)) => {
+                    self.has_notifications_for(session);
+                    return true;
+                }
+                Some(Ok(UnitEnded::Killed)) => {
+                    session.closing = true;
+                    return true;
+                }
+                Some(Err(_)) => {
+                    out.truncate(start);
+                    job::answer_panic(out, session, Some(command), &self.worker.thread);
+                    return true;
+                }
+                Some(Ok(UnitEnded::Needs(further))) => further,
+                // Held by someone else, held back by a pause, or concerned with waiting: all that is the node's business.
+                Some(Ok(UnitEnded::Paused | UnitEnded::Waits(_) | UnitEnded::TooLong(_))) | None => {
+                    Route::new(shards)
+                }
+            };
+        }
+        node.job.is_timed = true;
+        node.job.push(command.id, words, first);
+        self.worker.thread.stats().delegated.add(1);
+        node.job.task = Task::Commands;
+        node.set_route(route);
+        self.worker.submit(connection.node.take().expect("here a moment ago"));
+        false
+    }
+
+    /// Runs a command whose reply waits until all that ran before it has ended.
+    #[inline(never)]
+    fn run_barrier(
+        &mut self,
+        server: &Server,
+        connection: &mut Connection,
+        command: &'static Registered,
+        words: Words<'_>,
+        now: Millis,
+    ) {
+        let mut node = connection.node.take().expect("a parked connection runs nothing");
+        let Job { session, reply, .. } = &mut node.job;
+        let mut call = Call::of_session(&TABLE, server, session, now, &self.worker.thread);
+        step::answer(&mut call, command, words, None, reply, &self.worker.thread);
+        monitor::observe(session, command.spec.flags, words, &self.worker.thread);
+        node.job.task = Task::Barrier;
+        node.set_route(Route::new(server.engine.all_shards()));
+        self.worker.submit(node);
+    }
+
+    /// Sends a command on its way over the shards, one after the other.
+    #[inline(never)]
+    fn begin_sweep(
+        &mut self,
+        connection: &mut Connection,
+        turn: Turn<'_>,
+        index: usize,
+        begin: BeginSweep,
+        out: &mut Vec<u8>,
+    ) -> Next {
+        let Turn { server, batch, now, .. } = turn;
+        let parsed = &batch.commands[index];
+        let Found::Command(command) = parsed.found else {
+            unreachable!("only a known command visits shards")
+        };
+        let session = &mut connection.node.as_mut().expect("a parked connection runs nothing").job.session;
+        let args = command.args(turn.words(parsed), server.keyspace.router(), None);
+        let stats = self.worker.thread.stats();
+        let mut call = Call::of_session(&TABLE, server, session, now, &self.worker.thread);
+        match step::survive(command, || begin(&mut call, args)) {
+            Ok(sweep) => {
+                monitor::observe(session, command.spec.flags, turn.words(parsed), &self.worker.thread);
+                batch.leave_unmeasured(index);
+                let sweep = sweep.with_limit(stats.output_limit.load(Ordering::Relaxed));
+                stats.commands[command.id.index()].calls.add(1);
+                let mut node = connection.node.take().expect("here a moment ago");
+                node.job.commands.push(Delegated { command: command.id, routed: None });
+                node.job.task = Task::Sweep(Box::new(sweep));
+                self.sweeps.push_back(node);
+                Next::Parked { input_from: parsed.end }
+            }
+            Err(error) => {
+                step::conclude(command, Err(error), out.len(), session, out, &self.worker.thread);
+                Next::Command(index + 1)
+            }
+        }
+    }
+
+    /// Does what a command has asked of its connection. Its reply, from `start` on, waits as long as the connection.
+    fn after_command(
+        &mut self,
+        connection: &mut Connection,
+        command: &'static Registered,
+        input_from: usize,
+        out: &mut Vec<u8>,
+        start: usize,
+    ) -> Option<Ended> {
+        let node = connection.node.as_mut().expect("the command ran here");
+        let session = &mut node.job.session;
+        // The thread must have heard of its subscriptions before it can close.
+        if session.closing && session.request.get() != Some(Request::ReadNotifications) {
+            return Some(Ended::Closed);
+        }
+        if connection.parser.limits().authenticated != session.authenticated {
+            cold_path();
+            connection.parser.set_authenticated(session.authenticated);
+        }
+        let request = session.request.take()?;
+        if request == Request::AwaitRoom
+            || request == Request::ReadNotifications && self.has_read_notifications()
+        {
+            return self.hold_for_room(connection).then_some(Ended::Paused(input_from));
+        }
+        let mut node = connection.node.take().expect("the command ran here");
+        node.job.reply.extend_from_slice(&out[start..]);
+        out.truncate(start);
+        let Request::Sleep { millis, counts } = request else {
+            self.give_back_after_notifications(node);
+            return Some(Ended::Paused(input_from));
+        };
+        node.job.session.ask(Request::ReadNotifications);
+        self.rest(node, millis, (counts == Counts::AsWork).then_some(command));
+        Some(Ended::Parked(input_from))
+    }
+
+    /// Sends the commands of a node that was held back on their way again.
+    pub(super) fn submit_commands(&mut self, mut node: Box<Node<Job>>) {
+        let server = self.server();
+        // It begins now: time has passed since it was read.
+        node.job.now = server.clock.now();
+        node.set_route(node.job.route(server));
+        self.worker.submit(node);
+    }
+}
+
+/// Whether a command whose work grows with what its key holds is short enough to run here. Apart, to keep it out of the way of
+/// those that need not be asked.
+#[inline(never)]
+fn is_short(budget: &Budget, shard: &Shard, turn: Turn<'_>, parsed: &Parsed) -> bool {
+    let mut look = Look::at_shard(shard);
+    let router = turn.server.keyspace.router();
+    budget.admits(&mut look, router, None, parsed.command(), turn.words(parsed), parsed.routed)
+}
+
+/// Fetches the members that commands which run together name of the first one's key. Apart, to keep it out of the way of those
+/// that name none.
+#[inline(never)]
+fn fetch_members(shard: &mut Shard, turn: Turn<'_>, group: &[Parsed], db: Db) {
+    let leader = &group[0];
+    let routed = leader.routed.expect("a command on one shard has its key first");
+    shard.begin(db, turn.now);
+    let key = Key { bytes: turn.words(leader).get(1), routed };
+    let on_key = group.iter().take_while(|parsed| parsed.routed == Some(routed));
+    step::prefetch_members(shard, &key, on_key.filter_map(|parsed| parsed.known(turn)));
+}
+
+/// Answers what cannot be parsed, and closes.
+fn report_protocol_error(
+    connection: &mut Connection,
+    error: ProtocolError,
+    out: &mut Vec<u8>,
+    thread: &ThreadState,
+) {
+    connection.closing = true;
+    let Some(node) = &connection.node else { return };
+    verbose!("Protocol error ({error}) from client: id={}", connection.record.id.0);
+    thread.stats().error("ERR");
+    let text = [b"ERR Protocol error: ", &error.text()[..]].concat();
+    Reply::new(out, node.job.session.resp).error(text);
+}
+
+/// Whether a web browser was made to talk to the server: such a connection is closed at once.
+fn is_cross_protocol(words: Words<'_>) -> bool {
+    let name = words.get(0);
+    name.eq_ignore_ascii_case(b"post") || name.eq_ignore_ascii_case(b"host:")
+}
+
+#[cold]
+fn report_cross_protocol(connection: &Connection) {
+    warning!(
+        "Possible SECURITY ATTACK detected. It looks like somebody is sending POST or Host: commands. \
+         Connection from {} aborted.",
+        connection.record.peer
+    );
+}

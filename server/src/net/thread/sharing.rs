@@ -1,0 +1,156 @@
+//! Handing connections over to other threads, and taking them over.
+
+use std::{
+    sync::{
+        Arc,
+        atomic::{AtomicU64, Ordering},
+    },
+    time::Instant,
+};
+
+use braid_protocol::request::Limits;
+use mio::Token;
+
+use super::IoThread;
+use crate::{
+    client::{connection::Connection, id::Origin, record::ClientRecord},
+    shared::{
+        mail::Mail,
+        server::{Peer, Server},
+        spread,
+        spread::Time,
+    },
+    warning,
+};
+
+/// How many connections one round of the cron hands over: each takes the thread some microseconds, and others wait for it.
+const HAND_OVER_MAX: usize = 200;
+
+impl IoThread {
+    /// Has as many threads serve connections as the load needs: this one says how much processor time it has had, and hands
+    /// over connections of which it has more than its share.
+    pub(super) fn share_out_connections(&mut self, server: &'static Server) {
+        let threads = server.io_threads();
+        let index = self.worker.thread.index;
+        if threads.len() == 1 {
+            return;
+        }
+        let as_needed = !self.config.io_threads_always_active;
+        match as_needed.then(spread::time_of_this_thread).flatten() {
+            Some(Time { had, wanted }) => {
+                threads[index].nanos_had.store(had, Ordering::Relaxed);
+                threads[index].nanos_wanted.store(wanted, Ordering::Relaxed);
+                if index == 0 {
+                    let sum = |nanos: fn(&Peer) -> &AtomicU64| {
+                        threads.iter().map(|peer| nanos(peer).load(Ordering::Relaxed)).sum()
+                    };
+                    let time =
+                        Time { had: sum(|peer| &peer.nanos_had), wanted: sum(|peer| &peer.nanos_wanted) };
+                    self.sampler.adapt(
+                        &server.spread,
+                        time,
+                        spread::idle_time_of_the_machine(),
+                        Instant::now(),
+                    );
+                }
+            }
+            // Nor is it as needed where the system does not tell what would be.
+            None if index == 0 => server.spread.use_all(),
+            None => {}
+        }
+        let n_in_use = server.spread.n_in_use() as u32;
+        let n_all: u32 = threads.iter().map(|peer| peer.n_connections()).sum();
+        let (share, most) = if (index as u32) < n_in_use {
+            let share = n_all.div_ceil(n_in_use);
+            // A few more are let be: others may close theirs any time.
+            (share, share + share / 4)
+        } else {
+            (0, 0)
+        };
+        let n_own = threads[index].n_connections();
+        if n_own > most {
+            self.hand_over(server, n_own - share);
+        }
+    }
+
+    /// Hands over so many connections, or as many as have nothing under way; the next rounds go on with that.
+    fn hand_over(&mut self, server: &'static Server, n: u32) {
+        // What is sent to a listener goes to its thread by name, so it stays.
+        let is_at_rest = |connection: &Connection| connection.may_go_on() && !connection.record.is_listener();
+        let slots: Vec<usize> = self
+            .connections
+            .iter()
+            .filter(|(_, connection)| connection.as_ref().is_some_and(|connection| is_at_rest(connection)))
+            .map(|(slot, _)| slot)
+            .take(HAND_OVER_MAX.min(n as usize))
+            .collect();
+        for slot in slots {
+            let index = server.thread_for_another();
+            if index == self.worker.thread.index {
+                return;
+            }
+            let Some(mut connection) = self.connections.remove(slot) else { continue };
+            if let Err(error) = connection.stream.deregister(self.poll.registry()) {
+                warning!("Handing over a client's socket: {error}");
+            }
+            // Whoever kills the client from now on writes to the other thread.
+            connection.record.thread.store(index, Ordering::Relaxed);
+            let peer = &server.threads[index];
+            peer.n_connections.fetch_add(1, Ordering::Relaxed);
+            server.threads[self.worker.thread.index].n_connections.fetch_sub(1, Ordering::Relaxed);
+            self.worker.thread.stats().handed_over.add(1);
+            peer.send(Mail::Adopt(connection));
+        }
+    }
+
+    /// Goes on with a connection that another thread has handed over.
+    pub(super) fn adopt(&mut self, mut connection: Box<Connection>) {
+        let entry = self.connections.vacant_entry();
+        let slot = entry.key();
+        let registered = connection.stream.register(self.poll.registry(), Token(slot));
+        let node = connection.node.as_mut().expect("only connections at rest are handed over");
+        node.job.session.origin = Origin { thread: self.worker.thread.index, slot };
+        connection.record.place.store(slot, Ordering::Relaxed);
+        // What the other's events would have said is unknown.
+        connection.readable = true;
+        connection.writable = true;
+        if !connection.parser.holds_memory() {
+            let authenticated = connection.parser.limits().authenticated;
+            connection.parser.set_limits(Limits { authenticated, ..self.limits });
+        }
+        let id = connection.record.id;
+        entry.insert(Some(connection));
+        self.give_what_came_before(slot, id);
+        match registered {
+            Ok(()) => self.go_on(slot),
+            Err(error) => {
+                warning!("Registering a client's socket: {error}");
+                self.drop_connection(slot);
+            }
+        }
+    }
+
+    /// Closes the connection of a killed client.
+    pub(super) fn close_killed(&mut self, record: Arc<ClientRecord>) {
+        let thread = record.thread.load(Ordering::Relaxed);
+        match self.place_of(&record) {
+            Some(place) => {
+                self.drop_connection(place);
+                self.close_postponed(place);
+            }
+            // It was handed over before this arrived.
+            None if thread != self.worker.thread.index => {
+                self.worker.thread.send_mail(thread, Mail::Close(record));
+            }
+            // It is on its way here, and is found killed when it comes; or it has left.
+            None => {}
+        }
+    }
+
+    /// Where a client's connection is, if this thread has it.
+    pub(super) fn place_of(&self, record: &ClientRecord) -> Option<usize> {
+        let place = record.place.load(Ordering::Relaxed);
+        let connection = self.connections.get(place)?.as_ref()?;
+        (connection.record.id == record.id).then_some(place)
+    }
+}

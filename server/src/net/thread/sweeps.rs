@@ -1,0 +1,171 @@
+//! Commands that visit the shards in turn, a little in each turn of the loop.
+
+use std::time::{Duration, Instant};
+
+use braid_storage::{Remembered, coordinator::Route, executor::Node};
+
+use super::IoThread;
+use crate::{
+    client::{
+        node::{Job, Task},
+        sweep::Step,
+    },
+    observe::invalidations,
+    run::{job, rows, step, unit},
+    shared::server::Server,
+};
+
+/// How long the sweeps of one turn of the loop may take.
+const SWEEP_BUDGET: Duration = Duration::from_micros(100);
+
+/// How long forgetting who has read keys may take in one turn of the loop.
+const EVICTION_BUDGET: Duration = Duration::from_micros(500);
+
+/// Of how many keys readers are forgotten under one hold.
+const EVICTION_KEYS: usize = 64;
+
+/// How long forgetting clients that track no more may take in one turn of the loop.
+const FORGETTING_BUDGET: Duration = Duration::from_micros(100);
+
+/// Of how many keys a client is forgotten under one hold.
+const FORGETTING_KEYS: usize = 64;
+
+/// How the share of a sweep in a turn ended.
+enum Swept {
+    Done,
+    OutOfTime,
+    Held(braid_storage::ShardId),
+}
+
+impl IoThread {
+    /// Gives each sweep under way a share of this turn.
+    pub(super) fn step_sweeps(&mut self) {
+        let began = Instant::now();
+        for _ in 0..self.sweeps.len() {
+            let Some(mut node) = self.sweeps.pop_front() else { return };
+            if node.job.session.record.is_killed() {
+                node.job.task = Task::Idle;
+                self.take_back(node);
+                continue;
+            }
+            let step_began = Instant::now();
+            let swept = self.step_sweep(&mut node, began);
+            if let Task::Sweep(sweep) = &mut node.job.task {
+                sweep.worked += step_began.elapsed();
+            }
+            match swept {
+                Swept::Done => self.take_back(node),
+                Swept::OutOfTime => self.sweeps.push_back(node),
+                Swept::Held(shard) => {
+                    node.set_route(Route::one(shard));
+                    self.worker.submit(node);
+                }
+            }
+            if began.elapsed() > SWEEP_BUDGET {
+                return;
+            }
+        }
+    }
+
+    /// Forgets who has read keys, which tells them to read again, while more are remembered than `tracking-table-max-keys`.
+    ///
+    /// Where keys are remembered the limit is kept with what the same shard remembers; here all shards have their turns.
+    pub(super) fn limit_tracking(&mut self, server: &Server) {
+        let Some(limit) = server.trackers.max_keys() else { return };
+        if server.trackers.n_keys() <= limit {
+            return;
+        }
+        let began = Instant::now();
+        let n_shards = server.keyspace.router().n_shards();
+        for _ in 0..n_shards {
+            let n_over = server.trackers.n_keys().saturating_sub(limit) as usize;
+            if n_over == 0 || began.elapsed() > EVICTION_BUDGET {
+                return;
+            }
+            self.limited_at = (self.limited_at + 1) % n_shards;
+            let shard = braid_storage::ShardId(self.limited_at as u16);
+            // A held shard has its turn in the next round. Who has read a key is told when the shard is let go.
+            let _ = self.worker.with_shard(shard, |shard, _| {
+                let n_most = n_over.min(EVICTION_KEYS);
+                (0..n_most).take_while(|_| shard.evict_readers()).count()
+            });
+        }
+    }
+
+    /// Has shards forget clients that track no more, for a share of this turn.
+    pub(super) fn step_forgetting(&mut self) {
+        self.is_forgetting = false;
+        if self.forgetting.is_empty() {
+            return;
+        }
+        let server = self.server();
+        let began = Instant::now();
+        let mut gets_on = false;
+        for _ in 0..self.forgetting.len() {
+            let Some(leftover) = self.forgetting.pop_front() else { return };
+            let mut from = 0;
+            while let Some(id) = leftover.shards.first_from(from) {
+                let forgotten = self.worker.with_shard(id, |shard, _| match leftover.reader {
+                    Some(reader) => shard.forget_reader(reader, FORGETTING_KEYS),
+                    None => {
+                        // Whoever begins to hear of prefixes holds all shards.
+                        if server.trackers.n_prefixes() == 0 {
+                            shard.hear_all(invalidations::HEARER, false);
+                        }
+                        (Remembered::default(), true)
+                    }
+                });
+                match forgotten {
+                    Some(Ok((forgotten, was_all))) => {
+                        server.trackers.forgot(forgotten);
+                        gets_on = true;
+                        if was_all {
+                            leftover.shards.remove(id);
+                        }
+                    }
+                    // It is held: the others first.
+                    Some(Err(_)) | None => from = usize::from(id.0) + 1,
+                }
+                if began.elapsed() > FORGETTING_BUDGET {
+                    self.forgetting.push_front(leftover);
+                    self.is_forgetting = gets_on;
+                    return;
+                }
+            }
+            if leftover.shards.first_from(0).is_some() {
+                self.forgetting.push_back(leftover);
+            }
+        }
+        self.is_forgetting = gets_on && !self.forgetting.is_empty();
+    }
+
+    fn step_sweep(&mut self, node: &mut Node<Job>, began: Instant) -> Swept {
+        let server = self.server();
+        let now = server.clock.now();
+        let command = rows::row(node.job.commands[0].command);
+        let Task::Sweep(sweep) = &mut node.job.task else { unreachable!("only sweeps are stepped") };
+        while let Some(shard) = sweep.shard_to_visit(&server.keyspace) {
+            let step = self.worker.with_shards(&[shard], |held, thread| {
+                let shard = held.shard(shard);
+                shard.start();
+                shard.begin(sweep.db, now);
+                let step = step::step_sweep(command, sweep, shard);
+                // It may have removed keys that had expired.
+                unit::end(held, thread, now);
+                step
+            });
+            match step {
+                Some(Ok(Step::Done)) => return Swept::Done,
+                Some(Ok(Step::More)) if began.elapsed() > SWEEP_BUDGET => return Swept::OutOfTime,
+                Some(Ok(Step::More)) => {}
+                None => return Swept::Held(shard),
+                Some(Err(_)) => {
+                    let resp = sweep.resp;
+                    job::write_panic_error(sweep.fail(), resp, Some(command), &self.worker.thread);
+                    return Swept::Done;
+                }
+            }
+        }
+        Swept::Done
+    }
+}

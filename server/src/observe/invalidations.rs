@@ -1,0 +1,154 @@
+//! Client tracking: who keeps copies of keys is told when they change.
+//!
+//! A shard remembers which clients have read which of its keys, and what has changed since
+//! ([`braid_storage::Shard::track`]). While it does, commands on it take the way that looks after such things: behind each, still
+//! under the hold, [`tell`] sends the changes to the threads of the clients concerned. Whatever else changes keys, expiry for
+//! example, does so when it lets the shard go.
+//!
+//! A client that has read a key gets the reply first: what is sent to it in the meantime is held back.
+
+use std::{collections::BTreeSet, sync::Arc};
+
+use braid_storage::{Audience, Change, Effect, Hearer, Reader, Remembered, Shard, coordinator::Held};
+use smallvec::SmallVec;
+
+use crate::{
+    catalog::{Flags, Keys, Words},
+    client::{
+        audiences::Heard,
+        copies::{Interest, Invalidation, Leftover, Marks, TrackerNumber, Tracking, Whom},
+        id::ClientId,
+        node::Job,
+        notifications::Notification,
+        session::Session,
+        subscriptions::Name,
+    },
+    observe,
+    shared::{server::Server, thread_state::ThreadState},
+};
+
+/// What broadcasts hear of all changes by.
+pub const HEARER: Hearer = observe::hearer("tracking");
+
+/// The channel on which clients hear of changes that cannot be sent them otherwise: in RESP2, redirected to a subscriber.
+pub const CHANNEL: &[u8] = b"__redis__:invalidate";
+
+/// Remembers which of its keys a client has read with a command that has just run, their shards being held.
+#[cold]
+pub fn note_reads(
+    server: &Server,
+    held: &mut Held<'_, Job>,
+    session: &Session,
+    flags: Flags,
+    keys: Keys,
+    words: Words<'_>,
+) {
+    let remembers = session.tracking.as_ref().is_some_and(|tracking| tracking.remembers());
+    if remembers && flags.has(Flags::READONLY) {
+        remember(server, held, session, keys, words);
+    }
+}
+
+/// What is left on the shards of a client that tracks no more.
+pub fn leftover(tracking: Tracking, server: &Server, thread: usize) -> Leftover {
+    if tracking.mode.interest == Interest::Broadcast && server.trackers.n_prefixes() == 0 {
+        let shards = Marks::all_of(server.keyspace.router().n_shards());
+        return Leftover { reader: None, shards };
+    }
+    Leftover { reader: Some(reader(thread, tracking.number)), shards: tracking.marks }
+}
+
+/// A client of a thread.
+fn reader(thread: usize, number: TrackerNumber) -> Reader {
+    Reader { listener: thread as u32, number: number.0 }
+}
+
+/// Remembers that a client reads the keys of a command, with their shards held.
+pub fn remember(server: &Server, held: &mut Held<'_, Job>, session: &Session, keys: Keys, words: Words<'_>) {
+    let Some(tracking) = &session.tracking else { return };
+    let reader = reader(session.origin.thread, tracking.number);
+    let get = |at| words.get(at);
+    keys.positions(words.len(), get, |at, used| {
+        if used.is_key() {
+            let id = server.keyspace.router().route(words.get(at)).shard;
+            let shard = held.shard(id);
+            let remembered = shard.track(words.get(at), reader);
+            tracking.marks.add(id);
+            server.trackers.remembered(remembered);
+            if remembered.n_keys > 0 && server.trackers.is_full() {
+                shard.evict_readers();
+            }
+            shard.set_author(session.record.id.0);
+        }
+    });
+}
+
+/// Says whose command changes keys of the held shards from here on.
+pub fn set_author(held: &mut Held<'_, Job>, client: ClientId) {
+    for index in 0..held.ids().len() {
+        let id = held.ids()[index];
+        held.shard(id).set_author(client.0);
+    }
+}
+
+/// Tells of what has changed in a shard that is about to be let go: what nobody has taken at the end of a unit. Nodes that wait for a
+/// key are served by the next unit on the shard.
+#[cold]
+pub fn announce_before_leaving(shard: &mut Shard, thread: &ThreadState) {
+    if thread.server().trackers.n_prefixes() == 0 {
+        // Who heard of everything may have left: that is noticed here.
+        shard.hear_all(HEARER, false);
+    }
+    shard.set_author(0);
+    if shard.has_changes() {
+        let changes = shard.take_changes();
+        tell(&changes, thread);
+        shard.put_back_wakes(changes);
+    }
+}
+
+/// Tells tracking clients of changes, which come in order.
+pub fn tell(changes: &[Change], thread: &ThreadState) {
+    tell_of_prefixes(changes, thread);
+    let server = thread.server();
+    for change in changes.iter().filter(|change| !change.readers.is_empty()) {
+        let Change { key: Some(key), author, readers, .. } = change else { continue };
+        server.trackers.forgot(Remembered { n_keys: 1, n_readers: readers.len() as u64 });
+        let keys = Some(SmallVec::from_iter([key.clone()]));
+        let what = Arc::new(Invalidation { keys, author: ClientId(*author) });
+        for listener in readers.iter().map(|reader| reader.listener).collect::<BTreeSet<_>>() {
+            let of_listener = readers.iter().filter(|reader| reader.listener == listener);
+            let whom = Whom::Readers(of_listener.map(|reader| TrackerNumber(reader.number)).collect());
+            thread.notify(listener as usize, Notification::Invalidated(whom, Arc::clone(&what)));
+        }
+    }
+}
+
+fn tell_of_prefixes(changes: &[Change], thread: &ThreadState) {
+    let server = thread.server();
+    if server.trackers.n_prefixes() == 0 {
+        return;
+    }
+    let prefixes = server.trackers.prefixes.load();
+    let modified = || changes.iter().filter(|change| change.effect == Effect::Modified);
+    for author in modified().map(|change| change.author).collect::<BTreeSet<_>>() {
+        let by_author = || modified().filter(|change| change.author == author);
+        let mut met: Vec<(u64, Name, Audience, BTreeSet<&[u8]>)> = Vec::new();
+        prefixes.each(|Heard { name, audience, begun, .. }| {
+            let keys = by_author().filter_map(|change| change.key.as_deref());
+            let keys: BTreeSet<&[u8]> = keys.filter(|key| key.starts_with(name)).collect();
+            if !keys.is_empty() {
+                met.push((*begun, Arc::clone(name), audience.clone(), keys));
+            }
+        });
+        met.sort_unstable_by_key(|&(begun, ..)| begun);
+        for (_, prefix, audience, keys) in met {
+            let keys = Some(keys.into_iter().map(Box::from).collect());
+            let what = Arc::new(Invalidation { keys, author: ClientId(author) });
+            for listener in audience.listeners() {
+                let whom = Whom::Prefix(Arc::clone(&prefix));
+                thread.notify(listener, Notification::Invalidated(whom, Arc::clone(&what)));
+            }
+        }
+    }
+}

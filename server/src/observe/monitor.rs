@@ -1,0 +1,108 @@
+//! MONITOR: a line for each command that ran, for the monitoring clients.
+//!
+//! While somebody does, [`Server::attention`](crate::shared::server::Server::attention) is raised, and no command takes the short way in
+//! which a batch runs under one hold: each comes by [`observe`], under its hold, so the lines have the order of the holds.
+
+use std::sync::{Arc, atomic::Ordering};
+
+use crate::{
+    catalog::{Flags, Words},
+    client::{id::Endpoint, notifications::Notification, session::Session},
+    config::quote,
+    shared::{server::Server, thread_state::ThreadState},
+};
+
+/// Whether a command's words are shown.
+#[derive(Clone, Copy)]
+enum Secret {
+    /// All are.
+    None,
+    /// None but its name.
+    All,
+    /// All but the user and the password after `AUTH`.
+    AfterAuth,
+}
+
+impl Secret {
+    fn of(flags: Flags) -> Secret {
+        match () {
+            () if flags.has(Flags::SECRET) => Secret::All,
+            () if flags.has(Flags::SECRET_AFTER_AUTH) => Secret::AfterAuth,
+            () => Secret::None,
+        }
+    }
+}
+
+impl Server {
+    /// Whether there are monitoring clients.
+    pub fn is_monitored(&self) -> bool {
+        self.threads.iter().any(|peer| peer.n_monitors.load(Ordering::Relaxed) > 0)
+    }
+
+    /// A connection of a thread begins to monitor.
+    pub fn add_monitor(&self, thread: usize) {
+        self.threads[thread].n_monitors.fetch_add(1, Ordering::Relaxed);
+        self.attention.fetch_add(1, Ordering::Relaxed);
+    }
+
+    /// One ceases to.
+    pub fn remove_monitor(&self, thread: usize) {
+        self.threads[thread].n_monitors.fetch_sub(1, Ordering::Relaxed);
+        self.attention.fetch_sub(1, Ordering::Relaxed);
+    }
+}
+
+/// Shows a command that has run to the monitoring clients, if there are any. Each unit calls it once, under its holds.
+#[inline]
+pub fn observe(session: &Session, flags: Flags, words: Words<'_>, thread: &ThreadState) {
+    if thread.server().attention.load(Ordering::Relaxed) != 0 {
+        show(session, flags, words, thread);
+    }
+}
+
+#[cold]
+fn show(session: &Session, flags: Flags, words: Words<'_>, thread: &ThreadState) {
+    if flags.has(Flags::ADMIN) || flags.has(Flags::SKIP_MONITOR) {
+        return;
+    }
+    let server = thread.server();
+    let watching = |peer: &crate::shared::server::Peer| peer.n_monitors.load(Ordering::Relaxed) > 0;
+    let mut threads = server.threads.iter().enumerate().filter(|(_, peer)| watching(peer)).peekable();
+    if threads.peek().is_none() {
+        return;
+    }
+    let line: Arc<[u8]> = line(server, session, flags, words).into();
+    for (to, _) in threads {
+        thread.notify(to, Notification::Observed(session.record.id, Arc::clone(&line)));
+    }
+    thread.charge(session);
+}
+
+fn line(server: &Server, session: &Session, flags: Flags, words: Words<'_>) -> Vec<u8> {
+    let micros = server.clock.unix_micros();
+    let db = session.db.0;
+    let peer = match &session.record.peer {
+        Endpoint::Inet(address) => address.to_string(),
+        // The socket's path, which is all that tells of a peer without a name.
+        Endpoint::Unix(path) => format!("unix:{path}"),
+    };
+    let (seconds, micros) = (micros / 1_000_000, micros % 1_000_000);
+    let mut line = format!("+{seconds}.{micros:06} [{db} {peer}]").into_bytes();
+    let secret = Secret::of(flags);
+    let mut n_secret = 0usize;
+    for (at, word) in words.iter().enumerate() {
+        let hidden = match secret {
+            Secret::None => false,
+            Secret::All => at > 0,
+            Secret::AfterAuth => n_secret > 0,
+        };
+        n_secret = n_secret.saturating_sub(1);
+        if matches!(secret, Secret::AfterAuth) && !hidden && word.eq_ignore_ascii_case(b"auth") {
+            n_secret = 2;
+        }
+        line.push(b' ');
+        line.extend(quote(if hidden { b"(redacted)" } else { word }));
+    }
+    line.extend(b"\r\n");
+    line
+}

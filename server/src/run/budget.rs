@@ -1,0 +1,88 @@
+//! How much work a thread that serves sockets does of what a client has sent at once.
+
+use std::cell::Cell;
+
+use braid_protocol::number::parse_i64;
+use braid_storage::{
+    Db, Routed, Router,
+    shard::{WORK_MAX, WORK_MAX_BYTES},
+};
+
+use crate::{
+    catalog::{Flags, Words},
+    client::session::Queue,
+    command::{Look, Registered, Work},
+    run::rows,
+};
+
+/// What a thread that serves sockets does of one pipeline before it offloads: more would keep its other clients waiting.
+const BATCH_WORK_MAX: usize = 4 * WORK_MAX;
+
+/// How much work a thread that serves sockets still does of what a client has sent at once.
+pub struct Budget {
+    left: Cell<usize>,
+}
+
+impl Budget {
+    /// What it does of one pipeline.
+    pub fn of_batch() -> Self {
+        Budget { left: Cell::new(BATCH_WORK_MAX) }
+    }
+
+    /// Takes the expected work of a command off, which is about to run with its shards held; says whether there is so much left. EXEC
+    /// is asked about the commands of the transaction. Rows whose work is bounded need not be asked.
+    pub fn admits(
+        &self,
+        look: &mut Look<'_, '_>,
+        router: &Router,
+        queue: Option<&Queue>,
+        command: &Registered,
+        words: Words<'_>,
+        first: Option<Routed>,
+    ) -> bool {
+        let expected = match (command.spec.work, queue) {
+            (Work::Grows { estimate, .. }, _) => estimate(look, command.args(words, router, first)),
+            (_, Some(queue)) if command.runs_queue() => expected_of(look, router, queue),
+            _ => return true,
+        };
+        let left = self.left.get().checked_sub(expected).filter(|_| expected <= WORK_MAX);
+        self.left.set(left.unwrap_or(self.left.get()));
+        left.is_some()
+    }
+}
+
+/// How much work the commands of a transaction are expected to be. With their shards held, and before the first of them runs. Stops
+/// counting above [`WORK_MAX`].
+fn expected_of(look: &mut Look<'_, '_>, router: &Router, queue: &Queue) -> usize {
+    let (n_words, n_bytes) = (queue.n_words(), queue.n_bytes());
+    if n_words > 2 * WORK_MAX || n_bytes > WORK_MAX_BYTES {
+        return usize::MAX;
+    }
+    let (mut total, mut made) = (0usize, 0usize);
+    for (command, words) in rows::queued(queue) {
+        let args = command.args(words, router, None);
+        let own = match command.spec.work {
+            Work::Bounded => 0,
+            Work::Selects => {
+                let db = args.peek().and_then(parse_i64).and_then(|db| u16::try_from(db).ok());
+                look.db = db.map_or(look.db, Db);
+                0
+            }
+            Work::Carries { estimate } => {
+                made = made.saturating_add(estimate(look, args));
+                0
+            }
+            Work::Grows { estimate, .. } | Work::Refused { estimate } => {
+                estimate(look, args).saturating_add(made)
+            }
+        };
+        total = total.saturating_add(own);
+        if total > WORK_MAX {
+            break;
+        }
+        if command.has(Flags::WRITE) {
+            made = made.saturating_add(own).saturating_add(words.len());
+        }
+    }
+    total
+}

@@ -1,0 +1,280 @@
+//! How a node's work is done.
+
+use std::{sync::Arc, time::Instant};
+
+use braid_protocol::reply::Reply;
+use braid_storage::{
+    Key, Shard,
+    coordinator::{self, Held, Next, Panic, Route, Weight},
+    executor::Node,
+};
+
+use crate::{
+    catalog::{CommandError, Flags},
+    client::{
+        node::{Delegated, Job, Task},
+        session::Session,
+        sweep::Step,
+        waits::Wait,
+    },
+    command::{self, Method, Registered, Run},
+    observe::{invalidations, monitor},
+    run::{
+        budget::Budget,
+        gates, lines, offload,
+        route::{self, Needs},
+        rows, step,
+        unit::{self, Ended},
+    },
+    shared::{mail::Mail, server::Server, thread_state::ThreadState},
+    warning, warning_later,
+};
+impl Job {
+    /// What the commands that have not run yet need.
+    pub fn needs(&self, server: &Server) -> Needs {
+        let mut needs = Needs::default();
+        for (delegated, words) in self.commands_from(self.n_run) {
+            needs.add(server, &self.session, rows::row(delegated.command), words);
+        }
+        needs
+    }
+
+    /// The route of the commands that have not run yet. That of heavy work is found by the thread that does it.
+    pub fn route(&self, server: &Server) -> Route {
+        let is_heavy = self.commands_from(self.n_run).any(|(delegated, words)| {
+            // Held back by a pause, a sweep comes here, and runs with all shards held.
+            let command = rows::row(delegated.command);
+            matches!(command.spec.run, Run::EachShard { .. })
+                || route::is_heavy(&self.session, command, words)
+        });
+        if is_heavy {
+            Route::default().with_weight(Weight::Heavy)
+        } else {
+            Route::new(self.needs(server).shards(server))
+        }
+    }
+
+    /// Runs the commands, each as a unit, with the shards they need held. Asks for more shards, if it turns out that a command needs
+    /// them, and yields between two commands when the thread owes its time to others.
+    fn run_commands(&mut self, held: &mut Held<'_, Job>, thread: &mut ThreadState) -> Next {
+        prefetch_node(self, held);
+        let budget = Budget::of_batch();
+        while self.n_run < self.commands.len() {
+            self.n_replied_bytes = self.reply.len();
+            let began = self.is_timed.then(Instant::now);
+            let command = rows::row(self.commands[self.n_run].command);
+            match self.run_next(false, &budget, held, thread) {
+                Ended::Ran if thread.serves_sockets() => {
+                    if !command.has(Flags::FAST) {
+                        thread.worked_long();
+                    }
+                    self.ran(began, thread);
+                }
+                Ended::Ran => {
+                    self.ran(began, thread);
+                    thread.stats().offloaded.add(1);
+                    // The commands after it may be short: they do not wait for heavy work.
+                    return Next::Home;
+                }
+                Ended::Killed => self.n_run = self.commands.len(),
+                // Its thread keeps it until the pause ends.
+                Ended::Paused => return Next::Home,
+                Ended::Waits(wait) => {
+                    self.wait(*wait, held, thread);
+                    return Next::Home;
+                }
+                Ended::Needs(route) => return Next::Again(route),
+                Ended::TooLong(Method::Pinned) => {
+                    return Next::Again(offload::send(self, thread.server()));
+                }
+                Ended::TooLong(Method::Held) => {
+                    return Next::Again(Route::new(held.ids().into()).with_weight(Weight::Heavy));
+                }
+            }
+            if self.n_run < self.commands.len() && !held.may_go_on(thread) {
+                return Next::Yield;
+            }
+        }
+        Next::Home
+    }
+
+    /// Has the next command wait, with the shards of the keys it waits for held.
+    fn wait(&mut self, wait: Wait, held: &mut Held<'_, Job>, thread: &ThreadState) {
+        // A command that waits until it may write has not begun for its client, so it is shown when it runs.
+        if wait.is_visible() && !std::mem::replace(&mut self.was_shown, true) {
+            let (command, words) = rows::next(self);
+            monitor::observe(&self.session, command.spec.flags, words, thread);
+        }
+        lines::park(self, wait, held);
+    }
+}
+
+impl coordinator::Job for Job {
+    type Shard = Shard;
+    type Thread = ThreadState;
+
+    fn prepare(node: &mut Node<Self>, thread: &mut ThreadState) {
+        let needs = node.job.needs(thread.server());
+        if node.job.commands.len() == 1 {
+            node.job.routed = needs.keys.to_vec();
+        }
+        node.set_route(Route::new(needs.shards(thread.server())).with_weight(Weight::Heavy));
+    }
+
+    fn run(&mut self, held: &mut Held<'_, Self>, thread: &mut ThreadState) -> Next {
+        if !matches!(self.task, Task::Commands) {
+            thread.worked_long();
+        }
+        match &mut self.task {
+            Task::Idle | Task::Barrier | Task::Wait(_) | Task::MustWithdraw(_) | Task::Offloaded(_) => {}
+            Task::Pin => offload::pin(self, held, thread),
+            Task::Unpin(_) => return offload::unpin(self, held, thread).map_or(Next::Home, Next::Again),
+            Task::Commands => return self.run_commands(held, thread),
+            Task::Withdraw(parked) => {
+                let all = parked.leave_lines(held, self.now);
+                debug_assert!(all, "the route is over all lines");
+            }
+            Task::Sweep(sweep) => {
+                let shard = held.shard(held.ids()[0]);
+                shard.start();
+                shard.begin(sweep.db, self.now);
+                // A sweep that is done here is finished by its thread, which sees that the cursor has ended.
+                let _: Step = step::step_sweep(rows::row(self.commands[0].command), sweep, shard);
+                unit::end(held, thread, self.now);
+            }
+            Task::Goodbye => {
+                gates::start(held, self.now, &self.session);
+                let watched = std::mem::take(&mut self.session.watched);
+                command::forget_watches(held, &watched, self.now);
+                let own = self.session.subscriptions.take();
+                for (kind, name) in own.iter().flat_map(|own| own.channels()) {
+                    command::leave_channel(thread.server(), held, kind, name, self.session.origin.thread);
+                }
+            }
+        }
+        Next::Home
+    }
+
+    fn caught(held: &mut Held<'_, Self>, panic: &Panic) {
+        let what = panic
+            .downcast_ref::<&str>()
+            .copied()
+            .or_else(|| panic.downcast_ref::<String>().map(String::as_str))
+            .unwrap_or("no message");
+        let torn = (0..held.ids().len()).any(|index| {
+            let id = held.ids()[index];
+            held.shard(id).is_torn()
+        });
+        if torn {
+            warning!(
+                "A command panicked after it had begun to change its shard ({what}). The shard may be torn: stopping \
+                 rather than serve it"
+            );
+            std::process::abort();
+        }
+        warning_later!("A command panicked before it changed anything ({what}); its client gets an error");
+    }
+
+    fn panicked(&mut self, thread: &mut ThreadState) {
+        match &mut self.task {
+            Task::Sweep(sweep) => {
+                let failed = self.commands.first().map(|delegated| rows::row(delegated.command));
+                write_panic_error(sweep.fail(), self.session.resp, failed, thread);
+            }
+            // The commands behind it run when the node is back.
+            _ => {
+                let failed = self.commands.get(self.n_run).map(|delegated| rows::row(delegated.command));
+                self.reply.truncate(self.n_replied_bytes);
+                answer_panic(&mut self.reply, &mut self.session, failed, thread);
+                self.n_run += 1;
+            }
+        }
+    }
+
+    #[inline(always)]
+    fn leave(shard: &mut Shard, thread: &mut ThreadState) {
+        let lookups = shard.take_lookups();
+        let stats = thread.stats();
+        stats.hits.add(u64::from(lookups.n_hits));
+        stats.misses.add(u64::from(lookups.n_misses));
+        if shard.has_observers() {
+            invalidations::announce_before_leaving(shard, thread);
+        }
+    }
+
+    fn finish(mut node: Box<Node<Self>>, thread: &mut ThreadState) {
+        thread.charge(&node.job.session);
+        let origin = node.job.session.origin.thread;
+        match &node.job.task {
+            Task::Wait(parked) => {
+                let parked = Arc::clone(parked);
+                node.job.task = Task::Commands;
+                // First the node: once its thread knows of the wait, it may claim it.
+                parked.hand_in(node);
+                thread.send_mail(origin, Mail::Waits(parked));
+            }
+            Task::Offloaded(_) => thread.offloaded.push_back(node),
+            _ => thread.send_home(origin, node),
+        }
+    }
+
+    fn may_drain(thread: &mut ThreadState) -> bool {
+        thread.may_drain()
+    }
+
+    fn handed_off(thread: &mut ThreadState) {
+        thread.wake_someone = true;
+    }
+
+    fn heavy_waits(thread: &mut ThreadState) {
+        thread.wake_heavy = true;
+    }
+
+    fn released(thread: &mut ThreadState) {
+        thread.end_drain();
+        thread.send_wakes();
+    }
+}
+
+/// Fetches the members that a node's commands name of the first one's key.
+fn prefetch_node(job: &Job, held: &mut Held<'_, Job>) {
+    let Some(Delegated { command, routed: Some(routed), .. }) = job.commands.get(job.n_run).copied() else {
+        return;
+    };
+    if rows::row(command).spec.members.is_none() {
+        return;
+    }
+    let shard = held.shard(routed.shard);
+    shard.begin(job.session.db, job.now);
+    let key = Key { bytes: job.next_command().1.get(1), routed };
+    let commands = job.commands_from(job.n_run).take_while(|(delegated, _)| delegated.routed == Some(routed));
+    step::prefetch_members(
+        shard,
+        &key,
+        commands.map(|(delegated, words)| (rows::row(delegated.command), words)),
+    );
+}
+
+/// Answers a command that has panicked, if its client wants replies.
+pub fn answer_panic(
+    out: &mut Vec<u8>,
+    session: &mut Session,
+    command: Option<&'static Registered>,
+    thread: &ThreadState,
+) {
+    let start = out.len();
+    write_panic_error(out, session.resp, command, thread);
+    session.drop_unwanted(start, out);
+}
+
+/// Writes the error that the client of a panicked command gets.
+pub fn write_panic_error(
+    out: &mut Vec<u8>,
+    resp: braid_protocol::reply::Resp,
+    command: Option<&'static Registered>,
+    thread: &ThreadState,
+) {
+    let error = CommandError::Internal(command.map_or("?", |command| command.full_name));
+    thread.stats().error("ERR");
+    error.write(&mut Reply::new(out, resp));
+}

@@ -1,0 +1,107 @@
+//! Serves those that wait for keys, at the end of the unit that has written these.
+
+use std::{
+    collections::VecDeque,
+    panic::{AssertUnwindSafe, catch_unwind},
+    sync::Arc,
+};
+
+use braid_storage::{
+    Db, Key,
+    coordinator::{Held, Job as _},
+    executor::Node,
+    time::Millis,
+};
+
+use crate::{
+    client::node::{Job, Parked, Task},
+    observe,
+    shared::thread_state::ThreadState,
+};
+
+/// A key that waiting nodes have to look at.
+pub struct ReadyKey {
+    /// Its database.
+    pub db: Db,
+    /// The key itself.
+    pub bytes: Box<[u8]>,
+}
+
+/// Serves nodes that wait for keys that were written, in the order of the writes. The shards are held, and the unit that wrote is
+/// over.
+pub fn serve_ready(held: &mut Held<'_, Job>, thread: &mut ThreadState, now: Millis) {
+    let mut ready = VecDeque::new();
+    tell_observers(held, thread, &mut ready);
+    while let Some(key) = ready.pop_front() {
+        serve_key(&key, held, thread, now, &mut ready);
+    }
+}
+
+/// Serves the line of a key, as far as the key has something for those in it.
+fn serve_key(
+    ready: &ReadyKey,
+    held: &mut Held<'_, Job>,
+    thread: &mut ThreadState,
+    now: Millis,
+    further: &mut VecDeque<ReadyKey>,
+) {
+    let routed = thread.server().keyspace.router().route(&ready.bytes);
+    let key = Key { bytes: &ready.bytes, routed };
+    let mut after = None;
+    loop {
+        let shard = held.shard(routed.shard);
+        shard.begin(ready.db, now);
+        let kind = shard.peek(&key).map(|entry| entry.kind());
+        // Those that wait for another kind of value are not even looked at.
+        let Some((ticket, waiter)) = shard.next_waiter(key.bytes, kind, after) else { return };
+        after = Some(ticket);
+        let parked = Arc::downcast::<Parked>(waiter).expect("only parked commands wait");
+        if parked.can_be_served(shard, &key, kind)
+            && let Some(node) = parked.claim()
+        {
+            serve(node, parked, held, thread, now);
+            tell_observers(held, thread, further);
+        }
+    }
+}
+
+/// Runs a command that has waited, or has it run once more if it needs a shard that is not held.
+fn serve(
+    mut node: Box<Node<Job>>,
+    parked: Arc<Parked>,
+    held: &mut Held<'_, Job>,
+    thread: &mut ThreadState,
+    now: Millis,
+) {
+    let left_all = parked.leave_lines(held, now);
+    if parked.can_run_with(&node.job, held, thread.server()) {
+        node.job.now = node.job.now.max(now);
+        let ran = catch_unwind(AssertUnwindSafe(|| node.job.run_served(held, thread)));
+        if let Err(panic) = ran {
+            Job::caught(held, &panic);
+            node.job.panicked(thread);
+        }
+    }
+    node.job.task = if left_all { Task::Withdraw(parked) } else { Task::MustWithdraw(parked) };
+    thread.send_home(node.job.session.origin.thread, node);
+}
+
+/// Takes what has changed in the held shards, tells the observers in the order of the changes, and adds the keys that waiting nodes
+/// have to look at.
+pub fn tell_observers(held: &mut Held<'_, Job>, thread: &ThreadState, ready: &mut VecDeque<ReadyKey>) {
+    let mut changes = Vec::new();
+    for index in 0..held.ids().len() {
+        let id = held.ids()[index];
+        let shard = held.shard(id);
+        if shard.has_changes() {
+            changes.append(&mut shard.take_changes());
+        }
+    }
+    if changes.is_empty() {
+        return;
+    }
+    changes.sort_unstable_by_key(|change| change.order);
+    observe::tell(&changes, thread);
+    let waking = changes.into_iter().filter(|change| change.wakes);
+    ready.extend(waking.filter_map(|change| Some(ReadyKey { db: change.db, bytes: change.key? })));
+}

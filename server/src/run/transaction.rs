@@ -1,0 +1,88 @@
+//! EXEC: the commands of a transaction, one after the other, as one unit.
+
+use braid_protocol::reply::Reply;
+
+use crate::{
+    catalog::{CommandError, Outcome, Words},
+    client::waits::Waiting,
+    command::{Call, Registered, forget_own_watches},
+    observe::{invalidations, monitor},
+    run::{rows, step},
+};
+
+/// Runs the queue, or says why not. Whatever it says, the transaction is over and nothing is watched any more.
+pub fn exec(call: &mut Call<'_, '_>, reply: &mut Reply<'_>) -> Outcome {
+    let queue = call.session.queue.take();
+    if let Some(refusal) = call.session.exec_refusal.take() {
+        forget_own_watches(call);
+        let why = refusal.wire_text();
+        let why = why.strip_prefix("ERR ").unwrap_or(&why);
+        return Err(CommandError::owned(format!("EXECABORT Transaction discarded because of: {why}")));
+    }
+    let Some(queue) = queue else {
+        return Err(CommandError::text("ERR EXEC without MULTI"));
+    };
+    let unchanged = watches_hold(call);
+    forget_own_watches(call);
+    if queue.refused {
+        return Err(CommandError::text("EXECABORT Transaction discarded because of previous errors."));
+    }
+    if !unchanged {
+        reply.null_array();
+        return Ok(());
+    }
+    // What was found out is where the keys of all its commands live; each of them looks for its own.
+    call.routed = &[];
+    // Nothing may come between its commands, so none of them waits.
+    call.waiting = Waiting::MayNot;
+    call.n_in_transaction = Some(queue.len());
+    call.lift_limits();
+    reply.array(queue.len());
+    for (command, words) in rows::queued(&queue) {
+        run_queued(call, command, words, reply);
+        if reply.is_over_limit() {
+            // The others run all the same: it is a transaction.
+            reply.cut();
+        }
+    }
+    Ok(())
+}
+
+/// Runs one command of a transaction. An error is its reply and stops nothing.
+fn run_queued(
+    call: &mut Call<'_, '_>,
+    command: &'static Registered,
+    words: Words<'_>,
+    reply: &mut Reply<'_>,
+) {
+    let start = reply.written_bytes();
+    let outcome = step::execute(call, command, words, None, reply);
+    monitor::observe(call.session, command.spec.flags, words, call.thread);
+    if call.session.tracking.is_some()
+        && let Some(held) = &mut call.held
+    {
+        let (flags, keys) = (command.spec.flags, command.spec.keys);
+        invalidations::note_reads(call.server, held, call.session, flags, keys, words);
+    }
+    let counts = &call.stats.commands[command.id.index()];
+    counts.calls.add(1);
+    if let Err(error) = outcome {
+        counts.failed.add(1);
+        call.stats.error(&error.wire_text());
+        reply.truncate(start);
+        error.write(reply);
+    }
+    // HELLO may have changed the dialect for the commands after it.
+    reply.set_version(call.session.resp);
+}
+
+/// Whether no watched key has been written since it was watched. A key that has expired meanwhile has.
+fn watches_hold(call: &mut Call<'_, '_>) -> bool {
+    let watched = std::mem::take(&mut call.session.watched);
+    let hold = watched.iter().all(|watch| {
+        let key = watch.key.key();
+        !call.shard_in(&key, watch.key.db).is_written_since(&watch.key, watch.stamp)
+    });
+    call.session.watched = watched;
+    hold
+}

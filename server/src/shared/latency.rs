@@ -1,0 +1,162 @@
+//! How long commands take: a histogram for each command and thread.
+//!
+//! A thread alone records in its histograms, and a reader sums those of all threads, so recording is a load and a
+//! store on a line that is its own. A histogram is allocated when its command first runs on its thread.
+
+use crate::shared::stats::Count;
+
+/// Values below are told apart to the nanosecond.
+const EXACT: u64 = 256;
+/// Above, each power of two is divided into so many slots: a figure is right to within 1 %, as in Redis.
+const SLOTS_PER_OCTAVE: u64 = EXACT / 2;
+/// What takes longer counts as this, as in Redis: a second.
+const LONGEST_NANOS: u64 = 1_000_000_000;
+/// How many slots there are.
+const N_SLOTS: usize = slot_of(MOST_NANOS) + 1;
+/// The power of two above the longest time, less one: the last time that is told apart.
+const MOST_NANOS: u64 = LONGEST_NANOS.next_power_of_two() - 1;
+
+/// The slot of a number of nanoseconds.
+#[inline]
+const fn slot_of(nanos: u64) -> usize {
+    if nanos < EXACT {
+        return nanos as usize;
+    }
+    // How many low bits do not matter: what is left is below `EXACT` and at least half of it.
+    let shift = EXACT.leading_zeros() - nanos.leading_zeros() + 1;
+    (shift as u64 * SLOTS_PER_OCTAVE + (nanos >> shift)) as usize
+}
+
+/// The longest time that falls into a slot.
+const fn longest_of(slot: usize) -> u64 {
+    let slot = slot as u64;
+    if slot < EXACT {
+        return slot;
+    }
+    let shift = slot / SLOTS_PER_OCTAVE - 1;
+    ((slot - shift * SLOTS_PER_OCTAVE + 1) << shift) - 1
+}
+
+/// The latencies of one command on one thread.
+#[derive(Debug)]
+pub struct Recorder(Box<[Count]>);
+
+impl Default for Recorder {
+    fn default() -> Self {
+        Self((0..N_SLOTS).map(|_| Count::default()).collect())
+    }
+}
+
+impl Recorder {
+    /// Records that `n` commands took so many nanoseconds each. Only the owning thread may.
+    #[inline]
+    pub fn record(&self, nanos: u64, n: u64) {
+        self.0[slot_of(nanos.min(LONGEST_NANOS))].add(n);
+    }
+
+    /// Starts over.
+    pub fn reset(&self) {
+        self.0.iter().for_each(Count::reset);
+    }
+}
+
+/// The latencies of a command, at a moment.
+#[derive(Clone, Debug)]
+pub struct Latencies {
+    slots: Vec<u64>,
+    n_calls: u64,
+}
+
+impl Latencies {
+    /// The sum of what threads have recorded; none if that is nothing.
+    pub fn sum<'a>(recorders: impl Iterator<Item = &'a Recorder>) -> Option<Self> {
+        let mut sum: Option<Vec<u64>> = None;
+        for recorder in recorders {
+            let slots = sum.get_or_insert_with(|| vec![0; N_SLOTS]);
+            slots.iter_mut().zip(&recorder.0).for_each(|(sum, count)| *sum += count.get());
+        }
+        let slots = sum?;
+        let n_calls = slots.iter().sum();
+        (n_calls > 0).then_some(Self { slots, n_calls })
+    }
+
+    /// How many calls were recorded.
+    pub fn n_calls(&self) -> u64 {
+        self.n_calls
+    }
+
+    /// The time that `percent` of the calls did not exceed, in nanoseconds.
+    pub fn percentile_nanos(&self, percent: f64) -> u64 {
+        let wanted = ((percent / 100.0 * self.n_calls as f64).ceil() as u64).clamp(1, self.n_calls);
+        let mut n_calls = 0;
+        let reaches = |count: &u64| {
+            n_calls += count;
+            n_calls >= wanted
+        };
+        longest_of(self.slots.iter().position(reaches).expect("there are as many calls as slots count"))
+    }
+
+    /// Pairs of a time in microseconds and the number of calls that took no longer, for times that double from one microsecond
+    /// on. A pair that would repeat the number of the one before is left out.
+    pub fn cumulative(&self) -> Vec<(u64, u64)> {
+        let mut pairs: Vec<(u64, u64)> = Vec::new();
+        let (mut slot, mut n_calls) = (0, 0);
+        for bound in (10..).map(|octave| slot_of((1 << octave).min(MOST_NANOS))) {
+            let before = n_calls;
+            n_calls += self.slots[slot..=bound].iter().sum::<u64>();
+            slot = bound + 1;
+            if n_calls > before {
+                pairs.push((longest_of(bound) / 1000, n_calls));
+            }
+            if n_calls == self.n_calls {
+                break;
+            }
+        }
+        pairs
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn every_time_falls_into_a_slot_of_its_size() {
+        let mut before = 0;
+        for nanos in (0..100_000).chain((100_000..LONGEST_NANOS).step_by(99_991)) {
+            let slot = slot_of(nanos);
+            let longest = longest_of(slot);
+            assert!(longest >= nanos && longest - nanos <= nanos / 128, "{nanos} is up to {longest}");
+            assert!(slot >= before && slot < N_SLOTS);
+            before = slot;
+        }
+    }
+
+    #[test]
+    fn percentiles_are_right_to_a_hundredth() {
+        let threads = [Recorder::default(), Recorder::default()];
+        assert!(Latencies::sum(threads.iter()).is_none());
+        for micros in 1..=1000 {
+            threads[micros as usize % 2].record(micros * 1000, 1);
+        }
+        let sum = Latencies::sum(threads.iter()).unwrap();
+        assert_eq!(sum.n_calls(), 1000);
+        for (percent, micros) in [(0.0, 1.0), (50.0, 500.0), (99.9, 999.0), (100.0, 1000.0)] {
+            let found = sum.percentile_nanos(percent) as f64 / 1000.0;
+            assert!((found / micros - 1.0).abs() < 0.01, "p{percent} is {found}");
+        }
+    }
+
+    #[test]
+    fn cumulative_counts_have_the_bounds_of_redis() {
+        let recorder = Recorder::default();
+        for nanos in [7, 7_007, 18_047, 41_215, 300_000, u64::MAX] {
+            recorder.record(nanos, 2);
+        }
+        let sum = Latencies::sum(std::iter::once(&recorder)).unwrap();
+        assert_eq!(sum.cumulative(), [(1, 2), (8, 4), (33, 6), (66, 8), (528, 10), (1_073_741, 12)]);
+        assert_eq!(sum.percentile_nanos(100.0), longest_of(slot_of(LONGEST_NANOS)));
+        recorder.reset();
+        assert!(Latencies::sum(std::iter::once(&recorder)).is_none());
+    }
+}

@@ -1,0 +1,12 @@
+//! What all threads share, and what each has at hand.
+
+pub mod latency;
+pub mod listening;
+pub mod mail;
+pub mod pause;
+pub mod recorded;
+pub mod server;
+pub mod spread;
+pub mod stats;
+pub mod thread_state;
+pub mod title;

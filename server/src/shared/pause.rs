@@ -1,0 +1,135 @@
+//! CLIENT PAUSE.
+
+use std::sync::atomic::{AtomicU64, Ordering};
+
+use braid_storage::time::Millis;
+
+use crate::shared::{mail::Mail, server::Server, thread_state::ThreadState};
+
+/// CLIENT PAUSE: until when, and for which commands, in one word, so that a new pause and the end of an old one do not
+/// mix. Zero if there is none; otherwise a [`PauseState`].
+#[derive(Debug, Default)]
+pub struct Pause(AtomicU64);
+
+/// A pause: unix time in milliseconds, shifted left by one; the lowest bit says that only writes wait.
+#[derive(Clone, Copy, PartialEq, Eq)]
+struct PauseState(u64);
+
+impl PauseState {
+    fn new(until: Millis, scope: PauseScope) -> Self {
+        // Never zero: that is no pause.
+        Self(until.0.clamp(1, u64::MAX >> 1) << 1 | u64::from(scope == PauseScope::Writes))
+    }
+
+    fn until(self) -> Millis {
+        Millis(self.0 >> 1)
+    }
+
+    fn scope(self) -> PauseScope {
+        if self.0 & 1 == 1 { PauseScope::Writes } else { PauseScope::All }
+    }
+}
+
+/// Which commands a pause holds back.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum PauseScope {
+    /// All.
+    All,
+    /// Those that may write.
+    Writes,
+}
+
+impl Server {
+    /// Starts a pause. One that is under way gets longer, never shorter; the stricter scope holds.
+    pub fn pause(&self, until: Millis, scope: PauseScope) {
+        let now = self.clock.now();
+        let change = |word| {
+            let new = PauseState::new(until, scope);
+            let old = Some(PauseState(word)).filter(|old| word != 0 && now < old.until());
+            Some(old.map_or(new, |old| {
+                let is_stricter = [old.scope(), scope].contains(&PauseScope::All);
+                let scope = if is_stricter { PauseScope::All } else { PauseScope::Writes };
+                PauseState::new(old.until().max(until), scope)
+            }))
+            .map(|pause| pause.0)
+        };
+        // SeqCst: pairs with the look at the word in `keep_expired_while_paused`.
+        let old = self.pause.0.fetch_update(Ordering::SeqCst, Ordering::Relaxed, change);
+        self.keep_expired_while_paused();
+        if old == Ok(0) {
+            self.attention.fetch_add(1, Ordering::Relaxed);
+        }
+    }
+
+    /// Stops expiry during a pause, and lets it go on after.
+    fn keep_expired_while_paused(&self) {
+        // One pause may end while another begins, on two threads. Each changes the word, stores this, and looks at the word again;
+        // in the one order that all these have, whoever stores last has seen the last word.
+        let access = self.keyspace.access();
+        // SeqCst: pairs with the changes of the word in `pause`, `unpause` and `end_overdue`.
+        let is_paused = || self.pause.0.load(Ordering::SeqCst) != 0;
+        loop {
+            let keeps = is_paused();
+            access.keep_expired(keeps);
+            if is_paused() == keeps {
+                return;
+            }
+        }
+    }
+
+    /// Whether a pause is under way. One whose time is over is ended.
+    pub fn is_paused(&self) -> bool {
+        let Some(pause) = self.pause_under_way() else { return false };
+        let is_over = self.clock.now() >= pause.until();
+        if is_over {
+            self.end_overdue(pause);
+        }
+        !is_over
+    }
+
+    /// Ends a pause, and has all threads go on with what was held back.
+    pub fn unpause(&self, thread: &ThreadState) {
+        // SeqCst: pairs with the look at the word in `keep_expired_while_paused`.
+        if self.pause.0.swap(0, Ordering::SeqCst) != 0 {
+            self.resumes();
+            (0..self.io_threads().len()).for_each(|to| thread.send_mail(to, Mail::Resume));
+        }
+    }
+
+    /// Ends a pause whose time is over, unless another has begun. That may be noticed under a hold, so no thread is woken: each
+    /// goes on in the next round of its cron.
+    fn end_overdue(&self, pause: PauseState) {
+        // SeqCst: pairs with the look at the word in `keep_expired_while_paused`.
+        if self.pause.0.compare_exchange(pause.0, 0, Ordering::SeqCst, Ordering::Relaxed).is_ok() {
+            self.resumes();
+        }
+    }
+
+    fn resumes(&self) {
+        self.keep_expired_while_paused();
+        self.attention.fetch_sub(1, Ordering::Relaxed);
+    }
+
+    fn pause_under_way(&self) -> Option<PauseState> {
+        match self.pause.0.load(Ordering::Relaxed) {
+            0 => None,
+            word => Some(PauseState(word)),
+        }
+    }
+
+    /// The pause's scope in the words of INFO.
+    pub fn pause_reason(&self) -> &'static str {
+        match self.pause_under_way().map(PauseState::scope) {
+            None => "none",
+            Some(PauseScope::Writes) => "client_pause_write",
+            Some(PauseScope::All) => "client_pause_all",
+        }
+    }
+
+    /// Whether a pause holds back a command that may write, or one that may not.
+    #[cold]
+    pub fn holds_back(&self, may_write: impl FnOnce() -> bool) -> bool {
+        let Some(pause) = self.pause_under_way().filter(|_| self.is_paused()) else { return false };
+        pause.scope() == PauseScope::All || may_write()
+    }
+}

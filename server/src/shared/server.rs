@@ -1,0 +1,351 @@
+//! What all threads share.
+
+use std::{
+    sync::{
+        Arc, Mutex,
+        atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering},
+    },
+    time::{Duration, Instant},
+};
+
+use arc_swap::ArcSwap;
+use braid_storage::{Keyspace, access::AccessPolicy, executor::Inbox};
+use crossbeam_queue::SegQueue;
+use crossbeam_utils::{CachePadded, sync::Unparker};
+use mio::Waker;
+
+use crate::{
+    catalog::CommandId,
+    client::{
+        copies::Trackers,
+        id::ClientId,
+        node::{Engine, Job},
+        notifications::Notifications,
+        publishing::PubSub,
+        record::Clients,
+    },
+    clock::Clock,
+    config::{Config, MaxmemoryPolicy},
+    shared::{
+        latency::Latencies,
+        listening::Listening,
+        mail::Mail,
+        pause::Pause,
+        recorded::Recorder,
+        spread::Spread,
+        stats::{CommandCounts, Count, RateSampler, Rates, ThreadStats},
+        thread_state::ThreadState,
+        title::Title,
+    },
+};
+
+/// Our own.
+pub const BRAID_VERSION: &str = env!("CARGO_PKG_VERSION");
+
+/// The data from which on the allocator's memory may be in huge pages. Random access to it is some percent cheaper then, but
+/// they are resident as soon as a part is: a server with next to no data would be three times as large, and one with 40 MiB
+/// by 5 to 20 %, depending on how it was loaded.
+const HUGE_PAGES_FROM_BYTES: u64 = 64 << 20;
+
+/// The server, as all threads see it.
+pub struct Server {
+    /// The time.
+    pub clock: Clock,
+    /// The shards' executors.
+    pub engine: Engine,
+    /// The map from keys to shards, and what can be known of shards without holding them.
+    pub keyspace: Keyspace,
+    /// Who is connected.
+    pub clients: Clients,
+    /// Patterns that are subscribed to, and how many channels are.
+    pub pubsub: PubSub,
+    /// What clients keep copies of.
+    pub trackers: Trackers,
+    /// Where it listens.
+    pub listening: Listening,
+    /// Over how many threads connections are spread.
+    pub spread: Spread,
+    /// The threads that serve sockets.
+    pub threads: Box<[CachePadded<Peer>]>,
+    /// The heavy-work threads' unparkers.
+    pub heavy: Vec<Unparker>,
+    /// The configuration. Threads keep what they need of it and look again when `config_changes` moves.
+    pub config: ArcSwap<Config>,
+    /// How often the configuration has changed.
+    pub config_changes: AtomicU64,
+    /// Serialises CONFIG SET and REWRITE.
+    pub config_writer: Mutex<()>,
+    /// Non-zero while commands must look at [`Server::holds_back`] or their client's `killed`, under the hold, or are
+    /// [observed](crate::observe::monitor).
+    ///
+    /// Read on the data path, written only by CLIENT PAUSE, CLIENT KILL and MONITOR.
+    pub attention: CachePadded<AtomicU32>,
+    /// CLIENT PAUSE.
+    pub pause: Pause,
+    /// Whether the memory in use is above `maxmemory`. Kept by the threads' cron.
+    pub memory_short: AtomicBool,
+    /// The memory in use, as of the last cron.
+    pub used_memory: AtomicU64,
+    /// What the process occupied when it began to serve, its code aside.
+    pub startup_memory: AtomicU64,
+    /// The most memory in use that a cron has seen.
+    pub peak_memory: AtomicU64,
+    /// What happened lately, for INFO.
+    pub rate_sampler: Mutex<RateSampler>,
+    /// Whether keys are expired without being asked for (DEBUG SET-ACTIVE-EXPIRE).
+    pub active_expire: AtomicBool,
+    /// Whether changes are recorded (DEBUG RECORD-CHANGES), and those that were.
+    pub records_changes: AtomicBool,
+    /// The changes that were recorded.
+    pub recorder: Recorder,
+    /// Whether offloaded work waits, its values being pinned (DEBUG HOLD-OFFLOADED).
+    pub holds_offloaded: AtomicBool,
+    /// Whether heavy-work threads begin nothing new (DEBUG HOLD-HEAVY).
+    pub holds_heavy: AtomicBool,
+    /// Whether the next command that pins values panics (DEBUG PANIC-WHILE-PINNING).
+    pub panics_while_pinning: AtomicBool,
+    /// Set once, by SHUTDOWN or a signal.
+    pub stopping: AtomicBool,
+    /// Ends the thread that waits for signals, and with it the process.
+    pub on_stop: Mutex<Option<Box<dyn FnOnce() + Send>>>,
+    /// 40 hexadecimal digits, new with every start.
+    pub run_id: String,
+    /// What it may do with its process.
+    pub process: Process,
+    /// The process's start.
+    pub started: Instant,
+}
+
+/// What the server may do with the process it runs in, and the library cannot by itself.
+pub struct Process {
+    /// Has the allocator give back what the calling thread and all threads together have freed. Called once in a while, off the
+    /// data path.
+    pub return_freed_memory: fn(),
+    /// Its title, where there is room for one.
+    pub title: Option<Title>,
+}
+
+/// What other threads may use of a thread.
+pub struct Peer {
+    /// Its finished nodes.
+    pub inbox: Inbox<Job>,
+    /// What it is asked to do.
+    pub mail: SegQueue<Mail>,
+    /// What concerns its subscribers.
+    pub notifications: Notifications,
+    /// How many of its connections monitor (MONITOR).
+    pub n_monitors: AtomicU32,
+    /// How many of its clients keep copies of keys (CLIENT TRACKING).
+    pub n_trackers: AtomicU32,
+    /// Wakes it.
+    pub waker: Waker,
+    /// What it has counted.
+    pub stats: CachePadded<ThreadStats>,
+    /// How many connections it has, those on their way to it included.
+    pub n_connections: AtomicU32,
+    /// What its connections have read and not run, and what waits to be written to them, as of its last cron; only counted where
+    /// `maxmemory` is set.
+    pub n_client_bytes: AtomicU64,
+    /// Processor time that it had had when it last said so, in nanoseconds.
+    pub nanos_had: AtomicU64,
+    /// What it could have done with.
+    pub nanos_wanted: AtomicU64,
+}
+
+impl Peer {
+    /// How many connections it has.
+    pub fn n_connections(&self) -> u32 {
+        self.n_connections.load(Ordering::Relaxed)
+    }
+
+    /// Sends a letter.
+    pub fn send(&self, mail: Mail) {
+        self.mail.push(mail);
+        self.wake_if_asleep();
+    }
+
+    /// Wakes the thread if it sleeps; says whether it did.
+    pub fn wake_if_asleep(&self) -> bool {
+        let asleep = self.inbox.must_wake();
+        if asleep {
+            // It fails only if the eventfd's counter is full, and then the thread is being woken anyway.
+            let _ = self.waker.wake();
+        }
+        asleep
+    }
+}
+
+impl Server {
+    /// Has a client's connection closed. Commands of it that have not begun to run do not run, and nobody is told of it
+    /// any more.
+    ///
+    /// Returns false if there is no such client.
+    pub fn kill(&self, id: ClientId, thread: &ThreadState) -> bool {
+        let Some(record) = self.clients.get(id) else { return false };
+        if !record.killed.swap(true, Ordering::Relaxed) {
+            self.attention.fetch_add(1, Ordering::Relaxed);
+            self.clients.remove(id);
+            let to = record.thread.load(Ordering::Relaxed);
+            thread.send_mail(to, Mail::Close(record));
+        }
+        true
+    }
+
+    /// Hears that a killed client is gone.
+    ///
+    /// Called by whoever finds `killed` set when the client leaves; who leaves sets it, too, so that nobody kills it then.
+    pub fn killed_client_left(&self) {
+        self.attention.fetch_sub(1, Ordering::Relaxed);
+    }
+
+    /// Replaces the configuration.
+    pub fn set_config(&self, config: Config) {
+        configure_keyspace(&self.keyspace, &config);
+        self.trackers.set_max_keys(config.tracking_table_max_keys);
+        for peer in &self.threads {
+            peer.stats.configure(&config);
+        }
+        self.config.store(Arc::new(config));
+        self.config_changes.fetch_add(1, Ordering::Relaxed);
+        self.show_title();
+    }
+
+    /// Has the process's title say what the configuration says.
+    pub fn show_title(&self) {
+        if let Some(title) = &self.process.title {
+            title.show(&self.config.load());
+        }
+    }
+
+    /// Stops the server: every thread ends its loop.
+    pub fn stop(&self) {
+        self.stopping.store(true, Ordering::Relaxed);
+        // Heavy-work threads have no connections, and read no mail.
+        for peer in self.io_threads() {
+            peer.send(Mail::Resume);
+        }
+        for heavy in &self.heavy {
+            heavy.unpark();
+        }
+        let on_stop = self.on_stop.lock().unwrap_or_else(|poisoned| poisoned.into_inner()).take();
+        if let Some(on_stop) = on_stop {
+            on_stop();
+        }
+    }
+
+    /// The threads that serve sockets; the heavy-work threads' peers come behind them.
+    pub fn io_threads(&self) -> &[CachePadded<Peer>] {
+        &self.threads[..self.threads.len() - self.heavy.len()]
+    }
+
+    /// Those of them that are to have connections.
+    pub fn threads_in_use(&self) -> &[CachePadded<Peer>] {
+        &self.io_threads()[..self.spread.n_in_use()]
+    }
+
+    /// The thread for one more connection: the one with the fewest.
+    pub fn thread_for_another(&self) -> usize {
+        let in_use = self.threads_in_use().iter().enumerate();
+        let fewest = in_use.min_by_key(|(_, peer)| peer.n_connections());
+        fewest.map_or(0, |(index, _)| index)
+    }
+
+    /// Looks at how much memory is in use, for INFO and for `maxmemory`.
+    pub fn measure_memory(&self) {
+        let of_clients =
+            self.threads.iter().map(|peer| peer.n_client_bytes.load(Ordering::Relaxed)).sum::<u64>();
+        let used = self.keyspace.used_bytes() + of_clients + self.notification_bytes();
+        self.used_memory.store(used, Ordering::Relaxed);
+        let peak = self.peak_memory.fetch_max(used, Ordering::Relaxed);
+        if peak < HUGE_PAGES_FROM_BYTES && used >= HUGE_PAGES_FROM_BYTES {
+            // What kernel or container do not allow is done without.
+            let _ = rustix::thread::disable_transparent_huge_pages(false);
+        }
+        let limit = self.config.load().maxmemory;
+        self.memory_short.store(limit.is_some_and(|limit| used > limit), Ordering::Relaxed);
+    }
+
+    /// The memory of what waits to be given to clients that subscribe, monitor or track.
+    pub fn notification_bytes(&self) -> u64 {
+        self.threads.iter().map(|peer| peer.notifications.n_bytes()).sum()
+    }
+
+    /// Takes a sample of what the threads have counted. Part of one thread's cron.
+    pub fn sample_rates(&self) {
+        let totals = Rates {
+            commands: self.n_calls(),
+            bytes_in: self.sum(|stats| &stats.bytes_in),
+            bytes_out: self.sum(|stats| &stats.bytes_out),
+        };
+        let mut sampler = self.rate_sampler.lock().unwrap_or_else(|poisoned| poisoned.into_inner());
+        sampler.note(self.clock.uptime_millis(), totals);
+    }
+
+    /// What happens a second.
+    pub fn rates(&self) -> Rates {
+        self.rate_sampler.lock().unwrap_or_else(|poisoned| poisoned.into_inner()).rates()
+    }
+
+    /// How many commands have run.
+    pub fn n_calls(&self) -> u64 {
+        let commands = self.threads.iter().flat_map(|peer| &peer.stats.commands);
+        commands.map(|counts| counts.calls.get()).sum()
+    }
+
+    /// What each thread has counted of a command.
+    pub fn counts_of(&self, command: CommandId) -> impl Iterator<Item = &CommandCounts> {
+        self.threads.iter().map(move |peer| &peer.stats.commands[command.index()])
+    }
+
+    /// How long commands took, if that was recorded.
+    pub fn latencies(&self, of: impl Iterator<Item = CommandId>) -> Option<Latencies> {
+        let recorders = of.flat_map(|id| {
+            self.threads.iter().filter_map(move |peer| peer.stats.latencies[id.index()].get())
+        });
+        Latencies::sum(recorders)
+    }
+
+    /// The percentiles that are to be shown, and what they are in microseconds.
+    pub fn percentiles(&self, latencies: &Latencies) -> Vec<(f64, f64)> {
+        let percents = self.config.load().latency_tracking_info_percentiles.clone();
+        let micros = |percent| latencies.percentile_nanos(percent) as f64 / 1000.0;
+        percents.into_iter().map(|percent| (percent, micros(percent))).collect()
+    }
+
+    /// A sum over the threads' statistics.
+    pub fn sum(&self, count: impl Fn(&ThreadStats) -> &Count) -> u64 {
+        self.threads.iter().map(|peer| count(&peer.stats).get()).sum()
+    }
+
+    /// How long the server has run.
+    pub fn uptime(&self) -> Duration {
+        self.started.elapsed()
+    }
+}
+
+/// Tells the keyspace what of the configuration concerns it.
+pub fn configure_keyspace(keyspace: &Keyspace, config: &Config) {
+    keyspace.access().set_policy(access_policy(config));
+    let thresholds = keyspace.thresholds();
+    thresholds.hash_max_listpack_entries.set(config.hash_max_listpack_entries);
+    thresholds.hash_max_listpack_value.set(config.hash_max_listpack_value);
+    thresholds.list_max_listpack_size.set(config.list_max_listpack_size.into());
+    thresholds.set_max_intset_entries.set(config.set_max_intset_entries);
+    thresholds.set_max_listpack_entries.set(config.set_max_listpack_entries);
+    thresholds.set_max_listpack_value.set(config.set_max_listpack_value);
+    thresholds.zset_max_listpack_entries.set(config.zset_max_listpack_entries);
+    thresholds.zset_max_listpack_value.set(config.zset_max_listpack_value);
+    thresholds.stream_node_max_bytes.set(config.stream_node_max_bytes);
+    thresholds.stream_node_max_entries.set(config.stream_node_max_entries);
+    thresholds.hll_sparse_max_bytes.set(config.hll_sparse_max_bytes);
+}
+
+/// How keys note their use, by what eviction looks for.
+fn access_policy(config: &Config) -> AccessPolicy {
+    match config.maxmemory_policy {
+        MaxmemoryPolicy::VolatileLfu | MaxmemoryPolicy::AllkeysLfu => {
+            AccessPolicy::Lfu { log_factor: config.lfu_log_factor, decay_minutes: config.lfu_decay_time }
+        }
+        _ => AccessPolicy::Lru,
+    }
+}

@@ -1,0 +1,277 @@
+//! Statistics that INFO sums over threads.
+
+use std::{
+    collections::VecDeque,
+    sync::{
+        Arc, OnceLock,
+        atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering},
+    },
+};
+
+use arc_swap::ArcSwap;
+use crossbeam_utils::CachePadded;
+
+use crate::{catalog::CommandId, config::Config, shared::latency::Recorder};
+
+/// How many different first words of error replies a thread counts.
+const ERROR_CODES_MAX: usize = 128;
+
+/// A number that one thread counts and others read.
+#[derive(Debug, Default)]
+pub struct Count(AtomicU64);
+
+impl Count {
+    /// Adds. Only the owning thread may: there is no read-modify-write, so two would lose counts.
+    #[inline(always)]
+    pub fn add(&self, n: u64) {
+        self.0.store(self.0.load(Ordering::Relaxed) + n, Ordering::Relaxed);
+    }
+
+    /// Takes something off what was added.
+    #[inline(always)]
+    pub fn sub(&self, n: u64) {
+        self.0.store(self.0.load(Ordering::Relaxed).wrapping_sub(n), Ordering::Relaxed);
+    }
+
+    /// The count.
+    pub fn get(&self) -> u64 {
+        self.0.load(Ordering::Relaxed)
+    }
+
+    /// Starts over.
+    pub fn reset(&self) {
+        self.0.store(0, Ordering::Relaxed);
+    }
+}
+
+/// How often a command was called, and what came of it.
+#[derive(Debug, Default)]
+pub struct CommandCounts {
+    /// Runs.
+    pub calls: Count,
+    /// Nanoseconds: see [`ThreadStats::took`].
+    pub nanos: Count,
+    /// Refused before running.
+    pub rejected: Count,
+    /// Ended in an error.
+    pub failed: Count,
+}
+
+/// What one thread counts. Each thread has its own lines.
+#[derive(Debug)]
+pub struct ThreadStats {
+    /// By their numbers.
+    pub commands: Box<[CommandCounts]>,
+    /// How long commands took, by the same number; those that ran on this thread.
+    pub latencies: Box<[OnceLock<Recorder>]>,
+    /// Whether latencies are recorded (`latency-tracking`). Each thread has its own copy, which changes with CONFIG SET.
+    pub tracks_latency: AtomicBool,
+    /// Clients for whom more bytes of replies wait are closed (`client-output-buffer-limit`). A copy like that.
+    pub output_limit: AtomicUsize,
+    /// Connections accepted.
+    pub connections: Count,
+    /// Connections refused over `maxclients`.
+    pub refused: Count,
+    /// Bytes read.
+    pub bytes_in: Count,
+    /// Bytes written.
+    pub bytes_out: Count,
+    /// Reads.
+    pub reads: Count,
+    /// Writes.
+    pub writes: Count,
+    /// Keys that were looked up and found.
+    pub hits: Count,
+    /// Keys that were looked up in vain.
+    pub misses: Count,
+    /// Error replies.
+    pub errors: Count,
+    /// Commands found their shard held and waited.
+    pub delegated: Count,
+    /// Commands that were kept until the end of a pause.
+    pub postponed: Count,
+    /// Offloaded commands that have pinned their values and wait for their work to be done, as of the thread's last look.
+    pub offloaded_waiting: AtomicU64,
+    /// Commands that ran where no sockets are served, because they were expected to take long.
+    pub offloaded: Count,
+    /// Connections that went on with another thread.
+    pub handed_over: Count,
+    /// Passwords that did not fit.
+    pub failed_auths: Count,
+    /// Clients closed for `client-query-buffer-limit`.
+    pub input_limit_closes: Count,
+    /// Clients closed for `client-output-buffer-limit`.
+    pub output_limit_closes: Count,
+    /// Error replies by their first word. The list is replaced when a word is new: only the owning thread does that.
+    pub by_error: ArcSwap<Vec<(Box<str>, Arc<Count>)>>,
+}
+
+impl ThreadStats {
+    /// Nothing counted yet, of so many commands.
+    pub fn new(n_commands: usize) -> Self {
+        Self {
+            commands: (0..n_commands).map(|_| CommandCounts::default()).collect(),
+            latencies: (0..n_commands).map(|_| OnceLock::new()).collect(),
+            tracks_latency: AtomicBool::new(false),
+            output_limit: AtomicUsize::new(usize::MAX),
+            connections: Count::default(),
+            refused: Count::default(),
+            bytes_in: Count::default(),
+            bytes_out: Count::default(),
+            reads: Count::default(),
+            writes: Count::default(),
+            hits: Count::default(),
+            misses: Count::default(),
+            errors: Count::default(),
+            delegated: Count::default(),
+            postponed: Count::default(),
+            offloaded_waiting: AtomicU64::new(0),
+            offloaded: Count::default(),
+            handed_over: Count::default(),
+            failed_auths: Count::default(),
+            input_limit_closes: Count::default(),
+            output_limit_closes: Count::default(),
+            by_error: ArcSwap::default(),
+        }
+    }
+
+    /// Takes over the settings of which each thread has a copy.
+    pub fn configure(&self, config: &Config) {
+        self.tracks_latency.store(config.latency_tracking, Ordering::Relaxed);
+        let limit = config.client_output_buffer_limit.normal.hard();
+        self.output_limit.store(limit as usize, Ordering::Relaxed);
+    }
+
+    /// Notes that a command ran `n` times, and that each run took so long.
+    ///
+    /// Commands that run where they were read are measured a batch at a time, and share its time evenly.
+    #[inline]
+    pub fn took(&self, command: CommandId, nanos: u64, n: u64) {
+        self.commands[command.index()].nanos.add(nanos * n);
+        if self.tracks_latency.load(Ordering::Relaxed) {
+            self.latencies[command.index()].get_or_init(Recorder::default).record(nanos, n);
+        }
+    }
+
+    /// Counts an error reply by the first word of its text.
+    #[cold]
+    pub fn error(&self, text: &str) {
+        self.errors.add(1);
+        let code = text.split(' ').next().unwrap_or_default();
+        let by_error = self.by_error.load();
+        match by_error.iter().find(|(known, _)| **known == *code) {
+            Some((_, count)) => count.add(1),
+            // Scripts may make up codes; an exporter is not to be flooded with them.
+            None if by_error.len() < ERROR_CODES_MAX => {
+                let mut more: Vec<_> = Vec::clone(&by_error);
+                let count = Arc::new(Count::default());
+                count.add(1);
+                more.push((code.into(), count));
+                self.by_error.store(Arc::new(more));
+            }
+            None => {}
+        }
+    }
+
+    /// CONFIG RESETSTAT.
+    pub fn reset(&self) {
+        for command in &self.commands {
+            command.calls.reset();
+            command.nanos.reset();
+            command.rejected.reset();
+            command.failed.reset();
+        }
+        self.latencies.iter().filter_map(OnceLock::get).for_each(Recorder::reset);
+        for count in [
+            &self.connections,
+            &self.refused,
+            &self.bytes_in,
+            &self.bytes_out,
+            &self.reads,
+            &self.writes,
+            &self.hits,
+            &self.misses,
+            &self.errors,
+            &self.delegated,
+            &self.postponed,
+            &self.offloaded,
+            &self.handed_over,
+            &self.failed_auths,
+            &self.input_limit_closes,
+            &self.output_limit_closes,
+        ] {
+            count.reset();
+        }
+        self.by_error.load().iter().for_each(|(_, count)| count.reset());
+    }
+}
+
+/// What happens a second, on average over the last moments.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Rates {
+    /// Commands.
+    pub commands: u64,
+    /// Bytes read.
+    pub bytes_in: u64,
+    /// Bytes written.
+    pub bytes_out: u64,
+}
+
+/// Turns totals that are read now and then into rates.
+#[derive(Debug, Default)]
+pub struct RateSampler {
+    /// Time in milliseconds, and the totals then; the oldest first.
+    samples: VecDeque<(u64, Rates)>,
+}
+
+impl RateSampler {
+    /// How many samples the average is over, as in Redis.
+    const N_SAMPLES: usize = 16;
+
+    /// Notes the totals at a time.
+    pub fn note(&mut self, now_millis: u64, totals: Rates) {
+        // Totals that have shrunk were reset.
+        if self.samples.back().is_some_and(|(_, last)| last.commands > totals.commands) {
+            self.samples.clear();
+        }
+        if self.samples.len() > Self::N_SAMPLES {
+            self.samples.pop_front();
+        }
+        self.samples.push_back((now_millis, totals));
+    }
+
+    /// The rates between the oldest sample and the newest.
+    pub fn rates(&self) -> Rates {
+        let (Some((from, old)), Some((to, new))) = (self.samples.front(), self.samples.back()) else {
+            return Rates::default();
+        };
+        let a_second = |old: u64, new: u64| new.saturating_sub(old) * 1000 / (to - from).max(1);
+        Rates {
+            commands: a_second(old.commands, new.commands),
+            bytes_in: a_second(old.bytes_in, new.bytes_in),
+            bytes_out: a_second(old.bytes_out, new.bytes_out),
+        }
+    }
+}
+
+/// A thread's statistics on lines of their own.
+pub type PaddedStats = CachePadded<ThreadStats>;
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn rates_are_averages_over_the_last_samples() {
+        let mut sampler = RateSampler::default();
+        assert_eq!(sampler.rates(), Rates::default());
+        for second in 0..100 {
+            sampler
+                .note(second * 1000, Rates { commands: second * second, bytes_in: second * 7, bytes_out: 0 });
+        }
+        // From 83² to 99² in 16 seconds.
+        assert_eq!(sampler.rates(), Rates { commands: (99 * 99 - 83 * 83) / 16, bytes_in: 7, bytes_out: 0 });
+        sampler.note(100_000, Rates::default());
+        assert_eq!(sampler.rates(), Rates::default());
+    }
+}

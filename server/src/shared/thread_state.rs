@@ -1,0 +1,195 @@
+//! What a thread has at hand while it runs commands.
+
+use std::{
+    cell::Cell,
+    collections::VecDeque,
+    time::{Duration, Instant},
+};
+
+use braid_storage::executor::Node;
+
+use crate::{
+    client::{
+        node::{Job, Offload},
+        notifications::Notification,
+        session::{Request, Session},
+    },
+    log,
+    shared::{mail::Mail, server::Server, stats::ThreadStats},
+};
+
+/// How long a thread drains others' work before it turns to its own sockets again.
+const DRAIN_BUDGET: Duration = Duration::from_micros(50);
+
+/// The clock is read after so many of others' fast commands: some microseconds.
+const FAST_COMMANDS_PER_LOOK: u32 = 8;
+
+/// What a thread has at hand while it runs commands.
+pub struct ThreadState {
+    /// Its number. Heavy-work threads count on behind the I/O threads.
+    pub index: usize,
+    server: &'static Server,
+    /// Where it counts.
+    stats: &'static ThreadStats,
+    /// The threads that were sent nodes since the last `send_wakes`, a bit each.
+    wakes: Cell<u128>,
+    /// The threads whose queues were too full when something was sent to them since the last `charge`, a bit each.
+    flooded: Cell<u128>,
+    /// A held shard lies in the injector.
+    pub wake_someone: bool,
+    /// A job waits for a heavy-work thread.
+    pub wake_heavy: bool,
+    /// Nodes that have pinned their values: a heavy-work thread goes on with them when it holds nothing.
+    pub offloaded: VecDeque<Box<Node<Job>>>,
+    /// What offloaded work has left, to be freed when nothing is held.
+    pub spent: Vec<Box<Offload>>,
+    /// What this turn has spent on others' work.
+    drain: Drain,
+}
+
+/// Time spent on others' work.
+#[derive(Default)]
+struct Drain {
+    spent: Duration,
+    /// When the drain that is under way began.
+    began: Option<Instant>,
+    /// How often it was asked whether time is left since the clock was read.
+    n_asked: u32,
+    /// What was done since the clock was read may have taken long.
+    was_long: bool,
+    /// Nothing is left for this turn.
+    is_spent: bool,
+}
+
+impl ThreadState {
+    /// The state of a thread that has run nothing yet.
+    pub fn new(index: usize, server: &'static Server) -> Self {
+        Self {
+            index,
+            server,
+            stats: &server.threads[index].stats,
+            wakes: Cell::new(0),
+            flooded: Cell::new(0),
+            wake_someone: false,
+            wake_heavy: false,
+            offloaded: VecDeque::new(),
+            spent: Vec::new(),
+            drain: Drain::default(),
+        }
+    }
+
+    /// The server. It lives as long as the process, so nobody counts references to it: all threads would write that count.
+    #[inline(always)]
+    pub fn server(&self) -> &'static Server {
+        self.server
+    }
+
+    /// Where the thread counts. Heavy-work threads count with the first I/O threads' neighbours: each has a peer of its own.
+    #[inline(always)]
+    pub fn stats(&self) -> &'static ThreadStats {
+        self.stats
+    }
+
+    /// Whether sockets are served here, so that no command may work long.
+    pub fn serves_sockets(&self) -> bool {
+        self.index < self.server.io_threads().len()
+    }
+
+    /// Sends a finished node back to its thread; the wake-up follows once the shards are released.
+    pub fn send_home(&self, origin: usize, node: Box<Node<Job>>) {
+        self.server.threads[origin].inbox.push(node);
+        self.wake_later(origin);
+    }
+
+    /// Sends a letter, under a hold; the wake-up follows once the shards are released.
+    pub fn send_mail(&self, thread: usize, mail: Mail) {
+        self.server.threads[thread].mail.push(mail);
+        self.wake_later(thread);
+    }
+
+    /// Tells a thread of something, under a hold likewise.
+    pub fn notify(&self, thread: usize, notification: Notification) {
+        if self.server.threads[thread].notifications.add(notification) {
+            self.flooded.set(self.flooded.get() | 1 << thread);
+        }
+        self.wake_later(thread);
+    }
+
+    /// Has a client whose command has just sent to queues that are too full wait for them before its next command.
+    pub fn charge(&self, session: &Session) {
+        let flooded = self.flooded.take();
+        if flooded != 0 {
+            session.floods.set(session.floods.get() | flooded);
+            session.ask(Request::AwaitRoom);
+        }
+    }
+
+    /// Has the next `send_wakes` wake a thread, which needs no waking if it is this one.
+    fn wake_later(&self, thread: usize) {
+        if thread != self.index {
+            self.wakes.set(self.wakes.get() | 1 << thread);
+        }
+    }
+
+    /// Wakes whom something was sent to, and frees what was not to be freed under a hold.
+    pub fn send_wakes(&mut self) {
+        self.flooded.set(0);
+        if !self.spent.is_empty() {
+            self.spent.clear();
+        }
+        log::write_held_back();
+        let mut wakes = self.wakes.take();
+        while wakes != 0 {
+            let thread = wakes.trailing_zeros() as usize;
+            wakes &= wakes - 1;
+            self.server.threads[thread].wake_if_asleep();
+        }
+        if self.wake_someone {
+            self.wake_someone = false;
+            let others =
+                self.server.io_threads().iter().enumerate().filter(|(index, _)| *index != self.index);
+            // The first that sleeps is enough.
+            let _ = others.into_iter().any(|(_, peer)| peer.wake_if_asleep());
+        }
+        if self.wake_heavy {
+            self.wake_heavy = false;
+            for heavy in &self.server.heavy {
+                heavy.unpark();
+            }
+        }
+    }
+
+    /// Whether there is time left for others' work.
+    pub fn may_drain(&mut self) -> bool {
+        let drain = &mut self.drain;
+        if drain.is_spent {
+            return false;
+        }
+        let began = *drain.began.get_or_insert_with(Instant::now);
+        drain.n_asked += 1;
+        if drain.was_long || drain.n_asked == FAST_COMMANDS_PER_LOOK {
+            drain.was_long = false;
+            drain.n_asked = 0;
+            drain.is_spent = drain.spent + began.elapsed() >= DRAIN_BUDGET;
+        }
+        !drain.is_spent
+    }
+
+    /// Has the clock read at the next question: what was done, if it was others', was not one fast command.
+    pub fn worked_long(&mut self) {
+        self.drain.was_long = true;
+    }
+
+    /// Ends a drain, if one is under way: what follows is the thread's own work.
+    pub fn end_drain(&mut self) {
+        if let Some(began) = self.drain.began.take() {
+            self.drain.spent += began.elapsed();
+        }
+    }
+
+    /// Gives the thread a new budget for others' work: it has been at its own sockets.
+    #[inline]
+    pub fn renew_budget(&mut self) {
+        self.drain = Drain::default();
+    }
+}
