@@ -20,139 +20,27 @@ use std::time::{Duration, Instant};
 
 use hdrhistogram::Histogram;
 
-use crate::address::Address;
 use crate::error::BenchError;
 use crate::workload::Compiled;
 
 mod arrivals;
 mod connection;
 mod consumer;
+mod outcome;
 mod recorder;
+mod settings;
 mod worker;
 
 pub use self::arrivals::{Arrivals, Shape};
+pub use self::outcome::{Outcome, Slice, WorkerUse};
 pub use self::recorder::{CommandRecord, Record};
+pub use self::settings::{Limit, Plan, Target};
 
 use self::consumer::Consumers;
 use self::worker::Worker;
 
 /// From the last connection to the first request: workers are at their loops by then.
 const LEAD: Duration = Duration::from_millis(5);
-
-/// Whom to load.
-#[derive(Debug, Clone)]
-pub struct Target {
-    /// Where the server listens.
-    pub address: Address,
-    /// What each connection sends first: AUTH, HELLO, SELECT.
-    pub greeting: Vec<Vec<String>>,
-}
-
-/// How to load it.
-#[derive(Debug, Clone)]
-pub struct Plan {
-    /// When requests are sent.
-    pub arrivals: Arrivals,
-    /// When the load ends.
-    pub limit: Limit,
-    /// Worker threads; connections are divided between them.
-    pub n_threads: usize,
-    /// Cores that the workers may use; all where there are none named.
-    pub cpus: Vec<usize>,
-}
-
-/// When a load ends.
-#[derive(Debug, Clone)]
-pub enum Limit {
-    /// After a time.
-    Time {
-        /// Before anything counts.
-        warmup: Duration,
-        /// While it counts.
-        measured: Duration,
-    },
-    /// After so many requests, all of which count.
-    Requests(u64),
-    /// When someone sets this flag; all requests before that count.
-    Told(Arc<AtomicBool>),
-}
-
-/// One second of a load.
-#[derive(Debug, Clone)]
-pub struct Slice {
-    /// Which second since the run began, counted from 0.
-    pub second: u64,
-    /// Requests answered in it.
-    pub n_done: u64,
-    /// Replies in it that were errors.
-    pub n_errors: u64,
-    /// Response times of those answered in it, in nanoseconds.
-    pub response: Histogram<u64>,
-    /// The workers' processor time in it.
-    pub cpu: Duration,
-}
-
-/// What one load found.
-#[derive(Debug)]
-pub struct Outcome {
-    /// Requests a second that were to be sent; nothing in a closed loop.
-    pub offered: Option<f64>,
-    /// How long it counted.
-    pub measured: Duration,
-    /// All that was counted.
-    pub record: Record,
-    /// From due to arrival at a consumer, in nanoseconds; empty without consumers.
-    pub delivery: Histogram<u64>,
-    /// The whole seconds in which it counted.
-    pub slices: Vec<Slice>,
-    /// What each worker used while it counted.
-    pub workers: Vec<WorkerUse>,
-}
-
-/// What a worker thread used of the machine.
-#[derive(Debug, Clone, Copy)]
-pub struct WorkerUse {
-    /// Its processor time.
-    pub cpu: Duration,
-    /// How long it wanted a core and had none.
-    pub starved: Duration,
-    /// How long it was counting.
-    pub wall: Duration,
-}
-
-/// The share of a core at which a worker has nothing in reserve.
-const BUSY_SHARE: f64 = 0.9;
-/// The share of time without a core that spoils figures.
-const STARVED_SHARE: f64 = 0.2;
-/// A slip below this is the precision of timers.
-const SLIP_NANOS: u64 = 500_000;
-
-impl Outcome {
-    /// Requests answered a second.
-    pub fn achieved_rate(&self) -> f64 {
-        self.record.n_done_in_time() as f64 / self.measured.as_secs_f64()
-    }
-
-    /// Why the figures are a lower bound, if the client was the limit.
-    pub fn client_limit(&self) -> Option<String> {
-        let share = |time: Duration, of: &WorkerUse| time.as_secs_f64() / of.wall.as_secs_f64();
-        let most = |figure: fn(&WorkerUse) -> Duration| {
-            self.workers.iter().map(|worker| share(figure(worker), worker)).fold(0.0, f64::max)
-        };
-        let (busy, starved) = (most(|worker| worker.cpu), most(|worker| worker.starved));
-        let slip = self.record.slip.value_at_percentile(99.0);
-        let is_late = slip > SLIP_NANOS && slip * 4 > self.record.response().value_at_percentile(99.0);
-        if busy > BUSY_SHARE {
-            Some(format!("a load thread ran {:.0} % of the time", busy * 100.0))
-        } else if starved > STARVED_SHARE {
-            Some(format!("a load thread waited for a core {:.0} % of the time", starved * 100.0))
-        } else if self.offered.is_some() && is_late {
-            Some(format!("requests left {:.1} ms late (99th percentile)", slip as f64 / 1e6))
-        } else {
-            None
-        }
-    }
-}
 
 /// Runs a load to its end. `watch` sees each second when all workers are through with it.
 ///

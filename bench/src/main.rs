@@ -13,15 +13,19 @@ mod compare;
 mod endpoint;
 mod load;
 mod max;
+mod measure;
 mod observe;
+mod output;
 mod pages;
 mod plan;
 mod process;
 mod profile;
+mod quantity;
 mod redis_benchmark;
 mod report;
 mod run;
 mod spawn;
+mod table;
 
 use crate::error::BenchError;
 use crate::null_server::{NullServer, Stall};
@@ -87,8 +91,8 @@ fn main() -> ExitCode {
 fn workloads(name: Option<&str>) -> Result<ExitCode, BenchError> {
     for (known, text) in NAMED {
         match name {
-            None => report::tell(format_args!("{known:16}{}\n", Workload::parse(known, text)?.summary))?,
-            Some(name) if name == *known => report::tell(text)?,
+            None => output::tell(format_args!("{known:16}{}\n", Workload::parse(known, text)?.summary))?,
+            Some(name) if name == *known => output::tell(text)?,
             Some(_) => {}
         }
     }
@@ -101,7 +105,7 @@ fn workloads(name: Option<&str>) -> Result<ExitCode, BenchError> {
 fn serve_nothing(port: u16, stall: Option<Duration>) -> Result<ExitCode, BenchError> {
     let stall = stall.map(|lasts| Stall { every: Duration::from_secs(1), lasts });
     let server = NullServer::start_on(port, stall)?;
-    report::tell(format_args!("listening on {}\n", server.address()))?;
+    output::tell(format_args!("listening on {}\n", server.address()))?;
     server.serve_for_ever();
     Ok(ExitCode::SUCCESS)
 }

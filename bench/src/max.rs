@@ -13,11 +13,13 @@ use serde::Serialize;
 use crate::endpoint::{Endpoint, EndpointOptions};
 use crate::error::BenchError;
 use crate::load::{Load, LoadOptions};
+use crate::measure::measure;
 use crate::observe::Observer;
+use crate::output;
 use crate::pages;
-use crate::report::text::{Table, interval, thousands, time};
-use crate::report::{self, RunReport, SCHEMA_VERSION};
-use crate::run::{self, Measured};
+use crate::quantity::{interval, thousands, time};
+use crate::report::{Measured, RunReport, SCHEMA_VERSION};
+use crate::table::Table;
 
 /// How long each rate is measured, and how long it runs before.
 pub const WINDOW: Duration = Duration::from_secs(1);
@@ -92,18 +94,18 @@ pub fn run(options: &Options) -> Result<ExitCode, BenchError> {
     let slo = options.search.slo();
     let found = options.search.search(&load, &endpoint)?;
     let safe = load.at_rate(Some(found.rate.low.max(1.0))).lasting(WARMUP, FINAL);
-    let measured = run::measure(&safe, &endpoint, &observer, Some(ceiling))?;
+    let measured = measure(&safe, &endpoint, &observer, Some(ceiling))?;
     let told = Told { found: &found, slo: &slo };
-    report::tell(format_args!("{told}\nAt {} a second:\n{}", thousands(found.rate.low), measured.report))?;
+    output::tell(format_args!("{told}\nAt {} a second:\n{}", thousands(found.rate.low), measured.report))?;
     let Measured { report, .. } = &measured;
     if let Some(path) = &options.json {
         let schema = "braid-bench/max";
         let json =
             MaxReport { schema, schema_version: SCHEMA_VERSION, slo: &slo, found: &found, run: report };
-        report::write(path, report::json(&json).as_bytes())?;
+        output::write(path, output::json(&json).as_bytes())?;
     }
     if let Some(path) = &options.html {
-        report::write(path, pages::max(&found, &slo, &measured).as_bytes())?;
+        output::write(path, pages::max(&found, &slo, &measured).as_bytes())?;
     }
     Ok(ExitCode::SUCCESS)
 }

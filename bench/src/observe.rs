@@ -1,6 +1,7 @@
 //! The server seen from outside: INFO, and /proc where it runs on this machine. And what all of it says is the limit.
 
 use std::collections::BTreeMap;
+use std::fmt;
 use std::fs;
 use std::io;
 use std::path::Path;
@@ -115,6 +116,15 @@ pub enum BottleneckKind {
     Unknown,
     /// Nothing: what was offered was answered.
     None,
+}
+
+/// What was seen of the server second by second, if it runs here.
+#[derive(Debug, Default)]
+pub struct Seen {
+    /// Its processor time in each second, in cores.
+    pub cpu: Vec<f64>,
+    /// The most resident bytes.
+    pub peak_bytes: Option<u64>,
 }
 
 impl Observer {
@@ -250,6 +260,23 @@ impl Sample {
     fn memory_full(&self) -> Option<f64> {
         let limit = number::<f64>(&self.info, "maxmemory").filter(|&limit| limit > 0.0)?;
         Some(number::<f64>(&self.info, "used_memory")? / limit)
+    }
+}
+
+impl fmt::Display for BottleneckKind {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.pad(match self {
+            Self::Client => "the client",
+            Self::Evictions => "evictions",
+            Self::HotKey => "a hot key",
+            Self::OneCore => "one core of the server",
+            Self::AllCores => "all cores",
+            Self::Network => "the network",
+            Self::Memory => "memory",
+            Self::RoundTrips => "round trips",
+            Self::Unknown => "unknown",
+            Self::None => "none",
+        })
     }
 }
 

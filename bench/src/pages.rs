@@ -6,9 +6,8 @@ use hdrhistogram::Histogram;
 
 use crate::engine::Outcome;
 use crate::plan::PlanReport;
-use crate::report::RunReport;
-use crate::report::text::{bytes, interval, thousands, time};
-use crate::run::Measured;
+use crate::quantity::{bytes, interval, thousands, time};
+use crate::report::{Measured, RunReport};
 
 /// Percentiles of the percentile plot.
 const PLOTTED: [f64; 12] = [1.0, 10.0, 25.0, 50.0, 75.0, 90.0, 95.0, 99.0, 99.5, 99.9, 99.95, 99.99];

@@ -21,9 +21,9 @@ use crate::endpoint::EndpointOptions;
 use crate::engine::Target;
 use crate::error::{BenchError, Doing};
 use crate::observe;
-use crate::report;
+use crate::output;
 
-mod workload;
+mod to_workload;
 
 /// Options of `braid-bench profile`.
 #[derive(Debug, Args)]
@@ -121,12 +121,12 @@ pub fn run(options: &Options) -> Result<ExitCode, BenchError> {
         merged
     };
     if let Some(path) = &options.json {
-        report::write(path, report::json(&profile).as_bytes())?;
+        output::write(path, output::json(&profile).as_bytes())?;
     }
     let text = profile.toml();
     match &options.output {
-        Some(path) => report::write(path, text.as_bytes())?,
-        None => report::tell(text)?,
+        Some(path) => output::write(path, text.as_bytes())?,
+        None => output::tell(text)?,
     }
     Ok(ExitCode::SUCCESS)
 }
@@ -274,8 +274,8 @@ mod tests {
 
     #[test]
     fn merging_adds_what_is_there() {
-        let mut profile = workload::tests::profile();
-        profile.merge(&workload::tests::profile());
+        let mut profile = to_workload::tests::profile();
+        profile.merge(&to_workload::tests::profile());
         assert_eq!((profile.n_keys, profile.connections), (2000.0, 20));
         assert_eq!(profile.types["string"].n_keys, 1600.0);
         assert_eq!(profile.calls_per_second["get"], 1800.0);
@@ -284,7 +284,7 @@ mod tests {
 
     #[test]
     fn scaling_leaves_shares_as_they_are() {
-        let mut profile = workload::tests::profile();
+        let mut profile = to_workload::tests::profile();
         let mean = profile.types["string"].lengths.mean();
         profile.scale(10.0);
         assert_eq!(profile.types["string"].n_keys, 8000.0);

@@ -16,7 +16,7 @@ use crate::client::Client;
 use crate::endpoint::{Endpoint, greeting};
 use crate::engine::{self, Arrivals, Limit, Plan, Target};
 use crate::error::{BenchError, Doing};
-use crate::report;
+use crate::output;
 use crate::workload::{Command, Compiled, Keys, Size, Workload};
 
 mod idle;
@@ -303,11 +303,11 @@ impl Options {
 
     fn hold_idle(&self, target: &Target) -> Result<ExitCode, BenchError> {
         let n_connections = self.n_connections();
-        report::tell(format_args!(
+        output::tell(format_args!(
             "Creating {n_connections} idle connections and waiting forever (Ctrl+C when done)\n"
         ))?;
         idle::hold(&target.address, n_connections, &mut |n_open| {
-            report::tell(format_args!("clients: {n_open}\r"))
+            output::tell(format_args!("clients: {n_open}\r"))
         })?;
         Ok(ExitCode::SUCCESS)
     }
@@ -315,7 +315,7 @@ impl Options {
     fn run_tests(&self, target: &Target, tests: &[Test]) -> Result<ExitCode, BenchError> {
         let configuration = host_configuration(target)?;
         if self.csv {
-            report::tell(format_args!("{CSV_HEAD}\n"))?;
+            output::tell(format_args!("{CSV_HEAD}\n"))?;
         }
         loop {
             for test in tests {
@@ -324,10 +324,10 @@ impl Options {
                     eprintln!("Error from server: {error}");
                     return Ok(ExitCode::FAILURE);
                 }
-                report::tell(self.render(&result, &configuration))?;
+                output::tell(self.render(&result, &configuration))?;
             }
             if self.quiet && !self.csv {
-                report::tell("\n")?;
+                output::tell("\n")?;
             }
             if !self.forever {
                 return Ok(ExitCode::SUCCESS);

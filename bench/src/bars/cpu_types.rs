@@ -3,9 +3,10 @@
 use std::thread;
 use std::time::{Duration, Instant};
 
-use super::{Bar, Contest, N_KEYS, cpu};
+use super::contest::{Bar, Contest, N_KEYS};
+use super::cpu;
 use crate::bars::client::Client;
-use crate::bars::report::{Measure, Target, Unit};
+use crate::bars::measures::{Measure, Target, Unit};
 use crate::bars::values::{Filling, ValueType};
 use crate::error::BenchError;
 use crate::process::CpuSample;

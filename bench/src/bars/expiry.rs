@@ -5,11 +5,11 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread;
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
-use super::{Contest, N_CONNECTIONS, N_KEYS, VALUE};
+use super::contest::{Contest, N_CONNECTIONS, N_KEYS, VALUE, load_keys};
 use crate::bars::client::Client;
 use crate::bars::keys;
 use crate::bars::load::{self, Load, Misses, Request};
-use crate::bars::report::{Measure, Target, Unit};
+use crate::bars::measures::{Measure, Target, Unit};
 use crate::engine::Limit;
 use crate::error::BenchError;
 use crate::spawn::Server;
@@ -31,7 +31,7 @@ pub(super) fn run(contest: &Contest, bar: &str) -> Result<Vec<Measure>, BenchErr
 }
 
 fn expire_once(server: &Server) -> Result<Vec<f64>, BenchError> {
-    super::load(server, VALUE)?;
+    load_keys(server, VALUE)?;
     let deadline = SystemTime::now() + TIME_TO_LIVE;
     keys::expire_at(server.address(), N_KEYS, epoch_millis(deadline))?;
     let Ok(ahead) = deadline.duration_since(SystemTime::now()) else {

@@ -10,9 +10,9 @@ use std::time::{Duration, Instant};
 use braid_protocol::request::write_request;
 use mio::{Events, Interest, Poll, Token};
 
-use super::Contest;
+use super::contest::Contest;
 use crate::bars::client::Client;
-use crate::bars::report::{Measure, Target, Unit};
+use crate::bars::measures::{Measure, Target, Unit};
 use crate::error::{BenchError, Doing};
 use crate::process::{self, CpuSample};
 use crate::spawn::Server;
@@ -20,7 +20,7 @@ use crate::spawn::Server;
 const N_SUBSCRIBERS: usize = 100;
 const N_PUBLISHERS: usize = 2;
 /// Messages that a publisher sends before it reads the replies.
-const PIPELINE: usize = 1;
+const PIPELINES: [usize; 2] = [1, 16];
 const PAYLOAD: &[u8] = &[b'm'; 64];
 /// A message as a subscriber gets it.
 const MESSAGE_BYTES: u64 =
@@ -30,16 +30,32 @@ const LOOK_EVERY: Duration = Duration::from_millis(5);
 /// How long messages may fail to arrive after the last was published; what comes later counts as lost.
 const PATIENCE: Duration = Duration::from_secs(5);
 
-/// Two publishers, a hundred subscribers that read, and a client that sends PING.
+/// Two publishers, a hundred subscribers that read, and a client that sends PING. First the publishers wait for the answer to each
+/// message, then to 16 at once: those press harder than messages can be delivered.
 pub(super) fn run(contest: &Contest, bar: &str) -> Result<Vec<Measure>, BenchError> {
-    let measures = vec![
-        Measure::new("CPU/delivery", Unit::Micros, Target::ratio(0.5)),
-        Measure::new("PING max", Unit::Millis, Target::value(50.0)),
-        Measure::new("resident", Unit::MiB, Target::value(200.0)),
-        Measure::new("lost", Unit::Times, Target::value(0.0)),
-        Measure::new("deliveries", Unit::PerSecond, Target::NONE),
-    ];
-    contest.rounds(bar, contest.few_rounds(), measures, |side| fan_out(&contest.start(side, &[])?))
+    let mut all = Vec::new();
+    for pipeline in PIPELINES {
+        let measures = contest.rounds(bar, contest.few_rounds(), measures(pipeline), |side| {
+            fan_out(&contest.start(side, &[])?, pipeline)
+        })?;
+        all.extend(measures);
+    }
+    Ok(all)
+}
+
+/// What [`fan_out`] returns.
+fn measures(pipeline: usize) -> Vec<Measure> {
+    let measure = |name: &str, unit, target| {
+        let name = if pipeline == 1 { name.to_owned() } else { format!("P{pipeline} {name}") };
+        Measure::new(name, unit, target)
+    };
+    vec![
+        measure("CPU/delivery", Unit::Micros, Target::ratio(0.5)),
+        measure("PING max", Unit::Millis, Target::value(50.0)),
+        measure("resident", Unit::MiB, Target::value(200.0)),
+        measure("lost", Unit::Times, Target::value(0.0)),
+        measure("deliveries", Unit::PerSecond, Target::NONE),
+    ]
 }
 
 /// What the threads of a round tell each other.
@@ -50,7 +66,7 @@ struct Shared {
     n_published: AtomicU64,
 }
 
-fn fan_out(server: &Server) -> Result<Vec<f64>, BenchError> {
+fn fan_out(server: &Server, pipeline: usize) -> Result<Vec<f64>, BenchError> {
     let address = server.address();
     let subscribers = (0..N_SUBSCRIBERS).map(|_| subscribe(address)).collect::<Result<Vec<_>, _>>()?;
     let shared = Shared::default();
@@ -60,7 +76,7 @@ fn fan_out(server: &Server) -> Result<Vec<f64>, BenchError> {
         let reading = scope.spawn(|| read_all(subscribers, &shared));
         let watching = scope.spawn(|| watch(server, &shared));
         let publishing: Vec<_> =
-            (0..N_PUBLISHERS).map(|_| scope.spawn(|| publish(address, &shared))).collect();
+            (0..N_PUBLISHERS).map(|_| scope.spawn(|| publish(address, pipeline, &shared))).collect();
         let published: Result<Vec<()>, BenchError> =
             publishing.into_iter().map(|thread| thread.join().expect("a publisher does not panic")).collect();
         shared.publishers_are_done.store(true, Ordering::SeqCst);
@@ -96,17 +112,17 @@ fn subscribe(address: SocketAddr) -> Result<TcpStream, BenchError> {
 }
 
 /// Publishes for two seconds.
-fn publish(address: SocketAddr, shared: &Shared) -> Result<(), BenchError> {
+fn publish(address: SocketAddr, pipeline: usize, shared: &Shared) -> Result<(), BenchError> {
     let mut client = Client::connect(address)?;
     let mut requests = Vec::new();
-    (0..PIPELINE).for_each(|_| write_request(&mut requests, &[&b"PUBLISH"[..], b"c", PAYLOAD]));
+    (0..pipeline).for_each(|_| write_request(&mut requests, &[&b"PUBLISH"[..], b"c", PAYLOAD]));
     let began = Instant::now();
     while began.elapsed() < Duration::from_secs(2) {
         client.send(&requests)?;
-        for _ in 0..PIPELINE {
+        for _ in 0..pipeline {
             client.receive()?;
         }
-        shared.n_published.fetch_add(PIPELINE as u64, Ordering::SeqCst);
+        shared.n_published.fetch_add(pipeline as u64, Ordering::SeqCst);
     }
     Ok(())
 }

@@ -1,7 +1,8 @@
 //! What it costs when all clients write the same key.
 
-use super::{Contest, N_KEYS, cpu};
-use crate::bars::report::{Measure, Target, Unit};
+use super::contest::{Contest, N_KEYS};
+use super::cpu;
+use crate::bars::measures::{Measure, Target, Unit};
 use crate::error::BenchError;
 use crate::spawn::Server;
 

@@ -10,10 +10,10 @@ use std::time::{Duration, Instant};
 
 use braid_protocol::request::write_request;
 
-use super::{Contest, on_both};
+use super::contest::{Contest, on_both};
 use crate::bars::client::{Client, wrong};
 use crate::bars::keys;
-use crate::bars::report::{Measure, Target, Unit};
+use crate::bars::measures::{Measure, Target, Unit};
 use crate::bars::resp::{self, Kind};
 use crate::bars::values::{self, Filling, ValueType};
 use crate::error::BenchError;

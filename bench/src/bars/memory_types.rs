@@ -1,9 +1,9 @@
 //! Resident memory of hashes, lists, sets and sorted sets, many small ones and few large ones.
 
-use super::memory::settled_bytes;
-use super::{Bar, Contest};
+use super::contest::{Bar, Contest};
+use super::resident::settled_bytes;
 use crate::bars::keys;
-use crate::bars::report::{Measure, Target, Unit};
+use crate::bars::measures::{Measure, Target, Unit};
 use crate::bars::values::{self, Filling, ValueType};
 use crate::error::BenchError;
 

@@ -15,7 +15,7 @@ use mio::{Events, Interest, Poll, Token};
 use socket2::Socket;
 
 use super::recorder::histogram;
-use super::{Limit, Target};
+use super::settings::{Limit, Target};
 use crate::client::Client;
 use crate::error::{BenchError, Doing};
 use crate::workload::{Compiled, Generator, Moment, NOW_MARKER};

@@ -20,8 +20,9 @@ use rustix::time::{
 
 use super::arrivals::{Arrivals, Schedule};
 use super::connection::{Connection, Reply};
+use super::outcome::{Slice, WorkerUse};
 use super::recorder::{Record, histogram};
-use super::{Limit, Plan, Slice, Target, WorkerUse};
+use super::settings::{Limit, Plan, Target};
 use crate::error::{BenchError, Doing};
 use crate::workload::{Compiled, Generator, Moment};
 

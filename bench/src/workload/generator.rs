@@ -9,10 +9,10 @@ use rand::{RngExt, SeedableRng};
 use rand_distr::Distribution;
 use rand_distr::weighted::WeightedAliasIndex;
 
-use super::keys::{KeyNames, KeySampler};
+use super::definition::{Command, Population, Workload};
+use super::keys::{KeyNames, KeySampler, Pattern};
 use super::size::SizeSampler;
 use super::template::{self, Argument, NOW_MARKER, Piece};
-use super::{Command, Pattern, Population, Workload, wrong};
 use crate::error::BenchError;
 
 /// Bytes that values are cut from.
@@ -134,7 +134,9 @@ impl Compiled {
     fn of_commands(workload: &Workload, commands: &[Command]) -> Result<Self, BenchError> {
         check(workload)?;
         let choice = WeightedAliasIndex::new(commands.iter().map(|command| command.weight).collect())
-            .map_err(|error| wrong("commands", format!("the weights make no distribution: {error}")))?;
+            .map_err(|error| {
+                BenchError::workload("commands", format!("the weights make no distribution: {error}"))
+            })?;
         let mut compiled = Self {
             workload: workload.clone(),
             commands: Vec::new(),
@@ -183,7 +185,7 @@ impl Compiled {
     fn stages(&self, place: &str, command: &Command) -> Result<Vec<Stage>, BenchError> {
         let Command { args, transaction, watch, reads, .. } = command;
         if args.is_empty() == transaction.is_empty() {
-            return Err(wrong(place, "a command has either args or a transaction"));
+            return Err(BenchError::workload(place, "a command has either args or a transaction"));
         }
         if command.inline {
             let line = Step::Bytes(format!("{}\r\n", args.join(" ")).into_bytes());
@@ -192,7 +194,7 @@ impl Compiled {
         }
         if transaction.is_empty() {
             if !watch.is_empty() || !reads.is_empty() {
-                return Err(wrong(place, "only a transaction watches keys"));
+                return Err(BenchError::workload(place, "only a transaction watches keys"));
             }
             let request = self.request(&format!("{place}.args"), args)?;
             return Ok(vec![Stage { requests: vec![request], n_replies: 1 }]);
@@ -293,7 +295,7 @@ fn check(workload: &Workload) -> Result<(), BenchError> {
         (watches && workload.pipeline > 1, "pipeline", "a command that watches keys needs pipeline = 1"),
     ];
     match mistakes.into_iter().find(|(is_wrong, ..)| *is_wrong) {
-        Some((_, place, why)) => Err(wrong(place, why)),
+        Some((_, place, why)) => Err(BenchError::workload(place, why)),
         None => Ok(()),
     }
 }

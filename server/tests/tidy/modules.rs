@@ -27,10 +27,6 @@ const SAME_NAMES: Exceptions = &[
     ("bench", "client.rs", "the client, and that of the bars"),
     ("bench", "keys.rs", "keys of a workload, and of the bars"),
     ("bench", "load.rs", "loads, and those of the bars"),
-    ("bench", "memory.rs", "the model, and the bars"),
-    ("bench", "redis_benchmark.rs", "the stand-in, and the bars that run the original"),
-    ("bench", "report.rs", "reports of runs, and of the bars"),
-    ("bench", "workload.rs", "workloads, and those made of a profile"),
 ];
 
 #[test]
@@ -62,10 +58,6 @@ const CIRCLES: &[(&str, usize)] = &[
     ("storage/src/table.rs", 6),
     ("server/src/server.rs", 70),
     ("server/src/config.rs", 7),
-    ("bench/src/bars.rs", 12),
-    ("bench/src/report.rs", 11),
-    ("bench/src/engine.rs", 4),
-    ("bench/src/workload.rs", 5),
 ];
 
 #[test]

@@ -5,10 +5,10 @@ use std::net::TcpStream;
 use std::thread;
 use std::time::Duration;
 
-use super::{Contest, N_KEYS, VALUE};
+use super::contest::{Contest, N_KEYS, VALUE};
 use crate::bars::client::Client;
 use crate::bars::keys;
-use crate::bars::report::{Measure, Target, Unit};
+use crate::bars::measures::{Measure, Target, Unit};
 use crate::error::{BenchError, Doing};
 use crate::process;
 use crate::spawn::Server;
