@@ -4,7 +4,6 @@
 //! A [`Bar`] is one row of [`BARS`] and one function in a module of its own. It starts the servers it needs, and gives
 //! [`Contest::rounds`] a function that measures one side once.
 
-use std::fs;
 use std::iter;
 use std::path::{Path, PathBuf};
 use std::process::{Command, ExitCode};
@@ -13,24 +12,23 @@ use clap::Args;
 use clap::builder::PossibleValuesParser;
 
 use crate::error::{BenchError, Doing};
+use crate::output;
 use crate::process;
 
-mod client;
 mod contest;
 mod cpu;
 mod cpu_types;
 mod expiry;
 mod fan_out;
 mod hot_key;
-mod keys;
 mod latency;
-mod load;
 mod long_work;
 mod measures;
 mod memory_types;
+mod preload;
 mod redis_benchmark_program;
+mod requests;
 mod resident;
-mod resp;
 mod results;
 mod slow;
 mod threads;
@@ -48,7 +46,7 @@ const BARS: &[Bar] = &[
     Bar { name: "memory-fresh", run: resident::fresh },
     Bar { name: "memory-idle", run: resident::idle },
     Bar { name: "memory-key", run: |contest, bar| resident::per_key(contest, bar, &[]) },
-    Bar { name: "memory-key-ttl", run: |contest, bar| resident::per_key(contest, bar, &[b"EX", b"100000"]) },
+    Bar { name: "memory-key-ttl", run: |contest, bar| resident::per_key(contest, bar, &["EX", "100000"]) },
     Bar { name: "hot-key", run: hot_key::run },
     Bar { name: "slow-keys", run: slow::keys },
     Bar { name: "slow-mget", run: slow::mget },
@@ -158,9 +156,9 @@ pub fn run(options: &Options, gate: bool) -> Result<ExitCode, BenchError> {
     for bar in options.bars() {
         report.bars.push(contest.measure(bar));
     }
-    print!("{report}");
+    output::tell(&report)?;
     if let Some(path) = &options.json {
-        fs::write(path, format!("{:#}\n", report.json())).doing(format!("write {}", path.display()))?;
+        output::write(path, output::json(&report.json()).as_bytes())?;
     }
     Ok(if gate && !report.is_met() { ExitCode::FAILURE } else { ExitCode::SUCCESS })
 }

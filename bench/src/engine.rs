@@ -143,7 +143,7 @@ mod tests {
     use crate::workload::{Command, NAMED, Workload};
 
     fn load(workload: &Workload, arrivals: Arrivals, limit: Limit, server: &NullServer) -> Outcome {
-        let target = Target { address: server.address().into(), greeting: Vec::new() };
+        let target = Target::plain(server.address());
         let plan = Plan { arrivals, limit, n_threads: 2, cpus: Vec::new() };
         let compiled = Arc::new(Compiled::new(workload).expect("the workload makes sense"));
         run(&target, &compiled, &plan, &mut |_| {}).expect("the null server answers")
@@ -260,7 +260,7 @@ mod tests {
         let compiled = Arc::new(Compiled::new(&Workload::default()).expect("it makes sense"));
         let limit = Limit::Told(Arc::clone(&told));
         let plan = Plan { arrivals: Arrivals::Closed, limit, n_threads: 1, cpus: Vec::new() };
-        let target = Target { address: server.address().into(), greeting: Vec::new() };
+        let target = Target::plain(server.address());
         let outcome = run(&target, &compiled, &plan, &mut |_| told.store(true, Ordering::Relaxed));
         let record = outcome.expect("the null server answers").record;
         assert!(record.n_done() > 0);

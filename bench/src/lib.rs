@@ -10,6 +10,7 @@ pub mod error;
 pub mod model;
 pub mod null_server;
 pub mod plot;
+pub mod reply_counter;
 pub mod workload;
 
 /// Measurements as people read them.

@@ -5,7 +5,7 @@
 use std::process::ExitCode;
 use std::time::Duration;
 
-use braid_bench::{address, client, engine, error, null_server, workload};
+use braid_bench::{address, client, engine, error, null_server, reply_counter, workload};
 use clap::{Parser, Subcommand};
 
 mod bars;
@@ -18,6 +18,7 @@ mod observe;
 mod output;
 mod pages;
 mod plan;
+mod prober;
 mod process;
 mod profile;
 mod quantity;

@@ -111,8 +111,8 @@ pub fn run(options: &Options) -> Result<ExitCode, BenchError> {
 /// Keys of somebody else would be counted in, and written over.
 fn refuse_keys(endpoint: &Endpoint) -> Result<(), BenchError> {
     let mut client = Client::greet(&endpoint.target.address, &endpoint.target.greeting)?;
-    match client.call(&["DBSIZE"])? {
-        braid_protocol::Value::Integer(0) => Ok(()),
+    match client.dbsize()? {
+        0 => Ok(()),
         _ => {
             Err(BenchError::Machine(format!("{} holds keys: a plan measures an empty server", endpoint.name)))
         }

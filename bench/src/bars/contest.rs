@@ -3,8 +3,8 @@
 use std::path::PathBuf;
 use std::time::{Duration, Instant};
 
-use crate::bars::keys;
 use crate::bars::measures::Measure;
+use crate::bars::preload;
 use crate::bars::redis_benchmark_program::RedisBenchmark;
 use crate::bars::results::BarReport;
 use crate::error::BenchError;
@@ -14,7 +14,7 @@ use crate::spawn::Server;
 /// Keys that most bars load.
 pub(super) const N_KEYS: u64 = 1_000_000;
 /// The value of each of them: 32 bytes.
-pub(super) const VALUE: &[u8] = b"vvvvvvvvvvvvvvvvvvvvvvvvvvvvvvvv";
+pub(super) const VALUE: &str = "vvvvvvvvvvvvvvvvvvvvvvvvvvvvvvvv";
 /// Connections of every load, here and in redis-benchmark.
 pub(super) const N_CONNECTIONS: usize = 50;
 
@@ -140,7 +140,7 @@ impl Contest {
     }
 
     /// Starts both servers and loads each with the keys.
-    pub(super) fn start_both_loaded(&self, value: &[u8]) -> Result<[Server; 2], BenchError> {
+    pub(super) fn start_both_loaded(&self, value: &str) -> Result<[Server; 2], BenchError> {
         let servers = self.start_both(&[])?;
         on_both(&servers, |server| load_keys(server, value))?;
         Ok(servers)
@@ -157,8 +157,8 @@ pub(super) fn on_both(
         .try_for_each(|side| what(side.of(servers)).map_err(|error| error.on_side(side.name())))
 }
 
-pub(super) fn load_keys(server: &Server, value: &[u8]) -> Result<(), BenchError> {
-    keys::load(server.address(), N_KEYS, value, &[])
+pub(super) fn load_keys(server: &Server, value: &str) -> Result<(), BenchError> {
+    preload::load(server.address(), N_KEYS, value, &[])
 }
 
 fn owned(arguments: &[&str]) -> Vec<String> {

@@ -5,9 +5,9 @@ use std::time::{Duration, Instant};
 
 use super::contest::{Bar, Contest, N_KEYS};
 use super::cpu;
-use crate::bars::client::Client;
 use crate::bars::measures::{Measure, Target, Unit};
 use crate::bars::values::{Filling, ValueType};
+use crate::client::Client;
 use crate::error::BenchError;
 use crate::process::CpuSample;
 use crate::spawn::Server;
@@ -121,11 +121,11 @@ fn run_once(contest: &Contest, server: &Server, test: &Test) -> Result<Vec<f64>,
 
 /// Fills a value as redis-benchmark's own tests do: elements of three bytes, members named `element:000000000042`.
 fn preload(server: &Server, (value_type, key): Value, n_members: u64) -> Result<(), BenchError> {
-    let member = |index| match value_type {
+    let member = move |index| match value_type {
         ValueType::List => "xxx".to_owned(),
         _ => format!("element:{index:012}"),
     };
-    Filling { value_type, n_keys: 1, n_members, key: |_| key, member }.fill(server.address())
+    Filling { value_type, n_keys: 1, n_members, key: move |_| key, member }.fill(server.address())
 }
 
 /// Waits until the server no longer works on what came before, such as freeing what was flushed.

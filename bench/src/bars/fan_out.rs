@@ -11,8 +11,8 @@ use braid_protocol::request::write_request;
 use mio::{Events, Interest, Poll, Token};
 
 use super::contest::Contest;
-use crate::bars::client::Client;
 use crate::bars::measures::{Measure, Target, Unit};
+use crate::client::Client;
 use crate::error::{BenchError, Doing};
 use crate::process::{self, CpuSample};
 use crate::spawn::Server;

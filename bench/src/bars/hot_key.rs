@@ -8,7 +8,7 @@ use crate::spawn::Server;
 
 /// INCR of one key over INCR of a million, with and without pipelining.
 pub(super) fn run(contest: &Contest, bar: &str) -> Result<Vec<Measure>, BenchError> {
-    let servers = contest.start_both_loaded(b"1")?;
+    let servers = contest.start_both_loaded("1")?;
     // The keys exist beforehand, so that both loads only change values.
     let mut all = Vec::new();
     for pipeline in [1, 16] {

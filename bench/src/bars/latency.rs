@@ -3,8 +3,8 @@
 use std::time::Duration;
 
 use super::contest::{Contest, N_CONNECTIONS, N_KEYS, VALUE};
-use crate::bars::load::{self, Load, Misses, Request};
 use crate::bars::measures::{Measure, Target, Unit};
+use crate::bars::requests::{ClosedLoop, Misses, Request};
 use crate::engine::Limit;
 use crate::error::BenchError;
 use crate::spawn::Server;
@@ -35,14 +35,14 @@ pub(super) fn percentiles(
     let limit = Limit::Time { warmup: Duration::ZERO, measured: contest.load_time() };
     let mut figures = Vec::new();
     for &request in requests {
-        let load = Load {
+        let load = ClosedLoop {
             request,
             n_connections: N_CONNECTIONS,
             n_keys: N_KEYS,
             value_bytes: VALUE.len(),
             misses: Misses::Wrong,
         };
-        let latencies = load::run(server.address(), &load, limit.clone())?;
+        let latencies = load.run(server.address(), limit.clone())?;
         figures.extend([50.0, 99.0, 99.9].map(|percent| latencies.percentile_millis(percent)));
         figures.push(latencies.percentile_millis_any_moment(99.0));
     }

@@ -2,6 +2,7 @@
 
 use std::fmt;
 
+use braid_bench::model::stats;
 use serde::Serialize;
 
 /// What a figure counts.
@@ -163,10 +164,10 @@ impl Measure {
     pub fn summary(&self) -> Summary {
         let ratios: Vec<f64> =
             self.braid.iter().zip(&self.redis).map(|(braid, redis)| braid / redis).collect();
-        let (braid, ratio) = (median(&self.braid), median(&ratios));
+        let (braid, ratio) = (middle(&self.braid), middle(&ratios));
         Summary {
             braid,
-            redis: median(&self.redis),
+            redis: middle(&self.redis),
             ratio,
             ratio_min: ratios.iter().copied().fold(f64::NAN, f64::min),
             ratio_max: ratios.iter().copied().fold(f64::NAN, f64::max),
@@ -189,6 +190,11 @@ impl Measure {
     }
 }
 
+/// The median; not a number where there is no figure.
+fn middle(figures: &[f64]) -> f64 {
+    stats::median(figures).unwrap_or(f64::NAN)
+}
+
 /// The rounds of a figure, summed up.
 #[derive(Debug, Clone, Copy, PartialEq, Serialize)]
 pub struct Summary {
@@ -206,28 +212,9 @@ pub struct Summary {
     pub verdict: Verdict,
 }
 
-/// The middle figure, or the mean of the two in the middle; not a number when there is none.
-pub fn median(figures: &[f64]) -> f64 {
-    let mut sorted = figures.to_vec();
-    sorted.sort_by(f64::total_cmp);
-    match (sorted.len() / 2, sorted.len() % 2) {
-        (0, 0) => f64::NAN,
-        (middle, 0) => f64::midpoint(sorted[middle - 1], sorted[middle]),
-        (middle, _) => sorted[middle],
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    #[test]
-    fn medians_of_odd_even_and_no_figures() {
-        assert_eq!(median(&[3.0, 1.0, 2.0]), 2.0);
-        assert_eq!(median(&[4.0, 1.0, 3.0, 2.0]), 2.5);
-        assert_eq!(median(&[7.0]), 7.0);
-        assert!(median(&[]).is_nan());
-    }
 
     #[test]
     fn the_ratio_is_taken_round_by_round() {

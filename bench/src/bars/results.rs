@@ -6,6 +6,7 @@ use serde::Serialize;
 
 use crate::bars::measures::{Measure, Summary, Verdict};
 use crate::quantity::three_digits;
+use crate::table::Table;
 
 /// A bar's outcome.
 #[derive(Debug, Clone, PartialEq, Serialize)]
@@ -66,7 +67,8 @@ fn elements_of<'a>(
 
 impl fmt::Display for Report {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let mut table = Table::new(["bar", "measure", "braid", "redis", "ratio", "(min..max)", "target", ""]);
+        let mut table =
+            Table::left(["bar", "measure", "braid", "redis", "ratio", "(min..max)", "target", ""]);
         for bar in &self.bars {
             for measure in &bar.measures {
                 table.push(cells(&bar.bar, measure));
@@ -86,7 +88,7 @@ impl fmt::Display for Report {
     }
 }
 
-fn cells(bar: &str, measure: &Measure) -> [String; N_COLUMNS] {
+fn cells(bar: &str, measure: &Measure) -> [String; 8] {
     let Summary { braid, redis, ratio, ratio_min, ratio_max, verdict } = measure.summary();
     let unit = measure.unit;
     [
@@ -99,36 +101,6 @@ fn cells(bar: &str, measure: &Measure) -> [String; N_COLUMNS] {
         measure.target.to_string(),
         verdict.to_string(),
     ]
-}
-
-const N_COLUMNS: usize = 8;
-
-struct Table {
-    rows: Vec<[String; N_COLUMNS]>,
-}
-
-impl Table {
-    fn new(heads: [&str; N_COLUMNS]) -> Self {
-        Self { rows: vec![heads.map(str::to_owned)] }
-    }
-
-    fn push(&mut self, row: [String; N_COLUMNS]) {
-        self.rows.push(row);
-    }
-}
-
-impl fmt::Display for Table {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let width =
-            |column: usize| self.rows.iter().map(|row| row[column].chars().count()).max().unwrap_or(0);
-        let widths: [usize; N_COLUMNS] = std::array::from_fn(width);
-        for row in &self.rows {
-            let padded: Vec<_> =
-                row.iter().zip(widths).map(|(cell, width)| format!("{cell:width$}")).collect();
-            writeln!(f, "{}", padded.join("  ").trim_end())?;
-        }
-        Ok(())
-    }
 }
 
 #[cfg(test)]

@@ -9,13 +9,13 @@ use braid_protocol::request::write_request;
 
 use super::contest::{Bar, Contest, N_KEYS, VALUE, on_both};
 use super::latency;
-use crate::bars::client::{Client, wrong};
-use crate::bars::keys;
-use crate::bars::load::Request;
 use crate::bars::measures::{Measure, Target, Unit};
-use crate::bars::resp::{self, Kind};
+use crate::bars::preload;
+use crate::bars::requests::Request;
 use crate::bars::values::{self, Filling, ValueType};
+use crate::client::{Client, wrong_reply};
 use crate::error::BenchError;
+use crate::reply_counter::Kind;
 use crate::spawn::Server;
 
 /// Commands over a value of a million members, or two of half a million. The short requests are of other keys.
@@ -49,9 +49,9 @@ impl SlowRequest {
     /// Sends it and checks its whole reply.
     fn ask(&self, client: &mut Client) -> Result<(), BenchError> {
         client.send(&self.encoded)?;
-        let reply = client.receive()?;
+        let reply = client.receive_outline()?;
         if reply.kind != self.reply || reply.n_nulls + reply.n_errors > 0 {
-            return Err(wrong(&[self.name.as_bytes()], &reply));
+            return Err(wrong_reply(&[self.name], &reply));
         }
         Ok(())
     }
@@ -67,11 +67,10 @@ pub(super) fn keys(contest: &Contest, bar: &str) -> Result<Vec<Measure>, BenchEr
 
 /// MGET of a hundred thousand keys, spread over the million. Each round must reach the plain target: one that does not is a stall.
 pub(super) fn mget(contest: &Contest, bar: &str) -> Result<Vec<Measure>, BenchError> {
+    let mut argv = vec!["MGET".to_owned()];
+    argv.extend((0..N_MGET_KEYS).map(|index| preload::name(index * (N_KEYS / N_MGET_KEYS))));
     let mut encoded = Vec::new();
-    resp::append_header(&mut encoded, 1 + N_MGET_KEYS as usize);
-    resp::append_argument(&mut encoded, b"MGET");
-    (0..N_MGET_KEYS)
-        .for_each(|index| resp::append_argument(&mut encoded, &keys::name(index * (N_KEYS / N_MGET_KEYS))));
+    write_request(&mut encoded, &argv);
     let slow = SlowRequest { name: "MGET 100000", encoded, reply: Kind::Array(N_MGET_KEYS) };
     let target = Target::ratio(0.333);
     let servers = contest.start_both_loaded(VALUE)?;
@@ -120,7 +119,7 @@ fn over_values(
         n_keys: n_values,
         n_members: N_MEMBERS / n_values,
         key: |index| format!("slow:{index}"),
-        member: |index| member(value_type, index),
+        member: move |index| member(value_type, index),
     };
     on_both(&servers, |server| {
         filling.fill(server.address())?;

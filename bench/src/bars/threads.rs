@@ -2,8 +2,8 @@
 
 use super::contest::{Contest, VALUE, load_keys};
 use super::{cpu, latency};
-use crate::bars::load::Request;
 use crate::bars::measures::{Measure, Target};
+use crate::bars::requests::Request;
 use crate::error::BenchError;
 
 const REQUESTS: [Request; 2] = [Request::Get, Request::Mget(10)];

@@ -16,6 +16,13 @@ pub struct Target {
     pub greeting: Vec<Vec<String>>,
 }
 
+impl Target {
+    /// A server that connections greet with nothing.
+    pub fn plain(address: impl Into<Address>) -> Self {
+        Self { address: address.into(), greeting: Vec::new() }
+    }
+}
+
 /// How to load it.
 #[derive(Debug, Clone)]
 pub struct Plan {

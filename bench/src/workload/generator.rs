@@ -1,5 +1,6 @@
 //! From templates to the bytes of requests.
 
+use std::fmt;
 use std::ops::Range;
 use std::sync::Arc;
 use std::sync::atomic::AtomicU64;
@@ -10,7 +11,7 @@ use rand_distr::Distribution;
 use rand_distr::weighted::WeightedAliasIndex;
 
 use super::definition::{Command, Population, Workload};
-use super::keys::{KeyNames, KeySampler, Pattern};
+use super::keys::{KeyNames, KeySampler, Keys, Pattern};
 use super::size::SizeSampler;
 use super::template::{self, Argument, NOW_MARKER, Piece};
 use crate::error::BenchError;
@@ -65,7 +66,7 @@ struct Request {
 }
 
 /// What to append next.
-#[derive(Debug, Clone)]
+#[derive(Clone)]
 enum Step {
     /// These bytes: headers of RESP, literals, or both.
     Bytes(Vec<u8>),
@@ -73,6 +74,22 @@ enum Step {
     Piece(Piece),
     /// An argument whose length is known once it is there.
     Sized(Vec<Piece>),
+    /// A whole request, written from the number of a key.
+    Written(Arc<WriteRequest>),
+}
+
+/// Appends the request of a number.
+type WriteRequest = dyn Fn(u64, &mut Vec<u8>) + Send + Sync;
+
+impl fmt::Debug for Step {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Bytes(bytes) => f.debug_tuple("Bytes").field(bytes).finish(),
+            Self::Piece(piece) => f.debug_tuple("Piece").field(piece).finish(),
+            Self::Sized(pieces) => f.debug_tuple("Sized").field(pieces).finish(),
+            Self::Written(_) => f.write_str("Written"),
+        }
+    }
 }
 
 /// What a generator does not know by itself.
@@ -128,6 +145,25 @@ impl Compiled {
         compiled.first_key = keys.start;
         compiled.key_names = KeyNames::new(&workload.keys)?;
         compiled.commands[0].stages = vec![compiled.stage("preload.requests", &population.requests)?];
+        Ok(compiled)
+    }
+
+    /// Makes requests ready that no template describes: a sequence of `n_requests`, of which `write` appends each by its
+    /// number. Each is one request with one reply.
+    ///
+    /// # Errors
+    /// When there is no request or no connection.
+    pub fn written(
+        n_connections: usize,
+        n_requests: u64,
+        write: impl Fn(u64, &mut Vec<u8>) + Send + Sync + 'static,
+    ) -> Result<Self, BenchError> {
+        let keys = Keys { count: n_requests, pattern: Pattern::Sequential, ..Keys::default() };
+        let pipeline = PRELOAD_PIPELINE as usize;
+        let sequence = Workload { connections: n_connections, pipeline, keys, ..Workload::default() };
+        let mut compiled = Self::of_commands(&sequence, &[Command::of(&["PING"])])?;
+        let request = Request { steps: vec![Step::Written(Arc::new(write))], lasting: None };
+        compiled.commands[0].stages = vec![Stage { requests: vec![request], n_replies: 1 }];
         Ok(compiled)
     }
 
@@ -409,6 +445,10 @@ impl Draws {
             match step {
                 Step::Bytes(bytes) => out.extend_from_slice(bytes),
                 Step::Piece(piece) => self.write_piece(compiled, piece, moment, out),
+                Step::Written(write) => {
+                    self.key = self.keys.sample(&mut self.random);
+                    write(self.key, out);
+                }
                 Step::Sized(pieces) => {
                     scratch.clear();
                     pieces.iter().for_each(|piece| self.write_piece(compiled, piece, moment, scratch));

@@ -24,9 +24,6 @@ const SAME_NAMES: Exceptions = &[
     ("server", "server.rs", "what threads share, and administrative commands"),
     ("server", "table.rs", "commands, and directives"),
     ("server", "tracking.rs", "what clients keep, and its commands"),
-    ("bench", "client.rs", "the client, and that of the bars"),
-    ("bench", "keys.rs", "keys of a workload, and of the bars"),
-    ("bench", "load.rs", "loads, and those of the bars"),
 ];
 
 #[test]
