@@ -13,12 +13,9 @@
 //! | delivery time | when the message was due | its arrival at a consumer |
 
 use std::collections::BTreeMap;
-use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Arc, mpsc};
+use std::sync::{Arc, OnceLock, mpsc};
 use std::thread;
 use std::time::{Duration, Instant};
-
-use hdrhistogram::Histogram;
 
 use crate::error::BenchError;
 use crate::workload::Compiled;
@@ -36,7 +33,7 @@ pub use self::outcome::{Outcome, Slice, WorkerUse};
 pub use self::recorder::{CommandRecord, Record};
 pub use self::settings::{Limit, Plan, Target};
 
-use self::consumer::Consumers;
+use self::consumer::{Consumers, Deliveries};
 use self::worker::Worker;
 
 /// From the last connection to the first request: workers are at their loops by then.
@@ -59,7 +56,7 @@ pub fn run(
         .collect::<Result<Vec<_>, _>>()?;
     let mut consumers = Consumers::connect(target, compiled)?;
     let start = Instant::now() + LEAD;
-    let ended = AtomicBool::new(false);
+    let ended = OnceLock::new();
     let (slices, sliced) = mpsc::channel();
     thread::scope(|scope| {
         let running: Vec<_> = workers
@@ -73,9 +70,10 @@ pub fn run(
         let listening = scope.spawn(|| consumers.run(start, &ended, &plan.limit));
         let slices = gather(&sliced, n_workers, watch);
         let finished: Result<Vec<_>, BenchError> = running.into_iter().map(join).collect();
-        ended.store(true, Ordering::Relaxed);
-        let delivery = join(listening)?;
-        Ok(outcome(plan, finished?, delivery, slices))
+        let n_answered = finished.iter().flatten().map(|worker| worker.record.n_answered).sum();
+        ended.set(n_answered).expect("the load ends once");
+        let deliveries = join(listening)?;
+        Ok(outcome(plan, finished?, deliveries, slices))
     })
 }
 
@@ -110,7 +108,7 @@ fn gather(sliced: &mpsc::Receiver<Slice>, n_workers: usize, watch: &mut dyn FnMu
 fn outcome(
     plan: &Plan,
     finished: Vec<worker::Finished>,
-    delivery: Histogram<u64>,
+    deliveries: Deliveries,
     slices: Vec<Slice>,
 ) -> Outcome {
     let elapsed = finished.iter().map(|worker| worker.used.wall).max().unwrap_or_default();
@@ -127,7 +125,9 @@ fn outcome(
         offered: plan.arrivals.rate(),
         measured,
         record: record.expect("there is at least one worker"),
-        delivery,
+        delivery: deliveries.delivery,
+        n_delivered: deliveries.n_counted,
+        n_lost: deliveries.n_due.saturating_sub(deliveries.n_counted),
         slices,
         workers,
     }
@@ -137,10 +137,11 @@ fn outcome(
 mod tests {
     use std::io::{Read as _, Write as _};
     use std::net::TcpListener;
+    use std::sync::atomic::{AtomicBool, Ordering};
 
     use super::*;
     use crate::null_server::{NullServer, Stall};
-    use crate::workload::{Command, NAMED, Workload};
+    use crate::workload::{Command, Consumer, NAMED, Workload};
 
     fn load(workload: &Workload, arrivals: Arrivals, limit: Limit, server: &NullServer) -> Outcome {
         let target = Target::plain(server.address());
@@ -251,6 +252,36 @@ mod tests {
             "{}",
             outcome.delivery.len()
         );
+    }
+
+    /// PUBLISH to `n_consumers` subscribers of the null server, which count messages of `message_bytes`.
+    fn published(n_requests: u64, message_bytes: u64, n_consumers: usize) -> Outcome {
+        let subscribe = ["SUBSCRIBE", "c"].map(str::to_owned).to_vec();
+        let message_bytes = Some(message_bytes);
+        let consumer = Consumer { connections: n_consumers, args: subscribe, repeat: false, message_bytes };
+        let workload = Workload {
+            connections: 2,
+            pipeline: 16,
+            commands: vec![Command::of(&["PUBLISH", "c", "hello"])],
+            consumers: vec![consumer],
+            ..Workload::default()
+        };
+        load(&workload, Arrivals::Closed, Limit::Requests(n_requests), &null_server())
+    }
+
+    #[test]
+    fn messages_of_one_size_are_all_waited_for_and_counted() {
+        let message = "*3\r\n$7\r\nmessage\r\n$1\r\nc\r\n$5\r\nhello\r\n";
+        let outcome = published(1000, message.len() as u64, 3);
+        assert_eq!((outcome.n_delivered, outcome.n_lost), (3000, 0));
+    }
+
+    #[test]
+    fn messages_that_do_not_arrive_are_lost() {
+        // As if half of the messages had not come: each that does is half of one.
+        let message = "*3\r\n$7\r\nmessage\r\n$1\r\nc\r\n$5\r\nhello\r\n";
+        let outcome = published(10, 2 * message.len() as u64, 1);
+        assert_eq!((outcome.n_delivered, outcome.n_lost), (5, 5));
     }
 
     #[test]

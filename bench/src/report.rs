@@ -81,6 +81,10 @@ pub struct RunReport {
     pub schedule_slip_us: Percentiles,
     /// From when a message was due to its arrival at a consumer; null without consumers.
     pub delivery_time_us: Option<Percentiles>,
+    /// Messages that consumers counted by their bytes.
+    pub delivered: u64,
+    /// How many more of those should have arrived.
+    pub lost: u64,
     /// Command by command.
     pub commands: Vec<CommandReport>,
     /// Second by second.
@@ -347,6 +351,8 @@ impl RunReport {
             response_time_us: Percentiles::of(&record.response()),
             service_time_us: Percentiles::of(&record.service),
             schedule_slip_us: Percentiles::of(&record.slip),
+            delivered: outcome.n_delivered,
+            lost: outcome.n_lost,
             delivery_time_us: (!outcome.delivery.is_empty()).then(|| Percentiles::of(&outcome.delivery)),
             commands: record
                 .commands

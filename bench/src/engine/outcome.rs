@@ -32,6 +32,10 @@ pub struct Outcome {
     pub record: Record,
     /// From due to arrival at a consumer, in nanoseconds; empty without consumers.
     pub delivery: Histogram<u64>,
+    /// Messages that consumers counted by their bytes.
+    pub n_delivered: u64,
+    /// How many more of those should have arrived.
+    pub n_lost: u64,
     /// The whole seconds in which it counted.
     pub slices: Vec<Slice>,
     /// What each worker used while it counted.

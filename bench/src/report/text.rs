@@ -72,6 +72,8 @@ impl RunReport {
             (self.errors, "errors"),
             (self.unanswered, "unanswered"),
             (self.unsent, "unsent"),
+            (self.delivered, "messages delivered"),
+            (self.lost, "messages lost"),
         ];
         for (count, what) in rare {
             if count > 0 {

@@ -200,6 +200,11 @@ pub struct Consumer {
     /// Whether it sends the request again after each reply, as for BLPOP; a subscriber sends it once.
     #[serde(default)]
     pub repeat: bool,
+    /// Bytes of a message, where each request of the load reaches each of these connections as one message of that size. They
+    /// are counted by their bytes and not read, which costs the client least. The load then ends when all messages have
+    /// arrived, or none has for five seconds.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub message_bytes: Option<u64>,
 }
 
 impl Workload {

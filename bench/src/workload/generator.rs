@@ -328,6 +328,16 @@ fn check(workload: &Workload) -> Result<(), BenchError> {
             "it is from 0 to 1",
         ),
         (workload.rate.is_some_and(|rate| !(rate > 0.0 && rate.is_finite())), "rate", "it must be above 0"),
+        (
+            workload.consumers.iter().any(|consumer| consumer.message_bytes == Some(0)),
+            "consumers.message_bytes",
+            "it must be at least 1",
+        ),
+        (
+            workload.consumers.iter().any(|consumer| consumer.repeat && consumer.message_bytes.is_some()),
+            "consumers.message_bytes",
+            "messages that answer a request are read, not counted by their bytes",
+        ),
         (watches && workload.pipeline > 1, "pipeline", "a command that watches keys needs pipeline = 1"),
     ];
     match mistakes.into_iter().find(|(is_wrong, ..)| *is_wrong) {
