@@ -1,7 +1,7 @@
-//! Braid against redis-server: the same load on both in turns, round by round, so that whatever else the machine does
-//! falls on both alike.
+//! Braid against redis-server: both get the same load in turns, round by round, so that other work on the machine disturbs
+//! both equally.
 //!
-//! A [`Bar`] is one row of [`BARS`] and one function in a module of its own. It starts the servers it needs, and gives
+//! A [`Bar`] is one row of [`BARS`] and one function in a module of its own. It starts the servers it needs, and passes
 //! [`Contest::rounds`] a function that measures one side once.
 
 use std::iter;
@@ -94,10 +94,10 @@ pub struct Options {
     /// Braid's --io-threads; by default the machine's cores.
     #[arg(long, value_name = "N")]
     io_threads: Option<usize>,
-    /// How often each side is measured; bars over memory, slow commands and expiry take at most 3 [default: 5, quick: 2].
+    /// Rounds: how often each side is measured. Bars with long rounds take at most 3, with --quick 1 [default: 5, quick: 2].
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u64).range(1..))]
     pub rounds: Option<u64>,
-    /// Requests of one redis-benchmark run; without pipelining a quarter of it [default: 1000000, quick: 300000].
+    /// Requests of one redis-benchmark run; a quarter of them without pipelining [default: 1000000, quick: 300000].
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u64).range(1000..))]
     requests: Option<u64>,
     /// Measures only these bars, or families of bars.
@@ -106,7 +106,7 @@ pub struct Options {
     /// Writes every round's figures to a file.
     #[arg(long, value_name = "FILE")]
     pub json: Option<PathBuf>,
-    /// Measures shortly: less than three minutes, and less surely. Families of bars are left out unless they are asked for.
+    /// Measures for a short time, which is less precise. Families of bars are left out unless --only names them.
     #[arg(long)]
     quick: bool,
 }
@@ -124,7 +124,7 @@ impl Options {
         alone.chain(FAMILIES.iter().flat_map(of_family))
     }
 
-    /// Who is measured, and how long.
+    /// What is measured, how long, and how often.
     fn contest(&self) -> Result<Contest, BenchError> {
         let quick = self.quick;
         Ok(Contest {
@@ -156,7 +156,7 @@ pub fn run(options: &Options, gate: bool) -> Result<ExitCode, BenchError> {
     for bar in options.bars() {
         report.bars.push(contest.measure(bar));
     }
-    output::tell(&report)?;
+    output::print(&report)?;
     if let Some(path) = &options.json {
         output::write(path, output::json(&report.json()).as_bytes())?;
     }

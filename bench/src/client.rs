@@ -1,4 +1,4 @@
-//! A blocking connection that reads whole replies: for setting up, asking and checking, never for load.
+//! A blocking connection, for setting up, asking and checking, never for load. It keeps replies, or only counts what is in them.
 
 use std::fmt::Debug;
 use std::io::{Read, Write};
@@ -33,7 +33,7 @@ impl Client {
     /// Connects.
     ///
     /// # Errors
-    /// When nobody listens there.
+    /// When no server listens there.
     pub fn connect(address: impl Into<Address>) -> Result<Self, BenchError> {
         let address = address.into();
         let stream = address.connect(Some(PATIENCE)).doing(format!("connect to {address}"))?;
@@ -60,7 +60,7 @@ impl Client {
         Ok(client)
     }
 
-    /// Gives up the socket, and what is received and not yet taken.
+    /// Returns the socket, and what is received and not yet taken.
     pub fn into_parts(self) -> (Socket, Vec<u8>) {
         (self.stream, self.buffer[self.unread].to_vec())
     }

@@ -1,7 +1,7 @@
 //! `braid-bench compare`: two or more servers under the same workload, in turns, round by round.
 //!
-//! Whatever else the machine does falls on all of them alike, so ratios of a round are steadier than figures, and their
-//! spread over the rounds says how sure they are. The first server is the reference.
+//! Other work on the machine disturbs all of them equally. So ratios within a round vary less than figures, and their spread
+//! over the rounds shows how precise they are. The first server is the reference.
 
 use std::fmt;
 use std::fs;
@@ -96,7 +96,7 @@ impl From<Estimate> for Ratio {
     }
 }
 
-/// What of an earlier comparison is looked at.
+/// The parts of an earlier comparison that this one is held against.
 #[derive(Debug, Deserialize)]
 struct Baseline {
     workload: String,
@@ -139,7 +139,7 @@ pub fn run(options: &Options) -> Result<ExitCode, BenchError> {
     }
     let endpoints = options.endpoints()?;
     let comparison = compare(&load, &endpoints, options)?;
-    output::tell(&comparison)?;
+    output::print(&comparison)?;
     if let Some(path) = &options.bars.json {
         output::write(path, output::json(&comparison).as_bytes())?;
     }
@@ -148,7 +148,7 @@ pub fn run(options: &Options) -> Result<ExitCode, BenchError> {
     }
     let mut is_passed = comparison.verified.iter().all(|verified| verified.n_different == 0);
     for regress in comparison.regressions(baseline.as_ref(), options.max_regress) {
-        output::tell(format_args!("regressed: {regress}\n"))?;
+        output::print(format_args!("regressed: {regress}\n"))?;
         is_passed = false;
     }
     Ok(if is_passed { ExitCode::SUCCESS } else { ExitCode::FAILURE })
@@ -206,7 +206,7 @@ fn compare(load: &Load, endpoints: &[Endpoint], options: &Options) -> Result<Com
 }
 
 impl Measure {
-    /// `None` where a server does not tell.
+    /// `None` where a server does not report the figure.
     fn of(figure: &Figure, runs: &[Vec<RunReport>]) -> Option<Self> {
         let of_server = |runs: &Vec<RunReport>| runs.iter().map(figure.of).collect::<Option<Vec<_>>>();
         let figures = runs.iter().map(of_server).collect::<Option<Vec<_>>>()?;

@@ -1,4 +1,4 @@
-//! Which server to load: one that runs already, or one that is started for it.
+//! The server to load: one that runs already, or one that is started for it.
 
 use std::net::ToSocketAddrs;
 use std::path::{Path, PathBuf};

@@ -39,7 +39,7 @@ use self::worker::Worker;
 /// From the last connection to the first request: workers are at their loops by then.
 const LEAD: Duration = Duration::from_millis(5);
 
-/// Runs a load to its end. `watch` sees each second when all workers are through with it.
+/// Runs a load to its end. `watch` sees each second once all workers have finished it.
 ///
 /// # Errors
 /// When the server cannot be reached, refuses the greeting, sends what is no reply, or closes connection after connection.
@@ -313,7 +313,7 @@ mod tests {
         (Target { address, greeting: Vec::new() }, serving)
     }
 
-    /// Runs `command` over one connection as often as told.
+    /// Runs `command` over one connection, `n_requests` times.
     fn run_scripted(command: Command, n_requests: u64, script: &'static [&'static [u8]]) -> Record {
         let (target, serving) = scripted(script);
         let workload = Workload { connections: 1, commands: vec![command], ..Workload::default() };

@@ -1,4 +1,4 @@
-//! What can keep a measurement from being made.
+//! Why a measurement can fail.
 
 use std::io;
 use std::path::PathBuf;

@@ -1,4 +1,4 @@
-//! From options to a load: the workload with what the command line changes of it, and the plan to run it by.
+//! From options to a load: the workload as the command line changes it, and the plan to run it by.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -30,13 +30,13 @@ pub struct LoadOptions {
     /// How long to measure.
     #[arg(short, long, value_name = "TIME", value_parser = humantime::parse_duration)]
     duration: Option<Duration>,
-    /// How long to run before that.
+    /// How long to run before measuring.
     #[arg(long, value_name = "TIME", value_parser = humantime::parse_duration)]
     warmup: Option<Duration>,
     /// Connections.
     #[arg(short, long, value_name = "N")]
     connections: Option<usize>,
-    /// Requests that a connection sends at once.
+    /// Requests in a pipeline on each connection.
     #[arg(short = 'P', long, value_name = "N")]
     pipeline: Option<usize>,
     /// Keys.
@@ -45,7 +45,7 @@ pub struct LoadOptions {
     /// Version of RESP.
     #[arg(long, value_name = "2|3")]
     protocol: Option<u8>,
-    /// Where random choices start.
+    /// Seed of random choices.
     #[arg(long, value_name = "N")]
     seed: Option<u64>,
     /// Worker threads of the client.
@@ -67,9 +67,9 @@ pub struct LoadOptions {
 pub struct Load {
     /// What is sent.
     pub compiled: Arc<Compiled>,
-    /// What is sent once for each key before, population by population.
+    /// What is sent once for each key before the run, population by population.
     pub preload: Vec<Arc<Compiled>>,
-    /// How.
+    /// How it is sent.
     pub plan: Plan,
     /// How requests are spread where there is a rate.
     shape: Shape,
@@ -83,7 +83,7 @@ pub struct Ceiling {
 }
 
 impl LoadOptions {
-    /// Reads the workload and changes what the options say.
+    /// Reads the workload and applies the options to it.
     ///
     /// # Errors
     /// When the workload makes no sense.
@@ -149,7 +149,7 @@ impl Load {
         })
     }
 
-    /// What is sent, described.
+    /// The workload that is sent.
     pub fn workload(&self) -> &Workload {
         self.compiled.workload()
     }
@@ -273,6 +273,24 @@ mod tests {
         let sequence = Arc::new(sequence.expect("it makes sense"));
         let error = send_sequence(&target, &sequence, 1, &[]).expect_err("the second reply is an error");
         assert!(error.to_string().contains("ERR out of memory"), "{error}");
+        serving.join().expect("the server does not panic");
+    }
+
+    #[test]
+    fn a_sequence_that_a_closed_connection_cuts_short_fails() {
+        let listener = TcpListener::bind(("127.0.0.1", 0)).expect("loopback can be listened on");
+        let target = Target::plain(listener.local_addr().expect("it listens"));
+        let serving = thread::spawn(move || {
+            let mut connection = listener.accept().expect("a load connects").0;
+            assert!(connection.read(&mut [0; 4096]).expect("requests are sent") > 0);
+            connection.write_all(b"+OK\r\n").expect("the load reads");
+            drop(connection);
+            listener
+        });
+        let sequence = Compiled::written(1, 3, |_, out| write_request(out, &["PING"]));
+        let sequence = Arc::new(sequence.expect("it makes sense"));
+        let error = send_sequence(&target, &sequence, 1, &[]).expect_err("two requests have no reply");
+        assert!(error.to_string().contains("2 requests had no reply"), "{error}");
         serving.join().expect("the server does not panic");
     }
 }

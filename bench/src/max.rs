@@ -95,8 +95,12 @@ pub fn run(options: &Options) -> Result<ExitCode, BenchError> {
     let found = options.search.search(&load, &endpoint)?;
     let safe = load.at_rate(Some(found.rate.low.max(1.0))).lasting(WARMUP, FINAL);
     let measured = measure(&safe, &endpoint, &observer, Some(ceiling))?;
-    let told = Told { found: &found, slo: &slo };
-    output::tell(format_args!("{told}\nAt {} a second:\n{}", thousands(found.rate.low), measured.report))?;
+    let summary = SearchSummary { found: &found, slo: &slo };
+    output::print(format_args!(
+        "{summary}\nAt {} a second:\n{}",
+        thousands(found.rate.low),
+        measured.report
+    ))?;
     let Measured { report, .. } = &measured;
     if let Some(path) = &options.json {
         let schema = "braid-bench/max";
@@ -116,7 +120,7 @@ impl SearchOptions {
         self.slo.clone().with_max_errors(self.errors)
     }
 
-    /// Searches a server that is loaded with its keys, and tells every window on standard error.
+    /// Searches a server that is loaded with its keys, and reports every window on standard error.
     ///
     /// # Errors
     /// When the server cannot be loaded, or the bounds are the wrong way round.
@@ -197,14 +201,14 @@ fn words(breach: Breach) -> String {
 }
 
 /// What was found, in words.
-pub struct Told<'a> {
-    /// It.
+pub struct SearchSummary<'a> {
+    /// What was found.
     pub found: &'a Found,
-    /// Under which target.
+    /// The target of the search.
     pub slo: &'a Slo,
 }
 
-impl fmt::Display for Told<'_> {
+impl fmt::Display for SearchSummary<'_> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let Self { found, slo } = self;
         let rate = found.rate;

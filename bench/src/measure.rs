@@ -13,7 +13,7 @@ use crate::process::CpuSample;
 use crate::quantity::{thousands, time};
 use crate::report::{Measured, RunReport, Surroundings};
 
-/// Runs a load once with a live line, looks at the server before and after, and puts the report together.
+/// Runs a load once with a live line, samples the server before and after, and puts the report together.
 ///
 /// # Errors
 /// When the server cannot be loaded.

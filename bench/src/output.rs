@@ -16,11 +16,11 @@ pub fn json(report: &impl Serialize) -> String {
     text
 }
 
-/// Writes to standard output. Whoever reads it may have seen enough and gone: that is no error.
+/// Writes to standard output. A reader that has closed it is no error.
 ///
 /// # Errors
 /// When the system refuses it for another reason.
-pub fn tell(text: impl fmt::Display) -> Result<(), BenchError> {
+pub fn print(text: impl fmt::Display) -> Result<(), BenchError> {
     let mut output = io::stdout().lock();
     match write!(output, "{text}").and_then(|()| output.flush()) {
         Err(error) if error.kind() != io::ErrorKind::BrokenPipe => {

@@ -1,4 +1,4 @@
-//! From what was measured to the pages that tell it.
+//! The pages of `--html`, made from reports.
 
 use braid_bench::model::search::{Found, Slo};
 use braid_bench::report::html::{Fact, Figure, Page, Plate, Section, Warning, charts, render};

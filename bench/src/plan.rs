@@ -17,7 +17,7 @@ use crate::client::Client;
 use crate::endpoint::{Endpoint, EndpointOptions};
 use crate::error::BenchError;
 use crate::load::Load;
-use crate::max::{Told, WARMUP, WINDOW};
+use crate::max::{SearchSummary, WARMUP, WINDOW};
 use crate::measure::measure;
 use crate::observe::Observer;
 use crate::output;
@@ -41,10 +41,10 @@ use self::words::Findings;
 
 /// How long the rate found is measured.
 const FINAL: Duration = Duration::from_secs(5);
-/// How long memory may take to come to rest after a population, and how often it is looked at.
+/// How long memory may take to come to rest after a population, and how often it is sampled.
 const SETTLING: Duration = Duration::from_secs(4);
-const LOOK: Duration = Duration::from_millis(250);
-/// Memory that changes by less than this share from one look to the next is at rest.
+const SAMPLE_EVERY: Duration = Duration::from_millis(250);
+/// Memory that changes by less than this share from one sample to the next is at rest.
 const AT_REST: f64 = 0.0005;
 /// Connections at which throughput is measured for the law.
 const CONNECTIONS: [u32; 6] = [1, 2, 4, 8, 16, 32];
@@ -96,9 +96,9 @@ pub fn run(options: &Options) -> Result<ExitCode, BenchError> {
     let measured = measure(&safe, &endpoint, &observer, Some(load.calibrate()?))?;
     let run = measured.report.clone();
     let plan = options.plan(load.workload(), Measurements { n_threads, found, memory, scaling, run });
-    let told = Told { found: &plan.found, slo: &slo };
+    let summary = SearchSummary { found: &plan.found, slo: &slo };
     let (months, words) = (month_table(&plan.months), plan.words.join("\n"));
-    output::tell(format_args!("{told}\n{months}\n{words}\n"))?;
+    output::print(format_args!("{summary}\n{months}\n{words}\n"))?;
     if let Some(path) = &options.json {
         output::write(path, output::json(&plan).as_bytes())?;
     }
@@ -108,7 +108,7 @@ pub fn run(options: &Options) -> Result<ExitCode, BenchError> {
     Ok(ExitCode::SUCCESS)
 }
 
-/// Keys of somebody else would be counted in, and written over.
+/// Keys that are there already would be counted in, and written over.
 fn refuse_keys(endpoint: &Endpoint) -> Result<(), BenchError> {
     let mut client = Client::greet(&endpoint.target.address, &endpoint.target.greeting)?;
     match client.dbsize()? {
@@ -127,7 +127,7 @@ fn share_of(population: &Population, workload: &Workload, n_keys: u64) -> u64 {
 }
 
 impl Options {
-    /// Loads each population in steps, one after the other, so that each one's bytes a key can be told; then the rest of
+    /// Loads each population in steps, one after the other, so that the bytes a key of each can be fitted; then the rest of
     /// the workload's keys. Nothing where the server's memory is not known or there is no population.
     fn memory(
         &self,
@@ -312,7 +312,7 @@ fn settled(observer: &Observer) -> Option<u64> {
     let began = Instant::now();
     let mut last = observer.sample().resident_bytes?;
     loop {
-        thread::sleep(LOOK);
+        thread::sleep(SAMPLE_EVERY);
         let now = observer.sample().resident_bytes?;
         let change = (now as f64 - last as f64).abs() / last.max(1) as f64;
         last = now;

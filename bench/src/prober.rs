@@ -1,4 +1,4 @@
-//! How long a stranger waits beside a load: a few connections that ask a short question now and then.
+//! How long another client waits beside a load: a few connections send a short request now and then.
 
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread;

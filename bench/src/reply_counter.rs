@@ -1,4 +1,4 @@
-//! Replies of RESP2 counted through without keeping them.
+//! Counts what is in replies of RESP2 without keeping them.
 //!
 //! A reply to `KEYS *` of a million keys is 24 MB. To keep it until it is whole costs a client page faults and allocations in
 //! the midst of what is measured. The counter here works on whatever piece has arrived, remembers only where it is, and still
@@ -19,7 +19,7 @@ pub struct Outline {
     pub n_bytes: u64,
 }
 
-/// The outermost value of a reply. Text that no measurement looks at is not kept.
+/// The outermost value of a reply. Text that no measurement needs is not kept.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Kind {
     /// `+OK` and the like.
@@ -32,7 +32,7 @@ pub enum Kind {
     Bulk,
     /// A null, of either kind.
     Null,
-    /// An array of so many elements.
+    /// An array of this many elements.
     Array(u64),
 }
 

@@ -1,4 +1,4 @@
-//! What one run found, in the form in which it is told and kept.
+//! What one run found: the types that every form of a report is made from.
 //!
 //! [`RunReport`] is also the schema of `--json`: its fields, documented here, are the file's. [`SCHEMA_VERSION`] grows when
 //! a field changes its meaning or goes; new fields may come without that.
@@ -45,7 +45,7 @@ pub struct RunReport {
     pub threads: usize,
     /// Seconds that counted.
     pub measured_seconds: f64,
-    /// Requests a second that were to be sent; null in a closed loop.
+    /// Requests a second on schedule; null in a closed loop.
     pub offered_rate: Option<f64>,
     /// Requests a second that were answered.
     pub achieved_rate: f64,
@@ -117,7 +117,7 @@ pub struct RunReport {
 pub struct Measured {
     /// What was found.
     pub report: RunReport,
-    /// The histograms behind it.
+    /// The histograms that its times come from.
     pub outcome: Outcome,
 }
 

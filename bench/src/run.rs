@@ -53,7 +53,7 @@ pub fn run(options: &Options) -> Result<ExitCode, BenchError> {
     let start = SystemTime::now();
     let measured = measure(&load, &endpoint, &observer, Some(ceiling))?;
     let Measured { report, outcome } = &measured;
-    output::tell(report)?;
+    output::print(report)?;
     let files = [
         (&options.json, report.json().into_bytes()),
         (&options.csv, csv::csv(report).into_bytes()),

@@ -1,7 +1,7 @@
 //! Workloads as data: which commands a load sends, over which keys, with which values, on how many connections.
 //!
-//! A [`Workload`] is what a `workload.toml` says. [`Compiled`] is the same made ready, and a [`Generator`] draws requests
-//! from it.
+//! A [`Workload`] is the content of a `workload.toml`. [`Compiled`] is the same prepared for sending, and a [`Generator`] draws
+//! requests from it.
 //!
 //! ```toml
 //! connections = 50

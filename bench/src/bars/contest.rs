@@ -1,4 +1,4 @@
-//! Two servers in turns: who is measured, how long, and how often.
+//! Two servers in turns: which programs, how long, and how often.
 
 use std::path::PathBuf;
 use std::time::{Duration, Instant};
@@ -18,7 +18,7 @@ pub(super) const VALUE: &str = "vvvvvvvvvvvvvvvvvvvvvvvvvvvvvvvv";
 /// Connections of every load, here and in redis-benchmark.
 pub(super) const N_CONNECTIONS: usize = 50;
 
-/// Something that is measured, with the figures it is to reach.
+/// Something that is measured, with the figures it must reach.
 pub(super) struct Bar {
     pub(super) name: &'static str,
     pub(super) run: fn(&Contest, &str) -> Result<Vec<Measure>, BenchError>,
@@ -46,7 +46,7 @@ impl Side {
     }
 }
 
-/// Who is measured, and how long.
+/// The programs, how long they are measured, and how often.
 pub(super) struct Contest {
     pub(super) braid: PathBuf,
     pub(super) redis: PathBuf,

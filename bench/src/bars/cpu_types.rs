@@ -54,7 +54,7 @@ const SORTED_SET: Value = (ValueType::SortedSet, "myzset");
 /// What an empty server is filled with before it is measured.
 enum Preload {
     Nothing,
-    /// So many members.
+    /// A value with this many members.
     Members(Value, u64),
     /// A member for each request, which pops it.
     Popped(Value),
@@ -65,7 +65,7 @@ struct Test {
     /// What selects it.
     arguments: Vec<&'static str>,
     preload: Preload,
-    /// How much dearer than a short command it is: it gets so many times fewer requests.
+    /// How many times dearer than a short command it is: it gets as many times fewer requests.
     cost: u64,
     /// The target.
     at_most: f64,

@@ -1,4 +1,4 @@
-//! How long GETs wait while a million keys expire at once, and how soon their memory is free.
+//! How long GETs wait while a million keys expire at once, and how soon all of them are gone.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};

@@ -1,5 +1,5 @@
 //! What it costs to deliver messages to a hundred subscribers while two clients publish as fast as they are answered, and how long
-//! a stranger waits meanwhile.
+//! another client's PING waits meanwhile.
 
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread;
@@ -26,7 +26,7 @@ const PAYLOAD_BYTES: u64 = 64;
 const MESSAGE_BYTES: u64 = "*3\r\n$7\r\nmessage\r\n$1\r\nc\r\n$64\r\n\r\n".len() as u64 + PAYLOAD_BYTES;
 /// How long messages are published.
 const PUBLISHING: Duration = Duration::from_secs(2);
-/// The pause between two PINGs of a stranger; memory is sampled as often.
+/// The pause between two PINGs; memory is sampled as often.
 const PACE: Duration = Duration::from_millis(5);
 
 /// Two publishers, a hundred subscribers that read, and a client that sends PING. First the publishers wait for the answer to each
@@ -113,7 +113,7 @@ fn checked(outcome: Outcome) -> Result<Outcome, BenchError> {
     Err(BenchError::WrongReply { request: "PUBLISH".to_owned(), reply })
 }
 
-/// What a stranger sees.
+/// What the client that sends PING finds.
 struct Watched {
     longest_ping: Duration,
     most_resident_bytes: u64,

@@ -1,4 +1,4 @@
-//! How long the requests of our own load wait.
+//! How long the requests of a closed loop wait.
 
 use std::time::Duration;
 

@@ -144,7 +144,7 @@ pub struct Measure {
     pub braid: Vec<f64>,
     /// The other's.
     pub redis: Vec<f64>,
-    /// What is to be reached.
+    /// What must be reached.
     pub target: Target,
 }
 

@@ -2,7 +2,7 @@
 //! when it is answered.
 //!
 //! One thread of the engine serves all connections, so that the load leaves the machine's cores to the server. A stall of
-//! the server is seen once by every connection, which is what as many patient clients would see.
+//! the server delays one request of every connection, as it would with as many patient clients.
 
 use std::net::SocketAddr;
 use std::time::Duration;
@@ -22,9 +22,9 @@ const ARRIVAL_INTERVAL: Duration = Duration::from_millis(1);
 pub enum Request {
     /// GET of one key.
     Get,
-    /// MGET of so many keys.
+    /// MGET of this many keys.
     Mget(usize),
-    /// MULTI, so many commands (SET and GET in turns, each of one key) and EXEC, in one write.
+    /// MULTI, this many commands (SET and GET in turns, each of one key) and EXEC, in one write.
     Exec(usize),
 }
 

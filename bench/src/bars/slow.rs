@@ -166,7 +166,7 @@ fn run_beside(contest: &Contest, server: &Server, slow: &SlowRequest) -> Result<
     })
 }
 
-/// Sends the slow request again as soon as its whole reply is read and checked, until told to stop. Returns how many
+/// Sends the slow request again as soon as its whole reply is read and checked, until `stop` is set. Returns how many
 /// were answered a second.
 fn repeat(address: SocketAddr, slow: &SlowRequest, stop: &AtomicBool) -> Result<f64, BenchError> {
     let mut client = Client::connect(address)?;

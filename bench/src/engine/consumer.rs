@@ -21,7 +21,7 @@ use crate::workload::{Compiled, Generator, Moment, NOW_MARKER};
 
 const BUFFER_BYTES: usize = 256 * 1024;
 const NOW_DIGITS: usize = 16;
-/// How often the end is looked for when nothing arrives.
+/// How often the end is checked for when nothing arrives.
 const TURN: Duration = Duration::from_millis(20);
 /// How long messages that are counted may fail to arrive after the load; what comes later is lost.
 const PATIENCE: Duration = Duration::from_secs(5);
@@ -223,7 +223,7 @@ impl Consumer {
     }
 }
 
-/// The moment behind a marker.
+/// The moment after a marker.
 fn moment(text: &[u8]) -> Option<u64> {
     let digits = text.get(NOW_MARKER.len()..NOW_MARKER.len() + NOW_DIGITS)?;
     u64::from_str_radix(std::str::from_utf8(digits).ok()?, 16).ok()

@@ -24,7 +24,7 @@ pub struct Slice {
 /// What one load found.
 #[derive(Debug)]
 pub struct Outcome {
-    /// Requests a second that were to be sent; nothing in a closed loop.
+    /// Requests a second on schedule; nothing in a closed loop.
     pub offered: Option<f64>,
     /// How long it counted.
     pub measured: Duration,

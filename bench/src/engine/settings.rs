@@ -1,4 +1,4 @@
-//! What a load is told: the server to load, when to send, and when to end.
+//! The settings of a load: the server, when to send, and when to end.
 
 use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
@@ -46,8 +46,8 @@ pub enum Limit {
         /// While it counts.
         measured: Duration,
     },
-    /// After so many requests, all of which count.
+    /// After this many requests, all of which count.
     Requests(u64),
-    /// When someone sets this flag; all requests before that count.
+    /// When this flag is set; all requests before that count.
     Told(Arc<AtomicBool>),
 }

@@ -350,7 +350,7 @@ impl Worker {
         Ok(())
     }
 
-    /// Counts the replies in the buffer, and goes on when the batch is answered.
+    /// Counts the replies in the buffer, and continues when the batch is answered.
     fn accept(&mut self, lane: usize, n_bytes: usize) -> Result<(), BenchError> {
         let now = self.now();
         self.n_broken = 0;
@@ -398,7 +398,7 @@ impl Worker {
         if is_staged { self.next_stage(lane, now, saw_null, counts) } else { self.finish(lane, now) }
     }
 
-    /// Goes on with a transaction that watches keys: to its second stage, to the first again, or to its end.
+    /// Continues a transaction that watches keys: with its second stage, the first again, or its end.
     fn next_stage(&mut self, lane: usize, now: u64, saw_null: bool, counts: bool) -> Result<(), BenchError> {
         let batch = &self.connections[lane].batch;
         let (issued, due, sent, stage) = (batch.requests[0], batch.due_nanos, batch.sent_nanos, batch.stage);

@@ -1,4 +1,4 @@
-//! What `braid-bench plan` can be told.
+//! The options of `braid-bench plan`.
 
 use std::path::PathBuf;
 
@@ -30,7 +30,7 @@ pub struct Options {
     /// Months to look ahead.
     #[arg(long, value_name = "N", default_value_t = 12)]
     pub(super) months: u32,
-    /// What is to be left free of an instance's rate and memory.
+    /// How much of an instance's rate and memory stays free.
     #[arg(long, value_name = "PERCENT", default_value = "30%", value_parser = percent)]
     pub(super) headroom: f64,
     /// Copies of each instance, as replicas, beside it.
@@ -42,7 +42,7 @@ pub struct Options {
     /// Instances there are today, copies not counted.
     #[arg(long, value_name = "N", default_value_t = 1)]
     pub(super) instances: u64,
-    /// Memory that a snapshot takes on top while it is written, as a share of the data.
+    /// Additional memory while a snapshot is written, as a share of the data.
     #[arg(long, value_name = "PERCENT", default_value = "50%", value_parser = percent)]
     pub(super) snapshot: f64,
     /// Keys of the largest population that is loaded to measure memory.

@@ -65,7 +65,7 @@ pub struct Scaling {
 pub enum Counted {
     /// Of the load, on one server.
     Connections,
-    /// Of the server, as it is told on its command line.
+    /// Of the server, as its command line says.
     Threads,
 }
 
@@ -90,7 +90,7 @@ impl Scaling {
 }
 
 impl Counted {
-    /// So many of them.
+    /// This many of them, in words.
     pub fn counting(self, count: u32) -> String {
         let noun = self.to_string();
         if count == 1 { format!("1 {}", noun.trim_end_matches('s')) } else { format!("{count} {noun}") }

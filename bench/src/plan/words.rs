@@ -12,7 +12,7 @@ use crate::report::RunReport;
 
 /// More threads than this no instance is planned with.
 const MOST_THREADS: u32 = 256;
-/// An interval whose ends are so many times apart says little.
+/// An interval whose ends are this many times apart says little.
 const WIDE: f64 = 2.0;
 
 /// What the words are about.

@@ -1,4 +1,4 @@
-//! What a `workload.toml` says, field by field.
+//! The content of a `workload.toml`, field by field.
 
 use std::time::Duration;
 

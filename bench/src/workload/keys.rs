@@ -109,7 +109,7 @@ enum Choice {
 }
 
 impl KeySampler {
-    /// A sequence begins at `first` and goes on by steps of `n_workers`, each of whom begins elsewhere.
+    /// A sequence begins at `first` and continues by steps of `n_workers`. Each worker begins elsewhere.
     pub(super) fn new(
         keys: &Keys,
         next_new: Arc<AtomicU64>,
@@ -161,7 +161,7 @@ impl KeySampler {
         }
     }
 
-    /// A key that nobody has asked for.
+    /// A key that no request has named.
     pub(super) fn new_key(&self) -> u64 {
         self.next_new.fetch_add(1, Ordering::Relaxed)
     }

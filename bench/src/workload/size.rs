@@ -15,7 +15,7 @@ use crate::error::BenchError;
 
 /// No size is larger: Redis takes no longer string.
 const LARGEST: u64 = 512 * 1024 * 1024;
-/// A log-normal size is at most so many times its mean, so that one sample does not fill a machine.
+/// A log-normal size is at most this many times its mean, so that one sample does not fill a machine.
 const LOG_NORMAL_CAP: f64 = 100.0;
 
 /// How large something is, sample by sample.

@@ -5,7 +5,7 @@
 //! | `{key}` | the name of a key, drawn anew |
 //! | `{key%1000}` | the same among the first thousand: the number drawn modulo 1000 |
 //! | `{same}` | the name of the key drawn last |
-//! | `{new_key}` | the name of a key that nobody has asked for |
+//! | `{new_key}` | the name of a key that no request has named |
 //! | `{value}`, `{value:100}` | a value of a drawn size, or of 100 bytes |
 //! | `{int:1:6}` | a number, both bounds included |
 //! | `{ttl}` | seconds to live |
