@@ -25,7 +25,7 @@ pub enum Unit {
     /// Events a second.
     #[serde(rename = "/s")]
     PerSecond,
-    /// One figure over another of the same server.
+    /// A bare number: one figure over another of the same server, or a count.
     #[serde(rename = "x")]
     Times,
 }
