@@ -237,7 +237,7 @@ pub fn send_sequence(
 mod tests {
     use std::io::{Read as _, Write as _};
     use std::net::TcpListener;
-    use std::sync::Mutex;
+    use std::sync::{Mutex, mpsc};
     use std::thread;
 
     use braid_protocol::request::write_request;
@@ -277,20 +277,33 @@ mod tests {
     }
 
     #[test]
-    fn a_sequence_that_a_closed_connection_cuts_short_fails() {
+    fn a_connection_that_closes_right_after_a_reply_fails_its_sequence() {
         let listener = TcpListener::bind(("127.0.0.1", 0)).expect("loopback can be listened on");
         let target = Target::plain(listener.local_addr().expect("it listens"));
+        let (closed, is_closed) = mpsc::channel();
+        let is_closed = Mutex::new(is_closed);
         let serving = thread::spawn(move || {
-            let mut connection = listener.accept().expect("a load connects").0;
-            assert!(connection.read(&mut [0; 4096]).expect("requests are sent") > 0);
-            connection.write_all(b"+OK\r\n").expect("the load reads");
-            drop(connection);
-            listener
+            let accept = || listener.accept().expect("a load connects").0;
+            let (mut first, mut second) = (accept(), accept());
+            assert!(first.read(&mut [0; 4096]).expect("requests are sent") > 0);
+            first.write_all(b"+OK\r\n").expect("the load reads");
+            drop(first);
+            closed.send(()).expect("the load waits for it");
+            assert!(second.read(&mut [0; 4096]).expect("a request is sent") > 0);
+            second.write_all(b"+OK\r\n").expect("the load reads");
+            (listener, second)
         });
-        let sequence = Compiled::written(1, 3, |_, out| write_request(out, &["PING"]));
+        // The first connection sends 64 requests. While the second makes its only one, the first gets a reply and is closed, so
+        // that the load finds both at once.
+        let sequence = Compiled::written(2, 65, move |number, out| {
+            if number == 64 {
+                is_closed.lock().expect("no writer panics").recv().expect("the server does not panic");
+            }
+            write_request(out, &["PING"]);
+        });
         let sequence = Arc::new(sequence.expect("it makes sense"));
-        let error = send_sequence(&target, &sequence, 1, &[]).expect_err("two requests have no reply");
-        assert!(error.to_string().contains("2 requests had no reply"), "{error}");
+        let error = send_sequence(&target, &sequence, 1, &[]).expect_err("63 requests have no reply");
+        assert!(error.to_string().contains("63 requests had no reply"), "{error}");
         serving.join().expect("the server does not panic");
     }
 }

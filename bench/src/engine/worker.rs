@@ -214,7 +214,7 @@ impl Worker {
             self.wait(&mut events)?;
             for event in &events {
                 if event.token() != TIMER {
-                    self.serve(event.token().0)?;
+                    self.serve(event.token().0, event.is_read_closed())?;
                 }
             }
         }
@@ -332,8 +332,8 @@ impl Worker {
         }
     }
 
-    /// Does what an event on a connection asks for.
-    fn serve(&mut self, lane: usize) -> Result<(), BenchError> {
+    /// Does what an event on a connection asks for. `is_closed` says that the server sends nothing more.
+    fn serve(&mut self, lane: usize, is_closed: bool) -> Result<(), BenchError> {
         self.flush(lane)?;
         while self.connections[lane].is_waiting() {
             let n_bytes = match self.connections[lane].receive(&mut self.buffer) {
@@ -342,8 +342,9 @@ impl Worker {
                 Err(_) => return self.recover(lane),
             };
             self.accept(lane, n_bytes)?;
-            // The event is an edge. What arrives after a read that did not fill the buffer is another edge (epoll(7)).
-            if n_bytes < BUFFER_BYTES {
+            // The event is an edge. What arrives after a read that did not fill the buffer is another edge (epoll(7)). The end
+            // of the stream is not, if this event has announced it: it must be read.
+            if n_bytes < BUFFER_BYTES && !is_closed {
                 return Ok(());
             }
         }
