@@ -21,7 +21,7 @@ impl Address {
     /// Connects. Over TCP, that may take as long as `patience`, or as the system allows.
     ///
     /// # Errors
-    /// When nobody listens there.
+    /// When no server listens there.
     pub fn connect(&self, patience: Option<Duration>) -> io::Result<Socket> {
         let socket = self.socket()?;
         match (self, patience) {
@@ -56,7 +56,7 @@ impl Address {
         Ok(socket)
     }
 
-    /// Whether whoever listens there runs on this machine, as far as the address tells.
+    /// Whether the server runs on this machine, as far as the address tells.
     pub fn is_local(&self) -> bool {
         match self {
             Self::Tcp(address) => address.ip().is_loopback(),

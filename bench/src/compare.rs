@@ -1,7 +1,7 @@
 //! `braid-bench compare`: two or more servers under the same workload, in turns, round by round.
 //!
-//! Whatever else the machine does falls on all of them alike, so ratios of a round are steadier than figures, and their
-//! spread over the rounds says how sure they are. The first server is the reference.
+//! Other work on the machine disturbs all of them equally. So ratios within a round vary less than figures, and their spread
+//! over the rounds shows how precise they are. The first server is the reference.
 
 use std::fmt;
 use std::fs;
@@ -17,10 +17,12 @@ use crate::bars;
 use crate::endpoint::Endpoint;
 use crate::error::{BenchError, Doing};
 use crate::load::{Load, LoadOptions};
+use crate::measure::measure;
 use crate::observe::Observer;
-use crate::report::text::{Table, thousands};
-use crate::report::{self, Origin, RunReport, SCHEMA_VERSION};
-use crate::run;
+use crate::output;
+use crate::quantity::{percent, thousands, three_digits};
+use crate::report::{Origin, RunReport, SCHEMA_VERSION};
+use crate::table::Table;
 
 mod verify;
 
@@ -51,13 +53,6 @@ pub struct Options {
     load: LoadOptions,
     #[command(flatten)]
     bars: bars::Options,
-}
-
-/// Reads `5%` as 0.05.
-pub fn percent(text: &str) -> Result<f64, String> {
-    let number = text.strip_suffix('%').unwrap_or(text).trim();
-    let share = number.parse::<f64>().map_err(|_| format!("{text} is no percentage"))? / 100.0;
-    if share >= 0.0 { Ok(share) } else { Err(String::from("it is not negative")) }
 }
 
 /// A comparison, as it is written.
@@ -101,7 +96,7 @@ impl From<Estimate> for Ratio {
     }
 }
 
-/// What of an earlier comparison is looked at.
+/// The parts of an earlier comparison that this one is held against.
 #[derive(Debug, Deserialize)]
 struct Baseline {
     workload: String,
@@ -144,16 +139,16 @@ pub fn run(options: &Options) -> Result<ExitCode, BenchError> {
     }
     let endpoints = options.endpoints()?;
     let comparison = compare(&load, &endpoints, options)?;
-    report::tell(&comparison)?;
+    output::print(&comparison)?;
     if let Some(path) = &options.bars.json {
-        report::write(path, report::json(&comparison).as_bytes())?;
+        output::write(path, output::json(&comparison).as_bytes())?;
     }
     if options.gate.is_none() {
         return Ok(ExitCode::SUCCESS);
     }
     let mut is_passed = comparison.verified.iter().all(|verified| verified.n_different == 0);
     for regress in comparison.regressions(baseline.as_ref(), options.max_regress) {
-        report::tell(format_args!("regressed: {regress}\n"))?;
+        output::print(format_args!("regressed: {regress}\n"))?;
         is_passed = false;
     }
     Ok(if is_passed { ExitCode::SUCCESS } else { ExitCode::FAILURE })
@@ -187,7 +182,7 @@ fn compare(load: &Load, endpoints: &[Endpoint], options: &Options) -> Result<Com
         // Each takes its turn at being first, so that none always follows the same one.
         for turn in 0..endpoints.len() {
             let server = (round + turn) % endpoints.len();
-            let run = run::measure(load, &endpoints[server], &observers[server], None)?.report;
+            let run = measure(load, &endpoints[server], &observers[server], None)?.report;
             eprintln!(
                 "round {}/{n_rounds} {}: {} a second",
                 round + 1,
@@ -211,7 +206,7 @@ fn compare(load: &Load, endpoints: &[Endpoint], options: &Options) -> Result<Com
 }
 
 impl Measure {
-    /// `None` where a server does not tell.
+    /// `None` where a server does not report the figure.
     fn of(figure: &Figure, runs: &[Vec<RunReport>]) -> Option<Self> {
         let of_server = |runs: &Vec<RunReport>| runs.iter().map(figure.of).collect::<Option<Vec<_>>>();
         let figures = runs.iter().map(of_server).collect::<Option<Vec<_>>>()?;
@@ -279,7 +274,7 @@ impl fmt::Display for Comparison {
         }
         let mut table = Table::new(heads);
         for measure in &self.measures {
-            let median = |figures: &[f64]| bars::figure(stats::median(figures).unwrap_or(f64::NAN));
+            let median = |figures: &[f64]| three_digits(stats::median(figures).unwrap_or(f64::NAN));
             let mut cells = vec![measure.name.clone(), median(&measure.figures[0])];
             for (figures, ratio) in measure.figures[1..].iter().zip(&measure.ratios) {
                 cells.push(median(figures));
@@ -340,17 +335,10 @@ mod tests {
     #[test]
     fn a_baseline_is_another_reference() {
         let slower = comparison(vec![throughput([90.0, 91.0, 89.0, 90.0])]);
-        let written = report::json(&slower);
+        let written = output::json(&slower);
         let baseline: Baseline = serde_json::from_str(&written).expect("it reads what it writes");
         assert!(slower.regressions(Some(&baseline), 0.05).is_empty());
         let slower_still = comparison(vec![throughput([80.0, 81.0, 79.0, 80.0])]);
         assert_eq!(slower_still.regressions(Some(&baseline), 0.05).len(), 1);
-    }
-
-    #[test]
-    fn percentages_are_read() {
-        assert_eq!(percent("5%"), Ok(0.05));
-        assert_eq!(percent("0.5"), Ok(0.005));
-        assert!(percent("-1%").is_err() && percent("x").is_err());
     }
 }

@@ -1,4 +1,4 @@
-//! Which server to load: one that runs already, or one that is started for it.
+//! The server to load: one that runs already, or one that is started for it.
 
 use std::net::ToSocketAddrs;
 use std::path::{Path, PathBuf};
@@ -93,13 +93,13 @@ impl Endpoint {
         let host = host.strip_prefix('[').and_then(|host| host.strip_suffix(']')).unwrap_or(host);
         let mut addresses = (host, port).to_socket_addrs().doing(format!("find {name}"))?;
         let found = addresses.next().ok_or_else(|| BenchError::Machine(format!("{name} has no address")))?;
-        Ok(Self { target: plain(found), name, server: None })
+        Ok(Self { target: Target::plain(found), name, server: None })
     }
 
     /// A server that runs already on this machine and listens on a Unix socket.
     pub fn unix(path: &Path) -> Self {
         let name = path.display().to_string();
-        Self { target: plain(Address::Unix(path.to_owned())), name, server: None }
+        Self { target: Target::plain(Address::Unix(path.to_owned())), name, server: None }
     }
 
     /// Starts a server from its command line.
@@ -112,7 +112,7 @@ impl Endpoint {
             .split_first()
             .ok_or_else(|| BenchError::Spawn { command: command.to_owned(), why: "it names no program" })?;
         let server = Server::start(Path::new(binary), arguments)?;
-        Ok(Self { target: plain(server.address()), name: command.to_owned(), server: Some(server) })
+        Ok(Self { target: Target::plain(server.address()), name: command.to_owned(), server: Some(server) })
     }
 
     /// The process, if it was started here.
@@ -128,10 +128,6 @@ fn words(command: &str) -> Result<Vec<String>, BenchError> {
         command: command.to_owned(),
         why: "a quote does not end, or a backslash stands last",
     })
-}
-
-fn plain(address: impl Into<Address>) -> Target {
-    Target { address: address.into(), greeting: Vec::new() }
 }
 
 /// What each connection sends first.

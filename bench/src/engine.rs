@@ -13,148 +13,33 @@
 //! | delivery time | when the message was due | its arrival at a consumer |
 
 use std::collections::BTreeMap;
-use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Arc, mpsc};
+use std::sync::{Arc, OnceLock, mpsc};
 use std::thread;
 use std::time::{Duration, Instant};
 
-use hdrhistogram::Histogram;
-
-use crate::address::Address;
 use crate::error::BenchError;
 use crate::workload::Compiled;
 
 mod arrivals;
 mod connection;
 mod consumer;
+mod outcome;
 mod recorder;
+mod settings;
 mod worker;
 
 pub use self::arrivals::{Arrivals, Shape};
+pub use self::outcome::{Outcome, Slice, WorkerUse};
 pub use self::recorder::{CommandRecord, Record};
+pub use self::settings::{Limit, Plan, Target};
 
-use self::consumer::Consumers;
+use self::consumer::{Consumers, Deliveries};
 use self::worker::Worker;
 
 /// From the last connection to the first request: workers are at their loops by then.
 const LEAD: Duration = Duration::from_millis(5);
 
-/// Whom to load.
-#[derive(Debug, Clone)]
-pub struct Target {
-    /// Where the server listens.
-    pub address: Address,
-    /// What each connection sends first: AUTH, HELLO, SELECT.
-    pub greeting: Vec<Vec<String>>,
-}
-
-/// How to load it.
-#[derive(Debug, Clone)]
-pub struct Plan {
-    /// When requests are sent.
-    pub arrivals: Arrivals,
-    /// When the load ends.
-    pub limit: Limit,
-    /// Worker threads; connections are divided between them.
-    pub n_threads: usize,
-    /// Cores that the workers may use; all where there are none named.
-    pub cpus: Vec<usize>,
-}
-
-/// When a load ends.
-#[derive(Debug, Clone)]
-pub enum Limit {
-    /// After a time.
-    Time {
-        /// Before anything counts.
-        warmup: Duration,
-        /// While it counts.
-        measured: Duration,
-    },
-    /// After so many requests, all of which count.
-    Requests(u64),
-    /// When someone sets this flag; all requests before that count.
-    Told(Arc<AtomicBool>),
-}
-
-/// One second of a load.
-#[derive(Debug, Clone)]
-pub struct Slice {
-    /// Which second since the run began, counted from 0.
-    pub second: u64,
-    /// Requests answered in it.
-    pub n_done: u64,
-    /// Replies in it that were errors.
-    pub n_errors: u64,
-    /// Response times of those answered in it, in nanoseconds.
-    pub response: Histogram<u64>,
-    /// The workers' processor time in it.
-    pub cpu: Duration,
-}
-
-/// What one load found.
-#[derive(Debug)]
-pub struct Outcome {
-    /// Requests a second that were to be sent; nothing in a closed loop.
-    pub offered: Option<f64>,
-    /// How long it counted.
-    pub measured: Duration,
-    /// All that was counted.
-    pub record: Record,
-    /// From due to arrival at a consumer, in nanoseconds; empty without consumers.
-    pub delivery: Histogram<u64>,
-    /// The whole seconds in which it counted.
-    pub slices: Vec<Slice>,
-    /// What each worker used while it counted.
-    pub workers: Vec<WorkerUse>,
-}
-
-/// What a worker thread used of the machine.
-#[derive(Debug, Clone, Copy)]
-pub struct WorkerUse {
-    /// Its processor time.
-    pub cpu: Duration,
-    /// How long it wanted a core and had none.
-    pub starved: Duration,
-    /// How long it was counting.
-    pub wall: Duration,
-}
-
-/// The share of a core at which a worker has nothing in reserve.
-const BUSY_SHARE: f64 = 0.9;
-/// The share of time without a core that spoils figures.
-const STARVED_SHARE: f64 = 0.2;
-/// A slip below this is the precision of timers.
-const SLIP_NANOS: u64 = 500_000;
-
-impl Outcome {
-    /// Requests answered a second.
-    pub fn achieved_rate(&self) -> f64 {
-        self.record.n_done_in_time() as f64 / self.measured.as_secs_f64()
-    }
-
-    /// Why the figures are a lower bound, if the client was the limit.
-    pub fn client_limit(&self) -> Option<String> {
-        let share = |time: Duration, of: &WorkerUse| time.as_secs_f64() / of.wall.as_secs_f64();
-        let most = |figure: fn(&WorkerUse) -> Duration| {
-            self.workers.iter().map(|worker| share(figure(worker), worker)).fold(0.0, f64::max)
-        };
-        let (busy, starved) = (most(|worker| worker.cpu), most(|worker| worker.starved));
-        let slip = self.record.slip.value_at_percentile(99.0);
-        let is_late = slip > SLIP_NANOS && slip * 4 > self.record.response().value_at_percentile(99.0);
-        if busy > BUSY_SHARE {
-            Some(format!("a load thread ran {:.0} % of the time", busy * 100.0))
-        } else if starved > STARVED_SHARE {
-            Some(format!("a load thread waited for a core {:.0} % of the time", starved * 100.0))
-        } else if self.offered.is_some() && is_late {
-            Some(format!("requests left {:.1} ms late (99th percentile)", slip as f64 / 1e6))
-        } else {
-            None
-        }
-    }
-}
-
-/// Runs a load to its end. `watch` sees each second when all workers are through with it.
+/// Runs a load to its end. `watch` sees each second once all workers have finished it.
 ///
 /// # Errors
 /// When the server cannot be reached, refuses the greeting, sends what is no reply, or closes connection after connection.
@@ -171,7 +56,7 @@ pub fn run(
         .collect::<Result<Vec<_>, _>>()?;
     let mut consumers = Consumers::connect(target, compiled)?;
     let start = Instant::now() + LEAD;
-    let ended = AtomicBool::new(false);
+    let ended = OnceLock::new();
     let (slices, sliced) = mpsc::channel();
     thread::scope(|scope| {
         let running: Vec<_> = workers
@@ -185,9 +70,10 @@ pub fn run(
         let listening = scope.spawn(|| consumers.run(start, &ended, &plan.limit));
         let slices = gather(&sliced, n_workers, watch);
         let finished: Result<Vec<_>, BenchError> = running.into_iter().map(join).collect();
-        ended.store(true, Ordering::Relaxed);
-        let delivery = join(listening)?;
-        Ok(outcome(plan, finished?, delivery, slices))
+        let n_answered = finished.iter().flatten().map(|worker| worker.record.n_answered).sum();
+        ended.set(n_answered).expect("the load ends once");
+        let deliveries = join(listening)?;
+        Ok(outcome(plan, finished?, deliveries, slices))
     })
 }
 
@@ -222,7 +108,7 @@ fn gather(sliced: &mpsc::Receiver<Slice>, n_workers: usize, watch: &mut dyn FnMu
 fn outcome(
     plan: &Plan,
     finished: Vec<worker::Finished>,
-    delivery: Histogram<u64>,
+    deliveries: Deliveries,
     slices: Vec<Slice>,
 ) -> Outcome {
     let elapsed = finished.iter().map(|worker| worker.used.wall).max().unwrap_or_default();
@@ -239,7 +125,9 @@ fn outcome(
         offered: plan.arrivals.rate(),
         measured,
         record: record.expect("there is at least one worker"),
-        delivery,
+        delivery: deliveries.delivery,
+        n_delivered: deliveries.n_counted,
+        n_lost: deliveries.n_due.saturating_sub(deliveries.n_counted),
         slices,
         workers,
     }
@@ -249,13 +137,14 @@ fn outcome(
 mod tests {
     use std::io::{Read as _, Write as _};
     use std::net::TcpListener;
+    use std::sync::atomic::{AtomicBool, Ordering};
 
     use super::*;
     use crate::null_server::{NullServer, Stall};
-    use crate::workload::{Command, NAMED, Workload};
+    use crate::workload::{Command, Consumer, NAMED, Workload};
 
     fn load(workload: &Workload, arrivals: Arrivals, limit: Limit, server: &NullServer) -> Outcome {
-        let target = Target { address: server.address().into(), greeting: Vec::new() };
+        let target = Target::plain(server.address());
         let plan = Plan { arrivals, limit, n_threads: 2, cpus: Vec::new() };
         let compiled = Arc::new(Compiled::new(workload).expect("the workload makes sense"));
         run(&target, &compiled, &plan, &mut |_| {}).expect("the null server answers")
@@ -365,6 +254,36 @@ mod tests {
         );
     }
 
+    /// PUBLISH to `n_consumers` subscribers of the null server, which count messages of `message_bytes`.
+    fn published(n_requests: u64, message_bytes: u64, n_consumers: usize) -> Outcome {
+        let subscribe = ["SUBSCRIBE", "c"].map(str::to_owned).to_vec();
+        let message_bytes = Some(message_bytes);
+        let consumer = Consumer { connections: n_consumers, args: subscribe, repeat: false, message_bytes };
+        let workload = Workload {
+            connections: 2,
+            pipeline: 16,
+            commands: vec![Command::of(&["PUBLISH", "c", "hello"])],
+            consumers: vec![consumer],
+            ..Workload::default()
+        };
+        load(&workload, Arrivals::Closed, Limit::Requests(n_requests), &null_server())
+    }
+
+    #[test]
+    fn messages_of_one_size_are_all_waited_for_and_counted() {
+        let message = "*3\r\n$7\r\nmessage\r\n$1\r\nc\r\n$5\r\nhello\r\n";
+        let outcome = published(1000, message.len() as u64, 3);
+        assert_eq!((outcome.n_delivered, outcome.n_lost), (3000, 0));
+    }
+
+    #[test]
+    fn messages_that_do_not_arrive_are_lost() {
+        // As if half of the messages had not come: each that does is half of one.
+        let message = "*3\r\n$7\r\nmessage\r\n$1\r\nc\r\n$5\r\nhello\r\n";
+        let outcome = published(10, 2 * message.len() as u64, 1);
+        assert_eq!((outcome.n_delivered, outcome.n_lost), (5, 5));
+    }
+
     #[test]
     fn a_load_ends_when_it_is_told_and_waits_for_its_last_replies() {
         let told = Arc::new(AtomicBool::new(false));
@@ -372,7 +291,7 @@ mod tests {
         let compiled = Arc::new(Compiled::new(&Workload::default()).expect("it makes sense"));
         let limit = Limit::Told(Arc::clone(&told));
         let plan = Plan { arrivals: Arrivals::Closed, limit, n_threads: 1, cpus: Vec::new() };
-        let target = Target { address: server.address().into(), greeting: Vec::new() };
+        let target = Target::plain(server.address());
         let outcome = run(&target, &compiled, &plan, &mut |_| told.store(true, Ordering::Relaxed));
         let record = outcome.expect("the null server answers").record;
         assert!(record.n_done() > 0);
@@ -394,7 +313,7 @@ mod tests {
         (Target { address, greeting: Vec::new() }, serving)
     }
 
-    /// Runs `command` over one connection as often as told.
+    /// Runs `command` over one connection, `n_requests` times.
     fn run_scripted(command: Command, n_requests: u64, script: &'static [&'static [u8]]) -> Record {
         let (target, serving) = scripted(script);
         let workload = Workload { connections: 1, commands: vec![command], ..Workload::default() };

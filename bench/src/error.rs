@@ -1,4 +1,4 @@
-//! What can keep a measurement from being made.
+//! Why a measurement can fail.
 
 use std::io;
 use std::path::PathBuf;
@@ -79,6 +79,11 @@ pub enum BenchError {
 }
 
 impl BenchError {
+    /// A field of a workload that makes no sense.
+    pub fn workload(place: impl Into<String>, why: impl Into<String>) -> Self {
+        Self::Workload { place: place.into(), why: why.into() }
+    }
+
     /// Says on which side of a comparison it happened.
     pub fn on_side(self, side: &'static str) -> Self {
         Self::OnSide { side, source: Box::new(self) }

@@ -1,5 +1,5 @@
-//! What `braid-bench` is made of, apart from its commands: workloads and the engine that offers them, and the models
-//! and charts of what was measured, which know plain data only.
+//! The parts of `braid-bench` below its commands: workloads, the engine that sends them, and models and charts, which know
+//! plain data only.
 
 #![forbid(unsafe_code)]
 
@@ -10,6 +10,7 @@ pub mod error;
 pub mod model;
 pub mod null_server;
 pub mod plot;
+pub mod reply_counter;
 pub mod workload;
 
 /// Measurements as people read them.

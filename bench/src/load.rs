@@ -1,4 +1,4 @@
-//! From options to a load: the workload with what the command line changes of it, and the plan to run it by.
+//! From options to a load: the workload as the command line changes it, and the plan to run it by.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -30,13 +30,13 @@ pub struct LoadOptions {
     /// How long to measure.
     #[arg(short, long, value_name = "TIME", value_parser = humantime::parse_duration)]
     duration: Option<Duration>,
-    /// How long to run before that.
+    /// How long to run before measuring.
     #[arg(long, value_name = "TIME", value_parser = humantime::parse_duration)]
     warmup: Option<Duration>,
     /// Connections.
     #[arg(short, long, value_name = "N")]
     connections: Option<usize>,
-    /// Requests that a connection sends at once.
+    /// Requests in a pipeline on each connection.
     #[arg(short = 'P', long, value_name = "N")]
     pipeline: Option<usize>,
     /// Keys.
@@ -45,7 +45,7 @@ pub struct LoadOptions {
     /// Version of RESP.
     #[arg(long, value_name = "2|3")]
     protocol: Option<u8>,
-    /// Where random choices start.
+    /// Seed of random choices.
     #[arg(long, value_name = "N")]
     seed: Option<u64>,
     /// Worker threads of the client.
@@ -67,9 +67,9 @@ pub struct LoadOptions {
 pub struct Load {
     /// What is sent.
     pub compiled: Arc<Compiled>,
-    /// What is sent once for each key before, population by population.
+    /// What is sent once for each key before the run, population by population.
     pub preload: Vec<Arc<Compiled>>,
-    /// How.
+    /// How it is sent.
     pub plan: Plan,
     /// How requests are spread where there is a rate.
     shape: Shape,
@@ -83,7 +83,7 @@ pub struct Ceiling {
 }
 
 impl LoadOptions {
-    /// Reads the workload and changes what the options say.
+    /// Reads the workload and applies the options to it.
     ///
     /// # Errors
     /// When the workload makes no sense.
@@ -149,7 +149,7 @@ impl Load {
         })
     }
 
-    /// What is sent, described.
+    /// The workload that is sent.
     pub fn workload(&self) -> &Workload {
         self.compiled.workload()
     }
@@ -167,15 +167,7 @@ impl Load {
     /// # Errors
     /// As [`Load::preload`].
     pub fn load_population(&self, target: &Target, population: &Arc<Compiled>) -> Result<(), BenchError> {
-        let limit = Limit::Requests(population.n_sequence());
-        let plan = Plan { arrivals: Arrivals::Closed, limit, ..self.plan.clone() };
-        let outcome = engine::run(target, population, &plan, &mut |_| {})?;
-        match outcome.record.errors.into_keys().next() {
-            None => Ok(()),
-            Some(reply) => {
-                Err(BenchError::WrongReply { request: String::from("a request of the preload"), reply })
-            }
-        }
+        send_sequence(target, population, self.plan.n_threads, &self.plan.cpus)
     }
 
     /// Runs the load once.
@@ -194,7 +186,12 @@ impl Load {
 
     /// The same load for another time.
     pub fn lasting(&self, warmup: Duration, measured: Duration) -> Self {
-        Self { plan: Plan { limit: Limit::Time { warmup, measured }, ..self.plan.clone() }, ..self.clone() }
+        self.until(Limit::Time { warmup, measured })
+    }
+
+    /// The same load with another end.
+    pub fn until(&self, limit: Limit) -> Self {
+        Self { plan: Plan { limit, ..self.plan.clone() }, ..self.clone() }
     }
 
     /// Measures what a request costs the client, against a server that does nothing.
@@ -203,7 +200,7 @@ impl Load {
     /// When loopback cannot be used.
     pub fn calibrate(&self) -> Result<Ceiling, BenchError> {
         let server = NullServer::start(None)?;
-        let target = Target { address: server.address().into(), greeting: Vec::new() };
+        let target = Target::plain(server.address());
         let mut workload = self.workload().clone();
         workload.consumers.clear();
         workload.rate = None;
@@ -212,5 +209,101 @@ impl Load {
         let cpu: Duration = outcome.workers.iter().map(|worker| worker.cpu).sum();
         let n_done = outcome.record.n_done_in_time() as f64;
         Ok(Ceiling { rate: outcome.workers.len() as f64 * n_done / cpu.as_secs_f64() })
+    }
+}
+
+/// Sends each request of a sequence once.
+///
+/// # Errors
+/// When a connection fails, or a request is answered by an error or not at all.
+pub fn send_sequence(
+    target: &Target,
+    sequence: &Arc<Compiled>,
+    n_threads: usize,
+    cpus: &[usize],
+) -> Result<(), BenchError> {
+    let limit = Limit::Requests(sequence.n_sequence());
+    let plan = Plan { arrivals: Arrivals::Closed, limit, n_threads, cpus: cpus.to_vec() };
+    let record = engine::run(target, sequence, &plan, &mut |_| {})?.record;
+    let reply = match record.errors.into_keys().next() {
+        Some(text) => text,
+        None if record.n_unanswered > 0 => format!("{} requests had no reply", record.n_unanswered),
+        None => return Ok(()),
+    };
+    Err(BenchError::WrongReply { request: String::from("a request of the preload"), reply })
+}
+
+#[cfg(test)]
+mod tests {
+    use std::io::{Read as _, Write as _};
+    use std::net::TcpListener;
+    use std::sync::{Mutex, mpsc};
+    use std::thread;
+
+    use braid_protocol::request::write_request;
+
+    use super::*;
+
+    #[test]
+    fn a_written_sequence_sends_each_number_once() {
+        let server = NullServer::start(None).expect("loopback can be listened on");
+        let written = Arc::new(Mutex::new(Vec::new()));
+        let numbers = Arc::clone(&written);
+        let sequence = Compiled::written(3, 1000, move |number, out| {
+            numbers.lock().expect("no writer panics").push(number);
+            write_request(out, &["PING"]);
+        });
+        let sequence = Arc::new(sequence.expect("it makes sense"));
+        send_sequence(&Target::plain(server.address()), &sequence, 2, &[]).expect("the null server answers");
+        let mut numbers = written.lock().expect("no writer panics").clone();
+        numbers.sort_unstable();
+        assert_eq!(numbers, (0..1000).collect::<Vec<_>>());
+    }
+
+    #[test]
+    fn a_sequence_that_is_answered_by_an_error_fails_with_its_text() {
+        let listener = TcpListener::bind(("127.0.0.1", 0)).expect("loopback can be listened on");
+        let target = Target::plain(listener.local_addr().expect("it listens"));
+        let serving = thread::spawn(move || {
+            let mut connection = listener.accept().expect("a load connects").0;
+            assert!(connection.read(&mut [0; 4096]).expect("requests are sent") > 0);
+            connection.write_all(b"+OK\r\n-ERR out of memory\r\n").expect("the load reads");
+        });
+        let sequence = Compiled::written(1, 2, |_, out| write_request(out, &["PING"]));
+        let sequence = Arc::new(sequence.expect("it makes sense"));
+        let error = send_sequence(&target, &sequence, 1, &[]).expect_err("the second reply is an error");
+        assert!(error.to_string().contains("ERR out of memory"), "{error}");
+        serving.join().expect("the server does not panic");
+    }
+
+    #[test]
+    fn a_connection_that_closes_right_after_a_reply_fails_its_sequence() {
+        let listener = TcpListener::bind(("127.0.0.1", 0)).expect("loopback can be listened on");
+        let target = Target::plain(listener.local_addr().expect("it listens"));
+        let (closed, is_closed) = mpsc::channel();
+        let is_closed = Mutex::new(is_closed);
+        let serving = thread::spawn(move || {
+            let accept = || listener.accept().expect("a load connects").0;
+            let (mut first, mut second) = (accept(), accept());
+            assert!(first.read(&mut [0; 4096]).expect("requests are sent") > 0);
+            first.write_all(b"+OK\r\n").expect("the load reads");
+            drop(first);
+            closed.send(()).expect("the load waits for it");
+            assert!(second.read(&mut [0; 4096]).expect("a request is sent") > 0);
+            second.write_all(b"+OK\r\n").expect("the load reads");
+            (listener, second)
+        });
+        // The first connection sends 64 requests. While the second makes its only one, the first gets a reply and is closed, so
+        // that the load finds both at once.
+        let sequence = Compiled::written(2, 65, move |number, out| {
+            if number == 64 {
+                is_closed.lock().expect("no writer panics").recv().expect("the server does not panic");
+            }
+            write_request(out, &["PING"]);
+        });
+        let sequence = Arc::new(sequence.expect("it makes sense"));
+        let error = send_sequence(&target, &sequence, 1, &[]).expect_err("63 requests have no reply");
+        assert!(error.to_string().contains("63 requests had no reply"), "{error}");
+        serving.join().expect("the server does not panic");
     }
 }

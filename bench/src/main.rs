@@ -5,7 +5,7 @@
 use std::process::ExitCode;
 use std::time::Duration;
 
-use braid_bench::{address, client, engine, error, null_server, workload};
+use braid_bench::{address, client, engine, error, null_server, reply_counter, workload};
 use clap::{Parser, Subcommand};
 
 mod bars;
@@ -13,15 +13,20 @@ mod compare;
 mod endpoint;
 mod load;
 mod max;
+mod measure;
 mod observe;
+mod output;
 mod pages;
 mod plan;
+mod prober;
 mod process;
 mod profile;
+mod quantity;
 mod redis_benchmark;
 mod report;
 mod run;
 mod spawn;
+mod table;
 
 use crate::error::BenchError;
 use crate::null_server::{NullServer, Stall};
@@ -39,13 +44,13 @@ struct Arguments {
 enum Task {
     /// Runs one workload against a server.
     Run(Box<run::Options>),
-    /// Compares servers under one workload, in turns; without any named, Braid with redis-server against its targets.
+    /// Compares servers under one workload, in turns; without servers, measures Braid against redis-server and its targets.
     Compare(Box<compare::Options>),
     /// Finds the highest rate at which a server keeps a latency target.
     Max(Box<max::Options>),
-    /// Plans cores, memory, network and instances from what is measured on an empty server.
+    /// Plans cores, memory, network and instances from measurements of an empty server.
     Plan(Box<plan::Options>),
-    /// Makes a workload of what a running server holds and is asked, without MONITOR.
+    /// Makes a workload from the keys and the command statistics of a running server, without MONITOR.
     Profile(Box<profile::Options>),
     /// Runs redis-benchmark's tests, with its options and its output.
     RedisBenchmark(Box<redis_benchmark::Options>),
@@ -54,12 +59,12 @@ enum Task {
         /// The one to print.
         name: Option<String>,
     },
-    /// Serves a server that does nothing, against which a client shows what it can do itself.
+    /// Runs a server that does nothing: the rate of a client against it is the client's own limit.
     NullServer {
         /// The port; 0 is any that is free.
         #[arg(short, long, value_name = "PORT", default_value_t = 0)]
         port: u16,
-        /// Does not answer for so long each second.
+        /// How long each second it does not answer.
         #[arg(long, value_name = "TIME", value_parser = humantime::parse_duration)]
         stall: Option<Duration>,
     },
@@ -87,8 +92,8 @@ fn main() -> ExitCode {
 fn workloads(name: Option<&str>) -> Result<ExitCode, BenchError> {
     for (known, text) in NAMED {
         match name {
-            None => report::tell(format_args!("{known:16}{}\n", Workload::parse(known, text)?.summary))?,
-            Some(name) if name == *known => report::tell(text)?,
+            None => output::print(format_args!("{known:16}{}\n", Workload::parse(known, text)?.summary))?,
+            Some(name) if name == *known => output::print(text)?,
             Some(_) => {}
         }
     }
@@ -101,7 +106,7 @@ fn workloads(name: Option<&str>) -> Result<ExitCode, BenchError> {
 fn serve_nothing(port: u16, stall: Option<Duration>) -> Result<ExitCode, BenchError> {
     let stall = stall.map(|lasts| Stall { every: Duration::from_secs(1), lasts });
     let server = NullServer::start_on(port, stall)?;
-    report::tell(format_args!("listening on {}\n", server.address()))?;
+    output::print(format_args!("listening on {}\n", server.address()))?;
     server.serve_for_ever();
     Ok(ExitCode::SUCCESS)
 }

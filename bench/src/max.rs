@@ -13,11 +13,13 @@ use serde::Serialize;
 use crate::endpoint::{Endpoint, EndpointOptions};
 use crate::error::BenchError;
 use crate::load::{Load, LoadOptions};
+use crate::measure::measure;
 use crate::observe::Observer;
+use crate::output;
 use crate::pages;
-use crate::report::text::{Table, interval, thousands, time};
-use crate::report::{self, RunReport, SCHEMA_VERSION};
-use crate::run::{self, Measured};
+use crate::quantity::{interval, thousands, time};
+use crate::report::{Measured, RunReport, SCHEMA_VERSION};
+use crate::table::Table;
 
 /// How long each rate is measured, and how long it runs before.
 pub const WINDOW: Duration = Duration::from_secs(1);
@@ -92,18 +94,22 @@ pub fn run(options: &Options) -> Result<ExitCode, BenchError> {
     let slo = options.search.slo();
     let found = options.search.search(&load, &endpoint)?;
     let safe = load.at_rate(Some(found.rate.low.max(1.0))).lasting(WARMUP, FINAL);
-    let measured = run::measure(&safe, &endpoint, &observer, Some(ceiling))?;
-    let told = Told { found: &found, slo: &slo };
-    report::tell(format_args!("{told}\nAt {} a second:\n{}", thousands(found.rate.low), measured.report))?;
+    let measured = measure(&safe, &endpoint, &observer, Some(ceiling))?;
+    let summary = SearchSummary { found: &found, slo: &slo };
+    output::print(format_args!(
+        "{summary}\nAt {} a second:\n{}",
+        thousands(found.rate.low),
+        measured.report
+    ))?;
     let Measured { report, .. } = &measured;
     if let Some(path) = &options.json {
         let schema = "braid-bench/max";
         let json =
             MaxReport { schema, schema_version: SCHEMA_VERSION, slo: &slo, found: &found, run: report };
-        report::write(path, report::json(&json).as_bytes())?;
+        output::write(path, output::json(&json).as_bytes())?;
     }
     if let Some(path) = &options.html {
-        report::write(path, pages::max(&found, &slo, &measured).as_bytes())?;
+        output::write(path, pages::max(&found, &slo, &measured).as_bytes())?;
     }
     Ok(ExitCode::SUCCESS)
 }
@@ -114,7 +120,7 @@ impl SearchOptions {
         self.slo.clone().with_max_errors(self.errors)
     }
 
-    /// Searches a server that is loaded with its keys, and tells every window on standard error.
+    /// Searches a server that is loaded with its keys, and reports every window on standard error.
     ///
     /// # Errors
     /// When the server cannot be loaded, or the bounds are the wrong way round.
@@ -195,14 +201,14 @@ fn words(breach: Breach) -> String {
 }
 
 /// What was found, in words.
-pub struct Told<'a> {
-    /// It.
+pub struct SearchSummary<'a> {
+    /// What was found.
     pub found: &'a Found,
-    /// Under which target.
+    /// The target of the search.
     pub slo: &'a Slo,
 }
 
-impl fmt::Display for Told<'_> {
+impl fmt::Display for SearchSummary<'_> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let Self { found, slo } = self;
         let rate = found.rate;

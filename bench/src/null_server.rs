@@ -1,5 +1,6 @@
 //! A server that does nothing: it answers each request as an empty server would, in as few bytes as are right, and
-//! forgets it. What is published reaches every subscriber, whatever the channel. What a load reaches against it is what the client itself can do.
+//! forgets it. A published message reaches every subscriber, whatever the channel. The rate of a load against it is the
+//! client's own limit.
 
 use std::io::{self, Read, Write};
 use std::net::{Ipv4Addr, SocketAddr};
@@ -19,7 +20,7 @@ const BUFFER_BYTES: usize = 256 * 1024;
 const LISTENER: Token = Token(usize::MAX);
 const WAKER: Token = Token(usize::MAX - 1);
 
-/// When the server does nothing at all, not even answer.
+/// When the server does not even answer.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Stall {
     /// From the start of one stall to the start of the next.
@@ -82,7 +83,7 @@ impl NullServer {
 impl Drop for NullServer {
     fn drop(&mut self) {
         self.ended.store(true, Ordering::Relaxed);
-        // A waker whose poll is gone has nobody to wake.
+        // A waker whose poll is gone wakes nothing.
         let _ = self.waker.wake();
         if let Some(thread) = self.thread.take() {
             let _ = thread.join();

@@ -1,6 +1,7 @@
-//! The server seen from outside: INFO, and /proc where it runs on this machine. And what all of it says is the limit.
+//! The server seen from outside: INFO, and /proc where it runs on this machine; and what limited a load, by all of that.
 
 use std::collections::BTreeMap;
+use std::fmt;
 use std::fs;
 use std::io;
 use std::path::Path;
@@ -27,7 +28,7 @@ const HOT_SHARE: f64 = 0.1;
 /// An open loop that answers this share of what was offered kept up.
 const KEPT_UP: f64 = 0.99;
 
-/// Looks at one server.
+/// Samples one server.
 #[derive(Debug)]
 pub struct Observer {
     target: Target,
@@ -111,14 +112,23 @@ pub enum BottleneckKind {
     Memory,
     /// Each connection waits for its replies: more connections or deeper pipelines would ask for more.
     RoundTrips,
-    /// The server does not tell what it uses, so it cannot be told.
+    /// Unknown, because the server does not report what it uses.
     Unknown,
     /// Nothing: what was offered was answered.
     None,
 }
 
+/// What was seen of the server second by second, if it runs here.
+#[derive(Debug, Default)]
+pub struct Seen {
+    /// Its processor time in each second, in cores.
+    pub cpu: Vec<f64>,
+    /// The most resident bytes.
+    pub peak_bytes: Option<u64>,
+}
+
 impl Observer {
-    /// Looks at an endpoint's server.
+    /// Samples an endpoint's server.
     pub fn new(endpoint: &Endpoint) -> Self {
         let target = endpoint.target.clone();
         let pid = endpoint.spawned_pid().or_else(|| local_pid(&target));
@@ -155,7 +165,7 @@ impl Observer {
     /// Keeps all threads of the server on some cores.
     ///
     /// # Errors
-    /// When it does not run here or belongs to somebody else.
+    /// When it does not run here or belongs to another user.
     pub fn pin(&self, cpus: &[usize]) -> Result<(), BenchError> {
         if cpus.is_empty() {
             return Ok(());
@@ -253,6 +263,23 @@ impl Sample {
     }
 }
 
+impl fmt::Display for BottleneckKind {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.pad(match self {
+            Self::Client => "the client",
+            Self::Evictions => "evictions",
+            Self::HotKey => "a hot key",
+            Self::OneCore => "one core of the server",
+            Self::AllCores => "all cores",
+            Self::Network => "the network",
+            Self::Memory => "memory",
+            Self::RoundTrips => "round trips",
+            Self::Unknown => "unknown",
+            Self::None => "none",
+        })
+    }
+}
+
 /// Names what kept the rate of `outcome` from being higher.
 pub fn bottleneck(outcome: &Outcome, server: &ServerUse, workload: &Workload) -> Bottleneck {
     let found = |kind, why| Bottleneck { kind, why };
@@ -344,7 +371,7 @@ fn local_pid(target: &Target) -> Option<u32> {
     }
     let info = info(target).ok()?;
     let pid = number(&info, "process_id")?;
-    // Behind a forwarded port, or in a container, the number means another process or none. A process's name is cut to 15
+    // Through a forwarded port, or in a container, the number means another process or none. A process's name is cut to 15
     // bytes, and INFO's path is only right where the server was started by a path.
     let running = fs::read_to_string(format!("/proc/{pid}/comm")).ok()?;
     let named = Path::new(info.get("executable")?).file_name()?.to_str()?;

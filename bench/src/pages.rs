@@ -1,4 +1,4 @@
-//! From what was measured to the pages that tell it.
+//! The pages of `--html`, made from reports.
 
 use braid_bench::model::search::{Found, Slo};
 use braid_bench::report::html::{Fact, Figure, Page, Plate, Section, Warning, charts, render};
@@ -6,9 +6,8 @@ use hdrhistogram::Histogram;
 
 use crate::engine::Outcome;
 use crate::plan::PlanReport;
-use crate::report::RunReport;
-use crate::report::text::{bytes, interval, thousands, time};
-use crate::run::Measured;
+use crate::quantity::{bytes, interval, thousands, time};
+use crate::report::{Measured, RunReport};
 
 /// Percentiles of the percentile plot.
 const PLOTTED: [f64; 12] = [1.0, 10.0, 25.0, 50.0, 75.0, 90.0, 95.0, 99.0, 99.5, 99.9, 99.95, 99.99];

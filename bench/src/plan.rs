@@ -4,44 +4,47 @@
 //! bytes on the wire, the memory of growing populations, and throughput against connections or threads.
 
 use std::collections::BTreeSet;
-use std::fmt;
 use std::ops::Range;
-use std::path::PathBuf;
 use std::process::ExitCode;
 use std::sync::Arc;
 use std::thread;
 use std::time::{Duration, Instant};
 
-use braid_bench::model::memory::{self, Class, Forecast, MemorySample};
+use braid_bench::model::memory::{self, Class, MemorySample};
 use braid_bench::model::search::{self, Found};
-use braid_bench::model::usl;
-use clap::Args;
-use serde::Serialize;
 
 use crate::client::Client;
 use crate::endpoint::{Endpoint, EndpointOptions};
 use crate::error::BenchError;
-use crate::load::{Load, LoadOptions};
-use crate::max::{SearchOptions, Told, WARMUP, WINDOW};
+use crate::load::Load;
+use crate::max::{SearchSummary, WARMUP, WINDOW};
+use crate::measure::measure;
 use crate::observe::Observer;
+use crate::output;
 use crate::pages;
-use crate::report::text::{Table, bytes, thousands};
-use crate::report::{self, RunReport, SCHEMA_VERSION};
-use crate::run;
+use crate::quantity::{bytes, thousands};
+use crate::report::{RunReport, SCHEMA_VERSION};
+use crate::table::Table;
 use crate::workload::{Compiled, Population, Workload};
 
 mod capacity;
+mod options;
+mod plan_report;
 mod words;
 
+pub use self::options::Options;
+pub use self::plan_report::PlanReport;
+
 use self::capacity::{Instance, Month, Needs};
+use self::plan_report::{Counted, Memory, NoLaw, Scaling, buffers_bytes};
 use self::words::Findings;
 
 /// How long the rate found is measured.
 const FINAL: Duration = Duration::from_secs(5);
-/// How long memory may take to come to rest after a population, and how often it is looked at.
+/// How long memory may take to come to rest after a population, and how often it is sampled.
 const SETTLING: Duration = Duration::from_secs(4);
-const LOOK: Duration = Duration::from_millis(250);
-/// Memory that changes by less than this share from one look to the next is at rest.
+const SAMPLE_EVERY: Duration = Duration::from_millis(250);
+/// Memory that changes by less than this share from one sample to the next is at rest.
 const AT_REST: f64 = 0.0005;
 /// Connections at which throughput is measured for the law.
 const CONNECTIONS: [u32; 6] = [1, 2, 4, 8, 16, 32];
@@ -49,125 +52,6 @@ const CONNECTIONS: [u32; 6] = [1, 2, 4, 8, 16, 32];
 const THREADS: &str = "{threads}";
 /// The law has three parameters.
 const LEAST_COUNTS: usize = 3;
-
-/// Options of `braid-bench plan`.
-#[derive(Debug, Args)]
-pub struct Options {
-    #[command(flatten)]
-    endpoint: EndpointOptions,
-    #[command(flatten)]
-    load: LoadOptions,
-    #[command(flatten)]
-    search: SearchOptions,
-    /// Requests a second today; by default the workload's rate, or what one instance takes.
-    #[arg(long, value_name = "RATE")]
-    rate_now: Option<f64>,
-    /// Keys today; by default the workload's.
-    #[arg(long, value_name = "N")]
-    keys_now: Option<u64>,
-    /// By how much rate and keys grow each month.
-    #[arg(long, value_name = "PERCENT", default_value = "5%", value_parser = crate::compare::percent)]
-    growth: f64,
-    /// Months to look ahead.
-    #[arg(long, value_name = "N", default_value_t = 12)]
-    months: u32,
-    /// What is to be left free of an instance's rate and memory.
-    #[arg(long, value_name = "PERCENT", default_value = "30%", value_parser = crate::compare::percent)]
-    headroom: f64,
-    /// Copies of each instance, as replicas, beside it.
-    #[arg(long, value_name = "N", default_value_t = 1)]
-    redundancy: u64,
-    /// Memory of an instance in bytes; by default this machine's.
-    #[arg(long, value_name = "BYTES")]
-    instance_memory: Option<u64>,
-    /// Instances there are today, copies not counted.
-    #[arg(long, value_name = "N", default_value_t = 1)]
-    instances: u64,
-    /// Memory that a snapshot takes on top while it is written, as a share of the data.
-    #[arg(long, value_name = "PERCENT", default_value = "50%", value_parser = crate::compare::percent)]
-    snapshot: f64,
-    /// Keys of the largest population that is loaded to measure memory.
-    #[arg(long, value_name = "N", default_value_t = 1_000_000)]
-    fit_keys: u64,
-    /// With {threads} in --spawn: throughput is measured at these counts instead of counts of connections, and all else with
-    /// the count that gives most.
-    #[arg(long, value_name = "N,N", value_delimiter = ',', default_values_t = [1, 2, 3, 4],
-        value_parser = clap::value_parser!(u32).range(1..))]
-    thread_counts: Vec<u32>,
-    /// Writes the plan and all measurements as JSON.
-    #[arg(long, value_name = "FILE")]
-    json: Option<PathBuf>,
-    /// Writes the plan as a page.
-    #[arg(long, value_name = "FILE")]
-    html: Option<PathBuf>,
-}
-
-/// A plan, as it is written.
-#[derive(Debug, Serialize)]
-pub struct PlanReport {
-    /// `braid-bench/plan`.
-    pub schema: &'static str,
-    /// Version of the JSON.
-    pub schema_version: u32,
-    /// The plan in words.
-    pub words: Vec<String>,
-    /// The rate one instance takes.
-    pub found: Found,
-    /// Threads of the server that was measured: the count that gave most, if they were counted.
-    pub threads: Option<u32>,
-    /// Memory by population.
-    pub memory: Option<Memory>,
-    /// Memory beyond the keys' that the run took: the connections' buffers, and what the run itself wrote.
-    pub buffers_bytes: Option<u64>,
-    /// Throughput by count; nothing where it follows no law.
-    pub scaling: Option<Scaling>,
-    /// Month by month, today first.
-    pub months: Vec<Month>,
-    /// Keys in the last month.
-    pub keys_at_end: u64,
-    /// A run at the lower end of the rate found.
-    pub run: RunReport,
-}
-
-/// Memory as measured and fitted.
-#[derive(Debug, Serialize)]
-pub struct Memory {
-    /// What was measured.
-    pub samples: Vec<MemorySample>,
-    /// The regression.
-    pub fit: memory::Fit,
-    /// The memory of today's keys.
-    pub now: Forecast,
-}
-
-/// Throughput as measured and fitted.
-#[derive(Debug, Serialize)]
-pub struct Scaling {
-    /// What was counted.
-    pub counted: Counted,
-    /// Counts and requests a second.
-    pub points: Vec<(f64, f64)>,
-    /// The law.
-    pub fit: usl::Fit,
-}
-
-/// What a law was sought over.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
-#[serde(rename_all = "snake_case")]
-pub enum Counted {
-    /// Of the load, on one server.
-    Connections,
-    /// Of the server, as it is told on its command line.
-    Threads,
-}
-
-/// What was measured follows no law.
-#[derive(Debug, thiserror::Error)]
-#[error("Throughput against {counted} gives no law: {why}")]
-struct NoLaw {
-    counted: Counted,
-    why: usl::UslError,
-}
 
 /// All that a plan is made of.
 struct Measurements {
@@ -209,26 +93,26 @@ pub fn run(options: &Options) -> Result<ExitCode, BenchError> {
         return Err(BenchError::Machine(why));
     }
     let safe = load.at_rate(Some(found.rate.low.max(1.0))).lasting(WARMUP, FINAL);
-    let measured = run::measure(&safe, &endpoint, &observer, Some(load.calibrate()?))?;
+    let measured = measure(&safe, &endpoint, &observer, Some(load.calibrate()?))?;
     let run = measured.report.clone();
     let plan = options.plan(load.workload(), Measurements { n_threads, found, memory, scaling, run });
-    let told = Told { found: &plan.found, slo: &slo };
+    let summary = SearchSummary { found: &plan.found, slo: &slo };
     let (months, words) = (month_table(&plan.months), plan.words.join("\n"));
-    report::tell(format_args!("{told}\n{months}\n{words}\n"))?;
+    output::print(format_args!("{summary}\n{months}\n{words}\n"))?;
     if let Some(path) = &options.json {
-        report::write(path, report::json(&plan).as_bytes())?;
+        output::write(path, output::json(&plan).as_bytes())?;
     }
     if let Some(path) = &options.html {
-        report::write(path, pages::plan(&plan, &slo, &measured).as_bytes())?;
+        output::write(path, pages::plan(&plan, &slo, &measured).as_bytes())?;
     }
     Ok(ExitCode::SUCCESS)
 }
 
-/// Keys of somebody else would be counted in, and written over.
+/// Keys that are there already would be counted in, and written over.
 fn refuse_keys(endpoint: &Endpoint) -> Result<(), BenchError> {
     let mut client = Client::greet(&endpoint.target.address, &endpoint.target.greeting)?;
-    match client.call(&["DBSIZE"])? {
-        braid_protocol::Value::Integer(0) => Ok(()),
+    match client.dbsize()? {
+        0 => Ok(()),
         _ => {
             Err(BenchError::Machine(format!("{} holds keys: a plan measures an empty server", endpoint.name)))
         }
@@ -243,7 +127,7 @@ fn share_of(population: &Population, workload: &Workload, n_keys: u64) -> u64 {
 }
 
 impl Options {
-    /// Loads each population in steps, one after the other, so that each one's bytes a key can be told; then the rest of
+    /// Loads each population in steps, one after the other, so that the bytes a key of each can be fitted; then the rest of
     /// the workload's keys. Nothing where the server's memory is not known or there is no population.
     fn memory(
         &self,
@@ -386,12 +270,6 @@ impl Options {
     }
 }
 
-/// What the server held at most while it ran beyond what it held before.
-fn buffers_bytes(run: &RunReport) -> Option<u64> {
-    let before = run.server_use.resident_bytes_before?;
-    Some(run.server_peak_bytes?.saturating_sub(before))
-}
-
 /// Loads those keys of a population whose numbers are in `keys`.
 fn load_keys(
     load: &Load,
@@ -434,7 +312,7 @@ fn settled(observer: &Observer) -> Option<u64> {
     let began = Instant::now();
     let mut last = observer.sample().resident_bytes?;
     loop {
-        thread::sleep(LOOK);
+        thread::sleep(SAMPLE_EVERY);
         let now = observer.sample().resident_bytes?;
         let change = (now as f64 - last as f64).abs() / last.max(1) as f64;
         last = now;
@@ -470,32 +348,6 @@ fn measure_connections(load: &Load, endpoint: &Endpoint) -> Result<Result<Scalin
         points.extend(throughputs(&some, endpoint, Counted::Connections, connections)?);
     }
     Ok(Scaling::fit(Counted::Connections, points))
-}
-
-impl Scaling {
-    fn fit(counted: Counted, points: Vec<(f64, f64)>) -> Result<Self, NoLaw> {
-        match usl::fit(&points) {
-            Ok(fit) => Ok(Self { counted, points, fit }),
-            Err(why) => Err(NoLaw { counted, why }),
-        }
-    }
-}
-
-impl Counted {
-    /// So many of them.
-    fn counting(self, count: u32) -> String {
-        let noun = self.to_string();
-        if count == 1 { format!("1 {}", noun.trim_end_matches('s')) } else { format!("{count} {noun}") }
-    }
-}
-
-impl fmt::Display for Counted {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(match self {
-            Self::Connections => "connections",
-            Self::Threads => "threads",
-        })
-    }
 }
 
 fn month_table(months: &[Month]) -> Table {
@@ -546,7 +398,7 @@ mod tests {
         let endpoint = Endpoint::at(&server.address().to_string()).expect("it is an address");
         let load = Load::new(&Workload { connections: 1, ..Workload::default() }, 1, Vec::new());
         let load = load.expect("it makes sense").lasting(Duration::ZERO, Duration::from_millis(10));
-        let measured = run::measure(&load, &endpoint, &Observer::new(&endpoint), None);
+        let measured = measure(&load, &endpoint, &Observer::new(&endpoint), None);
         let mut run = measured.expect("the null server answers").report;
         let rate = Estimate { value: 100.0, low: 90.0, high: 110.0 };
         let found = Found { rate, limit: search::Limit::Server, breach: None, knee: None, steps: Vec::new() };

@@ -189,7 +189,7 @@ impl Unit {
     }
 }
 
-/// The largest unit that is not above so many bytes, and its name.
+/// The largest unit that is not above this many bytes, and its name.
 fn byte_unit(bytes: f64) -> (f64, &'static str) {
     const UNITS: [&str; 6] = ["B", "KiB", "MiB", "GiB", "TiB", "PiB"];
     let power = (bytes.max(1.0).log2() / 10.0).floor().min(5.0);

@@ -1,8 +1,8 @@
 //! `braid-bench profile`: a workload from a server that runs, without MONITOR and without reading a value.
 //!
-//! Keys are sampled with SCAN and asked for their type, size and time to live; what is called how often comes from INFO's
-//! command statistics over a while. Names and values stay on the server: a [`Profile`] holds counts and rounded sizes only,
-//! so profiles of several servers can be carried together and merged. Which keys are asked for how often cannot be seen
+//! Keys are sampled with SCAN and asked for their type, size and time to live; the rates of commands come from INFO's
+//! command statistics over some time. Names and values stay on the server: a [`Profile`] holds counts and rounded sizes only,
+//! so profiles of several servers can be carried together and merged. How often each key is requested cannot be seen
 //! from outside; the workload assumes an even spread.
 
 use std::collections::BTreeMap;
@@ -21,9 +21,9 @@ use crate::endpoint::EndpointOptions;
 use crate::engine::Target;
 use crate::error::{BenchError, Doing};
 use crate::observe;
-use crate::report;
+use crate::output;
 
-mod workload;
+mod to_workload;
 
 /// Options of `braid-bench profile`.
 #[derive(Debug, Args)]
@@ -33,7 +33,7 @@ pub struct Options {
     /// How long calls are counted.
     #[arg(short, long, value_name = "TIME", default_value = "10s", value_parser = humantime::parse_duration)]
     duration: Duration,
-    /// How many keys to look at.
+    /// How many keys to sample.
     #[arg(long, value_name = "N", default_value_t = 10_000)]
     sample: u64,
     /// Writes the workload here instead of printing it.
@@ -95,7 +95,7 @@ impl Sizes {
     }
 }
 
-/// To three binary digits: sizes are told apart as far as they matter, and no further.
+/// To three binary digits: sizes are distinguished as far as they matter, and no further.
 fn rounded(size: u64) -> u64 {
     let n_dropped = (64 - size.leading_zeros()).saturating_sub(3);
     let half = (1 << n_dropped) >> 1;
@@ -121,12 +121,12 @@ pub fn run(options: &Options) -> Result<ExitCode, BenchError> {
         merged
     };
     if let Some(path) = &options.json {
-        report::write(path, report::json(&profile).as_bytes())?;
+        output::write(path, output::json(&profile).as_bytes())?;
     }
     let text = profile.toml();
     match &options.output {
-        Some(path) => report::write(path, text.as_bytes())?,
-        None => report::tell(text)?,
+        Some(path) => output::write(path, text.as_bytes())?,
+        None => output::print(text)?,
     }
     Ok(ExitCode::SUCCESS)
 }
@@ -162,7 +162,7 @@ impl Profile {
                 _ => return Err(BenchError::Malformed("SCAN answers a cursor and keys")),
             };
             for key in keys.iter().filter_map(Value::as_bytes) {
-                n_seen += u64::from(self.look_at(client, key)?);
+                n_seen += u64::from(self.sample_key(client, key)?);
             }
             cursor.clone_from(next);
             if cursor == b"0" || n_seen >= n_samples {
@@ -174,7 +174,7 @@ impl Profile {
     }
 
     /// Adds one key to the counts; `false` if it is gone.
-    fn look_at(&mut self, client: &mut Client, key: &[u8]) -> Result<bool, BenchError> {
+    fn sample_key(&mut self, client: &mut Client, key: &[u8]) -> Result<bool, BenchError> {
         let kind = client.call(&[b"TYPE", key])?;
         let kind = String::from_utf8_lossy(kind.as_bytes().unwrap_or_default()).into_owned();
         let length: &[u8] = match kind.as_str() {
@@ -274,8 +274,8 @@ mod tests {
 
     #[test]
     fn merging_adds_what_is_there() {
-        let mut profile = workload::tests::profile();
-        profile.merge(&workload::tests::profile());
+        let mut profile = to_workload::tests::profile();
+        profile.merge(&to_workload::tests::profile());
         assert_eq!((profile.n_keys, profile.connections), (2000.0, 20));
         assert_eq!(profile.types["string"].n_keys, 1600.0);
         assert_eq!(profile.calls_per_second["get"], 1800.0);
@@ -284,7 +284,7 @@ mod tests {
 
     #[test]
     fn scaling_leaves_shares_as_they_are() {
-        let mut profile = workload::tests::profile();
+        let mut profile = to_workload::tests::profile();
         let mean = profile.types["string"].lengths.mean();
         profile.scale(10.0);
         assert_eq!(profile.types["string"].n_keys, 8000.0);

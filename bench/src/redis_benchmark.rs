@@ -1,6 +1,6 @@
-//! `braid-bench redis-benchmark`: the options, tests and output of redis-benchmark 7.0, so that scripts move over.
+//! `braid-bench redis-benchmark`: the options, tests and output of redis-benchmark 7.0, so that scripts work unchanged.
 //!
-//! The requests are the same; the load is ours. TLS and cluster mode are not there, and refused by name.
+//! The requests are the same; the engine sends them. TLS and cluster mode are not supported, and refused by name.
 
 use std::fmt::Write as _;
 use std::io::{self, Read};
@@ -16,7 +16,7 @@ use crate::client::Client;
 use crate::endpoint::{Endpoint, greeting};
 use crate::engine::{self, Arrivals, Limit, Plan, Target};
 use crate::error::{BenchError, Doing};
-use crate::report;
+use crate::output;
 use crate::workload::{Command, Compiled, Keys, Size, Workload};
 
 mod idle;
@@ -98,7 +98,7 @@ pub struct Options {
     /// Where random numbers start, as redis-benchmark 7.2 and later take it.
     #[arg(long, value_name = "NUM", allow_negative_numbers = true)]
     seed: Option<i64>,
-    /// Pipelines so many requests.
+    /// Requests in a pipeline.
     #[arg(short = 'P', value_name = "NUMREQ", default_value_t = 1)]
     pipeline: usize,
     /// Quiet: one line a test.
@@ -303,11 +303,11 @@ impl Options {
 
     fn hold_idle(&self, target: &Target) -> Result<ExitCode, BenchError> {
         let n_connections = self.n_connections();
-        report::tell(format_args!(
+        output::print(format_args!(
             "Creating {n_connections} idle connections and waiting forever (Ctrl+C when done)\n"
         ))?;
         idle::hold(&target.address, n_connections, &mut |n_open| {
-            report::tell(format_args!("clients: {n_open}\r"))
+            output::print(format_args!("clients: {n_open}\r"))
         })?;
         Ok(ExitCode::SUCCESS)
     }
@@ -315,7 +315,7 @@ impl Options {
     fn run_tests(&self, target: &Target, tests: &[Test]) -> Result<ExitCode, BenchError> {
         let configuration = host_configuration(target)?;
         if self.csv {
-            report::tell(format_args!("{CSV_HEAD}\n"))?;
+            output::print(format_args!("{CSV_HEAD}\n"))?;
         }
         loop {
             for test in tests {
@@ -324,10 +324,10 @@ impl Options {
                     eprintln!("Error from server: {error}");
                     return Ok(ExitCode::FAILURE);
                 }
-                report::tell(self.render(&result, &configuration))?;
+                output::print(self.render(&result, &configuration))?;
             }
             if self.quiet && !self.csv {
-                report::tell("\n")?;
+                output::print("\n")?;
             }
             if !self.forever {
                 return Ok(ExitCode::SUCCESS);

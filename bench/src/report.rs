@@ -1,23 +1,19 @@
-//! What one run found, in the form in which it is told and kept.
+//! What one run found: the types that every form of a report is made from.
 //!
 //! [`RunReport`] is also the schema of `--json`: its fields, documented here, are the file's. [`SCHEMA_VERSION`] grows when
 //! a field changes its meaning or goes; new fields may come without that.
 
-use std::fmt;
 use std::fs;
-use std::io::{self, Write};
-use std::path::Path;
 use std::time::{Duration, SystemTime};
 
 use hdrhistogram::Histogram;
 use serde::{Deserialize, Serialize};
 
 use crate::engine::{Arrivals, CommandRecord, Outcome, Record, Slice};
-use crate::error::{BenchError, Doing};
 use crate::load::{Ceiling, Load};
-use crate::observe::{Bottleneck, Sample, ServerUse};
+use crate::observe::{Bottleneck, Sample, Seen, ServerUse};
+use crate::output;
 use crate::process;
-use crate::run::Seen;
 use crate::workload::Workload;
 
 pub mod csv;
@@ -49,7 +45,7 @@ pub struct RunReport {
     pub threads: usize,
     /// Seconds that counted.
     pub measured_seconds: f64,
-    /// Requests a second that were to be sent; null in a closed loop.
+    /// Requests a second on schedule; null in a closed loop.
     pub offered_rate: Option<f64>,
     /// Requests a second that were answered.
     pub achieved_rate: f64,
@@ -85,6 +81,10 @@ pub struct RunReport {
     pub schedule_slip_us: Percentiles,
     /// From when a message was due to its arrival at a consumer; null without consumers.
     pub delivery_time_us: Option<Percentiles>,
+    /// Messages that consumers counted by their bytes.
+    pub delivered: u64,
+    /// How many more of those should have arrived.
+    pub lost: u64,
     /// Command by command.
     pub commands: Vec<CommandReport>,
     /// Second by second.
@@ -110,6 +110,15 @@ pub struct RunReport {
     pub server_peak_bytes: Option<u64>,
     /// What kept the rate from being higher.
     pub bottleneck: Bottleneck,
+}
+
+/// A run and its report.
+#[derive(Debug)]
+pub struct Measured {
+    /// What was found.
+    pub report: RunReport,
+    /// The histograms that its times come from.
+    pub outcome: Outcome,
 }
 
 /// Where and when a report was made.
@@ -342,6 +351,8 @@ impl RunReport {
             response_time_us: Percentiles::of(&record.response()),
             service_time_us: Percentiles::of(&record.service),
             schedule_slip_us: Percentiles::of(&record.slip),
+            delivered: outcome.n_delivered,
+            lost: outcome.n_lost,
             delivery_time_us: (!outcome.delivery.is_empty()).then(|| Percentiles::of(&outcome.delivery)),
             commands: record
                 .commands
@@ -375,42 +386,13 @@ impl RunReport {
 
     /// As JSON.
     pub fn json(&self) -> String {
-        json(self)
+        output::json(self)
     }
 }
 
 /// Processor time of the client for a request that counts, errors included: they cost as much.
 fn micros_per_request(cpu: Duration, record: &Record) -> f64 {
     cpu.as_secs_f64() * 1e6 / (record.n_done() + record.n_errors()).max(1) as f64
-}
-
-/// As JSON, with a newline at the end.
-pub fn json(report: &impl Serialize) -> String {
-    let mut text = serde_json::to_string_pretty(report).expect("a report has only string keys");
-    text.push('\n');
-    text
-}
-
-/// Writes to standard output. Whoever reads it may have seen enough and gone: that is no error.
-///
-/// # Errors
-/// When the system refuses it for another reason.
-pub fn tell(text: impl fmt::Display) -> Result<(), BenchError> {
-    let mut output = io::stdout().lock();
-    match write!(output, "{text}").and_then(|()| output.flush()) {
-        Err(error) if error.kind() != io::ErrorKind::BrokenPipe => {
-            Err(error).doing("write to standard output")
-        }
-        _ => Ok(()),
-    }
-}
-
-/// Writes a report to a file.
-///
-/// # Errors
-/// When the system refuses it.
-pub fn write(path: &Path, text: &[u8]) -> Result<(), BenchError> {
-    fs::write(path, text).doing(format!("write {}", path.display()))
 }
 
 #[cfg(test)]
@@ -424,7 +406,6 @@ mod tests {
     use crate::endpoint::Endpoint;
     use crate::null_server::NullServer;
     use crate::observe::Observer;
-    use crate::run::{self, Measured};
 
     /// A report of a second against the null server.
     fn measured() -> Measured {
@@ -433,7 +414,8 @@ mod tests {
         let workload = Workload { connections: 4, pipeline: 2, rate: Some(500.0), ..Workload::default() };
         let load = Load::new(&workload, 2, Vec::new()).expect("the workload makes sense");
         let load = load.lasting(Duration::ZERO, Duration::from_secs(1));
-        run::measure(&load, &endpoint, &Observer::new(&endpoint), None).expect("the null server answers")
+        crate::measure::measure(&load, &endpoint, &Observer::new(&endpoint), None)
+            .expect("the null server answers")
     }
 
     #[test]

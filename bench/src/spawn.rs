@@ -3,6 +3,7 @@
 use std::fs::{self, File};
 use std::io;
 use std::net::{Ipv4Addr, SocketAddr, TcpListener};
+use std::ops::Range;
 use std::os::unix::process::CommandExt;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
@@ -25,6 +26,11 @@ const RESTARTED: &str = "BRAID_BENCH_RESTARTED";
 
 /// How long a server may take to answer its first PING.
 const START_PATIENCE: Duration = Duration::from_secs(15);
+/// Where servers listen: below the ports that the system gives to connections. A client that connects to such a port before its
+/// server listens may be given that very port, and is then connected to itself.
+const PORTS: Range<u16> = 16384..32768;
+/// Ports of [`PORTS`] that were tried so far.
+static N_TRIED: AtomicU32 = AtomicU32::new(0);
 /// Servers started so far: each has its scratch directory.
 static N_STARTED: AtomicU32 = AtomicU32::new(0);
 
@@ -154,8 +160,15 @@ fn log_path(scratch: &Path) -> PathBuf {
 
 /// A port that nobody listens on now.
 fn free_port() -> Result<u16, BenchError> {
-    let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).doing("find a free port")?;
-    listener.local_addr().map(|address| address.port()).doing("find a free port")
+    let n_ports = u32::from(PORTS.end - PORTS.start);
+    // Programs that run at once begin at different ports.
+    let first = std::process::id().wrapping_mul(31) % n_ports;
+    let mut candidates = (0..n_ports).map(|_| {
+        let nth = (first + N_TRIED.fetch_add(1, Ordering::Relaxed)) % n_ports;
+        PORTS.start + nth as u16
+    });
+    let is_free = |&port: &u16| TcpListener::bind((Ipv4Addr::LOCALHOST, port)).is_ok();
+    candidates.find(is_free).ok_or_else(|| BenchError::Machine(format!("no port of {PORTS:?} is free")))
 }
 
 fn scratch_directory() -> Result<PathBuf, BenchError> {
@@ -172,6 +185,13 @@ fn scratch_directory() -> Result<PathBuf, BenchError> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn ports_are_below_those_of_connections_and_differ() {
+        let ports: Vec<_> = (0..20).map(|_| free_port().expect("a port is free")).collect();
+        assert!(ports.iter().all(|port| PORTS.contains(port)), "{ports:?}");
+        assert!(ports.windows(2).all(|pair| pair[0] != pair[1]), "{ports:?}");
+    }
 
     #[test]
     fn a_program_that_ends_at_once_is_reported_with_its_words() {

@@ -3,9 +3,9 @@
 use std::thread;
 use std::time::Duration;
 
-use super::{Contest, N_KEYS, VALUE};
-use crate::bars::redis_benchmark::RedisBenchmark;
-use crate::bars::report::{Measure, Target, Unit};
+use super::contest::{Contest, N_CONNECTIONS, N_KEYS, VALUE};
+use crate::bars::measures::{Measure, Target, Unit};
+use crate::bars::redis_benchmark_program::RedisBenchmark;
 use crate::error::BenchError;
 use crate::process::CpuSample;
 use crate::spawn::Server;
@@ -63,7 +63,7 @@ pub(super) fn per_command(
     arguments: &[&str],
 ) -> Result<PerCommand, BenchError> {
     let (pipeline, requests) = (pipeline.to_string(), n_requests.to_string());
-    let connections = super::N_CONNECTIONS.to_string();
+    let connections = N_CONNECTIONS.to_string();
     let mut all = vec!["-c", &connections, "-P", &pipeline, "-n", &requests];
     all.extend(arguments);
     let before = CpuSample::of(server.pid())?;

@@ -3,10 +3,11 @@
 use std::thread;
 use std::time::{Duration, Instant};
 
-use super::{Bar, Contest, N_KEYS, cpu};
-use crate::bars::client::Client;
-use crate::bars::report::{Measure, Target, Unit};
+use super::contest::{Bar, Contest, N_KEYS};
+use super::cpu;
+use crate::bars::measures::{Measure, Target, Unit};
 use crate::bars::values::{Filling, ValueType};
+use crate::client::Client;
 use crate::error::BenchError;
 use crate::process::CpuSample;
 use crate::spawn::Server;
@@ -53,7 +54,7 @@ const SORTED_SET: Value = (ValueType::SortedSet, "myzset");
 /// What an empty server is filled with before it is measured.
 enum Preload {
     Nothing,
-    /// So many members.
+    /// A value with this many members.
     Members(Value, u64),
     /// A member for each request, which pops it.
     Popped(Value),
@@ -64,7 +65,7 @@ struct Test {
     /// What selects it.
     arguments: Vec<&'static str>,
     preload: Preload,
-    /// How much dearer than a short command it is: it gets so many times fewer requests.
+    /// How many times dearer than a short command it is: it gets as many times fewer requests.
     cost: u64,
     /// The target.
     at_most: f64,
@@ -120,11 +121,11 @@ fn run_once(contest: &Contest, server: &Server, test: &Test) -> Result<Vec<f64>,
 
 /// Fills a value as redis-benchmark's own tests do: elements of three bytes, members named `element:000000000042`.
 fn preload(server: &Server, (value_type, key): Value, n_members: u64) -> Result<(), BenchError> {
-    let member = |index| match value_type {
+    let member = move |index| match value_type {
         ValueType::List => "xxx".to_owned(),
         _ => format!("element:{index:012}"),
     };
-    Filling { value_type, n_keys: 1, n_members, key: |_| key, member }.fill(server.address())
+    Filling { value_type, n_keys: 1, n_members, key: move |_| key, member }.fill(server.address())
 }
 
 /// Waits until the server no longer works on what came before, such as freeing what was flushed.

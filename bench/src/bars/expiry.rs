@@ -1,15 +1,15 @@
-//! How long GETs wait while a million keys expire at once, and how soon their memory is free.
+//! How long GETs wait while a million keys expire at once, and how soon all of them are gone.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread;
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
-use super::{Contest, N_CONNECTIONS, N_KEYS, VALUE};
-use crate::bars::client::Client;
-use crate::bars::keys;
-use crate::bars::load::{self, Load, Misses, Request};
-use crate::bars::report::{Measure, Target, Unit};
+use super::contest::{Contest, N_CONNECTIONS, N_KEYS, VALUE, load_keys};
+use crate::bars::measures::{Measure, Target, Unit};
+use crate::bars::preload;
+use crate::bars::requests::{ClosedLoop, Misses, Request};
+use crate::client::Client;
 use crate::engine::Limit;
 use crate::error::BenchError;
 use crate::spawn::Server;
@@ -31,9 +31,9 @@ pub(super) fn run(contest: &Contest, bar: &str) -> Result<Vec<Measure>, BenchErr
 }
 
 fn expire_once(server: &Server) -> Result<Vec<f64>, BenchError> {
-    super::load(server, VALUE)?;
+    load_keys(server, VALUE)?;
     let deadline = SystemTime::now() + TIME_TO_LIVE;
-    keys::expire_at(server.address(), N_KEYS, epoch_millis(deadline))?;
+    preload::expire_at(server.address(), N_KEYS, epoch_millis(deadline))?;
     let Ok(ahead) = deadline.duration_since(SystemTime::now()) else {
         let why = format!("setting {N_KEYS} deadlines took longer than the {TIME_TO_LIVE:?} until they pass");
         return Err(BenchError::Machine(why));
@@ -44,7 +44,7 @@ fn expire_once(server: &Server) -> Result<Vec<f64>, BenchError> {
 
 /// GETs of the expiring keys for as long as DBSIZE counts any of them, and at least for a second.
 fn get_until_empty(server: &Server) -> Result<Vec<f64>, BenchError> {
-    let load = Load {
+    let load = ClosedLoop {
         request: Request::Get,
         n_connections: N_CONNECTIONS,
         n_keys: N_KEYS,
@@ -54,7 +54,7 @@ fn get_until_empty(server: &Server) -> Result<Vec<f64>, BenchError> {
     let stop = Arc::new(AtomicBool::new(false));
     let told = Limit::Told(Arc::clone(&stop));
     thread::scope(|scope| {
-        let getting = scope.spawn(|| load::run(server.address(), &load, told));
+        let getting = scope.spawn(|| load.run(server.address(), told));
         let began = Instant::now();
         let emptied = wait_until_empty(server);
         thread::sleep(Duration::from_secs(1).saturating_sub(began.elapsed()));

@@ -1,13 +1,14 @@
 //! What it costs when all clients write the same key.
 
-use super::{Contest, N_KEYS, cpu};
-use crate::bars::report::{Measure, Target, Unit};
+use super::contest::{Contest, N_KEYS};
+use super::cpu;
+use crate::bars::measures::{Measure, Target, Unit};
 use crate::error::BenchError;
 use crate::spawn::Server;
 
 /// INCR of one key over INCR of a million, with and without pipelining.
 pub(super) fn run(contest: &Contest, bar: &str) -> Result<Vec<Measure>, BenchError> {
-    let servers = contest.start_both_loaded(b"1")?;
+    let servers = contest.start_both_loaded("1")?;
     // The keys exist beforehand, so that both loads only change values.
     let mut all = Vec::new();
     for pipeline in [1, 16] {

@@ -6,17 +6,19 @@
 use std::net::SocketAddr;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
+use braid_protocol::Value;
 use braid_protocol::request::write_request;
 
-use super::{Contest, on_both};
-use crate::bars::client::{Client, wrong};
-use crate::bars::keys;
-use crate::bars::report::{Measure, Target, Unit};
-use crate::bars::resp::{self, Kind};
+use super::contest::{Contest, on_both};
+use crate::bars::measures::{Measure, Target, Unit};
+use crate::bars::preload;
 use crate::bars::values::{self, Filling, ValueType};
+use crate::client::Client;
+use crate::engine;
 use crate::error::BenchError;
+use crate::prober::Prober;
 use crate::spawn::Server;
 
 /// Elements of a large value.
@@ -147,39 +149,35 @@ fn fill(server: &Server) -> Result<(), BenchError> {
         (ValueType::SortedSet, "zset", 2),
     ];
     for (value_type, name, n_keys) in types {
-        let member = |index: u64| match value_type {
+        let member = move |index: u64| match value_type {
             ValueType::List => values::scrambled(index).to_string().into_bytes(),
             _ => values::eight_bytes(b'm', index).to_vec(),
         };
-        let key = |index| if n_keys == 1 { name.to_owned() } else { format!("{name}:{index}") };
+        let key = move |index| if n_keys == 1 { name.to_owned() } else { format!("{name}:{index}") };
         Filling { value_type, n_keys, n_members: N_MEMBERS, key, member }.fill(address)?;
     }
-    keys::pipeline(address, N_MEMBERS, |index, out| {
+    preload::pipeline(address, N_MEMBERS, |index, out| {
         let degrees = |index| (values::scrambled(index) % 160) as i64 - 80;
         let [longitude, latitude] = [degrees(index), degrees(index + N_MEMBERS)].map(|n| n.to_string());
-        resp::append_header(out, 5);
         let member = values::eight_bytes(b'm', index);
-        let argv = [b"GEOADD", &b"geo"[..], longitude.as_bytes(), latitude.as_bytes(), &member];
-        argv.iter().for_each(|argument| resp::append_argument(out, argument));
+        write_request(out, &[b"GEOADD", &b"geo"[..], longitude.as_bytes(), latitude.as_bytes(), &member]);
     })?;
-    keys::pipeline(address, N_MEMBERS, |_, out| {
-        resp::append_header(out, 5);
-        let argv = [&b"XADD"[..], b"stream", b"*", b"field", b"value"];
-        argv.iter().for_each(|argument| resp::append_argument(out, argument));
+    preload::pipeline(address, N_MEMBERS, |_, out| {
+        write_request(out, &[&b"XADD"[..], b"stream", b"*", b"field", b"value"]);
     })?;
     let mut client = Client::connect(address)?;
     for first in [b'a', b'b'] {
         let text: Vec<_> = (0..11_000).map(|nth| first + (values::scrambled(nth) % 4) as u8).collect();
-        client.call(&[b"SET", if first == b'a' { b"text" } else { b"text2" }, &text])?;
+        let key = if first == b'a' { &b"text"[..] } else { b"text2" };
+        client.call(&[b"SET", key, &text])?;
     }
     let long = vec![b'x'; 100 << 20];
-    client.call(&[b"RPUSH", b"long-elements", &long])?;
-    client.call(&[b"HSET", b"long-fields", b"field", &long])?;
+    client.call(&[&b"RPUSH"[..], b"long-elements", &long])?;
+    client.call(&[&b"HSET"[..], b"long-fields", b"field", &long])?;
     for nth in 0..N_KEYS {
-        client.call(&[b"SET", &getter_key(nth), b"value"])?;
+        client.call(&[&b"SET"[..], &getter_key(nth), b"value"])?;
     }
-    ask_all(
-        &mut client,
+    client.call_encoded(
         "make the values",
         &encoded(&[
             "SETRANGE bytes 209715199 x",
@@ -191,18 +189,6 @@ fn fill(server: &Server) -> Result<(), BenchError> {
     )
 }
 
-/// Sends requests at once and reads all replies, none of which may be an error.
-fn ask_all(client: &mut Client, name: &str, requests: &[u8], n_replies: usize) -> Result<(), BenchError> {
-    client.send(requests)?;
-    for _ in 0..n_replies {
-        let reply = client.receive()?;
-        if matches!(reply.kind, Kind::Error(_)) || reply.n_errors > 0 {
-            return Err(wrong(&[name.as_bytes()], &reply));
-        }
-    }
-    Ok(())
-}
-
 /// Sends the commands a few times; returns the longest wait of a GET meanwhile, in milliseconds.
 fn worst_get(
     address: SocketAddr,
@@ -212,15 +198,19 @@ fn worst_get(
     n_replies: usize,
 ) -> Result<f64, BenchError> {
     let mut client = Client::connect(address)?;
+    let target = engine::Target::plain(address);
+    let question = |nth| vec![b"GET".to_vec(), getter_key(nth)];
+    let is_answer = |reply: &Value| matches!(reply, Value::Bulk(_));
+    let prober = Prober { n_connections: N_GETTERS, pace: PACE, question: &question, is_answer };
     let mut longest = Duration::ZERO;
     for _ in 0..N_TIMES {
-        ask_all(&mut client, name, &encoded(prepare), prepare.len())?;
+        client.call_encoded(name, &encoded(prepare), prepare.len())?;
         thread::sleep(MARGIN);
         let is_over = AtomicBool::new(false);
         let waited = thread::scope(|scope| {
-            let getting = scope.spawn(|| get_until(address, &is_over));
+            let getting = scope.spawn(|| prober.longest_wait(&target, &is_over, || Ok(())));
             thread::sleep(MARGIN);
-            let asked = ask_all(&mut client, name, commands, n_replies);
+            let asked = client.call_encoded(name, commands, n_replies);
             thread::sleep(MARGIN);
             is_over.store(true, Ordering::SeqCst);
             let waited = getting.join().expect("a getter does not panic");
@@ -231,24 +221,4 @@ fn worst_get(
     let millis = longest.as_secs_f64() * 1e3;
     eprintln!("  {name}: {millis:.1} ms");
     Ok(millis)
-}
-
-/// Sends a GET now and then until told to stop; returns the longest wait.
-fn get_until(address: SocketAddr, is_over: &AtomicBool) -> Result<Duration, BenchError> {
-    let mut clients = (0..N_GETTERS).map(|_| Client::connect(address)).collect::<Result<Vec<_>, _>>()?;
-    let mut longest = Duration::ZERO;
-    for nth in 0.. {
-        if is_over.load(Ordering::SeqCst) {
-            break;
-        }
-        let key = getter_key(nth);
-        let began = Instant::now();
-        let reply = clients[nth % N_GETTERS].call(&[b"GET", &key])?;
-        longest = longest.max(began.elapsed());
-        if reply.kind != Kind::Bulk {
-            return Err(wrong(&[b"GET", &key], &reply));
-        }
-        thread::sleep(PACE);
-    }
-    Ok(longest)
 }

@@ -1,9 +1,9 @@
 //! Resident memory of hashes, lists, sets and sorted sets, many small ones and few large ones.
 
-use super::memory::settled_bytes;
-use super::{Bar, Contest};
-use crate::bars::keys;
-use crate::bars::report::{Measure, Target, Unit};
+use super::contest::{Bar, Contest};
+use super::resident::settled_bytes;
+use crate::bars::measures::{Measure, Target, Unit};
+use crate::bars::preload;
 use crate::bars::values::{self, Filling, ValueType};
 use crate::error::BenchError;
 
@@ -42,7 +42,7 @@ fn run(
     n_parts: u64,
 ) -> Result<Vec<Measure>, BenchError> {
     let member = |index| values::eight_bytes(b'm', index);
-    let filling = Filling { value_type, n_keys, n_members, key: keys::name, member };
+    let filling = Filling { value_type, n_keys, n_members, key: preload::name, member };
     contest.rounds(bar, contest.few_rounds(), vec![measure], |side| {
         let server = contest.start(side, &[])?;
         let before = settled_bytes(&server)?;

@@ -1,8 +1,9 @@
 //! What threads beyond the cores cost: Braid with eight threads against Braid with two.
 
-use super::{Contest, VALUE, cpu, latency};
-use crate::bars::load::Request;
-use crate::bars::report::{Measure, Target};
+use super::contest::{Contest, VALUE, load_keys};
+use super::{cpu, latency};
+use crate::bars::measures::{Measure, Target};
+use crate::bars::requests::Request;
 use crate::error::BenchError;
 
 const REQUESTS: [Request; 2] = [Request::Get, Request::Mget(10)];
@@ -12,7 +13,7 @@ const NAMES: [&str; 2] = ["8 threads", "2 threads"];
 /// Both columns are Braid: eight threads in the first, two in the second.
 pub(super) fn run(contest: &Contest, bar: &str) -> Result<Vec<Measure>, BenchError> {
     let servers = [contest.start_braid(8, &[])?, contest.start_braid(2, &[])?];
-    servers.iter().try_for_each(|server| super::load(server, VALUE))?;
+    servers.iter().try_for_each(|server| load_keys(server, VALUE))?;
     let processor =
         contest.rounds_named(NAMES, bar, contest.n_rounds, cpu::measures(Target::ratio(1.4)), |side| {
             cpu::set_and_get(contest, side.of(&servers), 16)
@@ -21,7 +22,7 @@ pub(super) fn run(contest: &Contest, bar: &str) -> Result<Vec<Measure>, BenchErr
         NAMES,
         bar,
         contest.few_rounds(),
-        latency::measures(&REQUESTS, Target::NONE),
+        latency::measures(&REQUESTS, Target::NONE, Target::NONE),
         |side| latency::percentiles(contest, side.of(&servers), &REQUESTS),
     )?;
     let named = |measure: Measure| Measure { name: format!("{} (8 over 2)", measure.name), ..measure };

@@ -2,9 +2,11 @@
 
 use std::net::SocketAddr;
 
-use crate::bars::client::{Client, wrong};
-use crate::bars::keys;
-use crate::bars::resp::{self, Kind};
+use braid_protocol::Value;
+use braid_protocol::request::write_request;
+
+use crate::bars::preload;
+use crate::client::{Client, wrong_reply};
 use crate::error::BenchError;
 
 /// Members that one request adds at most.
@@ -42,30 +44,19 @@ impl ValueType {
         }
     }
 
-    fn n_arguments(self) -> u64 {
+    /// The arguments that add a member.
+    fn arguments(self, index: u64, member: &[u8]) -> Vec<Vec<u8>> {
+        let member = member.to_vec();
         match self {
-            Self::Hash | Self::SortedSet => 2,
-            Self::List | Self::Set => 1,
-        }
-    }
-
-    fn append_member(self, index: u64, member: &[u8], out: &mut Vec<u8>) {
-        match self {
-            Self::Hash => {
-                resp::append_argument(out, member);
-                resp::append_argument(out, &eight_bytes(b'v', index));
-            }
-            Self::List | Self::Set => resp::append_argument(out, member),
-            Self::SortedSet => {
-                resp::append_argument(out, scrambled(index).to_string().as_bytes());
-                resp::append_argument(out, member);
-            }
+            Self::Hash => vec![member, eight_bytes(b'v', index).to_vec()],
+            Self::List | Self::Set => vec![member],
+            Self::SortedSet => vec![scrambled(index).to_string().into_bytes(), member],
         }
     }
 }
 
-/// Values to fill: so many keys of one type with so many members each.
-#[derive(Debug)]
+/// Values to fill: keys of one type with equally many members.
+#[derive(Debug, Clone)]
 pub struct Filling<Key, Member> {
     /// The type of each value.
     pub value_type: ValueType,
@@ -79,38 +70,50 @@ pub struct Filling<Key, Member> {
     pub member: Member,
 }
 
-impl<Key: AsRef<[u8]>, Member: AsRef<[u8]>, K: Fn(u64) -> Key, M: Fn(u64) -> Member> Filling<K, M> {
+impl<Key, Member, K, M> Filling<K, M>
+where
+    Key: AsRef<[u8]>,
+    Member: AsRef<[u8]>,
+    K: Fn(u64) -> Key + Clone + Send + Sync + 'static,
+    M: Fn(u64) -> Member + Clone + Send + Sync + 'static,
+{
     /// Adds the members over several connections, and checks that the last key has as many as it should.
     ///
     /// # Errors
     /// When an addition is refused or the count disagrees.
     pub fn fill(&self, address: SocketAddr) -> Result<(), BenchError> {
         let n_parts = self.n_members.div_ceil(N_PER_REQUEST);
-        keys::pipeline(address, self.n_keys * n_parts, |request, out| {
-            self.append_part(request / n_parts, request % n_parts, out);
+        let filling = self.clone();
+        preload::pipeline(address, self.n_keys * n_parts, move |request, out| {
+            filling.append_part(request / n_parts, request % n_parts, out);
         })?;
         let last = (self.key)(self.n_keys - 1);
         let count = [self.value_type.count_command(), last.as_ref()];
-        let reply = Client::connect(address)?.call(&count)?;
-        if reply.kind == Kind::Integer(self.n_members as i64) { Ok(()) } else { Err(wrong(&count, &reply)) }
+        match Client::connect(address)?.call(&count)? {
+            Value::Integer(n_members) if n_members == self.n_members as i64 => Ok(()),
+            reply => Err(wrong_reply(&count, &reply)),
+        }
     }
 
     fn append_part(&self, key: u64, part: u64, out: &mut Vec<u8>) {
         let first = part * N_PER_REQUEST;
         let n_members = N_PER_REQUEST.min(self.n_members - first);
-        resp::append_header(out, (2 + n_members * self.value_type.n_arguments()) as usize);
-        resp::append_argument(out, self.value_type.add_command());
-        resp::append_argument(out, (self.key)(key).as_ref());
+        let mut argv = vec![self.value_type.add_command().to_vec(), (self.key)(key).as_ref().to_vec()];
         for index in (key * self.n_members + first..).take(n_members as usize) {
-            self.value_type.append_member(index, (self.member)(index).as_ref(), out);
+            argv.extend(self.value_type.arguments(index, (self.member)(index).as_ref()));
         }
+        write_request(out, &argv);
     }
 }
 
 /// A letter and seven digits: nothing that a server can keep as an integer.
 pub fn eight_bytes(letter: u8, index: u64) -> [u8; 8] {
+    let mut rest = index;
     let mut name = [letter; 8];
-    keys::write_digits(&mut name[1..], index);
+    for digit in name[1..].iter_mut().rev() {
+        *digit = b'0' + (rest % 10) as u8;
+        rest /= 10;
+    }
     name
 }
 
@@ -139,10 +142,12 @@ mod tests {
 
     #[test]
     fn hashes_and_sorted_sets_take_two_arguments_a_member() {
-        for value_type in [ValueType::Hash, ValueType::SortedSet] {
-            let mut out = Vec::new();
-            value_type.append_member(1, b"m", &mut out);
-            assert_eq!(out.iter().filter(|&&byte| byte == b'$').count() as u64, value_type.n_arguments());
+        for (value_type, n_arguments) in
+            [(ValueType::Hash, 2), (ValueType::SortedSet, 2), (ValueType::List, 1), (ValueType::Set, 1)]
+        {
+            let arguments = value_type.arguments(1, b"m");
+            assert_eq!(arguments.len(), n_arguments);
+            assert!(arguments.contains(&b"m".to_vec()));
         }
     }
 }

@@ -10,7 +10,7 @@ use crate::client::Client;
 use crate::endpoint::Endpoint;
 use crate::error::BenchError;
 use crate::load::Load;
-use crate::report::text::thousands;
+use crate::quantity::thousands;
 use crate::workload::{Generator, Moment};
 
 /// Requests that are compared.

@@ -25,7 +25,7 @@ pub enum Arrivals {
 }
 
 impl Arrivals {
-    /// Requests a second that are to be sent; nothing in a closed loop.
+    /// Requests a second on schedule; nothing in a closed loop.
     pub fn rate(self) -> Option<f64> {
         match self {
             Self::Closed => None,

@@ -11,7 +11,7 @@ use mio::unix::SourceFd;
 use mio::{Interest, Registry, Token};
 use socket2::Socket;
 
-use super::Target;
+use super::settings::Target;
 use crate::error::{BenchError, Doing};
 use crate::workload::Issued;
 

@@ -2,8 +2,7 @@
 
 use std::net::Shutdown;
 use std::os::fd::AsRawFd;
-use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, OnceLock};
 use std::time::{Duration, Instant};
 use std::{io, io::Read, io::Write};
 
@@ -15,15 +14,17 @@ use mio::{Events, Interest, Poll, Token};
 use socket2::Socket;
 
 use super::recorder::histogram;
-use super::{Limit, Target};
+use super::settings::{Limit, Target};
 use crate::client::Client;
 use crate::error::{BenchError, Doing};
 use crate::workload::{Compiled, Generator, Moment, NOW_MARKER};
 
-const BUFFER_BYTES: usize = 64 * 1024;
+const BUFFER_BYTES: usize = 256 * 1024;
 const NOW_DIGITS: usize = 16;
-/// How often the end is looked for when nothing arrives.
+/// How often the end is checked for when nothing arrives.
 const TURN: Duration = Duration::from_millis(20);
+/// How long messages that are counted may fail to arrive after the load; what comes later is lost.
+const PATIENCE: Duration = Duration::from_secs(5);
 
 /// All consumers of a load, on one thread.
 #[derive(Debug)]
@@ -39,6 +40,32 @@ struct Consumer {
     request: Vec<u8>,
     skipper: ReplySkipper,
     partial: Vec<u8>,
+    counted: Option<CountedBytes>,
+}
+
+/// What a connection receives whose messages are counted by their bytes.
+#[derive(Debug)]
+struct CountedBytes {
+    /// Of a message.
+    message_bytes: u64,
+    n_bytes: u64,
+}
+
+impl CountedBytes {
+    fn n_messages(&self) -> u64 {
+        self.n_bytes / self.message_bytes
+    }
+}
+
+/// What arrived at the consumers.
+#[derive(Debug)]
+pub(super) struct Deliveries {
+    /// How long the messages that were read were on their way.
+    pub(super) delivery: Histogram<u64>,
+    /// Messages that were counted by their bytes.
+    pub(super) n_counted: u64,
+    /// How many of those should have arrived.
+    pub(super) n_due: u64,
 }
 
 impl Consumers {
@@ -52,22 +79,27 @@ impl Consumers {
                 let mut request = Vec::new();
                 generator.append_consumer(group, Moment { due_nanos: 0, connection }, &mut request);
                 let token = Token(consumers.len());
-                consumers.push(Consumer::connect(target, request, consumer.repeat, &poll, token)?);
+                let mut connected = Consumer::connect(target, request, consumer.repeat, &poll, token)?;
+                connected.counted = consumer.message_bytes.map(|message_bytes| CountedBytes {
+                    message_bytes,
+                    n_bytes: connected.partial.len() as u64,
+                });
+                consumers.push(connected);
             }
         }
         Ok(Self { poll, consumers })
     }
 
-    /// Takes messages until `ended`, and answers how long those that count were on their way.
+    /// Takes messages until `ended` holds the number of requests that were answered, and then those that are still due.
     pub(super) fn run(
         &mut self,
         start: Instant,
-        ended: &AtomicBool,
+        ended: &OnceLock<u64>,
         limit: &Limit,
-    ) -> Result<Histogram<u64>, BenchError> {
+    ) -> Result<Deliveries, BenchError> {
         let mut delivery = histogram();
         if self.consumers.is_empty() {
-            return Ok(delivery);
+            return Ok(Deliveries { delivery, n_counted: 0, n_due: 0 });
         }
         let counts_from = match limit {
             Limit::Time { warmup, .. } => warmup.as_nanos() as u64,
@@ -81,13 +113,22 @@ impl Consumers {
                 delivery.saturating_record(now.saturating_sub(due));
             }
         };
-        while !ended.load(Ordering::Relaxed) {
+        let mut arrived_at = Instant::now();
+        let mut n_counted = self.n_counted();
+        while ended
+            .get()
+            .is_none_or(|&n_requests| n_counted < self.n_due(n_requests) && arrived_at.elapsed() < PATIENCE)
+        {
             match self.poll.poll(&mut events, Some(TURN)) {
                 Err(error) if error.kind() == io::ErrorKind::Interrupted => continue,
                 polled => polled.doing("poll")?,
             }
             for event in &events {
                 self.consumers[event.token().0].serve(&mut buffer, &mut deliver)?;
+            }
+            let n_now = self.n_counted();
+            if n_now > n_counted || ended.get().is_none() {
+                (n_counted, arrived_at) = (n_now, Instant::now());
             }
         }
         // What has arrived by now counts too.
@@ -96,7 +137,22 @@ impl Consumers {
             // The server may have closed it first.
             let _ = consumer.stream.shutdown(Shutdown::Both);
         }
-        Ok(delivery)
+        let n_due = self.n_due(ended.get().copied().unwrap_or(0));
+        Ok(Deliveries { delivery, n_counted: self.n_counted(), n_due })
+    }
+
+    /// Messages that were counted by their bytes.
+    fn n_counted(&self) -> u64 {
+        self.counted().map(CountedBytes::n_messages).sum()
+    }
+
+    /// How many of those are due after `n_requests`.
+    fn n_due(&self, n_requests: u64) -> u64 {
+        n_requests * self.counted().count() as u64
+    }
+
+    fn counted(&self) -> impl Iterator<Item = &CountedBytes> {
+        self.consumers.iter().filter_map(|consumer| consumer.counted.as_ref())
     }
 }
 
@@ -119,20 +175,30 @@ impl Consumer {
             .register(&mut SourceFd(&stream.as_raw_fd()), token, Interest::READABLE)
             .doing("register a connection")?;
         let request = if repeat { request } else { Vec::new() };
-        Ok(Self { stream, request, skipper: ReplySkipper::default(), partial })
+        Ok(Self { stream, request, skipper: ReplySkipper::default(), partial, counted: None })
     }
 
     /// Takes what has arrived; `deliver` gets the moment in each message.
     fn serve(&mut self, buffer: &mut [u8], deliver: &mut dyn FnMut(u64)) -> Result<(), BenchError> {
         loop {
-            match self.stream.read(buffer) {
+            let n_bytes = match self.stream.read(buffer) {
+                // What a closed connection does not get is lost, and counted as that.
+                Ok(0) if self.counted.is_some() => return Ok(()),
                 Ok(0) => return Err(BenchError::Malformed("the server closed a consumer's connection")),
-                Ok(n_bytes) => self.partial.extend_from_slice(&buffer[..n_bytes]),
+                Ok(n_bytes) => n_bytes,
                 Err(error) if error.kind() == io::ErrorKind::Interrupted => continue,
                 Err(error) if error.kind() == io::ErrorKind::WouldBlock => return Ok(()),
+                Err(error) if self.counted.is_some() && error.kind() == io::ErrorKind::ConnectionReset => {
+                    return Ok(());
+                }
                 Err(error) => return Err(error).doing("receive a message"),
+            };
+            if let Some(counted) = &mut self.counted {
+                counted.n_bytes += n_bytes as u64;
+            } else {
+                self.partial.extend_from_slice(&buffer[..n_bytes]);
+                self.take_messages(deliver)?;
             }
-            self.take_messages(deliver)?;
         }
     }
 
@@ -157,7 +223,7 @@ impl Consumer {
     }
 }
 
-/// The moment behind a marker.
+/// The moment after a marker.
 fn moment(text: &[u8]) -> Option<u64> {
     let digits = text.get(NOW_MARKER.len()..NOW_MARKER.len() + NOW_DIGITS)?;
     u64::from_str_radix(std::str::from_utf8(digits).ok()?, 16).ok()

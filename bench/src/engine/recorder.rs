@@ -8,7 +8,7 @@ use hdrhistogram::Histogram;
 const FINEST_NANOS: u64 = 100;
 /// What takes longer counts as ten minutes.
 const LONGEST_NANOS: u64 = 600_000_000_000;
-/// Error texts that are told apart; what comes later counts without its text.
+/// Error texts that are counted apart; later ones count together.
 const MAX_ERROR_TEXTS: usize = 20;
 
 /// An empty histogram of nanoseconds. All that are made here can be added to each other.

@@ -20,8 +20,9 @@ use rustix::time::{
 
 use super::arrivals::{Arrivals, Schedule};
 use super::connection::{Connection, Reply};
+use super::outcome::{Slice, WorkerUse};
 use super::recorder::{Record, histogram};
-use super::{Limit, Plan, Slice, Target, WorkerUse};
+use super::settings::{Limit, Plan, Target};
 use crate::error::{BenchError, Doing};
 use crate::workload::{Compiled, Generator, Moment};
 
@@ -213,7 +214,7 @@ impl Worker {
             self.wait(&mut events)?;
             for event in &events {
                 if event.token() != TIMER {
-                    self.serve(event.token().0)?;
+                    self.serve(event.token().0, event.is_read_closed())?;
                 }
             }
         }
@@ -331,8 +332,8 @@ impl Worker {
         }
     }
 
-    /// Does what an event on a connection asks for.
-    fn serve(&mut self, lane: usize) -> Result<(), BenchError> {
+    /// Does what an event on a connection asks for. `is_closed` says that the server sends nothing more.
+    fn serve(&mut self, lane: usize, is_closed: bool) -> Result<(), BenchError> {
         self.flush(lane)?;
         while self.connections[lane].is_waiting() {
             let n_bytes = match self.connections[lane].receive(&mut self.buffer) {
@@ -341,15 +342,16 @@ impl Worker {
                 Err(_) => return self.recover(lane),
             };
             self.accept(lane, n_bytes)?;
-            // The event is an edge. What arrives after a read that did not fill the buffer is another edge (epoll(7)).
-            if n_bytes < BUFFER_BYTES {
+            // The event is an edge. What arrives after a read that did not fill the buffer is another edge (epoll(7)). The end
+            // of the stream is not, if this event has announced it: it must be read.
+            if n_bytes < BUFFER_BYTES && !is_closed {
                 return Ok(());
             }
         }
         Ok(())
     }
 
-    /// Counts the replies in the buffer, and goes on when the batch is answered.
+    /// Counts the replies in the buffer, and continues when the batch is answered.
     fn accept(&mut self, lane: usize, n_bytes: usize) -> Result<(), BenchError> {
         let now = self.now();
         self.n_broken = 0;
@@ -397,7 +399,7 @@ impl Worker {
         if is_staged { self.next_stage(lane, now, saw_null, counts) } else { self.finish(lane, now) }
     }
 
-    /// Goes on with a transaction that watches keys: to its second stage, to the first again, or to its end.
+    /// Continues a transaction that watches keys: with its second stage, the first again, or its end.
     fn next_stage(&mut self, lane: usize, now: u64, saw_null: bool, counts: bool) -> Result<(), BenchError> {
         let batch = &self.connections[lane].batch;
         let (issued, due, sent, stage) = (batch.requests[0], batch.due_nanos, batch.sent_nanos, batch.stage);

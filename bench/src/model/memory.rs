@@ -87,7 +87,7 @@ pub struct Fit {
     /// What is allocated, or all that is resident.
     #[serde(skip)]
     solution: Solution,
-    /// What is resident and not allocated, where that can be told.
+    /// What is resident and not allocated, where that is known.
     #[serde(skip)]
     overhead: Option<Overhead>,
 }
@@ -128,9 +128,9 @@ pub enum Tables {
 pub struct Forecast {
     /// Keys in all.
     pub n_keys: f64,
-    /// Resident bytes at just so many keys, with the interval that a measurement would lie in.
+    /// Resident bytes at exactly this number of keys, with the interval that a measurement would lie in.
     pub resident_bytes: Estimate,
-    /// The upper end of the interval at the worst moment that so many keys may be at: the table has just doubled and
+    /// The upper end of the interval at the worst moment for this number of keys: the table has just doubled and
     /// the one before it is not yet freed. The interval's own end where no doubling was seen.
     pub worst_bytes: f64,
     /// Keys over those of the largest population measured; above 1 it is extrapolation.
@@ -251,7 +251,7 @@ pub fn fit(samples: &[MemorySample]) -> Result<Fit, MemoryError> {
 }
 
 impl Fit {
-    /// Forecasts the memory of so many keys in the mix of the largest population.
+    /// Forecasts the memory of `n_keys` keys in the mix of the largest population.
     pub fn forecast(&self, n_keys: u64) -> Forecast {
         let keys = |class: &Class| self.mix.iter().find(|(other, _)| other == class).map_or(0.0, |mix| mix.1);
         self.forecast_counts(|class| keys(class) * n_keys as f64)
@@ -305,7 +305,7 @@ impl Fit {
 impl Overhead {
     /// Fits what is resident beyond the used bytes, which every sample has. Nothing where samples are too few.
     ///
-    /// A share must be told beyond doubt, for it is what a forecast multiplies: a difference of ten in the criterion
+    /// A share must be beyond doubt, because a forecast multiplies it: a difference of ten in the criterion
     /// leaves the worse model no support (Burnham and Anderson, 2002, section 2.6).
     fn fit(samples: &[MemorySample]) -> Option<Self> {
         const DECISIVE: f64 = 10.0;

@@ -46,7 +46,7 @@ pub struct Window {
     pub unsent: u64,
     /// Whether the client, not the server, held the load back or made it late.
     pub client_limited: bool,
-    /// Percentile, 0 to 100, and the response time in microseconds that so many requests stayed within.
+    /// Percentile, 0 to 100, and the response time in microseconds that this percentage of requests stayed within.
     pub percentiles_us: Vec<(f64, f64)>,
 }
 
@@ -76,7 +76,7 @@ impl Slo {
         Self { targets: vec![(percentile, at_most)], max_errors: 0 }
     }
 
-    /// Allows so many failed requests a window.
+    /// Allows this many failed requests a window.
     pub fn with_max_errors(self, max_errors: u64) -> Self {
         Self { max_errors, ..self }
     }
@@ -529,7 +529,7 @@ impl<P: Probe> Search<'_, P> {
         Estimate { value: 0.0, low: 0.0, high: least }
     }
 
-    /// Names the limit: whoever missed more of the windows that bound the rate from above.
+    /// Names the limit: the side that missed more of the windows that bound the rate from above.
     fn limit(&self, rate: Estimate) -> Limit {
         let (by_server, by_client) =
             self.missed_nearby().partition::<Vec<_>, _>(|step| matches!(step.verdict, Verdict::Broken(_)));

@@ -110,7 +110,7 @@ pub(super) fn moments(samples: &[f64]) -> Option<(f64, f64)> {
     Some((mean, (squares / (n - 1.0)).sqrt()))
 }
 
-/// How many standard errors reach to either end of an interval, for an error estimated with so many degrees of
+/// How many standard errors reach to either end of an interval, for an error estimated with this many degrees of
 /// freedom.
 ///
 /// # Panics

@@ -55,7 +55,7 @@ pub struct Prediction {
 /// Why there is no fit.
 #[derive(Debug, Clone, Copy, PartialEq, thiserror::Error)]
 pub enum UslError {
-    /// Three parameters and an error cannot be told from so few.
+    /// Three parameters and an error cannot be fitted to this few points.
     #[error(
         "the scalability law needs at least four measurements at three different counts; there are {n_points} at {n_counts}"
     )]

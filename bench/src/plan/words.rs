@@ -5,13 +5,14 @@ use braid_bench::model::stats::Estimate;
 use braid_bench::model::usl;
 
 use super::capacity::{Month, Needs};
-use super::{Counted, Memory, NoLaw, Options, Scaling};
+use super::options::Options;
+use super::plan_report::{Counted, Memory, NoLaw, Scaling, buffers_bytes};
+use crate::quantity::{bytes, interval, thousands};
 use crate::report::RunReport;
-use crate::report::text::{bytes, interval, thousands};
 
 /// More threads than this no instance is planned with.
 const MOST_THREADS: u32 = 256;
-/// An interval whose ends are so many times apart says little.
+/// An interval whose ends are this many times apart says little.
 const WIDE: f64 = 2.0;
 
 /// What the words are about.
@@ -125,7 +126,7 @@ impl Findings<'_> {
             thousands(memory.fit.most_keys),
             percent(self.options.snapshot),
         )];
-        if let Some(buffers) = super::buffers_bytes(self.run).filter(|&buffers| buffers > 0) {
+        if let Some(buffers) = buffers_bytes(self.run).filter(|&buffers| buffers > 0) {
             words.push(format!(
                 "Buffers and what was written while it ran took {} beyond that, which each month has on top.",
                 bytes(buffers as f64)

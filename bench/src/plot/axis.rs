@@ -10,7 +10,7 @@ pub(super) struct Tick {
     pub label: String,
 }
 
-/// Whether an axis goes on to the next round value.
+/// Whether an axis extends to the next round value.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum End {
     Rounded,

@@ -11,7 +11,7 @@ use socket2::Socket;
 use crate::address::Address;
 use crate::error::{BenchError, Doing};
 
-/// How often their number is told.
+/// How often their number is shown.
 const TURN: Duration = Duration::from_millis(250);
 
 /// Opens the connections and holds them until the server closes one, telling their number now and then. Nothing is sent,

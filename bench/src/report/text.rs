@@ -2,93 +2,10 @@
 
 use std::fmt::{self, Write};
 
-use braid_bench::model::stats::Estimate;
-
 use super::{Percentiles, RunReport};
 use crate::observe::BottleneckKind;
-
-/// Rows of cells, each column as wide as its widest; the first is aligned left, the others right.
-#[derive(Debug, Default)]
-pub struct Table {
-    rows: Vec<Vec<String>>,
-}
-
-impl Table {
-    /// Begins with the heads of the columns.
-    pub fn new<S: Into<String>>(heads: impl IntoIterator<Item = S>) -> Self {
-        let mut table = Self::default();
-        table.push(heads);
-        table
-    }
-
-    /// Adds a row.
-    pub fn push<S: Into<String>>(&mut self, cells: impl IntoIterator<Item = S>) {
-        self.rows.push(cells.into_iter().map(Into::into).collect());
-    }
-}
-
-impl fmt::Display for Table {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let n_columns = self.rows.iter().map(Vec::len).max().unwrap_or(0);
-        let width = |column: usize| {
-            self.rows
-                .iter()
-                .filter_map(|row| row.get(column))
-                .map(|cell| cell.chars().count())
-                .max()
-                .unwrap_or(0)
-        };
-        let widths: Vec<_> = (0..n_columns).map(width).collect();
-        for row in &self.rows {
-            let padded = row.iter().zip(&widths).enumerate().map(|(column, (cell, &width))| match column {
-                0 => format!("{cell:width$}"),
-                _ => format!("{cell:>width$}"),
-            });
-            writeln!(f, "{}", padded.collect::<Vec<_>>().join("  ").trim_end())?;
-        }
-        Ok(())
-    }
-}
-
-/// A time in the unit that suits it.
-pub fn time(micros: f64) -> String {
-    match micros {
-        _ if micros < 1e3 => format!("{micros:.0} µs"),
-        _ if micros < 1e5 => format!("{:.2} ms", micros / 1e3),
-        _ if micros < 1e6 => format!("{:.0} ms", micros / 1e3),
-        _ => format!("{:.2} s", micros / 1e6),
-    }
-}
-
-/// A number with its thousands apart.
-pub fn thousands(number: f64) -> String {
-    let digits = format!("{number:.0}");
-    let mut apart = String::new();
-    for (index, digit) in digits.chars().enumerate() {
-        if index > 0 && (digits.len() - index) % 3 == 0 && digit.is_ascii_digit() {
-            apart.push(',');
-        }
-        apart.push(digit);
-    }
-    apart
-}
-
-/// An interval of rates; one that nothing bounds above is open.
-pub fn interval(rate: Estimate) -> String {
-    match rate.high.is_finite() {
-        true => format!("{}..{}", thousands(rate.low), thousands(rate.high)),
-        false => format!("{} or more", thousands(rate.low)),
-    }
-}
-
-/// A size in the unit that suits it.
-pub fn bytes(bytes: f64) -> String {
-    const UNITS: [&str; 5] = ["B", "KiB", "MiB", "GiB", "TiB"];
-    let unit = UNITS.iter().enumerate().rev().find(|(power, _)| bytes >= 1024_f64.powi(*power as i32));
-    let (power, unit) = unit.unwrap_or((0, &"B"));
-    let value = bytes / 1024_f64.powi(power as i32);
-    if power == 0 { format!("{value:.0} {unit}") } else { format!("{value:.1} {unit}") }
-}
+use crate::quantity::{bytes, thousands, time};
+use crate::table::Table;
 
 fn row(name: &str, count: String, times: &Percentiles) -> Vec<String> {
     // Where nothing was measured, no time is zero.
@@ -155,6 +72,8 @@ impl RunReport {
             (self.errors, "errors"),
             (self.unanswered, "unanswered"),
             (self.unsent, "unsent"),
+            (self.delivered, "messages delivered"),
+            (self.lost, "messages lost"),
         ];
         for (count, what) in rare {
             if count > 0 {
@@ -183,23 +102,6 @@ impl RunReport {
     }
 }
 
-impl fmt::Display for BottleneckKind {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.pad(match self {
-            Self::Client => "the client",
-            Self::Evictions => "evictions",
-            Self::HotKey => "a hot key",
-            Self::OneCore => "one core of the server",
-            Self::AllCores => "all cores",
-            Self::Network => "the network",
-            Self::Memory => "memory",
-            Self::RoundTrips => "round trips",
-            Self::Unknown => "unknown",
-            Self::None => "none",
-        })
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use hdrhistogram::Histogram;
@@ -207,31 +109,10 @@ mod tests {
     use super::*;
 
     #[test]
-    fn figures_are_told_in_units_that_suit_them() {
-        assert_eq!(
-            [12.0, 1234.0, 123_456.0, 2_500_000.0].map(time),
-            ["12 µs", "1.23 ms", "123 ms", "2.50 s"]
-        );
-        assert_eq!([0.0, 999.0, 1000.0, 1_234_567.0].map(thousands), ["0", "999", "1,000", "1,234,567"]);
-        assert_eq!(
-            [0.0, 512.0, 2048.0, 3.5 * 1024.0 * 1024.0].map(bytes),
-            ["0 B", "512 B", "2.0 KiB", "3.5 MiB"]
-        );
-    }
-
-    #[test]
     fn what_was_not_measured_has_no_times() {
         let mut nanos = Histogram::new(3).expect("three digits are allowed");
         assert_eq!(row("GET", String::from("0"), &Percentiles::of(&nanos))[2..], ["-"; 6]);
         nanos.record(2_000_000).expect("it grows");
         assert_eq!(row("GET", String::from("1"), &Percentiles::of(&nanos))[2..], ["2.00 ms"; 6]);
-    }
-
-    #[test]
-    fn columns_are_as_wide_as_their_widest_cell() {
-        let mut table = Table::new(["a", "b"]);
-        table.push(["long", "1"]);
-        table.push(["x", "µµ"]);
-        assert_eq!(table.to_string(), "a      b\nlong   1\nx     µµ\n");
     }
 }

@@ -1,5 +1,6 @@
 //! From templates to the bytes of requests.
 
+use std::fmt;
 use std::ops::Range;
 use std::sync::Arc;
 use std::sync::atomic::AtomicU64;
@@ -9,10 +10,10 @@ use rand::{RngExt, SeedableRng};
 use rand_distr::Distribution;
 use rand_distr::weighted::WeightedAliasIndex;
 
-use super::keys::{KeyNames, KeySampler};
+use super::definition::{Command, Population, Workload};
+use super::keys::{KeyNames, KeySampler, Keys, Pattern};
 use super::size::SizeSampler;
 use super::template::{self, Argument, NOW_MARKER, Piece};
-use super::{Command, Pattern, Population, Workload, wrong};
 use crate::error::BenchError;
 
 /// Bytes that values are cut from.
@@ -65,7 +66,7 @@ struct Request {
 }
 
 /// What to append next.
-#[derive(Debug, Clone)]
+#[derive(Clone)]
 enum Step {
     /// These bytes: headers of RESP, literals, or both.
     Bytes(Vec<u8>),
@@ -73,6 +74,22 @@ enum Step {
     Piece(Piece),
     /// An argument whose length is known once it is there.
     Sized(Vec<Piece>),
+    /// A whole request, written from the number of a key.
+    Written(Arc<WriteRequest>),
+}
+
+/// Appends the request of a number.
+type WriteRequest = dyn Fn(u64, &mut Vec<u8>) + Send + Sync;
+
+impl fmt::Debug for Step {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Bytes(bytes) => f.debug_tuple("Bytes").field(bytes).finish(),
+            Self::Piece(piece) => f.debug_tuple("Piece").field(piece).finish(),
+            Self::Sized(pieces) => f.debug_tuple("Sized").field(pieces).finish(),
+            Self::Written(_) => f.write_str("Written"),
+        }
+    }
 }
 
 /// What a generator does not know by itself.
@@ -131,10 +148,31 @@ impl Compiled {
         Ok(compiled)
     }
 
+    /// Makes requests ready that no template describes: a sequence of `n_requests`, of which `write` appends each by its
+    /// number. Each is one request with one reply.
+    ///
+    /// # Errors
+    /// When there is no request or no connection.
+    pub fn written(
+        n_connections: usize,
+        n_requests: u64,
+        write: impl Fn(u64, &mut Vec<u8>) + Send + Sync + 'static,
+    ) -> Result<Self, BenchError> {
+        let keys = Keys { count: n_requests, pattern: Pattern::Sequential, ..Keys::default() };
+        let pipeline = PRELOAD_PIPELINE as usize;
+        let sequence = Workload { connections: n_connections, pipeline, keys, ..Workload::default() };
+        let mut compiled = Self::of_commands(&sequence, &[Command::of(&["PING"])])?;
+        let request = Request { steps: vec![Step::Written(Arc::new(write))], lasting: None };
+        compiled.commands[0].stages = vec![Stage { requests: vec![request], n_replies: 1 }];
+        Ok(compiled)
+    }
+
     fn of_commands(workload: &Workload, commands: &[Command]) -> Result<Self, BenchError> {
         check(workload)?;
         let choice = WeightedAliasIndex::new(commands.iter().map(|command| command.weight).collect())
-            .map_err(|error| wrong("commands", format!("the weights make no distribution: {error}")))?;
+            .map_err(|error| {
+                BenchError::workload("commands", format!("the weights make no distribution: {error}"))
+            })?;
         let mut compiled = Self {
             workload: workload.clone(),
             commands: Vec::new(),
@@ -183,7 +221,7 @@ impl Compiled {
     fn stages(&self, place: &str, command: &Command) -> Result<Vec<Stage>, BenchError> {
         let Command { args, transaction, watch, reads, .. } = command;
         if args.is_empty() == transaction.is_empty() {
-            return Err(wrong(place, "a command has either args or a transaction"));
+            return Err(BenchError::workload(place, "a command has either args or a transaction"));
         }
         if command.inline {
             let line = Step::Bytes(format!("{}\r\n", args.join(" ")).into_bytes());
@@ -192,7 +230,7 @@ impl Compiled {
         }
         if transaction.is_empty() {
             if !watch.is_empty() || !reads.is_empty() {
-                return Err(wrong(place, "only a transaction watches keys"));
+                return Err(BenchError::workload(place, "only a transaction watches keys"));
             }
             let request = self.request(&format!("{place}.args"), args)?;
             return Ok(vec![Stage { requests: vec![request], n_replies: 1 }]);
@@ -290,10 +328,20 @@ fn check(workload: &Workload) -> Result<(), BenchError> {
             "it is from 0 to 1",
         ),
         (workload.rate.is_some_and(|rate| !(rate > 0.0 && rate.is_finite())), "rate", "it must be above 0"),
+        (
+            workload.consumers.iter().any(|consumer| consumer.message_bytes == Some(0)),
+            "consumers.message_bytes",
+            "it must be at least 1",
+        ),
+        (
+            workload.consumers.iter().any(|consumer| consumer.repeat && consumer.message_bytes.is_some()),
+            "consumers.message_bytes",
+            "messages that answer a request are read, not counted by their bytes",
+        ),
         (watches && workload.pipeline > 1, "pipeline", "a command that watches keys needs pipeline = 1"),
     ];
     match mistakes.into_iter().find(|(is_wrong, ..)| *is_wrong) {
-        Some((_, place, why)) => Err(wrong(place, why)),
+        Some((_, place, why)) => Err(BenchError::workload(place, why)),
         None => Ok(()),
     }
 }
@@ -407,6 +455,10 @@ impl Draws {
             match step {
                 Step::Bytes(bytes) => out.extend_from_slice(bytes),
                 Step::Piece(piece) => self.write_piece(compiled, piece, moment, out),
+                Step::Written(write) => {
+                    self.key = self.keys.sample(&mut self.random);
+                    write(self.key, out);
+                }
                 Step::Sized(pieces) => {
                     scratch.clear();
                     pieces.iter().for_each(|piece| self.write_piece(compiled, piece, moment, scratch));

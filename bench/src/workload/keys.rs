@@ -8,12 +8,37 @@ use rand::rngs::SmallRng;
 use rand_distr::{Distribution, Zipf};
 use serde::{Deserialize, Serialize};
 
-use super::size::SizeSampler;
-use super::{Keys, wrong};
+use super::size::{Size, SizeSampler};
 use crate::error::BenchError;
 
 /// Digits that new keys do not outgrow: a million of them a second for eleven days.
 const ENOUGH_DIGITS: usize = 12;
+
+/// The key space.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[serde(default, deny_unknown_fields)]
+pub struct Keys {
+    /// How many keys there are.
+    pub count: u64,
+    /// What each key begins with.
+    pub prefix: String,
+    /// Bytes of a key, the prefix included; digits fill it up. Each key has its own size, the same in every run. A size too
+    /// small for prefix and number is raised.
+    pub size: Size,
+    /// Which keys are asked for how often.
+    pub pattern: Pattern,
+}
+
+impl Default for Keys {
+    fn default() -> Self {
+        Self {
+            count: 100_000,
+            prefix: String::from("key:"),
+            size: Size::Fixed(16),
+            pattern: Pattern::Uniform,
+        }
+    }
+}
 
 /// Which of the keys are asked for how often.
 #[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
@@ -84,7 +109,7 @@ enum Choice {
 }
 
 impl KeySampler {
-    /// A sequence begins at `first` and goes on by steps of `n_workers`, each of whom begins elsewhere.
+    /// A sequence begins at `first` and continues by steps of `n_workers`. Each worker begins elsewhere.
     pub(super) fn new(
         keys: &Keys,
         next_new: Arc<AtomicU64>,
@@ -92,13 +117,13 @@ impl KeySampler {
         n_workers: u64,
     ) -> Result<Self, BenchError> {
         if keys.count == 0 {
-            return Err(wrong("keys.count", "there must be at least one key"));
+            return Err(BenchError::workload("keys.count", "there must be at least one key"));
         }
         let zipf = |exponent: f64| {
             Zipf::new(keys.count as f64, exponent)
                 .ok()
                 .filter(|_| exponent.is_finite())
-                .ok_or_else(|| wrong("keys.pattern", "the exponent must be at least 0"))
+                .ok_or_else(|| BenchError::workload("keys.pattern", "the exponent must be at least 0"))
         };
         let choice = match keys.pattern {
             Pattern::Uniform => Choice::Uniform,
@@ -107,7 +132,7 @@ impl KeySampler {
             Pattern::Sequential => Choice::Sequential { next: first % keys.count, step: n_workers },
             Pattern::HotSpot { keys: share, requests } => {
                 if !(0.0..=1.0).contains(&share) || !(0.0..=1.0).contains(&requests) {
-                    return Err(wrong("keys.pattern", "shares are from 0 to 1"));
+                    return Err(BenchError::workload("keys.pattern", "shares are from 0 to 1"));
                 }
                 let n_hot = ((keys.count as f64 * share) as u64).clamp(1, keys.count);
                 Choice::HotSpot { n_hot, requests }
@@ -136,7 +161,7 @@ impl KeySampler {
         }
     }
 
-    /// A key that nobody has asked for.
+    /// A key that no request has named.
     pub(super) fn new_key(&self) -> u64 {
         self.next_new.fetch_add(1, Ordering::Relaxed)
     }

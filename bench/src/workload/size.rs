@@ -11,12 +11,11 @@ use serde::de::value::MapAccessDeserializer;
 use serde::de::{Deserializer, MapAccess, Visitor};
 use serde::{Deserialize, Serialize, Serializer};
 
-use super::wrong;
 use crate::error::BenchError;
 
 /// No size is larger: Redis takes no longer string.
 const LARGEST: u64 = 512 * 1024 * 1024;
-/// A log-normal size is at most so many times its mean, so that one sample does not fill a machine.
+/// A log-normal size is at most this many times its mean, so that one sample does not fill a machine.
 const LOG_NORMAL_CAP: f64 = 100.0;
 
 /// How large something is, sample by sample.
@@ -113,11 +112,12 @@ impl Size {
         let sampler = match self {
             Self::Fixed(size) => SizeSampler::Fixed(*size),
             Self::Range { min, max } if min <= max => SizeSampler::Range { min: *min, max: *max },
-            Self::Range { .. } => return Err(wrong(place, "min is above max")),
+            Self::Range { .. } => return Err(BenchError::workload(place, "min is above max")),
             Self::Weighted(sizes) => {
                 let (sizes, weights): (Vec<_>, Vec<_>) = sizes.iter().copied().unzip();
-                let index = WeightedAliasIndex::new(weights)
-                    .map_err(|error| wrong(place, format!("the weights make no distribution: {error}")))?;
+                let index = WeightedAliasIndex::new(weights).map_err(|error| {
+                    BenchError::workload(place, format!("the weights make no distribution: {error}"))
+                })?;
                 SizeSampler::Weighted { sizes, index }
             }
             Self::LogNormal { mean, sigma } => {
@@ -125,11 +125,17 @@ impl Size {
                 let distribution = LogNormal::new(mean.ln() - sigma * sigma / 2.0, *sigma)
                     .ok()
                     .filter(|_| is_sound)
-                    .ok_or_else(|| wrong(place, "mean must be above 0 and sigma at least 0"))?;
+                    .ok_or_else(|| {
+                        BenchError::workload(place, "mean must be above 0 and sigma at least 0")
+                    })?;
                 SizeSampler::LogNormal { distribution, largest: ((mean * LOG_NORMAL_CAP) as u64).max(1) }
             }
         };
-        if sampler.largest() > LARGEST { Err(wrong(place, "beyond 512 MiB")) } else { Ok(sampler) }
+        if sampler.largest() > LARGEST {
+            Err(BenchError::workload(place, "beyond 512 MiB"))
+        } else {
+            Ok(sampler)
+        }
     }
 }
 

@@ -5,7 +5,7 @@
 //! | `{key}` | the name of a key, drawn anew |
 //! | `{key%1000}` | the same among the first thousand: the number drawn modulo 1000 |
 //! | `{same}` | the name of the key drawn last |
-//! | `{new_key}` | the name of a key that nobody has asked for |
+//! | `{new_key}` | the name of a key that no request has named |
 //! | `{value}`, `{value:100}` | a value of a drawn size, or of 100 bytes |
 //! | `{int:1:6}` | a number, both bounds included |
 //! | `{ttl}` | seconds to live |
@@ -15,7 +15,6 @@
 //! | `{expire}` as a whole argument | the arguments `EX` and `{ttl}`, or none, by the share of `expiry` |
 //! | `{{`, `}}` | a brace |
 
-use super::wrong;
 use crate::error::BenchError;
 
 /// What `{now}` begins with; 16 hexadecimal digits follow: nanoseconds since the run began.
@@ -48,7 +47,7 @@ pub(super) enum Argument {
 /// Parses a request's arguments. `place` is the field's name.
 pub(super) fn parse(place: &str, args: &[String]) -> Result<Vec<Argument>, BenchError> {
     if args.is_empty() {
-        return Err(wrong(place, "a request has at least one argument"));
+        return Err(BenchError::workload(place, "a request has at least one argument"));
     }
     let mut parsed = Vec::new();
     for (index, text) in args.iter().enumerate() {
@@ -72,7 +71,7 @@ fn repeated(place: &str, text: &str) -> Result<(String, usize), BenchError> {
     };
     match times.parse() {
         Ok(n_times @ 1..=100_000) => Ok((format!("{{{name}}}"), n_times)),
-        _ => Err(wrong(place, format!("{text} repeats from 1 to 100000 times"))),
+        _ => Err(BenchError::workload(place, format!("{text} repeats from 1 to 100000 times"))),
     }
 }
 
@@ -89,7 +88,7 @@ fn pieces(place: &str, text: &str) -> Result<Vec<Piece>, BenchError> {
             continue;
         }
         let Some((name, behind)) = rest.strip_prefix('{').and_then(|rest| rest.split_once('}')) else {
-            return Err(wrong(place, format!("a single brace in {text}; write it twice")));
+            return Err(BenchError::workload(place, format!("a single brace in {text}; write it twice")));
         };
         flush(&mut literal, &mut pieces);
         pieces.push(placeholder(place, name)?);
@@ -107,7 +106,7 @@ fn flush(literal: &mut String, pieces: &mut Vec<Piece>) {
 }
 
 fn placeholder(place: &str, name: &str) -> Result<Piece, BenchError> {
-    let unknown = || wrong(place, format!("unknown placeholder {{{name}}}"));
+    let unknown = || BenchError::workload(place, format!("unknown placeholder {{{name}}}"));
     if let Some(n_keys) = name.strip_prefix("key%") {
         let n_keys = n_keys.parse().ok().filter(|&n_keys| n_keys > 0).ok_or_else(unknown)?;
         return Ok(Piece::KeyOf { n_keys });
@@ -125,7 +124,10 @@ fn placeholder(place: &str, name: &str) -> Result<Piece, BenchError> {
         (Some("int"), Some(low), Some(high)) => {
             let (low, high) = (low.parse().map_err(|_| unknown())?, high.parse().map_err(|_| unknown())?);
             if low > high {
-                return Err(wrong(place, format!("{{{name}}} has its bounds the wrong way round")));
+                return Err(BenchError::workload(
+                    place,
+                    format!("{{{name}}} has its bounds the wrong way round"),
+                ));
             }
             Piece::Int { low, high }
         }

@@ -18,13 +18,6 @@ const SAME_NAMES: Exceptions = &[
     ("storage", "prefetch.rs", "the instruction, and what a table asks for ahead"),
     ("storage", "stream.rs", "the type, and its dump"),
     ("storage", "table.rs", "the keyspace's index, and large hashes"),
-    ("bench", "client.rs", "the client, and that of the bars"),
-    ("bench", "keys.rs", "keys of a workload, and of the bars"),
-    ("bench", "load.rs", "loads, and those of the bars"),
-    ("bench", "memory.rs", "the model, and the bars"),
-    ("bench", "redis_benchmark.rs", "the stand-in, and the bars that run the original"),
-    ("bench", "report.rs", "reports of runs, and of the bars"),
-    ("bench", "workload.rs", "workloads, and those made of a profile"),
 ];
 
 #[test]
@@ -50,15 +43,8 @@ const MAX_CIRCLE: usize = 3;
 
 /// Circles that are there still, by a file of each, and how many files they may have at most. A circle that is smaller by more
 /// than a quarter wants its number lowered.
-const CIRCLES: &[(&str, usize)] = &[
-    ("storage/src/shard.rs", 28),
-    ("storage/src/rdb.rs", 4),
-    ("storage/src/table.rs", 6),
-    ("bench/src/bars.rs", 12),
-    ("bench/src/report.rs", 11),
-    ("bench/src/engine.rs", 4),
-    ("bench/src/workload.rs", 5),
-];
+const CIRCLES: &[(&str, usize)] =
+    &[("storage/src/shard.rs", 28), ("storage/src/rdb.rs", 4), ("storage/src/table.rs", 6)];
 
 #[test]
 fn files_do_not_use_each_other_in_large_circles() {

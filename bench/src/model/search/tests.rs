@@ -10,7 +10,7 @@ struct Queue {
     capacity: f64,
     /// How much the capacity of one window differs from another's, as a share.
     noise: f64,
-    /// One window in so many is disturbed by a third of the capacity; 0 for none.
+    /// One window in `n` is disturbed by a third of the capacity; 0 for none.
     disturbed: usize,
     /// What the client can send.
     client: f64,

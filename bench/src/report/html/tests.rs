@@ -1,4 +1,4 @@
-//! A page with everything on it. `BRAID_SAMPLE_PAGE=FILE` writes it there, to be looked at in a browser.
+//! A page with everything on it. `BRAID_SAMPLE_PAGE=FILE` writes it there for a browser.
 
 use std::convert::Infallible;
 

@@ -5,10 +5,10 @@ use std::net::TcpStream;
 use std::thread;
 use std::time::Duration;
 
-use super::{Contest, N_KEYS, VALUE};
-use crate::bars::client::Client;
-use crate::bars::keys;
-use crate::bars::report::{Measure, Target, Unit};
+use super::contest::{Contest, N_KEYS, VALUE};
+use crate::bars::measures::{Measure, Target, Unit};
+use crate::bars::preload;
+use crate::client::Client;
 use crate::error::{BenchError, Doing};
 use crate::process;
 use crate::spawn::Server;
@@ -26,7 +26,7 @@ pub(super) fn fresh(contest: &Contest, bar: &str) -> Result<Vec<Measure>, BenchE
     let measures = vec![Measure::new("RSS, 1000 keys", Unit::MiB, Target::value(12.0))];
     contest.rounds(bar, contest.few_rounds(), measures, |side| {
         let server = contest.start(side, &[])?;
-        keys::load(server.address(), 1000, b"a value", &[])?;
+        preload::load(server.address(), 1000, "a value", &[])?;
         Ok(vec![settled_bytes(&server)? / MIB])
     })
 }
@@ -75,12 +75,12 @@ fn ping(connection: &mut TcpStream) -> Result<(), BenchError> {
 }
 
 /// A million keys of 16 bytes with values of 32, each set with `options`.
-pub(super) fn per_key(contest: &Contest, bar: &str, options: &[&[u8]]) -> Result<Vec<Measure>, BenchError> {
+pub(super) fn per_key(contest: &Contest, bar: &str, options: &[&str]) -> Result<Vec<Measure>, BenchError> {
     let measures = vec![Measure::new("RSS/key", Unit::Bytes, Target::ratio(0.6))];
     contest.rounds(bar, contest.few_rounds(), measures, |side| {
         let server = contest.start(side, &[])?;
         let before = settled_bytes(&server)?;
-        keys::load(server.address(), N_KEYS, VALUE, options)?;
+        preload::load(server.address(), N_KEYS, VALUE, options)?;
         Ok(vec![(settled_bytes(&server)? - before) / N_KEYS as f64])
     })
 }

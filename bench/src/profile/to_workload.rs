@@ -11,7 +11,7 @@ const KEY_OVERHEAD: f64 = 80.0;
 /// The class of keys that a command without a known type works on.
 const STRING: &str = "string";
 
-/// Commands as templates: name, type of its key, whether it only reads, and its arguments behind the key.
+/// Commands as templates: name, type of its key, whether it only reads, and its arguments after the key.
 const COMMANDS: &[(&str, &str, bool, &[&str])] = &[
     ("get", STRING, true, &[]),
     ("set", STRING, false, &["{value}", "{expire}"]),
@@ -114,7 +114,7 @@ impl Profile {
         }
     }
 
-    /// Bytes of the part of a key's name behind its type.
+    /// Bytes of a key's name after its type.
     fn name_size(&self) -> Size {
         let longest_type = self.types.keys().map(|kind| kind.len() + 1).max().unwrap_or(0) as u64;
         let mut shorter = Sizes::default();

@@ -1,17 +1,18 @@
-//! The bars' closed loop: each of many connections has one request outstanding and sends the next when it is answered.
+//! The requests whose waits the bars measure, in a closed loop: each of many connections has one outstanding and sends the next
+//! when it is answered.
 //!
 //! One thread of the engine serves all connections, so that the load leaves the machine's cores to the server. A stall of
-//! the server is seen once by every connection, which is what as many patient clients would see.
+//! the server delays one request of every connection, as it would with as many patient clients.
 
 use std::net::SocketAddr;
-use std::sync::Arc;
 use std::time::Duration;
 
 use hdrhistogram::Histogram;
 
-use crate::engine::{self, Arrivals, Limit, Plan, Record, Target};
+use crate::engine::{Limit, Record, Target};
 use crate::error::BenchError;
-use crate::workload::{Command, Compiled, Keys, Workload};
+use crate::load::Load;
+use crate::workload::{Command, Keys, Workload};
 
 /// How often, on each connection, an independent client would ask: see [`Latencies::percentile_millis_any_moment`].
 const ARRIVAL_INTERVAL: Duration = Duration::from_millis(1);
@@ -21,9 +22,9 @@ const ARRIVAL_INTERVAL: Duration = Duration::from_millis(1);
 pub enum Request {
     /// GET of one key.
     Get,
-    /// MGET of so many keys.
+    /// MGET of this many keys.
     Mget(usize),
-    /// MULTI, so many commands (SET and GET in turns, each of one key) and EXEC, in one write.
+    /// MULTI, this many commands (SET and GET in turns, each of one key) and EXEC, in one write.
     Exec(usize),
 }
 
@@ -77,14 +78,14 @@ pub enum Misses {
     Wrong,
 }
 
-/// A load to run.
+/// A closed loop over one kind of request.
 #[derive(Debug, Clone, Copy)]
-pub struct Load {
+pub struct ClosedLoop {
     /// What is asked for.
     pub request: Request,
     /// How many connections ask.
     pub n_connections: usize,
-    /// Keys are picked at random from the first so many, named as [`keys::name`](super::keys::name) does.
+    /// Keys are picked at random from the first `n_keys`, named as [`preload::name`](super::preload::name) does.
     pub n_keys: u64,
     /// Size of all values, those that EXEC sets included.
     pub value_bytes: usize,
@@ -92,22 +93,20 @@ pub struct Load {
     pub misses: Misses,
 }
 
-/// Runs a load to its end, the replies to the last requests included, so that the slowest are not left out.
-///
-/// # Errors
-/// When a connection breaks, or a reply is wrong or does not arrive.
-pub fn run(address: SocketAddr, load: &Load, limit: Limit) -> Result<Latencies, BenchError> {
-    let compiled = Arc::new(Compiled::new(&load.workload())?);
-    let target = Target { address: address.into(), greeting: Vec::new() };
-    let plan = Plan { arrivals: Arrivals::Closed, limit, n_threads: 1, cpus: Vec::new() };
-    let record = engine::run(&target, &compiled, &plan, &mut |_| {})?.record;
-    match load.fault(&record) {
-        None => Ok(Latencies::of(record.response())),
-        Some(reply) => Err(BenchError::WrongReply { request: load.request.name().to_owned(), reply }),
+impl ClosedLoop {
+    /// Runs it to its end, the replies to the last requests included, so that the slowest are not left out.
+    ///
+    /// # Errors
+    /// When a connection breaks, or a reply is wrong or does not arrive.
+    pub fn run(&self, address: SocketAddr, limit: Limit) -> Result<Latencies, BenchError> {
+        let load = Load::new(&self.workload(), 1, Vec::new())?.until(limit);
+        let record = load.run(&Target::plain(address), &mut |_| {})?.record;
+        match self.fault(&record) {
+            None => Ok(Latencies::of(record.response())),
+            Some(reply) => Err(BenchError::WrongReply { request: self.request.name().to_owned(), reply }),
+        }
     }
-}
 
-impl Load {
     fn workload(&self) -> Workload {
         Workload {
             connections: self.n_connections,
@@ -176,15 +175,15 @@ mod tests {
     use std::thread;
 
     use super::*;
-    use crate::bars::keys;
-    use crate::workload::{Generator, Moment};
+    use crate::bars::preload;
+    use crate::workload::{Compiled, Generator, Moment};
 
-    fn load(request: Request, misses: Misses) -> Load {
-        Load { request, n_connections: 1, n_keys: 10, value_bytes: 3, misses }
+    fn load(request: Request, misses: Misses) -> ClosedLoop {
+        ClosedLoop { request, n_connections: 1, n_keys: 10, value_bytes: 3, misses }
     }
 
     /// Asks once a server that gives `reply` to whatever it is asked.
-    fn ask_once(load: &Load, reply: &'static [u8]) -> Result<Latencies, BenchError> {
+    fn ask_once(load: &ClosedLoop, reply: &'static [u8]) -> Result<Latencies, BenchError> {
         let listener = TcpListener::bind(("127.0.0.1", 0)).expect("loopback can be listened on");
         let address = listener.local_addr().expect("it listens");
         let serving = thread::spawn(move || {
@@ -193,7 +192,7 @@ mod tests {
             assert!(n_bytes > 0);
             connection.write_all(reply).expect("the load reads");
         });
-        let latencies = run(address, load, Limit::Requests(1));
+        let latencies = load.run(address, Limit::Requests(1));
         serving.join().expect("the server does not panic");
         latencies
     }
@@ -225,10 +224,10 @@ mod tests {
     #[test]
     fn keys_are_those_that_are_loaded() {
         let compiled = Compiled::new(&load(Request::Get, Misses::Wrong).workload()).expect("it makes sense");
-        let mut generator = Generator::new(&Arc::new(compiled), 0, 1);
+        let mut generator = Generator::new(&std::sync::Arc::new(compiled), 0, 1);
         let mut request = Vec::new();
         generator.append(Moment::default(), &mut request);
-        let is_asked = |index| memchr::memmem::find(&request, &keys::name(index)).is_some();
+        let is_asked = |index| memchr::memmem::find(&request, preload::name(index).as_bytes()).is_some();
         assert_eq!((0..10).filter(|&index| is_asked(index)).count(), 1, "{}", request.escape_ascii());
     }
 

@@ -1,29 +1,14 @@
-//! The RESP2 of the bars' blocking client: requests written argument by argument, and replies counted through without
-//! keeping them.
+//! Counts what is in replies of RESP2 without keeping them.
 //!
-//! A reply to `KEYS *` of a million keys is 24 MB. The engine and the client beside it keep a reply until it is whole, which
-//! would cost the slow client of a bar page faults and allocations in the midst of what is measured; so the counter here
-//! works on whatever piece has arrived, remembers only where it is, and still tells the elements, nulls and errors in it.
-
-use std::io::Write;
+//! A reply to `KEYS *` of a million keys is 24 MB. To keep it until it is whole costs a client page faults and allocations in
+//! the midst of what is measured. The counter here works on whatever piece has arrived, remembers only where it is, and still
+//! counts the elements, nulls and errors in it.
 
 use crate::error::BenchError;
 
-/// Appends the header of a request of `n_arguments` arguments, which the caller appends next.
-pub fn append_header(out: &mut Vec<u8>, n_arguments: usize) {
-    write!(out, "*{n_arguments}\r\n").expect("a Vec takes every write");
-}
-
-/// Appends one argument of a request.
-pub fn append_argument(out: &mut Vec<u8>, argument: &[u8]) {
-    write!(out, "${}\r\n", argument.len()).expect("a Vec takes every write");
-    out.extend_from_slice(argument);
-    out.extend_from_slice(b"\r\n");
-}
-
-/// What one whole reply was.
+/// What one whole reply was, without its content.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Reply {
+pub struct Outline {
     /// The outermost value.
     pub kind: Kind,
     /// Null elements anywhere inside an array.
@@ -34,7 +19,7 @@ pub struct Reply {
     pub n_bytes: u64,
 }
 
-/// The outermost value of a reply. Text that no measurement looks at is not kept.
+/// The outermost value of a reply. Text that no measurement needs is not kept.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Kind {
     /// `+OK` and the like.
@@ -47,7 +32,7 @@ pub enum Kind {
     Bulk,
     /// A null, of either kind.
     Null,
-    /// An array of so many elements.
+    /// An array of this many elements.
     Array(u64),
 }
 
@@ -61,7 +46,7 @@ pub struct ReplyCounter {
     /// Elements still missing from each array that is open, outermost first.
     open: Vec<u64>,
     /// The reply under way; there is one once its first line is read.
-    reply: Option<Reply>,
+    reply: Option<Outline>,
     /// Bytes of the reply under way.
     n_bytes: u64,
 }
@@ -71,11 +56,11 @@ impl ReplyCounter {
     ///
     /// # Errors
     /// [`BenchError::Malformed`] for what is not RESP2; the stream is lost then.
-    pub fn next(&mut self, input: &mut &[u8]) -> Result<Option<Reply>, BenchError> {
+    pub fn next(&mut self, input: &mut &[u8]) -> Result<Option<Outline>, BenchError> {
         while !input.is_empty() {
             let finished = if self.skip > 0 { self.skip_bulk(input) } else { self.take_line(input)? };
             if finished && self.close_value() {
-                let reply = self.reply.take().map(|reply| Reply { n_bytes: self.n_bytes, ..reply });
+                let reply = self.reply.take().map(|reply| Outline { n_bytes: self.n_bytes, ..reply });
                 self.n_bytes = 0;
                 return Ok(reply);
             }
@@ -146,7 +131,7 @@ impl ReplyCounter {
     /// Records the first value as the reply's kind, and what is counted of the others.
     fn note(&mut self, kind: Kind) {
         match &mut self.reply {
-            None => self.reply = Some(Reply { kind, n_nulls: 0, n_errors: 0, n_bytes: 0 }),
+            None => self.reply = Some(Outline { kind, n_nulls: 0, n_errors: 0, n_bytes: 0 }),
             Some(reply) => match kind {
                 Kind::Null => reply.n_nulls += 1,
                 Kind::Error(_) => reply.n_errors += 1,
@@ -186,11 +171,11 @@ mod tests {
     const STREAM: &[u8] = b"+OK\r\n:42\r\n-ERR no\r\n$3\r\na\r\n\r\n$-1\r\n$0\r\n\r\n*0\r\n*-1\r\n\
         *4\r\n$1\r\nx\r\n$-1\r\n*2\r\n:1\r\n-WRONGTYPE\r\n+QUEUED\r\n+PONG\r\n";
 
-    fn kinds(replies: &[Reply]) -> Vec<Kind> {
+    fn kinds(replies: &[Outline]) -> Vec<Kind> {
         replies.iter().map(|reply| reply.kind.clone()).collect()
     }
 
-    fn count(counter: &mut ReplyCounter, mut input: &[u8]) -> Vec<Reply> {
+    fn count(counter: &mut ReplyCounter, mut input: &[u8]) -> Vec<Outline> {
         std::iter::from_fn(|| counter.next(&mut input).expect("the stream is RESP2")).collect()
     }
 
@@ -233,13 +218,5 @@ mod tests {
         for input in [&b"hello\r\n"[..], b"\r\n", b":x\r\n", b"$-2\r\n", b"*-7\r\n", b"+OK\n"] {
             assert!(ReplyCounter::default().next(&mut &input[..]).is_err(), "{input:?}");
         }
-    }
-
-    #[test]
-    fn requests_are_arrays_of_bulk_strings() {
-        let mut out = Vec::new();
-        append_header(&mut out, 2);
-        [&b"GET"[..], b"k\r\n"].iter().for_each(|argument| append_argument(&mut out, argument));
-        assert_eq!(out, b"*2\r\n$3\r\nGET\r\n$3\r\nk\r\n\r\n");
     }
 }
