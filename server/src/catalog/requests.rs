@@ -44,21 +44,19 @@ impl Requests {
                 0
             }
         };
-        self.n_bytes += bytes.len() + size_of_val(ranges);
-        let request = Request {
-            piece: self.pieces.len() - 1,
-            start,
-            first_word: self.words.len(),
-            n_words: ranges.len(),
-        };
-        self.words.extend_from_slice(ranges);
-        self.requests.push(request);
+        self.n_bytes += bytes.len();
+        self.add(start, ranges);
     }
 
     /// Adds a request whose bytes [`Requests::adopt`] brings next: there it begins at `start`.
     pub fn push_without_bytes(&mut self, words: Words<'_>, start: usize) {
         let (_, ranges) = words.parts();
         self.pieces.push(Vec::new());
+        self.add(start, ranges);
+    }
+
+    /// Adds a request that begins at `start` of the last piece.
+    fn add(&mut self, start: usize, ranges: &[Arg]) {
         self.n_bytes += size_of_val(ranges);
         let request = Request {
             piece: self.pieces.len() - 1,

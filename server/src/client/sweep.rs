@@ -367,23 +367,7 @@ mod tests {
     }
 
     fn sweep(at: Option<Cursor>, seek: Seek) -> Sweep {
-        let mut sweep = Sweep {
-            at,
-            db: Db(0),
-            resp: Resp::V2,
-            seek,
-            n_found: 0,
-            pieces: Vec::new(),
-            found: Vec::new(),
-            header: Vec::new(),
-            n_bytes: 0,
-            limit: usize::MAX,
-            worked: Duration::ZERO,
-        };
-        if at.is_none() {
-            sweep.end(0);
-        }
-        sweep
+        Sweep::new(Db(0), Resp::V2, at, seek)
     }
 
     fn run(mut sweep: Sweep, keyspace: &Keyspace, shards: &mut [Shard]) -> String {
