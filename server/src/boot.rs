@@ -182,6 +182,7 @@ fn build(
             n_client_bytes: AtomicU64::new(0),
             nanos_had: AtomicU64::new(0),
             nanos_wanted: AtomicU64::new(0),
+            micros_by_mode: Default::default(),
         }));
         if index < config.io_threads {
             polls.push(poll);

@@ -6,6 +6,10 @@ use std::{
 };
 
 use braid_storage::time::Millis;
+use nix::sys::{
+    resource::{UsageWho, getrusage},
+    time::TimeValLike,
+};
 
 /// How far time can be advanced: some 140,000 years, which still can be counted in microseconds.
 const MAX_ADVANCED_MILLIS: i64 = 1 << 52;
@@ -69,4 +73,11 @@ impl Clock {
         let add = |advanced: i64| Some(advanced.saturating_add(millis.max(0)).min(MAX_ADVANCED_MILLIS));
         let _ = self.advanced_millis.fetch_update(Ordering::Relaxed, Ordering::Relaxed, add);
     }
+}
+
+/// The processor time that a thread or a process has had in the program and in the system, in microseconds.
+pub fn processor_micros(of: UsageWho) -> [u64; 2] {
+    // It fails only for a `UsageWho` that the system does not know.
+    let Ok(usage) = getrusage(of) else { return [0; 2] };
+    [usage.user_time(), usage.system_time()].map(|time| time.num_microseconds() as u64)
 }

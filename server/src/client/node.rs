@@ -145,6 +145,11 @@ impl Job {
         self.requests.replace_last_words(self.n_run, words);
     }
 
+    /// Counts a command of the client's, unless the batch that it was read in has counted it.
+    pub fn count(&mut self) {
+        self.session.n_commands += u64::from(self.is_timed);
+    }
+
     /// Forgets the commands; keeps a little of the space.
     pub fn clear(&mut self) {
         self.task = Task::Idle;
@@ -227,6 +232,16 @@ impl Parked {
     /// Whether the client is blocked by a command that asked for it.
     pub fn is_visible(&self) -> bool {
         self.wait.is_visible()
+    }
+
+    /// The keys that it waits for.
+    pub fn keys(&self) -> impl Iterator<Item = &WatchedKey> {
+        self.wait.keys.iter().map(|waited| &waited.key)
+    }
+
+    /// Whether it is served as well when a key is there no longer.
+    pub fn hears_of_removal(&self) -> bool {
+        self.wait.hears_of_removal
     }
 
     /// When it gives up.

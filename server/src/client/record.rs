@@ -73,6 +73,12 @@ pub struct ClientRecord {
     pub output_bytes: AtomicU64,
     /// Pieces those bytes are in.
     pub output_pieces: AtomicU32,
+    /// Bytes read from it.
+    bytes_in: AtomicU64,
+    /// Bytes written to it.
+    bytes_out: AtomicU64,
+    /// Commands of it that have run.
+    n_commands: AtomicU64,
     /// A command of it waits for more than a shard: for the end of a pause, or for time to pass.
     pub blocked: AtomicBool,
     /// The command of it that waits for keys, for CLIENT UNBLOCK.
@@ -132,6 +138,9 @@ impl ClientRecord {
             input_bytes: AtomicU64::new(0),
             output_bytes: AtomicU64::new(0),
             output_pieces: AtomicU32::new(0),
+            bytes_in: AtomicU64::new(0),
+            bytes_out: AtomicU64::new(0),
+            n_commands: AtomicU64::new(0),
             blocked: AtomicBool::new(false),
             waiting: ArcSwapOption::empty(),
             no_evict: AtomicBool::new(false),
@@ -150,6 +159,30 @@ impl ClientRecord {
     /// Changes what the client says of itself.
     pub fn say(&self, change: impl FnOnce(&mut ClientSaid)) {
         change(&mut self.said.lock().unwrap_or_else(|poisoned| poisoned.into_inner()));
+    }
+
+    /// Notes that so many bytes were read from it. This and its like are for the client's thread alone: there is no
+    /// read-modify-write, so two would lose counts.
+    #[inline]
+    pub fn count_read(&self, n_bytes: usize) {
+        add(&self.bytes_in, n_bytes as u64);
+    }
+
+    /// Notes that so many bytes were written to it.
+    #[inline]
+    pub fn count_written(&self, n_bytes: u64) {
+        add(&self.bytes_out, n_bytes);
+    }
+
+    /// Notes that so many commands of it have run.
+    #[inline]
+    pub fn count_commands(&self, n: u64) {
+        add(&self.n_commands, n);
+    }
+
+    /// The bytes read, the bytes written and the commands run.
+    pub fn totals(&self) -> [u64; 3] {
+        [&self.bytes_in, &self.bytes_out, &self.n_commands].map(|total| total.load(Ordering::Relaxed))
     }
 
     /// Notes the last command.
@@ -196,6 +229,12 @@ impl ClientRecord {
     pub fn is_killed(&self) -> bool {
         self.killed.load(Ordering::Relaxed)
     }
+}
+
+/// Adds to a number that one thread counts.
+#[inline]
+fn add(total: &AtomicU64, n: u64) {
+    total.store(total.load(Ordering::Relaxed) + n, Ordering::Relaxed);
 }
 
 /// All connected clients.

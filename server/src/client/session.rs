@@ -49,6 +49,8 @@ pub struct Session {
     pub closing: bool,
     /// More bytes of replies wait than `client-output-buffer-limit` allows: it is `closing`, and gets none of them.
     pub is_over_limit: bool,
+    /// Commands that have run and that its record does not count yet: those of transactions, and those that ran elsewhere.
+    pub n_commands: u64,
     /// A request to do something that only the connection's thread can, looked at after each command.
     pub request: Cell<Option<Request>>,
     /// The threads whose queues its commands have filled, a bit each: they are to empty before it goes on.
@@ -175,6 +177,7 @@ impl Session {
             no_touch: false,
             closing: false,
             is_over_limit: false,
+            n_commands: 0,
             request: Cell::new(None),
             floods: Cell::new(0),
             failed_auths: 0,
@@ -196,6 +199,12 @@ impl Session {
         record.resp.store(if self.resp == Resp::V3 { 3 } else { 2 }, Ordering::Relaxed);
         record.queued.store(n_queued.map_or(-1, |n| n as i32), Ordering::Relaxed);
         record.watched.store(self.watched.len() as u32, Ordering::Relaxed);
+    }
+
+    /// Has the record count the commands that it does not count yet. Only the connection's thread may.
+    #[cold]
+    pub fn count_commands(&mut self) {
+        self.record.count_commands(std::mem::take(&mut self.n_commands));
     }
 
     /// Publishes how much it is subscribed to.

@@ -219,13 +219,24 @@ impl Sweep {
             }
             Seek::Random { n_tries } => {
                 let n_tries = n_tries + 1;
-                self.seek = Seek::Random { n_tries };
-                let Some(entry) = shard.sample(random()).filter(|&entry| is_alive(entry, shard.now())) else {
-                    return Step::More;
-                };
-                self.found(entry);
-                self.end(0);
-                Step::Done
+                let n_keys = shard.n_keys();
+                match shard.sample(random()) {
+                    Some(entry) if is_alive(entry, shard.now()) => {
+                        self.found(entry);
+                        self.end(0);
+                        return Step::Done;
+                    }
+                    Some(expired) => {
+                        let key = expired.key().into();
+                        shard.expire_met(&[key]);
+                    }
+                    None => {}
+                }
+                // As long as the expired ones go, there is an end to them.
+                if shard.n_keys() == n_keys {
+                    self.seek = Seek::Random { n_tries };
+                }
+                Step::More
             }
         }
     }

@@ -15,6 +15,8 @@ pub struct Wait {
     pub nothing: Nothing,
     /// The command's last words, where others take their place when it is served.
     pub last_words: Vec<Option<Vec<u8>>>,
+    /// Whether it is served as well when a key is there no longer.
+    pub hears_of_removal: bool,
     /// Why.
     pub cause: Cause,
 }
@@ -31,7 +33,21 @@ pub enum Cause {
 impl Wait {
     /// A wait for any of some keys until the deadline; `nothing` is the answer where the command may not wait.
     pub fn new(keys: Vec<WaitedKey>, deadline: Option<Millis>, nothing: Nothing) -> Self {
-        Self { keys, destination: None, deadline, nothing, last_words: Vec::new(), cause: Cause::Nothing }
+        Self {
+            keys,
+            destination: None,
+            deadline,
+            nothing,
+            last_words: Vec::new(),
+            hears_of_removal: false,
+            cause: Cause::Nothing,
+        }
+    }
+
+    /// The same for a command that is served as well when a key is there no longer.
+    pub fn with_removal(mut self) -> Self {
+        self.hears_of_removal = true;
+        self
     }
 
     /// The same for a command that writes another key when it is served.

@@ -311,7 +311,7 @@ fn list(call: &mut Call<'_, '_>, mut args: Args<'_>, reply: &mut Reply<'_>) -> O
     Ok(())
 }
 
-/// A client's line, with the fields of Redis 7.4. What belongs to features that are not there yet is zero, and so is what
+/// A client's line, with the fields of Redis 7.4 and the totals of Redis 8. What belongs to features that are not there yet is zero, and so is what
 /// a connection does not own: queries are read, and replies are composed, in buffers of the thread.
 fn describe(client: &ClientRecord, table: &CommandTable, uptime_millis: u64) -> String {
     let said = client.said();
@@ -339,7 +339,9 @@ fn describe(client: &ClientRecord, table: &CommandTable, uptime_millis: u64) -> 
     add(format_args!(" cmd={}", client.last_command().map_or("NULL", |id| table.get(id).full_name)));
     let redirect = tracking::redirection(client);
     add(format_args!(" user={} redir={redirect} resp={}", said.user, client.resp.load(Ordering::Relaxed)));
-    add(format_args!(" lib-name={} lib-ver={}\n", said.lib_name, said.lib_ver));
+    add(format_args!(" lib-name={} lib-ver={}", said.lib_name, said.lib_ver));
+    let [bytes_in, bytes_out, n_commands] = client.totals();
+    add(format_args!(" tot-net-in={bytes_in} tot-net-out={bytes_out} tot-cmds={n_commands}\n"));
     line
 }
 

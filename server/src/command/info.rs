@@ -4,16 +4,21 @@
 //! agents look for them: then they say what is true of a server without the feature.
 
 use std::{
-    collections::BTreeMap,
+    collections::{BTreeMap, HashSet},
     fmt::{Display, Write},
     fs,
-    sync::atomic::Ordering,
+    sync::{Arc, atomic::Ordering},
 };
 
 use braid_storage::{ChannelKind, Db};
+use nix::sys::resource::UsageWho;
 
 use crate::{
-    client::record::{ClientRecord, Listens},
+    client::{
+        node::Parked,
+        record::{ClientRecord, Listens},
+    },
+    clock::processor_micros,
     command::CommandTable,
     config::{REDIS_VERSION, short_decimal},
     shared::server::{BRAID_VERSION, Server},
@@ -200,16 +205,23 @@ fn clients_section(server: &Server, text: &mut Text<'_>) {
     text.field("watching_clients", n_watching);
     text.field("clients_in_timeout_table", 0);
     text.field("total_watched_keys", n_watched);
-    text.field("total_blocking_keys", 0);
-    text.field("total_blocking_keys_on_nokey", 0);
+    let waits: Vec<Arc<Parked>> = clients.iter().filter_map(|client| client.waiting.load_full()).collect();
+    text.field("total_blocking_keys", n_awaited(&waits, |_| true));
+    text.field("total_blocking_keys_on_nokey", n_awaited(&waits, Parked::hears_of_removal));
     text.field("paused_reason", server.pause_reason());
+}
+
+/// For how many keys blocked clients wait, of those waits that are `meant`.
+fn n_awaited(waits: &[Arc<Parked>], meant: impl Fn(&Parked) -> bool) -> usize {
+    let waits = waits.iter().filter(|wait| wait.is_visible() && !wait.is_claimed() && meant(wait));
+    waits.flat_map(|wait| wait.keys()).map(|key| (key.db, &key.bytes)).collect::<HashSet<_>>().len()
 }
 
 fn memory_section(server: &Server, text: &mut Text<'_>) {
     let config = server.config.load();
     let dataset = server.keyspace.used_bytes();
     let startup = server.startup_memory.load(Ordering::Relaxed);
-    let in_buffers = |client: &std::sync::Arc<ClientRecord>| {
+    let in_buffers = |client: &Arc<ClientRecord>| {
         client.input_bytes.load(Ordering::Relaxed) + client.output_bytes.load(Ordering::Relaxed)
     };
     let of_clients: u64 = server.clients.all().iter().map(in_buffers).sum();
@@ -344,6 +356,11 @@ fn stats_section(server: &Server, text: &mut Text<'_>) {
     text.field("total_writes_processed", server.sum(|stats| &stats.writes));
     text.field("client_query_buffer_limit_disconnections", server.sum(|stats| &stats.input_limit_closes));
     text.field("client_output_buffer_limit_disconnections", server.sum(|stats| &stats.output_limit_closes));
+    text.field("eventloop_cycles", server.sum(|stats| &stats.turns));
+    text.field("eventloop_duration_sum", server.sum(|stats| &stats.busy_nanos) / 1000);
+    text.field("eventloop_duration_cmd_sum", server.command_nanos() / 1000);
+    text.field("instantaneous_eventloop_cycles_per_sec", rates.turns);
+    text.field("instantaneous_eventloop_duration_usec", rates.busy_nanos / 1000 / rates.turns.max(1));
     text.field("acl_access_denied_auth", server.sum(|stats| &stats.failed_auths));
     // Braid's own.
     text.field("lane_runs", server.engine.n_lane_runs());
@@ -363,22 +380,19 @@ fn replication_section(server: &Server, text: &mut Text<'_>) {
     text.field("repl_backlog_histlen", 0);
 }
 
-fn cpu_section(_: &Server, text: &mut Text<'_>) {
-    let [user, system, children_user, children_system] = processor_seconds();
-    text.line(format_args!("used_cpu_sys:{system:.6}"));
-    text.line(format_args!("used_cpu_user:{user:.6}"));
-    text.line(format_args!("used_cpu_sys_children:{children_system:.6}"));
-    text.line(format_args!("used_cpu_user_children:{children_user:.6}"));
-}
-
-/// Processor time of the process and of its children: user, system, each.
-fn processor_seconds() -> [f64; 4] {
-    let stat = fs::read_to_string("/proc/self/stat").unwrap_or_default();
-    // The second field, in parentheses, is the program's name and may hold anything; times are the 14th to 17th, in ticks,
-    // of which Linux shows a hundred a second on every machine.
-    let behind_name = stat.rsplit(')').next().unwrap_or_default();
-    let mut ticks = behind_name.split_whitespace().skip(11).map(|field| field.parse().unwrap_or(0.0));
-    std::array::from_fn(|_| ticks.next().unwrap_or(0.0) / 100.0)
+fn cpu_section(server: &Server, text: &mut Text<'_>) {
+    let first_thread =
+        server.threads[0].micros_by_mode.each_ref().map(|micros| micros.load(Ordering::Relaxed));
+    for (suffix, [user, system]) in [
+        ("", processor_micros(UsageWho::RUSAGE_SELF)),
+        ("_children", processor_micros(UsageWho::RUSAGE_CHILDREN)),
+        ("_main_thread", first_thread),
+    ] {
+        for (mode, micros) in [("sys", system), ("user", user)] {
+            let (seconds, rest) = (micros / 1_000_000, micros % 1_000_000);
+            text.line(format_args!("used_cpu_{mode}{suffix}:{seconds}.{rest:06}"));
+        }
+    }
 }
 
 fn commandstats_section(server: &Server, text: &mut Text<'_>) {

@@ -166,6 +166,7 @@ impl IoThread {
         while !self.server().stopping.load(Ordering::Relaxed) {
             self.wait(&mut events, now)?;
             self.worker.thread.renew_budget();
+            self.worker.thread.stats().turns.add(1);
             self.read_mail();
             self.take_finished();
             self.worker.take_injected();
@@ -353,6 +354,7 @@ impl IoThread {
             connection.record.blocked.store(false, Ordering::Relaxed);
         }
         connection.parser.set_authenticated(node.job.session.authenticated);
+        node.job.session.count_commands();
         connection.node = Some(node);
         if let Some(held_back) = connection.held_back.take() {
             replies.extend_from_slice(&held_back);
@@ -404,6 +406,7 @@ impl IoThread {
         self.measure_clients(server);
         if self.worker.thread.index == 0 {
             server.measure_memory();
+            server.measure_first_thread();
             server.sample_rates();
             let stats = self.worker.thread.stats();
             server.listening.accept_everywhere(|accepted| welcome(server, stats, accepted));

@@ -186,6 +186,7 @@ impl coordinator::Job for Job {
                 let failed = self.commands.get(self.n_run).map(|delegated| rows::row(delegated.command));
                 self.reply.truncate(self.n_replied_bytes);
                 answer_panic(&mut self.reply, &mut self.session, failed, thread);
+                self.count();
                 self.n_run += 1;
             }
         }

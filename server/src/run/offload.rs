@@ -162,7 +162,9 @@ pub fn work(node: &mut Node<Job>, thread: &mut ThreadState) {
     if ran.is_err() {
         // Nobody else sees that shard, so it may be as torn as it likes.
         warning!("A command panicked while it was offloaded; its client gets an error");
+        let n_counted = node.job.session.n_commands;
         node.job.panicked(thread);
+        node.job.session.n_commands = n_counted;
         node.job.n_run -= 1;
         offload.keys.iter_mut().for_each(|pinned| pinned.used = KeyUse::Look);
     }
@@ -234,6 +236,7 @@ pub fn unpin(job: &mut Job, held: &mut Held<'_, Job>, thread: &mut ThreadState) 
     if matches!(gate, Err(Closed::Killed)) || job.session.is_over_limit {
         job.n_run = job.commands.len();
     } else if is_valid {
+        job.count();
         job.n_run += 1;
         job.was_counted = false;
     }

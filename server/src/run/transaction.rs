@@ -66,6 +66,7 @@ fn run_queued(
     }
     let counts = &call.stats.commands[command.id.index()];
     counts.calls.add(1);
+    call.session.n_commands += 1;
     if let Err(error) = outcome {
         counts.failed.add(1);
         call.stats.error(&error.wire_text());

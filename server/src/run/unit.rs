@@ -233,6 +233,7 @@ impl Job {
             thread.stats().commands[self.commands[self.n_run].command.index()].calls.sub(1);
         }
         self.was_shown = false;
+        self.count();
         // A client that is closed without an answer runs nothing more.
         self.n_run = if self.session.is_over_limit { self.commands.len() } else { self.n_run + 1 };
     }

@@ -13,6 +13,7 @@ use braid_storage::{Keyspace, access::AccessPolicy, executor::Inbox};
 use crossbeam_queue::SegQueue;
 use crossbeam_utils::{CachePadded, sync::Unparker};
 use mio::Waker;
+use nix::sys::resource::UsageWho;
 
 use crate::{
     catalog::CommandId,
@@ -24,7 +25,7 @@ use crate::{
         publishing::PubSub,
         record::Clients,
     },
-    clock::Clock,
+    clock::{Clock, processor_micros},
     config::{Config, MaxmemoryPolicy},
     shared::{
         latency::Latencies,
@@ -150,6 +151,8 @@ pub struct Peer {
     pub nanos_had: AtomicU64,
     /// What it could have done with.
     pub nanos_wanted: AtomicU64,
+    /// How much of it was spent in the program and how much in the system, in microseconds, as of the last cron; only of the first thread.
+    pub micros_by_mode: [AtomicU64; 2],
 }
 
 impl Peer {
@@ -265,6 +268,14 @@ impl Server {
         self.memory_short.store(limit.is_some_and(|limit| used > limit), Ordering::Relaxed);
     }
 
+    /// Notes how much processor time the calling thread has had, which is the first one.
+    pub fn measure_first_thread(&self) {
+        let first = &self.threads[0].micros_by_mode;
+        for (mode, micros) in first.iter().zip(processor_micros(UsageWho::RUSAGE_THREAD)) {
+            mode.store(micros, Ordering::Relaxed);
+        }
+    }
+
     /// The memory of what waits to be given to clients that subscribe, monitor or track.
     pub fn notification_bytes(&self) -> u64 {
         self.threads.iter().map(|peer| peer.notifications.n_bytes()).sum()
@@ -276,6 +287,8 @@ impl Server {
             commands: self.n_calls(),
             bytes_in: self.sum(|stats| &stats.bytes_in),
             bytes_out: self.sum(|stats| &stats.bytes_out),
+            turns: self.sum(|stats| &stats.turns),
+            busy_nanos: self.sum(|stats| &stats.busy_nanos),
         };
         let mut sampler = self.rate_sampler.lock().unwrap_or_else(|poisoned| poisoned.into_inner());
         sampler.note(self.clock.uptime_millis(), totals);
@@ -315,6 +328,12 @@ impl Server {
     /// A sum over the threads' statistics.
     pub fn sum(&self, count: impl Fn(&ThreadStats) -> &Count) -> u64 {
         self.threads.iter().map(|peer| count(&peer.stats).get()).sum()
+    }
+
+    /// For how long commands have run on threads that serve sockets, in nanoseconds.
+    pub fn command_nanos(&self) -> u64 {
+        let commands = self.io_threads().iter().flat_map(|peer| &peer.stats.commands);
+        commands.map(|counts| counts.nanos.get()).sum()
     }
 
     /// How long the server has run.

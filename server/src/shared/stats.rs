@@ -98,6 +98,10 @@ pub struct ThreadStats {
     pub handed_over: Count,
     /// Passwords that did not fit.
     pub failed_auths: Count,
+    /// Turns of its event loop.
+    pub turns: Count,
+    /// For how long its event loop had something to do, in nanoseconds, as of its last cron. Waiting for a processor counts.
+    pub busy_nanos: Count,
     /// Clients closed for `client-query-buffer-limit`.
     pub input_limit_closes: Count,
     /// Clients closed for `client-output-buffer-limit`.
@@ -129,6 +133,8 @@ impl ThreadStats {
             offloaded: Count::default(),
             handed_over: Count::default(),
             failed_auths: Count::default(),
+            turns: Count::default(),
+            busy_nanos: Count::default(),
             input_limit_closes: Count::default(),
             output_limit_closes: Count::default(),
             by_error: ArcSwap::default(),
@@ -197,6 +203,8 @@ impl ThreadStats {
             &self.offloaded,
             &self.handed_over,
             &self.failed_auths,
+            &self.turns,
+            &self.busy_nanos,
             &self.input_limit_closes,
             &self.output_limit_closes,
         ] {
@@ -215,6 +223,10 @@ pub struct Rates {
     pub bytes_in: u64,
     /// Bytes written.
     pub bytes_out: u64,
+    /// Turns of event loops.
+    pub turns: u64,
+    /// For how long those had something to do, in nanoseconds.
+    pub busy_nanos: u64,
 }
 
 /// Turns totals that are read now and then into rates.
@@ -250,6 +262,8 @@ impl RateSampler {
             commands: a_second(old.commands, new.commands),
             bytes_in: a_second(old.bytes_in, new.bytes_in),
             bytes_out: a_second(old.bytes_out, new.bytes_out),
+            turns: a_second(old.turns, new.turns),
+            busy_nanos: a_second(old.busy_nanos, new.busy_nanos),
         }
     }
 }
@@ -266,11 +280,12 @@ mod tests {
         let mut sampler = RateSampler::default();
         assert_eq!(sampler.rates(), Rates::default());
         for second in 0..100 {
-            sampler
-                .note(second * 1000, Rates { commands: second * second, bytes_in: second * 7, bytes_out: 0 });
+            let totals = Rates { commands: second * second, bytes_in: second * 7, ..Rates::default() };
+            sampler.note(second * 1000, totals);
         }
         // From 83² to 99² in 16 seconds.
-        assert_eq!(sampler.rates(), Rates { commands: (99 * 99 - 83 * 83) / 16, bytes_in: 7, bytes_out: 0 });
+        let expected = Rates { commands: (99 * 99 - 83 * 83) / 16, bytes_in: 7, ..Rates::default() };
+        assert_eq!(sampler.rates(), expected);
         sampler.note(100_000, Rates::default());
         assert_eq!(sampler.rates(), Rates::default());
     }

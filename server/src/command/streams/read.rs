@@ -283,7 +283,8 @@ fn wait(call: &mut Call<'_, '_>, request: &Request<'_>, positions: &[StreamId], 
         b"$" | b"+" => Some(format!("{}-{}", position.ms, position.seq).into_bytes()),
         _ => None,
     });
-    call.wait_for(Wait::new(keys, deadline, Nothing::NullArray).with_last_words(fixed.collect()), reply);
+    let wait = Wait::new(keys, deadline, Nothing::NullArray).with_last_words(fixed.collect());
+    call.wait_for(if request.group.is_some() { wait.with_removal() } else { wait }, reply);
 }
 
 /// Whether a key holds a stream with entries behind `position`.

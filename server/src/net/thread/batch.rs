@@ -33,6 +33,8 @@ pub(super) struct Batch {
     with_all_keys: Vec<(usize, Range<usize>)>,
     /// Commands whose time is not measured with the batch, a bit each: they do not run, or not here.
     unmeasured: Cell<u32>,
+    /// How many of those that are measured with the batch its client's record counts already.
+    n_counted: Cell<usize>,
 }
 
 /// What an earlier request was like: mostly a pipeline repeats one command.
@@ -138,6 +140,7 @@ impl Batch {
         self.keys.clear();
         self.with_all_keys.clear();
         self.unmeasured.set(0);
+        self.n_counted.set(0);
     }
 
     fn is_full(&self) -> bool {
@@ -196,11 +199,22 @@ impl Batch {
         self.unmeasured.set(self.unmeasured.get() | 1 << index);
     }
 
-    /// Shares out the batch's time among its commands. Those from `end` of the input on are left out, too.
-    pub(super) fn share_out_time(&self, elapsed: Duration, stats: &ThreadStats, end: Option<usize>) {
-        let n_begun = end.map_or(self.commands.len(), |end| {
+    /// How many of the first `n_begun` commands run with the batch and have not been counted before.
+    pub(super) fn count(&self, n_begun: usize) -> u64 {
+        let unmeasured = self.unmeasured.get();
+        let n = n_begun - if unmeasured == 0 { 0 } else { n_bits(unmeasured, 0..n_begun) };
+        (n - self.n_counted.replace(n)) as u64
+    }
+
+    /// How many commands have begun, if the batch has ended before `end` of the input.
+    pub(super) fn n_begun(&self, end: Option<usize>) -> usize {
+        end.map_or(self.commands.len(), |end| {
             self.commands.iter().take_while(|parsed| parsed.start < end).count()
-        });
+        })
+    }
+
+    /// Shares out the batch's time among its first commands.
+    pub(super) fn share_out_time(&self, elapsed: Duration, stats: &ThreadStats, n_begun: usize) {
         let begun = &self.commands[..n_begun];
         let unmeasured = self.unmeasured.get();
         let n_not = if unmeasured == 0 { 0 } else { n_bits(unmeasured, 0..n_begun) };

@@ -121,6 +121,7 @@ impl IoThread {
         let alive = match written {
             Ok(written) => {
                 self.worker.thread.stats().bytes_out.add(written.n_bytes);
+                connection.record.count_written(written.n_bytes);
                 self.worker.thread.stats().writes.add(written.n_writes);
                 !connection.record.is_killed() && !self.is_over_soft_limit(&mut connection)
             }
@@ -231,6 +232,7 @@ impl IoThread {
         let stats = self.worker.thread.stats();
         stats.bytes_in.add(n as u64);
         stats.reads.add(1);
+        connection.record.count_read(n);
         let is_listener = connection.record.is_listener();
         if connection.unread.is_empty() && !is_listener {
             let mut buffer = std::mem::take(&mut self.buffer);

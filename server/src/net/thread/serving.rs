@@ -116,7 +116,9 @@ impl IoThread {
                 let elapsed = ended_at - std::mem::replace(&mut began, ended_at);
                 let parked_at =
                     if let Ended::Parked(at) | Ended::Paused(at) = ended { Some(at) } else { None };
-                batch.share_out_time(elapsed, self.worker.thread.stats(), parked_at);
+                let n_begun = batch.n_begun(parked_at);
+                batch.share_out_time(elapsed, self.worker.thread.stats(), n_begun);
+                connection.record.count_commands(batch.count(n_begun));
                 ended
             };
             match (ended, parsed) {
@@ -148,8 +150,12 @@ impl IoThread {
                 }
             }
         }
-        if let Some(node) = &connection.node {
-            node.job.session.publish(None);
+        if let Some(node) = &mut connection.node {
+            let session = &mut node.job.session;
+            session.publish(None);
+            if session.n_commands > 0 {
+                session.count_commands();
+            }
         }
         self.batch = batch;
         done
@@ -345,6 +351,8 @@ impl IoThread {
         match command.spec.run {
             Run::Shard(_) => self.run_group(connection, turn, index, out),
             Run::Session(_) | Run::Container => {
+                // CLIENT LIST shows its own client as of the commands before it.
+                connection.record.count_commands(batch.count(index));
                 self.run_on_session(connection, turn, command, parsed, out);
                 Next::Command(index + 1)
             }
@@ -708,6 +716,7 @@ impl IoThread {
                 batch.leave_unmeasured(index);
                 let sweep = sweep.with_limit(stats.output_limit.load(Ordering::Relaxed));
                 stats.commands[command.id.index()].calls.add(1);
+                session.n_commands += 1;
                 let mut node = connection.node.take().expect("here a moment ago");
                 node.job.commands.push(Delegated { command: command.id, routed: None });
                 node.job.task = Task::Sweep(Box::new(sweep));

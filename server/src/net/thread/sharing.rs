@@ -32,28 +32,26 @@ impl IoThread {
     pub(super) fn share_out_connections(&mut self, server: &'static Server) {
         let threads = server.io_threads();
         let index = self.worker.thread.index;
+        let time = spread::time_of_this_thread();
+        if let Some(Time { had, wanted }) = time {
+            threads[index].nanos_had.store(had, Ordering::Relaxed);
+            let before = threads[index].nanos_wanted.swap(wanted, Ordering::Relaxed);
+            // It does not sleep while it waits for a processor.
+            self.worker.thread.stats().busy_nanos.add(wanted.saturating_sub(before));
+        }
         if threads.len() == 1 {
             return;
         }
-        let as_needed = !self.config.io_threads_always_active;
-        match as_needed.then(spread::time_of_this_thread).flatten() {
-            Some(Time { had, wanted }) => {
-                threads[index].nanos_had.store(had, Ordering::Relaxed);
-                threads[index].nanos_wanted.store(wanted, Ordering::Relaxed);
-                if index == 0 {
-                    let sum = |nanos: fn(&Peer) -> &AtomicU64| {
-                        threads.iter().map(|peer| nanos(peer).load(Ordering::Relaxed)).sum()
-                    };
-                    let time =
-                        Time { had: sum(|peer| &peer.nanos_had), wanted: sum(|peer| &peer.nanos_wanted) };
-                    self.sampler.adapt(
-                        &server.spread,
-                        time,
-                        spread::idle_time_of_the_machine(),
-                        Instant::now(),
-                    );
-                }
+        match time.filter(|_| !self.config.io_threads_always_active) {
+            Some(_) if index == 0 => {
+                let sum = |nanos: fn(&Peer) -> &AtomicU64| {
+                    threads.iter().map(|peer| nanos(peer).load(Ordering::Relaxed)).sum()
+                };
+                let time = Time { had: sum(|peer| &peer.nanos_had), wanted: sum(|peer| &peer.nanos_wanted) };
+                let idle = spread::idle_time_of_the_machine();
+                self.sampler.adapt(&server.spread, time, idle, Instant::now());
             }
+            Some(_) => {}
             // Nor is it as needed where the system does not tell what would be.
             None if index == 0 => server.spread.use_all(),
             None => {}
