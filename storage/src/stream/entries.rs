@@ -160,6 +160,11 @@ impl Entries {
         self.range(id, id).next()
     }
 
+    /// For looking up many, one after the other.
+    pub fn look_ups(&self) -> LookUps<'_> {
+        LookUps { entries: self, asked: None, node: None, next_node: None, met: None }
+    }
+
     /// Those from one identity to another, both included.
     pub fn range(&self, from: StreamId, to: StreamId) -> Range<'_> {
         Range { nodes: self.nodes_between(from, to), node: None, from, to }
@@ -480,5 +485,43 @@ impl<'a> Iterator for RangeBackwards<'a> {
             let (id, node) = self.nodes.next()?;
             self.node = Some(node.entries_backwards(*id));
         }
+    }
+}
+
+/// Looks entries up by identity. Entries of a node lie one after the other and must be passed over to find one, so those that are
+/// asked for in their order are found in one pass over each node.
+pub struct LookUps<'a> {
+    entries: &'a Entries,
+    /// What was looked for last; none if that was before the first node.
+    asked: Option<StreamId>,
+    /// The rest of the node where it would be.
+    node: Option<Forwards<'a>>,
+    /// What the node after that is kept under.
+    next_node: Option<StreamId>,
+    /// The first entry of the node that is not before what was looked for.
+    met: Option<Entry<'a>>,
+}
+
+impl<'a> LookUps<'a> {
+    /// The one of this identity.
+    pub fn get(&mut self, id: StreamId) -> Option<Entry<'a>> {
+        let is_ahead = self.asked.is_some_and(|asked| asked <= id);
+        if !is_ahead || self.next_node.is_some_and(|next| next <= id) {
+            *self = self.entries.look_ups();
+            let (&node_id, node) = self.entries.nodes.range(..=id).next_back()?;
+            self.node = Some(node.entries(node_id));
+            let after = (Bound::Excluded(node_id), Bound::Unbounded);
+            self.next_node = self.entries.nodes.range(after).next().map(|(next, _)| *next);
+            self.met = self.next_live();
+        }
+        self.asked = Some(id);
+        while self.met.is_some_and(|met| met.id() < id) {
+            self.met = self.next_live();
+        }
+        self.met.filter(|met| met.id() == id)
+    }
+
+    fn next_live(&mut self) -> Option<Entry<'a>> {
+        self.node.iter_mut().flatten().find(|entry| !entry.is_deleted())
     }
 }

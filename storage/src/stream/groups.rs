@@ -287,7 +287,7 @@ impl StreamMut<'_> {
         let n_max = delivery.n_max.unwrap_or(usize::MAX);
         let delivered = self.edit_for(delivery.group, |group, entries, now| {
             let number = group.see_consumer(delivery.consumer, now);
-            let mut n = 0;
+            let (mut n, mut entries) = (0, entries.look_ups());
             group.redeliver(number, from, n_max, now, |id| {
                 let entry = entries.get(id);
                 each(id, entry);
@@ -325,6 +325,7 @@ impl StreamMut<'_> {
     ) {
         self.edit_for(claim.group, |group, entries, now| {
             let number = group.see_consumer(claim.consumer, now);
+            let mut entries = entries.look_ups();
             for &id in ids {
                 let Some(entry) = entries.get(id) else {
                     group.release(id);
@@ -361,6 +362,7 @@ impl StreamMut<'_> {
             let mut deleted = Vec::new();
             let mut next = group.first_pending_from(from);
             let (mut n_left, mut n_attempts_left) = (n, n.saturating_mul(ATTEMPTS_PER_CLAIM));
+            let mut entries = entries.look_ups();
             while let Some(id) = next.filter(|_| n_left > 0 && n_attempts_left > 0) {
                 n_attempts_left -= 1;
                 match entries.get(id) {

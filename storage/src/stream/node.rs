@@ -174,6 +174,12 @@ fn push_entry<'e>(
     }
 }
 
+#[cfg(test)]
+thread_local! {
+    /// How many entries have been read from nodes.
+    pub(super) static N_READ: std::cell::Cell<usize> = const { std::cell::Cell::new(0) };
+}
+
 /// Where things are in a node.
 #[derive(Clone, Copy)]
 struct Head {
@@ -200,6 +206,8 @@ impl Head {
     /// The entry at `at`, and what is behind it.
     #[inline]
     fn entry<'a>(&self, packed: Packed<'a>, at: At) -> (Entry<'a>, At) {
+        #[cfg(test)]
+        N_READ.set(N_READ.get() + 1);
         let mut next = at;
         let mut integer = || {
             let value = packed.get(next).integer().unwrap_or_default();

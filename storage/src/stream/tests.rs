@@ -639,6 +639,12 @@ impl Run {
         );
         assert_eq!(entries.last_live_id(), model.live.keys().next_back().copied());
         assert_eq!(entries.get(from).map(|entry| fields_of(&entry)).as_ref(), model.live.get(&from));
+        let mut look_ups = entries.look_ups();
+        let asked = [from, to, StreamId::MIN, from].into_iter().chain(model.live.keys().copied()).chain([to]);
+        for id in asked.flat_map(|id| [Some(id), id.next()]).flatten() {
+            let met = look_ups.get(id).map(|entry| fields_of(&entry));
+            assert_eq!(met.as_ref(), model.live.get(&id));
+        }
         let expected: Vec<_> = model.live.iter().filter(|(id, _)| (from..=to).contains(id)).collect();
         let check = |entry: Entry<'_>, (id, fields): (&StreamId, &Fields)| {
             assert_eq!((entry.id(), &fields_of(&entry)), (*id, fields));
@@ -713,4 +719,42 @@ fn copies_share_nothing() {
     assert!(copy.entries.delete(id(1, 1)));
     assert_eq!(world.read().entries().len(), 1);
     assert_eq!(world.read().group(b"g").expect("it is there").last_delivered_id(), StreamId::MIN);
+}
+
+#[test]
+fn claiming_all_that_is_pending_reads_each_entry_once() {
+    const N: usize = 2000;
+    let mut world = World::new(4096, 100);
+    world.begin(1);
+    for seq in 1..=N {
+        world.add(id(1, seq as u64), &["f", "v"]);
+    }
+    world.stream().create_group(b"g", StreamId::MIN, None);
+    let acknowledgement = Acknowledgement::Expected;
+    let delivery = Delivery { group: b"g", consumer: b"a", n_max: None, acknowledgement };
+    assert_eq!(world.stream().deliver(&delivery, |_| ()), N);
+    // Every other one is there no longer.
+    let odd: Vec<StreamId> = (1..=N).step_by(2).map(|seq| id(1, seq as u64)).collect();
+    assert_eq!(world.stream().delete(&odd, References::Keep, |_| ()), N / 2);
+    let claim = Claim {
+        group: b"g",
+        consumer: b"b",
+        idle_min: 0,
+        delivered_at: Millis(2),
+        counting: Counting::OneMore,
+    };
+    let ids: Vec<StreamId> = (1..=N).map(|seq| id(1, seq as u64)).collect();
+    let n_before = node::N_READ.get();
+    let mut n_claimed = 0;
+    world.stream().claim(&claim, &ids[..N / 2], Claimable::Pending, |_| n_claimed += 1);
+    let done = world.stream().auto_claim(&claim, StreamId::MIN, N, |_| n_claimed += 1);
+    // The first half is claimed twice.
+    assert_eq!((n_claimed, done.deleted.len(), done.next), (N / 4 + N / 2, N / 4, None));
+    let n_read = node::N_READ.get() - n_before;
+    assert!(n_read <= N / 2 + N + 100, "{n_read} entries read to claim {N}");
+    let n_before = node::N_READ.get();
+    let n = world.stream().redeliver(&Delivery { consumer: b"b", ..delivery }, StreamId::MIN, |_, _| ());
+    assert_eq!(n, N / 2);
+    let n_read = node::N_READ.get() - n_before;
+    assert!(n_read <= N + 100, "{n_read} entries read to deliver {n} again");
 }
