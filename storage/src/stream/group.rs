@@ -227,11 +227,6 @@ impl Group {
         Some(consumer.pending.len())
     }
 
-    /// How a pending entry stands.
-    pub(super) fn delivery(&self, id: StreamId) -> Option<(Millis, u64)> {
-        self.pending.get(&id).map(|pending| (pending.delivered_at, pending.n_deliveries))
-    }
-
     /// The first pending entry from `from` on.
     pub(super) fn first_pending_from(&self, from: StreamId) -> Option<StreamId> {
         self.pending.range(from..).next().map(|(id, _)| *id)
@@ -254,6 +249,25 @@ impl Group {
             self.numbered_mut(before).pending.remove(&id);
         }
         self.numbered_mut(number).pending.insert(id);
+    }
+
+    /// Gives a pending entry to a consumer if `judge`, which is told when it was delivered last and how often, says how often it has
+    /// been delivered then; says whether it did.
+    pub(super) fn reassign(
+        &mut self,
+        id: StreamId,
+        number: ConsumerNumber,
+        delivered_at: Millis,
+        judge: impl FnOnce(Millis, u64) -> Option<u64>,
+    ) -> bool {
+        let Some(pending) = self.pending.get_mut(&id) else { return false };
+        let Some(n_deliveries) = judge(pending.delivered_at, pending.n_deliveries) else { return false };
+        let before = std::mem::replace(pending, Pending { delivered_at, n_deliveries, consumer: number });
+        if before.consumer != number {
+            self.numbered_mut(before.consumer).pending.remove(&id);
+            self.numbered_mut(number).pending.insert(id);
+        }
+        true
     }
 
     /// Calls `each` with the entries that a consumer has pending from `from` on, at most `n`, and counts a delivery of those

@@ -148,23 +148,24 @@ const ATTEMPTS_PER_CLAIM: usize = 10;
 impl Claim<'_> {
     /// Takes over an entry that is there; says whether it could be claimed.
     fn take(&self, group: &mut Group, number: ConsumerNumber, id: StreamId, now: Millis) -> bool {
-        let Some((delivered_at, n_deliveries)) = group.delivery(id) else { return false };
-        if now.0.saturating_sub(delivered_at.0) < self.idle_min {
-            return false;
+        let is_taken = group.reassign(id, number, self.delivered_at, |delivered_at, n_before| {
+            let is_idle = now.0.saturating_sub(delivered_at.0) >= self.idle_min;
+            is_idle.then(|| self.count(n_before))
+        });
+        if is_taken {
+            group.note_active(number, now);
         }
-        self.assign(group, number, id, n_deliveries);
-        group.note_active(number, now);
-        true
+        is_taken
     }
 
-    fn assign(&self, group: &mut Group, number: ConsumerNumber, id: StreamId, n_before: u64) {
-        let n_deliveries = match self.counting {
+    /// How often an entry has been delivered when it is claimed.
+    fn count(&self, n_before: u64) -> u64 {
+        match self.counting {
             // RESTORE takes any number.
             Counting::OneMore => n_before.wrapping_add(1),
             Counting::AsBefore => n_before,
             Counting::Exactly(n) => n,
-        };
-        group.assign(id, number, self.delivered_at, n_deliveries);
+        }
     }
 }
 
@@ -337,7 +338,7 @@ impl StreamMut<'_> {
                     }
                 } else if claimable == Claimable::Any {
                     // As in Redis, where what is forced counts as delivered once already.
-                    claim.assign(group, number, id, 1);
+                    group.assign(id, number, claim.delivered_at, claim.count(1));
                     group.note_active(number, now);
                 } else {
                     continue;
