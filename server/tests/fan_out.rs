@@ -167,6 +167,63 @@ fn publishing_takes_the_pace_of_giving_out() {
     }
 }
 
+/// Writes in one piece, and reads the replies.
+fn write_in_a_row(client: &mut Client, n_writes: usize) {
+    let mut request = Vec::new();
+    (0..n_writes).for_each(|n| encode(&["SET", &format!("key{}", n % 100), &numbered(n)], &mut request));
+    client.send_raw(&request);
+    (0..n_writes).for_each(|_| assert_eq!(client.receive().to_string(), "+OK"));
+}
+
+/// Has two clients write while others listen; what waits for those must be counted, and stay bounded.
+fn assert_writing_takes_the_pace_of_listeners(listen: impl Fn(&mut Client)) {
+    const N_WRITES: usize = 20_000;
+    const N_LISTENERS: usize = 60;
+    // As much as where messages are published.
+    const MOST_BYTES: usize = (1 << 20) + (1 << 16);
+    for n_threads in [1, 2] {
+        let threads = n_threads.to_string();
+        let server = Server::start(&["--io-threads", &threads, "--io-threads-always-active", "yes"]);
+        let mut stranger = server.connect();
+        let mut listeners: Vec<Client> = (0..N_LISTENERS).map(|_| server.connect()).collect();
+        listeners.iter_mut().for_each(&listen);
+        let mut writers = [server.connect(), server.connect()];
+        let (mut n_rounds, mut most) = (0, 0);
+        // All may have been given out between two looks of the stranger: then there is more.
+        while most == 0 {
+            n_rounds += 1;
+            assert!(n_rounds < 20, "something waits");
+            thread::scope(|scope| {
+                let writing: Vec<_> = writers
+                    .iter_mut()
+                    .map(|client| scope.spawn(|| write_in_a_row(client, N_WRITES)))
+                    .collect();
+                while writing.iter().any(|thread| !thread.is_finished()) {
+                    most = most.max(figure(&mut stranger, "mem_notifications"));
+                }
+            });
+        }
+        assert!(most <= n_threads * MOST_BYTES, "{most} bytes have waited");
+        drop(listeners);
+        until("nothing waits", || figure(&mut stranger, "mem_notifications") == 0);
+    }
+}
+
+#[test]
+fn what_waits_for_monitoring_clients_is_counted_and_bounded() {
+    let monitor = |client: &mut Client| assert_eq!(ask(client, "MONITOR"), "+OK");
+    assert_writing_takes_the_pace_of_listeners(monitor);
+}
+
+#[test]
+fn what_waits_for_tracking_clients_is_counted_and_bounded() {
+    let track = |client: &mut Client| {
+        client.hello(support::Resp::Three).expect("the server speaks RESP3");
+        assert_eq!(ask(client, "CLIENT TRACKING ON BCAST"), "+OK");
+    };
+    assert_writing_takes_the_pace_of_listeners(track);
+}
+
 #[test]
 fn a_publisher_that_hears_itself_goes_on() {
     const N_MESSAGES: usize = 30_000;

@@ -168,3 +168,28 @@ fn a_panic_while_pinning_is_an_error_and_pins_nothing() {
         assert_eq!(ask(&mut client, "SUNIONSTORE all big other"), ":12003");
     }
 }
+
+/// Storing the result of offloaded work used to leave the values pinned when it panicked: whoever wrote them waited for ever.
+#[test]
+fn a_panic_while_unpinning_is_an_error_and_leaves_nothing_pinned() {
+    for layout in [(1, 1), (2, 16)] {
+        let server = laid_out(layout);
+        let (mut client, mut writer) = (server.connect(), server.connect());
+        let members: Vec<String> = (0..12_000).map(|member| member.to_string()).collect();
+        client.command(&[&["SADD".to_owned(), "big".to_owned()], &members[..]].concat());
+        for round in 0..3 {
+            assert_eq!(ask(&mut client, "DEBUG PANIC-WHILE-UNPINNING"), "+OK");
+            tell(&mut client, "SUNIONSTORE all big other");
+            // What came with it runs all the same.
+            tell(&mut client, "EXISTS all");
+            assert_eq!(
+                client.receive().to_string(),
+                "-ERR internal error in 'sunionstore', see the server's log"
+            );
+            assert_eq!(client.receive().to_string(), ":0");
+            assert_eq!(ask(&mut writer, &format!("SADD big new-{round}")), ":1");
+            assert_eq!(ask(&mut writer, &format!("SADD other new-{round}")), ":1");
+        }
+        assert_eq!(ask(&mut client, "SUNIONSTORE all big other"), ":12003");
+    }
+}

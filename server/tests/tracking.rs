@@ -167,6 +167,42 @@ fn nothing_is_left_of_a_client_that_leaves() {
     assert_eq!(info("tracking_total_items"), 0);
 }
 
+/// Every GET used to be as dear as that of a tracking client, or dearer, after one had left.
+#[test]
+fn no_shard_is_observed_once_tracking_clients_have_left() {
+    for layout in [(1, 16), (2, 1024)] {
+        let server = laid_out(layout);
+        let mut other = server.connect();
+        let mut n_observed =
+            move || other.command(&["DEBUG", "OBSERVED-SHARDS"]).integer().expect("a number");
+        assert_eq!(n_observed(), 0);
+        for round in 0..2 {
+            let mut clients: Vec<Client> = (0..4).map(|_| server.connect()).collect();
+            let id = clients[3].command(&["CLIENT", "ID"]).integer().expect("a number");
+            let redirected = format!("CLIENT TRACKING ON REDIRECT {id}");
+            for (client, tracking) in clients.iter_mut().zip([
+                "CLIENT TRACKING ON",
+                "CLIENT TRACKING ON BCAST PREFIX key",
+                &redirected,
+            ]) {
+                assert_eq!(ask(client, tracking), "+OK");
+                for n in 0..300 {
+                    assert_eq!(ask(client, &format!("GET key{n}")), "(nil)");
+                }
+            }
+            assert!(n_observed() > 0);
+            if round == 0 {
+                clients[..3]
+                    .iter_mut()
+                    .for_each(|client| assert_eq!(ask(client, "CLIENT TRACKING OFF"), "+OK"));
+            } else {
+                clients.clear();
+            }
+            until("no shard is observed", || n_observed() == 0);
+        }
+    }
+}
+
 #[test]
 fn no_more_keys_are_remembered_than_allowed() {
     let server = Server::start(&["--io-threads", "2"]);

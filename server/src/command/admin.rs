@@ -724,6 +724,13 @@ const DEBUG: &[CommandSpec] = &[
         ..DEBUG_ROW
     },
     CommandSpec {
+        name: "observed-shards",
+        run: Run::Everything(debug_observed_shards),
+        since: "braid 0.1",
+        summary: "Counts the shards in which somebody waits for keys, has pinned some, or hears of changes.",
+        ..DEBUG_ROW
+    },
+    CommandSpec {
         name: "panic-after-change",
         keys: OVERWRITES,
         run: Run::Transaction(debug_panic_after_change),
@@ -746,6 +753,13 @@ const DEBUG: &[CommandSpec] = &[
         run: Run::Session(debug_panic_while_pinning),
         since: "braid 0.1",
         summary: "Has the next command whose work is offloaded fail when it pins its values, which the server survives.",
+        ..DEBUG_ROW
+    },
+    CommandSpec {
+        name: "panic-while-unpinning",
+        run: Run::Session(debug_panic_while_unpinning),
+        since: "braid 0.1",
+        summary: "Has the next command whose work is offloaded fail before it stores its result, which the server survives.",
         ..DEBUG_ROW
     },
     CommandSpec {
@@ -818,12 +832,16 @@ const DEBUG_HELP: &[&str] = &[
     "    Write <message> to the server's log.",
     "OBJECT <key>",
     "    Describe how the value of <key> is stored.",
+    "OBSERVED-SHARDS",
+    "    Count the shards in which somebody waits for keys, has pinned some, or hears of changes.",
     "PANIC-AFTER-CHANGE <key>",
     "    Fail in the middle of a change: the server logs it and stops.",
     "PANIC-BEFORE-CHANGE <key>",
     "    Fail before anything is changed: the client gets an error.",
     "PANIC-WHILE-PINNING",
     "    Have the next command whose work is offloaded fail when it pins its values: its client gets an error.",
+    "PANIC-WHILE-UNPINNING",
+    "    Have the next command whose work is offloaded fail before it stores its result: its client gets an error.",
     "PANIC-WITHOUT-KEYS",
     "    Fail in a command that holds no key: the client gets an error.",
     "POPULATE <count> [<prefix>] [<size>]",
@@ -1028,6 +1046,14 @@ fn debug_object(call: &mut Call<'_, '_>, mut args: Args<'_>, reply: &mut Reply<'
     Ok(())
 }
 
+fn debug_observed_shards(call: &mut Call<'_, '_>, args: Args<'_>, reply: &mut Reply<'_>) -> Outcome {
+    debug_args(call, args, 0)?;
+    let held = call.held.as_mut().expect("all shards are held");
+    let ids = held.ids().to_vec();
+    reply.integer(ids.into_iter().filter(|&id| held.shard(id).has_observers()).count() as i64);
+    Ok(())
+}
+
 fn debug_panic_before_change(call: &mut Call<'_, '_>, mut args: Args<'_>, _: &mut Reply<'_>) -> Outcome {
     debug_args(call, args, 1)?;
     let key = args.key()?;
@@ -1038,6 +1064,13 @@ fn debug_panic_before_change(call: &mut Call<'_, '_>, mut args: Args<'_>, _: &mu
 fn debug_panic_while_pinning(call: &mut Call<'_, '_>, args: Args<'_>, reply: &mut Reply<'_>) -> Outcome {
     debug_args(call, args, 0)?;
     call.server.panics_while_pinning.store(true, Ordering::Relaxed);
+    reply.ok();
+    Ok(())
+}
+
+fn debug_panic_while_unpinning(call: &mut Call<'_, '_>, args: Args<'_>, reply: &mut Reply<'_>) -> Outcome {
+    debug_args(call, args, 0)?;
+    call.server.panics_while_unpinning.store(true, Ordering::Relaxed);
     reply.ok();
     Ok(())
 }

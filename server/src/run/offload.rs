@@ -191,18 +191,59 @@ fn run(job: &mut Job, shard: &mut Shard, thread: &ThreadState) {
 /// Stores what a command has written, as a unit, unpins its values, and serves those that wait for either. Gives the route over more
 /// shards, if serving needs them.
 pub fn unpin(job: &mut Job, held: &mut Held<'_, Job>, thread: &mut ThreadState) -> Option<Route> {
-    let Task::Unpin(mut offload) = std::mem::take(&mut job.task) else {
+    let Task::Unpin(mut offload) = std::mem::replace(&mut job.task, Task::Commands) else {
         unreachable!("the task has just been seen")
     };
+    let mut n_unpinned = 0;
+    let ended = catch_unwind(AssertUnwindSafe(|| conclude(job, &mut offload, &mut n_unpinned, held, thread)));
+    match ended {
+        Ok(Some(route)) => {
+            job.task = Task::Unpin(offload);
+            return Some(route);
+        }
+        Ok(None) => {
+            thread.spent.push(offload);
+            unit::end(held, thread, job.now);
+        }
+        // Half of the result is stored: the server does not go on.
+        Err(panic) if held.ids().to_vec().into_iter().any(|id| held.shard(id).is_torn()) => {
+            resume_unwind(panic)
+        }
+        Err(panic) => {
+            // The commands that wait to write these keys would wait for ever.
+            for PinnedKey { key, .. } in &offload.keys[n_unpinned..] {
+                let shard = held.shard(key.routed.shard);
+                shard.begin(key.db, job.now);
+                shard.unpin(&key.bytes);
+            }
+            job.was_counted = false;
+            thread.spent.push(offload);
+            unit::end(held, thread, job.now);
+            resume_unwind(panic);
+        }
+    }
+    None
+}
+
+/// Does what [`unpin`] says but for the end of the unit; `n_unpinned` counts the keys that are done with.
+fn conclude(
+    job: &mut Job,
+    offload: &mut Offload,
+    n_unpinned: &mut usize,
+    held: &mut Held<'_, Job>,
+    thread: &mut ThreadState,
+) -> Option<Route> {
     let server = thread.server();
     let (command, words) = rows::next(job);
     let writes = offload.keys.iter().any(PinnedKey::is_written);
     let stores = writes && offload.shard.is_torn();
     if stores && let Some(route) = lines::further_shards(server, &job.session, command, words, held) {
-        job.task = Task::Unpin(offload);
         return Some(route);
     }
     let time = gates::start(held, job.now, &job.session);
+    if server.panics_while_unpinning.swap(false, Ordering::Relaxed) {
+        panic!("DEBUG PANIC-WHILE-UNPINNING");
+    }
     invalidations::set_author(held, job.session.record.id);
     let gate = if writes { gates::gate(server, &job.session, command) } else { Ok(()) };
     let is_valid =
@@ -223,11 +264,12 @@ pub fn unpin(job: &mut Job, held: &mut Held<'_, Job>, thread: &mut ThreadState) 
             braid_storage::release(shared);
         }
         shard.unpin(&pinned.key.bytes);
+        *n_unpinned += 1;
     }
     if is_valid && !command.has(Flags::READONLY) {
         monitor::observe(&job.session, command.spec.flags, words, thread);
     }
-    job.task = Task::Commands;
+    job.now = time;
     if !is_valid {
         // It is run again, once a pause has ended; nothing more of a killed client is.
         job.reply.truncate(job.n_replied_bytes);
@@ -240,8 +282,6 @@ pub fn unpin(job: &mut Job, held: &mut Held<'_, Job>, thread: &mut ThreadState) 
         job.n_run += 1;
         job.was_counted = false;
     }
-    thread.spent.push(offload);
-    unit::end(held, thread, time);
     None
 }
 

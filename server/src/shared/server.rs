@@ -105,6 +105,8 @@ pub struct Server {
     pub holds_heavy: AtomicBool,
     /// Whether the next command that pins values panics (DEBUG PANIC-WHILE-PINNING).
     pub panics_while_pinning: AtomicBool,
+    /// Whether the next command that unpins values panics (DEBUG PANIC-WHILE-UNPINNING).
+    pub panics_while_unpinning: AtomicBool,
     /// Set once, by SHUTDOWN or a signal.
     pub stopping: AtomicBool,
     /// Ends the thread that waits for signals, and with it the process.
