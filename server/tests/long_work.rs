@@ -50,6 +50,8 @@ const CASES: &[(&str, &str)] = &[
     ("sdiff", "SDIFF set set2"),
     ("sdiffstore", "SDIFFSTORE stored set set2"),
     ("sscan", "SSCAN set 0 COUNT 100000"),
+    ("hget", "HGET long-fields field"),
+    ("hmget", "HMGET long-fields missing field"),
     ("hgetall", "HGETALL hash"),
     ("hkeys", "HKEYS hash"),
     ("hvals", "HVALS hash"),
@@ -62,6 +64,7 @@ const CASES: &[(&str, &str)] = &[
     ("blmpop", "BLMPOP 0 2 missing list LEFT COUNT 50000"),
     ("lrange", "LRANGE list 0 -1"),
     ("lindex", "LINDEX pieces 30000"),
+    ("lindex", "LINDEX long-elements 1"),
     ("lset", "LSET pieces 30000 x"),
     ("linsert", "LINSERT list BEFORE missing x"),
     ("lrem", "LREM list 0 missing"),
@@ -119,8 +122,9 @@ const CASES: &[(&str, &str)] = &[
 ];
 
 /// Rows of which no case can be written as a line: their tests are elsewhere in this file, or say why there is none.
-const OTHERS: [(&str, &str); 3] = [
+const OTHERS: [(&str, &str); 4] = [
     ("restore", "a_large_payload_is_restored_elsewhere"),
+    ("pfselftest", "a_self_test_is_long"),
     ("debug|digest", "runs over the whole keyspace, whatever its size"),
     ("debug|populate", "runs over the whole keyspace, whatever its size"),
 ];
@@ -197,6 +201,9 @@ fn make_rest(client: &mut Client, n: usize) {
         let argv: Vec<String> = head.into_iter().chain([fields.len().to_string()]).chain(fields).collect();
         assert!(!client.command(&argv).is_error());
     }
+    let long = "x".repeat(n * 70);
+    client.command(&["RPUSH", "long-elements", "short", &long, "short"]);
+    client.command(&["HSET", "long-fields", "field", &long]);
     ask(client, "DEBUG SET-ACTIVE-EXPIRE 0");
     ask(client, "DEBUG ADVANCE-TIME 2000000");
 }
@@ -276,6 +283,60 @@ fn the_same_commands_over_small_values_run_where_they_are_read() {
     let lines = CASES.iter().map(|(_, line)| *line).filter(is_small);
     let found = wrong_cases(&mut client, "small", lines, |n_offloaded| n_offloaded != 0);
     assert!(found.is_empty(), "These were offloaded for nothing:\n{}", found.join("\n"));
+}
+
+/// A few elements used to be copied where sockets are served, however long they were.
+#[test]
+fn a_few_long_elements_are_read_elsewhere() {
+    let server = server();
+    let mut client = server.connect();
+    make_rest(&mut client, N_LARGE);
+    let lines =
+        [("LINDEX long-elements 1", 1), ("LINDEX long-elements 0", 0), ("LRANGE long-elements 0 2", 1)];
+    let lines = lines.into_iter().chain([("LRANGE long-elements 2 2", 0), ("HGET long-fields field", 1)]);
+    for (line, n) in lines.chain([("HGET long-fields missing", 0), ("HMGET long-fields field field", 1)]) {
+        assert_eq!(n_offloaded(&mut client, |client| run(client, line)), n, "{line}");
+    }
+    let long = "x".repeat(N_LARGE * 70);
+    assert_eq!(client.command(&["HGET", "long-fields", "field"]).text(), Some(long.clone()));
+    assert_eq!(client.command(&["LINDEX", "long-elements", "-2"]).text(), Some(long));
+}
+
+#[test]
+fn a_self_test_is_long() {
+    let server = server();
+    let mut client = server.connect();
+    assert_eq!(n_offloaded(&mut client, |client| run(client, "PFSELFTEST")), 1);
+    assert_eq!(n_offloaded(&mut client, |client| run_in_multi(client, "PFSELFTEST")), 1);
+}
+
+/// What is refused under the hold and run again used to count its look-ups twice.
+#[test]
+fn what_is_read_elsewhere_counts_its_look_ups_once() {
+    let server = server();
+    let mut client = server.connect();
+    make_rest(&mut client, N_LARGE);
+    ask(&mut client, "SET short v");
+    ask(&mut client, "RPUSH list v");
+    client.command(&["SET", "long", &"x".repeat(N_LARGE * 70)]);
+    for nth in 0..3 {
+        client.command(&["SET", &format!("part{nth}"), &"x".repeat(N_LARGE * 10)]);
+    }
+    for (line, n_hits, n_misses) in [
+        ("GET long", 1, 0),
+        ("MGET short long missing list short long", 5, 1),
+        ("MGET part0 part1 part2 missing", 3, 1),
+        ("HGET long-fields field", 1, 0),
+        ("HMGET long-fields field missing", 1, 0),
+        ("LINDEX long-elements 1", 1, 0),
+        ("LRANGE long-elements 0 -1", 1, 0),
+    ] {
+        assert_eq!(ask(&mut client, "CONFIG RESETSTAT"), "+OK");
+        assert_eq!(n_offloaded(&mut client, |client| run(client, line)), 1, "{line}");
+        let info = client.command(&["INFO", "stats"]).text().expect("INFO answers text");
+        let counts = format!("keyspace_hits:{n_hits}\r\nkeyspace_misses:{n_misses}\r\n");
+        assert!(info.contains(&counts), "{line}: {info}");
+    }
 }
 
 #[test]

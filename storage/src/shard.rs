@@ -411,6 +411,32 @@ impl Shard {
         Ok(Some(bytes))
     }
 
+    /// How many bytes of a value may be copied into a reply: without end where the work is not limited.
+    #[inline]
+    pub fn copied_max_bytes(&self) -> usize {
+        if self.is_limited { WORK_MAX_BYTES } else { usize::MAX }
+    }
+
+    /// Refuses a value that has been looked up to be read, as [`Shard::whole_string`] does.
+    #[cold]
+    pub fn refuse_read(&mut self) -> StorageError {
+        // It is looked up once more.
+        self.lookups.n_hits -= 1;
+        StorageError::TooMuch
+    }
+
+    /// Takes a look-up of a string back: the command that has made it is refused, and looks the key up once more. One that was
+    /// [refused](Shard::whole_string) itself counts no longer.
+    #[cold]
+    pub fn take_back_lookup(&mut self, key: &Key<'_>) {
+        let max = self.copied_max_bytes();
+        match self.peek(key).map(|entry| string_bytes(entry).is_ok_and(|bytes| bytes.len() > max)) {
+            Some(false) => self.lookups.n_hits -= 1,
+            Some(true) => {}
+            None => self.lookups.n_misses -= 1,
+        }
+    }
+
     /// Refuses to copy more than [`WORK_MAX_BYTES`] under a hold.
     ///
     /// # Errors

@@ -8,12 +8,13 @@ use braid_storage::{
     Event, Expiry, HashRef, HashType, Position, Shard,
     hashes::{Field, Inserted},
     packed::Element,
+    shard::BYTES_PER_ELEMENT,
 };
 
 use super::{
-    CommandSpec, Run, Work,
+    CommandSpec, Look, Run, Work,
     keys::parse_cursor,
-    members::{ScanOptions, write_element, write_samples, write_scanned},
+    members::{ScanOptions, n_bytes, write_element, write_samples, write_scanned},
     work,
 };
 use crate::{
@@ -74,6 +75,7 @@ pub(super) const COMMANDS: &[CommandSpec] = &[
         keys: Keys::READ,
         members: MembersAt::ONE,
         run: Run::Shard(hget),
+        work: Work::Refused { estimate: asked_for },
         since: "2.0.0",
         group: Group::Hash,
         syntax: "key field",
@@ -87,6 +89,7 @@ pub(super) const COMMANDS: &[CommandSpec] = &[
         keys: Keys::READ,
         members: MembersAt::ALL,
         run: Run::Shard(hmget),
+        work: Work::Refused { estimate: asked_for },
         since: "2.0.0",
         group: Group::Hash,
         syntax: "key field [field ...]",
@@ -292,17 +295,41 @@ fn hsetnx(shard: &mut Shard, mut args: Args<'_>, reply: &mut Reply<'_>) -> Outco
 
 fn hget(shard: &mut Shard, mut args: Args<'_>, reply: &mut Reply<'_>) -> Outcome {
     let key = args.key()?;
+    let max = shard.copied_max_bytes();
     let hash = shard.value::<HashType>(&key)?;
-    write_value(hash, args.next()?, reply);
+    match hash.and_then(|hash| hash.get(args.next().ok()?)) {
+        Some(value) if n_bytes(value) > max => return Err(shard.refuse_read().into()),
+        Some(value) => write_element(value, reply),
+        None => reply.null(),
+    }
     Ok(())
 }
 
 fn hmget(shard: &mut Shard, mut args: Args<'_>, reply: &mut Reply<'_>) -> Outcome {
     let key = args.key()?;
+    let mut left = shard.copied_max_bytes();
     let hash = shard.value::<HashType>(&key)?;
     reply.array(args.remaining());
-    args.rest().for_each(|field| write_value(hash, field, reply));
+    for field in args.rest() {
+        let Some(value) = hash.and_then(|hash| hash.get(field)) else {
+            reply.null();
+            continue;
+        };
+        match left.checked_sub(n_bytes(value)) {
+            Some(less) => left = less,
+            None => return Err(shard.refuse_read().into()),
+        }
+        write_element(value, reply);
+    }
     Ok(())
+}
+
+/// HGET and HMGET: the values are copied.
+fn asked_for(look: &mut Look<'_, '_>, mut args: Args<'_>) -> usize {
+    let Ok(key) = args.key() else { return 0 };
+    let values =
+        |hash: HashRef<'_>| args.rest().filter_map(|field| hash.get(field)).map(n_bytes).sum::<usize>();
+    look.hash(&key, values).unwrap_or(0) / BYTES_PER_ELEMENT
 }
 
 /// Writes the value of a field, or null.

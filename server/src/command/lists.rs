@@ -4,12 +4,19 @@ use std::ops::{ControlFlow, Range};
 
 use braid_protocol::{number, reply::Reply};
 use braid_storage::{
-    Event, Key, ListEnd, ListMut, ListRef, ListType, Shard, StorageError, entry::Kind, list::Side,
-    shard::BYTES_PER_ELEMENT, time::Millis,
+    Event, Key, ListEnd, ListMut, ListRef, ListType, Shard, StorageError,
+    entry::Kind,
+    list::Side,
+    shard::{BYTES_PER_ELEMENT, WORK_MAX},
+    time::Millis,
 };
 use smallvec::SmallVec;
 
-use super::{Call, CommandSpec, Look, Run, Work, members::write_element, work};
+use super::{
+    Call, CommandSpec, Look, Run, Work,
+    members::{n_bytes, write_element},
+    work,
+};
 use crate::{
     catalog::{
         ALL_BUT_LAST, Args, Arity, CommandError, Deprecation, Flags, Group, KeySpec, KeyUse, Keys, KeysAt,
@@ -132,7 +139,7 @@ pub(super) const COMMANDS: &[CommandSpec] = &[
         flags: Flags::READONLY,
         keys: Keys::READ,
         run: Run::Shard(lindex),
-        work: Work::pinned(work::reached),
+        work: Work::Refused { estimate: indexed },
         since: "1.0.0",
         group: Group::List,
         syntax: "key index",
@@ -449,10 +456,20 @@ fn llen(shard: &mut Shard, mut args: Args<'_>, reply: &mut Reply<'_>) -> Outcome
 fn lrange(shard: &mut Shard, mut args: Args<'_>, reply: &mut Reply<'_>) -> Outcome {
     let key = args.key()?;
     let (start, stop) = (args.int()?, args.int()?);
-    match shard.value::<ListType>(&key)? {
-        Some(list) => range(list, start, stop, reply),
-        None => reply.array(0),
+    let max = shard.copied_max_bytes();
+    let Some(list) = shard.value::<ListType>(&key)? else {
+        reply.array(0);
+        return Ok(());
+    };
+    // Few elements are expected to be short.
+    if list.entry().allocated_bytes() > max {
+        let indexes = indexes(start, stop, list.len());
+        let elements = list.elements_from(indexes.start).take(indexes.len());
+        if elements.map(n_bytes).sum::<usize>() > max {
+            return Err(shard.refuse_read().into());
+        }
     }
+    range(list, start, stop, reply);
     Ok(())
 }
 
@@ -491,15 +508,32 @@ fn indexes(start: i64, stop: i64, len: usize) -> Range<usize> {
 
 fn lindex(shard: &mut Shard, mut args: Args<'_>, reply: &mut Reply<'_>) -> Outcome {
     let key = args.key()?;
+    let max = shard.copied_max_bytes();
     let Some(list) = shard.value::<ListType>(&key)? else {
         reply.null();
         return Ok(());
     };
-    match list.get(args.int()?) {
+    let index = args.int()?;
+    if work::reach(list, index) > max / BYTES_PER_ELEMENT {
+        return Err(shard.refuse_read().into());
+    }
+    match list.get(index) {
+        Some(element) if n_bytes(element) > max => return Err(shard.refuse_read().into()),
         Some(element) => write_element(element, reply),
         None => reply.null(),
     }
     Ok(())
+}
+
+/// LINDEX: the pieces of the list are passed over, and the element is copied.
+fn indexed(look: &mut Look<'_, '_>, mut args: Args<'_>) -> usize {
+    let (Ok(key), Ok(index)) = (args.key(), args.int()) else { return 0 };
+    let work = |list: ListRef<'_>| {
+        let reach = work::reach(list, index);
+        // From there on it is too much anyway.
+        if reach > WORK_MAX { reach } else { reach + list.get(index).map_or(0, n_bytes) / BYTES_PER_ELEMENT }
+    };
+    look.list(&key, work).unwrap_or(0)
 }
 
 fn lset(shard: &mut Shard, mut args: Args<'_>, reply: &mut Reply<'_>) -> Outcome {

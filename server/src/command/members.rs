@@ -43,6 +43,15 @@ pub(super) fn write_samples(
     Ok(())
 }
 
+/// How many bytes an element has, nearly.
+#[inline]
+pub(super) fn n_bytes(element: Element<'_>) -> usize {
+    match element {
+        Element::Integer(_) => size_of::<i64>(),
+        Element::Text(text) => text.len(),
+    }
+}
+
 /// Writes an element of a list, a member, or the name or value of a field.
 #[inline]
 pub(super) fn write_element(element: Element<'_>, reply: &mut Reply<'_>) {

@@ -525,6 +525,9 @@ fn mget(call: &mut Call<'_, '_>, args: Args<'_>, reply: &mut Reply<'_>) -> Outco
             Err(_) => reply.null(),
         }
     });
+    if outcome.is_err() {
+        for_each_key(call, args.rest().map(|key| (key, ())), |shard, key, ()| shard.take_back_lookup(key));
+    }
     Ok(outcome?)
 }
 

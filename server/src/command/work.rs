@@ -343,11 +343,16 @@ pub(super) fn searched(look: &mut Look<'_, '_>, mut args: Args<'_>) -> usize {
     args.key().map_or(0, |key| look.weight(&key)) / 4
 }
 
+/// How much it is to pass over the pieces of a list to an index.
+pub(super) fn reach(list: ListRef<'_>, index: i64) -> usize {
+    if index.unsigned_abs() > 1000 { list.n_parts() / 8 } else { 0 }
+}
+
 /// The pieces of a list are passed over, to an index. Near its ends no look is needed.
 pub(super) fn reached(look: &mut Look<'_, '_>, mut args: Args<'_>) -> usize {
     let Ok(key) = args.key() else { return 0 };
     match args.peek().and_then(parse_i64) {
-        Some(index) if index.unsigned_abs() > 1000 => look.list(&key, |list| list.n_parts() / 8).unwrap_or(0),
+        Some(index) if index.unsigned_abs() > 1000 => look.list(&key, |list| reach(list, index)).unwrap_or(0),
         _ => 0,
     }
 }
