@@ -135,8 +135,10 @@ fn set_of(n_bytes: usize) -> Vec<u8> {
     out
 }
 
+/// A key that is asked for. The hash tag puts all of them into one shard of Braid's, so hardly ever does a large value lie in a shard
+/// with one of them: a GET may wait there as long as its shard is held.
 fn getter_key(nth: usize) -> Vec<u8> {
-    format!("other:{}", nth % N_KEYS).into_bytes()
+    format!("{{other}}:{}", nth % N_KEYS).into_bytes()
 }
 
 /// Makes all values.
