@@ -39,9 +39,9 @@ use crate::{
     entry::{Encoding, EntryBox, EntryRef, Kind, Object},
     packed::{self, At, PACKED_MAX_BYTES, Packed},
     reclaim,
-    shard::{ValueMut, ValueRef, ValueType},
     table::{Position, Table},
     thresholds::Thresholds,
+    value::{ValueMut, ValueRef, ValueType},
 };
 
 /// The type of sets.

@@ -16,8 +16,8 @@ pub mod node;
 use crate::{
     entry::{Encoding, EntryBox, EntryRef, Kind, Object},
     event::Event,
-    shard::{ValueMut, ValueRef, ValueType},
     time::Millis,
+    value::{ValueMut, ValueRef, ValueType},
 };
 
 pub(crate) use self::groups::Groups;

@@ -10,11 +10,10 @@
 
 use braid_protocol::number::parse_i64;
 use braid_storage::{
-    Db, HashRef, Key, ListRef, SetRef, Shard, SortedSetRef,
+    BYTES_PER_ELEMENT, Db, HashRef, Key, ListRef, SetRef, Shard, SortedSetRef, WORK_MAX, WORK_MAX_BYTES,
     coordinator::Held,
     entry::{EntryRef, Kind},
     hash::ShardId,
-    shard::{BYTES_PER_ELEMENT, WORK_MAX, WORK_MAX_BYTES},
     stream::{StreamRef, StreamType},
     time::Millis,
 };

@@ -7,7 +7,10 @@ use std::{borrow::Cow, iter};
 
 use braid_protocol::number;
 
-use super::{encoded, length, lzf, node, stream, types, ziplist, zipmap};
+use super::{
+    codes::{encoded, length, node, types},
+    lzf, stream_dump, ziplist, zipmap,
+};
 use crate::{
     Db, Expiry, HashMut, Key, Keyspace, ListEnd, ListMut, SetMut, Shard, SortedSetMut, StringOrigin,
     ValueMut, ValueType,
@@ -59,7 +62,7 @@ pub fn value(bytes: &[u8], key: &Key<'_>, keyspace: &Keyspace, now: Millis) -> O
             fill_sorted_set(set, value_type, &mut from)
         })?,
         types::STREAM | types::STREAM_2 | types::STREAM_3 => {
-            Some(stream::read(key.bytes, value_type, &mut from)?)
+            Some(stream_dump::read(key.bytes, value_type, &mut from)?)
         }
         _ => return None,
     };

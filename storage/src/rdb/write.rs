@@ -2,7 +2,10 @@
 
 use braid_protocol::number;
 
-use super::{encoded, length, node, stream, types};
+use super::{
+    codes::{encoded, length, node, types},
+    stream_dump,
+};
 use crate::{
     HashRef, HashType, ListRef, ListType, SetRef, SetType, SortedSetRef, SortedSetType, ValueRef, ValueType,
     encoding_name,
@@ -29,7 +32,7 @@ pub fn value(out: &mut Vec<u8>, entry: EntryRef<'_>, now: Millis) {
         Kind::SortedSet => sorted_set(out, of::<SortedSetType>(entry, now)),
         Kind::Stream => {
             out.push(types::STREAM_2);
-            stream::write(out, of::<StreamType>(entry, now).stream());
+            stream_dump::write(out, of::<StreamType>(entry, now).stream());
         }
     }
 }

@@ -14,7 +14,7 @@
 
 use std::collections::BTreeMap;
 
-use super::{read::Reader, types, write};
+use super::{codes::types, read::Reader, write};
 use crate::{
     entry::{Encoding, EntryBox, Kind},
     stream::{Consumer, Entries, Group, Groups, Stream, StreamId, node::Node},

@@ -8,8 +8,8 @@ use crate::{
     entry::{Encoding, EntryBox, EntryRef, Kind, Object},
     hash::Place,
     reclaim,
-    shard::Expiry,
     table::{Position, Table},
+    time::Expiry,
     time::{Deadline, Millis},
 };
 
