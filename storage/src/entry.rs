@@ -64,6 +64,10 @@ pub enum Kind {
 }
 
 impl Kind {
+    /// All kinds, in the order of their numbers.
+    pub const ALL: [Kind; 6] =
+        [Kind::String, Kind::List, Kind::Hash, Kind::Set, Kind::SortedSet, Kind::Stream];
+
     fn from_nibble(nibble: u64) -> Kind {
         match nibble {
             0 => Kind::String,

@@ -7,6 +7,7 @@ pub mod bits;
 mod channels;
 pub mod coordinator;
 mod deadline_index;
+mod digest;
 pub mod entry;
 mod error;
 mod event;
@@ -46,6 +47,7 @@ mod work;
 
 pub use allocator::Allocator;
 pub use channels::{Audience, ChannelKind};
+pub use digest::Digest;
 pub use entry::class_bytes;
 pub use error::StorageError;
 pub use event::{Event, EventClass};
@@ -54,7 +56,7 @@ pub use hashes::{HashMut, HashRef, HashType};
 pub use ids::Db;
 pub use key::{Key, WatchedKey};
 pub use keyspace::Keyspace;
-pub use kinds::{encoding_name, has_expired};
+pub use kinds::{digest_of, encoding_name, has_expired, n_elements, type_name};
 pub use ledger::{Change, Effect, Hearer};
 pub use list::{ListEnd, ListMut, ListRef, ListType};
 pub use reclaim::{

@@ -8,21 +8,29 @@
 //! packed values are checked in every byte, and announced lengths are never allocated ahead.
 
 mod codes;
+pub(crate) mod hash_dump;
+pub(crate) mod list_dump;
 mod lzf;
-mod read;
-mod stream_dump;
+mod making;
+mod reader;
+pub(crate) mod set_dump;
+pub(crate) mod sorted_set_dump;
+pub(crate) mod stream_dump;
+pub(crate) mod string_dump;
 #[cfg(test)]
 mod tests;
-mod write;
+mod writer;
 mod ziplist;
 mod zipmap;
 
 use crc::{CRC_64_REDIS, Crc, Table};
 
 use self::codes::types;
+pub(crate) use self::{making::Making, reader::Reader};
 use crate::{
     Key, Keyspace,
     entry::{EntryBox, EntryRef},
+    kinds,
     time::Millis,
 };
 
@@ -53,7 +61,7 @@ pub enum Malformed {
 /// The value of an entry, with the footer. Fields whose deadline has passed are left out.
 pub fn dump(entry: EntryRef<'_>, now: Millis) -> Vec<u8> {
     let mut out = Vec::new();
-    write::value(&mut out, entry, now);
+    kinds::dump(&mut out, entry, now);
     let version = match out[0] {
         types::HASH_WITH_DEADLINES | types::HASH_TRIPLES => VERSION_WITH_DEADLINES,
         _ => VERSION_WRITTEN,
@@ -79,7 +87,11 @@ pub fn restore(
     keyspace: &Keyspace,
     now: Millis,
 ) -> Result<Option<EntryBox>, Malformed> {
-    read::value(check_footer(payload)?, key, keyspace, now).ok_or(Malformed::Payload)
+    let (&value_type, value) = check_footer(payload)?.split_first().ok_or(Malformed::Payload)?;
+    let making =
+        Making { key: key.bytes, hasher: keyspace.router().hasher(), thresholds: keyspace.thresholds(), now };
+    // What is after the value does not matter, as in Redis.
+    kinds::restore(value_type, &mut Reader(value), &making).ok_or(Malformed::Payload)
 }
 
 /// What is before the footer.

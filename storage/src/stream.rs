@@ -51,8 +51,10 @@ impl ValueType for StreamType {
     }
 }
 
-/// How a stream is stored, in OBJECT ENCODING's words.
-pub(crate) const ENCODING_NAME: &str = "stream";
+/// How Redis would store a stream, in OBJECT ENCODING's words.
+pub(crate) fn encoding_name(_: EntryRef<'_>) -> &'static str {
+    "stream"
+}
 
 /// A stream.
 #[derive(Clone, Default)]

@@ -64,6 +64,11 @@ impl<'a, T: ValueType> ValueRef<'a, T> {
         Ok(Self { entry, now, value_type: PhantomData })
     }
 
+    /// The value of an entry that is known to be of the type.
+    pub(crate) fn known(entry: EntryRef<'a>, now: Millis) -> Self {
+        Self::of(entry, now).expect("the kind has been looked at")
+    }
+
     /// The entry.
     #[inline]
     pub fn entry(&self) -> EntryRef<'a> {
@@ -157,6 +162,11 @@ impl<'a, T: ValueType> ValueMut<'a, T> {
     #[inline]
     pub fn now(&self) -> Millis {
         self.now
+    }
+
+    /// Goes on at another time.
+    pub(crate) fn set_now(&mut self, now: Millis) {
+        self.now = now;
     }
 
     /// Up to which sizes values are packed.
