@@ -139,11 +139,23 @@ fn row(kind: Kind) -> &'static KindRow {
     &ROWS[kind as usize]
 }
 
-/// The row of a type whose values have parts that expire by themselves. Written so that it becomes a comparison with each such
-/// kind: every look-up asks.
+/// A bit for each kind whose values have parts that expire by themselves.
+const EXPIRING: u32 = {
+    let (mut bits, mut at) = (0, 0);
+    while at < ROWS.len() {
+        bits |= (ROWS[at].expiring.is_some() as u32) << at;
+        at += 1;
+    }
+    bits
+};
+
+/// What expires by itself of a kind's values. Every look-up asks, so that the row is read only if there is something.
 #[inline(always)]
 fn expiring(kind: Kind) -> Option<&'static Expiring> {
-    ROWS.iter().filter(|row| row.kind == kind).find_map(|row| row.expiring.as_ref())
+    if EXPIRING >> kind as u32 & 1 == 0 {
+        return None;
+    }
+    row(kind).expiring.as_ref()
 }
 
 /// A type's name, as TYPE prints it and SCAN asks for it.

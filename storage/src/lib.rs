@@ -29,6 +29,7 @@ pub mod prefetch;
 mod published;
 pub mod rdb;
 mod reclaim;
+mod rubble;
 pub mod set;
 pub mod shard;
 mod siphash;
@@ -60,9 +61,10 @@ pub use kinds::{digest_of, encoding_name, has_expired, n_elements, type_name};
 pub use ledger::{Change, Effect, Hearer};
 pub use list::{ListEnd, ListMut, ListRef, ListType};
 pub use reclaim::{
-    discard_bytes, has_garbage, has_large_garbage, help_reclaim_large, n_garbage, n_reclaimed, reclaim,
-    reclaim_large, release, reset_reclaimed,
+    discard_bytes, has_garbage, help_reclaim_large, is_flooded, n_garbage, n_reclaimed, reclaim,
+    reclaim_large, release, reset_reclaimed, wants_idle_threads,
 };
+pub use rubble::Rubble;
 pub use set::{SetMut, SetRef, SetType};
 pub use shard::{
     Lookups, Shard,

@@ -16,6 +16,7 @@ pub mod node;
 use crate::{
     entry::{Encoding, EntryBox, EntryRef, Kind, Object},
     event::Event,
+    rubble::Rubble,
     time::Millis,
     value::{ValueMut, ValueRef, ValueType},
 };
@@ -70,6 +71,10 @@ impl Object for Stream {
 
     fn duplicate(&self) -> Self {
         self.clone()
+    }
+
+    fn demolish(self) -> Box<dyn Rubble> {
+        Box::new(vec![self.groups.demolish(), self.entries.demolish()])
     }
 }
 
