@@ -10,8 +10,8 @@ use std::{
 };
 
 use support::{
-    Server,
-    crowd::{AtEnd, ask, figure, laid_out, tell},
+    Client, Server,
+    crowd::{AtEnd, ask, figure, laid_out, tell, until},
 };
 
 const N_KEYS: usize = 3001;
@@ -73,4 +73,42 @@ fn a_transaction_that_changes_the_configuration_runs_on_no_thread_that_serves_so
     assert_eq!(ask(&mut client, "EXEC"), "[+OK +OK]");
     assert_eq!(figure(&mut client, "commands_offloaded"), n_before + 1);
     assert_eq!(ask(&mut client, "CONFIG GET maxmemory-samples"), "[\"maxmemory-samples\" \"7\"]");
+}
+
+/// Values of a megabyte and more used to be freed by heavy-work threads only: while these were busy, nothing of them was freed.
+#[test]
+fn large_values_are_freed_while_heavy_threads_are_busy() {
+    const N_ELEMENTS: usize = 40_000;
+    let server = laid_out((2, 16));
+    let (mut client, mut control) = (server.connect(), server.connect());
+    assert_eq!(ask(&mut control, "DEBUG HOLD-HEAVY 1"), "+OK");
+    for round in ["UNLINK list set hash sorted", "FLUSHALL"] {
+        for first in (0..N_ELEMENTS).step_by(1000) {
+            let elements: Vec<String> =
+                (first..first + 1000).map(|nth| format!("element {nth:>30}")).collect();
+            let plain = || elements.iter().map(|element| vec![element.as_str()]);
+            add(&mut client, "RPUSH list", plain());
+            add(&mut client, "SADD set", plain());
+            add(&mut client, "HSET hash", elements.iter().map(|element| vec![element.as_str(), "value"]));
+            add(&mut client, "ZADD sorted", elements.iter().map(|element| vec!["1", element.as_str()]));
+        }
+        let n_before = memory(&mut control, "lazyfreed_objects");
+        ask(&mut client, round);
+        until("what was removed is freed", || {
+            memory(&mut control, "lazyfreed_objects") >= n_before + 4
+                && memory(&mut control, "lazyfree_pending_objects") == 0
+        });
+    }
+    assert_eq!(ask(&mut control, "DEBUG HOLD-HEAVY 0"), "+OK");
+}
+
+fn add<'e>(client: &mut Client, command: &'e str, elements: impl Iterator<Item = Vec<&'e str>>) {
+    client.command(&command.split(' ').chain(elements.flatten()).collect::<Vec<_>>());
+}
+
+/// A number of INFO memory.
+fn memory(client: &mut Client, name: &str) -> usize {
+    let info = client.command(&["INFO", "memory"]).text().expect("INFO answers text");
+    let line = info.lines().find_map(|line| line.strip_prefix(name)?.strip_prefix(':'));
+    line.and_then(|number| number.parse().ok()).unwrap_or_else(|| panic!("no {name} in {info}"))
 }

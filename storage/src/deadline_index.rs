@@ -7,7 +7,10 @@
 
 use std::collections::BTreeSet;
 
-use crate::time::{Deadline, Millis};
+use crate::{
+    rubble::{Pieces, Rubble},
+    time::{Deadline, Millis},
+};
 
 /// What a line costs: a node of the tree has room for 11 and is about two thirds full.
 const LINE_BYTES_PERCENT: usize = 160;
@@ -77,6 +80,14 @@ impl<P: Copy + Ord> DeadlineIndex<P> {
         let lines = std::mem::take(&mut self.lines);
         self.lines =
             lines.into_iter().filter_map(|(deadline, place)| Some((deadline, plan(place)?))).collect();
+    }
+
+    /// Takes it apart, to be freed in steps.
+    pub fn demolish(self) -> Box<dyn Rubble>
+    where
+        P: Send + 'static,
+    {
+        Pieces::boxed(self.lines.into_iter(), drop)
     }
 
     /// About the bytes that the deadline index owns.

@@ -23,6 +23,7 @@ mod object;
 
 use std::alloc::{Layout, alloc, dealloc, handle_alloc_error};
 use std::marker::PhantomData;
+use std::mem::ManuallyDrop;
 use std::ops::Range;
 use std::ptr::NonNull;
 
@@ -31,6 +32,7 @@ pub(crate) use self::handle::{EntryHandle, SPARE_BITS};
 pub use self::object::Object;
 use self::object::{Boxed, ObjectHeader};
 use crate::packed::Splice;
+use crate::rubble::Rubble;
 use crate::time::Deadline;
 
 /// The longest value, in bytes, that is stored behind its key; longer ones are blobs.
@@ -64,6 +66,10 @@ pub enum Kind {
 }
 
 impl Kind {
+    /// All kinds, in the order of their numbers.
+    pub const ALL: [Kind; 6] =
+        [Kind::String, Kind::List, Kind::Hash, Kind::Set, Kind::SortedSet, Kind::Stream];
+
     fn from_nibble(nibble: u64) -> Kind {
         match nibble {
             0 => Kind::String,
@@ -694,6 +700,23 @@ impl EntryBox {
             return self.blob_mut().expect("the flag has just been seen").bytes_mut();
         }
         self.inline_mut()
+    }
+
+    /// Frees the entry but for its object, if nobody else has that: then it is taken apart, to be freed in steps.
+    pub(crate) fn demolish(self) -> Option<Box<dyn Rubble>> {
+        let header = self.header();
+        if !header.has(Header::OBJECT) {
+            return None;
+        }
+        let entry = ManuallyDrop::new(self);
+        let bytes = header.class_bytes(entry.key_len());
+        // SAFETY: the flag says that the pointer is an object's, to which the entry gives up its reference; the entry is in an
+        // allocation of its class, and is never dropped.
+        unsafe {
+            let rubble = ObjectHeader::demolish(entry.as_ref().pointer(header).cast());
+            deallocate_bytes(entry.start, bytes);
+            rubble
+        }
     }
 
     /// The value, if it is an object of type `T`, to be changed. One that somebody has pinned is copied first, which may be much to

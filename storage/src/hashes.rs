@@ -15,21 +15,22 @@
 //! it adds a new field. Where it is stored all the same, until an operation writes to it or expiry comes by, is nobody's business
 //! but memory's. A hash in which all fields have expired is no key any more.
 
-mod packed;
-mod table;
+mod field_table;
+mod packed_fields;
 #[cfg(test)]
 mod tests;
 
 use std::borrow::Cow;
 
-use self::packed::{Layout, PackedFields};
-use self::table::FieldTable;
+use self::field_table::FieldTable;
+use self::packed_fields::{Layout, PackedFields};
 use crate::{
     entry::{Encoding, EntryBox, EntryRef, Kind},
     packed::{self as elements, Element},
-    shard::{Expiry, ValueMut, ValueRef, ValueType},
     table::{Position, Table},
+    time::Expiry,
     time::{Deadline, Millis},
+    value::{ValueMut, ValueRef, ValueType},
 };
 
 /// The type of hashes.
@@ -244,7 +245,7 @@ impl<'a> HashRef<'a> {
         let bytes = self.entry().bytes().expect("a packed hash is bytes");
         let mut triples = Cow::Borrowed(bytes);
         if PackedFields::new(bytes, Layout::Triples).n_expired(self.now()) > 0 {
-            packed::expire(triples.to_mut(), self.now(), usize::MAX);
+            packed_fields::expire(triples.to_mut(), self.now(), usize::MAX);
         }
         Some(triples)
     }
@@ -419,7 +420,7 @@ impl HashMut<'_> {
             self.admit_deadlines();
         }
         let inserted = self.change(|entry| match Form::of(entry.as_ref()) {
-            Form::Packed(layout) => packed::set(entry, layout, name, value, expiry, now),
+            Form::Packed(layout) => packed_fields::set(entry, layout, name, value, expiry, now),
             Form::Table => table_mut(entry).set(name, value, expiry, now),
         });
         if inserted == Inserted::New && self.is_packed() {
@@ -435,7 +436,7 @@ impl HashMut<'_> {
     pub fn remove(&mut self, name: &[u8]) -> bool {
         let now = self.now();
         let found = self.arrange(|entry| match Form::of(entry.as_ref()) {
-            Form::Packed(layout) => packed::remove(entry, layout, name, now),
+            Form::Packed(layout) => packed_fields::remove(entry, layout, name, now),
             Form::Table => table_mut(entry).remove(name, now),
         });
         match found {
@@ -453,7 +454,7 @@ impl HashMut<'_> {
         }
         self.change(|entry| match Form::of(entry.as_ref()) {
             Form::Packed(Layout::Pairs) => {}
-            Form::Packed(Layout::Triples) => packed::set_deadline(entry, name, deadline),
+            Form::Packed(Layout::Triples) => packed_fields::set_deadline(entry, name, deadline),
             Form::Table => table_mut(entry).set_deadline(name, deadline),
         });
     }
@@ -466,7 +467,7 @@ impl HashMut<'_> {
         }
         let n_expired = self.arrange(|entry| match Form::of(entry.as_ref()) {
             Form::Packed(Layout::Pairs) => 0,
-            Form::Packed(Layout::Triples) => packed::expire(entry, now, n_max),
+            Form::Packed(Layout::Triples) => packed_fields::expire(entry, now, n_max),
             Form::Table => table_mut(entry).expire(now, n_max),
         });
         self.lose_expired_fields(n_expired);
@@ -490,7 +491,7 @@ impl HashMut<'_> {
 
     fn convert_to_triples(&mut self) {
         let bytes = match Contents::of(self.entry()) {
-            Contents::Packed(fields) => packed::triples_of(fields),
+            Contents::Packed(fields) => packed_fields::triples_of(fields),
             Contents::Table(_) => unreachable!("a table stays a table"),
         };
         self.arrange(|entry| {

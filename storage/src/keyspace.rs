@@ -2,10 +2,7 @@
 
 use std::{
     ops::Range,
-    sync::{
-        Arc,
-        atomic::{AtomicU64, Ordering},
-    },
+    sync::{Arc, atomic::Ordering},
 };
 
 use crossbeam_utils::CachePadded;
@@ -14,41 +11,12 @@ use crate::{
     Db,
     access::Access,
     hash::{Routed, Router, ShardId},
+    published::Published,
     shard::Shard,
     table::{Fill, PREFETCH_MAX, Root, Roots, prefetch_behind_roots},
     thresholds::Thresholds,
     time::{Deadline, Millis},
 };
-
-/// Numbers that a shard's holder stores and anyone reads, each at a moment of its own.
-#[derive(Debug)]
-pub struct Published {
-    /// Keys that were removed because their deadline had passed.
-    pub(crate) expired: AtomicU64,
-    /// Fields of hashes that were removed because their deadline had passed, one by one.
-    pub(crate) expired_fields: AtomicU64,
-    /// The earliest deadline of a field in any database, in milliseconds; the greatest number if there is none.
-    pub(crate) next_field_deadline: AtomicU64,
-    /// Bytes of what the shard keeps beside its tables.
-    pub(crate) other_bytes: AtomicU64,
-}
-
-impl Published {
-    pub(crate) fn new() -> Self {
-        Self {
-            expired: AtomicU64::new(0),
-            expired_fields: AtomicU64::new(0),
-            next_field_deadline: AtomicU64::new(u64::MAX),
-            other_bytes: AtomicU64::new(0),
-        }
-    }
-}
-
-/// Counts one more. Only the shard's holder may: there is no read-modify-write.
-#[inline(always)]
-pub(crate) fn count(counter: &AtomicU64) {
-    counter.store(counter.load(Ordering::Relaxed) + 1, Ordering::Relaxed);
-}
 
 /// The map of the keyspace.
 #[derive(Clone)]

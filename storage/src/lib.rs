@@ -7,7 +7,9 @@ pub mod bits;
 mod channels;
 pub mod coordinator;
 mod deadline_index;
+mod digest;
 pub mod entry;
+mod error;
 mod event;
 pub mod executor;
 pub mod geo;
@@ -16,12 +18,18 @@ pub mod hash;
 pub mod hashes;
 pub mod hll;
 mod ids;
+mod key;
 pub mod keyspace;
+mod kinds;
+mod ledger;
 pub mod list;
 pub mod packed;
+mod pins;
 pub mod prefetch;
+mod published;
 pub mod rdb;
 mod reclaim;
+mod rubble;
 pub mod set;
 pub mod shard;
 mod siphash;
@@ -34,51 +42,40 @@ pub mod table;
 pub mod thresholds;
 pub mod time;
 mod tracked;
+mod value;
 mod waiters;
+mod work;
 
 pub use allocator::Allocator;
 pub use channels::{Audience, ChannelKind};
+pub use digest::Digest;
 pub use entry::class_bytes;
+pub use error::StorageError;
 pub use event::{Event, EventClass};
 pub use hash::{Routed, Router, ShardId};
 pub use hashes::{HashMut, HashRef, HashType};
 pub use ids::Db;
+pub use key::{Key, WatchedKey};
 pub use keyspace::Keyspace;
+pub use kinds::{digest_of, encoding_name, has_expired, n_elements, type_name};
+pub use ledger::{Change, Effect, Hearer};
 pub use list::{ListEnd, ListMut, ListRef, ListType};
 pub use reclaim::{
-    discard_bytes, has_garbage, has_large_garbage, help_reclaim_large, n_garbage, n_reclaimed, reclaim,
-    reclaim_large, release, reset_reclaimed,
+    discard_bytes, has_garbage, help_reclaim_large, is_flooded, n_garbage, n_reclaimed, reclaim,
+    reclaim_large, release, reset_reclaimed, wants_idle_threads,
 };
+pub use rubble::Rubble;
 pub use set::{SetMut, SetRef, SetType};
 pub use shard::{
-    Change, Effect, Expiry, Hearer, Key, Readers, Shard, ValueMut, ValueRef, ValueType, has_expired,
+    Lookups, Shard,
+    expiry::{ExpiryCursor, ExpiryStep},
 };
 pub use sorted_set::{SortedSetMut, SortedSetRef, SortedSetType};
 pub use stamps::Stamp;
 pub use string::{StringMut, StringOrigin};
 pub use table::{Cursor, Position};
-pub use tracked::{Reader, Remembered};
+pub use time::Expiry;
+pub use tracked::{Reader, Readers, Remembered};
+pub use value::{ValueMut, ValueRef, ValueType};
 pub use waiters::{Awaits, Ticket, Waiter};
-
-/// Why the keyspace refused.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum StorageError {
-    /// The key holds a value of another type.
-    WrongType,
-    /// A string would become longer than it may be.
-    TooLong,
-    /// The work would take longer than a shard may be held: see [`Shard::whole_string`].
-    TooMuch,
-}
-
-/// How a value is stored, in OBJECT ENCODING's words: as Redis would store it.
-pub fn encoding_name(entry: entry::EntryRef<'_>) -> &'static str {
-    match entry.kind() {
-        entry::Kind::String => string::encoding_name(entry),
-        entry::Kind::Set => set::encoding_name(entry),
-        entry::Kind::List => list::encoding_name(entry),
-        entry::Kind::Hash => hashes::encoding_name(entry),
-        entry::Kind::SortedSet => sorted_set::encoding_name(entry),
-        entry::Kind::Stream => stream::ENCODING_NAME,
-    }
-}
+pub use work::{BYTES_PER_ELEMENT, WORK_MAX, WORK_MAX_BYTES};

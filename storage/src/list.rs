@@ -25,7 +25,7 @@ use self::{
 use crate::{
     entry::{Encoding, EntryBox, EntryRef, Kind},
     packed::{self, At, Element, Packed, Splice},
-    shard::{ValueMut, ValueRef, ValueType},
+    value::{ValueMut, ValueRef, ValueType},
 };
 
 /// The type of lists.

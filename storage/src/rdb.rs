@@ -7,20 +7,30 @@
 //! The checksum is Redis's CRC-64 of all before it. It finds accidents only, so that nothing else that is read is trusted:
 //! packed values are checked in every byte, and announced lengths are never allocated ahead.
 
+mod codes;
+pub(crate) mod hash_dump;
+pub(crate) mod list_dump;
 mod lzf;
-mod read;
-mod stream;
+mod making;
+mod reader;
+pub(crate) mod set_dump;
+pub(crate) mod sorted_set_dump;
+pub(crate) mod stream_dump;
+pub(crate) mod string_dump;
 #[cfg(test)]
 mod tests;
-mod write;
+mod writer;
 mod ziplist;
 mod zipmap;
 
 use crc::{CRC_64_REDIS, Crc, Table};
 
+use self::codes::types;
+pub(crate) use self::{making::Making, reader::Reader};
 use crate::{
     Key, Keyspace,
     entry::{EntryBox, EntryRef},
+    kinds,
     time::Millis,
 };
 
@@ -39,59 +49,6 @@ const FOOTER_BYTES: usize = 10;
 /// Sixteen bytes at a time: large values are summed as fast as they are copied.
 const CHECKSUM: Crc<u64, Table<16>> = Crc::<u64, Table<16>>::new(&CRC_64_REDIS);
 
-/// The numbers of the types of values.
-mod types {
-    pub const STRING: u8 = 0;
-    pub const LIST: u8 = 1;
-    pub const SET: u8 = 2;
-    pub const SORTED_SET_OF_TEXTS: u8 = 3;
-    pub const HASH: u8 = 4;
-    pub const SORTED_SET: u8 = 5;
-    pub const HASH_ZIPMAP: u8 = 9;
-    pub const LIST_ZIPLIST: u8 = 10;
-    pub const SET_INTSET: u8 = 11;
-    pub const SORTED_SET_ZIPLIST: u8 = 12;
-    pub const HASH_ZIPLIST: u8 = 13;
-    pub const LIST_OF_ZIPLISTS: u8 = 14;
-    pub const STREAM: u8 = 15;
-    pub const HASH_LISTPACK: u8 = 16;
-    pub const SORTED_SET_LISTPACK: u8 = 17;
-    pub const LIST_OF_LISTPACKS: u8 = 18;
-    pub const STREAM_2: u8 = 19;
-    pub const SET_LISTPACK: u8 = 20;
-    pub const STREAM_3: u8 = 21;
-    /// The release candidates of Redis 7.4 wrote hashes whose fields have deadlines in these two ways. (Valkey has another type
-    /// 22, but its version is refused.)
-    pub const HASH_WITH_DEADLINES_EARLY: u8 = 22;
-    pub const HASH_TRIPLES_EARLY: u8 = 23;
-    pub const HASH_WITH_DEADLINES: u8 = 24;
-    pub const HASH_TRIPLES: u8 = 25;
-}
-
-/// How a piece of a list is stored: as one long element, or as packed ones.
-mod node {
-    pub const PLAIN: u64 = 1;
-    pub const PACKED: u64 = 2;
-}
-
-/// The two bits that a length starts with say how long it is itself.
-mod length {
-    pub const IN_6_BITS: u8 = 0;
-    pub const IN_14_BITS: u8 = 1;
-    pub const IN_32_BITS: u8 = 0x80;
-    pub const IN_64_BITS: u8 = 0x81;
-    /// No length: a string that is written in another way.
-    pub const ENCODED: u8 = 3;
-}
-
-/// Other ways to write a string, behind [`length::ENCODED`].
-mod encoded {
-    pub const INT_8: u8 = 0xc0;
-    pub const INT_16: u8 = 0xc1;
-    pub const INT_32: u8 = 0xc2;
-    pub const LZF: u8 = 0xc3;
-}
-
 /// Why nothing was restored.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Malformed {
@@ -104,7 +61,7 @@ pub enum Malformed {
 /// The value of an entry, with the footer. Fields whose deadline has passed are left out.
 pub fn dump(entry: EntryRef<'_>, now: Millis) -> Vec<u8> {
     let mut out = Vec::new();
-    write::value(&mut out, entry, now);
+    kinds::dump(&mut out, entry, now);
     let version = match out[0] {
         types::HASH_WITH_DEADLINES | types::HASH_TRIPLES => VERSION_WITH_DEADLINES,
         _ => VERSION_WRITTEN,
@@ -130,7 +87,11 @@ pub fn restore(
     keyspace: &Keyspace,
     now: Millis,
 ) -> Result<Option<EntryBox>, Malformed> {
-    read::value(check_footer(payload)?, key, keyspace, now).ok_or(Malformed::Payload)
+    let (&value_type, value) = check_footer(payload)?.split_first().ok_or(Malformed::Payload)?;
+    let making =
+        Making { key: key.bytes, hasher: keyspace.router().hasher(), thresholds: keyspace.thresholds(), now };
+    // What is after the value does not matter, as in Redis.
+    kinds::restore(value_type, &mut Reader(value), &making).ok_or(Malformed::Payload)
 }
 
 /// What is before the footer.

@@ -1,51 +1,130 @@
 //! Memory that is too much to free while a shard is held.
+//!
+//! What is large waits as garbage, and is freed in steps that are short enough for a thread that serves sockets. Every thread frees
+//! some in each of its turns, more when much waits: so threads that have nothing else to do free it, whoever makes very much
+//! of it is slowed down, and no heavy work keeps it waiting. Bytes in one piece cannot be freed in steps. Very long ones are left to
+//! threads without sockets.
 
-use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering::Relaxed};
 
 use crossbeam_queue::SegQueue;
 
-use crate::{entry::EntryBox, table::Detached};
+use crate::{entry::EntryBox, rubble::Rubble, table::Detached};
 
 /// An entry of at least so many bytes is not freed under the hold: that may take a system call.
 pub(crate) const LARGE_BYTES: usize = 64 * 1024;
 
-/// How many entries of a flushed table are freed at a time.
-const STEP_ENTRIES: usize = 4096;
+/// How many pieces of a value, or entries of a flushed table, are freed at a time: some 50 µs.
+const STEP_PIECES: usize = 1024;
 
-/// An entry of at least so many bytes takes too long to be freed by a thread that serves sockets.
+/// Bytes in one piece that are at least so many take too long to be freed by a thread that serves sockets.
 const VERY_LARGE_BYTES: usize = 1 << 20;
 
-/// What waits to be freed.
+/// What waits to be freed in steps.
 static GARBAGE: SegQueue<Garbage> = SegQueue::new();
 
-/// What takes so long to free that it waits for a thread without sockets.
-static LARGE_GARBAGE: SegQueue<(Garbage, usize)> = SegQueue::new();
+/// Bytes in one piece that take so long to free that they wait for a thread without sockets, and how many they are.
+static LARGE_GARBAGE: SegQueue<(Bytes, usize)> = SegQueue::new();
 
 /// The bytes in there.
 static N_LARGE_BYTES: AtomicUsize = AtomicUsize::new(0);
 
-/// When so many bytes wait, threads with sockets help, so that who makes garbage is slowed down by it.
+/// How many entries, values and flushed tables have been given up and are not freed yet.
+static N_PENDING: AtomicUsize = AtomicUsize::new(0);
+
+/// When so much waits, threads with sockets take more time for it, so that who makes garbage is slowed down by it.
 const FLOOD_BYTES: usize = 256 << 20;
 
-/// A thread with sockets frees no more than this at a time: some milliseconds.
+/// The bytes of the values that wait to be freed in steps.
+static N_BYTES: AtomicUsize = AtomicUsize::new(0);
+
+/// A thread with sockets frees no more than this in one piece: some milliseconds.
 const HELPED_MAX_BYTES: usize = 16 << 20;
 
 /// How many entries and values have been freed so, and how many had been when counting started over.
 static N_RECLAIMED: AtomicU64 = AtomicU64::new(0);
 static N_RECLAIMED_BEFORE: AtomicU64 = AtomicU64::new(0);
 
+/// What is freed in steps.
 enum Garbage {
-    Entry(EntryBox),
+    /// An entry of so many bytes.
+    Entry(EntryBox, usize),
+    /// What is left of an entry that had so many bytes.
+    Rubble(Box<dyn Rubble>, usize),
+    /// A flushed database.
     Table(Detached),
-    Value(Box<dyn Send>),
+}
+
+/// Bytes in one piece.
+enum Bytes {
+    Entry(EntryBox),
+    Buffer(Vec<u8>),
 }
 
 impl Garbage {
-    /// Leaves it to [`reclaim_large`].
+    /// Leaves it to [`reclaim`].
+    fn leave(self) {
+        N_PENDING.fetch_add(1, Relaxed);
+        if let Garbage::Entry(_, bytes) | Garbage::Rubble(_, bytes) = self {
+            N_BYTES.fetch_add(bytes, Relaxed);
+        }
+        GARBAGE.push(self);
+    }
+
+    /// Notes that all of it is freed.
+    fn is_freed(bytes: usize) {
+        N_PENDING.fetch_sub(1, Relaxed);
+        N_BYTES.fetch_sub(bytes, Relaxed);
+        N_RECLAIMED.fetch_add(1, Relaxed);
+    }
+
+    /// Frees a piece of it, and puts back what is left.
+    fn step(self) {
+        match self {
+            Garbage::Entry(entry, bytes) => match entry.demolish() {
+                Some(rubble) => GARBAGE.push(Garbage::Rubble(rubble, bytes)),
+                None => Self::is_freed(bytes),
+            },
+            Garbage::Rubble(mut rubble, bytes) => {
+                rubble.free_some(STEP_PIECES);
+                if rubble.n_left() > 0 {
+                    GARBAGE.push(Garbage::Rubble(rubble, bytes));
+                } else {
+                    drop(rubble);
+                    Self::is_freed(bytes);
+                }
+            }
+            Garbage::Table(mut table) => {
+                let n_freed = table.by_ref().take(STEP_PIECES).map(free).count();
+                N_RECLAIMED.fetch_add(n_freed as u64, Relaxed);
+                if table.len() > 0 {
+                    GARBAGE.push(Garbage::Table(table));
+                } else {
+                    drop(table);
+                    N_PENDING.fetch_sub(1, Relaxed);
+                }
+            }
+        }
+    }
+}
+
+impl Bytes {
+    /// Leaves them to [`reclaim_large`].
     #[cold]
     fn leave(self, n_bytes: usize) {
-        N_LARGE_BYTES.fetch_add(n_bytes, Ordering::Relaxed);
+        N_PENDING.fetch_add(1, Relaxed);
+        N_LARGE_BYTES.fetch_add(n_bytes, Relaxed);
         LARGE_GARBAGE.push((self, n_bytes));
+    }
+
+    fn free(self, n_bytes: usize) {
+        match self {
+            Bytes::Entry(entry) => drop(entry),
+            Bytes::Buffer(buffer) => drop(buffer),
+        }
+        N_LARGE_BYTES.fetch_sub(n_bytes, Relaxed);
+        N_PENDING.fetch_sub(1, Relaxed);
+        N_RECLAIMED.fetch_add(1, Relaxed);
     }
 }
 
@@ -53,10 +132,17 @@ impl Garbage {
 #[inline]
 pub(crate) fn free(entry: EntryBox) {
     let bytes = entry.as_ref().allocated_bytes();
-    if bytes >= VERY_LARGE_BYTES {
-        Garbage::Entry(entry).leave(bytes);
-    } else if bytes >= LARGE_BYTES {
-        GARBAGE.push(Garbage::Entry(entry));
+    if bytes >= LARGE_BYTES {
+        leave(entry, bytes);
+    }
+}
+
+#[cold]
+fn leave(entry: EntryBox, bytes: usize) {
+    if bytes >= VERY_LARGE_BYTES && entry.as_ref().is_blob() {
+        Bytes::Entry(entry).leave(bytes);
+    } else {
+        Garbage::Entry(entry, bytes).leave();
     }
 }
 
@@ -72,13 +158,13 @@ pub fn release(entry: EntryBox) {
 
 /// Frees a flushed table by and by.
 pub(crate) fn free_table(table: Detached) {
-    GARBAGE.push(Garbage::Table(table));
+    Garbage::Table(table).leave();
 }
 
-/// Frees a part of a value that holds so many bytes, now or, if they are many, by and by.
-pub(crate) fn free_value(value: impl Send + 'static, bytes: usize) {
+/// Frees a part of a value that holds so many bytes, now or, if they are many, by and by as what `demolish` makes of it.
+pub(crate) fn free_part<T>(part: T, bytes: usize, demolish: impl FnOnce(T) -> Box<dyn Rubble>) {
     if bytes >= LARGE_BYTES {
-        GARBAGE.push(Garbage::Value(Box::new(value)));
+        Garbage::Rubble(demolish(part), bytes).leave();
     }
 }
 
@@ -86,85 +172,79 @@ pub(crate) fn free_value(value: impl Send + 'static, bytes: usize) {
 pub fn discard_bytes(bytes: Vec<u8>) {
     let capacity = bytes.capacity();
     if capacity >= VERY_LARGE_BYTES {
-        Garbage::Value(Box::new(bytes)).leave(capacity);
+        Bytes::Buffer(bytes).leave(capacity);
+    }
+}
+
+/// The entries of a table that was part of a value. Large ones become garbage of their own.
+impl Rubble for Detached {
+    fn free_some(&mut self, n: usize) {
+        self.by_ref().take(n).for_each(free);
+    }
+
+    fn n_left(&self) -> usize {
+        self.len()
     }
 }
 
 /// Does one bounded piece of freeing; says whether there may be more. To be called with no shard held.
 pub fn reclaim() -> bool {
-    let n_freed = match GARBAGE.pop() {
-        None => return false,
-        Some(Garbage::Entry(entry)) => {
-            drop(entry);
-            1
+    match GARBAGE.pop() {
+        Some(garbage) => {
+            garbage.step();
+            true
         }
-        Some(Garbage::Value(value)) => {
-            drop(value);
-            1
-        }
-        Some(Garbage::Table(mut table)) => {
-            let before = table.len();
-            if table.free_some(STEP_ENTRIES) {
-                let n_freed = before - table.len();
-                GARBAGE.push(Garbage::Table(table));
-                n_freed
-            } else {
-                before
-            }
-        }
-    };
-    N_RECLAIMED.fetch_add(n_freed as u64, Ordering::Relaxed);
-    true
+        None => false,
+    }
 }
 
-/// Frees one of the largest values, however long that takes; says whether there was one. To be called with no shard held, by
+/// Frees one of the longest values, however long that takes; says whether there was one. To be called with no shard held, by
 /// a thread that nobody waits for.
 pub fn reclaim_large() -> bool {
-    let Some((garbage, n_bytes)) = LARGE_GARBAGE.pop() else { return false };
-    N_LARGE_BYTES.fetch_sub(n_bytes, Ordering::Relaxed);
-    drop(garbage);
-    N_RECLAIMED.fetch_add(1, Ordering::Relaxed);
+    let Some((bytes, n_bytes)) = LARGE_GARBAGE.pop() else { return false };
+    bytes.free(n_bytes);
     true
 }
 
-/// Frees one of the large values that is not too large for a thread with sockets, if so much waits that those who make it are to be
+/// Frees one of the long values that is not too long for a thread with sockets, if so much waits that those who make it are to be
 /// slowed down. To be called with no shard held.
 pub fn help_reclaim_large() {
-    if N_LARGE_BYTES.load(Ordering::Relaxed) < FLOOD_BYTES {
+    if N_LARGE_BYTES.load(Relaxed) < FLOOD_BYTES {
         return;
     }
     match LARGE_GARBAGE.pop() {
-        Some((garbage, n_bytes)) if n_bytes > HELPED_MAX_BYTES => LARGE_GARBAGE.push((garbage, n_bytes)),
-        Some((garbage, n_bytes)) => {
-            N_LARGE_BYTES.fetch_sub(n_bytes, Ordering::Relaxed);
-            drop(garbage);
-            N_RECLAIMED.fetch_add(1, Ordering::Relaxed);
-        }
+        Some((bytes, n_bytes)) if n_bytes > HELPED_MAX_BYTES => LARGE_GARBAGE.push((bytes, n_bytes)),
+        Some((bytes, n_bytes)) => bytes.free(n_bytes),
         None => {}
     }
 }
 
+/// Whether so much waits for [`reclaim`] that threads with sockets should take more time for it than usual.
+pub fn is_flooded() -> bool {
+    N_BYTES.load(Relaxed) >= FLOOD_BYTES
+}
+
 /// How many entries and values have been freed by and by since the start, or since [`reset_reclaimed`].
 pub fn n_reclaimed() -> u64 {
-    N_RECLAIMED.load(Ordering::Relaxed) - N_RECLAIMED_BEFORE.load(Ordering::Relaxed)
+    N_RECLAIMED.load(Relaxed) - N_RECLAIMED_BEFORE.load(Relaxed)
 }
 
 /// Starts [`n_reclaimed`] over.
 pub fn reset_reclaimed() {
-    N_RECLAIMED_BEFORE.store(N_RECLAIMED.load(Ordering::Relaxed), Ordering::Relaxed);
+    N_RECLAIMED_BEFORE.store(N_RECLAIMED.load(Relaxed), Relaxed);
 }
 
 /// How many entries, values and flushed tables wait to be freed.
 pub fn n_garbage() -> usize {
-    GARBAGE.len() + LARGE_GARBAGE.len()
+    N_PENDING.load(Relaxed)
 }
 
-/// Whether anything waits for [`reclaim_large`].
-pub fn has_large_garbage() -> bool {
-    !LARGE_GARBAGE.is_empty()
+/// Whether what waits is worth waking a thread without sockets.
+pub fn wants_idle_threads() -> bool {
+    !LARGE_GARBAGE.is_empty() || (N_BYTES.load(Relaxed) >= VERY_LARGE_BYTES && has_garbage())
 }
 
-/// Whether anything waits to be freed.
+/// Whether anything waits to be freed in steps.
 pub fn has_garbage() -> bool {
     !GARBAGE.is_empty()
 }

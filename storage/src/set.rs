@@ -39,9 +39,10 @@ use crate::{
     entry::{Encoding, EntryBox, EntryRef, Kind, Object},
     packed::{self, At, PACKED_MAX_BYTES, Packed},
     reclaim,
-    shard::{ValueMut, ValueRef, ValueType},
+    rubble::Rubble,
     table::{Position, Table},
     thresholds::Thresholds,
+    value::{ValueMut, ValueRef, ValueType},
 };
 
 /// The type of sets.
@@ -128,6 +129,10 @@ impl Object for Members {
             table.insert(EntryBox::string(text, b""), place);
         }
         Members(table)
+    }
+
+    fn demolish(mut self) -> Box<dyn Rubble> {
+        Box::new(self.0.detach())
     }
 }
 

@@ -1,16 +1,15 @@
 //! A shard: its part of every database, and the one place through which keys change.
 //!
 //! Handlers read through [`Shard::read`] and its kin and write through [`Shard::put_string`], [`Shard::remove`] and the guards
-//! ([`ValueMut`]). Whatever is written moves the key's stamp, keeps the published counts and marks the shard as being
+//! ([`ValueMut`](crate::ValueMut)). Whatever is written moves the key's stamp, keeps the published counts and marks the shard as being
 //! changed, so no handler can forget any of it. Each of these takes the [`Event`] that the write is, and observers hear of it
-//! through one sink (`shard/ledger.rs`).
+//! through one sink (`ledger.rs`).
 
-mod expiry;
+pub(crate) mod expiry;
 mod fields;
-mod ledger;
 mod observers;
-mod pins;
-mod value;
+mod pinning;
+mod values;
 
 use std::{
     hint::cold_path,
@@ -27,70 +26,19 @@ use crate::{
     channels::Channels,
     entry::{EntryBox, EntryRef, INLINE_MAX, Kind, Pinned},
     event::Event,
-    hash::{Place, Routed, Router, ShardId},
-    hashes,
-    keyspace::Published,
-    reclaim, set, sorted_set,
+    hash::{Place, Router, ShardId},
+    key::Key,
+    kinds::{self, has_expired},
+    ledger::Ledger,
+    pins::Pins,
+    published::Published,
+    reclaim,
     string::{StringMut, StringOrigin},
     table::{Fill, Hint, PREFETCH_MAX, Position, Roots, Table},
     thresholds::Thresholds,
-    time::{Deadline, Millis},
+    time::{Deadline, Expiry, Millis},
+    work::WORK_MAX_BYTES,
 };
-
-pub use self::{
-    expiry::{ExpiryCursor, ExpiryStep},
-    fields::has_expired,
-    ledger::{Change, Effect, Hearer, Readers},
-    value::{ValueMut, ValueRef, ValueType},
-};
-use self::{ledger::Ledger, pins::Pins};
-
-/// A key and where it lives.
-#[derive(Clone, Copy, Debug)]
-pub struct Key<'a> {
-    /// The key itself.
-    pub bytes: &'a [u8],
-    /// Its shard and place.
-    pub routed: Routed,
-}
-
-/// A key that a client watches, to be found again later.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct WatchedKey {
-    /// The database.
-    pub db: Db,
-    /// The key itself.
-    pub bytes: Box<[u8]>,
-    /// Its shard and place.
-    pub routed: Routed,
-}
-
-impl WatchedKey {
-    /// Borrows the key.
-    pub fn key(&self) -> Key<'_> {
-        Key { bytes: &self.bytes, routed: self.routed }
-    }
-}
-
-/// So many elements are some 200 µs of work: more than others should have to wait.
-pub const WORK_MAX: usize = 4096;
-
-/// So many bytes to be copied are as much work as one element.
-pub const BYTES_PER_ELEMENT: usize = 256;
-
-/// So many bytes to be copied are as much work as [`WORK_MAX`] elements.
-pub const WORK_MAX_BYTES: usize = WORK_MAX * BYTES_PER_ELEMENT;
-
-/// What a write does to a key's deadline.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Expiry {
-    /// The key keeps what it has.
-    Keep,
-    /// The key lives on.
-    Clear,
-    /// The key expires then.
-    At(Deadline),
-}
 
 /// A shard's tables, by database. The first lies in the shard itself: the line is fetched together with the shard's word.
 #[repr(C)]
@@ -370,13 +318,7 @@ impl Shard {
     pub fn prefetch_members<'m>(&mut self, key: &Key<'_>, members: impl Iterator<Item = &'m [u8]>) {
         let table = &self.tables[self.db];
         let Some(entry) = table.find_near(key.bytes, key.routed.place, &mut self.hint) else { return };
-        let large = match entry.kind() {
-            Kind::Set => set::member_table(entry),
-            Kind::Hash => hashes::member_table(entry),
-            Kind::SortedSet => sorted_set::member_table(entry),
-            _ => None,
-        };
-        if let Some(large) = large {
+        if let Some(large) = kinds::member_table(entry) {
             let places: SmallVec<[Place; PREFETCH_MAX]> =
                 members.take(PREFETCH_MAX).map(|member| large.router().place(member)).collect();
             large.prefetch(&places);
@@ -528,7 +470,7 @@ impl Shard {
                 deadline,
             );
             let old = slot.replace(entry);
-            let fields = hashes::next_deadline(old.as_ref());
+            let fields = kinds::next_deadline(old.as_ref());
             self.ledger.fields_moved(self.db, key.routed.place, fields, None);
             reclaim::free(old);
         }
@@ -574,9 +516,9 @@ impl Shard {
             self.insert(key, entry);
             return false;
         };
-        let new_fields = hashes::next_deadline(entry.as_ref());
+        let new_fields = kinds::next_deadline(entry.as_ref());
         let old = slot.replace(entry);
-        let old_fields = hashes::next_deadline(old.as_ref());
+        let old_fields = kinds::next_deadline(old.as_ref());
         self.access.begin(slot.into_entry(), self.now);
         self.ledger.fields_moved(self.db, key.routed.place, old_fields, new_fields);
         reclaim::free(old);
@@ -597,7 +539,7 @@ impl Shard {
         self.torn = true;
         let now = self.now;
         let table = &mut self.tables[self.db];
-        let fields = hashes::next_deadline(entry.as_ref());
+        let fields = kinds::next_deadline(entry.as_ref());
         let slot = table.insert(entry, key.routed.place);
         self.access.begin(slot.into_entry(), now);
         self.ledger.fields_moved(self.db, key.routed.place, None, fields);
@@ -723,7 +665,7 @@ impl Shard {
         let slot = table.find_mut(key.bytes, key.routed.place)?;
         self.torn = true;
         let entry = slot.remove();
-        let fields = hashes::next_deadline(entry.as_ref());
+        let fields = kinds::next_deadline(entry.as_ref());
         self.ledger.fields_moved(self.db, key.routed.place, fields, None);
         Some(entry)
     }

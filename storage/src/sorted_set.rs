@@ -28,8 +28,8 @@ use self::{
 use crate::{
     entry::{Encoding, EntryBox, EntryRef, Kind},
     packed::{self, Element, Packed},
-    shard::{ValueMut, ValueRef, ValueType},
     table::{Position, Table},
+    value::{ValueMut, ValueRef, ValueType},
 };
 
 /// The type of sorted sets.

@@ -2,7 +2,7 @@
 
 use std::collections::HashMap;
 
-use crate::{Db, shard::WatchedKey};
+use crate::{Db, key::WatchedKey};
 
 /// When a watched key was last written. Stamps of one shard are ordered as its writes are.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]

@@ -16,8 +16,9 @@ pub mod node;
 use crate::{
     entry::{Encoding, EntryBox, EntryRef, Kind, Object},
     event::Event,
-    shard::{ValueMut, ValueRef, ValueType},
+    rubble::Rubble,
     time::Millis,
+    value::{ValueMut, ValueRef, ValueType},
 };
 
 pub(crate) use self::groups::Groups;
@@ -51,8 +52,10 @@ impl ValueType for StreamType {
     }
 }
 
-/// How a stream is stored, in OBJECT ENCODING's words.
-pub(crate) const ENCODING_NAME: &str = "stream";
+/// How Redis would store a stream, in OBJECT ENCODING's words.
+pub(crate) fn encoding_name(_: EntryRef<'_>) -> &'static str {
+    "stream"
+}
 
 /// A stream.
 #[derive(Clone, Default)]
@@ -68,6 +71,10 @@ impl Object for Stream {
 
     fn duplicate(&self) -> Self {
         self.clone()
+    }
+
+    fn demolish(self) -> Box<dyn Rubble> {
+        Box::new(vec![self.groups.demolish(), self.entries.demolish()])
     }
 }
 

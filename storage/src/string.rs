@@ -4,7 +4,7 @@ use braid_protocol::number;
 
 use crate::{
     entry::{Encoding, EntryBox, EntryRef, Kind},
-    shard::{ValueMut, ValueType},
+    value::{ValueMut, ValueType},
 };
 
 /// The longest string, in bytes, when `proto-max-bulk-len` says nothing else.

@@ -39,11 +39,11 @@
 mod bucket;
 mod detached;
 mod directory;
-mod prefetch;
+mod lookahead;
+mod retired;
 mod scan;
 mod segment;
 
-use std::alloc::{Layout, dealloc};
 use std::mem::ManuallyDrop;
 use std::ptr::NonNull;
 use std::sync::atomic::Ordering::Relaxed;
@@ -52,7 +52,8 @@ use self::bucket::{SLOTS, SlotWord};
 pub use self::detached::Detached;
 use self::directory::{Count, DirectoryRef, SegmentWord};
 pub use self::directory::{Counts, Root, Roots};
-pub use self::prefetch::{PREFETCH_MAX, prefetch_behind_roots};
+pub use self::lookahead::{PREFETCH_MAX, prefetch_behind_roots};
+pub use self::retired::flush_retired;
 pub use self::scan::{Cursor, Position};
 pub use self::segment::Fill;
 use self::segment::{BUCKETS_MAX, Segment};
@@ -85,12 +86,18 @@ unsafe impl Send for Table {}
 // SAFETY: `&Table` only reads: entries, which nobody changes without `&mut Table`, and structure, whose words are atomics.
 unsafe impl Sync for Table {}
 
-impl Table {
-    /// The table of a root that has just been claimed; `root` and `counts` are of `roots`.
-    fn of_root(roots: Roots, root: NonNull<Root>, counts: NonNull<Counts>) -> Self {
-        Table { roots, root, counts }
+impl Roots {
+    /// Makes the table of a root. Dropping the table makes the root free for another.
+    ///
+    /// # Panics
+    /// If the root has a table already, or there is no such root.
+    pub fn table(&self, index: usize) -> Table {
+        let (root, counts) = self.claim(index);
+        Table { roots: self.clone(), root, counts }
     }
+}
 
+impl Table {
     /// A table by itself, such as that of a large set.
     pub fn alone(router: Router) -> Self {
         Roots::new(1, router, Fill::Dense).table(0)
@@ -229,6 +236,12 @@ impl Table {
             count.set(0);
         }
         detached
+    }
+
+    /// Fetches what look-ups at these places touch, [`PREFETCH_MAX`] of them at most.
+    pub fn prefetch(&self, places: &[Place]) {
+        let places = &places[..places.len().min(PREFETCH_MAX)];
+        prefetch_behind_roots(places.len(), |index| (self.root(), places[index]));
     }
 
     /// Swaps all entries with another table of the same [`Roots`]; in constant time.
@@ -848,22 +861,6 @@ fn expired_slot(bucket: &bucket::Bucket, now: Millis) -> Option<usize> {
         let deadline = unsafe { bucket.slot(slot).entry() }.deadline();
         deadline.is_some_and(|deadline| deadline.has_passed(now))
     })
-}
-
-/// Helps to free what tables have given up, for threads that are about to sleep.
-pub fn flush_retired() {
-    crossbeam_epoch::pin().flush();
-}
-
-/// Frees structure once nobody who is pinned now can be reading it.
-///
-/// # Safety
-/// `start` is an allocation with this layout, to which no pointer leads that is loaded from now on.
-unsafe fn retire(start: NonNull<u8>, layout: Layout) {
-    let start = start.as_ptr();
-    // SAFETY: who was pinned before the pointers to it were overwritten may still read it, nobody else; the
-    // epoch waits for them. The layout is that of the allocation, as the caller promises.
-    unsafe { crossbeam_epoch::pin().defer_unchecked(move || dealloc(start, layout)) };
 }
 
 /// A short random sequence from a seed (Steele, Lea and Flood, "Fast splittable pseudorandom number

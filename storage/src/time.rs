@@ -23,6 +23,17 @@ impl Deadline {
     }
 }
 
+/// What a write does to a key's deadline.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Expiry {
+    /// The key keeps what it has.
+    Keep,
+    /// The key lives on.
+    Clear,
+    /// The key expires then.
+    At(Deadline),
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;

@@ -10,8 +10,6 @@ use std::{
 
 use smallvec::SmallVec;
 
-use crate::shard::Readers;
-
 /// A client that has read a key.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct Reader {
@@ -20,6 +18,9 @@ pub struct Reader {
     /// The number under which it is remembered.
     pub number: u64,
 }
+
+/// Clients that have read a key.
+pub type Readers = SmallVec<[Reader; 2]>;
 
 /// What a call has added to what is remembered, or has removed from it.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]

@@ -6,11 +6,10 @@ use std::sync::{
 };
 
 use braid_storage::{
-    Change, Key, Routed, Shard, Ticket, Waiter,
+    Change, Key, Routed, Shard, Ticket, Waiter, WatchedKey,
     coordinator::{self, Held, Route},
     entry::{EntryBox, Kind},
     executor::Node,
-    shard::WatchedKey,
     time::Millis,
 };
 use crossbeam_utils::atomic::AtomicCell;

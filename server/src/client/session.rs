@@ -6,7 +6,7 @@ use std::{
 };
 
 use braid_protocol::reply::Resp;
-use braid_storage::{Db, Stamp, shard::WatchedKey};
+use braid_storage::{Db, Stamp, WatchedKey};
 
 use crate::{
     catalog::{CommandError, CommandId, Requests, Words},

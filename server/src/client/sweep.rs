@@ -10,10 +10,11 @@ use std::time::Duration;
 use braid_protocol::reply::{Reply, Resp};
 use braid_storage::{
     ChannelKind, Cursor, Db, Keyspace, Router, Shard, ShardId,
-    entry::{EntryRef, Kind},
+    entry::EntryRef,
     glob::{Case, glob_match},
     has_expired,
     time::Millis,
+    type_name,
 };
 
 use crate::random::random;
@@ -300,18 +301,6 @@ impl Sweep {
         self.found.clear();
         self.header.clear();
         &mut self.header
-    }
-}
-
-/// A type as TYPE prints it and SCAN asks for it.
-pub fn type_name(kind: Kind) -> &'static str {
-    match kind {
-        Kind::String => "string",
-        Kind::List => "list",
-        Kind::Hash => "hash",
-        Kind::Set => "set",
-        Kind::SortedSet => "zset",
-        Kind::Stream => "stream",
     }
 }
 

@@ -1,7 +1,7 @@
 //! What commands wait for.
 
 use braid_protocol::reply::Reply;
-use braid_storage::{Awaits, Key, Shard, entry::Kind, shard::WatchedKey, time::Millis};
+use braid_storage::{Awaits, Key, Shard, WatchedKey, entry::Kind, time::Millis};
 
 /// What a command waits for.
 pub struct Wait {

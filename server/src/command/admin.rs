@@ -13,9 +13,8 @@ use braid_protocol::{
     reply::{Reply, Resp},
 };
 use braid_storage::{
-    Event, Key, Shard, StorageError, encoding_name,
+    Event, Expiry, Key, Shard, StorageError, encoding_name,
     glob::{Case, glob_match},
-    shard::Expiry,
 };
 use crossbeam_utils::sync::Unparker;
 

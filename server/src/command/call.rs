@@ -1,9 +1,7 @@
 //! What a handler may use that is not confined to one shard.
 
 use braid_protocol::reply::Reply;
-use braid_storage::{
-    Db, Key, Routed, Shard, coordinator::Held, entry::Kind, shard::WatchedKey, time::Millis,
-};
+use braid_storage::{Db, Key, Routed, Shard, WatchedKey, coordinator::Held, entry::Kind, time::Millis};
 
 use super::table::CommandTable;
 use crate::{

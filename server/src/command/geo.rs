@@ -7,10 +7,9 @@ use braid_protocol::{
     reply::Reply,
 };
 use braid_storage::{
-    Event, Key, Shard, SortedSetRef,
+    Event, Key, Shard, SortedSetRef, WORK_MAX,
     geo::{Area, Place, Shape},
     packed::Element,
-    shard::WORK_MAX,
     sorted_set::{AddRule, Gathered, Limit, Presence, SortedSetType},
 };
 

@@ -5,10 +5,9 @@ use braid_protocol::{
     reply::Reply,
 };
 use braid_storage::{
-    Event, Expiry, HashRef, HashType, Position, Shard,
+    BYTES_PER_ELEMENT, Event, Expiry, HashRef, HashType, Position, Shard,
     hashes::{Field, Inserted},
     packed::Element,
-    shard::BYTES_PER_ELEMENT,
 };
 
 use super::{

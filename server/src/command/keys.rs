@@ -8,6 +8,7 @@ use braid_storage::{
     entry::EntryRef,
     glob,
     time::Deadline,
+    type_name,
 };
 
 use super::{
@@ -21,7 +22,7 @@ use crate::{
     catalog::{
         Args, Arity, Categories, CommandError, Flags, Group, KeySpec, KeyUse, Keys, KeysAt, Outcome, shown,
     },
-    client::sweep::{Seek, Sweep, type_name},
+    client::sweep::{Seek, Sweep},
 };
 
 pub(super) const COMMANDS: &[CommandSpec] = &[

@@ -4,11 +4,8 @@ use std::ops::{ControlFlow, Range};
 
 use braid_protocol::{number, reply::Reply};
 use braid_storage::{
-    Event, Key, ListEnd, ListMut, ListRef, ListType, Shard, StorageError,
-    entry::Kind,
-    list::Side,
-    shard::{BYTES_PER_ELEMENT, WORK_MAX},
-    time::Millis,
+    BYTES_PER_ELEMENT, Event, Key, ListEnd, ListMut, ListRef, ListType, Shard, StorageError, WORK_MAX,
+    entry::Kind, list::Side, time::Millis,
 };
 use smallvec::SmallVec;
 

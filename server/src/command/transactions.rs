@@ -1,7 +1,7 @@
 //! MULTI, EXEC, DISCARD, WATCH, UNWATCH.
 
 use braid_protocol::reply::Reply;
-use braid_storage::{ShardId, coordinator::Held, shard::WatchedKey, time::Millis};
+use braid_storage::{ShardId, WatchedKey, coordinator::Held, time::Millis};
 
 use super::{Call, CommandSpec, Run};
 use crate::{

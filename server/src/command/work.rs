@@ -10,11 +10,11 @@
 
 use braid_protocol::number::parse_i64;
 use braid_storage::{
-    Db, HashRef, Key, ListRef, SetRef, Shard, SortedSetRef,
+    BYTES_PER_ELEMENT, Db, HashRef, Key, ListRef, Shard, SortedSetRef, WORK_MAX, WORK_MAX_BYTES,
     coordinator::Held,
     entry::{EntryRef, Kind},
     hash::ShardId,
-    shard::{BYTES_PER_ELEMENT, WORK_MAX, WORK_MAX_BYTES},
+    n_elements,
     stream::{StreamRef, StreamType},
     time::Millis,
 };
@@ -117,11 +117,11 @@ impl<'a, 'h> Look<'a, 'h> {
     }
 
     fn len(&mut self, key: &Key<'_>) -> usize {
-        self.value(key, len).unwrap_or(0)
+        self.value(key, |entry, _| len(entry)).unwrap_or(0)
     }
 
     fn weight(&mut self, key: &Key<'_>) -> usize {
-        self.value(key, weight).unwrap_or(0)
+        self.value(key, |entry, _| weight(entry)).unwrap_or(0)
     }
 
     pub(super) fn list<R>(&mut self, key: &Key<'_>, measure: impl FnOnce(ListRef<'_>) -> R) -> Option<R> {
@@ -147,31 +147,21 @@ impl<'a, 'h> Look<'a, 'h> {
 }
 
 /// The number of elements of a value; a string is measured by its bytes.
-fn len(entry: EntryRef<'_>, now: Millis) -> usize {
-    match entry.kind() {
-        Kind::String => entry.bytes().map_or(0, <[u8]>::len) / BYTES_PER_ELEMENT,
-        Kind::List => ListRef::of(entry, now).map_or(0, ListRef::len),
-        Kind::Set => SetRef::of(entry, now).map_or(0, SetRef::len),
-        Kind::Hash => HashRef::of(entry, now).map_or(0, HashRef::n_stored),
-        Kind::SortedSet => SortedSetRef::of(entry, now).map_or(0, SortedSetRef::len),
-        Kind::Stream => {
-            let stream = braid_storage::ValueRef::<StreamType>::of(entry, now);
-            stream.map_or(0, |stream: StreamRef<'_>| stream.stream().entries().len() as usize)
-        }
-    }
+fn len(entry: EntryRef<'_>) -> usize {
+    n_elements(entry).unwrap_or_else(|| entry.bytes().map_or(0, <[u8]>::len) / BYTES_PER_ELEMENT)
 }
 
 /// How much it is to read a whole value: by its elements, or by its bytes if those are long.
-fn weight(entry: EntryRef<'_>, now: Millis) -> usize {
-    let len = len(entry, now);
+fn weight(entry: EntryRef<'_>) -> usize {
+    let len = len(entry);
     if entry.kind() == Kind::String { len } else { len.max(entry.allocated_bytes() / BYTES_PER_ELEMENT) }
 }
 
 /// The share of a value's weight that `n` of its elements are.
-fn share(entry: EntryRef<'_>, now: Millis, n: usize) -> usize {
-    let len = len(entry, now).max(1);
+fn share(entry: EntryRef<'_>, n: usize) -> usize {
+    let len = len(entry).max(1);
     let n = n.min(len);
-    (weight(entry, now) as u128 * n as u128 / len as u128) as usize
+    (weight(entry) as u128 * n as u128 / len as u128) as usize
 }
 
 /// Everything that is held, or as good as.
@@ -192,14 +182,13 @@ pub(super) fn whole_with_options(look: &mut Look<'_, '_>, args: Args<'_>) -> usi
 /// The first key's value is copied, but a string is shared.
 pub(super) fn copied(look: &mut Look<'_, '_>, mut args: Args<'_>) -> usize {
     let Ok(key) = args.key() else { return 0 };
-    look.value(&key, |entry, now| if entry.kind() == Kind::String { 0 } else { weight(entry, now) })
-        .unwrap_or(0)
+    look.value(&key, |entry, _| if entry.kind() == Kind::String { 0 } else { weight(entry) }).unwrap_or(0)
 }
 
 /// The first key's value is written in another form, or read from it.
 pub(super) fn dumped(look: &mut Look<'_, '_>, mut args: Args<'_>) -> usize {
     let Ok(key) = args.key() else { return 0 };
-    look.value(&key, |entry, now| weight(entry, now).max(entry.allocated_bytes() / DUMPED_BYTES_PER_ELEMENT))
+    look.value(&key, |entry, _| weight(entry).max(entry.allocated_bytes() / DUMPED_BYTES_PER_ELEMENT))
         .unwrap_or(0)
 }
 
@@ -274,7 +263,7 @@ pub(super) fn least_of_counted_sources(look: &mut Look<'_, '_>, args: Args<'_>) 
 pub(super) fn taken(look: &mut Look<'_, '_>, mut args: Args<'_>) -> usize {
     let Ok(key) = args.key() else { return 0 };
     let Some(n) = args.peek().and_then(parse_i64).and_then(|n| usize::try_from(n).ok()) else { return 0 };
-    if n < 2 { 0 } else { look.value(&key, |entry, now| share(entry, now, n)).unwrap_or(0) }
+    if n < 2 { 0 } else { look.value(&key, |entry, _| share(entry, n)).unwrap_or(0) }
 }
 
 /// The longest value among as many keys as the first argument says, if COUNT stands behind them.
@@ -285,7 +274,7 @@ pub(super) fn taken_from_any(look: &mut Look<'_, '_>, mut args: Args<'_>) -> usi
         return 0;
     }
     let count = options.int().ok().and_then(|count| usize::try_from(count).ok()).unwrap_or(0);
-    let taken = |key: Key<'_>| look.value(&key, |entry, now| share(entry, now, count)).unwrap_or(0);
+    let taken = |key: Key<'_>| look.value(&key, |entry, _| share(entry, count)).unwrap_or(0);
     (0..n).map_while(|_| args.key().ok()).map(taken).max().unwrap_or(0)
 }
 
@@ -305,7 +294,7 @@ pub(super) fn drawn(look: &mut Look<'_, '_>, mut args: Args<'_>) -> usize {
     // To choose many, all are passed over.
     let len = look.len(&key);
     let n_visited = if count > len / 3 { len } else { count };
-    look.value(&key, |entry, now| share(entry, now, n_visited)).unwrap_or(0)
+    look.value(&key, |entry, _| share(entry, n_visited)).unwrap_or(0)
 }
 
 /// The same of a hash, where fields that have expired are passed over one by one.
@@ -331,11 +320,7 @@ pub(super) fn scanned(look: &mut Look<'_, '_>, mut args: Args<'_>) -> usize {
             count = args.peek().and_then(parse_i64).and_then(|n| usize::try_from(n).ok()).unwrap_or(0);
         }
     }
-    if count < WORK_MAX / 8 {
-        0
-    } else {
-        look.value(&key, |entry, now| share(entry, now, count)).unwrap_or(0)
-    }
+    if count < WORK_MAX / 8 { 0 } else { look.value(&key, |entry, _| share(entry, count)).unwrap_or(0) }
 }
 
 /// Elements of a list are compared one after the other. Four are as much work as one that is copied.

@@ -2,7 +2,7 @@
 
 use std::time::{Duration, Instant};
 
-use braid_storage::{ShardId, coordinator::Worker, shard::ExpiryCursor, time::Millis};
+use braid_storage::{ExpiryCursor, ShardId, coordinator::Worker, time::Millis};
 
 use crate::{client::node::Job, run::unit};
 

@@ -19,6 +19,9 @@ use crate::{
 /// How long a heavy-work thread sleeps at most between rounds of returning memory to the system.
 const HOUSEKEEPING: Duration = Duration::from_secs(1);
 
+/// How many steps of freeing are done before heavy work is looked for.
+const STEPS_AT_A_TIME: usize = 16;
+
 /// Runs heavy work until the server stops. At normal priority: a niced holder of shards is preempted for seconds.
 pub fn run_heavy(server: &'static Server, index: usize, parker: &Parker) {
     let engine = Arc::clone(&server.engine);
@@ -51,9 +54,16 @@ pub fn run_heavy(server: &'static Server, index: usize, parker: &Parker) {
             flush_retired();
         }
         // By turns, so that neither keeps the other waiting for long.
-        if !braid_storage::reclaim_large() && !worked {
+        let has_freed = !server.holds_heavy.load(Ordering::Relaxed) && free_some();
+        if !has_freed && !worked {
             parker.park_timeout(HOUSEKEEPING);
             (server.process.return_freed_memory)();
         }
     }
+}
+
+/// Frees some of what waits to be freed, for about a millisecond but for a value in one piece; says whether there was anything.
+fn free_some() -> bool {
+    let n_steps = (0..STEPS_AT_A_TIME).take_while(|_| braid_storage::reclaim()).count();
+    braid_storage::reclaim_large() || n_steps > 0
 }

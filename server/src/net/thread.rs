@@ -50,6 +50,8 @@ pub const WAKER: Token = Token(usize::MAX);
 const READ_BYTES: usize = 64 * 1024;
 /// How long freeing large values and flushed databases may take in one turn of the loop.
 const RECLAIM_BUDGET: Duration = Duration::from_micros(200);
+/// The same when very much waits: that slows down whoever makes it.
+const FLOODED_BUDGET: Duration = Duration::from_millis(2);
 /// After so many rounds of the cron without a read a thread gives memory back.
 const IDLE_CRONS: u32 = 5;
 /// How often the thread looks after timeouts, expiry and the configuration.
@@ -430,7 +432,7 @@ impl IoThread {
 
     /// Frees what was too much to free under a hold, for a share of this turn.
     fn reclaim(&mut self) {
-        if braid_storage::has_large_garbage() {
+        if braid_storage::wants_idle_threads() {
             self.worker.thread.wake_heavy = true;
             self.worker.thread.send_wakes();
             braid_storage::help_reclaim_large();
@@ -438,8 +440,9 @@ impl IoThread {
         if !braid_storage::has_garbage() {
             return;
         }
+        let budget = if braid_storage::is_flooded() { FLOODED_BUDGET } else { RECLAIM_BUDGET };
         let began = Instant::now();
-        while braid_storage::reclaim() && began.elapsed() < RECLAIM_BUDGET {}
+        while braid_storage::reclaim() && began.elapsed() < budget {}
     }
 }
 

@@ -3,10 +3,7 @@
 use std::cell::Cell;
 
 use braid_protocol::number::parse_i64;
-use braid_storage::{
-    Db, Routed, Router,
-    shard::{WORK_MAX, WORK_MAX_BYTES},
-};
+use braid_storage::{Db, Routed, Router, WORK_MAX, WORK_MAX_BYTES};
 
 use crate::{
     catalog::{Flags, Words},

@@ -29,10 +29,9 @@ use std::collections::{HashSet, VecDeque};
 
 use braid_protocol::reply::Reply;
 use braid_storage::{
-    ShardId,
+    ShardId, WatchedKey,
     coordinator::{Held, Route},
     executor::Node,
-    shard::WatchedKey,
 };
 use smallvec::SmallVec;
 

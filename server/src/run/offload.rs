@@ -20,11 +20,10 @@ use std::{
 };
 
 use braid_storage::{
-    Change, Effect, Event, Key, Shard,
+    Change, Effect, Event, Key, Shard, WatchedKey,
     coordinator::{Held, Job as _, Route, Weight},
     entry::EntryBox,
     executor::Node,
-    shard::WatchedKey,
     time::Millis,
 };
 

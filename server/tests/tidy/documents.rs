@@ -454,6 +454,6 @@ fn the_checklist_of_a_type_names_every_place() {
             }
         }
     }
-    assert!(n_seen > 4, "the search has missed the places: {n_seen}");
+    assert!(n_seen > 3, "the search has missed the places: {n_seen}");
     none("Places that name a type and are not on the checklist:", found);
 }

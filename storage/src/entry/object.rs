@@ -7,6 +7,8 @@ use std::any::TypeId;
 use std::ptr::NonNull;
 use std::sync::atomic::{AtomicUsize, Ordering::Acquire, Ordering::Relaxed, Ordering::Release};
 
+use crate::rubble::Rubble;
+
 /// A value of an entry that is more than bytes: a large list, set, hash or sorted set, or a stream.
 pub trait Object: Send + Sync + 'static {
     /// The bytes of all that the object owns beyond its own size; asked before and after each change, so
@@ -15,6 +17,11 @@ pub trait Object: Send + Sync + 'static {
 
     /// An equal object that shares nothing with this one.
     fn duplicate(&self) -> Self
+    where
+        Self: Sized;
+
+    /// Takes the object apart, in constant time, so that it can be freed in steps.
+    fn demolish(self) -> Box<dyn Rubble>
     where
         Self: Sized;
 }
@@ -38,6 +45,7 @@ struct Dispatch {
     drop: unsafe fn(NonNull<ObjectHeader>),
     allocated_bytes: unsafe fn(NonNull<ObjectHeader>) -> usize,
     duplicate: unsafe fn(NonNull<ObjectHeader>) -> NonNull<ObjectHeader>,
+    demolish: unsafe fn(NonNull<ObjectHeader>) -> Box<dyn Rubble>,
 }
 
 impl<T: Object> Boxed<T> {
@@ -46,6 +54,7 @@ impl<T: Object> Boxed<T> {
         drop: Self::drop,
         allocated_bytes: Self::allocated_bytes,
         duplicate: Self::duplicate,
+        demolish: Self::demolish,
     };
 
     /// Boxes a value; freed by [`ObjectHeader::release`].
@@ -76,6 +85,14 @@ impl<T: Object> Boxed<T> {
         // SAFETY: the caller promises a leaked box of this very type, unchanged meanwhile.
         let boxed = unsafe { object.cast::<Boxed<T>>().as_ref() };
         Self::into_raw(boxed.value.duplicate())
+    }
+
+    /// # Safety
+    /// `object` is from `Boxed::<T>::into_raw` and is not used afterwards.
+    unsafe fn demolish(object: NonNull<ObjectHeader>) -> Box<dyn Rubble> {
+        // SAFETY: the caller promises a leaked box of this very type, used no more.
+        let boxed = unsafe { Box::from_raw(object.cast::<Boxed<T>>().as_ptr()) };
+        boxed.value.demolish()
     }
 }
 
@@ -126,14 +143,35 @@ impl ObjectHeader {
     pub(super) unsafe fn release(object: NonNull<ObjectHeader>) {
         // SAFETY: the object is live until the last reference goes, and the dispatch of a box is that of its type.
         unsafe {
-            let header = object.as_ptr();
-            // Release pairs with the Acquire below and in `is_unique`: our reads come before the object is changed or dropped.
-            if (*header).references.fetch_sub(1, Release) == 1 {
-                // Acquire pairs with the Release of the references that went before.
-                (*header).references.load(Acquire);
-                ((*header).dispatch.drop)(object);
+            if Self::is_last_given_up(object) {
+                ((*object.as_ptr()).dispatch.drop)(object);
             }
         }
+    }
+
+    /// Gives up a reference; the last one takes the object apart and frees its box.
+    ///
+    /// # Safety
+    /// `object` is from `Boxed::into_raw`, and the reference is not used afterwards.
+    pub(super) unsafe fn demolish(object: NonNull<ObjectHeader>) -> Option<Box<dyn Rubble>> {
+        // SAFETY: the object is live until the last reference goes, and the dispatch of a box is that of its type.
+        unsafe { Self::is_last_given_up(object).then(|| ((*object.as_ptr()).dispatch.demolish)(object)) }
+    }
+
+    /// Gives up a reference; says whether it was the last, and the object is the caller's.
+    ///
+    /// # Safety
+    /// `object` is from `Boxed::into_raw`, and the reference is not used afterwards.
+    unsafe fn is_last_given_up(object: NonNull<ObjectHeader>) -> bool {
+        // SAFETY: the object is live until the last reference goes, and its count is only accessed as an atomic.
+        let references = unsafe { &(*object.as_ptr()).references };
+        // Release pairs with the Acquire below and in `is_unique`: our reads come before the object is changed or dropped.
+        if references.fetch_sub(1, Release) != 1 {
+            return false;
+        }
+        // Acquire pairs with the Release of the references that went before.
+        references.load(Acquire);
+        true
     }
 
     /// An equal object in a box of its own.

@@ -208,6 +208,10 @@ impl Object for Tally {
     fn duplicate(&self) -> Self {
         Tally(self.0.clone())
     }
+
+    fn demolish(self) -> Box<dyn crate::Rubble> {
+        crate::rubble::Pieces::boxed(std::iter::once(self), drop)
+    }
 }
 
 #[derive(Debug, PartialEq)]
@@ -220,6 +224,10 @@ impl Object for Numbers {
 
     fn duplicate(&self) -> Self {
         Numbers(self.0.clone())
+    }
+
+    fn demolish(self) -> Box<dyn crate::Rubble> {
+        crate::rubble::Pieces::boxed(std::iter::once(self), drop)
     }
 }
 

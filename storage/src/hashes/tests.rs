@@ -2,10 +2,9 @@ use std::collections::BTreeMap;
 
 use super::*;
 use crate::{
-    Db, Keyspace, Shard,
+    Db, ExpiryCursor, Key, Keyspace, Shard,
     event::Event,
     hash::{HashTags, KeyHasher, Router},
-    shard::{ExpiryCursor, Key},
 };
 
 /// A short random sequence from a seed.
@@ -362,7 +361,7 @@ fn who_watches_a_hash_hears_of_fields_that_expire_meanwhile_only() {
         hash.set(b"b", b"v", Expiry::At(Deadline::at(1200)));
         hash.set(b"c", b"v", Expiry::Clear);
     });
-    let watched = crate::shard::WatchedKey { db: Db(0), bytes: key.bytes.into(), routed: key.routed };
+    let watched = crate::WatchedKey { db: Db(0), bytes: key.bytes.into(), routed: key.routed };
     fixture.now = 1150;
     let stamp = fixture.shard(0).watch(&key);
     assert!(!fixture.shard(0).is_written_since(&watched, stamp), "the first was gone by then");

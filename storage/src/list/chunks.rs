@@ -10,13 +10,14 @@ use std::{
 };
 
 use super::{
-    CHUNKED, ListEnd, Part, PartElements, Side,
+    ListEnd, Part, PartElements, Side,
     chunk::{Chunk, Limit, PackedChunk},
 };
 use crate::{
-    entry::{EntryBox, Kind, Object},
+    entry::Object,
     packed::{self, Element, Packed, Splice},
     reclaim,
+    rubble::{Pieces, Rubble},
 };
 
 /// The elements of a large list.
@@ -36,6 +37,14 @@ impl Object for Chunks {
 
     fn duplicate(&self) -> Self {
         Self::of(self.chunks.iter().map(Chunk::duplicate).collect(), self.limit)
+    }
+
+    fn demolish(self) -> Box<dyn Rubble> {
+        Pieces::boxed(self.chunks.into_iter(), |chunk| {
+            if let Chunk::Plain(text) = chunk {
+                reclaim::discard_bytes(text.into_vec());
+            }
+        })
     }
 }
 
@@ -467,7 +476,6 @@ impl Chunks {
 
 /// Frees chunks, later if they are large together.
 fn discard_all(chunks: Chunks) {
-    if chunks.allocated_bytes() >= reclaim::LARGE_BYTES {
-        reclaim::free(EntryBox::with_object(Kind::List, CHUNKED, b"", chunks, None));
-    }
+    let bytes = chunks.allocated_bytes();
+    reclaim::free_part(chunks, bytes, Chunks::demolish);
 }

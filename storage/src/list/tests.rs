@@ -409,7 +409,7 @@ fn what_is_removed_gives_its_memory_back() {
 fn only_what_changes_a_list_is_announced() {
     let mut lone = Lone::new(-2);
     let key = lone.key();
-    let watched = crate::shard::WatchedKey { db: Db(0), bytes: NAME.into(), routed: key.routed };
+    let watched = crate::WatchedKey { db: Db(0), bytes: NAME.into(), routed: key.routed };
     let stamp = lone.shard.watch(&key);
     let changed = |lone: &mut Lone, change: &mut dyn FnMut(&mut ListMut<'_>)| {
         let before = lone.shard.watch(&key);

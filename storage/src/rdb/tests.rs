@@ -237,8 +237,8 @@ fn lists_come_back_piece_by_piece() {
         let mut packed = crate::packed::EMPTY.to_vec();
         texts.iter().for_each(|text| crate::packed::push(&mut packed, text));
         let mut out = Vec::new();
-        write::len(&mut out, node::PACKED);
-        write::string(&mut out, &packed);
+        writer::len(&mut out, codes::node::PACKED);
+        writer::string(&mut out, &packed);
         out
     };
     let (small, empty) = (packed(&texts(3, 10)), packed(&[]));

@@ -7,9 +7,9 @@ use super::{
 use crate::{
     entry::EntryBox,
     hash::{KeyHasher, Router},
-    shard::ValueType,
     table::Table,
     thresholds::Thresholds,
+    value::ValueType,
 };
 
 /// A set on its way to a key. It goes through the encodings that Redis's would.

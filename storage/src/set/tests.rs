@@ -5,7 +5,7 @@ use crate::{
     Db, Key, Keyspace, Router, Shard,
     event::Event,
     hash::{HashTags, KeyHasher},
-    shard::Expiry,
+    time::Expiry,
     time::{Deadline, Millis},
 };
 
@@ -325,7 +325,7 @@ fn only_what_changes_a_set_is_announced() {
         let mut fixture = Fixture::new();
         fixture.add("s", &slices(&members));
         let key = fixture.key("s");
-        let watched = crate::shard::WatchedKey { db: Db(0), bytes: Box::from(&b"s"[..]), routed: key.routed };
+        let watched = crate::WatchedKey { db: Db(0), bytes: Box::from(&b"s"[..]), routed: key.routed };
         let stamp = fixture.shard.watch(&key);
         fixture.add("s", &[&members[0]]);
         fixture.set_mut("s").unwrap().remove(b"none");

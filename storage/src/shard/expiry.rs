@@ -1,8 +1,8 @@
 //! Expiry of keys: the removal of those whose deadline has passed, on the way to something else and actively.
 
-use super::{Key, Shard};
+use super::Shard;
 use crate::{
-    Db, entry::EntryBox, event::Event, hashes, keyspace::count, reclaim, table::Position, time::Millis,
+    Db, Key, entry::EntryBox, event::Event, kinds, published::count, reclaim, table::Position, time::Millis,
 };
 
 /// How far the expiry of a shard has come.
@@ -42,7 +42,7 @@ impl Shard {
                 ((n_deadlines * n_buckets.min(n_buckets_all) / n_buckets_all) as u64).max(step.n_expired);
             if step.n_expired > 0 {
                 for entry in expired {
-                    if let Some(fields) = hashes::next_deadline(entry.as_ref()) {
+                    if let Some(fields) = kinds::next_deadline(entry.as_ref()) {
                         let place = self.tables[self.db].router().place(entry.as_ref().key());
                         self.ledger.fields_moved(self.db, place, Some(fields), None);
                     }

@@ -4,60 +4,18 @@
 //! without looking at anything else. The deadline index follows every change: guards compare the hash's next deadline before and after,
 //! and whatever puts in or takes out whole entries says so.
 
-use std::sync::atomic::Ordering::Relaxed;
-
-use super::{Key, Ledger, Shard};
+use super::Shard;
 use crate::{
-    Db,
-    entry::EntryRef,
+    Key,
     event::Event,
     hash::{Place, Routed},
     hashes::{self, HashType},
     time::{Deadline, Millis},
+    value::ValueMut,
 };
 
 /// How many expired fields of a hash are removed at a time on the way to something else.
 const ON_THE_WAY: usize = 1024;
-
-/// Whether an entry's time is over: its own, or that of all its fields.
-#[inline(always)]
-pub fn has_expired(entry: EntryRef<'_>, now: Millis) -> bool {
-    entry.deadline().is_some_and(|deadline| deadline.has_passed(now)) || hashes::is_over(entry, now)
-}
-
-impl Ledger {
-    /// Notes that the next deadline of the fields of a hash is another, or that the hash has come or gone.
-    #[inline(always)]
-    pub(super) fn fields_moved(
-        &mut self,
-        db: Db,
-        place: Place,
-        before: Option<Deadline>,
-        after: Option<Deadline>,
-    ) {
-        if before != after {
-            self.reschedule_fields(db, place, before, after);
-        }
-    }
-
-    #[cold]
-    fn reschedule_fields(&mut self, db: Db, place: Place, before: Option<Deadline>, after: Option<Deadline>) {
-        self.fields.reschedule((db, place), before, after);
-        self.publish_fields();
-    }
-
-    /// Notes that hashes that were in database `from` are in database `to(from)`, or nowhere.
-    pub(super) fn fields_changed_dbs(&mut self, to: impl Fn(Db) -> Option<Db>) {
-        self.fields.replan(|(db, place)| Some((to(db)?, place)));
-        self.publish_fields();
-    }
-
-    fn publish_fields(&self) {
-        self.published.other_bytes.store(self.fields.allocated_bytes() as u64, Relaxed);
-        let next = self.fields.first().map_or(u64::MAX, |deadline| deadline.0.0);
-        self.published.next_field_deadline.store(next, Relaxed);
-    }
-}
 
 impl Shard {
     /// Removes fields whose deadline has passed, at most `n_max`, from hashes of all databases; says how many. A hash that is over
@@ -112,7 +70,7 @@ impl Shard {
     }
 
     /// The hash at a place of the command's database whose next field expires then.
-    fn hash_at(&mut self, place: Place, deadline: Deadline) -> Option<super::ValueMut<'_, HashType>> {
+    fn hash_at(&mut self, place: Place, deadline: Deadline) -> Option<ValueMut<'_, HashType>> {
         self.value_at(place, Event::HExpired, |entry| hashes::next_deadline(entry) == Some(deadline))
     }
 }
@@ -121,7 +79,9 @@ impl Shard {
 impl Shard {
     /// Panics unless the deadline index lists just the hashes whose fields have deadlines, and the published numbers are right.
     pub(crate) fn check_fields(&self) {
-        let dbs = (0..self.tables.len()).map(|index| Db(index as u16));
+        use std::sync::atomic::Ordering::Relaxed;
+
+        let dbs = (0..self.tables.len()).map(|index| crate::Db(index as u16));
         let mut expected = Vec::new();
         for db in dbs {
             let table = &self.tables[db];

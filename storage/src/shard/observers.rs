@@ -1,12 +1,13 @@
 //! Observers of a shard: who watches its keys, waits for them, has read them or hears of every change; and who subscribes to its
 //! channels.
 
-use super::{Key, Shard, WatchedKey};
+use super::Shard;
 use crate::{
     Db,
     channels::{Audience, ChannelKind},
     entry::{EntryRef, Kind},
-    shard::ledger::{Change, Hearer},
+    key::{Key, WatchedKey},
+    ledger::{Change, Hearer},
     stamps::Stamp,
     tracked::{Reader, Remembered},
     waiters::{Awaits, Ticket, Waiter},

@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use super::*;
 use crate::{
-    Keyspace,
+    Change, Effect, ExpiryCursor, Hearer, Keyspace, WatchedKey,
     hash::{HashTags, KeyHasher, Routed},
     hashes::HashType,
     list::{ListEnd, ListType},

@@ -16,6 +16,7 @@ use super::{
 use crate::{
     entry::{Encoding, EntryBox, EntryHandle, EntryRef, Object},
     hash::Place,
+    rubble::Rubble,
     table::{Position, Table},
 };
 
@@ -173,6 +174,11 @@ impl Object for Large {
             table.insert(entry.duplicate(entry.key()), self.table.router().place(entry.key()));
         }
         Large::of(table)
+    }
+
+    fn demolish(mut self) -> Box<dyn Rubble> {
+        let entries: Box<dyn Rubble> = Box::new(self.table.detach());
+        Box::new(vec![entries, self.tree.demolish()])
     }
 }
 

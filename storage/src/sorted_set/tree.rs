@@ -30,6 +30,7 @@ use super::{
 use crate::{
     entry::{EntryHandle, SPARE_BITS, class_bytes},
     prefetch,
+    rubble::Rubble,
 };
 
 /// The most items of a leaf or an inner node.
@@ -52,6 +53,25 @@ pub(super) struct Tree {
     root: Node,
     len: usize,
     allocated_bytes: usize,
+}
+
+/// Nodes of a tree that is no more. Their elements are the table's.
+struct Nodes(Vec<Node>);
+
+impl Rubble for Nodes {
+    fn free_some(&mut self, n: usize) {
+        for _ in 0..n {
+            match self.0.pop() {
+                Some(Node::Inner(inner)) => self.0.extend(inner.children),
+                Some(Node::Leaf(_)) => {}
+                None => return,
+            }
+        }
+    }
+
+    fn n_left(&self) -> usize {
+        self.0.len()
+    }
 }
 
 enum Node {
@@ -98,6 +118,11 @@ enum Target<'a> {
 }
 
 impl Tree {
+    /// Takes the tree apart, to be freed in steps.
+    pub(super) fn demolish(self) -> Box<dyn Rubble> {
+        Box::new(Nodes(vec![self.root]))
+    }
+
     /// A tree of entries that are in order.
     pub(super) fn of(sorted: Vec<EntryHandle>, members: Members<'_>) -> Self {
         let len = sorted.len();

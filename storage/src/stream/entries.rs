@@ -16,6 +16,7 @@ use crate::{
     entry::class_bytes,
     packed::{Element, PACKED_MAX_BYTES},
     reclaim,
+    rubble::{Pieces, Rubble},
     thresholds::Thresholds,
     time::Millis,
 };
@@ -105,6 +106,11 @@ pub struct Entries {
 }
 
 impl Entries {
+    /// Takes them apart, to be freed in steps.
+    pub(super) fn demolish(self) -> Box<dyn Rubble> {
+        Pieces::boxed(self.nodes.into_iter(), drop)
+    }
+
     /// How many there are.
     pub fn len(&self) -> u64 {
         self.n_live
@@ -327,7 +333,9 @@ impl Entries {
             }
             removed.extend(self.remove_node(node_id));
         }
-        reclaim::free_value(removed, bytes_before.saturating_sub(self.node_bytes));
+        reclaim::free_part(removed, bytes_before.saturating_sub(self.node_bytes), |removed| {
+            Pieces::boxed(removed.into_iter(), drop)
+        });
         let n_removed = n_before - self.n_live;
         if n_removed > 0 {
             self.find_first(self.first);

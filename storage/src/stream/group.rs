@@ -6,7 +6,11 @@ use std::{
 };
 
 use super::{StreamId, entries::Entries};
-use crate::time::Millis;
+use crate::{
+    reclaim,
+    rubble::{Pieces, Rubble},
+    time::Millis,
+};
 
 /// What a pending entry costs in the two trees it is in: trees that grow at their end are little more than half full.
 const PENDING_BYTES: usize = 2 * (2 * size_of::<StreamId>() + size_of::<Pending>());
@@ -84,6 +88,21 @@ pub struct Group {
 }
 
 impl Group {
+    /// Takes the group apart, to be freed in steps.
+    pub(super) fn demolish(self) -> Box<dyn Rubble> {
+        let consumers = Pieces::boxed(self.consumers.into_iter(), |consumer: Option<Consumer>| {
+            if let Some(Consumer { pending, .. }) = consumer {
+                let bytes = pending.len() * 2 * size_of::<StreamId>();
+                reclaim::free_part(pending, bytes, |pending| Pieces::boxed(pending.into_iter(), drop));
+            }
+        });
+        Box::new(vec![
+            Pieces::boxed(self.by_name.into_iter(), drop),
+            consumers,
+            Pieces::boxed(self.pending.into_iter(), drop),
+        ])
+    }
+
     pub(crate) fn new(last_delivered: StreamId, n_read: Option<u64>) -> Self {
         Group { last_delivered, n_read, ..Group::default() }
     }

@@ -3,7 +3,12 @@
 use std::collections::BTreeMap;
 
 use super::{Entry, Group, Stream, StreamId, StreamMut, entries::Entries, group::ConsumerNumber};
-use crate::{event::Event, reclaim, time::Millis};
+use crate::{
+    event::Event,
+    reclaim,
+    rubble::{Pieces, Rubble},
+    time::Millis,
+};
 
 /// What a group costs in the tree beside what it owns.
 const GROUP_TREE_BYTES: usize = 2 * (size_of::<Box<[u8]>>() + size_of::<Group>());
@@ -16,6 +21,14 @@ pub(crate) struct Groups {
 }
 
 impl Groups {
+    /// Takes them apart, to be freed in steps: one group after the other.
+    pub(super) fn demolish(self) -> Box<dyn Rubble> {
+        Pieces::boxed(self.by_name.into_iter(), |(_, group)| {
+            let bytes = group.allocated_bytes();
+            reclaim::free_part(group, bytes, Group::demolish);
+        })
+    }
+
     pub(super) fn allocated_bytes(&self) -> usize {
         self.bytes
     }
@@ -71,7 +84,7 @@ impl Groups {
         let Some(group) = self.by_name.remove(name) else { return false };
         let bytes = group.allocated_bytes();
         self.bytes -= name.len() + GROUP_TREE_BYTES + bytes;
-        reclaim::free_value(group, bytes);
+        reclaim::free_part(group, bytes, Group::demolish);
         true
     }
 }

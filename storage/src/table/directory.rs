@@ -11,8 +11,8 @@ use std::sync::atomic::{
 use crossbeam_epoch::Guard;
 
 use super::bucket::Bucket;
+use super::retired::retire;
 use super::segment::{Fill, Segment};
-use super::{Table, retire};
 use crate::entry::ADDRESS_BITS;
 use crate::hash::Router;
 
@@ -340,14 +340,14 @@ impl Roots {
         Roots { shared: Arc::new(Shared { router, fill, roots, counts }) }
     }
 
-    /// Makes the table of a root. Dropping the table makes the root free for another.
+    /// Takes a root, and the counts beside it, for a table that is about to be made.
     ///
     /// # Panics
     /// If the root has a table already, or there is no such root.
-    pub fn table(&self, index: usize) -> Table {
+    pub(super) fn claim(&self, index: usize) -> (NonNull<Root>, NonNull<Counts>) {
         let root = &self.shared.roots[index];
         assert!(root.claim(), "root {index} has a table already");
-        Table::of_root(self.clone(), NonNull::from(root), NonNull::from(&self.shared.counts[index]))
+        (NonNull::from(root), NonNull::from(&self.shared.counts[index]))
     }
 
     /// A root, to prefetch from.

@@ -16,7 +16,7 @@ use braid_protocol::bytes::is_same;
 use crossbeam_epoch::Guard;
 
 use super::bucket::{Bucket, Content, SLOT_POSITION_BITS, SLOTS};
-use super::retire;
+use super::retired::retire;
 use crate::entry::{ADDRESS_BITS, EntryBox, EntryRef};
 use crate::hash::{Place, Router};
 use crate::prefetch;

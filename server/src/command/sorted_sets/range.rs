@@ -4,8 +4,7 @@ use std::ops::Range;
 
 use braid_protocol::{number, reply::Reply};
 use braid_storage::{
-    Event, Shard, SortedSetRef,
-    shard::{BYTES_PER_ELEMENT, WORK_MAX},
+    BYTES_PER_ELEMENT, Event, Shard, SortedSetRef, WORK_MAX,
     sorted_set::{Gathered, Limit, SortedSetType},
 };
 

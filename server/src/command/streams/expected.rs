@@ -2,8 +2,7 @@
 
 use braid_protocol::number::parse_i64;
 use braid_storage::{
-    Key,
-    shard::{BYTES_PER_ELEMENT, WORK_MAX},
+    BYTES_PER_ELEMENT, Key, WORK_MAX,
     stream::{Group, Stream, StreamId, StreamRef, TrimTo},
 };
 

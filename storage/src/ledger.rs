@@ -2,27 +2,27 @@
 //!
 //! WATCH's stamp moves at the change itself. Everybody else is told when the unit ends that changed the key: if somebody on this
 //! shard is interested, a [`Change`] goes into the sink, and the end of the unit takes the sink
-//! ([`Shard::take_changes`](super::Shard::take_changes)) before it lets the shard go. Interested are nodes that wait for the key,
+//! ([`Shard::take_changes`](crate::Shard::take_changes)) before it lets the shard go. Interested are nodes that wait for the key,
 //! tracking clients that have read it, and [hearers](Hearer), who hear of every change.
 
-use std::{cell::Cell, sync::Arc};
+use std::{
+    cell::Cell,
+    sync::{Arc, atomic::Ordering::Relaxed},
+};
 
 use crossbeam_utils::CachePadded;
-use smallvec::SmallVec;
 
 use crate::{
     Db,
     deadline_index::DeadlineIndex,
     event::Event,
     hash::Place,
-    keyspace::Published,
+    published::Published,
     stamps::Stamps,
-    tracked::{Reader, Tracked},
+    time::Deadline,
+    tracked::{Readers, Tracked},
     waiters::Waiters,
 };
-
-/// Clients that have read a key.
-pub type Readers = SmallVec<[Reader; 2]>;
 
 /// What a [`Change`] means for the key's value.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -85,26 +85,26 @@ fn next_order() -> u64 {
 ///
 /// What every write reads comes first, behind the first table: the shard's second line.
 #[repr(C)]
-pub(super) struct Ledger {
+pub(crate) struct Ledger {
     /// Somebody watches a key, waits for one, has read one or hears of all: the one test that a write pays for.
-    pub(super) is_observed: bool,
+    pub(crate) is_observed: bool,
     /// The [`Hearer`]s, as bits.
     hearers: u8,
-    pub(super) published: Arc<CachePadded<Published>>,
-    pub(super) stamps: Stamps,
-    pub(super) waiters: Waiters,
+    pub(crate) published: Arc<CachePadded<Published>>,
+    pub(crate) stamps: Stamps,
+    pub(crate) waiters: Waiters,
     /// The hashes whose fields have deadlines, by the earliest of each.
-    pub(super) fields: DeadlineIndex<(Db, Place)>,
+    pub(crate) fields: DeadlineIndex<(Db, Place)>,
     /// Keys that tracking clients have read, if there are any.
-    pub(super) tracked: Option<Box<Tracked>>,
+    pub(crate) tracked: Option<Box<Tracked>>,
     /// The client whose command is under way; 0 if it is no client's.
-    pub(super) author: u64,
+    pub(crate) author: u64,
     /// What has happened since the last unit ended.
     sink: Vec<Change>,
 }
 
 impl Ledger {
-    pub(super) fn new(published: Arc<CachePadded<Published>>) -> Self {
+    pub(crate) fn new(published: Arc<CachePadded<Published>>) -> Self {
         Self {
             is_observed: false,
             hearers: 0,
@@ -120,7 +120,7 @@ impl Ledger {
 
     /// Notes that a key was written or has gone: Redis's `signalModifiedKey` and `notifyKeyspaceEvent`.
     #[inline(always)]
-    pub(super) fn changed(&mut self, db: Db, key: &[u8], event: Event) {
+    pub(crate) fn changed(&mut self, db: Db, key: &[u8], event: Event) {
         if self.is_observed {
             self.announce(db, key, event);
         }
@@ -128,7 +128,7 @@ impl Ledger {
 
     /// Does it.
     #[cold]
-    pub(super) fn announce(&mut self, db: Db, key: &[u8], event: Event) {
+    pub(crate) fn announce(&mut self, db: Db, key: &[u8], event: Event) {
         self.stamps.moved(db, key);
         let wakes = self.waiters.wake(db, key);
         let readers = self.take_readers(key);
@@ -140,7 +140,7 @@ impl Ledger {
 
     /// Notes what WATCH and tracking clients do not see: an event that follows another, or what consumer groups do.
     #[cold]
-    pub(super) fn announce_quietly(&mut self, db: Db, key: &[u8], event: Event) {
+    pub(crate) fn announce_quietly(&mut self, db: Db, key: &[u8], event: Event) {
         if self.hearers != 0 {
             self.push(Change { key: Some(key.into()), ..self.change(db, event, Effect::Quiet) });
         }
@@ -148,7 +148,7 @@ impl Ledger {
 
     /// Notes that nodes which wait for a key have to look at it, although its value is what it was.
     #[cold]
-    pub(super) fn wake(&mut self, db: Db, key: &[u8], event: Event) {
+    pub(crate) fn wake(&mut self, db: Db, key: &[u8], event: Event) {
         if self.waiters.wake(db, key) {
             let key = Some(key.into());
             self.push(Change { wakes: true, key, ..self.change(db, event, Effect::None) });
@@ -156,7 +156,7 @@ impl Ledger {
     }
 
     /// Notes what happened to a whole database. All nodes that wait for its keys have to look.
-    pub(super) fn announce_database(&mut self, db: Db, event: Event) {
+    pub(crate) fn announce_database(&mut self, db: Db, event: Event) {
         if self.hearers != 0 {
             self.push(self.change(db, event, Effect::Modified));
         }
@@ -166,14 +166,14 @@ impl Ledger {
     }
 
     /// Notes that a key was removed or has lost fields because its time was over: that is nobody's command.
-    pub(super) fn announce_expired(&mut self, db: Db, key: &[u8], event: Event) {
+    pub(crate) fn announce_expired(&mut self, db: Db, key: &[u8], event: Event) {
         let author = std::mem::take(&mut self.author);
         self.announce(db, key, event);
         self.author = author;
     }
 
     /// Forgets who has read some key; says whether there was one. Its readers are told as if it had changed.
-    pub(super) fn forget_some_key(&mut self) -> bool {
+    pub(crate) fn forget_some_key(&mut self) -> bool {
         let Some((key, readers)) = self.tracked.as_mut().and_then(|tracked| tracked.take_any()) else {
             return false;
         };
@@ -204,12 +204,12 @@ impl Ledger {
     }
 
     /// Whether somebody hears of every change.
-    pub(super) fn has_hearers(&self) -> bool {
+    pub(crate) fn has_hearers(&self) -> bool {
         self.hearers != 0
     }
 
     /// Has one hear of every change, or of none any more.
-    pub(super) fn hear_all(&mut self, hearer: Hearer, hears: bool) {
+    pub(crate) fn hear_all(&mut self, hearer: Hearer, hears: bool) {
         let Hearer(bit) = hearer;
         self.hearers = if hears { self.hearers | bit } else { self.hearers & !bit };
         self.observe();
@@ -217,13 +217,13 @@ impl Ledger {
 
     /// Whether the sink has something.
     #[inline(always)]
-    pub(super) fn has_changes(&self) -> bool {
+    pub(crate) fn has_changes(&self) -> bool {
         !self.sink.is_empty()
     }
 
     /// Puts changes that were taken back at the front of the sink, as far as they wake nodes and those have not been served: only
     /// that is left of them.
-    pub(super) fn put_back_wakes(&mut self, changes: Vec<Change>) {
+    pub(crate) fn put_back_wakes(&mut self, changes: Vec<Change>) {
         let waking = changes.into_iter().filter(|change| change.wakes);
         let back: Vec<Change> = waking
             .filter(|change| change.key.as_deref().is_some_and(|key| self.waiters.wake(change.db, key)))
@@ -233,7 +233,7 @@ impl Ledger {
     }
 
     /// Empties the sink. Who waits for a key that is in it has been told then.
-    pub(super) fn take_changes(&mut self) -> Vec<Change> {
+    pub(crate) fn take_changes(&mut self) -> Vec<Change> {
         let changes = std::mem::take(&mut self.sink);
         for change in changes.iter().filter(|change| change.wakes) {
             let key = change.key.as_deref().expect("nodes wait for keys");
@@ -243,11 +243,45 @@ impl Ledger {
     }
 
     /// To be called when an observer has come or gone.
-    pub(super) fn observe(&mut self) {
+    pub(crate) fn observe(&mut self) {
         self.tracked.take_if(|tracked| tracked.is_empty());
         self.is_observed = !self.stamps.is_empty()
             || !self.waiters.is_empty()
             || self.tracked.is_some()
             || self.hearers != 0;
+    }
+}
+
+impl Ledger {
+    /// Notes that the next deadline of the fields of a hash is another, or that the hash has come or gone.
+    #[inline(always)]
+    pub(crate) fn fields_moved(
+        &mut self,
+        db: Db,
+        place: Place,
+        before: Option<Deadline>,
+        after: Option<Deadline>,
+    ) {
+        if before != after {
+            self.reschedule_fields(db, place, before, after);
+        }
+    }
+
+    #[cold]
+    fn reschedule_fields(&mut self, db: Db, place: Place, before: Option<Deadline>, after: Option<Deadline>) {
+        self.fields.reschedule((db, place), before, after);
+        self.publish_fields();
+    }
+
+    /// Notes that hashes that were in database `from` are in database `to(from)`, or nowhere.
+    pub(crate) fn fields_changed_dbs(&mut self, to: impl Fn(Db) -> Option<Db>) {
+        self.fields.replan(|(db, place)| Some((to(db)?, place)));
+        self.publish_fields();
+    }
+
+    fn publish_fields(&self) {
+        self.published.other_bytes.store(self.fields.allocated_bytes() as u64, Relaxed);
+        let next = self.fields.first().map_or(u64::MAX, |deadline| deadline.0.0);
+        self.published.next_field_deadline.store(next, Relaxed);
     }
 }

@@ -14,11 +14,12 @@
 
 use std::collections::BTreeMap;
 
-use super::{read::Reader, types, write};
+use super::{codes::types, making::Making, reader::Reader, writer};
 use crate::{
-    entry::{Encoding, EntryBox, Kind},
-    stream::{Consumer, Entries, Group, Groups, Stream, StreamId, node::Node},
+    entry::{Encoding, EntryBox, EntryRef, Kind},
+    stream::{Consumer, Entries, Group, Groups, Stream, StreamId, StreamType, node::Node},
     time::Millis,
+    value::ValueRef,
 };
 
 /// Stands for what a group has read, if that is not known.
@@ -27,53 +28,58 @@ const UNKNOWN: u64 = u64::MAX;
 /// Stands for the time of a consumer that never was active.
 const NEVER: u64 = u64::MAX;
 
-/// Writes a stream.
-pub fn write(out: &mut Vec<u8>, stream: &Stream) {
+/// The types that are read.
+pub const TYPES: &[u8] = &[types::STREAM, types::STREAM_2, types::STREAM_3];
+
+/// Writes the type and the value.
+pub fn write(out: &mut Vec<u8>, entry: EntryRef<'_>, now: Millis) {
+    let stream = ValueRef::<StreamType>::known(entry, now).stream();
+    out.push(types::STREAM_2);
     let entries = stream.entries();
-    write::number_of(out, entries.nodes().len());
+    writer::number_of(out, entries.nodes().len());
     for (id, node) in entries.nodes() {
-        write::string(out, &raw_id(id));
-        write::string(out, node.bytes());
+        writer::string(out, &raw_id(id));
+        writer::string(out, node.bytes());
     }
-    write::len(out, entries.len());
+    writer::len(out, entries.len());
     for id in [entries.last_id(), entries.first_id(), entries.max_deleted_id()] {
         write_id(out, id);
     }
-    write::len(out, entries.n_added());
-    write::number_of(out, stream.groups().len());
+    writer::len(out, entries.n_added());
+    writer::number_of(out, stream.groups().len());
     for (name, group) in stream.groups() {
-        write::string(out, name);
+        writer::string(out, name);
         write_group(out, group);
     }
 }
 
 fn write_group(out: &mut Vec<u8>, group: &Group) {
     write_id(out, group.last_delivered_id());
-    write::len(out, group.n_read().unwrap_or(UNKNOWN));
-    write::number_of(out, group.n_pending());
+    writer::len(out, group.n_read().unwrap_or(UNKNOWN));
+    writer::number_of(out, group.n_pending());
     for pending in group.pending(StreamId::MIN, StreamId::MAX) {
         out.extend_from_slice(&raw_id(pending.id));
         write_time(out, pending.delivered_at);
-        write::len(out, pending.n_deliveries);
+        writer::len(out, pending.n_deliveries);
     }
-    write::number_of(out, group.consumers().len());
+    writer::number_of(out, group.consumers().len());
     for consumer in group.consumers() {
-        write::string(out, consumer.name());
+        writer::string(out, consumer.name());
         write_time(out, consumer.seen_at());
         write_pending_of(out, group, consumer);
     }
 }
 
 fn write_pending_of(out: &mut Vec<u8>, group: &Group, consumer: &Consumer) {
-    write::number_of(out, consumer.n_pending());
+    writer::number_of(out, consumer.n_pending());
     for pending in group.pending_of(consumer, StreamId::MIN, StreamId::MAX) {
         out.extend_from_slice(&raw_id(pending.id));
     }
 }
 
 fn write_id(out: &mut Vec<u8>, id: StreamId) {
-    write::len(out, id.ms);
-    write::len(out, id.seq);
+    writer::len(out, id.ms);
+    writer::len(out, id.seq);
 }
 
 fn write_time(out: &mut Vec<u8>, time: Millis) {
@@ -89,8 +95,8 @@ fn id_of_raw(raw: [u8; 16]) -> StreamId {
     StreamId::new((both >> 64) as u64, both as u64)
 }
 
-/// Reads a stream, as an entry for the key.
-pub fn read(key: &[u8], value_type: u8, from: &mut Reader<'_>) -> Option<EntryBox> {
+/// Reads a value of one of the [`TYPES`].
+pub fn read(value_type: u8, from: &mut Reader<'_>, making: &Making<'_>) -> Option<Option<EntryBox>> {
     let entries = read_entries(value_type, from)?;
     let mut groups = Groups::default();
     from.repeated(|from| {
@@ -99,7 +105,7 @@ pub fn read(key: &[u8], value_type: u8, from: &mut Reader<'_>) -> Option<EntryBo
         groups.create(&name, group).then_some(())
     })?;
     let stream = Stream::of(entries, groups);
-    Some(EntryBox::with_object(Kind::Stream, Encoding::default(), key, stream, None))
+    Some(Some(EntryBox::with_object(Kind::Stream, Encoding::default(), making.key, stream, None)))
 }
 
 fn read_entries(value_type: u8, from: &mut Reader<'_>) -> Option<Entries> {

@@ -10,7 +10,6 @@ use std::sync::atomic::AtomicPtr;
 use crossbeam_epoch::Guard;
 
 use super::{
-    Table,
     bucket::Bucket,
     directory::{Root, SegmentWord},
 };
@@ -18,14 +17,6 @@ use crate::{hash::Place, prefetch};
 
 /// So many keys are fetched together: about as many lines as a core has under way at once, twice.
 pub const PREFETCH_MAX: usize = 32;
-
-impl Table {
-    /// Fetches what look-ups at these places touch, [`PREFETCH_MAX`] of them at most.
-    pub fn prefetch(&self, places: &[Place]) {
-        let places = &places[..places.len().min(PREFETCH_MAX)];
-        prefetch_behind_roots(places.len(), |index| (self.root(), places[index]));
-    }
-}
 
 /// Runs the stages that follow the first for so many places, [`PREFETCH_MAX`] at most, each with its table's root.
 #[inline(always)]

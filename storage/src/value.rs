@@ -1,4 +1,4 @@
-//! Typed values of a shard: borrowed to be read, or to be changed under the one guard for writes.
+//! Typed values: borrowed to be read, or to be changed under the one guard for writes.
 //!
 //! A type is a marker that implements [`ValueType`]; its file adds the operations to `ValueRef<'_, Marker>` and
 //! `ValueMut<'_, Marker>`, and decides there what the entry's bytes or object mean. What is done through a [`ValueMut`] is
@@ -6,13 +6,13 @@
 
 use std::{marker::PhantomData, sync::atomic::Ordering::Relaxed};
 
-use super::{Effect, Key, Ledger, Shard};
 use crate::{
     Db, StorageError,
     entry::{EntryBox, EntryRef, Kind, Object},
     event::Event,
-    hash::{Place, Router},
-    hashes, reclaim,
+    hash::Router,
+    ledger::{Effect, Ledger},
+    reclaim,
     table::{SlotMut, Table},
     thresholds::Thresholds,
     time::{Deadline, Millis},
@@ -64,6 +64,11 @@ impl<'a, T: ValueType> ValueRef<'a, T> {
         Ok(Self { entry, now, value_type: PhantomData })
     }
 
+    /// The value of an entry that is known to be of the type.
+    pub(crate) fn known(entry: EntryRef<'a>, now: Millis) -> Self {
+        Self::of(entry, now).expect("the kind has been looked at")
+    }
+
     /// The entry.
     #[inline]
     pub fn entry(&self) -> EntryRef<'a> {
@@ -106,6 +111,41 @@ pub struct ValueMut<'a, T: ValueType> {
 }
 
 impl<'a, T: ValueType> ValueMut<'a, T> {
+    /// A guard of a value of this type. `torn` is set before the first change.
+    #[inline(always)]
+    pub(crate) fn new(
+        slot: SlotMut<'a>,
+        ledger: &'a mut Ledger,
+        torn: &'a mut bool,
+        thresholds: &'a Thresholds,
+        (db, now): (Db, Millis),
+        event: Event,
+    ) -> Self {
+        Self {
+            next_deadline: T::next_deadline(slot.entry()),
+            slot: Some(slot),
+            ledger,
+            torn,
+            thresholds,
+            db,
+            now,
+            event,
+            further: None,
+            effect: Effect::None,
+            is_new: false,
+            is_ready: false,
+            has_lost_expired: false,
+            value_type: PhantomData,
+        }
+    }
+
+    /// Notes that the key has come into being with the guard, if it has.
+    #[inline(always)]
+    pub(crate) fn with_new(mut self, is_new: bool) -> Self {
+        self.is_new = is_new;
+        self
+    }
+
     /// The entry.
     #[inline]
     pub fn entry(&self) -> EntryRef<'_> {
@@ -122,6 +162,11 @@ impl<'a, T: ValueType> ValueMut<'a, T> {
     #[inline]
     pub fn now(&self) -> Millis {
         self.now
+    }
+
+    /// Goes on at another time.
+    pub(crate) fn set_now(&mut self, now: Millis) {
+        self.now = now;
     }
 
     /// Up to which sizes values are packed.
@@ -265,136 +310,6 @@ impl<T: ValueType> Drop for ValueMut<'_, T> {
         }
         if self.ledger.is_observed && self.has_changed() {
             self.announce();
-        }
-    }
-}
-
-impl Shard {
-    /// A live value, to be used.
-    ///
-    /// # Errors
-    /// If the key holds something else.
-    #[inline]
-    pub fn value<T: ValueType>(&mut self, key: &Key<'_>) -> Result<Option<ValueRef<'_, T>>, StorageError> {
-        let now = self.now;
-        let Some(entry) = self.read(key) else { return Ok(None) };
-        ValueRef::of(entry, now).map(Some)
-    }
-
-    /// A live value, to be changed.
-    ///
-    /// # Errors
-    /// If the key holds something else.
-    #[inline(always)]
-    pub fn value_mut<'a, T: ValueType>(
-        &'a mut self,
-        key: &Key<'_>,
-        event: Event,
-    ) -> Result<Option<ValueMut<'a, T>>, StorageError> {
-        let may_have_fields_expired = T::KIND == Kind::Hash && !self.ledger.fields.is_empty();
-        if self.tables[self.db].n_deadlines() > 0 || may_have_fields_expired {
-            let _: Option<EntryRef<'_>> = self.peek(key);
-        }
-        let table = &mut self.tables[self.db];
-        let Some(slot) = table.find_mut_near(key.bytes, key.routed.place, &mut self.hint) else {
-            return Ok(None);
-        };
-        if slot.entry().kind() != T::KIND {
-            return Err(StorageError::WrongType);
-        }
-        if self.touches {
-            self.access.note(slot.entry(), self.now);
-        }
-        let (ledger, torn) = (&mut self.ledger, &mut self.torn);
-        Ok(Some(Self::guard(slot, ledger, torn, &self.thresholds, (self.db, self.now), event)))
-    }
-
-    /// A live value, to be changed; an empty one is made if the key is missing, and goes again if nothing is put into it.
-    ///
-    /// # Errors
-    /// If the key holds something else.
-    pub fn value_or_create<'a, T: ValueType>(
-        &'a mut self,
-        key: &Key<'_>,
-        event: Event,
-    ) -> Result<ValueMut<'a, T>, StorageError> {
-        if self.tables[self.db].n_deadlines() > 0 {
-            let _: Option<EntryRef<'_>> = self.peek(key);
-        }
-        let table = &mut self.tables[self.db];
-        let (slot, is_new) =
-            table.find_or_insert(key.bytes, key.routed.place, &mut self.hint, || T::empty(key.bytes));
-        if is_new {
-            self.torn = true;
-            self.access.begin(slot.entry(), self.now);
-        } else if slot.entry().kind() != T::KIND {
-            return Err(StorageError::WrongType);
-        } else if self.touches {
-            self.access.note(slot.entry(), self.now);
-        }
-        let (ledger, torn) = (&mut self.ledger, &mut self.torn);
-        let mut guard = Self::guard(slot, ledger, torn, &self.thresholds, (self.db, self.now), event);
-        guard.is_new = is_new;
-        Ok(guard)
-    }
-
-    /// An empty value in place of whatever the key held, to be filled; it goes again if nothing is put into it.
-    pub fn replace_value<'a, T: ValueType>(&'a mut self, key: &Key<'_>, event: Event) -> ValueMut<'a, T> {
-        self.peek(key);
-        self.torn = true;
-        let table = &mut self.tables[self.db];
-        let (mut slot, is_new) =
-            table.find_or_insert(key.bytes, key.routed.place, &mut self.hint, || T::empty(key.bytes));
-        if !is_new {
-            let old = slot.replace(T::empty(key.bytes));
-            let fields = hashes::next_deadline(old.as_ref());
-            self.ledger.fields_moved(self.db, key.routed.place, fields, None);
-            reclaim::free(old);
-        }
-        self.access.begin(slot.entry(), self.now);
-        let (ledger, torn) = (&mut self.ledger, &mut self.torn);
-        let mut guard = Self::guard(slot, ledger, torn, &self.thresholds, (self.db, self.now), event);
-        guard.is_new = is_new;
-        guard
-    }
-
-    /// A value at a place of the command's database that is accepted, to be changed; no use of the key, and it may have expired.
-    pub(super) fn value_at<'a, T: ValueType>(
-        &'a mut self,
-        place: Place,
-        event: Event,
-        accept: impl Fn(EntryRef<'_>) -> bool,
-    ) -> Option<ValueMut<'a, T>> {
-        let table = &mut self.tables[self.db];
-        let slot = table.find_mut_at(place, |entry| entry.kind() == T::KIND && accept(entry))?;
-        let (ledger, torn) = (&mut self.ledger, &mut self.torn);
-        Some(Self::guard(slot, ledger, torn, &self.thresholds, (self.db, self.now), event))
-    }
-
-    #[inline(always)]
-    fn guard<'a, T: ValueType>(
-        slot: SlotMut<'a>,
-        ledger: &'a mut Ledger,
-        torn: &'a mut bool,
-        thresholds: &'a Thresholds,
-        (db, now): (Db, Millis),
-        event: Event,
-    ) -> ValueMut<'a, T> {
-        ValueMut {
-            next_deadline: T::next_deadline(slot.entry()),
-            slot: Some(slot),
-            ledger,
-            torn,
-            thresholds,
-            db,
-            now,
-            event,
-            further: None,
-            effect: Effect::None,
-            is_new: false,
-            is_ready: false,
-            has_lost_expired: false,
-            value_type: PhantomData,
         }
     }
 }

@@ -6,7 +6,7 @@
 use super::{Field, Found, Inserted, deadline_after};
 use crate::{
     packed::{self, At, Element, Packed, Splice},
-    shard::Expiry,
+    time::Expiry,
     time::{Deadline, Millis},
 };
 

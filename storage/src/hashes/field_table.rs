@@ -8,8 +8,9 @@ use crate::{
     entry::{Encoding, EntryBox, EntryRef, Kind, Object},
     hash::Place,
     reclaim,
-    shard::Expiry,
+    rubble::Rubble,
     table::{Position, Table},
+    time::Expiry,
     time::{Deadline, Millis},
 };
 
@@ -32,6 +33,11 @@ impl Object for FieldTable {
             entries.insert(entry.duplicate(entry.key()), place);
         }
         Self { entries, deadline_index: self.deadline_index.clone() }
+    }
+
+    fn demolish(mut self) -> Box<dyn Rubble> {
+        let deadlines: Box<dyn Rubble> = self.deadline_index.demolish();
+        Box::new(vec![deadlines, Box::new(self.entries.detach())])
     }
 }
 

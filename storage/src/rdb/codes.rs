@@ -1,0 +1,54 @@
+//! The numbers of the format.
+
+/// The numbers of the types of values.
+pub(super) mod types {
+    pub const STRING: u8 = 0;
+    pub const LIST: u8 = 1;
+    pub const SET: u8 = 2;
+    pub const SORTED_SET_OF_TEXTS: u8 = 3;
+    pub const HASH: u8 = 4;
+    pub const SORTED_SET: u8 = 5;
+    pub const HASH_ZIPMAP: u8 = 9;
+    pub const LIST_ZIPLIST: u8 = 10;
+    pub const SET_INTSET: u8 = 11;
+    pub const SORTED_SET_ZIPLIST: u8 = 12;
+    pub const HASH_ZIPLIST: u8 = 13;
+    pub const LIST_OF_ZIPLISTS: u8 = 14;
+    pub const STREAM: u8 = 15;
+    pub const HASH_LISTPACK: u8 = 16;
+    pub const SORTED_SET_LISTPACK: u8 = 17;
+    pub const LIST_OF_LISTPACKS: u8 = 18;
+    pub const STREAM_2: u8 = 19;
+    pub const SET_LISTPACK: u8 = 20;
+    pub const STREAM_3: u8 = 21;
+    /// The release candidates of Redis 7.4 wrote hashes whose fields have deadlines in these two ways. (Valkey has another type
+    /// 22, but its version is refused.)
+    pub const HASH_WITH_DEADLINES_EARLY: u8 = 22;
+    pub const HASH_TRIPLES_EARLY: u8 = 23;
+    pub const HASH_WITH_DEADLINES: u8 = 24;
+    pub const HASH_TRIPLES: u8 = 25;
+}
+
+/// How a piece of a list is stored: as one long element, or as packed ones.
+pub(super) mod node {
+    pub const PLAIN: u64 = 1;
+    pub const PACKED: u64 = 2;
+}
+
+/// The two bits that a length starts with say how long it is itself.
+pub(super) mod length {
+    pub const IN_6_BITS: u8 = 0;
+    pub const IN_14_BITS: u8 = 1;
+    pub const IN_32_BITS: u8 = 0x80;
+    pub const IN_64_BITS: u8 = 0x81;
+    /// No length: a string that is written in another way.
+    pub const ENCODED: u8 = 3;
+}
+
+/// Other ways to write a string, behind [`length::ENCODED`].
+pub(super) mod encoded {
+    pub const INT_8: u8 = 0xc0;
+    pub const INT_16: u8 = 0xc1;
+    pub const INT_32: u8 = 0xc2;
+    pub const LZF: u8 = 0xc3;
+}

@@ -1,0 +1,126 @@
+//! Hashes, written and read.
+
+use super::{
+    codes::types,
+    making::Making,
+    reader::{self, Reader},
+    writer, zipmap,
+};
+use crate::{
+    entry::{EntryBox, EntryRef},
+    hashes::{self, HashMut, HashRef, HashType, Inserted},
+    packed::Packed,
+    time::{Deadline, Expiry, Millis},
+    value::ValueRef,
+};
+
+/// The latest deadline that a field may have.
+const FIELD_DEADLINE_MAX: u64 = (1 << 48) - 1;
+
+/// The types that are read.
+pub const TYPES: &[u8] = &[
+    types::HASH,
+    types::HASH_ZIPMAP,
+    types::HASH_ZIPLIST,
+    types::HASH_LISTPACK,
+    types::HASH_WITH_DEADLINES,
+    types::HASH_TRIPLES,
+    types::HASH_WITH_DEADLINES_EARLY,
+    types::HASH_TRIPLES_EARLY,
+];
+
+/// Writes the type and the value. Fields whose deadline has passed are left out.
+pub fn write(out: &mut Vec<u8>, entry: EntryRef<'_>, now: Millis) {
+    let hash = ValueRef::<HashType>::known(entry, now);
+    if hashes::encoding_name(entry) == "listpack" {
+        out.push(types::HASH_LISTPACK);
+        return writer::string(out, entry.bytes().expect("a packed value is bytes"));
+    }
+    match hash.iter().filter_map(|field| field.deadline).min() {
+        Some(first) => hash_with_deadlines(out, hash, first),
+        None => {
+            out.push(types::HASH);
+            writer::number_of(out, hash.iter().count());
+            for field in hash.iter() {
+                writer::element(out, field.name);
+                writer::element(out, field.value);
+            }
+        }
+    }
+}
+
+/// Writes a hash of which the first deadline is `first`: its triples as they are stored, or field by field, with what each
+/// deadline is later than the first, and one more, since 0 stands for none.
+fn hash_with_deadlines(out: &mut Vec<u8>, hash: HashRef<'_>, first: Deadline) {
+    let triples = hash.live_triples();
+    out.push(if triples.is_some() { types::HASH_TRIPLES } else { types::HASH_WITH_DEADLINES });
+    out.extend_from_slice(&first.0.0.to_le_bytes());
+    if let Some(triples) = triples {
+        return writer::string(out, &triples);
+    }
+    writer::number_of(out, hash.iter().count());
+    for field in hash.iter() {
+        writer::len(out, field.deadline.map_or(0, |deadline| deadline.0.0 - first.0.0 + 1));
+        writer::element(out, field.name);
+        writer::element(out, field.value);
+    }
+}
+
+/// Reads a value of one of the [`TYPES`]. There is none if all its fields have expired.
+pub fn read(value_type: u8, from: &mut Reader<'_>, making: &Making<'_>) -> Option<Option<EntryBox>> {
+    let fill = |hash: &mut HashMut<'_>| match value_type {
+        types::HASH | types::HASH_ZIPMAP | types::HASH_ZIPLIST | types::HASH_LISTPACK => {
+            fill_hash(hash, value_type, from)
+        }
+        _ => fill_hash_with_deadlines(hash, value_type, from),
+    };
+    making.make_then(fill, |hash| {
+        hash.expire(usize::MAX);
+    })
+}
+
+fn fill_hash(hash: &mut HashMut<'_>, value_type: u8, from: &mut Reader<'_>) -> Option<()> {
+    let mut set = |name: &[u8], value: &[u8]| {
+        matches!(hash.set(name, value, Expiry::Clear), Inserted::New).then_some(())
+    };
+    match value_type {
+        types::HASH => from.repeated(|from| set(&from.string()?, &from.string()?)),
+        types::HASH_ZIPMAP => zipmap::each(&from.string()?, set),
+        _ => reader::each_pair(value_type == types::HASH_ZIPLIST, &from.string()?, set),
+    }
+}
+
+/// Early types have no first deadline in front, and write the deadlines themselves.
+fn fill_hash_with_deadlines(hash: &mut HashMut<'_>, value_type: u8, from: &mut Reader<'_>) -> Option<()> {
+    hash.admit_deadlines();
+    let mut set = |name: &[u8], value: &[u8], deadline: u64| {
+        let expiry = match deadline {
+            0 => Expiry::Clear,
+            1..=FIELD_DEADLINE_MAX => Expiry::At(Deadline::at(deadline)),
+            _ => return None,
+        };
+        matches!(hash.set(name, value, expiry), Inserted::New).then_some(())
+    };
+    let is_early = matches!(value_type, types::HASH_WITH_DEADLINES_EARLY | types::HASH_TRIPLES_EARLY);
+    let first = if is_early { 1 } else { from.time()?.0 };
+    if matches!(value_type, types::HASH_TRIPLES | types::HASH_TRIPLES_EARLY) {
+        return each_triple(&from.string()?, set);
+    }
+    from.repeated(|from| {
+        let deadline = match from.len()? {
+            0 => 0,
+            later => first.checked_add(later - 1)?,
+        };
+        set(&from.string()?, &from.string()?, deadline)
+    })
+}
+
+/// Calls `each` with the elements of a listpack, three and three, of which the third is a deadline, or 0 for none.
+fn each_triple(bytes: &[u8], mut each: impl FnMut(&[u8], &[u8], u64) -> Option<()>) -> Option<()> {
+    let mut elements = Packed::check(bytes)?.iter();
+    while let Some(name) = elements.next() {
+        let (value, deadline) = (elements.next()?, u64::try_from(elements.next()?.integer()?).ok()?);
+        name.with_text(|name| value.with_text(|value| each(name, value, deadline)))?;
+    }
+    Some(())
+}

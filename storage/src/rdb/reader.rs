@@ -1,0 +1,137 @@
+//! How the format's parts are read. Whatever is wrong with one, the answer is `None`.
+
+use std::borrow::Cow;
+
+use braid_protocol::number;
+
+use super::{
+    codes::{encoded, length},
+    lzf, ziplist,
+};
+use crate::{
+    packed::{Element, Packed},
+    time::Millis,
+};
+
+/// The longest string, compressed or not.
+const STRING_MAX_BYTES: usize = 1 << 30;
+
+/// What has not been read yet.
+pub struct Reader<'a>(pub &'a [u8]);
+
+impl<'a> Reader<'a> {
+    fn bytes(&mut self, n: usize) -> Option<&'a [u8]> {
+        let (bytes, rest) = self.0.split_at_checked(n)?;
+        self.0 = rest;
+        Some(bytes)
+    }
+
+    /// So many bytes.
+    pub fn array<const N: usize>(&mut self) -> Option<[u8; N]> {
+        self.bytes(N)?.try_into().ok()
+    }
+
+    /// One byte.
+    pub fn byte(&mut self) -> Option<u8> {
+        self.array().map(|[byte]| byte)
+    }
+
+    /// A length, or another number that is mostly small.
+    pub fn len(&mut self) -> Option<u64> {
+        let first = self.byte()?;
+        self.len_from(first)
+    }
+
+    fn len_from(&mut self, first: u8) -> Option<u64> {
+        Some(match (first >> 6, first) {
+            (length::IN_6_BITS, _) => first.into(),
+            (length::IN_14_BITS, _) => u16::from_be_bytes([first & 0x3f, self.byte()?]).into(),
+            (_, length::IN_32_BITS) => u32::from_be_bytes(self.array()?).into(),
+            (_, length::IN_64_BITS) => u64::from_be_bytes(self.array()?),
+            _ => return None,
+        })
+    }
+
+    /// A length of bytes.
+    fn size(&mut self) -> Option<usize> {
+        usize::try_from(self.len()?).ok().filter(|&size| size <= STRING_MAX_BYTES)
+    }
+
+    /// A string, however it is written.
+    pub fn string(&mut self) -> Option<Cow<'a, [u8]>> {
+        let first = self.byte()?;
+        let integer = match first {
+            encoded::INT_8 => i8::from_le_bytes(self.array()?).into(),
+            encoded::INT_16 => i16::from_le_bytes(self.array()?).into(),
+            encoded::INT_32 => i32::from_le_bytes(self.array()?).into(),
+            encoded::LZF => {
+                let (compressed, len) = (self.size()?, self.size()?);
+                return lzf::decompress(self.bytes(compressed)?, len).map(Cow::Owned);
+            }
+            _ if first >> 6 == length::ENCODED => return None,
+            _ => {
+                let len = usize::try_from(self.len_from(first)?).ok()?;
+                return self.bytes(len).map(Cow::Borrowed);
+            }
+        };
+        Some(Cow::Owned(number::format_i64(integer, <[u8]>::to_vec)))
+    }
+
+    /// A point in time.
+    pub fn time(&mut self) -> Option<Millis> {
+        self.array().map(|bytes| Millis(u64::from_le_bytes(bytes)))
+    }
+
+    /// A binary number.
+    pub fn double(&mut self) -> Option<f64> {
+        self.array().map(f64::from_le_bytes)
+    }
+
+    /// A number as it was written before there were binary ones.
+    pub fn double_in_text(&mut self) -> Option<f64> {
+        match self.byte()? {
+            253 => None,
+            254 => Some(f64::INFINITY),
+            255 => Some(f64::NEG_INFINITY),
+            len => number::parse_f64(self.bytes(len.into())?),
+        }
+    }
+
+    /// Calls `each` as often as the length says that comes next. Each call reads something, so a length that is too large
+    /// ends with the bytes.
+    pub fn repeated(&mut self, mut each: impl FnMut(&mut Self) -> Option<()>) -> Option<()> {
+        for _ in 0..self.len()? {
+            each(self)?;
+        }
+        Some(())
+    }
+}
+
+/// Calls `each` with the elements of a listpack, which is checked before.
+pub fn each_packed(bytes: &[u8], mut each: impl FnMut(&[u8]) -> Option<()>) -> Option<()> {
+    Packed::check(bytes)?.iter().try_for_each(|element: Element<'_>| element.with_text(&mut each))
+}
+
+/// Calls `each` with the elements of a listpack or a ziplist, two and two.
+pub fn each_pair(
+    is_ziplist: bool,
+    bytes: &[u8],
+    mut each: impl FnMut(&[u8], &[u8]) -> Option<()>,
+) -> Option<()> {
+    let (mut first, mut has_first) = (Vec::new(), false);
+    let mut take = |text: &[u8]| {
+        has_first = !has_first;
+        if !has_first {
+            return each(&first, text);
+        }
+        first.clear();
+        first.extend_from_slice(text);
+        Some(())
+    };
+    if is_ziplist {
+        ziplist::each(bytes, &mut take)?
+    } else {
+        each_packed(bytes, &mut take)?
+    }
+    (!has_first).then_some(())
+}

@@ -1,0 +1,49 @@
+//! Sets, written and read.
+
+use braid_protocol::number;
+
+use super::{
+    codes::types,
+    making::Making,
+    reader::{self, Reader},
+    writer,
+};
+use crate::{
+    entry::{EntryBox, EntryRef},
+    set::{self, SetMut, SetType, intset::IntSet},
+    time::Millis,
+    value::ValueRef,
+};
+
+/// The types that are read.
+pub const TYPES: &[u8] = &[types::SET, types::SET_INTSET, types::SET_LISTPACK];
+
+/// Writes the type and the value. A packed set is written member by member: its own type is newer than the version that is written.
+pub fn write(out: &mut Vec<u8>, entry: EntryRef<'_>, now: Millis) {
+    let members = ValueRef::<SetType>::known(entry, now);
+    if set::encoding_name(entry) == "intset" {
+        out.push(types::SET_INTSET);
+        return writer::string(out, entry.bytes().expect("a packed value is bytes"));
+    }
+    out.push(types::SET);
+    writer::number_of(out, members.len());
+    for member in members.iter() {
+        writer::element(out, member);
+    }
+}
+
+/// Reads a value of one of the [`TYPES`].
+pub fn read(value_type: u8, from: &mut Reader<'_>, making: &Making<'_>) -> Option<Option<EntryBox>> {
+    making.make(|set: &mut SetMut<'_>| fill_set(set, value_type, from)).map(Some)
+}
+
+fn fill_set(set: &mut SetMut<'_>, value_type: u8, from: &mut Reader<'_>) -> Option<()> {
+    let mut insert = |member: &[u8]| set.insert(member).then_some(());
+    match value_type {
+        types::SET => from.repeated(|from| insert(&from.string()?)),
+        types::SET_LISTPACK => reader::each_packed(&from.string()?, insert),
+        _ => IntSet::check(&from.string()?)?
+            .iter()
+            .try_for_each(|value| number::format_i64(value, &mut insert)),
+    }
+}

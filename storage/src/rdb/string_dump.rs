@@ -1,0 +1,24 @@
+//! Strings, written and read.
+
+use super::{codes::types, making::Making, reader::Reader, writer};
+use crate::{
+    entry::{EntryBox, EntryRef, Kind},
+    string::StringOrigin,
+    time::Millis,
+};
+
+/// The types that are read.
+pub const TYPES: &[u8] = &[types::STRING];
+
+/// Writes the type and the value.
+pub fn write(out: &mut Vec<u8>, entry: EntryRef<'_>, _: Millis) {
+    out.push(types::STRING);
+    writer::string(out, entry.bytes().expect("a string is bytes"));
+}
+
+/// Reads a value.
+pub fn read(_: u8, from: &mut Reader<'_>, making: &Making<'_>) -> Option<Option<EntryBox>> {
+    let text = from.string()?;
+    let encoding = StringOrigin::Written.encoding();
+    Some(Some(EntryBox::with_bytes(Kind::String, encoding, making.key, &text, None)))
+}

@@ -1,0 +1,110 @@
+//! Values of a shard by type: found, made or replaced, to be read or to be changed through the guard.
+
+use super::Shard;
+use crate::{
+    Key, StorageError,
+    entry::{EntryRef, Kind},
+    event::Event,
+    hash::Place,
+    kinds, reclaim,
+    value::{ValueMut, ValueRef, ValueType},
+};
+
+impl Shard {
+    /// A live value, to be used.
+    ///
+    /// # Errors
+    /// If the key holds something else.
+    #[inline]
+    pub fn value<T: ValueType>(&mut self, key: &Key<'_>) -> Result<Option<ValueRef<'_, T>>, StorageError> {
+        let now = self.now;
+        let Some(entry) = self.read(key) else { return Ok(None) };
+        ValueRef::of(entry, now).map(Some)
+    }
+
+    /// A live value, to be changed.
+    ///
+    /// # Errors
+    /// If the key holds something else.
+    #[inline(always)]
+    pub fn value_mut<'a, T: ValueType>(
+        &'a mut self,
+        key: &Key<'_>,
+        event: Event,
+    ) -> Result<Option<ValueMut<'a, T>>, StorageError> {
+        let may_have_fields_expired = T::KIND == Kind::Hash && !self.ledger.fields.is_empty();
+        if self.tables[self.db].n_deadlines() > 0 || may_have_fields_expired {
+            let _: Option<EntryRef<'_>> = self.peek(key);
+        }
+        let table = &mut self.tables[self.db];
+        let Some(slot) = table.find_mut_near(key.bytes, key.routed.place, &mut self.hint) else {
+            return Ok(None);
+        };
+        if slot.entry().kind() != T::KIND {
+            return Err(StorageError::WrongType);
+        }
+        if self.touches {
+            self.access.note(slot.entry(), self.now);
+        }
+        let (ledger, torn) = (&mut self.ledger, &mut self.torn);
+        Ok(Some(ValueMut::new(slot, ledger, torn, &self.thresholds, (self.db, self.now), event)))
+    }
+
+    /// A live value, to be changed; an empty one is made if the key is missing, and goes again if nothing is put into it.
+    ///
+    /// # Errors
+    /// If the key holds something else.
+    pub fn value_or_create<'a, T: ValueType>(
+        &'a mut self,
+        key: &Key<'_>,
+        event: Event,
+    ) -> Result<ValueMut<'a, T>, StorageError> {
+        if self.tables[self.db].n_deadlines() > 0 {
+            let _: Option<EntryRef<'_>> = self.peek(key);
+        }
+        let table = &mut self.tables[self.db];
+        let (slot, is_new) =
+            table.find_or_insert(key.bytes, key.routed.place, &mut self.hint, || T::empty(key.bytes));
+        if is_new {
+            self.torn = true;
+            self.access.begin(slot.entry(), self.now);
+        } else if slot.entry().kind() != T::KIND {
+            return Err(StorageError::WrongType);
+        } else if self.touches {
+            self.access.note(slot.entry(), self.now);
+        }
+        let (ledger, torn) = (&mut self.ledger, &mut self.torn);
+        Ok(ValueMut::new(slot, ledger, torn, &self.thresholds, (self.db, self.now), event).with_new(is_new))
+    }
+
+    /// An empty value in place of whatever the key held, to be filled; it goes again if nothing is put into it.
+    pub fn replace_value<'a, T: ValueType>(&'a mut self, key: &Key<'_>, event: Event) -> ValueMut<'a, T> {
+        self.peek(key);
+        self.torn = true;
+        let table = &mut self.tables[self.db];
+        let (mut slot, is_new) =
+            table.find_or_insert(key.bytes, key.routed.place, &mut self.hint, || T::empty(key.bytes));
+        if !is_new {
+            let old = slot.replace(T::empty(key.bytes));
+            let fields = kinds::next_deadline(old.as_ref());
+            self.ledger.fields_moved(self.db, key.routed.place, fields, None);
+            reclaim::free(old);
+        }
+        self.access.begin(slot.entry(), self.now);
+        let (ledger, torn) = (&mut self.ledger, &mut self.torn);
+        ValueMut::new(slot, ledger, torn, &self.thresholds, (self.db, self.now), event).with_new(is_new)
+    }
+
+    /// A value at a place of the command's database that is accepted, to be changed; no use of the key, and it may have expired.
+    pub(super) fn value_at<'a, T: ValueType>(
+        &'a mut self,
+        place: Place,
+        event: Event,
+        accept: impl Fn(EntryRef<'_>) -> bool,
+    ) -> Option<ValueMut<'a, T>> {
+        let table = &mut self.tables[self.db];
+        let slot = table.find_mut_at(place, |entry| entry.kind() == T::KIND && accept(entry))?;
+        let (ledger, torn) = (&mut self.ledger, &mut self.torn);
+        Some(ValueMut::new(slot, ledger, torn, &self.thresholds, (self.db, self.now), event))
+    }
+}
