@@ -340,6 +340,28 @@ fn what_is_read_elsewhere_counts_its_look_ups_once() {
 }
 
 #[test]
+fn a_refused_mget_takes_back_only_the_look_ups_that_it_made() {
+    let server = server();
+    let mut client = server.connect();
+    for nth in 0..8 {
+        client.command(&["SET", &format!("part{nth}"), &"x".repeat(400_000)]);
+    }
+    let mut limited = server.connect();
+    assert_eq!(
+        client.command(&["CONFIG", "SET", "client-output-buffer-limit", "normal 1500000 0 0"]).to_string(),
+        "+OK"
+    );
+    assert_eq!(ask(&mut client, "CONFIG RESETSTAT"), "+OK");
+    // It is refused at the third key, because it is long, and goes no further than the fourth, because its reply is over the limit.
+    limited.send(&["MGET", "part0", "part1", "part2", "part3", "part4", "part5", "part6", "part7"]);
+    // The reply is over the limit.
+    assert_eq!(limited.await_close().expect("the connection ends"), None);
+    let info = client.command(&["INFO", "stats"]).text().expect("INFO answers text");
+    let hits = info.lines().find_map(|line| line.strip_prefix("keyspace_hits:")).expect("a field of INFO");
+    assert!(hits.parse::<u64>().expect("a number") <= 8, "{hits}");
+}
+
+#[test]
 fn a_large_payload_is_restored_elsewhere() {
     let server = server();
     let mut client = server.connect();

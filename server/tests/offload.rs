@@ -322,3 +322,31 @@ fn a_pipeline_of_large_reads_is_not_postponed_by_a_monitoring_client() {
         assert!(lines.iter().all(|line| line == "SMEMBERS big"), "{lines:?}");
     });
 }
+
+#[test]
+fn a_panic_while_unpinning_serves_the_writers_that_wait() {
+    everywhere(|server| {
+        assert_eq!(ask(&mut server.connect(), "DEBUG PANIC-WHILE-UNPINNING"), "+OK");
+        let mut pinned = Pinned::by(server, "SUNIONSTORE all big other");
+        let mut writer = server.connect();
+        let id = id_of(&mut writer);
+        tell(&mut writer, "SADD big new");
+        await_command(&mut pinned.control, id, "sadd");
+        let error = "-ERR internal error in 'sunionstore', see the server's log";
+        assert_eq!(pinned.go_on().to_string(), error);
+        assert_eq!(writer.receive().to_string(), ":1");
+        assert_eq!(ask(&mut writer, "EXISTS all"), ":0");
+    });
+}
+
+#[test]
+fn a_panic_while_unpinning_is_answered_as_the_client_wants_replies() {
+    everywhere(|server| {
+        let mut client = server.connect();
+        fill_set(&mut client, "big", N_MEMBERS);
+        assert_eq!(ask(&mut client, "DEBUG PANIC-WHILE-UNPINNING"), "+OK");
+        tell(&mut client, "CLIENT REPLY SKIP");
+        tell(&mut client, "SUNIONSTORE all big other");
+        assert_eq!(ask(&mut client, "EXISTS all"), ":0");
+    });
+}

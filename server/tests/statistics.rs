@@ -117,6 +117,10 @@ fn client_info_counts_commands_that_run_on_other_threads_once() {
         assert_eq!(ask(&mut other, "RPUSH empty a"), ":1");
         client.receive("*2\r\n$5\r\nempty\r\n$1\r\na\r\n");
         client.assert_totals(9);
+        // In vain, and held back.
+        client.send(&["BLPOP none 0.01", "DEBUG SLEEP 0.01", "MULTI", "DEBUG SLEEP 0.01", "EXEC"]);
+        client.receive("*-1\r\n+OK\r\n+OK\r\n+QUEUED\r\n*1\r\n+OK\r\n");
+        client.assert_totals(15);
     }
 }
 
@@ -235,5 +239,12 @@ fn randomkey_removes_the_expired_keys_that_it_meets() {
         expire_some(&mut client);
         assert_eq!(ask(&mut client, "SET alive v"), "+OK");
         assert_eq!(client.command(&["RANDOMKEY"]).text().as_deref(), Some("alive"));
+        // Within a transaction it gives up among them: all shards are held.
+        assert_eq!(ask(&mut client, "DEL alive"), ":1");
+        expire_some(&mut client);
+        client.command(&["MULTI"]);
+        client.command(&["RANDOMKEY"]);
+        client.command(&["EXEC"]);
+        assert!(number(&mut client, "expired_keys") < 1500, "all have been removed under one hold");
     }
 }

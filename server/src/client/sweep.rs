@@ -61,6 +61,8 @@ pub struct Sweep {
     limit: usize,
     /// How long its thread has worked on it.
     pub worked: Duration,
+    /// It runs from start to end under one hold.
+    is_whole: bool,
 }
 
 /// What a sweep looks for.
@@ -137,6 +139,7 @@ impl Sweep {
             n_bytes: 0,
             limit: usize::MAX,
             worked: Duration::ZERO,
+            is_whole: false,
         };
         if at.is_none() {
             sweep.end(0);
@@ -147,6 +150,12 @@ impl Sweep {
     /// Limits the reply to so many bytes; beyond them it ends where it is.
     pub fn with_limit(mut self, bytes: usize) -> Self {
         self.limit = bytes;
+        self
+    }
+
+    /// Has it do no more than it may do under one hold, with which it runs from start to end.
+    pub fn under_one_hold(mut self) -> Self {
+        self.is_whole = true;
         self
     }
 
@@ -234,7 +243,7 @@ impl Sweep {
                     None => {}
                 }
                 // As long as the expired ones go, there is an end to them.
-                if shard.n_keys() == n_keys {
+                if self.is_whole || shard.n_keys() == n_keys {
                     self.seek = Seek::Random { n_tries };
                 }
                 Step::More

@@ -72,7 +72,7 @@ pub(super) const COMMANDS: &[CommandSpec] = &[
         name: "pfselftest",
         arity: Arity::Exactly(1),
         flags: Flags::ADMIN,
-        run: Run::Own(pfselftest),
+        run: Run::Transaction(pfselftest),
         work: Work::held(work::everything),
         since: "2.8.9",
         group: Group::HyperLogLog,

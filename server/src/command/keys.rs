@@ -103,7 +103,7 @@ pub(super) const COMMANDS: &[CommandSpec] = &[
         since: "1.0.0",
         group: Group::Generic,
         syntax: "key seconds [NX | XX | GT | LT]",
-        summary: "Returns a key a time to live in seconds.",
+        summary: "Sets a key's time to live, in seconds.",
         ..CommandSpec::ROW
     },
     CommandSpec {
@@ -115,7 +115,7 @@ pub(super) const COMMANDS: &[CommandSpec] = &[
         since: "2.6.0",
         group: Group::Generic,
         syntax: "key milliseconds [NX | XX | GT | LT]",
-        summary: "Returns a key a time to live in milliseconds.",
+        summary: "Sets a key's time to live, in milliseconds.",
         ..CommandSpec::ROW
     },
     CommandSpec {

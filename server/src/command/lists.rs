@@ -5,7 +5,7 @@ use std::ops::{ControlFlow, Range};
 use braid_protocol::{number, reply::Reply};
 use braid_storage::{
     BYTES_PER_ELEMENT, Event, Key, ListEnd, ListMut, ListRef, ListType, Shard, StorageError, WORK_MAX,
-    entry::Kind, list::Side, time::Millis,
+    WORK_MAX_BYTES, entry::Kind, list::Side, time::Millis,
 };
 use smallvec::SmallVec;
 
@@ -136,7 +136,7 @@ pub(super) const COMMANDS: &[CommandSpec] = &[
         flags: Flags::READONLY,
         keys: Keys::READ,
         run: Run::Shard(lindex),
-        work: Work::Refused { estimate: indexed },
+        work: Work::pinned(indexed),
         since: "1.0.0",
         group: Group::List,
         syntax: "key index",
@@ -527,8 +527,11 @@ fn indexed(look: &mut Look<'_, '_>, mut args: Args<'_>) -> usize {
     let (Ok(key), Ok(index)) = (args.key(), args.int()) else { return 0 };
     let work = |list: ListRef<'_>| {
         let reach = work::reach(list, index);
-        // From there on it is too much anyway.
-        if reach > WORK_MAX { reach } else { reach + list.get(index).map_or(0, n_bytes) / BYTES_PER_ELEMENT }
+        // From there on it is too much anyway; and a small list has no long elements.
+        if reach > WORK_MAX || list.entry().allocated_bytes() < WORK_MAX_BYTES / 8 {
+            return reach;
+        }
+        reach + list.get(index).map_or(0, n_bytes) / BYTES_PER_ELEMENT
     };
     look.list(&key, work).unwrap_or(0)
 }

@@ -163,7 +163,7 @@ pub(super) const COMMANDS: &[CommandSpec] = &[
         run: Run::Transaction(read::xreadgroup),
         work: Work::held(expected::read),
         syntax: "GROUP group consumer [COUNT count] [BLOCK milliseconds] [NOACK] STREAMS key [key ...] id [id ...]",
-        summary: "Returns a consumer entries that its group has not had, or those that it has yet to acknowledge.",
+        summary: "Returns entries that the group has not delivered yet, or those that the consumer has yet to acknowledge.",
         complexity: "O(N) for each stream, where N is the number of entries that are given",
         ..ROW
     },
@@ -210,7 +210,7 @@ pub(super) const COMMANDS: &[CommandSpec] = &[
         run: Run::Shard(groups::xpending),
         work: Work::pinned(expected::pending),
         syntax: "key group [[IDLE min-idle-time] start end count [consumer]]",
-        summary: "Returns which entries of a consumer group are delivered and not acknowledged.",
+        summary: "Returns the entries of a consumer group that are delivered and not acknowledged.",
         complexity: "O(N) where N is the number of entries that are looked at, or of consumers",
         tips: IN_ANY_FORM,
         ..ROW
@@ -223,7 +223,7 @@ pub(super) const COMMANDS: &[CommandSpec] = &[
         run: Run::Shard(claim::xclaim),
         syntax: "key group consumer min-idle-time id [id ...] [IDLE ms] [TIME unix-time-milliseconds] \
                  [RETRYCOUNT count] [FORCE] [JUSTID] [LASTID lastid]",
-        summary: "Returns a consumer entries that are pending with others.",
+        summary: "Makes a consumer the owner of entries that are pending with others.",
         complexity: "O(log N) for each entry, where N is the number of entries that are pending",
         tips: IN_ANY_FORM,
         ..ROW
@@ -237,7 +237,7 @@ pub(super) const COMMANDS: &[CommandSpec] = &[
         work: Work::held(expected::claimed),
         since: "6.2.0",
         syntax: "key group consumer min-idle-time start [COUNT count] [JUSTID]",
-        summary: "Returns a consumer whatever has been pending with others for long enough.",
+        summary: "Makes a consumer the owner of entries that have been pending with others for long enough.",
         complexity: "O(N) where N is the count",
         tips: IN_ANY_FORM,
         ..ROW

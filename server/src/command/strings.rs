@@ -506,11 +506,13 @@ const LONG_BYTES: usize = 4096;
 fn mget(call: &mut Call<'_, '_>, args: Args<'_>, reply: &mut Reply<'_>) -> Outcome {
     let start = reply.written_bytes();
     let mut outcome = Ok(());
+    let mut n_looked_up = 0;
     reply.array(args.remaining());
     for_each_key(call, args.rest().map(|key| (key, ())), |shard, key, ()| {
         if reply.is_over_limit() {
             return;
         }
+        n_looked_up += 1;
         match shard.whole_string(key) {
             Ok(Some(value)) if value.len() > LONG_BYTES => {
                 cold_path();
@@ -526,7 +528,8 @@ fn mget(call: &mut Call<'_, '_>, args: Args<'_>, reply: &mut Reply<'_>) -> Outco
         }
     });
     if outcome.is_err() {
-        for_each_key(call, args.rest().map(|key| (key, ())), |shard, key, ()| shard.take_back_lookup(key));
+        let looked_up = args.rest().take(n_looked_up).map(|key| (key, ()));
+        for_each_key(call, looked_up, |shard, key, ()| shard.take_back_lookup(key));
     }
     Ok(outcome?)
 }

@@ -33,6 +33,12 @@ impl Registered {
         self.spec.flags.has(flags)
     }
 
+    /// Whether a word is its name, in either case.
+    #[inline]
+    pub fn is_named(&self, word: &[u8]) -> bool {
+        self.spec.name.as_bytes().eq_ignore_ascii_case(word)
+    }
+
     /// Whether its second word may name another row.
     #[inline]
     pub fn has_subcommands(&self) -> bool {
@@ -126,7 +132,7 @@ impl CommandTable {
     pub fn command(&self, name: &[u8]) -> Option<&'static Registered> {
         let mut place = hash(name) & (self.places.len() - 1);
         while let Some(command) = self.places[place] {
-            if command.spec.name.as_bytes().eq_ignore_ascii_case(name) {
+            if command.is_named(name) {
                 return Some(command);
             }
             place = (place + 1) & (self.places.len() - 1);

@@ -1,7 +1,7 @@
 //! Client tracking: who keeps copies of keys is told when they change.
 //!
 //! A shard remembers which clients have read which of its keys, and what has changed since
-//! ([`braid_storage::Shard::track`]). While it does, commands on it take the way that looks after such things: behind each, still
+//! ([`braid_storage::Shard::track`]). While it does, commands on it take the way that looks after such things: after each, still
 //! under the hold, [`tell`] sends the changes to the threads of the clients concerned. Whatever else changes keys, expiry for
 //! example, does so when it lets the shard go.
 //!

@@ -1,7 +1,7 @@
 //! Observers: what hears of every change of a key, however the command came to run.
 //!
 //! A unit's changes are taken from its shards' sinks when it ends, under its holds, and each observer is told of them once, in the
-//! order in which they were made (`run/unit.rs`). An observer is a file here and a line in [`OBSERVERS`]. One that wants all
+//! order in which they were made (`run/serve.rs`). An observer is a file here and a line in [`OBSERVERS`]. One that wants all
 //! changes, and not only those of keys that somebody waits for or tracks, has its [`Hearer`] hear on the shards.
 
 pub mod invalidations;

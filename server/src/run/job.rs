@@ -29,6 +29,7 @@ use crate::{
     shared::{mail::Mail, server::Server, thread_state::ThreadState},
     warning, warning_later,
 };
+
 impl Job {
     /// What the commands that have not run yet need.
     pub fn needs(&self, server: &Server) -> Needs {

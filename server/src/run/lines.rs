@@ -46,6 +46,7 @@ use crate::{
     run::{route::Needs, rows},
     shared::{server::Server, stats::ThreadStats},
 };
+
 /// Has a job wait, with the shards of the keys it waits for held.
 pub fn park(job: &mut Job, mut wait: Wait, held: &mut Held<'_, Job>) {
     job.replace_last_words(std::mem::take(&mut wait.last_words));
@@ -183,6 +184,7 @@ impl Parked {
         }
         session.drop_unwanted(start, reply);
         *n_run += 1;
+        node.job.count();
     }
 
     /// Whether the command can run with what is held. A blocking command passes over keys that are not.

@@ -14,14 +14,14 @@
 //! after that stands after it.
 
 use std::{
-    panic::{AssertUnwindSafe, catch_unwind, resume_unwind},
+    panic::{AssertUnwindSafe, catch_unwind},
     sync::atomic::Ordering,
     time::Instant,
 };
 
 use braid_storage::{
     Change, Effect, Event, Key, Shard, WatchedKey,
-    coordinator::{Held, Job as _, Route, Weight},
+    coordinator::{Held, Job as _, Panic, Route, Weight},
     entry::EntryBox,
     executor::Node,
     time::Millis,
@@ -123,14 +123,7 @@ pub fn pin(job: &mut Job, held: &mut Held<'_, Job>, thread: &mut ThreadState) {
         }
     }));
     if let Err(panic) = ran {
-        // The commands that wait to write these keys would wait for ever.
-        for PinnedKey { key, .. } in &offload.keys[..n_pinned] {
-            let shard = held.shard(key.routed.shard);
-            shard.begin(db, time);
-            shard.unpin(&key.bytes);
-        }
-        unit::end(held, thread, time);
-        resume_unwind(panic);
+        return end_after_panic(job, &panic, &offload.keys[..n_pinned], held, thread);
     }
     if command.has(Flags::READONLY) {
         // It takes its effect here.
@@ -204,24 +197,36 @@ pub fn unpin(job: &mut Job, held: &mut Held<'_, Job>, thread: &mut ThreadState) 
             thread.spent.push(offload);
             unit::end(held, thread, job.now);
         }
-        // Half of the result is stored: the server does not go on.
-        Err(panic) if held.ids().to_vec().into_iter().any(|id| held.shard(id).is_torn()) => {
-            resume_unwind(panic)
-        }
         Err(panic) => {
-            // The commands that wait to write these keys would wait for ever.
-            for PinnedKey { key, .. } in &offload.keys[n_unpinned..] {
-                let shard = held.shard(key.routed.shard);
-                shard.begin(key.db, job.now);
-                shard.unpin(&key.bytes);
-            }
+            // CLIENT REPLY SKIP is for the error, too.
+            job.session.replies = offload.replies;
             job.was_counted = false;
+            end_after_panic(job, &panic, &offload.keys[n_unpinned..], held, thread);
             thread.spent.push(offload);
-            unit::end(held, thread, job.now);
-            resume_unwind(panic);
         }
     }
     None
+}
+
+/// Ends a unit that has panicked while it pinned or unpinned keys. Unless it has begun to store a result, its client gets the error and the
+/// keys are unpinned: the commands that wait to write them would wait for ever.
+fn end_after_panic(
+    job: &mut Job,
+    panic: &Panic,
+    still_pinned: &[PinnedKey],
+    held: &mut Held<'_, Job>,
+    thread: &mut ThreadState,
+) {
+    // Before those that wait are served: what they write is no sign that this unit has written.
+    Job::caught(held, panic);
+    let time = gates::start(held, job.now, &job.session);
+    for PinnedKey { key, .. } in still_pinned {
+        let shard = held.shard(key.routed.shard);
+        shard.begin(key.db, time);
+        shard.unpin(&key.bytes);
+    }
+    job.panicked(thread);
+    unit::end(held, thread, time);
 }
 
 /// Does what [`unpin`] says but for the end of the unit; `n_unpinned` counts the keys that are done with.

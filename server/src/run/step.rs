@@ -44,7 +44,7 @@ pub fn execute(
         }
         Run::Queue => transaction::exec(call, reply),
         Run::EachShard { begin, .. } => {
-            let mut sweep = begin(call, args)?.with_limit(reply.room());
+            let mut sweep = begin(call, args)?.with_limit(reply.room()).under_one_hold();
             run_sweep_whole(call, command, &mut sweep);
             sweep.take_reply().iter().for_each(|piece| reply.raw(piece));
             Ok(())

@@ -4,7 +4,7 @@ use std::collections::{BTreeMap, BTreeSet, HashSet};
 
 use braid_server::{
     catalog::{Arity, Flags, KeysAt},
-    command::{Registered, Run, TABLE},
+    command::{Registered, Run, TABLE, Work},
 };
 
 use super::{Exceptions, excepting, none, source::texts};
@@ -172,7 +172,10 @@ fn commands_run_where_their_keys_are() {
     let found = each(|command| {
         let has_keys = !command.spec.keys.0.is_empty();
         match command.spec.run {
-            Run::Transaction(_) if !has_keys => Some("holds no shard".to_owned()),
+            // Long work without keys is there to be run by a heavy-work thread.
+            Run::Transaction(_) if !has_keys && !matches!(command.spec.work, Work::Grows { .. }) => {
+                Some("holds no shard".to_owned())
+            }
             // It holds what it leaves, and may name it.
             Run::Own(_) if command.has(Flags::LEAVES) => None,
             Run::Session(_)

@@ -35,6 +35,8 @@ pub(super) struct Batch {
     unmeasured: Cell<u32>,
     /// How many of those that are measured with the batch its client's record counts already.
     n_counted: Cell<usize>,
+    /// A command that an earlier batch ended with: the next one mostly begins with it.
+    recent: Option<&'static Registered>,
 }
 
 /// What an earlier request was like: mostly a pipeline repeats one command.
@@ -356,7 +358,10 @@ impl Batch {
             let found = match &last {
                 // Comparing the name is cheaper than finding it.
                 Some(last) if last.name(input) == words.get(0) => Found::Command(last.command),
-                _ => TABLE.find(words),
+                _ => match self.recent {
+                    Some(recent) if recent.is_named(words.get(0)) => Found::Command(recent),
+                    _ => TABLE.find(words),
+                },
             };
             let mut stop = inline;
             last = None;
@@ -366,6 +371,7 @@ impl Batch {
                 if command.parent.is_none() && !command.has_subcommands() {
                     let pattern = Pattern::of(input, at, &self.words[first_word..]);
                     last = Some(Last { command, name_at: at + words.offset(0), pattern });
+                    self.recent = Some(command);
                 }
             }
             self.add(found, at..at + consumed, first_word, &mut lookout, input);

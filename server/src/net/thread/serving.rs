@@ -763,6 +763,8 @@ impl IoThread {
             return Some(Ended::Paused(input_from));
         };
         node.job.session.ask(Request::ReadNotifications);
+        // The batch leaves it out.
+        node.job.session.n_commands += 1;
         self.rest(node, millis, (counts == Counts::AsWork).then_some(command));
         Some(Ended::Parked(input_from))
     }
