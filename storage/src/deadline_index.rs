@@ -87,7 +87,7 @@ impl<P: Copy + Ord> DeadlineIndex<P> {
     where
         P: Send + 'static,
     {
-        Pieces::boxed(self.lines.into_iter(), drop)
+        Pieces::small(self.lines.into_iter())
     }
 
     /// About the bytes that the deadline index owns.

@@ -296,6 +296,11 @@ impl<'a> EntryRef<'a> {
         header.has(Header::BLOB).then(|| unsafe { Pinned::bytes_of(self.pointer(header)) })
     }
 
+    /// Says whether the value is more than bytes.
+    pub(crate) fn is_object(self) -> bool {
+        self.header().has(Header::OBJECT)
+    }
+
     /// Says whether the value is bytes in an allocation of their own.
     pub fn is_blob(self) -> bool {
         self.header().has(Header::BLOB)
@@ -702,21 +707,17 @@ impl EntryBox {
         self.inline_mut()
     }
 
-    /// Frees the entry but for its object, if nobody else has that: then it is taken apart, to be freed in steps.
-    pub(crate) fn demolish(self) -> Option<Box<dyn Rubble>> {
+    /// Parts the entry from its object, if it has one. That is taken apart, to be freed in steps, if nobody else has it.
+    pub(crate) fn demolish(self) -> Result<(Shell, Option<Box<dyn Rubble>>), EntryBox> {
         let header = self.header();
         if !header.has(Header::OBJECT) {
-            return None;
+            return Err(self);
         }
         let entry = ManuallyDrop::new(self);
-        let bytes = header.class_bytes(entry.key_len());
-        // SAFETY: the flag says that the pointer is an object's, to which the entry gives up its reference; the entry is in an
-        // allocation of its class, and is never dropped.
-        unsafe {
-            let rubble = ObjectHeader::demolish(entry.as_ref().pointer(header).cast());
-            deallocate_bytes(entry.start, bytes);
-            rubble
-        }
+        let shell = Shell { start: entry.start, bytes: header.class_bytes(entry.key_len()) };
+        // SAFETY: the flag says that the pointer is an object's, to which the entry gives up its reference: it is never dropped.
+        let rubble = unsafe { ObjectHeader::demolish(entry.as_ref().pointer(header).cast()) };
+        Ok((shell, rubble))
     }
 
     /// The value, if it is an object of type `T`, to be changed. One that somebody has pinned is copied first, which may be much to
@@ -964,6 +965,28 @@ impl Drop for EntryBox {
         }
         // SAFETY: the entry is in an allocation of its class, and is not used after its drop.
         unsafe { deallocate_bytes(self.start, bytes) };
+    }
+}
+
+/// What an entry whose object is gone lies in, with its key.
+pub(crate) struct Shell {
+    start: NonNull<u8>,
+    bytes: usize,
+}
+
+// SAFETY: the allocation is the shell's alone.
+unsafe impl Send for Shell {}
+
+impl Shell {
+    pub(crate) fn allocated_bytes(&self) -> usize {
+        self.bytes
+    }
+}
+
+impl Drop for Shell {
+    fn drop(&mut self) {
+        // SAFETY: the entry was in an allocation of its class, and was never dropped.
+        unsafe { deallocate_bytes(self.start, self.bytes) };
     }
 }
 

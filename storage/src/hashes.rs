@@ -28,8 +28,7 @@ use crate::{
     entry::{Encoding, EntryBox, EntryRef, Kind},
     packed::{self as elements, Element},
     table::{Position, Table},
-    time::Expiry,
-    time::{Deadline, Millis},
+    time::{Deadline, Expiry, Millis},
     value::{ValueMut, ValueRef, ValueType},
 };
 

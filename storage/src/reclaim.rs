@@ -1,7 +1,7 @@
 //! Memory that is too much to free while a shard is held.
 //!
 //! What is large waits as garbage, and is freed in steps that are short enough for a thread that serves sockets. Every thread frees
-//! some in each of its turns, more when much waits: so threads that have nothing else to do free it, whoever makes very much
+//! some in each of its turns, more when much waits: so threads that have nothing else to do free it, a client that makes very much
 //! of it is slowed down, and no heavy work keeps it waiting. Bytes in one piece cannot be freed in steps. Very long ones are left to
 //! threads without sockets.
 
@@ -9,13 +9,18 @@ use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering::Relaxed};
 
 use crossbeam_queue::SegQueue;
 
-use crate::{entry::EntryBox, rubble::Rubble, table::Detached};
+use crate::{
+    entry::EntryBox,
+    rubble::{Rubble, free_pieces},
+    table::Detached,
+};
 
 /// An entry of at least so many bytes is not freed under the hold: that may take a system call.
 pub(crate) const LARGE_BYTES: usize = 64 * 1024;
 
-/// How many pieces of a value, or entries of a flushed table, are freed at a time: some 50 µs.
-const STEP_PIECES: usize = 1024;
+/// How many pieces of a value, or entries of a flushed table, are freed at a time, fewer if they are long: some 4 MiB of those. That
+/// takes tenths of a millisecond, since most are in no cache.
+const STEP_COST: usize = 1024;
 
 /// Bytes in one piece that are at least so many take too long to be freed by a thread that serves sockets.
 const VERY_LARGE_BYTES: usize = 1 << 20;
@@ -32,7 +37,7 @@ static N_LARGE_BYTES: AtomicUsize = AtomicUsize::new(0);
 /// How many entries, values and flushed tables have been given up and are not freed yet.
 static N_PENDING: AtomicUsize = AtomicUsize::new(0);
 
-/// When so much waits, threads with sockets take more time for it, so that who makes garbage is slowed down by it.
+/// When so much waits, threads with sockets take more time for it, so that a client that makes much garbage is slowed down.
 const FLOOD_BYTES: usize = 256 << 20;
 
 /// The bytes of the values that wait to be freed in steps.
@@ -41,7 +46,7 @@ static N_BYTES: AtomicUsize = AtomicUsize::new(0);
 /// A thread with sockets frees no more than this in one piece: some milliseconds.
 const HELPED_MAX_BYTES: usize = 16 << 20;
 
-/// How many entries and values have been freed so, and how many had been when counting started over.
+/// How many entries have been freed so, and how many had been when counting started over.
 static N_RECLAIMED: AtomicU64 = AtomicU64::new(0);
 static N_RECLAIMED_BEFORE: AtomicU64 = AtomicU64::new(0);
 
@@ -58,7 +63,8 @@ enum Garbage {
 /// Bytes in one piece.
 enum Bytes {
     Entry(EntryBox),
-    Buffer(Vec<u8>),
+    /// They are no entry of their own.
+    Part(Box<dyn Send>),
 }
 
 impl Garbage {
@@ -75,28 +81,44 @@ impl Garbage {
     fn is_freed(bytes: usize) {
         N_PENDING.fetch_sub(1, Relaxed);
         N_BYTES.fetch_sub(bytes, Relaxed);
-        N_RECLAIMED.fetch_add(1, Relaxed);
     }
 
     /// Frees a piece of it, and puts back what is left.
     fn step(self) {
         match self {
-            Garbage::Entry(entry, bytes) => match entry.demolish() {
-                Some(rubble) => GARBAGE.push(Garbage::Rubble(rubble, bytes)),
-                None => Self::is_freed(bytes),
-            },
+            Garbage::Entry(entry, bytes) => {
+                let rubble = entry.demolish().ok().and_then(|(shell, rubble)| {
+                    let shell_bytes = shell.allocated_bytes();
+                    free_piece(shell, shell_bytes);
+                    rubble
+                });
+                N_RECLAIMED.fetch_add(1, Relaxed);
+                match rubble {
+                    Some(rubble) => GARBAGE.push(Garbage::Rubble(rubble, bytes)),
+                    None => Self::is_freed(bytes),
+                }
+            }
             Garbage::Rubble(mut rubble, bytes) => {
-                rubble.free_some(STEP_PIECES);
-                if rubble.n_left() > 0 {
-                    GARBAGE.push(Garbage::Rubble(rubble, bytes));
-                } else {
+                if rubble.free_some(STEP_COST) < STEP_COST {
                     drop(rubble);
                     Self::is_freed(bytes);
+                } else {
+                    GARBAGE.push(Garbage::Rubble(rubble, bytes));
                 }
             }
             Garbage::Table(mut table) => {
-                let n_freed = table.by_ref().take(STEP_PIECES).map(free).count();
-                N_RECLAIMED.fetch_add(n_freed as u64, Relaxed);
+                let mut n_freed = 0;
+                free_pieces(&mut table, STEP_COST, |entry| {
+                    let bytes = entry.as_ref().allocated_bytes();
+                    if bytes >= LARGE_BYTES && (bytes >= VERY_LARGE_BYTES || entry.as_ref().is_object()) {
+                        // It counts when it is freed.
+                        leave(entry, bytes);
+                        return 0;
+                    }
+                    n_freed += 1;
+                    bytes
+                });
+                N_RECLAIMED.fetch_add(n_freed, Relaxed);
                 if table.len() > 0 {
                     GARBAGE.push(Garbage::Table(table));
                 } else {
@@ -119,12 +141,14 @@ impl Bytes {
 
     fn free(self, n_bytes: usize) {
         match self {
-            Bytes::Entry(entry) => drop(entry),
-            Bytes::Buffer(buffer) => drop(buffer),
+            Bytes::Entry(entry) => {
+                drop(entry);
+                N_RECLAIMED.fetch_add(1, Relaxed);
+            }
+            Bytes::Part(part) => drop(part),
         }
         N_LARGE_BYTES.fetch_sub(n_bytes, Relaxed);
         N_PENDING.fetch_sub(1, Relaxed);
-        N_RECLAIMED.fetch_add(1, Relaxed);
     }
 }
 
@@ -139,7 +163,7 @@ pub(crate) fn free(entry: EntryBox) {
 
 #[cold]
 fn leave(entry: EntryBox, bytes: usize) {
-    if bytes >= VERY_LARGE_BYTES && entry.as_ref().is_blob() {
+    if bytes >= VERY_LARGE_BYTES && !entry.as_ref().is_object() {
         Bytes::Entry(entry).leave(bytes);
     } else {
         Garbage::Entry(entry, bytes).leave();
@@ -161,29 +185,39 @@ pub(crate) fn free_table(table: Detached) {
     Garbage::Table(table).leave();
 }
 
-/// Frees a part of a value that holds so many bytes, now or, if they are many, by and by as what `demolish` makes of it.
-pub(crate) fn free_part<T>(part: T, bytes: usize, demolish: impl FnOnce(T) -> Box<dyn Rubble>) {
-    if bytes >= LARGE_BYTES {
-        Garbage::Rubble(demolish(part), bytes).leave();
+/// Frees a part of a value that holds so many bytes, now or, if they are many, by and by as what `demolish` makes of it. Says how
+/// many bytes it has freed at once.
+pub(crate) fn free_part<T>(part: T, bytes: usize, demolish: impl FnOnce(T) -> Box<dyn Rubble>) -> usize {
+    if bytes < LARGE_BYTES {
+        return bytes;
     }
+    Garbage::Rubble(demolish(part), bytes).leave();
+    0
+}
+
+/// Frees a part of a value whose bytes, so many, are in one piece, now or, if they are very many, later. Says how many it has
+/// freed at once.
+pub(crate) fn free_piece(part: impl Send + 'static, bytes: usize) -> usize {
+    if bytes < VERY_LARGE_BYTES {
+        return bytes;
+    }
+    Bytes::Part(Box::new(part)).leave(bytes);
+    0
 }
 
 /// Frees bytes, now or, if they are many, later.
 pub fn discard_bytes(bytes: Vec<u8>) {
     let capacity = bytes.capacity();
-    if capacity >= VERY_LARGE_BYTES {
-        Bytes::Buffer(bytes).leave(capacity);
-    }
+    free_piece(bytes, capacity);
 }
 
-/// The entries of a table that was part of a value. Large ones become garbage of their own.
+/// The entries of a table that was part of a value: their values are bytes.
 impl Rubble for Detached {
-    fn free_some(&mut self, n: usize) {
-        self.by_ref().take(n).for_each(free);
-    }
-
-    fn n_left(&self) -> usize {
-        self.len()
+    fn free_some(&mut self, max: usize) -> usize {
+        free_pieces(self, max, |entry| {
+            let bytes = entry.as_ref().allocated_bytes();
+            free_piece(entry, bytes)
+        })
     }
 }
 
@@ -224,7 +258,7 @@ pub fn is_flooded() -> bool {
     N_BYTES.load(Relaxed) >= FLOOD_BYTES
 }
 
-/// How many entries and values have been freed by and by since the start, or since [`reset_reclaimed`].
+/// How many entries have been freed by and by since the start, or since [`reset_reclaimed`].
 pub fn n_reclaimed() -> u64 {
     N_RECLAIMED.load(Relaxed) - N_RECLAIMED_BEFORE.load(Relaxed)
 }
@@ -234,7 +268,7 @@ pub fn reset_reclaimed() {
     N_RECLAIMED_BEFORE.store(N_RECLAIMED.load(Relaxed), Relaxed);
 }
 
-/// How many entries, values and flushed tables wait to be freed.
+/// How many entries, parts of values and flushed tables wait to be freed.
 pub fn n_garbage() -> usize {
     N_PENDING.load(Relaxed)
 }

@@ -1,62 +1,88 @@
 //! What is left of a large value that nobody can reach any more, to be freed in steps.
 
+/// Every so many bytes of a piece count like another piece.
+const BYTES_PER_PIECE: usize = 4096;
+
 /// The pieces of a value, which are freed a few at a time.
 pub trait Rubble: Send {
-    /// Frees up to `n` pieces. None is much more work than an entry of a table: a piece that may be is left for later as garbage of
-    /// its own.
-    fn free_some(&mut self, n: usize);
+    /// Frees pieces until they have [cost](cost_of) `max` or more, and returns what they have cost: less than `max` only if nothing
+    /// is left. A piece of very many bytes is left for later, as garbage of its own.
+    fn free_some(&mut self, max: usize) -> usize;
+}
 
-    /// How many pieces are left at least; 0 if there is none.
-    fn n_left(&self) -> usize;
+/// What a piece costs of which so many bytes have been freed at once.
+#[inline]
+pub(crate) fn cost_of(n_bytes: usize) -> usize {
+    1 + n_bytes / BYTES_PER_PIECE
+}
+
+/// Frees pieces until they have cost `max` or more, and returns what they have cost. `free` frees one and says how many bytes
+/// that were.
+pub(crate) fn free_pieces<P>(
+    pieces: &mut impl Iterator<Item = P>,
+    max: usize,
+    mut free: impl FnMut(P) -> usize,
+) -> usize {
+    let mut cost = 0;
+    while cost < max
+        && let Some(piece) = pieces.next()
+    {
+        cost += cost_of(free(piece));
+    }
+    cost
 }
 
 /// Pieces that an iterator hands out.
 pub(crate) struct Pieces<I: Iterator> {
     pieces: I,
-    free: fn(I::Item),
+    free: fn(I::Item) -> usize,
 }
 
 impl<I> Pieces<I>
 where
-    I: ExactSizeIterator + Send + 'static,
+    I: Iterator + Send + 'static,
     I::Item: Send + 'static,
 {
-    /// Pieces that are freed as `free` does it.
-    pub(crate) fn boxed(pieces: I, free: fn(I::Item)) -> Box<dyn Rubble> {
+    /// Pieces that are freed as `free` does it, which says how many bytes it has freed at once.
+    pub(crate) fn boxed(pieces: I, free: fn(I::Item) -> usize) -> Box<dyn Rubble> {
         Box::new(Pieces { pieces, free })
+    }
+
+    /// Pieces of few bytes each.
+    pub(crate) fn small(pieces: I) -> Box<dyn Rubble> {
+        Self::boxed(pieces, |piece| {
+            drop(piece);
+            0
+        })
     }
 }
 
 impl<I> Rubble for Pieces<I>
 where
-    I: ExactSizeIterator + Send,
+    I: Iterator + Send,
     I::Item: Send,
 {
-    fn free_some(&mut self, n: usize) {
-        self.pieces.by_ref().take(n).for_each(self.free);
-    }
-
-    fn n_left(&self) -> usize {
-        self.pieces.len()
+    fn free_some(&mut self, max: usize) -> usize {
+        free_pieces(&mut self.pieces, max, self.free)
     }
 }
 
 /// Heaps of rubble, freed from the last to the first.
 impl Rubble for Vec<Box<dyn Rubble>> {
-    fn free_some(&mut self, n: usize) {
-        let mut n_left = n;
-        while let Some(last) = self.last_mut().filter(|_| n_left > 0) {
-            let before = last.n_left();
-            last.free_some(n_left);
-            // An empty heap counts as a piece, so that a step ends where there are many.
-            n_left = n_left.saturating_sub(before.saturating_sub(last.n_left()).max(1));
-            if last.n_left() == 0 {
+    fn free_some(&mut self, max: usize) -> usize {
+        let mut cost = 0;
+        while cost < max
+            && let Some(last) = self.last_mut()
+        {
+            let wanted = max - cost;
+            let spent = last.free_some(wanted);
+            cost += spent;
+            if spent < wanted {
                 self.pop();
+                // A heap counts as a piece, so that a step ends where there are many.
+                cost += 1;
             }
         }
-    }
-
-    fn n_left(&self) -> usize {
-        self.iter().map(|rubble| rubble.n_left().max(1)).sum()
+        cost
     }
 }

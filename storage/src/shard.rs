@@ -367,8 +367,8 @@ impl Shard {
         StorageError::TooMuch
     }
 
-    /// Takes a look-up of a string back: the command that has made it is refused, and looks the key up once more. One that was
-    /// [refused](Shard::whole_string) itself counts no longer.
+    /// Takes a look-up of a string back: the command that has made it is refused, and looks the key up once more. A look-up that
+    /// [`whole_string`](Shard::whole_string) refused is taken back already.
     #[cold]
     pub fn take_back_lookup(&mut self, key: &Key<'_>) {
         let max = self.copied_max_bytes();

@@ -69,8 +69,7 @@ fn change(one: &mut Table, other: &mut Table, round: usize) {
                 position = next;
             }
             assert!(expired.len() > N_KEYS / 6);
-            let mut detached = one.detach();
-            while detached.free_some(100) {}
+            one.detach().for_each(drop);
         }
         _ => {
             one.swap_contents(other);

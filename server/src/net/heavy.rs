@@ -44,17 +44,16 @@ pub fn run_heavy(server: &'static Server, index: usize, parker: &Parker) {
             .store(worker.thread.offloaded.len() as u64, Ordering::Relaxed);
         if worker.is_reserved() {
             // Its job may hold shards when it comes: nothing else is begun here. Whoever brings it, or stops the server, unparks.
+            flush_retired();
             if !worked {
                 parker.park();
             }
             continue;
         }
-        if worked {
-            // What tables gave up meanwhile is freed here or nowhere: others' flushes do not reach it.
-            flush_retired();
-        }
         // By turns, so that neither keeps the other waiting for long.
         let has_freed = !server.holds_heavy.load(Ordering::Relaxed) && free_some();
+        // What tables gave up meanwhile is freed here or nowhere: others' flushes do not reach it.
+        flush_retired();
         if !has_freed && !worked {
             parker.park_timeout(HOUSEKEEPING);
             (server.process.return_freed_memory)();
@@ -62,7 +61,7 @@ pub fn run_heavy(server: &'static Server, index: usize, parker: &Parker) {
     }
 }
 
-/// Frees some of what waits to be freed, for about a millisecond but for a value in one piece; says whether there was anything.
+/// Frees some of what waits to be freed, for a few milliseconds but for very many bytes in one piece; says whether there was anything.
 fn free_some() -> bool {
     let n_steps = (0..STEPS_AT_A_TIME).take_while(|_| braid_storage::reclaim()).count();
     braid_storage::reclaim_large() || n_steps > 0

@@ -50,7 +50,7 @@ pub const WAKER: Token = Token(usize::MAX);
 const READ_BYTES: usize = 64 * 1024;
 /// How long freeing large values and flushed databases may take in one turn of the loop.
 const RECLAIM_BUDGET: Duration = Duration::from_micros(200);
-/// The same when very much waits: that slows down whoever makes it.
+/// The same when very much waits: a client that makes much garbage is slowed down.
 const FLOODED_BUDGET: Duration = Duration::from_millis(2);
 /// After so many rounds of the cron without a read a thread gives memory back.
 const IDLE_CRONS: u32 = 5;

@@ -1,7 +1,7 @@
 //! Listening sockets.
 
 use std::{
-    io::{self},
+    io,
     net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr, ToSocketAddrs},
     os::unix::fs::PermissionsExt,
     path::Path,

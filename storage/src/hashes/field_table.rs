@@ -10,8 +10,7 @@ use crate::{
     reclaim,
     rubble::Rubble,
     table::{Position, Table},
-    time::Expiry,
-    time::{Deadline, Millis},
+    time::{Deadline, Expiry, Millis},
 };
 
 /// The fields of a large hash.

@@ -6,8 +6,7 @@
 use super::{Field, Found, Inserted, deadline_after};
 use crate::{
     packed::{self, At, Element, Packed, Splice},
-    time::Expiry,
-    time::{Deadline, Millis},
+    time::{Deadline, Expiry, Millis},
 };
 
 /// What a field consists of.

@@ -41,9 +41,8 @@ impl Object for Chunks {
 
     fn demolish(self) -> Box<dyn Rubble> {
         Pieces::boxed(self.chunks.into_iter(), |chunk| {
-            if let Chunk::Plain(text) = chunk {
-                reclaim::discard_bytes(text.into_vec());
-            }
+            let bytes = chunk.allocated_bytes();
+            reclaim::free_piece(chunk, bytes)
         })
     }
 }

@@ -5,8 +5,7 @@ use crate::{
     Db, Key, Keyspace, Router, Shard,
     event::Event,
     hash::{HashTags, KeyHasher},
-    time::Expiry,
-    time::{Deadline, Millis},
+    time::{Deadline, Expiry, Millis},
 };
 
 type Model = BTreeSet<Vec<u8>>;

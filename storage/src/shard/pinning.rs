@@ -1,4 +1,4 @@
-//! Pinning: a key must not be written until the work that reads them without the hold is done.
+//! Pinning: a key must not be written until the work that reads it without the hold is done.
 
 use super::Shard;
 use crate::{Db, Key, entry::EntryBox, event::Event};

@@ -59,18 +59,18 @@ pub(super) struct Tree {
 struct Nodes(Vec<Node>);
 
 impl Rubble for Nodes {
-    fn free_some(&mut self, n: usize) {
-        for _ in 0..n {
-            match self.0.pop() {
-                Some(Node::Inner(inner)) => self.0.extend(inner.children),
-                Some(Node::Leaf(_)) => {}
-                None => return,
+    fn free_some(&mut self, max: usize) -> usize {
+        let Nodes(nodes) = self;
+        let mut n_freed = 0;
+        while n_freed < max
+            && let Some(node) = nodes.pop()
+        {
+            if let Node::Inner(inner) = node {
+                nodes.extend(inner.children);
             }
+            n_freed += 1;
         }
-    }
-
-    fn n_left(&self) -> usize {
-        self.0.len()
+        n_freed
     }
 }
 

@@ -108,7 +108,7 @@ pub struct Entries {
 impl Entries {
     /// Takes them apart, to be freed in steps.
     pub(super) fn demolish(self) -> Box<dyn Rubble> {
-        Pieces::boxed(self.nodes.into_iter(), drop)
+        Pieces::boxed(self.nodes.into_iter(), |(_, node)| free_node(node))
     }
 
     /// How many there are.
@@ -334,7 +334,7 @@ impl Entries {
             removed.extend(self.remove_node(node_id));
         }
         reclaim::free_part(removed, bytes_before.saturating_sub(self.node_bytes), |removed| {
-            Pieces::boxed(removed.into_iter(), drop)
+            Pieces::boxed(removed.into_iter(), free_node)
         });
         let n_removed = n_before - self.n_live;
         if n_removed > 0 {
@@ -419,6 +419,12 @@ impl Trim {
     pub(super) fn spares(&self, id: StreamId) -> bool {
         matches!(self.to, TrimTo::Id(least) if id >= least)
     }
+}
+
+/// Frees a node, later if it is very long; says how many bytes it has freed at once.
+fn free_node(node: Node) -> usize {
+    let bytes = heap_bytes(&node);
+    reclaim::free_piece(node, bytes)
 }
 
 fn heap_bytes(node: &Node) -> usize {

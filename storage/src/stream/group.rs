@@ -91,16 +91,16 @@ impl Group {
     /// Takes the group apart, to be freed in steps.
     pub(super) fn demolish(self) -> Box<dyn Rubble> {
         let consumers = Pieces::boxed(self.consumers.into_iter(), |consumer: Option<Consumer>| {
-            if let Some(Consumer { pending, .. }) = consumer {
-                let bytes = pending.len() * 2 * size_of::<StreamId>();
-                reclaim::free_part(pending, bytes, |pending| Pieces::boxed(pending.into_iter(), drop));
-            }
+            let Some(Consumer { pending, .. }) = consumer else { return 0 };
+            let bytes = pending.len() * 2 * size_of::<StreamId>();
+            reclaim::free_part(pending, bytes, |pending| Pieces::small(pending.into_iter()))
         });
-        Box::new(vec![
-            Pieces::boxed(self.by_name.into_iter(), drop),
-            consumers,
-            Pieces::boxed(self.pending.into_iter(), drop),
-        ])
+        let names = Pieces::boxed(self.by_name.into_keys(), |name| {
+            let bytes = name.len();
+            reclaim::free_piece(name, bytes)
+        });
+        // The consumers go before the names, which they share.
+        Box::new(vec![names, consumers, Pieces::small(self.pending.into_iter())])
     }
 
     pub(crate) fn new(last_delivered: StreamId, n_read: Option<u64>) -> Self {

@@ -23,9 +23,10 @@ pub(crate) struct Groups {
 impl Groups {
     /// Takes them apart, to be freed in steps: one group after the other.
     pub(super) fn demolish(self) -> Box<dyn Rubble> {
-        Pieces::boxed(self.by_name.into_iter(), |(_, group)| {
+        Pieces::boxed(self.by_name.into_iter(), |(name, group)| {
             let bytes = group.allocated_bytes();
-            reclaim::free_part(group, bytes, Group::demolish);
+            let n_name_bytes = name.len();
+            reclaim::free_part(group, bytes, Group::demolish) + reclaim::free_piece(name, n_name_bytes)
         })
     }
 
@@ -81,10 +82,11 @@ impl Groups {
     }
 
     fn destroy(&mut self, name: &[u8]) -> bool {
-        let Some(group) = self.by_name.remove(name) else { return false };
-        let bytes = group.allocated_bytes();
-        self.bytes -= name.len() + GROUP_TREE_BYTES + bytes;
+        let Some((name, group)) = self.by_name.remove_entry(name) else { return false };
+        let (bytes, n_name_bytes) = (group.allocated_bytes(), name.len());
+        self.bytes -= n_name_bytes + GROUP_TREE_BYTES + bytes;
         reclaim::free_part(group, bytes, Group::demolish);
+        reclaim::free_piece(name, n_name_bytes);
         true
     }
 }

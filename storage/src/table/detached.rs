@@ -21,12 +21,6 @@ impl Detached {
     pub(super) fn new(directory: Option<DirectoryRef>, len: usize) -> Self {
         Detached { directory, index: 0, at: 0, len }
     }
-
-    /// Frees at most `n` entries; says whether some are left.
-    pub fn free_some(&mut self, n: usize) -> bool {
-        self.by_ref().take(n).for_each(drop);
-        self.len > 0
-    }
 }
 
 impl Iterator for Detached {
