@@ -216,6 +216,25 @@ fn what_waits_for_monitoring_clients_is_counted_and_bounded() {
 }
 
 #[test]
+fn a_command_that_makes_its_client_wait_for_listeners_runs_once() {
+    const N_WRITES: usize = 1000;
+    const N_LISTENERS: usize = 12;
+    // A line of MONITOR has four characters for each such byte, so a pipeline of these soon fills the queue.
+    let piece = "\0".repeat(1000);
+    let server = Server::start(&["--io-threads", "1"]);
+    let mut listeners: Vec<Client> = (0..N_LISTENERS).map(|_| server.connect()).collect();
+    listeners.iter_mut().for_each(|client| assert_eq!(ask(client, "MONITOR"), "+OK"));
+    let mut writer = server.connect();
+    let mut request = Vec::new();
+    (0..N_WRITES).for_each(|_| encode(&["APPEND", "key", &piece], &mut request));
+    writer.send_raw(&request);
+    for n in 1..=N_WRITES {
+        assert_eq!(writer.receive(), Reply::Integer((n * piece.len()) as i64));
+    }
+    assert_eq!(ask(&mut writer, "PING"), "+PONG", "there is a reply to each and no more");
+}
+
+#[test]
 fn what_waits_for_tracking_clients_is_counted_and_bounded() {
     let track = |client: &mut Client| {
         client.hello(support::Resp::Three).expect("the server speaks RESP3");

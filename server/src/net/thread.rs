@@ -65,7 +65,8 @@ pub struct IoThread {
     /// comes back to a stranger.
     connections: Slab<Option<Box<Connection>>>,
     buffer: Box<[u8]>,
-    batch: Batch,
+    /// Kept for its space; taken out while a connection is served.
+    batch: Option<Box<Batch>>,
     /// What is left to do of the batch.
     budget: Budget,
     /// What becomes of the input that is being served.
@@ -127,7 +128,7 @@ impl IoThread {
             poll,
             connections: Slab::new(),
             buffer: vec![0; READ_BYTES].into_boxed_slice(),
-            batch: Batch::default(),
+            batch: None,
             budget: Budget::of_batch(),
             input_for: InputFor::Connection,
             out: Vec::new(),

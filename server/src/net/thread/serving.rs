@@ -93,7 +93,7 @@ impl IoThread {
         let (now, uptime_millis) = server.clock.times_at(began);
         connection.record.active_at.store(uptime_millis, Ordering::Relaxed);
         let output_limit = self.worker.thread.stats().output_limit.load(Ordering::Relaxed);
-        let mut batch = std::mem::take(&mut self.batch);
+        let mut batch = self.batch.take().unwrap_or_default();
         let mut done = 0;
         loop {
             let parsed = batch.parse(server, connection, input, done);
@@ -157,7 +157,7 @@ impl IoThread {
                 session.count_commands();
             }
         }
-        self.batch = batch;
+        self.batch = Some(batch);
         done
     }
 
@@ -191,7 +191,9 @@ impl IoThread {
                 Next::Parked { input_from } => return Ended::Parked(input_from),
                 Next::Command(next) => index = next,
             }
-            if let Some(ended) = self.after_command(connection, command, parsed.end, out, start) {
+            // Others may have run with it, or none may have.
+            let end = batch.commands[..index].last().map_or(parsed.start, |last| last.end);
+            if let Some(ended) = self.after_command(connection, command, end, out, start) {
                 if let Ended::Parked(_) = ended {
                     batch.leave_unmeasured(index - 1);
                 }
@@ -349,7 +351,7 @@ impl IoThread {
         let Turn { server, batch, now, .. } = turn;
         let parsed = &batch.commands[index];
         match command.spec.run {
-            Run::Shard(_) => self.run_group(connection, turn, index, out),
+            Run::Shard(_) => self.run_alike(connection, turn, index, out),
             Run::Session(_) | Run::Container => {
                 // CLIENT LIST shows its own client as of the commands before it.
                 connection.record.count_commands(batch.count(index));
@@ -405,9 +407,9 @@ impl IoThread {
         session.drop_unwanted(start, out);
     }
 
-    /// Runs the command at `first` of the batch, and those behind it that go to the same shard, under one hold; or leaves
-    /// them with the shard's holder.
-    fn run_group(
+    /// Runs the command at `first` of the batch and those behind it that are like it. Those in a row that go to the same shard run
+    /// under one hold, or are left with the shard's holder.
+    fn run_alike(
         &mut self,
         connection: &mut Connection,
         turn: Turn<'_>,
@@ -417,78 +419,92 @@ impl IoThread {
         let Turn { server, batch, now, .. } = turn;
         let node = connection.node.as_mut().expect("a parked connection runs nothing");
         let session = &mut node.job.session;
-        let leader = &batch.commands[first];
-        let routed = leader.routed.expect("a command on one shard has its key first");
-        let follows = |parsed: &&Parsed| parsed.follows(leader, routed, session, turn);
-        let end = first + 1 + batch.commands[first + 1..].iter().take_while(follows).count();
+        let commands = &batch.commands[..];
         let budget = &self.budget;
         let next = Cell::new(first);
         let n_kept = Cell::new(out.len());
-        let held = self.worker.with_shard(routed.shard, |shard, thread| {
-            // Once for all of them: whoever changes one of these takes the shard for a moment after that.
-            if shard.has_observers()
-                || session.tracking.is_some()
-                || server.attention.load(Ordering::Relaxed) != 0
-            {
-                cold_path();
-                return Stopped::ByObservers;
-            }
-            if leader.names_members() {
-                fetch_members(shard, turn, &batch.commands[first..end], session.db);
-            }
-            for parsed in &batch.commands[first..end] {
-                let (Found::Command(command), Some(routed)) = (&parsed.found, parsed.routed) else {
-                    unreachable!("a group is made of known commands on a key")
-                };
-                let Run::Shard(run) = command.spec.run else {
-                    unreachable!("a group is made of commands on one shard")
-                };
-                let now = shard.start().max(now);
-                if session.no_touch {
-                    cold_path();
-                    shard.leave_untouched();
-                }
-                shard.begin(session.db, now);
-                if let Work::Grows { .. } = command.spec.work
-                    && !is_short(budget, shard, turn, parsed)
+        loop {
+            let begin = next.get();
+            let leader = &commands[begin];
+            let routed = leader.routed.expect("a command on one shard has its key first");
+            let follows = |parsed: &&Parsed| parsed.follows(leader, routed, session, turn);
+            let end = begin + 1 + commands[begin + 1..].iter().take_while(follows).count();
+            let held = self.worker.with_shard(routed.shard, |shard, thread| {
+                // Once for all of them: whoever changes one of these takes the shard for a moment after that.
+                if shard.has_observers()
+                    || session.tracking.is_some()
+                    || server.attention.load(Ordering::Relaxed) != 0
                 {
-                    return Stopped::ByLongWork;
-                }
-                let start = out.len();
-                let args = Args::new(turn.words(parsed), server.keyspace.router(), Some(routed));
-                let outcome = run(shard, args, &mut Reply::new(out, session.resp));
-                if matches!(&outcome, Err(error) if error.is_too_much()) {
                     cold_path();
-                    out.truncate(start);
-                    return Stopped::ByLongWork;
+                    return Stopped::ByObservers;
                 }
-                step::conclude(command, outcome, start, session, out, thread);
-                next.set(next.get() + 1);
-                n_kept.set(out.len());
-            }
-            Stopped::No
-        });
-        match held {
-            Some(Ok(Stopped::No)) => Next::Command(end),
-            Some(Ok(Stopped::ByObservers)) => {
-                cold_path();
-                self.run_group_of_units(connection, turn, first..end, out)
-            }
-            Some(Ok(Stopped::ByLongWork)) => {
-                cold_path();
-                self.leave_group(connection, turn, next.get()..end, true)
-            }
-            Some(Err(_)) => {
-                cold_path();
-                out.truncate(n_kept.get());
-                let failed = batch.commands[next.get()].command();
-                job::answer_panic(out, session, Some(failed), &self.worker.thread);
-                Next::Command(next.get() + 1)
-            }
-            // Nobody asks the clock for what only waits for its turn: it has its share of the time here.
-            None => {
-                cold_path();
-                self.leave_group(connection, turn, next.get()..end, false)
+                if leader.names_members() {
+                    fetch_members(shard, turn, &commands[begin..end], session.db);
+                }
+                for parsed in &commands[begin..end] {
+                    let (Found::Command(command), Some(routed)) = (&parsed.found, parsed.routed) else {
+                        unreachable!("a group is made of known commands on a key")
+                    };
+                    let Run::Shard(run) = command.spec.run else {
+                        unreachable!("a group is made of commands on one shard")
+                    };
+                    let now = shard.start().max(now);
+                    if session.no_touch {
+                        cold_path();
+                        shard.leave_untouched();
+                    }
+                    shard.begin(session.db, now);
+                    if let Work::Grows { .. } = command.spec.work
+                        && !is_short(budget, shard, turn, parsed)
+                    {
+                        return Stopped::ByLongWork;
+                    }
+                    let start = out.len();
+                    let args = Args::new(turn.words(parsed), server.keyspace.router(), Some(routed));
+                    let outcome = run(shard, args, &mut Reply::new(out, session.resp));
+                    if matches!(&outcome, Err(error) if error.is_too_much()) {
+                        cold_path();
+                        out.truncate(start);
+                        return Stopped::ByLongWork;
+                    }
+                    step::conclude(command, outcome, start, session, out, thread);
+                    next.set(next.get() + 1);
+                    n_kept.set(out.len());
+                }
+                Stopped::No
+            });
+            match held {
+                Some(Ok(Stopped::No)) => {
+                    // What has admitted one of them admits the next one.
+                    let is_alike = commands.get(end).is_some_and(|parsed| parsed.is_like(leader));
+                    if !is_alike || server.attention.load(Ordering::Relaxed) != 0 {
+                        return Next::Command(end);
+                    }
+                }
+                Some(Ok(Stopped::ByObservers)) => {
+                    cold_path();
+                    // What it asks for afterwards concerns its replies, and not those before them.
+                    if begin > first {
+                        return Next::Command(begin);
+                    }
+                    return self.run_group_of_units(connection, turn, begin..end, out);
+                }
+                Some(Ok(Stopped::ByLongWork)) => {
+                    cold_path();
+                    return self.leave_group(connection, turn, next.get()..end, true);
+                }
+                Some(Err(_)) => {
+                    cold_path();
+                    out.truncate(n_kept.get());
+                    let failed = commands[next.get()].command();
+                    job::answer_panic(out, session, Some(failed), &self.worker.thread);
+                    return Next::Command(next.get() + 1);
+                }
+                // Nobody asks the clock for what only waits for its turn: it has its share of the time here.
+                None => {
+                    cold_path();
+                    return self.leave_group(connection, turn, begin..end, false);
+                }
             }
         }
     }
@@ -538,7 +554,8 @@ impl IoThread {
                 }
                 next.set(next.get() + 1);
                 n_kept.set(out.len());
-                if session.closing {
+                // What it asks for comes before the next command.
+                if session.closing || session.request.get().is_some() {
                     break;
                 }
             }
