@@ -369,9 +369,11 @@ impl Batch {
                 stop |= command.has(Flags::PARSE_STOP);
                 // A subcommand's name is not the word that would be compared.
                 if command.parent.is_none() && !command.has_subcommands() {
-                    let pattern = Pattern::of(input, at, &self.words[first_word..]);
-                    last = Some(Last { command, name_at: at + words.offset(0), pattern });
                     self.recent = Some(command);
+                    if at + consumed < input.len() {
+                        let pattern = Pattern::of(input, at, &self.words[first_word..]);
+                        last = Some(Last { command, name_at: at + words.offset(0), pattern });
+                    }
                 }
             }
             self.add(found, at..at + consumed, first_word, &mut lookout, input);
