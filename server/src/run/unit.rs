@@ -11,7 +11,7 @@
 //! a node waits, takes further shards or is offloaded.
 //!
 //! Nobody observes most shards. Then `begin` and `end` are one test each of a flag on the shard's hot line, and commands on one
-//! shard that run in place have these tests once for all commands of a batch that go there (`run_group`).
+//! shard that run in place have these tests once for all commands of a batch that go there (`run_alike`).
 
 use std::time::Instant;
 
