@@ -3,11 +3,15 @@
 
 mod support;
 
-use std::collections::{HashMap, HashSet};
+use std::{
+    collections::{HashMap, HashSet},
+    sync::atomic::{AtomicBool, Ordering},
+    thread,
+};
 
 use support::{
-    Client, Dice,
-    crowd::{LAYOUTS, ask, crowd, laid_out},
+    Client, Dice, Server,
+    crowd::{AtEnd, LAYOUTS, ask, crowd, fill_set, laid_out},
     dice::seed,
     encode,
 };
@@ -160,5 +164,69 @@ fn run(client: &mut Client, awaited: &mut Vec<(String, String)>) {
         // A long array has a line for each element.
         let reply = client.receive().to_string().split_whitespace().collect::<Vec<_>>().join(" ");
         assert_eq!(reply.replace("[ ", "[").replace(" ]", "]"), expected, "{line}");
+    }
+}
+
+/// Pauses, monitoring clients that do not read, and long reads, until it is over.
+fn disturb(server: &Server, is_over: &AtomicBool) {
+    let mut dice = Dice(seed());
+    let mut client = server.connect();
+    let mut monitors: Vec<Client> = Vec::new();
+    while !is_over.load(Ordering::Relaxed) {
+        match dice.roll(8) {
+            0 => drop(ask(&mut client, "CLIENT PAUSE 20 WRITE")),
+            1 => drop(ask(&mut client, "CLIENT PAUSE 20 ALL")),
+            2 => drop(ask(&mut client, "CLIENT UNPAUSE")),
+            3 => drop(ask(&mut client, "KEYS *")),
+            4 => drop(ask(&mut client, "SMEMBERS large")),
+            _ if monitors.len() == 12 => monitors.clear(),
+            _ => {
+                let mut monitor = server.connect();
+                assert_eq!(ask(&mut monitor, "MONITOR"), "+OK");
+                monitors.push(monitor);
+            }
+        }
+    }
+}
+
+#[test]
+fn pipelines_run_each_command_once_whatever_goes_on_beside_them() {
+    for layout in LAYOUTS {
+        let server = laid_out(layout);
+        let mut client = server.connect();
+        fill_set(&mut client, "large", 20_000);
+        let is_over = AtomicBool::new(false);
+        thread::scope(|scope| {
+            scope.spawn(|| disturb(&server, &is_over));
+            let _over = AtEnd(&is_over);
+            crowd(&server, N_CLIENTS, |id, client| {
+                let mut dice = Dice(seed() ^ (id as u64));
+                let (mut n, mut len) = (0, 0);
+                let mut awaited = Vec::new();
+                for _ in 0..40 {
+                    // Many of a pipeline go to one key, and run under one hold.
+                    let is_mixed = dice.percent(50);
+                    for _ in 0..1 + dice.roll(70) {
+                        awaited.push(match dice.roll(4) {
+                            0 if is_mixed => {
+                                n += 1;
+                                (format!("INCR count:{id}"), format!(":{n}"))
+                            }
+                            1 if is_mixed => (
+                                format!("GET count:{id}"),
+                                if n == 0 { "(nil)".to_owned() } else { format!("\"{n}\"") },
+                            ),
+                            _ => {
+                                // MONITOR shows each byte of it as four.
+                                let piece = "\0".repeat([1, 100, 1000][dice.roll(3)]);
+                                len += piece.len();
+                                (format!("APPEND string:{id} {piece}"), format!(":{len}"))
+                            }
+                        });
+                    }
+                    run(client, &mut awaited);
+                }
+            });
+        });
     }
 }
