@@ -208,6 +208,40 @@ fn values_go_to_redis_and_come_from_there() {
     }
 }
 
+/// A large set's zeros have signs, which those of a small set lack.
+#[test]
+fn a_restored_sorted_set_keeps_the_sign_of_zero() {
+    let mut programs = vec![env!("CARGO_BIN_EXE_braid-server")];
+    programs.extend(has_reference("dumps").then_some(REFERENCE));
+    for program in programs {
+        let mut side = Side::start(program);
+        let long = "x".repeat(65);
+        let numbers: Vec<String> = (1..=128).map(|number| number.to_string()).collect();
+        let many = numbers.iter().flat_map(|number| [&number[..], &number[..]]);
+        let by_length = vec!["ZADD", "made", "1", &long, "-0", "z", "0", "y"];
+        let by_number: Vec<&str> =
+            ["ZADD", "made"].into_iter().chain(many).chain(["-0", "z", "0", "y"]).collect();
+        for (add, encoding, score) in [
+            (by_length, "skiplist", "-0"),
+            (by_number, "skiplist", "-0"),
+            (vec!["ZADD", "made", "-0", "z", "0", "y"], "listpack", "0"),
+        ] {
+            side.ask(&["FLUSHALL"]);
+            side.ask(&add);
+            let payload = side.dump("made");
+            assert_eq!(side.restore("restored", &payload).to_string(), "+OK");
+            for key in ["made", "restored"] {
+                assert_eq!(side.encoding(key).text().as_deref(), Some(encoding), "{program}");
+                for (member, score) in [("z", score), ("y", "0")] {
+                    let found = side.ask(&["ZSCORE", key, member]).text();
+                    assert_eq!(found.as_deref(), Some(score), "{member} of {key} in {program}");
+                }
+            }
+            assert_eq!(side.dump("restored").len(), payload.len(), "{program}");
+        }
+    }
+}
+
 /// Redis 7.0 has no deadlines of fields: it refuses what it would not understand.
 #[test]
 fn redis_refuses_hashes_whose_fields_have_deadlines() {

@@ -16,6 +16,7 @@ mod tree;
 
 use std::ops::Range;
 
+pub(crate) use self::small::ZeroSign;
 pub use self::{
     gathered::{Gathered, Sorted},
     order::Limit,

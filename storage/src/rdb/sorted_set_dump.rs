@@ -10,7 +10,8 @@ use super::{
 };
 use crate::{
     entry::{EntryBox, EntryRef},
-    sorted_set::{self, AddRule, Added, SortedSetMut, SortedSetType},
+    hash::Router,
+    sorted_set::{self, Gathered, SortedSetType, ZeroSign},
     time::Millis,
     value::ValueRef,
 };
@@ -34,21 +35,28 @@ pub fn write(out: &mut Vec<u8>, entry: EntryRef<'_>, now: Millis) {
     }
 }
 
-/// Reads a value of one of the [`TYPES`].
+/// Reads a value of one of the [`TYPES`]. As in Redis, one that was written member by member is large until all of it is there, so it
+/// keeps the sign of zeros if it stays large; one that was packed keeps what is in it.
 pub fn read(value_type: u8, from: &mut Reader<'_>, making: &Making<'_>) -> Option<Option<EntryBox>> {
-    making.make(|set: &mut SortedSetMut<'_>| fill_sorted_set(set, value_type, from)).map(Some)
-}
-
-fn fill_sorted_set(set: &mut SortedSetMut<'_>, value_type: u8, from: &mut Reader<'_>) -> Option<()> {
-    let mut add = |member: &[u8], score: f64| {
-        let is_new = !score.is_nan() && matches!(set.add(member, score, AddRule::default()), Added::New(_));
-        is_new.then_some(())
+    let mut gathered = Gathered::new(&Router::unsharded(making.hasher));
+    let mut add =
+        |member: &[u8], score: f64| (!score.is_nan() && gathered.insert(member, score)).then_some(());
+    let zero_sign = match value_type {
+        types::SORTED_SET => {
+            from.repeated(|from| add(&from.string()?, from.double()?))?;
+            ZeroSign::Dropped
+        }
+        types::SORTED_SET_OF_TEXTS => {
+            from.repeated(|from| add(&from.string()?, from.double_in_text()?))?;
+            ZeroSign::Dropped
+        }
+        _ => {
+            let is_ziplist = value_type == types::SORTED_SET_ZIPLIST;
+            reader::each_pair(is_ziplist, &from.string()?, |member, score| {
+                add(member, number::parse_f64(score)?)
+            })?;
+            ZeroSign::Kept
+        }
     };
-    match value_type {
-        types::SORTED_SET => from.repeated(|from| add(&from.string()?, from.double()?)),
-        types::SORTED_SET_OF_TEXTS => from.repeated(|from| add(&from.string()?, from.double_in_text()?)),
-        _ => reader::each_pair(value_type == types::SORTED_SET_ZIPLIST, &from.string()?, |member, score| {
-            add(member, number::parse_f64(score)?)
-        }),
-    }
+    gathered.sort().into_entry_with(zero_sign, making.key, making.thresholds).map(Some)
 }

@@ -216,6 +216,11 @@ fn older_types_are_read() {
         held(types::SORTED_SET_OF_TEXTS, b"\x02\x01a\x031.5\x01b\xff")[&b"a"[..]],
         1.5f64.to_le_bytes()
     );
+    // Redis 6 packs a negative zero as a text, and later versions leave it there.
+    let zero = ziplist(&[b"\x01a", b"\x02-0"]);
+    assert_eq!(held(types::SORTED_SET_ZIPLIST, &zero)[&b"a"[..]], (-0f64).to_le_bytes());
+    // Written member by member it is packed anew, as an integer.
+    assert_eq!(held(types::SORTED_SET_OF_TEXTS, b"\x01\x01a\x02-0")[&b"a"[..]], 0f64.to_le_bytes());
     assert_eq!(held(types::LIST, b"\x02\x01a\xc0\x05").len(), 2);
     let name = [b'c'; 254];
     let zipmap = [b"\x41\x0f\xfe\x01a\x01\x02bxx\xfe\xfe\0\0\0", &name[..], b"\x01\x00d\xff"].concat();

@@ -1,6 +1,11 @@
 //! New sorted sets, collected member by member: what stores over a key and what is only sent.
 
-use super::{Iter, LARGE, PACKED, large::Large, members::ranked, small};
+use super::{
+    Iter, LARGE, PACKED,
+    large::Large,
+    members::ranked,
+    small::{self, ZeroSign},
+};
 use crate::{
     entry::{Encoding, EntryBox, Kind},
     hash::Router,
@@ -40,6 +45,16 @@ impl Gathered {
         }
     }
 
+    /// Adds a member that has not been given a score before; says whether it had not.
+    pub(crate) fn insert(&mut self, member: &[u8], score: f64) -> bool {
+        let mut is_new = true;
+        self.put(member, |old| {
+            is_new = old.is_none();
+            score
+        });
+        is_new
+    }
+
     /// Puts what was collected in order.
     pub fn sort(self) -> Sorted {
         Sorted(self.into_large())
@@ -71,17 +86,27 @@ impl Sorted {
 
     /// An entry of a key that holds the set, packed if it is small; none if there are no members.
     pub fn into_entry(self, key: &[u8], thresholds: &Thresholds) -> Option<EntryBox> {
+        self.into_entry_with(ZeroSign::Dropped, key, thresholds)
+    }
+
+    /// Like [`Self::into_entry`]. A large set keeps the sign of zeros in any case.
+    pub(crate) fn into_entry_with(
+        self,
+        zero_sign: ZeroSign,
+        key: &[u8],
+        thresholds: &Thresholds,
+    ) -> Option<EntryBox> {
         if self.is_empty() {
             return None;
         }
-        Some(match self.pack(thresholds) {
+        Some(match self.pack(zero_sign, thresholds) {
             Some(packed) => EntryBox::with_bytes(Kind::SortedSet, PACKED, key, &packed, None),
             None => EntryBox::with_object(Kind::SortedSet, LARGE, key, self.0, None),
         })
     }
 
     /// The set packed, if it is small enough.
-    fn pack(&self, thresholds: &Thresholds) -> Option<Vec<u8>> {
+    fn pack(&self, zero_sign: ZeroSign, thresholds: &Thresholds) -> Option<Vec<u8>> {
         if self.len() > thresholds.zset_max_listpack_entries() {
             return None;
         }
@@ -92,7 +117,7 @@ impl Sorted {
             if element.member.len() > value_bytes_max || !fits {
                 return None;
             }
-            small::push(&mut buffer, element.member, element.score);
+            small::push(&mut buffer, element.member, element.score, zero_sign);
         }
         Some(buffer)
     }

@@ -10,6 +10,15 @@ use crate::packed::{self, At, Element, Packed, Splice};
 /// Elements of a pair.
 const PAIR: usize = 2;
 
+/// What becomes of the sign of zeros in a small set.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum ZeroSign {
+    /// It is dropped, as by everything that adds members to a small set.
+    Dropped,
+    /// It is kept, as in a dump of a small set that has it: Redis 6 writes such dumps.
+    Kept,
+}
+
 /// How many members there are.
 #[inline]
 pub(super) fn len(packed: Packed<'_>) -> usize {
@@ -118,19 +127,20 @@ impl ExactSizeIterator for Pairs<'_> {}
 pub(super) fn insert(buffer: &mut impl Splice, member: &[u8], score: f64) {
     let at = place_for(Packed::new(buffer.bytes()), Ranked { score, member });
     // The score goes first, so that the member is put before it, at the same place.
-    format_score(score, |text| packed::insert(buffer, at, text));
+    format_score(score, ZeroSign::Dropped, |text| packed::insert(buffer, at, text));
     packed::insert(buffer, at, member);
 }
 
 /// Adds a member at the end, where it belongs.
-pub(super) fn push(buffer: &mut impl Splice, member: &[u8], score: f64) {
+pub(super) fn push(buffer: &mut impl Splice, member: &[u8], score: f64, zero_sign: ZeroSign) {
     packed::push(buffer, member);
-    format_score(score, |text| packed::push(buffer, text));
+    format_score(score, zero_sign, |text| packed::push(buffer, text));
 }
 
-/// Calls `with` with the text of a score. As in Redis, whole scores are packed as integers, so a zero loses its sign.
-fn format_score(score: f64, with: impl FnOnce(&[u8])) {
-    number::format_f64(if score == 0.0 { 0.0 } else { score }, with);
+/// Calls `with` with the text of a score. As in Redis, whole scores are packed as integers, so a zero that is added loses its sign.
+fn format_score(score: f64, zero_sign: ZeroSign, with: impl FnOnce(&[u8])) {
+    let is_bare = score == 0.0 && zero_sign == ZeroSign::Dropped;
+    number::format_f64(if is_bare { 0.0 } else { score }, with);
 }
 
 /// Where a new element goes. What grows by the clock has its place at the end, so that is tried first.
