@@ -293,6 +293,11 @@ impl Shard {
         entry
     }
 
+    /// A live entry, to be described: counts nothing, and is no use of the key.
+    pub fn inspect(&mut self, key: &Key<'_>) -> Option<EntryRef<'_>> {
+        self.live(key, Self::expire_unless_kept)
+    }
+
     /// A live entry, on the way to a write or out of curiosity: counts nothing and is no use of the key. One that has expired is
     /// gone then.
     #[inline]

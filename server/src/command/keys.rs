@@ -700,7 +700,8 @@ fn copy(call: &mut Call<'_, '_>, mut args: Args<'_>, reply: &mut Reply<'_>) -> O
     if from_db == to_db && from.bytes == to.bytes {
         return Err(SAME_OBJECT);
     }
-    let may = replace || call.shard_in(&to, to_db).peek(&to).is_none();
+    let is_there = call.shard_in(&from, from_db).read(&from).is_some();
+    let may = is_there && (replace || call.shard_in(&to, to_db).peek(&to).is_none());
     let copy = if may { call.shard_in(&from, from_db).copy(&from, to.bytes) } else { None };
     reply.integer(copy.is_some() as i64);
     if let Some(copy) = copy {
@@ -912,7 +913,7 @@ fn memory_usage(call: &mut Call<'_, '_>, mut args: Args<'_>, reply: &mut Reply<'
             return Err(CommandError::Syntax);
         }
     }
-    match call.shard_of(&key).look(&key) {
+    match call.shard_of(&key).inspect(&key) {
         Some(entry) => reply.integer((entry.allocated_bytes() + SLOT_BYTES) as i64),
         None => reply.null(),
     }

@@ -377,6 +377,8 @@ fn spop_many(shard: &mut Shard, key: &Key<'_>, mut args: Args<'_>, reply: &mut R
     if count >= set.as_ref().len() {
         write_members(set.as_ref(), reply);
         drop(set);
+        // Redis answers this as it answers SUNION, and counts it so.
+        shard.look(key);
         if shard.remove(key, Event::SPop) {
             shard.follow_up(key, Event::Del);
         }

@@ -672,8 +672,8 @@ fn add(shard: &mut Shard, key: &Key<'_>, increment: i64, reply: &mut Reply<'_>) 
 
 fn incrbyfloat(shard: &mut Shard, mut args: Args<'_>, reply: &mut Reply<'_>) -> Outcome {
     let key = args.key()?;
-    let value = match shard.string(&key)? {
-        Some(text) => LongDouble::parse(text).ok_or(CommandError::NotFloat)?,
+    let value = match shard.string_mut(&key, Event::IncrByFloat)? {
+        Some(string) => LongDouble::parse(string.bytes()).ok_or(CommandError::NotFloat)?,
         None => LongDouble::ZERO,
     };
     let sum = value + LongDouble::parse(args.next()?).ok_or(CommandError::NotFloat)?;
@@ -715,7 +715,7 @@ fn setrange(shard: &mut Shard, mut args: Args<'_>, reply: &mut Reply<'_>) -> Out
     let offset =
         usize::try_from(args.int()?).map_err(|_| CommandError::text("ERR offset is out of range"))?;
     let patch = args.next()?;
-    let old_len = shard.string(&key)?.map_or(0, <[u8]>::len);
+    let old_len = shard.string_mut(&key, Event::SetRange)?.map_or(0, |string| string.bytes().len());
     if patch.is_empty() {
         reply.integer(old_len as i64);
         return Ok(());

@@ -185,6 +185,15 @@ pub fn end(held: &mut Held<'_, Job>, thread: &mut ThreadState, now: Millis) {
     }
 }
 
+/// Counts nothing of what the units of this hold have looked up.
+#[cold]
+pub fn forget_lookups(held: &mut Held<'_, Job>) {
+    for index in 0..held.ids().len() {
+        let id = held.ids()[index];
+        held.shard(id).take_lookups();
+    }
+}
+
 /// A node's next command, as a unit.
 impl Job {
     /// Runs the command that has waited, now that a key holds what it waited for. If it cannot run here, its thread sends it on

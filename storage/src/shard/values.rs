@@ -50,6 +50,19 @@ impl Shard {
         Ok(Some(ValueMut::new(slot, ledger, torn, &self.thresholds, (self.db, self.now), event)))
     }
 
+    /// A live value, to be read and changed: counts a hit or a miss, as a read does.
+    ///
+    /// # Errors
+    /// If the key holds something else.
+    pub fn counted_value_mut<'a, T: ValueType>(
+        &'a mut self,
+        key: &Key<'_>,
+        event: Event,
+    ) -> Result<Option<ValueMut<'a, T>>, StorageError> {
+        self.look(key);
+        self.value_mut(key, event)
+    }
+
     /// A live value, to be changed; an empty one is made if the key is missing, and goes again if nothing is put into it.
     ///
     /// # Errors

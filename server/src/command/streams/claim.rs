@@ -26,7 +26,7 @@ fn int_or(args: &mut Args<'_>, text: &'static str) -> Result<i64, CommandError> 
 
 /// The stream of a command on a group, which must be there.
 fn with_group<'s>(shard: &'s mut Shard, key: &Key<'_>, group: &[u8]) -> Result<StreamMut<'s>, CommandError> {
-    let stream = shard.value_mut::<StreamType>(key, Event::Claimed)?;
+    let stream = shard.counted_value_mut::<StreamType>(key, Event::Claimed)?;
     stream.filter(|stream| stream.stream().group(group).is_some()).ok_or_else(|| no_such_group(key, group))
 }
 

@@ -176,7 +176,7 @@ pub(super) fn group_help(_: &mut Call<'_, '_>, _: Args<'_>, reply: &mut Reply<'_
 
 pub(super) fn xack(shard: &mut Shard, mut args: Args<'_>, reply: &mut Reply<'_>) -> Outcome {
     let (key, group) = (args.key()?, args.next()?);
-    let Some(mut stream) = shard.value_mut::<StreamType>(&key, Event::Acknowledged)? else {
+    let Some(mut stream) = shard.counted_value_mut::<StreamType>(&key, Event::Acknowledged)? else {
         reply.integer(0);
         return Ok(());
     };

@@ -192,7 +192,7 @@ fn serve(call: &mut Call<'_, '_>, request: &Request<'_>, reply: &mut Reply<'_>) 
                 .value::<StreamType>(key)?
                 .is_some_and(|stream| serve_anybody(stream, key, *position, request.n_max, reply)),
             Some(consumer) => {
-                shard.value_mut::<StreamType>(key, Event::Delivered)?.is_some_and(|mut stream| {
+                shard.counted_value_mut::<StreamType>(key, Event::Delivered)?.is_some_and(|mut stream| {
                     serve_consumer(&mut stream, key, *position, consumer, request, reply)
                 })
             }

@@ -656,7 +656,12 @@ impl IoThread {
                     is_served: false,
                     budget,
                 };
-                unit::run(&unit, session, held, out, thread)
+                let ended = unit::run(&unit, session, held, out, thread);
+                if let UnitEnded::Waits(_) = ended {
+                    // The node looks the keys up once more.
+                    unit::forget_lookups(held);
+                }
+                ended
             });
             route = match held {
                 Some(Ok(UnitEnded::Ran)) => {
