@@ -157,6 +157,28 @@ fn info_counts_the_keys_that_clients_wait_for() {
 }
 
 #[test]
+fn a_key_that_several_clients_watch_is_counted_once() {
+    for layout in LAYOUTS {
+        let server = laid_out(layout);
+        let mut control = server.connect();
+        let mut clients: Vec<Client> = (0..3).map(|_| server.connect()).collect();
+        assert_eq!(ask(&mut clients[0], "WATCH a b"), "+OK");
+        assert_eq!(ask(&mut clients[1], "WATCH b c b"), "+OK");
+        assert_eq!(ask(&mut clients[2], "SELECT 1"), "+OK");
+        assert_eq!(ask(&mut clients[2], "WATCH b"), "+OK");
+        // a, b and c in one database, and b in another.
+        assert_eq!(number(&mut control, "total_watched_keys"), 4);
+        assert_eq!(number(&mut control, "watching_clients"), 3);
+        assert_eq!(ask(&mut clients[0], "UNWATCH"), "+OK");
+        assert_eq!(number(&mut control, "total_watched_keys"), 3);
+        drop(clients.pop());
+        until("a client has left", || number(&mut control, "total_watched_keys") == 2);
+        drop(clients);
+        until("all have left", || number(&mut control, "total_watched_keys") == 0);
+    }
+}
+
+#[test]
 fn a_write_that_waits_for_the_end_of_a_long_read_is_not_blocked_on_a_key() {
     // On one thread, what a client is told comes after what it could see before.
     let server = laid_out((1, 16));

@@ -155,6 +155,11 @@ impl Keyspace {
         self.sum(|published| published.expired.load(Ordering::Relaxed))
     }
 
+    /// Keys that somebody watches. One that several watch is one.
+    pub fn n_watched(&self) -> u64 {
+        self.sum(|published| published.watched_keys.load(Ordering::Relaxed))
+    }
+
     /// Bytes of all tables and entries.
     pub fn used_bytes(&self) -> u64 {
         let all = 0..self.n_dbs * self.router.n_shards();

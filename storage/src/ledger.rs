@@ -242,6 +242,12 @@ impl Ledger {
         changes
     }
 
+    /// To be called when somebody has begun to watch a key, or has ceased to.
+    pub(crate) fn watches_changed(&mut self) {
+        self.published.watched_keys.store(self.stamps.len() as u64, Relaxed);
+        self.observe();
+    }
+
     /// To be called when an observer has come or gone.
     pub(crate) fn observe(&mut self) {
         self.tracked.take_if(|tracked| tracked.is_empty());

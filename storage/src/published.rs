@@ -13,6 +13,8 @@ pub struct Published {
     pub(crate) next_field_deadline: AtomicU64,
     /// Bytes of what the shard keeps beside its tables.
     pub(crate) other_bytes: AtomicU64,
+    /// Keys that somebody watches, in all databases.
+    pub(crate) watched_keys: AtomicU64,
 }
 
 impl Published {
@@ -22,6 +24,7 @@ impl Published {
             expired_fields: AtomicU64::new(0),
             next_field_deadline: AtomicU64::new(u64::MAX),
             other_bytes: AtomicU64::new(0),
+            watched_keys: AtomicU64::new(0),
         }
     }
 }

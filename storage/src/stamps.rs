@@ -28,6 +28,11 @@ impl Stamps {
         self.watched.is_empty()
     }
 
+    /// The number of watched keys.
+    pub(crate) fn len(&self) -> usize {
+        self.watched.len()
+    }
+
     /// Moves the stamp of a key, if somebody watches it.
     #[cold]
     pub(crate) fn moved(&mut self, db: Db, key: &[u8]) {

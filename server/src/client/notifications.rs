@@ -44,7 +44,7 @@ pub enum Notification {
     Left(Place, TopicKind, Name),
     /// Something was published to which connections of the thread are subscribed, or were a moment ago.
     Published(Arc<Message>),
-    /// A connection monitors from here on (MONITOR), or does so no more.
+    /// A connection is shown commands from here on (MONITOR), or no more.
     Monitors(Place, bool),
     /// A client's command ran, which monitoring clients are shown in this line.
     Observed(ClientId, Arc<[u8]>),

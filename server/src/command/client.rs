@@ -547,6 +547,7 @@ fn set_info(call: &mut Call<'_, '_>, mut args: Args<'_>, reply: &mut Reply<'_>) 
 
 /// Sets the mode in which the reply to this very command is dropped or sent.
 fn choose_replies(call: &mut Call<'_, '_>, mut args: Args<'_>, reply: &mut Reply<'_>) -> Outcome {
+    let was_off = call.session.replies == Replies::Off;
     let replies = &mut call.session.replies;
     if args.tag("ON") {
         *replies = Replies::On;
@@ -559,6 +560,9 @@ fn choose_replies(call: &mut Call<'_, '_>, mut args: Args<'_>, reply: &mut Reply
         }
     } else {
         return Err(CommandError::Syntax);
+    }
+    if was_off != (*replies == Replies::Off) {
+        super::pubsub::show_commands(call, was_off);
     }
     Ok(())
 }

@@ -187,7 +187,6 @@ fn clients_section(server: &Server, text: &mut Text<'_>) {
         clients.iter().map(|client| bytes(client).load(Ordering::Relaxed)).max().unwrap_or_default()
     };
     let n_watching = clients.iter().filter(|client| client.watched.load(Ordering::Relaxed) > 0).count();
-    let n_watched: u64 = clients.iter().map(|client| u64::from(client.watched.load(Ordering::Relaxed))).sum();
     text.field("connected_clients", server.clients.count());
     text.field("cluster_connections", 0);
     text.field("maxclients", server.config.load().maxclients);
@@ -204,7 +203,7 @@ fn clients_section(server: &Server, text: &mut Text<'_>) {
     text.field("pubsub_clients", clients.iter().filter(|client| client.listens(Listens::ToTopics)).count());
     text.field("watching_clients", n_watching);
     text.field("clients_in_timeout_table", 0);
-    text.field("total_watched_keys", n_watched);
+    text.field("total_watched_keys", server.keyspace.n_watched());
     let waits: Vec<Arc<Parked>> = clients.iter().filter_map(|client| client.waiting.load_full()).collect();
     text.field("total_blocking_keys", n_awaited(&waits, |_| true));
     text.field("total_blocking_keys_on_nokey", n_awaited(&waits, Parked::hears_of_removal));

@@ -13,7 +13,7 @@ use crate::{
         node::Job,
         notifications::Notification,
         record::Listens,
-        session::{Request, Session},
+        session::{Replies, Request, Session},
         subscriptions::{Name, Subscriptions, TopicKind},
         sweep::{Seek, Step, Sweep},
     },
@@ -296,11 +296,23 @@ fn monitor(call: &mut Call<'_, '_>, _: Args<'_>, reply: &mut Reply<'_>) -> Outco
     if !session.record.listens(Listens::ToCommands) {
         session.record.set_listens(Listens::ToCommands, true);
         call.server.add_monitor(session.origin.thread);
-        call.thread.notify(session.origin.thread, Notification::Monitors(session.origin.slot, true));
-        session.ask(Request::ReadNotifications);
+        if session.replies != Replies::Off {
+            show_commands(call, true);
+        }
         reply.ok();
     }
     Ok(())
+}
+
+/// Has a monitoring client be shown commands from here on, or not: unlike messages and invalidations, what it is shown counts as
+/// replies, which CLIENT REPLY OFF drops.
+pub(super) fn show_commands(call: &mut Call<'_, '_>, are_shown: bool) {
+    let session = &mut *call.session;
+    if session.record.listens(Listens::ToCommands) {
+        let notification = Notification::Monitors(session.origin.slot, are_shown);
+        call.thread.notify(session.origin.thread, notification);
+        session.ask(Request::ReadNotifications);
+    }
 }
 
 fn stop_monitoring(call: &mut Call<'_, '_>) {

@@ -100,18 +100,18 @@ fn admit_in_transaction(command: &Registered, session: &Session) -> Result<(), C
 
 /// A subscriber in RESP2 could not tell the reply from a message. To Redis, a monitoring client is a replica.
 fn admit_listener(command: &Registered, session: &Session) -> Result<(), CommandError> {
+    if command::is_confined(session) && !command.has(Flags::WHILE_SUBSCRIBED) {
+        return Err(CommandError::owned(format!(
+            "ERR Can't execute '{}': only (P|S)SUBSCRIBE / (P|S)UNSUBSCRIBE / PING / QUIT / RESET are allowed in this context",
+            command.full_name
+        )));
+    }
     let is_about_keys =
         || [Flags::READONLY, Flags::WRITE, Flags::MAY_REPLICATE].map(|flag| command.has(flag));
     if session.record.listens(Listens::ToCommands) && is_about_keys().contains(&true) {
         return Err(CommandError::text("ERR Replica can't interact with the keyspace"));
     }
-    if !command::is_confined(session) || command.has(Flags::WHILE_SUBSCRIBED) {
-        return Ok(());
-    }
-    Err(CommandError::owned(format!(
-        "ERR Can't execute '{}': only (P|S)SUBSCRIBE / (P|S)UNSUBSCRIBE / PING / QUIT / RESET are allowed in this context",
-        command.full_name
-    )))
+    Ok(())
 }
 
 /// When memory is short, queueing is refused, too: a queue is memory. EXEC is if it would run what is.

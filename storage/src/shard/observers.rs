@@ -19,14 +19,14 @@ impl Shard {
         let _: Option<EntryRef<'_>> = self.peek(key);
         self.remove_expired_fields(key);
         let stamp = self.ledger.stamps.watch(self.db, key.bytes);
-        self.ledger.observe();
+        self.ledger.watches_changed();
         stamp
     }
 
     /// Ceases to watch a key.
     pub fn unwatch(&mut self, key: &WatchedKey) {
         self.ledger.stamps.unwatch(key);
-        self.ledger.observe();
+        self.ledger.watches_changed();
     }
 
     /// Whether a watched key of the command's database has been written, or has expired, since it had this stamp.
