@@ -176,6 +176,10 @@ fn commands_run_where_their_keys_are() {
             Run::Transaction(_) if !has_keys && !matches!(command.spec.work, Work::Grows { .. }) => {
                 Some("holds no shard".to_owned())
             }
+            // Others wait for what a client watches as long as that is held.
+            Run::Own(_) if matches!(command.spec.work, Work::Grows { .. }) => {
+                Some("is long, and holds what its client watches".to_owned())
+            }
             // It holds what it leaves, and may name it.
             Run::Own(_) if command.has(Flags::LEAVES) => None,
             Run::Session(_)

@@ -10,7 +10,12 @@ use braid_protocol::reply::{Reply, Resp};
 
 use braid_storage::executor::Node;
 
-use super::{IoThread, giving::*};
+use super::{
+    IoThread,
+    giving::{
+        GATHERED_BYTES, GIVING_REST_MAX, SLICE_TIME, Slice, Subscribers, Successor, Tracker, WRITE_BYTES,
+    },
+};
 use crate::{
     client::{
         connection::{Connection, Given, Pace},
@@ -84,7 +89,7 @@ impl IoThread {
     /// belongs after its replies is held back.
     pub(super) fn give_back_after_notifications(&mut self, node: Box<Node<Job>>) {
         node.job.session.publish(None);
-        self.giving.turns.push_back((self.notifications().n_added(), Turn::Node(node)));
+        self.giving.turns.push_back((self.notifications().n_added(), Successor::Node(node)));
     }
 
     /// Has a connection that is being served go on when all that is sent by now has been read.
@@ -93,7 +98,7 @@ impl IoThread {
         let Some(node) = &connection.node else { return };
         if n_notifications > self.giving.n_read {
             connection.pace = Pace::AfterNotifications(n_notifications);
-            let turn = Turn::Connection(node.job.session.origin.slot, connection.record.id);
+            let turn = Successor::Connection(node.job.session.origin.slot, connection.record.id);
             self.giving.turns.push_back((n_notifications, turn));
         }
     }
@@ -155,8 +160,8 @@ impl IoThread {
             && n_notifications <= self.giving.n_read
         {
             match self.giving.turns.pop_front() {
-                Some((_, Turn::Node(node))) => self.give_back(node),
-                Some((_, Turn::Connection(place, id))) => {
+                Some((_, Successor::Node(node))) => self.give_back(node),
+                Some((_, Successor::Connection(place, id))) => {
                     if let Some(Some(connection)) = self.connections.get_mut(place)
                         && connection.record.id == id
                     {

@@ -104,7 +104,7 @@ pub(super) const CLOCK_EVERY: usize = 64;
 pub(super) struct Giving {
     pub(super) n_read: u64,
     /// Who goes on when so many notifications are read; the numbers rise.
-    pub(super) turns: VecDeque<(u64, Turn)>,
+    pub(super) turns: VecDeque<(u64, Successor)>,
     /// Connections that wait until the queues they have filled are empty.
     pub(super) held_back: Vec<(Place, ClientId)>,
     /// Connections that were given more than they may have: they are closed when nothing is being given out.
@@ -146,7 +146,7 @@ impl Slice {
 }
 
 /// Who goes on when the queue is read so far.
-pub(super) enum Turn {
+pub(super) enum Successor {
     /// A connection, with the replies in its node.
     Node(Box<Node<Job>>),
     /// A connection, with what it has sent.
