@@ -8,7 +8,6 @@ use crate::bars::preload;
 use crate::bars::redis_benchmark_program::RedisBenchmark;
 use crate::bars::results::BarReport;
 use crate::error::BenchError;
-use crate::quantity::three_digits;
 use crate::spawn::Server;
 
 /// Keys that most bars load.
@@ -169,7 +168,7 @@ fn progress(measures: &[Measure], figures: &[f64]) -> String {
     let told: Vec<_> = measures
         .iter()
         .zip(figures)
-        .map(|(measure, &figure)| format!("{} {} {}", measure.name, three_digits(figure), measure.unit))
+        .map(|(measure, &figure)| format!("{} {}", measure.name, measure.unit.shown(figure)))
         .collect();
     told.join(", ")
 }

@@ -52,7 +52,7 @@ fn measures(pipeline: usize) -> Vec<Measure> {
         measure("CPU/delivery", Unit::Micros, Target::ratio(0.5)),
         measure("PING max", Unit::Millis, Target::value(50.0)),
         measure("resident", Unit::MiB, Target::value(200.0)),
-        measure("lost", Unit::Times, Target::value(0.0).in_each_round()),
+        measure("lost", Unit::Count, Target::value(0.0).in_each_round()),
         measure("deliveries", Unit::PerSecond, Target::NONE),
     ]
 }

@@ -5,6 +5,8 @@ use std::fmt;
 use braid_bench::model::stats;
 use serde::Serialize;
 
+use crate::quantity::three_digits;
+
 /// What a figure counts.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
 pub enum Unit {
@@ -25,9 +27,22 @@ pub enum Unit {
     /// Events a second.
     #[serde(rename = "/s")]
     PerSecond,
-    /// A bare number: one figure over another of the same server, or a count.
+    /// A bare number: one figure over another of the same server.
     #[serde(rename = "x")]
     Times,
+    /// How many. A count may be zero, so one side's is not compared with the other's.
+    #[serde(rename = "")]
+    Count,
+}
+
+impl Unit {
+    /// A figure as people read it.
+    pub fn shown(self, figure: f64) -> String {
+        match self {
+            Self::Count => figure.to_string(),
+            _ => format!("{} {self}", three_digits(figure)),
+        }
+    }
 }
 
 impl fmt::Display for Unit {
@@ -40,6 +55,7 @@ impl fmt::Display for Unit {
             Self::Bytes => "B",
             Self::PerSecond => "/s",
             Self::Times => "x",
+            Self::Count => "",
         })
     }
 }

@@ -4,7 +4,7 @@ use std::fmt;
 
 use serde::Serialize;
 
-use crate::bars::measures::{Measure, Summary, Verdict};
+use crate::bars::measures::{Measure, Summary, Unit, Verdict};
 use crate::quantity::three_digits;
 use crate::table::Table;
 
@@ -91,13 +91,17 @@ impl fmt::Display for Report {
 fn cells(bar: &str, measure: &Measure) -> [String; 8] {
     let Summary { braid, redis, ratio, ratio_min, ratio_max, verdict } = measure.summary();
     let unit = measure.unit;
+    let (ratio, range) = match unit {
+        Unit::Count => Default::default(),
+        _ => (three_digits(ratio), format!("({}..{})", three_digits(ratio_min), three_digits(ratio_max))),
+    };
     [
         bar.to_owned(),
         measure.name.clone(),
-        format!("{} {unit}", three_digits(braid)),
-        format!("{} {unit}", three_digits(redis)),
-        three_digits(ratio),
-        format!("({}..{})", three_digits(ratio_min), three_digits(ratio_max)),
+        unit.shown(braid),
+        unit.shown(redis),
+        ratio,
+        range,
         measure.target.to_string(),
         verdict.to_string(),
     ]
@@ -106,7 +110,7 @@ fn cells(bar: &str, measure: &Measure) -> [String; 8] {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::bars::measures::{Target, Unit};
+    use crate::bars::measures::Target;
 
     #[test]
     fn the_table_shows_what_failed_and_json_keeps_the_rounds() {
@@ -125,6 +129,13 @@ mod tests {
         assert!(report.to_string().contains("1.00 µs"), "{report}");
         assert_eq!(report.json()["bars"][0]["measures"][0]["braid"][0], 1.0);
         assert_eq!(report.json()["bars"][0]["measures"][0]["summary"]["ratio"], 0.5);
+        let mut lost = Measure::new("lost", Unit::Count, Target::value(0.0).in_each_round());
+        lost.push([0.0, 0.0]);
+        report.bars[0].measures.push(lost);
+        let text = report.to_string();
+        let line = text.lines().find(|line| line.contains("lost")).expect("a row for each measure");
+        let words: Vec<_> = line.split_whitespace().collect();
+        assert_eq!(words.join(" "), "cpu lost 0 0 ≤ 0 in each round met");
         report.bars.push(bar(Some("no server".into())));
         assert!(!report.is_met());
         assert!(report.to_string().contains("cpu: not measured: no server"), "{report}");
