@@ -260,6 +260,18 @@ impl Bench {
         node
     }
 
+    /// A node that queues for the lane at once.
+    fn through_lane(&self, mut node: Box<Node<Probe>>) -> Box<Node<Probe>> {
+        node.route.is_through_lane = true;
+        node
+    }
+
+    /// Runs a part of the test on another thread.
+    fn elsewhere<T: 'static>(&self, part: impl FnOnce(&Bench) -> T + 'static) -> thread::JoinHandle<T> {
+        let bench = self.clone();
+        thread::spawn(move || part(&bench))
+    }
+
     /// Takes a shard for `worker`, as if it were in the middle of something there.
     fn hold(&self, worker: &mut Worker<Probe>, id: u16) {
         assert!(self.engine.executor(ShardId(id)).try_hold());
@@ -356,10 +368,7 @@ impl Met {
 fn two_commands_on_one_shard_both_run() {
     loom::model(|| {
         let bench = Bench::new(1);
-        let other = thread::spawn({
-            let bench = bench.clone();
-            move || bench.worker().submit(bench.node(1, Work::Nothing, &[0]))
-        });
+        let other = bench.elsewhere(move |bench| bench.worker().submit(bench.node(1, Work::Nothing, &[0])));
         bench.worker().submit(bench.node(2, Work::Nothing, &[0]));
         other.join().unwrap();
         bench.settle_up();
@@ -372,13 +381,10 @@ fn what_is_linked_runs_in_the_order_of_arrival() {
         let bench = Bench::new(1);
         let mut holder = bench.worker();
         bench.hold(&mut holder, 0);
-        let other = thread::spawn({
-            let bench = bench.clone();
-            move || {
-                let mut worker = bench.worker();
-                for id in 1..=3 {
-                    worker.submit(bench.node(id, Work::Nothing, &[0]));
-                }
+        let other = bench.elsewhere(move |bench| {
+            let mut worker = bench.worker();
+            for id in 1..=3 {
+                worker.submit(bench.node(id, Work::Nothing, &[0]));
             }
         });
         // SAFETY: held above.
@@ -400,8 +406,7 @@ fn three_threads_on_one_shard() {
     bounded(4, || {
         let bench = Bench::new(1);
         let others = [10, 20].map(|first| {
-            let bench = bench.clone();
-            thread::spawn(move || {
+            bench.elsewhere(move |bench| {
                 let mut worker = bench.worker();
                 worker.submit(bench.node(first, Work::Nothing, &[0]));
                 worker.submit(bench.node(first + 1, Work::Nothing, &[0]));
@@ -424,13 +429,10 @@ fn running_in_place_races_with_submitting() {
     let (met_here, met_there) = (here.clone(), there.clone());
     loom::model(move || {
         let bench = Bench::new(1);
-        let other = thread::spawn({
-            let bench = bench.clone();
-            move || {
-                let mut worker = bench.worker();
-                worker.submit(bench.node(1, Work::Nothing, &[0]));
-                worker.submit(bench.node(2, Work::Nothing, &[0]));
-            }
+        let other = bench.elsewhere(move |bench| {
+            let mut worker = bench.worker();
+            worker.submit(bench.node(1, Work::Nothing, &[0]));
+            worker.submit(bench.node(2, Work::Nothing, &[0]));
         });
         let mut worker = bench.worker();
         let ran = worker.with_shard(ShardId(0), |shard, _| shard.note(3));
@@ -453,10 +455,8 @@ fn running_in_place_races_with_submitting() {
 fn several_shards_in_place_race_with_a_transaction() {
     bounded(5, || {
         let bench = Bench::new(2);
-        let other = thread::spawn({
-            let bench = bench.clone();
-            move || bench.worker().submit(bench.node(1, Work::Transfer, &[1, 0]))
-        });
+        let other =
+            bench.elsewhere(move |bench| bench.worker().submit(bench.node(1, Work::Transfer, &[1, 0])));
         let mut worker = bench.worker();
         let ids = [ShardId(0), ShardId(1)];
         let ran = worker.with_shards(&ids, |held, _| {
@@ -477,10 +477,7 @@ fn several_shards_in_place_race_with_a_transaction() {
 fn a_panic_in_place_releases_the_shard() {
     loom::model(|| {
         let bench = Bench::new(1);
-        let other = thread::spawn({
-            let bench = bench.clone();
-            move || bench.worker().submit(bench.node(1, Work::Nothing, &[0]))
-        });
+        let other = bench.elsewhere(move |bench| bench.worker().submit(bench.node(1, Work::Nothing, &[0])));
         let mut worker = bench.worker();
         let ran = worker.with_shard(ShardId(0), |_, _| std::panic::resume_unwind(Box::new(Deliberate)));
         assert!(!matches!(ran, Some(Ok(()))));
@@ -515,10 +512,7 @@ fn a_panic_in_the_middle_of_a_drain_strands_nobody() {
 fn a_transaction_that_panics_releases_all_its_shards() {
     bounded(5, || {
         let bench = Bench::new(2);
-        let other = thread::spawn({
-            let bench = bench.clone();
-            move || bench.worker().submit(bench.node(1, Work::Panic, &[0, 1]))
-        });
+        let other = bench.elsewhere(move |bench| bench.worker().submit(bench.node(1, Work::Panic, &[0, 1])));
         let mut worker = bench.worker();
         worker.submit(bench.node(2, Work::Nothing, &[1]));
         worker.submit(bench.node(3, Work::Transfer, &[0, 1]));
@@ -584,10 +578,8 @@ fn a_shard_is_handed_off_after_a_grant() {
 fn two_transactions_in_opposite_key_order() {
     loom::model(|| {
         let bench = Bench::new(2);
-        let other = thread::spawn({
-            let bench = bench.clone();
-            move || bench.worker().submit(bench.node(1, Work::Transfer, &[1, 0]))
-        });
+        let other =
+            bench.elsewhere(move |bench| bench.worker().submit(bench.node(1, Work::Transfer, &[1, 0])));
         bench.worker().submit(bench.node(2, Work::Transfer, &[0, 1]));
         other.join().unwrap();
         let settled = bench.settle_up();
@@ -599,13 +591,10 @@ fn two_transactions_in_opposite_key_order() {
 fn a_job_that_needs_a_lower_shard_gets_it() {
     bounded(4, || {
         let bench = Bench::new(2);
-        let other = thread::spawn({
-            let bench = bench.clone();
-            move || {
-                let mut worker = bench.worker();
-                worker.submit(bench.node(1, Work::Transfer, &[0, 1]));
-                worker.submit(bench.node(2, Work::Nothing, &[1]));
-            }
+        let other = bench.elsewhere(move |bench| {
+            let mut worker = bench.worker();
+            worker.submit(bench.node(1, Work::Transfer, &[0, 1]));
+            worker.submit(bench.node(2, Work::Nothing, &[1]));
         });
         bench.worker().submit(bench.node(3, Work::Grow, &[1]));
         other.join().unwrap();
@@ -618,8 +607,7 @@ fn three_transactions_around_a_circle() {
     bounded(4, || {
         let bench = Bench::new(3);
         let others = [(1, [0, 1]), (2, [2, 1])].map(|(id, shards)| {
-            let bench = bench.clone();
-            thread::spawn(move || bench.worker().submit(bench.node(id, Work::Nothing, &shards)))
+            bench.elsewhere(move |bench| bench.worker().submit(bench.node(id, Work::Nothing, &shards)))
         });
         bench.worker().submit(bench.node(3, Work::Nothing, &[2, 0]));
         for other in others {
@@ -640,14 +628,11 @@ fn rounds_of(rounds: u8) -> Met {
     let took_lane = met.clone();
     bounded(5, move || {
         let bench = Bench::new(3);
-        let other = thread::spawn({
-            let bench = bench.clone();
-            move || {
-                let mut worker = bench.worker();
-                worker.submit(bench.node(10, Work::Nothing, &[1]));
-                worker.submit(bench.node(11, Work::Nothing, &[0]));
-                worker.submit(bench.node(12, Work::Nothing, &[2]));
-            }
+        let other = bench.elsewhere(move |bench| {
+            let mut worker = bench.worker();
+            worker.submit(bench.node(10, Work::Nothing, &[1]));
+            worker.submit(bench.node(11, Work::Nothing, &[0]));
+            worker.submit(bench.node(12, Work::Nothing, &[2]));
         });
         let mut node = bench.node(1, Work::Nothing, &[0, 1, 2]);
         node.route.rounds = rounds;
@@ -676,13 +661,10 @@ fn two_transactions_out_of_patience_do_not_deadlock() {
     let met = both.clone();
     bounded(5, move || {
         let bench = Bench::new(3);
-        let other = thread::spawn({
-            let bench = bench.clone();
-            move || {
-                let mut worker = bench.worker();
-                worker.submit(bench.impatient(bench.node(1, Work::Transfer, &[2, 0])));
-                worker.submit(bench.node(2, Work::Nothing, &[1]));
-            }
+        let other = bench.elsewhere(move |bench| {
+            let mut worker = bench.worker();
+            worker.submit(bench.impatient(bench.node(1, Work::Transfer, &[2, 0])));
+            worker.submit(bench.node(2, Work::Nothing, &[1]));
         });
         let mut worker = bench.worker();
         worker.submit(bench.impatient(bench.node(3, Work::Transfer, &[0, 1, 2])));
@@ -701,14 +683,10 @@ fn the_lane_goes_from_one_to_the_next() {
     bounded(5, || {
         let bench = Bench::new(3);
         let submit = |bench: &Bench, id, shards: &[u16]| {
-            let mut node = bench.node(id, Work::Nothing, shards);
-            node.route.is_through_lane = true;
+            let node = bench.through_lane(bench.node(id, Work::Nothing, shards));
             bench.worker().submit(node);
         };
-        let other = thread::spawn({
-            let bench = bench.clone();
-            move || submit(&bench, 1, &[0, 2])
-        });
+        let other = bench.elsewhere(move |bench| submit(&bench, 1, &[0, 2]));
         submit(&bench, 2, &[1, 2]);
         other.join().unwrap();
         assert_eq!(bench.engine.n_lane_runs(), 2);
@@ -721,16 +699,12 @@ fn the_lane_goes_from_one_to_the_next() {
 fn the_holder_of_the_lane_that_has_2_gets_0() {
     bounded(5, || {
         let bench = Bench::new(3);
-        let other = thread::spawn({
-            let bench = bench.clone();
-            move || {
-                let mut worker = bench.worker();
-                worker.submit(bench.node(1, Work::Transfer, &[0, 2]));
-                worker.submit(bench.node(2, Work::Nothing, &[0]));
-            }
+        let other = bench.elsewhere(move |bench| {
+            let mut worker = bench.worker();
+            worker.submit(bench.node(1, Work::Transfer, &[0, 2]));
+            worker.submit(bench.node(2, Work::Nothing, &[0]));
         });
-        let mut node = bench.node(3, Work::Reach, &[2]);
-        node.route.is_through_lane = true;
+        let node = bench.through_lane(bench.node(3, Work::Reach, &[2]));
         bench.worker().submit(node);
         other.join().unwrap();
         bench.settle_up();
@@ -745,10 +719,7 @@ fn two_jobs_try_the_lane() {
     let met = queued.clone();
     bounded(5, move || {
         let bench = Bench::new(3);
-        let other = thread::spawn({
-            let bench = bench.clone();
-            move || bench.worker().submit(bench.node(1, Work::Reach, &[2]))
-        });
+        let other = bench.elsewhere(move |bench| bench.worker().submit(bench.node(1, Work::Reach, &[2])));
         bench.worker().submit(bench.node(2, Work::Reach, &[1]));
         bench.worker().submit(bench.node(3, Work::Nothing, &[2]));
         other.join().unwrap();
@@ -785,13 +756,10 @@ fn a_drained_job_that_takes_the_lane_keeps_its_shard() {
 fn a_panic_of_the_lanes_holder_releases_lane_and_shards() {
     bounded(5, || {
         let bench = Bench::new(3);
-        let other = thread::spawn({
-            let bench = bench.clone();
-            move || bench.worker().submit(bench.node(1, Work::ReachAndPanic, &[2]))
-        });
+        let other =
+            bench.elsewhere(move |bench| bench.worker().submit(bench.node(1, Work::ReachAndPanic, &[2])));
         let mut worker = bench.worker();
-        let mut node = bench.node(2, Work::Transfer, &[0, 2]);
-        node.route.is_through_lane = true;
+        let node = bench.through_lane(bench.node(2, Work::Transfer, &[0, 2]));
         worker.submit(node);
         worker.submit(bench.node(3, Work::Nothing, &[2]));
         drop(worker);
@@ -810,8 +778,7 @@ fn the_lane_is_handed_off() {
         bench.hold(&mut holder, 1);
         let mut here = bench.worker();
         for id in 1..=2 {
-            let mut node = bench.node(id, Work::Transfer, &[0, 1]);
-            node.route.is_through_lane = true;
+            let node = bench.through_lane(bench.node(id, Work::Transfer, &[0, 1]));
             here.submit(node);
         }
         let mut drainer = bench.pass_holds(&mut holder, Weight::Light, 2);
@@ -851,13 +818,10 @@ fn a_grant_whose_lower_shard_is_held_goes_round() {
 fn heavy_jobs_run_on_heavy_threads_only() {
     bounded(5, || {
         let bench = Bench::new(2);
-        let heavy = thread::spawn({
-            let bench = bench.clone();
-            move || {
-                let mut worker = bench.worker_with(Weight::Heavy, PLENTY);
-                worker.take_heavy();
-                worker.take_heavy();
-            }
+        let heavy = bench.elsewhere(move |bench| {
+            let mut worker = bench.worker_with(Weight::Heavy, PLENTY);
+            worker.take_heavy();
+            worker.take_heavy();
         });
         let mut worker = bench.worker();
         worker.submit(bench.heavy_node(1, &[0, 1]));
@@ -906,11 +870,9 @@ fn a_reserved_heavy_thread_is_woken_for_its_job() {
         let mut holder = bench.worker();
         bench.hold(&mut holder, 1);
         // It has the lane, and waits for shard 1.
-        let mut first = bench.node(1, Work::Transfer, &[0, 1]);
-        first.route.is_through_lane = true;
+        let first = bench.through_lane(bench.node(1, Work::Transfer, &[0, 1]));
         light.submit(first);
-        let mut heavy = bench.heavy_node(2, &[0, 1]);
-        heavy.route.is_through_lane = true;
+        let heavy = bench.through_lane(bench.heavy_node(2, &[0, 1]));
         bench.engine.heavy.push(heavy);
         let mut drainer = bench.pass_holds(&mut holder, Weight::Light, PLENTY);
         let sleeper = thread::spawn({
@@ -943,13 +905,10 @@ fn a_heavy_and_a_light_transaction_out_of_patience() {
     bounded(4, || {
         let bench = Bench::new(3);
         bench.engine.heavy.push(bench.impatient(bench.heavy_node(1, &[0, 1, 2])));
-        let heavy = thread::spawn({
-            let bench = bench.clone();
-            move || {
-                let mut worker = bench.worker_with(Weight::Heavy, PLENTY);
-                worker.take_heavy();
-                worker.take_heavy();
-            }
+        let heavy = bench.elsewhere(move |bench| {
+            let mut worker = bench.worker_with(Weight::Heavy, PLENTY);
+            worker.take_heavy();
+            worker.take_heavy();
         });
         let mut worker = bench.worker();
         worker.submit(bench.impatient(bench.node(2, Work::Transfer, &[2, 0])));
@@ -969,8 +928,7 @@ fn a_reserved_heavy_thread_that_ends_leaves_its_job_to_others() {
         let mut holder = bench.worker();
         bench.hold(&mut holder, 1);
         let mut ending = bench.worker_with(Weight::Heavy, PLENTY);
-        let mut node = bench.heavy_node(1, &[0, 1]);
-        node.route.is_through_lane = true;
+        let node = bench.through_lane(bench.heavy_node(1, &[0, 1]));
         ending.submit(node);
         assert!(ending.is_reserved());
         let mut here = bench.worker();
@@ -1019,8 +977,7 @@ fn two_nodes_wake_a_sleeper_until_it_has_both() {
         let bench = Bench::new(0);
         *bench.home.sleeper.lock().unwrap() = Some(thread::current());
         let others = [1, 2].map(|id| {
-            let bench = bench.clone();
-            thread::spawn(move || bench.worker().submit(bench.node(id, Work::Nothing, &[])))
+            bench.elsewhere(move |bench| bench.worker().submit(bench.node(id, Work::Nothing, &[])))
         });
         let mut n_back = 0;
         while n_back < 2 {
@@ -1071,8 +1028,7 @@ fn what_still_waits_when_the_engine_goes_is_freed() {
         let mut holder = bench.worker();
         bench.hold(&mut holder, 1);
         let others = [1, 2].map(|id| {
-            let bench = bench.clone();
-            thread::spawn(move || bench.worker().submit(bench.node(id, Work::Nothing, &[1])))
+            bench.elsewhere(move |bench| bench.worker().submit(bench.node(id, Work::Nothing, &[1])))
         });
         for other in others {
             other.join().unwrap();
