@@ -7,7 +7,7 @@ use std::collections::BTreeSet;
 use braid_server::command::{Registered, TABLE, Work};
 use support::{
     Client, Reply, Server,
-    crowd::{ask, figure, n_elements},
+    crowd::{ask, await_clients, figure, n_elements, until},
 };
 
 /// How many elements a large value has.
@@ -408,6 +408,55 @@ fn a_very_long_argument_is_stored_elsewhere() {
         });
         assert!(n > 0, "{} in MULTI ran where sockets are served", argv[0]);
     }
+}
+
+/// How many pages a thread of the server has been given since it began.
+fn n_pages_given(server: &Server, thread: &str) -> usize {
+    let tasks = std::fs::read_dir(format!("/proc/{}/task", server.pid())).expect("Linux tells");
+    let stats = tasks.map(|task| {
+        let stat = task.expect("Linux tells").path().join("stat");
+        std::fs::read_to_string(stat).expect("the server's threads stay")
+    });
+    let name = format!("({thread})");
+    let stat = stats.into_iter().find(|stat| stat.contains(&name)).expect("there is such a thread");
+    let (_, fields) = stat.rsplit_once(')').expect("the name is in parentheses");
+    fields.split_whitespace().nth(7).expect("the eighth after it").parse().expect("a number")
+}
+
+/// Until a page of new memory can be written to, it has to be found and cleared: on some machines milliseconds for a huge one.
+#[test]
+fn room_for_a_very_long_argument_is_made_elsewhere() {
+    let server = server();
+    let mut client = server.connect();
+    assert_eq!(ask(&mut client, "PING"), "+PONG");
+    let long: String = (0..8 << 20).map(|nth| format!("{:08}", nth % 99_999_989)).collect();
+    let before = n_pages_given(&server, "io-0");
+    assert_eq!(client.command(&["SET", "long", &long]).to_string(), "+OK");
+    let n = n_pages_given(&server, "io-0") - before;
+    assert!(n < long.len() / 4096 / 4, "{n} pages");
+    assert_eq!(client.command(&["GET", "long"]).text(), Some(long));
+}
+
+#[test]
+fn a_client_may_leave_while_room_is_made_for_it() {
+    let server = server();
+    let mut control = server.connect();
+    assert_eq!(ask(&mut control, "DEBUG HOLD-HEAVY 1"), "+OK");
+    let mut client = server.connect();
+    assert_eq!(ask(&mut client, "CLIENT SETNAME sender"), "+OK");
+    client.send_raw(b"*3\r\n$3\r\nSET\r\n$4\r\nlong\r\n$99999999\r\n");
+    client.send_raw(&vec![b'x'; 512 * 1024]);
+    let mut is_reading = || {
+        let list = control.command(&["CLIENT", "LIST"]).text().expect("a list");
+        let sender = list.lines().find(|line| line.contains("name=sender")).expect("it is connected");
+        let n = sender.split("qbuf=").nth(1).and_then(|rest| rest.split(' ').next()).expect("a field");
+        n.parse::<usize>().expect("a number") < 256 * 1024
+    };
+    until("what has come was read", || !is_reading());
+    drop(client);
+    assert_eq!(ask(&mut control, "DEBUG HOLD-HEAVY 0"), "+OK");
+    await_clients(&mut control, 1);
+    assert_eq!(ask(&mut control, "EXISTS long"), ":0");
 }
 
 /// What a transaction does adds up, wherever its commands go: to another database, and to what earlier ones have made.

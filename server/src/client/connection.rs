@@ -33,6 +33,8 @@ pub struct Connection {
     pub parser: RequestParser,
     /// What was read and not run: an incomplete request, or what came behind a command that is under way.
     pub unread: Vec<u8>,
+    /// Up to where the room for a long argument in there has been written to, if that is so long.
+    pub n_ready: usize,
     /// How many bytes an incomplete request still lacks, at least.
     pub wanted: usize,
     /// Replies that the socket has not taken yet.
@@ -147,6 +149,13 @@ impl Connection {
     pub fn publish_backlog(&self) {
         self.record.output_bytes.store(self.backlog.n_bytes as u64, Ordering::Relaxed);
         self.record.output_pieces.store(self.backlog.pieces.len() as u32, Ordering::Relaxed);
+    }
+}
+
+impl Drop for Connection {
+    fn drop(&mut self) {
+        // Half of a long argument may have come. To give megabytes back takes long: that is done elsewhere.
+        braid_storage::discard_bytes(std::mem::take(&mut self.unread));
     }
 }
 

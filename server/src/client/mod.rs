@@ -8,6 +8,7 @@ pub mod node;
 pub mod notifications;
 pub mod publishing;
 pub mod record;
+pub mod room;
 pub mod session;
 pub mod stream;
 pub mod subscriptions;

@@ -18,6 +18,7 @@ use crate::{
     catalog::{CommandId, KeyUse, Requests, Words},
     client::{
         id::Origin,
+        room::Room,
         session::{Replies, Session},
         sweep::Sweep,
         waits::{Awaited, Wait, WaitedKey},
@@ -47,6 +48,8 @@ pub enum Task {
     MustWithdraw(Arc<Parked>),
     /// Leave those lines; then the node goes on with its connection.
     Withdraw(Arc<Parked>),
+    /// Make room for an argument of which some has come.
+    MakeRoom(Room),
     /// Pin the values of the next command, which is too much for a hold.
     Pin,
     /// Run it on the pinned values, with nothing held: the node stays with its heavy-work thread.

@@ -330,6 +330,7 @@ impl IoThread {
                 }
                 return;
             }
+            Task::MakeRoom(_) => self.take_room(&mut node),
             Task::Commands | Task::Barrier | Task::Idle => {}
         }
         match node.job.session.request.take() {

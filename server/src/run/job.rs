@@ -128,6 +128,7 @@ impl coordinator::Job for Job {
         }
         match &mut self.task {
             Task::Idle | Task::Barrier | Task::Wait(_) | Task::MustWithdraw(_) | Task::Offloaded(_) => {}
+            Task::MakeRoom(room) => room.make(),
             Task::Pin => offload::pin(self, held, thread),
             Task::Unpin(_) => return offload::unpin(self, held, thread).map_or(Next::Home, Next::Again),
             Task::Commands => return self.run_commands(held, thread),

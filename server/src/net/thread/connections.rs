@@ -6,7 +6,10 @@ use std::{
 };
 
 use braid_protocol::request::{Limits, RequestParser};
-use braid_storage::{coordinator::Route, executor::Node};
+use braid_storage::{
+    coordinator::{Route, Weight},
+    executor::Node,
+};
 use mio::{Token, event::Event};
 
 use super::{IoThread, READ_BYTES};
@@ -16,6 +19,7 @@ use crate::{
         id::Origin,
         node::{Job, Task},
         record::{ClientRecord, Listens},
+        room::Room,
         session::Session,
         stream::Accepted,
         waits::GaveUp,
@@ -25,9 +29,6 @@ use crate::{
     shared::server::Server,
     verbose, warning,
 };
-
-/// An announced length is believed, and room made for it, once one part in so many has come.
-const TRUSTED_PART: usize = 64;
 
 impl IoThread {
     /// Begins to serve a connection.
@@ -59,6 +60,7 @@ impl IoThread {
             node: Some(Node::new(Job::new(session))),
             parser: RequestParser::new(Limits { authenticated, ..self.limits }),
             unread: Vec::new(),
+            n_ready: 0,
             wanted: 0,
             backlog: Backlog::default(),
             writable: true,
@@ -173,7 +175,7 @@ impl IoThread {
             server.killed_client_left();
         }
         self.forget_subscriptions(slot, &mut connection);
-        let mut node = connection.node.expect("checked above");
+        let mut node = connection.node.take().expect("checked above");
         let session = &node.job.session;
         if !session.watched.is_empty() || session.subscriptions.is_some() {
             let listened = session.subscriptions.iter().flat_map(|own| subscribed_routes(server, own));
@@ -241,11 +243,6 @@ impl IoThread {
             self.buffer = buffer;
         } else {
             let is_complete = connection.unread.is_empty() || n >= connection.wanted;
-            let unread = &mut connection.unread;
-            if connection.wanted > unread.capacity() && unread.len() >= connection.wanted / TRUSTED_PART {
-                // Once some of a long argument has come it gets its room at once: to move it again and again takes long.
-                unread.reserve_exact(connection.wanted.max(n));
-            }
             connection.unread.extend_from_slice(&self.buffer[..n]);
             if is_complete {
                 // What was sent to the client before it sent this comes before the answer.
@@ -256,8 +253,31 @@ impl IoThread {
                 return self.check_input(connection);
             }
             connection.wanted -= n;
+            self.check_input(connection)?;
+            if Room::is_wanted(&connection.unread, connection.n_ready, connection.wanted, READ_BYTES) {
+                self.ask_for_room(connection);
+            }
+            return Ok(());
         }
         self.check_input(connection)
+    }
+
+    /// Parks a connection until there is room for the rest of a long argument.
+    #[cold]
+    fn ask_for_room(&mut self, connection: &mut Connection) {
+        let Some(mut node) = connection.node.take() else { return };
+        let unread = std::mem::take(&mut connection.unread);
+        node.job.task = Task::MakeRoom(Room::behind(unread, connection.wanted, READ_BYTES));
+        node.set_route(Route::default().with_weight(Weight::Heavy));
+        self.worker.submit(node);
+    }
+
+    /// Gives a connection what has come of a long argument back, with room behind it.
+    pub(super) fn take_room(&mut self, node: &mut Node<Job>) {
+        let Task::MakeRoom(room) = std::mem::take(&mut node.job.task) else { return };
+        let connection = self.connections[node.job.session.origin.slot].as_mut();
+        let connection = connection.expect("a connection is in its place while parked");
+        (connection.unread, connection.n_ready) = room.into_parts();
     }
 
     fn check_input(&mut self, connection: &mut Connection) -> io::Result<()> {
@@ -385,6 +405,7 @@ fn give_up_room(buffer: &mut Vec<u8>) {
     if buffer.is_empty() {
         braid_storage::discard_bytes(std::mem::take(buffer));
     } else if buffer.capacity() > 4 * buffer.len().max(READ_BYTES) {
-        buffer.shrink_to(2 * buffer.len());
+        let rest = buffer.to_vec();
+        braid_storage::discard_bytes(std::mem::replace(buffer, rest));
     }
 }
