@@ -14,8 +14,23 @@ use support::{
 const N_LARGE: usize = 40_000;
 
 /// Every type of value that the cases are about: the key that a case names, and what makes the value.
-const KEYS: [&str; 11] =
-    ["set", "set2", "hash", "zset", "list", "stream", "geo", "bytes", "text", "text2", "hll"];
+const KEYS: [&str; 15] = [
+    "set",
+    "set2",
+    "hash",
+    "zset",
+    "list",
+    "stream",
+    "geo",
+    "bytes",
+    "text",
+    "text2",
+    "hll",
+    "long-list",
+    "long-set",
+    "long-hash",
+    "long-zset",
+];
 
 /// A row of the table, and a command of it that has as much to do as its keys hold.
 const CASES: &[(&str, &str)] = &[
@@ -42,6 +57,17 @@ const CASES: &[(&str, &str)] = &[
     ("smembers", "SMEMBERS set"),
     ("spop", "SPOP set 50000"),
     ("srandmember", "SRANDMEMBER set 50000"),
+    ("srandmember", "SRANDMEMBER long-set"),
+    ("spop", "SPOP long-set"),
+    ("hrandfield", "HRANDFIELD long-hash"),
+    ("hgetall", "HGETALL long-hash"),
+    ("zrandmember", "ZRANDMEMBER long-zset"),
+    ("zpopmin", "ZPOPMIN long-zset"),
+    ("zpopmax", "ZPOPMAX long-zset"),
+    ("zmpop", "ZMPOP 2 missing long-zset MIN"),
+    ("bzmpop", "BZMPOP 0 2 missing long-zset MIN"),
+    ("zrange", "ZRANGE long-zset 0 0"),
+    ("lrange", "LRANGE long-list 0 0"),
     ("sinter", "SINTER set set2"),
     ("sintercard", "SINTERCARD 2 set set2"),
     ("sinterstore", "SINTERSTORE stored set set2"),
@@ -59,8 +85,20 @@ const CASES: &[(&str, &str)] = &[
     ("hlen", "HLEN expired"),
     ("hscan", "HSCAN hash 0 COUNT 100000"),
     ("lpop", "LPOP list 50000"),
+    ("lpop", "LPOP long-list"),
     ("rpop", "RPOP list 50000"),
+    ("rpop", "RPOP long-list"),
+    ("lmove", "LMOVE long-list stored LEFT LEFT"),
+    ("rpoplpush", "RPOPLPUSH long-list stored"),
+    ("blmove", "BLMOVE long-list stored LEFT LEFT 0"),
+    ("brpoplpush", "BRPOPLPUSH long-list stored 0"),
+    ("blpop", "BLPOP missing long-list 0"),
+    ("brpop", "BRPOP missing long-list 0"),
+    ("bzpopmin", "BZPOPMIN missing long-zset 0"),
+    ("bzpopmax", "BZPOPMAX missing long-zset 0"),
     ("lmpop", "LMPOP 2 missing list LEFT COUNT 50000"),
+    ("lmpop", "LMPOP 2 missing long-list LEFT"),
+    ("blmpop", "BLMPOP 0 2 missing long-list LEFT"),
     ("blmpop", "BLMPOP 0 2 missing list LEFT COUNT 50000"),
     ("lrange", "LRANGE list 0 -1"),
     ("lindex", "LINDEX pieces 30000"),
@@ -162,6 +200,10 @@ fn make(client: &mut Client, prefix: &str, n: usize) {
     client.command(&["XREADGROUP", "GROUP", "group", "reader", "STREAMS", &key("stream"), ">"]);
     let long = |n: usize| "x".repeat(n);
     client.command(&["SET", &key("bytes"), &long(n * 70)]);
+    client.command(&["RPUSH", &key("long-list"), &long(n * 70), "short", &long(n * 70)]);
+    client.command(&["SADD", &key("long-set"), &long(n * 70), &long(n * 70 + 1)]);
+    client.command(&["HSET", &key("long-hash"), &long(n * 70), "value"]);
+    client.command(&["ZADD", &key("long-zset"), "1", &long(n * 70), "2", "short", "3", &long(n * 70 + 1)]);
     client.command(&["SET", &key("text"), &long(n / 10)]);
     client.command(&["SET", &key("text2"), &"y".repeat(n / 10)]);
     add(client, "PFADD", &key("hll"), n / 2, |nth| vec![nth.to_string()]);

@@ -220,6 +220,7 @@ pub(super) const COMMANDS: &[CommandSpec] = &[
         flags: Flags::WRITE.and(Flags::DENYOOM),
         keys: FROM_ONE_TO_ANOTHER,
         run: Run::Transaction(lmove),
+        work: Work::held(work::one_taken),
         since: "6.2.0",
         group: Group::List,
         syntax: "source destination <LEFT | RIGHT> <LEFT | RIGHT>",
@@ -232,6 +233,7 @@ pub(super) const COMMANDS: &[CommandSpec] = &[
         flags: Flags::WRITE.and(Flags::DENYOOM).and(Flags::DEPRECATED),
         keys: FROM_ONE_TO_ANOTHER,
         run: Run::Transaction(rpoplpush),
+        work: Work::held(work::one_taken),
         since: "1.2.0",
         group: Group::List,
         syntax: "source destination",
@@ -262,6 +264,7 @@ pub(super) const COMMANDS: &[CommandSpec] = &[
         flags: Flags::WRITE.and(Flags::BLOCKING),
         keys: ALL_BUT_LAST,
         run: Run::Transaction(blpop),
+        work: Work::held(work::one_taken_from_any_in_time),
         since: "2.0.0",
         group: Group::List,
         syntax: "key [key ...] timeout",
@@ -275,6 +278,7 @@ pub(super) const COMMANDS: &[CommandSpec] = &[
         flags: Flags::WRITE.and(Flags::BLOCKING),
         keys: ALL_BUT_LAST,
         run: Run::Transaction(brpop),
+        work: Work::held(work::one_taken_from_any_in_time),
         since: "2.0.0",
         group: Group::List,
         syntax: "key [key ...] timeout",
@@ -288,6 +292,7 @@ pub(super) const COMMANDS: &[CommandSpec] = &[
         flags: Flags::WRITE.and(Flags::DENYOOM).and(Flags::BLOCKING),
         keys: FROM_ONE_TO_ANOTHER,
         run: Run::Transaction(blmove),
+        work: Work::held(work::one_taken),
         since: "6.2.0",
         group: Group::List,
         syntax: "source destination <LEFT | RIGHT> <LEFT | RIGHT> timeout",
@@ -300,6 +305,7 @@ pub(super) const COMMANDS: &[CommandSpec] = &[
         flags: Flags::WRITE.and(Flags::DENYOOM).and(Flags::BLOCKING).and(Flags::DEPRECATED),
         keys: FROM_ONE_TO_ANOTHER,
         run: Run::Transaction(brpoplpush),
+        work: Work::held(work::one_taken),
         since: "2.2.0",
         group: Group::List,
         syntax: "source destination timeout",
@@ -479,11 +485,16 @@ fn range(list: ListRef<'_>, start: i64, stop: i64, reply: &mut Reply<'_>) {
 fn ranged(look: &mut Look<'_, '_>, mut args: Args<'_>) -> usize {
     let (Ok(key), Ok(start), Ok(stop)) = (args.key(), args.int(), args.int()) else { return 0 };
     // Few elements near an end are found without a look.
-    if start >= 0 && (0..100).contains(&(stop.saturating_sub(start))) && stop < 1000 {
+    let is_few = start >= 0 && (0..100).contains(&(stop.saturating_sub(start))) && stop < 1000;
+    if is_few && !look.is_final() {
         return 0;
     }
     let n = |list: ListRef<'_>| {
         let indexes = indexes(start, stop, list.len());
+        if is_few && list.entry().allocated_bytes() > WORK_MAX_BYTES {
+            let elements = list.elements_from(indexes.start).take(indexes.len());
+            return elements.map(n_bytes).sum::<usize>() / BYTES_PER_ELEMENT;
+        }
         let bytes = list.entry().allocated_bytes() / BYTES_PER_ELEMENT;
         let n_bytes = bytes as u128 * indexes.len() as u128 / list.len().max(1) as u128;
         indexes.len().max(n_bytes as usize) + list.n_parts() / PARTS_PER_ELEMENT

@@ -10,7 +10,7 @@
 
 use braid_protocol::number::parse_i64;
 use braid_storage::{
-    BYTES_PER_ELEMENT, Db, HashRef, Key, ListRef, Shard, SortedSetRef, WORK_MAX, WORK_MAX_BYTES,
+    BYTES_PER_ELEMENT, Db, HashRef, Key, ListEnd, ListRef, Shard, SortedSetRef, WORK_MAX, WORK_MAX_BYTES,
     coordinator::Held,
     entry::{EntryRef, Kind},
     hash::ShardId,
@@ -19,7 +19,7 @@ use braid_storage::{
     time::Millis,
 };
 
-use crate::{catalog::Args, client::node::Job};
+use crate::{catalog::Args, client::node::Job, command::members::n_bytes};
 
 /// How a command's work depends on data.
 #[derive(Clone, Copy)]
@@ -84,17 +84,29 @@ pub struct Look<'a, 'h> {
     /// The database of the keys.
     pub db: Db,
     now: Millis,
+    /// Nothing is left to the handler to refuse: it runs in the middle of a transaction.
+    is_final: bool,
 }
 
 impl<'a, 'h> Look<'a, 'h> {
     /// A look at one shard, on which a command has [begun](Shard::begin).
     pub fn at_shard(shard: &'a Shard) -> Self {
-        Look { db: shard.db(), now: shard.now(), shards: Shards::One(shard) }
+        Look { db: shard.db(), now: shard.now(), shards: Shards::One(shard), is_final: false }
     }
 
     /// A look at all shards that are held.
     pub fn at_held(held: &'a mut Held<'h, Job>, db: Db, now: Millis) -> Self {
-        Look { shards: Shards::Held(held), db, now }
+        Look { shards: Shards::Held(held), db, now, is_final: false }
+    }
+
+    /// Has estimates leave nothing to handlers.
+    pub fn be_final(&mut self) {
+        self.is_final = true;
+    }
+
+    /// Whether they must not.
+    pub(super) fn is_final(&self) -> bool {
+        self.is_final
     }
 
     fn shard(&mut self, id: ShardId) -> Option<&Shard> {
@@ -259,23 +271,69 @@ pub(super) fn least_of_counted_sources(look: &mut Look<'_, '_>, args: Args<'_>) 
     least_of_counted_keys(look, args.skip(1))
 }
 
-/// As many elements of the first key's value as the argument behind it says; one, for which no look is needed, if there is none.
-pub(super) fn taken(look: &mut Look<'_, '_>, mut args: Args<'_>) -> usize {
-    let Ok(key) = args.key() else { return 0 };
-    let Some(n) = args.peek().and_then(parse_i64).and_then(|n| usize::try_from(n).ok()) else { return 0 };
-    if n < 2 { 0 } else { look.value(&key, |entry, _| share(entry, n)).unwrap_or(0) }
+/// One element that is taken from a value. At an end it is known which one that will be, and it is as long as it is; a random one is
+/// as long as the others.
+fn one(entry: EntryRef<'_>, now: Millis) -> usize {
+    // Most values are shorter than the element would have to be.
+    if entry.allocated_bytes() <= WORK_MAX_BYTES {
+        return 0;
+    }
+    let n_bytes = match entry.kind() {
+        Kind::List => ListRef::of(entry, now).map_or(0, |list| {
+            let ends = [ListEnd::Left, ListEnd::Right].map(|end| list.outermost(end).map_or(0, n_bytes));
+            ends[0].max(ends[1])
+        }),
+        Kind::SortedSet => SortedSetRef::of(entry, now).map_or(0, |set| {
+            let mut members = set.iter(0..set.len());
+            let ends = [members.next(), members.next_back()];
+            ends.into_iter().flatten().map(|scored| n_bytes(scored.member)).max().unwrap_or(0)
+        }),
+        _ => return share(entry, 1),
+    };
+    n_bytes / BYTES_PER_ELEMENT
 }
 
-/// The longest value among as many keys as the first argument says, if COUNT stands behind them.
+/// So many elements that are taken from a value.
+fn several(entry: EntryRef<'_>, now: Millis, n: usize) -> usize {
+    match n {
+        0 => 0,
+        1 => one(entry, now),
+        _ => share(entry, n).max(one(entry, now)),
+    }
+}
+
+/// As many elements of the first key's value as the argument behind it says, one if there is none.
+pub(super) fn taken(look: &mut Look<'_, '_>, mut args: Args<'_>) -> usize {
+    let Ok(key) = args.key() else { return 0 };
+    let n = args.peek().map_or(Some(1), |n| parse_i64(n).and_then(|n| usize::try_from(n).ok()));
+    look.value(&key, |entry, now| several(entry, now, n.unwrap_or(0))).unwrap_or(0)
+}
+
+/// One element of the first key's value.
+pub(super) fn one_taken(look: &mut Look<'_, '_>, mut args: Args<'_>) -> usize {
+    args.key().ok().and_then(|key| look.value(&key, one)).unwrap_or(0)
+}
+
+/// The longest value among the next `n` keys, if `count` elements are taken from one of them.
+fn longest_taken(look: &mut Look<'_, '_>, mut args: Args<'_>, n: usize, count: usize) -> usize {
+    let taken = |key: Key<'_>| look.value(&key, |entry, now| several(entry, now, count)).unwrap_or(0);
+    (0..n).map_while(|_| args.key().ok()).map(taken).max().unwrap_or(0)
+}
+
+/// One element of any key, which all arguments are but for the timeout at the end.
+pub(super) fn one_taken_from_any_in_time(look: &mut Look<'_, '_>, args: Args<'_>) -> usize {
+    longest_taken(look, args, args.remaining().saturating_sub(1), 1)
+}
+
+/// As many elements as COUNT says, one without it, of any of as many keys as the first argument says.
 pub(super) fn taken_from_any(look: &mut Look<'_, '_>, mut args: Args<'_>) -> usize {
     let n = n_keys(&mut args);
     let mut options = args.skip(n + 1);
-    if !options.tag("COUNT") {
-        return 0;
-    }
-    let count = options.int().ok().and_then(|count| usize::try_from(count).ok()).unwrap_or(0);
-    let taken = |key: Key<'_>| look.value(&key, |entry, _| share(entry, count)).unwrap_or(0);
-    (0..n).map_while(|_| args.key().ok()).map(taken).max().unwrap_or(0)
+    let count = match options.tag("COUNT") {
+        true => options.int().ok().and_then(|count| usize::try_from(count).ok()).unwrap_or(0),
+        false => 1,
+    };
+    longest_taken(look, args, n, count)
 }
 
 /// The same behind a timeout.
@@ -286,7 +344,8 @@ pub(super) fn taken_from_any_in_time(look: &mut Look<'_, '_>, args: Args<'_>) ->
 /// Random elements: as many as the argument behind the key says, negative if they may come again.
 pub(super) fn drawn(look: &mut Look<'_, '_>, mut args: Args<'_>) -> usize {
     let Ok(key) = args.key() else { return 0 };
-    let Some(n) = args.peek().and_then(parse_i64) else { return 0 };
+    let Some(n) = args.peek() else { return look.value(&key, |entry, _| share(entry, 1)).unwrap_or(0) };
+    let Some(n) = parse_i64(n) else { return 0 };
     let count = usize::try_from(n.unsigned_abs()).unwrap_or(usize::MAX);
     if n < 0 {
         return if look.entry(&key).is_some() { count } else { 0 };

@@ -56,6 +56,7 @@ fn expected_of(look: &mut Look<'_, '_>, router: &Router, queue: &Queue) -> usize
         return usize::MAX;
     }
     let (mut total, mut made) = (0usize, 0usize);
+    look.be_final();
     for (command, words) in rows::queued(queue) {
         let args = command.args(words, router, None);
         let own = match command.spec.work {

@@ -4,14 +4,14 @@ use std::ops::Range;
 
 use braid_protocol::{number, reply::Reply};
 use braid_storage::{
-    BYTES_PER_ELEMENT, Event, Shard, SortedSetRef, WORK_MAX,
+    BYTES_PER_ELEMENT, Event, Shard, SortedSetRef, WORK_MAX, WORK_MAX_BYTES,
     sorted_set::{Gathered, Limit, SortedSetType},
 };
 
 use super::{store, write_list};
 use crate::{
     catalog::{Args, CommandError, Outcome},
-    command::{Call, Look},
+    command::{Call, Look, members::n_bytes},
 };
 
 /// What a range is of.
@@ -300,15 +300,22 @@ fn remove(shard: &mut Shard, mut args: Args<'_>, (by, event): (By, Event), reply
     Ok(())
 }
 
+/// So few members are measured one by one.
+const FEW: usize = 100;
+
 /// How many members a command gives. A set that is not large need not be searched twice.
 fn given(look: &mut Look<'_, '_>, mut args: Args<'_>, named: Named) -> usize {
     let Ok(key) = args.key() else { return 0 };
     let n = |set: SortedSetRef<'_>| {
-        if set.len() <= WORK_MAX / 8 {
+        let may_have_long = set.entry().allocated_bytes() > WORK_MAX_BYTES;
+        if set.len() <= WORK_MAX / 8 && !may_have_long {
             return 0;
         }
-        let n = Query::read(args, named).map_or(0, |query| query.ranks(set).len());
-        share(set, n)
+        let ranks = Query::read(args, named).map_or(0..0, |query| query.ranks(set));
+        if ranks.len() <= FEW && may_have_long {
+            return set.iter(ranks).map(|scored| n_bytes(scored.member)).sum::<usize>() / BYTES_PER_ELEMENT;
+        }
+        share(set, ranks.len())
     };
     look.sorted_set(&key, n).unwrap_or(0)
 }
