@@ -173,8 +173,13 @@ fn leave(entry: EntryBox, bytes: usize) {
 /// Gives up an entry that may share its value with another, which then may be changed at once.
 pub fn release(entry: EntryBox) {
     if entry.as_ref().is_pinned() {
-        // Only a reference goes.
-        drop(entry);
+        // Only a reference goes, and the key.
+        let key_bytes = entry.as_ref().key().len();
+        if key_bytes < VERY_LARGE_BYTES {
+            drop(entry);
+        } else {
+            Bytes::Entry(entry).leave(key_bytes);
+        }
     } else {
         free(entry);
     }

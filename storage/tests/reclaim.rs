@@ -9,7 +9,7 @@ use std::{
 use braid_storage::{
     Db, Event, Expiry, HashType, Key, Keyspace, ListEnd, ListType, SetType, Shard, SortedSetType,
     hash::{HashTags, KeyHasher, Router},
-    n_garbage, n_reclaimed, reclaim, reclaim_large, reset_reclaimed,
+    n_garbage, n_reclaimed, reclaim, reclaim_large, release, reset_reclaimed,
     sorted_set::AddRule,
     stream::{Acknowledgement, Delivery, NewId, StreamId, StreamType},
     time::{Deadline, Millis},
@@ -277,6 +277,26 @@ fn very_long_pieces_wait_for_a_thread_without_sockets() {
         assert!(by_large >= VERY_LONG, "{name}: {by_large} bytes were left");
         assert_eq!(n_garbage(), 0, "{name} was not freed");
     }
+}
+
+/// Only the value was thought of: the name went at once, in the middle of a hold.
+#[test]
+fn the_long_name_of_a_shared_value_waits_for_a_thread_without_sockets() {
+    let _turn = turn();
+    let mut world = World::new();
+    let name = vec![b'x'; VERY_LONG];
+    let key = world.key(&name);
+    world.push(&key, elements(N));
+    let shared = world.shard.pin(&key).expect("the key holds a list");
+    let by_release = bytes_freed_by(|| release(shared));
+    assert!(by_release < VERY_LONG, "{by_release} bytes");
+    let by_large = bytes_freed_by(|| assert!(reclaim_large(), "nothing is left"));
+    assert!(by_large >= VERY_LONG, "{by_large} bytes were left");
+    assert_eq!(n_garbage(), 0);
+    assert!(world.shard.remove(&key, Event::Del));
+    reclaim_steps("the list");
+    while reclaim_large() {}
+    assert_eq!(n_garbage(), 0);
 }
 
 /// Large values of a flushed database used to count as freed when they were set aside, and once more when they were freed.
