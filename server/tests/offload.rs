@@ -13,6 +13,7 @@ use std::{
 use support::{
     Client, Reply, Server,
     crowd::{ask, await_clients, figure, fill_set, laid_out, n_elements, tell, until},
+    encode,
 };
 
 const LAYOUTS: [(usize, usize); 4] = [(1, 1), (2, 16), (8, 1), (8, 1024)];
@@ -101,7 +102,7 @@ fn a_write_that_may_concern_several_databases_waits_no_longer_than_the_read() {
 }
 
 #[test]
-fn a_command_that_waits_for_a_pinned_key_can_be_killed_unblocked_and_left() {
+fn a_command_that_waits_for_a_pinned_key_can_be_killed_and_unblocked() {
     everywhere(|server| {
         let mut pinned = Pinned::by(server, "SMEMBERS big");
         let mut killed = server.connect();
@@ -119,17 +120,44 @@ fn a_command_that_waits_for_a_pinned_key_can_be_killed_unblocked_and_left() {
         );
         assert_eq!(ask(&mut unblocked, "PING"), "+PONG");
 
+        assert_eq!(n_elements(&pinned.go_on()), N_MEMBERS);
+        let members = "SMISMEMBER big killed unblocked member-7";
+        assert_eq!(ask(&mut pinned.control, members), "[:0 :0 :1]");
+    });
+}
+
+/// What was sent before the end of a connection runs, whether or not it had to wait: it used to be dropped with all behind it.
+#[test]
+fn what_waits_for_a_pinned_key_runs_after_its_client_has_left() {
+    everywhere(|server| {
+        let mut pinned = Pinned::by(server, "SMEMBERS big");
+        let pipeline = |member: &str| {
+            let mut request = Vec::new();
+            encode(&["PING"], &mut request);
+            encode(&["SADD", "big", member], &mut request);
+            encode(&["INCR", "after"], &mut request);
+            request
+        };
+        let mut half = server.connect();
+        let id = id_of(&mut half);
+        half.send_raw(&pipeline("half"));
+        half.finish_sending();
+        await_command(&mut pinned.control, id, "sadd");
+
         let mut leaver = server.connect();
         let id = id_of(&mut leaver);
-        tell(&mut leaver, "SADD big left");
+        leaver.send_raw(&pipeline("left"));
         await_command(&mut pinned.control, id, "sadd");
         drop(leaver);
-        // The control, the reader and the one that was unblocked.
-        await_clients(&mut pinned.control, 3);
 
         assert_eq!(n_elements(&pinned.go_on()), N_MEMBERS);
-        let members = "SMISMEMBER big killed unblocked left member-7";
-        assert_eq!(ask(&mut pinned.control, members), "[:0 :0 :0 :1]");
+        assert_eq!([half.receive(), half.receive()].map(|reply| reply.to_string()), ["+PONG", ":1"]);
+        assert!(matches!(half.receive(), Reply::Integer(1 | 2)));
+        assert_eq!(half.await_close().expect("the connection ends"), None);
+        // The control and the reader: nothing of the others stays.
+        await_clients(&mut pinned.control, 2);
+        assert_eq!(ask(&mut pinned.control, "SMISMEMBER big half left"), "[:1 :1]");
+        assert_eq!(ask(&mut pinned.control, "GET after"), "\"2\"");
     });
 }
 

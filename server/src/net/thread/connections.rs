@@ -84,7 +84,8 @@ impl IoThread {
         connection.writable |= event.is_writable();
         connection.peer_closed |= event.is_read_closed();
         let may_have_left = connection.peer_closed && connection.is_parked();
-        let waits = connection.waiting.is_some();
+        // A command that only waits until it may write runs all the same, as one does that was read: it was sent before the end.
+        let waits = connection.waiting.as_ref().is_some_and(|parked| parked.is_visible());
         let may_read = (event.is_readable() || event.is_read_closed()) && connection.may_go_on();
         if may_read || connection.can_write() {
             self.go_on(slot);

@@ -30,13 +30,14 @@ impl IoThread {
         }
         connection.record.blocked.store(parked.is_visible(), Ordering::Relaxed);
         connection.record.waiting.store(Some(Arc::clone(&parked)));
+        let has_left = connection.peer_closed && parked.is_visible();
         connection.waiting = Some(parked);
         // It has no reply to wait for now, which what was sent to it would have to follow.
         if let Some(held_back) = connection.held_back.take() {
             connection.send(&held_back);
             self.again.push(slot);
         }
-        if connection.closing || connection.peer_closed || connection.record.is_killed() {
+        if connection.closing || has_left || connection.record.is_killed() {
             self.end_wait(slot, GaveUp::Left);
         }
     }
