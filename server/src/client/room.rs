@@ -10,8 +10,8 @@ const LONG_BYTES: usize = 1 << 20;
 /// An announced length is believed once so many bytes have come. Room that nobody has written to costs addresses only.
 const TRUSTED_BYTES: usize = 256 * 1024;
 
-/// The most bytes that are written to ahead of what has come, and how many times what has come they are at most: whoever announces
-/// much and sends little takes little memory.
+/// The most bytes that are written to ahead of what has come, and how many times what has come they are at most: a client that
+/// announces much and sends little takes little memory.
 const READY_MAX_BYTES: usize = 16 << 20;
 const READY_MAX_PART: usize = 4;
 
