@@ -86,9 +86,13 @@ pub fn serve(config: Config, process: Process) -> Result<(), String> {
     let handle = signals.handle();
     *server.on_stop.lock().expect("nobody has had it yet") = Some(Box::new(move || handle.close()));
 
+    let io_threads: Vec<_> =
+        polls.into_iter().enumerate().map(|(index, poll)| IoThread::new(server, index, poll)).collect();
+    // Before anyone is served, who could see what was there before, or set a title of his own meanwhile.
+    server.show_title();
+    server.startup_memory.store(info::own_bytes(), Ordering::Relaxed);
     let mut threads = Vec::new();
-    for (index, poll) in polls.into_iter().enumerate() {
-        let mut io_thread = IoThread::new(server, index, poll);
+    for (index, mut io_thread) in io_threads.into_iter().enumerate() {
         threads.push(spawn(format!("io-{index}"), move || {
             if let Err(error) = io_thread.run() {
                 warning!("An event loop has failed: {error}");
@@ -101,8 +105,6 @@ pub fn serve(config: Config, process: Process) -> Result<(), String> {
         threads.push(spawn(format!("heavy-{nth}"), move || run_heavy(server, index, &parker))?);
     }
 
-    server.show_title();
-    server.startup_memory.store(info::own_bytes(), Ordering::Relaxed);
     for signal in signals.forever() {
         let name = if signal == SIGINT { "SIGINT" } else { "SIGTERM" };
         warning!("Received {name} scheduling shutdown...");
