@@ -412,6 +412,13 @@ impl<'a> EntryRef<'a> {
         self.set_header(self.header().with(Header::IN_SNAPSHOT, saved));
     }
 
+    /// Whether the entry itself, without what it points to, goes on in the cache line behind the one where it starts.
+    #[inline]
+    pub(crate) fn spans_lines(self) -> bool {
+        let header = self.header();
+        self.start.addr().get() % LINE + header.class_bytes(self.key_len(header)) > LINE
+    }
+
     /// The bytes of all that the entry owns.
     #[inline]
     pub fn allocated_bytes(self) -> usize {

@@ -17,8 +17,8 @@
 //!   directory that no segment needs so deep halves. So no insert or removal moves more than a segment's
 //!   entries. (The directory's own doubling copies 8 bytes a segment: 20 KiB for a million keys in *one*
 //!   table.)
-//! - Slots keep the top 20 bits of the position, so that none of this touches an entry as long as a table is
-//!   below about 400,000 keys; beyond, moving an entry hashes its key anew.
+//! - Slots keep the top 19 bits of the position, so that none of this touches an entry as long as a table is
+//!   below about 200,000 keys; beyond, moving an entry hashes its key anew.
 //! - **Memory**: 64 bytes for 7 slots that are 86 % full on average: 10.6 bytes a key.
 //!
 //! # Who may read and write what

@@ -9,7 +9,11 @@ use crate::hash::Place;
 pub(super) const SLOTS: usize = 7;
 
 /// Position bits that a slot keeps beside the address of its entry: the top ones.
-pub(super) const SLOT_POSITION_BITS: u32 = SPARE_BITS;
+pub(super) const SLOT_POSITION_BITS: u32 = SPARE_BITS - 1;
+
+/// The last bit that a slot has beside the address: whether its entry goes on in a second cache line. So nobody fetches a line
+/// for nothing, which with many small entries takes as long as to fetch one that is needed.
+const SPANS_LINES: u64 = 1 << (64 - SPARE_BITS);
 
 const EVERY_BYTE: u64 = 0x0101_0101_0101_0101;
 const SLOT_HIGH_BITS: u64 = 0x0080_8080_8080_8080;
@@ -114,14 +118,16 @@ impl Iterator for SlotSet {
     }
 }
 
-/// What a slot says: the entry's address, and the top 20 bits of the entry's position where they are in a position too.
+/// What a slot says: the entry's address, the top 19 bits of the entry's position where they are in a position too, and whether the
+/// entry spans cache lines.
 #[derive(Clone, Copy)]
 pub(super) struct SlotWord(EntryHandle);
 
 impl SlotWord {
     #[inline]
     pub(super) fn new(entry: EntryBox, position: u64) -> Self {
-        SlotWord(EntryHandle::new(entry.into_raw(), position))
+        let spans_lines = if entry.as_ref().spans_lines() { SPANS_LINES } else { 0 };
+        SlotWord(EntryHandle::new(entry.into_raw(), position & !SPANS_LINES | spans_lines))
     }
 
     /// Where the entry is; to be prefetched or, by the holder, read.
@@ -130,10 +136,16 @@ impl SlotWord {
         self.0.address()
     }
 
-    /// The position, cut to its top 20 bits.
+    /// Whether the entry goes on in the line behind the one where it starts.
+    #[inline]
+    pub(super) fn spans_lines(self) -> bool {
+        self.0.spare() & SPANS_LINES != 0
+    }
+
+    /// The position, cut to its top 19 bits.
     #[inline]
     pub(super) fn position_top(self) -> u64 {
-        self.0.spare()
+        self.0.spare() & !SPANS_LINES
     }
 
     /// Says whether the entry may be at this place, as far as the slot knows.
@@ -247,18 +259,32 @@ mod tests {
 
     #[test]
     fn a_bucket_is_one_line() {
-        assert_eq!((size_of::<Bucket>(), align_of::<Bucket>(), SLOT_POSITION_BITS), (64, 64, 20));
+        assert_eq!((size_of::<Bucket>(), align_of::<Bucket>(), SLOT_POSITION_BITS), (64, 64, 19));
     }
 
     #[test]
     fn a_slot_keeps_the_address_and_the_top_of_the_position() {
         let entry = EntryBox::string(b"key", b"value");
-        let word = SlotWord::new(entry, 0xabcd_e123_4567_89ab);
+        let word = SlotWord::new(entry, 0xabcd_f123_4567_89ab);
         assert_eq!(word.position_top(), 0xabcd_e000_0000_0000);
         assert!(word.agrees_with(Place(0xabcd_efff_ffff_ffff)));
-        assert!(!word.agrees_with(Place(0xabcd_f123_4567_89ab)));
+        assert!(!word.agrees_with(Place(0xabcd_d123_4567_89ab)));
         // SAFETY: the slot owns the entry just made, and is not used again.
         let entry = unsafe { word.into_entry() };
         assert_eq!(entry.as_ref().key(), b"key");
+    }
+
+    #[test]
+    fn a_slot_knows_the_entries_that_span_lines() {
+        for len in 0..300 {
+            let entry = EntryBox::string(b"key", &vec![b'v'; len]);
+            let n_bytes = entry.as_ref().allocated_bytes();
+            let word = SlotWord::new(entry, 0);
+            let first_line = word.address().addr() / 64;
+            let last_line = (word.address().addr() + n_bytes - 1) / 64;
+            assert_eq!(word.spans_lines(), first_line != last_line, "{len} bytes");
+            // SAFETY: the slot owns the entry just made, and is not used again.
+            drop(unsafe { word.into_entry() });
+        }
     }
 }

@@ -84,7 +84,7 @@ fn prefetch_home<'g>(word: &AtomicPtr<Bucket>, place: Place, pinned: &'g Guard) 
     home
 }
 
-/// Stage 4: reads the home, and asks for the first two lines of the entries that may be the key's. Says whether there is none and
+/// Stage 4: reads the home, and asks for the first line of the entries that may be the key's, and for the second of those that have one. Says whether there is none and
 /// the bucket has overflowed.
 #[inline(always)]
 fn prefetch_entries(home: &Bucket, place: Place) -> bool {
@@ -101,7 +101,7 @@ fn prefetch_neighbour<'g>(word: &AtomicPtr<Bucket>, place: Place, pinned: &'g Gu
     neighbour
 }
 
-/// Asks for the first two lines of a bucket's entries that may be at this place, and says whether there are any.
+/// Asks for the first one or two lines of a bucket's entries that may be at this place, and says whether there are any.
 #[inline]
 fn prefetch_matching(bucket: &Bucket, place: Place) -> bool {
     let mut any = false;
@@ -109,7 +109,9 @@ fn prefetch_matching(bucket: &Bucket, place: Place) -> bool {
         let word = bucket.slot(slot);
         if word.agrees_with(place) {
             prefetch::for_read(word.address());
-            prefetch::for_read(word.address().wrapping_add(64));
+            if word.spans_lines() {
+                prefetch::for_read(word.address().wrapping_add(64));
+            }
             any = true;
         }
     }
