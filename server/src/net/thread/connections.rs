@@ -169,8 +169,9 @@ impl IoThread {
         let server = self.server();
         let record = &connection.record;
         verbose!("Client closed connection id={} addr={}", record.id.0, record.peer);
-        server.clients.remove(record.id);
+        // First, so that there is room for another when it is not listed any more.
         server.threads[self.worker.thread.index].n_connections.fetch_sub(1, Ordering::Relaxed);
+        server.clients.remove(record.id);
         // A CLIENT KILL that has found the record but not marked it yet must not count it.
         if record.killed.swap(true, Ordering::Relaxed) {
             server.killed_client_left();
