@@ -30,11 +30,12 @@ use crate::{
     client::{copies::Trackers, notifications::Notifications, publishing::PubSub, record::Clients},
     clock::Clock,
     command::{TABLE, info},
-    config::{Config, REDIS_VERSION},
+    config::{Asker, Config, REDIS_VERSION},
     log,
     net::{IoThread, WAKER, run_heavy},
     notice,
     shared::{
+        descriptors::room_for_clients,
         listening::{Listener, Listening, bind_all},
         pause::Pause,
         recorded::Recorder,
@@ -49,7 +50,7 @@ use crate::{
 ///
 /// # Errors
 /// What kept the server from starting, in words for the log.
-pub fn serve(config: Config, process: Process) -> Result<(), String> {
+pub fn serve(mut config: Config, process: Process) -> Result<(), String> {
     // Until there is data: `Server::measure_memory` allows them again.
     let _ = rustix::thread::disable_transparent_huge_pages(true);
     log::set_level(config.loglevel);
@@ -64,6 +65,7 @@ pub fn serve(config: Config, process: Process) -> Result<(), String> {
         warning!("{note}");
     }
     refuse_what_would_fail_open(&config)?;
+    fit_to_descriptors(&mut config)?;
     std::env::set_current_dir(&config.dir)
         .map_err(|error| format!("Can't chdir to '{}': {error}", config.dir.display()))?;
     let listeners = bind_all(&config)?;
@@ -118,6 +120,25 @@ pub fn serve(config: Config, process: Process) -> Result<(), String> {
         let _ = std::fs::remove_file(path);
     }
     warning!("Braid is now ready to exit, bye bye...");
+    Ok(())
+}
+
+/// Lowers `maxclients` to what the system lets the process have descriptors for, as Redis does.
+fn fit_to_descriptors(config: &mut Config) -> Result<(), String> {
+    let n_possible = room_for_clients(config.maxclients, config.io_threads + n_heavy_threads());
+    if n_possible == 0 {
+        return Err("The limit of open files leaves none for clients. Raise it: see 'ulimit -n'.".to_owned());
+    }
+    if n_possible < config.maxclients {
+        warning!(
+            "maxclients is {n_possible} and not {}: the process may not have more files open. See 'ulimit -n'.",
+            config.maxclients
+        );
+        let n_possible = n_possible.to_string();
+        config
+            .set(&[(b"maxclients", n_possible.as_bytes())], Asker::Local)
+            .map_err(|error| error.to_string())?;
+    }
     Ok(())
 }
 

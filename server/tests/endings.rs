@@ -394,6 +394,58 @@ fn a_command_on_a_hundred_thousand_keys_runs_beside_others() {
     }
 }
 
+/// Threads took a changed limit over a moment after the reply to CONFIG SET.
+#[test]
+fn a_changed_limit_holds_for_whatever_is_sent_after_the_reply() {
+    let server = laid_out((2, 16));
+    let long = vec![b'v'; 3 << 20];
+    for _ in 0..10 {
+        for directive in ["client-query-buffer-limit", "proto-max-bulk-len"] {
+            let mut control = server.connect();
+            let mut others: Vec<Client> = (0..3).map(|_| server.connect()).collect();
+            assert_eq!(ask(&mut control, &format!("CONFIG SET {directive} 1mb")), "+OK");
+            assert_eq!(ask(&mut control, &format!("CONFIG SET {directive} 1gb")), "+OK");
+            for client in others.iter_mut().chain([&mut control]) {
+                assert_eq!(client.command(&[&b"SET"[..], b"key", &long]).to_string(), "+OK", "{directive}");
+            }
+            assert_eq!(ask(&mut control, &format!("CONFIG SET {directive} 1mb")), "+OK");
+            for mut client in others {
+                let reply = client.try_command(&[&b"SET"[..], b"key", &long]);
+                let is_refused =
+                    reply.as_ref().map_or(true, |reply| reply.to_string().starts_with("-ERR Protocol error"));
+                assert!(is_refused, "{directive}: {reply:?}");
+            }
+            assert_eq!(ask(&mut control, &format!("CONFIG SET {directive} 1gb")), "+OK");
+        }
+    }
+}
+
+/// It was only met by the next reply or message to the client.
+#[test]
+fn a_lowered_hard_output_limit_closes_whoever_holds_more() {
+    let server = laid_out((2, 16));
+    let mut control = server.connect();
+    let long = "v".repeat(1 << 20);
+    control.command(&["SET", "long", &long]);
+    let mut reader = server.connect();
+    for _ in 0..32 {
+        tell(&mut reader, "GET long");
+    }
+    let mut subscriber = server.connect();
+    assert!(ask(&mut subscriber, "SUBSCRIBE channel").contains("subscribe"));
+    for _ in 0..24 {
+        control.command(&["PUBLISH", "channel", &long]);
+    }
+    let held = |client: &mut Client| {
+        let list = client.command(&["CLIENT", "LIST"]).text().unwrap_or_default().to_owned();
+        list.lines().filter(|line| !line.contains(" omem=0 ")).count()
+    };
+    until("both hold replies back", || held(&mut control) == 2);
+    let limits = "normal 1mb 0 0 pubsub 1mb 0 0";
+    assert_eq!(control.command(&["CONFIG", "SET", "client-output-buffer-limit", limits]).to_string(), "+OK");
+    await_clients(&mut control, 1);
+}
+
 /// Connections that were on their way to their thread were not counted.
 #[test]
 fn of_many_that_connect_at_once_no_more_than_maxclients_are_let_in() {

@@ -38,7 +38,7 @@ use crate::{
     config::{self, Access, Appended, Asker, Config, REDIS_VERSION},
     log,
     observe::recorder,
-    shared::{recorded::Recorded, server::Server},
+    shared::{descriptors::room_for_clients, recorded::Recorded, server::Server},
     warning, warning_later,
 };
 
@@ -530,11 +530,27 @@ fn config_set(call: &mut Call<'_, '_>, args: Args<'_>, reply: &mut Reply<'_>) ->
     for directive in changed.iter().filter(|directive| !directive.has_effect()) {
         warning_later!("CONFIG SET: '{}' has no effect yet", directive.name);
     }
+    find_descriptors(&config, server)?;
     listen_where(&config, server)?;
     log::set_level(config.loglevel);
     server.set_config(config);
     server.measure_memory();
     reply.ok();
+    Ok(())
+}
+
+/// Sees to it that as many clients as a new configuration lets in can have descriptors.
+fn find_descriptors(new: &Config, server: &Server) -> Outcome {
+    if new.maxclients <= server.config.load().maxclients {
+        return Ok(());
+    }
+    let n_possible = room_for_clients(new.maxclients, server.threads.len());
+    if n_possible < new.maxclients {
+        return Err(CommandError::owned(format!(
+            "ERR CONFIG SET failed (possibly related to argument 'maxclients') - The operating system is not able to handle the \
+             specified number of clients, try with {n_possible}"
+        )));
+    }
     Ok(())
 }
 

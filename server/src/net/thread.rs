@@ -11,6 +11,7 @@ mod waiting;
 
 use std::{
     collections::{BTreeMap, BTreeSet, VecDeque},
+    hint::cold_path,
     io,
     sync::{Arc, atomic::Ordering},
     time::{Duration, Instant},
@@ -105,6 +106,8 @@ pub struct IoThread {
     n_reads_seen: u64,
     config: Arc<Config>,
     config_seen: u64,
+    /// An output limit may be another one since connections were last held against them.
+    may_be_over: bool,
     limits: Limits,
 }
 
@@ -152,6 +155,7 @@ impl IoThread {
             limits: limits(&config),
             config,
             config_seen: 0,
+            may_be_over: false,
         }
     }
 
@@ -168,6 +172,7 @@ impl IoThread {
         let mut now = Instant::now();
         while !self.server().stopping.load(Ordering::Relaxed) {
             self.wait(&mut events, now)?;
+            self.heed_config();
             self.worker.thread.renew_budget();
             self.worker.thread.stats().turns.add(1);
             self.read_mail();
@@ -379,23 +384,32 @@ impl IoThread {
         }
     }
 
+    /// Takes over what CONFIG SET has changed: at the beginning of each turn, so that it holds for whatever is sent after its reply.
+    fn heed_config(&mut self) {
+        let server = self.server();
+        // Acquire pairs with the Release in `Server::set_config`.
+        let changes = server.config_changes.load(Ordering::Acquire);
+        if changes == self.config_seen {
+            return;
+        }
+        cold_path();
+        self.config_seen = changes;
+        self.config = server.config.load_full();
+        self.limits = limits(&self.config);
+        self.may_be_over = true;
+        for (_, connection) in &mut self.connections {
+            if let Some(connection) = connection
+                && !connection.parser.holds_memory()
+            {
+                let authenticated = connection.parser.limits().authenticated;
+                connection.parser.set_limits(Limits { authenticated, ..self.limits });
+            }
+        }
+    }
+
     fn cron(&mut self) {
         self.next_cron = Instant::now() + CRON_INTERVAL;
         let server = self.server();
-        let changes = server.config_changes.load(Ordering::Relaxed);
-        if changes != self.config_seen {
-            self.config_seen = changes;
-            self.config = server.config.load_full();
-            self.limits = limits(&self.config);
-            for (_, connection) in &mut self.connections {
-                if let Some(connection) = connection
-                    && !connection.parser.holds_memory()
-                {
-                    let authenticated = connection.parser.limits().authenticated;
-                    connection.parser.set_limits(Limits { authenticated, ..self.limits });
-                }
-            }
-        }
         let is_paused = server.is_paused();
         if !self.postponed.is_empty() && !is_paused {
             self.resume_postponed();

@@ -1,5 +1,6 @@
 //! What all threads share, and what each has at hand.
 
+pub mod descriptors;
 pub mod latency;
 pub mod listening;
 pub mod mail;

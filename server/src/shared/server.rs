@@ -211,7 +211,8 @@ impl Server {
             peer.stats.configure(&config);
         }
         self.config.store(Arc::new(config));
-        self.config_changes.fetch_add(1, Ordering::Relaxed);
+        // Release pairs with the Acquire in `IoThread::heed_config`: who sees the change sees the configuration.
+        self.config_changes.fetch_add(1, Ordering::Release);
         self.show_title();
     }
 

@@ -381,19 +381,22 @@ impl IoThread {
         }
     }
 
-    /// Closes connections that have been over the soft output limit for too long: who neither reads nor asks for more
-    /// is met nowhere else.
+    /// Closes connections that have been over the soft output limit for too long, or are over a hard one that has been lowered: who
+    /// neither reads nor asks for more is met nowhere else.
     pub(super) fn close_overdue(&mut self) {
+        let may_be_over = std::mem::take(&mut self.may_be_over);
         let limits = &self.config.client_output_buffer_limit;
         let pubsub_has = limits.pubsub.soft_bytes != 0 && !self.subscribers.is_empty();
-        if limits.normal.soft_bytes == 0 && !pubsub_has {
+        if limits.normal.soft_bytes == 0 && !pubsub_has && !may_be_over {
             return;
         }
         for slot in 0..self.connections.capacity() {
             let Some(mut connection) = self.connections.get_mut(slot).and_then(Option::take) else {
                 continue;
             };
-            let must_close = !connection.backlog.is_empty() && self.is_over_soft_limit(&mut connection);
+            let must_close = !connection.backlog.is_empty()
+                && (self.is_over_soft_limit(&mut connection)
+                    || may_be_over && self.is_over_hard_limit(&connection, 0));
             self.connections[slot] = Some(connection);
             if must_close {
                 self.drop_connection(slot);
