@@ -454,9 +454,7 @@ fn of_many_that_connect_at_once_no_more_than_maxclients_are_let_in() {
     let mut control = server.connect();
     for round in 0..5 {
         // What has connected before has left.
-        until("there is room", || {
-            control.command(&["CLIENT", "LIST"]).text().is_some_and(|list| list.lines().count() == 1)
-        });
+        await_clients(&mut control, 1);
         let mut streams: Vec<TcpStream> = (0..60).map(|_| raw(&server)).collect();
         let replies: Vec<String> = streams
             .iter_mut()

@@ -84,8 +84,8 @@ fn prefetch_home<'g>(word: &AtomicPtr<Bucket>, place: Place, pinned: &'g Guard) 
     home
 }
 
-/// Stage 4: reads the home, and asks for the first line of the entries that may be the key's, and for the second of those that have one. Says whether there is none and
-/// the bucket has overflowed.
+/// Stage 4: reads the home, and asks for the one or two lines with which the entries begin that may be the key's. Says whether there
+/// is none and the bucket has overflowed.
 #[inline(always)]
 fn prefetch_entries(home: &Bucket, place: Place) -> bool {
     !prefetch_matching(home, place) && home.tags().is_overflowed()
