@@ -109,7 +109,7 @@ use smallvec::SmallVec;
 use crate::{
     executor::{Inbox, Linked, Node, ShardExecutor},
     hash::ShardId,
-    sync::InjectorQueue,
+    sync::{AtomicU32, InjectorQueue},
 };
 
 /// How often a transaction gives back what it has and waits with empty hands before it queues for the lane.
@@ -264,6 +264,19 @@ enum Hold {
     Lane,
 }
 
+/// What [`Engine::wanted`] says when the lane's holder does not wait on its thread.
+const NOTHING_WANTED: u32 = u32::MAX;
+
+/// What it says when that waits for a shard.
+fn wanted(id: ShardId) -> u32 {
+    u32::from(id.0)
+}
+
+/// What it says when the hold has passed on.
+fn granted(id: ShardId) -> u32 {
+    wanted(id) | 1 << 16
+}
+
 /// Sorts shards and removes repetitions; of many in linear time.
 pub fn put_in_order(shards: &mut SmallVec<[ShardId; 6]>) {
     const FEW: usize = 64;
@@ -284,6 +297,8 @@ pub struct Engine<J: Job> {
     executors: Box<[ShardExecutor<J::Shard, J>]>,
     /// The right to wait for a shard while holding others.
     lane: ShardExecutor<(), J>,
+    /// The shard for which the lane's holder [waits on its thread](Held::wait_for), and whether it has been passed on to it.
+    wanted: AtomicU32,
     n_lane_runs: AtomicU64,
     /// What is held, and had a holder without the time to drain it. Any light worker takes it.
     injector: InjectorQueue<Hold>,
@@ -297,6 +312,7 @@ impl<J: Job> Engine<J> {
         Arc::new(Self {
             executors: shards.into_iter().map(ShardExecutor::new).collect(),
             lane: ShardExecutor::new(()),
+            wanted: AtomicU32::new(NOTHING_WANTED),
             n_lane_runs: AtomicU64::new(0),
             injector: InjectorQueue::new(),
             heavy: InjectorQueue::new(),
@@ -333,6 +349,36 @@ impl<J: Job> Engine<J> {
         &self.executors[id.index()]
     }
 
+    /// Announces that the lane's holder waits for a shard on its thread.
+    fn want(&self, id: ShardId) {
+        // Relaxed: who misses it grants nothing yet.
+        self.wanted.swap(wanted(id), Ordering::Relaxed);
+    }
+
+    /// Whether the hold of a wanted shard has passed to the lane's holder.
+    fn has_granted(&self, id: ShardId) -> bool {
+        // Acquire pairs with the Release of `grant`: what the last holder did to the shard comes before what the new one does.
+        self.wanted.load(Ordering::Acquire) == granted(id)
+    }
+
+    /// Takes the announcement back. Returns whether the hold had passed on by then.
+    fn want_nothing(&self, id: ShardId) -> bool {
+        // Acquire pairs with the Release of `grant`, as in `has_granted`.
+        self.wanted.swap(NOTHING_WANTED, Ordering::Acquire) == granted(id)
+    }
+
+    /// Passes the hold of a shard on to the lane's holder, if that waits for it on its thread. On `true` the caller, who held the
+    /// shard, no longer does.
+    #[inline]
+    fn grant(&self, id: ShardId) -> bool {
+        // Release pairs with the Acquire of `has_granted` and `want_nothing`.
+        self.wanted.load(Ordering::Relaxed) == wanted(id)
+            && self
+                .wanted
+                .compare_exchange(wanted(id), granted(id), Ordering::Release, Ordering::Relaxed)
+                .is_ok()
+    }
+
     fn try_lane(&self) -> bool {
         let is_ours = self.lane.try_hold();
         self.n_lane_runs.fetch_add(u64::from(is_ours), Ordering::Relaxed);
@@ -349,9 +395,14 @@ impl<J: Job> Engine<J> {
 /// The shards held for a running job, and the lane.
 pub struct Held<'a, J: Job> {
     engine: &'a Engine<J>,
-    /// Ascending.
+    /// The route: ascending.
     shards: &'a [ShardId],
+    /// The route and what has [joined](Held::try_join) it: ascending, or empty if nothing has.
+    extended: Vec<ShardId>,
     lane: LaneHold,
+    /// What the worker holds beside the job's shards, and has yet to drain.
+    listed: &'a mut Vec<Hold>,
+    runs: Weight,
     /// Whether the job runs while a thread drains others' work.
     is_drained: bool,
 }
@@ -361,23 +412,28 @@ pub struct Held<'a, J: Job> {
 enum LaneHold {
     Taken,
     NotTaken,
-    /// The work runs in place: it has no node that could wait, so it has no use for the lane.
-    Useless,
 }
 
 impl<'a, J: Job> Held<'a, J> {
-    fn in_place(engine: &'a Engine<J>, shards: &'a [ShardId]) -> Self {
-        Self { engine, shards, lane: LaneHold::Useless, is_drained: false }
+    fn of_worker(
+        engine: &'a Engine<J>,
+        listed: &'a mut Vec<Hold>,
+        shards: &'a [ShardId],
+        runs: Weight,
+    ) -> Self {
+        let lane = LaneHold::NotTaken;
+        Held { engine, shards, extended: Vec::new(), lane, listed, runs, is_drained: false }
     }
 
     /// The ids of the held shards, ascending.
+    #[inline]
     pub fn ids(&self) -> &[ShardId] {
-        self.shards
+        if self.extended.is_empty() { self.shards } else { &self.extended }
     }
 
     /// Whether `id` is held.
     pub fn has(&self, id: ShardId) -> bool {
-        match self.shards {
+        match self.ids() {
             [only] => *only == id,
             all if all.len() == self.engine.n_shards() => true,
             some => some.binary_search(&id).is_ok(),
@@ -399,6 +455,93 @@ impl<'a, J: Job> Held<'a, J> {
     /// Whether the job holds the lane, and so may ask for [`Next::KeepAnd`].
     pub fn has_lane(&self) -> bool {
         self.lane == LaneHold::Taken
+    }
+
+    /// Takes a further shard if it is idle; a try waits for nothing, so the order does not matter.
+    pub fn try_join(&mut self, id: ShardId) -> bool {
+        if self.has(id) {
+            return true;
+        }
+        let is_ours = self.take_listed(id) || self.engine.executor(id).try_hold();
+        if is_ours {
+            self.join(id);
+        }
+        is_ours
+    }
+
+    /// Takes a shard that the worker holds already, and was going to drain.
+    fn take_listed(&mut self, id: ShardId) -> bool {
+        let at = self.listed.iter().position(|hold| *hold == Hold::Shard(id));
+        at.map(|at| self.listed.remove(at)).is_some()
+    }
+
+    fn join(&mut self, id: ShardId) {
+        if self.extended.is_empty() {
+            self.extended = self.shards.to_vec();
+        }
+        let at = self.extended.partition_point(|held| *held < id);
+        self.extended.insert(at, id);
+    }
+
+    /// Takes a further shard, and waits for it right here: the thread does nothing else meanwhile. For a job that has changed
+    /// something and cannot run again. Calls `pause` again and again, which lets some time pass and says whether to go on waiting. If
+    /// it says no, the shard is not held.
+    ///
+    /// # Panics
+    /// If the job does not hold the lane: two jobs that wait while they hold could wait for each other.
+    pub fn wait_for(&mut self, id: ShardId, mut pause: impl FnMut() -> bool) -> bool {
+        assert!(self.has_lane(), "only the lane's holder may wait while it holds");
+        if self.try_join(id) {
+            return true;
+        }
+        self.engine.want(id);
+        let is_ours = loop {
+            if self.engine.executor(id).try_hold() || self.engine.has_granted(id) || self.take_injected(id) {
+                break true;
+            }
+            if !pause() {
+                break false;
+            }
+        };
+        // What was granted at the last moment is held, whether it is still wanted or not.
+        let was_granted = self.engine.want_nothing(id);
+        if is_ours || was_granted {
+            self.join(id);
+        }
+        is_ours || was_granted
+    }
+
+    /// Takes a shard that lies in the injector. This thread may be the only one that takes anything from there.
+    fn take_injected(&self, id: ShardId) -> bool {
+        if self.runs == Weight::Heavy {
+            return false;
+        }
+        match self.engine.injector.pop() {
+            Some(hold) if hold == Hold::Shard(id) => true,
+            Some(other) => {
+                self.engine.injector.push(other);
+                false
+            }
+            None => false,
+        }
+    }
+
+    /// Takes out of the queues of the held shards the nodes that `is_wanted`; all others stay where they are. For work that goes on for so
+    /// long that those who wait must hear of it. The caller has to send home what it gets.
+    pub fn take_waiting(&mut self, mut is_wanted: impl FnMut(&J) -> bool) -> Vec<Box<Node<J>>> {
+        let (mut taken, mut kept) = (Vec::new(), Vec::new());
+        for index in 0..self.ids().len() {
+            let executor = self.engine.executor(self.ids()[index]);
+            // SAFETY: the shard is held for the running job.
+            while let Some(node) = unsafe { executor.next_waiting() } {
+                // What has the lane may hold other shards.
+                let is_free = !node.route.has_lane && node.reserved.is_none();
+                if is_free && is_wanted(&node.job) { taken.push(node) } else { kept.push(node) }
+            }
+            // SAFETY: as above.
+            kept.drain(..).rev().for_each(|node| unsafe { executor.put_back(node) });
+        }
+        taken
     }
 
     /// Takes the lane if nobody has it, for a job that is about to write and does not know all its shards. Where it says no,
@@ -477,7 +620,7 @@ impl<J: Job> Worker<J> {
         let result = catch_unwind(AssertUnwindSafe(|| work(shard, thread)));
         if let Err(panic) = &result {
             cold_path();
-            hear_of(panic, Held::in_place(&self.engine, &[id]));
+            hear_of(panic, &mut Held::of_worker(&self.engine, &mut self.releasing, &[id], self.runs));
         }
         // SAFETY: held above, and the closure's reference to the shard is gone.
         J::leave(unsafe { executor.shard() }, &mut self.thread);
@@ -504,14 +647,19 @@ impl<J: Job> Worker<J> {
                 return None;
             }
         }
-        let mut held = Held::in_place(&self.engine, ids);
+        let mut held = Held::of_worker(&self.engine, &mut self.releasing, ids, self.runs);
         let thread = &mut self.thread;
         let result = catch_unwind(AssertUnwindSafe(|| work(&mut held, thread)));
         if let Err(panic) = &result {
-            hear_of(panic, Held::in_place(&self.engine, ids));
+            hear_of(panic, &mut held);
         }
-        leave_all(&mut Held::in_place(&self.engine, ids), &mut self.thread);
-        self.let_go(ids);
+        leave_all(&mut held, &mut self.thread);
+        let Held { extended, lane, .. } = held;
+        self.let_go(if extended.is_empty() { ids } else { &extended });
+        if lane == LaneHold::Taken {
+            cold_path();
+            self.let_go_of_lane();
+        }
         self.settle();
         Some(result)
     }
@@ -691,35 +839,43 @@ impl<J: Job> Worker<J> {
         if !shards.is_sorted() {
             shards.sort_unstable();
         }
-        match self.run_held(node, &shards) {
+        let ran = self.run_held(node, &mut shards);
+        self.after_run(ran, &shards)
+    }
+
+    /// Does what is due when a job has run on these shards. The node comes back if it is to run again.
+    fn after_run(&mut self, ran: Ran<J>, shards: &[ShardId]) -> Option<Box<Node<J>>> {
+        match ran {
             Ran::Ended(lane) => {
-                self.let_go(&shards);
+                self.let_go(shards);
                 if lane == LaneHold::Taken {
                     self.let_go_of_lane();
                 }
                 None
             }
             Ran::Again(node) => {
-                self.let_go(&shards);
+                self.let_go(shards);
                 Some(node)
             }
             Ran::Keeps(node) => Some(node),
             Ran::Yielded(node) => {
                 // SAFETY: held for the job, which has ended its run.
                 unsafe { self.engine.executor(shards[0]).put_back(node) };
-                self.let_go(&shards);
+                self.let_go(shards);
                 None
             }
         }
     }
 
-    /// Runs a job under its holds, which are still there afterwards.
-    fn run_held(&mut self, mut node: Box<Node<J>>, shards: &[ShardId]) -> Ran<J> {
+    /// Runs a job under its holds, which are still there afterwards. Adds to them what has joined.
+    fn run_held(&mut self, mut node: Box<Node<J>>, shards: &mut SmallVec<[ShardId; 6]>) -> Ran<J> {
         let lane = if node.route.has_lane { LaneHold::Taken } else { LaneHold::NotTaken };
         // Who has no shard has no queue to yield to, and a heavy job is where it should be.
         let is_drained = self.is_draining && !shards.is_empty() && !node.route.is_heavy();
-        let mut rescue = Rescue(Held { engine: &self.engine, shards, lane, is_drained });
-        let held = &mut rescue.0;
+        let held = Held::of_worker(&self.engine, &mut self.releasing, shards, self.runs);
+        let mut own = Held { lane, is_drained, ..held };
+        let rescue = Rescue(&mut own);
+        let held = &mut *rescue.0;
         let thread = &mut self.thread;
         let ran = catch_unwind(AssertUnwindSafe(|| node.job.run(held, thread)));
         let next = ran.unwrap_or_else(|panic| {
@@ -748,10 +904,10 @@ impl<J: Job> Worker<J> {
             }
             Next::KeepAnd(more) => {
                 assert!(has_lane, "only the lane's holder may wait while it holds");
-                let taken = shards.len();
+                let taken = held.ids().len();
                 let mut route = Route::new(more);
                 route.shards.retain(|id| !held.has(*id));
-                route.shards.insert_from_slice(0, shards);
+                route.shards.insert_from_slice(0, held.ids());
                 node.route = Route { progress: Progress::Taking { taken }, weight, has_lane, ..route };
                 Ran::Keeps(node)
             }
@@ -759,13 +915,17 @@ impl<J: Job> Worker<J> {
                 leave_all(held, thread);
                 assert!(is_drained, "a job that may go on does");
                 let rounds = node.route.rounds;
-                let route = Route::new(shards.into());
+                let route = Route::new(held.ids().into());
                 node.route =
                     Route { progress: Progress::Waiting { at: 0 }, weight, has_lane, rounds, ..route };
                 Ran::Yielded(node)
             }
         };
         mem::forget(rescue);
+        let extended = own.extended;
+        if !extended.is_empty() {
+            *shards = extended.into();
+        }
         ran
     }
 
@@ -802,6 +962,11 @@ impl<J: Job> Worker<J> {
     }
 
     fn hand_off(&mut self, hold: Hold) {
+        if let Hold::Shard(id) = hold
+            && self.engine.grant(id)
+        {
+            return;
+        }
         self.engine.injector.push(hold);
         J::handed_off(&mut self.thread);
     }
@@ -824,6 +989,9 @@ impl<J: Job> Worker<J> {
     /// Runs what waits at a shard until it is released or passed to a transaction; or returns false, having handed it off.
     fn drain(&mut self, id: ShardId) -> bool {
         loop {
+            if self.engine.grant(id) {
+                return true;
+            }
             // SAFETY: shards in `releasing` are held by this worker.
             let Some(mut node) = (unsafe { self.engine.executor(id).next_or_release() }) else { return true };
             if !J::may_drain(&mut self.thread) {
@@ -846,7 +1014,16 @@ impl<J: Job> Worker<J> {
                 return true;
             }
             // A delegated command: runs under the hold that is here already.
-            match self.run_held(node, &[id]) {
+            let mut shards = SmallVec::from_slice(&[id]);
+            let ran = self.run_held(node, &mut shards);
+            if shards.len() > 1 {
+                // From here on it is a transaction like others.
+                if let Some(node) = self.after_run(ran, &shards) {
+                    self.drive(node);
+                }
+                return true;
+            }
+            match ran {
                 Ran::Ended(LaneHold::Taken) => self.let_go_of_lane(),
                 Ran::Ended(_) => {}
                 // Not from here, with the shard held: it waits in line for it once more.
@@ -896,8 +1073,8 @@ fn leave_to_others<J: Job>(engine: &Engine<J>, own: &Inbox<J>) {
 
 /// Tells the job's type of the end of the work on each held shard.
 fn leave_all<J: Job>(held: &mut Held<'_, J>, thread: &mut J::Thread) {
-    for index in 0..held.shards.len() {
-        let id = held.shards[index];
+    for index in 0..held.ids().len() {
+        let id = held.ids()[index];
         J::leave(held.shard(id), thread);
     }
 }
@@ -924,22 +1101,22 @@ impl<J: Job> Drop for Worker<J> {
 }
 
 /// Sends what is held to the injector when a hook of the job panics, so that its thread does not take it with it.
-struct Rescue<'a, J: Job>(Held<'a, J>);
+struct Rescue<'h, 'a, J: Job>(&'h mut Held<'a, J>);
 
-impl<J: Job> Drop for Rescue<'_, J> {
+impl<J: Job> Drop for Rescue<'_, '_, J> {
     fn drop(&mut self) {
-        let Self(Held { engine, shards, lane, .. }) = self;
-        shards.iter().for_each(|&id| engine.injector.push(Hold::Shard(id)));
-        if *lane == LaneHold::Taken {
-            engine.injector.push(Hold::Lane);
+        let Self(held) = self;
+        held.ids().iter().for_each(|&id| held.engine.injector.push(Hold::Shard(id)));
+        if held.lane == LaneHold::Taken {
+            held.engine.injector.push(Hold::Lane);
         }
     }
 }
 
 /// Tells of a panic of work that ran outside of a node.
 #[cold]
-fn hear_of<J: Job>(panic: &Panic, held: Held<'_, J>) {
-    let mut rescue = Rescue(held);
-    J::caught(&mut rescue.0, panic);
+fn hear_of<J: Job>(panic: &Panic, held: &mut Held<'_, J>) {
+    let rescue = Rescue(held);
+    J::caught(rescue.0, panic);
     mem::forget(rescue);
 }

@@ -207,7 +207,26 @@ impl<S, J> ShardExecutor<S, J> {
         }
     }
 
-    /// Puts back what `next_or_release` gave, in front of everything else that waits.
+    /// Takes the oldest of what waits, if anything does.
+    ///
+    /// # Safety
+    /// The caller holds this shard.
+    pub(crate) unsafe fn next_waiting(&self) -> Option<Box<Node<J>>> {
+        loop {
+            // SAFETY: the caller is the holder.
+            if let Some(node) = unsafe { self.pop_pending() } {
+                return Some(node);
+            }
+            // Relaxed: what is linked is read after `take_linked`.
+            if self.word.load(Ordering::Relaxed) == held() {
+                return None;
+            }
+            // SAFETY: the caller is the holder, nothing is pending, and a node is linked.
+            unsafe { self.take_linked() };
+        }
+    }
+
+    /// Puts back what `next_or_release` or `next_waiting` gave, in front of everything else that waits.
     ///
     /// # Safety
     /// The caller holds this shard.

@@ -43,6 +43,9 @@ const VERSION_WITH_DEADLINES: u16 = 12;
 /// The latest version whose values are read.
 const VERSION_MAX: u16 = 12;
 
+/// What a library of functions begins with.
+const LIBRARY: u8 = 245;
+
 /// Bytes of version and checksum.
 const FOOTER_BYTES: usize = 10;
 
@@ -74,6 +77,33 @@ pub fn dump(entry: EntryRef<'_>, now: Millis) -> Vec<u8> {
 pub fn add_footer(out: &mut Vec<u8>, version: u16) {
     out.extend_from_slice(&version.to_le_bytes());
     out.extend_from_slice(&CHECKSUM.checksum(out).to_le_bytes());
+}
+
+/// Libraries of functions as FUNCTION DUMP writes them: each with its opcode, and the footer.
+pub fn dump_libraries<'c>(codes: impl Iterator<Item = &'c [u8]>) -> Vec<u8> {
+    let mut out = Vec::new();
+    for code in codes {
+        out.push(LIBRARY);
+        writer::string(&mut out, code);
+    }
+    add_footer(&mut out, VERSION_WRITTEN);
+    out
+}
+
+/// The libraries' texts that FUNCTION DUMP has written.
+///
+/// # Errors
+/// If the payload is not one that FUNCTION DUMP could have written.
+pub fn restore_libraries(payload: &[u8]) -> Result<Vec<Vec<u8>>, Malformed> {
+    let mut reader = Reader(check_footer(payload)?);
+    let mut codes = Vec::new();
+    while !reader.0.is_empty() {
+        if reader.byte() != Some(LIBRARY) {
+            return Err(Malformed::Payload);
+        }
+        codes.push(reader.string().ok_or(Malformed::Payload)?.into_owned());
+    }
+    Ok(codes)
 }
 
 /// An entry for the key with the value that was dumped. It has no deadline of its own. There is none if it is a hash in which all

@@ -3,7 +3,7 @@
 #[cfg(loom)]
 pub(crate) use loom::{
     cell::UnsafeCell,
-    sync::atomic::{AtomicPtr, Ordering, fence},
+    sync::atomic::{AtomicPtr, AtomicU32, Ordering, fence},
 };
 
 /// Loom's flag, with its stores made swaps.
@@ -33,7 +33,7 @@ impl AtomicBool {
 }
 
 #[cfg(not(loom))]
-pub(crate) use std::sync::atomic::{AtomicBool, AtomicPtr, Ordering, fence};
+pub(crate) use std::sync::atomic::{AtomicBool, AtomicPtr, AtomicU32, Ordering, fence};
 
 /// `std`'s cell under loom's interface, so that one source serves both.
 #[cfg(not(loom))]

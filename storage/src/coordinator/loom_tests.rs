@@ -62,6 +62,21 @@ enum Work {
     Reached(i64),
     /// Reaches, and panics when it has what it reached for.
     ReachAndPanic,
+    /// As `Reach`, but in one run: it waits for shard 0 on its thread.
+    Stay,
+}
+
+/// Moves one from a shard to shard 0, for which the thread waits while the former is held.
+fn stay(held: &mut Held<'_, Probe>, own: ShardId) {
+    held.shard(own).add(-1);
+    let own_balance = held.shard(own).balance();
+    let pause = || {
+        thread::yield_now();
+        true
+    };
+    assert!(held.wait_for(ShardId(0), pause));
+    assert_eq!(held.shard(own).balance(), own_balance, "interrupted");
+    held.shard(ShardId(0)).add(1);
 }
 
 struct Probe {
@@ -138,7 +153,14 @@ impl Job for Probe {
             }
             return Next::KeepAnd(SmallVec::from_slice(&[ShardId(0)]));
         }
+        if self.work == Work::Stay && !held.try_lane() {
+            self.was_refused = true;
+            return Next::Again(Route::one(held.ids()[0]).through_lane());
+        }
         assert_eq!(self.touch(), 2, "a job runs once");
+        if self.work == Work::Stay {
+            stay(held, held.ids()[0]);
+        }
         if let Work::Reached(own_balance) = self.work {
             assert!(held.has_lane(), "it keeps what it has");
             assert_eq!(held.shard(held.ids()[1]).balance(), own_balance, "interrupted");
@@ -748,6 +770,68 @@ fn a_drained_job_that_takes_the_lane_keeps_its_shard() {
         here.submit(bench.node(3, Work::Nothing, &[0]));
         other.join().unwrap();
         drop((here, holder));
+        bench.settle_up();
+    });
+}
+
+/// The lane's holder waits on its thread for a shard that another thread holds, or drains, or has no time to drain.
+#[test]
+fn the_holder_of_the_lane_waits_on_its_thread() {
+    for budget in [PLENTY, 1, 2] {
+        bounded(4, move || {
+            let bench = Bench::new(3);
+            let mut holder = bench.worker();
+            bench.hold(&mut holder, 0);
+            bench.worker().submit(bench.node(1, Work::Nothing, &[0]));
+            let mut drainer = bench.pass_holds(&mut holder, Weight::Light, budget);
+            let other = thread::spawn(move || drainer.settle());
+            let mut here = bench.worker();
+            here.submit(bench.node(2, Work::Stay, &[2]));
+            here.submit(bench.node(3, Work::Transfer, &[0, 2]));
+            other.join().unwrap();
+            drop((here, holder));
+            bench.settle_up();
+        });
+    }
+}
+
+/// A transaction wants both shards, and a second job wants to stay, too.
+#[test]
+fn who_stays_meets_a_transaction_and_another_that_stays() {
+    bounded(4, || {
+        let bench = Bench::new(3);
+        let other = bench.elsewhere(move |bench| {
+            let mut worker = bench.worker();
+            worker.submit(bench.node(1, Work::Nothing, &[0, 2]));
+            worker.submit(bench.node(2, Work::Stay, &[1]));
+        });
+        let mut here = bench.worker();
+        here.submit(bench.node(3, Work::Stay, &[2]));
+        other.join().unwrap();
+        drop(here);
+        bench.settle_up();
+    });
+}
+
+/// In place, too; and the lane goes to whoever queues for it meanwhile.
+#[test]
+fn work_in_place_waits_on_its_thread() {
+    bounded(4, || {
+        let bench = Bench::new(3);
+        let other = bench.elsewhere(move |bench| {
+            let mut worker = bench.worker();
+            let node = bench.through_lane(bench.node(1, Work::Transfer, &[0, 2]));
+            worker.submit(node);
+            worker.submit(bench.node(2, Work::Nothing, &[0]));
+        });
+        let mut here = bench.worker();
+        let _: Option<_> = here.with_shards(&[ShardId(2)], |held, _| {
+            if held.try_lane() {
+                stay(held, ShardId(2));
+            }
+        });
+        other.join().unwrap();
+        drop(here);
         bench.settle_up();
     });
 }

@@ -703,14 +703,127 @@ fn the_holder_of_the_lane_takes_shards_in_any_order() {
     assert!(engine.try_lane());
 }
 
-/// Where nothing could wait, nothing takes the lane.
+/// Work in place may take the lane, too, and lets go of it at its end.
 #[test]
-fn work_in_place_does_not_take_the_lane() {
+fn work_in_place_takes_the_lane_for_its_own_time() {
     let engine = Engine::new([0]);
     let mut worker = worker(&engine);
-    let took = worker.with_shards(&[ShardId(0)], |held, _| held.try_lane());
-    assert!(matches!(took, Some(Ok(false))));
+    let took = worker.with_shards(&[ShardId(0)], |held, _| held.try_lane() && !held.engine.try_lane());
+    assert!(matches!(took, Some(Ok(true))));
+    let panicked = worker.with_shards(&[ShardId(0)], |held, _| {
+        assert!(held.try_lane());
+        panic!("with the lane");
+    });
+    assert!(matches!(panicked, Some(Err(_))));
     assert!(engine.try_lane());
+}
+
+/// What joins a job is held until its end, in place and in a node, and given back after it.
+#[test]
+fn shards_that_join_are_held_to_the_end() {
+    let engine = Engine::new([0, 1, 2, 3]);
+    let mut one = worker(&engine);
+    let mut another = worker(&engine);
+    let ran = one.with_shards(&[ShardId(2)], |held, _| {
+        assert!(held.try_join(ShardId(0)) && held.try_join(ShardId(3)) && held.try_join(ShardId(2)));
+        assert_eq!(held.ids(), [ShardId(0), ShardId(2), ShardId(3)]);
+        assert!((0..4).map(|id| held.has(ShardId(id))).eq([true, false, true, true]));
+        assert!(another.with_shard(ShardId(3), |_, _| ()).is_none());
+        *held.shard(ShardId(3)) += 10;
+    });
+    assert!(matches!(ran, Some(Ok(()))));
+    assert!((0..4).all(|id| is_idle(&mut one, id)));
+    assert!(engine.executor(ShardId(1)).try_hold());
+    one.submit(closure(&[2], |held| {
+        assert!(!held.try_join(ShardId(1)), "somebody else has it");
+        assert!(held.try_join(ShardId(3)));
+        assert_eq!(*held.shard(ShardId(3)), 13);
+    }));
+    assert_eq!((one.thread.n_finished, one.thread.n_caught), (1, 0));
+    assert!([0, 2, 3].into_iter().all(|id| is_idle(&mut one, id)));
+}
+
+/// A job that is drained takes over what its own worker has still to drain, and what only this worker could take.
+#[test]
+fn who_waits_finds_what_its_own_worker_holds() {
+    let engine = Engine::new([0, 0, 0]);
+    let mut worker = worker(&engine);
+    assert!((0..2).all(|id| engine.executor(ShardId(id)).try_hold()));
+    engine.injector.push(Hold::Shard(ShardId(1)));
+    let mut node = closure(&[2], |held| {
+        assert!(held.wait_for(ShardId(0), || true) && held.wait_for(ShardId(1), || true));
+        assert_eq!(held.ids().len(), 3);
+    });
+    node.route.is_through_lane = true;
+    worker.releasing.push(Hold::Shard(ShardId(0)));
+    worker.submit(node);
+    assert_eq!((worker.thread.n_finished, worker.thread.n_caught), (1, 0));
+    assert!((0..3).all(|id| is_idle(&mut worker, id)));
+    assert!(engine.try_lane());
+}
+
+#[test]
+fn who_waits_may_be_told_to_stop() {
+    let engine = Engine::new([0, 0]);
+    let mut worker = worker(&engine);
+    assert!(engine.executor(ShardId(0)).try_hold());
+    let mut n_asked = 0;
+    let ran = worker.with_shards(&[ShardId(1)], |held, _| {
+        assert!(held.try_lane());
+        held.wait_for(ShardId(0), || {
+            n_asked += 1;
+            n_asked < 5
+        })
+    });
+    assert!(matches!(ran, Some(Ok(false))));
+    assert_eq!(n_asked, 5);
+    assert!(is_idle(&mut worker, 1) && engine.try_lane());
+}
+
+/// A shard for which many nodes wait, and which is never idle, is passed on to the lane's holder by whoever drains it.
+#[test]
+fn a_shard_that_is_never_idle_is_granted_by_its_holder() {
+    let engine = Engine::new([0, 0]);
+    let mut holder = worker(&engine);
+    assert!(engine.executor(ShardId(0)).try_hold());
+    worker(&engine).submit(closure(&[0], |held| *held.shard(ShardId(0)) += 1));
+    holder.releasing.push(Hold::Shard(ShardId(0)));
+    let mut here = worker(&engine);
+    let ran = here.with_shards(&[ShardId(1)], |held, _| {
+        assert!(held.try_lane());
+        assert!(held.wait_for(ShardId(0), || {
+            holder.settle();
+            true
+        }));
+        assert_eq!(*held.shard(ShardId(0)), 0, "the node behind it has not run");
+    });
+    assert!(matches!(ran, Some(Ok(()))));
+    assert_eq!(here.thread.n_finished, 1, "the node is drained by whoever had the shard");
+}
+
+/// What waits for long work can be taken out of the queue; the rest runs in its order afterwards.
+#[test]
+fn nodes_that_wait_can_be_taken_out() {
+    let engine = Engine::new([0]);
+    let mut holder = worker(&engine);
+    let mut other = worker(&engine);
+    let ran = holder.with_shards(&[ShardId(0)], |held, _| {
+        for id in 1..=4 {
+            other.submit(closure(&[0], move |held| {
+                let shard = held.shard(ShardId(0));
+                *shard = *shard * 10 + id;
+            }));
+        }
+        let mut n_seen = 0;
+        let taken = held.take_waiting(|_| {
+            n_seen += 1;
+            n_seen % 2 == 0
+        });
+        (n_seen, taken.len())
+    });
+    assert!(matches!(ran, Some(Ok((4, 2)))));
+    let left = holder.with_shard(ShardId(0), |shard, _| *shard);
+    assert!(matches!(left, Some(Ok(13))));
 }
 
 #[test]
