@@ -1,0 +1,608 @@
+//! Values that follow from KEYS, ARGV and literals alone: how they are written down, and what they are in one run.
+
+use std::collections::HashMap;
+
+use smallvec::SmallVec;
+
+use super::number;
+
+/// Terms a script may have: more are not worth predicting.
+const MAX_TERMS: usize = 10_000;
+
+/// How deep a term may be made of others: evaluating recurses that far.
+const MAX_HEIGHT: u8 = 40;
+
+/// How many terms evaluating one may visit.
+const MAX_SIZE: u32 = 1000;
+
+/// What a term's text may be made of, in bytes: a prediction is not to cost more than the run.
+const MAX_TEXT_BYTES: usize = 1 << 20;
+
+/// Longest text that is known while analysing: longer ones are not what keys are made of.
+const MAX_LITERAL_BYTES: usize = 4096;
+
+/// Rounds of the loops of one term.
+const MAX_ROUNDS: usize = 4096;
+
+/// Bytes of a key that need no allocation.
+const INLINE_BYTES: usize = 256;
+
+/// The bytes of a text while it is put together.
+type Text = SmallVec<[u8; INLINE_BYTES]>;
+
+/// A term among the terms of its script.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub(super) struct TermId(u32);
+
+/// One of the two lists that a script is called with.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub(super) enum List {
+    Keys,
+    Arguments,
+}
+
+/// A loop that terms may depend on.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub(super) struct LoopId(u32);
+
+/// A number as its bits, so that it can be compared and hashed.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub(super) struct Bits(u64);
+
+impl From<f64> for Bits {
+    fn from(number: f64) -> Self {
+        Self(number.to_bits())
+    }
+}
+
+impl Bits {
+    pub fn number(self) -> f64 {
+        f64::from_bits(self.0)
+    }
+}
+
+/// How a text or a number is made.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub(super) enum Term {
+    Text(Box<[u8]>),
+    Number(Bits),
+    /// The element of a list at a position from 1, which may be missing.
+    Element(List, TermId),
+    /// The length of a list.
+    Count(List),
+    /// The variable of a loop.
+    Round(LoopId),
+    Concat(Box<[TermId]>),
+    Arithmetic(Arithmetic, TermId, TermId),
+    Function(Function, TermId),
+    /// `string.sub`.
+    Part(TermId, TermId, TermId),
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub(super) enum Arithmetic {
+    Add,
+    Subtract,
+    Multiply,
+    Divide,
+    Modulo,
+    Power,
+}
+
+/// Functions of one value.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub(super) enum Function {
+    /// `tonumber`.
+    Number,
+    /// What `%d` makes of a number.
+    Integer,
+    Floor,
+    Ceiling,
+    Negate,
+    Lower,
+    Upper,
+    Length,
+}
+
+/// The bounds of a loop, which depend on no loop.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub(super) struct Bounds {
+    pub from: TermId,
+    pub to: TermId,
+    pub step: TermId,
+}
+
+/// The terms of a script while it is analysed: equal terms are one.
+#[derive(Default)]
+pub(super) struct Terms {
+    terms: Vec<Term>,
+    facts: Vec<Facts>,
+    ids: HashMap<Term, TermId>,
+    loops: Vec<Bounds>,
+    loop_ids: HashMap<(usize, Bounds), LoopId>,
+}
+
+#[derive(Clone, Copy)]
+struct Facts {
+    height: u8,
+    /// How many terms an evaluation visits.
+    size: u32,
+    /// The loop on which the term depends: on two, none can.
+    of_loop: Option<LoopId>,
+}
+
+impl Terms {
+    /// Returns a term's id, or none if it depends on two loops or is too large.
+    pub fn add(&mut self, term: Term) -> Option<TermId> {
+        if let Some(id) = self.ids.get(&term) {
+            return Some(*id);
+        }
+        let facts = self.facts_of(&term)?;
+        if self.terms.len() >= MAX_TERMS || facts.height > MAX_HEIGHT || facts.size > MAX_SIZE {
+            return None;
+        }
+        let id = TermId(self.terms.len() as u32);
+        self.terms.push(term.clone());
+        self.facts.push(facts);
+        self.ids.insert(term, id);
+        Some(id)
+    }
+
+    fn facts_of(&self, term: &Term) -> Option<Facts> {
+        let mut facts = Facts { height: 0, size: 1, of_loop: None };
+        if let Term::Round(id) = term {
+            facts.of_loop = Some(*id);
+        }
+        for part in term.parts() {
+            let of_part = self.facts[part.0 as usize];
+            facts.height = facts.height.max(of_part.height + 1);
+            facts.size = facts.size.saturating_add(of_part.size);
+            facts.of_loop = match (facts.of_loop, of_part.of_loop) {
+                (Some(one), Some(other)) if one != other => return None,
+                (one, other) => one.or(other),
+            };
+        }
+        Some(facts)
+    }
+
+    /// Returns the loop on which a term depends.
+    pub fn loop_of(&self, id: TermId) -> Option<LoopId> {
+        self.facts[id.0 as usize].of_loop
+    }
+
+    /// Returns a term as it is in any round of its loop, whatever the round is in which others are.
+    pub fn in_any_round(&mut self, id: TermId, place: usize) -> Option<TermId> {
+        if self.loop_of(id).is_none() {
+            return Some(id);
+        }
+        let mut term = self.get(id).clone();
+        if let Term::Round(of) = term {
+            let bounds = self.loops[of.0 as usize];
+            return self.round(place, bounds);
+        }
+        for part in term.parts_mut() {
+            *part = self.in_any_round(*part, place)?;
+        }
+        self.add(term)
+    }
+
+    pub fn get(&self, id: TermId) -> &Term {
+        &self.terms[id.0 as usize]
+    }
+
+    pub fn text(&mut self, text: &[u8]) -> Option<TermId> {
+        if text.len() > MAX_LITERAL_BYTES {
+            return None;
+        }
+        self.add(Term::Text(text.into()))
+    }
+
+    pub fn number(&mut self, number: f64) -> Option<TermId> {
+        self.add(Term::Number(number.into()))
+    }
+
+    /// Returns the variable of the loop at a place of the source (any number that tells places apart).
+    pub fn round(&mut self, place: usize, bounds: Bounds) -> Option<TermId> {
+        if [bounds.from, bounds.to, bounds.step].into_iter().any(|id| self.loop_of(id).is_some()) {
+            return None;
+        }
+        let n_loops = self.loop_ids.len() as u32;
+        let id = *self.loop_ids.entry((place, bounds)).or_insert(LoopId(n_loops));
+        if id.0 == n_loops {
+            self.loops.push(bounds);
+        }
+        self.add(Term::Round(id))
+    }
+
+    /// Returns any element of a list from a position on.
+    pub fn any(&mut self, place: usize, list: List, from: TermId, step: f64) -> Option<TermId> {
+        let bounds = Bounds { from, to: self.add(Term::Count(list))?, step: self.number(step)? };
+        let at = self.round(place, bounds)?;
+        self.add(Term::Element(list, at))
+    }
+
+    /// If a term is any element of a list from a position on, returns list and position.
+    pub fn as_any(&self, id: TermId) -> Option<(List, TermId)> {
+        let Term::Element(list, at) = self.get(id) else { return None };
+        let Term::Round(of) = self.get(*at) else { return None };
+        let bounds = self.loops[of.0 as usize];
+        let is_each =
+            *self.get(bounds.to) == Term::Count(*list) && *self.get(bounds.step) == Term::Number(1.0.into());
+        is_each.then_some((*list, bounds.from))
+    }
+
+    /// Returns the number that a term is in every run.
+    pub fn constant(&self, id: TermId) -> Option<f64> {
+        match self.get(id) {
+            Term::Number(bits) => Some(bits.number()),
+            _ => None,
+        }
+    }
+
+    /// Returns the text that a term is in every run.
+    pub fn literal(&self, id: TermId) -> Option<&[u8]> {
+        match self.get(id) {
+            Term::Text(text) => Some(text),
+            _ => None,
+        }
+    }
+
+    /// Applies an operator; what does not depend on the run is computed here.
+    pub fn arithmetic(&mut self, operation: Arithmetic, left: TermId, right: TermId) -> Option<TermId> {
+        match (self.constant(left), self.constant(right)) {
+            (Some(left), Some(right)) => self.number(operation.apply(left, right)),
+            _ => self.add(Term::Arithmetic(operation, left, right)),
+        }
+    }
+
+    /// Applies a function; what does not depend on the run is computed here.
+    pub fn function(&mut self, function: Function, of: TermId) -> Option<TermId> {
+        let term = Term::Function(function, of);
+        if !matches!(self.get(of), Term::Text(_) | Term::Number(_)) {
+            return self.add(term);
+        }
+        let id = self.add(term)?;
+        let run = Run { terms: &self.terms, loops: &self.loops, keys: &[], arguments: &[], round: 0.0 };
+        match function {
+            Function::Lower | Function::Upper | Function::Integer => {
+                let mut text = Text::new();
+                run.write(id, &mut text)?;
+                self.text(&text)
+            }
+            _ => {
+                let number = run.number(id)?;
+                self.number(number)
+            }
+        }
+    }
+
+    /// Joins texts; neighbours that are literal become one.
+    pub fn concat(&mut self, parts: impl IntoIterator<Item = TermId>) -> Option<TermId> {
+        let mut joined: Vec<TermId> = Vec::new();
+        for part in parts {
+            match self.get(part) {
+                Term::Concat(inner) => {
+                    for part in inner.clone() {
+                        self.append(&mut joined, part)?;
+                    }
+                }
+                _ => self.append(&mut joined, part)?,
+            }
+        }
+        match joined.as_slice() {
+            [] => self.text(b""),
+            [one] if self.literal(*one).is_some() => Some(*one),
+            _ => self.add(Term::Concat(joined.into())),
+        }
+    }
+
+    fn append(&mut self, joined: &mut Vec<TermId>, part: TermId) -> Option<()> {
+        let part = match self.fixed_text(part) {
+            Some(text) => {
+                let mut whole = joined.last().and_then(|last| self.literal(*last)).unwrap_or(b"").to_vec();
+                if joined.last().is_some_and(|last| self.literal(*last).is_some()) {
+                    joined.pop();
+                }
+                whole.extend_from_slice(&text);
+                self.text(&whole)?
+            }
+            None => part,
+        };
+        joined.push(part);
+        (joined.len() <= MAX_SIZE as usize).then_some(())
+    }
+
+    fn fixed_text(&self, id: TermId) -> Option<Text> {
+        match self.get(id) {
+            Term::Text(text) => Some(Text::from_slice(text)),
+            Term::Number(bits) => {
+                let mut text = Text::new();
+                number::write(bits.number(), &mut text);
+                Some(text)
+            }
+            _ => None,
+        }
+    }
+
+    /// Keeps the terms that `roots` are made of, and drops what only the analysis needs.
+    pub fn templates(&self, roots: &[TermId]) -> Templates {
+        let mut kept = Templates::default();
+        let mut moved = HashMap::new();
+        let mut loops = HashMap::new();
+        for root in roots {
+            let of_loop = self.loop_of(*root);
+            let of_loop = of_loop.map(|id| self.keep_loop(id, &mut kept, &mut moved, &mut loops));
+            let root = self.keep(*root, &mut kept, &mut moved, &mut loops);
+            kept.roots.push((root, of_loop));
+        }
+        kept
+    }
+
+    fn keep_loop(
+        &self,
+        id: LoopId,
+        kept: &mut Templates,
+        moved: &mut HashMap<TermId, TermId>,
+        loops: &mut HashMap<LoopId, LoopId>,
+    ) -> LoopId {
+        if let Some(id) = loops.get(&id) {
+            return *id;
+        }
+        let Bounds { from, to, step } = self.loops[id.0 as usize];
+        let mut keep = |id| self.keep(id, kept, moved, loops);
+        let bounds = Bounds { from: keep(from), to: keep(to), step: keep(step) };
+        let new = LoopId(kept.loops.len() as u32);
+        kept.loops.push(bounds);
+        loops.insert(id, new);
+        new
+    }
+
+    fn keep(
+        &self,
+        id: TermId,
+        kept: &mut Templates,
+        moved: &mut HashMap<TermId, TermId>,
+        loops: &mut HashMap<LoopId, LoopId>,
+    ) -> TermId {
+        if let Some(id) = moved.get(&id) {
+            return *id;
+        }
+        let mut term = self.get(id).clone();
+        if let Term::Round(of) = &mut term {
+            *of = self.keep_loop(*of, kept, moved, loops);
+        }
+        for part in term.parts_mut() {
+            *part = self.keep(*part, kept, moved, loops);
+        }
+        let new = TermId(kept.terms.len() as u32);
+        kept.terms.push(term);
+        moved.insert(id, new);
+        new
+    }
+}
+
+impl Term {
+    fn parts(&self) -> impl Iterator<Item = TermId> {
+        let (some, many): ([Option<TermId>; 3], &[TermId]) = match self {
+            Term::Text(_) | Term::Number(_) | Term::Count(_) | Term::Round(_) => ([None; 3], &[]),
+            Term::Element(_, of) | Term::Function(_, of) => ([Some(*of), None, None], &[]),
+            Term::Concat(parts) => ([None; 3], parts),
+            Term::Arithmetic(_, left, right) => ([Some(*left), Some(*right), None], &[]),
+            Term::Part(of, from, to) => ([Some(*of), Some(*from), Some(*to)], &[]),
+        };
+        some.into_iter().flatten().chain(many.iter().copied())
+    }
+
+    fn parts_mut(&mut self) -> Vec<&mut TermId> {
+        match self {
+            Term::Text(_) | Term::Number(_) | Term::Count(_) | Term::Round(_) => Vec::new(),
+            Term::Element(_, of) | Term::Function(_, of) => vec![of],
+            Term::Concat(parts) => parts.iter_mut().collect(),
+            Term::Arithmetic(_, left, right) => vec![left, right],
+            Term::Part(of, from, to) => vec![of, from, to],
+        }
+    }
+}
+
+impl Arithmetic {
+    fn apply(self, left: f64, right: f64) -> f64 {
+        match self {
+            Self::Add => left + right,
+            Self::Subtract => left - right,
+            Self::Multiply => left * right,
+            Self::Divide => left / right,
+            Self::Modulo => left - (left / right).floor() * right,
+            Self::Power => left.powf(right),
+        }
+    }
+}
+
+/// A prediction that would be longer than the run.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct TooMany;
+
+/// The terms that give keys, ready to be evaluated.
+#[derive(Clone, Debug, Default)]
+pub(super) struct Templates {
+    terms: Vec<Term>,
+    loops: Vec<Bounds>,
+    /// What to evaluate, with the loop over which to do so.
+    roots: Vec<(TermId, Option<LoopId>)>,
+}
+
+impl Templates {
+    pub fn len(&self) -> usize {
+        self.roots.len()
+    }
+
+    /// Calls `each` with every key that the terms give. A term that needs an element that is missing gives none.
+    pub fn evaluate(
+        &self,
+        keys: &[&[u8]],
+        arguments: &[&[u8]],
+        each: &mut dyn FnMut(&[u8]),
+    ) -> Result<(), TooMany> {
+        let mut run = Run { terms: &self.terms, loops: &self.loops, keys, arguments, round: 0.0 };
+        let mut n_left = MAX_ROUNDS;
+        let mut text = Text::new();
+        for (root, of_loop) in &self.roots {
+            match of_loop {
+                None => run.key(*root, &mut text, each),
+                Some(of) => run.keys(*root, *of, &mut n_left, &mut text, each)?,
+            }
+        }
+        Ok(())
+    }
+}
+
+/// One evaluation.
+struct Run<'a> {
+    terms: &'a [Term],
+    loops: &'a [Bounds],
+    keys: &'a [&'a [u8]],
+    arguments: &'a [&'a [u8]],
+    /// The variable of the loop that is being gone through.
+    round: f64,
+}
+
+impl<'a> Run<'a> {
+    fn get(&self, id: TermId) -> &'a Term {
+        &self.terms[id.0 as usize]
+    }
+
+    fn key(&self, root: TermId, text: &mut Text, each: &mut dyn FnMut(&[u8])) {
+        if let Some(slice) = self.slice(root) {
+            return each(slice);
+        }
+        text.clear();
+        if self.write(root, text).is_some() {
+            each(text);
+        }
+    }
+
+    /// Goes through a loop, of which `n_left` rounds may be made.
+    fn keys(
+        &mut self,
+        root: TermId,
+        of: LoopId,
+        n_left: &mut usize,
+        text: &mut Text,
+        each: &mut dyn FnMut(&[u8]),
+    ) -> Result<(), TooMany> {
+        let Bounds { from, to, step } = self.loops[of.0 as usize];
+        let bounds = (self.number(from), self.number(to), self.number(step));
+        let (Some(from), Some(to), Some(step)) = bounds else { return Ok(()) };
+        self.round = from;
+        while if step > 0.0 { self.round <= to } else { self.round >= to } {
+            *n_left = n_left.checked_sub(1).ok_or(TooMany)?;
+            self.key(root, text, each);
+            self.round += step;
+        }
+        Ok(())
+    }
+
+    fn list(&self, list: List) -> &'a [&'a [u8]] {
+        match list {
+            List::Keys => self.keys,
+            List::Arguments => self.arguments,
+        }
+    }
+
+    /// The text of a term that needs no putting together.
+    fn slice(&self, id: TermId) -> Option<&'a [u8]> {
+        match self.get(id) {
+            Term::Text(text) => Some(text),
+            Term::Element(list, at) => {
+                let at = self.number(*at)?;
+                let is_position = at >= 1.0 && at == at.trunc();
+                if is_position { self.list(*list).get(at as usize - 1).copied() } else { None }
+            }
+            _ => None,
+        }
+    }
+
+    fn number(&self, id: TermId) -> Option<f64> {
+        match self.get(id) {
+            Term::Number(bits) => Some(bits.number()),
+            Term::Count(list) => Some(self.list(*list).len() as f64),
+            Term::Round(_) => Some(self.round),
+            Term::Arithmetic(operation, left, right) => {
+                Some(operation.apply(self.number(*left)?, self.number(*right)?))
+            }
+            Term::Function(function, of) => self.function(*function, *of),
+            Term::Text(_) | Term::Element(..) => number::parse(self.slice(id)?),
+            Term::Concat(_) | Term::Part(..) => number::parse(&self.text(id)?),
+        }
+    }
+
+    fn function(&self, function: Function, of: TermId) -> Option<f64> {
+        match function {
+            Function::Number => self.number(of),
+            Function::Integer => self.number(of).map(f64::trunc),
+            Function::Floor => self.number(of).map(f64::floor),
+            Function::Ceiling => self.number(of).map(f64::ceil),
+            Function::Negate => self.number(of).map(|number| -number),
+            Function::Length => match self.slice(of) {
+                Some(slice) => Some(slice.len() as f64),
+                None => Some(self.text(of)?.len() as f64),
+            },
+            Function::Lower | Function::Upper => number::parse(&self.text(of)?),
+        }
+    }
+
+    fn text(&self, id: TermId) -> Option<Text> {
+        let mut text = Text::new();
+        self.write(id, &mut text)?;
+        Some(text)
+    }
+
+    /// Writes a term's text, or nothing of use if there is none.
+    fn write(&self, id: TermId, text: &mut Text) -> Option<()> {
+        let start = text.len();
+        match self.get(id) {
+            Term::Text(_) | Term::Element(..) => {
+                let slice = self.slice(id)?;
+                if slice.len() > MAX_TEXT_BYTES {
+                    return None;
+                }
+                text.extend_from_slice(slice);
+            }
+            Term::Concat(parts) => {
+                for part in parts {
+                    self.write(*part, text)?;
+                }
+            }
+            Term::Function(Function::Lower, of) => {
+                self.write(*of, text)?;
+                text[start..].make_ascii_lowercase();
+            }
+            Term::Function(Function::Upper, of) => {
+                self.write(*of, text)?;
+                text[start..].make_ascii_uppercase();
+            }
+            Term::Part(of, from, to) => {
+                self.write(*of, text)?;
+                self.cut(text, start, self.number(*from)?, self.number(*to)?);
+            }
+            Term::Function(Function::Integer, _) => {
+                number::write_integer(self.number(id)? as i64, text);
+            }
+            Term::Number(_) | Term::Count(_) | Term::Round(_) | Term::Arithmetic(..) | Term::Function(..) => {
+                number::write(self.number(id)?, text);
+            }
+        }
+        (text.len() <= MAX_TEXT_BYTES).then_some(())
+    }
+
+    /// Leaves of the text from `start` on what `string.sub` leaves of it.
+    fn cut(&self, text: &mut Text, start: usize, from: f64, to: f64) {
+        let n_bytes = (text.len() - start) as i64;
+        let position = |at: f64| if at < 0.0 { (n_bytes + at as i64 + 1).max(0) } else { at as i64 };
+        let (from, to) = (position(from).max(1), position(to).min(n_bytes));
+        if from > to {
+            return text.truncate(start);
+        }
+        text.truncate(start + to as usize);
+        text.drain(start..start + from as usize - 1);
+    }
+}

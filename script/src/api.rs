@@ -1,0 +1,312 @@
+//! The table `redis`, which is `server` too.
+
+use std::rc::Rc;
+
+use braid_protocol::{Resp, number};
+use mlua::{Function, Lua, MultiValue, Table, Value};
+use sha1::{Digest, Sha1};
+use smallvec::SmallVec;
+
+use crate::convert;
+use crate::decimal;
+use crate::engine::Flavour;
+use crate::errors;
+use crate::host::{LogLevel, Run};
+
+/// Beyond this size the buffer for replies is not kept.
+const KEPT_REPLY_BYTES: usize = 64 * 1024;
+/// The most arguments that are kept on the stack.
+const FEW: usize = 8;
+
+const REPL_NONE: u8 = 0;
+const REPL_AOF: u8 = 1;
+const REPL_REPLICA: u8 = 2;
+const REPL_ALL: u8 = REPL_AOF | REPL_REPLICA;
+
+/// The release that scripts are told.
+#[derive(Clone, Debug)]
+pub struct Version {
+    /// `redis.REDIS_VERSION`.
+    pub text: String,
+    /// `redis.REDIS_VERSION_NUM`: `0x00MMmmpp`.
+    pub number: u32,
+}
+
+/// Makes the table's contents.
+pub(crate) fn table(lua: &Lua, run: &Rc<Run>, version: &Version, flavour: Flavour) -> mlua::Result<Table> {
+    let table = lua.create_table()?;
+    log_and_version(lua, run, &table, version)?;
+    constants(&table)?;
+    let set = |name, function: mlua::Result<Function>| table.raw_set(name, function?);
+    set("call", with_run(lua, run, |lua, run, args| command(lua, run, &args, Errors::Raised)))?;
+    set("pcall", with_run(lua, run, |lua, run, args| command(lua, run, &args, Errors::Returned)))?;
+    set("acl_check_cmd", with_run(lua, run, |_, run, args| acl_check_cmd(run, &args)))?;
+    set("setresp", with_run(lua, run, |_, run, args| setresp(run, &args)))?;
+    set("set_repl", with_run(lua, run, |_, run, args| set_repl(run, &args)))?;
+    set("sha1hex", with_run(lua, run, |lua, _, args| sha1hex(lua, &args)))?;
+    set("error_reply", with_run(lua, run, |lua, _, args| error_reply(lua, &args)))?;
+    set("status_reply", with_run(lua, run, |lua, _, args| status_reply(lua, &args)))?;
+    if flavour == Flavour::Functions {
+        return Ok(table);
+    }
+    set("replicate_commands", with_run(lua, run, |_, _, _| Ok(Value::Boolean(true))))?;
+    set("breakpoint", with_run(lua, run, |_, _, _| Ok(Value::Boolean(false))))?;
+    set("debug", with_run(lua, run, |_, _, _| Ok(Value::Nil)))?;
+    Ok(table)
+}
+
+/// Adds what libraries see while they load, too.
+pub(crate) fn log_and_version(
+    lua: &Lua,
+    run: &Rc<Run>,
+    table: &Table,
+    version: &Version,
+) -> mlua::Result<()> {
+    table.raw_set("log", with_run(lua, run, |_, run, args| log(run, &args))?)?;
+    for (level, name) in ["LOG_DEBUG", "LOG_VERBOSE", "LOG_NOTICE", "LOG_WARNING"].iter().enumerate() {
+        table.raw_set(*name, level)?;
+    }
+    table.raw_set("REDIS_VERSION", version.text.as_str())?;
+    table.raw_set("REDIS_VERSION_NUM", version.number)
+}
+
+fn constants(table: &Table) -> mlua::Result<()> {
+    for (name, value) in [
+        ("REPL_NONE", REPL_NONE),
+        ("REPL_AOF", REPL_AOF),
+        ("REPL_SLAVE", REPL_REPLICA),
+        ("REPL_REPLICA", REPL_REPLICA),
+        ("REPL_ALL", REPL_ALL),
+    ] {
+        table.raw_set(name, value)?;
+    }
+    Ok(())
+}
+
+/// A function of Lua that knows the present run. Memory is not limited while it runs, because Rust could not go on without some;
+/// what takes much asks [`Run::is_full`] beforehand.
+pub(crate) fn with_run<F>(lua: &Lua, run: &Rc<Run>, function: F) -> mlua::Result<Function>
+where
+    F: Fn(&Lua, &Run, MultiValue) -> mlua::Result<Value> + 'static,
+{
+    let run = Rc::clone(run);
+    lua.create_function(move |lua, args: MultiValue| unlimited(lua, &run, || function(lua, &run, args)))
+}
+
+/// Runs `work` without a memory limit.
+pub(crate) fn unlimited<R>(lua: &Lua, run: &Run, work: impl FnOnce() -> R) -> R {
+    let _unlimited = Unlimited::new(lua, run);
+    work()
+}
+
+/// Lifts the memory limit until it is dropped.
+struct Unlimited<'a> {
+    lua: &'a Lua,
+    limit: usize,
+}
+
+impl<'a> Unlimited<'a> {
+    fn new(lua: &'a Lua, run: &Run) -> Self {
+        let limit = run.memory_limit.get();
+        if limit != 0 {
+            let _ = lua.set_memory_limit(0);
+        }
+        Unlimited { lua, limit }
+    }
+}
+
+impl Drop for Unlimited<'_> {
+    fn drop(&mut self) {
+        if self.limit != 0 {
+            let _ = self.lua.set_memory_limit(self.limit);
+        }
+    }
+}
+
+/// What becomes of an error: `redis.call` raises it, `redis.pcall` returns it.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Errors {
+    Raised,
+    Returned,
+}
+
+fn command(lua: &Lua, run: &Run, args: &MultiValue, errors: Errors) -> mlua::Result<Value> {
+    match with_arguments(args, |args| reply_to(lua, run, args, errors)) {
+        Ok(done) => done,
+        Err(complaint) if errors == Errors::Raised => Err(errors::object(complaint)),
+        Err(complaint) => errors::table(lua, complaint.as_bytes(), false).map(Value::Table),
+    }
+}
+
+fn reply_to(lua: &Lua, run: &Run, args: &[&[u8]], errors: Errors) -> mlua::Result<Value> {
+    let mut reply = run.reply.take();
+    reply.clear();
+    run.ask(|host| host.call(args, run.resp.get(), &mut reply))?;
+    let value = if convert::is_error(&reply) && errors == Errors::Raised {
+        Err(errors::command(convert::error_text(&reply)))
+    } else if run.is_full(lua, reply.len()) {
+        Err(errors::no_memory())
+    } else {
+        convert::to_lua(lua, &reply)
+    };
+    if reply.capacity() <= KEPT_REPLY_BYTES {
+        run.reply.set(reply);
+    }
+    value
+}
+
+/// One argument of a command.
+enum Argument {
+    Text(mlua::BorrowedBytes),
+    Number(SmallVec<[u8; 24]>),
+}
+
+impl Argument {
+    fn read(value: &Value) -> Option<Self> {
+        match value {
+            Value::String(text) => Some(Argument::Text(text.as_bytes())),
+            Value::Integer(integer) => {
+                Some(Argument::Number(number::format_i64(*integer, SmallVec::from_slice)))
+            }
+            Value::Number(number) => Some(Argument::Number(number_text(*number).into_bytes().into())),
+            _ => None,
+        }
+    }
+
+    fn bytes(&self) -> &[u8] {
+        match self {
+            Argument::Text(text) => text,
+            Argument::Number(text) => text,
+        }
+    }
+}
+
+/// A number that is no integer of 64 bits, or the zero with a sign.
+fn number_text(number: f64) -> String {
+    if number == 0.0 { "0".to_owned() } else { decimal::general(number, 17) }
+}
+
+/// Calls `with` with the arguments as bytes, or says what is wrong with them.
+fn with_arguments<R>(args: &MultiValue, with: impl FnOnce(&[&[u8]]) -> R) -> Result<R, &'static str> {
+    if args.is_empty() {
+        return Err("ERR Please specify at least one argument for this redis lib call");
+    }
+    let mut held = SmallVec::<[Argument; FEW]>::with_capacity(args.len());
+    for value in args {
+        held.push(
+            Argument::read(value).ok_or("ERR Lua redis lib command arguments must be strings or integers")?,
+        );
+    }
+    let bytes: SmallVec<[&[u8]; FEW]> = held.iter().map(Argument::bytes).collect();
+    Ok(with(&bytes))
+}
+
+fn acl_check_cmd(run: &Run, args: &MultiValue) -> mlua::Result<Value> {
+    let answer =
+        with_arguments(args, |args| run.ask(|host| Ok(host.acl_check(args)))).map_err(errors::object)??;
+    answer
+        .map(Value::Boolean)
+        .map_err(|_| errors::object("ERR Invalid command passed to redis.acl_check_cmd()"))
+}
+
+fn log(run: &Run, args: &MultiValue) -> mlua::Result<Value> {
+    if args.len() < 2 {
+        return Err(errors::object("ERR redis.log() requires two arguments or more."));
+    }
+    let level = match args[0] {
+        Value::Integer(_) | Value::Number(_) => integer(&args[0]),
+        _ => return Err(errors::object("ERR First argument must be a number (log level).")),
+    };
+    let level = match level {
+        0 => LogLevel::Debug,
+        1 => LogLevel::Verbose,
+        2 => LogLevel::Notice,
+        3 => LogLevel::Warning,
+        _ => return Err(errors::object("ERR Invalid debug level.")),
+    };
+    let words: Vec<Vec<u8>> = args.iter().skip(1).filter_map(errors::tolstring).collect();
+    run.ask(|host| {
+        host.log(level, &words.join(&b' '));
+        Ok(Value::Nil)
+    })
+}
+
+fn setresp(run: &Run, args: &MultiValue) -> mlua::Result<Value> {
+    if args.len() != 1 {
+        return Err(errors::object("ERR redis.setresp() requires one argument."));
+    }
+    run.resp.set(match integer(&args[0]) {
+        2 => Resp::V2,
+        3 => Resp::V3,
+        _ => return Err(errors::object("ERR RESP version must be 2 or 3.")),
+    });
+    Ok(Value::Nil)
+}
+
+fn set_repl(run: &Run, args: &MultiValue) -> mlua::Result<Value> {
+    if args.len() != 1 {
+        return Err(errors::object("ERR redis.set_repl() requires two arguments."));
+    }
+    let flags = integer(&args[0]);
+    if flags & !i64::from(REPL_ALL) != 0 {
+        return Err(errors::object(
+            "ERR Invalid replication flags. Use REPL_AOF, REPL_REPLICA, REPL_ALL or REPL_NONE.",
+        ));
+    }
+    run.ask(|host| {
+        host.set_replication(flags as u8);
+        Ok(Value::Nil)
+    })
+}
+
+fn sha1hex(lua: &Lua, args: &MultiValue) -> mlua::Result<Value> {
+    if args.len() != 1 {
+        return Err(errors::object("ERR wrong number of arguments"));
+    }
+    let digest = Sha1::digest(errors::tolstring(&args[0]).unwrap_or_default());
+    let hex: String = digest.iter().map(|byte| format!("{byte:02x}")).collect();
+    lua.create_string(hex).map(Value::String)
+}
+
+fn error_reply(lua: &Lua, args: &MultiValue) -> mlua::Result<Value> {
+    match one_text(args) {
+        Some(text) if text.starts_with(b"-") => coded(lua, &text),
+        Some(text) => coded(lua, &[b"-", text.as_slice()].concat()),
+        None => wrong_arguments(lua),
+    }
+}
+
+fn coded(lua: &Lua, text: &[u8]) -> mlua::Result<Value> {
+    errors::table(lua, &convert::with_code(text), false).map(Value::Table)
+}
+
+fn status_reply(lua: &Lua, args: &MultiValue) -> mlua::Result<Value> {
+    let Some(text) = one_text(args) else { return wrong_arguments(lua) };
+    let table = lua.create_table_with_capacity(0, 1)?;
+    table.raw_set("ok", lua.create_string(text)?)?;
+    Ok(Value::Table(table))
+}
+
+fn wrong_arguments(lua: &Lua) -> mlua::Result<Value> {
+    errors::table(lua, b"ERR wrong number or type of arguments", false).map(Value::Table)
+}
+
+fn one_text(args: &MultiValue) -> Option<Vec<u8>> {
+    match args.front() {
+        Some(Value::String(text)) if args.len() == 1 => Some(text.as_bytes().to_vec()),
+        _ => None,
+    }
+}
+
+/// What `lua_tonumber` gives, as an integer; 0 for what is no number.
+fn integer(value: &Value) -> i64 {
+    match value {
+        Value::Integer(integer) => *integer,
+        Value::Number(number) => *number as i64,
+        Value::String(text) => std::str::from_utf8(&text.as_bytes())
+            .ok()
+            .and_then(|text| text.trim().parse::<f64>().ok())
+            .map_or(0, |number| number as i64),
+        _ => 0,
+    }
+}

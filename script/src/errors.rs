@@ -1,0 +1,286 @@
+//! Errors between Rust and Lua: how they are raised, what a script sees of them, and how the client reads them.
+//!
+//! A function of ours raises by returning an error, which the script cannot see as such: `pcall` and its like are ours and hand it to
+//! [`visible`]. That is also why a run that the host has ended cannot be caught.
+
+use std::fmt;
+
+use mlua::{Error, Lua, Table, Value};
+
+use crate::host::{Position, Run, Stop};
+use crate::{decimal, library};
+
+/// The name of the chunk with our Lua code. No position in it is ever shown.
+pub(crate) const PRELUDE: &str = "=[braid]";
+const PRELUDE_PLACE: &str = "[braid]:";
+/// What Lua says when its memory limit is reached.
+pub(crate) const NO_MEMORY: &str = "not enough memory";
+
+/// What our functions raise.
+#[derive(Debug)]
+pub(crate) enum Raised {
+    /// The host has ended the run.
+    Stop(Stop),
+    /// An error of a command: its text with its code. A script sees a table.
+    Command(Vec<u8>),
+    /// An error of use that Redis raises as a table.
+    Object(Vec<u8>),
+    /// Any other error, which gets its position in front.
+    Text(Vec<u8>),
+    /// The same without a position.
+    Bare(Vec<u8>),
+}
+
+impl fmt::Display for Raised {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Raised::Stop(stop) => stop.fmt(f),
+            Raised::Command(text) | Raised::Object(text) | Raised::Text(text) | Raised::Bare(text) => {
+                f.write_str(&String::from_utf8_lossy(text))
+            }
+        }
+    }
+}
+
+impl std::error::Error for Raised {}
+
+/// The error of a run that the host has ended.
+pub(crate) fn stop(stop: Stop) -> Error {
+    Error::external(Raised::Stop(stop))
+}
+
+/// An error with the position of the caller in front, as `luaL_error` raises it.
+pub(crate) fn text(text: impl Into<Vec<u8>>) -> Error {
+    Error::external(Raised::Text(text.into()))
+}
+
+/// An error that a script sees as a table with the field `err`, as those of the `redis` table.
+pub(crate) fn object(text: impl Into<Vec<u8>>) -> Error {
+    Error::external(Raised::Object(text.into()))
+}
+
+/// The error of a command: its text with its code.
+pub(crate) fn command(text: Vec<u8>) -> Error {
+    Error::external(Raised::Command(text))
+}
+
+/// The error of a state without memory.
+pub(crate) fn no_memory() -> Error {
+    Error::external(Raised::Bare(NO_MEMORY.into()))
+}
+
+/// What is wrong with an argument, in Lua's words.
+pub(crate) fn bad_argument(position: usize, function: &str, complaint: &str) -> Error {
+    text(format!("bad argument #{position} to '{function}' ({complaint})"))
+}
+
+/// What is wrong with an argument of the function of ours that runs. A method's first argument does not count, and a function
+/// without a name is `?`, both as in Lua.
+pub(crate) fn called_with(lua: &Lua, position: usize, complaint: &str) -> Error {
+    let (name, is_method) = lua
+        .inspect_stack(0, |frame| {
+            let names = frame.names();
+            (names.name.map(|name| name.into_owned()), names.name_what == Some("method"))
+        })
+        .unwrap_or_default();
+    let name = name.unwrap_or_else(|| "?".to_owned());
+    if is_method && position == 1 {
+        return text(format!("calling '{name}' on bad self ({complaint})"));
+    }
+    bad_argument(position - usize::from(is_method), &name, complaint)
+}
+
+/// An error in one of its two forms.
+enum Shape {
+    Stop(Stop),
+    /// The fields `err` and `ignore_error_stats_update`.
+    Table(Vec<u8>, bool),
+    Text(Vec<u8>),
+}
+
+/// The innermost error, and the position at which it was raised.
+fn shape(error: &Error) -> Shape {
+    let (mut error, mut traceback) = (error, "");
+    while let Error::CallbackError { traceback: inner, cause } = error {
+        (error, traceback) = (cause, inner);
+    }
+    match (error.downcast_ref::<Raised>(), error) {
+        (Some(Raised::Stop(stop)), _) => Shape::Stop(*stop),
+        (Some(Raised::Command(text)), _) => Shape::Table(text.clone(), true),
+        (Some(Raised::Object(text)), _) => Shape::Table(text.clone(), false),
+        (Some(Raised::Text(text)), _) => Shape::Text(placed(traceback, text)),
+        (Some(Raised::Bare(text)), _) => Shape::Text(text.clone()),
+        (None, Error::MemoryError(_)) => Shape::Text(NO_MEMORY.into()),
+        (None, Error::RuntimeError(text)) => Shape::Text(untraced(traceback, text)),
+        (None, other) => Shape::Text(placed(traceback, other.to_string().as_bytes())),
+    }
+}
+
+/// An error of Lua code that ran within a function of ours carries a trace at its end and its position in front.
+fn untraced(traceback: &str, text: &str) -> Vec<u8> {
+    match text.split_once("\nstack traceback:\n") {
+        Some((text, _)) => text.into(),
+        None => placed(traceback, text.as_bytes()),
+    }
+}
+
+fn placed(traceback: &str, text: &[u8]) -> Vec<u8> {
+    [place(traceback).as_bytes(), text].concat()
+}
+
+/// The caller's position from the trace of the function that raised: `user_script:1: `, or nothing if no Lua code called it.
+fn place(traceback: &str) -> String {
+    let mut callers = traceback.lines().skip(2).map(str::trim_start);
+    let Some(caller) = callers.find(|line| !line.starts_with(PRELUDE_PLACE)) else { return String::new() };
+    match caller.split_once(": in ") {
+        Some((place, _)) if place != "[C]" && place.contains(':') => format!("{place}: "),
+        _ => String::new(),
+    }
+}
+
+/// Turns an error that Lua code has caught into what the script may see of it.
+///
+/// # Errors
+///
+/// If the host has ended the run: that goes on outward.
+pub(crate) fn visible(lua: &Lua, run: &Run, error: Value) -> mlua::Result<Value> {
+    if let Some(ended) = run.stop.get() {
+        return Err(stop(ended));
+    }
+    match error {
+        Value::Error(error) => match library_value(lua, &error)? {
+            Some(value) => Ok(value),
+            None => match shape(&error) {
+                Shape::Stop(ended) => Err(stop(ended)),
+                Shape::Table(text, counted) => Ok(Value::Table(table(lua, &text, counted)?)),
+                Shape::Text(text) => Ok(Value::String(lua.create_string(text)?)),
+            },
+        },
+        Value::String(text) if text.as_bytes().starts_with(PRELUDE_PLACE.as_bytes()) => {
+            Ok(Value::String(lua.create_string(unplaced(&text.as_bytes()))?))
+        }
+        other => Ok(other),
+    }
+}
+
+/// What a library has thrown.
+fn library_value(lua: &Lua, error: &Error) -> mlua::Result<Option<Value>> {
+    let mut error = error;
+    while let Error::CallbackError { cause, .. } = error {
+        error = cause;
+    }
+    library::thrown_value(lua, error)
+}
+
+/// An error of Lua's own functions that names a line of our code, without it.
+fn unplaced(text: &[u8]) -> &[u8] {
+    let rest = text.strip_prefix(PRELUDE_PLACE.as_bytes()).unwrap_or(text);
+    let digits = rest.iter().take_while(|byte| byte.is_ascii_digit()).count();
+    rest[digits..].strip_prefix(b": ").unwrap_or(text)
+}
+
+/// The table that stands for an error.
+pub(crate) fn table(lua: &Lua, text: &[u8], is_counted: bool) -> mlua::Result<Table> {
+    let table = lua.create_table_with_capacity(0, 2)?;
+    table.raw_set("err", lua.create_string(text)?)?;
+    if is_counted {
+        table.raw_set("ignore_error_stats_update", true)?;
+    }
+    Ok(table)
+}
+
+/// How a run failed.
+#[derive(Debug)]
+pub(crate) struct Failure {
+    /// The text with its code.
+    pub text: Vec<u8>,
+    /// Whether a command has failed, whose error has been counted already.
+    pub is_counted: bool,
+}
+
+/// Reads the error that ended a script.
+///
+/// # Errors
+///
+/// If the host has ended the run.
+pub(crate) fn failure(lua: &Lua, error: &Value, position: Option<&Position>) -> Result<Failure, Stop> {
+    if let Value::Error(inner) = error
+        && let Ok(Some(thrown)) = library_value(lua, inner)
+    {
+        return failure(lua, &thrown, position);
+    }
+    let general = |text: &[u8]| Failure { text: [b"ERR ", text].concat(), is_counted: false };
+    Ok(match error {
+        Value::Error(error) => match shape(error) {
+            Shape::Stop(stop) => return Err(stop),
+            Shape::Table(text, is_counted) => Failure { text, is_counted },
+            Shape::Text(text) => general(&text),
+        },
+        Value::Table(table) => fields(table),
+        Value::String(text) if text.as_bytes().starts_with(PRELUDE_PLACE.as_bytes()) => {
+            let place = position
+                .map_or(String::new(), |at| format!("{}:{}: ", at.source.trim_start_matches('@'), at.line));
+            general(&[place.as_bytes(), unplaced(&text.as_bytes())].concat())
+        }
+        other => general(&shown(other)),
+    })
+}
+
+/// Reads the table that stands for an error. A script may have made it, so the text may be missing.
+pub(crate) fn fields(table: &Table) -> Failure {
+    let text = match table.raw_get::<Value>("err") {
+        Ok(text @ (Value::String(_) | Value::Integer(_) | Value::Number(_))) => shown(&text),
+        _ => b"ERR unknown error".to_vec(),
+    };
+    let is_counted = matches!(table.raw_get("ignore_error_stats_update"), Ok(Value::Boolean(true)));
+    Failure { text, is_counted }
+}
+
+/// What `tostring` makes of a value.
+fn shown(value: &Value) -> Vec<u8> {
+    match value {
+        Value::Nil => b"nil".to_vec(),
+        Value::Boolean(value) => value.to_string().into_bytes(),
+        other => tolstring(other)
+            .unwrap_or_else(|| format!("{}: {:p}", other.type_name(), other.to_pointer()).into_bytes()),
+    }
+}
+
+/// The text of a string or number, as `lua_tolstring` gives it.
+pub(crate) fn tolstring(value: &Value) -> Option<Vec<u8>> {
+    match value {
+        Value::String(text) => Some(text.as_bytes().to_vec()),
+        Value::Integer(integer) => Some(decimal::general(*integer as f64, 14).into_bytes()),
+        Value::Number(number) => Some(decimal::general(*number, 14).into_bytes()),
+        _ => None,
+    }
+}
+
+/// Notes where the script is that the host has ended.
+#[cold]
+pub(crate) fn note_end(run: &Run, frame: &mlua::debug::Debug<'_>) {
+    let source = frame.source().source.map(|name| name.into_owned()).unwrap_or_default();
+    let line = frame.current_line().map_or(-1, |line| line as i64);
+    run.ended_at.set(Some(Position { source, line }));
+}
+
+/// Notes where the error was raised that is just being handled: the function that raised it, or its caller if it is not Lua code.
+pub(crate) fn locate(lua: &Lua, run: &Run) {
+    // Above this function stands the handler, which is our Lua code too.
+    let mut level = 2;
+    let frame = |level| {
+        lua.inspect_stack(level, |frame| {
+            let source = frame.source();
+            let name = source.source.map(|name| name.into_owned()).unwrap_or_default();
+            (name, source.what == "C", frame.current_line())
+        })
+    };
+    if matches!(frame(level), Some((_, true, _))) {
+        level += 1;
+    }
+    while matches!(frame(level), Some((source, ..)) if source == PRELUDE) {
+        level += 1;
+    }
+    *run.position.borrow_mut() =
+        frame(level).map(|(source, _, line)| Position { source, line: line.map_or(-1, |line| line as i64) });
+}

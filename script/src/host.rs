@@ -1,0 +1,158 @@
+//! The host: what a script asks for is run by whoever started it.
+//!
+//! Lua's functions live as long as their state, the host only as long as one run. So the host is lent through a scoped
+//! thread-local: [`lend`] puts it there for the length of a run, and [`ask`] takes it for the length of one question. While the host
+//! answers, the place is empty, so a host may run another engine.
+
+use std::cell::{Cell, RefCell};
+use std::fmt;
+
+use braid_protocol::Resp;
+use mlua::Lua;
+use scoped_tls_hkt::scoped_thread_local;
+
+use crate::errors;
+use crate::functions::Registered;
+use crate::random::Random;
+
+/// Runs what a script asks for. The server implements it.
+pub trait Host {
+    /// Runs one command for `redis.call` or `redis.pcall` and appends its reply in version `resp`; an error as `-CODE text\r\n`.
+    ///
+    /// # Errors
+    ///
+    /// An error ends the run at once, whatever the script does.
+    fn call(&mut self, args: &[&[u8]], resp: Resp, reply: &mut Vec<u8>) -> Result<(), Stop>;
+
+    /// Writes a line of `redis.log`.
+    fn log(&mut self, level: LogLevel, message: &[u8]);
+
+    /// Says for `redis.acl_check_cmd` whether the user may run the command.
+    ///
+    /// # Errors
+    ///
+    /// If there is no such command.
+    fn acl_check(&mut self, args: &[&[u8]]) -> Result<bool, UnknownCommand>;
+
+    /// Says which copies `redis.set_repl` wants written: bit 0 the log, bit 1 the replicas.
+    fn set_replication(&mut self, flags: u8);
+
+    /// Asked every [`INSTRUCTIONS_PER_INTERRUPT`] instructions, and by functions that work long without any.
+    ///
+    /// # Errors
+    ///
+    /// An error ends the run at once, whatever the script does.
+    fn interrupt(&mut self) -> Result<(), Stop>;
+}
+
+/// How many of Lua's instructions run between two questions of [`Host::interrupt`].
+pub const INSTRUCTIONS_PER_INTERRUPT: u32 = 10_000;
+
+/// Why the host ends a run.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Stop {
+    /// The run needs what it does not hold: it is started again from the beginning.
+    GiveUp,
+    /// SCRIPT KILL, FUNCTION KILL or SHUTDOWN.
+    Killed,
+    /// The run took longer than it may, as when a library is loaded.
+    TimeOver,
+}
+
+impl fmt::Display for Stop {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Stop::GiveUp => "the run was given up",
+            Stop::Killed => "the run was killed",
+            Stop::TimeOver => "the run took too long",
+        })
+    }
+}
+
+/// The levels of `redis.log`.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum LogLevel {
+    /// `redis.LOG_DEBUG`.
+    Debug,
+    /// `redis.LOG_VERBOSE`.
+    Verbose,
+    /// `redis.LOG_NOTICE`.
+    Notice,
+    /// `redis.LOG_WARNING`.
+    Warning,
+}
+
+/// `redis.acl_check_cmd` was asked about a command that does not exist.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct UnknownCommand;
+
+/// What Lua's functions and the engine share about the present run.
+#[derive(Default)]
+pub(crate) struct Run {
+    /// Set once the host ends the run. From then on nothing can catch the error, and nothing more is asked of the host.
+    pub stop: Cell<Option<Stop>>,
+    /// Whether the host has not come back from a question: its panic is on its way out.
+    pub is_asking: Cell<bool>,
+    /// The version that `redis.setresp` has chosen for replies to the script.
+    pub resp: Cell<Resp>,
+    /// Where the error was raised that nothing has caught.
+    pub position: RefCell<Option<Position>>,
+    /// Where the script was when the host ended the run.
+    pub ended_at: Cell<Option<Position>>,
+    /// The bytes that the state may use.
+    pub memory_limit: Cell<usize>,
+    /// The generator of `math.random`.
+    pub random: Cell<Random>,
+    /// The functions that a library has registered; nothing unless one is loading.
+    pub registered: RefCell<Option<Vec<Registered>>>,
+    /// The buffer for replies, kept between calls.
+    pub reply: Cell<Vec<u8>>,
+}
+
+/// A place in a script's source.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Position {
+    /// The chunk's name, `@user_script` for a script's own text.
+    pub source: String,
+    /// From 1, or -1 where there is no line.
+    pub line: i64,
+}
+
+impl Run {
+    /// Asks the host, unless it has ended the run. Its refusal is remembered, so that the error cannot be caught.
+    pub fn ask<R>(&self, question: impl FnOnce(&mut dyn Host) -> Result<R, Stop>) -> mlua::Result<R> {
+        if let Some(stop) = self.stop.get() {
+            return Err(errors::stop(stop));
+        }
+        self.is_asking.set(true);
+        let answer = HOST.with(question);
+        self.is_asking.set(false);
+        answer.map_err(|stop| {
+            self.stop.set(Some(stop));
+            errors::stop(stop)
+        })
+    }
+
+    /// Whether the run is on its way out, by the host's will or by its panic.
+    pub fn is_ending(&self) -> bool {
+        self.is_asking.get() || self.stop.get().is_some()
+    }
+
+    /// Asks the host whether to go on.
+    pub fn interrupt(&self) -> mlua::Result<()> {
+        self.ask(|host| host.interrupt())
+    }
+
+    /// Whether the state has no room for `more_bytes`.
+    pub fn is_full(&self, lua: &Lua, more_bytes: usize) -> bool {
+        let limit = self.memory_limit.get();
+        limit != 0 && lua.used_memory().saturating_add(more_bytes) > limit
+    }
+}
+
+scoped_thread_local!(static mut HOST: for<'a> &'a mut (dyn Host + 'a));
+
+/// Lends `host` to Lua's functions while `run` runs.
+pub(crate) fn lend<R>(host: &mut dyn Host, run: impl FnOnce() -> R) -> R {
+    HOST.set(host, run)
+}

@@ -1,0 +1,62 @@
+//! Lua for Braid: runs scripts and functions, and says beforehand which keys a script will reach for.
+//!
+//! It knows RESP and Lua, and neither keys, shards, sockets nor threads: whoever runs a script hands in a host that runs its commands.
+//!
+//! An [`Engine`] is one Lua state with the scripts compiled in it. It belongs to the thread that made it. Scripts and functions have
+//! an engine each ([`Flavour`]), because their globals and error texts differ.
+//!
+//! ```
+//! # use braid_protocol::{Reply, Resp};
+//! # use braid_script::{Engine, Ended, Flavour, Host, LogLevel, Settings, Stop, UnknownCommand, Version};
+//! struct Echo;
+//!
+//! impl Host for Echo {
+//!     fn call(&mut self, args: &[&[u8]], resp: Resp, reply: &mut Vec<u8>) -> Result<(), Stop> {
+//!         Reply::new(reply, resp).bulk(args[1]);
+//!         Ok(())
+//!     }
+//! #   fn log(&mut self, _: LogLevel, _: &[u8]) {}
+//! #   fn acl_check(&mut self, _: &[&[u8]]) -> Result<bool, UnknownCommand> { Ok(true) }
+//! #   fn set_replication(&mut self, _: u8) {}
+//! #   fn interrupt(&mut self) -> Result<(), Stop> { Ok(()) }
+//!     // log, acl_check, set_replication, interrupt ...
+//! }
+//!
+//! let version = Version { text: "7.4.0".into(), number: 0x0007_0400 };
+//! let settings = Settings { flavour: Flavour::Scripts, memory_limit: 1 << 30, seed: None, version };
+//! let mut engine = Engine::new(&settings);
+//! let script = engine.compile(b"return redis.call('ECHO', KEYS[1])", "the digest")?;
+//! let mut out = Vec::new();
+//! let mut reply = Reply::new(&mut out, Resp::V2);
+//! assert_eq!(engine.run(script, &[b"key"], &[], &mut Echo, &mut reply), Ok(Ended::Value));
+//! assert_eq!(out, b"$3\r\nkey\r\n");
+//! # Ok::<(), braid_script::CompileError>(())
+//! ```
+//!
+//! What always holds:
+//! - An error of a script is a reply, worded as in Redis. `Err` is what the host said, and then nothing has been written.
+//! - Once the host has ended a run, no Lua code can catch that, and the host is asked nothing more. A panic of the host comes out of
+//!   the engine as that panic. Either way the engine can be used afterwards.
+//! - Nothing that one run does to tables, globals or the collector is seen by the next.
+#![forbid(unsafe_code)]
+
+pub mod analysis;
+mod api;
+mod convert;
+mod decimal;
+mod engine;
+mod errors;
+mod functions;
+mod host;
+pub mod library;
+mod random;
+mod sandbox;
+pub mod shebang;
+mod strings;
+mod tables;
+
+pub use api::Version;
+pub use engine::{CompileError, Ended, Engine, Flavour, Handle, Settings};
+pub use functions::{FunctionSpec, LoadError};
+pub use host::{Host, INSTRUCTIONS_PER_INTERRUPT, LogLevel, Stop, UnknownCommand};
+pub use shebang::Flags;

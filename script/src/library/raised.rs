@@ -1,0 +1,169 @@
+//! How a library's function raises an error: the text has the form that Lua's auxiliary library gives it.
+
+use std::borrow::Cow;
+use std::fmt;
+
+use mlua::{Error, Function, IntoLuaMulti, Lua, RegistryKey, Value};
+
+use super::arguments::Arguments;
+
+/// An error that a script must see as a Lua value, not as mlua's userdata.
+#[derive(Debug)]
+pub enum Raised {
+    /// A text, complete with its position.
+    Text(Vec<u8>),
+    /// Any value: what a function threw that a library had called.
+    Value(RegistryKey),
+}
+
+impl fmt::Display for Raised {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Text(text) => String::from_utf8_lossy(text).fmt(f),
+            Self::Value(_) => f.write_str("an error value"),
+        }
+    }
+}
+
+impl std::error::Error for Raised {}
+
+/// Returns the value that a script must be given for `error`, or `None` if no library raised it.
+///
+/// # Errors
+/// That of making a string, when memory is short.
+pub fn thrown_value(lua: &Lua, error: &Error) -> mlua::Result<Option<Value>> {
+    match error.downcast_ref::<Raised>() {
+        Some(Raised::Text(text)) => lua.create_string(text).map(|text| Some(Value::String(text))),
+        Some(Raised::Value(key)) => lua.registry_value(key).map(Some),
+        None => Ok(None),
+    }
+}
+
+/// Returns an error that hands `value` on as it is: it was thrown by a function that a library had called.
+pub(super) fn rethrow(lua: &Lua, value: Value) -> Error {
+    match value {
+        Value::Error(error) => *error,
+        Value::String(text) => Error::external(Raised::Text(text.as_bytes().to_vec())),
+        other => match lua.create_registry_value(other) {
+            Ok(key) => Error::external(Raised::Value(key)),
+            Err(error) => error,
+        },
+    }
+}
+
+/// Why a library's function fails.
+#[derive(Debug)]
+pub(super) enum Failure {
+    /// Argument `number` is wrong; the text says in parentheses how.
+    Argument { number: usize, text: Cow<'static, [u8]> },
+    /// Any other reason, shown with the caller's position.
+    Plain(Cow<'static, [u8]>),
+    /// Any other reason, shown without a position.
+    Bare(&'static str),
+    /// An error of Lua itself: out of memory, killed, thrown by a script's function.
+    Lua(Error),
+}
+
+impl From<Error> for Failure {
+    fn from(error: Error) -> Self {
+        Self::Lua(error)
+    }
+}
+
+impl Failure {
+    /// Argument `number` is wrong for a fixed reason.
+    pub(super) fn argument(number: usize, text: &'static str) -> Self {
+        Self::Argument { number, text: Cow::Borrowed(text.as_bytes()) }
+    }
+
+    /// A text that is made up.
+    pub(super) fn text(text: String) -> Self {
+        Self::Plain(Cow::Owned(text.into_bytes()))
+    }
+
+    /// A fixed text.
+    pub(super) fn fixed(text: &'static str) -> Self {
+        Self::Plain(Cow::Borrowed(text.as_bytes()))
+    }
+
+    /// More than a state can hold.
+    pub(super) fn memory() -> Self {
+        Self::Lua(Error::MemoryError("not enough memory".to_owned()))
+    }
+
+    #[cold]
+    fn raise(self, lua: &Lua, level: usize) -> Error {
+        let text = match self {
+            Self::Argument { number, text } => positioned(lua, level, &argument_text(lua, number, &text)),
+            Self::Plain(text) => positioned(lua, level, &text),
+            Self::Bare(text) => text.as_bytes().to_vec(),
+            Self::Lua(error) => return error,
+        };
+        Error::external(Raised::Text(text))
+    }
+}
+
+/// Makes a Lua function of `body`, which runs with its arguments unconverted.
+pub(super) fn function<F, R>(lua: &Lua, body: F) -> mlua::Result<Function>
+where
+    F: Fn(&Lua, Arguments) -> Result<R, Failure> + 'static,
+    R: IntoLuaMulti,
+{
+    function_at(lua, 1, body)
+}
+
+/// Like [`function`], for one that is called by a library's part in Lua: an error's position is that of the function `level`
+/// calls up, where 1 is the caller.
+pub(super) fn function_at<F, R>(lua: &Lua, level: usize, body: F) -> mlua::Result<Function>
+where
+    F: Fn(&Lua, Arguments) -> Result<R, Failure> + 'static,
+    R: IntoLuaMulti,
+{
+    lua.create_function(move |lua, arguments: Arguments| {
+        body(lua, arguments).map_err(|failure| failure.raise(lua, level))
+    })
+}
+
+/// Names the wrong argument as Lua does: after the name by which the script called the function. A method's object does not count.
+fn argument_text(lua: &Lua, number: usize, text: &[u8]) -> Vec<u8> {
+    let (name, is_method) = called_name(lua);
+    let mut out = match (is_method, number) {
+        (true, 1) => format!("calling '{name}' on bad self ("),
+        (true, _) => format!("bad argument #{} to '{name}' (", number as i64 - 1),
+        (false, _) => format!("bad argument #{number} to '{name}' ("),
+    }
+    .into_bytes();
+    out.extend_from_slice(text);
+    out.push(b')');
+    out
+}
+
+/// Returns the name under which the running function was called, and whether it was called as a method.
+fn called_name(lua: &Lua) -> (String, bool) {
+    lua.inspect_stack(0, |frame| {
+        let names = frame.names();
+        let is_method = names.name_what == Some("method");
+        (names.name.map_or_else(|| "?".to_owned(), Cow::into_owned), is_method)
+    })
+    .unwrap_or_else(|| ("?".to_owned(), false))
+}
+
+/// Puts the place before `text` where the function `level` calls up is, if that is a line of a script.
+fn positioned(lua: &Lua, level: usize, text: &[u8]) -> Vec<u8> {
+    let place = lua.inspect_stack(level, |frame| {
+        let line = frame.current_line().filter(|line| *line > 0)?;
+        let chunk = frame.source().short_src.filter(|name| name != HIDDEN_CHUNK.trim_start_matches('='))?;
+        Some(format!("{chunk}:{line}: "))
+    });
+    let mut out = place.flatten().unwrap_or_default().into_bytes();
+    out.extend_from_slice(text);
+    out
+}
+
+/// The name of the chunks with a part of a library that is written in Lua. No error's position names them.
+const HIDDEN_CHUNK: &str = "=(library)";
+
+/// Compiles a part of a library that is written in Lua.
+pub(super) fn load_hidden(lua: &Lua, source: &str) -> mlua::Result<Function> {
+    lua.load(source).set_name(HIDDEN_CHUNK).into_function()
+}

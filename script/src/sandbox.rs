@@ -1,0 +1,280 @@
+//! What a script finds in its world, and what it cannot do to it.
+//!
+//! The state's own table of globals is replaced by a front (see `prelude.lua`): reads of names that do not exist and all writes are
+//! errors, as in Redis. The libraries are fronts too. Of Lua's functions only those in the lists here are there; those that could
+//! crash Lua, see past a front, catch the end of a run or work without end are replaced.
+
+use std::rc::Rc;
+
+use mlua::chunk::ChunkMode;
+use mlua::{Function, Lua, LuaOptions, MultiValue, StdLib, Table, Value};
+
+use crate::api::{unlimited, with_run};
+use crate::errors;
+use crate::host::Run;
+use crate::library;
+use crate::{random, strings, tables};
+
+/// Lua's global functions that scripts have as they are.
+const PLAIN: &[&str] =
+    &["assert", "error", "gcinfo", "ipairs", "rawequal", "select", "tonumber", "tostring", "type"];
+/// Those that `prelude.lua` replaces.
+const REPLACED: &[&str] = &[
+    "collectgarbage",
+    "getmetatable",
+    "load",
+    "loadstring",
+    "next",
+    "pairs",
+    "pcall",
+    "rawget",
+    "rawset",
+    "setmetatable",
+    "unpack",
+    "xpcall",
+];
+
+/// The tables that scripts share.
+const LIBRARIES: &[&str] =
+    &["string", "table", "math", "coroutine", "os", "cjson", "cmsgpack", "struct", "bit"];
+
+/// The longest source that is compiled.
+pub(crate) const MAX_SOURCE_BYTES: usize = 64 * 1024 * 1024;
+
+/// The world of a flavour's scripts.
+pub(crate) struct Sandbox {
+    /// Runs a script: takes its function, KEYS and ARGV.
+    pub run: Function,
+    /// Calls a function with its keys and arguments.
+    pub call: Function,
+    /// The globals behind the front.
+    world: Table,
+    /// The metatable of the globals' front.
+    shown: Table,
+    /// The globals of a library that is loading.
+    loading: Table,
+}
+
+/// A state with the libraries that scripts have.
+pub(crate) fn state() -> mlua::Result<Lua> {
+    Lua::new_with(StdLib::TABLE | StdLib::STRING | StdLib::MATH | StdLib::OS, LuaOptions::default())
+}
+
+/// Builds the world. `redis` is the table of that name.
+/// `loading` is what a library sees of it while it loads.
+pub(crate) fn build(lua: &Lua, run: &Rc<Run>, redis: Table, loading: Table) -> mlua::Result<Sandbox> {
+    let original = lua.globals();
+    let world = lua.create_table()?;
+    let native = native(lua, run)?;
+    let chunk = lua.load(include_str!("prelude.lua")).set_name(errors::PRELUDE).set_mode(ChunkMode::Text);
+    let (safe, front, run_script, call): (Table, Function, Function, Function) =
+        chunk.into_function()?.call((native, &world))?;
+
+    for name in PLAIN {
+        world.raw_set(*name, original.raw_get::<Value>(*name)?)?;
+    }
+    for name in REPLACED {
+        world.raw_set(*name, safe.raw_get::<Value>(*name)?)?;
+    }
+    world.raw_set("_VERSION", original.raw_get::<Value>("_VERSION")?)?;
+
+    let os: Table = original.raw_get("os")?;
+    let clock: Function = os.raw_get("clock")?;
+    os.clear()?;
+    os.raw_set("clock", clock)?;
+    let table: Table = original.raw_get("table")?;
+    for name in ["insert", "remove", "sort"] {
+        table.raw_set(name, safe.raw_get::<Function>(name)?)?;
+    }
+    original.raw_get::<Table>("coroutine")?.raw_set("resume", safe.raw_get::<Function>("resume")?)?;
+    random::install(lua, run, &original.raw_get("math")?)?;
+    let string: Table = original.raw_get("string")?;
+    string.raw_remove("dump")?;
+    strings::install(lua, run, &string)?;
+    install_libraries(lua)?;
+
+    for name in LIBRARIES {
+        if let Value::Table(library) = original.raw_get(*name)? {
+            world.raw_set(*name, front.call::<Table>(library)?)?;
+        }
+    }
+    let redis: Table = front.call(redis)?;
+    world.raw_set("redis", &redis)?;
+    world.raw_set("server", redis)?;
+    lock_strings(lua, &string, &world, &front)?;
+    let shown = global_front(lua, &world, &front)?;
+    let loading = loading_world(lua, &front, loading)?;
+    Ok(Sandbox { run: run_script, call, world, shown, loading })
+}
+
+/// Sets the functions of Redis's own libraries: those on patterns in `string`, the others in tables of their own, which become fronts
+/// by their names in [`LIBRARIES`].
+fn install_libraries(lua: &Lua) -> mlua::Result<()> {
+    library::install_all(lua)
+}
+
+/// Methods of strings go to the library, and scripts see a front of the metatable.
+fn lock_strings(lua: &Lua, string: &Table, world: &Table, front: &Function) -> mlua::Result<()> {
+    let shown = lua.create_table()?;
+    shown.raw_set("__index", world.raw_get::<Table>("string")?)?;
+    let metatable = lua.create_table()?;
+    metatable.raw_set("__index", string)?;
+    metatable.raw_set("__metatable", front.call::<Table>(shown)?)?;
+    lua.set_type_metatable::<mlua::LuaString>(Some(metatable));
+    Ok(())
+}
+
+impl Sandbox {
+    /// Shows the world of libraries that load, or that of scripts and functions.
+    pub fn show(&self, world: World) -> mlua::Result<()> {
+        let table = match world {
+            World::Running => &self.world,
+            World::Loading => &self.loading,
+        };
+        self.shown.raw_set("__index", table)
+    }
+}
+
+/// What names Lua code finds.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum World {
+    /// Those of scripts and functions.
+    Running,
+    /// Those of a library that loads.
+    Loading,
+}
+
+/// Makes the globals as scripts see them, and answers their metatable: unknown names are errors, and so are writes.
+fn global_front(lua: &Lua, world: &Table, front: &Function) -> mlua::Result<Table> {
+    let missing = refuse_unknown(lua, world)?;
+    let shown = lua.create_table()?;
+    shown.raw_set("__index", missing)?;
+    let metatable = lua.create_table()?;
+    metatable.raw_set("__metatable", front.call::<Table>(shown)?)?;
+    let globals: Table = front.call((world, &metatable))?;
+    world.raw_set("_G", &globals)?;
+    lua.set_globals(globals)?;
+    Ok(metatable)
+}
+
+/// The globals of a library that loads: `redis` alone.
+fn loading_world(lua: &Lua, front: &Function, redis: Table) -> mlua::Result<Table> {
+    refuse_unknown(lua, &redis)?;
+    let redis: Table = front.call(redis)?;
+    let world = lua.create_table()?;
+    world.raw_set("redis", &redis)?;
+    world.raw_set("server", redis)?;
+    refuse_unknown(lua, &world)?;
+    Ok(world)
+}
+
+/// Makes reads of names that `table` does not have errors.
+fn refuse_unknown(lua: &Lua, table: &Table) -> mlua::Result<Function> {
+    let missing = lua.create_function(|_, (_, name): (Value, Value)| unknown(&name))?;
+    let metatable = lua.create_table()?;
+    metatable.raw_set("__index", &missing)?;
+    table.set_metatable(Some(metatable))?;
+    Ok(missing)
+}
+
+fn unknown(name: &Value) -> mlua::Result<()> {
+    let name = errors::tolstring(name).ok_or_else(|| {
+        errors::text("Second argument to luaProtectedTableError must be a string or number")
+    })?;
+    let text = [b"Script attempted to access nonexistent global variable '", name.as_slice(), b"'"];
+    Err(errors::text(text.concat()))
+}
+
+/// What the prelude needs of Rust.
+fn native(lua: &Lua, run: &Rc<Run>) -> mlua::Result<Table> {
+    let native = lua.create_table()?;
+    let set = |name, function: mlua::Result<Function>| native.raw_set(name, function?);
+    set("visible", with_run(lua, run, |lua, run, args| errors::visible(lua, run, first(args))))?;
+    set("is_locked", lua.create_function(|_, table: Table| Ok(is_locked(&table))))?;
+    set(
+        "locate",
+        with_run(lua, run, |lua, run, _| {
+            errors::locate(lua, run);
+            Ok(Value::Nil)
+        }),
+    )?;
+    let shared = Rc::clone(run);
+    set("compile", lua.create_function(move |lua, args| unlimited(lua, &shared, || compile(lua, args))))?;
+    set(
+        "bad_argument",
+        lua.create_function(|_, (position, function, complaint): (usize, String, String)| {
+            Err::<(), _>(errors::bad_argument(position, &function, &complaint))
+        }),
+    )?;
+    set(
+        "fail",
+        lua.create_function(|_, text: mlua::LuaString| Err::<(), _>(errors::text(&*text.as_bytes()))),
+    )?;
+    set(
+        "kind",
+        lua.create_function(|_, value: Option<Value>| Ok(value.map_or("no value", |value| kind(&value)))),
+    )?;
+    let shared = Rc::clone(run);
+    set("is_ending", lua.create_function(move |_, ()| Ok(shared.is_ending())))?;
+    tables::install(lua, run, &native)?;
+    Ok(native)
+}
+
+/// Whether the table's metatable hides itself.
+fn is_locked(table: &Table) -> bool {
+    let shown = table.metatable().and_then(|metatable| metatable.raw_get::<Value>("__metatable").ok());
+    shown.is_some_and(|shown| !shown.is_nil())
+}
+
+/// Compiles source that a script has made. Answers nothing and the error's text if it is wrong.
+fn compile(lua: &Lua, (source, name): (Value, Value)) -> mlua::Result<(Value, Value)> {
+    let source = text_argument(&source, 1)?;
+    let name = if name.is_nil() { source.clone() } else { text_argument(&name, 2)? };
+    match chunk(lua, &source, &name) {
+        Ok(function) => Ok((Value::Function(function), Value::Nil)),
+        Err(error) => Ok((Value::Nil, Value::String(lua.create_string(syntax(&error))?))),
+    }
+}
+
+fn text_argument(value: &Value, position: usize) -> mlua::Result<Vec<u8>> {
+    errors::tolstring(value).ok_or_else(|| {
+        errors::bad_argument(position, "loadstring", &format!("string expected, got {}", kind(value)))
+    })
+}
+
+/// Compiles `source`. The collector is stopped meanwhile, because 5.1.5's parser does not hold on to the chunk's name.
+pub(crate) fn chunk(lua: &Lua, source: &[u8], name: &[u8]) -> mlua::Result<Function> {
+    if source.len() > MAX_SOURCE_BYTES {
+        return Err(mlua::Error::runtime("source too long"));
+    }
+    // C takes a name as far as its first zero byte.
+    let name = name.split(|&byte| byte == 0).next().unwrap_or_default();
+    let name = String::from_utf8_lossy(name).into_owned();
+    lua.gc_stop();
+    let compiled = lua.load(source).set_name(name).set_mode(ChunkMode::Text).into_function();
+    lua.gc_restart();
+    compiled
+}
+
+/// What is wrong with a source.
+pub(crate) fn syntax(error: &mlua::Error) -> String {
+    match error {
+        mlua::Error::SyntaxError { message, .. } => message.clone(),
+        mlua::Error::RuntimeError(message) => message.clone(),
+        mlua::Error::MemoryError(_) => errors::NO_MEMORY.to_owned(),
+        other => other.to_string(),
+    }
+}
+
+fn first(mut args: MultiValue) -> Value {
+    args.pop_front().unwrap_or(Value::Nil)
+}
+
+/// The type of a value, in Lua's words.
+pub(crate) fn kind(value: &Value) -> &'static str {
+    match value {
+        Value::Integer(_) => "number",
+        Value::LightUserData(_) => "userdata",
+        other => other.type_name(),
+    }
+}

@@ -1,0 +1,36 @@
+//! The functions on strings that can make long strings of short ones.
+
+use std::rc::Rc;
+
+use mlua::{Lua, MultiValue, Table, Value};
+
+use crate::api::with_run;
+use crate::errors;
+use crate::host::Run;
+use crate::sandbox::kind;
+use crate::tables::number;
+
+/// The longest string that is made.
+const MAX_STRING_BYTES: usize = 1 << 30;
+
+/// Replaces the functions in `string`.
+pub(crate) fn install(lua: &Lua, run: &Rc<Run>, string: &Table) -> mlua::Result<()> {
+    string.raw_set("rep", with_run(lua, run, |lua, run, args| rep(lua, run, &args))?)
+}
+
+fn rep(lua: &Lua, run: &Run, args: &MultiValue) -> mlua::Result<Value> {
+    let complaint = |position, expected, value: Option<&Value>| {
+        let got = value.map_or("no value", kind);
+        errors::called_with(lua, position, &format!("{expected} expected, got {got}"))
+    };
+    let text = args.front().and_then(errors::tolstring);
+    let text = text.ok_or_else(|| complaint(1, "string", args.front()))?;
+    let n = args.get(1).and_then(number).ok_or_else(|| complaint(2, "number", args.get(1)))?;
+    // A cast saturates, and what is not a number becomes 0.
+    let n = n.max(0.0) as usize;
+    let bytes = text.len().saturating_mul(n);
+    if bytes > MAX_STRING_BYTES || run.is_full(lua, bytes) {
+        return Err(errors::no_memory());
+    }
+    lua.create_string(if bytes == 0 { Vec::new() } else { text.repeat(n) }).map(Value::String)
+}
