@@ -86,6 +86,11 @@ impl<'a> Reply<'a> {
         self.out.len()
     }
 
+    /// What was written since [`Reply::written_bytes`] answered `bytes`.
+    pub fn written_since(&self, bytes: usize) -> &[u8] {
+        &self.out[bytes..]
+    }
+
     /// Takes back everything since [`Reply::written_bytes`] answered `bytes`.
     pub fn truncate(&mut self, bytes: usize) {
         self.out.truncate(bytes);

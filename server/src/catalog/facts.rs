@@ -62,6 +62,8 @@ pub enum Group {
     Connection,
     /// The server.
     Server,
+    /// Scripts and functions.
+    Scripting,
     /// Bits of strings.
     Bitmap,
     /// HyperLogLogs.
@@ -83,6 +85,7 @@ impl Group {
             Group::Geo => "geo",
             Group::Stream => "stream",
             Group::Transactions => "transactions",
+            Group::Scripting => "scripting",
             Group::Connection => "connection",
             Group::Server => "server",
             Group::Bitmap => "bitmap",

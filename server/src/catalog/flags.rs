@@ -66,6 +66,8 @@ flags! {
     WHILE_SUBSCRIBED = 23, None;
     /// Ends subscriptions of the client: those to the channels that it names, or all.
     LEAVES = 24, None;
+    /// It may be called without any of the keys that it can name.
+    NO_MANDATORY_KEYS = 25, Some("no_mandatory_keys");
     /// Touches keys in another database than the selected one, or selects another.
     OTHER_DATABASES = 26, None;
     /// Writes files, or waits for another command of its kind: within EXEC, which holds shards, no thread with sockets runs it.
@@ -85,6 +87,11 @@ impl Flags {
     /// Both.
     pub const fn and(self, other: Flags) -> Flags {
         Flags(self.0 | other.0)
+    }
+
+    /// Those that are not in `other`.
+    pub const fn without(self, other: Flags) -> Flags {
+        Flags(self.0 & !other.0)
     }
 
     /// Whether all of `other` are in `self`.

@@ -37,6 +37,10 @@ pub enum KeyUse {
     ReadAndRestore,
     /// Changes what is there and returns some of it, or only reads if it is told no more than `GET` and `OVERFLOW`.
     UpdateOrRead,
+    /// A script gets it: it may do anything.
+    AssumedUpdate,
+    /// A script that only reads gets it.
+    AssumedRead,
     /// It is no key but a channel, which belongs to a shard as a key does.
     Channel,
     /// It is a channel that stays with the shard of the key of its name, so that proxies must know of it.
@@ -47,11 +51,11 @@ impl KeyUse {
     /// The flags that Redis prints.
     pub const fn wire(self) -> &'static [&'static str] {
         match self {
-            KeyUse::Read => &["RO", "access"],
+            KeyUse::Read | KeyUse::AssumedRead => &["RO", "access"],
             KeyUse::Look => &["RO"],
             KeyUse::Overwrite => &["OW", "update"],
             KeyUse::Update => &["RW", "update"],
-            KeyUse::UpdateAndRead => &["RW", "access", "update"],
+            KeyUse::UpdateAndRead | KeyUse::AssumedUpdate => &["RW", "access", "update"],
             KeyUse::Add => &["RW", "insert"],
             KeyUse::Remove => &["RW", "delete"],
             KeyUse::Delete => &["RM", "delete"],
@@ -77,6 +81,12 @@ impl KeyUse {
             KeyUse::ReadAndRestore => Some(
                 "RW because it may change the internal representation of the key, and propagate to replicas",
             ),
+            KeyUse::AssumedUpdate => {
+                Some("We cannot tell how the keys will be used so we assume the worst, RW and UPDATE")
+            }
+            KeyUse::AssumedRead => {
+                Some("We cannot tell how the keys will be used so we assume the worst, RO and ACCESS")
+            }
             KeyUse::UpdateOrRead => Some("This command allows both access and modification of the key"),
             _ => None,
         }

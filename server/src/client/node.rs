@@ -83,6 +83,8 @@ pub struct Job {
     pub is_timed: bool,
     /// How many of them have run; the others were held back by CLIENT PAUSE.
     pub n_run: usize,
+    /// How often the command that runs next has been given up because it needed more than was held.
+    pub n_given_up: u8,
     /// Monitoring clients have been shown the command that runs next: it began to wait for keys after that.
     pub was_shown: bool,
     /// The command that runs next has been counted: it was offloaded, and is done again.
@@ -106,6 +108,7 @@ impl Job {
             routed: Vec::new(),
             is_timed: false,
             n_run: 0,
+            n_given_up: 0,
             was_shown: false,
             was_counted: false,
             reply: Vec::new(),
@@ -157,6 +160,7 @@ impl Job {
         self.task = Task::Idle;
         self.is_timed = false;
         self.n_run = 0;
+        self.n_given_up = 0;
         self.was_shown = false;
         self.was_counted = false;
         self.n_replied_bytes = 0;

@@ -814,6 +814,13 @@ const DEBUG: &[CommandSpec] = &[
         ..DEBUG_ROW
     },
     CommandSpec {
+        name: "set-disable-deny-scripts",
+        run: Run::Session(debug_set_disable_deny_scripts),
+        syntax: "<0 | 1>",
+        summary: "Lets scripts run commands that are not for them, and stops that.",
+        ..DEBUG_ROW
+    },
+    CommandSpec {
         name: "sleep",
         run: Run::Session(debug_sleep),
         syntax: "seconds",
@@ -926,6 +933,18 @@ fn debug_set_active_expire(call: &mut Call<'_, '_>, mut args: Args<'_>, reply: &
     debug_args(call, args, 1)?;
     let on = args.int()? != 0;
     call.server.active_expire.store(on, Ordering::Relaxed);
+    reply.ok();
+    Ok(())
+}
+
+fn debug_set_disable_deny_scripts(
+    call: &mut Call<'_, '_>,
+    mut args: Args<'_>,
+    reply: &mut Reply<'_>,
+) -> Outcome {
+    debug_args(call, args, 1)?;
+    let on = args.int()? != 0;
+    call.server.allows_all_in_scripts.store(on, Ordering::Relaxed);
     reply.ok();
     Ok(())
 }

@@ -1,7 +1,12 @@
 //! What a handler may use that is not confined to one shard.
 
 use braid_protocol::reply::Reply;
-use braid_storage::{Db, Key, Routed, Shard, WatchedKey, coordinator::Held, entry::Kind, time::Millis};
+use braid_storage::{
+    Db, Key, Routed, Shard, WatchedKey,
+    coordinator::{Held, Route},
+    entry::Kind,
+    time::Millis,
+};
 
 use super::table::CommandTable;
 use crate::{
@@ -42,6 +47,20 @@ pub struct Call<'a, 'h> {
     pub n_in_transaction: Option<usize>,
     /// Set when it turned out to be too much work for a hold; nothing of it has happened.
     pub is_too_much: bool,
+    /// Whether a script runs it.
+    pub is_in_script: bool,
+    /// Set when a script was given up, to run again; nothing of it has happened.
+    pub gave_up: Option<GaveUp>,
+}
+
+/// Why a script was given up.
+pub enum GaveUp {
+    /// It reaches for shards that others hold.
+    Needs(Route),
+    /// It writes a key that is pinned.
+    Waits(Box<Wait>),
+    /// It takes too long for a thread that serves sockets.
+    TooLong,
 }
 
 impl<'a> Call<'a, '_> {
@@ -67,6 +86,8 @@ impl<'a> Call<'a, '_> {
             waiting: Waiting::MayNot,
             n_in_transaction: None,
             is_too_much: false,
+            is_in_script: false,
+            gave_up: None,
         }
     }
 }
@@ -119,7 +140,7 @@ impl Call<'_, '_> {
 impl Call<'_, '_> {
     /// Whether what has run is not done: it waits, or is to be run aside.
     pub fn must_run_again(&self) -> bool {
-        self.is_too_much || matches!(self.waiting, Waiting::Asked(_))
+        self.is_too_much || self.gave_up.is_some() || matches!(self.waiting, Waiting::Asked(_))
     }
 
     /// Has the command wait; where it may not, answers as if it had waited in vain. A handler that has called this is done.

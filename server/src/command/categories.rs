@@ -42,6 +42,7 @@ fn of_group(spec: &CommandSpec) -> Categories {
         Group::Geo => Categories::GEO,
         Group::Stream => Categories::STREAM,
         Group::Transactions => Categories::TRANSACTION,
+        Group::Scripting => Categories::SCRIPTING,
         Group::Connection => Categories::CONNECTION,
         Group::Bitmap => Categories::BITMAP,
         Group::HyperLogLog => Categories::HYPERLOGLOG,

@@ -239,9 +239,13 @@ fn memory_section(server: &Server, text: &mut Text<'_>) {
     text.field("used_memory_dataset", dataset);
     text.field("used_memory_dataset_perc", "100.00%");
     text.bytes("total_system_memory", kilobytes_of("/proc/meminfo", "MemTotal:") * 1024);
-    text.bytes("used_memory_lua", 0);
-    text.bytes("used_memory_scripts", 0);
-    text.field("number_of_cached_scripts", 0);
+    let (scripts, functions) = (server.scripts.known(), server.functions.known());
+    text.field("used_memory_scripts_eval", scripts.n_bytes());
+    text.field("used_memory_functions", functions.n_bytes());
+    text.bytes("used_memory_scripts", (scripts.n_bytes() + functions.n_bytes()) as u64);
+    text.field("number_of_cached_scripts", scripts.len());
+    text.field("number_of_functions", functions.n_functions());
+    text.field("number_of_libraries", functions.libraries().len());
     text.bytes("maxmemory", limit);
     text.field("maxmemory_policy", setting(server, "maxmemory-policy"));
     text.line(format_args!("mem_fragmentation_ratio:{:.2}", resident as f64 / used.max(1) as f64));

@@ -373,7 +373,9 @@ fn keys_of(
         these.positions(words.len(), |at| words.get(at), |at, used| keys.push((at, used)));
         // Where a number of keys is wrong, others do not make up for them.
         if keys.len() == n_before && matches!(spec.at, KeysAt::Counted { .. }) {
-            return Err(invalid);
+            let names_none = command.has(Flags::NO_MANDATORY_KEYS)
+                && braid_protocol::number::parse_i64(words.get(2)) == Some(0);
+            return if names_none { Ok(keys) } else { Err(invalid) };
         }
     }
     if keys.is_empty() { Err(invalid) } else { Ok(keys) }

@@ -10,6 +10,7 @@ mod help;
 pub mod info;
 mod lcs;
 mod members;
+mod reaches;
 mod spec;
 mod syntax;
 mod table;
@@ -26,8 +27,10 @@ mod hashes;
 mod hyperloglog;
 mod introspection;
 mod keys;
+mod libraries;
 mod lists;
 mod pubsub;
+mod scripting;
 mod sets;
 mod sort;
 mod sorted_sets;
@@ -38,9 +41,10 @@ mod transactions;
 
 use std::sync::LazyLock;
 
-pub use call::Call;
+pub use call::{Call, GaveUp};
 pub(crate) use pubsub::{is_confined, leave_channel, subscribed_routes};
-pub use spec::{BeginSweep, CommandSpec, Run};
+pub(crate) use scripting::{BUSY_FUNCTION, BUSY_SCRIPT, learn_script};
+pub use spec::{BeginSweep, CommandSpec, Run, ScriptIn};
 pub use table::{CommandTable, Found, Registered};
 pub(crate) use transactions::{forget_own_watches, forget_watches, watched_routes};
 pub use work::{Estimate, Look, Method, Work};
@@ -61,6 +65,8 @@ const FAMILIES: &[&[CommandSpec]] = &[
     keys::COMMANDS,
     dump::COMMANDS,
     transactions::COMMANDS,
+    scripting::COMMANDS,
+    libraries::COMMANDS,
     pubsub::COMMANDS,
     handshake::COMMANDS,
     client::COMMANDS,

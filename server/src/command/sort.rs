@@ -186,7 +186,8 @@ fn sorted<'e>(
     mut elements: Vec<Element<'e>>,
 ) -> Result<Vec<Element<'e>>, CommandError> {
     // What is stored must not depend on the order in which a set happens to lie.
-    let must_sort = kind == Some(Kind::Set) && request.store.is_some() && request.keeps_order();
+    let must_be_the_same = request.store.is_some() || call.is_in_script;
+    let must_sort = kind == Some(Kind::Set) && must_be_the_same && request.keeps_order();
     let by = request.by.filter(|pattern| pattern.contains(&b'*'));
     if must_sort {
         elements.sort_by(|one, other| compare_texts(*one, *other));

@@ -66,6 +66,8 @@ pub enum Run {
     Own(fn(&mut Call<'_, '_>, Args<'_>, &mut Reply<'_>) -> Outcome),
     /// EXEC: the commands of the client's transaction, on the shards of their keys and of those that it watches, held together.
     Queue,
+    /// A script, on the shards of the keys that it declares or is known to reach for, held together; others join while it runs.
+    Script(ScriptIn),
     /// On all shards, held together.
     Everything(fn(&mut Call<'_, '_>, Args<'_>, &mut Reply<'_>) -> Outcome),
     /// On no shard, but its reply leaves only when every command that ran before it has ended: it sets a flag that
@@ -80,6 +82,17 @@ pub enum Run {
     },
     /// A container: only its subcommands run.
     Container,
+}
+
+/// What the first argument of a command that runs a script is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum ScriptIn {
+    /// The script's text.
+    Text,
+    /// The digest of one that is known.
+    Digest,
+    /// The name of a function.
+    Function,
 }
 
 impl CommandSpec {

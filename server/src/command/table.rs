@@ -19,7 +19,7 @@ pub struct Registered {
     pub full_name: &'static str,
     /// Whether its first argument is a key.
     pub first_is_key: bool,
-    /// Whether it takes many keys, all of which are known from their positions.
+    /// Whether it takes many keys, all of which are known from their positions, or declares some for a script.
     pub names_all_keys: bool,
     /// Whether it is an argument of its container to Redis, and so counts as that in statistics.
     pub counts_as_parent: bool,
@@ -68,6 +68,18 @@ impl Registered {
     #[inline]
     pub fn runs_queue(&self) -> bool {
         matches!(self.spec.run, Run::Queue)
+    }
+
+    /// Whether tracking remembers the keys that it names: of a script's, if one of its commands reads.
+    #[inline]
+    pub fn reads_its_keys(&self) -> bool {
+        self.has(Flags::READONLY) && !matches!(self.spec.run, Run::Script(_))
+    }
+
+    /// Whether it runs a script that may write.
+    #[inline]
+    pub fn runs_script(&self) -> bool {
+        matches!(self.spec.run, Run::Script(_)) && !self.has(Flags::READONLY)
     }
 
     /// Whether it only contains others.
@@ -147,8 +159,7 @@ impl CommandTable {
         if command.subcommands.is_empty() || words.len() < 2 {
             return Found::Command(command);
         }
-        let name = words.get(1).to_ascii_lowercase();
-        match std::str::from_utf8(&name).ok().and_then(|name| command.subcommands.get(name)) {
+        match self.subcommand(command, words.get(1)) {
             Some(sub) => Found::Command(sub),
             // COMMAND runs without a subcommand, but a second word must be one. DEBUG judges its words itself.
             None if command.is_container() || command.spec.arity.admits(1) => {
@@ -156,6 +167,12 @@ impl CommandTable {
             }
             None => Found::Command(command),
         }
+    }
+
+    /// A subcommand by its name, in either case.
+    pub fn subcommand(&self, command: &'static Registered, name: &[u8]) -> Option<&'static Registered> {
+        let name = name.to_ascii_lowercase();
+        std::str::from_utf8(&name).ok().and_then(|name| command.subcommands.get(name)).copied()
     }
 
     /// The command of a number.
@@ -185,6 +202,7 @@ fn register(
     let first_is_key =
         spec.keys.0.first().is_some_and(|keys| matches!(keys.at, KeysAt::Range { first: 1, .. }));
     let is_position = |keys: &KeySpec| matches!(keys.at, KeysAt::Range { .. });
+    let declares_keys = matches!(spec.run, Run::Script(_));
     let names_all_keys = matches!(spec.run, Run::Transaction(_))
         && first_is_key
         && spec.roams.is_none()
@@ -199,7 +217,7 @@ fn register(
         parent,
         full_name,
         first_is_key,
-        names_all_keys,
+        names_all_keys: names_all_keys || declares_keys,
         counts_as_parent,
         subcommands,
     }));

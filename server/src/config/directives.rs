@@ -232,7 +232,7 @@ directives! {
         reserved latency_monitor_threshold: Option<Duration> = nonzero_millis;
     integer("busy-reply-threshold", 0, LONG, "5000").alias("lua-time-limit") =>
         /// Scripts and functions that run longer can be killed, and others are told BUSY; `None`: never.
-        reserved busy_reply_threshold: Option<Duration> = nonzero_millis;
+        live busy_reply_threshold: Option<Duration> = nonzero_millis;
     yes_no("syslog-enabled", "no").immutable();
     text("syslog-ident", "redis").immutable();
     choice("syslog-facility", SYSLOG_FACILITIES, "local0").immutable();

@@ -29,6 +29,7 @@ pub fn run_heavy(server: &'static Server, index: usize, parker: &Parker) {
     while !server.stopping.load(Ordering::Relaxed) {
         worker.thread.renew_budget();
         let may_begin = worker.is_reserved() || !server.holds_heavy.load(Ordering::Relaxed);
+        server.n_busy_heavy.fetch_add(1, Ordering::Relaxed);
         let worked = may_begin && worker.take_heavy();
         while !server.holds_offloaded.load(Ordering::Relaxed)
             && !worker.is_reserved()
@@ -37,6 +38,7 @@ pub fn run_heavy(server: &'static Server, index: usize, parker: &Parker) {
             offload::work(&mut node, &mut worker.thread);
             worker.submit(node);
         }
+        server.n_busy_heavy.fetch_sub(1, Ordering::Relaxed);
         worker
             .thread
             .stats()

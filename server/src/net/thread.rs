@@ -323,8 +323,9 @@ impl IoThread {
             }
             Task::Commands if node.job.n_run < node.job.commands.len() => {
                 // A pause holds the rest back, or one of them has panicked.
-                let (next, _) = rows::next(&node.job);
-                if self.server().holds_back(|| rows::may_write(&node.job.session, next)) {
+                let (next, words) = rows::next(&node.job);
+                let server = self.server();
+                if server.holds_back(|| rows::may_write(server, &node.job.session, next, words)) {
                     let slot = node.job.session.origin.slot;
                     let nth = self.postpone(node);
                     if let Some(connection) = self.connections[slot].as_mut() {

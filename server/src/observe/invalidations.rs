@@ -13,7 +13,7 @@ use braid_storage::{Audience, Change, Effect, Hearer, Reader, Remembered, Shard,
 use smallvec::SmallVec;
 
 use crate::{
-    catalog::{Flags, Keys, Words},
+    catalog::{Keys, Words},
     client::{
         audiences::Heard,
         copies::{Interest, Invalidation, Leftover, Marks, TrackerNumber, Tracking, Whom},
@@ -39,12 +39,11 @@ pub fn note_reads(
     server: &Server,
     held: &mut Held<'_, Job>,
     session: &Session,
-    flags: Flags,
     keys: Keys,
     words: Words<'_>,
 ) {
     let remembers = session.tracking.as_ref().is_some_and(|tracking| tracking.remembers());
-    if remembers && flags.has(Flags::READONLY) {
+    if remembers {
         remember(server, held, session, keys, words);
     }
 }

@@ -66,25 +66,52 @@ fn show(session: &Session, flags: Flags, words: Words<'_>, thread: &ThreadState)
         return;
     }
     let server = thread.server();
-    let watching = |peer: &crate::shared::server::Peer| peer.n_monitors.load(Ordering::Relaxed) > 0;
-    let mut threads = server.threads.iter().enumerate().filter(|(_, peer)| watching(peer)).peekable();
-    if threads.peek().is_none() {
+    if !server.is_monitored() {
         return;
     }
-    let line: Arc<[u8]> = line(server, session, flags, words).into();
-    for (to, _) in threads {
-        thread.notify(to, Notification::Observed(session.record.id, Arc::clone(&line)));
+    send(&line(server, session, Sender::Client, flags, words).into(), session, thread);
+}
+
+/// Who a line says has sent a command.
+#[derive(Clone, Copy)]
+pub enum Sender {
+    /// The client.
+    Client,
+    /// A script of the client's.
+    Script,
+}
+
+/// The line of a command, to be sent later, if there are monitoring clients and the command is shown to them.
+#[inline]
+pub fn line_for_later(
+    session: &Session,
+    sender: Sender,
+    flags: Flags,
+    words: Words<'_>,
+    server: &Server,
+) -> Option<Arc<[u8]>> {
+    let is_wanted = server.attention.load(Ordering::Relaxed) != 0 && server.is_monitored();
+    (is_wanted && !flags.has(Flags::ADMIN)).then(|| line(server, session, sender, flags, words).into())
+}
+
+/// Sends a line to all monitoring clients.
+pub fn send(line: &Arc<[u8]>, session: &Session, thread: &ThreadState) {
+    for (to, peer) in thread.server().threads.iter().enumerate() {
+        if peer.n_monitors.load(Ordering::Relaxed) > 0 {
+            thread.notify(to, Notification::Observed(session.record.id, Arc::clone(line)));
+        }
     }
     thread.charge(session);
 }
 
-fn line(server: &Server, session: &Session, flags: Flags, words: Words<'_>) -> Vec<u8> {
+fn line(server: &Server, session: &Session, sender: Sender, flags: Flags, words: Words<'_>) -> Vec<u8> {
     let micros = server.clock.unix_micros();
     let db = session.db.0;
-    let peer = match &session.record.peer {
-        Endpoint::Inet(address) => address.to_string(),
+    let peer = match (&session.record.peer, sender) {
+        (_, Sender::Script) => "lua".to_owned(),
+        (Endpoint::Inet(address), _) => address.to_string(),
         // The socket's path, which is all that tells of a peer without a name.
-        Endpoint::Unix(path) => format!("unix:{path}"),
+        (Endpoint::Unix(path), _) => format!("unix:{path}"),
     };
     let (seconds, micros) = (micros / 1_000_000, micros % 1_000_000);
     let mut line = format!("+{seconds}.{micros:06} [{db} {peer}]").into_bytes();

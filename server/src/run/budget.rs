@@ -48,6 +48,22 @@ impl Budget {
     }
 }
 
+impl Budget {
+    /// Whether a command of a script is short enough to run in the middle of it.
+    pub fn is_short_in_script(
+        look: &mut Look<'_, '_>,
+        router: &Router,
+        command: &Registered,
+        words: Words<'_>,
+    ) -> bool {
+        look.be_final();
+        match command.spec.work {
+            Work::Grows { estimate, .. } => estimate(look, command.args(words, router, None)) <= WORK_MAX,
+            Work::Bounded | Work::Refused { .. } | Work::Carries { .. } | Work::Selects => true,
+        }
+    }
+}
+
 /// How much work the commands of a transaction are expected to be. With their shards held, and before the first of them runs. Stops
 /// counting above [`WORK_MAX`].
 fn expected_of(look: &mut Look<'_, '_>, router: &Router, queue: &Queue) -> usize {

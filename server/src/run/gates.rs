@@ -8,7 +8,7 @@ use crate::{
     catalog::{CommandError, Flags, Words, shown},
     client::{node::Job, record::Listens, session::Session},
     command::{self, Found, Registered},
-    run::rows,
+    run::{foresight, rows},
     shared::server::Server,
 };
 
@@ -35,13 +35,13 @@ pub fn admit(
     admit_authenticated(command, session)?;
     admit_in_transaction(command, session)?;
     admit_listener(command, session)?;
-    admit_memory(command, server, session)?;
+    admit_memory(command, words, server, session)?;
     // Before the pause, which would have it run when it ends: it is EXEC that is held back.
     if session.queue.is_some() && !command.has(Flags::IMMEDIATE) {
         return Ok((command, Admission::Queue));
     }
     if server.attention.load(Ordering::Relaxed) != 0
-        && server.holds_back(|| rows::may_write(session, command))
+        && server.holds_back(|| rows::may_write(server, session, command, words))
     {
         return Ok((command, Admission::Postpone));
     }
@@ -115,14 +115,21 @@ fn admit_listener(command: &Registered, session: &Session) -> Result<(), Command
 }
 
 /// When memory is short, queueing is refused, too: a queue is memory. EXEC is if it would run what is.
-fn admit_memory(command: &Registered, server: &Server, session: &Session) -> Result<(), CommandError> {
+fn admit_memory(
+    command: &Registered,
+    words: Words<'_>,
+    server: &Server,
+    session: &Session,
+) -> Result<(), CommandError> {
     if !server.memory_short.load(Ordering::Relaxed) {
         return Ok(());
     }
-    let denied = command.has(Flags::DENYOOM)
+    let needs_memory =
+        |command: &Registered, words| foresight::flags(server, command, words).has(Flags::DENYOOM);
+    let denied = needs_memory(command, words)
         || match &session.queue {
             Some(queue) if command.runs_queue() => {
-                rows::queued(queue).any(|(queued, _)| queued.has(Flags::DENYOOM))
+                rows::queued(queue).any(|(queued, words)| needs_memory(queued, words))
             }
             Some(_) => !command.has(Flags::IMMEDIATE),
             None => false,
@@ -148,12 +155,17 @@ pub enum Closed {
 ///
 /// # Errors
 /// If the command must not run now.
-pub fn gate(server: &Server, session: &Session, command: &Registered) -> Result<(), Closed> {
+pub fn gate(
+    server: &Server,
+    session: &Session,
+    command: &Registered,
+    words: Words<'_>,
+) -> Result<(), Closed> {
     if server.attention.load(Ordering::Relaxed) != 0 {
         if session.record.is_killed() {
             return Err(Closed::Killed);
         }
-        if server.holds_back(|| rows::may_write(session, command)) {
+        if server.holds_back(|| rows::may_write(server, session, command, words)) {
             return Err(Closed::Paused);
         }
     }

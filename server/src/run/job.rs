@@ -21,7 +21,7 @@ use crate::{
     observe::{invalidations, monitor},
     run::{
         budget::Budget,
-        gates, lines, offload,
+        foresight, gates, lines, offload,
         route::{self, Needs},
         rows, step,
         unit::{self, Ended},
@@ -46,7 +46,7 @@ impl Job {
             // Held back by a pause, a sweep comes here, and runs with all shards held.
             let command = rows::row(delegated.command);
             matches!(command.spec.run, Run::EachShard { .. })
-                || route::is_heavy(&self.session, command, words)
+                || route::is_heavy(server, &self.session, command, words)
         });
         if is_heavy {
             Route::default().with_weight(Weight::Heavy)
@@ -84,7 +84,7 @@ impl Job {
                     self.wait(*wait, held, thread);
                     return Next::Home;
                 }
-                Ended::Needs(route) => return Next::Again(route),
+                Ended::Needs(route) => return Next::Again(self.after_giving_up(route)),
                 Ended::TooLong(Method::Pinned) => {
                     return Next::Again(offload::send(self, thread.server()));
                 }
@@ -97,6 +97,33 @@ impl Job {
             }
         }
         Next::Home
+    }
+
+    /// The route on which the next command runs again. One that keeps finding out that it needs more goes through the lane in the end.
+    fn after_giving_up(&mut self, route: Route) -> Route {
+        const PATIENT_RUNS: u8 = 3;
+        self.n_given_up = self.n_given_up.saturating_add(1);
+        if self.n_given_up > PATIENT_RUNS { route.through_lane() } else { route }
+    }
+
+    /// Whether the commands that have not run can be refused where they wait. EXEC cannot: it has to end its transaction.
+    pub(super) fn can_be_refused(&self) -> bool {
+        matches!(self.task, Task::Commands)
+            && self.commands_from(self.n_run).all(|(delegated, _)| {
+                let command = rows::row(delegated.command);
+                !command.runs_queue() && !command.has(Flags::ALLOW_BUSY)
+            })
+    }
+
+    /// Answers the commands that have not run with an error.
+    pub(super) fn refuse(&mut self, error: &CommandError, thread: &ThreadState) {
+        while self.n_run < self.commands.len() {
+            let start = self.reply.len();
+            step::refuse(error, &self.session, &mut self.reply, thread);
+            self.session.drop_unwanted(start, &mut self.reply);
+            self.count();
+            self.n_run += 1;
+        }
     }
 
     /// Has the next command wait, with the shards of the keys it waits for held.
@@ -115,6 +142,9 @@ impl coordinator::Job for Job {
     type Thread = ThreadState;
 
     fn prepare(node: &mut Node<Self>, thread: &mut ThreadState) {
+        for (delegated, words) in node.job.commands_from(node.job.n_run) {
+            foresight::prepare(thread.server(), rows::row(delegated.command), words);
+        }
         let needs = node.job.needs(thread.server());
         if node.job.commands.len() == 1 {
             node.job.routed = needs.keys.to_vec();

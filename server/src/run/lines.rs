@@ -95,7 +95,7 @@ pub fn further_shards(
     Some(Route::new(missing))
 }
 
-/// Calls `each` with the keys of a command that may write; for EXEC with those of all queued commands.
+/// Calls `each` with the keys of a command that may write, a script's being those that it declares; for EXEC with those of all queued commands.
 pub fn each_written_key(
     session: &Session,
     command: &Registered,
@@ -103,7 +103,7 @@ pub fn each_written_key(
     mut each: impl FnMut(&[u8]),
 ) {
     let mut of = |command: &Registered, words: Words<'_>| {
-        if command.has(Flags::WRITE) {
+        if command.has(Flags::WRITE) || command.runs_script() {
             let get = |at| words.get(at);
             command.spec.keys.positions(words.len(), get, |at, _| each(words.get(at)));
         }
@@ -122,7 +122,7 @@ pub fn pinned_key(
     words: Words<'_>,
     held: &mut Held<'_, Job>,
 ) -> Option<WatchedKey> {
-    let in_others = rows::may_leave_database(session, command);
+    let in_others = rows::may_leave_database(session, command, words);
     let mut found = None;
     each_written_key(session, command, words, |bytes| {
         if found.is_some() {

@@ -12,12 +12,14 @@
 //! | within EXEC | [`transaction`], which runs each queued command through the same [step] |
 
 pub mod budget;
+pub mod foresight;
 pub mod gates;
 pub mod job;
 pub mod lines;
 pub mod offload;
 pub mod route;
 pub mod rows;
+pub mod script;
 pub mod serve;
 pub mod step;
 pub mod transaction;

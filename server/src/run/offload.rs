@@ -72,7 +72,8 @@ pub fn send_long_request(job: &mut Job, server: &Server) -> Route {
 pub fn pin(job: &mut Job, held: &mut Held<'_, Job>, thread: &mut ThreadState) {
     let server = thread.server();
     job.task = Task::Commands;
-    match gates::gate(server, &job.session, rows::next(job).0) {
+    let (command, words) = rows::next(job);
+    match gates::gate(server, &job.session, command, words) {
         Err(Closed::Killed) => return job.n_run = job.commands.len(),
         // Its thread keeps it until the pause ends.
         Err(_) => return,
@@ -249,7 +250,7 @@ fn conclude(
         panic!("DEBUG PANIC-WHILE-UNPINNING");
     }
     invalidations::set_author(held, job.session.record.id);
-    let gate = if writes { gates::gate(server, &job.session, command) } else { Ok(()) };
+    let gate = if writes { gates::gate(server, &job.session, command, words) } else { Ok(()) };
     let is_valid =
         gate.is_ok() && (!stores || offload.keys.iter().all(|pinned| pinned.is_unchanged(held, time)));
     for pinned in &mut offload.keys {

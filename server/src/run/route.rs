@@ -7,7 +7,7 @@ use crate::{
     catalog::{Flags, Words},
     client::{node::Job, session::Session, subscriptions::TopicKind},
     command::{self, Registered, Run},
-    run::rows,
+    run::{foresight, rows},
     shared::server::Server,
 };
 
@@ -44,6 +44,10 @@ impl Needs {
             Run::Everything(_) | Run::Barrier(_) | Run::EachShard { .. } => self.everything = true,
             Run::Transaction(_) if roams(command, words) => self.everything = true,
             Run::Shard(_) | Run::Transaction(_) => self.add_keys(server, command, words),
+            Run::Script(_) => {
+                self.add_keys(server, command, words);
+                self.add_predicted(server, command, words);
+            }
             Run::Own(_) => {
                 self.others.extend(command::watched_routes(&session.watched));
                 if command.has(Flags::LEAVES) {
@@ -56,6 +60,14 @@ impl Needs {
                     self.add(server, session, queued, words);
                 }
             }
+        }
+    }
+
+    /// Adds the keys that a script is known to reach for beside those that it declares.
+    pub fn add_predicted(&mut self, server: &Server, command: &Registered, words: Words<'_>) {
+        if let Run::Script(from) = command.spec.run {
+            let router = server.keyspace.router();
+            foresight::predict(server, from, words, &mut |key| self.keys.push(router.route(key)));
         }
     }
 
@@ -100,16 +112,28 @@ pub fn roams(command: &Registered, words: Words<'_>) -> bool {
 }
 
 /// Whether a command is expected to take so long that no socket should wait behind it.
-pub fn is_heavy(session: &Session, command: &Registered, words: Words<'_>) -> bool {
+pub fn is_heavy(server: &Server, session: &Session, command: &Registered, words: Words<'_>) -> bool {
     words.len() > HEAVY_KEYS
         || roams(command, words)
+        || foresight::is_long(server, command, words)
         || (command.runs_queue()
             && session.queue.as_ref().is_some_and(|queue| {
                 queue.len() > HEAVY_KEYS
                     || rows::queued(queue).any(|(queued, words)| {
                         words.len() > HEAVY_KEYS
+                            || foresight::is_long(server, queued, words)
                             || queued.has(Flags::USES_FILES)
                             || matches!(queued.spec.run, Run::EachShard { .. })
                     })
             }))
+}
+
+/// Whether a command must have the lane from its beginning: EXEC with a script that may reach for any key. Within a transaction it can
+/// neither be given up nor take the lane later.
+pub fn needs_lane(server: &Server, session: &Session, command: &Registered) -> bool {
+    command.runs_queue()
+        && session.exec_refusal.is_none()
+        && session.queue.as_ref().is_some_and(|queue| {
+            rows::queued(queue).any(|(queued, words)| foresight::reaches_anywhere(server, queued, words))
+        })
 }

@@ -7,6 +7,8 @@ use crate::{
         session::{Queue, Session},
     },
     command::{Registered, TABLE},
+    run::foresight,
+    shared::server::Server,
 };
 
 /// The row of a number.
@@ -27,19 +29,28 @@ pub fn next(job: &Job) -> (&'static Registered, Words<'_>) {
 }
 
 /// Whether a command may change keys, or how they are stored, now or by what EXEC would run.
-pub fn may_write(session: &Session, command: &Registered) -> bool {
-    let writes = |command: &Registered| command.has(Flags::WRITE) || command.has(Flags::MAY_REPLICATE);
-    holds_or_queues(session, command, writes)
+pub fn may_write(server: &Server, session: &Session, command: &Registered, words: Words<'_>) -> bool {
+    let writes = |command: &Registered, words: Words<'_>| {
+        let flags = foresight::flags(server, command, words);
+        flags.has(Flags::WRITE) || flags.has(Flags::MAY_REPLICATE)
+    };
+    holds_or_queues(session, command, words, writes)
 }
 
 /// Whether a command may touch keys in another database than the selected one, now or by what EXEC would run.
-pub fn may_leave_database(session: &Session, command: &Registered) -> bool {
-    holds_or_queues(session, command, |command| command.has(Flags::OTHER_DATABASES))
+pub fn may_leave_database(session: &Session, command: &Registered, words: Words<'_>) -> bool {
+    holds_or_queues(session, command, words, |command, _| command.has(Flags::OTHER_DATABASES))
 }
 
 /// Whether something holds for a command or, if it runs the queue, for a command of that. EXEC that is to refuse runs none.
-fn holds_or_queues(session: &Session, command: &Registered, holds: impl Fn(&Registered) -> bool) -> bool {
+fn holds_or_queues(
+    session: &Session,
+    command: &Registered,
+    words: Words<'_>,
+    holds: impl Fn(&Registered, Words<'_>) -> bool,
+) -> bool {
     let runs = command.runs_queue() && session.exec_refusal.is_none();
     let queue = session.queue.as_ref().filter(|_| runs);
-    holds(command) || queue.is_some_and(|queue| queued(queue).any(|(queued, _)| holds(queued)))
+    holds(command, words)
+        || queue.is_some_and(|queue| queued(queue).any(|(queued, words)| holds(queued, words)))
 }

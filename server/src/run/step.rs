@@ -16,7 +16,7 @@ use crate::{
     },
     command::{Call, Registered, Run},
     observe::invalidations,
-    run::transaction,
+    run::{script, transaction},
     shared::thread_state::ThreadState,
     warning,
 };
@@ -43,6 +43,7 @@ pub fn execute(
             run(call.shard_of(&key), args, reply)
         }
         Run::Queue => transaction::exec(call, reply),
+        Run::Script(from) => script::run(call, command, from, args, reply),
         Run::EachShard { begin, .. } => {
             let mut sweep = begin(call, args)?.with_limit(reply.room()).under_one_hold();
             run_sweep_whole(call, command, &mut sweep);
@@ -113,15 +114,8 @@ pub fn answer(
         return out.truncate(start);
     }
     if call.session.tracking.is_some() {
-        if let Some(held) = &mut call.held {
-            invalidations::note_reads(
-                call.server,
-                held,
-                call.session,
-                command.spec.flags,
-                command.spec.keys,
-                words,
-            );
+        if let Some(held) = call.held.as_mut().filter(|_| command.reads_its_keys()) {
+            invalidations::note_reads(call.server, held, call.session, command.spec.keys, words);
         }
         end_caching(call.session, command);
     }

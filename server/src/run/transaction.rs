@@ -59,10 +59,10 @@ fn run_queued(
     let outcome = step::execute(call, command, words, None, reply);
     monitor::observe(call.session, command.spec.flags, words, call.thread);
     if call.session.tracking.is_some()
+        && command.reads_its_keys()
         && let Some(held) = &mut call.held
     {
-        let (flags, keys) = (command.spec.flags, command.spec.keys);
-        invalidations::note_reads(call.server, held, call.session, flags, keys, words);
+        invalidations::note_reads(call.server, held, call.session, command.spec.keys, words);
     }
     let counts = &call.stats.commands[command.id.index()];
     counts.calls.add(1);

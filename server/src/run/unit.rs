@@ -28,7 +28,7 @@ use crate::{
         session::Session,
         waits::{Wait, Waiting},
     },
-    command::{Call, Look, Method, Registered, TABLE, Work},
+    command::{Call, GaveUp, Look, Method, Registered, TABLE, Work},
     observe::{invalidations, monitor},
     run::{
         budget::Budget,
@@ -85,6 +85,16 @@ impl From<Closed> for Ended {
     }
 }
 
+impl From<GaveUp> for Ended {
+    fn from(gave_up: GaveUp) -> Self {
+        match gave_up {
+            GaveUp::Needs(route) => Ended::Needs(route),
+            GaveUp::Waits(wait) => Ended::Waits(wait),
+            GaveUp::TooLong => Ended::TooLong(Method::Held),
+        }
+    }
+}
+
 /// Runs a command as a unit, with the shards it needs held, and serves whom it wakes.
 ///
 /// Of a command that is served ([`Unit::is_served`]) the shards of other keys may not be held, and the caller tells the observers what it
@@ -103,8 +113,11 @@ pub fn run(
     if unit.is_served {
         return body(unit, session, held, now, out, thread);
     }
+    if route::needs_lane(thread.server(), session, unit.command) && !held.try_lane() {
+        return Ended::Needs(Route::new(held.ids().into()).through_lane());
+    }
     if gates::is_observed(held)
-        && rows::may_write(session, unit.command)
+        && rows::may_write(thread.server(), session, unit.command, unit.words)
         && let Some(route) = lines::further_shards(thread.server(), session, unit.command, unit.words, held)
     {
         return Ended::Needs(route);
@@ -124,11 +137,11 @@ fn begin(
     server: &Server,
 ) -> Result<Millis, Ended> {
     let Unit { command, words, .. } = *unit;
-    gates::gate(server, session, command)?;
+    gates::gate(server, session, command, words)?;
     let now = gates::start(held, unit.sampled, session);
     if gates::is_observed(held) {
         invalidations::set_author(held, session.record.id);
-        if rows::may_write(session, command)
+        if rows::may_write(server, session, command, words)
             && let Some(pinned) = lines::pinned_key(server, session, command, words, held)
         {
             return Err(Ended::Waits(Box::new(lines::wait_for_unpinning(pinned))));
@@ -168,6 +181,10 @@ fn body(
     step::answer(&mut call, command, words, first, out, thread);
     if call.is_too_much {
         return Ended::TooLong(Method::Pinned);
+    }
+    if let Some(gave_up) = call.gave_up.take() {
+        forget_lookups(held);
+        return gave_up.into();
     }
     if let Waiting::Asked(wait) = call.waiting {
         return Ended::Waits(wait);
@@ -242,6 +259,7 @@ impl Job {
             thread.stats().commands[self.commands[self.n_run].command.index()].calls.sub(1);
         }
         self.was_shown = false;
+        self.n_given_up = 0;
         self.count();
         // A client that is closed without an answer runs nothing more.
         self.n_run = if self.session.is_over_limit { self.commands.len() } else { self.n_run + 1 };

@@ -1,11 +1,14 @@
 //! What all threads share, and what each has at hand.
 
 pub mod descriptors;
+pub mod functions;
 pub mod latency;
 pub mod listening;
 pub mod mail;
 pub mod pause;
+pub mod programs;
 pub mod recorded;
+pub mod scripts;
 pub mod server;
 pub mod spread;
 pub mod stats;

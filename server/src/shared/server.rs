@@ -3,7 +3,7 @@
 use std::{
     sync::{
         Arc, Mutex,
-        atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering},
+        atomic::{AtomicBool, AtomicU32, AtomicU64, AtomicUsize, Ordering},
     },
     time::{Duration, Instant},
 };
@@ -28,11 +28,14 @@ use crate::{
     clock::{Clock, processor_micros},
     config::{Config, MaxmemoryPolicy},
     shared::{
+        functions::Functions,
         latency::Latencies,
         listening::Listening,
         mail::Mail,
         pause::Pause,
+        programs::Running,
         recorded::Recorder,
+        scripts::Scripts,
         spread::Spread,
         stats::{CommandCounts, Count, RateSampler, Rates, ThreadStats},
         thread_state::ThreadState,
@@ -60,6 +63,10 @@ pub struct Server {
     pub clients: Clients,
     /// Patterns that are subscribed to, and how many channels are.
     pub pubsub: PubSub,
+    /// The scripts that are known.
+    pub scripts: Scripts,
+    /// The libraries that are known.
+    pub functions: Functions,
     /// What clients keep copies of.
     pub trackers: Trackers,
     /// Where it listens.
@@ -70,6 +77,8 @@ pub struct Server {
     pub threads: Box<[CachePadded<Peer>]>,
     /// The heavy-work threads' unparkers.
     pub heavy: Vec<Unparker>,
+    /// How many of them are at work.
+    pub n_busy_heavy: AtomicUsize,
     /// The configuration. Threads keep what they need of it and look again when `config_changes` moves.
     pub config: ArcSwap<Config>,
     /// How often the configuration has changed.
@@ -95,6 +104,8 @@ pub struct Server {
     pub rate_sampler: Mutex<RateSampler>,
     /// Whether keys are expired without being asked for (DEBUG SET-ACTIVE-EXPIRE).
     pub active_expire: AtomicBool,
+    /// Whether scripts may run commands that are not for them (DEBUG SET-DISABLE-DENY-SCRIPTS).
+    pub allows_all_in_scripts: AtomicBool,
     /// Whether changes are recorded (DEBUG RECORD-CHANGES), and those that were.
     pub records_changes: AtomicBool,
     /// The changes that were recorded.
@@ -140,6 +151,8 @@ pub struct Peer {
     pub n_monitors: AtomicU32,
     /// How many of its clients keep copies of keys (CLIENT TRACKING).
     pub n_trackers: AtomicU32,
+    /// The script or function that it runs.
+    pub program: Running,
     /// Wakes it.
     pub waker: Waker,
     /// What it has counted.
@@ -211,6 +224,8 @@ impl Server {
             peer.stats.configure(&config);
         }
         self.config.store(Arc::new(config));
+        // A new `maxmemory` holds from now on.
+        self.measure_memory();
         // Release pairs with the Acquire in `IoThread::heed_config`: who sees the change sees the configuration.
         self.config_changes.fetch_add(1, Ordering::Release);
         self.show_title();

@@ -15,7 +15,7 @@ use crate::{
         session::{Request, Session},
     },
     log,
-    shared::{mail::Mail, server::Server, stats::ThreadStats},
+    shared::{mail::Mail, programs::Running, server::Server, stats::ThreadStats},
 };
 
 /// How long a thread drains others' work before it turns to its own sockets again.
@@ -88,6 +88,11 @@ impl ThreadState {
     #[inline(always)]
     pub fn stats(&self) -> &'static ThreadStats {
         self.stats
+    }
+
+    /// The script or function that it runs, as others see it.
+    pub fn program(&self) -> &'static Running {
+        &self.server.threads[self.index].program
     }
 
     /// Whether sockets are served here, so that no command may work long.

@@ -65,6 +65,8 @@ const LOCK_EXCEPTIONS: Exceptions = &[
         "Mutex",
         "CONFIG SET and REWRITE one at a time, a cron's sampler, the end of the process",
     ),
+    ("server/src/shared/scripts.rs", "Mutex", "changes of the known scripts, one at a time"),
+    ("server/src/shared/functions.rs", "Mutex", "changes of the known libraries, one at a time"),
     (
         "server/src/shared/stats.rs",
         "OnceLock",
@@ -93,6 +95,8 @@ const LOCKING: Exceptions = &[
     ("server/src/command/admin.rs", ".lock()", "CONFIG SET and REWRITE, one at a time"),
     ("server/src/shared/listening.rs", ".lock()", "accepts connections, or listens elsewhere"),
     ("server/src/log.rs", ".lock()", "standard output"),
+    ("server/src/shared/scripts.rs", ".lock()", "a script comes or goes"),
+    ("server/src/shared/functions.rs", ".lock()", "a library comes or goes"),
     ("server/src/shared/server.rs", ".lock()", "a cron's sampler, and the end of the process"),
 ];
 

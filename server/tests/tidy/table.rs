@@ -77,6 +77,9 @@ fn members_that_are_fetched_ahead_are_where_the_syntax_has_them() {
 /// Commands with keys that are neither READONLY nor WRITE, as in Redis.
 const NEITHER: Exceptions = &[
     ("watch", "flags", "Redis gives it neither: it may run on a replica, and reads no value"),
+    ("eval", "flags", "it does what its script does"),
+    ("evalsha", "flags", "it does what its script does"),
+    ("fcall", "flags", "it does what its script does"),
     ("debug|digest-value", "flags", "DEBUG is one administrative command in Redis"),
     ("debug|object", "flags", "DEBUG is one administrative command in Redis"),
     ("debug|panic-after-change", "flags", "DEBUG is one administrative command in Redis"),

@@ -21,10 +21,11 @@ use crate::{
         node::{Delegated, Job, Task},
         session::{Counts, Request, Session},
     },
-    command::{BeginSweep, Call, Found, Look, Registered, Run, TABLE, Work},
+    command::{BeginSweep, Call, Found, Look, Method, Registered, Run, TABLE, Work},
     observe::monitor,
     run::{
         budget::Budget,
+        foresight,
         gates::{self, Admission},
         job, offload,
         route::{self, Needs},
@@ -230,8 +231,8 @@ impl IoThread {
                 Some(Ended::Paused(parsed.end))
             }
             Ok((command, Admission::Run))
-                if matches!(command.spec.run, Run::Shard(_) | Run::Transaction(_))
-                    && !route::is_heavy(session, command, words) =>
+                if matches!(command.spec.run, Run::Shard(_) | Run::Transaction(_) | Run::Script(_))
+                    && !route::is_heavy(server, session, command, words) =>
             {
                 connection.record.ran(command.id);
                 batch.leave_unmeasured(0);
@@ -358,7 +359,7 @@ impl IoThread {
                 self.run_on_session(connection, turn, command, parsed, out);
                 Next::Command(index + 1)
             }
-            Run::Transaction(_) | Run::Own(_) | Run::Queue | Run::Everything(_) => {
+            Run::Transaction(_) | Run::Script(_) | Run::Own(_) | Run::Queue | Run::Everything(_) => {
                 if self.run_transaction(connection, turn, command, index, out) {
                     Next::Command(index + 1)
                 } else {
@@ -635,11 +636,14 @@ impl IoThread {
         let node = connection.node.as_mut().expect("a parked connection runs nothing");
         let session = &mut node.job.session;
         let mut route = Route::default().with_weight(Weight::Heavy);
-        if !route::is_heavy(session, command, words) {
+        if !route::is_heavy(server, session, command, words) {
+            foresight::prepare(server, command, words);
             let ahead = batch.keys_of(index);
             let mut needs = Needs::of_keys(ahead);
             if ahead.is_empty() {
                 needs.add(server, session, command, words);
+            } else {
+                needs.add_predicted(server, command, words);
             }
             let shards = needs.shards(server);
             let start = out.len();
@@ -678,6 +682,7 @@ impl IoThread {
                     return true;
                 }
                 Some(Ok(UnitEnded::Needs(further))) => further,
+                Some(Ok(UnitEnded::TooLong(Method::Held))) => Route::new(shards).with_weight(Weight::Heavy),
                 // Held by someone else, held back by a pause, or concerned with waiting: all that is the node's business.
                 Some(Ok(UnitEnded::Paused | UnitEnded::Waits(_) | UnitEnded::TooLong(_))) | None => {
                     Route::new(shards)

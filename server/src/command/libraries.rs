@@ -1,0 +1,402 @@
+//! FCALL and FUNCTION. How a function runs is told in [`crate::run::script`].
+
+use std::{
+    collections::BTreeMap,
+    time::{Duration, Instant},
+};
+
+use braid_protocol::reply::{Reply, Resp};
+use braid_script::{Host, LogLevel, Stop, UnknownCommand, analysis, shebang};
+use braid_storage::{
+    glob::{Case, glob_match},
+    rdb::{self, Malformed},
+};
+
+use super::{
+    Call, CommandSpec, Run, ScriptIn,
+    help::{help, misused},
+    reaches::Rows,
+    scripting::{READS, RUNS, declared, kill},
+};
+use crate::{
+    catalog::{Args, Arity, Categories, CommandError, Flags, Group, KeyUse, Keys, Outcome},
+    shared::{
+        functions::{self, Conflict, Existing, Function, Library},
+        programs::Program,
+    },
+    warning_later,
+};
+
+/// A library must load within this time.
+const LOAD_TIME_MAX: Duration = Duration::from_millis(500);
+
+const OF_FUNCTION: CommandSpec = CommandSpec {
+    flags: Flags::NOSCRIPT,
+    since: "7.0.0",
+    group: Group::Scripting,
+    categories: Some(Categories::SCRIPTING),
+    ..CommandSpec::ROW
+};
+/// What changes the libraries.
+const WRITES: CommandSpec = CommandSpec { flags: Flags::NOSCRIPT.and(Flags::WRITE), ..OF_FUNCTION };
+
+pub(super) const COMMANDS: &[CommandSpec] = &[
+    CommandSpec {
+        name: "fcall",
+        keys: Keys(&declared(KeyUse::AssumedUpdate)),
+        run: Run::Script(ScriptIn::Function),
+        since: "7.0.0",
+        syntax: "function numkeys [key [key ...]] [arg [arg ...]]",
+        summary: "Runs a function.",
+        ..RUNS
+    },
+    CommandSpec {
+        name: "fcall_ro",
+        keys: Keys(&declared(KeyUse::AssumedRead)),
+        run: Run::Script(ScriptIn::Function),
+        since: "7.0.0",
+        syntax: "function numkeys [key [key ...]] [arg [arg ...]]",
+        summary: "Runs a function that only reads.",
+        ..READS
+    },
+    CommandSpec {
+        name: "function",
+        arity: Arity::AtLeast(2),
+        since: "7.0.0",
+        group: Group::Scripting,
+        syntax: "<DELETE | DUMP | FLUSH | HELP | KILL | LIST | LOAD | RESTORE | STATS>",
+        summary: "Loads, lists and deletes libraries of functions.",
+        complexity: "Depends on subcommand.",
+        subcommands: FUNCTION,
+        ..CommandSpec::ROW
+    },
+];
+
+const FUNCTION: &[CommandSpec] = &[
+    CommandSpec {
+        name: "delete",
+        arity: Arity::Exactly(3),
+        run: Run::Session(function_delete),
+        syntax: "library-name",
+        summary: "Deletes a library and its functions.",
+        tips: &["request_policy:all_shards", "response_policy:all_succeeded"],
+        ..WRITES
+    },
+    CommandSpec {
+        name: "dump",
+        arity: Arity::Exactly(2),
+        run: Run::Session(function_dump),
+        summary: "Returns all libraries in a form that FUNCTION RESTORE takes.",
+        complexity: "O(N) where N is the number of functions",
+        ..OF_FUNCTION
+    },
+    CommandSpec {
+        name: "flush",
+        arity: Arity::AtLeast(2),
+        run: Run::Session(function_flush),
+        syntax: "[ASYNC | SYNC]",
+        summary: "Deletes all libraries.",
+        complexity: "O(N) where N is the number of functions deleted",
+        tips: &["request_policy:all_shards", "response_policy:all_succeeded"],
+        ..WRITES
+    },
+    CommandSpec {
+        name: "help",
+        arity: Arity::Exactly(2),
+        flags: Flags::LOADING.and(Flags::STALE),
+        run: Run::Session(function_help),
+        summary: "Lists the subcommands.",
+        ..OF_FUNCTION
+    },
+    CommandSpec {
+        name: "kill",
+        arity: Arity::Exactly(2),
+        flags: Flags::NOSCRIPT.and(Flags::ALLOW_BUSY),
+        run: Run::Session(function_kill),
+        summary: "Ends functions that run for too long and have not written.",
+        tips: &["request_policy:all_shards", "response_policy:one_succeeded"],
+        ..OF_FUNCTION
+    },
+    CommandSpec {
+        name: "list",
+        arity: Arity::AtLeast(2),
+        run: Run::Session(function_list),
+        syntax: "[LIBRARYNAME library-name-pattern] [WITHCODE]",
+        summary: "Lists libraries and their functions.",
+        complexity: "O(N) where N is the number of functions",
+        tips: &["nondeterministic_output_order"],
+        ..OF_FUNCTION
+    },
+    CommandSpec {
+        name: "load",
+        arity: Arity::AtLeast(3),
+        flags: WRITES.flags.and(Flags::DENYOOM),
+        run: Run::Session(function_load),
+        syntax: "[REPLACE] function-code",
+        summary: "Loads a library.",
+        complexity: "O(1) (considering compilation time is redundant)",
+        tips: &["request_policy:all_shards", "response_policy:all_succeeded"],
+        ..WRITES
+    },
+    CommandSpec {
+        name: "restore",
+        arity: Arity::AtLeast(3),
+        flags: WRITES.flags.and(Flags::DENYOOM),
+        run: Run::Session(function_restore),
+        syntax: "serialized-value [FLUSH | APPEND | REPLACE]",
+        summary: "Loads the libraries that FUNCTION DUMP has returned.",
+        complexity: "O(N) where N is the number of functions on the payload",
+        tips: &["request_policy:all_shards", "response_policy:all_succeeded"],
+        ..WRITES
+    },
+    CommandSpec {
+        name: "stats",
+        arity: Arity::Exactly(2),
+        flags: Flags::NOSCRIPT.and(Flags::ALLOW_BUSY),
+        run: Run::Session(function_stats),
+        summary: "Tells which function runs, and how many there are.",
+        tips: &["nondeterministic_output", "request_policy:all_shards", "response_policy:special"],
+        ..OF_FUNCTION
+    },
+];
+
+/// What a library may do while it loads: log, for a limited time.
+struct Loading {
+    began: Instant,
+}
+
+impl Host for Loading {
+    fn call(&mut self, _: &[&[u8]], _: Resp, reply: &mut Vec<u8>) -> Result<(), Stop> {
+        reply.extend_from_slice(b"-ERR redis.call is not available while a library loads\r\n");
+        Ok(())
+    }
+
+    fn log(&mut self, _: LogLevel, message: &[u8]) {
+        warning_later!("{}", String::from_utf8_lossy(message));
+    }
+
+    fn acl_check(&mut self, _: &[&[u8]]) -> Result<bool, UnknownCommand> {
+        Err(UnknownCommand)
+    }
+
+    fn set_replication(&mut self, _: u8) {}
+
+    fn interrupt(&mut self) -> Result<(), Stop> {
+        if self.began.elapsed() > LOAD_TIME_MAX { Err(Stop::TimeOver) } else { Ok(()) }
+    }
+}
+
+/// Reads a library from its text, and loads it once, to see what it registers.
+fn library_of(call: &Call<'_, '_>, code: &[u8]) -> Result<Library, CommandError> {
+    let name = shebang::library(code).map_err(|error| CommandError::owned(format!("ERR {error}")))?;
+    let specs = functions::with_thread_functions(|own| {
+        let specs = own.engine.load_library(code, &mut Loading { began: Instant::now() })?;
+        // It is loaded anew once it is known.
+        specs.iter().for_each(|spec| own.engine.forget(spec.handle));
+        Ok(specs)
+    });
+    let specs = specs.map_err(|error: braid_script::LoadError| CommandError::owned(error.to_string()))?;
+    let mut analyses = analysis::analyse_library(code, &Rows(call.table));
+    let function = |spec: braid_script::FunctionSpec| {
+        let analysis = analyses.remove(spec.name.as_bytes()).unwrap_or_else(analysis::Analysis::unreadable);
+        let program = Program::new(Some(spec.flags), analysis);
+        (spec.name.clone(), Function { name: spec.name, description: spec.description, program })
+    };
+    let functions: BTreeMap<String, Function> = specs.into_iter().map(function).collect();
+    Ok(Library::new(name, code, functions))
+}
+
+fn function_load(call: &mut Call<'_, '_>, mut args: Args<'_>, reply: &mut Reply<'_>) -> Outcome {
+    let mut existing = Existing::Keep;
+    while args.remaining() > 1 {
+        if !args.tag("REPLACE") {
+            let option = String::from_utf8_lossy(args.next()?).into_owned();
+            return Err(CommandError::owned(format!("ERR Unknown option given: {option}")));
+        }
+        existing = Existing::Replace;
+    }
+    let library = library_of(call, args.next()?)?;
+    let name = library.name.clone();
+    call.server.functions.add(vec![library], existing).map_err(taken)?;
+    reply.bulk(name.as_bytes());
+    Ok(())
+}
+
+fn taken(conflict: Conflict) -> CommandError {
+    CommandError::owned(match conflict {
+        Conflict::Library(name) => format!("ERR Library '{name}' already exists"),
+        Conflict::Function(name) => format!("ERR Function {name} already exists"),
+    })
+}
+
+fn function_delete(call: &mut Call<'_, '_>, mut args: Args<'_>, reply: &mut Reply<'_>) -> Outcome {
+    if !call.server.functions.delete(args.next()?) {
+        return Err(CommandError::text("ERR Library not found"));
+    }
+    reply.ok();
+    Ok(())
+}
+
+fn function_flush(call: &mut Call<'_, '_>, mut args: Args<'_>, reply: &mut Reply<'_>) -> Outcome {
+    if args.remaining() > 1 {
+        return Err(misused("FUNCTION", args));
+    }
+    if !args.is_empty() && !args.tag("SYNC") && !args.tag("ASYNC") {
+        return Err(CommandError::text("ERR FUNCTION FLUSH only supports SYNC|ASYNC option"));
+    }
+    call.server.functions.add(Vec::new(), Existing::Flush).map_err(taken)?;
+    reply.ok();
+    Ok(())
+}
+
+fn function_kill(call: &mut Call<'_, '_>, _: Args<'_>, reply: &mut Reply<'_>) -> Outcome {
+    kill(call, true)?;
+    reply.ok();
+    Ok(())
+}
+
+fn function_list(call: &mut Call<'_, '_>, mut args: Args<'_>, reply: &mut Reply<'_>) -> Outcome {
+    let (mut pattern, mut with_code) = (None, false);
+    while !args.is_empty() {
+        if !with_code && args.tag("WITHCODE") {
+            with_code = true;
+        } else if pattern.is_none() && args.tag("LIBRARYNAME") {
+            let named = args.next();
+            pattern = Some(named.map_err(|_| CommandError::text("ERR library name argument was not given"))?);
+        } else {
+            let option = String::from_utf8_lossy(args.next()?).into_owned();
+            return Err(CommandError::owned(format!("ERR Unknown argument {option}")));
+        }
+    }
+    let known = call.server.functions.known();
+    let is_wanted = |library: &&std::sync::Arc<Library>| {
+        pattern.is_none_or(|pattern| glob_match(pattern, library.name.as_bytes(), Case::Insensitive))
+    };
+    let wanted: Vec<_> = known.libraries().filter(is_wanted).collect();
+    reply.array(wanted.len());
+    wanted.into_iter().for_each(|library| show_library(library, with_code, reply));
+    Ok(())
+}
+
+fn show_library(library: &Library, with_code: bool, reply: &mut Reply<'_>) {
+    reply.map(if with_code { 4 } else { 3 });
+    reply.bulk(b"library_name");
+    reply.bulk(library.name.as_bytes());
+    reply.bulk(b"engine");
+    reply.bulk(b"LUA");
+    reply.bulk(b"functions");
+    reply.array(library.functions.len());
+    for function in library.functions.values() {
+        reply.map(3);
+        reply.bulk(b"name");
+        reply.bulk(function.name.as_bytes());
+        reply.bulk(b"description");
+        match &function.description {
+            Some(description) => reply.bulk(description),
+            None => reply.null(),
+        }
+        reply.bulk(b"flags");
+        let flags = function.program.flags.unwrap_or_default();
+        reply.set(flags.names().count());
+        flags.names().for_each(|name| reply.simple(name));
+    }
+    if with_code {
+        reply.bulk(b"library_code");
+        reply.bulk(&library.code);
+    }
+}
+
+fn function_stats(call: &mut Call<'_, '_>, _: Args<'_>, reply: &mut Reply<'_>) -> Outcome {
+    let known = call.server.functions.known();
+    let now = call.server.clock.uptime_millis();
+    let mut running = call.server.threads.iter().map(|peer| &peer.program);
+    let running = running.find(|program| program.is_function() && program.runs_for(now).is_some());
+    reply.map(2);
+    reply.bulk(b"running_script");
+    match running.and_then(|program| Some((program.words()?, program.runs_for(now)?))) {
+        Some((words, millis)) => {
+            reply.map(3);
+            reply.bulk(b"name");
+            reply.bulk(&words[1]);
+            reply.bulk(b"command");
+            reply.array(words.len());
+            words.iter().for_each(|word| reply.bulk(word));
+            reply.bulk(b"duration_ms");
+            reply.integer(millis as i64);
+        }
+        None => reply.null(),
+    }
+    reply.bulk(b"engines");
+    reply.map(1);
+    reply.bulk(b"LUA");
+    reply.map(2);
+    reply.bulk(b"libraries_count");
+    reply.integer(known.libraries().len() as i64);
+    reply.bulk(b"functions_count");
+    reply.integer(known.n_functions() as i64);
+    Ok(())
+}
+
+fn function_dump(call: &mut Call<'_, '_>, _: Args<'_>, reply: &mut Reply<'_>) -> Outcome {
+    let known = call.server.functions.known();
+    reply.bulk(&rdb::dump_libraries(known.libraries().map(|library| &*library.code)));
+    Ok(())
+}
+
+fn function_restore(call: &mut Call<'_, '_>, mut args: Args<'_>, reply: &mut Reply<'_>) -> Outcome {
+    if args.remaining() > 2 {
+        return Err(misused("FUNCTION", args));
+    }
+    let payload = args.next()?;
+    let existing = match () {
+        () if args.is_empty() || args.tag("APPEND") => Existing::Keep,
+        () if args.tag("REPLACE") => Existing::Replace,
+        () if args.tag("FLUSH") => Existing::Flush,
+        () => {
+            return Err(CommandError::text(
+                "ERR Wrong restore policy given, value should be either FLUSH, APPEND or REPLACE.",
+            ));
+        }
+    };
+    let codes = rdb::restore_libraries(payload).map_err(|malformed| {
+        CommandError::text(match malformed {
+            Malformed::Footer => "ERR DUMP payload version or checksum are wrong",
+            Malformed::Payload => "ERR given type is not a function",
+        })
+    })?;
+    let libraries: Result<Vec<Library>, CommandError> =
+        codes.iter().map(|code| library_of(call, code)).collect();
+    let restored = call.server.functions.add(libraries?, existing);
+    restored.map_err(|conflict| match conflict {
+        Conflict::Library(name) => CommandError::owned(format!("ERR Library {name} already exists")),
+        function => taken(function),
+    })?;
+    reply.ok();
+    Ok(())
+}
+
+fn function_help(_: &mut Call<'_, '_>, _: Args<'_>, reply: &mut Reply<'_>) -> Outcome {
+    help(
+        reply,
+        "FUNCTION",
+        &[
+            "LOAD [REPLACE] <FUNCTION CODE>",
+            "    Load a library.",
+            "DELETE <LIBRARY NAME>",
+            "    Delete a library and its functions.",
+            "LIST [LIBRARYNAME PATTERN] [WITHCODE]",
+            "    List libraries and their functions.",
+            "STATS",
+            "    Tell which function runs, and how many there are.",
+            "KILL",
+            "    End functions that run for too long, unless they have written.",
+            "FLUSH [ASYNC|SYNC]",
+            "    Delete all libraries.",
+            "DUMP",
+            "    Return all libraries in a form that RESTORE takes.",
+            "RESTORE <PAYLOAD> [FLUSH|APPEND|REPLACE]",
+            "    Load the libraries of a dump, in place of all, beside those that are there, or in place of those of the",
+            "    same names.",
+        ],
+    )
+}

@@ -1,0 +1,144 @@
+//! What is known of a script before it runs: which keys it will reach for, and whether it will take long.
+
+use std::sync::atomic::Ordering;
+
+use braid_script::shebang::{self, Flags as ScriptFlags};
+use smallvec::SmallVec;
+
+use crate::{
+    catalog::{Args, CommandError, Flags, Words},
+    command::{self, Registered, Run, ScriptIn, TABLE},
+    shared::{programs::Program, scripts::Origin, server::Server},
+};
+
+/// The arguments of EVAL and its kin, taken apart.
+pub struct Parts<'w> {
+    /// The text, the digest, or the function's name.
+    pub named: &'w [u8],
+    /// The keys that it declares.
+    pub keys: SmallVec<[&'w [u8]; 8]>,
+    /// What follows them.
+    pub argv: SmallVec<[&'w [u8]; 8]>,
+}
+
+impl<'w> Parts<'w> {
+    /// Takes them apart.
+    ///
+    /// # Errors
+    /// If the number of keys is none.
+    pub fn read(mut args: Args<'w>, from: ScriptIn) -> Result<Self, CommandError> {
+        let named = args.next()?;
+        let n_keys = args.int().map_err(|error| match from {
+            ScriptIn::Function => CommandError::text("ERR Bad number of keys provided"),
+            ScriptIn::Text | ScriptIn::Digest => error,
+        })?;
+        if n_keys > args.remaining() as i64 {
+            return Err(CommandError::text("ERR Number of keys can't be greater than number of args"));
+        }
+        let n_keys = usize::try_from(n_keys)
+            .map_err(|_| CommandError::text("ERR Number of keys can't be negative"))?;
+        let mut rest = args.rest();
+        let keys = rest.by_ref().take(n_keys).collect();
+        Ok(Parts { named, keys, argv: rest.collect() })
+    }
+}
+
+/// Which keys a script reaches for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Reach {
+    /// No others than those that it declares and those that are predicted.
+    Predicted,
+    /// It may be any.
+    Anywhere,
+}
+
+/// Calls `look` with what is known of the program that a command runs: its text, or that of the digest or function it names.
+fn look_at<R>(server: &Server, from: ScriptIn, named: &[u8], look: impl FnOnce(Option<&Program>) -> R) -> R {
+    match from {
+        ScriptIn::Text => look(server.scripts.known().by_source(named).map(|script| &script.program)),
+        ScriptIn::Digest => look(server.scripts.known().by_sha(named).map(|script| &script.program)),
+        ScriptIn::Function => {
+            look(server.functions.known().function(named).map(|(_, function)| &function.program))
+        }
+    }
+}
+
+/// Calls `each` with the keys that a script will reach for beside those that it declares, as far as they can be predicted.
+pub fn predict(server: &Server, from: ScriptIn, words: Words<'_>, each: &mut dyn FnMut(&[u8])) -> Reach {
+    look_at(server, from, words.get(1), |program| match program {
+        Some(program) if program.is_predictable() => predict_keys(server, program, from, words, each),
+        _ => Reach::Anywhere,
+    })
+}
+
+fn predict_keys(
+    server: &Server,
+    program: &Program,
+    from: ScriptIn,
+    words: Words<'_>,
+    each: &mut dyn FnMut(&[u8]),
+) -> Reach {
+    if program.analysis.n_templates() == 0 {
+        return Reach::Predicted;
+    }
+    match Parts::read(Args::new(words, server.keyspace.router(), None), from) {
+        Ok(parts) if program.analysis.keys(&parts.keys, &parts.argv, each).is_err() => Reach::Anywhere,
+        // Arguments that are wrong reach nowhere.
+        _ => Reach::Predicted,
+    }
+}
+
+/// A command's properties. A script that says what it does has those that follow from that, in place of its command's.
+#[inline]
+pub fn flags(server: &Server, command: &Registered, words: Words<'_>) -> Flags {
+    match command.spec.run {
+        Run::Script(from) => flags_of_script(server, command, from, words),
+        _ => command.spec.flags,
+    }
+}
+
+#[cold]
+fn flags_of_script(server: &Server, command: &Registered, from: ScriptIn, words: Words<'_>) -> Flags {
+    let said = look_at(server, from, words.get(1), |program| match program {
+        Some(program) => program.flags,
+        None if from == ScriptIn::Text => shebang::script(words.get(1)).ok().flatten(),
+        None => None,
+    });
+    let Some(said) = said else { return command.spec.flags };
+    let may = |flag| said.contains(flag);
+    let of_command = Flags::STALE.and(Flags::DENYOOM).and(Flags::WRITE).and(Flags::MAY_REPLICATE);
+    let mut flags = command.spec.flags.without(of_command);
+    if !may(ScriptFlags::NO_WRITES) {
+        flags = flags.and(Flags::WRITE);
+    }
+    if !may(ScriptFlags::NO_WRITES) && !may(ScriptFlags::ALLOW_OOM) {
+        flags = flags.and(Flags::DENYOOM);
+    }
+    if may(ScriptFlags::ALLOW_STALE) { flags.and(Flags::STALE) } else { flags }
+}
+
+/// Whether a command runs a script that may reach for any key.
+pub fn reaches_anywhere(server: &Server, command: &Registered, words: Words<'_>) -> bool {
+    let Run::Script(from) = command.spec.run else { return false };
+    predict(server, from, words, &mut |_| ()) == Reach::Anywhere
+}
+
+/// Whether a command runs a script that is expected to be long: its last run was, or it has not run yet and a heavy-work thread has
+/// nothing else to do. A script that has written cannot be moved, and to read a new text may take long, too.
+pub fn is_long(server: &Server, command: &Registered, words: Words<'_>) -> bool {
+    let Run::Script(from) = command.spec.run else { return false };
+    let is_free = || server.n_busy_heavy.load(Ordering::Relaxed) < server.heavy.len();
+    look_at(server, from, words.get(1), |program| match program {
+        Some(program) => program.expects_long().unwrap_or_else(is_free),
+        None => from == ScriptIn::Text && is_free(),
+    })
+}
+
+/// Makes a text that comes for the first time known, before its shards are held. What does not compile is refused when it is run.
+pub fn prepare(server: &Server, command: &Registered, words: Words<'_>) {
+    if matches!(command.spec.run, Run::Script(ScriptIn::Text))
+        && server.scripts.known().by_source(words.get(1)).is_none()
+    {
+        let _refused_later = command::learn_script(server, &TABLE, words.get(1), Origin::Evaluated);
+    }
+}

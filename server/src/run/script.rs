@@ -1,0 +1,608 @@
+//! Scripts: runs one as most of a unit, and gives it the commands that it asks for.
+//!
+//! The keys that a script declares, and those that its text predicts, are part of its route. What else it reaches for is found out
+//! while it runs, and each such shard is *tried*. If another thread holds it:
+//! - as long as the script has changed nothing, it is given up, all is let go, and it runs again over the larger route. What it would
+//!   have shown by then (statistics, lines of MONITOR and of the log) is kept back in [`Notes`] until it is certain;
+//! - once it has, it can only go on. Two scripts that go on could wait for each other; so a script whose keys are not known takes the
+//!   lane before its first change, and only the lane's holder waits.
+//!
+//! Within EXEC a script cannot be given up: a transaction with a script whose keys are not known runs with the lane from its beginning.
+
+//! Scripts: runs one as most of a unit, and gives it the commands that it asks for.
+//!
+//! The keys that a script declares, and those that its text predicts, are part of its route. What else it reaches for is found out
+//! while it runs, and each such shard is *tried*. If another thread holds it:
+//! - as long as the script has changed nothing, it is given up, all is let go, and it runs again over the larger route. What it would
+//!   have shown by then (statistics, lines of MONITOR and of the log) is kept back in [`Notes`] until it is certain;
+//! - once it has, it can only go on. Two scripts that go on could wait for each other; so a script whose keys are not known takes the
+//!   lane before its first change, and only the lane's holder waits.
+//!
+//! Within EXEC a script cannot be given up: a transaction with a script whose keys are not known runs with the lane from its beginning.
+
+use std::{
+    sync::{Arc, atomic::Ordering},
+    time::{Duration, Instant},
+};
+
+use braid_protocol::{
+    reply::{Reply, Resp},
+    request::Arg,
+};
+use braid_script::{Ended, Host, LoadError, LogLevel, Stop, UnknownCommand, shebang::Flags as ScriptFlags};
+use braid_storage::{
+    Db, ShardId,
+    coordinator::{Held, Route},
+};
+use crossbeam_utils::Backoff;
+
+use crate::{
+    catalog::{Args, CommandError, CommandId, Flags, Outcome, Words},
+    client::{node::Job, session::Session, waits::Waiting},
+    command::{self, Call, Found, GaveUp, Look, Registered, Run, ScriptIn, TABLE, Work},
+    log,
+    observe::{
+        invalidations,
+        monitor::{self, Sender},
+    },
+    run::{budget::Budget, foresight::Parts, gates, lines, route::Needs, step},
+    shared::{
+        functions,
+        programs::Program,
+        scripts::{self, Origin},
+        server::Server,
+        thread_state::ThreadState,
+    },
+};
+
+/// So many turns of the engine, of some 50 µs each, may a script take on a thread that serves sockets. One that has changed nothing by
+/// then goes to a heavy-work thread.
+const SHORT_TURNS: u32 = 2;
+
+/// How often a busy script looks for clients that wait for its keys.
+const REFUSES_EVERY_MILLIS: u64 = 10;
+
+/// For so long the thread of a script sleeps at a time that waits for a shard.
+const PAUSE: Duration = Duration::from_micros(50);
+
+/// What a script may do.
+#[derive(Clone, Copy)]
+struct Rights {
+    /// Commands that may write are refused.
+    is_read_only: bool,
+    /// Memory being short refuses nothing.
+    may_exceed_memory: bool,
+}
+
+/// Runs EVAL or one of its kin, with the shards of the keys that it declares held.
+pub fn run(
+    call: &mut Call<'_, '_>,
+    command: &'static Registered,
+    from: ScriptIn,
+    args: Args<'_>,
+    reply: &mut Reply<'_>,
+) -> Outcome {
+    let parts = Parts::read(args, from)?;
+    let start = reply.written_bytes();
+    let ran = match from {
+        ScriptIn::Text | ScriptIn::Digest => run_script(call, command, from, &parts, args.words(), reply),
+        ScriptIn::Function => run_function(call, command, &parts, args.words(), reply),
+    }?;
+    if let Ok(Ended::Error { is_counted }) = ran {
+        count_error(call, command, is_counted, reply.written_since(start));
+    }
+    Ok(())
+}
+
+fn run_script(
+    call: &mut Call<'_, '_>,
+    command: &'static Registered,
+    from: ScriptIn,
+    parts: &Parts<'_>,
+    words: Words<'_>,
+    reply: &mut Reply<'_>,
+) -> Result<Ran, CommandError> {
+    let server = call.server;
+    let known = server.scripts.known();
+    let script = match from {
+        ScriptIn::Text => known.by_source(parts.named).map(Arc::clone),
+        _ => known.by_sha(parts.named).map(Arc::clone),
+    };
+    let script = match script {
+        Some(script) => script,
+        None if from == ScriptIn::Text => {
+            command::learn_script(server, &TABLE, parts.named, Origin::Evaluated)?
+        }
+        None => return Err(CommandError::text("NOSCRIPT No matching script. Please use EVAL.")),
+    };
+    let rights = rights(server, command, &script.program)?;
+    script.note_run(server.clock.uptime_millis());
+    let mut running = Running::new(call, &script.program, rights, command, words);
+    let ran = scripts::with_thread_scripts(|own| {
+        let handle = own.compiled(&script, &known).map_err(|error| CommandError::owned(error.to_string()))?;
+        Ok(own.engine.run(handle, &parts.keys, &parts.argv, &mut running, reply))
+    });
+    call.gave_up = running.end();
+    ran
+}
+
+fn run_function(
+    call: &mut Call<'_, '_>,
+    command: &'static Registered,
+    parts: &Parts<'_>,
+    words: Words<'_>,
+    reply: &mut Reply<'_>,
+) -> Result<Ran, CommandError> {
+    let server = call.server;
+    let known = server.functions.known();
+    let (library, function) =
+        known.function(parts.named).ok_or(CommandError::text("ERR Function not found"))?;
+    let rights = rights(server, command, &function.program)?;
+    let mut running = Running::new(call, &function.program, rights, command, words);
+    running.is_function = true;
+    let ran = functions::with_thread_functions(|own| {
+        let loaded = own.loaded(library, &function.name, &known, &mut running);
+        let handle = match loaded {
+            Ok(handle) => handle.ok_or(CommandError::text("ERR Function not found"))?,
+            Err(LoadError::Stopped(stop)) => return Ok(Err(stop)),
+            Err(error) => return Err(CommandError::owned(error.to_string())),
+        };
+        Ok(own.engine.call_function(handle, &parts.keys, &parts.argv, &mut running, reply))
+    });
+    call.gave_up = running.end();
+    ran
+}
+
+/// How the engine has ended a run.
+type Ran = Result<Ended, Stop>;
+
+/// Counts a script's error; that of a command has been counted where it failed.
+#[cold]
+fn count_error(call: &Call<'_, '_>, command: &Registered, is_counted: bool, reply: &[u8]) {
+    call.stats.commands[command.id.index()].failed.add(1);
+    if !is_counted {
+        call.stats.error(&String::from_utf8_lossy(reply.strip_prefix(b"-").unwrap_or(reply)));
+    }
+}
+
+/// What a script may do by its first line, if that says something, and by the command that runs it.
+fn rights(server: &Server, command: &Registered, program: &Program) -> Result<Rights, CommandError> {
+    let is_read_only = command.has(Flags::READONLY);
+    let Some(flags) = program.flags else {
+        return Ok(Rights { is_read_only, may_exceed_memory: false });
+    };
+    let writes_nothing = flags.contains(ScriptFlags::NO_WRITES);
+    let may_exceed_memory = flags.contains(ScriptFlags::ALLOW_OOM);
+    if is_read_only && !writes_nothing {
+        return Err(CommandError::text("ERR Can not execute a script with write flag using *_ro command."));
+    }
+    if server.memory_short.load(Ordering::Relaxed) && !may_exceed_memory && !writes_nothing {
+        return Err(CommandError::text(
+            "OOM allow-oom flag is not set on the script, can not run it when used memory > 'maxmemory'",
+        ));
+    }
+    Ok(Rights { is_read_only: writes_nothing, may_exceed_memory })
+}
+
+/// The words of a command that a script runs.
+#[derive(Default)]
+struct Request {
+    bytes: Vec<u8>,
+    ranges: Vec<Arg>,
+}
+
+impl Request {
+    fn fill(&mut self, args: &[&[u8]]) -> Result<(), CommandError> {
+        self.bytes.clear();
+        self.ranges.clear();
+        for arg in args {
+            let start = u32::try_from(self.bytes.len());
+            let (Ok(start), Ok(len)) = (start, u32::try_from(arg.len())) else {
+                return Err(CommandError::text("ERR a command of a script is longer than 4 GiB"));
+            };
+            self.ranges.push(Arg { start, len });
+            self.bytes.extend_from_slice(arg);
+        }
+        Ok(())
+    }
+
+    fn words(&self) -> Words<'_> {
+        Words::new(&self.bytes, &self.ranges)
+    }
+}
+
+/// What a run would show to others, kept back until it is certain that it is not given up.
+#[derive(Default)]
+struct Notes {
+    /// The commands, how many nanoseconds each took, and the codes of their errors.
+    ran: Vec<(CommandId, u64, Option<String>)>,
+    lines: Vec<Arc<[u8]>>,
+    logged: Vec<(log::Level, String)>,
+}
+
+impl Notes {
+    fn tell(self, session: &Session, thread: &ThreadState) {
+        let stats = thread.stats();
+        for (command, nanos, failed) in self.ran {
+            let counts = &stats.commands[command.index()];
+            counts.calls.add(1);
+            stats.took(command, nanos, 1);
+            if let Some(error) = failed {
+                counts.failed.add(1);
+                stats.error(&error);
+            }
+        }
+        self.lines.iter().for_each(|line| monitor::send(line, session, thread));
+        for (level, message) in self.logged {
+            log::line_later(level, format_args!("{message}"));
+        }
+    }
+}
+
+/// A script that runs: the host of its engine.
+struct Running<'r, 'a, 'h> {
+    call: &'r mut Call<'a, 'h>,
+    program: &'r Program,
+    is_function: bool,
+    /// Its command, and the words of that.
+    row: &'static Registered,
+    words: Words<'r>,
+    rights: Rights,
+    request: Request,
+    notes: Notes,
+    has_written: bool,
+    gave_up: Option<GaveUp>,
+    /// How often the engine has asked whether it may go on.
+    n_turns: u32,
+    /// One of its commands was expected to be too much work for a thread that serves sockets.
+    met_long_work: bool,
+    /// When those who wait are looked at next, in milliseconds of the server's uptime.
+    refuses_at: u64,
+    /// When the last command had ended.
+    went_on_at: Instant,
+    /// What the script's own SELECT does not change.
+    db: Db,
+    waiting: Waiting,
+}
+
+impl<'r, 'a, 'h> Running<'r, 'a, 'h> {
+    fn new(
+        call: &'r mut Call<'a, 'h>,
+        program: &'r Program,
+        rights: Rights,
+        row: &'static Registered,
+        words: Words<'r>,
+    ) -> Self {
+        let mut notes = Notes::default();
+        let line = monitor::line_for_later(call.session, Sender::Client, Flags::NONE, words, call.server);
+        notes.lines.extend(line);
+        let (db, waiting) = (call.session.db, std::mem::replace(&mut call.waiting, Waiting::MayNot));
+        // What was found out is where the declared keys are; each command looks for its own.
+        call.routed = &[];
+        call.is_fetched = false;
+        call.is_in_script = true;
+        Running {
+            call,
+            program,
+            is_function: false,
+            row,
+            words,
+            rights,
+            request: Request::default(),
+            notes,
+            has_written: false,
+            gave_up: None,
+            n_turns: 0,
+            met_long_work: false,
+            refuses_at: 0,
+            went_on_at: Instant::now(),
+            db,
+            waiting,
+        }
+    }
+
+    /// Ends the run: tells what is certain now, or returns why the run was given up.
+    fn end(self) -> Option<GaveUp> {
+        let Running { call, program, notes, gave_up, n_turns, met_long_work, db, waiting, .. } = self;
+        call.session.db = db;
+        call.waiting = waiting;
+        call.is_in_script = false;
+        if n_turns > 0 {
+            call.thread.program().ended();
+        }
+        if gave_up.as_ref().is_none_or(|why| matches!(why, GaveUp::TooLong)) {
+            program.ran(n_turns > SHORT_TURNS || met_long_work);
+        }
+        if gave_up.is_none() {
+            notes.tell(call.session, call.thread);
+        }
+        gave_up
+    }
+
+    /// Whether the run can be given up: nothing has happened, and it is all that its unit does.
+    fn may_give_up(&self) -> bool {
+        !self.has_written && self.call.n_in_transaction.is_none()
+    }
+
+    fn give_up(&mut self, why: GaveUp) -> Stop {
+        self.gave_up = Some(why);
+        Stop::GiveUp
+    }
+
+    /// Checks whether the script may run a command, in the order in which users can observe it.
+    fn admit(&self, words: Words<'_>) -> Result<&'static Registered, CommandError> {
+        let Found::Command(command) = TABLE.find(words) else {
+            return Err(CommandError::text("ERR Unknown Redis command called from script"));
+        };
+        if !command.spec.arity.admits(words.len()) {
+            return Err(CommandError::text("ERR Wrong number of args calling Redis command from script"));
+        }
+        let is_denied = || !self.call.server.allows_all_in_scripts.load(Ordering::Relaxed);
+        let runs_others = matches!(command.spec.run, Run::Script(_) | Run::Queue | Run::Container);
+        if runs_others || command.has(Flags::NOSCRIPT) && is_denied() {
+            return Err(CommandError::text("ERR This Redis command is not allowed from script"));
+        }
+        let writes = command.has(Flags::WRITE);
+        if self.rights.is_read_only && (writes || command.has(Flags::MAY_REPLICATE)) {
+            return Err(CommandError::text("ERR Write commands are not allowed from read-only scripts."));
+        }
+        let is_short = || self.call.server.memory_short.load(Ordering::Relaxed);
+        if command.has(Flags::DENYOOM) && !self.has_written && !self.rights.may_exceed_memory && is_short() {
+            return Err(CommandError::text("OOM command not allowed when used memory > 'maxmemory'."));
+        }
+        Ok(command)
+    }
+
+    /// Takes what a command needs beside what is held.
+    fn take_shards(&mut self, command: &'static Registered, words: Words<'_>) -> Result<(), Refused> {
+        let mut needs = Needs::default();
+        needs.add(self.call.server, self.call.session, command, words);
+        let shards = needs.shards(self.call.server);
+        for &id in &shards {
+            if !self.take_shard(id)? {
+                let held = held_of(self.call).ids();
+                let route = Route::new(shards.iter().chain(held).copied().collect());
+                return Err(self.give_up(GaveUp::Needs(route)).into());
+            }
+        }
+        Ok(())
+    }
+
+    /// Takes a shard. Returns false if the run is to be given up for it.
+    fn take_shard(&mut self, id: ShardId) -> Result<bool, Refused> {
+        let may_give_up = self.may_give_up();
+        let (server, thread) = (self.call.server, self.call.thread);
+        let Call { held, session, .. } = &mut *self.call;
+        let held = held.as_mut().expect("a script runs under a hold");
+        if held.has(id) {
+            return Ok(true);
+        }
+        if self.program.is_predictable() {
+            // Its text has not shown this key: the next run does not rely on it.
+            self.program.distrust();
+        }
+        let backoff = Backoff::new();
+        let pause = || {
+            if backoff.is_completed() {
+                std::thread::sleep(PAUSE);
+            } else {
+                backoff.snooze();
+            }
+            !server.stopping.load(Ordering::Relaxed) && !thread.program().is_killed()
+        };
+        if !held.try_join(id) {
+            if may_give_up && !held.has_lane() {
+                return Ok(false);
+            }
+            if !held.try_lane() {
+                return Err(Refused::Error(CommandError::text(
+                    "ERR the script reached for a key that its text does not show, while others held it; run it again",
+                )));
+            }
+            if !held.wait_for(id, pause) {
+                return Err(Stop::Killed.into());
+            }
+        }
+        let shard = held.shard(id);
+        shard.start();
+        if session.no_touch {
+            shard.leave_untouched();
+        }
+        if shard.has_observers() {
+            shard.set_author(session.record.id.0);
+        }
+        Ok(true)
+    }
+
+    /// Has tracking remember the keys that the script declares: as in Redis, if it runs any command that reads.
+    #[cold]
+    fn note_reads(&mut self) {
+        let Call { session, held, server, .. } = &mut *self.call;
+        let held = held.as_mut().expect("a script runs under a hold");
+        invalidations::note_reads(server, held, session, self.row.spec.keys, self.words);
+    }
+
+    /// Tells clients that wait for the script's keys that it is busy, once it has run for `busy-reply-threshold`.
+    fn refuse_waiting(&mut self, uptime_millis: u64) {
+        if uptime_millis < self.refuses_at {
+            return;
+        }
+        let (server, thread) = (self.call.server, self.call.thread);
+        let threshold =
+            server.config.load().busy_reply_threshold.map(|threshold| threshold.as_millis() as u64);
+        let runs_for = thread.program().runs_for(uptime_millis).unwrap_or(0);
+        self.refuses_at = uptime_millis + REFUSES_EVERY_MILLIS;
+        if threshold.is_none_or(|threshold| runs_for < threshold) {
+            return;
+        }
+        let busy = if self.is_function { command::BUSY_FUNCTION } else { command::BUSY_SCRIPT };
+        let error = CommandError::text(busy);
+        for mut node in held_of(self.call).take_waiting(Job::can_be_refused) {
+            node.job.refuse(&error, thread);
+            let origin = node.job.session.origin.thread;
+            thread.send_home(origin, node);
+            // Not when the shards are let go, as else: that may take long.
+            server.threads[origin].wake_if_asleep();
+        }
+    }
+
+    /// Has a run that can be given up leave long work to a heavy-work thread.
+    fn stop_before_long_work(&mut self, command: &Registered, words: Words<'_>) -> Result<(), Refused> {
+        if !matches!(command.spec.work, Work::Grows { .. }) || self.met_long_work {
+            return Ok(());
+        }
+        let Call { session, held, server, now, .. } = &mut *self.call;
+        let held = held.as_mut().expect("a script runs under a hold");
+        let mut look = Look::at_held(held, session.db, *now);
+        self.met_long_work = !Budget::is_short_in_script(&mut look, server.keyspace.router(), command, words);
+        if self.met_long_work && self.call.thread.serves_sockets() && self.may_give_up() {
+            return Err(self.give_up(GaveUp::TooLong).into());
+        }
+        Ok(())
+    }
+
+    /// Sees to it that a command may write: nothing that it writes is pinned, and the script can go on from here.
+    fn begin_to_write(&mut self, command: &'static Registered, words: Words<'_>) -> Result<(), Refused> {
+        if self.has_written {
+            return Ok(());
+        }
+        let may_give_up = self.may_give_up();
+        let Call { session, held, server, .. } = &mut *self.call;
+        let held = held.as_mut().expect("a script runs under a hold");
+        if may_give_up {
+            if gates::is_observed(held)
+                && let Some(pinned) = lines::pinned_key(server, session, command, words, held)
+            {
+                let wait = Box::new(lines::wait_for_unpinning(pinned));
+                return Err(self.give_up(GaveUp::Waits(wait)).into());
+            }
+            if !self.program.is_predictable() && !held.try_lane() {
+                let route = Route::new(held.ids().into()).through_lane();
+                return Err(self.give_up(GaveUp::Needs(route)).into());
+            }
+        }
+        self.has_written = true;
+        Ok(())
+    }
+
+    /// Runs a command of the script. Its error, or that it is refused, is a reply.
+    fn run_command(&mut self, words: Words<'_>, resp: Resp, out: &mut Vec<u8>) -> Result<(), Refused> {
+        let command = self.admit(words)?;
+        self.take_shards(command, words)?;
+        self.stop_before_long_work(command, words)?;
+        if has_effect(command) {
+            self.begin_to_write(command, words)?;
+        }
+        let flags = command.spec.flags;
+        let line = monitor::line_for_later(self.call.session, Sender::Script, flags, words, self.call.server);
+        self.notes.lines.extend(line);
+        let start = out.len();
+        let mut outcome = step::execute(self.call, command, words, None, &mut Reply::new(out, resp));
+        if matches!(&outcome, Err(error) if error.is_too_much()) {
+            self.met_long_work = true;
+            if self.call.thread.serves_sockets() && self.may_give_up() {
+                return Err(self.give_up(GaveUp::TooLong).into());
+            }
+            out.truncate(start);
+            self.call.lift_limits();
+            outcome = step::execute(self.call, command, words, None, &mut Reply::new(out, resp));
+        }
+        if self.call.session.tracking.is_some() && command.has(Flags::READONLY) {
+            self.note_reads();
+        }
+        let failed = outcome.err().map(|error| {
+            out.truncate(start);
+            error.write(&mut Reply::new(out, resp));
+            error.wire_text().into_owned()
+        });
+        let now = Instant::now();
+        let nanos = (now - std::mem::replace(&mut self.went_on_at, now)).as_nanos() as u64;
+        self.notes.ran.push((command.id, nanos, failed));
+        Ok(())
+    }
+}
+
+/// Why a command of a script does not run.
+enum Refused {
+    /// The script gets the error.
+    Error(CommandError),
+    /// The script ends here.
+    Stop(Stop),
+}
+
+impl From<CommandError> for Refused {
+    fn from(error: CommandError) -> Self {
+        Refused::Error(error)
+    }
+}
+
+impl From<Stop> for Refused {
+    fn from(stop: Stop) -> Self {
+        Refused::Stop(stop)
+    }
+}
+
+/// Whether a command does anything of which others hear.
+fn has_effect(command: &Registered) -> bool {
+    [Flags::WRITE, Flags::MAY_REPLICATE, Flags::PUBSUB].iter().any(|&flag| command.has(flag))
+}
+
+fn held_of<'c, 'h>(call: &'c mut Call<'_, 'h>) -> &'c mut Held<'h, Job> {
+    call.held.as_mut().expect("a script runs under a hold")
+}
+
+impl Host for Running<'_, '_, '_> {
+    fn call(&mut self, args: &[&[u8]], resp: Resp, reply: &mut Vec<u8>) -> Result<(), Stop> {
+        let mut request = std::mem::take(&mut self.request);
+        let start = reply.len();
+        let filled = request.fill(args).map_err(Refused::from);
+        let ran = filled.and_then(|()| self.run_command(request.words(), resp, reply));
+        self.request = request;
+        match ran {
+            Ok(()) => Ok(()),
+            Err(Refused::Stop(stop)) => Err(stop),
+            Err(Refused::Error(error)) => {
+                reply.truncate(start);
+                error.write(&mut Reply::new(reply, resp));
+                Ok(())
+            }
+        }
+    }
+
+    fn log(&mut self, level: LogLevel, message: &[u8]) {
+        let level = match level {
+            LogLevel::Debug => log::Level::Debug,
+            LogLevel::Verbose => log::Level::Verbose,
+            LogLevel::Notice => log::Level::Notice,
+            LogLevel::Warning => log::Level::Warning,
+        };
+        self.notes.logged.push((level, String::from_utf8_lossy(message).into_owned()));
+    }
+
+    fn acl_check(&mut self, args: &[&[u8]]) -> Result<bool, UnknownCommand> {
+        let mut request = Request::default();
+        let is_known = request.fill(args).is_ok() && matches!(TABLE.find(request.words()), Found::Command(_));
+        if is_known { Ok(true) } else { Err(UnknownCommand) }
+    }
+
+    fn set_replication(&mut self, _: u8) {}
+
+    fn interrupt(&mut self) -> Result<(), Stop> {
+        self.n_turns += 1;
+        let uptime_millis = self.call.server.clock.uptime_millis();
+        self.call.thread.program().goes_on(
+            uptime_millis,
+            self.is_function,
+            self.has_written,
+            self.words.iter(),
+        );
+        if self.n_turns > SHORT_TURNS && self.call.thread.serves_sockets() && self.may_give_up() {
+            return Err(self.give_up(GaveUp::TooLong));
+        }
+        self.refuse_waiting(uptime_millis);
+        if self.call.thread.program().is_killed() || self.call.server.stopping.load(Ordering::Relaxed) {
+            return Err(Stop::Killed);
+        }
+        Ok(())
+    }
+}

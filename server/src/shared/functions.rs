@@ -1,0 +1,246 @@
+//! Libraries of functions that the server knows, and what a thread has loaded of them.
+//!
+//! As with [scripts](super::scripts), the map is replaced whole when a library comes or goes, so that finding a function takes no lock.
+//! A thread loads a library when it first calls a function of it.
+
+use std::{
+    cell::RefCell,
+    collections::{BTreeMap, HashMap, HashSet},
+    sync::{Arc, Mutex},
+};
+
+use arc_swap::{ArcSwap, Guard};
+use braid_script::{Engine, Flavour, Handle, Host, LoadError};
+
+use crate::shared::programs::{self, Program};
+
+/// A function.
+pub struct Function {
+    /// What FCALL knows it by.
+    pub name: String,
+    /// What FUNCTION LIST says about it.
+    pub description: Option<Vec<u8>>,
+    /// What is known of its runs.
+    pub program: Program,
+}
+
+/// A library.
+pub struct Library {
+    /// Its number, which no other library gets.
+    id: u64,
+    /// Its name.
+    pub name: String,
+    /// Its text, with the first line.
+    pub code: Box<[u8]>,
+    /// Its functions, by name.
+    pub functions: BTreeMap<String, Function>,
+}
+
+/// Why libraries are not added.
+#[derive(Debug, PartialEq, Eq)]
+pub enum Conflict {
+    /// There is a library of that name.
+    Library(String),
+    /// Another library has a function of that name.
+    Function(String),
+}
+
+/// The libraries that are known at a moment.
+#[derive(Clone, Default)]
+pub struct KnownFunctions {
+    libraries: BTreeMap<String, Arc<Library>>,
+    /// Which library has a function, and under which name; by the name in lower case.
+    by_function: HashMap<String, (Arc<Library>, String)>,
+    /// How often a library has gone.
+    n_gone: u64,
+}
+
+impl KnownFunctions {
+    /// A function, by its name in either case, and its library.
+    pub fn function(&self, name: &[u8]) -> Option<(&Arc<Library>, &Function)> {
+        let named = std::str::from_utf8(name).ok()?;
+        let found = self.by_function.get(named).or_else(|| self.by_function.get(&named.to_ascii_lowercase()));
+        let (library, name) = found?;
+        Some((library, &library.functions[name]))
+    }
+
+    /// The libraries, by name.
+    pub fn libraries(&self) -> impl ExactSizeIterator<Item = &Arc<Library>> {
+        self.libraries.values()
+    }
+
+    /// How many functions there are.
+    pub fn n_functions(&self) -> usize {
+        self.by_function.len()
+    }
+
+    /// What they take, without what threads have loaded of them.
+    pub fn n_bytes(&self) -> usize {
+        let of_library =
+            |library: &Arc<Library>| library.code.len() + library.functions.len() * size_of::<Function>();
+        self.libraries.values().map(of_library).sum()
+    }
+
+    fn remove(&mut self, name: &str) -> bool {
+        let Some(library) = self.libraries.remove(name) else { return false };
+        let names = library.functions.keys();
+        names.for_each(|name| drop(self.by_function.remove(&name.to_ascii_lowercase())));
+        self.n_gone += 1;
+        true
+    }
+
+    fn add(&mut self, library: &Arc<Library>) -> Result<(), Conflict> {
+        if self.libraries.contains_key(&library.name) {
+            return Err(Conflict::Library(library.name.clone()));
+        }
+        if let Some(taken) =
+            library.functions.keys().find(|name| self.by_function.contains_key(&name.to_ascii_lowercase()))
+        {
+            return Err(Conflict::Function(taken.clone()));
+        }
+        self.libraries.insert(library.name.clone(), Arc::clone(library));
+        for name in library.functions.keys() {
+            self.by_function.insert(name.to_ascii_lowercase(), (Arc::clone(library), name.clone()));
+        }
+        Ok(())
+    }
+}
+
+/// What becomes of libraries that are there when others are added.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub enum Existing {
+    /// They stay; one of the same name is a conflict.
+    Keep,
+    /// They stay, but for those of the same names.
+    Replace,
+    /// They go.
+    Flush,
+}
+
+/// All libraries that are known.
+#[derive(Default)]
+pub struct Functions {
+    known: ArcSwap<KnownFunctions>,
+    /// Serialises changes, and counts the libraries there have been.
+    writer: Mutex<u64>,
+}
+
+impl Functions {
+    /// Those that are known now.
+    #[inline]
+    pub fn known(&self) -> Guard<Arc<KnownFunctions>> {
+        self.known.load()
+    }
+
+    /// Adds libraries, all or none.
+    ///
+    /// # Errors
+    /// If a name is taken.
+    pub fn add(&self, libraries: Vec<Library>, existing: Existing) -> Result<(), Conflict> {
+        let mut n_libraries = self.writer.lock().expect("nobody panics with it");
+        let mut known = KnownFunctions::clone(&self.known.load());
+        if existing == Existing::Flush {
+            known = KnownFunctions { n_gone: known.n_gone + 1, ..KnownFunctions::default() };
+        }
+        for library in libraries {
+            if existing == Existing::Replace {
+                known.remove(&library.name);
+            }
+            *n_libraries += 1;
+            known.add(&Arc::new(Library { id: *n_libraries, ..library }))?;
+        }
+        self.known.store(Arc::new(known));
+        Ok(())
+    }
+
+    /// Deletes a library; returns whether there was one of that name.
+    pub fn delete(&self, name: &[u8]) -> bool {
+        let _writer = self.writer.lock().expect("nobody panics with it");
+        let mut known = KnownFunctions::clone(&self.known.load());
+        let is_gone = std::str::from_utf8(name).is_ok_and(|name| known.remove(name));
+        if is_gone {
+            self.known.store(Arc::new(known));
+        }
+        is_gone
+    }
+}
+
+impl Library {
+    /// A library that is not known yet.
+    pub fn new(name: String, code: &[u8], functions: BTreeMap<String, Function>) -> Self {
+        Self { id: 0, name, code: code.into(), functions }
+    }
+}
+
+/// A thread's Lua for functions, with what it has loaded.
+pub struct ThreadFunctions {
+    /// The state.
+    pub engine: Engine,
+    loaded: HashMap<u64, HashMap<String, Handle>>,
+    /// How often a library had gone when the thread last looked.
+    n_gone: u64,
+}
+
+impl ThreadFunctions {
+    fn new() -> Self {
+        Self {
+            engine: Engine::new(&programs::settings(Flavour::Functions)),
+            loaded: HashMap::new(),
+            n_gone: 0,
+        }
+    }
+
+    /// What the engine calls a function of a library by.
+    ///
+    /// # Errors
+    /// If the library does not load in this state: it is out of memory, since it has loaded before.
+    pub fn loaded(
+        &mut self,
+        library: &Library,
+        function: &str,
+        known: &KnownFunctions,
+        host: &mut dyn Host,
+    ) -> Result<Option<Handle>, LoadError> {
+        if self.n_gone != known.n_gone {
+            self.drop_gone(known);
+        }
+        if !self.loaded.contains_key(&library.id) {
+            let specs = self.engine.load_library(&library.code, host)?;
+            self.loaded.insert(library.id, specs.into_iter().map(|spec| (spec.name, spec.handle)).collect());
+        }
+        Ok(self.loaded[&library.id].get(function).copied())
+    }
+
+    #[cold]
+    fn drop_gone(&mut self, known: &KnownFunctions) {
+        let ids: HashSet<u64> = known.libraries.values().map(|library| library.id).collect();
+        let engine = &mut self.engine;
+        self.loaded.retain(|id, handles| {
+            let stays = ids.contains(id);
+            if !stays {
+                handles.values().for_each(|handle| engine.forget(*handle));
+            }
+            stays
+        });
+        self.n_gone = known.n_gone;
+    }
+}
+
+thread_local! {
+    /// Made when the thread first needs it.
+    static FUNCTIONS: RefCell<Option<Box<ThreadFunctions>>> = const { RefCell::new(None) };
+}
+
+/// Does something with the thread's Lua for functions. A panic leaves the thread without it, until it is made anew.
+///
+/// # Panics
+/// If it is in use: no function runs another by FCALL.
+pub fn with_thread_functions<R>(work: impl FnOnce(&mut ThreadFunctions) -> R) -> R {
+    FUNCTIONS.with(|functions| {
+        let mut functions = functions.try_borrow_mut().expect("no function runs another");
+        let mut own = functions.take().unwrap_or_else(|| Box::new(ThreadFunctions::new()));
+        let result = work(&mut own);
+        *functions = Some(own);
+        result
+    })
+}

@@ -1,0 +1,141 @@
+//! What scripts and functions have in common: what is known of a run before it begins, and what others see of it.
+
+use std::sync::{
+    Arc,
+    atomic::{AtomicBool, AtomicU64, Ordering},
+};
+
+use arc_swap::ArcSwapOption;
+use braid_script::{
+    Flavour, Settings, Version,
+    analysis::{Analysis, Class},
+    shebang::Flags,
+};
+
+use crate::{config::REDIS_VERSION, random};
+
+/// The most that the scripts of one thread, or its functions, may have in their Lua state, in bytes.
+const MEMORY_MAX_BYTES: usize = 1 << 30;
+
+/// A script or a function, as far as is known before it runs.
+pub struct Program {
+    /// What its first line, or its registration, says of it; nothing for a script without such a line.
+    pub flags: Option<Flags>,
+    /// Which keys it will reach for.
+    pub analysis: Analysis,
+    /// It has reached for a key that its text does not show.
+    is_distrusted: AtomicBool,
+    has_run: AtomicBool,
+    /// Its last run took long.
+    is_long: AtomicBool,
+}
+
+impl Program {
+    /// A program that has not run.
+    pub fn new(flags: Option<Flags>, analysis: Analysis) -> Self {
+        let [is_distrusted, has_run, is_long] = [const { AtomicBool::new(false) }; 3];
+        Self { flags, analysis, is_distrusted, has_run, is_long }
+    }
+
+    /// Whether all keys that it reaches for can be told before it runs.
+    pub fn is_predictable(&self) -> bool {
+        self.analysis.class != Class::Open && !self.is_distrusted.load(Ordering::Relaxed)
+    }
+
+    /// Has nobody rely on what its text says of its keys.
+    #[cold]
+    pub fn distrust(&self) {
+        self.is_distrusted.store(true, Ordering::Relaxed);
+    }
+
+    /// Whether it is expected to take long, if that is known: whether its last run did.
+    pub fn expects_long(&self) -> Option<bool> {
+        self.has_run.load(Ordering::Relaxed).then(|| self.is_long.load(Ordering::Relaxed))
+    }
+
+    /// Says whether a run took long. Writes its line only if that has changed.
+    pub fn ran(&self, is_long: bool) {
+        if self.expects_long() != Some(is_long) {
+            self.is_long.store(is_long, Ordering::Relaxed);
+            self.has_run.store(true, Ordering::Relaxed);
+        }
+    }
+}
+
+/// How a thread's Lua is set up.
+pub fn settings(flavour: Flavour) -> Settings {
+    let version = Version { text: REDIS_VERSION.to_owned(), number: version_number(REDIS_VERSION) };
+    Settings { flavour, memory_limit: MEMORY_MAX_BYTES, seed: Some(random::random() as i32), version }
+}
+
+/// A version as `redis.REDIS_VERSION_NUM` says it: a byte for each of its three parts.
+fn version_number(version: &str) -> u32 {
+    version.split('.').filter_map(|part| part.parse::<u32>().ok()).fold(0, |number, part| number << 8 | part)
+}
+
+/// The program that a thread runs, as others see it. Short ones are not seen: it is written at the engine's first question.
+#[derive(Default)]
+pub struct Running {
+    /// When it was first asked about, in milliseconds of the server's uptime and one; 0 if none runs.
+    seen_at: AtomicU64,
+    is_function: AtomicBool,
+    has_written: AtomicBool,
+    is_killed: AtomicBool,
+    /// The words of its command.
+    words: ArcSwapOption<Vec<Box<[u8]>>>,
+}
+
+impl Running {
+    /// Notes that a program runs and goes on.
+    pub fn goes_on<'w>(
+        &self,
+        uptime_millis: u64,
+        is_function: bool,
+        has_written: bool,
+        words: impl Iterator<Item = &'w [u8]>,
+    ) {
+        self.has_written.store(has_written, Ordering::Relaxed);
+        if self.seen_at.load(Ordering::Relaxed) == 0 {
+            self.words.store(Some(Arc::new(words.map(Box::from).collect())));
+            self.is_function.store(is_function, Ordering::Relaxed);
+            self.is_killed.store(false, Ordering::Relaxed);
+            self.seen_at.store(uptime_millis + 1, Ordering::Relaxed);
+        }
+    }
+
+    /// Notes that it has ended.
+    pub fn ended(&self) {
+        self.seen_at.store(0, Ordering::Relaxed);
+        self.words.store(None);
+    }
+
+    /// Whether it is to end.
+    pub fn is_killed(&self) -> bool {
+        self.is_killed.load(Ordering::Relaxed) && self.seen_at.load(Ordering::Relaxed) != 0
+    }
+
+    /// Whether it is a function.
+    pub fn is_function(&self) -> bool {
+        self.is_function.load(Ordering::Relaxed)
+    }
+
+    /// The words of its command, if one runs.
+    pub fn words(&self) -> Option<Arc<Vec<Box<[u8]>>>> {
+        self.words.load_full()
+    }
+
+    /// For how many milliseconds a program has run here, if one does.
+    pub fn runs_for(&self, uptime_millis: u64) -> Option<u64> {
+        let seen_at = self.seen_at.load(Ordering::Relaxed);
+        (seen_at != 0).then(|| uptime_millis.saturating_sub(seen_at - 1))
+    }
+
+    /// Has it end, unless it has written. Returns whether it will.
+    pub fn kill(&self) -> bool {
+        let may_end = !self.has_written.load(Ordering::Relaxed);
+        if may_end {
+            self.is_killed.store(true, Ordering::Relaxed);
+        }
+        may_end
+    }
+}

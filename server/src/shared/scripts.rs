@@ -1,0 +1,304 @@
+//! Scripts that the server knows, and what a thread has compiled of them.
+//!
+//! The map of known scripts is replaced whole when a script comes or goes, so that finding one takes no lock and writes no line that
+//! others read. A thread compiles a script when it first runs it.
+
+use std::{
+    cell::RefCell,
+    collections::HashMap,
+    hash::{BuildHasherDefault, Hasher},
+    sync::{
+        Arc, Mutex,
+        atomic::{AtomicBool, AtomicU64, Ordering},
+    },
+};
+
+use arc_swap::{ArcSwap, Guard};
+use braid_script::{CompileError, Engine, Flavour, Handle};
+use sha1::{Digest, Sha1};
+use xxhash_rust::xxh3::Xxh3Builder;
+
+use crate::{
+    random,
+    shared::programs::{self, Program},
+};
+
+/// Scripts that came with EVAL are forgotten beyond this number, as in Redis 7.4: the one that has not run for longest goes.
+const EVALUATED_MAX: usize = 500;
+
+/// 40 hexadecimal digits in lower case: the SHA-1 of a script's source.
+pub type Sha = [u8; 40];
+
+/// A script.
+pub struct Script {
+    /// Its number, which no other script gets.
+    id: u64,
+    /// What EVALSHA knows it by.
+    pub sha: Sha,
+    /// Its text.
+    pub source: Arc<[u8]>,
+    /// What is known of its runs.
+    pub program: Program,
+    /// It came with SCRIPT LOAD, and is not forgotten.
+    is_loaded: AtomicBool,
+    /// When it last ran, in milliseconds of the server's uptime, to about a second.
+    ran_at: AtomicU64,
+}
+
+impl Script {
+    /// What errors call it: its digest.
+    pub fn name(&self) -> &str {
+        std::str::from_utf8(&self.sha).expect("hexadecimal digits are text")
+    }
+
+    /// Notes that it runs. Writes its line once a second at most.
+    pub fn note_run(&self, uptime_millis: u64) {
+        const EXACT_TO_MILLIS: u64 = 1000;
+        if uptime_millis.saturating_sub(self.ran_at.load(Ordering::Relaxed)) >= EXACT_TO_MILLIS {
+            self.ran_at.store(uptime_millis, Ordering::Relaxed);
+        }
+    }
+
+    /// What it takes beside its compiled form.
+    fn n_bytes(&self) -> usize {
+        size_of::<Self>() + self.source.len()
+    }
+}
+
+/// How a script came to be known.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub enum Origin {
+    /// EVAL: it may be forgotten.
+    Evaluated,
+    /// SCRIPT LOAD: it stays.
+    Loaded,
+}
+
+/// Hashes a digest, which is a hash: some of it will do.
+#[derive(Default)]
+struct OfDigest(u64);
+
+impl Hasher for OfDigest {
+    fn write(&mut self, digest: &[u8]) {
+        // 16 of the digits: 64 bits, of which nobody can choose many.
+        for half in digest.chunks_exact(8).take(2) {
+            let digits = half.try_into().expect("chunks of eight");
+            self.0 =
+                (self.0.rotate_left(32) ^ u64::from_le_bytes(digits)).wrapping_mul(0x9e37_79b9_7f4a_7c15);
+        }
+    }
+
+    fn finish(&self) -> u64 {
+        self.0
+    }
+}
+
+/// The scripts that are known at a moment.
+#[derive(Clone)]
+pub struct Known {
+    by_sha: HashMap<Sha, Arc<Script>, BuildHasherDefault<OfDigest>>,
+    /// By a keyed hash, which nobody outside can steer.
+    by_source: HashMap<Arc<[u8]>, Arc<Script>, Xxh3Builder>,
+    /// How many scripts have gone so far.
+    n_forgotten: u64,
+}
+
+impl Known {
+    /// The script of a digest in hexadecimal digits of either case.
+    pub fn by_sha(&self, sha: &[u8]) -> Option<&Arc<Script>> {
+        let mut sha = Sha::try_from(sha).ok()?;
+        self.by_sha.get(&sha).or_else(|| {
+            sha.make_ascii_lowercase();
+            self.by_sha.get(&sha)
+        })
+    }
+
+    /// The script of a text.
+    pub fn by_source(&self, source: &[u8]) -> Option<&Arc<Script>> {
+        self.by_source.get(source)
+    }
+
+    /// How many there are.
+    pub fn len(&self) -> usize {
+        self.by_sha.len()
+    }
+
+    /// Whether there are none.
+    pub fn is_empty(&self) -> bool {
+        self.by_sha.is_empty()
+    }
+
+    /// What they take, without what threads have compiled of them.
+    pub fn n_bytes(&self) -> usize {
+        self.by_sha.values().map(|script| script.n_bytes()).sum()
+    }
+
+    fn add(&mut self, script: &Arc<Script>) {
+        self.by_sha.insert(script.sha, Arc::clone(script));
+        self.by_source.insert(Arc::clone(&script.source), Arc::clone(script));
+    }
+
+    /// Forgets the script that has not run for longest, if too many have come with EVAL.
+    fn forget_oldest(&mut self) {
+        let evaluated = self.by_sha.values().filter(|script| !script.is_loaded.load(Ordering::Relaxed));
+        if evaluated.clone().count() <= EVALUATED_MAX {
+            return;
+        }
+        let oldest = evaluated.min_by_key(|script| (script.ran_at.load(Ordering::Relaxed), script.id));
+        let oldest = oldest.map(Arc::clone).expect("there are more than none");
+        self.by_sha.remove(&oldest.sha);
+        self.by_source.remove(&oldest.source);
+        self.n_forgotten += 1;
+    }
+}
+
+/// All scripts that are known.
+pub struct Scripts {
+    known: ArcSwap<Known>,
+    /// Serialises changes, and counts the scripts there have been.
+    writer: Mutex<u64>,
+}
+
+impl Default for Scripts {
+    fn default() -> Self {
+        let by_source = HashMap::with_hasher(Xxh3Builder::new().with_seed(random::random()));
+        let known = Known { by_sha: HashMap::default(), by_source, n_forgotten: 0 };
+        Self { known: ArcSwap::from_pointee(known), writer: Mutex::default() }
+    }
+}
+
+impl Scripts {
+    /// Those that are known now.
+    #[inline]
+    pub fn known(&self) -> Guard<Arc<Known>> {
+        self.known.load()
+    }
+
+    /// Adds a script that compiles, or finds it.
+    pub fn add(
+        &self,
+        source: &[u8],
+        make: impl FnOnce() -> Program,
+        origin: Origin,
+        uptime_millis: u64,
+    ) -> Arc<Script> {
+        let mut n_scripts = self.writer.lock().expect("nobody panics with it");
+        if let Some(script) = self.known.load().by_source(source) {
+            script.is_loaded.fetch_or(origin == Origin::Loaded, Ordering::Relaxed);
+            return Arc::clone(script);
+        }
+        *n_scripts += 1;
+        let script = Arc::new(Script {
+            id: *n_scripts,
+            sha: sha1_hex(source),
+            source: source.into(),
+            program: make(),
+            is_loaded: AtomicBool::new(origin == Origin::Loaded),
+            ran_at: AtomicU64::new(uptime_millis),
+        });
+        let mut known = Known::clone(&self.known.load());
+        known.add(&script);
+        known.forget_oldest();
+        self.known.store(Arc::new(known));
+        script
+    }
+
+    /// Forgets all.
+    pub fn flush(&self) {
+        let _writer = self.writer.lock().expect("nobody panics with it");
+        let known = self.known.load();
+        let n_forgotten = known.n_forgotten + known.len() as u64;
+        let by_source = HashMap::with_hasher(*known.by_source.hasher());
+        self.known.store(Arc::new(Known { by_sha: HashMap::default(), by_source, n_forgotten }));
+    }
+}
+
+/// A thread's Lua for scripts, with what it has compiled.
+pub struct ThreadScripts {
+    /// The state.
+    pub engine: Engine,
+    handles: HashMap<u64, Handle>,
+    /// How many scripts had been forgotten when the thread last looked.
+    n_forgotten: u64,
+}
+
+impl ThreadScripts {
+    fn new() -> Self {
+        Self {
+            engine: Engine::new(&programs::settings(Flavour::Scripts)),
+            handles: HashMap::new(),
+            n_forgotten: 0,
+        }
+    }
+
+    /// A known script's compiled form.
+    ///
+    /// # Errors
+    /// If it does not compile in this state: it is out of memory, since the script has compiled before.
+    pub fn compiled(&mut self, script: &Script, known: &Known) -> Result<Handle, CompileError> {
+        if self.n_forgotten != known.n_forgotten {
+            self.drop_forgotten(known);
+        }
+        if let Some(&handle) = self.handles.get(&script.id) {
+            return Ok(handle);
+        }
+        let handle = self.engine.compile(&script.source, script.name())?;
+        self.handles.insert(script.id, handle);
+        Ok(handle)
+    }
+
+    /// Checks whether a text compiles.
+    ///
+    /// # Errors
+    /// If it does not.
+    pub fn check(&mut self, source: &[u8]) -> Result<(), CompileError> {
+        let handle = self.engine.compile(source, "")?;
+        self.engine.forget(handle);
+        Ok(())
+    }
+
+    #[cold]
+    fn drop_forgotten(&mut self, known: &Known) {
+        let ids: std::collections::HashSet<u64> = known.by_sha.values().map(|script| script.id).collect();
+        let engine = &mut self.engine;
+        self.handles.retain(|id, handle| {
+            let stays = ids.contains(id);
+            if !stays {
+                engine.forget(*handle);
+            }
+            stays
+        });
+        self.n_forgotten = known.n_forgotten;
+    }
+}
+
+/// The digest by which a script is known.
+pub fn sha1_hex(source: &[u8]) -> Sha {
+    let digest = Sha1::digest(source);
+    let mut hex = [0; 40];
+    for (byte, digits) in digest.iter().zip(hex.chunks_exact_mut(2)) {
+        digits.copy_from_slice(&[DIGITS[usize::from(byte >> 4)], DIGITS[usize::from(byte & 15)]]);
+    }
+    hex
+}
+
+const DIGITS: &[u8; 16] = b"0123456789abcdef";
+
+thread_local! {
+    /// Made when the thread first needs it.
+    static SCRIPTS: RefCell<Option<Box<ThreadScripts>>> = const { RefCell::new(None) };
+}
+
+/// Does something with the thread's Lua for scripts. A panic leaves the thread without it, until it is made anew.
+///
+/// # Panics
+/// If it is in use: no script runs another.
+pub fn with_thread_scripts<R>(work: impl FnOnce(&mut ThreadScripts) -> R) -> R {
+    SCRIPTS.with(|scripts| {
+        let mut scripts = scripts.try_borrow_mut().expect("no script runs another");
+        let mut own = scripts.take().unwrap_or_else(|| Box::new(ThreadScripts::new()));
+        let result = work(&mut own);
+        *scripts = Some(own);
+        result
+    })
+}

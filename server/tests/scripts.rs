@@ -1,0 +1,182 @@
+//! Scripts: atomic and isolated on many threads, whichever keys they reach for.
+
+mod support;
+
+use support::{
+    Client, Reply,
+    crowd::{ask, crowd, figure, laid_out, until},
+    dice::{self, Dice},
+};
+
+const LAYOUTS: [(usize, usize); 5] = [(1, 1024), (2, 1), (2, 1024), (8, 1024), (8, 4)];
+
+/// Accounts, which scripts move money between.
+const N_ACCOUNTS: usize = 40;
+const START: i64 = 1000;
+
+fn eval(client: &mut Client, script: &str, keys: &[&str], argv: &[&str]) -> Reply {
+    let n_keys = keys.len().to_string();
+    let words = [&["EVAL", script, &n_keys], keys, argv].concat();
+    client.command(&words)
+}
+
+/// Money goes from an account that data names to another that data names: neither is declared.
+const TRANSFER: &str = "
+    local from = 'account:' .. redis.call('GET', KEYS[1])
+    redis.call('DECRBY', from, ARGV[1])
+    local to = 'account:' .. redis.call('INCR', 'turn') % tonumber(ARGV[2])
+    redis.call('INCRBY', to, ARGV[1])
+    return redis.call('GET', from)";
+
+/// The keys follow from the arguments.
+const DERIVED: &str = "
+    redis.call('DECRBY', 'account:' .. ARGV[1], ARGV[3])
+    return redis.call('INCRBY', 'account:' .. ARGV[2], ARGV[3])";
+
+/// All keys are declared.
+const DECLARED: &str = "
+    redis.call('DECRBY', KEYS[1], ARGV[1])
+    return redis.call('INCRBY', KEYS[2], ARGV[1])";
+
+/// The sum over all accounts, which it finds by itself.
+const SUM: &str = "
+    local sum = 0
+    for n = 0, ARGV[1] - 1 do sum = sum + tonumber(redis.call('GET', 'account:' .. n)) end
+    return sum";
+
+fn open_accounts(client: &mut Client) {
+    for n in 0..N_ACCOUNTS {
+        ask(client, &format!("SET account:{n} {START}"));
+        ask(client, &format!("SET pointer:{n} {n}"));
+    }
+}
+
+fn sum_by_mget(client: &mut Client) -> i64 {
+    let words: Vec<String> =
+        std::iter::once("MGET".to_owned()).chain((0..N_ACCOUNTS).map(|n| format!("account:{n}"))).collect();
+    let Reply::Array(balances) = client.command(&words) else { panic!("MGET returns an array") };
+    let balance = |reply: &Reply| reply.text().and_then(|text| text.parse::<i64>().ok()).expect("a balance");
+    balances.iter().map(balance).sum()
+}
+
+/// One of a dozen ways to move money.
+fn move_money(client: &mut Client, dice: &mut Dice) {
+    let amount = (1 + dice.roll(9)).to_string();
+    let accounts = N_ACCOUNTS.to_string();
+    let (from, to) = (dice.roll(N_ACCOUNTS).to_string(), dice.roll(N_ACCOUNTS).to_string());
+    let keys = [format!("account:{from}"), format!("account:{to}")];
+    let reply = match dice.roll(4) {
+        0 => eval(client, DERIVED, &[], &[&from, &to, &amount]),
+        1 => eval(client, DECLARED, &[&keys[0], &keys[1]], &[&amount]),
+        2 => {
+            ask(client, "MULTI");
+            eval(client, DERIVED, &[], &[&from, &to, &amount]);
+            eval(client, TRANSFER, &[&format!("pointer:{from}")], &[&amount, &accounts]);
+            client.command(&["EXEC"])
+        }
+        _ => eval(client, TRANSFER, &[&format!("pointer:{from}")], &[&amount, &accounts]),
+    };
+    assert!(!reply.is_error(), "{reply:?}");
+    if let Reply::Array(replies) = &reply {
+        assert!(replies.iter().all(|reply| !reply.is_error()), "{reply:?}");
+    }
+}
+
+/// No reader ever sees a sum that is not whole, and all scripts come to their end.
+#[test]
+fn scripts_that_reach_for_any_key_move_money_and_lose_none() {
+    for layout in LAYOUTS {
+        let server = laid_out(layout);
+        let mut client = server.connect();
+        open_accounts(&mut client);
+        let whole = N_ACCOUNTS as i64 * START;
+        crowd(&server, 8, |id, client| {
+            let mut dice = Dice(dice::seed() * 100 + id as u64);
+            for _ in 0..150 {
+                match id {
+                    0 => assert_eq!(sum_by_mget(client), whole),
+                    1 => {
+                        let sum = eval(client, SUM, &[], &[&N_ACCOUNTS.to_string()]);
+                        assert_eq!(sum.integer(), Some(whole), "{sum:?}");
+                    }
+                    _ => move_money(client, &mut dice),
+                }
+            }
+        });
+        assert_eq!(sum_by_mget(&mut client), whole);
+    }
+}
+
+/// The lane was needed, and was passed on: else the test above has shown nothing of it.
+#[test]
+fn scripts_whose_keys_are_not_known_take_turns() {
+    let server = laid_out((8, 4));
+    let mut client = server.connect();
+    open_accounts(&mut client);
+    let n_before = figure(&mut client, "lane_runs");
+    crowd(&server, 8, |id, client| {
+        for n in 0..50 {
+            let pointer = format!("pointer:{}", (id * 7 + n) % N_ACCOUNTS);
+            let reply = eval(client, TRANSFER, &[&pointer], &["1", &N_ACCOUNTS.to_string()]);
+            assert!(!reply.is_error(), "{reply:?}");
+        }
+    });
+    assert!(figure(&mut client, "lane_runs") >= n_before + 400);
+    assert_eq!(ask(&mut client, "GET turn"), "\"400\"", "each run has taken effect once");
+    assert_eq!(sum_by_mget(&mut client), N_ACCOUNTS as i64 * START);
+}
+
+/// While a script runs for long, others are served; who wants its keys is told that it is busy.
+#[test]
+fn a_script_without_end_is_busy_and_can_be_killed() {
+    for layout in LAYOUTS.into_iter().filter(|(threads, shards)| *threads > 1 && *shards > 4) {
+        let server = laid_out(layout);
+        let (mut client, mut other) = (server.connect(), server.connect());
+        ask(&mut client, "CONFIG SET busy-reply-threshold 20");
+        assert_eq!(ask(&mut other, "SCRIPT KILL"), "-NOTBUSY No scripts in execution right now.");
+        client.send(&["EVAL", "while true do pcall(function() while true do end end) end", "1", "held"]);
+        until("who wants the key is told", || ask(&mut other, "SET held 1").starts_with("-BUSY"));
+        assert_eq!(ask(&mut other, "PING"), "+PONG");
+        assert_eq!(ask(&mut other, "FUNCTION KILL"), ask(&mut other, "SET held 1"));
+        assert_eq!(ask(&mut other, "SCRIPT KILL"), "+OK");
+        let end = client.receive().to_string();
+        assert!(end.starts_with("-ERR Script killed by user with SCRIPT KILL..."), "{end}");
+        assert_eq!(ask(&mut other, "SET held 1"), "+OK");
+    }
+}
+
+/// A script that has written cannot be killed, and takes effect.
+#[test]
+fn a_script_that_has_written_goes_on() {
+    let server = laid_out((2, 1024));
+    let (mut client, mut other) = (server.connect(), server.connect());
+    ask(&mut client, "CONFIG SET busy-reply-threshold 20");
+    client.send(&["EVAL", "redis.call('SET', KEYS[1], 1) for n = 1, 1e8 do end return 'done'", "1", "held"]);
+    until("it cannot be killed", || ask(&mut other, "SCRIPT KILL").starts_with("-UNKILLABLE"));
+    assert_eq!(client.receive().text().as_deref(), Some("done"));
+    assert_eq!(ask(&mut other, "GET held"), "\"1\"");
+}
+
+/// What a script pushes serves those that wait, once it is over; MONITOR shows each command once.
+#[test]
+fn what_a_script_does_is_heard_of_once() {
+    for layout in LAYOUTS {
+        let server = laid_out(layout);
+        let (mut client, mut waiting, mut monitor) = (server.connect(), server.connect(), server.connect());
+        assert_eq!(ask(&mut monitor, "MONITOR"), "+OK");
+        waiting.send(&["BLPOP", "jobs", "0"]);
+        until("it waits", || figure(&mut client, "blocked_clients") == 1);
+        let script = "redis.call('RPUSH', 'jobs', 'one', 'two') return redis.call('LLEN', 'jobs')";
+        assert_eq!(eval(&mut client, script, &[], &[]).integer(), Some(2));
+        assert_eq!(waiting.receive().to_string(), "[\"jobs\" \"one\"]");
+        ask(&mut client, "ECHO end");
+        let mut lines = Vec::new();
+        while !lines.last().is_some_and(|line: &String| line.contains("\"ECHO\"")) {
+            lines.push(monitor.receive().text().expect("a line"));
+        }
+        let of_script: Vec<&String> = lines.iter().filter(|line| line.contains(" lua] ")).collect();
+        assert_eq!(of_script.len(), 2, "{lines:?}");
+        assert!(of_script[0].contains("\"RPUSH\"") && of_script[1].contains("\"LLEN\""), "{lines:?}");
+        assert_eq!(lines.iter().filter(|line| line.contains("\"EVAL\"")).count(), 1, "{lines:?}");
+    }
+}
