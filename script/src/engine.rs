@@ -10,7 +10,7 @@ use crate::api::{self, Version};
 use crate::convert::{Fields, Writer};
 use crate::errors::{self, Failure};
 use crate::functions::{self, FunctionSpec, LoadError, Registered};
-use crate::host::{self, Host, INSTRUCTIONS_PER_INTERRUPT, Run, Stop};
+use crate::host::{self, Host, INSTRUCTIONS_PER_HOOK, Run, Stop};
 use crate::library::Checkpoint;
 use crate::random::Random;
 use crate::sandbox::{self, Sandbox, World};
@@ -144,9 +144,12 @@ impl Engine {
         let loading = functions::loading_table(&lua, &run, &settings.version)?;
         let sandbox = sandbox::build(&lua, &run, redis, loading)?;
         let hooked = Rc::clone(&run);
-        let triggers = HookTriggers::new().every_nth_instruction(INSTRUCTIONS_PER_INTERRUPT);
-        lua.set_global_hook(triggers, move |_, frame| {
-            hooked.interrupt().map(|()| VmState::Continue).inspect_err(|_| errors::note_end(&hooked, frame))
+        let triggers = HookTriggers::new().every_nth_instruction(INSTRUCTIONS_PER_HOOK);
+        lua.set_global_hook(triggers, move |lua, _| {
+            if hooked.pace.is_due() {
+                hooked.interrupt().inspect_err(|_| errors::note_end(lua, &hooked))?;
+            }
+            Ok(VmState::Continue)
         })?;
         let fields = Fields::new(&lua)?;
         run.memory_limit.set(settings.memory_limit);
@@ -309,6 +312,7 @@ impl Engine {
 
     fn start(&mut self) {
         self.run.stop.set(None);
+        self.run.pace.begin();
         self.run.is_asking.set(false);
         self.run.resp.set(Resp::V2);
     }

@@ -256,12 +256,19 @@ pub(crate) fn tolstring(value: &Value) -> Option<Vec<u8>> {
     }
 }
 
-/// Notes where the script is that the host has ended.
+/// Notes where the script is that the host has ended: the innermost of its own lines.
 #[cold]
-pub(crate) fn note_end(run: &Run, frame: &mlua::debug::Debug<'_>) {
-    let source = frame.source().source.map(|name| name.into_owned()).unwrap_or_default();
-    let line = frame.current_line().map_or(-1, |line| line as i64);
-    run.ended_at.set(Some(Position { source, line }));
+pub(crate) fn note_end(lua: &Lua, run: &Run) {
+    const DEEPEST: usize = 64;
+    let place = |level| {
+        let frame = lua.inspect_stack(level, |frame| {
+            let source = frame.source().source.map(|name| name.into_owned()).unwrap_or_default();
+            (source, frame.current_line())
+        });
+        let (source, line) = frame?;
+        source.starts_with("@user_").then(|| Position { source, line: line.map_or(-1, |line| line as i64) })
+    };
+    run.ended_at.set((0..DEEPEST).find_map(place));
 }
 
 /// Notes where the error was raised that is just being handled: the function that raised it, or its caller if it is not Lua code.

@@ -6,6 +6,7 @@
 
 use std::cell::{Cell, RefCell};
 use std::fmt;
+use std::time::{Duration, Instant};
 
 use braid_protocol::Resp;
 use mlua::Lua;
@@ -47,6 +48,39 @@ pub trait Host {
 
 /// How many of Lua's instructions run between two questions of [`Host::interrupt`].
 pub const INSTRUCTIONS_PER_INTERRUPT: u32 = 10_000;
+
+/// Between two of Lua's hooks. Some of its instructions take milliseconds, those that copy long strings.
+pub(crate) const INSTRUCTIONS_PER_HOOK: u32 = INSTRUCTIONS_PER_INTERRUPT / 10;
+/// After so long the host is asked, however few instructions have run.
+const TIME_PER_INTERRUPT: Duration = Duration::from_millis(2);
+
+/// How often the host is asked: every [`INSTRUCTIONS_PER_INTERRUPT`], or sooner if those take long.
+#[derive(Debug, Default)]
+pub(crate) struct Pace {
+    n_hooks: Cell<u32>,
+    asked_at: Cell<Option<Instant>>,
+}
+
+impl Pace {
+    /// A run begins.
+    pub fn begin(&self) {
+        self.asked_at.set(None);
+    }
+
+    /// Notes a hook. Returns whether the host is to be asked.
+    pub fn is_due(&self) -> bool {
+        let n_hooks = self.n_hooks.get() + 1;
+        self.n_hooks.set(n_hooks);
+        let now = Instant::now();
+        let asked_at = self.asked_at.get().unwrap_or(now);
+        let is_due = n_hooks.is_multiple_of(INSTRUCTIONS_PER_INTERRUPT / INSTRUCTIONS_PER_HOOK)
+            || now - asked_at >= TIME_PER_INTERRUPT;
+        if is_due || self.asked_at.get().is_none() {
+            self.asked_at.set(Some(now));
+        }
+        is_due
+    }
+}
 
 /// Why the host ends a run.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -97,6 +131,8 @@ pub(crate) struct Run {
     pub resp: Cell<Resp>,
     /// Where the error was raised that nothing has caught.
     pub position: RefCell<Option<Position>>,
+    /// When the host is asked.
+    pub pace: Pace,
     /// Where the script was when the host ended the run.
     pub ended_at: Cell<Option<Position>>,
     /// The bytes that the state may use.

@@ -5,7 +5,7 @@ use std::{
     panic::{AssertUnwindSafe, catch_unwind},
     sync::{
         Mutex,
-        atomic::{AtomicBool, AtomicU32, AtomicU64, AtomicUsize, Ordering},
+        atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering},
     },
     thread,
     time::Instant,
@@ -42,7 +42,7 @@ use crate::{
         programs::Running,
         recorded::Recorder,
         scripts::Scripts,
-        server::{BRAID_VERSION, Peer, Process, Server, configure_keyspace},
+        server::{BRAID_VERSION, Peer, Process, SPARE_THREADS, Server, configure_keyspace},
         spread::Spread,
         stats::ThreadStats,
     },
@@ -175,9 +175,9 @@ fn spawn(name: String, run: impl FnOnce() + Send + 'static) -> Result<thread::Jo
     thread::Builder::new().name(name).spawn(run).map_err(|error| format!("Starting a thread: {error}"))
 }
 
-/// Half the cores, at least one.
+/// Half the cores, at least one, and the spare ones.
 fn n_heavy_threads() -> usize {
-    thread::available_parallelism().map_or(1, |cores| (cores.get() / 2).max(1))
+    thread::available_parallelism().map_or(1, |cores| (cores.get() / 2).max(1)) + SPARE_THREADS
 }
 
 fn build(
@@ -233,7 +233,6 @@ fn build(
         spread: Spread::new(config.io_threads),
         threads: peers.into_boxed_slice(),
         heavy: parkers.iter().map(|parker| parker.unparker().clone()).collect(),
-        n_busy_heavy: AtomicUsize::new(0),
         config: ArcSwap::from_pointee(config),
         config_changes: AtomicU64::new(0),
         config_writer: Mutex::new(()),

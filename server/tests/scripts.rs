@@ -151,7 +151,7 @@ fn a_script_that_has_written_goes_on() {
     let server = laid_out((2, 1024));
     let (mut client, mut other) = (server.connect(), server.connect());
     ask(&mut client, "CONFIG SET busy-reply-threshold 20");
-    client.send(&["EVAL", "redis.call('SET', KEYS[1], 1) for n = 1, 1e8 do end return 'done'", "1", "held"]);
+    client.send(&["EVAL", "redis.call('SET', KEYS[1], 1) for n = 1, 3e7 do end return 'done'", "1", "held"]);
     until("it cannot be killed", || ask(&mut other, "SCRIPT KILL").starts_with("-UNKILLABLE"));
     assert_eq!(client.receive().text().as_deref(), Some("done"));
     assert_eq!(ask(&mut other, "GET held"), "\"1\"");
@@ -179,4 +179,59 @@ fn what_a_script_does_is_heard_of_once() {
         assert!(of_script[0].contains("\"RPUSH\"") && of_script[1].contains("\"LLEN\""), "{lines:?}");
         assert_eq!(lines.iter().filter(|line| line.contains("\"EVAL\"")).count(), 1, "{lines:?}");
     }
+}
+
+/// Scripts that cannot be ended are many, and others are served all the same.
+#[test]
+fn scripts_without_end_that_have_written_stop_nobody_else() {
+    let server = laid_out((2, 1024));
+    let mut loops: Vec<Client> = (0..3).map(|_| server.connect()).collect();
+    for (nth, client) in loops.iter_mut().enumerate() {
+        let script = format!("redis.call('SET', KEYS[1], 1) while true do end -- {nth}");
+        client.send(&["EVAL", &script, "1", &format!("held:{nth}")]);
+    }
+    let mut client = server.connect();
+    ask(&mut client, "CONFIG SET busy-reply-threshold 20");
+    for nth in 0..loops.len() {
+        until("each is busy", || ask(&mut client, &format!("GET held:{nth}")).starts_with("-BUSY"));
+    }
+    for n in 0..20 {
+        assert_eq!(ask(&mut server.connect(), "PING"), "+PONG");
+        assert_eq!(eval(&mut client, &format!("return {n}"), &[], &[]).integer(), Some(n));
+    }
+    // What waits until all that ran before has ended does not wait for these.
+    assert_eq!(ask(&mut client, "CLIENT PAUSE 1"), "+OK");
+    client.send(&["SHUTDOWN", "NOSAVE"]);
+    let mut server = server;
+    assert!(server.await_end().success());
+}
+
+/// Where a text shows one key and the run reaches for another, the script still has all its effects.
+#[test]
+fn scripts_that_are_not_what_they_seem_are_whole() {
+    let server = laid_out((8, 4));
+    let mut client = server.connect();
+    ask(&mut client, "RPUSH list x");
+    let odd = [
+        "local k = 'a:1' pcall(function() k = 'a:' .. ARGV[1] redis.call('INCR', 'list') k = 'a:7' end) redis.call('INCR', k)",
+        "local function make(k) return {k = k} end local a = make('a:1') make('a:2') redis.call('INCR', a.k)",
+        "redis.call('INCR', 'a:' .. tostring(ARGV[99]))",
+        "redis.call('INCR', 1e15)",
+        "local t = {[1] = 'a:1', 'a:2'} redis.call('INCR', t[1])",
+        "for name, f in pairs(redis) do if name == 'call' then f('INCR', 'a:' .. ARGV[1]) end end",
+        "local t = setmetatable({}, {__index = function() return 'a:3' end}) redis.call('INCR', t.x)",
+    ];
+    let n_each = 30;
+    crowd(&server, 8, |id, client| {
+        for n in 0..n_each {
+            for (nth, line) in odd.iter().enumerate() {
+                let script =
+                    format!("redis.call('INCR', 'n') {line} redis.call('INCR', 'm') -- {id} {n} {nth}");
+                let reply = eval(client, &script, &[], &["5"]);
+                assert!(!reply.is_error(), "{script}: {reply:?}");
+            }
+        }
+    });
+    let n_all = format!("\"{}\"", 8 * n_each * odd.len());
+    assert_eq!([ask(&mut client, "GET n"), ask(&mut client, "GET m")], [n_all.clone(), n_all]);
 }

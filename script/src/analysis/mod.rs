@@ -15,6 +15,7 @@ mod lexer;
 mod library;
 mod number;
 mod parser;
+mod plain;
 mod reach;
 mod routes;
 mod syntax;
@@ -90,6 +91,8 @@ pub struct Analysis {
     pub class: Class,
     /// Whether it writes.
     pub effects: Effects,
+    /// Whether the prediction is certain: whoever relies on it where it cannot run the script again needs that.
+    pub is_certain: bool,
     /// Why it is [`Class::Open`], if so: what was found first.
     pub reason: Option<Reason>,
     templates: Templates,
@@ -100,7 +103,10 @@ pub fn analyse(source: &[u8], commands: &dyn Commands) -> Analysis {
     let Some(script) = read(source) else { return Analysis::unreadable() };
     let mut interpreter = Interpreter::new(commands, true);
     interpreter.script(&script);
-    Analysis::new(std::mem::take(&mut interpreter.findings), &interpreter.terms)
+    let analysis = Analysis::new(std::mem::take(&mut interpreter.findings), &interpreter.terms);
+    let is_certain =
+        analysis.class != Class::Open && analysis.templates.are_plain() && plain::is_plain(source);
+    Analysis { is_certain, ..analysis }
 }
 
 /// Predicts what each function of a library will reach for, by its name. Functions whose names are not literal are missing, as all
@@ -139,7 +145,13 @@ impl Analysis {
             (false, true) => Effects::Unclear,
             (false, false) => Effects::ReadsOnly,
         };
-        Self { class, effects, reason: findings.reason, templates: terms.templates(&findings.roots) }
+        Self {
+            class,
+            effects,
+            is_certain: false,
+            reason: findings.reason,
+            templates: terms.templates(&findings.roots),
+        }
     }
 
     /// What is said of what could not be read: nothing.
@@ -147,6 +159,7 @@ impl Analysis {
         Self {
             class: Class::Open,
             effects: Effects::Unclear,
+            is_certain: false,
             reason: Some(Reason { line: 0, why: Why::Unreadable }),
             templates: Templates::default(),
         }

@@ -431,6 +431,14 @@ pub(super) struct Templates {
 }
 
 impl Templates {
+    /// Whether all keys are put together of texts and elements of the lists alone.
+    pub fn are_plain(&self) -> bool {
+        let is_plain = |term: &Term| {
+            matches!(term, Term::Text(_) | Term::Number(_) | Term::Element(..) | Term::Concat(_))
+        };
+        self.loops.is_empty() && self.terms.iter().all(is_plain)
+    }
+
     pub fn len(&self) -> usize {
         self.roots.len()
     }

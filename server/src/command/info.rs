@@ -21,7 +21,7 @@ use crate::{
     clock::processor_micros,
     command::CommandTable,
     config::{REDIS_VERSION, short_decimal},
-    shared::server::{BRAID_VERSION, Server},
+    shared::server::{BRAID_VERSION, SPARE_THREADS, Server},
 };
 
 /// When a section is shown.
@@ -459,7 +459,7 @@ fn keyspace_section(server: &Server, text: &mut Text<'_>) {
 
 fn debug_section(server: &Server, text: &mut Text<'_>) {
     text.field("shards", server.keyspace.router().n_shards());
-    text.field("heavy_threads", server.heavy.len());
+    text.field("heavy_threads", server.heavy.len() - SPARE_THREADS);
     text.field("commands_delegated", server.sum(|stats| &stats.delegated));
     text.field("io_threads_in_use", server.spread.n_in_use());
     let waiting = server.threads.iter().map(|peer| peer.stats.offloaded_waiting.load(Ordering::Relaxed));

@@ -16,13 +16,13 @@ use super::{
     Call, CommandSpec, Run, ScriptIn,
     help::{help, misused},
     reaches::Rows,
-    scripting::{READS, RUNS, declared, kill},
+    scripting::{BUSY_SCRIPT, READS, RUNS, busy_programs, declared, kill},
 };
 use crate::{
     catalog::{Args, Arity, Categories, CommandError, Flags, Group, KeyUse, Keys, Outcome},
     shared::{
         functions::{self, Conflict, Existing, Function, Library},
-        programs::Program,
+        programs::{Program, Running},
     },
     warning_later,
 };
@@ -311,6 +311,7 @@ fn function_stats(call: &mut Call<'_, '_>, _: Args<'_>, reply: &mut Reply<'_>) -
     let now = call.server.clock.uptime_millis();
     let mut running = call.server.threads.iter().map(|peer| &peer.program);
     let running = running.find(|program| program.is_function() && program.runs_for(now).is_some());
+    fail_while_busy(call)?;
     reply.map(2);
     reply.bulk(b"running_script");
     match running.and_then(|program| Some((program.words()?, program.runs_for(now)?))) {
@@ -335,6 +336,15 @@ fn function_stats(call: &mut Call<'_, '_>, _: Args<'_>, reply: &mut Reply<'_>) -
     reply.bulk(b"functions_count");
     reply.integer(known.n_functions() as i64);
     Ok(())
+}
+
+/// While a script is busy, nobody is told of functions, as in Redis.
+fn fail_while_busy(call: &Call<'_, '_>) -> Outcome {
+    let is_script = |program: &&Running| !program.is_function();
+    match busy_programs(call).iter().any(is_script) {
+        true => Err(CommandError::text(BUSY_SCRIPT)),
+        false => Ok(()),
+    }
 }
 
 fn function_dump(call: &mut Call<'_, '_>, _: Args<'_>, reply: &mut Reply<'_>) -> Outcome {

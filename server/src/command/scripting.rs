@@ -199,14 +199,19 @@ fn script_kill(call: &mut Call<'_, '_>, _: Args<'_>, reply: &mut Reply<'_>) -> O
     Ok(())
 }
 
-/// Ends the scripts, or the functions, that have run for longer than `busy-reply-threshold`.
-pub(super) fn kill(call: &Call<'_, '_>, functions: bool) -> Outcome {
+/// What has run for longer than `busy-reply-threshold`.
+pub(super) fn busy_programs(call: &Call<'_, '_>) -> Vec<&'static Running> {
     let now = call.server.clock.uptime_millis();
-    let Some(threshold) = call.server.config.load().busy_reply_threshold else { return Err(not_busy()) };
+    let Some(threshold) = call.server.config.load().busy_reply_threshold else { return Vec::new() };
     let is_busy = |program: &&Running| {
         program.runs_for(now).is_some_and(|millis| u128::from(millis) >= threshold.as_millis())
     };
-    let busy: Vec<&Running> = call.server.threads.iter().map(|peer| &peer.program).filter(is_busy).collect();
+    call.thread.server().threads.iter().map(|peer| &peer.program).filter(is_busy).collect()
+}
+
+/// Ends the scripts, or the functions, that have run for longer than `busy-reply-threshold`.
+pub(super) fn kill(call: &Call<'_, '_>, functions: bool) -> Outcome {
+    let busy = busy_programs(call);
     let wanted = || busy.iter().filter(|program| program.is_function() == functions);
     if wanted().next().is_none() {
         return Err(match functions {

@@ -13,11 +13,17 @@ use crossbeam_utils::sync::Parker;
 
 use crate::{
     run::offload,
-    shared::{server::Server, thread_state::ThreadState},
+    shared::{
+        server::{SPARE_THREADS, Server},
+        thread_state::ThreadState,
+    },
 };
 
 /// How long a heavy-work thread sleeps at most between rounds of returning memory to the system.
 const HOUSEKEEPING: Duration = Duration::from_secs(1);
+
+/// How often a spare thread looks whether the others are stuck, while work waits.
+const SPARE_LOOKS_EVERY: Duration = Duration::from_millis(20);
 
 /// How many steps of freeing are done before heavy work is looked for.
 const STEPS_AT_A_TIME: usize = 16;
@@ -25,11 +31,15 @@ const STEPS_AT_A_TIME: usize = 16;
 /// Runs heavy work until the server stops. At normal priority: a niced holder of shards is preempted for seconds.
 pub fn run_heavy(server: &'static Server, index: usize, parker: &Parker) {
     let engine = Arc::clone(&server.engine);
+    let n_regular = server.heavy.len() - SPARE_THREADS;
+    let spare = (index - server.io_threads().len()).checked_sub(n_regular);
     let mut worker = Worker::new(engine, Weight::Heavy, ThreadState::new(index, server));
     while !server.stopping.load(Ordering::Relaxed) {
         worker.thread.renew_budget();
         let may_begin = worker.is_reserved() || !server.holds_heavy.load(Ordering::Relaxed);
-        server.n_busy_heavy.fetch_add(1, Ordering::Relaxed);
+        // Those that stand in begin where others are stuck.
+        let may_begin =
+            may_begin && spare.is_none_or(|nth| worker.is_reserved() || nth < server.n_stuck_heavy());
         let worked = may_begin && worker.take_heavy();
         while !server.holds_offloaded.load(Ordering::Relaxed)
             && !worker.is_reserved()
@@ -38,7 +48,6 @@ pub fn run_heavy(server: &'static Server, index: usize, parker: &Parker) {
             offload::work(&mut node, &mut worker.thread);
             worker.submit(node);
         }
-        server.n_busy_heavy.fetch_sub(1, Ordering::Relaxed);
         worker
             .thread
             .stats()
@@ -49,6 +58,16 @@ pub fn run_heavy(server: &'static Server, index: usize, parker: &Parker) {
             flush_retired();
             if !worked {
                 parker.park();
+            }
+            continue;
+        }
+        if spare.is_some() {
+            flush_retired();
+            if !worked && server.engine.heavy_is_empty() && worker.thread.offloaded.is_empty() {
+                // Who brings heavy work unparks all.
+                parker.park();
+            } else if !worked {
+                parker.park_timeout(SPARE_LOOKS_EVERY);
             }
             continue;
         }

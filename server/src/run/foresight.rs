@@ -1,8 +1,9 @@
 //! What is known of a script before it runs: which keys it will reach for, and whether it will take long.
 
-use std::sync::atomic::Ordering;
-
-use braid_script::shebang::{self, Flags as ScriptFlags};
+use braid_script::{
+    analysis::TooMany,
+    shebang::{self, Flags as ScriptFlags},
+};
 use smallvec::SmallVec;
 
 use crate::{
@@ -43,15 +44,6 @@ impl<'w> Parts<'w> {
     }
 }
 
-/// Which keys a script reaches for.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Reach {
-    /// No others than those that it declares and those that are predicted.
-    Predicted,
-    /// It may be any.
-    Anywhere,
-}
-
 /// Calls `look` with what is known of the program that a command runs: its text, or that of the digest or function it names.
 fn look_at<R>(server: &Server, from: ScriptIn, named: &[u8], look: impl FnOnce(Option<&Program>) -> R) -> R {
     match from {
@@ -64,28 +56,17 @@ fn look_at<R>(server: &Server, from: ScriptIn, named: &[u8], look: impl FnOnce(O
 }
 
 /// Calls `each` with the keys that a script will reach for beside those that it declares, as far as they can be predicted.
-pub fn predict(server: &Server, from: ScriptIn, words: Words<'_>, each: &mut dyn FnMut(&[u8])) -> Reach {
-    look_at(server, from, words.get(1), |program| match program {
-        Some(program) if program.is_predictable() => predict_keys(server, program, from, words, each),
-        _ => Reach::Anywhere,
-    })
-}
-
-fn predict_keys(
-    server: &Server,
-    program: &Program,
-    from: ScriptIn,
-    words: Words<'_>,
-    each: &mut dyn FnMut(&[u8]),
-) -> Reach {
-    if program.analysis.n_templates() == 0 {
-        return Reach::Predicted;
-    }
-    match Parts::read(Args::new(words, server.keyspace.router(), None), from) {
-        Ok(parts) if program.analysis.keys(&parts.keys, &parts.argv, each).is_err() => Reach::Anywhere,
-        // Arguments that are wrong reach nowhere.
-        _ => Reach::Predicted,
-    }
+pub fn predict(server: &Server, from: ScriptIn, words: Words<'_>, each: &mut dyn FnMut(&[u8])) {
+    look_at(server, from, words.get(1), |program| {
+        let Some(program) = program.filter(|program| program.is_predictable()) else { return };
+        if program.analysis.n_templates() == 0 {
+            return;
+        }
+        // Arguments that are wrong reach nowhere; of too many keys the others are met when it runs.
+        if let Ok(parts) = Parts::read(Args::new(words, server.keyspace.router(), None), from) {
+            let _: Result<(), TooMany> = program.analysis.keys(&parts.keys, &parts.argv, each);
+        }
+    });
 }
 
 /// A command's properties. A script that says what it does has those that follow from that, in place of its command's.
@@ -117,20 +98,19 @@ fn flags_of_script(server: &Server, command: &Registered, from: ScriptIn, words:
     if may(ScriptFlags::ALLOW_STALE) { flags.and(Flags::STALE) } else { flags }
 }
 
-/// Whether a command runs a script that may reach for any key.
+/// Whether a command runs a script that may reach for keys which its text does not show for certain.
 pub fn reaches_anywhere(server: &Server, command: &Registered, words: Words<'_>) -> bool {
     let Run::Script(from) = command.spec.run else { return false };
-    predict(server, from, words, &mut |_| ()) == Reach::Anywhere
+    look_at(server, from, words.get(1), |program| program.is_none_or(|program| !program.is_certain()))
 }
 
-/// Whether a command runs a script that is expected to be long: its last run was, or it has not run yet and a heavy-work thread has
-/// nothing else to do. A script that has written cannot be moved, and to read a new text may take long, too.
+/// Whether a command runs a script that is expected to be long: its last run was, or it has not run yet. A script that has written
+/// cannot be moved, and to read a new text may take long, too.
 pub fn is_long(server: &Server, command: &Registered, words: Words<'_>) -> bool {
     let Run::Script(from) = command.spec.run else { return false };
-    let is_free = || server.n_busy_heavy.load(Ordering::Relaxed) < server.heavy.len();
     look_at(server, from, words.get(1), |program| match program {
-        Some(program) => program.expects_long().unwrap_or_else(is_free),
-        None => from == ScriptIn::Text && is_free(),
+        Some(program) => program.expects_long().unwrap_or(true),
+        None => from == ScriptIn::Text,
     })
 }
 

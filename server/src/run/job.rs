@@ -108,6 +108,10 @@ impl Job {
 
     /// Whether the commands that have not run can be refused where they wait. EXEC cannot: it has to end its transaction.
     pub(super) fn can_be_refused(&self) -> bool {
+        matches!(self.task, Task::Barrier) || self.has_refusable_commands()
+    }
+
+    fn has_refusable_commands(&self) -> bool {
         matches!(self.task, Task::Commands)
             && self.commands_from(self.n_run).all(|(delegated, _)| {
                 let command = rows::row(delegated.command);
@@ -115,8 +119,11 @@ impl Job {
             })
     }
 
-    /// Answers the commands that have not run with an error.
+    /// Answers the commands that have not run with an error. A barrier has its reply, and waits no longer.
     pub(super) fn refuse(&mut self, error: &CommandError, thread: &ThreadState) {
+        if matches!(self.task, Task::Barrier) {
+            return;
+        }
         while self.n_run < self.commands.len() {
             let start = self.reply.len();
             step::refuse(error, &self.session, &mut self.reply, thread);

@@ -377,7 +377,7 @@ impl<'r, 'a, 'h> Running<'r, 'a, 'h> {
         if held.has(id) {
             return Ok(true);
         }
-        if self.program.is_predictable() {
+        if self.program.is_certain() {
             // Its text has not shown this key: the next run does not rely on it.
             self.program.distrust();
         }
@@ -476,7 +476,7 @@ impl<'r, 'a, 'h> Running<'r, 'a, 'h> {
                 let wait = Box::new(lines::wait_for_unpinning(pinned));
                 return Err(self.give_up(GaveUp::Waits(wait)).into());
             }
-            if !self.program.is_predictable() && !held.try_lane() {
+            if !self.program.is_certain() && !held.try_lane() {
                 let route = Route::new(held.ids().into()).through_lane();
                 return Err(self.give_up(GaveUp::Needs(route)).into());
             }

@@ -37,9 +37,14 @@ impl Program {
         Self { flags, analysis, is_distrusted, has_run, is_long }
     }
 
-    /// Whether all keys that it reaches for can be told before it runs.
+    /// Whether the keys that it reaches for can be told before it runs; it is right mostly.
     pub fn is_predictable(&self) -> bool {
         self.analysis.class != Class::Open && !self.is_distrusted.load(Ordering::Relaxed)
+    }
+
+    /// Whether they can be told for certain.
+    pub fn is_certain(&self) -> bool {
+        self.analysis.is_certain && !self.is_distrusted.load(Ordering::Relaxed)
     }
 
     /// Has nobody rely on what its text says of its keys.

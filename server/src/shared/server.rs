@@ -3,7 +3,7 @@
 use std::{
     sync::{
         Arc, Mutex,
-        atomic::{AtomicBool, AtomicU32, AtomicU64, AtomicUsize, Ordering},
+        atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering},
     },
     time::{Duration, Instant},
 };
@@ -43,6 +43,9 @@ use crate::{
     },
 };
 
+/// Heavy-work threads that only stand in for others: where a script runs for long, the work after it would wait for it.
+pub const SPARE_THREADS: usize = 6;
+
 /// Our own.
 pub const BRAID_VERSION: &str = env!("CARGO_PKG_VERSION");
 
@@ -75,10 +78,8 @@ pub struct Server {
     pub spread: Spread,
     /// The threads that serve sockets.
     pub threads: Box<[CachePadded<Peer>]>,
-    /// The heavy-work threads' unparkers.
+    /// The heavy-work threads' unparkers, those of the [spare](SPARE_THREADS) ones last.
     pub heavy: Vec<Unparker>,
-    /// How many of them are at work.
-    pub n_busy_heavy: AtomicUsize,
     /// The configuration. Threads keep what they need of it and look again when `config_changes` moves.
     pub config: ArcSwap<Config>,
     /// How often the configuration has changed.
@@ -214,6 +215,17 @@ impl Server {
     /// Called by whoever finds `killed` set when the client leaves; who leaves sets it, too, so that nobody kills it then.
     pub fn killed_client_left(&self) {
         self.attention.fetch_sub(1, Ordering::Relaxed);
+    }
+
+    /// How many heavy-work threads have been at one script for so long that other work should not wait for them.
+    pub fn n_stuck_heavy(&self) -> usize {
+        const STUCK_MILLIS: u64 = 100;
+        let now = self.clock.uptime_millis();
+        let heavy = &self.threads[self.io_threads().len()..];
+        heavy
+            .iter()
+            .filter(|peer| peer.program.runs_for(now).is_some_and(|millis| millis >= STUCK_MILLIS))
+            .count()
     }
 
     /// Replaces the configuration.
