@@ -235,3 +235,21 @@ fn scripts_that_are_not_what_they_seem_are_whole() {
     let n_all = format!("\"{}\"", 8 * n_each * odd.len());
     assert_eq!([ask(&mut client, "GET n"), ask(&mut client, "GET m")], [n_all.clone(), n_all]);
 }
+
+/// A panic of a command ends its script, and leaves the client in its own database and nobody busy.
+#[test]
+fn a_command_that_panics_in_a_script_leaves_its_client_as_it_was() {
+    let server = laid_out((2, 16));
+    let mut client = server.connect();
+    ask(&mut client, "DEBUG SET-DISABLE-DENY-SCRIPTS 1");
+    ask(&mut client, "CONFIG SET busy-reply-threshold 1");
+    ask(&mut client, "SET k zero");
+    let script = "redis.call('SELECT', 3) for n = 1, 1e6 do end \
+                  redis.call('DEBUG', 'PANIC-BEFORE-CHANGE', KEYS[1])";
+    for _ in 0..3 {
+        assert!(eval(&mut client, script, &["k"], &[]).is_error());
+        assert_eq!(ask(&mut client, "GET k"), "\"zero\"");
+        assert_eq!(ask(&mut client, "SCRIPT KILL"), "-NOTBUSY No scripts in execution right now.");
+    }
+    assert_eq!(eval(&mut client, "return 1", &[], &[]).integer(), Some(1));
+}

@@ -102,8 +102,8 @@ checkBoth('functions', async (t, client) => {
   t.see('in a transaction', await client.multi().accounts.deposit('acc', 1).accounts.balance('acc').exec());
   t.see('unknown', await errorOf(client.fCall('nothing', { keys: [] })));
   t.see('failure', await errorOf(client.fCall('deposit', { keys: ['acc'], arguments: ['x'] })));
-  const [library] = await client.functionListWithCode();
-  t.see('list', [library.library_name, library.engine, library.library_code === LIBRARY, sorted(library.functions)]);
+  const [{ library_name, engine, library_code, functions }] = await client.functionListWithCode();
+  t.see('list', [library_name, engine, library_code === LIBRARY, sorted(functions)]);
   t.see('list by name', [
     (await client.functionList({ LIBRARYNAME: 'acc*' })).length,
     (await client.functionList({ LIBRARYNAME: 'x*' })).length,

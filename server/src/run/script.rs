@@ -122,7 +122,9 @@ fn run_script(
         let handle = own.compiled(&script, &known).map_err(|error| CommandError::owned(error.to_string()))?;
         Ok(own.engine.run(handle, &parts.keys, &parts.argv, &mut running, reply))
     });
-    call.gave_up = running.end();
+    let gave_up = running.end();
+    drop(running);
+    call.gave_up = gave_up;
     ran
 }
 
@@ -149,7 +151,9 @@ fn run_function(
         };
         Ok(own.engine.call_function(handle, &parts.keys, &parts.argv, &mut running, reply))
     });
-    call.gave_up = running.end();
+    let gave_up = running.end();
+    drop(running);
+    call.gave_up = gave_up;
     ran
 }
 
@@ -302,19 +306,13 @@ impl<'r, 'a, 'h> Running<'r, 'a, 'h> {
     }
 
     /// Ends the run: tells what is certain now, or returns why the run was given up.
-    fn end(self) -> Option<GaveUp> {
-        let Running { call, program, notes, gave_up, n_turns, met_long_work, db, waiting, .. } = self;
-        call.session.db = db;
-        call.waiting = waiting;
-        call.is_in_script = false;
-        if n_turns > 0 {
-            call.thread.program().ended();
-        }
+    fn end(&mut self) -> Option<GaveUp> {
+        let gave_up = self.gave_up.take();
         if gave_up.as_ref().is_none_or(|why| matches!(why, GaveUp::TooLong)) {
-            program.ran(n_turns > SHORT_TURNS || met_long_work);
+            self.program.ran(self.n_turns > SHORT_TURNS || self.met_long_work);
         }
         if gave_up.is_none() {
-            notes.tell(call.session, call.thread);
+            std::mem::take(&mut self.notes).tell(self.call.session, self.call.thread);
         }
         gave_up
     }
@@ -519,6 +517,18 @@ impl<'r, 'a, 'h> Running<'r, 'a, 'h> {
         let nanos = (now - std::mem::replace(&mut self.went_on_at, now)).as_nanos() as u64;
         self.notes.ran.push((command.id, nanos, failed));
         Ok(())
+    }
+}
+
+/// What a run has changed of its client's session and its thread is as it was, also after a panic.
+impl Drop for Running<'_, '_, '_> {
+    fn drop(&mut self) {
+        self.call.session.db = self.db;
+        self.call.waiting = std::mem::replace(&mut self.waiting, Waiting::MayNot);
+        self.call.is_in_script = false;
+        if self.n_turns > 0 {
+            self.call.thread.program().ended();
+        }
     }
 }
 

@@ -142,12 +142,13 @@ impl Functions {
         if existing == Existing::Flush {
             known = KnownFunctions { n_gone: known.n_gone + 1, ..KnownFunctions::default() };
         }
-        for library in libraries {
+        for mut added in libraries {
             if existing == Existing::Replace {
-                known.remove(&library.name);
+                known.remove(&added.name);
             }
             *n_libraries += 1;
-            known.add(&Arc::new(Library { id: *n_libraries, ..library }))?;
+            added.id = *n_libraries;
+            known.add(&Arc::new(added))?;
         }
         self.known.store(Arc::new(known));
         Ok(())

@@ -181,7 +181,7 @@ impl<'a> Lexer<'a> {
         Ok(())
     }
 
-    /// Reads `\uXXXX`, or two of them that make one character together.
+    /// Reads `\u` with its four digits, or two of them that make one character together.
     fn unicode(&mut self, value: &mut Vec<u8>) -> Option<()> {
         let first = self.code_unit(self.at)?;
         let is_surrogate = first & 0xf800 == 0xd800;
