@@ -2,21 +2,15 @@
 
 use std::rc::Rc;
 
-use braid_protocol::{Resp, number};
+use braid_protocol::Resp;
 use mlua::{Function, Lua, MultiValue, Table, Value};
 use sha1::{Digest, Sha1};
-use smallvec::SmallVec;
 
+use crate::bridge;
 use crate::convert;
-use crate::decimal;
 use crate::engine::Flavour;
 use crate::errors;
 use crate::host::{LogLevel, Run};
-
-/// Beyond this size the buffer for replies is not kept.
-const KEPT_REPLY_BYTES: usize = 64 * 1024;
-/// The most arguments that are kept on the stack.
-const FEW: usize = 8;
 
 const REPL_NONE: u8 = 0;
 const REPL_AOF: u8 = 1;
@@ -38,9 +32,7 @@ pub(crate) fn table(lua: &Lua, run: &Rc<Run>, version: &Version, flavour: Flavou
     log_and_version(lua, run, &table, version)?;
     constants(&table)?;
     let set = |name, function: mlua::Result<Function>| table.raw_set(name, function?);
-    set("call", with_run(lua, run, |lua, run, args| command(lua, run, &args, Errors::Raised)))?;
-    set("pcall", with_run(lua, run, |lua, run, args| command(lua, run, &args, Errors::Returned)))?;
-    set("acl_check_cmd", with_run(lua, run, |_, run, args| acl_check_cmd(run, &args)))?;
+    bridge::install(lua, run, &table)?;
     set("setresp", with_run(lua, run, |_, run, args| setresp(run, &args)))?;
     set("set_repl", with_run(lua, run, |_, run, args| set_repl(run, &args)))?;
     set("sha1hex", with_run(lua, run, |lua, _, args| sha1hex(lua, &args)))?;
@@ -123,92 +115,6 @@ impl Drop for Unlimited<'_> {
     }
 }
 
-/// What becomes of an error: `redis.call` raises it, `redis.pcall` returns it.
-#[derive(Clone, Copy, PartialEq, Eq)]
-enum Errors {
-    Raised,
-    Returned,
-}
-
-fn command(lua: &Lua, run: &Run, args: &MultiValue, errors: Errors) -> mlua::Result<Value> {
-    match with_arguments(args, |args| reply_to(lua, run, args, errors)) {
-        Ok(done) => done,
-        Err(complaint) if errors == Errors::Raised => Err(errors::object(complaint)),
-        Err(complaint) => errors::table(lua, complaint.as_bytes(), false).map(Value::Table),
-    }
-}
-
-fn reply_to(lua: &Lua, run: &Run, args: &[&[u8]], errors: Errors) -> mlua::Result<Value> {
-    let mut reply = run.reply.take();
-    reply.clear();
-    run.ask(|host| host.call(args, run.resp.get(), &mut reply))?;
-    let value = if convert::is_error(&reply) && errors == Errors::Raised {
-        Err(errors::command(convert::error_text(&reply)))
-    } else if run.is_full(lua, reply.len()) {
-        Err(errors::no_memory())
-    } else {
-        convert::to_lua(lua, &reply)
-    };
-    if reply.capacity() <= KEPT_REPLY_BYTES {
-        run.reply.set(reply);
-    }
-    value
-}
-
-/// One argument of a command.
-enum Argument {
-    Text(mlua::BorrowedBytes),
-    Number(SmallVec<[u8; 24]>),
-}
-
-impl Argument {
-    fn read(value: &Value) -> Option<Self> {
-        match value {
-            Value::String(text) => Some(Argument::Text(text.as_bytes())),
-            Value::Integer(integer) => {
-                Some(Argument::Number(number::format_i64(*integer, SmallVec::from_slice)))
-            }
-            Value::Number(number) => Some(Argument::Number(number_text(*number).into_bytes().into())),
-            _ => None,
-        }
-    }
-
-    fn bytes(&self) -> &[u8] {
-        match self {
-            Argument::Text(text) => text,
-            Argument::Number(text) => text,
-        }
-    }
-}
-
-/// A number that is no integer of 64 bits, or the zero with a sign.
-fn number_text(number: f64) -> String {
-    if number == 0.0 { "0".to_owned() } else { decimal::general(number, 17) }
-}
-
-/// Calls `with` with the arguments as bytes, or says what is wrong with them.
-fn with_arguments<R>(args: &MultiValue, with: impl FnOnce(&[&[u8]]) -> R) -> Result<R, &'static str> {
-    if args.is_empty() {
-        return Err("ERR Please specify at least one argument for this redis lib call");
-    }
-    let mut held = SmallVec::<[Argument; FEW]>::with_capacity(args.len());
-    for value in args {
-        held.push(
-            Argument::read(value).ok_or("ERR Lua redis lib command arguments must be strings or integers")?,
-        );
-    }
-    let bytes: SmallVec<[&[u8]; FEW]> = held.iter().map(Argument::bytes).collect();
-    Ok(with(&bytes))
-}
-
-fn acl_check_cmd(run: &Run, args: &MultiValue) -> mlua::Result<Value> {
-    let answer =
-        with_arguments(args, |args| run.ask(|host| Ok(host.acl_check(args)))).map_err(errors::object)??;
-    answer
-        .map(Value::Boolean)
-        .map_err(|_| errors::object("ERR Invalid command passed to redis.acl_check_cmd()"))
-}
-
 fn log(run: &Run, args: &MultiValue) -> mlua::Result<Value> {
     if args.len() < 2 {
         return Err(errors::object("ERR redis.log() requires two arguments or more."));
@@ -277,7 +183,8 @@ fn error_reply(lua: &Lua, args: &MultiValue) -> mlua::Result<Value> {
 }
 
 fn coded(lua: &Lua, text: &[u8]) -> mlua::Result<Value> {
-    errors::table(lua, &convert::with_code(text), false).map(Value::Table)
+    let (code, message) = convert::coded(text);
+    errors::table(lua, &[code, b" ", message].concat()).map(Value::Table)
 }
 
 fn status_reply(lua: &Lua, args: &MultiValue) -> mlua::Result<Value> {
@@ -288,7 +195,7 @@ fn status_reply(lua: &Lua, args: &MultiValue) -> mlua::Result<Value> {
 }
 
 fn wrong_arguments(lua: &Lua) -> mlua::Result<Value> {
-    errors::table(lua, b"ERR wrong number or type of arguments", false).map(Value::Table)
+    errors::table(lua, b"ERR wrong number or type of arguments").map(Value::Table)
 }
 
 fn one_text(args: &MultiValue) -> Option<Vec<u8>> {

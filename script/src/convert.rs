@@ -16,27 +16,25 @@
 //! | set | `{set={[x]=true}}` | | `{set={[x]=...}}` | set of the keys |
 //! | verbatim string | `{verbatim_string={format=,string=}}` | | the same | verbatim string |
 
-use braid_protocol::{Reply, Resp, number};
-use mlua::{Lua, LuaString, Table, Value};
+use std::ffi::c_int;
 
-use crate::errors;
+use braid_protocol::{Reply, Resp, number};
+
+use crate::engine::Ended;
+use crate::stack::{Kind, Stack};
 
 /// The deepest nesting of a reply, in both directions.
 const MAX_DEPTH: usize = 128;
+/// How many values one level of nesting puts on the stack.
+const PER_LEVEL: c_int = 6;
 
 /// Whether a reply is an error.
 pub(crate) fn is_error(reply: &[u8]) -> bool {
-    matches!(reply.first(), Some(b'-' | b'!'))
+    reply.first() == Some(&b'-')
 }
 
-/// The text of an error reply with its code, as a script reads it.
-pub(crate) fn error_text(reply: &[u8]) -> Vec<u8> {
-    let mut input = Input { rest: reply };
-    with_code(input.line().unwrap_or_default())
-}
-
-/// A text that starts with `-CODE`, or one without a code, which gets `ERR`.
-pub(crate) fn with_code(text: &[u8]) -> Vec<u8> {
+/// Takes a text apart that starts with `-CODE`, or one without a code, which gets `ERR`: its code, and its message.
+pub(crate) fn coded(text: &[u8]) -> (&[u8], &[u8]) {
     let (code, message) = match text.strip_prefix(b"-") {
         Some(text) => match text.iter().position(|&byte| byte == b' ') {
             Some(space) => (&text[..space], &text[space + 1..]),
@@ -44,204 +42,251 @@ pub(crate) fn with_code(text: &[u8]) -> Vec<u8> {
         },
         None => (&b"ERR"[..], text),
     };
-    [code, b" ", message.trim_ascii_line_ends()].concat()
+    (code, without_line_ends(message))
 }
 
-trait TrimLineEnds {
-    fn trim_ascii_line_ends(&self) -> &[u8];
+fn without_line_ends(text: &[u8]) -> &[u8] {
+    let is_other = |byte: &u8| !matches!(byte, b'\r' | b'\n');
+    let start = text.iter().position(is_other).unwrap_or(text.len());
+    let end = text.iter().rposition(is_other).map_or(start, |last| last + 1);
+    &text[start..end]
 }
 
-impl TrimLineEnds for [u8] {
-    fn trim_ascii_line_ends(&self) -> &[u8] {
-        let is_other = |byte: &u8| !matches!(byte, b'\r' | b'\n');
-        let start = self.iter().position(is_other).unwrap_or(self.len());
-        let end = self.iter().rposition(is_other).map_or(start, |last| last + 1);
-        &self[start..end]
+/// Puts the table on the stack that stands for an error. Raises.
+pub(crate) fn push_error(stack: Stack<'_>, (code, message): (&[u8], &[u8]), is_counted: bool) {
+    stack.push_table(0, 2);
+    stack.push_text(b"err");
+    stack.push_text(code);
+    stack.push_text(b" ");
+    stack.push_text(message);
+    stack.join(3);
+    stack.set(-3);
+    if is_counted {
+        stack.push_text(b"ignore_error_stats_update");
+        stack.push_boolean(true);
+        stack.set(-3);
     }
 }
 
-/// Turns a command's reply into a Lua value.
+/// Why bytes are no value.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Unreadable {
+    /// They are no reply.
+    Malformed,
+    /// They are nested too deep.
+    TooDeep,
+}
+
+/// Puts a command's reply on the stack as a Lua value. Raises.
 ///
 /// # Errors
 ///
-/// If the bytes are no reply, or one nested too deep.
-pub(crate) fn to_lua(lua: &Lua, reply: &[u8]) -> mlua::Result<Value> {
-    Input { rest: reply }.value(lua, 0)
+/// If the bytes are no reply, or one nested too deep. What is on the stack then means nothing.
+pub(crate) fn push(stack: Stack<'_>, reply: &[u8]) -> Result<(), Unreadable> {
+    Input { stack, rest: reply }.value(0)
 }
 
 /// A reply that is being read.
-struct Input<'a> {
+struct Input<'a, 'l> {
+    stack: Stack<'l>,
     rest: &'a [u8],
 }
 
-impl<'a> Input<'a> {
-    fn value(&mut self, lua: &Lua, depth: usize) -> mlua::Result<Value> {
-        if depth > MAX_DEPTH {
-            return Err(errors::text("reached lua stack limit"));
-        }
-        let (&sigil, rest) = self.rest.split_first().ok_or_else(malformed)?;
-        if sigil == b'-' {
-            return Ok(Value::Table(errors::table(lua, &error_text(self.rest_of_line()?), true)?));
-        }
+impl<'a> Input<'a, '_> {
+    fn value(&mut self, depth: usize) -> Result<(), Unreadable> {
+        let whole = self.rest;
+        let (&sigil, rest) = whole.split_first().ok_or(Unreadable::Malformed)?;
         self.rest = rest;
+        let stack = self.stack;
         match sigil {
-            b'$' => self.bulk(lua),
-            b':' => Ok(Value::Number(self.integer()? as f64)),
-            b'*' | b'>' => self.array(lua, depth),
-            b'+' => self.status(lua),
-            b'_' => self.line().map(|_| Value::Nil),
-            b'#' => Ok(Value::Boolean(self.line()? == b"t")),
-            b',' => self.double(lua),
-            b'(' => self.big_number(lua),
-            b'%' => self.map(lua, depth),
-            b'~' => self.set(lua, depth),
-            b'=' => self.verbatim(lua),
-            b'|' => self.attribute(lua, depth),
-            _ => Err(malformed()),
+            b'$' => match self.length()? {
+                Some(length) => stack.push_text(self.bytes(length)?),
+                None => stack.push_boolean(false),
+            },
+            b':' => stack.push_number(self.integer()? as f64),
+            b'+' => {
+                let text = self.line()?;
+                self.push_single(b"ok", |stack| stack.push_text(text));
+            }
+            b'-' => {
+                let n_bytes = 1 + self.line()?.len();
+                push_error(stack, coded(&whole[..n_bytes]), true);
+            }
+            b'_' => {
+                self.line()?;
+                stack.push_nil();
+            }
+            b'#' => stack.push_boolean(self.line()? == b"t"),
+            b',' => {
+                let value = number::parse_f64(self.line()?).unwrap_or(f64::NAN);
+                self.push_single(b"double", |stack| stack.push_number(value));
+            }
+            b'(' => {
+                let text = self.line()?;
+                self.push_single(b"big_number", |stack| stack.push_text(text));
+            }
+            b'=' => self.verbatim()?,
+            _ => return self.nested(sigil, depth),
+        }
+        Ok(())
+    }
+
+    fn nested(&mut self, sigil: u8, depth: usize) -> Result<(), Unreadable> {
+        if depth >= MAX_DEPTH {
+            return Err(Unreadable::TooDeep);
+        }
+        self.stack.reserve(PER_LEVEL);
+        match sigil {
+            b'*' | b'>' => self.array(depth),
+            b'%' => self.map(depth),
+            b'~' => self.set(depth),
+            b'|' => self.attribute(depth),
+            _ => Err(Unreadable::Malformed),
         }
     }
 
-    fn line(&mut self) -> mlua::Result<&'a [u8]> {
-        let end = self.rest.iter().position(|&byte| byte == b'\r').ok_or_else(malformed)?;
+    fn line(&mut self) -> Result<&'a [u8], Unreadable> {
+        let end = self.rest.iter().position(|&byte| byte == b'\r').ok_or(Unreadable::Malformed)?;
         let line = &self.rest[..end];
-        self.rest = self.rest.get(end + 2..).ok_or_else(malformed)?;
+        self.rest = self.rest.get(end + 2..).ok_or(Unreadable::Malformed)?;
         Ok(line)
     }
 
-    fn rest_of_line(&mut self) -> mlua::Result<&'a [u8]> {
-        let start = self.rest;
-        self.line()?;
-        Ok(start)
-    }
-
-    fn integer(&mut self) -> mlua::Result<i64> {
-        number::parse_i64(self.line()?).ok_or_else(malformed)
+    fn integer(&mut self) -> Result<i64, Unreadable> {
+        number::parse_i64(self.line()?).ok_or(Unreadable::Malformed)
     }
 
     /// A length; nothing for the null of RESP2.
-    fn length(&mut self) -> mlua::Result<Option<usize>> {
+    fn length(&mut self) -> Result<Option<usize>, Unreadable> {
         Ok(usize::try_from(self.integer()?).ok())
     }
 
-    fn bytes(&mut self, length: usize) -> mlua::Result<&'a [u8]> {
-        let (bytes, rest) = self.rest.split_at_checked(length).ok_or_else(malformed)?;
-        self.rest = rest.get(2..).ok_or_else(malformed)?;
+    fn bytes(&mut self, length: usize) -> Result<&'a [u8], Unreadable> {
+        let (bytes, rest) = self.rest.split_at_checked(length).ok_or(Unreadable::Malformed)?;
+        self.rest = rest.get(2..).ok_or(Unreadable::Malformed)?;
         Ok(bytes)
     }
 
-    fn bulk(&mut self, lua: &Lua) -> mlua::Result<Value> {
-        match self.length()? {
-            Some(length) => Ok(Value::String(lua.create_string(self.bytes(length)?)?)),
-            None => Ok(Value::Boolean(false)),
-        }
-    }
-
-    fn status(&mut self, lua: &Lua) -> mlua::Result<Value> {
-        let text = lua.create_string(self.line()?)?;
-        single(lua, "ok", Value::String(text))
-    }
-
-    fn double(&mut self, lua: &Lua) -> mlua::Result<Value> {
-        let text = self.line()?;
-        let value = number::parse_f64(text).unwrap_or(f64::NAN);
-        single(lua, "double", Value::Number(value))
-    }
-
-    fn big_number(&mut self, lua: &Lua) -> mlua::Result<Value> {
-        let text = lua.create_string(self.line()?)?;
-        single(lua, "big_number", Value::String(text))
-    }
-
-    fn array(&mut self, lua: &Lua, depth: usize) -> mlua::Result<Value> {
-        let Some(length) = self.length()? else { return Ok(Value::Boolean(false)) };
+    fn array(&mut self, depth: usize) -> Result<(), Unreadable> {
+        let Some(length) = self.length()? else {
+            self.stack.push_boolean(false);
+            return Ok(());
+        };
         // Each value takes at least three bytes, so an announced length cannot ask for more than has come.
-        let table = lua.create_table_with_capacity(length.min(self.rest.len() / 3), 0)?;
-        for index in 1..=length {
-            let value = self.value(lua, depth + 1)?;
-            table.raw_set(index, value)?;
+        self.stack.push_table(length.min(self.rest.len() / 3), 0);
+        for n in 1..=length {
+            self.value(depth + 1)?;
+            self.stack.set_element(-2, c_int::try_from(n).map_err(|_| Unreadable::Malformed)?);
         }
-        Ok(Value::Table(table))
+        Ok(())
     }
 
-    fn map(&mut self, lua: &Lua, depth: usize) -> mlua::Result<Value> {
+    fn map(&mut self, depth: usize) -> Result<(), Unreadable> {
         let length = self.length()?.unwrap_or(0);
-        let map = lua.create_table_with_capacity(0, length.min(self.rest.len() / 6))?;
+        self.begin_single(b"map", length.min(self.rest.len() / 6));
         for _ in 0..length {
-            let key = self.value(lua, depth + 1)?;
-            let value = self.value(lua, depth + 1)?;
-            map.raw_set(key, value)?;
+            self.value(depth + 1)?;
+            self.value(depth + 1)?;
+            self.set_pair()?;
         }
-        single(lua, "map", Value::Table(map))
+        self.stack.set(-3);
+        Ok(())
     }
 
-    fn set(&mut self, lua: &Lua, depth: usize) -> mlua::Result<Value> {
+    fn set(&mut self, depth: usize) -> Result<(), Unreadable> {
         let length = self.length()?.unwrap_or(0);
-        let set = lua.create_table_with_capacity(0, length.min(self.rest.len() / 3))?;
+        self.begin_single(b"set", length.min(self.rest.len() / 3));
         for _ in 0..length {
-            set.raw_set(self.value(lua, depth + 1)?, true)?;
+            self.value(depth + 1)?;
+            self.stack.push_boolean(true);
+            self.set_pair()?;
         }
-        single(lua, "set", Value::Table(set))
+        self.stack.set(-3);
+        Ok(())
     }
 
-    fn verbatim(&mut self, lua: &Lua) -> mlua::Result<Value> {
-        let length = self.length()?.ok_or_else(malformed)?;
-        let bytes = self.bytes(length)?;
-        let (format, text) = bytes.split_at_checked(4).ok_or_else(malformed)?;
-        let table = lua.create_table_with_capacity(0, 2)?;
-        table.raw_set("format", lua.create_string(&format[..3])?)?;
-        table.raw_set("string", lua.create_string(text)?)?;
-        single(lua, "verbatim_string", Value::Table(table))
+    /// Sets the key and the value on top in the table below them. Nil and what is no number cannot be keys.
+    fn set_pair(&mut self) -> Result<(), Unreadable> {
+        if self.stack.kind(-2) == Kind::Nil || self.stack.number(-2).is_some_and(f64::is_nan) {
+            return Err(Unreadable::Malformed);
+        }
+        self.stack.set(-3);
+        Ok(())
+    }
+
+    fn verbatim(&mut self) -> Result<(), Unreadable> {
+        let length = self.length()?.ok_or(Unreadable::Malformed)?;
+        let (format, text) = self.bytes(length)?.split_at_checked(4).ok_or(Unreadable::Malformed)?;
+        self.begin_single(b"verbatim_string", 2);
+        for (name, text) in [(&b"format"[..], &format[..3]), (b"string", text)] {
+            self.stack.push_text(name);
+            self.stack.push_text(text);
+            self.stack.set(-3);
+        }
+        self.stack.set(-3);
+        Ok(())
     }
 
     /// What is said about the next value is left out.
-    fn attribute(&mut self, lua: &Lua, depth: usize) -> mlua::Result<Value> {
+    fn attribute(&mut self, depth: usize) -> Result<(), Unreadable> {
         for _ in 0..2 * self.length()?.unwrap_or(0) {
-            self.value(lua, depth + 1)?;
+            self.value(depth + 1)?;
+            self.stack.pop(1);
         }
-        self.value(lua, depth + 1)
+        self.value(depth + 1)
+    }
+
+    /// Puts a table with one field on the stack.
+    fn push_single(&self, field: &[u8], push: impl FnOnce(Stack<'_>)) {
+        self.stack.push_table(0, 1);
+        self.stack.push_text(field);
+        push(self.stack);
+        self.stack.set(-3);
+    }
+
+    /// Puts a table on the stack, the name of its one field, and a table for that. Setting it in the first leaves that alone.
+    fn begin_single(&self, field: &[u8], n_fields: usize) {
+        self.stack.push_table(0, 1);
+        self.stack.push_text(field);
+        self.stack.push_table(0, n_fields);
     }
 }
 
-#[cold]
-fn malformed() -> mlua::Error {
-    errors::text("the command's reply is malformed")
-}
+/// The names of the fields that make a table another reply than an array. A function that writes has them as its own values.
+pub(crate) const FIELDS: [&str; 10] = [
+    "err",
+    "ok",
+    "double",
+    "big_number",
+    "verbatim_string",
+    "map",
+    "set",
+    "format",
+    "string",
+    "ignore_error_stats_update",
+];
 
-fn single(lua: &Lua, field: &str, value: Value) -> mlua::Result<Value> {
-    let table = lua.create_table_with_capacity(0, 1)?;
-    table.raw_set(field, value)?;
-    Ok(Value::Table(table))
-}
-
-/// The names of the fields that make a table another reply than an array, interned once.
-#[derive(Debug)]
-pub(crate) struct Fields {
-    err: LuaString,
-    ok: LuaString,
-    double: LuaString,
-    map: LuaString,
-    set: LuaString,
-    big_number: LuaString,
-    verbatim: LuaString,
-}
-
-impl Fields {
-    pub fn new(lua: &Lua) -> mlua::Result<Self> {
-        Ok(Fields {
-            err: lua.create_string("err")?,
-            ok: lua.create_string("ok")?,
-            double: lua.create_string("double")?,
-            map: lua.create_string("map")?,
-            set: lua.create_string("set")?,
-            big_number: lua.create_string("big_number")?,
-            verbatim: lua.create_string("verbatim_string")?,
-        })
-    }
+/// Places in [`FIELDS`].
+#[derive(Clone, Copy)]
+enum Field {
+    Err,
+    Ok,
+    Double,
+    BigNumber,
+    Verbatim,
+    Map,
+    Set,
+    Format,
+    String,
+    IsCounted,
 }
 
 /// Writes what a script returns.
-pub(crate) struct Writer<'a, 'b> {
-    pub fields: &'a Fields,
+pub(crate) struct Writer<'a, 'b, 'l> {
+    /// Where it is.
+    pub stack: Stack<'l>,
+    /// How many own values the running function has before [`FIELDS`].
+    pub own: c_int,
     pub reply: &'a mut Reply<'b>,
     /// The version that the script has chosen: it decides about booleans.
     pub script: Resp,
@@ -249,107 +294,157 @@ pub(crate) struct Writer<'a, 'b> {
     pub is_counted: bool,
 }
 
-impl Writer<'_, '_> {
-    /// Writes `value`. Answers whether it is an error.
-    pub fn value(&mut self, value: &Value) -> mlua::Result<bool> {
-        match value {
-            Value::Table(table) if matches!(self.table(table, 0)?, Kind::Error) => return Ok(true),
-            Value::Table(_) => {}
-            other => self.scalar(other),
+impl Writer<'_, '_, '_> {
+    /// Writes the value on top. Raises.
+    pub fn value(&mut self) -> Ended {
+        match self.stack.kind(-1) {
+            Kind::Table if self.table(0) == Written::Error => Ended::Error { is_counted: self.is_counted },
+            Kind::Table => Ended::Value,
+            kind => {
+                self.scalar(kind);
+                Ended::Value
+            }
         }
-        Ok(false)
     }
 
-    fn scalar(&mut self, value: &Value) {
-        match value {
-            Value::String(text) => self.reply.bulk(&text.as_bytes()),
-            Value::Integer(integer) => self.reply.integer(*integer),
-            Value::Number(number) => self.reply.integer(truncated(*number)),
-            Value::Boolean(value) if self.script == Resp::V3 => self.reply.boolean(*value),
-            Value::Boolean(true) => self.reply.integer(1),
+    fn scalar(&mut self, kind: Kind) {
+        let is_true = kind == Kind::Boolean && self.stack.is_true(-1);
+        match (self.stack.text(-1), self.stack.number(-1)) {
+            (Some(text), _) => self.reply.bulk(text),
+            (_, Some(number)) => self.reply.integer(truncated(number)),
+            _ if kind == Kind::Boolean && self.script == Resp::V3 => self.reply.boolean(is_true),
+            _ if is_true => self.reply.integer(1),
             _ => self.reply.null(),
         }
     }
 
-    fn nested(&mut self, value: &Value, depth: usize) -> mlua::Result<()> {
-        match value {
-            Value::Table(_) if depth > MAX_DEPTH => self.reply.error("ERR reached lua stack limit"),
-            Value::Table(table) => {
-                self.table(table, depth)?;
+    /// Writes the value on top, and leaves it there.
+    fn nested(&mut self, depth: usize) {
+        match self.stack.kind(-1) {
+            Kind::Table if depth > MAX_DEPTH => self.reply.error("ERR reached lua stack limit"),
+            Kind::Table => {
+                self.table(depth);
             }
-            other => self.scalar(other),
+            kind => self.scalar(kind),
         }
-        Ok(())
     }
 
-    fn table(&mut self, table: &Table, depth: usize) -> mlua::Result<Kind> {
-        let fields = self.fields;
-        if let Value::String(_) = table.raw_get(&fields.err)? {
-            let error = errors::fields(table);
-            self.is_counted = error.is_counted;
-            self.reply.error(error.text);
-            return Ok(Kind::Error);
-        }
-        if let Value::String(text) = table.raw_get(&fields.ok)? {
-            status(self.reply, &text.as_bytes());
-        } else if let Some(value) = as_number(&table.raw_get(&fields.double)?) {
-            self.reply.double(value);
-        } else if let Value::String(text) = table.raw_get(&fields.big_number)? {
-            self.reply.big_number(&String::from_utf8_lossy(&one_line(&text.as_bytes())));
-        } else if let Some((format, text)) = verbatim(&table.raw_get(&fields.verbatim)?) {
-            self.reply.verbatim(&format, &text.as_bytes());
-        } else if let Value::Table(map) = table.raw_get(&fields.map)? {
-            self.map(&map, depth)?;
-        } else if let Value::Table(set) = table.raw_get(&fields.set)? {
-            self.set(&set, depth)?;
-        } else {
-            self.array(table, depth)?;
-        }
-        Ok(Kind::Other)
+    /// Puts a field of the table at `table` on the stack.
+    fn push_field(&self, table: c_int, field: Field) {
+        self.stack.push(Stack::own(self.own + 1 + field as c_int));
+        self.stack.replace_by_field(table);
     }
 
-    fn array(&mut self, table: &Table, depth: usize) -> mlua::Result<()> {
+    fn table(&mut self, depth: usize) -> Written {
+        self.stack.reserve(PER_LEVEL);
+        let stack = self.stack;
+        let table = stack.len();
+        let written = self.table_at(table, depth);
+        stack.cut(table);
+        written
+    }
+
+    fn table_at(&mut self, table: c_int, depth: usize) -> Written {
+        let stack = self.stack;
+        self.push_field(table, Field::Err);
+        if let Some(text) = stack.text(-1) {
+            self.reply.error(text);
+            self.push_field(table, Field::IsCounted);
+            self.is_counted = stack.kind(-1) == Kind::Boolean && stack.is_true(-1);
+            return Written::Error;
+        }
+        self.push_field(table, Field::Ok);
+        if let Some(text) = stack.text(-1) {
+            status(self.reply, text);
+            return Written::Other;
+        }
+        stack.cut(table);
+        self.push_field(table, Field::Double);
+        if let Some(number) = stack.number(-1) {
+            self.reply.double(number);
+            return Written::Other;
+        }
+        self.push_field(table, Field::BigNumber);
+        if let Some(text) = stack.text(-1) {
+            self.reply.big_number(&String::from_utf8_lossy(&one_line(text)));
+            return Written::Other;
+        }
+        stack.cut(table);
+        self.push_field(table, Field::Verbatim);
+        if stack.kind(-1) == Kind::Table && self.verbatim(table + 1) {
+            return Written::Other;
+        }
+        stack.cut(table);
+        for (field, write) in [(Field::Map, Self::map as fn(&mut Self, _, _)), (Field::Set, Self::set)] {
+            self.push_field(table, field);
+            if stack.kind(-1) == Kind::Table {
+                write(self, table + 1, depth);
+                return Written::Other;
+            }
+            stack.cut(table);
+        }
+        self.array(table, depth);
+        Written::Other
+    }
+
+    /// Writes a verbatim string, if both its fields are texts.
+    fn verbatim(&mut self, table: c_int) -> bool {
+        self.push_field(table, Field::Format);
+        self.push_field(table, Field::String);
+        let (Some(format), Some(text)) = (self.stack.text(-2), self.stack.text(-1)) else { return false };
+        // A shorter format is padded with spaces, a longer one is cut.
+        let mut letters = *b"   ";
+        letters.iter_mut().zip(format).for_each(|(letter, &byte)| *letter = byte);
+        self.reply.verbatim(&letters, text);
+        true
+    }
+
+    fn array(&mut self, table: c_int, depth: usize) {
         let array = self.reply.array_later();
         let mut length = 0;
         loop {
-            let value: Value = table.raw_get(length + 1)?;
-            if value.is_nil() || self.reply.is_over_limit() {
+            self.stack.push_element(table, length + 1);
+            if self.stack.kind(-1) == Kind::Nil || self.reply.is_over_limit() {
                 break;
             }
-            self.nested(&value, depth + 1)?;
+            self.nested(depth + 1);
+            self.stack.pop(1);
             length += 1;
         }
-        self.reply.close(array, length);
-        Ok(())
+        self.reply.close(array, length as usize);
     }
 
-    fn map(&mut self, map: &Table, depth: usize) -> mlua::Result<()> {
+    fn map(&mut self, map: c_int, depth: usize) {
         let later = self.reply.map_later();
         let mut length = 0;
-        for pair in map.pairs::<Value, Value>() {
-            let (key, value) = pair?;
-            self.nested(&key, depth + 1)?;
-            self.nested(&value, depth + 1)?;
+        self.stack.push_nil();
+        while self.stack.next(map) {
+            self.stack.push(-2);
+            self.nested(depth + 1);
+            self.stack.pop(1);
+            self.nested(depth + 1);
+            self.stack.pop(1);
             length += 1;
         }
         self.reply.close(later, length);
-        Ok(())
     }
 
-    fn set(&mut self, set: &Table, depth: usize) -> mlua::Result<()> {
+    fn set(&mut self, set: c_int, depth: usize) {
         let later = self.reply.set_later();
         let mut length = 0;
-        for pair in set.pairs::<Value, Value>() {
-            self.nested(&pair?.0, depth + 1)?;
+        self.stack.push_nil();
+        while self.stack.next(set) {
+            self.stack.pop(1);
+            self.nested(depth + 1);
             length += 1;
         }
         self.reply.close(later, length);
-        Ok(())
     }
 }
 
 /// What a table was written as.
-enum Kind {
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Written {
     Error,
     Other,
 }
@@ -361,27 +456,6 @@ fn truncated(number: f64) -> i64 {
     } else {
         i64::MIN
     }
-}
-
-fn as_number(value: &Value) -> Option<f64> {
-    match value {
-        Value::Integer(integer) => Some(*integer as f64),
-        Value::Number(number) => Some(*number),
-        _ => None,
-    }
-}
-
-fn verbatim(value: &Value) -> Option<([u8; 3], LuaString)> {
-    let Value::Table(table) = value else { return None };
-    let (Ok(Value::String(format)), Ok(Value::String(text))) =
-        (table.raw_get("format"), table.raw_get("string"))
-    else {
-        return None;
-    };
-    // A shorter format is padded with spaces, a longer one is cut.
-    let mut letters = *b"   ";
-    letters.iter_mut().zip(&*format.as_bytes()).for_each(|(letter, byte)| *letter = *byte);
-    Some((letters, text))
 }
 
 /// Line ends would tear a reply of one line, so they become spaces.

@@ -1,13 +1,15 @@
 //! The engine: one Lua state, the scripts compiled in it, and their runs.
 
 use std::fmt;
+use std::panic::resume_unwind;
 use std::rc::Rc;
 
 use braid_protocol::{Reply, Resp};
-use mlua::{Function, HookTriggers, Lua, Table, Value, VmState};
+use mlua::{HookTriggers, Lua, Value, VmState};
 
+use crate::analysis::uses::{self, Use};
 use crate::api::{self, Version};
-use crate::convert::{Fields, Writer};
+use crate::bridge::{Bridge, Given, List, Runnable, Takes};
 use crate::errors::{self, Failure};
 use crate::functions::{self, FunctionSpec, LoadError, Registered};
 use crate::host::{self, Host, INSTRUCTIONS_PER_HOOK, Run, Stop};
@@ -82,7 +84,7 @@ pub struct Engine {
     lua: Lua,
     run: Rc<Run>,
     sandbox: Sandbox,
-    fields: Fields,
+    bridge: Bridge,
     scripts: Vec<Slot>,
     free: Vec<u32>,
     n_runs: u32,
@@ -94,29 +96,11 @@ struct Slot {
 }
 
 struct Script {
-    function: Function,
+    runnable: Runnable,
     /// What errors call it: a script's digest, a function's name.
     name: String,
-    /// Which tables of arguments it can reach.
-    reach: Reach,
-}
-
-/// Which tables of arguments a script can reach. One that it cannot is not made: that is a fifth of the shortest run.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-struct Reach {
-    keys: bool,
-    argv: bool,
-}
-
-impl Reach {
-    const BOTH: Reach = Reach { keys: true, argv: true };
-
-    /// A global is reached by its name, through `_G`, or by code that the script makes.
-    fn of(source: &[u8]) -> Self {
-        let mentions = |name: &[u8]| memchr::memmem::find(source, name).is_some();
-        let any = mentions(b"_G") || mentions(b"load");
-        Reach { keys: any || mentions(b"KEYS"), argv: any || mentions(b"ARGV") }
-    }
+    /// How it uses its keys and its arguments. To make a list for every run is a fifth of the shortest.
+    uses: [Use; 2],
 }
 
 impl fmt::Debug for Engine {
@@ -151,10 +135,11 @@ impl Engine {
             }
             Ok(VmState::Continue)
         })?;
-        let fields = Fields::new(&lua)?;
+        let bridge = Bridge::new(&lua, &run, &sandbox.world, &sandbox.handler)?;
         run.memory_limit.set(settings.memory_limit);
+        lua.set_memory_limit(settings.memory_limit)?;
         run.random.set(settings.seed.map_or_else(Random::default, Random::seeded));
-        Ok(Engine { lua, run, sandbox, fields, scripts: Vec::new(), free: Vec::new(), n_runs: 0 })
+        Ok(Engine { lua, run, sandbox, bridge, scripts: Vec::new(), free: Vec::new(), n_runs: 0 })
     }
 
     /// Compiles a script. `name` is what errors call it: its digest.
@@ -163,10 +148,11 @@ impl Engine {
     ///
     /// If the source is no Lua.
     pub fn compile(&mut self, source: &[u8], name: &str) -> Result<Handle, CompileError> {
-        let function = self
-            .limited(|engine| sandbox::chunk(&engine.lua, shebang::body(source), b"@user_script"))
+        let runnable = sandbox::chunk(&self.lua, shebang::body(source), b"@user_script")
+            .and_then(|function| self.bridge.keep(&function, Takes::Globals))
             .map_err(|error| CompileError { complaint: sandbox::syntax(&error) })?;
-        Ok(self.keep(Script { function, name: name.to_owned(), reach: Reach::of(source) }))
+        let uses = [&b"KEYS"[..], b"ARGV"].map(|name| uses::of_list(source, name));
+        Ok(self.keep(Script { runnable, name: name.to_owned(), uses }))
     }
 
     fn keep(&mut self, script: Script) -> Handle {
@@ -183,13 +169,16 @@ impl Engine {
     /// Frees a script. Its handle is unknown from then on.
     pub fn forget(&mut self, handle: Handle) {
         let Some(slot) = self.scripts.get_mut(handle.index as usize) else { return };
-        if slot.generation == handle.generation && slot.script.take().is_some() {
+        if slot.generation == handle.generation
+            && let Some(script) = slot.script.take()
+        {
             slot.generation = slot.generation.wrapping_add(1);
+            self.bridge.forget(script.runnable);
             self.free.push(handle.index);
         }
     }
 
-    /// Runs a script and writes its reply: what it returns, or its error.
+    /// Runs a script, or calls a function of a library, and writes its reply: what it returns, or its error.
     ///
     /// # Errors
     ///
@@ -206,49 +195,9 @@ impl Engine {
         host: &mut dyn Host,
         reply: &mut Reply<'_>,
     ) -> Result<Ended, Stop> {
-        self.run_in(Self::script_trampoline, handle, keys, argv, host, reply)
-    }
-
-    /// Calls a function of a library and writes its reply, as [`Engine::run`] does.
-    ///
-    /// # Errors
-    ///
-    /// What the host ended the run with. The reply and `math.random` are as they were.
-    ///
-    /// # Panics
-    ///
-    /// If the handle is unknown, and if the host panics.
-    pub fn call_function(
-        &mut self,
-        handle: Handle,
-        keys: &[&[u8]],
-        argv: &[&[u8]],
-        host: &mut dyn Host,
-        reply: &mut Reply<'_>,
-    ) -> Result<Ended, Stop> {
-        self.run_in(Self::function_trampoline, handle, keys, argv, host, reply)
-    }
-
-    fn script_trampoline(&self) -> &Function {
-        &self.sandbox.run
-    }
-
-    fn function_trampoline(&self) -> &Function {
-        &self.sandbox.call
-    }
-
-    fn run_in(
-        &mut self,
-        trampoline: fn(&Self) -> &Function,
-        handle: Handle,
-        keys: &[&[u8]],
-        argv: &[&[u8]],
-        host: &mut dyn Host,
-        reply: &mut Reply<'_>,
-    ) -> Result<Ended, Stop> {
         self.start();
         let (start, random) = (reply.written_bytes(), self.run.random.get());
-        let ended = host::lend(host, || self.run_with_host(trampoline(self), handle, keys, argv, reply));
+        let ended = host::lend(host, || self.run_with_host(handle, keys, argv, reply));
         self.finish();
         let Err(stop) = ended else { return ended };
         reply.truncate(start);
@@ -271,59 +220,60 @@ impl Engine {
     /// If the code is no Lua, fails, registers nothing or is ended by the host. Nothing is kept then.
     pub fn load_library(&mut self, code: &[u8], host: &mut dyn Host) -> Result<Vec<FunctionSpec>, LoadError> {
         self.start();
-        let function = self
-            .limited(|engine| sandbox::chunk(&engine.lua, shebang::body(code), b"@user_function"))
+        let function = sandbox::chunk(&self.lua, shebang::body(code), b"@user_function")
             .map_err(|error| LoadError::Compile(sandbox::syntax(&error)))?;
+        let code = self.bridge.keep(&function, Takes::Arguments);
+        let code = code.map_err(|error| LoadError::Compile(sandbox::syntax(&error)))?;
         self.run.registered.replace(Some(Vec::new()));
         let result = host::lend(host, || {
             let _shown = Loading::new(&self.sandbox);
-            self.limited(|engine| {
-                engine.sandbox.call.call::<(bool, Value)>((&function, Value::Nil, Value::Nil))
-            })
+            self.bridge.run(&code, Given { keys: List::Nil, argv: List::Nil }, None)
         });
+        self.bridge.forget(code);
         let registered = self.run.registered.take().unwrap_or_default();
         self.finish();
         self.loaded(result)?;
         if registered.is_empty() {
             return Err(LoadError::Empty);
         }
-        Ok(registered.into_iter().map(|function| self.keep_function(function)).collect())
+        registered.into_iter().map(|function| self.keep_function(function)).collect()
     }
 
-    fn loaded(&self, result: mlua::Result<(bool, Value)>) -> Result<(), LoadError> {
+    fn loaded(&self, result: Result<Ended, Value>) -> Result<(), LoadError> {
         if let Some(stop) = self.run.stop.get() {
             return Err(LoadError::Stopped(stop));
         }
-        let error = match result {
-            Ok((true, _)) => return Ok(()),
-            Ok((false, error)) => error,
-            Err(error) => Value::Error(Box::new(error)),
-        };
+        let Err(error) = result else { return Ok(()) };
         let position = self.run.position.take();
         let failure = errors::failure(&self.lua, &error, position.as_ref()).map_err(LoadError::Stopped)?;
         Err(LoadError::Run(failure.text))
     }
 
-    fn keep_function(&mut self, function: Registered) -> FunctionSpec {
+    fn keep_function(&mut self, function: Registered) -> Result<FunctionSpec, LoadError> {
         let Registered { name, callback, flags, description } = function;
-        let handle = self.keep(Script { function: callback, name: name.clone(), reach: Reach::BOTH });
-        FunctionSpec { name, handle, flags, description }
+        let runnable = self.bridge.keep(&callback, Takes::Arguments);
+        let runnable = runnable.map_err(|error| LoadError::Compile(sandbox::syntax(&error)))?;
+        let handle = self.keep(Script { runnable, name: name.clone(), uses: [Use::Freely; 2] });
+        Ok(FunctionSpec { name, handle, flags, description })
     }
 
     fn start(&mut self) {
         self.run.stop.set(None);
         self.run.pace.begin();
-        self.run.is_asking.set(false);
         self.run.resp.set(Resp::V2);
     }
 
     /// As Redis does, the collector is pushed on now and then, so that short runs do not leave all its work to a long one.
     fn finish(&mut self) {
-        self.n_runs += 1;
+        self.n_runs = self.n_runs.wrapping_add(1);
         if self.n_runs.is_multiple_of(RUNS_PER_COLLECTION) {
             let _ = self.lua.gc_step();
         }
         self.make_room();
+        drop(self.run.emptied_reply());
+        if let Some(panic) = self.run.panic.take() {
+            resume_unwind(panic);
+        }
     }
 
     /// 5.1 does not collect when memory runs out: what is left of a run must not make the next one fail.
@@ -336,25 +286,24 @@ impl Engine {
 
     fn run_with_host(
         &self,
-        trampoline: &Function,
         handle: Handle,
         keys: &[&[u8]],
         argv: &[&[u8]],
         reply: &mut Reply<'_>,
     ) -> Result<Ended, Stop> {
         let script = self.script(handle);
-        let result = self.call(trampoline, script, keys, argv);
-        if let Some(stop) = self.run.stop.get() {
-            return Err(stop);
-        }
-        let written =
-            result.and_then(
-                |(is_done, value)| if is_done { self.write(&value, reply).map(Ok) } else { Ok(Err(value)) },
-            );
-        match written {
-            Ok(Ok(ended)) => Ok(ended),
-            Ok(Err(error)) => self.fail(script, &error, reply),
-            Err(error) => self.fail(script, &Value::Error(Box::new(error)), reply),
+        let list = |uses, texts| match uses {
+            Use::Not => List::Nil,
+            Use::Elements => List::Lent(texts),
+            Use::Freely => List::Fresh(texts),
+        };
+        let [of_keys, of_argv] = script.uses;
+        let given = Given { keys: list(of_keys, keys), argv: list(of_argv, argv) };
+        let result = self.bridge.run(&script.runnable, given, Some(&mut *reply));
+        match (self.run.stop.get(), result) {
+            (Some(stop), _) => Err(stop),
+            (None, Ok(ended)) => Ok(ended),
+            (None, Err(error)) => self.fail(script, &error, reply),
         }
     }
 
@@ -362,36 +311,6 @@ impl Engine {
         let slot = &self.scripts[handle.index as usize];
         assert_eq!(slot.generation, handle.generation, "the script was forgotten");
         slot.script.as_ref().expect("a slot of this generation is filled")
-    }
-
-    fn call(
-        &self,
-        run: &Function,
-        script: &Script,
-        keys: &[&[u8]],
-        argv: &[&[u8]],
-    ) -> mlua::Result<(bool, Value)> {
-        let keys = script.reach.keys.then(|| self.strings(keys)).transpose()?;
-        let argv = script.reach.argv.then(|| self.strings(argv)).transpose()?;
-        self.limited(|_| run.call((&script.function, keys, argv)))
-    }
-
-    fn strings(&self, texts: &[&[u8]]) -> mlua::Result<Table> {
-        self.lua.create_sequence_from(texts.iter().map(|&text| mlua::LuaString::wrap(text)))
-    }
-
-    /// Runs `work` within the memory limit. Rust's own work needs none: it would pay for it at every value.
-    fn limited<R>(&self, work: impl FnOnce(&Self) -> R) -> R {
-        let _limited = Limited::new(&self.lua, self.run.memory_limit.get());
-        work(self)
-    }
-
-    fn write(&self, value: &Value, reply: &mut Reply<'_>) -> mlua::Result<Ended> {
-        let mut writer =
-            Writer { fields: &self.fields, reply, script: self.run.resp.get(), is_counted: false };
-        let is_error = writer.value(value)?;
-        let is_counted = writer.is_counted;
-        Ok(if is_error { Ended::Error { is_counted } } else { Ended::Value })
     }
 
     fn fail(&self, script: &Script, error: &Value, reply: &mut Reply<'_>) -> Result<Ended, Stop> {
@@ -404,6 +323,11 @@ impl Engine {
         }
         reply.error(text);
         Ok(Ended::Error { is_counted })
+    }
+
+    /// How many runs there have been, of scripts, functions and libraries that load; it starts anew after 2^32.
+    pub fn n_runs(&self) -> u32 {
+        self.n_runs
     }
 
     /// The bytes that the state uses.
@@ -431,22 +355,4 @@ impl Drop for Loading<'_> {
 /// Has a library's long loop ask the host whether to go on.
 fn go_on(lua: &Lua, _: u32) -> mlua::Result<()> {
     lua.app_data_ref::<Rc<Run>>().map_or(Ok(()), |run| run.interrupt())
-}
-
-/// Holds the state to its memory limit until it is dropped.
-struct Limited<'a>(&'a Lua);
-
-impl<'a> Limited<'a> {
-    fn new(lua: &'a Lua, bytes: usize) -> Self {
-        if bytes != 0 {
-            let _ = lua.set_memory_limit(bytes);
-        }
-        Limited(lua)
-    }
-}
-
-impl Drop for Limited<'_> {
-    fn drop(&mut self) {
-        let _ = self.0.set_memory_limit(0);
-    }
 }

@@ -21,9 +21,7 @@ pub(crate) const NO_MEMORY: &str = "not enough memory";
 pub(crate) enum Raised {
     /// The host has ended the run.
     Stop(Stop),
-    /// An error of a command: its text with its code. A script sees a table.
-    Command(Vec<u8>),
-    /// An error of use that Redis raises as a table.
+    /// An error of use that Redis raises as a table: its text with its code.
     Object(Vec<u8>),
     /// Any other error, which gets its position in front.
     Text(Vec<u8>),
@@ -35,7 +33,7 @@ impl fmt::Display for Raised {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Raised::Stop(stop) => stop.fmt(f),
-            Raised::Command(text) | Raised::Object(text) | Raised::Text(text) | Raised::Bare(text) => {
+            Raised::Object(text) | Raised::Text(text) | Raised::Bare(text) => {
                 f.write_str(&String::from_utf8_lossy(text))
             }
         }
@@ -57,11 +55,6 @@ pub(crate) fn text(text: impl Into<Vec<u8>>) -> Error {
 /// An error that a script sees as a table with the field `err`, as those of the `redis` table.
 pub(crate) fn object(text: impl Into<Vec<u8>>) -> Error {
     Error::external(Raised::Object(text.into()))
-}
-
-/// The error of a command: its text with its code.
-pub(crate) fn command(text: Vec<u8>) -> Error {
-    Error::external(Raised::Command(text))
 }
 
 /// The error of a state without memory.
@@ -93,8 +86,8 @@ pub(crate) fn called_with(lua: &Lua, position: usize, complaint: &str) -> Error 
 /// An error in one of its two forms.
 enum Shape {
     Stop(Stop),
-    /// The fields `err` and `ignore_error_stats_update`.
-    Table(Vec<u8>, bool),
+    /// A table with the field `err`.
+    Table(Vec<u8>),
     Text(Vec<u8>),
 }
 
@@ -106,8 +99,7 @@ fn shape(error: &Error) -> Shape {
     }
     match (error.downcast_ref::<Raised>(), error) {
         (Some(Raised::Stop(stop)), _) => Shape::Stop(*stop),
-        (Some(Raised::Command(text)), _) => Shape::Table(text.clone(), true),
-        (Some(Raised::Object(text)), _) => Shape::Table(text.clone(), false),
+        (Some(Raised::Object(text)), _) => Shape::Table(text.clone()),
         (Some(Raised::Text(text)), _) => Shape::Text(placed(traceback, text)),
         (Some(Raised::Bare(text)), _) => Shape::Text(text.clone()),
         (None, Error::MemoryError(_)) => Shape::Text(NO_MEMORY.into()),
@@ -152,7 +144,7 @@ pub(crate) fn visible(lua: &Lua, run: &Run, error: Value) -> mlua::Result<Value>
             Some(value) => Ok(value),
             None => match shape(&error) {
                 Shape::Stop(ended) => Err(stop(ended)),
-                Shape::Table(text, counted) => Ok(Value::Table(table(lua, &text, counted)?)),
+                Shape::Table(text) => Ok(Value::Table(table(lua, &text)?)),
                 Shape::Text(text) => Ok(Value::String(lua.create_string(text)?)),
             },
         },
@@ -180,12 +172,9 @@ fn unplaced(text: &[u8]) -> &[u8] {
 }
 
 /// The table that stands for an error.
-pub(crate) fn table(lua: &Lua, text: &[u8], is_counted: bool) -> mlua::Result<Table> {
-    let table = lua.create_table_with_capacity(0, 2)?;
+pub(crate) fn table(lua: &Lua, text: &[u8]) -> mlua::Result<Table> {
+    let table = lua.create_table_with_capacity(0, 1)?;
     table.raw_set("err", lua.create_string(text)?)?;
-    if is_counted {
-        table.raw_set("ignore_error_stats_update", true)?;
-    }
     Ok(table)
 }
 
@@ -213,7 +202,7 @@ pub(crate) fn failure(lua: &Lua, error: &Value, position: Option<&Position>) -> 
     Ok(match error {
         Value::Error(error) => match shape(error) {
             Shape::Stop(stop) => return Err(stop),
-            Shape::Table(text, is_counted) => Failure { text, is_counted },
+            Shape::Table(text) => Failure { text, is_counted: false },
             Shape::Text(text) => general(&text),
         },
         Value::Table(table) => fields(table),
@@ -227,7 +216,7 @@ pub(crate) fn failure(lua: &Lua, error: &Value, position: Option<&Position>) -> 
 }
 
 /// Reads the table that stands for an error. A script may have made it, so the text may be missing.
-pub(crate) fn fields(table: &Table) -> Failure {
+fn fields(table: &Table) -> Failure {
     let text = match table.raw_get::<Value>("err") {
         Ok(text @ (Value::String(_) | Value::Integer(_) | Value::Number(_))) => shown(&text),
         _ => b"ERR unknown error".to_vec(),

@@ -4,8 +4,10 @@
 //! thread-local: [`lend`] puts it there for the length of a run, and [`ask`] takes it for the length of one question. While the host
 //! answers, the place is empty, so a host may run another engine.
 
-use std::cell::{Cell, RefCell};
+use std::any::Any;
+use std::cell::{Cell, RefCell, RefMut};
 use std::fmt;
+use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::time::{Duration, Instant};
 
 use braid_protocol::Resp;
@@ -82,6 +84,9 @@ impl Pace {
     }
 }
 
+/// Beyond this size the buffer for replies is not kept.
+const KEPT_REPLY_BYTES: usize = 64 * 1024;
+
 /// Why the host ends a run.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Stop {
@@ -125,8 +130,8 @@ pub struct UnknownCommand;
 pub(crate) struct Run {
     /// Set once the host ends the run. From then on nothing can catch the error, and nothing more is asked of the host.
     pub stop: Cell<Option<Stop>>,
-    /// Whether the host has not come back from a question: its panic is on its way out.
-    pub is_asking: Cell<bool>,
+    /// What the host, or what writes the reply, has panicked with. The run has ended then.
+    pub panic: Cell<Option<Panic>>,
     /// The version that `redis.setresp` has chosen for replies to the script.
     pub resp: Cell<Resp>,
     /// Where the error was raised that nothing has caught.
@@ -141,9 +146,12 @@ pub(crate) struct Run {
     pub random: Cell<Random>,
     /// The functions that a library has registered; nothing unless one is loading.
     pub registered: RefCell<Option<Vec<Registered>>>,
-    /// The buffer for replies, kept between calls.
-    pub reply: Cell<Vec<u8>>,
+    /// The last command's reply. Its room is kept for the next.
+    pub reply: RefCell<Vec<u8>>,
 }
+
+/// What a panic carries.
+pub(crate) type Panic = Box<dyn Any + Send>;
 
 /// A place in a script's source.
 #[derive(Clone, Debug, Default)]
@@ -155,23 +163,42 @@ pub(crate) struct Position {
 }
 
 impl Run {
-    /// Asks the host, unless it has ended the run. Its refusal is remembered, so that the error cannot be caught.
-    pub fn ask<R>(&self, question: impl FnOnce(&mut dyn Host) -> Result<R, Stop>) -> mlua::Result<R> {
+    /// Asks the host, unless the run has ended. Its refusal is remembered, so that the error cannot be caught. A panic of the host ends
+    /// the run, too, and goes on when that has left Lua.
+    pub fn question<R>(&self, question: impl FnOnce(&mut dyn Host) -> Result<R, Stop>) -> Result<R, Stop> {
         if let Some(stop) = self.stop.get() {
-            return Err(errors::stop(stop));
+            return Err(stop);
         }
-        self.is_asking.set(true);
-        let answer = HOST.with(question);
-        self.is_asking.set(false);
-        answer.map_err(|stop| {
-            self.stop.set(Some(stop));
-            errors::stop(stop)
-        })
+        let answer = catch_unwind(AssertUnwindSafe(|| HOST.with(question))).unwrap_or_else(|panic| {
+            self.note_panic(panic);
+            Err(Stop::Killed)
+        });
+        answer.inspect_err(|&stop| self.stop.set(Some(stop)))
     }
 
-    /// Whether the run is on its way out, by the host's will or by its panic.
+    /// The same for a function that mlua calls.
+    pub fn ask<R>(&self, question: impl FnOnce(&mut dyn Host) -> Result<R, Stop>) -> mlua::Result<R> {
+        self.question(question).map_err(errors::stop)
+    }
+
+    /// Ends the run with a panic.
+    #[cold]
+    pub fn note_panic(&self, panic: Panic) {
+        self.panic.set(Some(panic));
+        self.stop.set(Some(Stop::Killed));
+    }
+
+    /// The buffer for the next reply.
+    pub fn emptied_reply(&self) -> RefMut<'_, Vec<u8>> {
+        let mut reply = self.reply.borrow_mut();
+        reply.clear();
+        reply.shrink_to(KEPT_REPLY_BYTES);
+        reply
+    }
+
+    /// Whether the run is on its way out.
     pub fn is_ending(&self) -> bool {
-        self.is_asking.get() || self.stop.get().is_some()
+        self.stop.get().is_some()
     }
 
     /// Asks the host whether to go on.

@@ -38,10 +38,12 @@
 //! - Once the host has ended a run, no Lua code can catch that, and the host is asked nothing more. A panic of the host comes out of
 //!   the engine as that panic. Either way the engine can be used afterwards.
 //! - Nothing that one run does to tables, globals or the collector is seen by the next.
-#![forbid(unsafe_code)]
+#![deny(unsafe_code)]
 
 pub mod analysis;
 mod api;
+#[allow(unsafe_code)]
+mod bridge;
 mod convert;
 mod decimal;
 mod engine;
@@ -52,6 +54,8 @@ pub mod library;
 mod random;
 mod sandbox;
 pub mod shebang;
+#[allow(unsafe_code)]
+mod stack;
 mod strings;
 mod tables;
 

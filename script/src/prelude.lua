@@ -269,13 +269,4 @@ local function handler(e)
   return e
 end
 
-local function run(chunk, keys, argv)
-  world.KEYS, world.ARGV = keys, argv
-  return xpcall(chunk, handler)
-end
-
-local function call(callback, keys, argv)
-  return xpcall(function() return callback(keys, argv) end, handler)
-end
-
-return safe, front, run, call
+return safe, front, handler

@@ -43,12 +43,10 @@ pub(crate) const MAX_SOURCE_BYTES: usize = 64 * 1024 * 1024;
 
 /// The world of a flavour's scripts.
 pub(crate) struct Sandbox {
-    /// Runs a script: takes its function, KEYS and ARGV.
-    pub run: Function,
-    /// Calls a function with its keys and arguments.
-    pub call: Function,
+    /// Is called with what a script raises and nothing catches.
+    pub handler: Function,
     /// The globals behind the front.
-    world: Table,
+    pub world: Table,
     /// The metatable of the globals' front.
     shown: Table,
     /// The globals of a library that is loading.
@@ -67,7 +65,7 @@ pub(crate) fn build(lua: &Lua, run: &Rc<Run>, redis: Table, loading: Table) -> m
     let world = lua.create_table()?;
     let native = native(lua, run)?;
     let chunk = lua.load(include_str!("prelude.lua")).set_name(errors::PRELUDE).set_mode(ChunkMode::Text);
-    let (safe, front, run_script, call): (Table, Function, Function, Function) =
+    let (safe, front, handler): (Table, Function, Function) =
         chunk.into_function()?.call((native, &world))?;
 
     for name in PLAIN {
@@ -104,7 +102,7 @@ pub(crate) fn build(lua: &Lua, run: &Rc<Run>, redis: Table, loading: Table) -> m
     lock_strings(lua, &string, &world, &front)?;
     let shown = global_front(lua, &world, &front)?;
     let loading = loading_world(lua, &front, loading)?;
-    Ok(Sandbox { run: run_script, call, world, shown, loading })
+    Ok(Sandbox { handler, world, shown, loading })
 }
 
 /// Sets the functions of Redis's own libraries: those on patterns in `string`, the others in tables of their own, which become fronts

@@ -428,13 +428,8 @@ fn libraries_register_functions_in_both_forms() {
     let mut call = |index: usize| {
         let mut out = Vec::new();
         let mut reply = Reply::new(&mut out, Resp::V2);
-        let ended = engine.call_function(
-            functions[index].handle,
-            &[b"k"],
-            &[b"a"],
-            &mut Answers::default(),
-            &mut reply,
-        );
+        let ended =
+            engine.run(functions[index].handle, &[b"k"], &[b"a"], &mut Answers::default(), &mut reply);
         ended.expect("nothing stops it");
         out.escape_ascii().to_string()
     };

@@ -20,6 +20,7 @@ mod reach;
 mod routes;
 mod syntax;
 mod terms;
+pub(crate) mod uses;
 mod values;
 
 use std::collections::BTreeMap;

@@ -267,6 +267,11 @@ impl Keys {
         })
     }
 
+    /// Whether the first of them is the command's first argument.
+    pub fn begin_at_first(self) -> bool {
+        matches!(self.0.first(), Some(KeySpec { at: KeysAt::Range { first: 1, .. }, .. }))
+    }
+
     /// Calls `each` with the position of every key of a command of `n_args` words (`word` gives one), and what
     /// it is used for. Malformed counts give no keys: the handler reports them.
     #[inline]

@@ -1,5 +1,7 @@
 //! What is known of a script before it runs: which keys it will reach for, and whether it will take long.
 
+use std::sync::Arc;
+
 use braid_script::{
     analysis::TooMany,
     shebang::{self, Flags as ScriptFlags},
@@ -9,7 +11,11 @@ use smallvec::SmallVec;
 use crate::{
     catalog::{Args, CommandError, Flags, Words},
     command::{self, Registered, Run, ScriptIn, TABLE},
-    shared::{programs::Program, scripts::Origin, server::Server},
+    shared::{
+        programs::Program,
+        scripts::{Known, Origin, Script},
+        server::Server,
+    },
 };
 
 /// The arguments of EVAL and its kin, taken apart.
@@ -47,26 +53,34 @@ impl<'w> Parts<'w> {
 /// Calls `look` with what is known of the program that a command runs: its text, or that of the digest or function it names.
 fn look_at<R>(server: &Server, from: ScriptIn, named: &[u8], look: impl FnOnce(Option<&Program>) -> R) -> R {
     match from {
-        ScriptIn::Text => look(server.scripts.known().by_source(named).map(|script| &script.program)),
-        ScriptIn::Digest => look(server.scripts.known().by_sha(named).map(|script| &script.program)),
+        ScriptIn::Text | ScriptIn::Digest => {
+            look(script(&server.scripts.known(), from, named).map(|script| &script.program))
+        }
         ScriptIn::Function => {
             look(server.functions.known().function(named).map(|(_, function)| &function.program))
         }
     }
 }
 
-/// Calls `each` with the keys that a script will reach for beside those that it declares, as far as they can be predicted.
-pub fn predict(server: &Server, from: ScriptIn, words: Words<'_>, each: &mut dyn FnMut(&[u8])) {
+/// The script that EVAL's text or EVALSHA's digest names.
+pub fn script<'k>(known: &'k Known, from: ScriptIn, named: &[u8]) -> Option<&'k Arc<Script>> {
+    if from == ScriptIn::Text { known.by_source(named) } else { known.by_sha(named) }
+}
+
+/// Calls `each` with the keys that a script will reach for beside those that it declares, as far as they can be predicted. Returns
+/// whether it is expected to be long, as [`is_long`] does.
+pub fn predict(server: &Server, from: ScriptIn, words: Words<'_>, each: &mut dyn FnMut(&[u8])) -> bool {
     look_at(server, from, words.get(1), |program| {
-        let Some(program) = program.filter(|program| program.is_predictable()) else { return };
-        if program.analysis.n_templates() == 0 {
-            return;
-        }
-        // Arguments that are wrong reach nowhere; of too many keys the others are met when it runs.
-        if let Ok(parts) = Parts::read(Args::new(words, server.keyspace.router(), None), from) {
+        if let Some(program) = program
+            && program.is_predictable()
+            && program.analysis.n_templates() > 0
+            && let Ok(parts) = Parts::read(Args::new(words, server.keyspace.router(), None), from)
+        {
+            // Arguments that are wrong reach nowhere; of too many keys the others are met when it runs.
             let _: Result<(), TooMany> = program.analysis.keys(&parts.keys, &parts.argv, each);
         }
-    });
+        expects_long(from, program)
+    })
 }
 
 /// A command's properties. A script that says what it does has those that follow from that, in place of its command's.
@@ -108,10 +122,14 @@ pub fn reaches_anywhere(server: &Server, command: &Registered, words: Words<'_>)
 /// cannot be moved, and to read a new text may take long, too.
 pub fn is_long(server: &Server, command: &Registered, words: Words<'_>) -> bool {
     let Run::Script(from) = command.spec.run else { return false };
-    look_at(server, from, words.get(1), |program| match program {
+    look_at(server, from, words.get(1), |program| expects_long(from, program))
+}
+
+fn expects_long(from: ScriptIn, program: Option<&Program>) -> bool {
+    match program {
         Some(program) => program.expects_long().unwrap_or(true),
         None => from == ScriptIn::Text,
-    })
+    }
 }
 
 /// Makes a text that comes for the first time known, before its shards are held. What does not compile is refused when it is run.

@@ -39,15 +39,23 @@ impl Needs {
 
     /// Adds what a command needs.
     pub fn add(&mut self, server: &Server, session: &Session, command: &Registered, words: Words<'_>) {
+        self.add_unforeseen(server, session, command, words);
+        self.foresee(server, command, words);
+    }
+
+    /// Adds what a command needs but for what [`Needs::foresee`] does.
+    pub fn add_unforeseen(
+        &mut self,
+        server: &Server,
+        session: &Session,
+        command: &Registered,
+        words: Words<'_>,
+    ) {
         match command.spec.run {
             Run::Session(_) | Run::Container => self.everything |= command.has(Flags::WHOLE_KEYSPACE),
             Run::Everything(_) | Run::Barrier(_) | Run::EachShard { .. } => self.everything = true,
             Run::Transaction(_) if roams(command, words) => self.everything = true,
-            Run::Shard(_) | Run::Transaction(_) => self.add_keys(server, command, words),
-            Run::Script(_) => {
-                self.add_keys(server, command, words);
-                self.add_predicted(server, command, words);
-            }
+            Run::Shard(_) | Run::Transaction(_) | Run::Script(_) => self.add_keys(server, command, words),
             Run::Own(_) => {
                 self.others.extend(command::watched_routes(&session.watched));
                 if command.has(Flags::LEAVES) {
@@ -63,12 +71,11 @@ impl Needs {
         }
     }
 
-    /// Adds the keys that a script is known to reach for beside those that it declares.
-    pub fn add_predicted(&mut self, server: &Server, command: &Registered, words: Words<'_>) {
-        if let Run::Script(from) = command.spec.run {
-            let router = server.keyspace.router();
-            foresight::predict(server, from, words, &mut |key| self.keys.push(router.route(key)));
-        }
+    /// Adds the keys that a script is known to reach for beside those that it declares. Returns whether it is expected to be long.
+    pub fn foresee(&mut self, server: &Server, command: &Registered, words: Words<'_>) -> bool {
+        let Run::Script(from) = command.spec.run else { return false };
+        let router = server.keyspace.router();
+        foresight::predict(server, from, words, &mut |key| self.keys.push(router.route(key)))
     }
 
     fn add_keys(&mut self, server: &Server, command: &Registered, words: Words<'_>) {
@@ -99,6 +106,9 @@ impl Needs {
         if self.everything {
             return server.engine.all_shards();
         }
+        if let ([key], []) = (&self.keys[..], &self.others[..]) {
+            return SmallVec::from_slice(&[key.shard]);
+        }
         let mut shards: SmallVec<[ShardId; 6]> = self.keys.iter().map(|key| key.shard).collect();
         shards.extend_from_slice(&self.others);
         put_in_order(&mut shards);
@@ -113,9 +123,13 @@ pub fn roams(command: &Registered, words: Words<'_>) -> bool {
 
 /// Whether a command is expected to take so long that no socket should wait behind it.
 pub fn is_heavy(server: &Server, session: &Session, command: &Registered, words: Words<'_>) -> bool {
+    foresight::is_long(server, command, words) || is_heavy_beside(server, session, command, words)
+}
+
+/// The same, but for a script of its own.
+pub fn is_heavy_beside(server: &Server, session: &Session, command: &Registered, words: Words<'_>) -> bool {
     words.len() > HEAVY_KEYS
         || roams(command, words)
-        || foresight::is_long(server, command, words)
         || (command.runs_queue()
             && session.queue.as_ref().is_some_and(|queue| {
                 queue.len() > HEAVY_KEYS

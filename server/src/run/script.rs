@@ -9,17 +9,6 @@
 //!
 //! Within EXEC a script cannot be given up: a transaction with a script whose keys are not known runs with the lane from its beginning.
 
-//! Scripts: runs one as most of a unit, and gives it the commands that it asks for.
-//!
-//! The keys that a script declares, and those that its text predicts, are part of its route. What else it reaches for is found out
-//! while it runs, and each such shard is *tried*. If another thread holds it:
-//! - as long as the script has changed nothing, it is given up, all is let go, and it runs again over the larger route. What it would
-//!   have shown by then (statistics, lines of MONITOR and of the log) is kept back in [`Notes`] until it is certain;
-//! - once it has, it can only go on. Two scripts that go on could wait for each other; so a script whose keys are not known takes the
-//!   lane before its first change, and only the lane's holder waits.
-//!
-//! Within EXEC a script cannot be given up: a transaction with a script whose keys are not known runs with the lane from its beginning.
-
 use std::{
     sync::{Arc, atomic::Ordering},
     time::{Duration, Instant},
@@ -29,12 +18,15 @@ use braid_protocol::{
     reply::{Reply, Resp},
     request::Arg,
 };
-use braid_script::{Ended, Host, LoadError, LogLevel, Stop, UnknownCommand, shebang::Flags as ScriptFlags};
+use braid_script::{
+    Ended, Engine, Handle, Host, LoadError, LogLevel, Stop, UnknownCommand, shebang::Flags as ScriptFlags,
+};
 use braid_storage::{
-    Db, ShardId,
+    Db, Routed, ShardId,
     coordinator::{Held, Route},
 };
 use crossbeam_utils::Backoff;
+use smallvec::SmallVec;
 
 use crate::{
     catalog::{Args, CommandError, CommandId, Flags, Outcome, Words},
@@ -45,7 +37,13 @@ use crate::{
         invalidations,
         monitor::{self, Sender},
     },
-    run::{budget::Budget, foresight::Parts, gates, lines, route::Needs, step},
+    run::{
+        budget::Budget,
+        foresight::{self, Parts},
+        gates, lines,
+        route::Needs,
+        step,
+    },
     shared::{
         functions,
         programs::Program,
@@ -58,6 +56,9 @@ use crate::{
 /// So many turns of the engine, of some 50 µs each, may a script take on a thread that serves sockets. One that has changed nothing by
 /// then goes to a heavy-work thread.
 const SHORT_TURNS: u32 = 2;
+
+/// Of so many runs one has the time of its short commands taken, for all of them: to ask for the time takes as long as half of them.
+const RUNS_PER_TIMED: u32 = 8;
 
 /// How often a busy script looks for clients that wait for its keys.
 const REFUSES_EVERY_MILLIS: u64 = 10;
@@ -104,23 +105,21 @@ fn run_script(
 ) -> Result<Ran, CommandError> {
     let server = call.server;
     let known = server.scripts.known();
-    let script = match from {
-        ScriptIn::Text => known.by_source(parts.named).map(Arc::clone),
-        _ => known.by_sha(parts.named).map(Arc::clone),
-    };
-    let script = match script {
-        Some(script) => script,
-        None if from == ScriptIn::Text => {
-            command::learn_script(server, &TABLE, parts.named, Origin::Evaluated)?
+    let learnt;
+    let script = match (foresight::script(&known, from, parts.named), from) {
+        (Some(script), _) => script,
+        (None, ScriptIn::Text) => {
+            learnt = command::learn_script(server, &TABLE, parts.named, Origin::Evaluated)?;
+            &*learnt
         }
-        None => return Err(CommandError::text("NOSCRIPT No matching script. Please use EVAL.")),
+        (None, _) => return Err(CommandError::text("NOSCRIPT No matching script. Please use EVAL.")),
     };
     let rights = rights(server, command, &script.program)?;
     script.note_run(server.clock.uptime_millis());
     let mut running = Running::new(call, &script.program, rights, command, words);
     let ran = scripts::with_thread_scripts(|own| {
-        let handle = own.compiled(&script, &known).map_err(|error| CommandError::owned(error.to_string()))?;
-        Ok(own.engine.run(handle, &parts.keys, &parts.argv, &mut running, reply))
+        let handle = own.compiled(script, &known).map_err(|error| CommandError::owned(error.to_string()))?;
+        Ok(running.run_in(&mut own.engine, handle, parts, reply))
     });
     let gave_up = running.end();
     drop(running);
@@ -149,7 +148,7 @@ fn run_function(
             Err(LoadError::Stopped(stop)) => return Ok(Err(stop)),
             Err(error) => return Err(CommandError::owned(error.to_string())),
         };
-        Ok(own.engine.call_function(handle, &parts.keys, &parts.argv, &mut running, reply))
+        Ok(running.run_in(&mut own.engine, handle, parts, reply))
     });
     let gave_up = running.end();
     drop(running);
@@ -191,14 +190,14 @@ fn rights(server: &Server, command: &Registered, program: &Program) -> Result<Ri
 /// The words of a command that a script runs.
 #[derive(Default)]
 struct Request {
-    bytes: Vec<u8>,
-    ranges: Vec<Arg>,
+    bytes: SmallVec<[u8; 256]>,
+    ranges: SmallVec<[Arg; 8]>,
 }
 
 impl Request {
     fn fill(&mut self, args: &[&[u8]]) -> Result<(), CommandError> {
-        self.bytes.clear();
-        self.ranges.clear();
+        self.bytes.reserve_exact(args.iter().map(|arg| arg.len()).sum());
+        self.ranges.reserve_exact(args.len());
         for arg in args {
             let start = u32::try_from(self.bytes.len());
             let (Ok(start), Ok(len)) = (start, u32::try_from(arg.len())) else {
@@ -215,29 +214,43 @@ impl Request {
     }
 }
 
+/// A command that has run.
+struct Done {
+    command: CommandId,
+    has_failed: bool,
+    /// How long it took, if that was measured.
+    nanos: u64,
+    /// For how many commands it was; 0 if it was not.
+    n_timed: u32,
+}
+
 /// What a run would show to others, kept back until it is certain that it is not given up.
 #[derive(Default)]
 struct Notes {
-    /// The commands, how many nanoseconds each took, and the codes of their errors.
-    ran: Vec<(CommandId, u64, Option<String>)>,
+    /// The commands, in order.
+    ran: SmallVec<[Done; 8]>,
+    /// The errors of those that failed, in order.
+    errors: Vec<String>,
     lines: Vec<Arc<[u8]>>,
     logged: Vec<(log::Level, String)>,
 }
 
 impl Notes {
-    fn tell(self, session: &Session, thread: &ThreadState) {
+    fn tell(&mut self, session: &Session, thread: &ThreadState) {
         let stats = thread.stats();
-        for (command, nanos, failed) in self.ran {
+        for &Done { command, has_failed, nanos, n_timed } in &self.ran {
             let counts = &stats.commands[command.index()];
             counts.calls.add(1);
-            stats.took(command, nanos, 1);
-            if let Some(error) = failed {
+            if n_timed > 0 {
+                stats.took(command, nanos, n_timed.into());
+            }
+            if has_failed {
                 counts.failed.add(1);
-                stats.error(&error);
             }
         }
+        self.errors.iter().for_each(|error| stats.error(error));
         self.lines.iter().for_each(|line| monitor::send(line, session, thread));
-        for (level, message) in self.logged {
+        for (level, message) in self.logged.drain(..) {
             log::line_later(level, format_args!("{message}"));
         }
     }
@@ -252,7 +265,6 @@ struct Running<'r, 'a, 'h> {
     row: &'static Registered,
     words: Words<'r>,
     rights: Rights,
-    request: Request,
     notes: Notes,
     has_written: bool,
     gave_up: Option<GaveUp>,
@@ -262,8 +274,8 @@ struct Running<'r, 'a, 'h> {
     met_long_work: bool,
     /// When those who wait are looked at next, in milliseconds of the server's uptime.
     refuses_at: u64,
-    /// When the last command had ended.
-    went_on_at: Instant,
+    /// How many commands the time of each stands for; 0 if it is not taken.
+    n_timed: u32,
     /// What the script's own SELECT does not change.
     db: Db,
     waiting: Waiting,
@@ -292,17 +304,27 @@ impl<'r, 'a, 'h> Running<'r, 'a, 'h> {
             row,
             words,
             rights,
-            request: Request::default(),
             notes,
             has_written: false,
             gave_up: None,
             n_turns: 0,
             met_long_work: false,
             refuses_at: 0,
-            went_on_at: Instant::now(),
+            n_timed: 0,
             db,
             waiting,
         }
+    }
+
+    fn run_in(
+        &mut self,
+        engine: &mut Engine,
+        handle: Handle,
+        parts: &Parts<'_>,
+        reply: &mut Reply<'_>,
+    ) -> Ran {
+        self.n_timed = if engine.n_runs().is_multiple_of(RUNS_PER_TIMED) { RUNS_PER_TIMED } else { 0 };
+        engine.run(handle, &parts.keys, &parts.argv, self, reply)
     }
 
     /// Ends the run: tells what is certain now, or returns why the run was given up.
@@ -312,7 +334,7 @@ impl<'r, 'a, 'h> Running<'r, 'a, 'h> {
             self.program.ran(self.n_turns > SHORT_TURNS || self.met_long_work);
         }
         if gave_up.is_none() {
-            std::mem::take(&mut self.notes).tell(self.call.session, self.call.thread);
+            self.notes.tell(self.call.session, self.call.thread);
         }
         gave_up
     }
@@ -351,10 +373,15 @@ impl<'r, 'a, 'h> Running<'r, 'a, 'h> {
         Ok(command)
     }
 
-    /// Takes what a command needs beside what is held.
-    fn take_shards(&mut self, command: &'static Registered, words: Words<'_>) -> Result<(), Refused> {
+    /// Takes what a command needs beside what is held. Returns where its first word lives, if that is a key.
+    fn take_shards(
+        &mut self,
+        command: &'static Registered,
+        words: Words<'_>,
+    ) -> Result<Option<Routed>, Refused> {
         let mut needs = Needs::default();
         needs.add(self.call.server, self.call.session, command, words);
+        let first = needs.keys.first().copied().filter(|_| command.spec.keys.begin_at_first());
         let shards = needs.shards(self.call.server);
         for &id in &shards {
             if !self.take_shard(id)? {
@@ -363,7 +390,7 @@ impl<'r, 'a, 'h> Running<'r, 'a, 'h> {
                 return Err(self.give_up(GaveUp::Needs(route)).into());
             }
         }
-        Ok(())
+        Ok(first)
     }
 
     /// Takes a shard. Returns false if the run is to be given up for it.
@@ -486,7 +513,7 @@ impl<'r, 'a, 'h> Running<'r, 'a, 'h> {
     /// Runs a command of the script. Its error, or that it is refused, is a reply.
     fn run_command(&mut self, words: Words<'_>, resp: Resp, out: &mut Vec<u8>) -> Result<(), Refused> {
         let command = self.admit(words)?;
-        self.take_shards(command, words)?;
+        let first = self.take_shards(command, words)?;
         self.stop_before_long_work(command, words)?;
         if has_effect(command) {
             self.begin_to_write(command, words)?;
@@ -495,7 +522,9 @@ impl<'r, 'a, 'h> Running<'r, 'a, 'h> {
         let line = monitor::line_for_later(self.call.session, Sender::Script, flags, words, self.call.server);
         self.notes.lines.extend(line);
         let start = out.len();
-        let mut outcome = step::execute(self.call, command, words, None, &mut Reply::new(out, resp));
+        let n_timed = if matches!(command.spec.work, Work::Grows { .. }) { 1 } else { self.n_timed };
+        let began = (n_timed > 0).then(Instant::now);
+        let mut outcome = step::execute(self.call, command, words, first, &mut Reply::new(out, resp));
         if matches!(&outcome, Err(error) if error.is_too_much()) {
             self.met_long_work = true;
             if self.call.thread.serves_sockets() && self.may_give_up() {
@@ -503,19 +532,19 @@ impl<'r, 'a, 'h> Running<'r, 'a, 'h> {
             }
             out.truncate(start);
             self.call.lift_limits();
-            outcome = step::execute(self.call, command, words, None, &mut Reply::new(out, resp));
+            outcome = step::execute(self.call, command, words, first, &mut Reply::new(out, resp));
         }
         if self.call.session.tracking.is_some() && command.has(Flags::READONLY) {
             self.note_reads();
         }
-        let failed = outcome.err().map(|error| {
+        let has_failed = outcome.is_err();
+        if let Err(error) = outcome {
             out.truncate(start);
             error.write(&mut Reply::new(out, resp));
-            error.wire_text().into_owned()
-        });
-        let now = Instant::now();
-        let nanos = (now - std::mem::replace(&mut self.went_on_at, now)).as_nanos() as u64;
-        self.notes.ran.push((command.id, nanos, failed));
+            self.notes.errors.push(error.wire_text().into_owned());
+        }
+        let nanos = began.map_or(0, |began| began.elapsed().as_nanos() as u64);
+        self.notes.ran.push(Done { command: command.id, has_failed, nanos, n_timed });
         Ok(())
     }
 }
@@ -563,11 +592,10 @@ fn held_of<'c, 'h>(call: &'c mut Call<'_, 'h>) -> &'c mut Held<'h, Job> {
 
 impl Host for Running<'_, '_, '_> {
     fn call(&mut self, args: &[&[u8]], resp: Resp, reply: &mut Vec<u8>) -> Result<(), Stop> {
-        let mut request = std::mem::take(&mut self.request);
+        let mut request = Request::default();
         let start = reply.len();
         let filled = request.fill(args).map_err(Refused::from);
         let ran = filled.and_then(|()| self.run_command(request.words(), resp, reply));
-        self.request = request;
         match ran {
             Ok(()) => Ok(()),
             Err(Refused::Stop(stop)) => Err(stop),

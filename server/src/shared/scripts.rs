@@ -74,7 +74,7 @@ pub enum Origin {
     Loaded,
 }
 
-/// Hashes a digest, which is a hash: some of it will do.
+/// Hashes a digest, which is a hash, so that some of it will do, or a script's number, which nobody can choose.
 #[derive(Default)]
 struct OfDigest(u64);
 
@@ -86,6 +86,10 @@ impl Hasher for OfDigest {
             self.0 =
                 (self.0.rotate_left(32) ^ u64::from_le_bytes(digits)).wrapping_mul(0x9e37_79b9_7f4a_7c15);
         }
+    }
+
+    fn write_u64(&mut self, number: u64) {
+        self.0 = number.wrapping_mul(0x9e37_79b9_7f4a_7c15);
     }
 
     fn finish(&self) -> u64 {
@@ -217,7 +221,7 @@ impl Scripts {
 pub struct ThreadScripts {
     /// The state.
     pub engine: Engine,
-    handles: HashMap<u64, Handle>,
+    handles: HashMap<u64, Handle, BuildHasherDefault<OfDigest>>,
     /// How many scripts had been forgotten when the thread last looked.
     n_forgotten: u64,
 }
@@ -226,7 +230,7 @@ impl ThreadScripts {
     fn new() -> Self {
         Self {
             engine: Engine::new(&programs::settings(Flavour::Scripts)),
-            handles: HashMap::new(),
+            handles: HashMap::default(),
             n_forgotten: 0,
         }
     }

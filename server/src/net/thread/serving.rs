@@ -25,7 +25,6 @@ use crate::{
     observe::monitor,
     run::{
         budget::Budget,
-        foresight,
         gates::{self, Admission},
         job, offload,
         route::{self, Needs},
@@ -636,14 +635,12 @@ impl IoThread {
         let node = connection.node.as_mut().expect("a parked connection runs nothing");
         let session = &mut node.job.session;
         let mut route = Route::default().with_weight(Weight::Heavy);
-        if !route::is_heavy(server, session, command, words) {
-            foresight::prepare(server, command, words);
-            let ahead = batch.keys_of(index);
-            let mut needs = Needs::of_keys(ahead);
+        let ahead = batch.keys_of(index);
+        let mut needs = Needs::of_keys(ahead);
+        let is_long = needs.foresee(server, command, words);
+        if !is_long && !route::is_heavy_beside(server, session, command, words) {
             if ahead.is_empty() {
-                needs.add(server, session, command, words);
-            } else {
-                needs.add_predicted(server, command, words);
+                needs.add_unforeseen(server, session, command, words);
             }
             let shards = needs.shards(server);
             let start = out.len();

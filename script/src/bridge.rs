@@ -1,0 +1,450 @@
+//! What runs at each run and each command of a script: the function that begins a run, `redis.call`, `redis.pcall` and
+//! `redis.acl_check_cmd`.
+//!
+//! They work on Lua's own stack, see [`crate::stack`].
+
+use std::cell::Cell;
+use std::ffi::c_int;
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::ptr;
+use std::rc::Rc;
+
+use braid_protocol::{Reply, number};
+use mlua::{Function, LightUserData, Lua, Table, Value, ffi, lua_State};
+use smallvec::SmallVec;
+
+use crate::convert::{self, Unreadable, Writer};
+use crate::decimal;
+use crate::engine::Ended;
+use crate::host::{Run, Stop};
+use crate::stack::{self, Kept, Stack};
+
+/// The most arguments that are kept in place.
+const FEW: usize = 8;
+
+/// Begins the runs of a state.
+pub(crate) struct Bridge {
+    lua: Lua,
+    /// That of `lua`.
+    state: *mut lua_State,
+    /// [`begin`], as Lua has it.
+    begin: Kept,
+    /// What sees what a run raises, where it is raised.
+    handler: Kept,
+    /// What a run has raised, until it is looked at.
+    raised: Kept,
+    lent: [Lent; 2],
+}
+
+/// A function that a bridge can run.
+#[derive(Debug)]
+pub(crate) struct Runnable {
+    function: Kept,
+    takes: Takes,
+}
+
+/// How a function gets its keys and arguments.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Takes {
+    /// As the globals KEYS and ARGV.
+    Globals,
+    /// As its own arguments.
+    Arguments,
+}
+
+/// One of the lists that a run gets, KEYS or ARGV.
+#[derive(Clone, Copy)]
+pub(crate) enum List<'a> {
+    /// There is none.
+    Nil,
+    /// A table of its own.
+    Fresh(&'a [&'a [u8]]),
+    /// The run only reads elements, so that it can be lent the table that others had before.
+    Lent(&'a [&'a [u8]]),
+}
+
+/// What a run gets.
+#[derive(Clone, Copy)]
+pub(crate) struct Given<'a> {
+    pub keys: List<'a>,
+    pub argv: List<'a>,
+}
+
+/// A run, as [`begin`] gets it.
+struct Entry<'a, 'r> {
+    function: &'a Runnable,
+    given: Given<'a>,
+    /// Where its value goes; nothing if that is not wanted.
+    reply: Option<&'a mut Reply<'r>>,
+    /// What is known of the tables that are lent.
+    lent: &'a [Lent; 2],
+    ended: Ended,
+}
+
+/// What is known of a table that is lent.
+#[derive(Default)]
+struct Lent {
+    /// Beyond so many elements it is empty.
+    n_elements: Cell<c_int>,
+    /// What its global is.
+    shown: Cell<Shown>,
+}
+
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+enum Shown {
+    #[default]
+    Nil,
+    Lent,
+    Fresh,
+}
+
+/// Longer lists, and those with longer texts, are not lent: their tables would be kept.
+const LENT_MAX: usize = 64;
+const LENT_TEXT_MAX_BYTES: usize = 256;
+
+// The own values of `begin`; the names of `convert::FIELDS` follow them.
+const RUN: c_int = Stack::own(1);
+const WORLD: c_int = Stack::own(2);
+/// The names of the lists' globals, and behind each the table that is lent.
+const LISTS: [c_int; 2] = [Stack::own(3), Stack::own(5)];
+const N_OWN: c_int = 6;
+
+impl Bridge {
+    /// Makes it. `world` has the globals of the functions that it will run, and `handler` is called with what they raise.
+    pub fn new(lua: &Lua, run: &Rc<Run>, world: &Table, handler: &Function) -> mlua::Result<Self> {
+        let state = lua.exec_raw_lua(|lua| lua.state());
+        let mut kept = None;
+        let [keys, argv] = [lua.create_table()?, lua.create_table()?];
+        let own = (handler, address(run), world, "KEYS", keys, "ARGV", argv);
+        // SAFETY: the closure owns nothing; the stack has room for the fields' names, as `luaL_checkstack` sees to.
+        unsafe {
+            lua.exec_raw::<()>(own, |state| {
+                ffi::luaL_checkstack(state, convert::FIELDS.len() as c_int, ptr::null());
+                let stack = Stack::new(state);
+                convert::FIELDS.iter().for_each(|name| stack.push_text(name.as_bytes()));
+                ffi::lua_pushcclosure(state, begin, N_OWN + convert::FIELDS.len() as c_int);
+                stack.push_boolean(false);
+                kept = Some([stack::keep(state), stack::keep(state), stack::keep(state)]);
+            })?;
+        }
+        let [raised, begin, handler] = kept.ok_or_else(|| mlua::Error::runtime("the state keeps nothing"))?;
+        Ok(Bridge { lua: lua.clone(), state, begin, handler, raised, lent: Default::default() })
+    }
+
+    /// Makes a function ready to be run.
+    pub fn keep(&self, function: &Function, takes: Takes) -> mlua::Result<Runnable> {
+        let mut kept = None;
+        // SAFETY: the closure owns nothing, and the function is on the stack.
+        unsafe { self.lua.exec_raw::<()>(function, |state| kept = Some(stack::keep(state)))? };
+        let function = kept.ok_or_else(|| mlua::Error::runtime("the state keeps nothing"))?;
+        Ok(Runnable { function, takes })
+    }
+
+    /// Lets a function go.
+    pub fn forget(&self, runnable: Runnable) {
+        // SAFETY: the state lives as long as `lua`, and has kept the function.
+        unsafe { stack::let_go(self.state, runnable.function) }
+    }
+
+    /// Runs a function, and writes its value to `reply` if there is one.
+    ///
+    /// # Errors
+    ///
+    /// What it raised. If the host has ended the run, that is in [`Run::stop`], and what this answers means nothing.
+    pub fn run(
+        &self,
+        function: &Runnable,
+        given: Given<'_>,
+        reply: Option<&mut Reply<'_>>,
+    ) -> Result<Ended, Value> {
+        let mut entry = Entry { function, given, reply, lent: &self.lent, ended: Ended::Value };
+        // SAFETY: the state lives as long as `lua`, and is not running: the engine that has it is borrowed. An idle state has room for
+        // these three. `begin` alone gets the entry, which outlives the call. To replace a kept value raises nothing.
+        let is_well = unsafe {
+            let handler = ffi::lua_gettop(self.state) + 1;
+            ffi::lua_rawgeti(self.state, ffi::LUA_REGISTRYINDEX, self.handler.place());
+            ffi::lua_rawgeti(self.state, ffi::LUA_REGISTRYINDEX, self.begin.place());
+            ffi::lua_pushlightuserdata(self.state, (&raw mut entry).cast());
+            let is_well = ffi::lua_pcall(self.state, 1, 0, handler) == ffi::LUA_OK;
+            if !is_well {
+                Stack::new(self.state).replace_kept(self.raised);
+            }
+            ffi::lua_settop(self.state, handler - 1);
+            is_well
+        };
+        if is_well { Ok(entry.ended) } else { Err(self.take_raised()) }
+    }
+
+    #[cold]
+    fn take_raised(&self) -> Value {
+        let raised = self.raised;
+        // SAFETY: the closure owns nothing.
+        let value = unsafe {
+            self.lua.exec_raw((), |state| {
+                let stack = Stack::new(state);
+                stack.push_kept(raised);
+                stack.push_boolean(false);
+                stack.replace_kept(raised);
+            })
+        };
+        value.unwrap_or_else(|error| Value::Error(Box::new(error)))
+    }
+}
+
+/// A run's address, for functions that live as long as the state: it does so, too, as one of the state's data.
+fn address(run: &Rc<Run>) -> LightUserData {
+    LightUserData(Rc::as_ptr(run).cast_mut().cast())
+}
+
+/// The run whose address is the first own value of a function of this module.
+fn run_of(stack: Stack<'_>) -> &Run {
+    // SAFETY: nothing else is there, see `address`; all of a run can be changed through a shared reference.
+    unsafe { &*stack.address(RUN).cast() }
+}
+
+/// Begins a run.
+///
+/// # Safety
+///
+/// Lua calls it in protected mode, with the address of an [`Entry`] as its only argument.
+unsafe extern "C-unwind" fn begin(state: *mut lua_State) -> c_int {
+    // SAFETY: the caller's promise; no frame down to here owns anything when something raises.
+    let stack = unsafe { Stack::new(state) };
+    // SAFETY: `Bridge::run` passes the address of an entry, which nobody else uses until this returns.
+    let entry = unsafe { &mut *stack.address(1).cast::<Entry<'_, '_>>() };
+    stack.push_kept(entry.function.function);
+    let Given { keys, argv } = entry.given;
+    match entry.function.takes {
+        Takes::Globals => {
+            for ((name, lent), list) in LISTS.into_iter().zip(entry.lent).zip([keys, argv]) {
+                set_list(stack, name, lent, list);
+            }
+            stack.call(0);
+        }
+        Takes::Arguments => {
+            push_list(stack, keys);
+            push_list(stack, argv);
+            stack.call(2);
+        }
+    }
+    if let Some(reply) = entry.reply.as_deref_mut() {
+        let run = run_of(stack);
+        let mut writer = Writer { stack, own: N_OWN, reply, script: run.resp.get(), is_counted: false };
+        // A panic must not pass Lua's frames.
+        match catch_unwind(AssertUnwindSafe(|| writer.value())) {
+            Ok(ended) => entry.ended = ended,
+            Err(panic) => run.note_panic(panic),
+        }
+    }
+    0
+}
+
+/// Sets a list's global.
+fn set_list(stack: Stack<'_>, name: c_int, lent: &Lent, list: List<'_>) {
+    let own = name - 1;
+    let is_short = |text: &&[u8]| text.len() <= LENT_TEXT_MAX_BYTES;
+    match list {
+        List::Lent(texts) if texts.len() <= LENT_MAX && texts.iter().all(is_short) => {
+            let n_elements = texts.len() as c_int;
+            let n_before = lent.n_elements.replace(lent.n_elements.get().max(n_elements));
+            push_elements(stack, own, texts);
+            for n in n_elements + 1..=n_before {
+                stack.push_nil();
+                stack.set_element(own, n);
+            }
+            lent.n_elements.set(n_elements);
+            if lent.shown.replace(Shown::Lent) != Shown::Lent {
+                stack.push(name);
+                stack.push(own);
+                stack.set(WORLD);
+            }
+        }
+        // A script that does not know the list does not see what is left of another's, which is short.
+        List::Nil if lent.shown.get() != Shown::Fresh => {}
+        _ => {
+            lent.shown.set(if matches!(list, List::Nil) { Shown::Nil } else { Shown::Fresh });
+            stack.push(name);
+            push_list(stack, list);
+            stack.set(WORLD);
+        }
+    }
+}
+
+fn push_list(stack: Stack<'_>, list: List<'_>) {
+    match list {
+        List::Nil => stack.push_nil(),
+        List::Fresh(texts) | List::Lent(texts) => {
+            stack.push_table(texts.len(), 0);
+            push_elements(stack, -2, texts);
+        }
+    }
+}
+
+/// Sets a table's first elements. The table is at `table` when a value is on top.
+fn push_elements(stack: Stack<'_>, table: c_int, texts: &[&[u8]]) {
+    for (n, text) in (1..).zip(texts) {
+        stack.push_text(text);
+        stack.set_element(table, n);
+    }
+}
+
+/// Sets `redis.call`, `redis.pcall` and `redis.acl_check_cmd`.
+pub(crate) fn install(lua: &Lua, run: &Rc<Run>, redis: &Table) -> mlua::Result<()> {
+    let functions: [(&str, mlua::lua_CFunction); 3] =
+        [("call", call), ("pcall", pcall), ("acl_check_cmd", acl_check_cmd)];
+    for (name, function) in functions {
+        // SAFETY: the closure owns nothing; the function's own value is on the stack.
+        let function: Function =
+            unsafe { lua.exec_raw(address(run), |state| ffi::lua_pushcclosure(state, function, 1))? };
+        redis.raw_set(name, function)?;
+    }
+    Ok(())
+}
+
+/// What becomes of an error: `redis.call` raises it, `redis.pcall` returns it.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Errors {
+    Raised,
+    Returned,
+}
+
+/// `redis.call`.
+///
+/// # Safety
+///
+/// Lua calls it, in protected mode, as a closure that [`install`] has made.
+unsafe extern "C-unwind" fn call(state: *mut lua_State) -> c_int {
+    // SAFETY: the caller's promise; no frame down to here owns anything when something raises.
+    command(unsafe { Stack::new(state) }, Errors::Raised)
+}
+
+/// `redis.pcall`.
+///
+/// # Safety
+///
+/// As of [`call`].
+unsafe extern "C-unwind" fn pcall(state: *mut lua_State) -> c_int {
+    // SAFETY: as in `call`.
+    command(unsafe { Stack::new(state) }, Errors::Returned)
+}
+
+/// `redis.acl_check_cmd`.
+///
+/// # Safety
+///
+/// As of [`call`].
+unsafe extern "C-unwind" fn acl_check_cmd(state: *mut lua_State) -> c_int {
+    // SAFETY: as in `call`.
+    let stack = unsafe { Stack::new(state) };
+    let run = run_of(stack);
+    let answer = with_arguments(stack, |args| run.question(|host| Ok(host.acl_check(args))));
+    match answer {
+        Ok(Ok(Ok(may))) => stack.push_boolean(may),
+        Ok(Ok(Err(_))) => {
+            raise_object(stack, (b"ERR", b"Invalid command passed to redis.acl_check_cmd()"));
+        }
+        Ok(Err(_)) => raise_end(stack),
+        Err(complaint) => raise_object(stack, (b"ERR", complaint)),
+    }
+    1
+}
+
+fn command(stack: Stack<'_>, errors: Errors) -> c_int {
+    let run = run_of(stack);
+    match with_arguments(stack, |args| ask(run, args)) {
+        Ok(Ok(())) => {}
+        Ok(Err(_)) => raise_end(stack),
+        Err(complaint) => {
+            convert::push_error(stack, (b"ERR", complaint), false);
+            if errors == Errors::Raised {
+                stack.raise();
+            }
+            return 1;
+        }
+    }
+    stack.cut(0);
+    // SAFETY: nobody changes the buffer before the next command, which comes only after this function has returned.
+    let reply: &[u8] = unsafe { &*run.reply.as_ptr() };
+    match convert::push(stack, reply) {
+        Ok(()) if errors == Errors::Raised && convert::is_error(reply) => stack.raise(),
+        Ok(()) => 1,
+        Err(Unreadable::TooDeep) => stack.raise_text(b"reached lua stack limit"),
+        Err(Unreadable::Malformed) => stack.raise_text(b"the command's reply is malformed"),
+    }
+}
+
+/// Has the host run a command. Its reply is in the run's buffer then.
+fn ask(run: &Run, args: &[&[u8]]) -> Result<(), Stop> {
+    let mut reply = run.emptied_reply();
+    run.question(|host| host.call(args, run.resp.get(), &mut reply))
+}
+
+fn raise_object(stack: Stack<'_>, error: (&[u8], &[u8])) -> ! {
+    convert::push_error(stack, error, false);
+    stack.raise()
+}
+
+/// Raises what nothing can catch, since the run has ended. What it is does not matter.
+#[cold]
+fn raise_end(stack: Stack<'_>) -> ! {
+    stack.push_nil();
+    stack.raise()
+}
+
+/// Calls `with` with the arguments as bytes, or says what is wrong with them.
+fn with_arguments<R>(stack: Stack<'_>, with: impl FnOnce(&[&[u8]]) -> R) -> Result<R, &'static [u8]> {
+    let n = stack.len();
+    if n == 0 {
+        return Err(b"Please specify at least one argument for this redis lib call");
+    }
+    let mut bytes = SmallVec::<[&[u8]; FEW]>::new();
+    for index in 1..=n {
+        match stack.text(index) {
+            Some(text) => bytes.push(text),
+            None => return with_numbers(stack, n, with),
+        }
+    }
+    Ok(with(&bytes))
+}
+
+/// The same, where some of them are numbers.
+fn with_numbers<R>(stack: Stack<'_>, n: c_int, with: impl FnOnce(&[&[u8]]) -> R) -> Result<R, &'static [u8]> {
+    let mut held = SmallVec::<[Argument<'_>; FEW]>::new();
+    for index in 1..=n {
+        held.push(
+            Argument::read(stack, index)
+                .ok_or(&b"Lua redis lib command arguments must be strings or integers"[..])?,
+        );
+    }
+    let bytes: SmallVec<[&[u8]; FEW]> = held.iter().map(Argument::bytes).collect();
+    Ok(with(&bytes))
+}
+
+/// One argument of a command.
+enum Argument<'l> {
+    Text(&'l [u8]),
+    Number(SmallVec<[u8; 24]>),
+}
+
+impl<'l> Argument<'l> {
+    fn read(stack: Stack<'l>, index: c_int) -> Option<Self> {
+        if let Some(text) = stack.text(index) {
+            return Some(Argument::Text(text));
+        }
+        let number = stack.number(index)?;
+        // A cast saturates, so that this is an integer of 64 bits or another number.
+        let integer = number as i64;
+        Some(Argument::Number(if integer as f64 == number {
+            number::format_i64(integer, SmallVec::from_slice)
+        } else {
+            decimal::general(number, 17).into_bytes().into()
+        }))
+    }
+
+    fn bytes(&self) -> &[u8] {
+        match self {
+            Argument::Text(text) => text,
+            Argument::Number(text) => text,
+        }
+    }
+}

@@ -1,0 +1,254 @@
+//! Lua's own stack, for what runs at each command of a script: a reference to a value that mlua keeps costs as much as the command.
+//!
+//! Lua raises an error by a jump over the frames between, and those of Rust among them are not unwound. So the functions that Lua calls
+//! are written in two parts. One owns memory, and does nothing that raises. The other puts values on the stack, and owns nothing.
+
+use std::ffi::{c_int, c_void};
+use std::marker::PhantomData;
+use std::slice;
+
+use mlua::ffi;
+use mlua::lua_State;
+
+/// The stack of a function that Lua calls. Values have indices: from 1 on the first is lowest, from -1 down the topmost is first.
+#[derive(Clone, Copy)]
+pub(crate) struct Stack<'l> {
+    state: *mut lua_State,
+    _of_call: PhantomData<&'l ()>,
+}
+
+/// What a value is, as far as it matters here.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Kind {
+    Nil,
+    Boolean,
+    Number,
+    Text,
+    Table,
+    Other,
+}
+
+/// A value that Lua keeps, so that the collector leaves it alone.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Kept(c_int);
+
+impl Kept {
+    /// Where it is in the registry.
+    pub fn place(self) -> ffi::lua_Integer {
+        self.0.into()
+    }
+}
+
+impl<'l> Stack<'l> {
+    /// The stack of a state.
+    ///
+    /// # Safety
+    ///
+    /// `'l` is no longer than the call of a function that Lua runs in protected mode, and as long as it lasts:
+    /// - an index names a value, or is the one after the topmost where a value may be missing;
+    /// - a text is read only while it is on the stack or in a table or an upvalue that is;
+    /// - where a method says that it raises, no frame down to Lua's has anything to drop.
+    pub unsafe fn new(state: *mut lua_State) -> Self {
+        Stack { state, _of_call: PhantomData }
+    }
+
+    /// The index of the running function's own value `n`, from 1.
+    pub const fn own(n: c_int) -> c_int {
+        ffi::lua_upvalueindex(n)
+    }
+
+    /// How many values there are.
+    pub fn len(self) -> c_int {
+        // SAFETY: reads the state; see `new`.
+        unsafe { ffi::lua_gettop(self.state) }
+    }
+
+    /// Drops all values above the lowest `n`.
+    pub fn cut(self, n: c_int) {
+        // SAFETY: `n` values are there; see `new`.
+        unsafe { ffi::lua_settop(self.state, n) }
+    }
+
+    /// Drops the topmost `n` values.
+    pub fn pop(self, n: c_int) {
+        self.cut(-n - 1);
+    }
+
+    /// What a value is.
+    pub fn kind(self, index: c_int) -> Kind {
+        // SAFETY: the index is valid; see `new`.
+        match unsafe { ffi::lua_type(self.state, index) } {
+            ffi::LUA_TNIL => Kind::Nil,
+            ffi::LUA_TBOOLEAN => Kind::Boolean,
+            ffi::LUA_TNUMBER => Kind::Number,
+            ffi::LUA_TSTRING => Kind::Text,
+            ffi::LUA_TTABLE => Kind::Table,
+            _ => Kind::Other,
+        }
+    }
+
+    /// The bytes of a text; none of another value.
+    pub fn text(self, index: c_int) -> Option<&'l [u8]> {
+        if self.kind(index) != Kind::Text {
+            return None;
+        }
+        let mut len = 0;
+        // SAFETY: of a text, nothing is converted, so nothing raises, and its bytes stay where they are as long as it is held; see `new`.
+        unsafe {
+            let bytes = ffi::lua_tolstring(self.state, index, &mut len);
+            Some(slice::from_raw_parts(bytes.cast(), len))
+        }
+    }
+
+    /// A number; none of another value.
+    pub fn number(self, index: c_int) -> Option<f64> {
+        // SAFETY: the index is valid; see `new`.
+        (self.kind(index) == Kind::Number).then(|| unsafe { ffi::lua_tonumber(self.state, index) })
+    }
+
+    /// Whether a value is neither nil nor false.
+    pub fn is_true(self, index: c_int) -> bool {
+        // SAFETY: the index is valid; see `new`.
+        unsafe { ffi::lua_toboolean(self.state, index) != 0 }
+    }
+
+    /// The address that a light userdata is.
+    pub fn address(self, index: c_int) -> *mut c_void {
+        // SAFETY: the index is valid; see `new`.
+        unsafe { ffi::lua_touserdata(self.state, index) }
+    }
+
+    /// Puts a copy of a value on the stack.
+    pub fn push(self, index: c_int) {
+        // SAFETY: the index is valid; see `new`. Every call has room for 20 values, and `reserve` makes more.
+        unsafe { ffi::lua_pushvalue(self.state, index) }
+    }
+
+    /// Puts a kept value on the stack.
+    pub fn push_kept(self, kept: Kept) {
+        self.push_element(ffi::LUA_REGISTRYINDEX, kept.0);
+    }
+
+    /// Puts element `n` of a table on the stack.
+    pub fn push_element(self, table: c_int, n: c_int) {
+        // SAFETY: the value is a table; see `new`.
+        unsafe { ffi::lua_rawgeti(self.state, table, n as ffi::lua_Integer) };
+    }
+
+    /// Replaces the key on top by its value in a table. The key is not nil.
+    pub fn replace_by_field(self, table: c_int) {
+        // SAFETY: the value is a table; see `new`.
+        unsafe { ffi::lua_rawget(self.state, table) };
+    }
+
+    /// Replaces the key on top by the table's next pair, if there is one; else drops it. It is nil for the first.
+    pub fn next(self, table: c_int) -> bool {
+        // SAFETY: the value is a table, and the key is its own, so that nothing raises; see `new`.
+        unsafe { ffi::lua_next(self.state, table) != 0 }
+    }
+
+    /// Puts nil on the stack.
+    pub fn push_nil(self) {
+        // SAFETY: there is room, as `push` says.
+        unsafe { ffi::lua_pushnil(self.state) }
+    }
+
+    /// Puts a boolean on the stack.
+    pub fn push_boolean(self, value: bool) {
+        // SAFETY: there is room, as `push` says.
+        unsafe { ffi::lua_pushboolean(self.state, value.into()) }
+    }
+
+    /// Puts a number on the stack.
+    pub fn push_number(self, value: f64) {
+        // SAFETY: there is room, as `push` says.
+        unsafe { ffi::lua_pushnumber(self.state, value) }
+    }
+
+    /// Makes room for `n` more values. Raises.
+    pub fn reserve(self, n: c_int) {
+        // SAFETY: it may raise; see `new`.
+        if unsafe { ffi::lua_checkstack(self.state, n) } == 0 {
+            self.raise_text(b"stack overflow");
+        }
+    }
+
+    /// Puts a text on the stack. Raises.
+    pub fn push_text(self, text: &[u8]) {
+        // SAFETY: the bytes are read here only; it may raise; see `new`.
+        unsafe { ffi::lua_pushlstring_(self.state, text.as_ptr().cast(), text.len()) };
+    }
+
+    /// Puts a new table on the stack, with room for elements and fields. Raises.
+    pub fn push_table(self, n_elements: usize, n_fields: usize) {
+        // Room beyond this is made as it is needed.
+        const ROOM_MAX: usize = 1 << 24;
+        let [elements, fields] = [n_elements, n_fields].map(|n| n.min(ROOM_MAX) as c_int);
+        // SAFETY: it may raise; see `new`.
+        unsafe { ffi::lua_createtable(self.state, elements, fields) };
+    }
+
+    /// Sets in a table the key below the top to the value on top, and drops both. Raises.
+    pub fn set(self, table: c_int) {
+        // SAFETY: the value is a table; it may raise; see `new`.
+        unsafe { ffi::lua_rawset(self.state, table) };
+    }
+
+    /// Sets element `n` of a table to the value on top, and drops it. Raises, unless the element is there.
+    pub fn set_element(self, table: c_int, n: c_int) {
+        // SAFETY: the value is a table; it may raise; see `new`.
+        unsafe { ffi::lua_rawseti(self.state, table, n as ffi::lua_Integer) };
+    }
+
+    /// Has a kept value give way to the one on top, which is dropped.
+    pub fn replace_kept(self, kept: Kept) {
+        self.set_element(ffi::LUA_REGISTRYINDEX, kept.0);
+    }
+
+    /// Joins the topmost `n` texts to one. Raises.
+    pub fn join(self, n: c_int) {
+        // SAFETY: they are there; it may raise; see `new`.
+        unsafe { ffi::lua_concat(self.state, n) };
+    }
+
+    /// Raises the value on top. Does not return.
+    pub fn raise(self) -> ! {
+        // SAFETY: it raises; see `new`.
+        unsafe { ffi::lua_error(self.state) }
+    }
+
+    /// Raises an error with the position of the caller in front. Does not return.
+    pub fn raise_text(self, text: &[u8]) -> ! {
+        // SAFETY: puts a text on the stack, and may raise; see `new`.
+        unsafe { ffi::luaL_where(self.state, 1) };
+        self.push_text(text);
+        self.join(2);
+        self.raise()
+    }
+
+    /// Calls the function below the topmost `n_arguments` values, and replaces all of them by its one result. Raises.
+    pub fn call(self, n_arguments: c_int) {
+        // SAFETY: function and arguments are there; it may raise; see `new`.
+        unsafe { ffi::lua_call(self.state, n_arguments, 1) }
+    }
+}
+
+/// Keeps the value on top of a state's stack, and drops it from there.
+///
+/// # Safety
+///
+/// As of [`Stack::new`]; it raises.
+pub(crate) unsafe fn keep(state: *mut lua_State) -> Kept {
+    // SAFETY: the caller's promise.
+    Kept(unsafe { ffi::luaL_ref(state, ffi::LUA_REGISTRYINDEX) })
+}
+
+/// Lets a kept value go.
+///
+/// # Safety
+///
+/// The state lives, and it is the one that keeps the value.
+pub(crate) unsafe fn let_go(state: *mut lua_State, kept: Kept) {
+    // SAFETY: the caller's promise; nothing raises, since the registry has the place already.
+    unsafe { ffi::luaL_unref(state, ffi::LUA_REGISTRYINDEX, kept.0) }
+}
