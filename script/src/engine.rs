@@ -18,9 +18,6 @@ use crate::random::Random;
 use crate::sandbox::{self, Sandbox, World};
 use crate::shebang;
 
-/// After so many runs the collector is pushed on.
-const RUNS_PER_COLLECTION: u32 = 50;
-
 /// How an engine is set up.
 #[derive(Clone, Debug)]
 pub struct Settings {
@@ -263,12 +260,8 @@ impl Engine {
         self.run.resp.set(Resp::V2);
     }
 
-    /// As Redis does, the collector is pushed on now and then, so that short runs do not leave all its work to a long one.
     fn finish(&mut self) {
         self.n_runs = self.n_runs.wrapping_add(1);
-        if self.n_runs.is_multiple_of(RUNS_PER_COLLECTION) {
-            let _ = self.lua.gc_step();
-        }
         self.make_room();
         drop(self.run.emptied_reply());
         if let Some(panic) = self.run.panic.take() {

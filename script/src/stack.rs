@@ -5,7 +5,7 @@
 
 use std::ffi::{c_int, c_void};
 use std::marker::PhantomData;
-use std::slice;
+use std::{ptr, slice};
 
 use mlua::ffi;
 use mlua::lua_State;
@@ -118,6 +118,12 @@ impl<'l> Stack<'l> {
         unsafe { ffi::lua_touserdata(self.state, index) }
     }
 
+    /// Takes a value out from among the others.
+    pub fn remove(self, index: c_int) {
+        // SAFETY: the index is valid; see `new`.
+        unsafe { ffi::lua_remove(self.state, index) }
+    }
+
     /// Puts a copy of a value on the stack.
     pub fn push(self, index: c_int) {
         // SAFETY: the index is valid; see `new`. Every call has room for 20 values, and `reserve` makes more.
@@ -151,6 +157,12 @@ impl<'l> Stack<'l> {
     pub fn push_nil(self) {
         // SAFETY: there is room, as `push` says.
         unsafe { ffi::lua_pushnil(self.state) }
+    }
+
+    /// Puts the light userdata on the stack that stands for nothing.
+    pub fn push_null(self) {
+        // SAFETY: there is room, as `push` says.
+        unsafe { ffi::lua_pushlightuserdata(self.state, ptr::null_mut()) }
     }
 
     /// Puts a boolean on the stack.

@@ -8,6 +8,8 @@
 
 mod arguments;
 mod bits;
+#[allow(unsafe_code)]
+mod builder;
 mod cjson;
 mod cmsgpack;
 mod meter;

@@ -160,3 +160,22 @@ fn a_state_that_is_full_gets_an_error() {
         assert!(text.contains("not enough memory"), "{expression}: {text}");
     }
 }
+
+/// Tables of more values than are made in one go, open ones among them, and texts that are not as they stand in the data.
+#[test]
+fn large_data_is_made_in_pieces_and_whole() {
+    const ROW: &str = r#"{ n = i, t = "\"" .. i, list = { i, { i } } }"#;
+    const CHECK: &str = "for i = 1, 3000 do local row = all[i] if row.n ~= i or row.t ~= '\"' .. i \
+                         or row.list[1] ~= i or row.list[2][1] ~= i or #row.list ~= 2 then return 'wrong at ' .. i end end \
+                         return #all";
+    for (pack, unpack) in [("cjson.encode", "cjson.decode"), ("cmsgpack.pack", "cmsgpack.unpack")] {
+        assert_gives(
+            &format!(
+                "(function() local all = {{}} for i = 1, 3000 do all[i] = {ROW} end all = {unpack}({pack}(all)) {CHECK} end)()"
+            ),
+            "3000",
+        );
+    }
+    assert_gives("select('#', cmsgpack.unpack(('\\145\\1'):rep(3000)))", "3000");
+    assert_gives("select(3000, cmsgpack.unpack(('\\145\\7'):rep(3000)))[1]", "7");
+}

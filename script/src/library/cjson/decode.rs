@@ -1,21 +1,16 @@
 //! `cjson.decode`.
 
-use mlua::{Lua, LuaString, Value};
+use mlua::{Lua, MultiValue};
 
 use super::lexer::{Lexer, Token};
 use super::settings::Settings;
 use crate::library::arguments::Arguments;
+use crate::library::builder::{Builder, Kind, MAX_DEPTH, Part};
 use crate::library::meter::{Meter, Work};
 use crate::library::raised::Failure;
-use crate::library::tables::{Builder, Crossing, Kind, MAX_DEPTH};
 
 /// Returns the value that argument 1 is the JSON of.
-pub(super) fn decode(
-    lua: &Lua,
-    mut arguments: Arguments,
-    settings: Settings,
-    crossing: &Crossing,
-) -> Result<Value, Failure> {
+pub(super) fn decode(lua: &Lua, mut arguments: Arguments, settings: Settings) -> Result<MultiValue, Failure> {
     if arguments.count() != 1 {
         return Err(Failure::argument(1, "expected 1 argument"));
     }
@@ -28,15 +23,14 @@ pub(super) fn decode(
     let mut decoder = Decoder {
         lua,
         lexer: Lexer::new(&text, settings.decodes_invalid),
-        builder: Builder::new(crossing),
+        builder: Builder::new(),
         kinds: Vec::new(),
-        keys: Keys::default(),
         meter: Meter::new(lua),
         max_depth: MAX_DEPTH.min(settings.decode_max_depth as usize),
     };
-    let value = decoder.value()?;
+    decoder.value()?;
     match decoder.token()? {
-        Token::End => Ok(value),
+        Token::End => Ok(decoder.builder.finish(lua)?),
         other => Err(decoder.unexpected("the end", &other)),
     }
 }
@@ -47,7 +41,6 @@ struct Decoder<'a> {
     builder: Builder<'a>,
     /// What the open tables are.
     kinds: Vec<Kind>,
-    keys: Keys,
     meter: Meter<'a>,
     max_depth: usize,
 }
@@ -57,7 +50,7 @@ enum Next<'a> {
     /// Another value, which begins with this token.
     Value(Token<'a>),
     /// Nothing: the outermost value is complete.
-    Done(Value),
+    Done,
 }
 
 impl<'a> Decoder<'a> {
@@ -75,14 +68,14 @@ impl<'a> Decoder<'a> {
     }
 
     /// Reads one value with all that is in it.
-    fn value(&mut self) -> Result<Value, Failure> {
+    fn value(&mut self) -> Result<(), Failure> {
         let mut token = self.token()?;
         loop {
-            let value = match token {
-                Token::String(text) => Value::String(self.lua.create_string(text)?),
-                Token::Number(value) => Value::Number(value),
-                Token::Boolean(value) => Value::Boolean(value),
-                Token::Null => Value::NULL,
+            match token {
+                Token::String(text) => self.push(Part::Text(text))?,
+                Token::Number(value) => self.push(Part::Number(value))?,
+                Token::Boolean(value) => self.push(Part::Boolean(value))?,
+                Token::Null => self.push(Part::Null)?,
                 Token::ObjectBegin | Token::ArrayBegin => match self.begin(&token)? {
                     Some(next) => {
                         token = next;
@@ -91,12 +84,16 @@ impl<'a> Decoder<'a> {
                     None => self.end()?,
                 },
                 other => return Err(self.unexpected("value", &other)),
-            };
-            match self.after(value)? {
+            }
+            match self.after()? {
                 Next::Value(next) => token = next,
-                Next::Done(value) => return Ok(value),
+                Next::Done => return Ok(()),
             }
         }
+    }
+
+    fn push(&mut self, part: Part<'a>) -> Result<(), Failure> {
+        Ok(self.builder.push(self.lua, part)?)
     }
 
     /// Opens a table; returns the token of its first value, or `None` if it has none.
@@ -122,7 +119,7 @@ impl<'a> Decoder<'a> {
     }
 
     /// Closes the innermost table.
-    fn end(&mut self) -> Result<Value, Failure> {
+    fn end(&mut self) -> Result<(), Failure> {
         self.kinds.pop();
         Ok(self.builder.close(self.lua)?)
     }
@@ -130,52 +127,27 @@ impl<'a> Decoder<'a> {
     /// Takes `token` as an object's key, and returns the first token of its value.
     fn key(&mut self, token: Token<'a>) -> Result<Token<'a>, Failure> {
         let Token::String(text) = token else { return Err(self.unexpected("object key string", &token)) };
-        let key = self.keys.get(self.lua, &text)?;
-        self.builder.push(self.lua, Value::String(key))?;
+        self.push(Part::Text(text))?;
         match self.token()? {
             Token::Colon => self.token(),
             other => Err(self.unexpected("colon", &other)),
         }
     }
 
-    /// Puts a value into its table, and closes tables that are complete.
-    fn after(&mut self, mut value: Value) -> Result<Next<'a>, Failure> {
+    /// Reads what follows a value that is complete, and closes tables that are.
+    fn after(&mut self) -> Result<Next<'a>, Failure> {
         loop {
-            let Some(&kind) = self.kinds.last() else { return Ok(Next::Done(value)) };
-            self.builder.push(self.lua, value)?;
+            let Some(&kind) = self.kinds.last() else { return Ok(Next::Done) };
             match (self.token()?, kind) {
                 (Token::Comma, Kind::Array) => return self.token().map(Next::Value),
                 (Token::Comma, Kind::Map) => {
                     let token = self.token()?;
                     return self.key(token).map(Next::Value);
                 }
-                (Token::ArrayEnd, Kind::Array) | (Token::ObjectEnd, Kind::Map) => value = self.end()?,
+                (Token::ArrayEnd, Kind::Array) | (Token::ObjectEnd, Kind::Map) => self.end()?,
                 (other, Kind::Array) => return Err(self.unexpected("comma or array end", &other)),
                 (other, Kind::Map) => return Err(self.unexpected("comma or object end", &other)),
             }
         }
-    }
-}
-
-/// How many keys are remembered.
-const N_KEYS: usize = 32;
-
-/// Remembers keys: the objects of an array have the same ones, and a Lua string costs more than a look.
-#[derive(Default)]
-struct Keys([Option<(Box<[u8]>, LuaString)>; N_KEYS]);
-
-impl Keys {
-    fn get(&mut self, lua: &Lua, text: &[u8]) -> mlua::Result<LuaString> {
-        let (Some(first), Some(last)) = (text.first(), text.last()) else { return lua.create_string(text) };
-        let place = usize::from(*first) * 7 + usize::from(*last) * 3 + text.len();
-        let slot = &mut self.0[place % N_KEYS];
-        if let Some((known, key)) = slot
-            && **known == *text
-        {
-            return Ok(key.clone());
-        }
-        let key = lua.create_string(text)?;
-        *slot = Some((text.into(), key.clone()));
-        Ok(key)
     }
 }

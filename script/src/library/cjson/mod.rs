@@ -32,11 +32,9 @@ fn module(lua: &Lua, crossing: &Rc<Crossing>) -> mlua::Result<Table> {
         "encode",
         function(lua, move |lua, arguments| encode::encode(lua, arguments, own.get(), &shared))?,
     )?;
-    let (own, shared) = (settings.clone(), crossing.clone());
-    table.raw_set(
-        "decode",
-        function(lua, move |lua, arguments| decode::decode(lua, arguments, own.get(), &shared))?,
-    )?;
+    let own = settings.clone();
+    table
+        .raw_set("decode", function(lua, move |lua, arguments| decode::decode(lua, arguments, own.get()))?)?;
     settings::install(lua, &table, &settings)?;
     let shared = crossing.clone();
     table.raw_set("new", function(lua, move |lua, _| Ok(module(lua, &shared)?))?)?;

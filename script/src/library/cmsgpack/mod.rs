@@ -5,8 +5,6 @@
 mod pack;
 mod unpack;
 
-use std::rc::Rc;
-
 use mlua::Lua;
 
 use super::raised::function;
@@ -14,21 +12,12 @@ use super::tables::Crossing;
 
 /// Makes the table.
 pub(super) fn install(lua: &Lua) -> mlua::Result<()> {
-    let crossing = Rc::new(Crossing::new(lua)?);
+    let crossing = Crossing::new(lua)?;
     let table = lua.create_table()?;
-    let shared = crossing.clone();
-    table.raw_set("pack", function(lua, move |lua, arguments| pack::pack(lua, arguments, &shared))?)?;
-    let shared = crossing.clone();
-    table.raw_set("unpack", function(lua, move |lua, arguments| unpack::unpack(lua, arguments, &shared))?)?;
-    let shared = crossing.clone();
-    table.raw_set(
-        "unpack_one",
-        function(lua, move |lua, arguments| unpack::unpack_one(lua, arguments, &shared))?,
-    )?;
-    table.raw_set(
-        "unpack_limit",
-        function(lua, move |lua, arguments| unpack::unpack_limit(lua, arguments, &crossing))?,
-    )?;
+    table.raw_set("pack", function(lua, move |lua, arguments| pack::pack(lua, arguments, &crossing))?)?;
+    table.raw_set("unpack", function(lua, unpack::unpack)?)?;
+    table.raw_set("unpack_one", function(lua, unpack::unpack_one)?)?;
+    table.raw_set("unpack_limit", function(lua, unpack::unpack_limit)?)?;
     table.raw_set("_NAME", "cmsgpack")?;
     table.raw_set("_VERSION", "lua-cmsgpack 0.4.0")?;
     table.raw_set("_COPYRIGHT", "Copyright (C) 2012, Salvatore Sanfilippo")?;

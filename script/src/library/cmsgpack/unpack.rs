@@ -1,11 +1,13 @@
 //! `cmsgpack.unpack`, `unpack_one` and `unpack_limit`.
 
+use std::borrow::Cow;
+
 use mlua::{Lua, MultiValue, Value};
 
 use crate::library::arguments::Arguments;
+use crate::library::builder::{Builder, Kind, MAX_DEPTH, Part};
 use crate::library::meter::{Meter, Work};
 use crate::library::raised::Failure;
-use crate::library::tables::{Builder, Crossing, Kind, MAX_DEPTH};
 
 /// How many values one call returns: Lua's stack has room for 8000.
 const MAX_VALUES: usize = 7998;
@@ -17,39 +19,25 @@ const TOO_MANY_VALUES: &str =
     "stack overflow (too many return values at once; use unpack_one or unpack_limit instead.)";
 
 /// Returns all values of argument 1.
-pub(super) fn unpack(lua: &Lua, arguments: Arguments, crossing: &Crossing) -> Result<MultiValue, Failure> {
-    unpack_some(lua, arguments, 0, 0, crossing)
+pub(super) fn unpack(lua: &Lua, arguments: Arguments) -> Result<MultiValue, Failure> {
+    unpack_some(lua, arguments, 0, 0)
 }
 
 /// Returns one value of argument 1, from the offset of argument 2 on, after the offset of the next.
-pub(super) fn unpack_one(
-    lua: &Lua,
-    arguments: Arguments,
-    crossing: &Crossing,
-) -> Result<MultiValue, Failure> {
+pub(super) fn unpack_one(lua: &Lua, arguments: Arguments) -> Result<MultiValue, Failure> {
     let offset = arguments.integer_or(lua, 2, 0)?;
-    unpack_some(lua, arguments, 1, offset, crossing)
+    unpack_some(lua, arguments, 1, offset)
 }
 
 /// Returns as many values of argument 1 as argument 2 says, from the offset of argument 3 on, after the offset of the next.
-pub(super) fn unpack_limit(
-    lua: &Lua,
-    arguments: Arguments,
-    crossing: &Crossing,
-) -> Result<MultiValue, Failure> {
+pub(super) fn unpack_limit(lua: &Lua, arguments: Arguments) -> Result<MultiValue, Failure> {
     let limit = arguments.integer(lua, 2)?;
     let offset = arguments.integer_or(lua, 3, 0)?;
-    unpack_some(lua, arguments, limit, offset, crossing)
+    unpack_some(lua, arguments, limit, offset)
 }
 
 /// Returns up to `limit` values from `offset` on. If both are 0, all are returned, and no offset with them.
-fn unpack_some(
-    lua: &Lua,
-    mut arguments: Arguments,
-    limit: i64,
-    offset: i64,
-    crossing: &Crossing,
-) -> Result<MultiValue, Failure> {
+fn unpack_some(lua: &Lua, mut arguments: Arguments, limit: i64, offset: i64) -> Result<MultiValue, Failure> {
     let data = arguments.string(lua, 1)?;
     let data = data.as_bytes();
     let (length, shown_offset) = (data.len() as i32, offset as i32);
@@ -66,19 +54,21 @@ fn unpack_some(
     let is_all = limit == 0 && offset == 0;
     let limit = if is_all { i64::from(i32::MAX) } else { limit };
     let mut unpacker =
-        Unpacker { lua, rest, builder: Builder::new(crossing), levels: Vec::new(), meter: Meter::new(lua) };
-    let mut values = unpacker.values(limit)?;
+        Unpacker { lua, rest, builder: Builder::new(), levels: Vec::new(), meter: Meter::new(lua) };
+    unpacker.values(limit)?;
+    let n_left = unpacker.rest.len();
+    let mut values = unpacker.builder.finish(lua)?;
     if !is_all {
-        let next = if unpacker.rest.is_empty() { -1 } else { (data.len() - unpacker.rest.len()) as i64 };
-        values.insert(0, Value::Integer(next));
+        let next = if n_left == 0 { -1 } else { (data.len() - n_left) as i64 };
+        values.push_front(Value::Integer(next));
     }
-    Ok(MultiValue::from_vec(values))
+    Ok(values)
 }
 
 /// What a value's first bytes say.
 enum Item<'a> {
-    Value(Value),
-    String(&'a [u8]),
+    /// A value that is no table.
+    Value(Part<'a>),
     /// A table with so many values to come, keys counted.
     Table(Kind, usize),
 }
@@ -101,40 +91,38 @@ struct Unpacker<'a> {
 }
 
 impl<'a> Unpacker<'a> {
-    fn values(&mut self, limit: i64) -> Result<Vec<Value>, Failure> {
-        let mut values = Vec::new();
-        let mut n_held = 0;
-        while !self.rest.is_empty() && (values.len() as i64) < limit {
-            let value = self.value()?;
-            n_held += usize::from(matches!(value, Value::String(_) | Value::Table(_)));
-            if values.len() == MAX_VALUES || n_held > MAX_HELD {
+    fn values(&mut self, limit: i64) -> Result<(), Failure> {
+        let (mut n_values, mut n_held) = (0, 0);
+        while !self.rest.is_empty() && (n_values as i64) < limit {
+            n_held += usize::from(self.value()?);
+            if n_values == MAX_VALUES || n_held > MAX_HELD {
                 return Err(Failure::fixed(TOO_MANY_VALUES));
             }
-            values.push(value);
+            n_values += 1;
         }
-        Ok(values)
+        Ok(())
     }
 
-    /// Reads one value with all that is in it.
-    fn value(&mut self) -> Result<Value, Failure> {
+    /// Reads one value with all that is in it. Returns whether mlua will hold it in a stack of its own.
+    fn value(&mut self) -> Result<bool, Failure> {
         loop {
             self.meter.spend(1)?;
-            let value = match self.item()? {
-                Item::Value(value) => value,
-                Item::String(text) => {
-                    self.meter.spend((text.len() / 16) as u32)?;
-                    Value::String(self.lua.create_string(text)?)
-                }
+            let part = match self.item()? {
+                Item::Value(part) => part,
                 Item::Table(kind, n_values) => {
                     self.open(kind, n_values)?;
                     if n_values > 0 {
                         continue;
                     }
-                    self.close()?
+                    self.levels.pop();
+                    Part::Close
                 }
             };
-            if let Some(value) = self.put(value)? {
-                return Ok(value);
+            if let Part::Text(text) = &part {
+                self.meter.spend((text.len() / 16) as u32)?;
+            }
+            if let Some(is_held) = self.put(part)? {
+                return Ok(is_held);
             }
         }
     }
@@ -151,29 +139,30 @@ impl<'a> Unpacker<'a> {
         Ok(())
     }
 
-    fn close(&mut self) -> Result<Value, Failure> {
-        self.levels.pop();
-        Ok(self.builder.close(self.lua)?)
-    }
-
-    /// Puts a value into its table, and closes tables that are complete. Returns a value that is in none.
-    fn put(&mut self, mut value: Value) -> Result<Option<Value>, Failure> {
-        while let Some(level) = self.levels.last_mut() {
-            let is_key = level.kind == Kind::Map && level.n_left.is_multiple_of(2);
-            level.n_left -= 1;
-            let is_complete = level.n_left == 0;
-            if is_key {
-                level.bad_key = refusal_of_key(&value);
-            } else if let Some(text) = level.bad_key {
-                return Err(Failure::Bare(text));
+    /// Puts a value into its table, and closes tables that are complete. Of a value that is in none, returns whether it will be held.
+    fn put(&mut self, mut part: Part<'a>) -> Result<Option<bool>, Failure> {
+        loop {
+            if let Some(level) = self.levels.last_mut() {
+                let is_key = level.kind == Kind::Map && level.n_left.is_multiple_of(2);
+                level.n_left -= 1;
+                if is_key {
+                    level.bad_key = refusal_of_key(&part);
+                } else if let Some(text) = level.bad_key {
+                    return Err(Failure::Bare(text));
+                }
             }
-            self.builder.push(self.lua, value)?;
-            if !is_complete {
-                return Ok(None);
+            let is_held = matches!(part, Part::Text(_) | Part::Close);
+            match part {
+                Part::Close => self.builder.close(self.lua)?,
+                other => self.builder.push(self.lua, other)?,
             }
-            value = self.close()?;
+            match self.levels.last() {
+                None => return Ok(Some(is_held)),
+                Some(level) if level.n_left > 0 => return Ok(None),
+                Some(_) => self.levels.pop(),
+            };
+            part = Part::Close;
         }
-        Ok(Some(value))
     }
 
     /// Reads a value's first bytes, and all of it that is no table's contents.
@@ -183,11 +172,11 @@ impl<'a> Unpacker<'a> {
             0..=0x7f | 0xe0..=0xff => whole(i64::from(tag as i8)),
             0x80..=0x8f => Item::Table(Kind::Map, 2 * usize::from(tag & 0xf)),
             0x90..=0x9f => Item::Table(Kind::Array, usize::from(tag & 0xf)),
-            0xa0..=0xbf => Item::String(self.take(usize::from(tag & 0x1f))?),
-            0xc0 => Item::Value(Value::Nil),
-            0xc2 | 0xc3 => Item::Value(Value::Boolean(tag == 0xc3)),
-            0xca => Item::Value(Value::Number(f64::from(f32::from_bits(self.unsigned(4)? as u32)))),
-            0xcb => Item::Value(Value::Number(f64::from_bits(self.unsigned(8)?))),
+            0xa0..=0xbf => text(self.take(usize::from(tag & 0x1f))?),
+            0xc0 => Item::Value(Part::Nil),
+            0xc2 | 0xc3 => Item::Value(Part::Boolean(tag == 0xc3)),
+            0xca => Item::Value(Part::Number(f64::from(f32::from_bits(self.unsigned(4)? as u32)))),
+            0xcb => Item::Value(Part::Number(f64::from_bits(self.unsigned(8)?))),
             0xcc => whole(self.unsigned(1)? as i64),
             0xcd => whole(self.unsigned(2)? as i64),
             0xce => whole(self.unsigned(4)? as i64),
@@ -222,18 +211,22 @@ impl<'a> Unpacker<'a> {
     /// Reads a string with a length of `n_bytes` before it.
     fn string(&mut self, n_bytes: usize) -> Result<Item<'a>, Failure> {
         let length = self.unsigned(n_bytes)? as usize;
-        self.take(length).map(Item::String)
+        self.take(length).map(text)
     }
 }
 
-fn whole(value: i64) -> Item<'static> {
-    Item::Value(Value::Integer(value))
+fn whole<'a>(value: i64) -> Item<'a> {
+    Item::Value(Part::Number(value as f64))
 }
 
-fn refusal_of_key(key: &Value) -> Option<&'static str> {
+fn text(text: &[u8]) -> Item<'_> {
+    Item::Value(Part::Text(Cow::Borrowed(text)))
+}
+
+fn refusal_of_key(key: &Part<'_>) -> Option<&'static str> {
     match key {
-        Value::Nil => Some("table index is nil"),
-        Value::Number(value) if value.is_nan() => Some("table index is NaN"),
+        Part::Nil => Some("table index is nil"),
+        Part::Number(value) if value.is_nan() => Some("table index is NaN"),
         _ => None,
     }
 }

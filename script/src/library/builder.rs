@@ -1,0 +1,182 @@
+//! Makes Lua tables of values that come in order.
+//!
+//! What is to be made is written down first, and then made in one go on Lua's own stack (see [`crate::stack`]): to cross between Rust and
+//! Lua for each value, protected against Lua's errors, costs many times the value. Of large data a piece is made at a time.
+
+use std::borrow::Cow;
+use std::ffi::c_int;
+
+use mlua::{Lua, MultiValue, Table};
+
+use crate::stack::Stack;
+
+/// How deep tables may nest where a script raises the limits: a level holds up to two values, and Lua's stack has room for 8000.
+pub(super) const MAX_DEPTH: usize = 1500;
+
+/// After so many parts what is written down is made.
+const PIECE: usize = 1024;
+
+/// What a table consists of.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Kind {
+    /// Values with the keys 1, 2, 3, …
+    Array,
+    /// Keys and values in turn.
+    Map,
+}
+
+/// A value, or the beginning or the end of a table.
+#[derive(Debug)]
+pub(super) enum Part<'a> {
+    Nil,
+    /// What stands for JSON's null.
+    Null,
+    Boolean(bool),
+    Number(f64),
+    Text(Cow<'a, [u8]>),
+    Open,
+    Close,
+}
+
+/// Where a value goes that is complete.
+#[derive(Clone, Copy, Debug)]
+enum To {
+    /// It stays on the stack: it is a key, in no table, or a table that has only begun.
+    Stack,
+    /// It becomes this element of the table below it.
+    Element(c_int),
+    /// It belongs to the key below it, in the table below that.
+    Key,
+}
+
+/// A table that is open.
+struct Level {
+    kind: Kind,
+    /// How many values it has; of a map also how many keys.
+    n_values: usize,
+}
+
+/// Makes values one after the other, tables among them.
+pub(super) struct Builder<'a> {
+    levels: Vec<Level>,
+    /// What is written down and not yet made.
+    parts: Vec<(Part<'a>, To)>,
+    /// Keeps what is on the stack between two pieces.
+    kept: Option<Table>,
+    n_kept: c_int,
+}
+
+impl<'a> Builder<'a> {
+    pub(super) fn new() -> Self {
+        Self { levels: Vec::new(), parts: Vec::with_capacity(32), kept: None, n_kept: 0 }
+    }
+
+    /// How many tables are open.
+    pub(super) fn depth(&self) -> usize {
+        self.levels.len()
+    }
+
+    /// Begins a table, within the one that was begun last.
+    pub(super) fn open(&mut self, lua: &Lua, kind: Kind) -> mlua::Result<()> {
+        self.levels.push(Level { kind, n_values: 0 });
+        self.write(lua, Part::Open, To::Stack)
+    }
+
+    /// Ends the table that was begun last.
+    pub(super) fn close(&mut self, lua: &Lua) -> mlua::Result<()> {
+        self.levels.pop();
+        self.push(lua, Part::Close)
+    }
+
+    /// Adds a value, or a key, to the table that was begun last. A key is neither nil nor NaN.
+    pub(super) fn push(&mut self, lua: &Lua, part: Part<'a>) -> mlua::Result<()> {
+        let to = match self.levels.last_mut() {
+            None => To::Stack,
+            Some(level) => {
+                level.n_values += 1;
+                match level.kind {
+                    Kind::Array => To::Element(c_int::try_from(level.n_values).map_err(|_| too_many())?),
+                    Kind::Map if level.n_values.is_multiple_of(2) => To::Key,
+                    Kind::Map => To::Stack,
+                }
+            }
+        };
+        self.write(lua, part, to)
+    }
+
+    /// Makes what is left, and returns the values that are in no table.
+    pub(super) fn finish(mut self, lua: &Lua) -> mlua::Result<MultiValue> {
+        self.make(lua, true)
+    }
+
+    fn write(&mut self, lua: &Lua, part: Part<'a>, to: To) -> mlua::Result<()> {
+        self.parts.push((part, to));
+        if self.parts.len() == PIECE { self.make(lua, false).map(drop) } else { Ok(()) }
+    }
+
+    fn make(&mut self, lua: &Lua, is_last: bool) -> mlua::Result<MultiValue> {
+        if !is_last && self.kept.is_none() {
+            self.kept = Some(lua.create_table()?);
+        }
+        let (parts, n_kept) = (&self.parts[..], &mut self.n_kept);
+        // SAFETY: the closure owns nothing, and neither does what it calls; the table, or nil, is its only argument.
+        let made = unsafe {
+            lua.exec_raw::<MultiValue>(self.kept.as_ref(), |state| {
+                let stack = Stack::new(state);
+                take_back(stack, *n_kept);
+                parts.iter().for_each(|(part, to)| put(stack, part, *to));
+                if is_last {
+                    stack.remove(KEPT);
+                } else {
+                    *n_kept = keep(stack, *n_kept);
+                }
+            })
+        };
+        self.parts.clear();
+        made
+    }
+}
+
+#[cold]
+fn too_many() -> mlua::Error {
+    mlua::Error::MemoryError("not enough memory".to_owned())
+}
+
+/// Where the table is that keeps what was on the stack.
+const KEPT: c_int = 1;
+
+/// Puts back what [`keep`] has kept.
+fn take_back(stack: Stack<'_>, n_kept: c_int) {
+    stack.reserve(n_kept);
+    (1..=n_kept).for_each(|n| stack.push_element(KEPT, n));
+}
+
+/// Has the table keep what is on the stack, in place of what it kept before. Returns how many values these are.
+fn keep(stack: Stack<'_>, n_before: c_int) -> c_int {
+    let n_kept = stack.len() - KEPT;
+    for n in n_kept + 1..=n_before {
+        stack.push_nil();
+        stack.set_element(KEPT, n);
+    }
+    (1..=n_kept).rev().for_each(|n| stack.set_element(KEPT, n));
+    stack.cut(0);
+    n_kept
+}
+
+fn put(stack: Stack<'_>, part: &Part<'_>, to: To) {
+    stack.reserve(4);
+    match part {
+        Part::Nil => stack.push_nil(),
+        Part::Null => stack.push_null(),
+        Part::Boolean(value) => stack.push_boolean(*value),
+        Part::Number(value) => stack.push_number(*value),
+        Part::Text(text) => stack.push_text(text),
+        Part::Open => stack.push_table(0, 0),
+        Part::Close => {}
+    }
+    match to {
+        To::Stack => {}
+        To::Element(n) => stack.set_element(-2, n),
+        To::Key => stack.set(-3),
+    }
+}
