@@ -32,7 +32,7 @@ const N_MGET_KEYS: u64 = 100_000;
 const N_MEMBERS: u64 = 1_000_000;
 
 /// A request that takes long, and what its reply must be.
-struct SlowRequest {
+pub(super) struct SlowRequest {
     name: &'static str,
     encoded: Vec<u8>,
     /// The reply; none of its elements is null.
@@ -40,14 +40,14 @@ struct SlowRequest {
 }
 
 impl SlowRequest {
-    fn new(name: &'static str, argv: &[&[u8]], reply: Kind) -> Self {
+    pub(super) fn new(name: &'static str, argv: &[&str], reply: Kind) -> Self {
         let mut encoded = Vec::new();
         write_request(&mut encoded, argv);
         Self { name, encoded, reply }
     }
 
     /// Sends it and checks its whole reply.
-    fn ask(&self, client: &mut Client) -> Result<(), BenchError> {
+    pub(super) fn ask(&self, client: &mut Client) -> Result<(), BenchError> {
         client.send(&self.encoded)?;
         let reply = client.receive_outline()?;
         if reply.kind != self.reply || reply.n_nulls + reply.n_errors > 0 {
@@ -59,7 +59,7 @@ impl SlowRequest {
 
 /// `KEYS *` of a million keys.
 pub(super) fn keys(contest: &Contest, bar: &str) -> Result<Vec<Measure>, BenchError> {
-    let slow = SlowRequest::new("KEYS", &[b"KEYS", b"*"], Kind::Array(N_KEYS));
+    let slow = SlowRequest::new("KEYS", &["KEYS", "*"], Kind::Array(N_KEYS));
     let target = Target::value(10.0).and_ratio(0.1);
     let servers = contest.start_both_loaded(VALUE)?;
     run(contest, bar, contest.few_rounds(), &servers, &slow, [target; 2])
@@ -78,29 +78,29 @@ pub(super) fn mget(contest: &Contest, bar: &str) -> Result<Vec<Measure>, BenchEr
 }
 
 fn smembers(contest: &Contest, bar: &str) -> Result<Vec<Measure>, BenchError> {
-    let slow = SlowRequest::new("SMEMBERS", &[b"SMEMBERS", b"slow:0"], Kind::Array(N_MEMBERS));
+    let slow = SlowRequest::new("SMEMBERS", &["SMEMBERS", "slow:0"], Kind::Array(N_MEMBERS));
     over_values(contest, bar, ValueType::Set, 1, &slow)
 }
 
 fn lrange(contest: &Contest, bar: &str) -> Result<Vec<Measure>, BenchError> {
-    let slow = SlowRequest::new("LRANGE", &[b"LRANGE", b"slow:0", b"0", b"-1"], Kind::Array(N_MEMBERS));
+    let slow = SlowRequest::new("LRANGE", &["LRANGE", "slow:0", "0", "-1"], Kind::Array(N_MEMBERS));
     over_values(contest, bar, ValueType::List, 1, &slow)
 }
 
 fn hgetall(contest: &Contest, bar: &str) -> Result<Vec<Measure>, BenchError> {
-    let slow = SlowRequest::new("HGETALL", &[b"HGETALL", b"slow:0"], Kind::Array(2 * N_MEMBERS));
+    let slow = SlowRequest::new("HGETALL", &["HGETALL", "slow:0"], Kind::Array(2 * N_MEMBERS));
     over_values(contest, bar, ValueType::Hash, 1, &slow)
 }
 
 /// The ten smallest of a million numbers.
 fn sort(contest: &Contest, bar: &str) -> Result<Vec<Measure>, BenchError> {
-    let slow = SlowRequest::new("SORT", &[b"SORT", b"slow:0", b"LIMIT", b"0", b"10"], Kind::Array(10));
+    let slow = SlowRequest::new("SORT", &["SORT", "slow:0", "LIMIT", "0", "10"], Kind::Array(10));
     over_values(contest, bar, ValueType::List, 1, &slow)
 }
 
 /// Two sorted sets that share no member.
 fn zunionstore(contest: &Contest, bar: &str) -> Result<Vec<Measure>, BenchError> {
-    let argv: [&[u8]; 5] = [b"ZUNIONSTORE", b"slow:union", b"2", b"slow:0", b"slow:1"];
+    let argv = ["ZUNIONSTORE", "slow:union", "2", "slow:0", "slow:1"];
     let slow = SlowRequest::new("ZUNIONSTORE", &argv, Kind::Integer(N_MEMBERS as i64));
     over_values(contest, bar, ValueType::SortedSet, 2, &slow)
 }
@@ -149,15 +149,23 @@ fn run(
     let mut measures = latency::measures(&REQUESTS, p99, p99_any_moment);
     // Waiting less because the slow client starves would be no success: show how it fares.
     measures.push(Measure::new(slow.name, Unit::PerSecond, Target::NONE));
-    contest.rounds(bar, n_rounds, measures, |side| run_beside(contest, side.of(servers), slow))
+    contest.rounds(bar, n_rounds, measures, |side| {
+        let server = side.of(servers);
+        run_beside(server, slow, || latency::percentiles(contest, server, &REQUESTS))
+    })
 }
 
-/// Runs the loads while another connection repeats the slow request.
-fn run_beside(contest: &Contest, server: &Server, slow: &SlowRequest) -> Result<Vec<f64>, BenchError> {
+/// Runs `loads` while another connection repeats the slow request. Returns their figures, and how many slow requests were answered
+/// a second.
+pub(super) fn run_beside(
+    server: &Server,
+    slow: &SlowRequest,
+    loads: impl FnOnce() -> Result<Vec<f64>, BenchError>,
+) -> Result<Vec<f64>, BenchError> {
     let stop = AtomicBool::new(false);
     thread::scope(|scope| {
         let repeating = scope.spawn(|| repeat(server.address(), slow, &stop));
-        let loads = latency::percentiles(contest, server, &REQUESTS);
+        let loads = loads();
         stop.store(true, Ordering::Relaxed);
         let per_second = repeating.join().expect("the slow client does not panic")?;
         let mut figures = loads?;
