@@ -22,6 +22,7 @@ mod expiry;
 mod fan_out;
 mod hot_key;
 mod latency;
+mod loaded_script;
 mod long_work;
 mod measures;
 mod memory_types;
@@ -30,6 +31,10 @@ mod redis_benchmark_program;
 mod requests;
 mod resident;
 mod results;
+mod script_cpu;
+mod script_open;
+mod script_others;
+mod scripts;
 mod slow;
 mod threads;
 mod values;
@@ -66,6 +71,7 @@ const FAMILIES: &[Family] = &[
     Family { name: "cpu-types", bars: cpu_types::BARS },
     Family { name: "memory-types", bars: memory_types::BARS },
     Family { name: "slow-types", bars: slow::TYPES },
+    Family { name: "scripts", bars: scripts::BARS },
 ];
 
 /// All names that `--only` takes.

@@ -129,7 +129,7 @@ fn preload(server: &Server, (value_type, key): Value, n_members: u64) -> Result<
 }
 
 /// Waits until the server no longer works on what came before, such as freeing what was flushed.
-fn wait_for_rest(server: &Server) -> Result<(), BenchError> {
+pub(super) fn wait_for_rest(server: &Server) -> Result<(), BenchError> {
     let began = Instant::now();
     loop {
         let before = CpuSample::of(server.pid())?;

@@ -33,9 +33,17 @@ pub enum Unit {
     /// How many. A count may be zero, so one side's is not compared with the other's.
     #[serde(rename = "")]
     Count,
+    /// A share in percent, which may be zero too.
+    #[serde(rename = "%")]
+    Percent,
 }
 
 impl Unit {
+    /// Whether a figure over the other side's says anything.
+    pub fn is_compared(self) -> bool {
+        !matches!(self, Self::Percent | Self::Count)
+    }
+
     /// A figure as people read it.
     pub fn shown(self, figure: f64) -> String {
         match self {
@@ -56,6 +64,7 @@ impl fmt::Display for Unit {
             Self::PerSecond => "/s",
             Self::Times => "x",
             Self::Count => "",
+            Self::Percent => "%",
         })
     }
 }

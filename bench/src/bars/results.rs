@@ -4,7 +4,7 @@ use std::fmt;
 
 use serde::Serialize;
 
-use crate::bars::measures::{Measure, Summary, Unit, Verdict};
+use crate::bars::measures::{Measure, Summary, Verdict};
 use crate::quantity::three_digits;
 use crate::table::Table;
 
@@ -91,9 +91,10 @@ impl fmt::Display for Report {
 fn cells(bar: &str, measure: &Measure) -> [String; 8] {
     let Summary { braid, redis, ratio, ratio_min, ratio_max, verdict } = measure.summary();
     let unit = measure.unit;
-    let (ratio, range) = match unit {
-        Unit::Count => Default::default(),
-        _ => (three_digits(ratio), format!("({}..{})", three_digits(ratio_min), three_digits(ratio_max))),
+    let (ratio, range) = if unit.is_compared() {
+        (three_digits(ratio), format!("({}..{})", three_digits(ratio_min), three_digits(ratio_max)))
+    } else {
+        Default::default()
     };
     [
         bar.to_owned(),
@@ -110,7 +111,7 @@ fn cells(bar: &str, measure: &Measure) -> [String; 8] {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::bars::measures::Target;
+    use crate::bars::measures::{Target, Unit};
 
     #[test]
     fn the_table_shows_what_failed_and_json_keeps_the_rounds() {
@@ -136,6 +137,13 @@ mod tests {
         let line = text.lines().find(|line| line.contains("lost")).expect("a row for each measure");
         let words: Vec<_> = line.split_whitespace().collect();
         assert_eq!(words.join(" "), "cpu lost 0 0 ≤ 0 in each round met");
+        let mut share = Measure::new("share", Unit::Percent, Target::NONE);
+        share.push([12.5, 0.0]);
+        report.bars[0].measures.push(share);
+        let text = report.to_string();
+        let line = text.lines().find(|line| line.contains("share")).expect("a row for each measure");
+        let words: Vec<_> = line.split_whitespace().collect();
+        assert_eq!(words.join(" "), "cpu share 12.5 % 0.00 %");
         report.bars.push(bar(Some("no server".into())));
         assert!(!report.is_met());
         assert!(report.to_string().contains("cpu: not measured: no server"), "{report}");
