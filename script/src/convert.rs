@@ -307,20 +307,21 @@ impl Writer<'_, '_, '_> {
         }
     }
 
+    /// Writes the value on top, which is of this kind and no table.
     fn scalar(&mut self, kind: Kind) {
-        let is_true = kind == Kind::Boolean && self.stack.is_true(-1);
-        match (self.stack.text(-1), self.stack.number(-1)) {
-            (Some(text), _) => self.reply.bulk(text),
-            (_, Some(number)) => self.reply.integer(truncated(number)),
-            _ if kind == Kind::Boolean && self.script == Resp::V3 => self.reply.boolean(is_true),
-            _ if is_true => self.reply.integer(1),
+        let stack = self.stack;
+        match kind {
+            Kind::Text => self.reply.bulk(stack.text(-1).unwrap_or_default()),
+            Kind::Number => self.reply.integer(truncated(stack.number(-1).unwrap_or_default())),
+            Kind::Boolean if self.script == Resp::V3 => self.reply.boolean(stack.is_true(-1)),
+            Kind::Boolean if stack.is_true(-1) => self.reply.integer(1),
             _ => self.reply.null(),
         }
     }
 
-    /// Writes the value on top, and leaves it there.
-    fn nested(&mut self, depth: usize) {
-        match self.stack.kind(-1) {
+    /// Writes the value on top, which is of this kind, and leaves it there.
+    fn nested(&mut self, kind: Kind, depth: usize) {
+        match kind {
             Kind::Table if depth > MAX_DEPTH => self.reply.error("ERR reached lua stack limit"),
             Kind::Table => {
                 self.table(depth);
@@ -330,9 +331,9 @@ impl Writer<'_, '_, '_> {
     }
 
     /// Puts a field of the table at `table` on the stack.
-    fn push_field(&self, table: c_int, field: Field) {
+    fn push_field(&self, table: c_int, field: Field) -> Kind {
         self.stack.push(Stack::own(self.own + 1 + field as c_int));
-        self.stack.replace_by_field(table);
+        self.stack.replace_by_field(table)
     }
 
     fn table(&mut self, depth: usize) -> Written {
@@ -345,46 +346,43 @@ impl Writer<'_, '_, '_> {
     }
 
     fn table_at(&mut self, table: c_int, depth: usize) -> Written {
+        const OTHERS: [Field; 6] =
+            [Field::Ok, Field::Double, Field::BigNumber, Field::Verbatim, Field::Map, Field::Set];
         let stack = self.stack;
-        self.push_field(table, Field::Err);
-        if let Some(text) = stack.text(-1) {
-            self.reply.error(text);
-            self.push_field(table, Field::IsCounted);
-            self.is_counted = stack.kind(-1) == Kind::Boolean && stack.is_true(-1);
+        if self.push_field(table, Field::Err) == Kind::Text {
+            self.reply.error(stack.text(-1).unwrap_or_default());
+            let kind = self.push_field(table, Field::IsCounted);
+            self.is_counted = kind == Kind::Boolean && stack.is_true(-1);
             return Written::Error;
         }
-        self.push_field(table, Field::Ok);
-        if let Some(text) = stack.text(-1) {
-            status(self.reply, text);
-            return Written::Other;
-        }
-        stack.cut(table);
-        self.push_field(table, Field::Double);
-        if let Some(number) = stack.number(-1) {
-            self.reply.double(number);
-            return Written::Other;
-        }
-        self.push_field(table, Field::BigNumber);
-        if let Some(text) = stack.text(-1) {
-            self.reply.big_number(&String::from_utf8_lossy(&one_line(text)));
-            return Written::Other;
-        }
-        stack.cut(table);
-        self.push_field(table, Field::Verbatim);
-        if stack.kind(-1) == Kind::Table && self.verbatim(table + 1) {
-            return Written::Other;
-        }
-        stack.cut(table);
-        for (field, write) in [(Field::Map, Self::map as fn(&mut Self, _, _)), (Field::Set, Self::set)] {
-            self.push_field(table, field);
-            if stack.kind(-1) == Kind::Table {
-                write(self, table + 1, depth);
+        for field in OTHERS {
+            stack.cut(table);
+            let kind = self.push_field(table, field);
+            if kind != Kind::Nil && self.field(field, kind, table + 1, depth) {
                 return Written::Other;
             }
-            stack.cut(table);
         }
+        stack.cut(table);
         self.array(table, depth);
         Written::Other
+    }
+
+    /// Writes the value that a table's field makes of it. Returns false if the field's value is none for it.
+    fn field(&mut self, field: Field, kind: Kind, at: c_int, depth: usize) -> bool {
+        let stack = self.stack;
+        match (field, kind) {
+            (Field::Ok, Kind::Text) => status(self.reply, stack.text(-1).unwrap_or_default()),
+            (Field::Double, Kind::Number) => self.reply.double(stack.number(-1).unwrap_or_default()),
+            (Field::BigNumber, Kind::Text) => {
+                let text = one_line(stack.text(-1).unwrap_or_default());
+                self.reply.big_number(&String::from_utf8_lossy(&text));
+            }
+            (Field::Verbatim, Kind::Table) => return self.verbatim(at),
+            (Field::Map, Kind::Table) => self.map(at, depth),
+            (Field::Set, Kind::Table) => self.set(at, depth),
+            _ => return false,
+        }
+        true
     }
 
     /// Writes a verbatim string, if both its fields are texts.
@@ -403,11 +401,11 @@ impl Writer<'_, '_, '_> {
         let array = self.reply.array_later();
         let mut length = 0;
         loop {
-            self.stack.push_element(table, length + 1);
-            if self.stack.kind(-1) == Kind::Nil || self.reply.is_over_limit() {
+            let kind = self.stack.push_element(table, length + 1);
+            if kind == Kind::Nil || self.reply.is_over_limit() {
                 break;
             }
-            self.nested(depth + 1);
+            self.nested(kind, depth + 1);
             self.stack.pop(1);
             length += 1;
         }
@@ -420,9 +418,9 @@ impl Writer<'_, '_, '_> {
         self.stack.push_nil();
         while self.stack.next(map) {
             self.stack.push(-2);
-            self.nested(depth + 1);
+            self.nested(self.stack.kind(-1), depth + 1);
             self.stack.pop(1);
-            self.nested(depth + 1);
+            self.nested(self.stack.kind(-1), depth + 1);
             self.stack.pop(1);
             length += 1;
         }
@@ -435,7 +433,7 @@ impl Writer<'_, '_, '_> {
         self.stack.push_nil();
         while self.stack.next(set) {
             self.stack.pop(1);
-            self.nested(depth + 1);
+            self.nested(self.stack.kind(-1), depth + 1);
             length += 1;
         }
         self.reply.close(later, length);

@@ -146,7 +146,10 @@ impl Engine {
     /// If the source is no Lua.
     pub fn compile(&mut self, source: &[u8], name: &str) -> Result<Handle, CompileError> {
         let runnable = sandbox::chunk(&self.lua, shebang::body(source), b"@user_script")
-            .and_then(|function| self.bridge.keep(&function, Takes::Globals))
+            .and_then(|function| {
+                self.sandbox.shorten_way_to_globals(&function)?;
+                self.bridge.keep(&function, Takes::Globals)
+            })
             .map_err(|error| CompileError { complaint: sandbox::syntax(&error) })?;
         let uses = [&b"KEYS"[..], b"ARGV"].map(|name| uses::of_list(source, name));
         Ok(self.keep(Script { runnable, name: name.to_owned(), uses }))

@@ -44,6 +44,7 @@ pub mod analysis;
 mod api;
 #[allow(unsafe_code)]
 mod bridge;
+mod bytecode;
 mod convert;
 mod decimal;
 mod engine;

@@ -10,6 +10,7 @@ use mlua::chunk::ChunkMode;
 use mlua::{Function, Lua, LuaOptions, MultiValue, StdLib, Table, Value};
 
 use crate::api::{unlimited, with_run};
+use crate::bytecode;
 use crate::errors;
 use crate::host::Run;
 use crate::library;
@@ -123,6 +124,14 @@ fn lock_strings(lua: &Lua, string: &Table, world: &Table, front: &Function) -> m
 }
 
 impl Sandbox {
+    /// Has a script find the globals where they are, and not through their front, if it cannot assign to any.
+    pub fn shorten_way_to_globals(&self, script: &Function) -> mlua::Result<()> {
+        if !bytecode::may_set_globals(&script.dump(true)) {
+            script.set_environment(self.world.clone())?;
+        }
+        Ok(())
+    }
+
     /// Shows the world of libraries that load, or that of scripts and functions.
     pub fn show(&self, world: World) -> mlua::Result<()> {
         let table = match world {

@@ -28,6 +28,19 @@ pub(crate) enum Kind {
     Other,
 }
 
+impl Kind {
+    fn of(tag: c_int) -> Self {
+        match tag {
+            ffi::LUA_TNIL => Kind::Nil,
+            ffi::LUA_TBOOLEAN => Kind::Boolean,
+            ffi::LUA_TNUMBER => Kind::Number,
+            ffi::LUA_TSTRING => Kind::Text,
+            ffi::LUA_TTABLE => Kind::Table,
+            _ => Kind::Other,
+        }
+    }
+}
+
 /// A value that Lua keeps, so that the collector leaves it alone.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Kept(c_int);
@@ -77,14 +90,7 @@ impl<'l> Stack<'l> {
     /// What a value is.
     pub fn kind(self, index: c_int) -> Kind {
         // SAFETY: the index is valid; see `new`.
-        match unsafe { ffi::lua_type(self.state, index) } {
-            ffi::LUA_TNIL => Kind::Nil,
-            ffi::LUA_TBOOLEAN => Kind::Boolean,
-            ffi::LUA_TNUMBER => Kind::Number,
-            ffi::LUA_TSTRING => Kind::Text,
-            ffi::LUA_TTABLE => Kind::Table,
-            _ => Kind::Other,
-        }
+        Kind::of(unsafe { ffi::lua_type(self.state, index) })
     }
 
     /// The bytes of a text; none of another value.
@@ -135,16 +141,16 @@ impl<'l> Stack<'l> {
         self.push_element(ffi::LUA_REGISTRYINDEX, kept.0);
     }
 
-    /// Puts element `n` of a table on the stack.
-    pub fn push_element(self, table: c_int, n: c_int) {
+    /// Puts element `n` of a table on the stack. Returns what it is.
+    pub fn push_element(self, table: c_int, n: c_int) -> Kind {
         // SAFETY: the value is a table; see `new`.
-        unsafe { ffi::lua_rawgeti(self.state, table, n as ffi::lua_Integer) };
+        Kind::of(unsafe { ffi::lua_rawgeti(self.state, table, n as ffi::lua_Integer) })
     }
 
-    /// Replaces the key on top by its value in a table. The key is not nil.
-    pub fn replace_by_field(self, table: c_int) {
+    /// Replaces the key on top by its value in a table. The key is not nil. Returns what the value is.
+    pub fn replace_by_field(self, table: c_int) -> Kind {
         // SAFETY: the value is a table; see `new`.
-        unsafe { ffi::lua_rawget(self.state, table) };
+        Kind::of(unsafe { ffi::lua_rawget(self.state, table) })
     }
 
     /// Replaces the key on top by the table's next pair, if there is one; else drops it. It is nil for the first.

@@ -148,7 +148,9 @@ const KEPT: c_int = 1;
 /// Puts back what [`keep`] has kept.
 fn take_back(stack: Stack<'_>, n_kept: c_int) {
     stack.reserve(n_kept);
-    (1..=n_kept).for_each(|n| stack.push_element(KEPT, n));
+    for n in 1..=n_kept {
+        stack.push_element(KEPT, n);
+    }
 }
 
 /// Has the table keep what is on the stack, in place of what it kept before. Returns how many values these are.

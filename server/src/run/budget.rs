@@ -55,10 +55,11 @@ impl Budget {
         router: &Router,
         command: &Registered,
         words: Words<'_>,
+        first: Option<Routed>,
     ) -> bool {
         look.be_final();
         match command.spec.work {
-            Work::Grows { estimate, .. } => estimate(look, command.args(words, router, None)) <= WORK_MAX,
+            Work::Grows { estimate, .. } => estimate(look, command.args(words, router, first)) <= WORK_MAX,
             Work::Bounded | Work::Refused { .. } | Work::Carries { .. } | Work::Selects => true,
         }
     }

@@ -67,9 +67,18 @@ pub fn script<'k>(known: &'k Known, from: ScriptIn, named: &[u8]) -> Option<&'k 
     if from == ScriptIn::Text { known.by_source(named) } else { known.by_sha(named) }
 }
 
+/// What is expected of a run.
+#[derive(Clone, Copy, Default)]
+pub struct Expected {
+    /// It is long, as [`is_long`] says.
+    pub is_long: bool,
+    /// It needs the lane.
+    pub wants_lane: bool,
+}
+
 /// Calls `each` with the keys that a script will reach for beside those that it declares, as far as they can be predicted. Returns
-/// whether it is expected to be long, as [`is_long`] does.
-pub fn predict(server: &Server, from: ScriptIn, words: Words<'_>, each: &mut dyn FnMut(&[u8])) -> bool {
+/// what else is expected of it.
+pub fn predict(server: &Server, from: ScriptIn, words: Words<'_>, each: &mut dyn FnMut(&[u8])) -> Expected {
     look_at(server, from, words.get(1), |program| {
         if let Some(program) = program
             && program.is_predictable()
@@ -79,7 +88,10 @@ pub fn predict(server: &Server, from: ScriptIn, words: Words<'_>, each: &mut dyn
             // Arguments that are wrong reach nowhere; of too many keys the others are met when it runs.
             let _: Result<(), TooMany> = program.analysis.keys(&parts.keys, &parts.argv, each);
         }
-        expects_long(from, program)
+        Expected {
+            is_long: expects_long(from, program),
+            wants_lane: program.is_some_and(|program| program.wants_lane()),
+        }
     })
 }
 
@@ -123,6 +135,12 @@ pub fn reaches_anywhere(server: &Server, command: &Registered, words: Words<'_>)
 pub fn is_long(server: &Server, command: &Registered, words: Words<'_>) -> bool {
     let Run::Script(from) = command.spec.run else { return false };
     look_at(server, from, words.get(1), |program| expects_long(from, program))
+}
+
+/// Whether a command runs a script that is expected to need the lane.
+pub fn wants_lane(server: &Server, command: &Registered, words: Words<'_>) -> bool {
+    let Run::Script(from) = command.spec.run else { return false };
+    look_at(server, from, words.get(1), |program| program.is_some_and(|program| program.wants_lane()))
 }
 
 fn expects_long(from: ScriptIn, program: Option<&Program>) -> bool {

@@ -10,7 +10,7 @@ use braid_storage::{
 };
 
 use crate::{
-    catalog::{CommandError, Flags},
+    catalog::{CommandError, Flags, Words},
     client::{
         node::{Delegated, Job, Task},
         session::Session,
@@ -31,28 +31,49 @@ use crate::{
 };
 
 impl Job {
-    /// What the commands that have not run yet need.
+    /// How many of the commands that have not run yet are under way together. Scripts go one by one: what one of them is about does not
+    /// concern the others.
+    fn n_together(&self) -> usize {
+        let n_left = self.commands.len() - self.n_run;
+        if n_left > 1 && self.next_is_script() { 1 } else { n_left }
+    }
+
+    fn next_is_script(&self) -> bool {
+        self.commands
+            .get(self.n_run)
+            .is_some_and(|next| matches!(rows::row(next.command).spec.run, Run::Script(_)))
+    }
+
+    /// The commands that are under way.
+    fn together(&self) -> impl Iterator<Item = (Delegated, Words<'_>)> + Clone {
+        self.commands_from(self.n_run).take(self.n_together())
+    }
+
+    /// What the commands that are under way need.
     pub fn needs(&self, server: &Server) -> Needs {
         let mut needs = Needs::default();
-        for (delegated, words) in self.commands_from(self.n_run) {
+        for (delegated, words) in self.together() {
             needs.add(server, &self.session, rows::row(delegated.command), words);
         }
         needs
     }
 
-    /// The route of the commands that have not run yet. That of heavy work is found by the thread that does it.
+    /// The route of the commands that are under way. That of heavy work is found by the thread that does it.
     pub fn route(&self, server: &Server) -> Route {
-        let is_heavy = self.commands_from(self.n_run).any(|(delegated, words)| {
+        let is_heavy = self.together().any(|(delegated, words)| {
             // Held back by a pause, a sweep comes here, and runs with all shards held.
             let command = rows::row(delegated.command);
             matches!(command.spec.run, Run::EachShard { .. })
                 || route::is_heavy(server, &self.session, command, words)
         });
         if is_heavy {
-            Route::default().with_weight(Weight::Heavy)
-        } else {
-            Route::new(self.needs(server).shards(server))
+            return Route::default().with_weight(Weight::Heavy);
         }
+        let route = Route::new(self.needs(server).shards(server));
+        let wants_lane = self
+            .together()
+            .any(|(delegated, words)| foresight::wants_lane(server, rows::row(delegated.command), words));
+        if wants_lane { route.through_lane() } else { route }
     }
 
     /// Runs the commands, each as a unit, with the shards they need held. Asks for more shards, if it turns out that a command needs
@@ -70,6 +91,9 @@ impl Job {
                         thread.worked_long();
                     }
                     self.ran(began, thread);
+                    if self.next_is_script() {
+                        return Next::Again(self.route(thread.server()));
+                    }
                 }
                 Ended::Ran => {
                     self.ran(began, thread);
@@ -106,25 +130,25 @@ impl Job {
         if self.n_given_up > PATIENT_RUNS { route.through_lane() } else { route }
     }
 
-    /// Whether the commands that have not run can be refused where they wait. EXEC cannot: it has to end its transaction.
+    /// Whether the commands that are under way can be refused where they wait. EXEC cannot: it has to end its transaction.
     pub(super) fn can_be_refused(&self) -> bool {
         matches!(self.task, Task::Barrier) || self.has_refusable_commands()
     }
 
     fn has_refusable_commands(&self) -> bool {
         matches!(self.task, Task::Commands)
-            && self.commands_from(self.n_run).all(|(delegated, _)| {
+            && self.together().all(|(delegated, _)| {
                 let command = rows::row(delegated.command);
                 !command.runs_queue() && !command.has(Flags::ALLOW_BUSY)
             })
     }
 
-    /// Answers the commands that have not run with an error. A barrier has its reply, and waits no longer.
+    /// Answers the commands that are under way with an error. A barrier has its reply, and waits no longer.
     pub(super) fn refuse(&mut self, error: &CommandError, thread: &ThreadState) {
         if matches!(self.task, Task::Barrier) {
             return;
         }
-        while self.n_run < self.commands.len() {
+        for _ in 0..self.n_together() {
             let start = self.reply.len();
             step::refuse(error, &self.session, &mut self.reply, thread);
             self.session.drop_unwanted(start, &mut self.reply);
@@ -149,7 +173,7 @@ impl coordinator::Job for Job {
     type Thread = ThreadState;
 
     fn prepare(node: &mut Node<Self>, thread: &mut ThreadState) {
-        for (delegated, words) in node.job.commands_from(node.job.n_run) {
+        for (delegated, words) in node.job.together() {
             foresight::prepare(thread.server(), rows::row(delegated.command), words);
         }
         let needs = node.job.needs(thread.server());

@@ -7,7 +7,10 @@ use crate::{
     catalog::{Flags, Words},
     client::{node::Job, session::Session, subscriptions::TopicKind},
     command::{self, Registered, Run},
-    run::{foresight, rows},
+    run::{
+        foresight::{self, Expected},
+        rows,
+    },
     shared::server::Server,
 };
 
@@ -71,9 +74,9 @@ impl Needs {
         }
     }
 
-    /// Adds the keys that a script is known to reach for beside those that it declares. Returns whether it is expected to be long.
-    pub fn foresee(&mut self, server: &Server, command: &Registered, words: Words<'_>) -> bool {
-        let Run::Script(from) = command.spec.run else { return false };
+    /// Adds the keys that a script is known to reach for beside those that it declares. Returns what else is expected of it.
+    pub fn foresee(&mut self, server: &Server, command: &Registered, words: Words<'_>) -> Expected {
+        let Run::Script(from) = command.spec.run else { return Expected::default() };
         let router = server.keyspace.router();
         foresight::predict(server, from, words, &mut |key| self.keys.push(router.route(key)))
     }

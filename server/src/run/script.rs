@@ -57,6 +57,9 @@ use crate::{
 /// then goes to a heavy-work thread.
 const SHORT_TURNS: u32 = 2;
 
+/// With so many of its declared keys a script's key is compared, rather than hashed again.
+const DECLARED_COMPARED: usize = 4;
+
 /// Of so many runs one has the time of its short commands taken, for all of them: to ask for the time takes as long as half of them.
 const RUNS_PER_TIMED: u32 = 8;
 
@@ -116,7 +119,7 @@ fn run_script(
     };
     let rights = rights(server, command, &script.program)?;
     script.note_run(server.clock.uptime_millis());
-    let mut running = Running::new(call, &script.program, rights, command, words);
+    let mut running = Running::new(call, &script.program, rights, command, words, &parts.keys);
     let ran = scripts::with_thread_scripts(|own| {
         let handle = own.compiled(script, &known).map_err(|error| CommandError::owned(error.to_string()))?;
         Ok(running.run_in(&mut own.engine, handle, parts, reply))
@@ -139,7 +142,7 @@ fn run_function(
     let (library, function) =
         known.function(parts.named).ok_or(CommandError::text("ERR Function not found"))?;
     let rights = rights(server, command, &function.program)?;
-    let mut running = Running::new(call, &function.program, rights, command, words);
+    let mut running = Running::new(call, &function.program, rights, command, words, &parts.keys);
     running.is_function = true;
     let ran = functions::with_thread_functions(|own| {
         let loaded = own.loaded(library, &function.name, &known, &mut running);
@@ -264,9 +267,14 @@ struct Running<'r, 'a, 'h> {
     /// Its command, and the words of that.
     row: &'static Registered,
     words: Words<'r>,
+    /// The keys that it declares, and where they live.
+    keys: &'r [&'r [u8]],
+    routed: &'r [Routed],
     rights: Rights,
     notes: Notes,
     has_written: bool,
+    /// It has come to a write before which it must take the lane.
+    needs_lane: bool,
     gave_up: Option<GaveUp>,
     /// How often the engine has asked whether it may go on.
     n_turns: u32,
@@ -288,13 +296,14 @@ impl<'r, 'a, 'h> Running<'r, 'a, 'h> {
         rights: Rights,
         row: &'static Registered,
         words: Words<'r>,
+        keys: &'r [&'r [u8]],
     ) -> Self {
         let mut notes = Notes::default();
         let line = monitor::line_for_later(call.session, Sender::Client, Flags::NONE, words, call.server);
         notes.lines.extend(line);
         let (db, waiting) = (call.session.db, std::mem::replace(&mut call.waiting, Waiting::MayNot));
         // What was found out is where the declared keys are; each command looks for its own.
-        call.routed = &[];
+        let routed = std::mem::take(&mut call.routed);
         call.is_fetched = false;
         call.is_in_script = true;
         Running {
@@ -303,9 +312,12 @@ impl<'r, 'a, 'h> Running<'r, 'a, 'h> {
             is_function: false,
             row,
             words,
+            keys,
+            routed,
             rights,
             notes,
             has_written: false,
+            needs_lane: false,
             gave_up: None,
             n_turns: 0,
             met_long_work: false,
@@ -330,6 +342,9 @@ impl<'r, 'a, 'h> Running<'r, 'a, 'h> {
     /// Ends the run: tells what is certain now, or returns why the run was given up.
     fn end(&mut self) -> Option<GaveUp> {
         let gave_up = self.gave_up.take();
+        if gave_up.is_none() || self.needs_lane {
+            self.program.needed_lane(self.needs_lane);
+        }
         if gave_up.as_ref().is_none_or(|why| matches!(why, GaveUp::TooLong)) {
             self.program.ran(self.n_turns > SHORT_TURNS || self.met_long_work);
         }
@@ -379,18 +394,40 @@ impl<'r, 'a, 'h> Running<'r, 'a, 'h> {
         command: &'static Registered,
         words: Words<'_>,
     ) -> Result<Option<Routed>, Refused> {
+        if matches!(command.spec.run, Run::Shard(_)) {
+            let routed = self.route(words.get(1));
+            if !self.take_shard(routed.shard)? {
+                return Err(self.give_up_for(&[routed.shard]).into());
+            }
+            return Ok(Some(routed));
+        }
         let mut needs = Needs::default();
         needs.add(self.call.server, self.call.session, command, words);
         let first = needs.keys.first().copied().filter(|_| command.spec.keys.begin_at_first());
         let shards = needs.shards(self.call.server);
         for &id in &shards {
             if !self.take_shard(id)? {
-                let held = held_of(self.call).ids();
-                let route = Route::new(shards.iter().chain(held).copied().collect());
-                return Err(self.give_up(GaveUp::Needs(route)).into());
+                return Err(self.give_up_for(&shards).into());
             }
         }
         Ok(first)
+    }
+
+    /// Where a key lives. Those that the script declares have been looked for.
+    fn route(&self, key: &[u8]) -> Routed {
+        let declared = self.keys.iter().zip(self.routed).take(DECLARED_COMPARED);
+        match declared.into_iter().find(|(declared, _)| **declared == key) {
+            Some((_, routed)) => *routed,
+            None => self.call.server.keyspace.router().route(key),
+        }
+    }
+
+    /// Gives the run up because some shards could not be had.
+    #[cold]
+    fn give_up_for(&mut self, shards: &[ShardId]) -> Stop {
+        let held = held_of(self.call).ids();
+        let route = Route::new(shards.iter().chain(held).copied().collect());
+        self.give_up(GaveUp::Needs(route))
     }
 
     /// Takes a shard. Returns false if the run is to be given up for it.
@@ -472,14 +509,20 @@ impl<'r, 'a, 'h> Running<'r, 'a, 'h> {
     }
 
     /// Has a run that can be given up leave long work to a heavy-work thread.
-    fn stop_before_long_work(&mut self, command: &Registered, words: Words<'_>) -> Result<(), Refused> {
+    fn stop_before_long_work(
+        &mut self,
+        command: &Registered,
+        words: Words<'_>,
+        first: Option<Routed>,
+    ) -> Result<(), Refused> {
         if !matches!(command.spec.work, Work::Grows { .. }) || self.met_long_work {
             return Ok(());
         }
         let Call { session, held, server, now, .. } = &mut *self.call;
         let held = held.as_mut().expect("a script runs under a hold");
         let mut look = Look::at_held(held, session.db, *now);
-        self.met_long_work = !Budget::is_short_in_script(&mut look, server.keyspace.router(), command, words);
+        self.met_long_work =
+            !Budget::is_short_in_script(&mut look, server.keyspace.router(), command, words, first);
         if self.met_long_work && self.call.thread.serves_sockets() && self.may_give_up() {
             return Err(self.give_up(GaveUp::TooLong).into());
         }
@@ -501,7 +544,8 @@ impl<'r, 'a, 'h> Running<'r, 'a, 'h> {
                 let wait = Box::new(lines::wait_for_unpinning(pinned));
                 return Err(self.give_up(GaveUp::Waits(wait)).into());
             }
-            if !self.program.is_certain() && !held.try_lane() {
+            self.needs_lane = !self.program.is_certain();
+            if self.needs_lane && !held.try_lane() {
                 let route = Route::new(held.ids().into()).through_lane();
                 return Err(self.give_up(GaveUp::Needs(route)).into());
             }
@@ -514,7 +558,7 @@ impl<'r, 'a, 'h> Running<'r, 'a, 'h> {
     fn run_command(&mut self, words: Words<'_>, resp: Resp, out: &mut Vec<u8>) -> Result<(), Refused> {
         let command = self.admit(words)?;
         let first = self.take_shards(command, words)?;
-        self.stop_before_long_work(command, words)?;
+        self.stop_before_long_work(command, words, first)?;
         if has_effect(command) {
             self.begin_to_write(command, words)?;
         }
@@ -522,7 +566,7 @@ impl<'r, 'a, 'h> Running<'r, 'a, 'h> {
         let line = monitor::line_for_later(self.call.session, Sender::Script, flags, words, self.call.server);
         self.notes.lines.extend(line);
         let start = out.len();
-        let n_timed = if matches!(command.spec.work, Work::Grows { .. }) { 1 } else { self.n_timed };
+        let n_timed = if self.met_long_work { 1 } else { self.n_timed };
         let began = (n_timed > 0).then(Instant::now);
         let mut outcome = step::execute(self.call, command, words, first, &mut Reply::new(out, resp));
         if matches!(&outcome, Err(error) if error.is_too_much()) {

@@ -56,6 +56,8 @@ pub struct Unit<'a> {
     pub was_shown: bool,
     /// It had waited and is served now, at the end of another unit.
     pub is_served: bool,
+    /// It is expected to need the lane.
+    pub wants_lane: bool,
     /// How much work this thread still does of what the client has sent at once.
     pub budget: &'a Budget,
 }
@@ -113,7 +115,7 @@ pub fn run(
     if unit.is_served {
         return body(unit, session, held, now, out, thread);
     }
-    if route::needs_lane(thread.server(), session, unit.command) && !held.try_lane() {
+    if (unit.wants_lane || route::needs_lane(thread.server(), session, unit.command)) && !held.try_lane() {
         return Ended::Needs(Route::new(held.ids().into()).through_lane());
     }
     if gates::is_observed(held)
@@ -244,6 +246,7 @@ impl Job {
             sampled: *now,
             was_shown: *was_shown,
             is_served,
+            wants_lane: false,
             budget,
         };
         run(&unit, session, held, reply, thread)

@@ -28,13 +28,15 @@ pub struct Program {
     has_run: AtomicBool,
     /// Its last run took long.
     is_long: AtomicBool,
+    /// Its last run needed the lane.
+    wants_lane: AtomicBool,
 }
 
 impl Program {
     /// A program that has not run.
     pub fn new(flags: Option<Flags>, analysis: Analysis) -> Self {
-        let [is_distrusted, has_run, is_long] = [const { AtomicBool::new(false) }; 3];
-        Self { flags, analysis, is_distrusted, has_run, is_long }
+        let [is_distrusted, has_run, is_long, wants_lane] = [const { AtomicBool::new(false) }; 4];
+        Self { flags, analysis, is_distrusted, has_run, is_long, wants_lane }
     }
 
     /// Whether the keys that it reaches for can be told before it runs; it is right mostly.
@@ -56,6 +58,18 @@ impl Program {
     /// Whether it is expected to take long, if that is known: whether its last run did.
     pub fn expects_long(&self) -> Option<bool> {
         self.has_run.load(Ordering::Relaxed).then(|| self.is_long.load(Ordering::Relaxed))
+    }
+
+    /// Whether it is expected to need the lane: to take it from the beginning then wastes no half of a run.
+    pub fn wants_lane(&self) -> bool {
+        self.wants_lane.load(Ordering::Relaxed)
+    }
+
+    /// Says whether a run needed the lane. Writes its line only if that has changed.
+    pub fn needed_lane(&self, needed: bool) {
+        if self.wants_lane() != needed {
+            self.wants_lane.store(needed, Ordering::Relaxed);
+        }
     }
 
     /// Says whether a run took long. Writes its line only if that has changed.

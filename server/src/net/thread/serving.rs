@@ -359,12 +359,13 @@ impl IoThread {
                 Next::Command(index + 1)
             }
             Run::Transaction(_) | Run::Script(_) | Run::Own(_) | Run::Queue | Run::Everything(_) => {
-                if self.run_transaction(connection, turn, command, index, out) {
-                    Next::Command(index + 1)
-                } else {
-                    batch.leave_unmeasured(index);
-                    Next::Parked { input_from: parsed.end }
+                let n_left = self.run_transaction(connection, turn, command, index, out);
+                if n_left == 0 {
+                    return Next::Command(index + 1);
                 }
+                let left = index..index + n_left;
+                left.clone().for_each(|index| batch.leave_unmeasured(index));
+                Next::Parked { input_from: batch.commands[left.end - 1].end }
             }
             Run::EachShard { begin, .. } => self.begin_sweep(connection, turn, index, begin, out),
             Run::Barrier(_) => {
@@ -546,6 +547,7 @@ impl IoThread {
                     sampled: turn.now,
                     was_shown: false,
                     is_served: false,
+                    wants_lane: false,
                     budget,
                 };
                 match unit::run(&unit, session, held, out, thread) {
@@ -619,7 +621,8 @@ impl IoThread {
         Next::Parked { input_from: commands[commands.len() - 1].end }
     }
 
-    /// Runs a command over several shards, if all are idle, or leaves it to the coordinator and returns false.
+    /// Runs a command over several shards, if all are idle, or leaves it to the coordinator, with the scripts behind it if it is one
+    /// itself. Returns how many it has left.
     #[inline(never)]
     fn run_transaction(
         &mut self,
@@ -628,7 +631,7 @@ impl IoThread {
         command: &'static Registered,
         index: usize,
         out: &mut Vec<u8>,
-    ) -> bool {
+    ) -> usize {
         let Turn { server, batch, now, .. } = turn;
         let parsed = &batch.commands[index];
         let (words, first) = (turn.words(parsed), parsed.routed);
@@ -637,8 +640,8 @@ impl IoThread {
         let mut route = Route::default().with_weight(Weight::Heavy);
         let ahead = batch.keys_of(index);
         let mut needs = Needs::of_keys(ahead);
-        let is_long = needs.foresee(server, command, words);
-        if !is_long && !route::is_heavy_beside(server, session, command, words) {
+        let expected = needs.foresee(server, command, words);
+        if !expected.is_long && !route::is_heavy_beside(server, session, command, words) {
             if ahead.is_empty() {
                 needs.add_unforeseen(server, session, command, words);
             }
@@ -655,6 +658,7 @@ impl IoThread {
                     sampled: now,
                     was_shown: false,
                     is_served: false,
+                    wants_lane: expected.wants_lane,
                     budget,
                 };
                 let ended = unit::run(&unit, session, held, out, thread);
@@ -667,32 +671,37 @@ impl IoThread {
             route = match held {
                 Some(Ok(UnitEnded::Ran)) => {
                     self.has_notifications_for(session);
-                    return true;
+                    return 0;
                 }
                 Some(Ok(UnitEnded::Killed)) => {
                     session.closing = true;
-                    return true;
+                    return 0;
                 }
                 Some(Err(_)) => {
                     out.truncate(start);
                     job::answer_panic(out, session, Some(command), &self.worker.thread);
-                    return true;
+                    return 0;
                 }
                 Some(Ok(UnitEnded::Needs(further))) => further,
                 Some(Ok(UnitEnded::TooLong(Method::Held))) => Route::new(shards).with_weight(Weight::Heavy),
                 // Held by someone else, held back by a pause, or concerned with waiting: all that is the node's business.
-                Some(Ok(UnitEnded::Paused | UnitEnded::Waits(_) | UnitEnded::TooLong(_))) | None => {
+                Some(Ok(UnitEnded::Paused | UnitEnded::Waits(_) | UnitEnded::TooLong(_))) => {
                     Route::new(shards)
                 }
+                None if expected.wants_lane => Route::new(shards).through_lane(),
+                None => Route::new(shards),
             };
         }
+        let n_left = n_scripts_together(turn, index, command, session);
+        for parsed in &batch.commands[index..index + n_left] {
+            node.job.push(parsed.command().id, turn.words(parsed), parsed.routed);
+        }
         node.job.is_timed = true;
-        node.job.push(command.id, words, first);
-        self.worker.thread.stats().delegated.add(1);
+        self.worker.thread.stats().delegated.add(n_left as u64);
         node.job.task = Task::Commands;
         node.set_route(route);
         self.worker.submit(connection.node.take().expect("here a moment ago"));
-        false
+        n_left
     }
 
     /// Runs a command whose reply waits until all that ran before it has ended.
@@ -810,6 +819,27 @@ fn is_short(budget: &Budget, shard: &Shard, turn: Turn<'_>, parsed: &Parsed) -> 
     let mut look = Look::at_shard(shard);
     let router = turn.server.keyspace.router();
     budget.admits(&mut look, router, None, parsed.command(), turn.words(parsed), parsed.routed)
+}
+
+/// Scripts in a row are left to the coordinator together as far as they are no longer than this: they are copied.
+const TOGETHER_MAX_BYTES: usize = 64 * 1024;
+
+/// How many commands of the batch, from `index` on, are left to the coordinator together: scripts in a row, and else one.
+fn n_scripts_together(turn: Turn<'_>, index: usize, command: &Registered, session: &Session) -> usize {
+    let Turn { server, batch, .. } = turn;
+    if !matches!(command.spec.run, Run::Script(_)) || session.record.is_listener() {
+        return 1;
+    }
+    let start = batch.commands[index].start;
+    let follows = |parsed: &&Parsed| {
+        parsed.end - start <= TOGETHER_MAX_BYTES
+            && matches!(parsed.found, Found::Command(command) if matches!(command.spec.run, Run::Script(_)))
+            && matches!(
+                gates::admit(server, session, &parsed.found, turn.words(parsed)),
+                Ok((_, Admission::Run))
+            )
+    };
+    1 + batch.commands[index + 1..].iter().take_while(follows).count()
 }
 
 /// Fetches the members that commands which run together name of the first one's key. Apart, to keep it out of the way of those
