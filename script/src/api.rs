@@ -35,7 +35,7 @@ pub(crate) fn table(lua: &Lua, run: &Rc<Run>, version: &Version, flavour: Flavou
     bridge::install(lua, run, &table)?;
     set("setresp", with_run(lua, run, |_, run, args| setresp(run, &args)))?;
     set("set_repl", with_run(lua, run, |_, run, args| set_repl(run, &args)))?;
-    set("sha1hex", with_run(lua, run, |lua, _, args| sha1hex(lua, &args)))?;
+    set("sha1hex", with_run(lua, run, |lua, run, args| sha1hex(lua, run, &args)))?;
     set("error_reply", with_run(lua, run, |lua, _, args| error_reply(lua, &args)))?;
     set("status_reply", with_run(lua, run, |lua, _, args| status_reply(lua, &args)))?;
     if flavour == Flavour::Functions {
@@ -165,11 +165,13 @@ fn set_repl(run: &Run, args: &MultiValue) -> mlua::Result<Value> {
     })
 }
 
-fn sha1hex(lua: &Lua, args: &MultiValue) -> mlua::Result<Value> {
+fn sha1hex(lua: &Lua, run: &Run, args: &MultiValue) -> mlua::Result<Value> {
     if args.len() != 1 {
         return Err(errors::object("ERR wrong number of arguments"));
     }
-    let digest = Sha1::digest(errors::tolstring(&args[0]).unwrap_or_default());
+    let text = errors::tolstring(&args[0]).unwrap_or_default();
+    run.work_through(text.len()).map_err(errors::stop)?;
+    let digest = Sha1::digest(text);
     let hex: String = digest.iter().map(|byte| format!("{byte:02x}")).collect();
     lua.create_string(hex).map(Value::String)
 }

@@ -301,6 +301,37 @@ pub(crate) fn install(lua: &Lua, run: &Rc<Run>, redis: &Table) -> mlua::Result<(
     Ok(())
 }
 
+/// Replaces functions of Lua that work through whole texts by the same, counted: a loop of few instructions can keep them busy for long.
+pub(crate) fn count_bytes(lua: &Lua, run: &Rc<Run>, library: &Table, names: &[&str]) -> mlua::Result<()> {
+    for name in names {
+        let original: Function = library.raw_get(*name)?;
+        // SAFETY: the closure owns nothing; the run's address and the function are on the stack. The function stays in the closure's own
+        // values, so that its code cannot go.
+        let counted: Function = unsafe {
+            lua.exec_raw((address(run), original), |state| ffi::lua_pushcclosure(state, counted, 2))?
+        };
+        library.raw_set(*name, counted)?;
+    }
+    Ok(())
+}
+
+/// A function of Lua that is counted.
+///
+/// # Safety
+///
+/// Lua calls it, in protected mode, as a closure that [`count_bytes`] has made.
+unsafe extern "C-unwind" fn counted(state: *mut lua_State) -> c_int {
+    // SAFETY: as in `call`.
+    let stack = unsafe { Stack::new(state) };
+    let n_bytes = (1..=stack.len()).filter_map(|index| stack.text(index)).map(<[u8]>::len).sum();
+    if run_of(stack).work_through(n_bytes).is_err() {
+        raise_end(stack);
+    }
+    // SAFETY: it is a function in C, which is called as Lua would call it: with these arguments, and none of its own values, of which it
+    // has none.
+    unsafe { ffi::lua_tocfunction(state, Stack::own(2)).map_or(0, |original| original(state)) }
+}
+
 /// What becomes of an error: `redis.call` raises it, `redis.pcall` returns it.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Errors {

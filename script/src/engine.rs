@@ -133,10 +133,11 @@ impl Engine {
             Ok(VmState::Continue)
         })?;
         let bridge = Bridge::new(&lua, &run, &sandbox.world, &sandbox.handler)?;
-        run.memory_limit.set(settings.memory_limit);
-        lua.set_memory_limit(settings.memory_limit)?;
         run.random.set(settings.seed.map_or_else(Random::default, Random::seeded));
-        Ok(Engine { lua, run, sandbox, bridge, scripts: Vec::new(), free: Vec::new(), n_runs: 0 })
+        let mut engine =
+            Engine { lua, run, sandbox, bridge, scripts: Vec::new(), free: Vec::new(), n_runs: 0 };
+        engine.limit_memory(settings.memory_limit);
+        Ok(engine)
     }
 
     /// Compiles a script. `name` is what errors call it: its digest.
@@ -319,6 +320,14 @@ impl Engine {
         }
         reply.error(text);
         Ok(Ended::Error { is_counted })
+    }
+
+    /// Sets the most bytes that the state may use; 0 for no limit.
+    pub fn limit_memory(&mut self, bytes: usize) {
+        if self.run.memory_limit.replace(bytes) != bytes {
+            // The state's allocator is mlua's, which can be limited.
+            let _ = self.lua.set_memory_limit(bytes);
+        }
     }
 
     /// How many runs there have been, of scripts, functions and libraries that load; it starts anew after 2^32.

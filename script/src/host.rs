@@ -53,6 +53,8 @@ pub const INSTRUCTIONS_PER_INTERRUPT: u32 = 10_000;
 
 /// Between two of Lua's hooks. Some of its instructions take milliseconds, those that copy long strings.
 pub(crate) const INSTRUCTIONS_PER_HOOK: u32 = INSTRUCTIONS_PER_INTERRUPT / 10;
+/// The host is asked as often as functions have worked through so many bytes: that takes some milliseconds.
+const BYTES_PER_INTERRUPT: usize = 8 << 20;
 /// After so long the host is asked, however few instructions have run.
 const TIME_PER_INTERRUPT: Duration = Duration::from_millis(2);
 
@@ -140,6 +142,8 @@ pub(crate) struct Run {
     pub pace: Pace,
     /// Where the script was when the host ended the run.
     pub ended_at: Cell<Option<Position>>,
+    /// How many bytes functions have worked through since they last asked.
+    pub n_bytes: Cell<usize>,
     /// The bytes that the state may use.
     pub memory_limit: Cell<usize>,
     /// The generator of `math.random`.
@@ -199,6 +203,14 @@ impl Run {
     /// Whether the run is on its way out.
     pub fn is_ending(&self) -> bool {
         self.stop.get().is_some()
+    }
+
+    /// Notes that a function works through so many bytes, and asks the host now and then whether to go on.
+    pub fn work_through(&self, n_bytes: usize) -> Result<(), Stop> {
+        let n_bytes = self.n_bytes.get().saturating_add(n_bytes);
+        let is_due = n_bytes >= BYTES_PER_INTERRUPT;
+        self.n_bytes.set(if is_due { 0 } else { n_bytes });
+        if is_due { self.question(|host| host.interrupt()) } else { Ok(()) }
     }
 
     /// Asks the host whether to go on.

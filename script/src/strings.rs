@@ -5,6 +5,7 @@ use std::rc::Rc;
 use mlua::{Lua, MultiValue, Table, Value};
 
 use crate::api::with_run;
+use crate::bridge;
 use crate::errors;
 use crate::host::Run;
 use crate::sandbox::kind;
@@ -15,7 +16,8 @@ const MAX_STRING_BYTES: usize = 1 << 30;
 
 /// Replaces the functions in `string`.
 pub(crate) fn install(lua: &Lua, run: &Rc<Run>, string: &Table) -> mlua::Result<()> {
-    string.raw_set("rep", with_run(lua, run, |lua, run, args| rep(lua, run, &args))?)
+    string.raw_set("rep", with_run(lua, run, |lua, run, args| rep(lua, run, &args))?)?;
+    bridge::count_bytes(lua, run, string, &["reverse", "upper", "lower", "sub", "format"])
 }
 
 fn rep(lua: &Lua, run: &Run, args: &MultiValue) -> mlua::Result<Value> {
@@ -32,5 +34,6 @@ fn rep(lua: &Lua, run: &Run, args: &MultiValue) -> mlua::Result<Value> {
     if bytes > MAX_STRING_BYTES || run.is_full(lua, bytes) {
         return Err(errors::no_memory());
     }
+    run.work_through(bytes).map_err(errors::stop)?;
     lua.create_string(if bytes == 0 { Vec::new() } else { text.repeat(n) }).map(Value::String)
 }

@@ -534,3 +534,36 @@ fn arguments_are_found_however_a_script_looks_for_them() {
         assert_eq!(run(source), "*2\\r\\n$1\\r\\nk\\r\\n$1\\r\\na\\r\\n", "{source}");
     }
 }
+
+/// A loop of few instructions, each of which works through a long text, asks whether to go on.
+#[test]
+fn functions_that_work_through_long_texts_can_be_ended() {
+    for each in ["s = s:reverse()", "s = s:upper()", "s = s:lower()", "s = s:sub(2)", "s = ('%s'):format(s)"]
+    {
+        let source = format!("local s = ('x'):rep(4e6) for _ = 1, 30 do {each} end");
+        assert_eq!(stopped(&source), Err(Stop::GiveUp), "{source}");
+    }
+    let source = "local s = ('x'):rep(4e6) for _ = 1, 30 do redis.sha1hex(s) end";
+    assert_eq!(stopped(source), Err(Stop::GiveUp));
+    assert_eq!(stopped("for _ = 1, 30 do local s = ('x'):rep(4e6) collectgarbage() end"), Err(Stop::GiveUp));
+    assert_eq!(
+        run(
+            "return {('aB'):reverse(), ('aB'):upper(), ('aB'):sub(-1), ('%d%s'):format(1, 'x'), #('x'):rep(3)}"
+        ),
+        r"*5\r\n$2\r\nBa\r\n$2\r\nAB\r\n$1\r\nB\r\n$2\r\n1x\r\n:3\r\n"
+    );
+}
+
+#[test]
+fn the_memory_limit_can_change_between_runs() {
+    let mut engine = engine();
+    let source = "return #(('x'):rep(8e6) .. 'y')";
+    let mut reply = || run_on(&mut engine, source, &mut Answers::default()).expect("nothing stops it");
+    assert_eq!(reply(), r":8000001\r\n");
+    let mut engine = self::engine();
+    engine.limit_memory(4 << 20);
+    let full = run_on(&mut engine, source, &mut Answers::default()).expect("nothing stops it");
+    assert!(full.starts_with("-ERR not enough memory"), "{full}");
+    engine.limit_memory(64 << 20);
+    assert_eq!(run_on(&mut engine, source, &mut Answers::default()).as_deref(), Ok(r":8000001\r\n"));
+}

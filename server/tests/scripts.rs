@@ -6,6 +6,7 @@ use support::{
     Client, Reply,
     crowd::{ask, crowd, figure, laid_out, until},
     dice::{self, Dice},
+    encode,
 };
 
 const LAYOUTS: [(usize, usize); 5] = [(1, 1024), (2, 1), (2, 1024), (8, 1024), (8, 4)];
@@ -252,4 +253,51 @@ fn a_command_that_panics_in_a_script_leaves_its_client_as_it_was() {
         assert_eq!(ask(&mut client, "SCRIPT KILL"), "-NOTBUSY No scripts in execution right now.");
     }
     assert_eq!(eval(&mut client, "return 1", &[], &[]).integer(), Some(1));
+}
+
+/// Scripts have as much memory as the directive says, and INFO says how much they have.
+#[test]
+fn the_memory_of_scripts_is_limited_and_told() {
+    let server = laid_out((1, 16));
+    let mut client = server.connect();
+    let grows = "local s = ('x'):rep(3e6) return #(s .. 'y')";
+    assert_eq!(eval(&mut client, grows, &[], &[]).integer(), Some(3_000_001));
+    ask(&mut client, "CONFIG SET lua-memory-limit 2mb");
+    let refused = eval(&mut client, grows, &[], &[]).text().unwrap_or_default();
+    assert!(refused.contains("not enough memory"), "{refused}");
+    assert_eq!(eval(&mut client, "return 1", &[], &[]).integer(), Some(1));
+    ask(&mut client, "CONFIG SET lua-memory-limit 1gb");
+    assert_eq!(eval(&mut client, grows, &[], &[]).integer(), Some(3_000_001));
+    let told = figure(&mut client, "used_memory_vm_eval");
+    assert!((100_000..1 << 30).contains(&told), "{told}");
+    assert_eq!(figure(&mut client, "used_memory_vm_functions"), 0);
+}
+
+/// Scripts of a pipeline travel together when a busy key holds one of them up: only those that want the key are told that it is busy.
+#[test]
+fn of_scripts_that_travel_together_only_those_behind_a_busy_key_are_refused() {
+    let server = laid_out((2, 1024));
+    let (mut busy, mut client) = (server.connect(), server.connect());
+    ask(&mut client, "CONFIG SET busy-reply-threshold 1");
+    let get = "return redis.call('GET', KEYS[1])";
+    for name in ["busy", "free"] {
+        ask(&mut client, &format!("SET {name} {name}"));
+        // A script that has run is known to be short.
+        eval(&mut client, get, &[name], &[]);
+    }
+    busy.send(&["EVAL", "while true do redis.call('GET', KEYS[1]) end", "1", "busy"]);
+    until("the script is busy", || eval(&mut client, get, &["busy"], &[]).is_error());
+    let names = ["free", "busy", "free", "busy", "busy", "free"];
+    let mut pipeline = Vec::new();
+    names.iter().for_each(|name| encode(&["EVAL", get, "1", name], &mut pipeline));
+    client.send_raw(&pipeline);
+    for name in names {
+        let reply = client.receive();
+        match name {
+            "busy" => assert!(reply.text().is_some_and(|text| text.starts_with("BUSY")), "{reply:?}"),
+            free => assert_eq!(reply.text().as_deref(), Some(free)),
+        }
+    }
+    assert_eq!(ask(&mut client, "SCRIPT KILL"), "+OK");
+    assert!(busy.receive().is_error());
 }

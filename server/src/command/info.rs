@@ -240,7 +240,14 @@ fn memory_section(server: &Server, text: &mut Text<'_>) {
     text.field("used_memory_dataset_perc", "100.00%");
     text.bytes("total_system_memory", kilobytes_of("/proc/meminfo", "MemTotal:") * 1024);
     let (scripts, functions) = (server.scripts.known(), server.functions.known());
+    let in_lua = |of_functions| -> u64 {
+        server.threads.iter().map(|peer| peer.program.lua_bytes(of_functions)).sum()
+    };
+    text.bytes("used_memory_lua", in_lua(false));
+    text.field("used_memory_vm_eval", in_lua(false));
     text.field("used_memory_scripts_eval", scripts.n_bytes());
+    text.field("used_memory_vm_functions", in_lua(true));
+    text.bytes("used_memory_vm_total", in_lua(false) + in_lua(true));
     text.field("used_memory_functions", functions.n_bytes());
     text.bytes("used_memory_scripts", (scripts.n_bytes() + functions.n_bytes()) as u64);
     text.field("number_of_cached_scripts", scripts.len());

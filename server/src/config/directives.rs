@@ -109,6 +109,9 @@ directives! {
     memory("proto-max-bulk-len", MEGABYTE, LONG, "512mb") =>
         /// Bytes of the longest argument.
         live proto_max_bulk_len: usize = Value::number;
+    memory("lua-memory-limit", MEGABYTE, LONG, "1gb") =>
+        /// Bytes that the scripts of one thread may have in Lua, and likewise its functions.
+        live lua_memory_limit: usize = Value::number;
     memory("client-query-buffer-limit", MEGABYTE, LONG, "1gb") =>
         /// Bytes of unparsed input that a client may have.
         live client_query_buffer_limit: usize = Value::number;

@@ -336,7 +336,11 @@ impl<'r, 'a, 'h> Running<'r, 'a, 'h> {
         reply: &mut Reply<'_>,
     ) -> Ran {
         self.n_timed = if engine.n_runs().is_multiple_of(RUNS_PER_TIMED) { RUNS_PER_TIMED } else { 0 };
-        engine.run(handle, &parts.keys, &parts.argv, self, reply)
+        let thread = self.call.thread;
+        engine.limit_memory(thread.stats().lua_memory_limit.load(Ordering::Relaxed));
+        let ran = engine.run(handle, &parts.keys, &parts.argv, self, reply);
+        thread.program().note_lua_bytes(self.is_function, engine.used_bytes() as u64);
+        ran
     }
 
     /// Ends the run: tells what is certain now, or returns why the run was given up.

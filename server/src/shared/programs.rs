@@ -14,9 +14,6 @@ use braid_script::{
 
 use crate::{config::REDIS_VERSION, random};
 
-/// The most that the scripts of one thread, or its functions, may have in their Lua state, in bytes.
-const MEMORY_MAX_BYTES: usize = 1 << 30;
-
 /// A script or a function, as far as is known before it runs.
 pub struct Program {
     /// What its first line, or its registration, says of it; nothing for a script without such a line.
@@ -81,7 +78,10 @@ impl Program {
     }
 }
 
-/// How a thread's Lua is set up.
+/// What a thread's Lua may have until it first runs a script: `lua-memory-limit` by default.
+const MEMORY_MAX_BYTES: usize = 1 << 30;
+
+/// How a thread's Lua is set up. How much memory it may have is said again before each run.
 pub fn settings(flavour: Flavour) -> Settings {
     let version = Version { text: REDIS_VERSION.to_owned(), number: version_number(REDIS_VERSION) };
     Settings { flavour, memory_limit: MEMORY_MAX_BYTES, seed: Some(random::random() as i32), version }
@@ -91,6 +91,9 @@ pub fn settings(flavour: Flavour) -> Settings {
 fn version_number(version: &str) -> u32 {
     version.split('.').filter_map(|part| part.parse::<u32>().ok()).fold(0, |number, part| number << 8 | part)
 }
+
+/// Lua's memory is told to this many bytes.
+const LUA_BYTES_TOLD: u64 = 16 * 1024;
 
 /// The program that a thread runs, as others see it. Short ones are not seen: it is written at the engine's first question.
 #[derive(Default)]
@@ -102,6 +105,8 @@ pub struct Running {
     is_killed: AtomicBool,
     /// The words of its command.
     words: ArcSwapOption<Vec<Box<[u8]>>>,
+    /// What the thread's scripts and its functions have in Lua, in bytes.
+    lua_bytes: [AtomicU64; 2],
 }
 
 impl Running {
@@ -120,6 +125,19 @@ impl Running {
             self.is_killed.store(false, Ordering::Relaxed);
             self.seen_at.store(uptime_millis + 1, Ordering::Relaxed);
         }
+    }
+
+    /// Notes how many bytes the thread's scripts have in Lua, or its functions. Small changes are not told.
+    pub fn note_lua_bytes(&self, of_functions: bool, n_bytes: u64) {
+        let told = &self.lua_bytes[usize::from(of_functions)];
+        if told.load(Ordering::Relaxed).abs_diff(n_bytes) >= LUA_BYTES_TOLD {
+            told.store(n_bytes, Ordering::Relaxed);
+        }
+    }
+
+    /// How many bytes the thread's scripts have in Lua, or its functions.
+    pub fn lua_bytes(&self, of_functions: bool) -> u64 {
+        self.lua_bytes[usize::from(of_functions)].load(Ordering::Relaxed)
     }
 
     /// Notes that it has ended.

@@ -66,6 +66,8 @@ pub struct ThreadStats {
     pub latencies: Box<[OnceLock<Recorder>]>,
     /// Whether latencies are recorded (`latency-tracking`). Each thread has its own copy, which changes with CONFIG SET.
     pub tracks_latency: AtomicBool,
+    /// The most bytes that the thread's scripts, or its functions, may have in Lua.
+    pub lua_memory_limit: AtomicUsize,
     /// Clients for whom more bytes of replies wait are closed (`client-output-buffer-limit`). A copy like that.
     pub output_limit: AtomicUsize,
     /// Connections accepted.
@@ -117,6 +119,7 @@ impl ThreadStats {
             commands: (0..n_commands).map(|_| CommandCounts::default()).collect(),
             latencies: (0..n_commands).map(|_| OnceLock::new()).collect(),
             tracks_latency: AtomicBool::new(false),
+            lua_memory_limit: AtomicUsize::new(0),
             output_limit: AtomicUsize::new(usize::MAX),
             connections: Count::default(),
             refused: Count::default(),
@@ -146,6 +149,7 @@ impl ThreadStats {
         self.tracks_latency.store(config.latency_tracking, Ordering::Relaxed);
         let limit = config.client_output_buffer_limit.normal.hard();
         self.output_limit.store(limit as usize, Ordering::Relaxed);
+        self.lua_memory_limit.store(config.lua_memory_limit, Ordering::Relaxed);
     }
 
     /// Notes that a command ran `n` times, and that each run took so long.
