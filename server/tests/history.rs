@@ -6,6 +6,8 @@
 //! connection's order and real time: what was answered before another thing was asked comes first. A history is strictly
 //! serializable if this graph has no cycle.
 //!
+//! A script is one operation, whichever keys it reaches for: it answers what it has read, and appends tokens of its own.
+//!
 //! The clients' choices are always the same, unless `BRAID_SEED` says otherwise; their timing never is. Every failure prints
 //! its seed.
 
@@ -23,7 +25,7 @@ use std::{
 
 use support::{
     Client, Dice, Reply, Server,
-    crowd::{ask, while_connections_move},
+    crowd::{ask, figure, while_connections_move},
     dice::seed,
 };
 
@@ -52,6 +54,124 @@ fn key_name(key: usize) -> String {
 }
 
 const N_KEYS: usize = 6;
+
+/// Keys whose names follow from their numbers alone begin here.
+const FIRST_PLAIN_KEY: usize = 2;
+
+/// Where a script's loop goes on for long, if it does: a thread that serves sockets gives it away.
+const LONG_TURNS: usize = 40_000;
+
+/// How a script comes to the keys that it reads, and appends a token to if it is given one.
+#[derive(Clone, Copy, Debug, PartialEq)]
+enum Reach {
+    /// All are declared.
+    Declared,
+    /// One is declared, the other is put together.
+    Derived,
+    /// Each is named by data, and depends on the length of what was read before it.
+    Followed,
+}
+
+const REACHES: [Reach; 3] = [Reach::Declared, Reach::Derived, Reach::Followed];
+
+impl Reach {
+    /// What a script of this kind does, in Lua. ARGV begins with the number of turns of an empty loop.
+    fn body(self) -> String {
+        match self {
+            Reach::Declared => "
+                local seen = {}
+                for n = 1, #KEYS do
+                    seen[n] = redis.call('GET', KEYS[n]) or ''
+                    if ARGV[n + 1] ~= '' then redis.call('APPEND', KEYS[n], ARGV[n + 1]) end
+                    for _ = 1, ARGV[1] do end
+                end
+                return seen"
+                .to_owned(),
+            Reach::Derived => "
+                local derived = 'key' .. ARGV[2]
+                local seen = {redis.call('GET', KEYS[1]) or '', redis.call('GET', derived) or ''}
+                if ARGV[3] ~= '' then redis.call('APPEND', KEYS[1], ARGV[3]) end
+                for _ = 1, ARGV[1] do end
+                if ARGV[4] ~= '' then redis.call('APPEND', derived, ARGV[4]) end
+                return seen"
+                .to_owned(),
+            Reach::Followed => format!(
+                "
+                local at, seen = ARGV[2], {{}}
+                for n = 3, #ARGV do
+                    local key = redis.call('GET', 'name:' .. at)
+                    local value = redis.call('GET', key) or ''
+                    seen[#seen + 1] = value
+                    if ARGV[n] ~= '' then redis.call('APPEND', key, ARGV[n]) end
+                    for _ = 1, ARGV[1] do end
+                    at = #value % {N_KEYS}
+                end
+                return seen"
+            ),
+        }
+    }
+
+    fn function(self) -> String {
+        format!("{self:?}").to_lowercase()
+    }
+}
+
+/// Makes the scripts known, as functions too, and the names that they follow.
+fn prepare_scripts(client: &mut Client) -> [String; REACHES.len()] {
+    for key in 0..N_KEYS {
+        assert_eq!(ask(client, &format!("SET name:{key} {}", key_name(key))), "+OK");
+    }
+    let mut library = "#!lua name=history\n".to_owned();
+    for reach in REACHES {
+        for (suffix, flags) in [("", ""), ("_ro", "'no-writes'")] {
+            library += &format!(
+                "redis.register_function{{function_name = '{}{suffix}', flags = {{{flags}}},
+                    callback = function(KEYS, ARGV) {} end}}\n",
+                reach.function(),
+                reach.body()
+            );
+        }
+    }
+    let loaded = client.command(&["FUNCTION", "LOAD", "REPLACE", &library]);
+    assert_eq!(loaded.text().as_deref(), Some("history"), "{loaded}");
+    REACHES.map(|reach| client.command(&["SCRIPT", "LOAD", &reach.body()]).text().expect("a digest"))
+}
+
+/// One run of a script.
+#[derive(Clone, Debug)]
+struct Script {
+    reach: Reach,
+    /// The keys that it reads, as far as they are known before it runs.
+    keys: Vec<usize>,
+    /// What it appends, if anything, to each key that it reads.
+    tokens: Vec<Option<u64>>,
+    turns: usize,
+    /// By its text, its digest, or as a function.
+    by: &'static str,
+}
+
+impl Script {
+    fn command(&self, digests: &[String; REACHES.len()]) -> Vec<String> {
+        let reads_only = self.tokens.iter().all(Option::is_none);
+        let suffix = if reads_only { "_ro" } else { "" };
+        let named = match self.by {
+            "EVAL" => self.reach.body(),
+            "EVALSHA" => digests[self.reach as usize].clone(),
+            _ => self.reach.function() + suffix,
+        };
+        let names: Vec<String> = self.keys.iter().map(|key| key_name(*key)).collect();
+        let tokens = self.tokens.iter().map(|token| token.map_or(String::new(), |token| format!("{token},")));
+        let (declared, told) = match self.reach {
+            Reach::Declared => (names, None),
+            Reach::Derived => (names[..1].to_vec(), Some(self.keys[1])),
+            Reach::Followed => (Vec::new(), Some(self.keys[0])),
+        };
+        let head = [self.by.to_owned() + suffix, named, declared.len().to_string()];
+        let turns = std::iter::once(self.turns.to_string());
+        let told = told.map(|key| key.to_string());
+        head.into_iter().chain(declared).chain(turns).chain(told).chain(tokens).collect()
+    }
+}
 
 /// The tokens of a value.
 fn n_tokens(value: &Reply, key: usize, orders: &mut HashMap<usize, Vec<u64>>) -> usize {
@@ -86,15 +206,19 @@ struct Part {
     client: Client,
     dice: Dice,
     recorder: Arc<Recorder>,
+    /// What the scripts are called.
+    digests: [String; REACHES.len()],
     operations: Vec<Operation>,
     orders: HashMap<usize, Vec<u64>>,
 }
 
 /// A command that was sent, and what its reply means.
+#[derive(Clone, Debug)]
 enum Sent {
     Get(usize),
     Append(usize, u64),
     Mget(Vec<usize>),
+    Script(Script),
     /// MULTI, the commands, EXEC.
     Transaction(Vec<Sent>),
 }
@@ -110,14 +234,31 @@ impl Part {
 
     fn simple(&mut self) -> Sent {
         let key = self.dice.roll(N_KEYS);
-        match self.dice.roll(3) {
+        match self.dice.roll(5) {
             0 => Sent::Get(key),
             1 => Sent::Append(key, self.token()),
-            _ => {
+            2 => {
                 let n = 2 + self.dice.roll(N_KEYS - 1);
                 Sent::Mget((0..n).map(|_| self.dice.roll(N_KEYS)).collect())
             }
+            _ => Sent::Script(self.script()),
         }
+    }
+
+    fn script(&mut self) -> Script {
+        let reach = *self.dice.pick(&REACHES);
+        let n = if reach == Reach::Derived { 2 } else { 1 + self.dice.roll(4) };
+        let mut keys: Vec<usize> = (0..n).map(|_| self.dice.roll(N_KEYS)).collect();
+        match reach {
+            Reach::Declared => {}
+            Reach::Derived => keys[1] = FIRST_PLAIN_KEY + self.dice.roll(N_KEYS - FIRST_PLAIN_KEY),
+            Reach::Followed => keys.truncate(1),
+        }
+        let chance = *self.dice.pick(&[0, 30, 100]);
+        let tokens = (0..n).map(|_| self.dice.percent(chance).then(|| self.token())).collect();
+        let turns = if self.dice.percent(2) { LONG_TURNS } else { 0 };
+        let by = self.dice.pick(&["EVAL", "EVALSHA", "FCALL"]);
+        Script { reach, keys, tokens, turns, by }
     }
 
     fn any(&mut self) -> Sent {
@@ -139,6 +280,7 @@ impl Part {
                 let words: Vec<String> = std::iter::once("MGET".to_owned()).chain(names).collect();
                 self.client.send(&words);
             }
+            Sent::Script(script) => self.client.send(&script.command(&self.digests)),
             Sent::Transaction(queue) => {
                 self.client.send(&["MULTI"]);
                 queue.iter().for_each(|queued| self.send(queued));
@@ -160,13 +302,26 @@ impl Part {
                     operation.reads.push((*key, n));
                 }
             }
+            (Sent::Script(script), Reply::Array(values)) => self.understand_script(script, values, operation),
             (Sent::Transaction(queue), Reply::Array(replies)) => {
                 assert_eq!(queue.len(), replies.len());
                 for (queued, reply) in queue.iter().zip(replies) {
                     self.understand(queued, reply, operation);
                 }
             }
-            (_, other) => panic!("an unexpected reply: {other}"),
+            (sent, other) => panic!("an unexpected reply to {sent:?}: {other}"),
+        }
+    }
+
+    fn understand_script(&mut self, script: &Script, values: &[Reply], operation: &mut Operation) {
+        assert_eq!(script.tokens.len(), values.len());
+        let mut next = script.keys[0];
+        for (nth, (token, value)) in script.tokens.iter().zip(values).enumerate() {
+            let key = script.keys.get(nth).copied().unwrap_or(next);
+            operation.reads.push((key, n_tokens(value, key, &mut self.orders)));
+            operation.writes.extend(token.map(|token| (key, token)));
+            let Reply::Bulk(bytes) = value else { unreachable!("its tokens were read") };
+            next = bytes.len() % N_KEYS;
         }
     }
 
@@ -193,7 +348,7 @@ impl Part {
             let mut operation =
                 Operation { client: self.id, asked, answered: self.now(), ..Operation::default() };
             self.understand(sent, &reply, &mut operation);
-            operation.what = format!("{reply}");
+            operation.what = format!("{sent:?}");
             self.operations.push(operation);
         }
     }
@@ -209,8 +364,11 @@ impl Part {
             let value = self.client.command(&["GET", &key_name(key)]);
             reading.reads.push((key, n_tokens(&value, key, &mut self.orders)));
         }
-        let token = self.token();
-        let queue = [Sent::Append(key, token)];
+        let change = match self.dice.percent(50) {
+            true => Sent::Append(key, self.token()),
+            false => Sent::Script(self.script()),
+        };
+        let queue = [change];
         let transaction = Sent::Transaction(queue.into());
         self.send(&transaction);
         match self.receive(&transaction) {
@@ -227,7 +385,7 @@ impl Part {
             other => panic!("EXEC answered {other}"),
         }
         reading.answered = self.now();
-        reading.what = "WATCH … EXEC".to_owned();
+        reading.what = format!("WATCH … {transaction:?}");
         self.operations.push(reading);
     }
 }
@@ -235,6 +393,7 @@ impl Part {
 /// Runs the clients and returns their operations and the final order of each key's writes.
 fn record(server: &Server, seed: u64) -> (Vec<Operation>, HashMap<usize, Vec<u64>>) {
     let recorder = Arc::new(Recorder { start: Instant::now(), tokens: AtomicU64::new(0) });
+    let digests = prepare_scripts(&mut server.connect());
     let parts: Vec<_> = (0..N_CLIENTS)
         .map(|id| {
             let mut part = Part {
@@ -242,6 +401,7 @@ fn record(server: &Server, seed: u64) -> (Vec<Operation>, HashMap<usize, Vec<u64
                 client: server.connect(),
                 dice: Dice(seed ^ (id as u64) << 32),
                 recorder: Arc::clone(&recorder),
+                digests: digests.clone(),
                 operations: Vec::new(),
                 orders: HashMap::new(),
             };
@@ -396,6 +556,7 @@ fn check(io_threads: usize, shards: usize) {
     println!("seed {seed}, {io_threads} threads, {shards} shards");
     let server = Server::start(&["--io-threads", &io_threads.to_string(), "--shards", &shards.to_string()]);
     judge(record(&server, seed), seed);
+    assert_ne!(figure(&mut server.connect(), "lane_runs"), 0, "some script reached for keys that data names");
     server.stop();
 }
 
@@ -419,6 +580,21 @@ fn connections_that_move() {
         assert_eq!(ask(&mut server.connect(), "FLUSHALL"), "+OK");
         judge(record(&server, seed), seed);
     });
+}
+
+#[test]
+fn one_thread_one_shard() {
+    check(1, 1);
+}
+
+#[test]
+fn one_thread_many_shards() {
+    check(1, 1024);
+}
+
+#[test]
+fn two_threads_one_shard() {
+    check(2, 1);
 }
 
 #[test]
