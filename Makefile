@@ -29,7 +29,7 @@ test: ## Run all tests; needs only the Rust toolchain
 search: ## Run the tests that choose at random, with other choices than `make test` (SEED=… repeats them)
 	@echo "SEED=$(SEED)"
 	BRAID_SEED=$(SEED) cargo test -p braid-storage --lib coordinator::tests -- --nocapture
-	BRAID_SEED=$(SEED) cargo test -p braid-server --test history --test tracking --test pubsub --test pipelines
+	BRAID_SEED=$(SEED) cargo test -p braid-server --test history --test sums --test predictions --test tracking --test pubsub --test pipelines
 	PROPTEST_RNG_SEED=$(SEED) cargo test -p braid-protocol -p braid-storage -p braid-bench
 
 lint: ## Check formatting and lints, warnings being errors

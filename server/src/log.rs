@@ -31,6 +31,14 @@ pub enum Level {
 static THRESHOLD: AtomicU8 = AtomicU8::new(Level::Notice as u8);
 static FILE: OnceLock<PathBuf> = OnceLock::new();
 
+/// More lines than this are not held back: a script may write any number.
+const HELD_BACK_MAX: usize = 1000;
+
+/// Whether lines of a level are written.
+pub fn is_shown(level: Level) -> bool {
+    level as u8 >= THRESHOLD.load(Ordering::Relaxed)
+}
+
 /// Sets the lowest level that is written (`loglevel`).
 pub fn set_level(level: LogLevel) {
     let level = match level {
@@ -56,7 +64,16 @@ thread_local! {
 
 /// Writes one line when the thread next holds no shard.
 pub fn line_later(level: Level, message: std::fmt::Arguments<'_>) {
-    HELD_BACK.with_borrow_mut(|lines| lines.push((level, message.to_string())));
+    if !is_shown(level) {
+        return;
+    }
+    let n_lines = HELD_BACK.with_borrow_mut(|lines| {
+        lines.push((level, message.to_string()));
+        lines.len()
+    });
+    if n_lines >= HELD_BACK_MAX {
+        write_held_back();
+    }
 }
 
 /// Writes what the thread has held back. Called while it holds no shard.
@@ -71,7 +88,7 @@ pub fn write_held_back() {
 
 /// Writes one line. Never called while a shard is held.
 pub fn line(level: Level, message: std::fmt::Arguments<'_>) {
-    if (level as u8) < THRESHOLD.load(Ordering::Relaxed) {
+    if !is_shown(level) {
         return;
     }
     let mark = ['.', '-', '*', '#'][level as usize];

@@ -4,7 +4,7 @@
 mod support;
 
 use support::{
-    Client, Reply,
+    Client, Reply, Server,
     crowd::{ask, figure, laid_out, until},
 };
 
@@ -245,6 +245,7 @@ fn scripts_without_end_are_killed_and_others_served_meanwhile() {
         let server = laid_out(layout);
         let (mut client, mut other) = (server.connect(), server.connect());
         ask(&mut other, "CONFIG SET busy-reply-threshold 10");
+        ask(&mut other, "CONFIG SET lua-memory-limit 512mb");
         fill_elsewhere(&mut other);
         let mut n_taken = 0;
         let before = census(&mut client, &mut n_taken);
@@ -269,6 +270,7 @@ fn functions_and_known_scripts_without_end_are_killed() {
         let server = laid_out(layout);
         let (mut client, mut other) = (server.connect(), server.connect());
         ask(&mut other, "CONFIG SET busy-reply-threshold 10");
+        ask(&mut other, "CONFIG SET lua-memory-limit 512mb");
         fill_elsewhere(&mut other);
         let library = format!(
             "#!lua name=mine\nredis.register_function{{function_name = 'spin', flags = {{'no-writes'}},
@@ -317,6 +319,7 @@ fn scripts_that_take_all_memory_get_an_error_and_give_it_back() {
         let server = laid_out(layout);
         let (mut client, mut other) = (server.connect(), server.connect());
         ask(&mut other, "CONFIG SET busy-reply-threshold 10");
+        ask(&mut other, "CONFIG SET lua-memory-limit 512mb");
         fill_elsewhere(&mut other);
         let mut n_taken = 0;
         let before = census(&mut client, &mut n_taken);
@@ -395,5 +398,92 @@ fn scripts_that_break_rules_get_errors_and_change_nothing() {
         }
         // What was done to KEYS was done to the script's own table.
         assert_eq!(ask(&mut other, "EXISTS other key"), ":0");
+    }
+}
+
+/// Each compiled script used to take a place of 8000 in its thread's state for ever: then nothing compiled there, even once all were
+/// forgotten.
+#[test]
+fn scripts_that_stay_leave_room_for_others() {
+    const N_SCRIPTS: i64 = 10_000;
+    let server = laid_out((1, 16));
+    let mut client = server.connect();
+    let digests: Vec<String> = (0..N_SCRIPTS)
+        .map(|n| client.command(&["SCRIPT", "LOAD", &format!("return {n}")]).text().expect("a digest"))
+        .collect();
+    for (n, digest) in (0..N_SCRIPTS).zip(&digests) {
+        let reply = client.command(&["EVALSHA", digest, "0"]);
+        assert_eq!(reply.integer(), Some(n), "{reply}");
+    }
+    assert_eq!(ask(&mut client, "SCRIPT FLUSH"), "+OK");
+    let reply = client.command(&["EVAL", "return 'new'", "0"]);
+    assert_eq!(reply.text().as_deref(), Some("new"));
+}
+
+/// Scripts that wait for the lane, or for a shard that they met on their way, used to wait without a word.
+#[test]
+fn scripts_that_wait_for_one_without_end_are_told_that_it_is_busy() {
+    let server = laid_out((2, 1024));
+    let (mut client, mut other) = (server.connect(), server.connect());
+    ask(&mut other, "CONFIG SET busy-reply-threshold 10");
+    let waiting = [
+        "return redis.call('GET', redis.call('GET', 'c') or 'held')",
+        "return redis.call('SET', redis.call('GET', 'c') or 'd', 1)",
+    ];
+    for text in waiting {
+        // A script that has run is known to be short, and does not go to a heavy-work thread.
+        assert!(!eval(&mut other, text, "key").is_error());
+    }
+    let endless =
+        "redis.call('SET', KEYS[1], redis.call('GET', redis.call('GET', 'a') or 'b') or 1) while true do end";
+    client.send(&["EVAL", endless, "1", "held"]);
+    until("it is busy", || ask(&mut other, "GET held").starts_with("-BUSY"));
+    for text in waiting {
+        let reply = eval(&mut other, text, "key").to_string();
+        assert!(reply.starts_with("-BUSY"), "{text}: {reply}");
+    }
+}
+
+/// What a run would show to others is kept back while it may be given up; it used to be kept without a bound.
+#[test]
+fn scripts_that_do_much_take_little_memory() {
+    const LOG: &str =
+        "local s = ('x'):rep(1000) for n = 1, 1000000 do redis.log(redis.LOG_DEBUG, s) end return 1";
+    const CALL: &str = "for n = 1, 5000000 do redis.call('PING') end return 1";
+    for text in [LOG, CALL] {
+        let server = laid_out((1, 16));
+        let mut client = server.connect();
+        let n_bytes_before = peak_bytes(&server);
+        assert_eq!(eval(&mut client, text, "key").integer(), Some(1));
+        let n_more = peak_bytes(&server) - n_bytes_before;
+        assert!(n_more < SPARE_BYTES / 4, "{text}: {n_more} bytes");
+    }
+}
+
+/// The most memory that a server has had so far.
+fn peak_bytes(server: &Server) -> usize {
+    let status = std::fs::read_to_string(format!("/proc/{}/status", server.pid())).expect("the server runs");
+    let peak = status.lines().find_map(|line| line.strip_prefix("VmHWM:")).expect("Linux tells the peak");
+    let kilobytes: usize = peak.trim().trim_end_matches(" kB").parse().expect("a number");
+    kilobytes * 1024
+}
+
+/// Long calls of the library did not count as work, so the engine asked too seldom whether to go on.
+#[test]
+fn scripts_of_long_calls_leave_their_threads_clients_alone() {
+    let server = laid_out((1, 16));
+    let (mut client, mut other) = (server.connect(), server.connect());
+    ask(&mut other, "CONFIG SET busy-reply-threshold 10");
+    for call in ["s:upper()", "s:lower()", "s:reverse()", "string.format('%q', s)"] {
+        let text =
+            format!("local s = ('x'):rep(ARGV[1]) while ARGV[2] == 'endless' do {call} end return 'short'");
+        for _ in 0..3 {
+            let reply = client.command(&["EVAL", &text, "1", "held", "1", "x"]);
+            assert_eq!(reply.text().as_deref(), Some("short"));
+        }
+        client.send(&["EVAL", &text, "1", "held", "50000000", "endless"]);
+        until("it is busy", || ask(&mut other, "GET held").starts_with("-BUSY"));
+        until("it may be killed", || ask(&mut other, "SCRIPT KILL") == "+OK");
+        expect_killed(&mut client, call);
     }
 }

@@ -526,20 +526,17 @@ impl<'a, J: Job> Held<'a, J> {
         }
     }
 
-    /// Takes out of the queues of the held shards the nodes that `is_wanted`; all others stay where they are. For work that goes on for so
-    /// long that those who wait must hear of it. The caller has to send home what it gets.
+    /// Takes out of the queues of the held shards, and of the lane if the job has it, the nodes that `is_wanted`; all others stay where
+    /// they are. For work that goes on for so long that those who wait must hear of it. The caller has to send home what it gets.
     pub fn take_waiting(&mut self, mut is_wanted: impl FnMut(&J) -> bool) -> Vec<Box<Node<J>>> {
-        let (mut taken, mut kept) = (Vec::new(), Vec::new());
+        let mut taken = Vec::new();
         for index in 0..self.ids().len() {
-            let executor = self.engine.executor(self.ids()[index]);
             // SAFETY: the shard is held for the running job.
-            while let Some(node) = unsafe { executor.next_waiting() } {
-                // What has the lane may hold other shards.
-                let is_free = !node.route.has_lane && node.reserved.is_none();
-                if is_free && is_wanted(&node.job) { taken.push(node) } else { kept.push(node) }
-            }
-            // SAFETY: as above.
-            kept.drain(..).rev().for_each(|node| unsafe { executor.put_back(node) });
+            unsafe { take_from(self.engine.executor(self.ids()[index]), &mut is_wanted, &mut taken) }
+        }
+        if self.has_lane() {
+            // SAFETY: the running job has the lane.
+            unsafe { take_from(&self.engine.lane, &mut is_wanted, &mut taken) }
         }
         taken
     }
@@ -558,6 +555,27 @@ impl<'a, J: Job> Held<'a, J> {
     pub fn may_go_on(&self, thread: &mut J::Thread) -> bool {
         !self.is_drained || J::may_drain(thread)
     }
+}
+
+/// Takes the nodes that `is_wanted` out of an executor's queue.
+///
+/// # Safety
+///
+/// The executor is held.
+unsafe fn take_from<S, J: Job>(
+    executor: &ShardExecutor<S, J>,
+    is_wanted: &mut impl FnMut(&J) -> bool,
+    taken: &mut Vec<Box<Node<J>>>,
+) {
+    let mut kept = Vec::new();
+    // SAFETY: the caller's promise.
+    while let Some(node) = unsafe { executor.next_waiting() } {
+        // What has the lane may hold other shards, and a thread may wait with it.
+        let is_free = !node.route.has_lane && node.reserved.is_none();
+        if is_free && is_wanted(&node.job) { taken.push(node) } else { kept.push(node) }
+    }
+    // SAFETY: as above.
+    kept.into_iter().rev().for_each(|node| unsafe { executor.put_back(node) });
 }
 
 /// A thread's end of the engine: runs jobs, drains queues.
@@ -1026,8 +1044,12 @@ impl<J: Job> Worker<J> {
             match ran {
                 Ran::Ended(LaneHold::Taken) => self.let_go_of_lane(),
                 Ran::Ended(_) => {}
-                // Not from here, with the shard held: it waits in line for it once more.
-                Ran::Again(node) => self.drive(node),
+                Ran::Again(node) => {
+                    // Not from here: what it runs now may wait for this shard, which is found in the list then.
+                    self.releasing.push(Hold::Shard(id));
+                    self.drive(node);
+                    return true;
+                }
                 Ran::Keeps(node) => {
                     self.drive(node);
                     return true;

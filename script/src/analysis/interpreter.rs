@@ -39,6 +39,8 @@ pub(super) struct Findings {
     pub writes: bool,
     /// Whether a command is called of which not even that is known.
     pub is_command_unknown: bool,
+    /// Whether a command may have other keys than those found, because of a word that the text does not tell.
+    pub is_uncertain: bool,
 }
 
 /// A function that a library has registered.

@@ -104,9 +104,13 @@ pub fn analyse(source: &[u8], commands: &dyn Commands) -> Analysis {
     let Some(script) = read(source) else { return Analysis::unreadable() };
     let mut interpreter = Interpreter::new(commands, true);
     interpreter.script(&script);
-    let analysis = Analysis::new(std::mem::take(&mut interpreter.findings), &interpreter.terms);
-    let is_certain =
-        analysis.class != Class::Open && analysis.templates.are_plain() && plain::is_plain(source);
+    let findings = std::mem::take(&mut interpreter.findings);
+    let tells_commands = !findings.is_command_unknown && !findings.is_uncertain;
+    let analysis = Analysis::new(findings, &interpreter.terms);
+    let is_certain = tells_commands
+        && analysis.class != Class::Open
+        && analysis.templates.are_plain()
+        && plain::is_plain(source);
     Analysis { is_certain, ..analysis }
 }
 

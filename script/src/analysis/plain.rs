@@ -44,8 +44,13 @@ pub(super) fn is_plain(source: &[u8]) -> bool {
     }
     let mut lexer = Lexer::new(source);
     let mut before = Token::End;
+    let mut blocks = Blocks::default();
     loop {
         let Ok(token) = lexer.token() else { return false };
+        // A table that changes from round to round is followed for some rounds only.
+        if blocks.changes_table_in_loop(&token) {
+            return false;
+        }
         let is_field = matches!(before, Token::Mark("." | ":"));
         let is_api = matches!(&before, Token::Word(b"redis" | b"server"));
         let is_plain = match &token {
@@ -63,5 +68,47 @@ pub(super) fn is_plain(source: &[u8]) -> bool {
             return false;
         }
         before = token;
+    }
+}
+
+/// The blocks and brackets that a token is in, and the two tokens before it.
+#[derive(Default)]
+struct Blocks {
+    /// Of each block whether it is a loop's body.
+    open: Vec<bool>,
+    /// Whether the next `do` begins a loop's body.
+    loop_follows: bool,
+    n_brackets: usize,
+    /// Whether the token before ends the name of a part of a table.
+    after_part: bool,
+    after_point: bool,
+}
+
+impl Blocks {
+    /// Goes on by a token. Returns whether it makes or changes a table in a loop, as far as can be told without more tokens: too much
+    /// rather than too little.
+    fn changes_table_in_loop(&mut self, token: &Token<'_>) -> bool {
+        let (after_part, after_point) = (self.after_part, self.after_point);
+        self.after_part = matches!(token, Token::Mark("]")) || after_point && matches!(token, Token::Word(_));
+        self.after_point = matches!(token, Token::Mark("."));
+        match token {
+            Token::Word(b"for" | b"while") => self.loop_follows = true,
+            Token::Word(b"do") => self.open.push(std::mem::take(&mut self.loop_follows)),
+            Token::Word(b"repeat") => self.open.push(true),
+            Token::Word(b"if") => self.open.push(false),
+            Token::Word(b"end" | b"until") if !after_point => {
+                self.open.pop();
+            }
+            Token::Mark("(") => self.n_brackets += 1,
+            Token::Mark(")") => self.n_brackets = self.n_brackets.saturating_sub(1),
+            _ => {}
+        }
+        let is_change = match token {
+            Token::Mark("{") => true,
+            Token::Mark("=" | ",") => after_part && self.n_brackets == 0,
+            Token::Word(b"table") => !after_point,
+            _ => false,
+        };
+        is_change && self.open.contains(&true)
     }
 }

@@ -47,6 +47,14 @@ impl<'t> Interpreter<'t, '_> {
     fn keys(&mut self, keys: KeysAt, arguments: &Values<'t>, line: u32) {
         let n_first = arguments.first.len();
         let end = if arguments.others.is_some() { usize::MAX } else { n_first };
+        self.findings.is_uncertain |= arguments.others.is_some();
+        if let KeysAt::After { from, .. } | KeysAt::HalfAfter { from, .. } = keys {
+            // One of the others could be the word.
+            let is_told = |value: &Value<'t>| matches!(value, Value::Term(id) if self.terms.literal(*id).is_some() || self.terms.constant(*id).is_some());
+            let is_key_of_word = |at: usize| at > from && self.is_any_word(&arguments.first[at - 1], keys);
+            let all = (from..n_first).all(|at| is_told(&arguments.first[at]) || is_key_of_word(at));
+            self.findings.is_uncertain |= !all;
+        }
         match keys {
             KeysAt::Range { first, last, step } => {
                 let last = if last < 0 { end.saturating_add_signed(last) } else { last as usize };
@@ -72,6 +80,14 @@ impl<'t> Interpreter<'t, '_> {
                     self.range(at, at + n_keys - 1, 1, arguments, line);
                 }
             }
+        }
+    }
+
+    /// Whether a value is the word behind which a specification's keys stand.
+    fn is_any_word(&self, value: &Value<'t>, keys: KeysAt) -> bool {
+        match keys {
+            KeysAt::After { word, .. } | KeysAt::HalfAfter { word, .. } => self.is_word(value, word),
+            KeysAt::Range { .. } | KeysAt::Counted { .. } => false,
         }
     }
 

@@ -1,5 +1,6 @@
 //! Values that follow from KEYS, ARGV and literals alone: how they are written down, and what they are in one run.
 
+use std::cell::Cell;
 use std::collections::HashMap;
 
 use smallvec::SmallVec;
@@ -262,7 +263,14 @@ impl Terms {
             return self.add(term);
         }
         let id = self.add(term)?;
-        let run = Run { terms: &self.terms, loops: &self.loops, keys: &[], arguments: &[], round: 0.0 };
+        let run = Run {
+            terms: &self.terms,
+            loops: &self.loops,
+            keys: &[],
+            arguments: &[],
+            round: 0.0,
+            met_long_text: Cell::new(false),
+        };
         match function {
             Function::Lower | Function::Upper | Function::Integer => {
                 let mut text = Text::new();
@@ -417,7 +425,7 @@ impl Arithmetic {
     }
 }
 
-/// A prediction that would be longer than the run.
+/// A prediction that would be longer than the run: too many keys, or one too long.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct TooMany;
 
@@ -450,7 +458,14 @@ impl Templates {
         arguments: &[&[u8]],
         each: &mut dyn FnMut(&[u8]),
     ) -> Result<(), TooMany> {
-        let mut run = Run { terms: &self.terms, loops: &self.loops, keys, arguments, round: 0.0 };
+        let mut run = Run {
+            terms: &self.terms,
+            loops: &self.loops,
+            keys,
+            arguments,
+            round: 0.0,
+            met_long_text: Cell::new(false),
+        };
         let mut n_left = MAX_ROUNDS;
         let mut text = Text::new();
         for (root, of_loop) in &self.roots {
@@ -459,7 +474,7 @@ impl Templates {
                 Some(of) => run.keys(*root, *of, &mut n_left, &mut text, each)?,
             }
         }
-        Ok(())
+        if run.met_long_text.get() { Err(TooMany) } else { Ok(()) }
     }
 }
 
@@ -471,6 +486,8 @@ struct Run<'a> {
     arguments: &'a [&'a [u8]],
     /// The variable of the loop that is being gone through.
     round: f64,
+    /// A text was longer than is worth it.
+    met_long_text: Cell<bool>,
 }
 
 impl<'a> Run<'a> {
@@ -571,6 +588,7 @@ impl<'a> Run<'a> {
             Term::Text(_) | Term::Element(..) => {
                 let slice = self.slice(id)?;
                 if slice.len() > MAX_TEXT_BYTES {
+                    self.met_long_text.set(true);
                     return None;
                 }
                 text.extend_from_slice(slice);
@@ -599,7 +617,9 @@ impl<'a> Run<'a> {
                 number::write(self.number(id)?, text);
             }
         }
-        (text.len() <= MAX_TEXT_BYTES).then_some(())
+        let is_long = text.len() > MAX_TEXT_BYTES;
+        self.met_long_text.set(self.met_long_text.get() | is_long);
+        (!is_long).then_some(())
     }
 
     /// Leaves of the text from `start` on what `string.sub` leaves of it.

@@ -13,6 +13,10 @@ impl Commands for Rows {
         let command = self.0.command(name)?;
         let row = match subcommand {
             Some(subcommand) if command.has_subcommands() => self.0.subcommand(command, subcommand)?,
+            // Any of them: their keys are in different places.
+            None if command.has_subcommands() => {
+                return Some(Command { writes: true, reach: Reach::Keyspace });
+            }
             _ => command,
         };
         let spec = row.spec;

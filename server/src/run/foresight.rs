@@ -80,17 +80,19 @@ pub struct Expected {
 /// what else is expected of it.
 pub fn predict(server: &Server, from: ScriptIn, words: Words<'_>, each: &mut dyn FnMut(&[u8])) -> Expected {
     look_at(server, from, words.get(1), |program| {
+        let mut is_incomplete = false;
         if let Some(program) = program
             && program.is_predictable()
             && program.analysis.n_templates() > 0
             && let Ok(parts) = Parts::read(Args::new(words, server.keyspace.router(), None), from)
         {
             // Arguments that are wrong reach nowhere; of too many keys the others are met when it runs.
-            let _: Result<(), TooMany> = program.analysis.keys(&parts.keys, &parts.argv, each);
+            let complete: Result<(), TooMany> = program.analysis.keys(&parts.keys, &parts.argv, each);
+            is_incomplete = complete.is_err();
         }
         Expected {
             is_long: expects_long(from, program),
-            wants_lane: program.is_some_and(|program| program.wants_lane()),
+            wants_lane: is_incomplete || program.is_some_and(|program| program.wants_lane()),
         }
     })
 }
@@ -128,6 +130,7 @@ fn flags_of_script(server: &Server, command: &Registered, from: ScriptIn, words:
 pub fn reaches_anywhere(server: &Server, command: &Registered, words: Words<'_>) -> bool {
     let Run::Script(from) = command.spec.run else { return false };
     look_at(server, from, words.get(1), |program| program.is_none_or(|program| !program.is_certain()))
+        || predict(server, from, words, &mut |_| {}).wants_lane
 }
 
 /// Whether a command runs a script that is expected to be long: its last run was, or it has not run yet. A script that has written
@@ -135,12 +138,6 @@ pub fn reaches_anywhere(server: &Server, command: &Registered, words: Words<'_>)
 pub fn is_long(server: &Server, command: &Registered, words: Words<'_>) -> bool {
     let Run::Script(from) = command.spec.run else { return false };
     look_at(server, from, words.get(1), |program| expects_long(from, program))
-}
-
-/// Whether a command runs a script that is expected to need the lane.
-pub fn wants_lane(server: &Server, command: &Registered, words: Words<'_>) -> bool {
-    let Run::Script(from) = command.spec.run else { return false };
-    look_at(server, from, words.get(1), |program| program.is_some_and(|program| program.wants_lane()))
 }
 
 fn expects_long(from: ScriptIn, program: Option<&Program>) -> bool {

@@ -69,11 +69,7 @@ impl Job {
         if is_heavy {
             return Route::default().with_weight(Weight::Heavy);
         }
-        let route = Route::new(self.needs(server).shards(server));
-        let wants_lane = self
-            .together()
-            .any(|(delegated, words)| foresight::wants_lane(server, rows::row(delegated.command), words));
-        if wants_lane { route.through_lane() } else { route }
+        self.needs(server).route(server)
     }
 
     /// Runs the commands, each as a unit, with the shards they need held. Asks for more shards, if it turns out that a command needs
@@ -180,7 +176,7 @@ impl coordinator::Job for Job {
         if node.job.commands.len() == 1 {
             node.job.routed = needs.keys.to_vec();
         }
-        node.set_route(Route::new(needs.shards(thread.server())).with_weight(Weight::Heavy));
+        node.set_route(needs.route(thread.server()).with_weight(Weight::Heavy));
     }
 
     fn run(&mut self, held: &mut Held<'_, Self>, thread: &mut ThreadState) -> Next {

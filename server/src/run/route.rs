@@ -1,6 +1,9 @@
 //! Which shards commands need, and whether they are expected to be long.
 
-use braid_storage::{Routed, ShardId, coordinator::put_in_order};
+use braid_storage::{
+    Routed, ShardId,
+    coordinator::{Route, put_in_order},
+};
 use smallvec::SmallVec;
 
 use crate::{
@@ -24,6 +27,8 @@ pub struct Needs {
     pub keys: SmallVec<[Routed; 12]>,
     others: SmallVec<[ShardId; 6]>,
     everything: bool,
+    /// One of them is a script that is expected to need the lane.
+    pub wants_lane: bool,
 }
 
 impl Needs {
@@ -78,7 +83,9 @@ impl Needs {
     pub fn foresee(&mut self, server: &Server, command: &Registered, words: Words<'_>) -> Expected {
         let Run::Script(from) = command.spec.run else { return Expected::default() };
         let router = server.keyspace.router();
-        foresight::predict(server, from, words, &mut |key| self.keys.push(router.route(key)))
+        let expected = foresight::predict(server, from, words, &mut |key| self.keys.push(router.route(key)));
+        self.wants_lane |= expected.wants_lane;
+        expected
     }
 
     fn add_keys(&mut self, server: &Server, command: &Registered, words: Words<'_>) {
@@ -102,6 +109,12 @@ impl Needs {
         self.others.extend(command::subscribed_routes(server, own));
         // Who publishes anywhere looks at the patterns.
         self.everything |= own.n_of(TopicKind::Pattern) > 0;
+    }
+
+    /// The route over them.
+    pub fn route(&self, server: &Server) -> Route {
+        let route = Route::new(self.shards(server));
+        if self.wants_lane { route.through_lane() } else { route }
     }
 
     /// The shards, in the order in which they are taken.

@@ -63,6 +63,9 @@ const DECLARED_COMPARED: usize = 4;
 /// Of so many runs one has the time of its short commands taken, for all of them: to ask for the time takes as long as half of them.
 const RUNS_PER_TIMED: u32 = 8;
 
+/// More than this is not kept back of what a run would show: it is shown, be it certain or not.
+const NOTES_MAX_BYTES: usize = 1 << 20;
+
 /// How often a busy script looks for clients that wait for its keys.
 const REFUSES_EVERY_MILLIS: u64 = 10;
 
@@ -236,6 +239,8 @@ struct Notes {
     errors: Vec<String>,
     lines: Vec<Arc<[u8]>>,
     logged: Vec<(log::Level, String)>,
+    /// What they take, about.
+    n_bytes: usize,
 }
 
 impl Notes {
@@ -253,6 +258,10 @@ impl Notes {
         }
         self.errors.iter().for_each(|error| stats.error(error));
         self.lines.iter().for_each(|line| monitor::send(line, session, thread));
+        self.ran.clear();
+        self.errors.clear();
+        self.lines.clear();
+        self.n_bytes = 0;
         for (level, message) in self.logged.drain(..) {
             log::line_later(level, format_args!("{message}"));
         }
@@ -568,6 +577,7 @@ impl<'r, 'a, 'h> Running<'r, 'a, 'h> {
         }
         let flags = command.spec.flags;
         let line = monitor::line_for_later(self.call.session, Sender::Script, flags, words, self.call.server);
+        self.notes.n_bytes += line.as_ref().map_or(0, |line| line.len());
         self.notes.lines.extend(line);
         let start = out.len();
         let n_timed = if self.met_long_work { 1 } else { self.n_timed };
@@ -589,11 +599,22 @@ impl<'r, 'a, 'h> Running<'r, 'a, 'h> {
         if let Err(error) = outcome {
             out.truncate(start);
             error.write(&mut Reply::new(out, resp));
-            self.notes.errors.push(error.wire_text().into_owned());
+            let text = error.wire_text().into_owned();
+            self.notes.n_bytes += text.len();
+            self.notes.errors.push(text);
         }
         let nanos = began.map_or(0, |began| began.elapsed().as_nanos() as u64);
         self.notes.ran.push(Done { command: command.id, has_failed, nanos, n_timed });
+        self.noted(size_of::<Done>());
         Ok(())
+    }
+
+    /// Counts what was noted, and shows what there is when it is much, or when the run cannot be given up any more.
+    fn noted(&mut self, n_bytes: usize) {
+        self.notes.n_bytes += n_bytes;
+        if self.notes.n_bytes >= NOTES_MAX_BYTES || !self.notes.logged.is_empty() && !self.may_give_up() {
+            self.notes.tell(self.call.session, self.call.thread);
+        }
     }
 }
 
@@ -662,7 +683,10 @@ impl Host for Running<'_, '_, '_> {
             LogLevel::Notice => log::Level::Notice,
             LogLevel::Warning => log::Level::Warning,
         };
-        self.notes.logged.push((level, String::from_utf8_lossy(message).into_owned()));
+        if log::is_shown(level) {
+            self.notes.logged.push((level, String::from_utf8_lossy(message).into_owned()));
+            self.noted(message.len());
+        }
     }
 
     fn acl_check(&mut self, args: &[&[u8]]) -> Result<bool, UnknownCommand> {

@@ -688,8 +688,7 @@ impl IoThread {
                 Some(Ok(UnitEnded::Paused | UnitEnded::Waits(_) | UnitEnded::TooLong(_))) => {
                     Route::new(shards)
                 }
-                None if expected.wants_lane => Route::new(shards).through_lane(),
-                None => Route::new(shards),
+                None => needs.route(server),
             };
         }
         let n_left = n_scripts_together(turn, index, command, session);
