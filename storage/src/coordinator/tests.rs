@@ -762,6 +762,32 @@ fn who_waits_finds_what_its_own_worker_holds() {
     assert!(engine.try_lane());
 }
 
+/// A node of one shard that runs again from a drain, elsewhere, may wait for the shard whose drain it came out of.
+#[test]
+fn who_runs_again_from_a_drain_finds_the_drained_shard() {
+    let engine = Engine::new([0, 0]);
+    let mut holder = worker(&engine);
+    assert!(engine.executor(ShardId(0)).try_hold());
+    let mut is_first = true;
+    worker(&engine).submit(stepwise(&[0], move |held, _| {
+        if std::mem::take(&mut is_first) {
+            return Next::Again(Route::one(ShardId(1)).through_lane());
+        }
+        let mut n_asked = 0;
+        assert!(held.wait_for(ShardId(0), || {
+            n_asked += 1;
+            n_asked < 100
+        }));
+        *held.shard(ShardId(0)) += 1;
+        Next::Home
+    }));
+    holder.releasing.push(Hold::Shard(ShardId(0)));
+    holder.settle();
+    assert_eq!((holder.thread.n_finished, holder.thread.n_caught), (1, 0));
+    assert!(matches!(holder.with_shard(ShardId(0), |shard, _| *shard), Some(Ok(1))));
+    assert!(is_idle(&mut holder, 1) && engine.try_lane());
+}
+
 #[test]
 fn who_waits_may_be_told_to_stop() {
     let engine = Engine::new([0, 0]);
@@ -824,6 +850,23 @@ fn nodes_that_wait_can_be_taken_out() {
     assert!(matches!(ran, Some(Ok((4, 2)))));
     let left = holder.with_shard(ShardId(0), |shard, _| *shard);
     assert!(matches!(left, Some(Ok(13))));
+}
+
+/// Likewise what waits for the lane, by who has it.
+#[test]
+fn nodes_that_wait_for_the_lane_can_be_taken_out() {
+    let engine = Engine::new([0, 0]);
+    let mut holder = worker(&engine);
+    let mut other = worker(&engine);
+    let ran = holder.with_shards(&[ShardId(0)], |held, _| {
+        assert!(held.try_lane());
+        let mut node = closure(&[1], |_| {});
+        node.route.is_through_lane = true;
+        other.submit(node);
+        held.take_waiting(|_| true).len()
+    });
+    assert!(matches!(ran, Some(Ok(1))));
+    assert!(is_idle(&mut holder, 1) && engine.try_lane());
 }
 
 #[test]
