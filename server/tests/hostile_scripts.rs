@@ -420,6 +420,42 @@ fn scripts_that_stay_leave_room_for_others() {
     assert_eq!(reply.text().as_deref(), Some("new"));
 }
 
+/// A script that was short may be without end with other arguments. Where it can no longer be moved it keeps its thread and the clients of
+/// that; who comes after that is served, and can end it.
+#[test]
+fn scripts_that_keep_a_thread_leave_another_to_who_comes() {
+    let spin = "while ARGV[1] == 'endless' do end return 'short'";
+    let written = format!("redis.call('SET', KEYS[1], 1) {spin}");
+    for (text, is_in_exec) in [(spin, true), (&written, false)] {
+        let mut server = laid_out((2, 16));
+        let mut client = server.connect();
+        ask(&mut client, "CONFIG SET busy-reply-threshold 10");
+        for _ in 0..3 {
+            assert_eq!(client.command(&["EVAL", text, "1", "held", "x"]).text().as_deref(), Some("short"));
+        }
+        let endless = ["EVAL", text, "1", "held", "endless"];
+        if is_in_exec {
+            assert_eq!(ask(&mut client, "MULTI"), "+OK");
+            assert_eq!(client.command(&endless).to_string(), "+QUEUED");
+            client.send(&["EXEC"]);
+        } else {
+            client.send(&endless);
+        }
+        for _ in 0..3 {
+            let mut other = server.connect();
+            assert_eq!(ask(&mut other, "PING"), "+PONG");
+            until("it is busy", || ask(&mut other, "GET held").starts_with("-BUSY"));
+        }
+        let mut other = server.connect();
+        if is_in_exec {
+            assert_eq!(ask(&mut other, "SCRIPT KILL"), "+OK");
+            client.receive();
+        }
+        other.send(&["SHUTDOWN", "NOSAVE"]);
+        assert!(server.await_end().success());
+    }
+}
+
 /// Scripts that wait for the lane, or for a shard that they met on their way, used to wait without a word.
 #[test]
 fn scripts_that_wait_for_one_without_end_are_told_that_it_is_busy() {

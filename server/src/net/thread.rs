@@ -427,6 +427,9 @@ impl IoThread {
             server.measure_memory();
             server.measure_first_thread();
             server.sample_rates();
+        }
+        // The first thread hears of connections, but a script may keep it.
+        if self.worker.thread.index == 0 || server.is_kept_by_script(0) {
             let stats = self.worker.thread.stats();
             server.listening.accept_everywhere(|accepted| welcome(server, stats, accepted));
         }

@@ -276,11 +276,20 @@ impl Server {
         &self.io_threads()[..self.spread.n_in_use()]
     }
 
-    /// The thread for one more connection: the one with the fewest.
+    /// The thread for one more connection: the one with the fewest, unless a script keeps it.
     pub fn thread_for_another(&self) -> usize {
-        let in_use = self.threads_in_use().iter().enumerate();
-        let fewest = in_use.min_by_key(|(_, peer)| peer.n_connections());
+        let n_in_use = self.threads_in_use().len();
+        let fewest = self.io_threads().iter().enumerate().min_by_key(|(index, peer)| {
+            (self.is_kept_by_script(*index), *index >= n_in_use, peer.n_connections())
+        });
         fewest.map_or(0, |(index, _)| index)
+    }
+
+    /// Whether a thread has been at one script for so long that its connections wait. Somebody has to be able to end it.
+    pub fn is_kept_by_script(&self, index: usize) -> bool {
+        const LONG_MILLIS: u64 = 100;
+        let runs_for = self.threads[index].program.runs_for(self.clock.uptime_millis());
+        runs_for.is_some_and(|millis| millis >= LONG_MILLIS)
     }
 
     /// Looks at how much memory is in use, for INFO and for `maxmemory`.
