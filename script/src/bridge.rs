@@ -17,7 +17,7 @@ use crate::convert::{self, Unreadable, Writer};
 use crate::decimal;
 use crate::engine::Ended;
 use crate::host::{Run, Stop};
-use crate::stack::{self, Kept, Stack};
+use crate::stack::{self, Kept, Kind, Stack};
 
 /// The most arguments that are kept in place.
 const FEW: usize = 8;
@@ -166,13 +166,20 @@ impl Bridge {
             ffi::lua_rawgeti(self.state, ffi::LUA_REGISTRYINDEX, self.begin.place());
             ffi::lua_pushlightuserdata(self.state, (&raw mut entry).cast());
             let is_well = ffi::lua_pcall(self.state, 1, 0, handler) == ffi::LUA_OK;
-            if !is_well {
-                Stack::new(self.state).replace_kept(self.raised);
+            let stack = Stack::new(self.state);
+            // Nil would leave the place free for others.
+            let has_value = !is_well && stack.kind(-1) != Kind::Nil;
+            if has_value {
+                stack.replace_kept(self.raised);
             }
             ffi::lua_settop(self.state, handler - 1);
-            is_well
+            (is_well, has_value)
         };
-        if is_well { Ok(entry.ended) } else { Err(self.take_raised()) }
+        match is_well {
+            (true, _) => Ok(entry.ended),
+            (false, true) => Err(self.take_raised()),
+            (false, false) => Err(Value::Nil),
+        }
     }
 
     #[cold]
@@ -216,9 +223,9 @@ unsafe extern "C-unwind" fn begin(state: *mut lua_State) -> c_int {
     let Given { keys, argv } = entry.given;
     match entry.function.takes {
         Takes::Globals => {
-            for ((name, lent), list) in LISTS.into_iter().zip(entry.lent).zip([keys, argv]) {
-                set_list(stack, name, lent, list);
-            }
+            let [of_keys, of_argv] = entry.lent;
+            set_list(stack, LISTS[0], of_keys, keys);
+            set_list(stack, LISTS[1], of_argv, argv);
             stack.call(0);
         }
         Takes::Arguments => {
@@ -229,7 +236,8 @@ unsafe extern "C-unwind" fn begin(state: *mut lua_State) -> c_int {
     }
     if let Some(reply) = entry.reply.as_deref_mut() {
         let run = run_of(stack);
-        let mut writer = Writer { stack, own: N_OWN, reply, script: run.resp.get(), is_counted: false };
+        let mut writer =
+            Writer { stack, run, own: N_OWN, reply, script: run.resp.get(), is_counted: false, n_values: 0 };
         // A panic must not pass Lua's frames.
         match catch_unwind(AssertUnwindSafe(|| writer.value())) {
             Ok(ended) => entry.ended = ended,
@@ -463,9 +471,9 @@ impl<'l> Argument<'l> {
             return Some(Argument::Text(text));
         }
         let number = stack.number(index)?;
-        // A cast saturates, so that this is an integer of 64 bits or another number.
         let integer = number as i64;
-        Some(Argument::Number(if integer as f64 == number {
+        // A cast saturates: 2^63 is no integer of 64 bits.
+        Some(Argument::Number(if integer as f64 == number && integer != i64::MAX {
             number::format_i64(integer, SmallVec::from_slice)
         } else {
             decimal::general(number, 17).into_bytes().into()

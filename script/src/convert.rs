@@ -21,12 +21,13 @@ use std::ffi::c_int;
 use braid_protocol::{Reply, Resp, number};
 
 use crate::engine::Ended;
+use crate::host::Run;
 use crate::stack::{Kind, Stack};
 
 /// The deepest nesting of a reply, in both directions.
 const MAX_DEPTH: usize = 128;
 /// How many values one level of nesting puts on the stack.
-const PER_LEVEL: c_int = 6;
+const PER_LEVEL: c_int = 10;
 
 /// Whether a reply is an error.
 pub(crate) fn is_error(reply: &[u8]) -> bool {
@@ -285,6 +286,8 @@ enum Field {
 pub(crate) struct Writer<'a, 'b, 'l> {
     /// Where it is.
     pub stack: Stack<'l>,
+    /// Is asked now and then whether to go on: a table that contains itself twice has no end.
+    pub run: &'a Run,
     /// How many own values the running function has before [`FIELDS`].
     pub own: c_int,
     pub reply: &'a mut Reply<'b>,
@@ -292,7 +295,12 @@ pub(crate) struct Writer<'a, 'b, 'l> {
     pub script: Resp,
     /// Whether the last error written has been counted already.
     pub is_counted: bool,
+    /// How many values are written.
+    pub n_values: u32,
 }
+
+/// Of so many values one asks whether to go on.
+const VALUES_PER_INTERRUPT: u32 = 10_000;
 
 impl Writer<'_, '_, '_> {
     /// Writes the value on top. Raises.
@@ -317,6 +325,15 @@ impl Writer<'_, '_, '_> {
             Kind::Boolean if stack.is_true(-1) => self.reply.integer(1),
             _ => self.reply.null(),
         }
+    }
+
+    /// Whether the host has not ended the run, as it may while a long value is written.
+    fn may_go_on(&mut self) -> bool {
+        self.n_values = self.n_values.wrapping_add(1);
+        if self.n_values.is_multiple_of(VALUES_PER_INTERRUPT) {
+            return self.run.question(|host| host.interrupt()).is_ok();
+        }
+        !self.run.is_ending()
     }
 
     /// Writes the value on top, which is of this kind, and leaves it there.
@@ -402,7 +419,7 @@ impl Writer<'_, '_, '_> {
         let mut length = 0;
         loop {
             let kind = self.stack.push_element(table, length + 1);
-            if kind == Kind::Nil || self.reply.is_over_limit() {
+            if kind == Kind::Nil || self.reply.is_over_limit() || !self.may_go_on() {
                 break;
             }
             self.nested(kind, depth + 1);
@@ -416,7 +433,7 @@ impl Writer<'_, '_, '_> {
         let later = self.reply.map_later();
         let mut length = 0;
         self.stack.push_nil();
-        while self.stack.next(map) {
+        while self.may_go_on() && self.stack.next(map) {
             self.stack.push(-2);
             self.nested(self.stack.kind(-1), depth + 1);
             self.stack.pop(1);
@@ -431,7 +448,7 @@ impl Writer<'_, '_, '_> {
         let later = self.reply.set_later();
         let mut length = 0;
         self.stack.push_nil();
-        while self.stack.next(set) {
+        while self.may_go_on() && self.stack.next(set) {
             self.stack.pop(1);
             self.nested(self.stack.kind(-1), depth + 1);
             length += 1;

@@ -288,7 +288,7 @@ impl Engine {
         argv: &[&[u8]],
         reply: &mut Reply<'_>,
     ) -> Result<Ended, Stop> {
-        let script = self.script(handle);
+        let (script, start) = (self.script(handle), reply.written_bytes());
         let list = |uses, texts| match uses {
             Use::Not => List::Nil,
             Use::Elements => List::Lent(texts),
@@ -300,7 +300,11 @@ impl Engine {
         match (self.run.stop.get(), result) {
             (Some(stop), _) => Err(stop),
             (None, Ok(ended)) => Ok(ended),
-            (None, Err(error)) => self.fail(script, &error, reply),
+            (None, Err(error)) => {
+                // It may have failed while its value was being written.
+                reply.truncate(start);
+                self.fail(script, &error, reply)
+            }
         }
     }
 

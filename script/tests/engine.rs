@@ -567,3 +567,36 @@ fn the_memory_limit_can_change_between_runs() {
     engine.limit_memory(64 << 20);
     assert_eq!(run_on(&mut engine, source, &mut Answers::default()).as_deref(), Ok(r":8000001\r\n"));
 }
+
+/// A value that contains itself twice has no end that anybody could wait for.
+#[test]
+fn a_value_without_end_can_be_ended() {
+    for source in [
+        "local t = {} t[1] = t t[2] = t return t",
+        "local t = {} t.map = {} t.map[1] = t t.map[2] = t return t",
+        "local t = {} local u = {set = {}} u.set[u] = true u.set[t] = true t[1] = u t[2] = u return t",
+    ] {
+        assert_eq!(stopped(source), Err(Stop::GiveUp), "{source}");
+    }
+}
+
+/// Memory that runs out while the value is written leaves no half of it in the reply.
+#[test]
+fn a_value_that_cannot_be_written_is_an_error_alone() {
+    let mut engine = engine_of(Flavour::Scripts, 16 << 20);
+    let source = "local root = {1, 2, 3, {}} local t = root[4] for _ = 1, 120 do t[1] = {} t = t[1] end
+                  local full pcall(function() while true do full = {full} end end) return root";
+    for _ in 0..3 {
+        let reply = run_on(&mut engine, source, &mut Answers::default()).expect("nothing stops it");
+        let is_whole = reply.starts_with(r"*4\r\n:1\r\n:2\r\n:3\r\n*1\r\n");
+        assert!(is_whole || reply.starts_with("-ERR not enough memory"), "{}", &reply[..80.min(reply.len())]);
+    }
+}
+
+#[test]
+fn a_number_beyond_64_bits_is_no_integer() {
+    let mut host = Answers::default();
+    run_on(&mut engine(), "redis.call('echo', 2^63) redis.call('echo', 2^62)", &mut host).expect("it runs");
+    assert_eq!(host.calls[0][1], "9.2233720368547758e+18");
+    assert_eq!(host.calls[1][1], "4611686018427387904");
+}

@@ -168,6 +168,8 @@ pub enum Next {
     /// To run again on this route. Nothing is held meanwhile, but for the lane, if the job has it. So the run has changed nothing
     /// of which others hear.
     Again(Route),
+    /// To go on with something else on this route, with nothing held meanwhile. What ran has taken effect.
+    GoOn(Route),
     /// To run again with these shards as well, in any order, and to keep what is held. For the holder of the lane only.
     KeepAnd(SmallVec<[ShardId; 6]>),
     /// To run again on the same route, before anything that waits for its first shard: [`Held::may_go_on`] said no, and the
@@ -875,6 +877,13 @@ impl<J: Job> Worker<J> {
                 self.let_go(shards);
                 Some(node)
             }
+            Ran::GoesOn(node, lane) => {
+                self.let_go(shards);
+                if lane == LaneHold::Taken {
+                    self.let_go_of_lane();
+                }
+                Some(node)
+            }
             Ran::Keeps(node) => Some(node),
             Ran::Yielded(node) => {
                 // SAFETY: held for the job, which has ended its run.
@@ -919,6 +928,14 @@ impl<J: Job> Worker<J> {
                 }
                 node.route = Route { has_lane, ..route };
                 Ran::Again(node)
+            }
+            Next::GoOn(mut route) => {
+                leave_all(held, thread);
+                if weight == Weight::Heavy {
+                    route.weight = Weight::Heavy;
+                }
+                node.route = route;
+                Ran::GoesOn(node, lane)
             }
             Next::KeepAnd(more) => {
                 assert!(has_lane, "only the lane's holder may wait while it holds");
@@ -1050,6 +1067,14 @@ impl<J: Job> Worker<J> {
                     self.drive(node);
                     return true;
                 }
+                Ran::GoesOn(node, lane) => {
+                    self.releasing.push(Hold::Shard(id));
+                    if lane == LaneHold::Taken {
+                        self.let_go_of_lane();
+                    }
+                    self.drive(node);
+                    return true;
+                }
                 Ran::Keeps(node) => {
                     self.drive(node);
                     return true;
@@ -1082,6 +1107,8 @@ enum Ran<J> {
     Ended(LaneHold),
     /// It runs again, with nothing held but the lane.
     Again(Box<Node<J>>),
+    /// It goes on with nothing held, and the lane is to be let go of if it was the job's.
+    GoesOn(Box<Node<J>>, LaneHold),
     /// It runs again, and keeps what it has.
     Keeps(Box<Node<J>>),
     /// It goes back in front of its first shard's queue.

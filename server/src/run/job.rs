@@ -88,7 +88,7 @@ impl Job {
                     }
                     self.ran(began, thread);
                     if self.next_is_script() {
-                        return Next::Again(self.route(thread.server()));
+                        return Next::GoOn(self.route(thread.server()));
                     }
                 }
                 Ended::Ran => {

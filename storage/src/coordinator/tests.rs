@@ -788,6 +788,32 @@ fn who_runs_again_from_a_drain_finds_the_drained_shard() {
     assert!(is_idle(&mut holder, 1) && engine.try_lane());
 }
 
+/// Between two steps a job has nothing, not even the lane: whoever waits for that comes next.
+#[test]
+fn who_goes_on_lets_go_of_the_lane() {
+    let engine = Engine::new([0, 0]);
+    let mut worker = worker(&engine);
+    let mut n_steps = 0;
+    let mut other = Some(closure(&[0], |held| *held.shard(ShardId(0)) += 10));
+    if let Some(other) = &mut other {
+        other.route.is_through_lane = true;
+    }
+    let waits = Arc::clone(&engine);
+    worker.submit(stepwise(&[1], move |held, _| {
+        n_steps += 1;
+        assert!(held.try_lane() || n_steps == 2);
+        if let Some(other) = other.take() {
+            // It waits for the lane, and is not drained before this job goes on.
+            self::worker(&waits).submit(other);
+            return Next::GoOn(Route::one(ShardId(0)).through_lane());
+        }
+        assert_eq!(*held.shard(ShardId(0)), 10, "the other was first");
+        Next::Home
+    }));
+    assert_eq!(worker.thread.n_caught, 0);
+    assert!((0..2).all(|id| is_idle(&mut worker, id)) && engine.try_lane());
+}
+
 #[test]
 fn who_waits_may_be_told_to_stop() {
     let engine = Engine::new([0, 0]);
