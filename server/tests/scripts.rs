@@ -301,3 +301,75 @@ fn of_scripts_that_travel_together_only_those_behind_a_busy_key_are_refused() {
     assert_eq!(ask(&mut client, "SCRIPT KILL"), "+OK");
     assert!(busy.receive().is_error());
 }
+
+/// Whoever waits for a busy script is told, whatever it waits with; and a transaction is over.
+#[test]
+fn all_that_wait_for_a_busy_script_are_told() {
+    for layout in LAYOUTS.into_iter().filter(|(threads, shards)| *threads > 1 && *shards > 4) {
+        let server = laid_out(layout);
+        let (mut busy, mut control) = (server.connect(), server.connect());
+        ask(&mut control, "CONFIG SET busy-reply-threshold 1");
+        ask(&mut control, "MSET held 1 free 1");
+        // The text does not show which keys these want: they run through the lane.
+        let [reads, writes] =
+            ["redis.call('GET', ARGV[1]) redis.call('SET', ARGV[2], 1)", "redis.call('SET', ARGV[2], 1)"];
+        for script in [reads, writes] {
+            assert!(!eval(&mut control, script, &[], &["free", "free"]).is_error());
+        }
+        busy.send(&["EVAL", "while true do redis.call('GET', KEYS[1]) end", "1", "held"]);
+        until("it is busy", || ask(&mut control, "GET held").starts_with("-BUSY"));
+        let waiting: [(&[&[&str]], &str); 7] = [
+            (&[&["EVAL", reads, "0", "held", "free"]], "-BUSY"),
+            (&[&["EVAL", writes, "0", "free", "held"]], "-BUSY"),
+            (
+                &[&["MULTI"], &["SET", "free", "2"], &["GET", "held"], &["EXEC"]],
+                "-EXECABORT Transaction discarded because of: BUSY",
+            ),
+            (
+                &[&["MULTI"], &["EVAL", reads, "0", "held", "free"], &["EXEC"]],
+                "-EXECABORT Transaction discarded because of: BUSY",
+            ),
+            (&[&["KEYS", "*"]], "-BUSY"),
+            (&[&["FLUSHALL"]], "-BUSY"),
+            (&[&["MGET", "free", "held"]], "-BUSY"),
+        ];
+        // All at once, so that some wait for the lane of another.
+        let mut clients: Vec<Client> = waiting.iter().map(|_| server.connect()).collect();
+        for ((commands, _), client) in waiting.iter().zip(&mut clients) {
+            commands.iter().for_each(|command| client.send(command));
+        }
+        for ((commands, told), client) in waiting.iter().zip(&mut clients) {
+            let last = commands.iter().map(|_| client.receive().to_string()).last().expect("a reply");
+            assert!(last.starts_with(told), "{commands:?}: {last}");
+            assert_eq!(ask(client, "EXEC"), "-ERR EXEC without MULTI", "{commands:?}");
+            assert_eq!(ask(client, "GET free"), "\"1\"", "{commands:?}");
+        }
+        assert_eq!(ask(&mut control, "SCRIPT KILL"), "+OK");
+        assert!(busy.receive().is_error());
+        for client in &mut clients {
+            assert!(!eval(client, reads, &[], &["held", "free"]).is_error());
+            assert_eq!(ask(client, "GET held"), "\"1\"");
+        }
+    }
+}
+
+/// A script that has written and then waits for a busy one's key is busy itself to those that want its turn.
+#[test]
+fn who_waits_behind_a_script_that_waits_is_told() {
+    let server = laid_out((4, 1024));
+    let (mut busy, mut stuck, mut control) = (server.connect(), server.connect(), server.connect());
+    ask(&mut control, "CONFIG SET busy-reply-threshold 1");
+    ask(&mut control, "MSET held 1 pointer held other other");
+    busy.send(&["EVAL", "while true do redis.call('GET', KEYS[1]) end", "1", "held"]);
+    until("it is busy", || ask(&mut control, "GET held").starts_with("-BUSY"));
+    // The text does not show the key that it reads in the end.
+    let script = "redis.call('SET', ARGV[1], 1) return redis.call('GET', redis.call('GET', ARGV[2]))";
+    stuck.send(&["EVAL", script, "0", "free", "pointer"]);
+    until("it waits", || ask(&mut control, "GET free").starts_with("-BUSY"));
+    let other = eval(&mut control, script, &[], &["another", "other"]);
+    assert!(other.text().is_some_and(|text| text.starts_with("BUSY")), "{other:?}");
+    assert_eq!(ask(&mut control, "SCRIPT KILL"), "+OK");
+    assert!(busy.receive().is_error());
+    assert_eq!(stuck.receive().text().as_deref(), Some("1"), "it has all its effects");
+    assert_eq!(ask(&mut control, "GET free"), "\"1\"");
+}

@@ -381,6 +381,13 @@ impl<J: Job> Engine<J> {
                 .is_ok()
     }
 
+    /// Leaves what is held to whoever takes it out of the injector, or to the lane's holder if that waits for it on its thread.
+    fn inject(&self, hold: Hold) {
+        if !matches!(hold, Hold::Shard(id) if self.grant(id)) {
+            self.injector.push(hold);
+        }
+    }
+
     fn try_lane(&self) -> bool {
         let is_ours = self.lane.try_hold();
         self.n_lane_runs.fetch_add(u64::from(is_ours), Ordering::Relaxed);
@@ -528,19 +535,22 @@ impl<'a, J: Job> Held<'a, J> {
         }
     }
 
-    /// Takes out of the queues of the held shards, and of the lane if the job has it, the nodes that `is_wanted`; all others stay where
-    /// they are. For work that goes on for so long that those who wait must hear of it. The caller has to send home what it gets.
-    pub fn take_waiting(&mut self, mut is_wanted: impl FnMut(&J) -> bool) -> Vec<Box<Node<J>>> {
-        let mut taken = Vec::new();
+    /// Ends the wait of nodes in the queues of the held shards, and of the lane if the job has it: of those of which `end` says that
+    /// there is nothing left to wait for; all others stay where they are. For work that goes on for so long that those who wait must
+    /// hear of it. What such a node holds goes to the injector.
+    pub fn end_waiting(&mut self, mut end: impl FnMut(&mut J) -> bool) -> EndedWaits<J> {
+        let mut ended = EndedWaits { home: Vec::new(), has_handed_off: false, has_heavy: false };
         for index in 0..self.ids().len() {
             // SAFETY: the shard is held for the running job.
-            unsafe { take_from(self.engine.executor(self.ids()[index]), &mut is_wanted, &mut taken) }
+            unsafe {
+                end_waiting_at(self.engine.executor(self.ids()[index]), self.engine, &mut end, &mut ended)
+            }
         }
         if self.has_lane() {
             // SAFETY: the running job has the lane.
-            unsafe { take_from(&self.engine.lane, &mut is_wanted, &mut taken) }
+            unsafe { end_waiting_at(&self.engine.lane, self.engine, &mut end, &mut ended) }
         }
-        taken
+        ended
     }
 
     /// Takes the lane if nobody has it, for a job that is about to write and does not know all its shards. Where it says no,
@@ -559,22 +569,54 @@ impl<'a, J: Job> Held<'a, J> {
     }
 }
 
-/// Takes the nodes that `is_wanted` out of an executor's queue.
+/// The nodes that wait no longer, and whom that concerns.
+#[must_use]
+pub struct EndedWaits<J> {
+    /// They hold nothing: the caller has to send them home.
+    pub home: Vec<Box<Node<J>>>,
+    /// Something that they held went to the injector: some thread should take it soon.
+    pub has_handed_off: bool,
+    /// Some had a heavy-work thread reserved, which goes on with them: all of those must look.
+    pub has_heavy: bool,
+}
+
+/// Ends the wait of nodes in an executor's queue.
 ///
 /// # Safety
 ///
 /// The executor is held.
-unsafe fn take_from<S, J: Job>(
+unsafe fn end_waiting_at<S, J: Job>(
     executor: &ShardExecutor<S, J>,
-    is_wanted: &mut impl FnMut(&J) -> bool,
-    taken: &mut Vec<Box<Node<J>>>,
+    engine: &Engine<J>,
+    end: &mut impl FnMut(&mut J) -> bool,
+    ended: &mut EndedWaits<J>,
 ) {
     let mut kept = Vec::new();
     // SAFETY: the caller's promise.
-    while let Some(node) = unsafe { executor.next_waiting() } {
-        // What has the lane may hold other shards, and a thread may wait with it.
-        let is_free = !node.route.has_lane && node.reserved.is_none();
-        if is_free && is_wanted(&node.job) { taken.push(node) } else { kept.push(node) }
+    while let Some(mut node) = unsafe { executor.next_waiting() } {
+        if !end(&mut node.job) {
+            kept.push(node);
+            continue;
+        }
+        let Route { shards, progress, weight, has_lane, .. } = mem::take(&mut node.route);
+        if has_lane {
+            let Progress::Waiting { at } = progress else { unreachable!("it waits for a shard") };
+            let holds = shards[..at].iter().map(|id| Hold::Shard(*id)).chain([Hold::Lane]);
+            holds.for_each(|hold| engine.inject(hold));
+            ended.has_handed_off = true;
+        }
+        match node.reserved.take() {
+            Some(own) => {
+                // There it finds its route anew, over what is left to do.
+                node.route.weight = weight;
+                own.push(node);
+                if own.must_wake() {
+                    leave_to_others(engine, &own);
+                }
+                ended.has_heavy = true;
+            }
+            None => ended.home.push(node),
+        }
     }
     // SAFETY: as above.
     kept.into_iter().rev().for_each(|node| unsafe { executor.put_back(node) });
@@ -997,12 +1039,7 @@ impl<J: Job> Worker<J> {
     }
 
     fn hand_off(&mut self, hold: Hold) {
-        if let Hold::Shard(id) = hold
-            && self.engine.grant(id)
-        {
-            return;
-        }
-        self.engine.injector.push(hold);
+        self.engine.inject(hold);
         J::handed_off(&mut self.thread);
     }
 

@@ -16,7 +16,6 @@ use braid_storage::{
     Event, Expiry, Key, Shard, StorageError, encoding_name,
     glob::{Case, glob_match},
 };
-use crossbeam_utils::sync::Unparker;
 
 use super::{
     Call, CommandSpec, Registered, Run, Work,
@@ -953,7 +952,7 @@ fn debug_hold_heavy(call: &mut Call<'_, '_>, mut args: Args<'_>, reply: &mut Rep
     debug_args(call, args, 1)?;
     let on = args.int()? != 0;
     call.server.holds_heavy.store(on, Ordering::Relaxed);
-    call.server.heavy.iter().for_each(Unparker::unpark);
+    call.server.wake_heavy();
     reply.ok();
     Ok(())
 }
@@ -982,7 +981,7 @@ fn debug_hold_offloaded(call: &mut Call<'_, '_>, mut args: Args<'_>, reply: &mut
     debug_args(call, args, 1)?;
     let on = args.int()? != 0;
     call.server.holds_offloaded.store(on, Ordering::Relaxed);
-    call.server.heavy.iter().for_each(Unparker::unpark);
+    call.server.wake_heavy();
     reply.ok();
     Ok(())
 }

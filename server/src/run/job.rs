@@ -126,23 +126,27 @@ impl Job {
         if self.n_given_up > PATIENT_RUNS { route.through_lane() } else { route }
     }
 
-    /// Whether the commands that are under way can be refused where they wait. EXEC cannot: it has to end its transaction.
-    pub(super) fn can_be_refused(&self) -> bool {
-        matches!(self.task, Task::Barrier) || self.has_refusable_commands()
+    /// Ends the wait of the commands that are under way with an error. Returns false if they have to wait on.
+    pub(super) fn refuse(&mut self, error: &CommandError, thread: &ThreadState) -> bool {
+        match &mut self.task {
+            // A barrier has its reply, and waits no longer.
+            Task::Barrier => true,
+            Task::Sweep(sweep) => {
+                step::refuse(error, &self.session, sweep.fail(), thread);
+                true
+            }
+            Task::Commands => self.refuse_commands(error, thread),
+            _ => false,
+        }
     }
 
-    fn has_refusable_commands(&self) -> bool {
-        matches!(self.task, Task::Commands)
-            && self.together().all(|(delegated, _)| {
-                let command = rows::row(delegated.command);
-                !command.runs_queue() && !command.has(Flags::ALLOW_BUSY)
-            })
-    }
-
-    /// Answers the commands that are under way with an error. A barrier has its reply, and waits no longer.
-    pub(super) fn refuse(&mut self, error: &CommandError, thread: &ThreadState) {
-        if matches!(self.task, Task::Barrier) {
-            return;
+    fn refuse_commands(&mut self, error: &CommandError, thread: &ThreadState) -> bool {
+        if self.next_runs_queue() {
+            // It has to end its transaction and to let go of what is watched, and needs no more than that takes.
+            return self.session.exec_refusal.replace(error.clone()).is_none();
+        }
+        if self.together().any(|(delegated, _)| rows::row(delegated.command).has(Flags::ALLOW_BUSY)) {
+            return false;
         }
         for _ in 0..self.n_together() {
             let start = self.reply.len();
@@ -151,6 +155,11 @@ impl Job {
             self.count();
             self.n_run += 1;
         }
+        true
+    }
+
+    fn next_runs_queue(&self) -> bool {
+        self.commands.get(self.n_run).is_some_and(|next| rows::row(next.command).runs_queue())
     }
 
     /// Has the next command wait, with the shards of the keys it waits for held.

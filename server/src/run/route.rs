@@ -72,7 +72,9 @@ impl Needs {
             }
             Run::Queue => {
                 self.others.extend(command::watched_routes(&session.watched));
-                for (queued, words) in session.queue.iter().flat_map(rows::queued) {
+                // One that is to refuse runs nothing.
+                let queue = session.queue.as_ref().filter(|_| session.exec_refusal.is_none());
+                for (queued, words) in queue.into_iter().flat_map(rows::queued) {
                     self.add(server, session, queued, words);
                 }
             }
@@ -147,6 +149,7 @@ pub fn is_heavy_beside(server: &Server, session: &Session, command: &Registered,
     words.len() > HEAVY_KEYS
         || roams(command, words)
         || (command.runs_queue()
+            && session.exec_refusal.is_none()
             && session.queue.as_ref().is_some_and(|queue| {
                 queue.len() > HEAVY_KEYS
                     || rows::queued(queue).any(|(queued, words)| {

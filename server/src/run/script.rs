@@ -446,9 +446,7 @@ impl<'r, 'a, 'h> Running<'r, 'a, 'h> {
     /// Takes a shard. Returns false if the run is to be given up for it.
     fn take_shard(&mut self, id: ShardId) -> Result<bool, Refused> {
         let may_give_up = self.may_give_up();
-        let (server, thread) = (self.call.server, self.call.thread);
-        let Call { held, session, .. } = &mut *self.call;
-        let held = held.as_mut().expect("a script runs under a hold");
+        let held = held_of(self.call);
         if held.has(id) {
             return Ok(true);
         }
@@ -456,15 +454,7 @@ impl<'r, 'a, 'h> Running<'r, 'a, 'h> {
             // Its text has not shown this key: the next run does not rely on it.
             self.program.distrust();
         }
-        let backoff = Backoff::new();
-        let pause = || {
-            if backoff.is_completed() {
-                std::thread::sleep(PAUSE);
-            } else {
-                backoff.snooze();
-            }
-            !server.stopping.load(Ordering::Relaxed) && !thread.program().is_killed()
-        };
+        let held = held_of(self.call);
         if !held.try_join(id) {
             if may_give_up && !held.has_lane() {
                 return Ok(false);
@@ -474,10 +464,12 @@ impl<'r, 'a, 'h> Running<'r, 'a, 'h> {
                     "ERR the script reached for a key that its text does not show, while others held it; run it again",
                 )));
             }
-            if !held.wait_for(id, pause) {
-                return Err(Stop::Killed.into());
+            if !self.wait_for(id)? {
+                return Ok(false);
             }
         }
+        let Call { held, session, .. } = &mut *self.call;
+        let held = held.as_mut().expect("a script runs under a hold");
         let shard = held.shard(id);
         shard.start();
         if session.no_touch {
@@ -487,6 +479,31 @@ impl<'r, 'a, 'h> Running<'r, 'a, 'h> {
             shard.set_author(session.record.id.0);
         }
         Ok(true)
+    }
+
+    /// Waits for a shard on this thread, as the lane's holder. Who waits for the script meanwhile hears of it in time. Returns false if
+    /// the run is to be given up for the shard: in its queue the script hears of it in time if what it waits for is busy.
+    #[cold]
+    fn wait_for(&mut self, id: ShardId) -> Result<bool, Stop> {
+        loop {
+            let backoff = Backoff::new();
+            let began = Instant::now();
+            let pause = || {
+                if backoff.is_completed() {
+                    std::thread::sleep(PAUSE);
+                } else {
+                    backoff.snooze();
+                }
+                began.elapsed() < Duration::from_millis(REFUSES_EVERY_MILLIS)
+            };
+            if held_of(self.call).wait_for(id, pause) {
+                return Ok(true);
+            }
+            self.interrupt()?;
+            if self.may_give_up() {
+                return Ok(false);
+            }
+        }
     }
 
     /// Has tracking remember the keys that the script declares: as in Redis, if it runs any command that reads.
@@ -512,12 +529,18 @@ impl<'r, 'a, 'h> Running<'r, 'a, 'h> {
         }
         let busy = if self.is_function { command::BUSY_FUNCTION } else { command::BUSY_SCRIPT };
         let error = CommandError::text(busy);
-        for mut node in held_of(self.call).take_waiting(Job::can_be_refused) {
-            node.job.refuse(&error, thread);
+        let ended = held_of(self.call).end_waiting(|job| job.refuse(&error, thread));
+        // All are woken here, not when the shards are let go, as else: that may take long.
+        for node in ended.home {
             let origin = node.job.session.origin.thread;
             thread.send_home(origin, node);
-            // Not when the shards are let go, as else: that may take long.
             server.threads[origin].wake_if_asleep();
+        }
+        if ended.has_handed_off {
+            thread.wake_another();
+        }
+        if ended.has_heavy {
+            server.wake_heavy();
         }
     }
 

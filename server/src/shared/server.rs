@@ -266,6 +266,11 @@ impl Server {
         }
     }
 
+    /// Has all heavy-work threads look for work.
+    pub fn wake_heavy(&self) {
+        self.heavy.iter().for_each(Unparker::unpark);
+    }
+
     /// The threads that serve sockets; the heavy-work threads' peers come behind them.
     pub fn io_threads(&self) -> &[CachePadded<Peer>] {
         &self.threads[..self.threads.len() - self.heavy.len()]

@@ -151,17 +151,19 @@ impl ThreadState {
         }
         if self.wake_someone {
             self.wake_someone = false;
-            let others =
-                self.server.io_threads().iter().enumerate().filter(|(index, _)| *index != self.index);
-            // The first that sleeps is enough.
-            let _ = others.into_iter().any(|(_, peer)| peer.wake_if_asleep());
+            self.wake_another();
         }
         if self.wake_heavy {
             self.wake_heavy = false;
-            for heavy in &self.server.heavy {
-                heavy.unpark();
-            }
+            self.server.wake_heavy();
         }
+    }
+
+    /// Wakes an I/O thread, unless all others are awake.
+    pub fn wake_another(&self) {
+        let others = self.server.io_threads().iter().enumerate().filter(|(index, _)| *index != self.index);
+        // The first that sleeps is enough.
+        let _ = others.into_iter().any(|(_, peer)| peer.wake_if_asleep());
     }
 
     /// Whether there is time left for others' work.

@@ -867,11 +867,11 @@ fn nodes_that_wait_can_be_taken_out() {
             }));
         }
         let mut n_seen = 0;
-        let taken = held.take_waiting(|_| {
+        let ended = held.end_waiting(|_| {
             n_seen += 1;
             n_seen % 2 == 0
         });
-        (n_seen, taken.len())
+        (n_seen, ended.home.len())
     });
     assert!(matches!(ran, Some(Ok((4, 2)))));
     let left = holder.with_shard(ShardId(0), |shard, _| *shard);
@@ -889,10 +889,54 @@ fn nodes_that_wait_for_the_lane_can_be_taken_out() {
         let mut node = closure(&[1], |_| {});
         node.route.is_through_lane = true;
         other.submit(node);
-        held.take_waiting(|_| true).len()
+        held.end_waiting(|_| true).home.len()
     });
     assert!(matches!(ran, Some(Ok(1))));
     assert!(is_idle(&mut holder, 1) && engine.try_lane());
+}
+
+/// The lane's holder, too: what it holds is then free for others.
+#[test]
+fn the_lane_and_what_its_holder_has_are_free_when_it_waits_no_longer() {
+    let engine = Engine::new([0, 0]);
+    let mut holder = worker(&engine);
+    let mut other = worker(&engine);
+    let ran = holder.with_shards(&[ShardId(1)], |held, _| {
+        let mut node = closure(&[0, 1], |_| unreachable!("it waits for the second shard"));
+        node.route.is_through_lane = true;
+        other.submit(node);
+        assert!(
+            !engine.executor(ShardId(0)).try_hold() && !engine.try_lane(),
+            "it has the first, and the lane"
+        );
+        let ended = held.end_waiting(|_| true);
+        (ended.home.len(), ended.has_handed_off, ended.has_heavy)
+    });
+    assert!(matches!(ran, Some(Ok((1, true, false)))));
+    other.take_injected();
+    assert!(is_idle(&mut other, 0) && is_idle(&mut other, 1) && engine.try_lane());
+}
+
+/// A heavy-work thread that is reserved for a node has it back, and finds out what is left to do.
+#[test]
+fn a_reserved_thread_goes_on_with_what_waits_no_longer() {
+    let engine = Engine::new([0]);
+    let mut holder = worker(&engine);
+    let mut heavy = heavy_worker(&engine);
+    let ran = holder.with_shards(&[ShardId(0)], |held, _| {
+        assert!(held.try_lane());
+        let mut node = closure(&[0], |held| assert!(!held.has_lane()));
+        node.route.is_through_lane = true;
+        node.route.weight = Weight::Heavy;
+        heavy.submit(node);
+        assert!(heavy.is_reserved());
+        let ended = held.end_waiting(|_| true);
+        (ended.home.len(), ended.has_handed_off, ended.has_heavy)
+    });
+    assert!(matches!(ran, Some(Ok((0, false, true)))));
+    assert!(heavy.take_heavy() && !heavy.is_reserved());
+    assert_eq!((heavy.thread.n_finished, heavy.thread.n_caught), (1, 0));
+    assert!(is_idle(&mut holder, 0) && engine.try_lane());
 }
 
 #[test]
