@@ -72,6 +72,9 @@ impl Hearer {
     }
 }
 
+/// One who hears of look-ups that find nothing, beside all changes.
+pub const MISSES: Hearer = Hearer::new(6);
+
 thread_local! {
     /// Counts the changes of a thread. A line that all threads write would cost more.
     static ORDER: Cell<u64> = const { Cell::new(0) };
@@ -144,6 +147,24 @@ impl Ledger {
         if self.hearers != 0 {
             self.push(Change { key: Some(key.into()), ..self.change(db, event, Effect::Quiet) });
         }
+    }
+
+    /// Notes that a key was read that is not there.
+    #[inline]
+    pub(crate) fn missed(&mut self, db: Db, key: &[u8]) {
+        let Hearer(misses) = MISSES;
+        if self.hearers & misses != 0 {
+            self.announce_quietly(db, key, Event::KeyMiss);
+        }
+    }
+
+    /// Forgets the look-ups that have found nothing, or those of one key: they are made once more.
+    #[cold]
+    pub(crate) fn forget_misses(&mut self, of: Option<(Db, &[u8])>) {
+        let is_of = |change: &Change| {
+            of.is_none_or(|(db, key)| change.db == db && change.key.as_deref() == Some(key))
+        };
+        self.sink.retain(|change| change.event != Event::KeyMiss || !is_of(change));
     }
 
     /// Notes that nodes which wait for a key have to look at it, although its value is what it was.

@@ -58,7 +58,7 @@ pub use ids::Db;
 pub use key::{Key, WatchedKey};
 pub use keyspace::Keyspace;
 pub use kinds::{digest_of, encoding_name, has_expired, n_elements, type_name};
-pub use ledger::{Change, Effect, Hearer};
+pub use ledger::{Change, Effect, Hearer, MISSES};
 pub use list::{ListEnd, ListMut, ListRef, ListType};
 pub use reclaim::{
     discard_bytes, has_garbage, help_reclaim_large, is_flooded, n_garbage, n_reclaimed, reclaim,

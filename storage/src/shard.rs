@@ -272,6 +272,7 @@ impl Shard {
         let (now, touches) = (self.now, self.touches);
         let Some(entry) = self.live(key, Self::expire_unless_kept) else {
             self.lookups.n_misses += 1;
+            self.ledger.missed(self.db, key.bytes);
             return None;
         };
         // SAFETY: nothing removes or moves the entry before this function returns it, and the result borrows `self`.
@@ -380,7 +381,10 @@ impl Shard {
         match self.peek(key).map(|entry| string_bytes(entry).is_ok_and(|bytes| bytes.len() > max)) {
             Some(false) => self.lookups.n_hits -= 1,
             Some(true) => {}
-            None => self.lookups.n_misses -= 1,
+            None => {
+                self.lookups.n_misses -= 1;
+                self.ledger.forget_misses(Some((self.db, key.bytes)));
+            }
         }
     }
 
@@ -453,6 +457,10 @@ impl Shard {
             return;
         }
         let old = slot.entry();
+        if self.ledger.is_observed && has_expired(old, now) {
+            self.expire_before_write(key);
+            return self.put_string(key, value, expiry, event);
+        }
         let deadline = match expiry {
             Expiry::At(deadline) => Some(deadline),
             Expiry::Clear => None,
@@ -513,8 +521,22 @@ impl Shard {
         self.changed(key, event);
     }
 
+    /// Removes a key that is about to be written over if it has expired: observers hear of that first.
+    #[cold]
+    fn expire_before_write(&mut self, key: &Key<'_>) {
+        if self.peek(key).is_none() {
+            // Where expired keys are kept it may be there still.
+            if let Some(expired) = self.remove_entry(key) {
+                reclaim::free(expired);
+            }
+        }
+    }
+
     /// Puts an entry in; says whether the key held another.
     fn replace(&mut self, key: &Key<'_>, entry: EntryBox) -> bool {
+        if self.ledger.is_observed {
+            self.expire_before_write(key);
+        }
         self.torn = true;
         let table = &mut self.tables[self.db];
         let Some(mut slot) = table.find_mut(key.bytes, key.routed.place) else {

@@ -81,6 +81,14 @@ impl Audiences {
         self.tree.load()
     }
 
+    /// Who listens to a name, as it was when the names were loaded.
+    pub fn find<'t>(&self, tree: &'t Tree, name: &[u8]) -> Option<&'t Audience> {
+        if tree.n_names == 0 {
+            return None;
+        }
+        tree.root.find(self.hasher.hash_one(name), name)
+    }
+
     /// A connection of a thread listens to a name.
     pub fn add(&self, name: &Name, thread: usize) {
         let begun = self.n_begun.fetch_add(1, Ordering::Relaxed);
@@ -147,6 +155,20 @@ impl Node {
                 *child = Arc::new(child.with(hash, depth + 1, change));
                 merged(&children).map_or(Node::Branch(children), Node::Leaf)
             }
+        }
+    }
+
+    fn find(&self, hash: u64, name: &[u8]) -> Option<&Audience> {
+        let mut node = self;
+        let mut depth = 0;
+        loop {
+            match node {
+                Node::Leaf(all) => {
+                    return all.iter().find(|heard| *heard.name == *name).map(|heard| &heard.audience);
+                }
+                Node::Branch(children) => node = &children[branch_of(hash, depth)],
+            }
+            depth += 1;
         }
     }
 
@@ -237,6 +259,9 @@ mod tests {
         );
         (0..N).for_each(|n| audiences.remove(&name(n), 0));
         assert_eq!(audiences.len(), N);
+        let found = audiences.load();
+        let listeners = |name: &Name| audiences.find(&found, name).map(|audience| audience.len());
+        assert!((0..N).all(|n| listeners(&name(n)) == Some(1)) && listeners(&name(N)).is_none());
         (0..N).filter(|n| n % 100 > 0).for_each(|n| audiences.remove(&name(n), 1));
         audiences.remove(&name(1), 1);
         assert_eq!(names(&audiences), (0..N).step_by(100).map(name).collect::<Vec<_>>());

@@ -30,7 +30,7 @@ use crate::client::{
     audiences::{Audiences, Heard},
     id::ClientId,
     notifications::{Message, Notification},
-    subscriptions::Name,
+    subscriptions::{EventChannel, Name, TopicKind},
 };
 
 /// What all threads share of it.
@@ -39,6 +39,27 @@ pub struct PubSub {
     /// Changed with all shards held, so it does not change for who holds one; and by who takes leave, which nobody waits for.
     pub patterns: Audiences,
     n_channels: [AtomicU64; ChannelKind::ALL.len()],
+    /// The channels of keyspace events that are subscribed to by name. Their shards have them, too; but events happen in other shards, so
+    /// these change with all shards held, like patterns.
+    pub event_channels: Audiences,
+    /// How many subscriptions can meet events of keys, and of kinds of events.
+    n_event_listeners: [AtomicU64; EventChannel::ALL.len()],
+}
+
+/// Some of the channels of keyspace events.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct EventChannels {
+    /// Those of keys.
+    pub keyspace: bool,
+    /// Those of events.
+    pub keyevent: bool,
+}
+
+impl EventChannels {
+    /// Whether there are any.
+    pub fn any(self) -> bool {
+        self.keyspace || self.keyevent
+    }
 }
 
 impl PubSub {
@@ -55,6 +76,46 @@ impl PubSub {
     /// A channel has lost its last one.
     pub fn channel_ended(&self, kind: ChannelKind) {
         self.n_channels[kind as usize].fetch_sub(1, Ordering::Relaxed);
+    }
+
+    /// A connection of a thread is subscribed to something. What its shard keeps of that is the caller's.
+    pub fn joined(&self, kind: TopicKind, name: &Name, thread: usize) {
+        if let Some(audiences) = self.audiences(kind, name) {
+            audiences.add(name, thread);
+        }
+        self.count_event_listeners(kind, name, |n| n.fetch_add(1, Ordering::Relaxed));
+    }
+
+    /// It is so no more.
+    pub fn left(&self, kind: TopicKind, name: &Name, thread: usize) {
+        if let Some(audiences) = self.audiences(kind, name) {
+            audiences.remove(name, thread);
+        }
+        self.count_event_listeners(kind, name, |n| n.fetch_sub(1, Ordering::Relaxed));
+    }
+
+    /// Where names are kept that are not their shards' alone.
+    fn audiences(&self, kind: TopicKind, name: &[u8]) -> Option<&Audiences> {
+        match kind {
+            TopicKind::Pattern => Some(&self.patterns),
+            _ => kind.meets_events(name).then_some(&self.event_channels),
+        }
+    }
+
+    fn count_event_listeners(&self, kind: TopicKind, name: &[u8], count: impl Fn(&AtomicU64) -> u64) {
+        for channel in EventChannel::ALL.into_iter().filter(|channel| channel.is_met_by(kind, name)) {
+            count(&self.n_event_listeners[channel as usize]);
+        }
+    }
+
+    /// The channels of keyspace events that somebody may hear.
+    pub fn heard_event_channels(&self) -> EventChannels {
+        let is_heard =
+            |channel: EventChannel| self.n_event_listeners[channel as usize].load(Ordering::Relaxed) > 0;
+        EventChannels {
+            keyspace: is_heard(EventChannel::Keyspace),
+            keyevent: is_heard(EventChannel::Keyevent),
+        }
     }
 
     /// The patterns that a channel's name matches, in the order in which they came, and who listens to each.
@@ -130,15 +191,15 @@ mod tests {
         audience.add(2);
         let [all, n, others] = [b"*".as_slice(), b"n*", b"x*"].map(Name::from);
         for (name, thread) in [(&all, 2), (&n, 1), (&n, 2), (&others, 3)] {
-            pubsub.patterns.add(name, thread);
+            pubsub.joined(TopicKind::Pattern, name, thread);
         }
         assert_eq!(pubsub.patterns.len(), 3);
         let (count, mut sent) = publish(&pubsub, b"news", Some(&audience));
         sent.sort_unstable();
         assert_eq!((count, sent), (6, vec![(0, 2), (1, 2), (2, 2)]));
-        pubsub.patterns.remove(&n, 1);
-        pubsub.patterns.remove(&n, 2);
-        pubsub.patterns.remove(&all, 2);
+        pubsub.left(TopicKind::Pattern, &n, 1);
+        pubsub.left(TopicKind::Pattern, &n, 2);
+        pubsub.left(TopicKind::Pattern, &all, 2);
         assert_eq!(pubsub.patterns.len(), 1);
         assert_eq!(publish(&pubsub, b"news", None), (0, vec![]));
         assert_eq!(publish(&pubsub, b"xs", None), (1, vec![(3, 1)]));
@@ -147,7 +208,7 @@ mod tests {
     #[test]
     fn sharded_channels_match_no_pattern() {
         let pubsub = PubSub::default();
-        pubsub.patterns.add(&Name::from(b"*".as_slice()), 0);
+        pubsub.joined(TopicKind::Pattern, &Name::from(b"*".as_slice()), 0);
         let n = pubsub.publish(ChannelKind::Sharded, b"c", b"", ClientId(1), None, |_, _| panic!("sent"));
         assert_eq!(n, 0);
     }

@@ -28,11 +28,51 @@ impl TopicKind {
         }
     }
 
+    /// Whether who is subscribed to something may hear of keyspace events. Such subscriptions come and go with all shards held.
+    pub fn meets_events(self, name: &[u8]) -> bool {
+        EventChannel::ALL.iter().any(|channel| channel.is_met_by(self, name))
+    }
+
     /// The kind under which a channel is subscribed to by name.
     pub fn of_channel(kind: ChannelKind) -> TopicKind {
         match kind {
             ChannelKind::Global => TopicKind::Channel,
             ChannelKind::Sharded => TopicKind::ShardChannel,
+        }
+    }
+}
+
+/// The channels on which keyspace events are published.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum EventChannel {
+    /// A key's: what happens to it.
+    Keyspace,
+    /// An event's: the keys to which it happens.
+    Keyevent,
+}
+
+impl EventChannel {
+    /// Both.
+    pub const ALL: [EventChannel; 2] = [EventChannel::Keyspace, EventChannel::Keyevent];
+
+    /// What the channels' names begin with.
+    pub const fn prefix(self) -> &'static [u8] {
+        match self {
+            EventChannel::Keyspace => b"__keyspace@",
+            EventChannel::Keyevent => b"__keyevent@",
+        }
+    }
+
+    /// Whether who is subscribed to something may hear of events by such a channel.
+    pub fn is_met_by(self, kind: TopicKind, name: &[u8]) -> bool {
+        match kind {
+            TopicKind::Channel => name.starts_with(self.prefix()),
+            TopicKind::Pattern => {
+                let is_special = |byte: &u8| b"*?[\\".contains(byte);
+                let literal = &name[..name.iter().position(is_special).unwrap_or(name.len())];
+                literal.starts_with(self.prefix()) || self.prefix().starts_with(literal)
+            }
+            TopicKind::ShardChannel => false,
         }
     }
 }
@@ -81,6 +121,12 @@ impl Subscriptions {
     /// Whether there are none.
     pub fn is_empty(&self) -> bool {
         self.by_kind.iter().all(HashMap::is_empty)
+    }
+
+    /// Whether one of them can meet keyspace events.
+    pub fn meet_events(&self) -> bool {
+        let mut kinds = TopicKind::ALL.into_iter();
+        kinds.any(|kind| self.by_kind[kind as usize].keys().any(|name| kind.meets_events(name)))
     }
 
     /// The channels of both kinds, by name, in no order.

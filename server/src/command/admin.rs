@@ -36,7 +36,7 @@ use crate::{
     command::info,
     config::{self, Access, Appended, Asker, Config, REDIS_VERSION},
     log,
-    observe::recorder,
+    observe::{events, hearers},
     shared::{descriptors::room_for_clients, recorded::Recorded, server::Server},
     warning, warning_later,
 };
@@ -533,6 +533,9 @@ fn config_set(call: &mut Call<'_, '_>, args: Args<'_>, reply: &mut Reply<'_>) ->
     listen_where(&config, server)?;
     log::set_level(config.loglevel);
     server.set_config(config);
+    if let Some(held) = &mut call.held {
+        events::settle(server, held);
+    }
     server.measure_memory();
     reply.ok();
     Ok(())
@@ -961,7 +964,7 @@ fn debug_record_changes(call: &mut Call<'_, '_>, mut args: Args<'_>, reply: &mut
     debug_args(call, args, 1)?;
     let on = args.int()? != 0;
     call.server.records_changes.store(on, Ordering::Relaxed);
-    call.each_shard(call.session.db, |shard| shard.hear_all(recorder::HEARER, on));
+    call.each_shard(call.session.db, |shard| shard.hear_all(hearers::RECORDER, on));
     reply.ok();
     Ok(())
 }

@@ -42,7 +42,7 @@ mod transactions;
 use std::sync::LazyLock;
 
 pub use call::{Call, GaveUp};
-pub(crate) use pubsub::{is_confined, leave_channel, subscribed_routes};
+pub(crate) use pubsub::{is_confined, joins_or_leaves_events, leave_channel, subscribed_routes};
 pub(crate) use scripting::{BUSY_FUNCTION, BUSY_SCRIPT, learn_script};
 pub use spec::{BeginSweep, CommandSpec, Run, ScriptIn};
 pub use table::{CommandTable, Found, Registered};

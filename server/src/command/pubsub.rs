@@ -4,11 +4,11 @@ use braid_protocol::reply::{Reply, Resp};
 use braid_storage::{ChannelKind, Cursor, ShardId, coordinator::Held};
 
 use super::{
-    Call, CommandSpec, Run,
+    Call, CommandSpec, Registered, Run,
     help::{help, misused},
 };
 use crate::{
-    catalog::{Args, Arity, CommandError, Flags, Group, KeySpec, KeyUse, Keys, KeysAt, Outcome},
+    catalog::{Args, Arity, CommandError, Flags, Group, KeySpec, KeyUse, Keys, KeysAt, Outcome, Words},
     client::{
         node::Job,
         notifications::Notification,
@@ -17,6 +17,7 @@ use crate::{
         subscriptions::{Name, Subscriptions, TopicKind},
         sweep::{Seek, Step, Sweep},
     },
+    observe::events,
     shared::server::Server,
 };
 
@@ -239,14 +240,15 @@ fn subscribe(call: &mut Call<'_, '_>, args: Args<'_>, reply: &mut Reply<'_>, kin
     session.ask(Request::ReadNotifications);
     for name in args.rest() {
         if let Some(name) = session.subscriptions.get_or_insert_default().add(kind, name) {
-            match kind.channel_kind() {
-                Some(channel) => {
-                    let shard = held.shard(server.keyspace.router().route(&name).shard);
-                    if shard.subscribe(channel, &name, session.origin.thread) {
-                        server.pubsub.channel_began(channel);
-                    }
+            if let Some(channel) = kind.channel_kind() {
+                let shard = held.shard(server.keyspace.router().route(&name).shard);
+                if shard.subscribe(channel, &name, session.origin.thread) {
+                    server.pubsub.channel_began(channel);
                 }
-                None => server.pubsub.patterns.add(&name, session.origin.thread),
+            }
+            server.pubsub.joined(kind, &name, session.origin.thread);
+            if kind.meets_events(&name) {
+                events::settle(server, held);
             }
             thread.notify(session.origin.thread, Notification::Joined(session.origin.slot, kind, name));
         }
@@ -328,12 +330,13 @@ fn stop_monitoring(call: &mut Call<'_, '_>) {
 fn leave(call: &mut Call<'_, '_>, kind: TopicKind, name: &[u8]) {
     let Call { server, session, held, thread, .. } = call;
     let Some(name) = session.subscriptions.as_mut().and_then(|own| own.remove(kind, name)) else { return };
-    match kind.channel_kind() {
-        Some(channel) => {
-            let held = held.as_mut().expect("who unsubscribes holds the channels' shards");
-            leave_channel(server, held, channel, &name, session.origin.thread);
-        }
-        None => server.pubsub.patterns.remove(&name, session.origin.thread),
+    let held = held.as_mut().expect("who unsubscribes holds the channels' shards");
+    if let Some(channel) = kind.channel_kind() {
+        leave_channel(server, held, channel, &name, session.origin.thread);
+    }
+    server.pubsub.left(kind, &name, session.origin.thread);
+    if kind.meets_events(&name) {
+        events::settle(server, held);
     }
     thread.notify(session.origin.thread, Notification::Left(session.origin.slot, kind, name));
 }
@@ -350,6 +353,13 @@ pub(crate) fn leave_channel(
     if shard.unsubscribe(kind, name, thread) {
         server.pubsub.channel_ended(kind);
     }
+}
+
+/// Whether a command makes its client hear of keyspace events, or not any more, by channels that it names.
+pub(crate) fn joins_or_leaves_events(command: &Registered, words: Words<'_>) -> bool {
+    command.has(Flags::WHILE_SUBSCRIBED)
+        && !command.spec.keys.0.is_empty()
+        && words.iter().skip(1).any(|name| TopicKind::Channel.meets_events(name))
 }
 
 /// The shards of the channels that a client is subscribed to.

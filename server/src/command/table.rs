@@ -206,6 +206,8 @@ fn register(
     let names_all_keys = matches!(spec.run, Run::Transaction(_))
         && first_is_key
         && spec.roams.is_none()
+        // What a subscription needs beside its channels depends on their names.
+        && !spec.flags.has(Flags::WHILE_SUBSCRIBED)
         && spec.keys.0.iter().all(is_position);
     let id = CommandId(u16::try_from(all.len()).expect("there are fewer commands than that"));
     // A row that runs, and not without a second word, judges that itself.

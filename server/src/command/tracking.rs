@@ -16,7 +16,7 @@ use crate::{
         session::{Request, Session},
         subscriptions::Name,
     },
-    observe::invalidations::{self, HEARER},
+    observe::{hearers::PREFIXES, invalidations},
     shared::server::Server,
 };
 
@@ -149,7 +149,7 @@ fn start(call: &mut Call<'_, '_>, mode: Arc<Mode>) {
     let new: Vec<Name> = mode.prefixes.iter().filter(|prefix| !is_known(prefix)).cloned().collect();
     if !new.is_empty() {
         call.server.trackers.add_prefixes(&new, thread);
-        call.each_shard(call.session.db, |shard| shard.hear_all(HEARER, true));
+        call.each_shard(call.session.db, |shard| shard.hear_all(PREFIXES, true));
     }
     if before.is_none() {
         call.server.threads[thread].n_trackers.fetch_add(1, Ordering::Relaxed);

@@ -158,9 +158,9 @@ directives! {
     integer("active-expire-effort", 1, 10, "1") =>
         /// Effort to remove expired keys early, 1 to 10.
         reserved active_expire_effort: u32 = Value::number;
-    row("notify-keyspace-events", Kind::Events, "").missing("", "keyspace notifications are not supported yet") =>
+    row("notify-keyspace-events", Kind::Events, "") =>
         /// Classes of events that are published.
-        reserved notify_keyspace_events: KeyspaceEvents = Value::events;
+        live notify_keyspace_events: KeyspaceEvents = Value::events;
     yes_no("lazyfree-lazy-eviction", "no");
     yes_no("lazyfree-lazy-expire", "no");
     yes_no("lazyfree-lazy-server-del", "no");

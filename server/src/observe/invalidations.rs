@@ -9,7 +9,7 @@
 
 use std::{collections::BTreeSet, sync::Arc};
 
-use braid_storage::{Audience, Change, Effect, Hearer, Reader, Remembered, Shard, coordinator::Held};
+use braid_storage::{Audience, Change, Effect, Reader, Remembered, Shard, coordinator::Held};
 use smallvec::SmallVec;
 
 use crate::{
@@ -23,12 +23,9 @@ use crate::{
         session::Session,
         subscriptions::Name,
     },
-    observe,
+    observe::hearers::PREFIXES,
     shared::{server::Server, thread_state::ThreadState},
 };
-
-/// What broadcasts hear of all changes by.
-pub const HEARER: Hearer = observe::hearer("tracking");
 
 /// The channel on which clients hear of changes that cannot be sent them otherwise: in RESP2, redirected to a subscriber.
 pub const CHANNEL: &[u8] = b"__redis__:invalidate";
@@ -96,7 +93,7 @@ pub fn set_author(held: &mut Held<'_, Job>, client: ClientId) {
 pub fn announce_before_leaving(shard: &mut Shard, thread: &ThreadState) {
     if thread.server().trackers.n_prefixes() == 0 {
         // Who heard of everything may have left: that is noticed here.
-        shard.hear_all(HEARER, false);
+        shard.hear_all(PREFIXES, false);
     }
     shard.set_author(0);
     if shard.has_changes() {

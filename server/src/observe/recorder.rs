@@ -1,17 +1,11 @@
 //! Keeps changes for DEBUG CHANGES, so that tests see that observers hear of each once and in order.
 
-use braid_storage::{Change, Hearer};
+use braid_storage::Change;
 
-use crate::{
-    observe,
-    shared::{
-        recorded::{Recorded, Recorder},
-        thread_state::ThreadState,
-    },
+use crate::shared::{
+    recorded::{Recorded, Recorder},
+    thread_state::ThreadState,
 };
-
-/// What it hears by.
-pub const HEARER: Hearer = observe::hearer("recorder");
 
 /// How many changes are kept at the most: what comes after them is not.
 const RECORDED_MAX: usize = 100_000;

@@ -18,7 +18,7 @@ use crate::{
         waits::Wait,
     },
     command::{self, Method, Registered, Run},
-    observe::{invalidations, monitor},
+    observe::{events, invalidations, monitor},
     run::{
         budget::Budget,
         foresight, gates, lines, offload,
@@ -129,8 +129,8 @@ impl Job {
     /// Ends the wait of the commands that are under way with an error. Returns false if they have to wait on.
     pub(super) fn refuse(&mut self, error: &CommandError, thread: &ThreadState) -> bool {
         match &mut self.task {
-            // A barrier has its reply, and waits no longer.
-            Task::Barrier => true,
+            // A barrier has its reply, and waits no longer; but for shards that are still to tell of events.
+            Task::Barrier => events::is_settled(thread.server()),
             Task::Sweep(sweep) => {
                 step::refuse(error, &self.session, sweep.fail(), thread);
                 true
@@ -193,7 +193,8 @@ impl coordinator::Job for Job {
             thread.worked_long();
         }
         match &mut self.task {
-            Task::Idle | Task::Barrier | Task::Wait(_) | Task::MustWithdraw(_) | Task::Offloaded(_) => {}
+            Task::Barrier => events::settle(thread.server(), held),
+            Task::Idle | Task::Wait(_) | Task::MustWithdraw(_) | Task::Offloaded(_) => {}
             Task::MakeRoom(room) => room.make(),
             Task::Pin => offload::pin(self, held, thread),
             Task::Unpin(_) => return offload::unpin(self, held, thread).map_or(Next::Home, Next::Again),
@@ -215,6 +216,9 @@ impl coordinator::Job for Job {
                 let watched = std::mem::take(&mut self.session.watched);
                 command::forget_watches(held, &watched, self.now);
                 let own = self.session.subscriptions.take();
+                if own.as_ref().is_some_and(|own| own.meet_events()) {
+                    events::settle(thread.server(), held);
+                }
                 for (kind, name) in own.iter().flat_map(|own| own.channels()) {
                     command::leave_channel(thread.server(), held, kind, name, self.session.origin.thread);
                 }

@@ -31,7 +31,7 @@ use crate::{
     catalog::{Flags, KeyUse},
     client::node::{Job, Offload, PinnedKey, Task},
     command::{Call, TABLE},
-    observe::{self, invalidations, monitor},
+    observe::{hearers, invalidations, monitor},
     run::{
         gates::{self, Closed},
         lines,
@@ -146,7 +146,7 @@ pub fn work(node: &mut Node<Job>, thread: &mut ThreadState) {
     };
     offload.shard.start();
     offload.shard.lift_limit();
-    offload.shard.hear_all(observe::TRANSFER, true);
+    offload.shard.hear_all(hearers::TRANSFER, true);
     let job = &mut node.job;
     job.n_replied_bytes = job.reply.len();
     let ran = catch_unwind(AssertUnwindSafe(|| run(job, &mut offload.shard, thread)));

@@ -62,6 +62,9 @@ impl Needs {
         match command.spec.run {
             Run::Session(_) | Run::Container => self.everything |= command.has(Flags::WHOLE_KEYSPACE),
             Run::Everything(_) | Run::Barrier(_) | Run::EachShard { .. } => self.everything = true,
+            Run::Transaction(_) | Run::Own(_) if command::joins_or_leaves_events(command, words) => {
+                self.everything = true;
+            }
             Run::Transaction(_) if roams(command, words) => self.everything = true,
             Run::Shard(_) | Run::Transaction(_) | Run::Script(_) => self.add_keys(server, command, words),
             Run::Own(_) => {
@@ -109,8 +112,8 @@ impl Needs {
             return self.add_keys(server, command, words);
         }
         self.others.extend(command::subscribed_routes(server, own));
-        // Who publishes anywhere looks at the patterns.
-        self.everything |= own.n_of(TopicKind::Pattern) > 0;
+        // Who publishes anywhere looks at the patterns, and what happens anywhere is an event.
+        self.everything |= own.n_of(TopicKind::Pattern) > 0 || own.meet_events();
     }
 
     /// The route over them.

@@ -25,7 +25,7 @@ use crate::{
     catalog::Words,
     client::{
         node::Job,
-        session::Session,
+        session::{Request, Session},
         waits::{Wait, Waiting},
     },
     command::{Call, GaveUp, Look, Method, Registered, TABLE, Work},
@@ -128,6 +128,10 @@ pub fn run(
     // Whatever became of it: what has expired under its eyes is a change.
     end(held, thread, now);
     thread.charge(session);
+    if session.subscriptions.is_some() {
+        // An event may be for the client itself: it comes right behind the reply.
+        session.ask(Request::ReadNotifications);
+    }
     ended
 }
 
@@ -210,6 +214,7 @@ pub fn forget_lookups(held: &mut Held<'_, Job>) {
     for index in 0..held.ids().len() {
         let id = held.ids()[index];
         held.shard(id).take_lookups();
+        held.shard(id).forget_misses();
     }
 }
 

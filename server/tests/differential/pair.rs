@@ -1,6 +1,6 @@
 //! The server under test and its reference, which are asked the same.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 use std::io;
 
 use super::{
@@ -28,19 +28,25 @@ pub const SETTINGS: &[(&str, &str, &[&str])] = &[
 /// How many commands are sent before their replies are read.
 const MAX_PIPELINE: usize = 64;
 
+/// Where the end of what is heard of is marked.
+const END_CHANNEL: &str = "__keyspace@end";
+
 /// A server with the connections to it.
 struct Side {
     program: String,
     args: Vec<String>,
     server: Server,
     clients: Vec<Client>,
+    /// Hears of keyspace events.
+    listener: Client,
 }
 
 impl Side {
     fn start(program: &str, args: &[&str]) -> Side {
         let server = Server::start_program(program, args);
         let args = args.iter().map(|arg| (*arg).to_owned()).collect();
-        let mut side = Side { program: program.to_owned(), args, server, clients: Vec::new() };
+        let listener = server.connect();
+        let mut side = Side { program: program.to_owned(), args, server, clients: Vec::new(), listener };
         side.connect();
         side
     }
@@ -48,6 +54,25 @@ impl Side {
     fn connect(&mut self) {
         self.clients = (0..=N_CLIENTS).map(|_| self.server.connect()).collect();
         self.clients[INSPECTOR].hello(Resp::Three).expect("a new server answers");
+        self.listener = self.server.connect();
+        self.listener.command(&["PSUBSCRIBE", "__keyspace@*"]);
+    }
+
+    /// What has happened since the last call, by the key's channel. Nothing more is to be had from a server that has gone.
+    fn heard(&mut self) -> Events {
+        let mut heard = Events::new();
+        if self.clients[INSPECTOR].try_command(&["PUBLISH", END_CHANNEL, ""]).is_err() {
+            return heard;
+        }
+        while let Ok(Reply::Array(message)) = self.listener.try_receive() {
+            let [_, _, channel, event] = &message[..] else { panic!("not a message: {message:?}") };
+            let [channel, event] = [channel, event].map(|text| text.text().expect("a text"));
+            if channel == END_CHANNEL {
+                break;
+            }
+            heard.entry(channel).or_default().push(event);
+        }
+        heard
     }
 
     fn restart(&mut self) {
@@ -60,12 +85,17 @@ impl Side {
     }
 }
 
+/// The events of each key, in their order.
+type Events = BTreeMap<String, Vec<String>>;
+
 /// Both servers. What is played on them leaves them in the same state, until they differ.
 pub struct Pair {
     ours: Side,
     theirs: Side,
     /// How the replies to what each client has queued will be compared.
     queued: Vec<Vec<Same>>,
+    /// Keys that had a deadline that is over: events of these are not compared.
+    lapsed: BTreeSet<String>,
     /// A connection broke, and its server may be gone.
     is_broken: bool,
     /// The two may hold different things from here on, both being right.
@@ -77,7 +107,8 @@ impl Pair {
     pub fn start(program: &str, args: &[&str], reference: &str) -> Pair {
         let (ours, theirs) = (Side::start(program, args), Side::start(reference, &[]));
         let queued = vec![Vec::new(); N_CLIENTS + 1];
-        let mut pair = Pair { ours, theirs, queued, is_broken: false, has_parted: false };
+        let mut pair =
+            Pair { ours, theirs, queued, lapsed: BTreeSet::new(), is_broken: false, has_parted: false };
         pair.reset();
         pair
     }
@@ -111,10 +142,12 @@ impl Pair {
             }
             // Expired keys are removed only when a command looks them up, which is the same command on both servers.
             side.inspect(&["DEBUG", "SET-ACTIVE-EXPIRE", "0"]);
+            side.inspect(&["CONFIG", "SET", "notify-keyspace-events", "AKEn"]);
             side.inspect(&["FLUSHALL"]);
         }
         self.is_broken = false;
         self.has_parted = false;
+        self.lapsed.clear();
         self.queued.iter_mut().for_each(Vec::clear);
     }
 
@@ -130,7 +163,11 @@ impl Pair {
         while at < steps.len() && !self.has_parted {
             let batch = &steps[at..at + batch_len(&steps[at..])];
             match &batch[0] {
-                Step::Lapse => self.lapse(),
+                Step::Lapse => {
+                    self.lapse();
+                    // Which command notices that first, and whether it counts as expired or as deleted, is each server's own.
+                    self.lapsed.extend(deadlines(&steps[..at]));
+                }
                 Step::Command { client, argv, same: Same::Cursor(cursor_at) } => {
                     self.iterate(*client, argv, *cursor_at).map_err(|(ours, theirs)| Difference {
                         at,
@@ -148,6 +185,15 @@ impl Pair {
                 }
             }
             at += batch.len();
+            let [ours, theirs] = [&mut self.ours, &mut self.theirs].map(|side| {
+                let mut heard = side.heard();
+                heard.retain(|channel, _| !self.lapsed.iter().any(|key| channel.ends_with(key)));
+                heard
+            });
+            if !self.has_parted && ours != theirs {
+                let [ours, theirs] = [ours, theirs].map(|events| format!("{events:#?}"));
+                return Err(Difference { at: at - 1, ours, theirs });
+            }
         }
         Ok(inspected)
     }
@@ -243,6 +289,16 @@ fn finds_corruption(reply: &Reply) -> bool {
         Reply::Array(replies) => replies.iter().any(finds_corruption),
         _ => false,
     }
+}
+
+/// The keys that have got a deadline a millisecond ahead.
+fn deadlines(steps: &[Step]) -> impl Iterator<Item = String> {
+    steps.iter().filter_map(|step| match step {
+        Step::Command { argv, .. } if argv[0] == b"PEXPIRE" && argv.len() == 3 && argv[2] == b"1" => {
+            Some(format!(":{}", String::from_utf8_lossy(&argv[1])))
+        }
+        _ => None,
+    })
 }
 
 /// How many steps at the beginning can be sent at once.

@@ -179,6 +179,14 @@ impl Shard {
         changes
     }
 
+    /// Forgets the look-ups of a command that have found nothing: it is given up, and makes them once more.
+    pub fn forget_misses(&mut self) {
+        if self.ledger.has_changes() {
+            self.ledger.forget_misses(None);
+            self.update_observers();
+        }
+    }
+
     /// Puts changes back that were taken where waiting nodes cannot be served, for the next unit on this shard to serve them.
     pub fn put_back_wakes(&mut self, changes: Vec<Change>) {
         self.ledger.put_back_wakes(changes);

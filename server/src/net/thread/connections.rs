@@ -180,8 +180,13 @@ impl IoThread {
         let mut node = connection.node.take().expect("checked above");
         let session = &node.job.session;
         if !session.watched.is_empty() || session.subscriptions.is_some() {
-            let listened = session.subscriptions.iter().flat_map(|own| subscribed_routes(server, own));
-            let shards = watched_routes(&session.watched).chain(listened).collect();
+            let shards = match &session.subscriptions {
+                Some(own) if own.meet_events() => server.engine.all_shards(),
+                own => {
+                    let listened = own.iter().flat_map(|own| subscribed_routes(server, own));
+                    watched_routes(&session.watched).chain(listened).collect()
+                }
+            };
             node.job.clear();
             node.job.task = Task::Goodbye;
             node.set_route(Route::new(shards));

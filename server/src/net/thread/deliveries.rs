@@ -485,9 +485,7 @@ impl IoThread {
         for kind in TopicKind::ALL {
             for name in &own.of(kind) {
                 self.subscribers.remove(place, kind, name);
-                if kind == TopicKind::Pattern {
-                    server.pubsub.patterns.remove(name, thread);
-                }
+                server.pubsub.left(kind, name, thread);
             }
         }
     }

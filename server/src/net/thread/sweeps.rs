@@ -10,7 +10,7 @@ use crate::{
         node::{Job, Task},
         sweep::Step,
     },
-    observe::invalidations,
+    observe::hearers,
     run::{job, rows, step, unit},
     shared::server::Server,
 };
@@ -110,7 +110,7 @@ impl IoThread {
                     None => {
                         // Whoever begins to hear of prefixes holds all shards.
                         if server.trackers.n_prefixes() == 0 {
-                            shard.hear_all(invalidations::HEARER, false);
+                            shard.hear_all(hearers::PREFIXES, false);
                         }
                         (Remembered::default(), true)
                     }

@@ -1,0 +1,122 @@
+//! Keyspace events: tells those who are subscribed to `__keyspace@…` and `__keyevent@…` channels what became of keys.
+//!
+//! Shards tell of their changes only while events are configured *and* heard: while somebody is subscribed to what such a channel can
+//! match. Whoever changes either of the two (CONFIG SET, the first who subscribes, the last who leaves) holds all shards before it is
+//! answered, and has them told ([`settle`]). So what runs after the answer is told of, and configured events that nobody hears cost
+//! nothing.
+//!
+//! A message is sent under the holds of the unit that made the change, so events agree with the effects and with each other.
+
+use std::sync::atomic::Ordering;
+
+use braid_protocol::number::format_i64;
+use braid_storage::{Change, ChannelKind, Effect, Event, EventClass, MISSES, coordinator::Held};
+use smallvec::SmallVec;
+
+use crate::{
+    client::{id::ClientId, node::Job, publishing::EventChannels, subscriptions::EventChannel},
+    config::KeyspaceEvents,
+    observe::hearers::EVENTS,
+    shared::{server::Server, thread_state::ThreadState},
+};
+
+/// The class of an event as the directive has it; none if nothing is ever published.
+fn class_of(event: Event) -> Option<KeyspaceEvents> {
+    Some(match event.class() {
+        EventClass::Generic => KeyspaceEvents::GENERIC,
+        EventClass::String => KeyspaceEvents::STRING,
+        EventClass::List => KeyspaceEvents::LIST,
+        EventClass::Set => KeyspaceEvents::SET,
+        EventClass::Hash => KeyspaceEvents::HASH,
+        EventClass::SortedSet => KeyspaceEvents::ZSET,
+        EventClass::Stream => KeyspaceEvents::STREAM,
+        EventClass::Expired => KeyspaceEvents::EXPIRED,
+        EventClass::Evicted => KeyspaceEvents::EVICTED,
+        EventClass::New => KeyspaceEvents::NEW,
+        EventClass::KeyMiss => KeyspaceEvents::KEY_MISS,
+        EventClass::Silent => return None,
+    })
+}
+
+/// The channels on which events are published now: of those that are configured, those that somebody hears.
+fn heard_channels(server: &Server, configured: KeyspaceEvents) -> EventChannels {
+    let heard = server.pubsub.heard_event_channels();
+    EventChannels {
+        keyspace: heard.keyspace && configured.contains(KeyspaceEvents::KEYSPACE),
+        keyevent: heard.keyevent && configured.contains(KeyspaceEvents::KEYEVENT),
+    }
+}
+
+/// Of what shards are to tell: their changes.
+const CHANGES: u8 = 1;
+/// Look-ups that find nothing.
+const LOOKUPS: u8 = 1 << 1;
+
+/// Of what shards are to tell, as it is configured and heard.
+fn wanted(server: &Server) -> u8 {
+    let configured = server.config.load().notify_keyspace_events;
+    match heard_channels(server, configured).any() {
+        true if configured.contains(KeyspaceEvents::KEY_MISS) => CHANGES | LOOKUPS,
+        true => CHANGES,
+        false => 0,
+    }
+}
+
+/// Whether shards tell of what they are to.
+pub fn is_settled(server: &Server) -> bool {
+    server.hears_events.load(Ordering::Relaxed) == wanted(server)
+}
+
+/// Has the shards tell of what they are to. To be called with all shards held when that has changed.
+pub fn settle(server: &Server, held: &mut Held<'_, Job>) {
+    let wanted = wanted(server);
+    // Relaxed: written with all shards held.
+    if server.hears_events.swap(wanted, Ordering::Relaxed) == wanted {
+        return;
+    }
+    debug_assert_eq!(held.ids().len(), server.engine.n_shards(), "all shards are to tell");
+    for index in 0..held.ids().len() {
+        let id = held.ids()[index];
+        let shard = held.shard(id);
+        shard.hear_all(EVENTS, wanted & CHANGES != 0);
+        shard.hear_all(MISSES, wanted & LOOKUPS != 0);
+    }
+}
+
+/// Publishes changes.
+pub fn tell(changes: &[Change], thread: &ThreadState) {
+    let server = thread.server();
+    if server.hears_events.load(Ordering::Relaxed) == 0 {
+        return;
+    }
+    let configured = server.config.load().notify_keyspace_events;
+    let channels = heard_channels(server, configured);
+    for change in changes.iter().filter(|change| change.effect != Effect::None) {
+        let is_wanted = class_of(change.event).is_some_and(|class| configured.contains(class));
+        if let Some(key) = change.key.as_deref().filter(|_| is_wanted) {
+            publish(change, key, channels, thread);
+        }
+    }
+}
+
+/// Publishes one change: on the key's channel before the event's, as Redis.
+fn publish(change: &Change, key: &[u8], channels: EventChannels, thread: &ThreadState) {
+    let event = change.event.name().as_bytes();
+    let send = |of: EventChannel, name: &[u8], payload: &[u8]| {
+        let mut channel: SmallVec<[u8; 128]> = of.prefix().into();
+        format_i64(change.db.0.into(), |db| channel.extend_from_slice(db));
+        channel.extend_from_slice(b"__:");
+        channel.extend_from_slice(name);
+        let pubsub = &thread.server().pubsub;
+        let names = pubsub.event_channels.load();
+        let notify = |to, notification| thread.notify(to, notification);
+        let audience = pubsub.event_channels.find(&names, &channel);
+        pubsub.publish(ChannelKind::Global, &channel, payload, ClientId(change.author), audience, notify);
+    };
+    if channels.keyspace {
+        send(EventChannel::Keyspace, key, event);
+    }
+    if channels.keyevent {
+        send(EventChannel::Keyevent, event, key);
+    }
+}
