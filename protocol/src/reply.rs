@@ -277,10 +277,10 @@ impl<'a> Reply<'a> {
     }
 
     /// An integer of any size, given in decimal; in RESP2 a string of bytes.
-    pub fn big_number(&mut self, decimal: &str) {
+    pub fn big_number(&mut self, decimal: impl AsRef<[u8]>) {
         match self.version {
-            Resp::V2 => self.bulk(decimal.as_bytes()),
-            Resp::V3 => self.line(b'(', decimal.as_bytes()),
+            Resp::V2 => self.bulk(decimal.as_ref()),
+            Resp::V3 => self.line(b'(', decimal.as_ref()),
         }
     }
 

@@ -180,7 +180,7 @@ fn write(reply: &mut Reply<'_>, value: &Value) {
         }
         Value::Double(value) => reply.double(*value),
         Value::Boolean(value) => reply.boolean(*value),
-        Value::BigNumber(digits) => reply.big_number(&text(digits)),
+        Value::BigNumber(digits) => reply.big_number(text(digits)),
         Value::Verbatim(format, bytes) => reply.verbatim(format, bytes),
         Value::Attribute(pairs, value) => {
             if reply.attribute(pairs.len()) {

@@ -177,11 +177,9 @@ fn sha1hex(lua: &Lua, run: &Run, args: &MultiValue) -> mlua::Result<Value> {
 }
 
 fn error_reply(lua: &Lua, args: &MultiValue) -> mlua::Result<Value> {
-    match one_text(args) {
-        Some(text) if text.starts_with(b"-") => coded(lua, &text),
-        Some(text) => coded(lua, &[b"-", text.as_slice()].concat()),
-        None => wrong_arguments(lua),
-    }
+    let Some(text) = one_text(args) else { return wrong_arguments(lua) };
+    let text = convert::until_zero(&text);
+    if text.starts_with(b"-") { coded(lua, text) } else { coded(lua, &[b"-", text].concat()) }
 }
 
 fn coded(lua: &Lua, text: &[u8]) -> mlua::Result<Value> {

@@ -14,7 +14,6 @@ use mlua::{Function, LightUserData, Lua, Table, Value, ffi, lua_State};
 use smallvec::SmallVec;
 
 use crate::convert::{self, Unreadable, Writer};
-use crate::decimal;
 use crate::engine::Ended;
 use crate::host::{Run, Stop};
 use crate::stack::{self, Kept, Kind, Stack};
@@ -103,7 +102,7 @@ const LENT_MAX: usize = 64;
 const LENT_TEXT_MAX_BYTES: usize = 256;
 
 // The own values of `begin`; the names of `convert::FIELDS` follow them.
-const RUN: c_int = Stack::own(1);
+pub(crate) const RUN: c_int = Stack::own(1);
 const WORLD: c_int = Stack::own(2);
 /// The names of the lists' globals, and behind each the table that is lent.
 const LISTS: [c_int; 2] = [Stack::own(3), Stack::own(5)];
@@ -199,12 +198,12 @@ impl Bridge {
 }
 
 /// A run's address, for functions that live as long as the state: it does so, too, as one of the state's data.
-fn address(run: &Rc<Run>) -> LightUserData {
+pub(crate) fn address(run: &Rc<Run>) -> LightUserData {
     LightUserData(Rc::as_ptr(run).cast_mut().cast())
 }
 
-/// The run whose address is the first own value of a function of this module.
-fn run_of(stack: Stack<'_>) -> &Run {
+/// The run whose address is the first own value of a function of this module, or of `base.rs`.
+pub(crate) fn run_of(stack: Stack<'_>) -> &Run {
     // SAFETY: nothing else is there, see `address`; all of a run can be changed through a shared reference.
     unsafe { &*stack.address(RUN).cast() }
 }
@@ -335,9 +334,7 @@ unsafe extern "C-unwind" fn counted(state: *mut lua_State) -> c_int {
     if run_of(stack).work_through(n_bytes).is_err() {
         raise_end(stack);
     }
-    // SAFETY: it is a function in C, which is called as Lua would call it: with these arguments, and none of its own values, of which it
-    // has none.
-    unsafe { ffi::lua_tocfunction(state, Stack::own(2)).map_or(0, |original| original(state)) }
+    stack.call_in_place(Stack::own(2))
 }
 
 /// What becomes of an error: `redis.call` raises it, `redis.pcall` returns it.
@@ -425,7 +422,7 @@ fn raise_object(stack: Stack<'_>, error: (&[u8], &[u8])) -> ! {
 
 /// Raises what nothing can catch, since the run has ended. What it is does not matter.
 #[cold]
-fn raise_end(stack: Stack<'_>) -> ! {
+pub(crate) fn raise_end(stack: Stack<'_>) -> ! {
     stack.push_nil();
     stack.raise()
 }
@@ -470,14 +467,7 @@ impl<'l> Argument<'l> {
         if let Some(text) = stack.text(index) {
             return Some(Argument::Text(text));
         }
-        let number = stack.number(index)?;
-        let integer = number as i64;
-        // A cast saturates: 2^63 is no integer of 64 bits.
-        Some(Argument::Number(if integer as f64 == number && integer != i64::MAX {
-            number::format_i64(integer, SmallVec::from_slice)
-        } else {
-            decimal::general(number, 17).into_bytes().into()
-        }))
+        Some(Argument::Number(written(stack.number(index)?)))
     }
 
     fn bytes(&self) -> &[u8] {
@@ -486,4 +476,20 @@ impl<'l> Argument<'l> {
             Argument::Number(text) => text,
         }
     }
+}
+
+/// A number as Redis writes it in an argument since 7.2: an integer up to 2^62 in full, 0 without a sign, and any other in the fewest
+/// digits that read back as the same.
+fn written(number: f64) -> SmallVec<[u8; 24]> {
+    const MAX: f64 = (1u64 << 62) as f64;
+    let integer = number as i64;
+    if integer as f64 == number && number.abs() <= MAX {
+        return number::format_i64(integer, SmallVec::from_slice);
+    }
+    let mut text = Vec::with_capacity(24);
+    if number.is_nan() && number.is_sign_negative() {
+        text.push(b'-');
+    }
+    number::write_f64(&mut text, number);
+    text.into()
 }

@@ -47,10 +47,13 @@ pub(crate) fn coded(text: &[u8]) -> (&[u8], &[u8]) {
 }
 
 fn without_line_ends(text: &[u8]) -> &[u8] {
-    let is_other = |byte: &u8| !matches!(byte, b'\r' | b'\n');
-    let start = text.iter().position(is_other).unwrap_or(text.len());
-    let end = text.iter().rposition(is_other).map_or(start, |last| last + 1);
+    let start = text.iter().position(is_no_line_end).unwrap_or(text.len());
+    let end = text.iter().rposition(is_no_line_end).map_or(start, |last| last + 1);
     &text[start..end]
+}
+
+fn is_no_line_end(byte: &u8) -> bool {
+    !matches!(byte, b'\r' | b'\n')
 }
 
 /// Puts the table on the stack that stands for an error. Raises.
@@ -367,7 +370,7 @@ impl Writer<'_, '_, '_> {
             [Field::Ok, Field::Double, Field::BigNumber, Field::Verbatim, Field::Map, Field::Set];
         let stack = self.stack;
         if self.push_field(table, Field::Err) == Kind::Text {
-            self.reply.error(stack.text(-1).unwrap_or_default());
+            write_error(self.reply, stack.text(-1).unwrap_or_default());
             let kind = self.push_field(table, Field::IsCounted);
             self.is_counted = kind == Kind::Boolean && stack.is_true(-1);
             return Written::Error;
@@ -391,8 +394,7 @@ impl Writer<'_, '_, '_> {
             (Field::Ok, Kind::Text) => status(self.reply, stack.text(-1).unwrap_or_default()),
             (Field::Double, Kind::Number) => self.reply.double(stack.number(-1).unwrap_or_default()),
             (Field::BigNumber, Kind::Text) => {
-                let text = one_line(stack.text(-1).unwrap_or_default());
-                self.reply.big_number(&String::from_utf8_lossy(&text));
+                self.reply.big_number(one_line(stack.text(-1).unwrap_or_default()));
             }
             (Field::Verbatim, Kind::Table) => return self.verbatim(at),
             (Field::Map, Kind::Table) => self.map(at, depth),
@@ -465,7 +467,7 @@ enum Written {
 }
 
 /// A number as C's conversion to a 64-bit integer gives it: without decimals, and the smallest integer where it does not fit.
-fn truncated(number: f64) -> i64 {
+pub(crate) fn truncated(number: f64) -> i64 {
     if (-9_223_372_036_854_775_808.0..9_223_372_036_854_775_808.0).contains(&number) {
         number as i64
     } else {
@@ -475,11 +477,26 @@ fn truncated(number: f64) -> i64 {
 
 /// Line ends would tear a reply of one line, so they become spaces.
 fn one_line(text: &[u8]) -> Vec<u8> {
-    text.iter().map(|&byte| if matches!(byte, b'\r' | b'\n') { b' ' } else { byte }).collect()
+    text.iter().map(|byte| if is_no_line_end(byte) { *byte } else { b' ' }).collect()
 }
 
 fn status(reply: &mut Reply<'_>, text: &[u8]) {
     reply.raw(b"+");
-    reply.raw(&one_line(text));
+    reply.raw(&one_line(until_zero(text)));
     reply.raw(b"\r\n");
+}
+
+/// Writes an error. Line ends at the end of its text are left out.
+#[cold]
+pub(crate) fn write_error(reply: &mut Reply<'_>, text: &[u8]) {
+    let text = until_zero(text);
+    let end = text.iter().rposition(is_no_line_end).map_or(0, |last| last + 1);
+    reply.raw(b"-");
+    reply.raw(&one_line(&text[..end]));
+    reply.raw(b"\r\n");
+}
+
+/// What C takes for the whole of a text.
+pub(crate) fn until_zero(text: &[u8]) -> &[u8] {
+    text.split(|&byte| byte == 0).next().unwrap_or_default()
 }

@@ -10,6 +10,7 @@ use mlua::{HookTriggers, Lua, Value, VmState};
 use crate::analysis::uses::{self, Use};
 use crate::api::{self, Version};
 use crate::bridge::{Bridge, Given, List, Runnable, Takes};
+use crate::convert;
 use crate::errors::{self, Failure};
 use crate::functions::{self, FunctionSpec, LoadError, Registered};
 use crate::host::{self, Host, INSTRUCTIONS_PER_HOOK, Run, Stop};
@@ -322,7 +323,7 @@ impl Engine {
                 format!(" script: {}, on {}:{}.", script.name, at.source, at.line).as_bytes(),
             );
         }
-        reply.error(text);
+        convert::write_error(reply, &text);
         Ok(Ended::Error { is_counted })
     }
 

@@ -8,7 +8,8 @@ use std::fmt;
 use mlua::{Error, Lua, Table, Value};
 
 use crate::host::{Position, Run, Stop};
-use crate::{decimal, library};
+use crate::sandbox::kind;
+use crate::{convert, decimal, library};
 
 /// The name of the chunk with our Lua code. No position in it is ever shown.
 pub(crate) const PRELUDE: &str = "=[braid]";
@@ -122,8 +123,11 @@ fn placed(traceback: &str, text: &[u8]) -> Vec<u8> {
 
 /// The caller's position from the trace of the function that raised: `user_script:1: `, or nothing if no Lua code called it.
 fn place(traceback: &str) -> String {
-    let mut callers = traceback.lines().skip(2).map(str::trim_start);
-    let Some(caller) = callers.find(|line| !line.starts_with(PRELUDE_PLACE)) else { return String::new() };
+    let callers: Vec<&str> = traceback.lines().skip(2).map(str::trim_start).collect();
+    // What is ours in Lua is called by a function of ours in C.
+    let n_ours = callers.iter().take_while(|line| line.starts_with(PRELUDE_PLACE)).count();
+    let n_ours = n_ours + usize::from(n_ours > 0);
+    let Some(caller) = callers.get(n_ours) else { return String::new() };
     match caller.split_once(": in ") {
         Some((place, _)) if place != "[C]" && place.contains(':') => format!("{place}: "),
         _ => String::new(),
@@ -198,11 +202,12 @@ pub(crate) fn failure(lua: &Lua, error: &Value, position: Option<&Position>) -> 
     {
         return failure(lua, &thrown, position);
     }
-    let general = |text: &[u8]| Failure { text: [b"ERR ", text].concat(), is_counted: false };
+    let uncounted = |text: &[u8]| Failure { text: convert::until_zero(text).into(), is_counted: false };
+    let general = |text: &[u8]| uncounted(&[b"ERR ", text].concat());
     Ok(match error {
         Value::Error(error) => match shape(error) {
             Shape::Stop(stop) => return Err(stop),
-            Shape::Table(text) => Failure { text, is_counted: false },
+            Shape::Table(text) => uncounted(&text),
             Shape::Text(text) => general(&text),
         },
         Value::Table(table) => fields(table),
@@ -222,7 +227,7 @@ fn fields(table: &Table) -> Failure {
         _ => b"ERR unknown error".to_vec(),
     };
     let is_counted = matches!(table.raw_get("ignore_error_stats_update"), Ok(Value::Boolean(true)));
-    Failure { text, is_counted }
+    Failure { text: convert::until_zero(&text).into(), is_counted }
 }
 
 /// What `tostring` makes of a value.
@@ -230,8 +235,11 @@ fn shown(value: &Value) -> Vec<u8> {
     match value {
         Value::Nil => b"nil".to_vec(),
         Value::Boolean(value) => value.to_string().into_bytes(),
-        other => tolstring(other)
-            .unwrap_or_else(|| format!("{}: {:p}", other.type_name(), other.to_pointer()).into_bytes()),
+        other => tolstring(other).unwrap_or_else(|| {
+            let pointer = other.to_pointer();
+            let address = if pointer.is_null() { "(nil)".to_owned() } else { format!("{pointer:p}") };
+            format!("{}: {address}", kind(other)).into_bytes()
+        }),
     }
 }
 
@@ -274,8 +282,10 @@ pub(crate) fn locate(lua: &Lua, run: &Run) {
     if matches!(frame(level), Some((_, true, _))) {
         level += 1;
     }
-    while matches!(frame(level), Some((source, ..)) if source == PRELUDE) {
-        level += 1;
+    let is_ours = |level| matches!(frame(level), Some((source, ..)) if source == PRELUDE);
+    if is_ours(level) {
+        // What is ours in Lua is called by a function of ours in C.
+        level = 1 + (level..).find(|level| !is_ours(*level)).unwrap_or(level);
     }
     *run.position.borrow_mut() =
         frame(level).map(|(source, _, line)| Position { source, line: line.map_or(-1, |line| line as i64) });

@@ -43,6 +43,8 @@
 pub mod analysis;
 mod api;
 #[allow(unsafe_code)]
+mod base;
+#[allow(unsafe_code)]
 mod bridge;
 mod bytecode;
 mod convert;
@@ -58,7 +60,6 @@ pub mod shebang;
 #[allow(unsafe_code)]
 mod stack;
 mod strings;
-mod tables;
 
 pub use api::Version;
 pub use engine::{CompileError, Ended, Engine, Flavour, Handle, Settings};

@@ -6,9 +6,10 @@ use std::rc::Rc;
 use mlua::{Lua, MultiValue, Table, Value};
 
 use crate::api::with_run;
+use crate::convert;
 use crate::errors;
 use crate::host::Run;
-use crate::tables::checked;
+use crate::sandbox::kind;
 
 const MULTIPLIER: u64 = 0x5_DEEC_E66D;
 const INCREMENT: u64 = 0xB;
@@ -45,36 +46,40 @@ impl Random {
 
 /// Replaces both functions in `math`.
 pub(crate) fn install(lua: &Lua, run: &Rc<Run>, math: &Table) -> mlua::Result<()> {
-    math.raw_set("random", with_run(lua, run, |_, run, args| random(run, &args))?)?;
+    math.raw_set("random", with_run(lua, run, |lua, run, args| random(lua, run, &args))?)?;
     math.raw_set("randomseed", with_run(lua, run, |lua, run, args| seed(lua, run, &args))?)
 }
 
-fn random(run: &Run, args: &MultiValue) -> mlua::Result<Value> {
+fn random(lua: &Lua, run: &Run, args: &MultiValue) -> mlua::Result<Value> {
     let (next, unit) = run.random.get().next();
     run.random.set(next);
     let (low, high) = match args.len() {
         0 => return Ok(Value::Number(unit)),
-        1 => (1, integer(args, 1, "random")?),
-        2 => (integer(args, 1, "random")?, integer(args, 2, "random")?),
+        1 => (1, integer(lua, args, 1)?),
+        2 => (integer(lua, args, 1)?, integer(lua, args, 2)?),
         _ => return Err(errors::text("wrong number of arguments")),
     };
     if low > high {
-        return Err(errors::bad_argument(args.len(), "random", "interval is empty"));
+        return Err(errors::called_with(lua, args.len(), "interval is empty"));
     }
-    Ok(Value::Number((unit * (high - low + 1) as f64).floor() + low as f64))
+    // How many there are wraps around, as in Redis.
+    let n = high.wrapping_sub(low).wrapping_add(1);
+    Ok(Value::Number((unit * f64::from(n)).floor() + f64::from(low)))
 }
 
-fn seed(_: &Lua, run: &Run, args: &MultiValue) -> mlua::Result<Value> {
-    run.random.set(Random::seeded(integer(args, 1, "randomseed")? as i32));
+fn seed(lua: &Lua, run: &Run, args: &MultiValue) -> mlua::Result<Value> {
+    run.random.set(Random::seeded(integer(lua, args, 1)?));
     Ok(Value::Nil)
 }
 
 /// An argument as C's `int`.
-fn integer(args: &MultiValue, position: usize, function: &str) -> mlua::Result<i64> {
-    let Some(value) = args.get(position - 1) else {
-        return Err(errors::bad_argument(position, function, "number expected, got no value"));
-    };
-    Ok(i64::from(checked(value, position, function)? as i64 as i32))
+fn integer(lua: &Lua, args: &MultiValue, position: usize) -> mlua::Result<i32> {
+    let value = args.get(position - 1);
+    let number = value.and_then(|value| lua.coerce_number(value.clone()).ok().flatten());
+    let got = || value.map_or("no value", kind);
+    let number = number
+        .ok_or_else(|| errors::called_with(lua, position, &format!("number expected, got {}", got())))?;
+    Ok(convert::truncated(number) as i32)
 }
 
 #[cfg(test)]

@@ -7,34 +7,19 @@
 use std::rc::Rc;
 
 use mlua::chunk::ChunkMode;
-use mlua::{Function, Lua, LuaOptions, MultiValue, StdLib, Table, Value};
+use mlua::{FromLua, Function, Lua, LuaOptions, LuaString, MultiValue, StdLib, Table, Value};
 
 use crate::api::{unlimited, with_run};
+use crate::base::{self, Parts};
 use crate::bytecode;
 use crate::errors;
 use crate::host::Run;
 use crate::library;
-use crate::{random, strings, tables};
+use crate::{random, strings};
 
-/// Lua's global functions that scripts have as they are.
+/// Lua's global functions that scripts have as they are. `base.rs` has the others.
 const PLAIN: &[&str] =
     &["assert", "error", "gcinfo", "ipairs", "rawequal", "select", "tonumber", "tostring", "type"];
-/// Those that `prelude.lua` replaces.
-const REPLACED: &[&str] = &[
-    "collectgarbage",
-    "getmetatable",
-    "load",
-    "loadstring",
-    "next",
-    "pairs",
-    "pcall",
-    "rawget",
-    "rawset",
-    "setmetatable",
-    "unpack",
-    "xpcall",
-];
-
 /// The tables that scripts share.
 const LIBRARIES: &[&str] =
     &["string", "table", "math", "coroutine", "os", "cjson", "cmsgpack", "struct", "bit"];
@@ -64,28 +49,23 @@ pub(crate) fn state() -> mlua::Result<Lua> {
 pub(crate) fn build(lua: &Lua, run: &Rc<Run>, redis: Table, loading: Table) -> mlua::Result<Sandbox> {
     let original = lua.globals();
     let world = lua.create_table()?;
-    let native = native(lua, run)?;
+    let (native, behind) = (native(lua, run)?, lua.create_table()?);
     let chunk = lua.load(include_str!("prelude.lua")).set_name(errors::PRELUDE).set_mode(ChunkMode::Text);
     let (safe, front, handler): (Table, Function, Function) =
-        chunk.into_function()?.call((native, &world))?;
+        chunk.into_function()?.call((&native, &behind))?;
 
     for name in PLAIN {
         world.raw_set(*name, original.raw_get::<Value>(*name)?)?;
     }
-    for name in REPLACED {
-        world.raw_set(*name, safe.raw_get::<Value>(*name)?)?;
-    }
+    let visible = native.raw_get("visible")?;
+    base::install(lua, &world, &Parts { run, behind: &behind, visible, safe: &safe })?;
+    world.raw_set("loadstring", native.raw_get::<Function>("compile")?)?;
     world.raw_set("_VERSION", original.raw_get::<Value>("_VERSION")?)?;
 
     let os: Table = original.raw_get("os")?;
     let clock: Function = os.raw_get("clock")?;
     os.clear()?;
     os.raw_set("clock", clock)?;
-    let table: Table = original.raw_get("table")?;
-    for name in ["insert", "remove", "sort"] {
-        table.raw_set(name, safe.raw_get::<Function>(name)?)?;
-    }
-    original.raw_get::<Table>("coroutine")?.raw_set("resume", safe.raw_get::<Function>("resume")?)?;
     random::install(lua, run, &original.raw_get("math")?)?;
     let string: Table = original.raw_get("string")?;
     string.raw_remove("dump")?;
@@ -119,7 +99,7 @@ fn lock_strings(lua: &Lua, string: &Table, world: &Table, front: &Function) -> m
     let metatable = lua.create_table()?;
     metatable.raw_set("__index", string)?;
     metatable.raw_set("__metatable", front.call::<Table>(shown)?)?;
-    lua.set_type_metatable::<mlua::LuaString>(Some(metatable));
+    lua.set_type_metatable::<LuaString>(Some(metatable));
     Ok(())
 }
 
@@ -196,8 +176,8 @@ fn unknown(name: &Value) -> mlua::Result<()> {
 fn native(lua: &Lua, run: &Rc<Run>) -> mlua::Result<Table> {
     let native = lua.create_table()?;
     let set = |name, function: mlua::Result<Function>| native.raw_set(name, function?);
+    set("refuse", base::refusal(lua))?;
     set("visible", with_run(lua, run, |lua, run, args| errors::visible(lua, run, first(args))))?;
-    set("is_locked", lua.create_function(|_, table: Table| Ok(is_locked(&table))))?;
     set(
         "locate",
         with_run(lua, run, |lua, run, _| {
@@ -206,46 +186,47 @@ fn native(lua: &Lua, run: &Rc<Run>) -> mlua::Result<Table> {
         }),
     )?;
     let shared = Rc::clone(run);
-    set("compile", lua.create_function(move |lua, args| unlimited(lua, &shared, || compile(lua, args))))?;
+    set(
+        "compile",
+        lua.create_function(move |lua, args: MultiValue| unlimited(lua, &shared, || compile(lua, &args))),
+    )?;
     set(
         "bad_argument",
         lua.create_function(|_, (position, function, complaint): (usize, String, String)| {
             Err::<(), _>(errors::bad_argument(position, &function, &complaint))
         }),
     )?;
-    set(
-        "fail",
-        lua.create_function(|_, text: mlua::LuaString| Err::<(), _>(errors::text(&*text.as_bytes()))),
-    )?;
-    set(
-        "kind",
-        lua.create_function(|_, value: Option<Value>| Ok(value.map_or("no value", |value| kind(&value)))),
-    )?;
-    let shared = Rc::clone(run);
-    set("is_ending", lua.create_function(move |_, ()| Ok(shared.is_ending())))?;
-    tables::install(lua, run, &native)?;
+    set("fail", lua.create_function(|_, text: LuaString| Err::<(), _>(errors::text(&*text.as_bytes()))))?;
+    set("kind", lua.create_function(|_, value: Value| Ok(kind(&value))))?;
+    set("concat", with_run(lua, run, |lua, _, args| concat(lua, first(args))))?;
     Ok(native)
 }
 
-/// Whether the table's metatable hides itself.
-fn is_locked(table: &Table) -> bool {
-    let shown = table.metatable().and_then(|metatable| metatable.raw_get::<Value>("__metatable").ok());
-    shown.is_some_and(|shown| !shown.is_nil())
+/// The pieces of a source in one string.
+fn concat(lua: &Lua, pieces: Value) -> mlua::Result<Value> {
+    let mut whole = Vec::new();
+    for piece in Table::from_lua(pieces, lua)?.sequence_values::<LuaString>() {
+        whole.extend_from_slice(&piece?.as_bytes());
+    }
+    lua.create_string(whole).map(Value::String)
 }
 
-/// Compiles source that a script has made. Answers nothing and the error's text if it is wrong.
-fn compile(lua: &Lua, (source, name): (Value, Value)) -> mlua::Result<(Value, Value)> {
-    let source = text_argument(&source, 1)?;
-    let name = if name.is_nil() { source.clone() } else { text_argument(&name, 2)? };
+/// Compiles source that a script has made: `loadstring`. Answers nothing and the error's text if it is wrong.
+fn compile(lua: &Lua, args: &MultiValue) -> mlua::Result<(Value, Value)> {
+    let source = text_argument(lua, args, 1)?;
+    let is_named = args.get(1).is_some_and(|name| !name.is_nil());
+    let name = if is_named { text_argument(lua, args, 2)? } else { source.clone() };
     match chunk(lua, &source, &name) {
         Ok(function) => Ok((Value::Function(function), Value::Nil)),
         Err(error) => Ok((Value::Nil, Value::String(lua.create_string(syntax(&error))?))),
     }
 }
 
-fn text_argument(value: &Value, position: usize) -> mlua::Result<Vec<u8>> {
-    errors::tolstring(value).ok_or_else(|| {
-        errors::bad_argument(position, "loadstring", &format!("string expected, got {}", kind(value)))
+fn text_argument(lua: &Lua, args: &MultiValue, position: usize) -> mlua::Result<Vec<u8>> {
+    let value = args.get(position - 1);
+    value.and_then(errors::tolstring).ok_or_else(|| {
+        let got = value.map_or("no value", kind);
+        errors::called_with(lua, position, &format!("string expected, got {got}"))
     })
 }
 

@@ -8,7 +8,7 @@ use std::marker::PhantomData;
 use std::{ptr, slice};
 
 use mlua::ffi;
-use mlua::lua_State;
+use mlua::{lua_CFunction, lua_State};
 
 /// The stack of a function that Lua calls. Values have indices: from 1 on the first is lowest, from -1 down the topmost is first.
 #[derive(Clone, Copy)]
@@ -25,6 +25,7 @@ pub(crate) enum Kind {
     Number,
     Text,
     Table,
+    Function,
     Other,
 }
 
@@ -36,6 +37,7 @@ impl Kind {
             ffi::LUA_TNUMBER => Kind::Number,
             ffi::LUA_TSTRING => Kind::Text,
             ffi::LUA_TTABLE => Kind::Table,
+            ffi::LUA_TFUNCTION => Kind::Function,
             _ => Kind::Other,
         }
     }
@@ -153,10 +155,41 @@ impl<'l> Stack<'l> {
         Kind::of(unsafe { ffi::lua_rawget(self.state, table) })
     }
 
+    /// The same as the script's own code would find it: metamethods count. Raises.
+    pub fn replace_by_value(self, table: c_int) -> Kind {
+        // SAFETY: it may raise; see `new`.
+        unsafe { ffi::lua_gettable(self.state, table) };
+        self.kind(-1)
+    }
+
+    /// How many elements a table has, as `#` counts them.
+    pub fn length(self, table: c_int) -> c_int {
+        // SAFETY: the value is a table; see `new`.
+        unsafe { ffi::lua_objlen(self.state, table) as c_int }
+    }
+
+    /// Puts a value's metatable on the stack, if it has one.
+    pub fn push_metatable(self, index: c_int) -> bool {
+        // SAFETY: the index is valid, and there is room, as `push` says; see `new`.
+        unsafe { ffi::lua_getmetatable(self.state, index) != 0 }
+    }
+
     /// Replaces the key on top by the table's next pair, if there is one; else drops it. It is nil for the first.
     pub fn next(self, table: c_int) -> bool {
         // SAFETY: the value is a table, and the key is its own, so that nothing raises; see `new`.
         unsafe { ffi::lua_next(self.state, table) != 0 }
+    }
+
+    /// Takes the value on top, and puts it before the one at an index.
+    pub fn insert(self, index: c_int) {
+        // SAFETY: the index is valid; see `new`.
+        unsafe { ffi::lua_insert(self.state, index) }
+    }
+
+    /// Has the value on top take the place of the one at an index.
+    pub fn replace(self, index: c_int) {
+        // SAFETY: the index is valid; see `new`.
+        unsafe { ffi::lua_replace(self.state, index) }
     }
 
     /// Puts nil on the stack.
@@ -185,10 +218,15 @@ impl<'l> Stack<'l> {
 
     /// Makes room for `n` more values. Raises.
     pub fn reserve(self, n: c_int) {
-        // SAFETY: it may raise; see `new`.
-        if unsafe { ffi::lua_checkstack(self.state, n) } == 0 {
+        if !self.has_room(n) {
             self.raise_text(b"stack overflow");
         }
+    }
+
+    /// Makes room for `n` more values, unless that are too many. Raises where there is no memory for them.
+    pub fn has_room(self, n: c_int) -> bool {
+        // SAFETY: it may raise; see `new`.
+        unsafe { ffi::lua_checkstack(self.state, n) != 0 }
     }
 
     /// Puts a text on the stack. Raises.
@@ -235,19 +273,68 @@ impl<'l> Stack<'l> {
         unsafe { ffi::lua_error(self.state) }
     }
 
+    /// Puts the position of the caller on the stack, as it comes before an error: `user_script:1: `. Raises.
+    pub fn push_place(self) {
+        // SAFETY: puts a text on the stack, and may raise; see `new`.
+        unsafe { ffi::luaL_where(self.state, 1) }
+    }
+
     /// Raises an error with the position of the caller in front. Does not return.
     pub fn raise_text(self, text: &[u8]) -> ! {
-        // SAFETY: puts a text on the stack, and may raise; see `new`.
-        unsafe { ffi::luaL_where(self.state, 1) };
+        self.push_place();
         self.push_text(text);
         self.join(2);
         self.raise()
+    }
+
+    /// Whether an argument is nil or not there.
+    pub fn is_absent(self, argument: c_int) -> bool {
+        // SAFETY: where there is no argument Lua says so; see `new`.
+        unsafe { ffi::lua_type(self.state, argument) <= ffi::LUA_TNIL }
+    }
+
+    /// Raises Lua's complaint about an argument that is no table, or no function.
+    pub fn check(self, argument: c_int, kind: Kind) {
+        let tag = if kind == Kind::Table { ffi::LUA_TTABLE } else { ffi::LUA_TFUNCTION };
+        // SAFETY: it may raise; see `new`.
+        unsafe { ffi::luaL_checktype(self.state, argument, tag) }
+    }
+
+    /// Raises Lua's complaint about an argument that is neither a text nor a number.
+    pub fn check_text(self, argument: c_int) {
+        // SAFETY: it may raise; see `new`.
+        unsafe { ffi::luaL_checklstring(self.state, argument, ptr::null_mut()) };
+    }
+
+    /// An argument as C's `int`, or Lua's complaint about it, which is raised.
+    pub fn check_integer(self, argument: c_int) -> c_int {
+        // SAFETY: it may raise; see `new`.
+        unsafe { ffi::luaL_checkinteger(self.state, argument) as c_int }
     }
 
     /// Calls the function below the topmost `n_arguments` values, and replaces all of them by its one result. Raises.
     pub fn call(self, n_arguments: c_int) {
         // SAFETY: function and arguments are there; it may raise; see `new`.
         unsafe { ffi::lua_call(self.state, n_arguments, 1) }
+    }
+
+    /// The same, for all results.
+    pub fn call_for_all(self, n_arguments: c_int) {
+        // SAFETY: function and arguments are there; it may raise; see `new`.
+        unsafe { ffi::lua_call(self.state, n_arguments, ffi::LUA_MULTRET) }
+    }
+
+    /// Has a function in C run as if Lua had called it in place of the present one. It has no own values. Raises. Returns how many values
+    /// on top are its results; none if the value is no such function.
+    pub fn call_in_place(self, function: c_int) -> c_int {
+        // SAFETY: it finds its arguments as the present function has found them; it may raise; see `new`.
+        unsafe { ffi::lua_tocfunction(self.state, function).map_or(0, |function| function(self.state)) }
+    }
+
+    /// Makes a function whose own values are the topmost `n`, and puts it in their place. Raises.
+    pub fn close(self, function: lua_CFunction, n: c_int) {
+        // SAFETY: the values are there; it may raise; see `new`.
+        unsafe { ffi::lua_pushcclosure(self.state, function, n) }
     }
 }
 

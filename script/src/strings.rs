@@ -6,10 +6,10 @@ use mlua::{Lua, MultiValue, Table, Value};
 
 use crate::api::with_run;
 use crate::bridge;
+use crate::convert;
 use crate::errors;
 use crate::host::Run;
 use crate::sandbox::kind;
-use crate::tables::number;
 
 /// The longest string that is made.
 const MAX_STRING_BYTES: usize = 1 << 30;
@@ -27,9 +27,9 @@ fn rep(lua: &Lua, run: &Run, args: &MultiValue) -> mlua::Result<Value> {
     };
     let text = args.front().and_then(errors::tolstring);
     let text = text.ok_or_else(|| complaint(1, "string", args.front()))?;
-    let n = args.get(1).and_then(number).ok_or_else(|| complaint(2, "number", args.get(1)))?;
-    // A cast saturates, and what is not a number becomes 0.
-    let n = n.max(0.0) as usize;
+    let n = args.get(1).and_then(|value| lua.coerce_number(value.clone()).ok().flatten());
+    let n = n.ok_or_else(|| complaint(2, "number", args.get(1)))?;
+    let n = (convert::truncated(n) as i32).max(0) as usize;
     let bytes = text.len().saturating_mul(n);
     if bytes > MAX_STRING_BYTES || run.is_full(lua, bytes) {
         return Err(errors::no_memory());

@@ -152,8 +152,6 @@ redis.call('rpush','l',1,2,3) return redis.call('lrange','l',0,-1)
 --
 redis.call('set','x',3.5) return redis.call('get','x')
 --
-redis.call('set','x',0.1) return redis.call('get','x')
---
 redis.call('set','x',1e15) return redis.call('get','x')
 --
 redis.call('set','x',-7) return redis.call('get','x')
@@ -896,3 +894,113 @@ return _G[1]
 return _G[{}]
 --
 return _G[true]
+
+--
+return redis.error_reply('\r\n\r\nx\r\ny\r\n')
+--
+return redis.error_reply('-\r\nCODE x')
+--
+return redis.error_reply('a\0b')
+--
+return {err = '\r\nx\0y'}
+--
+return {ok = 'a\0b\r\n'}
+--
+error('\r\na\0b\r\n')
+--
+error({err = '\r\nx y\r\n'})
+--
+return {big_number = '\255\0'}
+--
+local renamed = unpack
+return renamed(nil)
+--
+return unpack(nil)
+--
+return unpack({}, 1, 9000)
+--
+return {unpack({1, 2, 3}, 2, 1e100)}
+--
+return table.insert({}, 'x', 1)
+--
+local insert = table.insert
+return insert({})
+--
+local t = {1, 2, 3} table.insert(t, -1, 'x') return {t[-1], t[0], t[1], #t}
+--
+local t = {1, 2, 3} table.insert(t, '2', 'x') return {table.remove(t, '0x2'), table.remove(t, 9), #t}
+--
+return {pcall(table.insert, redis, 1)}
+--
+return {pcall(setmetatable, redis, {})}
+--
+return {pcall(setmetatable, redis, 1)}
+--
+return {pcall(rawset, redis, 'x')}
+--
+return {pcall(unpack)}
+--
+return {pcall(table.sort, {3, 1, 2, 5, 4}, function() return true end)}
+--
+return table.sort({3, 1, 2, 5, 4}, function() return true end)
+--
+for k in next, nil do end
+--
+for k in pairs() do end
+--
+return load(nil)
+--
+return load('x')
+--
+local t = {} return t:load()
+--
+return loadstring()
+--
+return {math.random('0x10')}
+--
+return math.random(nil)
+--
+return {math.random(-2^31, 2^31 - 1), math.random(1e100, 1)}
+--
+return #{pcall(error, {code = 1})}
+--
+return {pcall(error, {err = 12})}
+--
+return {pcall(coroutine.wrap(function() error('x') end))}
+--
+return {pcall(coroutine.wrap(function() error({err = 'x'}) end))}
+--
+return coroutine.wrap(function() local t = nil + 1 end)()
+--
+return {pcall(function() return coroutine.wrap(function() return unpack(nil) end)() end)}
+--
+local f = coroutine.wrap(function(a) return a, coroutine.yield(a) end) return {f(1, 2), f(3, 4)}
+--
+local f = coroutine.wrap(function() end) f() f()
+--
+coroutine.wrap('x')
+--
+coroutine.resume('x')
+--
+return xpcall(function() error('x') end)
+--
+return {xpcall(error, function(e) return 'handled ' .. tostring(e) end)}
+--
+return {xpcall(error, 1)}
+--
+return #('x'):rep(2^32 + 1)
+--
+return {getmetatable(redis) == nil, getmetatable('').__index == string}
+
+--
+return {unpack({}, 0/0, 5)}
+--
+return {unpack({1}, -1e300, 2e300)}
+--
+return #('x'):rep(1e300)
+
+--
+error(cjson.null)
+
+--
+local function f(n) if n > 0 then return pcall(f, n - 1) end return n end return {select("#", f(190))}

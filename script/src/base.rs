@@ -1,0 +1,377 @@
+//! Functions of Lua's own libraries as scripts have them: those that would see past a front (`prelude.lua`), catch the end of a run, or
+//! work without end otherwise.
+//!
+//! Lua calls each of them as it would call the original, and most go on to that. So complaints name the function as the script does, and
+//! have the place of its caller.
+
+use std::ffi::c_int;
+use std::rc::Rc;
+
+use mlua::{Function, IntoLuaMulti, Lua, Table, Value, ffi, lua_CFunction, lua_State};
+
+use crate::bridge;
+use crate::host::Run;
+use crate::stack::{Kind, Stack};
+
+/// What functions here have as their own values.
+pub(crate) struct Parts<'a> {
+    pub run: &'a Rc<Run>,
+    /// The tables behind fronts.
+    pub behind: &'a Table,
+    /// Turns what was raised into what scripts may see of it, or goes on to the end of the run.
+    pub visible: Function,
+    /// What `prelude.lua` makes: the functions that call scripts' functions for long.
+    pub safe: &'a Table,
+}
+
+// The own values: what all have, and what some have besides.
+const RUN: c_int = bridge::RUN;
+/// The original function, or the one in Lua.
+const ORIGINAL: c_int = Stack::own(2);
+const BEHIND: c_int = Stack::own(3);
+const VISIBLE: c_int = Stack::own(4);
+const OTHER: c_int = Stack::own(5);
+const N_OWN: c_int = 5;
+
+/// The longest shift, or sort, that is done in one go.
+const LONG: c_int = 100_000;
+
+const READONLY: &[u8] = b"Attempt to modify a readonly table";
+
+/// Defines what Lua calls for functions of this module.
+macro_rules! callable {
+    ($($name:ident)*) => {
+        mod callable {
+            use super::{Stack, c_int, lua_State};
+            $(
+                /// # Safety
+                ///
+                /// Lua calls it, in protected mode, as a closure that this module has made.
+                pub unsafe extern "C-unwind" fn $name(state: *mut lua_State) -> c_int {
+                    // SAFETY: the caller's promise; no frame down to here owns anything when something raises.
+                    super::$name(unsafe { Stack::new(state) })
+                }
+            )*
+        }
+    };
+}
+
+callable! {
+    getmetatable setmetatable next pairs rawget rawset insert remove sort unpack refuse_write
+    pcall xpcall handle resume wrap resume_wrapped load in_lua
+}
+
+/// Puts the functions in the place of the originals, which are globals of `lua`, in `world` and in the libraries.
+pub(crate) fn install(lua: &Lua, world: &Table, parts: &Parts<'_>) -> mlua::Result<()> {
+    let globals = lua.globals();
+    let close = |original: &Value, other: &Value, function| {
+        let own = (bridge::address(parts.run), original, parts.behind, &parts.visible, other);
+        closure(lua, own, function)
+    };
+    let next = close(&globals.raw_get("next")?, &Value::Nil, callable::next)?;
+    let functions: [(&str, lua_CFunction); 10] = [
+        ("getmetatable", callable::getmetatable),
+        ("setmetatable", callable::setmetatable),
+        ("rawget", callable::rawget),
+        ("rawset", callable::rawset),
+        ("unpack", callable::unpack),
+        ("pcall", callable::pcall),
+        ("xpcall", callable::xpcall),
+        ("next", callable::next),
+        ("load", callable::load),
+        ("collectgarbage", callable::in_lua),
+    ];
+    for (name, function) in functions {
+        let in_lua: Value = parts.safe.raw_get(name)?;
+        let original = if in_lua.is_nil() { globals.raw_get(name)? } else { in_lua };
+        world.raw_set(name, close(&original, &Value::Nil, function)?)?;
+    }
+    world.raw_set("pairs", close(&globals.raw_get("next")?, &Value::Function(next), callable::pairs)?)?;
+    let table: Table = globals.raw_get("table")?;
+    table.raw_set("insert", close(&Value::Nil, &Value::Nil, callable::insert)?)?;
+    table.raw_set("remove", close(&Value::Nil, &Value::Nil, callable::remove)?)?;
+    table.raw_set("sort", close(&table.raw_get("sort")?, &parts.safe.raw_get("sort")?, callable::sort)?)?;
+    let coroutine: Table = globals.raw_get("coroutine")?;
+    let resume: Value = coroutine.raw_get("resume")?;
+    coroutine.raw_set("resume", close(&resume, &Value::Nil, callable::resume)?)?;
+    coroutine.raw_set("wrap", close(&coroutine.raw_get("create")?, &resume, callable::wrap)?)
+}
+
+/// The function that refuses writes to fronts.
+pub(crate) fn refusal(lua: &Lua) -> mlua::Result<Function> {
+    // SAFETY: the function owns nothing, and has no own values.
+    unsafe { lua.exec_raw((), |state| ffi::lua_pushcclosure(state, callable::refuse_write, 0)) }
+}
+
+fn closure(lua: &Lua, own: impl IntoLuaMulti, function: lua_CFunction) -> mlua::Result<Function> {
+    // SAFETY: the closure owns nothing; the function's own values are on the stack.
+    unsafe { lua.exec_raw(own, |state| ffi::lua_pushcclosure(state, function, N_OWN)) }
+}
+
+/// Calls the function in Lua in place of the one that runs.
+fn in_lua(stack: Stack<'_>) -> c_int {
+    stack.push(ORIGINAL);
+    stack.insert(1);
+    stack.call_for_all(stack.len() - 1);
+    stack.len()
+}
+
+// Tables and their fronts.
+
+/// Whether a value is a front. The table behind it is on the stack then.
+fn push_behind(stack: Stack<'_>, index: c_int) -> bool {
+    if stack.kind(index) != Kind::Table || !stack.push_metatable(index) {
+        return false;
+    }
+    stack.pop(1);
+    stack.push(index);
+    let is_front = stack.replace_by_field(BEHIND) == Kind::Table;
+    if !is_front {
+        stack.pop(1);
+    }
+    is_front
+}
+
+/// Has a table that the function only reads take the place of its front.
+fn see_behind(stack: Stack<'_>) -> c_int {
+    if push_behind(stack, 1) {
+        stack.replace(1);
+    }
+    stack.call_in_place(ORIGINAL)
+}
+
+fn rawget(stack: Stack<'_>) -> c_int {
+    see_behind(stack)
+}
+
+fn next(stack: Stack<'_>) -> c_int {
+    see_behind(stack)
+}
+
+/// What goes through a front's pairs knows about fronts, what goes through others' need not.
+fn pairs(stack: Stack<'_>) -> c_int {
+    stack.check(1, Kind::Table);
+    stack.cut(1);
+    let is_front = push_behind(stack, 1);
+    stack.cut(1);
+    stack.push(if is_front { OTHER } else { ORIGINAL });
+    stack.push(1);
+    stack.push_nil();
+    3
+}
+
+/// Fronts refuse without a place, as in Redis.
+fn refuse(stack: Stack<'_>) -> ! {
+    stack.push_text(READONLY);
+    stack.raise()
+}
+
+/// What writes to a front without a function.
+fn refuse_write(stack: Stack<'_>) -> c_int {
+    stack.raise_text(READONLY)
+}
+
+fn rawset(stack: Stack<'_>) -> c_int {
+    if stack.len() >= 3 && push_behind(stack, 1) {
+        refuse(stack);
+    }
+    stack.call_in_place(ORIGINAL)
+}
+
+fn setmetatable(stack: Stack<'_>) -> c_int {
+    let may_be_set = stack.len() >= 2 && matches!(stack.kind(2), Kind::Nil | Kind::Table);
+    if may_be_set && push_behind(stack, 1) {
+        refuse(stack);
+    }
+    stack.call_in_place(ORIGINAL)
+}
+
+fn getmetatable(stack: Stack<'_>) -> c_int {
+    let is_front = push_behind(stack, 1);
+    stack.cut(stack.len() - c_int::from(is_front));
+    let n_results = stack.call_in_place(ORIGINAL);
+    // What a front has shows how it works. That of the globals says what to show instead: another front.
+    if is_front && !push_behind(stack, -1) {
+        stack.push_nil();
+        return 1;
+    }
+    stack.cut(stack.len() - c_int::from(is_front));
+    n_results
+}
+
+/// Asks the host now and then whether to go on with a shift.
+fn may_shift(stack: Stack<'_>, at: c_int) {
+    if at % LONG == 0 && bridge::run_of(stack).question(|host| host.interrupt()).is_err() {
+        bridge::raise_end(stack);
+    }
+}
+
+fn insert(stack: Stack<'_>) -> c_int {
+    stack.check(1, Kind::Table);
+    let end = stack.length(1).wrapping_add(1);
+    let position = match stack.len() {
+        2 => end,
+        3 => stack.check_integer(2),
+        _ => stack.raise_text(b"wrong number of arguments to 'insert'"),
+    };
+    if push_behind(stack, 1) {
+        refuse(stack);
+    }
+    let mut at = end.max(position);
+    while at > position {
+        may_shift(stack, at);
+        stack.push_element(1, at.wrapping_sub(1));
+        stack.set_element(1, at);
+        at -= 1;
+    }
+    stack.set_element(1, position);
+    0
+}
+
+fn remove(stack: Stack<'_>) -> c_int {
+    stack.check(1, Kind::Table);
+    let end = stack.length(1);
+    let position = if stack.is_absent(2) { end } else { stack.check_integer(2) };
+    if !(1..=end).contains(&position) {
+        return 0;
+    }
+    stack.push_element(1, position);
+    for at in position..end {
+        may_shift(stack, at);
+        stack.push_element(1, at + 1);
+        stack.set_element(1, at);
+    }
+    stack.push_nil();
+    stack.set_element(1, end);
+    1
+}
+
+fn sort(stack: Stack<'_>) -> c_int {
+    if stack.kind(1) != Kind::Table || stack.length(1) <= LONG {
+        return stack.call_in_place(ORIGINAL);
+    }
+    if !stack.is_absent(2) {
+        stack.check(2, Kind::Function);
+    }
+    stack.cut(2);
+    stack.push(OTHER);
+    stack.insert(1);
+    stack.call_for_all(2);
+    0
+}
+
+fn unpack(stack: Stack<'_>) -> c_int {
+    stack.check(1, Kind::Table);
+    let first = if stack.is_absent(2) { 1 } else { stack.check_integer(2) };
+    let last = if stack.is_absent(3) { stack.length(1) } else { stack.check_integer(3) };
+    if first > last {
+        return 0;
+    }
+    let n = last.wrapping_sub(first).wrapping_add(1);
+    if n <= 0 || !stack.has_room(n) {
+        stack.raise_text(b"too many results to unpack");
+    }
+    (first..=last).for_each(|at| {
+        stack.push_element(1, at);
+    });
+    n
+}
+
+// Errors.
+
+/// Replaces the error on top by what the script may see of it.
+fn make_visible(stack: Stack<'_>) {
+    stack.push(VISIBLE);
+    stack.insert(-2);
+    stack.call(1);
+}
+
+/// As in Redis, `pcall` gives the text of an error that is a table with one, and what is there instead of the text after a table without.
+fn pcall(stack: Stack<'_>) -> c_int {
+    let n_results = stack.call_in_place(ORIGINAL);
+    if stack.is_true(1) {
+        return n_results;
+    }
+    make_visible(stack);
+    if stack.kind(2) == Kind::Table {
+        stack.push_text(b"err");
+        if matches!(stack.replace_by_value(2), Kind::Text | Kind::Number) {
+            stack.replace(2);
+        }
+    }
+    stack.len()
+}
+
+fn xpcall(stack: Stack<'_>) -> c_int {
+    if stack.kind(2) == Kind::Function {
+        stack.push(RUN);
+        stack.push(2);
+        stack.push_nil();
+        stack.push(VISIBLE);
+        stack.push_nil();
+        stack.close(callable::handle, N_OWN);
+        stack.replace(2);
+    }
+    let n_results = stack.call_in_place(ORIGINAL);
+    if !stack.is_true(1) {
+        make_visible(stack);
+    }
+    n_results
+}
+
+/// Has the script's function handle what was raised. What ends the run goes through untouched: an error here would hide it.
+fn handle(stack: Stack<'_>) -> c_int {
+    if !bridge::run_of(stack).is_ending() {
+        make_visible(stack);
+        stack.push(ORIGINAL);
+        stack.insert(-2);
+        stack.call(1);
+    }
+    1
+}
+
+fn resume(stack: Stack<'_>) -> c_int {
+    let n_results = stack.call_in_place(ORIGINAL);
+    if !stack.is_true(-n_results) {
+        make_visible(stack);
+    }
+    n_results
+}
+
+fn wrap(stack: Stack<'_>) -> c_int {
+    stack.call_in_place(ORIGINAL);
+    // What resumes it has the coroutine where others have what is behind fronts.
+    let coroutine = stack.len();
+    stack.push(RUN);
+    stack.push(OTHER);
+    stack.push(coroutine);
+    stack.push(VISIBLE);
+    stack.push_nil();
+    stack.close(callable::resume_wrapped, N_OWN);
+    1
+}
+
+fn resume_wrapped(stack: Stack<'_>) -> c_int {
+    stack.push(BEHIND);
+    stack.insert(1);
+    let n_results = stack.call_in_place(ORIGINAL);
+    if stack.is_true(-n_results) {
+        return n_results - 1;
+    }
+    make_visible(stack);
+    if matches!(stack.kind(-1), Kind::Text | Kind::Number) {
+        stack.push_place();
+        stack.insert(-2);
+        stack.join(2);
+    }
+    stack.raise()
+}
+
+fn load(stack: Stack<'_>) -> c_int {
+    if !stack.is_absent(2) {
+        stack.check_text(2);
+    }
+    stack.check(1, Kind::Function);
+    stack.cut(2);
+    in_lua(stack)
+}
