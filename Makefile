@@ -7,6 +7,8 @@ PORT ?= 6379
 SERVER ?= target/release/braid-server
 # Seconds a fuzz target runs.
 FUZZ_SECONDS ?= 60
+# How many generated scripts, and calls of each library, a search compares with redis-server, if that is installed.
+SEARCH_CASES ?= 50000
 # Seconds that random commands are compared with redis-server.
 COMPAT_SECONDS ?= 600
 # What searches begin with: another number each time.
@@ -30,6 +32,7 @@ search: ## Run the tests that choose at random, with other choices than `make te
 	@echo "SEED=$(SEED)"
 	BRAID_SEED=$(SEED) cargo test -p braid-storage --lib coordinator::tests -- --nocapture
 	BRAID_SEED=$(SEED) cargo test -p braid-server --test history --test sums --test predictions --test tracking --test pubsub --test pipelines
+	BRAID_SEED=$(SEED) BRAID_CASES=$(SEARCH_CASES) cargo test -p braid-script --test differential --test libraries
 	PROPTEST_RNG_SEED=$(SEED) cargo test -p braid-protocol -p braid-storage -p braid-bench
 
 lint: ## Check formatting and lints, warnings being errors

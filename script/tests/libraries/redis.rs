@@ -10,7 +10,8 @@ use std::sync::atomic::{AtomicU32, Ordering};
 pub struct Redis {
     process: Child,
     stream: BufReader<UnixStream>,
-    folder: PathBuf,
+    /// Where its socket is.
+    pub folder: PathBuf,
 }
 
 impl Redis {

@@ -1,0 +1,233 @@
+//! The two sides: an engine, and a redis-server. The host of the engine sends its commands to the same server, so both see the same
+//! data.
+
+use std::collections::HashMap;
+use std::io::{BufRead, BufReader, ErrorKind, Write};
+use std::os::unix::net::UnixStream;
+use std::time::Duration;
+
+use braid_protocol::{Reply, Resp, skip_reply};
+use braid_script::{Engine, Flavour, Handle, Host, LogLevel, Settings, Stop, UnknownCommand, Version};
+use sha1::{Digest, Sha1};
+
+use super::redis::Redis;
+
+/// A script and what it is run with.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Run {
+    pub source: String,
+    pub keys: Vec<Vec<u8>>,
+    pub argv: Vec<Vec<u8>>,
+    /// The version of the client's replies.
+    pub resp: Resp,
+    /// Whether the engine holds on to what it has compiled, for a later run of the same source.
+    pub is_kept: bool,
+}
+
+/// One connection to the server.
+struct Client {
+    stream: BufReader<UnixStream>,
+}
+
+/// No script takes so long.
+const PATIENCE: Duration = Duration::from_secs(60);
+
+impl Client {
+    fn new(server: &Redis, resp: Resp) -> Self {
+        let stream = UnixStream::connect(server.folder.join("socket")).expect("the server accepts");
+        stream.set_read_timeout(Some(PATIENCE)).expect("a time can be set");
+        let mut client = Client { stream: BufReader::new(stream) };
+        if resp == Resp::V3 {
+            client.ask(&[b"HELLO", b"3"]);
+        }
+        client
+    }
+
+    /// Asks a server that lives.
+    fn ask(&mut self, args: &[&[u8]]) -> Vec<u8> {
+        self.try_to_ask(args).expect("the server lives")
+    }
+
+    /// Returns nothing if the server has ended.
+    fn try_to_ask(&mut self, args: &[&[u8]]) -> Option<Vec<u8>> {
+        let mut request = format!("*{}\r\n", args.len()).into_bytes();
+        for arg in args {
+            request.extend_from_slice(format!("${}\r\n", arg.len()).as_bytes());
+            request.extend_from_slice(arg);
+            request.extend_from_slice(b"\r\n");
+        }
+        self.stream.get_mut().write_all(&request).expect("the server reads");
+        let mut reply = Vec::new();
+        loop {
+            if let Some(length) = skip_reply(&reply) {
+                assert_eq!(length, reply.len());
+                return Some(reply);
+            }
+            let available = self.stream.fill_buf();
+            let available = match available {
+                Ok(available) => available,
+                Err(error) if error.kind() == ErrorKind::ConnectionReset => return None,
+                Err(error) => panic!("{error} after {}", String::from_utf8_lossy(&request)),
+            };
+            if available.is_empty() {
+                return None;
+            }
+            let length = available.len();
+            reply.extend_from_slice(available);
+            self.stream.consume(length);
+        }
+    }
+}
+
+/// Runs the commands of scripts on the server.
+struct Forward {
+    v2: Client,
+    v3: Client,
+}
+
+impl Forward {
+    /// Whether a command takes so many arguments, as far as the table of commands says. That is all that redis-server asks before it
+    /// runs a script's command, which may then find them too few itself.
+    fn may_count(&mut self, args: &[&[u8]]) -> bool {
+        let info = self.v2.ask(&[b"COMMAND", b"INFO", args[0]]);
+        let info = String::from_utf8_lossy(&info);
+        let arity = info.split("\r\n").find_map(|line| line.strip_prefix(':')?.parse().ok());
+        let has_subcommands = info.contains('|');
+        arity.is_some_and(|arity: isize| {
+            let n_args = args.len() as isize;
+            !has_subcommands && if arity < 0 { n_args >= -arity } else { n_args == arity }
+        })
+    }
+}
+
+impl Host for Forward {
+    fn call(&mut self, args: &[&[u8]], resp: Resp, reply: &mut Vec<u8>) -> Result<(), Stop> {
+        let client = if resp == Resp::V3 { &mut self.v3 } else { &mut self.v2 };
+        let answer = client.ask(args);
+        let is_unknown = [&b"-ERR unknown command"[..], b"-ERR unknown subcommand '"];
+        if is_unknown.iter().any(|text| answer.starts_with(text)) {
+            reply.extend_from_slice(b"-ERR Unknown Redis command called from script\r\n");
+        } else if answer.starts_with(b"-ERR wrong number of arguments for") && !self.may_count(args) {
+            reply.extend_from_slice(b"-ERR Wrong number of args calling Redis command from script\r\n");
+        } else {
+            reply.extend_from_slice(&answer);
+        }
+        Ok(())
+    }
+
+    fn log(&mut self, _: LogLevel, _: &[u8]) {}
+
+    fn acl_check(&mut self, args: &[&[u8]]) -> Result<bool, UnknownCommand> {
+        let info = self.v2.ask(&[b"COMMAND", b"INFO", args[0]]);
+        if info == b"*1\r\n$-1\r\n" { Err(UnknownCommand) } else { Ok(true) }
+    }
+
+    fn set_replication(&mut self, _: u8) {}
+
+    fn interrupt(&mut self) -> Result<(), Stop> {
+        Ok(())
+    }
+}
+
+/// The two sides.
+pub struct Pair {
+    engine: Engine,
+    /// What the engine has compiled, by source.
+    kept: HashMap<String, Handle>,
+    host: Forward,
+    v2: Client,
+    v3: Client,
+    /// Lives as long as the others ask it.
+    _server: Redis,
+}
+
+impl Pair {
+    /// Starts both; returns nothing if there is no redis-server on this machine.
+    pub fn start() -> Option<Self> {
+        let server = Redis::start()?;
+        let connect = |resp| Client::new(&server, resp);
+        Some(Pair {
+            engine: engine(),
+            kept: HashMap::new(),
+            host: Forward { v2: connect(Resp::V2), v3: connect(Resp::V3) },
+            v2: connect(Resp::V2),
+            v3: connect(Resp::V3),
+            _server: server,
+        })
+    }
+
+    /// Begins anew: with another engine, and with another state of the server's.
+    pub fn reset(&mut self) {
+        self.engine = engine();
+        self.kept.clear();
+        self.v2.ask(&[b"SCRIPT", b"FLUSH", b"SYNC"]);
+        // The server's `math.random` goes on where the state before has left it.
+        let start = Run {
+            source: "math.randomseed(0)".into(),
+            keys: Vec::new(),
+            argv: Vec::new(),
+            resp: Resp::V2,
+            is_kept: false,
+        };
+        self.replies(&start);
+    }
+
+    /// The replies of both sides, each on an empty database. If the script has ended redis-server there is nothing to compare, and
+    /// both sides are begun anew.
+    pub fn replies(&mut self, run: &Run) -> Option<(Vec<u8>, Vec<u8>)> {
+        self.v2.ask(&[b"FLUSHALL"]);
+        let Some(theirs) = self.server_reply(run) else {
+            *self = Pair::start().expect("redis-server was there");
+            return None;
+        };
+        self.v2.ask(&[b"FLUSHALL"]);
+        Some((self.engine_reply(run), theirs))
+    }
+
+    fn engine_reply(&mut self, run: &Run) -> Vec<u8> {
+        let mut out = Vec::new();
+        let mut reply = Reply::new(&mut out, run.resp);
+        let handle = match self.kept.get(&run.source) {
+            Some(handle) => *handle,
+            None => {
+                let digest: String =
+                    Sha1::digest(&run.source).iter().map(|byte| format!("{byte:02x}")).collect();
+                match self.engine.compile(run.source.as_bytes(), &digest) {
+                    Ok(handle) => handle,
+                    Err(error) => {
+                        reply.error(error.to_string());
+                        return out;
+                    }
+                }
+            }
+        };
+        let [keys, argv] = [slices(&run.keys), slices(&run.argv)];
+        let ended = self.engine.run(handle, &keys, &argv, &mut self.host, &mut reply);
+        ended.expect("nothing stops the run");
+        if run.is_kept {
+            self.kept.insert(run.source.clone(), handle);
+        } else {
+            self.kept.remove(&run.source);
+            self.engine.forget(handle);
+        }
+        out
+    }
+
+    fn server_reply(&mut self, run: &Run) -> Option<Vec<u8>> {
+        let client = if run.resp == Resp::V3 { &mut self.v3 } else { &mut self.v2 };
+        let n_keys = run.keys.len().to_string();
+        let mut args: Vec<&[u8]> = vec![b"EVAL", run.source.as_bytes(), n_keys.as_bytes()];
+        args.extend(slices(&run.keys));
+        args.extend(slices(&run.argv));
+        client.try_to_ask(&args)
+    }
+}
+
+fn slices(texts: &[Vec<u8>]) -> Vec<&[u8]> {
+    texts.iter().map(Vec::as_slice).collect()
+}
+
+fn engine() -> Engine {
+    let version = Version { text: "7.0.15".into(), number: 0x0007_000f };
+    Engine::new(&Settings { flavour: Flavour::Scripts, memory_limit: 256 << 20, seed: None, version })
+}
