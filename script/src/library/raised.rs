@@ -43,12 +43,23 @@ pub fn thrown_value(lua: &Lua, error: &Error) -> mlua::Result<Option<Value>> {
 pub(super) fn rethrow(lua: &Lua, value: Value) -> Error {
     match value {
         Value::Error(error) => *error,
-        Value::String(text) => Error::external(Raised::Text(text.as_bytes().to_vec())),
+        Value::String(text) => Error::external(Raised::Text(unhidden(&text.as_bytes()))),
         other => match lua.create_registry_value(other) {
             Ok(key) => Error::external(Raised::Value(key)),
             Err(error) => error,
         },
     }
+}
+
+/// An error's text without what it says about a library's part in Lua: of a function that is called in C, Lua knows neither place nor name.
+fn unhidden(text: &[u8]) -> Vec<u8> {
+    let place = text.strip_prefix(HIDDEN_CHUNK.trim_start_matches('=').as_bytes());
+    let complaint = place.and_then(|rest| rest.strip_prefix(b":")).and_then(|rest| {
+        let n_digits = rest.iter().take_while(|byte| byte.is_ascii_digit()).count();
+        rest[n_digits..].strip_prefix(b": ")
+    });
+    let Some(complaint) = complaint else { return text.to_vec() };
+    String::from_utf8_lossy(complaint).replace("to 'replacement' (", "to '?' (").into_bytes()
 }
 
 /// Why a library's function fails.

@@ -1004,3 +1004,8 @@ error(cjson.null)
 
 --
 local function f(n) if n > 0 then return pcall(f, n - 1) end return n end return {select("#", f(190))}
+
+--
+return {pcall(string.gsub, 'a', 'a', math.fmod)}
+--
+return {pcall(string.gsub, 'a', 'a', next)}
