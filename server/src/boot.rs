@@ -5,7 +5,7 @@ use std::{
     panic::{AssertUnwindSafe, catch_unwind},
     sync::{
         Mutex,
-        atomic::{AtomicBool, AtomicU8, AtomicU32, AtomicU64, Ordering},
+        atomic::{AtomicBool, AtomicU16, AtomicU32, AtomicU64, Ordering},
     },
     thread,
     time::Instant,
@@ -245,7 +245,7 @@ fn build(
         rate_sampler: Mutex::default(),
         active_expire: AtomicBool::new(true),
         allows_all_in_scripts: AtomicBool::new(false),
-        hears_events: AtomicU8::new(0),
+        published_events: AtomicU16::new(0),
         records_changes: AtomicBool::new(false),
         recorder: Recorder::default(),
         holds_offloaded: AtomicBool::new(false),

@@ -53,6 +53,23 @@ pub fn glob_match(pattern: &[u8], text: &[u8], case: Case) -> bool {
     p == pattern.len() && t == text.len()
 }
 
+/// How much of a pattern, from its beginning, stands for itself.
+pub fn literal_len(pattern: &[u8]) -> usize {
+    pattern.iter().position(|byte| b"*?[\\".contains(byte)).unwrap_or(pattern.len())
+}
+
+/// [`glob_match`], heeding case, for a pattern of which the [literal](literal_len) length is known: most texts are told apart by what
+/// they begin with.
+pub fn glob_match_from(pattern: &[u8], n_literal: usize, text: &[u8]) -> bool {
+    let (literal, rest) = pattern.split_at(n_literal);
+    match rest {
+        [] => text == literal,
+        _ if !text.starts_with(literal) => false,
+        b"*" if n_literal > 0 => true,
+        _ => glob_match(pattern, text, Case::Sensitive),
+    }
+}
+
 /// Says whether a pattern is the one that KEYS and SCAN take for "all keys" without matching.
 pub fn matches_everything(pattern: &[u8]) -> bool {
     pattern == b"*"
@@ -263,5 +280,21 @@ mod tests {
         assert!(is_literal(b"plain"));
         assert!(!is_literal(b"a?"));
         assert!(matches_everything(b"*"));
+    }
+
+    #[test]
+    fn what_a_pattern_begins_with_changes_nothing() {
+        let patterns: [&[u8]; 12] =
+            [b"", b"*", b"**", b"a", b"a*", b"ab", b"ab*", b"a?", b"a*b", b"a[bc]", b"a\\*", b"*a"];
+        let texts: [&[u8]; 9] = [b"", b"a", b"ab", b"abc", b"b", b"ac", b"a*", b"ba", b"aab"];
+        for pattern in patterns {
+            for text in texts {
+                assert_eq!(
+                    glob_match_from(pattern, literal_len(pattern), text),
+                    glob_match(pattern, text, Case::Sensitive),
+                    "{pattern:?} {text:?}"
+                );
+            }
+        }
     }
 }

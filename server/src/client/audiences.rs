@@ -12,7 +12,7 @@ use std::{
 };
 
 use arc_swap::ArcSwap;
-use braid_storage::Audience;
+use braid_storage::{Audience, glob::literal_len};
 
 use crate::client::subscriptions::Name;
 
@@ -43,6 +43,8 @@ pub struct Heard {
     pub name: Name,
     /// Who listens.
     pub audience: Audience,
+    /// How much of it stands for itself if it is a pattern.
+    pub n_literal: usize,
     /// Its place in the order in which the names came.
     pub begun: u64,
     hash: u64,
@@ -101,7 +103,8 @@ impl Audiences {
                     None => {
                         let mut audience = Audience::default();
                         audience.add(thread);
-                        all.push(Heard { name: Arc::clone(name), audience, begun, hash });
+                        let n_literal = literal_len(name);
+                        all.push(Heard { name: Arc::clone(name), audience, n_literal, begun, hash });
                         n_new = 1;
                     }
                 });

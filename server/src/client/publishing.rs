@@ -20,10 +20,7 @@ use std::sync::{
     atomic::{AtomicU64, Ordering},
 };
 
-use braid_storage::{
-    Audience, ChannelKind,
-    glob::{Case, glob_match},
-};
+use braid_storage::{Audience, ChannelKind, glob::glob_match_from};
 use smallvec::SmallVec;
 
 use crate::client::{
@@ -44,22 +41,6 @@ pub struct PubSub {
     pub event_channels: Audiences,
     /// How many subscriptions can meet events of keys, and of kinds of events.
     n_event_listeners: [AtomicU64; EventChannel::ALL.len()],
-}
-
-/// Some of the channels of keyspace events.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct EventChannels {
-    /// Those of keys.
-    pub keyspace: bool,
-    /// Those of events.
-    pub keyevent: bool,
-}
-
-impl EventChannels {
-    /// Whether there are any.
-    pub fn any(self) -> bool {
-        self.keyspace || self.keyevent
-    }
 }
 
 impl PubSub {
@@ -108,21 +89,16 @@ impl PubSub {
         }
     }
 
-    /// The channels of keyspace events that somebody may hear.
-    pub fn heard_event_channels(&self) -> EventChannels {
-        let is_heard =
-            |channel: EventChannel| self.n_event_listeners[channel as usize].load(Ordering::Relaxed) > 0;
-        EventChannels {
-            keyspace: is_heard(EventChannel::Keyspace),
-            keyevent: is_heard(EventChannel::Keyevent),
-        }
+    /// Whether somebody may hear of events by channels of a kind.
+    pub fn hears_events(&self, channel: EventChannel) -> bool {
+        self.n_event_listeners[channel as usize].load(Ordering::Relaxed) > 0
     }
 
     /// The patterns that a channel's name matches, in the order in which they came, and who listens to each.
     fn matching(&self, channel: &[u8]) -> (SmallVec<[Name; 2]>, SmallVec<[Audience; 2]>) {
         let mut matching: SmallVec<[(u64, Name, Audience); 2]> = SmallVec::new();
-        self.patterns.load().each(|Heard { name, audience, begun, .. }| {
-            if glob_match(name, channel, Case::Sensitive) {
+        self.patterns.load().each(|Heard { name, audience, n_literal, begun, .. }| {
+            if glob_match_from(name, *n_literal, channel) {
                 matching.push((*begun, Arc::clone(name), audience.clone()));
             }
         });

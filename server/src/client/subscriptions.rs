@@ -2,7 +2,7 @@
 
 use std::{collections::HashMap, sync::Arc};
 
-use braid_storage::ChannelKind;
+use braid_storage::{ChannelKind, glob::literal_len};
 
 /// What one can be subscribed to.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -68,8 +68,7 @@ impl EventChannel {
         match kind {
             TopicKind::Channel => name.starts_with(self.prefix()),
             TopicKind::Pattern => {
-                let is_special = |byte: &u8| b"*?[\\".contains(byte);
-                let literal = &name[..name.iter().position(is_special).unwrap_or(name.len())];
+                let literal = &name[..literal_len(name)];
                 literal.starts_with(self.prefix()) || self.prefix().starts_with(literal)
             }
             TopicKind::ShardChannel => false,

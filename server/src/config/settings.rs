@@ -294,6 +294,21 @@ impl KeyspaceEvents {
         self.0 & classes.0 == classes.0
     }
 
+    /// The same but for these.
+    pub fn without(self, classes: KeyspaceEvents) -> KeyspaceEvents {
+        KeyspaceEvents(self.0 & !classes.0)
+    }
+
+    /// As a word, to be kept where threads read it.
+    pub fn bits(self) -> u16 {
+        self.0
+    }
+
+    /// Back again.
+    pub fn of_bits(bits: u16) -> KeyspaceEvents {
+        KeyspaceEvents(bits)
+    }
+
     /// Whether nothing is published.
     pub fn is_empty(self) -> bool {
         self.0 == 0

@@ -14,7 +14,7 @@ use braid_storage::{Change, ChannelKind, Effect, Event, EventClass, MISSES, coor
 use smallvec::SmallVec;
 
 use crate::{
-    client::{id::ClientId, node::Job, publishing::EventChannels, subscriptions::EventChannel},
+    client::{id::ClientId, node::Job, subscriptions::EventChannel},
     config::KeyspaceEvents,
     observe::hearers::EVENTS,
     shared::{server::Server, thread_state::ThreadState},
@@ -38,69 +38,64 @@ fn class_of(event: Event) -> Option<KeyspaceEvents> {
     })
 }
 
-/// The channels on which events are published now: of those that are configured, those that somebody hears.
-fn heard_channels(server: &Server, configured: KeyspaceEvents) -> EventChannels {
-    let heard = server.pubsub.heard_event_channels();
-    EventChannels {
-        keyspace: heard.keyspace && configured.contains(KeyspaceEvents::KEYSPACE),
-        keyevent: heard.keyevent && configured.contains(KeyspaceEvents::KEYEVENT),
+/// What is published: what is configured, on those channels that somebody hears.
+fn wanted(server: &Server) -> KeyspaceEvents {
+    let configured = server.config.load().notify_keyspace_events;
+    let mut wanted = configured;
+    for channel in EventChannel::ALL {
+        if !server.pubsub.hears_events(channel) {
+            wanted = wanted.without(bit_of(channel));
+        }
     }
+    let is_heard = EventChannel::ALL.iter().any(|channel| wanted.contains(bit_of(*channel)));
+    if is_heard { wanted } else { KeyspaceEvents::default() }
 }
 
-/// Of what shards are to tell: their changes.
-const CHANGES: u8 = 1;
-/// Look-ups that find nothing.
-const LOOKUPS: u8 = 1 << 1;
-
-/// Of what shards are to tell, as it is configured and heard.
-fn wanted(server: &Server) -> u8 {
-    let configured = server.config.load().notify_keyspace_events;
-    match heard_channels(server, configured).any() {
-        true if configured.contains(KeyspaceEvents::KEY_MISS) => CHANGES | LOOKUPS,
-        true => CHANGES,
-        false => 0,
+/// The channels' letter in the directive.
+fn bit_of(channel: EventChannel) -> KeyspaceEvents {
+    match channel {
+        EventChannel::Keyspace => KeyspaceEvents::KEYSPACE,
+        EventChannel::Keyevent => KeyspaceEvents::KEYEVENT,
     }
 }
 
 /// Whether shards tell of what they are to.
 pub fn is_settled(server: &Server) -> bool {
-    server.hears_events.load(Ordering::Relaxed) == wanted(server)
+    server.published_events.load(Ordering::Relaxed) == wanted(server).bits()
 }
 
-/// Has the shards tell of what they are to. To be called with all shards held when that has changed.
+/// Has what is published be what is wanted, and the shards tell of changes if that is anything. To be called with all shards held.
 pub fn settle(server: &Server, held: &mut Held<'_, Job>) {
     let wanted = wanted(server);
-    // Relaxed: written with all shards held.
-    if server.hears_events.swap(wanted, Ordering::Relaxed) == wanted {
+    // Relaxed: written with all shards held, and read by who holds one.
+    if server.published_events.swap(wanted.bits(), Ordering::Relaxed) == wanted.bits() {
         return;
     }
     debug_assert_eq!(held.ids().len(), server.engine.n_shards(), "all shards are to tell");
     for index in 0..held.ids().len() {
         let id = held.ids()[index];
         let shard = held.shard(id);
-        shard.hear_all(EVENTS, wanted & CHANGES != 0);
-        shard.hear_all(MISSES, wanted & LOOKUPS != 0);
+        shard.hear_all(EVENTS, !wanted.is_empty());
+        shard.hear_all(MISSES, wanted.contains(KeyspaceEvents::KEY_MISS));
     }
 }
 
 /// Publishes changes.
 pub fn tell(changes: &[Change], thread: &ThreadState) {
-    let server = thread.server();
-    if server.hears_events.load(Ordering::Relaxed) == 0 {
+    let published = KeyspaceEvents::of_bits(thread.server().published_events.load(Ordering::Relaxed));
+    if published.is_empty() {
         return;
     }
-    let configured = server.config.load().notify_keyspace_events;
-    let channels = heard_channels(server, configured);
     for change in changes.iter().filter(|change| change.effect != Effect::None) {
-        let is_wanted = class_of(change.event).is_some_and(|class| configured.contains(class));
+        let is_wanted = class_of(change.event).is_some_and(|class| published.contains(class));
         if let Some(key) = change.key.as_deref().filter(|_| is_wanted) {
-            publish(change, key, channels, thread);
+            publish(change, key, published, thread);
         }
     }
 }
 
 /// Publishes one change: on the key's channel before the event's, as Redis.
-fn publish(change: &Change, key: &[u8], channels: EventChannels, thread: &ThreadState) {
+fn publish(change: &Change, key: &[u8], published: KeyspaceEvents, thread: &ThreadState) {
     let event = change.event.name().as_bytes();
     let send = |of: EventChannel, name: &[u8], payload: &[u8]| {
         let mut channel: SmallVec<[u8; 128]> = of.prefix().into();
@@ -113,10 +108,10 @@ fn publish(change: &Change, key: &[u8], channels: EventChannels, thread: &Thread
         let audience = pubsub.event_channels.find(&names, &channel);
         pubsub.publish(ChannelKind::Global, &channel, payload, ClientId(change.author), audience, notify);
     };
-    if channels.keyspace {
+    if published.contains(KeyspaceEvents::KEYSPACE) {
         send(EventChannel::Keyspace, key, event);
     }
-    if channels.keyevent {
+    if published.contains(KeyspaceEvents::KEYEVENT) {
         send(EventChannel::Keyevent, event, key);
     }
 }

@@ -23,7 +23,7 @@ use crate::{
         session::Session,
         subscriptions::Name,
     },
-    observe::hearers::PREFIXES,
+    observe::{self, hearers::PREFIXES},
     shared::{server::Server, thread_state::ThreadState},
 };
 
@@ -98,7 +98,7 @@ pub fn announce_before_leaving(shard: &mut Shard, thread: &ThreadState) {
     shard.set_author(0);
     if shard.has_changes() {
         let changes = shard.take_changes();
-        tell(&changes, thread);
+        observe::tell(&changes, thread);
         shard.put_back_wakes(changes);
     }
 }

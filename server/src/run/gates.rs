@@ -188,6 +188,14 @@ pub fn start(held: &mut Held<'_, Job>, sampled: Millis, session: &Session) -> Mi
     time
 }
 
+/// Whether anybody waits for keys in the shards that are held, or has pinned some.
+pub fn has_lines(held: &mut Held<'_, Job>) -> bool {
+    (0..held.ids().len()).any(|index| {
+        let id = held.ids()[index];
+        held.shard(id).has_lines()
+    })
+}
+
 /// Whether anybody waits for keys in the shards that are held, has pinned some, or hears of changes.
 pub fn is_observed(held: &mut Held<'_, Job>) -> bool {
     (0..held.ids().len()).any(|index| {

@@ -574,7 +574,7 @@ impl<'r, 'a, 'h> Running<'r, 'a, 'h> {
         let Call { session, held, server, .. } = &mut *self.call;
         let held = held.as_mut().expect("a script runs under a hold");
         if may_give_up {
-            if gates::is_observed(held)
+            if gates::has_lines(held)
                 && let Some(pinned) = lines::pinned_key(server, session, command, words, held)
             {
                 let wait = Box::new(lines::wait_for_unpinning(pinned));

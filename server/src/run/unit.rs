@@ -119,6 +119,7 @@ pub fn run(
         return Ended::Needs(Route::new(held.ids().into()).through_lane());
     }
     if gates::is_observed(held)
+        && gates::has_lines(held)
         && rows::may_write(thread.server(), session, unit.command, unit.words)
         && let Some(route) = lines::further_shards(thread.server(), session, unit.command, unit.words, held)
     {
@@ -147,7 +148,8 @@ fn begin(
     let now = gates::start(held, unit.sampled, session);
     if gates::is_observed(held) {
         invalidations::set_author(held, session.record.id);
-        if rows::may_write(server, session, command, words)
+        if gates::has_lines(held)
+            && rows::may_write(server, session, command, words)
             && let Some(pinned) = lines::pinned_key(server, session, command, words, held)
         {
             return Err(Ended::Waits(Box::new(lines::wait_for_unpinning(pinned))));

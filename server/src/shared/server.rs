@@ -3,7 +3,7 @@
 use std::{
     sync::{
         Arc, Mutex,
-        atomic::{AtomicBool, AtomicU8, AtomicU32, AtomicU64, Ordering},
+        atomic::{AtomicBool, AtomicU16, AtomicU32, AtomicU64, Ordering},
     },
     time::{Duration, Instant},
 };
@@ -107,8 +107,9 @@ pub struct Server {
     pub active_expire: AtomicBool,
     /// Whether scripts may run commands that are not for them (DEBUG SET-DISABLE-DENY-SCRIPTS).
     pub allows_all_in_scripts: AtomicBool,
-    /// Of what the shards tell for keyspace events, as bits. Written with all shards held.
-    pub hears_events: AtomicU8,
+    /// What keyspace events are published: those that are configured and that somebody hears, as the bits of
+    /// [`KeyspaceEvents`](crate::config::KeyspaceEvents). Written with all shards held.
+    pub published_events: AtomicU16,
     /// Whether changes are recorded (DEBUG RECORD-CHANGES), and those that were.
     pub records_changes: AtomicBool,
     /// The changes that were recorded.

@@ -78,6 +78,12 @@ impl Shard {
         self.has_observers
     }
 
+    /// Whether nodes wait for keys here, or keys are pinned: whether there is somebody to ask before a command, of all
+    /// [observers](Shard::has_observers).
+    pub fn has_lines(&self) -> bool {
+        !self.ledger.waiters.is_empty() || !self.pinned.is_empty()
+    }
+
     /// To be called when one who waits, pins, has read or hears has come or gone, or the sink was emptied.
     pub(super) fn update_observers(&mut self) {
         self.ledger.observe();

@@ -51,7 +51,9 @@ impl Encoded<'_> {
     fn given(&mut self, version: Resp) -> &Given {
         let Self { message, pattern, by_version } = self;
         by_version[usize::from(version == Resp::V3)].get_or_insert_with(|| {
-            let mut bytes = Vec::with_capacity(message.channel.len() + message.payload.len() + 64);
+            let n_pattern = pattern.map_or(0, |pattern| pattern.len());
+            let mut bytes =
+                Vec::with_capacity(message.channel.len() + message.payload.len() + n_pattern + 64);
             let mut reply = Reply::new(&mut bytes, version);
             match pattern {
                 Some(pattern) => {
