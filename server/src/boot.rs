@@ -4,14 +4,14 @@ use std::{
     io,
     panic::{AssertUnwindSafe, catch_unwind},
     sync::{
-        Mutex,
+        Arc, Mutex,
         atomic::{AtomicBool, AtomicU16, AtomicU32, AtomicU64, Ordering},
     },
     thread,
     time::Instant,
 };
 
-use arc_swap::ArcSwap;
+use arc_swap::{ArcSwap, ArcSwapOption};
 use braid_storage::{
     Keyspace, Router,
     coordinator::Engine,
@@ -21,6 +21,7 @@ use braid_storage::{
 use crossbeam_queue::SegQueue;
 use crossbeam_utils::{CachePadded, sync::Parker};
 use mio::{Poll, Waker};
+use rustls::ServerConfig;
 use signal_hook::{
     consts::{SIGINT, SIGTERM},
     iterator::Signals,
@@ -35,6 +36,7 @@ use crate::{
     net::{IoThread, WAKER, run_heavy},
     notice,
     shared::{
+        certificates,
         descriptors::room_for_clients,
         functions::Functions,
         listening::{Listener, Listening, bind_all},
@@ -71,6 +73,10 @@ pub fn serve(mut config: Config, process: Process) -> Result<(), String> {
     fit_to_descriptors(&mut config)?;
     std::env::set_current_dir(&config.dir)
         .map_err(|error| format!("Can't chdir to '{}': {error}", config.dir.display()))?;
+    let tls = match config.tls_port {
+        0 => None,
+        _ => Some(certificates::read(&config).map_err(|why| format!("Failed to configure TLS: {why}"))?),
+    };
     let listeners = bind_all(&config)?;
     for listener in &listeners {
         notice!("Ready to accept connections {}", listener.kind());
@@ -87,7 +93,7 @@ pub fn serve(mut config: Config, process: Process) -> Result<(), String> {
     let fail = |what: &str, error: io::Error| format!("{what}: {error}");
     let mut signals = Signals::new([SIGTERM, SIGINT]).map_err(|error| fail("Watching signals", error))?;
     let (server, polls, parkers) =
-        build(config, listeners, process).map_err(|error| fail("Starting the event loops", error))?;
+        build(config, listeners, tls, process).map_err(|error| fail("Starting the event loops", error))?;
     let handle = signals.handle();
     *server.on_stop.lock().expect("nobody has had it yet") = Some(Box::new(move || handle.close()));
 
@@ -183,6 +189,7 @@ fn n_heavy_threads() -> usize {
 fn build(
     config: Config,
     listeners: Vec<Listener>,
+    tls: Option<Arc<ServerConfig>>,
     process: Process,
 ) -> io::Result<(&'static Server, Vec<Poll>, Vec<Parker>)> {
     let tags = if config.hash_tags { HashTags::Honoured } else { HashTags::Ignored };
@@ -230,6 +237,7 @@ fn build(
         trackers,
         // The first thread hears of connections.
         listening: Listening::new(polls[0].registry().try_clone()?, listeners)?,
+        tls: ArcSwapOption::new(tls),
         spread: Spread::new(config.io_threads),
         threads: peers.into_boxed_slice(),
         heavy: parkers.iter().map(|parker| parker.unparker().clone()).collect(),

@@ -2,7 +2,7 @@
 
 use std::{
     collections::VecDeque,
-    io::{self, Write},
+    io,
     sync::{Arc, atomic::Ordering},
 };
 
@@ -13,6 +13,7 @@ use crate::client::{
     node::{Job, Parked},
     record::ClientRecord,
     stream::Stream,
+    tls::Ciphertext,
 };
 
 /// How much is written to one socket in one turn: a system call that copies megabytes would stall the thread's other
@@ -49,6 +50,8 @@ pub struct Connection {
     pub closing: bool,
     /// What it waits for before more of it is read and run.
     pub pace: Pace,
+    /// Its handshake waits for its turn on the thread.
+    pub is_queued: bool,
     /// What is sent to it while the reply to a command that has changed its subscriptions is still to be written.
     pub held_back: Option<Vec<u8>>,
     /// Where its node is among those that a pause holds back.
@@ -72,6 +75,8 @@ pub enum Pace {
     AfterNotifications(u64),
     /// The queues of these threads, a bit each, must have emptied: its commands have filled them.
     UntilRoom(u128),
+    /// The TLS handshake must have come to an end.
+    UntilSecure,
 }
 
 impl Connection {
@@ -91,10 +96,10 @@ impl Connection {
     ///
     /// # Errors
     /// The socket's. The connection is of no use after that.
-    pub fn write(&mut self, out: &mut Vec<u8>) -> io::Result<Written> {
+    pub fn write(&mut self, out: &mut Vec<u8>, room: &mut Ciphertext) -> io::Result<Written> {
         let mut written = Written::default();
         if self.backlog.is_empty() && !out.is_empty() && out.len() <= TURN_BYTES {
-            let n = write_some(&mut self.stream, out, &mut written)?;
+            let n = write_some(&mut self.stream, out, room, &mut written)?;
             if n == out.len() {
                 out.clear();
                 return Ok(written);
@@ -104,7 +109,9 @@ impl Connection {
         } else {
             self.backlog.push(out, 0);
             if !self.backlog.is_empty() {
-                self.writable = self.backlog.write_to(&mut self.stream, &mut written)?;
+                self.writable = self.backlog.write_to(&mut self.stream, room, &mut written)?;
+            } else if self.stream.has_unsent() {
+                self.writable = self.stream.flush()?;
             }
         }
         self.publish_backlog();
@@ -142,7 +149,7 @@ impl Connection {
 
     /// Whether there is something to write that the socket would take.
     pub fn can_write(&self) -> bool {
-        self.writable && !self.backlog.is_empty()
+        self.writable && (!self.backlog.is_empty() || self.stream.has_unsent())
     }
 
     /// Has others see how much waits to be written.
@@ -175,9 +182,14 @@ pub struct Written {
 }
 
 /// Writes once; 0 if the socket is full.
-fn write_some(stream: &mut Stream, bytes: &[u8], written: &mut Written) -> io::Result<usize> {
+fn write_some(
+    stream: &mut Stream,
+    bytes: &[u8],
+    room: &mut Ciphertext,
+    written: &mut Written,
+) -> io::Result<usize> {
     loop {
-        match stream.write(bytes) {
+        match stream.write(bytes, room) {
             Ok(n) => {
                 written.n_bytes += n as u64;
                 written.n_writes += 1;
@@ -308,14 +320,19 @@ impl Backlog {
     }
 
     /// Writes a turn's share; says whether the socket took all that was offered.
-    fn write_to(&mut self, stream: &mut Stream, written: &mut Written) -> io::Result<bool> {
+    fn write_to(
+        &mut self,
+        stream: &mut Stream,
+        room: &mut Ciphertext,
+        written: &mut Written,
+    ) -> io::Result<bool> {
         let mut left = TURN_BYTES;
         while let Some(first) = self.pieces.front()
             && left > 0
         {
             let rest = &first[self.sent..];
             let offered = &rest[..rest.len().min(left)];
-            let n = write_some(stream, offered, written)?;
+            let n = write_some(stream, offered, room, written)?;
             let is_full = n < offered.len();
             self.n_bytes -= n;
             self.sent += n;

@@ -13,4 +13,5 @@ pub mod session;
 pub mod stream;
 pub mod subscriptions;
 pub mod sweep;
+pub mod tls;
 pub mod waits;

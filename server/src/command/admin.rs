@@ -5,7 +5,7 @@ use std::{
     fs,
     io::{self, Write},
     path::Path,
-    sync::atomic::Ordering,
+    sync::{Arc, atomic::Ordering},
 };
 
 use braid_protocol::{
@@ -16,6 +16,7 @@ use braid_storage::{
     Event, Expiry, Key, Shard, StorageError, encoding_name,
     glob::{Case, glob_match},
 };
+use rustls::ServerConfig;
 
 use super::{
     Call, CommandSpec, Registered, Run, Work,
@@ -37,7 +38,7 @@ use crate::{
     config::{self, Access, Appended, Asker, Config, REDIS_VERSION},
     log,
     observe::{events, hearers},
-    shared::{descriptors::room_for_clients, recorded::Recorded, server::Server},
+    shared::{certificates, descriptors::room_for_clients, recorded::Recorded, server::Server},
     warning, warning_later,
 };
 
@@ -530,7 +531,15 @@ fn config_set(call: &mut Call<'_, '_>, args: Args<'_>, reply: &mut Reply<'_>) ->
         warning_later!("CONFIG SET: '{}' has no effect yet", directive.name);
     }
     find_descriptors(&config, server)?;
-    listen_where(&config, server)?;
+    let tls = read_certificates(&config, &pairs)?;
+    // Before anyone can connect who needs it.
+    let tls_before = tls.map(|tls| server.tls.swap(tls));
+    if let Err(error) = listen_where(&config, server) {
+        if let Some(before) = tls_before {
+            server.tls.store(before);
+        }
+        return Err(error);
+    }
     log::set_level(config.loglevel);
     server.set_config(config);
     if let Some(held) = &mut call.held {
@@ -556,13 +565,38 @@ fn find_descriptors(new: &Config, server: &Server) -> Outcome {
     Ok(())
 }
 
+/// Reads what TLS needs, if the change is about TLS, and says by what it is to replace what there is. That a directive has the value
+/// that it had is no matter: the file may have changed.
+fn read_certificates(
+    new: &Config,
+    pairs: &[(&[u8], &[u8])],
+) -> Result<Option<Option<Arc<ServerConfig>>>, CommandError> {
+    let name = |(name, _): &(&[u8], &[u8])| name.to_ascii_lowercase();
+    let Some(name) = pairs.iter().map(name).find(|name| name.starts_with(b"tls-")) else { return Ok(None) };
+    if new.tls_port == 0 {
+        return Ok(Some(None));
+    }
+    let read = certificates::read(new).map(|rules| Some(Some(rules)));
+    read.map_err(|why| {
+        let name = String::from_utf8_lossy(&name);
+        warning_later!("Failed to configure TLS: {why}");
+        CommandError::owned(format!(
+            "ERR CONFIG SET failed (possibly related to argument '{name}') - Unable to update TLS configuration. {why}"
+        ))
+    })
+}
+
 /// Listens where a new configuration says. The last thing that may fail, so that then nothing has changed.
 fn listen_where(new: &Config, server: &Server) -> Outcome {
     let old = server.config.load();
-    let (name, why) = match (old.port != new.port, old.bind != new.bind) {
-        (true, _) => ("port", "Unable to listen on this port. Check server logs."),
-        (false, true) => ("bind", "Failed to bind to specified addresses."),
-        (false, false) => return Ok(()),
+    let (name, why) = if old.port != new.port {
+        ("port", "Unable to listen on this port. Check server logs.")
+    } else if old.tls_port != new.tls_port {
+        ("tls-port", "Unable to listen on this port. Check server logs.")
+    } else if old.bind != new.bind {
+        ("bind", "Failed to bind to specified addresses.")
+    } else {
+        return Ok(());
     };
     server.listening.change(new).map_err(|error| {
         warning_later!("{error}");

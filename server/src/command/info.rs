@@ -159,7 +159,7 @@ fn server_section(server: &Server, text: &mut Text<'_>) {
     text.field("process_id", std::process::id());
     text.field("process_supervised", "no");
     text.field("run_id", &server.run_id);
-    text.field("tcp_port", config.port);
+    text.field("tcp_port", config.main_port());
     text.field("server_time_usec", micros);
     text.field("uptime_in_seconds", uptime);
     text.field("uptime_in_days", uptime / 86_400);
@@ -474,6 +474,8 @@ fn debug_section(server: &Server, text: &mut Text<'_>) {
     text.field("offloaded_waiting", waiting.sum::<u64>());
     text.field("commands_offloaded", server.sum(|stats| &stats.offloaded));
     text.field("connections_handed_over", server.sum(|stats| &stats.handed_over));
+    text.field("tls_handshakes", server.sum(|stats| &stats.handshakes));
+    text.field("tls_handshakes_failed", server.sum(|stats| &stats.failed_handshakes));
 }
 
 #[cfg(test)]

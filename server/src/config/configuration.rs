@@ -110,6 +110,11 @@ impl Config {
         self.maxmemory.is_none() || !by_use
     }
 
+    /// The port that the server is known by: that for TLS where there is no other.
+    pub fn main_port(&self) -> u16 {
+        if self.port != 0 { self.port } else { self.tls_port }
+    }
+
     /// The configuration file that was loaded, as an absolute path: the one that `CONFIG REWRITE` writes.
     pub fn file(&self) -> Option<&Path> {
         self.file.as_deref()

@@ -11,8 +11,8 @@ use std::time::Duration;
 
 use super::directive::{Directive, INT, LONG, UINT, ULONG, choice, integer, line, memory, row, text, yes_no};
 use super::settings::{
-    Access, AclPubsubDefault, BindAddress, KeyspaceEvents, LogLevel, MaxmemoryPolicy, OutputLimits,
-    RenamedCommand, ShutdownOptions, Supervised, UserLine, Word,
+    Access, AclPubsubDefault, AuthClients, BindAddress, KeyspaceEvents, LogLevel, MaxmemoryPolicy,
+    OutputLimits, RenamedCommand, ShutdownOptions, Supervised, UserLine, Word,
 };
 use super::value::{Kind, Reason, Value};
 
@@ -368,26 +368,50 @@ directives! {
     integer("cluster-announce-bus-port", 0, PORT, "0");
     choice("cluster-preferred-endpoint-type", &["ip", "hostname", "unknown-endpoint"], "ip");
     // TLS.
-    integer("tls-port", 0, PORT, "0").missing("0", "TLS is not supported yet");
-    text("tls-cert-file", "");
-    text("tls-key-file", "");
+    integer("tls-port", 0, PORT, "0") =>
+        /// TCP port for TLS; 0 listens on none.
+        live tls_port: u16 = Value::number;
+    text("tls-cert-file", "") =>
+        /// The server's certificate, and those between it and an authority.
+        live tls_cert_file: Option<PathBuf> = Value::path;
+    text("tls-key-file", "") =>
+        /// Its private key.
+        live tls_key_file: Option<PathBuf> = Value::path;
     text("tls-key-file-pass", "").sensitive();
     text("tls-client-cert-file", "");
     text("tls-client-key-file", "");
     text("tls-client-key-file-pass", "").sensitive();
     text("tls-dh-params-file", "");
-    text("tls-ca-cert-file", "");
-    text("tls-ca-cert-dir", "");
-    choice("tls-auth-clients", &["no", "yes", "optional"], "yes");
+    text("tls-ca-cert-file", "") =>
+        /// Authorities whose certificates clients may have.
+        live tls_ca_cert_file: Option<PathBuf> = Value::path;
+    text("tls-ca-cert-dir", "") =>
+        /// A directory with such.
+        live tls_ca_cert_dir: Option<PathBuf> = Value::path;
+    choice("tls-auth-clients", AuthClients::WORDS, "yes") =>
+        /// Whether clients must have certificates.
+        live tls_auth_clients: AuthClients = one_word;
     yes_no("tls-replication", "no");
     yes_no("tls-cluster", "no");
-    text("tls-protocols", "");
-    text("tls-ciphers", "");
-    text("tls-ciphersuites", "");
-    yes_no("tls-prefer-server-ciphers", "no");
-    yes_no("tls-session-caching", "yes");
+    text("tls-protocols", "") =>
+        /// Versions of TLS; empty means all that are safe.
+        live tls_protocols: Vec<u8> = bytes;
+    text("tls-ciphers", "") =>
+        /// Cipher suites of TLS 1.2, as OpenSSL names them; empty means all.
+        live tls_ciphers: Vec<u8> = bytes;
+    text("tls-ciphersuites", "") =>
+        /// Cipher suites of TLS 1.3; empty means all.
+        live tls_ciphersuites: Vec<u8> = bytes;
+    yes_no("tls-prefer-server-ciphers", "no") =>
+        /// Whether their order is the server's rather than the client's.
+        live tls_prefer_server_ciphers: bool = Value::yes;
+    yes_no("tls-session-caching", "yes") =>
+        /// Whether clients may resume sessions.
+        live tls_session_caching: bool = Value::yes;
     integer("tls-session-cache-size", 0, INT, "20480");
-    integer("tls-session-cache-timeout", 0, INT, "300");
+    integer("tls-session-cache-timeout", 0, INT, "300") =>
+        /// For how long.
+        live tls_session_cache_timeout: Option<Duration> = nonzero_seconds;
 }
 
 const SYSLOG_FACILITIES: &[&str] =

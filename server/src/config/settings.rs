@@ -109,6 +109,19 @@ words! {
     }
 }
 
+words! {
+    /// Whether clients must show a certificate (TLS).
+    pub enum AuthClients {
+        /// They are not asked for one.
+        No = "no",
+        /// Who has none is refused.
+        #[default]
+        Yes = "yes",
+        /// Who has one must have a good one.
+        Optional = "optional",
+    }
+}
+
 /// An address to listen on.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct BindAddress {

@@ -7,14 +7,16 @@ use socket2::{SockRef, TcpKeepalive};
 use crate::{
     client::{
         id::Endpoint,
-        stream::{Accepted, Stream},
+        stream::{Accepted, Speaks, Stream},
+        tls::TlsStream,
     },
+    config::Config,
     shared::{mail::Mail, server::Server, stats::ThreadStats},
-    verbose,
+    verbose, warning,
 };
 
 /// What Redis says to a stranger who reaches an unprotected server.
-const DENIED: &[u8] = b"-DENIED Braid is running in protected mode because protected mode is enabled and no password is \
+pub(super) const DENIED: &[u8] = b"-DENIED Braid is running in protected mode because protected mode is enabled and no password is \
 set for the default user. In this mode connections are only accepted from the loopback interface. If you want to connect \
 from external computers to Braid you may adopt one of the following solutions: 1) Just disable protected mode sending the \
 command 'CONFIG SET protected-mode no' from the loopback interface by connecting to Braid from the same host the server is \
@@ -32,25 +34,57 @@ pub fn welcome(server: &Server, stats: &ThreadStats, mut accepted: Accepted) {
     let n_connections = server.io_threads().iter().map(|peer| peer.n_connections()).sum::<u32>();
     if n_connections >= config.maxclients {
         stats.refused.add(1);
-        turn_away(&mut accepted.stream, b"-ERR max number of clients reached\r\n");
+        if accepted.speaks == Speaks::Plain {
+            turn_away(&mut accepted.stream, b"-ERR max number of clients reached\r\n");
+        }
         return;
     }
-    let is_stranger = matches!(accepted.peer, Endpoint::Inet(peer) if !peer.ip().is_loopback());
-    if is_stranger && config.protected_mode && config.requirepass.is_none() {
+    // Nobody is told anything over TLS before the handshake.
+    if accepted.speaks == Speaks::Plain && is_turned_away(&accepted.peer, &config) {
         stats.refused.add(1);
         turn_away(&mut accepted.stream, DENIED);
         return;
     }
     set_options(&accepted.stream, config.tcp_keepalive);
+    if accepted.speaks == Speaks::Tls {
+        match begin_tls(server, accepted.stream) {
+            Some(stream) => accepted.stream = stream,
+            None => return,
+        }
+    }
     let fewest = &server.threads[server.thread_for_another()];
     fewest.n_connections.fetch_add(1, Ordering::Relaxed);
     verbose!("Accepted {}", accepted.peer);
     fewest.send(Mail::Serve(Box::new(accepted)));
 }
 
-/// Says why, as far as the socket takes it at once, and closes.
+/// Whether protected mode keeps a client out.
+pub(super) fn is_turned_away(peer: &Endpoint, config: &Config) -> bool {
+    let is_stranger = matches!(peer, Endpoint::Inet(peer) if !peer.ip().is_loopback());
+    is_stranger && config.protected_mode && config.requirepass.is_none()
+}
+
+/// Says why, as far as the socket takes it at once, and closes. Over TLS nothing is said: there has been no handshake.
 fn turn_away(stream: &mut Stream, why: &[u8]) {
-    let _ = stream.write(why);
+    let _ = match stream {
+        Stream::Tcp(stream) => stream.write(why),
+        Stream::Unix(stream) => stream.write(why),
+        Stream::Tls(_) => return,
+    };
+}
+
+/// Has a socket speak TLS.
+fn begin_tls(server: &Server, stream: Stream) -> Option<Stream> {
+    let Stream::Tcp(socket) = stream else { return None };
+    // None where CONFIG SET has just turned it off.
+    let config = server.tls.load_full()?;
+    match TlsStream::new(socket, config) {
+        Ok(stream) => Some(Stream::Tls(Box::new(stream))),
+        Err(error) => {
+            warning!("Beginning a TLS session: {error}");
+            None
+        }
+    }
 }
 
 fn set_options(stream: &Stream, keepalive: Option<Duration>) {

@@ -4,6 +4,7 @@ mod batch;
 mod connections;
 mod deliveries;
 mod giving;
+mod handshakes;
 mod serving;
 mod sharing;
 mod sweeps;
@@ -30,6 +31,7 @@ use slab::Slab;
 use self::{
     batch::{Batch, InputFor},
     giving::{GIVING_REST_MAX, Giving, Subscribers},
+    handshakes::Handshakes,
 };
 use crate::{
     client::{
@@ -37,6 +39,7 @@ use crate::{
         copies::Leftover,
         node::{Job, Task, empty},
         session::{Replies, Request},
+        tls::Ciphertext,
     },
     command::Registered,
     config::Config,
@@ -66,6 +69,10 @@ pub struct IoThread {
     /// comes back to a stranger.
     connections: Slab<Option<Box<Connection>>>,
     buffer: Box<[u8]>,
+    /// What connections with TLS read and write; nothing as long as there are none.
+    ciphertext: Ciphertext,
+    /// The TLS handshakes that are under way.
+    handshakes: Handshakes,
     /// Kept for its space; taken out while a connection is served.
     batch: Option<Box<Batch>>,
     /// What is left to do of the batch.
@@ -74,6 +81,8 @@ pub struct IoThread {
     input_for: InputFor,
     /// Replies of the connection that is being served; kept for its space.
     out: Vec<u8>,
+    /// Listening sockets at which connections may wait.
+    accepting: Vec<Token>,
     /// Connections with more to read than one turn's share.
     again: Vec<usize>,
     /// Commands that visit shards in turn.
@@ -131,10 +140,13 @@ impl IoThread {
             poll,
             connections: Slab::new(),
             buffer: vec![0; READ_BYTES].into_boxed_slice(),
+            ciphertext: Ciphertext::default(),
+            handshakes: Handshakes::default(),
             batch: None,
             budget: Budget::of_batch(),
             input_for: InputFor::Connection,
             out: Vec::new(),
+            accepting: Vec::new(),
             again: Vec::new(),
             sweeps: VecDeque::new(),
             postponed: BTreeMap::new(),
@@ -182,9 +194,9 @@ impl IoThread {
                 match event.token() {
                     WAKER => {}
                     token if Listening::owns(token) => {
-                        let server = self.server();
-                        let stats = self.worker.thread.stats();
-                        server.listening.accept(token, |accepted| welcome(server, stats, accepted));
+                        if !self.accepting.contains(&token) {
+                            self.accepting.push(token);
+                        }
                     }
                     Token(slot) => {
                         self.on_event(slot, event);
@@ -194,6 +206,7 @@ impl IoThread {
                     }
                 }
             }
+            self.accept();
             // After what the events have brought about, whose replies may wait for it, and before the writes.
             let gave_from = self.give_out();
             for slot in std::mem::take(&mut self.again) {
@@ -202,6 +215,7 @@ impl IoThread {
             if let Some(began) = gave_from {
                 self.rest_from_giving(began);
             }
+            self.step_handshakes();
             self.take_finished();
             self.step_sweeps();
             self.step_expiry();
@@ -224,7 +238,9 @@ impl IoThread {
         // Commands that hold nothing may have sent something.
         self.worker.thread.send_wakes();
         let busy = !self.again.is_empty()
+            || !self.accepting.is_empty()
             || !self.sweeps.is_empty()
+            || self.handshakes.are_waiting()
             || self.is_forgetting
             || self.expiry.is_behind()
             || braid_storage::has_garbage();
@@ -408,6 +424,14 @@ impl IoThread {
         }
     }
 
+    /// Lets in a turn's share of who waits to be.
+    fn accept(&mut self) {
+        let server = self.server();
+        let stats = self.worker.thread.stats();
+        self.accepting
+            .retain(|&token| server.listening.accept(token, |accepted| welcome(server, stats, accepted)));
+    }
+
     fn cron(&mut self) {
         self.next_cron = Instant::now() + CRON_INTERVAL;
         let server = self.server();
@@ -418,6 +442,7 @@ impl IoThread {
         self.wake_resting(server);
         self.close_idle(server);
         self.close_overdue();
+        self.end_overdue_handshakes();
         if server.active_expire.load(Ordering::Relaxed) && !is_paused {
             self.expiry.begin_cycle();
         }
@@ -430,8 +455,7 @@ impl IoThread {
         }
         // The first thread hears of connections, but a script may keep it.
         if self.worker.thread.index == 0 || server.is_kept_by_script(0) {
-            let stats = self.worker.thread.stats();
-            server.listening.accept_everywhere(|accepted| welcome(server, stats, accepted));
+            self.accepting = server.listening.tokens();
         }
         flush_retired();
         self.give_back_memory(server);

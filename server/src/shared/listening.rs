@@ -20,16 +20,19 @@ use socket2::{Domain, Protocol, Socket, Type};
 use crate::{
     client::{
         id::Endpoint,
-        stream::{Accepted, Stream},
+        stream::{Accepted, Speaks, Stream},
     },
     config::{BindHost, Config},
     warning,
 };
 
+/// How many connections are accepted in one turn of the loop: hundreds may have come at once, and others wait for the thread.
+const ACCEPTED_AT_A_TIME: usize = 64;
+
 /// A socket that accepts connections.
 pub enum Listener {
-    /// TCP, and the address that it was asked for.
-    Tcp(SocketAddr, TcpListener),
+    /// TCP, the address that it was asked for, and what is spoken there.
+    Tcp(Place, TcpListener),
     /// A Unix socket.
     Unix(UnixListener),
 }
@@ -43,9 +46,16 @@ pub struct Listening {
     last_id: AtomicUsize,
 }
 
-/// An address to listen on.
-struct Wanted {
+/// An address, and what is spoken there.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Place {
     address: SocketAddr,
+    speaks: Speaks,
+}
+
+/// A place to listen at.
+struct Wanted {
+    place: Place,
     /// It is done without if this host does not have it.
     optional: bool,
 }
@@ -56,8 +66,12 @@ struct Wanted {
 /// What could not be bound, in words for the log.
 pub fn bind_all(config: &Config) -> Result<Vec<Listener>, String> {
     let mut listeners = bind_each(&wanted(config)?, config)?;
-    if listeners.is_empty() && config.port != 0 && !config.bind.is_empty() {
-        return Err(format!("Failed listening on port {} (TCP), aborting.", config.port));
+    for (port, speaks, name) in [(config.port, Speaks::Plain, "TCP"), (config.tls_port, Speaks::Tls, "TLS")] {
+        let is_of =
+            |listener: &Listener| matches!(listener, Listener::Tcp(place, _) if place.speaks == speaks);
+        if port != 0 && !config.bind.is_empty() && !listeners.iter().any(is_of) {
+            return Err(format!("Failed listening on port {port} ({name}), aborting."));
+        }
     }
     if let Some(path) = &config.unixsocket {
         let listener = bind_unix(path, config.unixsocketperm)
@@ -72,11 +86,13 @@ pub fn bind_all(config: &Config) -> Result<Vec<Listener>, String> {
 
 /// Where the configuration says to listen for TCP.
 fn wanted(config: &Config) -> Result<Vec<Wanted>, String> {
-    let hosts = config.bind.iter().filter(|_| config.port != 0);
-    let wanted = hosts.map(|bind| match address_of(&bind.host, config.port) {
-        Ok(address) => Ok(Some(Wanted { address, optional: bind.optional })),
+    let ports = [(config.port, Speaks::Plain), (config.tls_port, Speaks::Tls)];
+    let ports = ports.into_iter().filter(|&(port, _)| port != 0);
+    let all = ports.flat_map(|(port, speaks)| config.bind.iter().map(move |bind| (bind, port, speaks)));
+    let wanted = all.map(|(bind, port, speaks)| match address_of(&bind.host, port) {
+        Ok(address) => Ok(Some(Wanted { place: Place { address, speaks }, optional: bind.optional })),
         Err(error) if bind.optional && is_not_available(&error) => Ok(None),
-        Err(error) => Err(not_bound(&bind.host, config.port, &error)),
+        Err(error) => Err(not_bound(&bind.host, port, &error)),
     });
     wanted.filter_map(Result::transpose).collect()
 }
@@ -89,9 +105,10 @@ fn bind_each<'a>(
     wanted: impl IntoIterator<Item = &'a Wanted>,
     config: &Config,
 ) -> Result<Vec<Listener>, String> {
-    let bound = wanted.into_iter().map(|&Wanted { address, optional }| {
+    let bound = wanted.into_iter().map(|&Wanted { place, optional }| {
+        let address = place.address;
         match bind_tcp(address, config.tcp_backlog) {
-            Ok(listener) => Ok(Some(Listener::Tcp(address, listener))),
+            Ok(listener) => Ok(Some(Listener::Tcp(place, listener))),
             // As Redis: an address this host does not have is skipped where the configuration says `-`.
             Err(error) if optional && is_not_available(&error) => Ok(None),
             Err(error) => Err(not_bound(address.ip(), address.port(), &error)),
@@ -133,17 +150,16 @@ impl Listening {
         Ok(())
     }
 
-    /// Accepts what waits at the socket of a token, which may have been closed meanwhile.
-    pub fn accept(&self, token: Token, welcome: impl FnMut(Accepted)) {
+    /// Accepts a turn's share of what waits at the socket of a token, which may have been closed meanwhile; says whether more may wait.
+    pub fn accept(&self, token: Token, welcome: impl FnMut(Accepted)) -> bool {
         let sockets = self.lock();
-        if let Some((_, listener)) = sockets.iter().find(|(id, _)| Self::FIRST_TOKEN - id == token.0) {
-            listener.accept_all(welcome);
-        }
+        let listener = sockets.iter().find(|(id, _)| Self::FIRST_TOKEN - id == token.0);
+        listener.is_some_and(|(_, listener)| listener.accept_some(welcome))
     }
 
-    /// Accepts what waits at any socket: connections that found no descriptor free wait without another event.
-    pub fn accept_everywhere(&self, mut welcome: impl FnMut(Accepted)) {
-        self.lock().iter().for_each(|(_, listener)| listener.accept_all(&mut welcome));
+    /// The tokens of all sockets: connections that found no descriptor free wait without another event.
+    pub fn tokens(&self) -> Vec<Token> {
+        self.lock().iter().map(|(id, _)| Token(Self::FIRST_TOKEN - id)).collect()
     }
 
     /// Listens for TCP where a configuration says, and nowhere else. Sockets that stay are not touched. If anything cannot be
@@ -154,28 +170,28 @@ impl Listening {
     pub fn change(&self, config: &Config) -> Result<(), String> {
         let wanted = wanted(config)?;
         let mut sockets = self.lock();
-        let has = |sockets: &[(usize, Listener)], address| {
-            sockets.iter().any(|(_, listener)| listener.address() == Some(address))
+        let has = |sockets: &[(usize, Listener)], place| {
+            sockets.iter().any(|(_, listener)| listener.place() == Some(place))
         };
-        let new: Vec<&Wanted> = wanted.iter().filter(|wanted| !has(&sockets, wanted.address)).collect();
+        let new: Vec<&Wanted> = wanted.iter().filter(|wanted| !has(&sockets, wanted.place)).collect();
         let stays = |listener: &Listener| {
-            listener.address().is_none_or(|address| wanted.iter().any(|wanted| wanted.address == address))
+            listener.place().is_none_or(|place| wanted.iter().any(|wanted| wanted.place == place))
         };
         let bind = || bind_each(new.iter().copied(), config);
         let bound = bind().or_else(|error| {
             // One that goes may be in the way of one that comes: an address is in that of all addresses.
             let is_in_the_way = |(_, listener): &(usize, Listener)| {
                 !stays(listener)
-                    && listener.address().is_some_and(|address| {
-                        new.iter().any(|wanted| wanted.address.port() == address.port())
+                    && listener.place().is_some_and(|place| {
+                        new.iter().any(|wanted| wanted.place.address.port() == place.address.port())
                     })
             };
             if !sockets.iter().any(is_in_the_way) {
                 return Err(error);
             }
             let gone: Vec<_> = sockets.extract_if(.., |(_, listener)| !stays(listener)).collect();
-            let left = gone.iter().filter_map(|(_, listener)| listener.address());
-            let left: Vec<Wanted> = left.map(|address| Wanted { address, optional: false }).collect();
+            let left = gone.iter().filter_map(|(_, listener)| listener.place());
+            let left: Vec<Wanted> = left.map(|place| Wanted { place, optional: false }).collect();
             drop(gone);
             bind().inspect_err(|_| self.restore(&mut sockets, &left, config))
         })?;
@@ -240,45 +256,48 @@ impl Listener {
         }
     }
 
-    /// `tcp` or `unix`.
+    /// `tcp`, `tls` or `unix`.
     pub fn kind(&self) -> &'static str {
         match self {
-            Listener::Tcp(..) => "tcp",
+            Listener::Tcp(Place { speaks: Speaks::Plain, .. }, _) => "tcp",
+            Listener::Tcp(Place { speaks: Speaks::Tls, .. }, _) => "tls",
             Listener::Unix(_) => "unix",
         }
     }
 
-    /// The address of TCP.
-    fn address(&self) -> Option<SocketAddr> {
+    /// Where it listens for TCP.
+    fn place(&self) -> Option<Place> {
         match self {
-            Listener::Tcp(address, _) => Some(*address),
+            Listener::Tcp(place, _) => Some(*place),
             Listener::Unix(_) => None,
         }
     }
 
-    /// Accepts all that wait.
-    fn accept_all(&self, mut welcome: impl FnMut(Accepted)) {
-        loop {
+    /// Accepts a turn's share of those that wait; says whether it ended with that.
+    fn accept_some(&self, mut welcome: impl FnMut(Accepted)) -> bool {
+        for _ in 0..ACCEPTED_AT_A_TIME {
             match self.accept() {
                 Ok(accepted) => welcome(accepted),
-                Err(error) if error.kind() == io::ErrorKind::WouldBlock => return,
+                Err(error) if error.kind() == io::ErrorKind::WouldBlock => return false,
                 Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
                 Err(error) => {
                     // Out of descriptors, mostly. No event tells when there are some again, so the cron tries.
                     warning!("Accepting client connection: {error}");
-                    return;
+                    return false;
                 }
             }
         }
+        true
     }
 
     fn accept(&self) -> io::Result<Accepted> {
         match self {
-            Listener::Tcp(_, listener) => {
+            Listener::Tcp(place, listener) => {
                 let (stream, peer) = listener.accept()?;
                 let local = stream.local_addr()?;
                 Ok(Accepted {
                     stream: Stream::Tcp(stream),
+                    speaks: place.speaks,
                     peer: Endpoint::Inet(unmapped(peer)),
                     local: Endpoint::Inet(unmapped(local)),
                 })
@@ -287,7 +306,8 @@ impl Listener {
                 let (stream, _) = listener.accept()?;
                 let path = listener.local_addr()?.as_pathname().map(|path| path.display().to_string());
                 let end = Endpoint::Unix(path.unwrap_or_default());
-                Ok(Accepted { stream: Stream::Unix(stream), peer: end.clone(), local: end })
+                let speaks = Speaks::Plain;
+                Ok(Accepted { stream: Stream::Unix(stream), speaks, peer: end.clone(), local: end })
             }
         }
     }

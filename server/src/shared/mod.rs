@@ -1,5 +1,7 @@
 //! What all threads share, and what each has at hand.
 
+pub mod certificates;
+pub mod ciphers;
 pub mod descriptors;
 pub mod functions;
 pub mod latency;

@@ -8,12 +8,13 @@ use std::{
     time::{Duration, Instant},
 };
 
-use arc_swap::ArcSwap;
+use arc_swap::{ArcSwap, ArcSwapOption};
 use braid_storage::{Keyspace, access::AccessPolicy, executor::Inbox};
 use crossbeam_queue::SegQueue;
 use crossbeam_utils::{CachePadded, sync::Unparker};
 use mio::Waker;
 use nix::sys::resource::UsageWho;
+use rustls::ServerConfig;
 
 use crate::{
     catalog::CommandId,
@@ -74,6 +75,8 @@ pub struct Server {
     pub trackers: Trackers,
     /// Where it listens.
     pub listening: Listening,
+    /// What TLS handshakes go by; none where TLS is not spoken.
+    pub tls: ArcSwapOption<ServerConfig>,
     /// Over how many threads connections are spread.
     pub spread: Spread,
     /// The threads that serve sockets.

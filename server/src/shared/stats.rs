@@ -98,6 +98,10 @@ pub struct ThreadStats {
     pub offloaded: Count,
     /// Connections that went on with another thread.
     pub handed_over: Count,
+    /// TLS handshakes that have succeeded.
+    pub handshakes: Count,
+    /// TLS handshakes that have not.
+    pub failed_handshakes: Count,
     /// Passwords that did not fit.
     pub failed_auths: Count,
     /// Turns of its event loop.
@@ -135,6 +139,8 @@ impl ThreadStats {
             offloaded_waiting: AtomicU64::new(0),
             offloaded: Count::default(),
             handed_over: Count::default(),
+            handshakes: Count::default(),
+            failed_handshakes: Count::default(),
             failed_auths: Count::default(),
             turns: Count::default(),
             busy_nanos: Count::default(),
@@ -206,6 +212,8 @@ impl ThreadStats {
             &self.postponed,
             &self.offloaded,
             &self.handed_over,
+            &self.handshakes,
+            &self.failed_handshakes,
             &self.failed_auths,
             &self.turns,
             &self.busy_nanos,

@@ -70,7 +70,7 @@ fn expand(config: &Config, name: &[u8]) -> Vec<u8> {
             b"title" => title.extend_from_slice(name),
             b"listen-addr" => title.extend(listening_at(config)),
             b"port" => title.extend(config.port.to_string().bytes()),
-            b"tls-port" => title.push(b'0'),
+            b"tls-port" => title.extend(config.tls_port.to_string().bytes()),
             b"unixsocket" => {
                 title.extend(config.unixsocket.iter().flat_map(|path| path.as_os_str().as_bytes()))
             }
@@ -88,11 +88,11 @@ fn expand(config: &Config, name: &[u8]) -> Vec<u8> {
 
 /// The first address; the Unix socket if there is no port.
 fn listening_at(config: &Config) -> Vec<u8> {
-    if config.port == 0 {
+    if config.main_port() == 0 {
         return config.unixsocket.iter().flat_map(|path| path.as_os_str().as_bytes()).copied().collect();
     }
     let host = config.bind.first().map_or_else(|| "*".to_owned(), |address| address.to_string());
-    format!("{host}:{}", config.port).into_bytes()
+    format!("{host}:{}", config.main_port()).into_bytes()
 }
 
 #[cfg(test)]

@@ -1,7 +1,7 @@
 //! A connection's turn: it is read, served, written to, and closed if it is to be.
 
 use std::{
-    io::{self, Read},
+    io,
     sync::{Arc, atomic::Ordering},
 };
 
@@ -21,7 +21,7 @@ use crate::{
         record::{ClientRecord, Listens},
         room::Room,
         session::Session,
-        stream::Accepted,
+        stream::{Accepted, Stream},
         waits::GaveUp,
     },
     command::{subscribed_routes, watched_routes},
@@ -53,6 +53,8 @@ impl IoThread {
         server.clients.add(Arc::clone(&record));
         // Not the thread's copy: CONFIG SET has changed the password for whoever connects after its reply.
         let authenticated = server.config.load().requirepass.is_none();
+        let pace = if let Stream::Tls(_) = accepted.stream { Pace::UntilSecure } else { Pace::Free };
+        let id = record.id;
         let origin = Origin { thread: self.worker.thread.index, slot };
         let session = Session::new(Arc::clone(&record), origin, authenticated);
         entry.insert(Some(Box::new(Connection {
@@ -69,13 +71,17 @@ impl IoThread {
             closing: false,
             is_lost: false,
             record,
-            pace: Pace::Free,
+            pace,
+            is_queued: false,
             held_back: None,
             postponed: None,
             waiting: None,
             over_soft_limit_since: None,
         })));
-        self.go_on(slot);
+        match pace {
+            Pace::UntilSecure => self.begin_handshake(slot, id),
+            _ => self.go_on(slot),
+        }
     }
 
     pub(super) fn on_event(&mut self, slot: usize, event: &Event) {
@@ -83,6 +89,10 @@ impl IoThread {
         connection.readable |= event.is_readable();
         connection.writable |= event.is_writable();
         connection.peer_closed |= event.is_read_closed();
+        if connection.pace == Pace::UntilSecure {
+            self.queue_handshake(slot);
+            return;
+        }
         let may_have_left = connection.peer_closed && connection.is_parked();
         // A command that only waits until it may write runs all the same, as one does that was read: it was sent before the end.
         let waits = connection.waiting.as_ref().is_some_and(|parked| parked.is_visible());
@@ -117,7 +127,7 @@ impl IoThread {
         let must_close = self.is_over_hard_limit(&connection, out.len());
         let written = read.and_then(|()| match must_close {
             true => Err(io::ErrorKind::OutOfMemory.into()),
-            false => connection.write(&mut out),
+            false => connection.write(&mut out, &mut self.ciphertext),
         });
         out.clear();
         self.out = out;
@@ -166,6 +176,7 @@ impl IoThread {
             return;
         }
         let Some(mut connection) = self.connections.remove(slot) else { return };
+        connection.stream.close();
         let server = self.server();
         let record = &connection.record;
         verbose!("Client closed connection id={} addr={}", record.id.0, record.peer);
@@ -218,7 +229,7 @@ impl IoThread {
     fn read(&mut self, connection: &mut Connection, out: &mut Vec<u8>) -> io::Result<()> {
         let room = READ_BYTES.min(self.buffer.len());
         let n = loop {
-            match connection.stream.read(&mut self.buffer[..room]) {
+            match connection.stream.read(&mut self.buffer[..room], &mut self.ciphertext) {
                 Ok(n) => break n,
                 Err(error) if error.kind() == io::ErrorKind::WouldBlock => {
                     connection.readable = false;
@@ -237,7 +248,7 @@ impl IoThread {
             return Ok(());
         }
         // A read that did not fill the buffer has emptied the socket, unless the end of the stream is still to come.
-        connection.readable = n == room || connection.peer_closed;
+        connection.readable = n == room || connection.peer_closed || connection.stream.has_more();
         let stats = self.worker.thread.stats();
         stats.bytes_in.add(n as u64);
         stats.reads.add(1);

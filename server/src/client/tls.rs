@@ -1,0 +1,456 @@
+//! The socket of a connection that speaks TLS.
+//!
+//! rustls does the cryptography and touches no socket; what moves between the two lies in a [`Ciphertext`], of which each thread has
+//! one. A connection itself keeps only what cannot wait there: records that have not come whole, and those that the socket has not
+//! taken. A connection at rest mostly keeps nothing.
+//!
+//! To its user a [`TlsStream`] behaves as a socket does, with two promises that edge-triggered events need. A read takes out all
+//! plaintext that has come, so none is left inside when the thread sleeps; what a read leaves behind, [`TlsStream::has_more`] tells
+//! of. A write takes bytes only once their ciphertext is with the socket. What it does not take may be sealed already, so the next
+//! write must begin with the same bytes; in return what a slow client has not read counts as replies, byte for byte.
+
+use std::{
+    fmt,
+    io::{self, Read, Write},
+    sync::Arc,
+};
+
+use mio::net::TcpStream;
+use rustls::{
+    InvalidMessage, ServerConfig,
+    server::UnbufferedServerConnection,
+    unbuffered::{ConnectionState, EncodeError, EncryptError, UnbufferedStatus},
+};
+
+/// How much ciphertext is read at a time. The plaintext in it is shorter.
+pub const READ_BYTES: usize = 64 * 1024;
+
+/// How much plaintext is sealed and written at a time: records of the greatest length, four of them.
+const SEAL_BYTES: usize = 64 * 1024;
+
+/// What the records of so much plaintext add to it at most, with room for a message of the protocol's own before them.
+const RECORD_ROOM: usize = 8 * 1024;
+
+/// A thread's room for ciphertext, taken up by its first connection with TLS.
+#[derive(Default)]
+pub struct Ciphertext {
+    read: Box<[u8]>,
+    to_write: Box<[u8]>,
+}
+
+impl Ciphertext {
+    fn take_up(&mut self) {
+        if self.read.is_empty() {
+            self.read = vec![0; READ_BYTES].into_boxed_slice();
+            self.to_write = vec![0; SEAL_BYTES + RECORD_ROOM].into_boxed_slice();
+        }
+    }
+}
+
+/// How far a handshake has come.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Handshake {
+    /// The client's turn.
+    Waits,
+    /// It has succeeded.
+    Done,
+}
+
+/// What became of ciphertext that rustls was given.
+struct Opened {
+    /// So much of it is done with.
+    n_used: usize,
+    n_plain: usize,
+}
+
+/// A TCP socket and the TLS session on it.
+pub struct TlsStream {
+    socket: TcpStream,
+    session: UnbufferedServerConnection,
+    /// What was read and is no whole record, or no whole handshake message, yet.
+    unopened: Vec<u8>,
+    /// Plaintext that came with the end of the handshake, or while something was written.
+    opened: Vec<u8>,
+    /// Ciphertext that the socket has not taken yet.
+    unsent: Vec<u8>,
+    /// So many bytes of plaintext, the first of those that the next write is given, are in there.
+    n_sealed: usize,
+    /// The client has said that it sends nothing more.
+    peer_closed: bool,
+    /// There may be more to read, whatever the socket's events say.
+    has_more: bool,
+    /// What has come is no TLS. rustls is not asked again: what it has begun to look at is not kept.
+    is_broken: bool,
+}
+
+impl fmt::Debug for TlsStream {
+    fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
+        out.debug_struct("TlsStream").field("socket", &self.socket).finish_non_exhaustive()
+    }
+}
+
+impl TlsStream {
+    /// Begins a session on a socket.
+    ///
+    /// # Errors
+    /// If the configuration cannot serve.
+    pub fn new(socket: TcpStream, config: Arc<ServerConfig>) -> io::Result<Self> {
+        Ok(Self {
+            socket,
+            session: UnbufferedServerConnection::new(config).map_err(io::Error::other)?,
+            unopened: Vec::new(),
+            opened: Vec::new(),
+            unsent: Vec::new(),
+            n_sealed: 0,
+            peer_closed: false,
+            has_more: false,
+            is_broken: false,
+        })
+    }
+
+    /// The socket.
+    pub fn socket(&self) -> &TcpStream {
+        &self.socket
+    }
+
+    /// The socket, to register it.
+    pub fn socket_mut(&mut self) -> &mut TcpStream {
+        &mut self.socket
+    }
+
+    /// Whether the last read has left something, or the end of the stream is still to be read. The socket's events do not tell of that.
+    pub fn has_more(&self) -> bool {
+        self.has_more
+    }
+
+    /// Whether something of the protocol's own waits for the socket, or ciphertext of what was written.
+    pub fn has_unsent(&self) -> bool {
+        !self.unsent.is_empty()
+    }
+
+    /// Goes on with the handshake as far as what has come allows.
+    ///
+    /// # Errors
+    /// [`io::ErrorKind::InvalidData`] with what is wrong with the handshake, of which the client is told; the socket's; and
+    /// [`io::ErrorKind::UnexpectedEof`] if the client leaves.
+    pub fn go_on_with_handshake(&mut self, room: &mut Ciphertext) -> io::Result<Handshake> {
+        room.take_up();
+        let Ciphertext { read, to_write } = room;
+        loop {
+            let n = match self.fill(read) {
+                Ok(0) => return Err(io::ErrorKind::UnexpectedEof.into()),
+                Ok(n) => n,
+                Err(error) if error.kind() == io::ErrorKind::WouldBlock => {
+                    self.flush()?;
+                    return Ok(Handshake::Waits);
+                }
+                Err(error) => return Err(error),
+            };
+            let opened = self.open_read(read, n, to_write);
+            // The client is to hear of an error, too.
+            let flushed = self.flush();
+            let n_plain = opened?;
+            flushed?;
+            self.opened.extend_from_slice(&to_write[..n_plain]);
+            if !self.session.is_handshaking() {
+                self.has_more = true;
+                return Ok(Handshake::Done);
+            }
+        }
+    }
+
+    /// Reads plaintext: as much as has come, or as `plain` and a turn's share hold, so [`TlsStream::has_more`] must be asked then. `plain` has
+    /// room for at least [`READ_BYTES`].
+    ///
+    /// # Errors
+    /// Those of a socket, and [`io::ErrorKind::InvalidData`].
+    pub fn read(&mut self, plain: &mut [u8], room: &mut Ciphertext) -> io::Result<usize> {
+        room.take_up();
+        if !self.opened.is_empty() {
+            return Ok(self.take_opened(plain));
+        }
+        loop {
+            if self.peer_closed {
+                self.has_more = false;
+                return Ok(0);
+            }
+            let n = match self.fill(&mut room.read) {
+                Err(error) if error.kind() == io::ErrorKind::WouldBlock => {
+                    self.has_more = false;
+                    return Err(error);
+                }
+                filled => filled?,
+            };
+            if n == 0 {
+                self.has_more = false;
+                return Ok(0);
+            }
+            // One that did not fill the room has emptied the socket.
+            let is_filled = n == READ_BYTES.saturating_sub(self.unopened.len());
+            let opened = self.open_read(&mut room.read, n, plain);
+            self.flush()?;
+            let n_plain = opened?;
+            self.has_more = is_filled || self.peer_closed;
+            if n_plain > 0 {
+                return Ok(n_plain);
+            }
+            // Nothing for the user in it: only the socket itself may say that there is no more, or its end would be missed.
+        }
+    }
+
+    fn take_opened(&mut self, plain: &mut [u8]) -> usize {
+        let n = self.opened.len().min(plain.len());
+        plain[..n].copy_from_slice(&self.opened[..n]);
+        self.opened.drain(..n);
+        self.has_more = true;
+        if self.opened.is_empty() {
+            self.opened = Vec::new();
+        }
+        n
+    }
+
+    /// Reads from the socket, so much that with what waits for the rest of its record it does not exceed the room.
+    fn fill(&mut self, read: &mut [u8]) -> io::Result<usize> {
+        let Some(room) = READ_BYTES.checked_sub(self.unopened.len()).filter(|&room| room > 0) else {
+            return Err(io::Error::new(io::ErrorKind::InvalidData, "a handshake message is too long"));
+        };
+        loop {
+            match self.socket.read(&mut read[..room]) {
+                Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
+                read => return read,
+            }
+        }
+    }
+
+    /// Opens what was read and what had waited for it, and keeps what is incomplete. Returns how much plaintext there is.
+    fn open_read(&mut self, read: &mut [u8], n: usize, plain: &mut [u8]) -> io::Result<usize> {
+        if self.unopened.is_empty() {
+            let Opened { n_used, n_plain } = self.open(&mut read[..n], plain)?;
+            self.unopened.extend_from_slice(&read[n_used..n]);
+            return Ok(n_plain);
+        }
+        let mut input = std::mem::take(&mut self.unopened);
+        input.extend_from_slice(&read[..n]);
+        let Opened { n_used, n_plain } = self.open(&mut input, plain)?;
+        if n_used < input.len() {
+            input.drain(..n_used);
+            self.unopened = input;
+        }
+        Ok(n_plain)
+    }
+
+    /// Has rustls open records, to the last whole one. What it has to say in return is added to what is unsent.
+    fn open(&mut self, input: &mut [u8], plain: &mut [u8]) -> io::Result<Opened> {
+        let mut opened = Opened { n_used: 0, n_plain: 0 };
+        loop {
+            let UnbufferedStatus { discard, state } =
+                self.session.process_tls_records(&mut input[opened.n_used..]);
+            let is_done = match state {
+                Err(error) => {
+                    self.is_broken = true;
+                    // As Redis: who does not speak TLS could make nothing of an alert.
+                    if !matches!(error, NO_TLS) {
+                        self.encode_alert();
+                    }
+                    return Err(invalid(error));
+                }
+                Ok(ConnectionState::ReadTraffic(mut traffic)) => {
+                    while let Some(record) = traffic.next_record() {
+                        let payload = record.map_err(io::Error::other)?.payload;
+                        let end = opened.n_plain + payload.len();
+                        let to = plain.get_mut(opened.n_plain..end).ok_or(io::ErrorKind::OutOfMemory)?;
+                        to.copy_from_slice(payload);
+                        opened.n_plain = end;
+                    }
+                    false
+                }
+                Ok(ConnectionState::EncodeTlsData(mut data)) => {
+                    encode(&mut self.unsent, |to| data.encode(to))?;
+                    false
+                }
+                Ok(ConnectionState::TransmitTlsData(data)) => {
+                    data.done();
+                    false
+                }
+                Ok(ConnectionState::PeerClosed) => {
+                    self.peer_closed = true;
+                    false
+                }
+                // The handshake waits, or there is no further record, or nothing more is to be done at all.
+                _ => true,
+            };
+            opened.n_used += discard;
+            if is_done {
+                if self.peer_closed {
+                    // Nothing that follows is of this session.
+                    opened.n_used = input.len();
+                }
+                return Ok(opened);
+            }
+        }
+    }
+
+    /// Adds the alert that tells the client what is wrong to what is unsent. Nothing more is opened: rustls does not expect to be asked
+    /// again.
+    fn encode_alert(&mut self) {
+        while self.session.wants_write() {
+            match self.session.process_tls_records(&mut []).state {
+                Ok(ConnectionState::EncodeTlsData(mut data)) => {
+                    if encode(&mut self.unsent, |to| data.encode(to)).is_err() {
+                        return;
+                    }
+                }
+                // What came before the error is not served.
+                Ok(ConnectionState::ReadTraffic(mut traffic)) => while traffic.next_record().is_some() {},
+                _ => return,
+            }
+        }
+    }
+
+    /// Writes plaintext: takes as much as the socket has taken the ciphertext of. The next write begins with what this one has not taken.
+    ///
+    /// # Errors
+    /// Those of a socket; [`io::ErrorKind::WouldBlock`] if it takes nothing.
+    pub fn write(&mut self, plain: &[u8], room: &mut Ciphertext) -> io::Result<usize> {
+        room.take_up();
+        if !self.flush()? {
+            return Err(io::ErrorKind::WouldBlock.into());
+        }
+        let mut n_taken = std::mem::take(&mut self.n_sealed).min(plain.len());
+        while n_taken < plain.len() {
+            let part = &plain[n_taken..][..SEAL_BYTES.min(plain.len() - n_taken)];
+            let n = self.seal(part, &mut room.to_write)?;
+            let is_sent = if self.unsent.is_empty() {
+                let n_sent = send(&mut self.socket, &room.to_write[..n])?;
+                self.unsent.extend_from_slice(&room.to_write[n_sent..n]);
+                n_sent == n
+            } else {
+                self.unsent.extend_from_slice(&room.to_write[..n]);
+                self.flush()?
+            };
+            if !is_sent {
+                self.n_sealed = part.len();
+                break;
+            }
+            n_taken += part.len();
+        }
+        if n_taken == 0 && !plain.is_empty() { Err(io::ErrorKind::WouldBlock.into()) } else { Ok(n_taken) }
+    }
+
+    /// Seals plaintext into records; returns how long they are. What must go before them is added to what is unsent.
+    fn seal(&mut self, plain: &[u8], to: &mut [u8]) -> io::Result<usize> {
+        if self.is_broken {
+            return Err(io::ErrorKind::NotConnected.into());
+        }
+        loop {
+            // What is there is incomplete, and no record is finished by nothing more.
+            let UnbufferedStatus { discard, state } = self.session.process_tls_records(&mut self.unopened);
+            let sealed = match state.map_err(invalid)? {
+                ConnectionState::WriteTraffic(mut traffic) => {
+                    let sealed = traffic.encrypt(plain, to);
+                    Some(sealed.map_err(|error| match error {
+                        EncryptError::EncryptExhausted => {
+                            io::Error::new(io::ErrorKind::ConnectionAborted, "the session's key is used up")
+                        }
+                        other => io::Error::other(other),
+                    })?)
+                }
+                ConnectionState::EncodeTlsData(mut data) => {
+                    encode(&mut self.unsent, |to| data.encode(to))?;
+                    None
+                }
+                ConnectionState::TransmitTlsData(data) => {
+                    data.done();
+                    None
+                }
+                ConnectionState::ReadTraffic(mut traffic) => {
+                    while let Some(record) = traffic.next_record() {
+                        self.opened.extend_from_slice(record.map_err(io::Error::other)?.payload);
+                        self.has_more = true;
+                    }
+                    None
+                }
+                ConnectionState::PeerClosed => {
+                    self.peer_closed = true;
+                    self.has_more = true;
+                    None
+                }
+                _ => return Err(io::ErrorKind::NotConnected.into()),
+            };
+            self.unopened.drain(..discard);
+            if let Some(n) = sealed {
+                return Ok(n);
+            }
+        }
+    }
+
+    /// Offers the socket what it has not taken; says whether nothing is left of that.
+    ///
+    /// # Errors
+    /// The socket's.
+    pub fn flush(&mut self) -> io::Result<bool> {
+        if !self.unsent.is_empty() {
+            let n = send(&mut self.socket, &self.unsent)?;
+            self.unsent.drain(..n);
+            if self.unsent.is_empty() {
+                self.unsent = Vec::new();
+            }
+        }
+        Ok(self.unsent.is_empty())
+    }
+
+    /// Tells the client that nothing more comes, if its socket takes that.
+    pub fn close(&mut self) {
+        if self.is_broken || self.session.is_handshaking() || !self.flush().unwrap_or(false) {
+            return;
+        }
+        let mut alert = [0; 256];
+        if let UnbufferedStatus { state: Ok(ConnectionState::WriteTraffic(mut traffic)), .. } =
+            self.session.process_tls_records(&mut self.unopened)
+            && let Ok(n) = traffic.queue_close_notify(&mut alert)
+        {
+            // The client may be gone.
+            let _ = send(&mut self.socket, &alert[..n]);
+        }
+    }
+}
+
+/// What rustls says of plain text.
+const NO_TLS: rustls::Error = rustls::Error::InvalidMessage(InvalidMessage::InvalidContentType);
+
+/// What is wrong with what a client has sent.
+fn invalid(error: rustls::Error) -> io::Error {
+    match error {
+        NO_TLS => io::Error::new(io::ErrorKind::InvalidData, "what it sends is not TLS"),
+        error => io::Error::new(io::ErrorKind::InvalidData, error),
+    }
+}
+
+/// Adds what rustls has encoded to what is unsent.
+fn encode(
+    unsent: &mut Vec<u8>,
+    mut encode: impl FnMut(&mut [u8]) -> Result<usize, EncodeError>,
+) -> io::Result<()> {
+    let EncodeError::InsufficientSize(needs) = (match encode(&mut []) {
+        Ok(_) => return Ok(()),
+        Err(error) => error,
+    }) else {
+        return Ok(());
+    };
+    let from = unsent.len();
+    unsent.resize(from + needs.required_size, 0);
+    let n = encode(&mut unsent[from..]).map_err(io::Error::other)?;
+    unsent.truncate(from + n);
+    Ok(())
+}
+
+/// Writes as much as the socket takes.
+fn send(socket: &mut TcpStream, bytes: &[u8]) -> io::Result<usize> {
+    loop {
+        match socket.write(bytes) {
+            Err(error) if error.kind() == io::ErrorKind::WouldBlock => return Ok(0),
+            Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
+            written => return written,
+        }
+    }
+}

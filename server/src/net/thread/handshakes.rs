@@ -1,0 +1,159 @@
+//! TLS handshakes: a few in each turn of the loop, because each costs as much as hundreds of commands.
+
+use std::{
+    collections::VecDeque,
+    io,
+    time::{Duration, Instant},
+};
+
+use super::IoThread;
+use crate::{
+    client::{
+        connection::{Connection, Pace},
+        id::ClientId,
+        notifications::Place,
+        stream::Stream,
+        tls::Handshake,
+    },
+    net::accept::{DENIED, is_turned_away},
+    verbose, warning,
+};
+
+/// How long the handshakes of one turn of the loop may take. At least one goes on: with an RSA key its one signature may take longer.
+const HANDSHAKE_BUDGET: Duration = Duration::from_micros(500);
+
+/// How long a client may take for its part. Waiting for its turn here does not count.
+const HANDSHAKE_TIMEOUT: Duration = Duration::from_secs(10);
+
+/// How often a failed handshake is logged: anyone can make them fail.
+const LOG_EVERY: Duration = Duration::from_secs(1);
+
+/// The TLS handshakes that are under way on a thread.
+#[derive(Default)]
+pub(super) struct Handshakes {
+    /// Those that have something to go on with, in order. A place may be another connection's by then.
+    queue: VecDeque<Place>,
+    /// All, by when they must have come to an end.
+    deadlines: VecDeque<(Instant, Place, ClientId)>,
+    /// When one that failed was last logged.
+    logged_at: Option<Instant>,
+    /// How many have failed since without that.
+    n_unlogged: u64,
+}
+
+impl Handshakes {
+    /// Whether any could go on at once.
+    pub(super) fn are_waiting(&self) -> bool {
+        !self.queue.is_empty()
+    }
+}
+
+impl IoThread {
+    /// Begins with the handshake of a new connection.
+    pub(super) fn begin_handshake(&mut self, place: Place, id: ClientId) {
+        self.handshakes.deadlines.push_back((Instant::now() + HANDSHAKE_TIMEOUT, place, id));
+        self.queue_handshake(place);
+    }
+
+    /// Has a handshake go on when its turn comes.
+    #[cold]
+    pub(super) fn queue_handshake(&mut self, place: Place) {
+        let Some(Some(connection)) = self.connections.get_mut(place) else { return };
+        // Many events may come before its turn.
+        if !std::mem::replace(&mut connection.is_queued, true) {
+            self.handshakes.queue.push_back(place);
+        }
+    }
+
+    /// Gives the handshakes a share of this turn.
+    pub(super) fn step_handshakes(&mut self) {
+        if self.handshakes.queue.is_empty() {
+            return;
+        }
+        let began = Instant::now();
+        while let Some(place) = self.handshakes.queue.pop_front() {
+            self.step_handshake(place);
+            if began.elapsed() > HANDSHAKE_BUDGET {
+                return;
+            }
+        }
+    }
+
+    fn step_handshake(&mut self, place: Place) {
+        let Some(Some(connection)) = self.connections.get_mut(place) else { return };
+        if !std::mem::take(&mut connection.is_queued) || connection.pace != Pace::UntilSecure {
+            return;
+        }
+        let Stream::Tls(stream) = &mut connection.stream else { return };
+        match stream.go_on_with_handshake(&mut self.ciphertext) {
+            Ok(Handshake::Waits) => {}
+            Ok(Handshake::Done) => {
+                connection.pace = Pace::Free;
+                connection.readable = true;
+                self.worker.thread.stats().handshakes.add(1);
+                self.let_in(place);
+            }
+            Err(error) => {
+                self.report_failed_handshake(place, &error);
+                self.drop_connection(place);
+            }
+        }
+    }
+
+    /// Goes on with a client that can be spoken to now.
+    fn let_in(&mut self, place: Place) {
+        let config = self.server().config.load();
+        let Some(Some(connection)) = self.connections.get_mut(place) else { return };
+        if is_turned_away(&connection.record.peer, &config) {
+            self.worker.thread.stats().refused.add(1);
+            connection.send(DENIED);
+            connection.closing = true;
+        }
+        self.go_on(place);
+    }
+
+    /// Closes connections whose clients do not bring their handshakes to an end.
+    pub(super) fn end_overdue_handshakes(&mut self) {
+        if self.handshakes.deadlines.is_empty() {
+            return;
+        }
+        let now = Instant::now();
+        while let Some((_, place, id)) = self.handshakes.deadlines.pop_front_if(|(until, ..)| *until <= now) {
+            let Some(Some(connection)) = self.connections.get(place) else { continue };
+            if connection.record.id != id || connection.pace != Pace::UntilSecure {
+                continue;
+            }
+            if connection.is_queued {
+                // It is this thread that it waits for.
+                self.handshakes.deadlines.push_back((now + HANDSHAKE_TIMEOUT, place, id));
+                continue;
+            }
+            self.report_failed_handshake(place, &io::ErrorKind::TimedOut.into());
+            self.drop_connection(place);
+        }
+    }
+
+    /// Logs that a handshake has failed, as Redis does, unless one has been logged just now.
+    fn report_failed_handshake(&mut self, place: Place, error: &io::Error) {
+        self.worker.thread.stats().failed_handshakes.add(1);
+        let Some(Some(connection)) = self.connections.get(place) else { return };
+        let Connection { record, .. } = &**connection;
+        let log = &mut self.handshakes;
+        if error.kind() != io::ErrorKind::InvalidData {
+            verbose!("A client has left in its TLS handshake: {error} (addr={})", record.peer);
+            return;
+        }
+        let now = Instant::now();
+        if log.logged_at.is_some_and(|at| now - at < LOG_EVERY) {
+            log.n_unlogged += 1;
+            return;
+        }
+        log.logged_at = Some(now);
+        let others = match std::mem::take(&mut log.n_unlogged) {
+            0 => String::new(),
+            n => format!(", and {n} others before it"),
+        };
+        let (peer, local) = (&record.peer, &record.local);
+        warning!("Error accepting a client connection: {error} (addr={peer} laddr={local}){others}");
+    }
+}

@@ -1,0 +1,176 @@
+//! What the TLS directives come to: certificates, and the rules of handshakes.
+
+use std::{fmt, fs, path::Path, sync::Arc};
+
+use rustls::{
+    Error, InconsistentKeys, RootCertStore, ServerConfig,
+    crypto::{CryptoProvider, GetRandomFailed, ring},
+    pki_types::{CertificateDer, PrivateKeyDer, pem::PemObject},
+    server::{ClientCertVerifierBuilder, NoServerSessionStorage, ProducesTickets, WebPkiClientVerifier},
+    sign::{CertifiedKey, SingleCertAndKey},
+    ticketer::TicketRotator,
+};
+
+use crate::{
+    config::{AuthClients, Config},
+    shared::ciphers,
+};
+
+/// Reads the files that the configuration names, and makes of it what handshakes go by.
+///
+/// # Errors
+/// What is missing or wrong, and what to do, in words for the log.
+pub fn read(config: &Config) -> Result<Arc<ServerConfig>, String> {
+    let text = |directive: &[u8]| String::from_utf8_lossy(directive).into_owned();
+    let versions = ciphers::versions(&text(&config.tls_protocols))?;
+    let suites = ciphers::suites(&text(&config.tls_ciphers), &text(&config.tls_ciphersuites))?;
+    let provider = Arc::new(CryptoProvider { cipher_suites: suites, ..ring::default_provider() });
+    let key = certified_key(config, &provider)?;
+    let builder = ServerConfig::builder_with_provider(Arc::clone(&provider))
+        .with_protocol_versions(&versions)
+        .map_err(|error| format!("tls-protocols and tls-ciphers do not fit each other: {error}"))?;
+    let builder = match client_verifier(config, &provider)? {
+        None => builder.with_no_client_auth(),
+        Some(verifier) => {
+            let verifier = verifier.build().map_err(|error| format!("tls-ca-cert-file: {error}"))?;
+            builder.with_client_cert_verifier(verifier)
+        }
+    };
+    let mut rules = builder.with_cert_resolver(Arc::new(SingleCertAndKey::from(key)));
+    rules.ignore_client_order = config.tls_prefer_server_ciphers;
+    // Clients keep sessions, the server none.
+    rules.session_storage = Arc::new(NoServerSessionStorage {});
+    match config.tls_session_cache_timeout.filter(|_| config.tls_session_caching) {
+        Some(timeout) => {
+            // A ticket is taken for up to two rounds of the keys.
+            let round = timeout.as_secs().div_ceil(2) as u32;
+            let rotator = TicketRotator::new(round, Tickets::make);
+            rules.ticketer = Arc::new(rotator.map_err(|error| format!("Making keys for tickets: {error}"))?);
+        }
+        None => rules.send_tls13_tickets = 0,
+    }
+    Ok(Arc::new(rules))
+}
+
+/// The server's certificate and key.
+fn certified_key(config: &Config, provider: &CryptoProvider) -> Result<CertifiedKey, String> {
+    let cert_file = config.tls_cert_file.as_deref().ok_or("No tls-cert-file configured!")?;
+    let key_file = config.tls_key_file.as_deref().ok_or("No tls-key-file configured!")?;
+    let certificates = certificates(cert_file)?;
+    if certificates.is_empty() {
+        return Err(format!(
+            "Failed to load certificate: {}: it has no certificate (PEM)",
+            cert_file.display()
+        ));
+    }
+    let failed =
+        |why: &dyn fmt::Display| format!("Failed to load private key: {}: {why}", key_file.display());
+    let pem = fs::read(key_file).map_err(|error| failed(&error))?;
+    if pem.windows(ENCRYPTED.len()).any(|part| part == ENCRYPTED) {
+        return Err(failed(&format!(
+            "it is encrypted, which is not supported with or without tls-key-file-pass. Decrypt it with \
+             'openssl pkey -in {} -out new.key', let nobody else read that, and name it instead",
+            key_file.display()
+        )));
+    }
+    let key = PrivateKeyDer::from_pem_slice(&pem).map_err(|error| failed(&error))?;
+    let key = provider.key_provider.load_private_key(key).map_err(|error| failed(&error))?;
+    let key = CertifiedKey::new(certificates, key);
+    // A certificate that is too old in form to be looked into, as Redis's own tests have, is the clients' business.
+    if let Err(Error::InconsistentKeys(InconsistentKeys::KeyMismatch)) = key.keys_match() {
+        return Err(failed(&format!("it is not the key of the certificate in {}", cert_file.display())));
+    }
+    Ok(key)
+}
+
+/// What stands in a file with an encrypted key, of either form.
+const ENCRYPTED: &[u8] = b"ENCRYPTED";
+
+/// Whom clients' certificates must be from; none if they are not asked for any.
+fn client_verifier(
+    config: &Config,
+    provider: &Arc<CryptoProvider>,
+) -> Result<Option<ClientCertVerifierBuilder>, String> {
+    if config.tls_auth_clients == AuthClients::No {
+        return Ok(None);
+    }
+    if config.tls_ca_cert_file.is_none() && config.tls_ca_cert_dir.is_none() {
+        return Err(
+            "Either tls-ca-cert-file or tls-ca-cert-dir must be specified when tls-auth-clients is enabled! \
+                    Set one of them, or 'tls-auth-clients no'"
+                .to_owned(),
+        );
+    }
+    let roots = Arc::new(authorities(config)?);
+    let verifier = WebPkiClientVerifier::builder_with_provider(roots, Arc::clone(provider));
+    Ok(Some(match config.tls_auth_clients {
+        AuthClients::Optional => verifier.allow_unauthenticated(),
+        AuthClients::Yes | AuthClients::No => verifier,
+    }))
+}
+
+/// The authorities of `tls-ca-cert-file` and `tls-ca-cert-dir`.
+fn authorities(config: &Config) -> Result<RootCertStore, String> {
+    let mut roots = RootCertStore::empty();
+    let failed = |path: &Path, why: &dyn fmt::Display| {
+        format!("Failed to configure CA certificate(s) file/directory: {}: {why}", path.display())
+    };
+    if let Some(path) = &config.tls_ca_cert_file {
+        for certificate in certificates(path)? {
+            roots.add(certificate).map_err(|error| failed(path, &error))?;
+        }
+        if roots.is_empty() {
+            return Err(failed(path, &"it has no certificate (PEM)"));
+        }
+    }
+    if let Some(directory) = &config.tls_ca_cert_dir {
+        let entries = fs::read_dir(directory).map_err(|error| failed(directory, &error))?;
+        for entry in entries {
+            let path = entry.map_err(|error| failed(directory, &error))?.path();
+            // Other files lie there, too, keys among them: what is no certificate is none of ours.
+            if path.is_file() {
+                roots.add_parsable_certificates(certificates(&path).unwrap_or_default());
+            }
+        }
+        if roots.is_empty() {
+            return Err(failed(directory, &"no file in it has a certificate (PEM)"));
+        }
+    }
+    Ok(roots)
+}
+
+fn certificates(path: &Path) -> Result<Vec<CertificateDer<'static>>, String> {
+    let failed = |why: &dyn fmt::Display| format!("Failed to load certificate: {}: {why}", path.display());
+    let pem = fs::read(path).map_err(|error| failed(&error))?;
+    CertificateDer::pem_slice_iter(&pem).collect::<Result<_, _>>().map_err(|error| failed(&error))
+}
+
+/// Seals tickets with one key: [`TicketRotator`] replaces it.
+#[derive(Debug)]
+struct Tickets(Arc<dyn ProducesTickets>);
+
+impl Tickets {
+    fn make() -> Result<Box<dyn ProducesTickets>, GetRandomFailed> {
+        // Its own rounds are of hours, and it is gone before the first is over.
+        let ticketer = ring::Ticketer::new().map_err(|_| GetRandomFailed)?;
+        Ok(Box::new(Tickets(ticketer)))
+    }
+}
+
+impl ProducesTickets for Tickets {
+    fn enabled(&self) -> bool {
+        self.0.enabled()
+    }
+
+    fn lifetime(&self) -> u32 {
+        self.0.lifetime()
+    }
+
+    fn encrypt(&self, plain: &[u8]) -> Option<Vec<u8>> {
+        self.0.encrypt(plain)
+    }
+
+    fn decrypt(&self, cipher: &[u8]) -> Option<Vec<u8>> {
+        self.0.decrypt(cipher)
+    }
+}

@@ -1,0 +1,96 @@
+//! An authority of a test's own, and what it certifies.
+
+use std::{
+    fs,
+    path::{Path, PathBuf},
+    sync::atomic::{AtomicU32, Ordering},
+};
+
+use rcgen::{
+    BasicConstraints, CertificateParams, CertifiedIssuer, DnType, ExtendedKeyUsagePurpose, IsCa, KeyPair,
+    KeyUsagePurpose,
+};
+use rustls::pki_types::{CertificateDer, PrivateKeyDer, pem::PemObject};
+
+/// Certifies servers and clients. Its files lie in a folder of their own, which goes with it.
+pub struct Authority {
+    folder: PathBuf,
+    issuer: CertifiedIssuer<'static, KeyPair>,
+}
+
+/// A certificate and its key, in files.
+pub struct Certified {
+    pub certificate_file: PathBuf,
+    pub key_file: PathBuf,
+}
+
+impl Authority {
+    pub fn new() -> Authority {
+        static COUNT: AtomicU32 = AtomicU32::new(0);
+        let name = format!("authority-{}-{}", std::process::id(), COUNT.fetch_add(1, Ordering::Relaxed));
+        let folder = Path::new(env!("CARGO_TARGET_TMPDIR")).join(name);
+        fs::create_dir_all(&folder).expect("the build's scratch space is writable");
+        let mut params = CertificateParams::default();
+        params.is_ca = IsCa::Ca(BasicConstraints::Unconstrained);
+        params.key_usages = vec![KeyUsagePurpose::KeyCertSign];
+        params.distinguished_name.push(DnType::CommonName, "Authority");
+        let key = KeyPair::generate().expect("there is chance enough");
+        let issuer = CertifiedIssuer::self_signed(params, key).expect("the form is right");
+        fs::write(folder.join("ca.pem"), issuer.pem()).expect("the folder is writable");
+        Authority { folder, issuer }
+    }
+
+    /// Where its own certificate is.
+    pub fn file(&self) -> PathBuf {
+        self.folder.join("ca.pem")
+    }
+
+    /// The folder with all its files, keys among them.
+    pub fn folder(&self) -> &Path {
+        &self.folder
+    }
+
+    pub fn certificate(&self) -> CertificateDer<'static> {
+        self.issuer.as_ref().der().clone()
+    }
+
+    pub fn certify_server(&self, name: &str) -> Certified {
+        self.certify(name, ExtendedKeyUsagePurpose::ServerAuth)
+    }
+
+    pub fn certify_client(&self, name: &str) -> Certified {
+        self.certify(name, ExtendedKeyUsagePurpose::ClientAuth)
+    }
+
+    fn certify(&self, name: &str, usage: ExtendedKeyUsagePurpose) -> Certified {
+        let mut params = CertificateParams::new(vec!["localhost".to_owned()]).expect("it is a name");
+        params.distinguished_name.push(DnType::CommonName, name);
+        params.extended_key_usages = vec![usage];
+        let key = KeyPair::generate().expect("there is chance enough");
+        let certificate = params.signed_by(&key, &self.issuer).expect("the form is right");
+        let certified = Certified {
+            certificate_file: self.folder.join(format!("{name}.crt")),
+            key_file: self.folder.join(format!("{name}.key")),
+        };
+        fs::write(&certified.certificate_file, certificate.pem()).expect("the folder is writable");
+        fs::write(&certified.key_file, key.serialize_pem()).expect("the folder is writable");
+        certified
+    }
+}
+
+impl Drop for Authority {
+    fn drop(&mut self) {
+        // It lies in the build's scratch space and does no harm.
+        let _ = fs::remove_dir_all(&self.folder);
+    }
+}
+
+impl Certified {
+    pub fn certificates(&self) -> Vec<CertificateDer<'static>> {
+        vec![CertificateDer::from_pem_file(&self.certificate_file).expect("it was written here")]
+    }
+
+    pub fn key(&self) -> PrivateKeyDer<'static> {
+        PrivateKeyDer::from_pem_file(&self.key_file).expect("it was written here")
+    }
+}
