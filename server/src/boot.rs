@@ -5,7 +5,7 @@ use std::{
     panic::{AssertUnwindSafe, catch_unwind},
     sync::{
         Arc, Mutex,
-        atomic::{AtomicBool, AtomicU16, AtomicU32, AtomicU64, Ordering},
+        atomic::{AtomicBool, AtomicU16, AtomicU32, AtomicU64},
     },
     thread,
     time::Instant,
@@ -30,7 +30,7 @@ use signal_hook::{
 use crate::{
     client::{copies::Trackers, notifications::Notifications, publishing::PubSub, record::Clients},
     clock::Clock,
-    command::{TABLE, info},
+    command::TABLE,
     config::{Asker, Config, REDIS_VERSION},
     log,
     net::{IoThread, WAKER, run_heavy},
@@ -40,6 +40,7 @@ use crate::{
         descriptors::room_for_clients,
         functions::Functions,
         listening::{Listener, Listening, bind_all},
+        memory::{Memory, resident_bytes},
         pause::Pause,
         programs::Running,
         recorded::Recorder,
@@ -101,7 +102,7 @@ pub fn serve(mut config: Config, process: Process) -> Result<(), String> {
         polls.into_iter().enumerate().map(|(index, poll)| IoThread::new(server, index, poll)).collect();
     // Before anyone is served, who could see what was there before, or set a title of his own meanwhile.
     server.show_title();
-    server.startup_memory.store(info::own_bytes(), Ordering::Relaxed);
+    server.memory.begin(resident_bytes());
     let mut threads = Vec::new();
     for (index, mut io_thread) in io_threads.into_iter().enumerate() {
         threads.push(spawn(format!("io-{index}"), move || {
@@ -213,7 +214,6 @@ fn build(
             waker: Waker::new(poll.registry(), WAKER)?,
             stats: CachePadded::new(stats),
             n_connections: AtomicU32::new(0),
-            n_client_bytes: AtomicU64::new(0),
             nanos_had: AtomicU64::new(0),
             nanos_wanted: AtomicU64::new(0),
             micros_by_mode: Default::default(),
@@ -246,10 +246,7 @@ fn build(
         config_writer: Mutex::new(()),
         attention: CachePadded::new(AtomicU32::new(0)),
         pause: Pause::default(),
-        memory_short: AtomicBool::new(false),
-        used_memory: AtomicU64::new(0),
-        startup_memory: AtomicU64::new(0),
-        peak_memory: AtomicU64::new(0),
+        memory: Memory::default(),
         rate_sampler: Mutex::default(),
         active_expire: AtomicBool::new(true),
         allows_all_in_scripts: AtomicBool::new(false),

@@ -163,7 +163,7 @@ const ENDING: &[(&str, &str)] = &[
     ("\u{1b}Lua", "-ERR Error compiling script"),
     // Counts and sizes.
     ("return string.rep('x', 1e10)", "not enough memory"),
-    ("return string.rep('x', 2^53)", "not enough memory"),
+    ("return string.rep('x', 2^31 - 1)", "not enough memory"),
     ("return (unpack({}, 1, 1e9))", "too many results to unpack"),
     ("return (unpack({}, -2147483648, 2147483647))", "too many results to unpack"),
     ("return ('x'):byte(1, 1e9)", ":120"),

@@ -1,7 +1,12 @@
 //! The allocator that entries are cut for.
 
-use std::alloc::{GlobalAlloc, Layout};
+use std::{
+    alloc::{GlobalAlloc, Layout},
+    cell::Cell,
+    sync::atomic::{AtomicBool, AtomicI64, AtomicU64, Ordering::Relaxed},
+};
 
+use crossbeam_utils::CachePadded;
 use libmimalloc_sys as mimalloc;
 
 /// mimalloc as a program's global allocator: its [size classes](crate::class_bytes) fit entries closely, and threads free
@@ -32,6 +37,78 @@ impl Allocator {
     }
 }
 
+/// So many bytes a thread allocates, or frees, before all know; less under a small limit.
+const SETTLED_MAX_BYTES: u64 = 64 * 1024;
+/// The part of a limit that each thread may be off by.
+const SETTLED_PART: u64 = 4096;
+
+/// The bytes that all threads have allocated and not freed, as far as they have settled.
+static ALLOCATED: CachePadded<AtomicI64> = CachePadded::new(AtomicI64::new(0));
+
+/// From so many on there is too much. Who settles looks at it.
+static LIMIT: CachePadded<AtomicI64> = CachePadded::new(AtomicI64::new(i64::MAX));
+
+/// How many bytes a thread may keep to itself.
+static SETTLED_BYTES: CachePadded<AtomicU64> = CachePadded::new(AtomicU64::new(SETTLED_MAX_BYTES));
+
+/// Whether somebody has found that there is. A line of its own: whoever runs commands reads it.
+static IS_ABOVE_LIMIT: CachePadded<AtomicBool> = CachePadded::new(AtomicBool::new(false));
+
+thread_local! {
+    /// The bytes that the thread has allocated, less those that it has freed, and how much of that is settled.
+    static COUNTED: Cell<i64> = const { Cell::new(0) };
+    static SETTLED: Cell<i64> = const { Cell::new(0) };
+}
+
+#[inline(always)]
+fn count(bytes: i64) {
+    let counted = COUNTED.get() + bytes;
+    COUNTED.set(counted);
+    if (counted - SETTLED.get()).unsigned_abs() >= SETTLED_BYTES.load(Relaxed) {
+        settle();
+    }
+}
+
+#[cold]
+fn settle() {
+    let counted = COUNTED.get();
+    let news = counted - SETTLED.replace(counted);
+    let all = ALLOCATED.fetch_add(news, Relaxed) + news;
+    if all > LIMIT.load(Relaxed) {
+        IS_ABOVE_LIMIT.store(true, Relaxed);
+    }
+}
+
+/// The bytes that the calling thread has allocated, less those that it has freed: two calls tell what lies between them.
+pub(crate) fn counted_bytes() -> i64 {
+    COUNTED.get()
+}
+
+/// The bytes that are allocated, as they were asked for: what the allocator adds is not in it. Each thread may have 64 KiB more or less
+/// than it has told.
+pub fn allocated_bytes() -> u64 {
+    settle();
+    u64::try_from(ALLOCATED.load(Relaxed)).unwrap_or(0)
+}
+
+/// Has [`is_above_limit`] say so from so many allocated bytes on.
+pub fn set_limit(bytes: u64) {
+    LIMIT.store(i64::try_from(bytes).unwrap_or(i64::MAX), Relaxed);
+    SETTLED_BYTES.store((bytes / SETTLED_PART).min(SETTLED_MAX_BYTES), Relaxed);
+    heed_limit();
+}
+
+/// Whether more was allocated than the limit when a thread last settled, or when somebody last looked.
+#[inline(always)]
+pub fn is_above_limit() -> bool {
+    IS_ABOVE_LIMIT.load(Relaxed)
+}
+
+/// Looks whether it still is so.
+pub fn heed_limit() {
+    IS_ABOVE_LIMIT.store(ALLOCATED.load(Relaxed) > LIMIT.load(Relaxed), Relaxed);
+}
+
 /// Whether every block that fits is aligned as the layout wants. A smaller block than the alignment need not be.
 #[inline]
 fn is_natural(size: usize, align: usize) -> bool {
@@ -45,6 +122,7 @@ unsafe impl GlobalAlloc for Allocator {
     /// This one and the others ask for what [`GlobalAlloc`] does.
     #[inline]
     unsafe fn alloc(&self, layout: Layout) -> *mut u8 {
+        count(layout.size() as i64);
         // SAFETY: the calls take any size, and any power of two as alignment.
         unsafe {
             if is_natural(layout.size(), layout.align()) {
@@ -57,6 +135,7 @@ unsafe impl GlobalAlloc for Allocator {
 
     #[inline]
     unsafe fn alloc_zeroed(&self, layout: Layout) -> *mut u8 {
+        count(layout.size() as i64);
         // SAFETY: as in `alloc`.
         unsafe {
             if is_natural(layout.size(), layout.align()) {
@@ -70,13 +149,15 @@ unsafe impl GlobalAlloc for Allocator {
     /// # Safety
     /// As above.
     #[inline]
-    unsafe fn dealloc(&self, block: *mut u8, _: Layout) {
+    unsafe fn dealloc(&self, block: *mut u8, layout: Layout) {
+        count(-(layout.size() as i64));
         // SAFETY: the block is from one of the other calls, as the caller promises.
         unsafe { mimalloc::mi_free(block.cast()) };
     }
 
     #[inline]
     unsafe fn realloc(&self, block: *mut u8, layout: Layout, size: usize) -> *mut u8 {
+        count(size as i64 - layout.size() as i64);
         // SAFETY: the block is from one of the other calls, as the caller promises, and the sizes are as in `alloc`.
         unsafe {
             if is_natural(size, layout.align()) {

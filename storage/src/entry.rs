@@ -687,7 +687,9 @@ impl EntryBox {
             self.zero_inline_from(keep);
             moved
         } else if !header.has(Header::BLOB) {
-            let mut blob = Pinned::from_slice(self.inline_mut());
+            // One that begins has just the room it needs.
+            let mut blob =
+                if keep == 0 { Pinned::with_capacity(len) } else { Pinned::from_slice(self.inline_mut()) };
             blob.resize(len);
             self.store_blob(blob)
         } else if len > INLINE_MAX / 2 {

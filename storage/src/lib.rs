@@ -46,7 +46,7 @@ mod value;
 mod waiters;
 mod work;
 
-pub use allocator::Allocator;
+pub use allocator::{Allocator, allocated_bytes, heed_limit, is_above_limit, set_limit};
 pub use channels::{Audience, ChannelKind};
 pub use digest::Digest;
 pub use entry::class_bytes;
@@ -61,13 +61,14 @@ pub use kinds::{digest_of, encoding_name, has_expired, n_elements, type_name};
 pub use ledger::{Change, Effect, Hearer, MISSES};
 pub use list::{ListEnd, ListMut, ListRef, ListType};
 pub use reclaim::{
-    discard_bytes, has_garbage, help_reclaim_large, is_flooded, n_garbage, n_reclaimed, reclaim,
-    reclaim_large, release, reset_reclaimed, wants_idle_threads,
+    discard_bytes, garbage_bytes, has_garbage, help_reclaim_large, is_flooded, n_garbage, n_reclaimed,
+    reclaim, reclaim_large, release, reset_reclaimed, wants_idle_threads,
 };
 pub use rubble::Rubble;
 pub use set::{SetMut, SetRef, SetType};
 pub use shard::{
     Lookups, Shard,
+    eviction::{EvictionOrder, EvictionPolicy},
     expiry::{ExpiryCursor, ExpiryStep},
 };
 pub use sorted_set::{SortedSetMut, SortedSetRef, SortedSetType};

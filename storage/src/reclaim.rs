@@ -5,11 +5,15 @@
 //! of it is slowed down, and no heavy work keeps it waiting. Bytes in one piece cannot be freed in steps. Very long ones are left to
 //! threads without sockets.
 
-use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering::Relaxed};
+use std::{
+    cell::Cell,
+    sync::atomic::{AtomicU64, AtomicUsize, Ordering::Relaxed},
+};
 
 use crossbeam_queue::SegQueue;
 
 use crate::{
+    allocator,
     entry::EntryBox,
     rubble::{Rubble, free_pieces},
     table::Detached,
@@ -40,8 +44,13 @@ static N_PENDING: AtomicUsize = AtomicUsize::new(0);
 /// When so much waits, threads with sockets take more time for it, so that a client that makes much garbage is slowed down.
 const FLOOD_BYTES: usize = 256 << 20;
 
-/// The bytes of the values that wait to be freed in steps.
+/// The bytes of what waits to be freed in steps.
 static N_BYTES: AtomicUsize = AtomicUsize::new(0);
+
+thread_local! {
+    /// The bytes of what the thread has left to be freed later.
+    static LEFT: Cell<usize> = const { Cell::new(0) };
+}
 
 /// A thread with sockets frees no more than this in one piece: some milliseconds.
 const HELPED_MAX_BYTES: usize = 16 << 20;
@@ -54,10 +63,10 @@ static N_RECLAIMED_BEFORE: AtomicU64 = AtomicU64::new(0);
 enum Garbage {
     /// An entry of so many bytes.
     Entry(EntryBox, usize),
-    /// What is left of an entry that had so many bytes.
+    /// What is left of an entry, and has so many bytes.
     Rubble(Box<dyn Rubble>, usize),
-    /// A flushed database.
-    Table(Detached),
+    /// A flushed database, likewise.
+    Table(Detached, usize),
 }
 
 /// Bytes in one piece.
@@ -70,21 +79,43 @@ enum Bytes {
 impl Garbage {
     /// Leaves it to [`reclaim`].
     fn leave(self) {
+        let (Garbage::Entry(_, bytes) | Garbage::Rubble(_, bytes) | Garbage::Table(_, bytes)) = self;
         N_PENDING.fetch_add(1, Relaxed);
-        if let Garbage::Entry(_, bytes) | Garbage::Rubble(_, bytes) = self {
-            N_BYTES.fetch_add(bytes, Relaxed);
-        }
+        N_BYTES.fetch_add(bytes, Relaxed);
+        LEFT.set(LEFT.get() + bytes);
         GARBAGE.push(self);
-    }
-
-    /// Notes that all of it is freed.
-    fn is_freed(bytes: usize) {
-        N_PENDING.fetch_sub(1, Relaxed);
-        N_BYTES.fetch_sub(bytes, Relaxed);
     }
 
     /// Frees a piece of it, and puts back what is left.
     fn step(self) {
+        let (Garbage::Entry(_, bytes) | Garbage::Rubble(_, bytes) | Garbage::Table(_, bytes)) = self;
+        let (counted, left) = (allocator::counted_bytes(), LEFT.get());
+        let rest = self.free_some();
+        // What is freed, and what counts as garbage of its own now.
+        let freed = usize::try_from(counted - allocator::counted_bytes()).unwrap_or(0);
+        let gone = (freed + (LEFT.get() - left)).min(bytes);
+        match rest {
+            Some(rest) => {
+                N_BYTES.fetch_sub(gone, Relaxed);
+                GARBAGE.push(rest.with_bytes(bytes - gone));
+            }
+            None => {
+                N_BYTES.fetch_sub(bytes, Relaxed);
+                N_PENDING.fetch_sub(1, Relaxed);
+            }
+        }
+    }
+
+    fn with_bytes(self, bytes: usize) -> Garbage {
+        match self {
+            Garbage::Entry(entry, _) => Garbage::Entry(entry, bytes),
+            Garbage::Rubble(rubble, _) => Garbage::Rubble(rubble, bytes),
+            Garbage::Table(table, _) => Garbage::Table(table, bytes),
+        }
+    }
+
+    /// Frees a piece; gives what is left, if anything is.
+    fn free_some(self) -> Option<Garbage> {
         match self {
             Garbage::Entry(entry, bytes) => {
                 let rubble = entry.demolish().ok().and_then(|(shell, rubble)| {
@@ -93,20 +124,13 @@ impl Garbage {
                     rubble
                 });
                 N_RECLAIMED.fetch_add(1, Relaxed);
-                match rubble {
-                    Some(rubble) => GARBAGE.push(Garbage::Rubble(rubble, bytes)),
-                    None => Self::is_freed(bytes),
-                }
+                rubble.map(|rubble| Garbage::Rubble(rubble, bytes))
             }
             Garbage::Rubble(mut rubble, bytes) => {
-                if rubble.free_some(STEP_COST) < STEP_COST {
-                    drop(rubble);
-                    Self::is_freed(bytes);
-                } else {
-                    GARBAGE.push(Garbage::Rubble(rubble, bytes));
-                }
+                let is_left = rubble.free_some(STEP_COST) >= STEP_COST;
+                is_left.then_some(Garbage::Rubble(rubble, bytes))
             }
-            Garbage::Table(mut table) => {
+            Garbage::Table(mut table, bytes) => {
                 let mut n_freed = 0;
                 free_pieces(&mut table, STEP_COST, |entry| {
                     let bytes = entry.as_ref().allocated_bytes();
@@ -119,12 +143,7 @@ impl Garbage {
                     bytes
                 });
                 N_RECLAIMED.fetch_add(n_freed, Relaxed);
-                if table.len() > 0 {
-                    GARBAGE.push(Garbage::Table(table));
-                } else {
-                    drop(table);
-                    N_PENDING.fetch_sub(1, Relaxed);
-                }
+                (table.len() > 0).then_some(Garbage::Table(table, bytes))
             }
         }
     }
@@ -136,6 +155,7 @@ impl Bytes {
     fn leave(self, n_bytes: usize) {
         N_PENDING.fetch_add(1, Relaxed);
         N_LARGE_BYTES.fetch_add(n_bytes, Relaxed);
+        LEFT.set(LEFT.get() + n_bytes);
         LARGE_GARBAGE.push((self, n_bytes));
     }
 
@@ -185,9 +205,9 @@ pub fn release(entry: EntryBox) {
     }
 }
 
-/// Frees a flushed table by and by.
-pub(crate) fn free_table(table: Detached) {
-    Garbage::Table(table).leave();
+/// Frees a flushed table of so many bytes by and by.
+pub(crate) fn free_table(table: Detached, bytes: usize) {
+    Garbage::Table(table, bytes).leave();
 }
 
 /// Frees a part of a value that holds so many bytes, now or, if they are many, by and by as what `demolish` makes of it. Says how
@@ -271,6 +291,11 @@ pub fn n_reclaimed() -> u64 {
 /// Starts [`n_reclaimed`] over.
 pub fn reset_reclaimed() {
     N_RECLAIMED_BEFORE.store(N_RECLAIMED.load(Relaxed), Relaxed);
+}
+
+/// The bytes of all that waits to be freed.
+pub fn garbage_bytes() -> u64 {
+    (N_BYTES.load(Relaxed) + N_LARGE_BYTES.load(Relaxed)) as u64
 }
 
 /// How many entries, parts of values and flushed tables wait to be freed.

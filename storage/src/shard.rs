@@ -5,7 +5,8 @@
 //! changed, so no handler can forget any of it. Each of these takes the [`Event`] that the write is, and observers hear of it
 //! through one sink (`ledger.rs`).
 
-pub(crate) mod expiry;
+pub(crate) mod eviction;
+pub mod expiry;
 mod fields;
 mod observers;
 mod pinning;
@@ -655,7 +656,8 @@ impl Shard {
         if table.is_empty() {
             return;
         }
-        reclaim::free_table(table.detach());
+        let bytes = table.allocated_bytes();
+        reclaim::free_table(table.detach(), bytes);
         let flushed = self.db;
         self.ledger.fields_changed_dbs(|db| (db != flushed).then_some(db));
         self.move_stamps(&touched);

@@ -21,7 +21,10 @@ use crate::{
     clock::processor_micros,
     command::CommandTable,
     config::{REDIS_VERSION, short_decimal},
-    shared::server::{BRAID_VERSION, SPARE_THREADS, Server},
+    shared::{
+        memory::{Memory, resident_bytes},
+        server::{BRAID_VERSION, SPARE_THREADS, Server},
+    },
 };
 
 /// When a section is shown.
@@ -219,15 +222,15 @@ fn n_awaited(waits: &[Arc<Parked>], meant: impl Fn(&Parked) -> bool) -> usize {
 fn memory_section(server: &Server, text: &mut Text<'_>) {
     let config = server.config.load();
     let dataset = server.keyspace.used_bytes();
-    let startup = server.startup_memory.load(Ordering::Relaxed);
+    let startup = server.memory.startup.load(Ordering::Relaxed);
     let in_buffers = |client: &Arc<ClientRecord>| {
         client.input_bytes.load(Ordering::Relaxed) + client.output_bytes.load(Ordering::Relaxed)
     };
     let of_clients: u64 = server.clients.all().iter().map(in_buffers).sum();
     let notifications = server.notification_bytes();
-    let overhead = startup + of_clients + notifications;
-    let used = overhead + dataset;
-    let peak = used.max(startup + server.peak_memory.load(Ordering::Relaxed));
+    let used = Memory::used();
+    let overhead = used.saturating_sub(dataset);
+    let peak = used.max(server.memory.peak.load(Ordering::Relaxed));
     let resident = resident_bytes();
     let limit = config.maxmemory.unwrap_or_default();
     text.bytes("used_memory", used);
@@ -257,7 +260,7 @@ fn memory_section(server: &Server, text: &mut Text<'_>) {
     text.field("maxmemory_policy", setting(server, "maxmemory-policy"));
     text.line(format_args!("mem_fragmentation_ratio:{:.2}", resident as f64 / used.max(1) as f64));
     text.field("mem_fragmentation_bytes", resident as i64 - used as i64);
-    text.field("mem_not_counted_for_evict", startup);
+    text.field("mem_not_counted_for_evict", 0);
     text.field("mem_replication_backlog", 0);
     text.field("mem_clients_slaves", 0);
     text.field("mem_clients_normal", of_clients);
@@ -277,15 +280,6 @@ fn setting(server: &Server, name: &str) -> String {
 }
 
 /// The memory that the process occupies.
-fn resident_bytes() -> u64 {
-    kilobytes_of("/proc/self/status", "VmRSS:") * 1024
-}
-
-/// The memory that the process occupies and that is of no file: not its code.
-pub fn own_bytes() -> u64 {
-    kilobytes_of("/proc/self/status", "RssAnon:") * 1024
-}
-
 /// A number of kilobytes in one of the system's files; 0 where there is no such file.
 fn kilobytes_of(path: &str, name: &str) -> u64 {
     let file = fs::read_to_string(path).unwrap_or_default();
@@ -340,7 +334,7 @@ fn stats_section(server: &Server, text: &mut Text<'_>) {
     text.field("expired_keys", server.keyspace.expired());
     text.field("expired_stale_perc", "0.00");
     text.field("expired_time_cap_reached_count", 0);
-    text.field("evicted_keys", 0);
+    text.field("evicted_keys", server.sum(|stats| &stats.evicted));
     text.field("evicted_clients", 0);
     text.field("total_eviction_exceeded_time", 0);
     text.field("current_eviction_exceeded_time", 0);

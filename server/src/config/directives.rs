@@ -147,7 +147,7 @@ directives! {
         live maxmemory_policy: MaxmemoryPolicy = one_word;
     integer("maxmemory-samples", 1, INT, "5") =>
         /// Keys looked at for each removal.
-        reserved maxmemory_samples: usize = Value::number;
+        live maxmemory_samples: usize = Value::number;
     integer("maxmemory-eviction-tenacity", 0, 100, "10");
     integer("lfu-log-factor", 0, INT, "10") =>
         /// How slowly the frequency counter grows.

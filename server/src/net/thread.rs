@@ -43,7 +43,7 @@ use crate::{
     },
     command::Registered,
     config::Config,
-    net::welcome,
+    net::{eviction::Eviction, welcome},
     run::{budget::Budget, rows},
     shared::{listening::Listening, mail::Mail, server::Server, spread::Sampler, thread_state::ThreadState},
 };
@@ -106,6 +106,7 @@ pub struct IoThread {
     /// Connections that are held back for a while.
     resting: Vec<Resting>,
     expiry: super::expiry::Expiry,
+    eviction: Eviction,
     next_cron: Instant,
     sampler: Sampler,
     /// When the last commands of this turn ended, if any ran.
@@ -159,6 +160,7 @@ impl IoThread {
             giving: Giving::default(),
             resting: Vec::new(),
             expiry: super::expiry::Expiry::new(index, server.io_threads().len()),
+            eviction: Eviction::default(),
             next_cron: Instant::now(),
             sampler: Sampler::new(Instant::now()),
             served_at: None,
@@ -219,6 +221,9 @@ impl IoThread {
             self.take_finished();
             self.step_sweeps();
             self.step_expiry();
+            if Eviction::is_due(self.server()) {
+                self.eviction.make_room(&mut self.worker);
+            }
             self.limit_tracking(self.server());
             self.step_forgetting();
             self.reclaim();
@@ -243,6 +248,7 @@ impl IoThread {
             || self.handshakes.are_waiting()
             || self.is_forgetting
             || self.expiry.is_behind()
+            || Eviction::is_due(self.server())
             || braid_storage::has_garbage();
         let may_sleep = !busy
             && peer.inbox.may_sleep(|| {
@@ -447,7 +453,6 @@ impl IoThread {
             self.expiry.begin_cycle();
         }
         self.share_out_connections(server);
-        self.measure_clients(server);
         if self.worker.thread.index == 0 {
             server.measure_memory();
             server.measure_first_thread();

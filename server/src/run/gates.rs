@@ -121,7 +121,7 @@ fn admit_memory(
     server: &Server,
     session: &Session,
 ) -> Result<(), CommandError> {
-    if !server.memory_short.load(Ordering::Relaxed) {
+    if !server.memory.is_short.get() {
         return Ok(());
     }
     let needs_memory =

@@ -7,6 +7,7 @@ pub mod functions;
 pub mod latency;
 pub mod listening;
 pub mod mail;
+pub mod memory;
 pub mod pause;
 pub mod programs;
 pub mod recorded;

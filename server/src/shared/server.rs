@@ -33,6 +33,7 @@ use crate::{
         latency::Latencies,
         listening::Listening,
         mail::Mail,
+        memory::{Memory, resident_bytes},
         pause::Pause,
         programs::Running,
         recorded::Recorder,
@@ -96,14 +97,8 @@ pub struct Server {
     pub attention: CachePadded<AtomicU32>,
     /// CLIENT PAUSE.
     pub pause: Pause,
-    /// Whether the memory in use is above `maxmemory`. Kept by the threads' cron.
-    pub memory_short: AtomicBool,
-    /// The memory in use, as of the last cron.
-    pub used_memory: AtomicU64,
-    /// What the process occupied when it began to serve, its code aside.
-    pub startup_memory: AtomicU64,
-    /// The most memory in use that a cron has seen.
-    pub peak_memory: AtomicU64,
+    /// How much memory is in use, and how much may be.
+    pub memory: Memory,
     /// What happened lately, for INFO.
     pub rate_sampler: Mutex<RateSampler>,
     /// Whether keys are expired without being asked for (DEBUG SET-ACTIVE-EXPIRE).
@@ -166,9 +161,6 @@ pub struct Peer {
     pub stats: CachePadded<ThreadStats>,
     /// How many connections it has, those on their way to it included.
     pub n_connections: AtomicU32,
-    /// What its connections have read and not run, and what waits to be written to them, as of its last cron; only counted where
-    /// `maxmemory` is set.
-    pub n_client_bytes: AtomicU64,
     /// Processor time that it had had when it last said so, in nanoseconds.
     pub nanos_had: AtomicU64,
     /// What it could have done with.
@@ -305,17 +297,12 @@ impl Server {
 
     /// Looks at how much memory is in use, for INFO and for `maxmemory`.
     pub fn measure_memory(&self) {
-        let of_clients =
-            self.threads.iter().map(|peer| peer.n_client_bytes.load(Ordering::Relaxed)).sum::<u64>();
-        let used = self.keyspace.used_bytes() + of_clients + self.notification_bytes();
-        self.used_memory.store(used, Ordering::Relaxed);
-        let peak = self.peak_memory.fetch_max(used, Ordering::Relaxed);
+        let peak = self.memory.peak.load(Ordering::Relaxed);
+        let used = self.memory.measure(self.config.load().maxmemory, resident_bytes);
         if peak < HUGE_PAGES_FROM_BYTES && used >= HUGE_PAGES_FROM_BYTES {
             // What kernel or container do not allow is done without.
             let _ = rustix::thread::disable_transparent_huge_pages(false);
         }
-        let limit = self.config.load().maxmemory;
-        self.memory_short.store(limit.is_some_and(|limit| used > limit), Ordering::Relaxed);
     }
 
     /// Notes how much processor time the calling thread has had, which is the first one.

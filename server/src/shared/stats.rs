@@ -86,6 +86,8 @@ pub struct ThreadStats {
     pub hits: Count,
     /// Keys that were looked up in vain.
     pub misses: Count,
+    /// Keys that were removed to make room.
+    pub evicted: Count,
     /// Error replies.
     pub errors: Count,
     /// Commands found their shard held and waited.
@@ -133,6 +135,7 @@ impl ThreadStats {
             writes: Count::default(),
             hits: Count::default(),
             misses: Count::default(),
+            evicted: Count::default(),
             errors: Count::default(),
             delegated: Count::default(),
             postponed: Count::default(),
@@ -207,6 +210,7 @@ impl ThreadStats {
             &self.writes,
             &self.hits,
             &self.misses,
+            &self.evicted,
             &self.errors,
             &self.delegated,
             &self.postponed,

@@ -364,18 +364,6 @@ impl IoThread {
         );
     }
 
-    /// Counts the memory in the connections' buffers, which counts for `maxmemory`.
-    pub(super) fn measure_clients(&self, server: &Server) {
-        let bytes = |connection: &Connection| connection.unread.len() + connection.backlog.n_bytes;
-        let n_bytes = match self.config.maxmemory {
-            Some(_) => {
-                self.connections.iter().flat_map(|(_, connection)| connection.as_deref()).map(bytes).sum()
-            }
-            None => 0,
-        };
-        server.threads[self.worker.thread.index].n_client_bytes.store(n_bytes as u64, Ordering::Relaxed);
-    }
-
     /// Closes connections that have been silent for longer than `timeout`.
     pub(super) fn close_idle(&mut self, server: &Server) {
         let Some(timeout) = self.config.timeout else { return };

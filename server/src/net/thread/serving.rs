@@ -298,6 +298,9 @@ impl IoThread {
         if server.attention.load(Ordering::Relaxed) != 0 && session.record.is_killed() {
             return Gate::Shut(Ended::Closed);
         }
+        if braid_storage::is_above_limit() {
+            self.eviction.make_room(&mut self.worker);
+        }
         let (command, admission) = match gates::admit(server, session, &parsed.found, words) {
             Ok(admitted) => admitted,
             Err(refusal) => match parsed.found {

@@ -1,0 +1,230 @@
+//! Eviction: removes keys while more memory is in use than there may be.
+//!
+//! A thread that is about to run a command makes room first, with nothing held. It tries a shard at random, draws some keys there, and
+//! keeps the best of all that it has drawn in a pool, as Redis does; the best of the pool goes. What the pool says of a key may be long
+//! over, so the key is looked up again under its shard's hold. Each removal is a unit of its own: observers hear of it, and waiting nodes
+//! are served.
+//!
+//! Whoever allocates pays: a writer evicts until there is room. Where that would take long, because `maxmemory` was lowered or
+//! something large has come, all threads go on with it in each of their turns, and writers are served meanwhile, as in Redis.
+
+use std::time::{Duration, Instant};
+
+use braid_storage::{
+    Db, EvictionOrder, EvictionPolicy, Key, ShardId, coordinator::Worker, heed_limit, is_above_limit,
+};
+
+use crate::{
+    client::node::Job,
+    config::MaxmemoryPolicy,
+    random::{random, random_below},
+    run::unit,
+    shared::server::Server,
+};
+
+/// How many keys a thread remembers that might go.
+const POOL_KEYS: usize = 16;
+
+/// How long a thread evicts at a time, as Redis does at its default tenacity. A writer makes room for itself in a small part of that.
+const BUDGET: Duration = Duration::from_micros(500);
+
+/// After how many keys the thread looks at the clock.
+const CLOCK_EVERY: u32 = 8;
+
+/// At how many shards in a row that others hold it gives up for now.
+const BUSY_MAX: usize = 16;
+
+/// A key that might go.
+struct Candidate {
+    score: u64,
+    db: Db,
+    shard: ShardId,
+    key: Box<[u8]>,
+}
+
+/// What became of an attempt to remove a key.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Attempt {
+    Evicted,
+    /// Others hold the shards that were tried.
+    Busy,
+    /// There is no key that may go.
+    Nothing,
+}
+
+/// How often a thread that evicts has the resident memory looked at: what keys leave behind may not fit those that come.
+const MEASURE_EVERY: Duration = Duration::from_millis(10);
+
+/// A thread's part in eviction.
+#[derive(Default)]
+pub struct Eviction {
+    /// Keys that might go, the best last.
+    pool: Vec<Candidate>,
+    /// By what they were chosen.
+    policy: Option<EvictionPolicy>,
+    /// When it has last had the memory looked at.
+    measured_at: Option<Instant>,
+}
+
+/// How keys are chosen under a policy of the configuration; not at all under `noeviction`.
+fn choice(policy: MaxmemoryPolicy) -> Option<EvictionPolicy> {
+    let (order, volatile_only) = match policy {
+        MaxmemoryPolicy::AllkeysLru => (EvictionOrder::LeastRecent, false),
+        MaxmemoryPolicy::AllkeysLfu => (EvictionOrder::LeastFrequent, false),
+        MaxmemoryPolicy::AllkeysRandom => (EvictionOrder::Random, false),
+        MaxmemoryPolicy::VolatileLru => (EvictionOrder::LeastRecent, true),
+        MaxmemoryPolicy::VolatileLfu => (EvictionOrder::LeastFrequent, true),
+        MaxmemoryPolicy::VolatileRandom => (EvictionOrder::Random, true),
+        MaxmemoryPolicy::VolatileTtl => (EvictionOrder::EarliestDeadline, true),
+        MaxmemoryPolicy::Noeviction => return None,
+    };
+    Some(EvictionPolicy { order, volatile_only })
+}
+
+impl Eviction {
+    /// Removes keys until there is room or its time is over, with nothing held. Says whether threads should go on with it.
+    #[cold]
+    pub fn make_room(&mut self, worker: &mut Worker<Job>) -> bool {
+        let server = worker.thread.server();
+        let config = server.config.load();
+        let policy = choice(config.maxmemory_policy);
+        if self.policy != policy {
+            self.policy = policy;
+            self.pool.clear();
+        }
+        let began = Instant::now();
+        if self.measured_at.is_none_or(|measured| began - measured > MEASURE_EVERY) {
+            self.measured_at = Some(began);
+            server.measure_memory();
+        }
+        for n_evicted in 1.. {
+            if server.memory.room() >= 0 {
+                heed_limit();
+                server.memory.is_short.set(false);
+                return false;
+            }
+            // Nothing is to change under CLIENT PAUSE.
+            if server.is_paused() {
+                return false;
+            }
+            let attempt = policy
+                .map_or(Attempt::Nothing, |policy| self.evict_one(worker, policy, config.maxmemory_samples));
+            if attempt == Attempt::Nothing {
+                server.memory.is_short.set(true);
+                return false;
+            }
+            let is_due = n_evicted % CLOCK_EVERY == 0 || attempt == Attempt::Busy;
+            if is_due && (attempt == Attempt::Busy || began.elapsed() > BUDGET) {
+                break;
+            }
+        }
+        server.memory.is_short.set(false);
+        true
+    }
+
+    /// Whether there is something to do in this turn of the thread's loop.
+    pub fn is_due(server: &Server) -> bool {
+        is_above_limit() && !server.memory.is_short.get()
+    }
+
+    fn evict_one(&mut self, worker: &mut Worker<Job>, policy: EvictionPolicy, n_samples: usize) -> Attempt {
+        let n_samples = if policy.order == EvictionOrder::Random { 1 } else { n_samples };
+        for _ in 0..BUSY_MAX {
+            let Some(id) = shard_with_victims(worker.thread.server(), policy) else {
+                return Attempt::Nothing;
+            };
+            match self.draw(worker, id, policy, n_samples) {
+                Some(true) => return Attempt::Evicted,
+                Some(false) => {}
+                None => continue,
+            }
+            while let Some(best) = self.pool.pop() {
+                if remove(worker, &best) {
+                    return Attempt::Evicted;
+                }
+            }
+        }
+        Attempt::Busy
+    }
+
+    /// Draws keys of a shard; removes the best of the pool if that is one of the shard's, and says so. Returns nothing if others hold the
+    /// shard.
+    fn draw(
+        &mut self,
+        worker: &mut Worker<Job>,
+        id: ShardId,
+        policy: EvictionPolicy,
+        n_samples: usize,
+    ) -> Option<bool> {
+        let keyspace = &worker.thread.server().keyspace;
+        let drawn = worker.with_shards(&[id], |held, thread| {
+            let shard = held.shard(id);
+            let now = shard.start().max(thread.server().clock.now());
+            for db in (0..keyspace.n_dbs()).map(|db| Db(db as u16)) {
+                if keyspace.n_keys_in(db, id) > 0 {
+                    shard.begin(db, now);
+                    shard.sample_victims(db, policy, n_samples, random, |key, score| {
+                        self.offer(score, db, id, key);
+                    });
+                }
+            }
+            let best = self.pool.pop_if(|best| best.shard == id);
+            let is_evicted = best.is_some_and(|best| {
+                shard.begin(best.db, now);
+                let routed = keyspace.router().route(&best.key);
+                shard.evict(&Key { bytes: &best.key, routed })
+            });
+            if is_evicted {
+                thread.stats().evicted.add(1);
+            }
+            unit::end(held, thread, now);
+            is_evicted
+        });
+        drawn?.ok()
+    }
+
+    /// Keeps a key in the pool if it is among the best.
+    fn offer(&mut self, score: u64, db: Db, shard: ShardId, key: &[u8]) {
+        let at = self.pool.partition_point(|known| known.score <= score);
+        if self.pool.len() == POOL_KEYS {
+            if at == 0 {
+                return;
+            }
+            self.pool.remove(0);
+            self.pool.insert(at - 1, Candidate { score, db, shard, key: key.into() });
+        } else {
+            self.pool.insert(at, Candidate { score, db, shard, key: key.into() });
+        }
+    }
+}
+
+/// Removes a key, if it is still there and nobody holds its shard.
+fn remove(worker: &mut Worker<Job>, candidate: &Candidate) -> bool {
+    let Candidate { db, shard: id, key, .. } = candidate;
+    let routed = worker.thread.server().keyspace.router().route(key);
+    let removed = worker.with_shards(&[*id], |held, thread| {
+        let shard = held.shard(*id);
+        let now = shard.start().max(thread.server().clock.now());
+        shard.begin(*db, now);
+        let is_evicted = shard.evict(&Key { bytes: key, routed });
+        if is_evicted {
+            thread.stats().evicted.add(1);
+        }
+        unit::end(held, thread, now);
+        is_evicted
+    });
+    matches!(removed, Some(Ok(true)))
+}
+
+/// A shard, from a random one on, that has keys which may go.
+fn shard_with_victims(server: &Server, policy: EvictionPolicy) -> Option<ShardId> {
+    let keyspace = &server.keyspace;
+    let n_shards = server.engine.n_shards();
+    let first = random_below(n_shards);
+    let ids = (first..n_shards).chain(0..first).map(|index| ShardId(index as u16));
+    let has_victims = |id: &ShardId| match policy.volatile_only {
+        true => keyspace.n_deadlines_in(*id) > 0,
+        false => (0..keyspace.n_dbs()).any(|db| keyspace.n_keys_in(Db(db as u16), *id) > 0),
+    };
+    ids.into_iter().find(has_victims)
+}

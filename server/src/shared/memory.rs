@@ -1,0 +1,126 @@
+//! How much memory is in use, and how much may be: `maxmemory`.
+//!
+//! What is allocated is counted by the allocator, to 64 KiB a thread; less what only waits to be freed, that is the memory in use. The
+//! limit is one of *resident* memory: what the allocator needs beside what it was asked for is taken off it, so that the process stays
+//! near it. Of that overhead 12 MiB are free, as a small limit would not be kept by any process; it counts at once when it grows and slowly
+//! less when it shrinks, and not more of it than 30 % of the limit: half of the data is not thrown away for a heap full of holes.
+
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+
+/// The part of the limit, in percent, that the overhead takes at most.
+const OVERHEAD_MAX_PERCENT: u64 = 30;
+
+/// The part of the limit, and the most, that is left for what commands take while they run.
+const MARGIN_PART: u64 = 1024;
+const MARGIN_MAX_BYTES: u64 = 64 << 10;
+
+/// So much of it counts for nothing: a small limit is one of what is in use.
+const OVERHEAD_FREE_BYTES: u64 = 12 << 20;
+
+/// By what part it falls at most between two looks.
+const FALLS_BY: u64 = 16;
+
+/// What is known of the process's memory. Numbers of bytes.
+#[derive(Default)]
+pub struct Memory {
+    /// What was in use when the process began to serve.
+    pub startup: AtomicU64,
+    /// The most that was in use at a look.
+    pub peak: AtomicU64,
+    /// What was resident when the process began to serve and is not counted: code, stacks, the allocator's own.
+    base: AtomicU64,
+    /// How much is resident beside what is counted, apart from that.
+    overhead: AtomicU64,
+    /// How much may be in use.
+    target: AtomicU64,
+    /// Too much is, and nothing can be evicted: commands that need memory are refused.
+    pub is_short: Flag,
+}
+
+/// Something that holds or does not, mostly for long. All threads read it.
+#[derive(Default)]
+pub struct Flag(AtomicBool);
+
+impl Flag {
+    /// Whether it holds.
+    #[inline(always)]
+    pub fn get(&self) -> bool {
+        self.0.load(Ordering::Relaxed)
+    }
+
+    /// Notes whether it holds; writes only if that is new.
+    pub fn set(&self, holds: bool) {
+        if self.get() != holds {
+            self.0.store(holds, Ordering::Relaxed);
+        }
+    }
+}
+
+/// The process's resident memory; nothing where the system does not tell.
+pub fn resident_bytes() -> u64 {
+    let numbers = std::fs::read_to_string("/proc/self/statm").unwrap_or_default();
+    let pages = numbers.split_whitespace().nth(1).and_then(|pages| pages.parse::<u64>().ok());
+    pages.unwrap_or_default() * rustix::param::page_size() as u64
+}
+
+impl Memory {
+    /// The memory in use.
+    pub fn used() -> u64 {
+        braid_storage::allocated_bytes().saturating_sub(braid_storage::garbage_bytes())
+    }
+
+    /// Notes what is in use when the process begins to serve.
+    pub fn begin(&self, resident: u64) {
+        let allocated = braid_storage::allocated_bytes();
+        self.startup.store(allocated, Ordering::Relaxed);
+        self.base.store(resident.saturating_sub(allocated), Ordering::Relaxed);
+    }
+
+    /// How much more may be in use; less than nothing if too much is.
+    pub fn room(&self) -> i64 {
+        self.target.load(Ordering::Relaxed).cast_signed().saturating_sub(Self::used().cast_signed())
+    }
+
+    /// Looks at how much is in use; gives it.
+    pub fn measure(&self, limit: Option<u64>, resident: impl FnOnce() -> u64) -> u64 {
+        let used = Self::used();
+        self.peak.fetch_max(used, Ordering::Relaxed);
+        let target = limit.map_or(i64::MAX as u64, |limit| {
+            let beside = resident().saturating_sub(braid_storage::allocated_bytes());
+            limit
+                - self.note_overhead(beside).min(limit / 100 * OVERHEAD_MAX_PERCENT)
+                - (limit / MARGIN_PART).min(MARGIN_MAX_BYTES)
+        });
+        self.target.store(target, Ordering::Relaxed);
+        braid_storage::set_limit(target);
+        if self.room() >= 0 {
+            self.is_short.set(false);
+        }
+        used
+    }
+
+    /// Notes how much is resident and not counted; gives how much of that counts as overhead.
+    fn note_overhead(&self, beside: u64) -> u64 {
+        let now = beside.saturating_sub(self.base.load(Ordering::Relaxed) + OVERHEAD_FREE_BYTES);
+        let before = self.overhead.load(Ordering::Relaxed);
+        let overhead = now.max(before - before / FALLS_BY);
+        self.overhead.store(overhead, Ordering::Relaxed);
+        overhead
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_overhead_rises_at_once_and_falls_slowly() {
+        let memory = Memory::default();
+        memory.base.store(1000, Ordering::Relaxed);
+        assert_eq!(memory.note_overhead(500), 0, "less than at the start");
+        assert_eq!(memory.note_overhead(1000 + OVERHEAD_FREE_BYTES), 0, "little");
+        assert_eq!(memory.note_overhead(17_000 + OVERHEAD_FREE_BYTES), 16_000);
+        assert_eq!(memory.note_overhead(1000), 15_000);
+        assert!((0..200).map(|_| memory.note_overhead(1000)).last().is_some_and(|overhead| overhead < 100));
+    }
+}
