@@ -28,14 +28,16 @@ use signal_hook::{
 };
 
 use crate::{
+    access::Users,
     client::{copies::Trackers, notifications::Notifications, publishing::PubSub, record::Clients},
     clock::Clock,
-    command::TABLE,
+    command::{self, TABLE},
     config::{Asker, Config, REDIS_VERSION},
     log,
     net::{IoThread, WAKER, run_heavy},
     notice,
     shared::{
+        accounts::Accounts,
         certificates,
         descriptors::room_for_clients,
         functions::Functions,
@@ -51,6 +53,15 @@ use crate::{
     },
     warning,
 };
+
+/// Checks the parts of a configuration that concern commands and users.
+///
+/// # Errors
+/// What would keep the server from starting, in words for the log.
+pub fn check(config: &Config) -> Result<(), String> {
+    command::rename(&config.renamed_commands)?;
+    command::users_at_start(config, &TABLE).map(|_| ())
+}
 
 /// Serves until SHUTDOWN or a signal.
 ///
@@ -70,7 +81,15 @@ pub fn serve(mut config: Config, process: Process) -> Result<(), String> {
     for note in config.notices() {
         warning!("{note}");
     }
-    refuse_what_would_fail_open(&config)?;
+    command::rename(&config.renamed_commands)?;
+    let users = command::users_at_start(&config, &TABLE)?;
+    for user in users.all().filter(|user| !user.is_on()) {
+        let name = String::from_utf8_lossy(user.name());
+        notice!(
+            "The user '{name}' is disabled (there is no 'on' modifier in the user description). Make sure this is not a \
+             configuration error."
+        );
+    }
     fit_to_descriptors(&mut config)?;
     std::env::set_current_dir(&config.dir)
         .map_err(|error| format!("Can't chdir to '{}': {error}", config.dir.display()))?;
@@ -93,8 +112,8 @@ pub fn serve(mut config: Config, process: Process) -> Result<(), String> {
 
     let fail = |what: &str, error: io::Error| format!("{what}: {error}");
     let mut signals = Signals::new([SIGTERM, SIGINT]).map_err(|error| fail("Watching signals", error))?;
-    let (server, polls, parkers) =
-        build(config, listeners, tls, process).map_err(|error| fail("Starting the event loops", error))?;
+    let (server, polls, parkers) = build(config, users, listeners, tls, process)
+        .map_err(|error| fail("Starting the event loops", error))?;
     let handle = signals.handle();
     *server.on_stop.lock().expect("nobody has had it yet") = Some(Box::new(move || handle.close()));
 
@@ -152,22 +171,6 @@ fn fit_to_descriptors(config: &mut Config) -> Result<(), String> {
     Ok(())
 }
 
-/// Refuses settings that keep someone out, and that would let everyone in if they were ignored.
-fn refuse_what_would_fail_open(config: &Config) -> Result<(), String> {
-    let unmet = [
-        ("user", !config.users.is_empty()),
-        ("aclfile", config.aclfile.is_some()),
-        ("rename-command", !config.renamed_commands.is_empty()),
-    ];
-    match unmet.into_iter().find(|(_, is_set)| *is_set) {
-        None => Ok(()),
-        Some((directive, _)) => Err(format!(
-            "'{directive}' is not supported yet, and starting without it would allow what it is there to forbid. Remove it \
-             from the configuration to start all the same."
-        )),
-    }
-}
-
 /// Starts a thread. A panic outside of any work on shards ends the process: nobody else can serve the thread's clients, or
 /// let go of what it holds.
 fn spawn(name: String, run: impl FnOnce() + Send + 'static) -> Result<thread::JoinHandle<()>, String> {
@@ -189,6 +192,7 @@ fn n_heavy_threads() -> usize {
 
 fn build(
     config: Config,
+    users: Users,
     listeners: Vec<Listener>,
     tls: Option<Arc<ServerConfig>>,
     process: Process,
@@ -244,7 +248,8 @@ fn build(
         config: ArcSwap::from_pointee(config),
         config_changes: AtomicU64::new(0),
         config_writer: Mutex::new(()),
-        attention: CachePadded::new(AtomicU32::new(0)),
+        accounts: Accounts::new(users),
+        attention: CachePadded::default(),
         pause: Pause::default(),
         memory: Memory::default(),
         rate_sampler: Mutex::default(),

@@ -29,4 +29,4 @@ pub use self::settings::{
     OutputLimit, OutputLimits, RenamedCommand, SavePoint, ShutdownOptions, Supervised, UserLine,
 };
 pub use self::value::{Kind, Reason, Value, memory, short_decimal};
-pub use self::words::quote;
+pub use self::words::{quote, split};

@@ -11,6 +11,8 @@ pub mod random;
 
 pub mod catalog;
 
+pub mod access;
+
 pub mod client;
 
 pub mod shared;

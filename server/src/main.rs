@@ -24,6 +24,7 @@ fn main() -> ExitCode {
         n_cores: thread::available_parallelism().map_or(1, |cores| cores.get()),
         stdin: &mut std::io::stdin(),
         glob: |pattern, text| glob_match(pattern, text, Case::Insensitive),
+        check: boot::check,
     };
     match launch(&args, &mut host) {
         Launch::Print(text) => {

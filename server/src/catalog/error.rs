@@ -24,11 +24,26 @@ pub enum CommandError {
     NoSuchKey,
     /// The named command has a fault of ours.
     Internal(&'static str),
+    /// The client's user has no right to it.
+    Denied(Denial),
     /// The keyspace said no.
     Storage(StorageError),
     /// An error code and text of its own, without the leading `-`.
     Text(Cow<'static, str>),
 }
+
+/// What a user has no right to, of a command.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Denial {
+    /// The command, of this full name. Behind a reference, so that no outcome is larger for it: each command returns one.
+    Command(&'static &'static str),
+    /// The key at this position of its words.
+    Key(usize),
+    /// The channel at this position.
+    Channel(usize),
+}
+
+const _: () = assert!(size_of::<Outcome>() == size_of::<Cow<'static, str>>());
 
 /// A client's word as errors show it: up to a zero byte, as in Redis, where texts are C strings.
 pub fn shown(word: &[u8]) -> Cow<'_, str> {
@@ -78,6 +93,17 @@ impl CommandError {
             }
             CommandError::DbIndex => "ERR DB index is out of range",
             CommandError::NoSuchKey => "ERR no such key",
+            CommandError::Denied(Denial::Command(name)) => {
+                return Cow::Owned(format!(
+                    "NOPERM this user has no permissions to run the '{name}' command"
+                ));
+            }
+            CommandError::Denied(Denial::Key(_)) => {
+                "NOPERM this user has no permissions to access one of the keys used as arguments"
+            }
+            CommandError::Denied(Denial::Channel(_)) => {
+                "NOPERM this user has no permissions to access one of the channels used as arguments"
+            }
             CommandError::Storage(error) => match error {
                 StorageError::WrongType => {
                     "WRONGTYPE Operation against a key holding the wrong kind of value"

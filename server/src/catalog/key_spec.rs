@@ -74,6 +74,27 @@ impl KeyUse {
         !matches!(self, KeyUse::Channel | KeyUse::ShardChannel)
     }
 
+    /// What right to the key a command needs, of which these are the words. None is enough for what tells no value and changes none.
+    pub fn rights<'w>(self, words: impl Iterator<Item = &'w [u8]>) -> KeyRights {
+        match self.in_words(words) {
+            KeyUse::Read | KeyUse::AssumedRead | KeyUse::ReadAndRestore => KeyRights::READ,
+            KeyUse::Overwrite
+            | KeyUse::Update
+            | KeyUse::Add
+            | KeyUse::Remove
+            | KeyUse::Delete
+            | KeyUse::Insert
+            | KeyUse::UpdateAndRemove => KeyRights::WRITE,
+            KeyUse::UpdateAndRead
+            | KeyUse::AssumedUpdate
+            | KeyUse::ReadAndDelete
+            | KeyUse::AddAndRead
+            | KeyUse::OverwriteOrSwap
+            | KeyUse::UpdateOrRead => KeyRights::READ.and(KeyRights::WRITE),
+            KeyUse::Look | KeyUse::Channel | KeyUse::ShardChannel => KeyRights::NONE,
+        }
+    }
+
     /// What a key specification remarks about it.
     pub const fn notes(self) -> Option<&'static str> {
         match self {
@@ -90,6 +111,11 @@ impl KeyUse {
             KeyUse::UpdateOrRead => Some("This command allows both access and modification of the key"),
             _ => None,
         }
+    }
+
+    /// Whether what a command does depends on its words.
+    pub const fn depends_on_words(self) -> bool {
+        matches!(self, KeyUse::OverwriteOrSwap | KeyUse::UpdateOrRead)
     }
 
     /// What this command does, where that depends on its words, the name included.
@@ -126,6 +152,44 @@ fn only_gets<'w>(mut words: impl Iterator<Item = &'w [u8]>) -> bool {
         }
     }
     true
+}
+
+/// What one may do with a key.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct KeyRights(u8);
+
+impl KeyRights {
+    /// Nothing but to learn whether it is there, of which type and how large.
+    pub const NONE: KeyRights = KeyRights(0);
+    /// To read its value.
+    pub const READ: KeyRights = KeyRights(1);
+    /// To change it.
+    pub const WRITE: KeyRights = KeyRights(2);
+
+    /// Both.
+    #[must_use]
+    pub const fn and(self, other: KeyRights) -> KeyRights {
+        KeyRights(self.0 | other.0)
+    }
+
+    /// Whether all of `other` are in `self`.
+    #[inline(always)]
+    pub const fn has(self, other: KeyRights) -> bool {
+        self.0 & other.0 == other.0
+    }
+}
+
+/// Which of a command's words are channels that its client must have a right to.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Channels {
+    /// None.
+    None,
+    /// The first argument.
+    First,
+    /// All arguments.
+    All,
+    /// All arguments, each a pattern of channels.
+    Patterns,
 }
 
 /// Positions of members of a collection; the command's name is at 0. Options may push them further back: then what is fetched ahead
@@ -279,6 +343,27 @@ impl Keys {
         self,
         n_args: usize,
         word: impl Fn(usize) -> &'w [u8],
+        each: impl FnMut(usize, KeyUse),
+    ) {
+        self.find::<false>(n_args, word, each);
+    }
+
+    /// The same, but where it is [ambiguous](Keys::are_ambiguous) which word is a key, with all that the handler may take for it.
+    #[inline]
+    pub fn possible_positions<'w>(
+        self,
+        n_args: usize,
+        word: impl Fn(usize) -> &'w [u8],
+        each: impl FnMut(usize, KeyUse),
+    ) {
+        self.find::<true>(n_args, word, each);
+    }
+
+    #[inline(always)]
+    fn find<'w, const ALL: bool>(
+        self,
+        n_args: usize,
+        word: impl Fn(usize) -> &'w [u8],
         mut each: impl FnMut(usize, KeyUse),
     ) {
         for spec in self.0 {
@@ -300,9 +385,11 @@ impl Keys {
                     (count + 1, (count + 1 + (n_keys as usize - 1) * step) as isize, step)
                 }
                 KeysAt::Behind { word: wanted, from } => {
-                    if let Some(at) = (from as usize + 1..n_args)
-                        .rfind(|&at| word(at - 1).eq_ignore_ascii_case(wanted.as_bytes()))
-                    {
+                    let is_behind = |at: &usize| word(at - 1).eq_ignore_ascii_case(wanted.as_bytes());
+                    let mut behind = (from as usize + 1..n_args).rev().filter(is_behind);
+                    if ALL {
+                        behind.for_each(|at| each(at, spec.used));
+                    } else if let Some(at) = behind.next() {
                         each(at, spec.used);
                     }
                     continue;
@@ -343,3 +430,57 @@ fn behind_keyword<'w>(
 /// The keys of commands that take elements away, with a timeout behind the keys.
 pub const ALL_BUT_LAST: Keys =
     Keys(&[KeySpec { at: KeysAt::Range { first: 1, last: -2, step: 1 }, used: KeyUse::ReadAndDelete }]);
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const USES: &[KeyUse] = &[
+        KeyUse::Read,
+        KeyUse::Look,
+        KeyUse::Overwrite,
+        KeyUse::Update,
+        KeyUse::UpdateAndRead,
+        KeyUse::Add,
+        KeyUse::Remove,
+        KeyUse::Delete,
+        KeyUse::ReadAndDelete,
+        KeyUse::Insert,
+        KeyUse::UpdateAndRemove,
+        KeyUse::OverwriteOrSwap,
+        KeyUse::AddAndRead,
+        KeyUse::ReadAndRestore,
+        KeyUse::UpdateOrRead,
+        KeyUse::AssumedUpdate,
+        KeyUse::AssumedRead,
+        KeyUse::Channel,
+        KeyUse::ShardChannel,
+    ];
+
+    #[test]
+    fn the_rights_that_a_use_needs_are_those_that_its_flags_name() {
+        for used in USES {
+            let words: [&[u8]; 4] = [b"set", b"key", b"value", b"get"];
+            let wire = used.in_words(words.into_iter()).wire();
+            let mut rights = KeyRights::NONE;
+            if wire.contains(&"access") {
+                rights = rights.and(KeyRights::READ);
+            }
+            if ["insert", "update", "delete"].iter().any(|word| wire.contains(word)) {
+                rights = rights.and(KeyRights::WRITE);
+            }
+            assert_eq!(used.rights(words.into_iter()), rights, "{used:?}");
+        }
+    }
+
+    #[test]
+    fn what_a_command_does_to_its_key_may_depend_on_its_words() {
+        let rights =
+            |used: KeyUse, words: &[&'static str]| used.rights(words.iter().map(|word| word.as_bytes()));
+        let both = KeyRights::READ.and(KeyRights::WRITE);
+        assert_eq!(rights(KeyUse::OverwriteOrSwap, &["set", "key", "get"]), KeyRights::WRITE);
+        assert_eq!(rights(KeyUse::OverwriteOrSwap, &["set", "key", "value", "GET"]), both);
+        assert_eq!(rights(KeyUse::UpdateOrRead, &["bitfield", "key", "get", "u4", "0"]), KeyRights::READ);
+        assert_eq!(rights(KeyUse::UpdateOrRead, &["bitfield", "key", "incrby", "u4", "0", "1"]), both);
+    }
+}

@@ -10,10 +10,10 @@ mod requests;
 
 pub use args::{Args, Words};
 pub use category::Categories;
-pub use error::{CommandError, Outcome, shown};
+pub use error::{CommandError, Denial, Outcome, shown};
 pub use facts::{Arity, Deprecation, Group};
 pub use flags::Flags;
-pub use key_spec::{ALL_BUT_LAST, KeySpec, KeyUse, Keys, KeysAt, MembersAt};
+pub use key_spec::{ALL_BUT_LAST, Channels, KeyRights, KeySpec, KeyUse, Keys, KeysAt, MembersAt};
 pub use requests::Requests;
 
 /// A command's number: its place in the command table, subcommands included, from 0 without gaps.

@@ -5,16 +5,17 @@ use std::sync::{
     atomic::{AtomicBool, AtomicI32, AtomicU8, AtomicU32, AtomicU64, AtomicUsize, Ordering},
 };
 
-use arc_swap::ArcSwapOption;
+use arc_swap::{ArcSwap, ArcSwapOption};
 use dashmap::DashMap;
 
 use crate::{
+    access::{User, UserName},
     catalog::CommandId,
     client::{
         copies::Mode,
-        id::{ClientId, Endpoint},
+        id::{ClientId, Endpoint, Origin},
         node::Parked,
-        subscriptions::TopicKind,
+        subscriptions::{Subscriptions, TopicKind},
     },
 };
 
@@ -59,8 +60,10 @@ pub struct ClientRecord {
     pub queued: AtomicI32,
     /// Keys watched.
     pub watched: AtomicU32,
-    /// What it is subscribed to, by [`TopicKind`].
+    /// How much it is subscribed to, by [`TopicKind`].
     pub subscriptions: [AtomicU32; TopicKind::ALL.len()],
+    /// SUBSCRIBE and its kin.
+    pub topics: Subscriptions,
     /// In which way it keeps copies of keys (CLIENT TRACKING).
     pub tracking: ArcSwapOption<Mode>,
     /// The client to which its invalidations are redirected was found to be gone.
@@ -90,6 +93,8 @@ pub struct ClientRecord {
     /// Set by CLIENT KILL: looked at under the hold, so that nothing of a killed client runs after the reply to KILL.
     pub killed: AtomicBool,
     last_command: AtomicU32,
+    /// The user that it is.
+    pub user: ArcSwap<Identity>,
     /// What the client said of itself; changed and read rarely.
     pub said: Mutex<ClientSaid>,
 }
@@ -103,25 +108,38 @@ pub struct ClientSaid {
     pub lib_name: String,
     /// CLIENT SETINFO LIB-VER.
     pub lib_ver: String,
-    /// The name it authenticated as.
-    pub user: String,
+}
+
+/// Which user a client is.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Identity {
+    /// The name.
+    pub name: UserName,
+    /// The number, by which it is another one if the user was deleted and made again.
+    pub serial: u64,
+}
+
+impl From<&User> for Identity {
+    fn from(user: &User) -> Self {
+        Self { name: Arc::clone(user.name()), serial: user.serial() }
+    }
 }
 
 impl ClientRecord {
     /// Makes the record of a client that just connected.
     pub fn new(
         id: ClientId,
-        thread: usize,
-        place: usize,
+        origin: Origin,
         peer: Endpoint,
         local: Endpoint,
         fd: i32,
         uptime_millis: u64,
+        user: &User,
     ) -> Self {
         Self {
             id,
-            thread: AtomicUsize::new(thread),
-            place: AtomicUsize::new(place),
+            thread: AtomicUsize::new(origin.thread),
+            place: AtomicUsize::new(origin.slot),
             peer,
             local,
             fd,
@@ -132,6 +150,7 @@ impl ClientRecord {
             queued: AtomicI32::new(-1),
             watched: AtomicU32::new(0),
             subscriptions: Default::default(),
+            topics: Subscriptions::default(),
             tracking: ArcSwapOption::empty(),
             has_lost_redirect: AtomicBool::new(false),
             listens: AtomicU8::new(0),
@@ -147,7 +166,8 @@ impl ClientRecord {
             no_touch: AtomicBool::new(false),
             killed: AtomicBool::new(false),
             last_command: AtomicU32::new(u32::MAX),
-            said: Mutex::new(ClientSaid { user: "default".to_owned(), ..ClientSaid::default() }),
+            user: ArcSwap::from_pointee(Identity::from(user)),
+            said: Mutex::default(),
         }
     }
 

@@ -9,12 +9,13 @@ use braid_protocol::reply::Resp;
 use braid_storage::{Db, Stamp, WatchedKey};
 
 use crate::{
+    access::User,
     catalog::{CommandError, CommandId, Requests, Words},
     client::{
         copies::Tracking,
         id::Origin,
-        record::{ClientRecord, Listens},
-        subscriptions::{Subscriptions, TopicKind},
+        record::{ClientRecord, Identity, Listens},
+        subscriptions::TopicKind,
     },
 };
 
@@ -29,16 +30,22 @@ pub struct Session {
     pub db: Db,
     /// HELLO.
     pub resp: Resp,
+    /// What its user may do: none if that is everything.
+    pub rights: Option<Arc<User>>,
+    /// As of when it knows that: what [`Attention::rights`](crate::shared::attention::Attention) has said.
+    pub rights_as_of: u64,
+    /// As of when the commands under way were admitted.
+    pub admitted_as_of: u64,
     /// Whether it may run commands.
     pub authenticated: bool,
+    /// Whether it may because it has shown a password, or needed none when it came.
+    pub has_authenticated: bool,
     /// MULTI.
     pub queue: Option<Queue>,
     /// Why the EXEC that runs next refuses: it must still end the transaction and let go of what is watched.
     pub exec_refusal: Option<CommandError>,
     /// WATCH.
     pub watched: Vec<Watch>,
-    /// SUBSCRIBE and its kin.
-    pub subscriptions: Option<Box<Subscriptions>>,
     /// CLIENT TRACKING.
     pub tracking: Option<Box<Tracking>>,
     /// CLIENT REPLY.
@@ -160,18 +167,21 @@ impl Queue {
 }
 
 impl Session {
-    /// The state of a client that just connected.
-    pub fn new(record: Arc<ClientRecord>, origin: Origin, authenticated: bool) -> Self {
+    /// The state of a client that just connected, and that is to become a user before it runs anything.
+    pub fn new(record: Arc<ClientRecord>, origin: Origin) -> Self {
         Self {
             record,
             origin,
             db: Db::default(),
             resp: Resp::V2,
-            authenticated,
+            rights: None,
+            rights_as_of: 0,
+            admitted_as_of: 0,
+            authenticated: false,
+            has_authenticated: false,
             queue: None,
             exec_refusal: None,
             watched: Vec::new(),
-            subscriptions: None,
             tracking: None,
             replies: Replies::On,
             no_touch: false,
@@ -182,6 +192,18 @@ impl Session {
             floods: Cell::new(0),
             failed_auths: 0,
         }
+    }
+
+    /// Makes it a user's, whose rights are as of a moment.
+    pub fn become_user(&mut self, user: &Arc<User>, as_of: u64) {
+        self.record.user.store(Arc::new(Identity::from(&**user)));
+        self.take_rights(user, as_of);
+    }
+
+    /// Keeps what its user may do as of a moment.
+    pub fn take_rights(&mut self, user: &Arc<User>, as_of: u64) {
+        self.rights = (!user.may_do_everything()).then(|| Arc::clone(user));
+        self.rights_as_of = as_of;
     }
 
     /// Has the connection close without any of its replies.
@@ -210,10 +232,10 @@ impl Session {
     /// Publishes how much it is subscribed to.
     pub fn publish_subscriptions(&self) {
         for kind in TopicKind::ALL {
-            let n = self.subscriptions.as_ref().map_or(0, |own| own.n_of(kind));
+            let n = self.record.topics.n_of(kind);
             self.record.subscriptions[kind as usize].store(n as u32, Ordering::Relaxed);
         }
-        self.record.set_listens(Listens::ToTopics, self.subscriptions.is_some());
+        self.record.set_listens(Listens::ToTopics, !self.record.topics.is_empty());
     }
 
     /// Asks something of the connection's thread.

@@ -1,6 +1,9 @@
 //! What a client is subscribed to.
 
-use std::{collections::HashMap, sync::Arc};
+use std::{
+    collections::HashMap,
+    sync::{Arc, Mutex, MutexGuard, PoisonError},
+};
 
 use braid_storage::{ChannelKind, glob::literal_len};
 
@@ -79,59 +82,84 @@ impl EventChannel {
 /// The name of a channel, or a pattern.
 pub type Name = Arc<[u8]>;
 
-/// What a client is subscribed to.
-#[derive(Clone, Debug, Default)]
-pub struct Subscriptions {
+/// What a client is subscribed to. The client's own commands change it; others look at it when its user loses a right to channels.
+#[derive(Debug, Default)]
+pub struct Subscriptions(Mutex<Option<Box<Topics>>>);
+
+#[derive(Debug, Default)]
+struct Topics {
     /// With when each was added.
     by_kind: [HashMap<Name, u64>; TopicKind::ALL.len()],
     n_added: u64,
 }
 
 impl Subscriptions {
+    fn topics(&self) -> MutexGuard<'_, Option<Box<Topics>>> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
     /// The names of a kind, in the order in which they were added.
     pub fn of(&self, kind: TopicKind) -> Vec<Name> {
-        let mut names: Vec<_> = self.by_kind[kind as usize].iter().collect();
+        let topics = self.topics();
+        let mut names: Vec<_> = topics.iter().flat_map(|topics| &topics.by_kind[kind as usize]).collect();
         names.sort_unstable_by_key(|&(_, added)| added);
         names.into_iter().map(|(name, _)| Arc::clone(name)).collect()
     }
 
     /// Adds one; gives its name if it is new.
-    pub fn add(&mut self, kind: TopicKind, name: &[u8]) -> Option<Name> {
-        let names = &mut self.by_kind[kind as usize];
+    pub fn add(&self, kind: TopicKind, name: &[u8]) -> Option<Name> {
+        let mut topics = self.topics();
+        let Topics { by_kind, n_added } = &mut **topics.get_or_insert_default();
+        let names = &mut by_kind[kind as usize];
         if names.contains_key(name) {
             return None;
         }
         let name = Name::from(name);
-        names.insert(Arc::clone(&name), self.n_added);
-        self.n_added += 1;
+        names.insert(Arc::clone(&name), *n_added);
+        *n_added += 1;
         Some(name)
     }
 
     /// Takes one away; gives its name if it was there.
-    pub fn remove(&mut self, kind: TopicKind, name: &[u8]) -> Option<Name> {
-        self.by_kind[kind as usize].remove_entry(name).map(|(name, _)| name)
+    pub fn remove(&self, kind: TopicKind, name: &[u8]) -> Option<Name> {
+        let mut topics = self.topics();
+        let (name, _) = topics.as_mut()?.by_kind[kind as usize].remove_entry(name)?;
+        topics.take_if(|topics| topics.by_kind.iter().all(HashMap::is_empty));
+        Some(name)
     }
 
     /// How many there are of a kind.
     pub fn n_of(&self, kind: TopicKind) -> usize {
-        self.by_kind[kind as usize].len()
+        self.topics().as_ref().map_or(0, |topics| topics.by_kind[kind as usize].len())
     }
 
     /// Whether there are none.
     pub fn is_empty(&self) -> bool {
-        self.by_kind.iter().all(HashMap::is_empty)
+        self.topics().is_none()
+    }
+
+    /// Whether something holds for all names of all kinds.
+    pub fn all(&self, holds: impl Fn(TopicKind, &[u8]) -> bool) -> bool {
+        let topics = self.topics();
+        let of_kind =
+            |(kind, names): (TopicKind, &HashMap<Name, u64>)| names.keys().all(|name| holds(kind, name));
+        topics.as_ref().is_none_or(|topics| TopicKind::ALL.into_iter().zip(&topics.by_kind).all(of_kind))
     }
 
     /// Whether one of them can meet keyspace events.
     pub fn meet_events(&self) -> bool {
-        let mut kinds = TopicKind::ALL.into_iter();
-        kinds.any(|kind| self.by_kind[kind as usize].keys().any(|name| kind.meets_events(name)))
+        !self.all(|kind, name| !kind.meets_events(name))
     }
 
     /// The channels of both kinds, by name, in no order.
-    pub fn channels(&self) -> impl Iterator<Item = (ChannelKind, &Name)> {
+    pub fn channels(&self) -> Vec<(ChannelKind, Name)> {
+        let topics = self.topics();
         let kinds = TopicKind::ALL.into_iter().filter_map(|kind| Some((kind, kind.channel_kind()?)));
-        kinds.flat_map(|(kind, of)| self.by_kind[kind as usize].keys().map(move |name| (of, name)))
+        let names = |(kind, of): (TopicKind, ChannelKind)| {
+            let names = topics.iter().flat_map(move |topics| topics.by_kind[kind as usize].keys());
+            names.map(move |name| (of, Arc::clone(name)))
+        };
+        kinds.flat_map(names).collect()
     }
 }
 
@@ -141,12 +169,12 @@ mod tests {
 
     #[test]
     fn one_is_subscribed_once_to_each() {
-        let mut own = Subscriptions::default();
+        let own = Subscriptions::default();
         assert!(own.add(TopicKind::Channel, b"a").is_some());
         assert!(own.add(TopicKind::Channel, b"a").is_none());
         assert!(own.add(TopicKind::ShardChannel, b"a").is_some());
         assert!(own.add(TopicKind::Pattern, b"a").is_some());
-        assert_eq!(own.channels().count(), 2);
+        assert_eq!(own.channels().len(), 2);
         assert!(own.add(TopicKind::Channel, b"0").is_some());
         let names: Vec<Name> = [b"a", b"0"].map(|name| Name::from(&name[..])).into();
         assert_eq!(own.of(TopicKind::Channel), names, "in the order in which they came");

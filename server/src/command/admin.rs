@@ -19,7 +19,7 @@ use braid_storage::{
 use rustls::ServerConfig;
 
 use super::{
-    Call, CommandSpec, Registered, Run, Work,
+    Call, CommandSpec, Registered, Run, Work, acl,
     client::timeout_millis,
     digest::{debug_digest, debug_digest_value},
     help::{help, misused},
@@ -541,7 +541,12 @@ fn config_set(call: &mut Call<'_, '_>, args: Args<'_>, reply: &mut Reply<'_>) ->
         return Err(error);
     }
     log::set_level(config.loglevel);
+    let password = config.requirepass.clone();
+    let has_changed = password != server.config.load().requirepass;
     server.set_config(config);
+    if has_changed {
+        server.set_default_password(password.as_deref(), call.table, call.session, call.thread);
+    }
     if let Some(held) = &mut call.held {
         events::settle(server, held);
     }
@@ -623,12 +628,14 @@ fn config_resetstat(call: &mut Call<'_, '_>, _: Args<'_>, reply: &mut Reply<'_>)
 }
 
 fn config_rewrite(call: &mut Call<'_, '_>, _: Args<'_>, reply: &mut Reply<'_>) -> Outcome {
-    rewrite_config(call.server, Appended::Changed, reply)
+    rewrite_config(call, Appended::Changed, reply)
 }
 
-fn rewrite_config(server: &Server, appended: Appended, reply: &mut Reply<'_>) -> Outcome {
+fn rewrite_config(call: &Call<'_, '_>, appended: Appended, reply: &mut Reply<'_>) -> Outcome {
+    let server = call.server;
     let _writer = server.config_writer.lock().unwrap_or_else(|poisoned| poisoned.into_inner());
-    let config = server.config.load();
+    let mut config = Config::clone(&server.config.load());
+    config.set_users(&acl::user_lines(server, &config, call.table));
     let path = config.file().ok_or(CommandError::text("ERR The server is running without a config file"))?;
     if let Err(error) = rewrite_file(path, &config, appended) {
         warning_later!("CONFIG REWRITE failed: {error}");
@@ -1036,7 +1043,7 @@ fn debug_io_threads_in_use(call: &mut Call<'_, '_>, mut args: Args<'_>, reply: &
 
 fn debug_config_rewrite_force_all(call: &mut Call<'_, '_>, args: Args<'_>, reply: &mut Reply<'_>) -> Outcome {
     debug_args(call, args, 0)?;
-    rewrite_config(call.server, Appended::All, reply)
+    rewrite_config(call, Appended::All, reply)
 }
 
 /// The largest size that Redis takes for an element in a packed node, which is a little less than 4 GiB.

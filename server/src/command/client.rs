@@ -19,12 +19,12 @@ use crate::{
     client::{
         copies::Interest,
         id::{ClientId, Endpoint},
-        record::{ClientRecord, Listens},
+        record::{ClientRecord, Identity, Listens},
         session::Replies,
         subscriptions::TopicKind,
         waits::GaveUp,
     },
-    shared::{mail::Mail, pause::PauseScope},
+    shared::{mail::Mail, pause::PauseScope, server::Server},
 };
 
 const ROW: CommandSpec = CommandSpec {
@@ -313,8 +313,8 @@ fn list(call: &mut Call<'_, '_>, mut args: Args<'_>, reply: &mut Reply<'_>) -> O
 
 /// A client's line, with the fields of Redis 7.4 and the totals of Redis 8. What belongs to features that are not there yet is zero, and so is what
 /// a connection does not own: queries are read, and replies are composed, in buffers of the thread.
-fn describe(client: &ClientRecord, table: &CommandTable, uptime_millis: u64) -> String {
-    let said = client.said();
+pub(crate) fn describe(client: &ClientRecord, table: &CommandTable, uptime_millis: u64) -> String {
+    let (said, user) = (client.said(), client.user.load());
     let read = |since: u64| uptime_millis.saturating_sub(since) / 1000;
     let input_bytes = client.input_bytes.load(Ordering::Relaxed);
     let output_bytes = client.output_bytes.load(Ordering::Relaxed);
@@ -338,7 +338,8 @@ fn describe(client: &ClientRecord, table: &CommandTable, uptime_millis: u64) -> 
     add(format_args!(" events={}", if output_bytes > 0 { "rw" } else { "r" }));
     add(format_args!(" cmd={}", client.last_command().map_or("NULL", |id| table.get(id).full_name)));
     let redirect = tracking::redirection(client);
-    add(format_args!(" user={} redir={redirect} resp={}", said.user, client.resp.load(Ordering::Relaxed)));
+    let (user, resp) = (String::from_utf8_lossy(&user.name), client.resp.load(Ordering::Relaxed));
+    add(format_args!(" user={user} redir={redirect} resp={resp}"));
     add(format_args!(" lib-name={} lib-ver={}", said.lib_name, said.lib_ver));
     let [bytes_in, bytes_out, n_commands] = client.totals();
     add(format_args!(" tot-net-in={bytes_in} tot-net-out={bytes_out} tot-cmds={n_commands}\n"));
@@ -398,13 +399,13 @@ struct Filter<'a> {
     addr: Option<&'a [u8]>,
     laddr: Option<&'a [u8]>,
     class: Option<Class>,
-    user: Option<&'a [u8]>,
+    user: Option<Identity>,
     max_age_millis: Option<u64>,
     spares_asker: bool,
 }
 
 impl<'a> Filter<'a> {
-    fn parse(mut args: Args<'a>) -> Result<Self, CommandError> {
+    fn parse(mut args: Args<'a>, server: &Server) -> Result<Self, CommandError> {
         let mut filter = Filter {
             id: None,
             addr: None,
@@ -429,7 +430,7 @@ impl<'a> Filter<'a> {
             } else if args.tag("LADDR") {
                 filter.laddr = Some(args.next()?);
             } else if args.tag("USER") {
-                filter.user = Some(known_user(args.next()?)?);
+                filter.user = Some(known_user(args.next()?, server)?);
             } else if args.tag("SKIPME") {
                 filter.spares_asker = yes_or_no(&mut args)?;
             } else if args.tag("MAXAGE") {
@@ -446,17 +447,16 @@ impl<'a> Filter<'a> {
             && self.addr.is_none_or(|addr| client.peer.to_string().as_bytes() == addr)
             && self.laddr.is_none_or(|addr| client.local.to_string().as_bytes() == addr)
             && self.class.is_none_or(|class| Class::of(client) == class)
-            && self.user.is_none_or(|user| client.said().user.as_bytes() == user)
+            && self.user.as_ref().is_none_or(|user| **client.user.load() == *user)
             && self.max_age_millis.is_none_or(|age| uptime_millis.saturating_sub(client.connected_at) >= age)
     }
 }
 
-fn known_user(name: &[u8]) -> Result<&[u8], CommandError> {
-    if name == b"default" {
-        return Ok(name);
-    }
-    let name = shown(name);
-    Err(CommandError::owned(format!("ERR No such user '{name}'")))
+fn known_user(name: &[u8], server: &Server) -> Result<Identity, CommandError> {
+    let users = server.accounts.users();
+    let user = users.get(name);
+    user.map(|user| Identity::from(&**user))
+        .ok_or_else(|| CommandError::owned(format!("ERR No such user '{}'", shown(name))))
 }
 
 fn yes_or_no(args: &mut Args<'_>) -> Result<bool, CommandError> {
@@ -483,7 +483,7 @@ fn kill(call: &mut Call<'_, '_>, mut args: Args<'_>, reply: &mut Reply<'_>) -> O
         reply.ok();
         return Ok(());
     }
-    let filter = Filter::parse(args)?;
+    let filter = Filter::parse(args, call.server)?;
     let me = call.session.record.id;
     let uptime = call.server.clock.uptime_millis();
     let clients = &call.server.clients;

@@ -8,9 +8,10 @@ use braid_protocol::{
 };
 use braid_storage::Db;
 
-use super::{Call, CommandSpec, Run, Work, forget_watches, is_confined, pubsub, tracking};
+use super::{Call, CommandSpec, Run, Work, acl, forget_watches, is_confined, pubsub, tracking};
 use crate::{
-    catalog::{Args, Arity, CommandError, Deprecation, Flags, Group, Outcome, shown},
+    access::DEFAULT_USER,
+    catalog::{Args, Arity, CommandError, Deprecation, Flags, Group, Outcome, Words, shown},
     client::session::{Counts, Replies, Request, Session},
     config::REDIS_VERSION,
 };
@@ -140,12 +141,9 @@ fn select(call: &mut Call<'_, '_>, mut args: Args<'_>, reply: &mut Reply<'_>) ->
 const WRONG_PASSWORD: CommandError =
     CommandError::text("WRONGPASS invalid username-password pair or user is disabled.");
 
-/// The only user that there is.
-const DEFAULT_USER: &[u8] = b"default";
-
 fn auth(call: &mut Call<'_, '_>, mut args: Args<'_>, reply: &mut Reply<'_>) -> Outcome {
     let (user, password) = match args.remaining() {
-        1 if call.server.config.load().requirepass.is_none() => {
+        1 if call.server.accounts.users().default_user().needs_no_password() => {
             return Err(CommandError::text(
                 "ERR AUTH <password> called without any password configured for the default user. \
                  Are you sure your configuration is correct?",
@@ -155,25 +153,19 @@ fn auth(call: &mut Call<'_, '_>, mut args: Args<'_>, reply: &mut Reply<'_>) -> O
         2 => (args.next()?, args.next()?),
         _ => return Err(CommandError::Syntax),
     };
-    authenticate(call, user, password)?;
+    authenticate(call, args.words(), user, password)?;
     reply.ok();
     Ok(())
 }
 
 /// Lets the session in if user and password fit, and otherwise makes it wait the longer the more often it guesses.
-fn authenticate(call: &mut Call<'_, '_>, user: &[u8], password: &[u8]) -> Outcome {
-    let session = &mut *call.session;
-    let config = call.server.config.load();
-    let fits = match &config.requirepass {
-        None => true,
-        Some(required) => is_same_secret(required, password),
-    };
-    if fits && user == DEFAULT_USER {
-        session.authenticated = true;
-        session.failed_auths = 0;
+fn authenticate(call: &mut Call<'_, '_>, words: Words<'_>, user: &[u8], password: &[u8]) -> Outcome {
+    if call.server.authenticate(call.session, user, password) {
+        call.session.failed_auths = 0;
         return Ok(());
     }
-    call.stats.failed_auths.add(1);
+    acl::note_failed_auth(call, words, user);
+    let session = &mut *call.session;
     session.failed_auths = session.failed_auths.saturating_add(1);
     let millis = rest_after(session.failed_auths);
     if millis > 0 {
@@ -188,16 +180,6 @@ fn rest_after(n_failures: u32) -> u64 {
         0..=5 => 0,
         n => (50 << (n - 6).min(5)).min(1000),
     }
-}
-
-/// Compares in a time that depends on the length of what was given only.
-fn is_same_secret(secret: &[u8], given: &[u8]) -> bool {
-    let mut difference = secret.len() ^ given.len();
-    for (index, &byte) in given.iter().enumerate() {
-        let expected = secret.get(index % secret.len().max(1)).copied().unwrap_or_default();
-        difference |= usize::from(std::hint::black_box(byte ^ expected));
-    }
-    difference == 0
 }
 
 fn hello(call: &mut Call<'_, '_>, mut args: Args<'_>, reply: &mut Reply<'_>) -> Outcome {
@@ -215,7 +197,7 @@ fn hello(call: &mut Call<'_, '_>, mut args: Args<'_>, reply: &mut Reply<'_>) -> 
         }
     }
     if let Some((user, password)) = credentials {
-        authenticate(call, user, password)?;
+        authenticate(call, args.words(), user, password)?;
     }
     if !call.session.authenticated {
         return Err(CommandError::text(
@@ -289,17 +271,14 @@ fn reset(call: &mut Call<'_, '_>, _: Args<'_>, reply: &mut Reply<'_>) -> Outcome
     session.db = Db::default();
     session.resp = Resp::V2;
     session.no_touch = false;
-    session.authenticated = call.server.config.load().requirepass.is_none();
+    call.server.become_default_user(session);
     // The reply that CLIENT REPLY SKIP skips is the one to RESET.
     if session.replies != Replies::Skipping {
         session.replies = Replies::On;
     }
     session.record.no_evict.store(false, Ordering::Relaxed);
     session.record.no_touch.store(false, Ordering::Relaxed);
-    session.record.say(|said| {
-        said.name.clear();
-        said.user = "default".to_owned();
-    });
+    session.record.say(|said| said.name.clear());
     reply.simple("RESET");
     Ok(())
 }
@@ -307,22 +286,6 @@ fn reset(call: &mut Call<'_, '_>, _: Args<'_>, reply: &mut Reply<'_>) -> Outcome
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    #[test]
-    fn secrets_are_the_same_only_when_equal() {
-        let pairs: [(&[u8], &[u8], bool); 7] = [
-            (b"secret", b"secret", true),
-            (b"secret", b"secreT", false),
-            (b"secret", b"secretsecret", false),
-            (b"secret", b"secr", false),
-            (b"secret", b"", false),
-            (b"", b"", true),
-            (b"", b"\0", false),
-        ];
-        for (secret, given, same) in pairs {
-            assert_eq!(is_same_secret(secret, given), same, "{secret:?} {given:?}");
-        }
-    }
 
     #[test]
     fn guessing_gets_slower_up_to_a_second() {

@@ -150,8 +150,13 @@ fn list(call: &mut Call<'_, '_>, mut args: Args<'_>, reply: &mut Reply<'_>) -> O
     } else {
         return Err(CommandError::Syntax);
     };
-    let names: Vec<&str> =
-        call.table.all().iter().filter(|command| fits(command)).map(|command| command.full_name).collect();
+    let names: Vec<&str> = call
+        .table
+        .all()
+        .iter()
+        .filter(|command| !command.is_hidden && fits(command))
+        .map(|command| command.full_name)
+        .collect();
     reply.array(names.len());
     for name in names {
         reply.bulk(name.as_bytes());

@@ -11,11 +11,14 @@ pub mod info;
 mod lcs;
 mod members;
 mod reaches;
+mod renames;
+mod ruled;
 mod spec;
 mod syntax;
 mod table;
 mod work;
 
+mod acl;
 mod admin;
 mod bitmaps;
 mod client;
@@ -39,9 +42,15 @@ mod strings;
 mod tracking;
 mod transactions;
 
-use std::sync::LazyLock;
+use std::sync::{LazyLock, OnceLock};
 
+use crate::config::RenamedCommand;
+use renames::CalledNames;
+
+pub use acl::users_at_start;
+pub(crate) use acl::{count_denial, entry_of, error_in_script, error_in_transaction, note_denial};
 pub use call::{Call, GaveUp};
+pub(crate) use client::describe as describe_client;
 pub(crate) use pubsub::{is_confined, joins_or_leaves_events, leave_channel, subscribed_routes};
 pub(crate) use scripting::{BUSY_FUNCTION, BUSY_SCRIPT, learn_script};
 pub use spec::{BeginSweep, CommandSpec, Run, ScriptIn};
@@ -70,9 +79,25 @@ const FAMILIES: &[&[CommandSpec]] = &[
     pubsub::COMMANDS,
     handshake::COMMANDS,
     client::COMMANDS,
+    acl::COMMANDS,
     admin::COMMANDS,
     introspection::COMMANDS,
 ];
 
+/// The names by which commands are called: set before the table is built.
+static CALLED: OnceLock<CalledNames> = OnceLock::new();
+
+/// Has the table be built with other names for some commands. To be called before anything looks at it, and always with the same.
+///
+/// # Errors
+/// If a command does not exist, or the new name is taken, in Redis's words.
+pub fn rename(renamed: &[RenamedCommand]) -> Result<(), String> {
+    let own = FAMILIES.iter().copied().flatten().map(|spec| spec.name);
+    let names = renames::called_names(own, renamed)?;
+    let known = CALLED.get_or_init(|| names.clone());
+    if *known == names { Ok(()) } else { Err("commands are renamed only once".to_owned()) }
+}
+
 /// The table, built once. Handlers reach it by their [`Call`]: the table consists of them.
-pub static TABLE: LazyLock<CommandTable> = LazyLock::new(|| CommandTable::build(FAMILIES));
+pub static TABLE: LazyLock<CommandTable> =
+    LazyLock::new(|| CommandTable::build(FAMILIES, CALLED.get().cloned().unwrap_or_default()));

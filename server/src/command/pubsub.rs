@@ -8,7 +8,9 @@ use super::{
     help::{help, misused},
 };
 use crate::{
-    catalog::{Args, Arity, CommandError, Flags, Group, KeySpec, KeyUse, Keys, KeysAt, Outcome, Words},
+    catalog::{
+        Args, Arity, Channels, CommandError, Flags, Group, KeySpec, KeyUse, Keys, KeysAt, Outcome, Words,
+    },
     client::{
         node::Job,
         notifications::Notification,
@@ -43,6 +45,7 @@ pub(super) const COMMANDS: &[CommandSpec] = &[
         name: "subscribe",
         arity: Arity::AtLeast(2),
         keys: CHANNELS,
+        channels: Channels::All,
         run: Run::Transaction(|call, args, reply| subscribe(call, args, reply, TopicKind::Channel)),
         since: "2.0.0",
         syntax: "channel [channel ...]",
@@ -63,6 +66,7 @@ pub(super) const COMMANDS: &[CommandSpec] = &[
     CommandSpec {
         name: "psubscribe",
         arity: Arity::AtLeast(2),
+        channels: Channels::Patterns,
         run: Run::Everything(|call, args, reply| subscribe(call, args, reply, TopicKind::Pattern)),
         since: "2.0.0",
         syntax: "pattern [pattern ...]",
@@ -83,6 +87,7 @@ pub(super) const COMMANDS: &[CommandSpec] = &[
         name: "ssubscribe",
         arity: Arity::AtLeast(2),
         keys: SHARD_CHANNELS,
+        channels: Channels::All,
         run: Run::Transaction(|call, args, reply| subscribe(call, args, reply, TopicKind::ShardChannel)),
         since: "7.0.0",
         syntax: "shardchannel [shardchannel ...]",
@@ -105,6 +110,7 @@ pub(super) const COMMANDS: &[CommandSpec] = &[
         arity: Arity::Exactly(3),
         flags: ROW.flags.and(Flags::FAST).and(Flags::MAY_REPLICATE),
         keys: Keys(&[KeySpec { at: KeysAt::Range { first: 1, last: 1, step: 1 }, used: KeyUse::Channel }]),
+        channels: Channels::First,
         run: Run::Transaction(|call, args, reply| publish(call, args, reply, ChannelKind::Global)),
         since: "2.0.0",
         syntax: "channel message",
@@ -121,6 +127,7 @@ pub(super) const COMMANDS: &[CommandSpec] = &[
             at: KeysAt::Range { first: 1, last: 1, step: 1 },
             used: KeyUse::ShardChannel,
         }]),
+        channels: Channels::First,
         run: Run::Transaction(|call, args, reply| publish(call, args, reply, ChannelKind::Sharded)),
         since: "7.0.0",
         syntax: "shardchannel message",
@@ -239,7 +246,7 @@ fn subscribe(call: &mut Call<'_, '_>, args: Args<'_>, reply: &mut Reply<'_>, kin
     let held = held.as_mut().expect("who subscribes holds the channels' shards");
     session.ask(Request::ReadNotifications);
     for name in args.rest() {
-        if let Some(name) = session.subscriptions.get_or_insert_default().add(kind, name) {
+        if let Some(name) = session.record.topics.add(kind, name) {
             if let Some(channel) = kind.channel_kind() {
                 let shard = held.shard(server.keyspace.router().route(&name).shard);
                 if shard.subscribe(channel, &name, session.origin.thread) {
@@ -255,13 +262,17 @@ fn subscribe(call: &mut Call<'_, '_>, args: Args<'_>, reply: &mut Reply<'_>, kin
         confirm(reply, session, ["subscribe", "psubscribe", "ssubscribe"][kind as usize], kind, Some(name));
     }
     settle(session);
+    if !server.may_stay_subscribed(session) {
+        session.closing = true;
+        server.kill(session.record.id, thread);
+    }
     Ok(())
 }
 
 fn unsubscribe(call: &mut Call<'_, '_>, args: Args<'_>, reply: &mut Reply<'_>, kind: TopicKind) -> Outcome {
     call.session.ask(Request::ReadNotifications);
     let names: Vec<Name> = if args.is_empty() {
-        call.session.subscriptions.iter().flat_map(|own| own.of(kind)).collect()
+        call.session.record.topics.of(kind)
     } else {
         args.rest().map(Name::from).collect()
     };
@@ -282,8 +293,7 @@ pub(super) fn cease_to_listen(call: &mut Call<'_, '_>) {
     call.session.ask(Request::ReadNotifications);
     stop_monitoring(call);
     for kind in TopicKind::ALL {
-        let names: Vec<Name> = call.session.subscriptions.iter().flat_map(|own| own.of(kind)).collect();
-        names.iter().for_each(|name| leave(call, kind, name));
+        call.session.record.topics.of(kind).iter().for_each(|name| leave(call, kind, name));
     }
     settle(call.session);
 }
@@ -329,7 +339,7 @@ fn stop_monitoring(call: &mut Call<'_, '_>) {
 /// Ends a subscription, if there is one.
 fn leave(call: &mut Call<'_, '_>, kind: TopicKind, name: &[u8]) {
     let Call { server, session, held, thread, .. } = call;
-    let Some(name) = session.subscriptions.as_mut().and_then(|own| own.remove(kind, name)) else { return };
+    let Some(name) = session.record.topics.remove(kind, name) else { return };
     let held = held.as_mut().expect("who unsubscribes holds the channels' shards");
     if let Some(channel) = kind.channel_kind() {
         leave_channel(server, held, channel, &name, session.origin.thread);
@@ -364,18 +374,17 @@ pub(crate) fn joins_or_leaves_events(command: &Registered, words: Words<'_>) -> 
 
 /// The shards of the channels that a client is subscribed to.
 pub(crate) fn subscribed_routes(server: &Server, own: &Subscriptions) -> impl Iterator<Item = ShardId> {
-    own.channels().map(|(_, name)| server.keyspace.router().route(name).shard)
+    own.channels().into_iter().map(|(_, name)| server.keyspace.router().route(&name).shard)
 }
 
 /// Makes known how much a client is subscribed to now.
 fn settle(session: &mut Session) {
-    session.subscriptions.take_if(|own| own.is_empty());
     session.publish_subscriptions();
 }
 
 /// Writes the answer to one channel or pattern of a command.
 fn confirm(reply: &mut Reply<'_>, session: &Session, title: &str, kind: TopicKind, name: Option<&[u8]>) {
-    let n_of = |kind| session.subscriptions.as_ref().map_or(0, |own| own.n_of(kind));
+    let n_of = |kind| session.record.topics.n_of(kind);
     let n = match kind {
         TopicKind::ShardChannel => n_of(kind),
         _ => n_of(TopicKind::Channel) + n_of(TopicKind::Pattern),
@@ -398,7 +407,7 @@ fn publish(call: &mut Call<'_, '_>, mut args: Args<'_>, reply: &mut Reply<'_>, k
     let publisher = session.record.id;
     let notification = |to, notification| thread.notify(to, notification);
     let n = server.pubsub.publish(kind, channel.bytes, payload, publisher, audience, notification);
-    if session.subscriptions.is_some() {
+    if session.record.listens(Listens::ToTopics) {
         // The message may be for the client itself: it comes right behind the reply.
         session.ask(Request::ReadNotifications);
     }
@@ -448,5 +457,5 @@ fn count_subscribers(
 
 /// Whether a client may do nothing but change its subscriptions: in RESP2, messages could not be told from replies.
 pub(crate) fn is_confined(session: &Session) -> bool {
-    session.resp == Resp::V2 && session.subscriptions.is_some()
+    session.resp == Resp::V2 && session.record.listens(Listens::ToTopics)
 }

@@ -11,7 +11,7 @@ use braid_storage::{
 };
 use smallvec::SmallVec;
 
-use super::{Call, CommandSpec, Run, Work, work};
+use super::{Call, CommandSpec, Found, Run, Work, acl, work};
 use crate::catalog::{
     Args, Arity, CommandError, Flags, Group, KeySpec, KeyUse, Keys, KeysAt, Outcome, Words,
 };
@@ -71,6 +71,14 @@ fn has_key_pattern(words: Words<'_>) -> bool {
     })
 }
 
+/// Whether the client may read the keys that BY and GET reach for: those can be any.
+fn may_read_others(call: &Call<'_, '_>, words: Words<'_>) -> bool {
+    match call.table.find(words) {
+        Found::Command(command) => acl::may_read_any_key(call.session, command, words),
+        Found::Unknown | Found::UnknownSubcommand(_) => unreachable!("it is running"),
+    }
+}
+
 /// What is asked for.
 struct Request<'a> {
     by: Option<&'a [u8]>,
@@ -82,7 +90,7 @@ struct Request<'a> {
 }
 
 impl<'a> Request<'a> {
-    fn read(mut args: Args<'a>, may_store: bool) -> Result<Self, CommandError> {
+    fn read(call: &Call<'_, '_>, mut args: Args<'a>, may_store: bool) -> Result<Self, CommandError> {
         let mut request = Request {
             by: None,
             get: SmallVec::new(),
@@ -104,8 +112,19 @@ impl<'a> Request<'a> {
             } else if may_store && n_behind >= 1 && args.tag("STORE") {
                 request.store = Some(args.key()?);
             } else if n_behind >= 1 && args.tag("BY") {
-                request.by = Some(args.next()?);
+                let pattern = args.next()?;
+                if pattern.contains(&b'*') && !may_read_others(call, args.words()) {
+                    return Err(CommandError::text(
+                        "ERR BY option of SORT denied due to insufficient ACL permissions.",
+                    ));
+                }
+                request.by = Some(pattern);
             } else if n_behind >= 1 && args.tag("GET") {
+                if !may_read_others(call, args.words()) {
+                    return Err(CommandError::text(
+                        "ERR GET option of SORT denied due to insufficient ACL permissions.",
+                    ));
+                }
                 request.get.push(args.next()?);
             } else {
                 return Err(CommandError::Syntax);
@@ -130,12 +149,14 @@ impl<'a> Request<'a> {
 
 fn sort(call: &mut Call<'_, '_>, mut args: Args<'_>, reply: &mut Reply<'_>) -> Outcome {
     let key = args.key()?;
-    run(call, &key, &Request::read(args, true)?, reply)
+    let request = Request::read(call, args, true)?;
+    run(call, &key, &request, reply)
 }
 
 fn sort_ro(call: &mut Call<'_, '_>, mut args: Args<'_>, reply: &mut Reply<'_>) -> Outcome {
     let key = args.key()?;
-    run(call, &key, &Request::read(args, false)?, reply)
+    let request = Request::read(call, args, false)?;
+    run(call, &key, &request, reply)
 }
 
 fn run(call: &mut Call<'_, '_>, key: &Key<'_>, request: &Request<'_>, reply: &mut Reply<'_>) -> Outcome {

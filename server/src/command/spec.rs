@@ -6,7 +6,8 @@ use braid_storage::Shard;
 use super::{Call, Work};
 use crate::{
     catalog::{
-        Args, Arity, Categories, CommandError, Deprecation, Flags, Group, Keys, MembersAt, Outcome, Words,
+        Args, Arity, Categories, Channels, CommandError, Deprecation, Flags, Group, Keys, MembersAt, Outcome,
+        Words,
     },
     client::sweep::{Step, Sweep},
 };
@@ -22,6 +23,8 @@ pub struct CommandSpec {
     pub flags: Flags,
     /// Where its keys are.
     pub keys: Keys,
+    /// Which of its words are channels that the client must have a right to.
+    pub channels: Channels,
     /// Where it names members of the collection that its key holds, if it does: those are fetched ahead.
     pub members: Option<MembersAt>,
     /// Where it runs, and what runs.
@@ -102,6 +105,7 @@ impl CommandSpec {
         arity: Arity::AtLeast(1),
         flags: Flags::NONE,
         keys: Keys::NONE,
+        channels: Channels::None,
         members: None,
         run: Run::Container,
         work: Work::Bounded,

@@ -4,8 +4,11 @@ use std::collections::HashMap;
 
 use braid_storage::{Routed, Router};
 
-use super::{CommandSpec, Run};
-use crate::catalog::{Args, CommandId, Flags, KeySpec, KeysAt, Words};
+use super::{CommandSpec, Run, renames::CalledNames};
+use crate::{
+    access::{Asked, N_COMMANDS_MAX},
+    catalog::{Args, CommandId, Flags, KeyRights, KeySpec, KeysAt, Words},
+};
 
 /// A row, or a subcommand's row, with what is derived from its place in the table.
 pub struct Registered {
@@ -17,12 +20,21 @@ pub struct Registered {
     pub parent: Option<&'static CommandSpec>,
     /// `get`, or `client|list`.
     pub full_name: &'static str,
+    /// The name by which it is called: its own, unless `rename-command` gives another.
+    pub called: &'static [u8],
+    /// Whether `rename-command` has taken it, or its container, away.
+    pub is_hidden: bool,
     /// Whether its first argument is a key.
     pub first_is_key: bool,
+    /// What right it needs to its first argument, if that is its only key, whatever its other words say.
+    pub only_key: Option<KeyRights>,
     /// Whether it takes many keys, all of which are known from their positions, or declares some for a script.
     pub names_all_keys: bool,
     /// Whether it is an argument of its container to Redis, and so counts as that in statistics.
     pub counts_as_parent: bool,
+    /// By which number, and under which name, access control knows it: its own, or its container's, if it counts as that.
+    pub judged_as: CommandId,
+    judged_name: &'static &'static str,
     subcommands: HashMap<&'static str, &'static Registered>,
 }
 
@@ -33,10 +45,10 @@ impl Registered {
         self.spec.flags.has(flags)
     }
 
-    /// Whether a word is its name, in either case.
+    /// Whether a word is the name by which it is called, in either case.
     #[inline]
     pub fn is_named(&self, word: &[u8]) -> bool {
-        self.spec.name.as_bytes().eq_ignore_ascii_case(word)
+        self.called.eq_ignore_ascii_case(word)
     }
 
     /// Whether its second word may name another row.
@@ -56,6 +68,19 @@ impl Registered {
     pub fn counted(&'static self) -> impl Iterator<Item = &'static Registered> + Clone {
         let parts = self.subcommands.values().copied().filter(|sub| sub.counts_as_parent);
         std::iter::once(self).filter(|command| !command.counts_as_parent).chain(parts)
+    }
+
+    /// What access control has to know of one of it.
+    #[inline(always)]
+    pub fn asked<'w>(&self, words: Words<'w>) -> Asked<'w> {
+        Asked {
+            id: self.judged_as,
+            full_name: self.judged_name,
+            is_free: self.has(Flags::NO_AUTH),
+            keys: self.spec.keys,
+            channels: self.spec.channels,
+            words,
+        }
     }
 
     /// Its arguments, behind its name.
@@ -112,34 +137,53 @@ pub struct CommandTable {
     places: Box<[Option<&'static Registered>]>,
     all: Vec<&'static Registered>,
     top: Vec<&'static Registered>,
+    /// By full name, whatever they are called.
+    originally: HashMap<&'static str, &'static Registered>,
 }
 
 impl CommandTable {
     /// Builds the table.
-    pub(super) fn build(families: &[&'static [CommandSpec]]) -> Self {
+    pub(super) fn build(families: &[&'static [CommandSpec]], mut names: CalledNames) -> Self {
         let mut all = Vec::new();
         let mut top: Vec<&'static Registered> = Vec::new();
         for spec in families.iter().copied().flatten() {
+            let called = names.remove(spec.name).unwrap_or_else(|| Some(spec.name.into()));
+            let is_hidden = called.is_none();
+            let parent = Parent { spec, id: command_id(all.len() + spec.subcommands.len()) };
             let mut subcommands = HashMap::new();
             for sub in spec.subcommands {
                 let full_name = String::leak(format!("{}|{}", spec.name, sub.name));
-                let sub = register(&mut all, sub, Some(spec), full_name, HashMap::new());
+                let names = Names { full_name, called: sub.name.as_bytes(), is_hidden };
+                let sub = register(&mut all, sub, Some(&parent), names, HashMap::new());
                 subcommands.insert(sub.spec.name, sub);
             }
-            top.push(register(&mut all, spec, None, spec.name, subcommands));
+            let called = Vec::leak(called.unwrap_or_default());
+            let names = Names { full_name: spec.name, called, is_hidden };
+            let command = register(&mut all, spec, None, names, subcommands);
+            if !is_hidden {
+                top.push(command);
+            }
         }
+        assert!(all.len() < N_COMMANDS_MAX, "rules of access control need a bit for each command");
         let mut places = vec![None; (top.len() * 4).next_power_of_two()].into_boxed_slice();
         for &command in &top {
-            let mut place = hash(command.spec.name.as_bytes()) & (places.len() - 1);
+            let mut place = hash(command.called) & (places.len() - 1);
             while places[place].is_some() {
                 place = (place + 1) & (places.len() - 1);
             }
             places[place] = Some(command);
         }
-        Self { places, all, top }
+        let originally = all.iter().map(|&command| (command.full_name, command)).collect();
+        Self { places, all, top, originally }
     }
 
-    /// Finds a command by its name alone, in either case.
+    /// A command by the full name that it has without `rename-command`, in either case.
+    pub fn originally(&self, full_name: &[u8]) -> Option<&'static Registered> {
+        let full_name = full_name.to_ascii_lowercase();
+        std::str::from_utf8(&full_name).ok().and_then(|name| self.originally.get(name)).copied()
+    }
+
+    /// Finds a command by the name alone by which it is called, in either case.
     #[inline]
     pub fn command(&self, name: &[u8]) -> Option<&'static Registered> {
         let mut place = hash(name) & (self.places.len() - 1);
@@ -186,19 +230,37 @@ impl CommandTable {
         &self.all
     }
 
-    /// All commands, without subcommands.
+    /// All commands that can be called, without subcommands.
     pub fn top(&self) -> &[&'static Registered] {
         &self.top
     }
 }
 
+/// What a command is called.
+struct Names {
+    full_name: &'static str,
+    called: &'static [u8],
+    is_hidden: bool,
+}
+
+/// A container whose subcommands are being registered.
+struct Parent {
+    spec: &'static CommandSpec,
+    id: CommandId,
+}
+
+fn command_id(index: usize) -> CommandId {
+    CommandId(u16::try_from(index).expect("there are fewer commands than that"))
+}
+
 fn register(
     all: &mut Vec<&'static Registered>,
     spec: &'static CommandSpec,
-    parent: Option<&'static CommandSpec>,
-    full_name: &'static str,
+    parent: Option<&Parent>,
+    names: Names,
     subcommands: HashMap<&'static str, &'static Registered>,
 ) -> &'static Registered {
+    let Names { full_name, called, is_hidden } = names;
     let first_is_key =
         spec.keys.0.first().is_some_and(|keys| matches!(keys.at, KeysAt::Range { first: 1, .. }));
     let is_position = |keys: &KeySpec| matches!(keys.at, KeysAt::Range { .. });
@@ -209,22 +271,38 @@ fn register(
         // What a subscription needs beside its channels depends on their names.
         && !spec.flags.has(Flags::WHILE_SUBSCRIBED)
         && spec.keys.0.iter().all(is_position);
-    let id = CommandId(u16::try_from(all.len()).expect("there are fewer commands than that"));
+    let id = command_id(all.len());
     // A row that runs, and not without a second word, judges that itself.
-    let counts_as_parent =
-        parent.is_some_and(|parent| !matches!(parent.run, Run::Container) && !parent.arity.admits(1));
+    let judging =
+        |parent: &&Parent| !matches!(parent.spec.run, Run::Container) && !parent.spec.arity.admits(1);
+    let judged = parent.filter(judging);
     let registered = Box::leak(Box::new(Registered {
         spec,
         id,
-        parent,
+        parent: parent.map(|parent| parent.spec),
         full_name,
+        called,
+        is_hidden,
         first_is_key,
+        only_key: only_key(spec),
         names_all_keys: names_all_keys || declares_keys,
-        counts_as_parent,
+        counts_as_parent: judged.is_some(),
+        judged_as: judged.map_or(id, |parent| parent.id),
+        judged_name: Box::leak(Box::new(judged.map_or(full_name, |parent| parent.spec.name))),
         subcommands,
     }));
     all.push(registered);
     registered
+}
+
+/// See [`Registered::only_key`].
+fn only_key(spec: &CommandSpec) -> Option<KeyRights> {
+    match spec.keys.0 {
+        [KeySpec { at: KeysAt::Range { first: 1, last: 1, step: 1 }, used }] if used.is_key() => {
+            (!used.depends_on_words()).then(|| used.rights(std::iter::empty()))
+        }
+        _ => None,
+    }
 }
 
 /// Hashes a name by its first eight bytes and its length, the same in both cases.

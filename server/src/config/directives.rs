@@ -90,10 +90,10 @@ directives! {
         live aclfile: Option<PathBuf> = Value::path;
     choice("acl-pubsub-default", AclPubsubDefault::WORDS, "resetchannels") =>
         /// Channels of users without a rule about channels.
-        reserved acl_pubsub_default: AclPubsubDefault = one_word;
+        live acl_pubsub_default: AclPubsubDefault = one_word;
     integer("acllog-max-len", 0, LONG, "128") =>
         /// Entries that ACL LOG keeps.
-        reserved acllog_max_len: usize = Value::number;
+        live acllog_max_len: usize = Value::number;
     line("rename-command", 2, 2) =>
         /// Commands that have another name, or none.
         live renamed_commands: Vec<RenamedCommand> = renamed_commands;

@@ -34,6 +34,8 @@ pub struct Host<'a> {
     pub stdin: &'a mut dyn Read,
     /// The matcher for patterns after `include`.
     pub glob: Glob,
+    /// Checks what only those who know the commands can: users and renamed commands. Returns why the configuration is refused.
+    pub check: fn(&Config) -> Result<(), String>,
 }
 
 /// Reads the command line (without the program's name) and the files that it names.
@@ -58,10 +60,11 @@ pub fn launch(args: &[OsString], host: &mut Host<'_>) -> Launch {
         }
         _ => {}
     }
-    match load(&args, host) {
+    let loaded = load(&args, host).map_err(|error| error.to_string());
+    match loaded.and_then(|config| (host.check)(&config).map(|()| config)) {
         Ok(config) if checks_only => Launch::Print(check_report(&config)),
         Ok(config) => Launch::Serve(Box::new(config)),
-        Err(error) => Launch::Refuse(error.to_string()),
+        Err(why) => Launch::Refuse(why),
     }
 }
 
@@ -197,7 +200,10 @@ mod tests {
     fn run(args: &[&str], stdin: &str) -> Launch {
         let args: Vec<OsString> = args.iter().map(OsString::from).collect();
         let mut stdin = stdin.as_bytes();
-        launch(&args, &mut Host { dir: "/".into(), n_cores: 2, stdin: &mut stdin, glob: star })
+        launch(
+            &args,
+            &mut Host { dir: "/".into(), n_cores: 2, stdin: &mut stdin, glob: star, check: |_| Ok(()) },
+        )
     }
 
     fn serve(args: &[&str], stdin: &str) -> Box<Config> {

@@ -4,7 +4,7 @@
 //! `\'` only), kept in two functions so that the protocol crate's splitter can take the place of [`split`].
 
 /// Splits a line into words. `None` when a quote stays open or is followed by anything but a space.
-pub(super) fn split(line: &[u8]) -> Option<Vec<Vec<u8>>> {
+pub fn split(line: &[u8]) -> Option<Vec<Vec<u8>>> {
     let mut words = Vec::new();
     let mut rest = line.trim_ascii_start();
     while !rest.is_empty() {

@@ -10,7 +10,6 @@ use crate::{
         stream::{Accepted, Speaks, Stream},
         tls::TlsStream,
     },
-    config::Config,
     shared::{mail::Mail, server::Server, stats::ThreadStats},
     verbose, warning,
 };
@@ -40,7 +39,7 @@ pub fn welcome(server: &Server, stats: &ThreadStats, mut accepted: Accepted) {
         return;
     }
     // Nobody is told anything over TLS before the handshake.
-    if accepted.speaks == Speaks::Plain && is_turned_away(&accepted.peer, &config) {
+    if accepted.speaks == Speaks::Plain && is_turned_away(&accepted.peer, server) {
         stats.refused.add(1);
         turn_away(&mut accepted.stream, DENIED);
         return;
@@ -59,9 +58,11 @@ pub fn welcome(server: &Server, stats: &ThreadStats, mut accepted: Accepted) {
 }
 
 /// Whether protected mode keeps a client out.
-pub(super) fn is_turned_away(peer: &Endpoint, config: &Config) -> bool {
+pub(super) fn is_turned_away(peer: &Endpoint, server: &Server) -> bool {
     let is_stranger = matches!(peer, Endpoint::Inet(peer) if !peer.ip().is_loopback());
-    is_stranger && config.protected_mode && config.requirepass.is_none()
+    is_stranger
+        && server.config.load().protected_mode
+        && server.accounts.users().default_user().needs_no_password()
 }
 
 /// Says why, as far as the socket takes it at once, and closes. Over TLS nothing is said: there has been no handshake.

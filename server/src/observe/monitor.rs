@@ -42,20 +42,20 @@ impl Server {
     /// A connection of a thread begins to monitor.
     pub fn add_monitor(&self, thread: usize) {
         self.threads[thread].n_monitors.fetch_add(1, Ordering::Relaxed);
-        self.attention.fetch_add(1, Ordering::Relaxed);
+        self.attention.raise();
     }
 
     /// One ceases to.
     pub fn remove_monitor(&self, thread: usize) {
         self.threads[thread].n_monitors.fetch_sub(1, Ordering::Relaxed);
-        self.attention.fetch_sub(1, Ordering::Relaxed);
+        self.attention.lower();
     }
 }
 
 /// Shows a command that has run to the monitoring clients, if there are any. Each unit calls it once, under its holds.
 #[inline]
 pub fn observe(session: &Session, flags: Flags, words: Words<'_>, thread: &ThreadState) {
-    if thread.server().attention.load(Ordering::Relaxed) != 0 {
+    if !thread.server().attention.is_idle(session.rights_as_of) {
         show(session, flags, words, thread);
     }
 }
@@ -90,7 +90,7 @@ pub fn line_for_later(
     words: Words<'_>,
     server: &Server,
 ) -> Option<Arc<[u8]>> {
-    let is_wanted = server.attention.load(Ordering::Relaxed) != 0 && server.is_monitored();
+    let is_wanted = !server.attention.is_idle(session.rights_as_of) && server.is_monitored();
     (is_wanted && !flags.has(Flags::ADMIN)).then(|| line(server, session, sender, flags, words).into())
 }
 

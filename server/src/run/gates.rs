@@ -1,11 +1,11 @@
 //! The gates that a command passes before it runs or is queued, in the order in which users can observe them.
 
-use std::sync::atomic::Ordering;
+use std::hint::cold_path;
 
 use braid_storage::{coordinator::Held, time::Millis};
 
 use crate::{
-    catalog::{CommandError, Flags, Words, shown},
+    catalog::{CommandError, Denial, Flags, Words, shown},
     client::{node::Job, record::Listens, session::Session},
     command::{self, Found, Registered},
     run::{foresight, rows},
@@ -34,13 +34,14 @@ pub fn admit(
     admit_arity(command, words)?;
     admit_authenticated(command, session)?;
     admit_in_transaction(command, session)?;
+    admit_rights(command, words, session)?;
     admit_listener(command, session)?;
     admit_memory(command, words, server, session)?;
     // Before the pause, which would have it run when it ends: it is EXEC that is held back.
     if session.queue.is_some() && !command.has(Flags::IMMEDIATE) {
         return Ok((command, Admission::Queue));
     }
-    if server.attention.load(Ordering::Relaxed) != 0
+    if !server.attention.is_idle(session.rights_as_of)
         && server.holds_back(|| rows::may_write(server, session, command, words))
     {
         return Ok((command, Admission::Postpone));
@@ -98,6 +99,27 @@ fn admit_in_transaction(command: &Registered, session: &Session) -> Result<(), C
     }
 }
 
+/// The one place where it is checked what a user may do, but for what a transaction, a script or SORT does later.
+fn admit_rights(command: &Registered, words: Words<'_>, session: &Session) -> Result<(), CommandError> {
+    match &session.rights {
+        None => Ok(()),
+        Some(user) => user.check(&command.asked(words)).map_err(CommandError::Denied),
+    }
+}
+
+/// Prepares a session for [`admit`]: its rights are those that hold. Returns false if nothing more of its client runs.
+#[inline]
+pub fn renew(server: &Server, session: &mut Session) -> bool {
+    let mut may_go_on = true;
+    if !server.attention.is_idle(session.rights_as_of) {
+        cold_path();
+        may_go_on = !session.record.is_killed()
+            && (server.attention.rights() == session.rights_as_of || server.renew_rights(session));
+    }
+    session.admitted_as_of = session.rights_as_of;
+    may_go_on
+}
+
 /// A subscriber in RESP2 could not tell the reply from a message. To Redis, a monitoring client is a replica.
 fn admit_listener(command: &Registered, session: &Session) -> Result<(), CommandError> {
     if command::is_confined(session) && !command.has(Flags::WHILE_SUBSCRIBED) {
@@ -148,28 +170,45 @@ pub enum Closed {
     Killed,
     /// CLIENT PAUSE holds it back.
     Paused,
+    /// Its user had the right when it was admitted, and has it no more.
+    Denied(Denial),
 }
 
-/// The gates that must be asked under the hold: whoever kills a client or pauses commands takes all shards for a moment before
-/// that is answered, so what runs after the answer sees it here.
+/// The gates that must be asked under the hold: whoever kills a client, pauses commands or changes users takes all shards for a moment
+/// before that is answered, so what runs after the answer sees it here.
 ///
 /// # Errors
 /// If the command must not run now.
 pub fn gate(
     server: &Server,
-    session: &Session,
+    session: &mut Session,
     command: &Registered,
     words: Words<'_>,
 ) -> Result<(), Closed> {
-    if server.attention.load(Ordering::Relaxed) != 0 {
-        if session.record.is_killed() {
+    if !server.attention.is_idle(session.rights_as_of) {
+        let is_gone = server.attention.rights() != session.rights_as_of && !server.renew_rights(session);
+        if is_gone || session.record.is_killed() {
             return Err(Closed::Killed);
         }
         if server.holds_back(|| rows::may_write(server, session, command, words)) {
             return Err(Closed::Paused);
         }
     }
+    if session.admitted_as_of != session.rights_as_of {
+        gate_rights(session, command, words)?;
+    }
     Ok(())
+}
+
+/// Checks again what was admitted as of earlier rights. EXEC must end its transaction, whatever it is denied.
+#[cold]
+fn gate_rights(session: &mut Session, command: &Registered, words: Words<'_>) -> Result<(), Closed> {
+    let Err(CommandError::Denied(denial)) = admit_rights(command, words, session) else { return Ok(()) };
+    if command.runs_queue() {
+        session.exec_refusal = Some(CommandError::Denied(denial));
+        return Ok(());
+    }
+    Err(Closed::Denied(denial))
 }
 
 /// Starts a unit on the shards it holds, and gives its time: no shard's time ever goes back.

@@ -215,12 +215,11 @@ impl coordinator::Job for Job {
                 gates::start(held, self.now, &self.session);
                 let watched = std::mem::take(&mut self.session.watched);
                 command::forget_watches(held, &watched, self.now);
-                let own = self.session.subscriptions.take();
-                if own.as_ref().is_some_and(|own| own.meet_events()) {
+                if self.session.record.topics.meet_events() {
                     events::settle(thread.server(), held);
                 }
-                for (kind, name) in own.iter().flat_map(|own| own.channels()) {
-                    command::leave_channel(thread.server(), held, kind, name, self.session.origin.thread);
+                for (kind, name) in self.session.record.topics.channels() {
+                    command::leave_channel(thread.server(), held, kind, &name, self.session.origin.thread);
                 }
             }
         }

@@ -28,7 +28,7 @@ use braid_storage::{
 };
 
 use crate::{
-    catalog::{Flags, KeyUse},
+    catalog::{Denial, Flags, KeyUse},
     client::node::{Job, Offload, PinnedKey, Task},
     command::{Call, TABLE},
     observe::{hearers, invalidations, monitor},
@@ -72,11 +72,11 @@ pub fn send_long_request(job: &mut Job, server: &Server) -> Route {
 pub fn pin(job: &mut Job, held: &mut Held<'_, Job>, thread: &mut ThreadState) {
     let server = thread.server();
     job.task = Task::Commands;
-    let (command, words) = rows::next(job);
-    match gates::gate(server, &job.session, command, words) {
+    match gate(job, server) {
         Err(Closed::Killed) => return job.n_run = job.commands.len(),
         // Its thread keeps it until the pause ends.
-        Err(_) => return,
+        Err(Closed::Paused) => return,
+        Err(Closed::Denied(denial)) => return answer_denied(job, denial, thread),
         Ok(()) => {}
     }
     let time = gates::start(held, job.now, &job.session);
@@ -136,6 +136,22 @@ pub fn pin(job: &mut Job, held: &mut Held<'_, Job>, thread: &mut ThreadState) {
     }
     job.now = time;
     job.task = Task::Offloaded(Box::new(offload));
+}
+
+/// The gates, for a job's next command.
+fn gate(job: &mut Job, server: &Server) -> Result<(), Closed> {
+    let Job { session, requests, commands, n_run, .. } = job;
+    gates::gate(server, session, rows::row(commands[*n_run].command), requests.get(*n_run))
+}
+
+/// Answers a job's next command, which its user may not run any more.
+#[cold]
+fn answer_denied(job: &mut Job, denial: Denial, thread: &ThreadState) {
+    let Job { session, requests, commands, n_run, reply, .. } = job;
+    let command = rows::row(commands[*n_run].command);
+    step::refuse_denied(command, denial, requests.get(*n_run), session, reply, thread);
+    job.count();
+    job.n_run += 1;
 }
 
 /// Does the work of a job that has pinned its values; then it is to be submitted, to unpin them.
@@ -250,7 +266,8 @@ fn conclude(
         panic!("DEBUG PANIC-WHILE-UNPINNING");
     }
     invalidations::set_author(held, job.session.record.id);
-    let gate = if writes { gates::gate(server, &job.session, command, words) } else { Ok(()) };
+    let gate = if writes { gate(job, server) } else { Ok(()) };
+    let (command, words) = rows::next(job);
     let is_valid =
         gate.is_ok() && (!stores || offload.keys.iter().all(|pinned| pinned.is_unchanged(held, time)));
     for pinned in &mut offload.keys {
@@ -280,7 +297,10 @@ fn conclude(
         job.reply.truncate(job.n_replied_bytes);
         job.session.replies = offload.replies;
     }
-    if matches!(gate, Err(Closed::Killed)) || job.session.is_over_limit {
+    if let Err(Closed::Denied(denial)) = gate {
+        job.was_counted = false;
+        answer_denied(job, denial, thread);
+    } else if matches!(gate, Err(Closed::Killed)) || job.session.is_over_limit {
         job.n_run = job.commands.len();
     } else if is_valid {
         job.count();

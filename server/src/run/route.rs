@@ -107,7 +107,10 @@ impl Needs {
         command: &Registered,
         words: Words<'_>,
     ) {
-        let Some(own) = &session.subscriptions else { return };
+        let own = &session.record.topics;
+        if own.is_empty() {
+            return;
+        }
         if words.len() > 1 && !command.spec.keys.0.is_empty() {
             return self.add_keys(server, command, words);
         }

@@ -29,7 +29,8 @@ use crossbeam_utils::Backoff;
 use smallvec::SmallVec;
 
 use crate::{
-    catalog::{Args, CommandError, CommandId, Flags, Outcome, Words},
+    access::{Context, Entry},
+    catalog::{Args, CommandError, CommandId, Denial, Flags, Outcome, Words},
     client::{node::Job, session::Session, waits::Waiting},
     command::{self, Call, Found, GaveUp, Look, Registered, Run, ScriptIn, TABLE, Work},
     log,
@@ -238,12 +239,21 @@ struct Notes {
     /// The errors of those that failed, in order.
     errors: Vec<String>,
     lines: Vec<Arc<[u8]>>,
+    denied: Vec<Entry>,
     logged: Vec<(log::Level, String)>,
     /// What they take, about.
     n_bytes: usize,
 }
 
 impl Notes {
+    /// Notes what a command was denied.
+    #[cold]
+    fn note_denial(&mut self, call: &Call<'_, '_>, denial: Denial, words: Words<'_>) {
+        let entry = command::entry_of(call.session, denial, words, Context::Script, call.table, call.server);
+        self.n_bytes += entry.object.len() + entry.client.len();
+        self.denied.push(entry);
+    }
+
     fn tell(&mut self, session: &Session, thread: &ThreadState) {
         let stats = thread.stats();
         for &Done { command, has_failed, nanos, n_timed } in &self.ran {
@@ -257,6 +267,10 @@ impl Notes {
             }
         }
         self.errors.iter().for_each(|error| stats.error(error));
+        for entry in self.denied.drain(..) {
+            command::count_denial(entry.reason, thread);
+            thread.server().note_denial(entry);
+        }
         self.lines.iter().for_each(|line| monitor::send(line, session, thread));
         self.ran.clear();
         self.errors.clear();
@@ -378,7 +392,7 @@ impl<'r, 'a, 'h> Running<'r, 'a, 'h> {
     }
 
     /// Checks whether the script may run a command, in the order in which users can observe it.
-    fn admit(&self, words: Words<'_>) -> Result<&'static Registered, CommandError> {
+    fn admit(&mut self, words: Words<'_>) -> Result<&'static Registered, CommandError> {
         let Found::Command(command) = TABLE.find(words) else {
             return Err(CommandError::text("ERR Unknown Redis command called from script"));
         };
@@ -389,6 +403,12 @@ impl<'r, 'a, 'h> Running<'r, 'a, 'h> {
         let runs_others = matches!(command.spec.run, Run::Script(_) | Run::Queue | Run::Container);
         if runs_others || command.has(Flags::NOSCRIPT) && is_denied() {
             return Err(CommandError::text("ERR This Redis command is not allowed from script"));
+        }
+        if let Some(user) = &self.call.session.rights
+            && let Err(denial) = user.check(&command.asked(words))
+        {
+            self.notes.note_denial(self.call, denial, words);
+            return Err(command::error_in_script(denial));
         }
         let writes = command.has(Flags::WRITE);
         if self.rights.is_read_only && (writes || command.has(Flags::MAY_REPLICATE)) {
@@ -694,6 +714,8 @@ impl Host for Running<'_, '_, '_> {
             Err(Refused::Error(error)) => {
                 reply.truncate(start);
                 error.write(&mut Reply::new(reply, resp));
+                // It counts as the command's, and not once more as the script's.
+                self.notes.errors.push(error.wire_text().into_owned());
                 Ok(())
             }
         }
@@ -714,8 +736,10 @@ impl Host for Running<'_, '_, '_> {
 
     fn acl_check(&mut self, args: &[&[u8]]) -> Result<bool, UnknownCommand> {
         let mut request = Request::default();
-        let is_known = request.fill(args).is_ok() && matches!(TABLE.find(request.words()), Found::Command(_));
-        if is_known { Ok(true) } else { Err(UnknownCommand) }
+        request.fill(args).map_err(|_| UnknownCommand)?;
+        let Found::Command(command) = TABLE.find(request.words()) else { return Err(UnknownCommand) };
+        let user = self.call.session.rights.as_ref();
+        Ok(user.is_none_or(|user| user.check(&command.asked(request.words())).is_ok()))
     }
 
     fn set_replication(&mut self, _: u8) {}

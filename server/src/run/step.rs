@@ -9,12 +9,13 @@ use braid_protocol::reply::Reply;
 use braid_storage::{Key, Routed, Shard};
 
 use crate::{
-    catalog::{CommandError, Flags, Outcome, Words},
+    access::Context,
+    catalog::{CommandError, Denial, Flags, Outcome, Words},
     client::{
         session::{Replies, Session},
         sweep::{Step, Sweep},
     },
-    command::{Call, Registered, Run},
+    command::{self, Call, Registered, Run, TABLE},
     observe::invalidations,
     run::{script, transaction},
     shared::thread_state::ThreadState,
@@ -171,6 +172,23 @@ pub fn conclude(
         let start = if command.has(Flags::PUBSUB.and(Flags::WHILE_SUBSCRIBED)) { out.len() } else { start };
         session.drop_unwanted(start, out);
     }
+}
+
+/// Answers a command that its user may not run any more.
+#[cold]
+pub fn refuse_denied(
+    command: &'static Registered,
+    denial: Denial,
+    words: Words<'_>,
+    session: &mut Session,
+    out: &mut Vec<u8>,
+    thread: &ThreadState,
+) {
+    let start = out.len();
+    command::note_denial(session, denial, words, Context::Toplevel, &TABLE, thread);
+    thread.stats().commands[command.id.index()].rejected.add(1);
+    refuse(&CommandError::Denied(denial), session, out, thread);
+    session.drop_unwanted(start, out);
 }
 
 /// Writes an error reply and counts it.

@@ -3,9 +3,10 @@
 use braid_protocol::reply::Reply;
 
 use crate::{
-    catalog::{CommandError, Outcome, Words},
+    access::Context,
+    catalog::{CommandError, Denial, Outcome, Words},
     client::waits::Waiting,
-    command::{Call, Registered, forget_own_watches},
+    command::{self, Call, Registered, forget_own_watches},
     observe::{invalidations, monitor},
     run::{rows, step},
 };
@@ -56,6 +57,11 @@ fn run_queued(
     reply: &mut Reply<'_>,
 ) {
     let start = reply.written_bytes();
+    if let Some(user) = &call.session.rights
+        && let Err(denial) = user.check(&command.asked(words))
+    {
+        return refuse_queued(call, command, denial, words, reply);
+    }
     let outcome = step::execute(call, command, words, None, reply);
     monitor::observe(call.session, command.spec.flags, words, call.thread);
     if call.session.tracking.is_some()
@@ -75,6 +81,22 @@ fn run_queued(
     }
     // HELLO may have changed the dialect for the commands after it.
     reply.set_version(call.session.resp);
+}
+
+/// Answers a command that its user might have run when it was queued.
+#[cold]
+fn refuse_queued(
+    call: &Call<'_, '_>,
+    command: &'static Registered,
+    denial: Denial,
+    words: Words<'_>,
+    reply: &mut Reply<'_>,
+) {
+    command::note_denial(call.session, denial, words, Context::Multi, call.table, call.thread);
+    call.stats.commands[command.id.index()].rejected.add(1);
+    let error = command::error_in_transaction(denial);
+    call.stats.error(&error.wire_text());
+    error.write(reply);
 }
 
 /// Whether no watched key has been written since it was watched. A key that has expired meanwhile has.

@@ -1,7 +1,7 @@
 //! The unit: what takes effect at once, with one beginning and one end.
 //!
 //! ```text
-//! begin   gates that must be asked under the hold: killed? paused? then the time: the latest of the sample's and the held shards'
+//! begin   gates that must be asked under the hold: killed? paused? allowed still? then the time: the latest of the sample's and the held shards'
 //!         where a held shard is observed: may the keys be written (pins), and can all be served that the writes may wake?
 //!   body  one handler, or EXEC's commands one after the other, each through the same `step`
 //! end     what the unit changed goes to the observers, then waiting nodes are served: each a unit of its own under the same holds
@@ -22,9 +22,10 @@ use braid_storage::{
 };
 
 use crate::{
-    catalog::Words,
+    catalog::{Denial, Words},
     client::{
         node::Job,
+        record::Listens,
         session::{Request, Session},
         waits::{Wait, Waiting},
     },
@@ -64,7 +65,7 @@ pub struct Unit<'a> {
 
 /// What became of a unit. In all cases but the first nothing has changed.
 pub enum Ended {
-    /// It ran, and its reply is written.
+    /// It ran, and its reply is written; or its user may not run it any more, and that is written.
     Ran,
     /// Its client is killed: nothing more of it runs.
     Killed,
@@ -78,11 +79,20 @@ pub enum Ended {
     TooLong(Method),
 }
 
-impl From<Closed> for Ended {
+/// Why a unit does not begin.
+enum Shut {
+    /// It ends like this.
+    Ended(Ended),
+    /// It is answered that its user may not run it.
+    Denied(Denial),
+}
+
+impl From<Closed> for Shut {
     fn from(closed: Closed) -> Self {
         match closed {
-            Closed::Killed => Ended::Killed,
-            Closed::Paused => Ended::Paused,
+            Closed::Killed => Shut::Ended(Ended::Killed),
+            Closed::Paused => Shut::Ended(Ended::Paused),
+            Closed::Denied(denial) => Shut::Denied(denial),
         }
     }
 }
@@ -110,7 +120,11 @@ pub fn run(
 ) -> Ended {
     let now = match begin(unit, session, held, thread.server()) {
         Ok(now) => now,
-        Err(ended) => return ended,
+        Err(Shut::Ended(ended)) => return ended,
+        Err(Shut::Denied(denial)) => {
+            step::refuse_denied(unit.command, denial, unit.words, session, out, thread);
+            return Ended::Ran;
+        }
     };
     if unit.is_served {
         return body(unit, session, held, now, out, thread);
@@ -129,7 +143,7 @@ pub fn run(
     // Whatever became of it: what has expired under its eyes is a change.
     end(held, thread, now);
     thread.charge(session);
-    if session.subscriptions.is_some() {
+    if session.record.listens(Listens::ToTopics) {
         // An event may be for the client itself: it comes right behind the reply.
         session.ask(Request::ReadNotifications);
     }
@@ -139,10 +153,10 @@ pub fn run(
 /// Begins a unit: asks what must be asked under the hold, and gives the unit's time.
 fn begin(
     unit: &Unit<'_>,
-    session: &Session,
+    session: &mut Session,
     held: &mut Held<'_, Job>,
     server: &Server,
-) -> Result<Millis, Ended> {
+) -> Result<Millis, Shut> {
     let Unit { command, words, .. } = *unit;
     gates::gate(server, session, command, words)?;
     let now = gates::start(held, unit.sampled, session);
@@ -152,7 +166,7 @@ fn begin(
             && rows::may_write(server, session, command, words)
             && let Some(pinned) = lines::pinned_key(server, session, command, words, held)
         {
-            return Err(Ended::Waits(Box::new(lines::wait_for_unpinning(pinned))));
+            return Err(Shut::Ended(Ended::Waits(Box::new(lines::wait_for_unpinning(pinned)))));
         }
     }
     Ok(now)

@@ -1,5 +1,7 @@
 //! What all threads share, and what each has at hand.
 
+pub mod accounts;
+pub mod attention;
 pub mod certificates;
 pub mod ciphers;
 pub mod descriptors;
@@ -11,6 +13,7 @@ pub mod memory;
 pub mod pause;
 pub mod programs;
 pub mod recorded;
+pub mod rights;
 pub mod scripts;
 pub mod server;
 pub mod spread;

@@ -57,7 +57,7 @@ impl Server {
         let old = self.pause.0.fetch_update(Ordering::SeqCst, Ordering::Relaxed, change);
         self.keep_expired_while_paused();
         if old == Ok(0) {
-            self.attention.fetch_add(1, Ordering::Relaxed);
+            self.attention.raise();
         }
     }
 
@@ -107,7 +107,7 @@ impl Server {
 
     fn resumes(&self) {
         self.keep_expired_while_paused();
-        self.attention.fetch_sub(1, Ordering::Relaxed);
+        self.attention.lower();
     }
 
     fn pause_under_way(&self) -> Option<PauseState> {

@@ -29,6 +29,8 @@ use crate::{
     clock::{Clock, processor_micros},
     config::{Config, MaxmemoryPolicy},
     shared::{
+        accounts::Accounts,
+        attention::Attention,
         functions::Functions,
         latency::Latencies,
         listening::Listening,
@@ -90,11 +92,11 @@ pub struct Server {
     pub config_changes: AtomicU64,
     /// Serialises CONFIG SET and REWRITE.
     pub config_writer: Mutex<()>,
-    /// Non-zero while commands must look at [`Server::holds_back`] or their client's `killed`, under the hold, or are
-    /// [observed](crate::observe::monitor).
-    ///
-    /// Read on the data path, written only by CLIENT PAUSE, CLIENT KILL and MONITOR.
-    pub attention: CachePadded<AtomicU32>,
+    /// The users, and what was denied to them.
+    pub accounts: Accounts,
+    /// Whether commands must look at [`Server::holds_back`] or their client's `killed`, under the hold, or are
+    /// [observed](crate::observe::monitor), or must look their user's rights up again.
+    pub attention: CachePadded<Attention>,
     /// CLIENT PAUSE.
     pub pause: Pause,
     /// How much memory is in use, and how much may be.
@@ -200,7 +202,7 @@ impl Server {
     pub fn kill(&self, id: ClientId, thread: &ThreadState) -> bool {
         let Some(record) = self.clients.get(id) else { return false };
         if !record.killed.swap(true, Ordering::Relaxed) {
-            self.attention.fetch_add(1, Ordering::Relaxed);
+            self.attention.raise();
             self.clients.remove(id);
             let to = record.thread.load(Ordering::Relaxed);
             thread.send_mail(to, Mail::Close(record));
@@ -212,7 +214,7 @@ impl Server {
     ///
     /// Called by whoever finds `killed` set when the client leaves; who leaves sets it, too, so that nobody kills it then.
     pub fn killed_client_left(&self) {
-        self.attention.fetch_sub(1, Ordering::Relaxed);
+        self.attention.lower();
     }
 
     /// How many heavy-work threads have been at one script for so long that other work should not wait for them.

@@ -106,6 +106,12 @@ pub struct ThreadStats {
     pub failed_handshakes: Count,
     /// Passwords that did not fit.
     pub failed_auths: Count,
+    /// Commands that their users may not run.
+    pub denied_commands: Count,
+    /// Commands on keys that their users may not use.
+    pub denied_keys: Count,
+    /// Commands on channels that their users may not use.
+    pub denied_channels: Count,
     /// Turns of its event loop.
     pub turns: Count,
     /// For how long its event loop had something to do, in nanoseconds, as of its last cron. Waiting for a processor counts.
@@ -145,6 +151,9 @@ impl ThreadStats {
             handshakes: Count::default(),
             failed_handshakes: Count::default(),
             failed_auths: Count::default(),
+            denied_commands: Count::default(),
+            denied_keys: Count::default(),
+            denied_channels: Count::default(),
             turns: Count::default(),
             busy_nanos: Count::default(),
             input_limit_closes: Count::default(),
@@ -219,6 +228,9 @@ impl ThreadStats {
             &self.handshakes,
             &self.failed_handshakes,
             &self.failed_auths,
+            &self.denied_commands,
+            &self.denied_keys,
+            &self.denied_channels,
             &self.turns,
             &self.busy_nanos,
             &self.input_limit_closes,

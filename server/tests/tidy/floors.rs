@@ -15,6 +15,7 @@ type Floor = (&'static str, &'static [&'static str]);
 const FLOORS: &[Floor] = &[
     ("config", &["config", "clock", "log", "random"]),
     ("catalog", &["catalog"]),
+    ("access", &["access"]),
     ("client", &["client"]),
     ("shared", &["shared"]),
     ("observe", &["observe"]),

@@ -9,6 +9,7 @@ use braid_protocol::{
 use braid_storage::{Db, Routed, executor::Node, time::Millis};
 
 use crate::{
+    access::User,
     catalog::{Flags, Words},
     client::{connection::Connection, node::Job, session::Session},
     command::{Found, Registered, Run, TABLE},
@@ -49,7 +50,7 @@ struct Last {
 
 impl Last {
     fn name<'a>(&self, input: &'a [u8]) -> &'a [u8] {
-        &input[self.name_at..self.name_at + self.command.spec.name.len()]
+        &input[self.name_at..self.name_at + self.command.called.len()]
     }
 }
 
@@ -266,6 +267,12 @@ impl<'a> Turn<'a> {
     pub(super) fn words(self, parsed: &Parsed) -> Words<'a> {
         self.batch.words_of(parsed, self.input)
     }
+
+    /// The first argument of a command that has one.
+    #[inline(always)]
+    fn first_argument(self, parsed: &Parsed) -> &'a [u8] {
+        self.batch.words[parsed.first_word + 1].of(&self.input[parsed.start..])
+    }
 }
 
 impl Parsed {
@@ -273,7 +280,7 @@ impl Parsed {
     pub(super) fn follows(&self, leader: &Parsed, lives: Routed, session: &Session, turn: Turn<'_>) -> bool {
         let (Found::Command(command), Some(routed)) = (&self.found, self.routed) else { return false };
         routed.shard == lives.shard
-            && (self.is_like(leader)
+            && (self.is_like(leader) && self.is_allowed(session, turn)
                 || matches!(command.spec.run, Run::Shard(_))
                     && matches!(
                         gates::admit(turn.server, session, &self.found, turn.words(self)),
@@ -305,7 +312,31 @@ impl Parsed {
         Some((command, turn.words(self)))
     }
 
-    /// Whether it is the same command with as many words, so that it is admitted if the other one is.
+    /// Whether the session's user may run it, given that the user may run one that [is like it](Self::is_like).
+    #[inline(always)]
+    pub(super) fn is_allowed(&self, session: &Session, turn: Turn<'_>) -> bool {
+        session.rights.as_deref().is_none_or(|user| self.is_allowed_to(user, turn))
+    }
+
+    /// Apart, and in two parts: most commands have one key, and most users one selector.
+    #[inline(never)]
+    fn is_allowed_to(&self, user: &User, turn: Turn<'_>) -> bool {
+        let Found::Command(command) = self.found else { return false };
+        if let Some(needed) = command.only_key
+            && let Some(only) = user.only_selector()
+            && only.allows_key(turn.first_argument(self), needed)
+        {
+            return true;
+        }
+        self.is_allowed_in_detail(user, turn)
+    }
+
+    #[inline(never)]
+    fn is_allowed_in_detail(&self, user: &User, turn: Turn<'_>) -> bool {
+        user.allows_another(&self.command().asked(turn.words(self)))
+    }
+
+    /// Whether it is the same command with as many words, so that it is admitted if the other one is and its user may use its keys.
     #[inline]
     pub(super) fn is_like(&self, other: &Parsed) -> bool {
         self.found.is_same(&other.found) && self.n_words == other.n_words

@@ -41,22 +41,22 @@ impl IoThread {
             server.threads[self.worker.thread.index].n_connections.fetch_sub(1, Ordering::Relaxed);
             return;
         }
+        let origin = Origin { thread: self.worker.thread.index, slot };
         let record = Arc::new(ClientRecord::new(
             server.clients.next_id(),
-            self.worker.thread.index,
-            slot,
+            origin,
             accepted.peer,
             accepted.local,
             accepted.stream.fd(),
             server.clock.uptime_millis(),
+            server.accounts.users().default_user(),
         ));
         server.clients.add(Arc::clone(&record));
-        // Not the thread's copy: CONFIG SET has changed the password for whoever connects after its reply.
-        let authenticated = server.config.load().requirepass.is_none();
         let pace = if let Stream::Tls(_) = accepted.stream { Pace::UntilSecure } else { Pace::Free };
         let id = record.id;
-        let origin = Origin { thread: self.worker.thread.index, slot };
-        let session = Session::new(Arc::clone(&record), origin, authenticated);
+        let mut session = Session::new(Arc::clone(&record), origin);
+        server.become_default_user(&mut session);
+        let authenticated = session.authenticated;
         entry.insert(Some(Box::new(Connection {
             stream: accepted.stream,
             node: Some(Node::new(Job::new(session))),
@@ -190,13 +190,12 @@ impl IoThread {
         self.forget_subscriptions(slot, &mut connection);
         let mut node = connection.node.take().expect("checked above");
         let session = &node.job.session;
-        if !session.watched.is_empty() || session.subscriptions.is_some() {
-            let shards = match &session.subscriptions {
-                Some(own) if own.meet_events() => server.engine.all_shards(),
-                own => {
-                    let listened = own.iter().flat_map(|own| subscribed_routes(server, own));
-                    watched_routes(&session.watched).chain(listened).collect()
-                }
+        let topics = &session.record.topics;
+        if !session.watched.is_empty() || !topics.is_empty() {
+            let shards = if topics.meet_events() {
+                server.engine.all_shards()
+            } else {
+                watched_routes(&session.watched).chain(subscribed_routes(server, topics)).collect()
             };
             node.job.clear();
             node.job.task = Task::Goodbye;

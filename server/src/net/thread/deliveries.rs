@@ -480,12 +480,8 @@ impl IoThread {
             server.threads[thread].n_trackers.fetch_sub(1, Ordering::Relaxed);
             self.forgetting.push_back(invalidations::leftover(*tracking, server, thread));
         }
-        let Some(own) = connection.node.as_ref().and_then(|node| node.job.session.subscriptions.as_ref())
-        else {
-            return;
-        };
         for kind in TopicKind::ALL {
-            for name in &own.of(kind) {
+            for name in &connection.record.topics.of(kind) {
                 self.subscribers.remove(place, kind, name);
                 server.pubsub.left(kind, name, thread);
             }

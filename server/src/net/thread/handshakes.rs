@@ -102,9 +102,9 @@ impl IoThread {
 
     /// Goes on with a client that can be spoken to now.
     fn let_in(&mut self, place: Place) {
-        let config = self.server().config.load();
+        let server = self.server();
         let Some(Some(connection)) = self.connections.get_mut(place) else { return };
-        if is_turned_away(&connection.record.peer, &config) {
+        if is_turned_away(&connection.record.peer, server) {
             self.worker.thread.stats().refused.add(1);
             connection.send(DENIED);
             connection.closing = true;

@@ -15,13 +15,14 @@ use super::{
     batch::{InputFor, Parsed, Turn},
 };
 use crate::{
-    catalog::{Args, CommandError, Words},
+    access::Context,
+    catalog::{Args, CommandError, Denial, Words},
     client::{
         connection::Connection,
         node::{Delegated, Job, Task},
         session::{Counts, Request, Session},
     },
-    command::{BeginSweep, Call, Found, Look, Method, Registered, Run, TABLE, Work},
+    command::{self, BeginSweep, Call, Found, Look, Method, Registered, Run, TABLE, Work},
     observe::monitor,
     run::{
         budget::Budget,
@@ -162,7 +163,7 @@ impl IoThread {
     }
 
     fn run_batch(&mut self, connection: &mut Connection, turn: Turn<'_>, out: &mut Vec<u8>) -> Ended {
-        let Turn { server, batch, now, .. } = turn;
+        let Turn { batch, now, .. } = turn;
         connection.node.as_mut().expect("a parked connection runs nothing").job.now = now;
         let mut index = 0;
         // The last command that ran on one shard, which changes nothing of what admits the next one like it.
@@ -170,7 +171,7 @@ impl IoThread {
         while let Some(parsed) = batch.commands.get(index) {
             let start = out.len();
             let is_admitted = before.take().is_some_and(|before| parsed.is_like(before))
-                && server.attention.load(Ordering::Relaxed) == 0;
+                && self.admits_another(connection, turn, parsed);
             let command = match parsed.found {
                 Found::Command(command) if is_admitted => command,
                 _ => match self.pass_gates(connection, turn, index, out) {
@@ -203,6 +204,16 @@ impl IoThread {
         Ended::Ran
     }
 
+    /// Whether a command that is like the one before it may run as that one did. Apart: those in a row that are alike do not come here.
+    #[inline(never)]
+    fn admits_another(&self, connection: &Connection, turn: Turn<'_>, parsed: &Parsed) -> bool {
+        let session = &connection.node.as_ref().expect("a parked connection runs nothing").job.session;
+        turn.server.attention.is_idle(session.rights_as_of)
+            // The one before may have been admitted with rights that were looked up again since, under its hold.
+            && session.admitted_as_of == session.rights_as_of
+            && parsed.is_allowed(session, turn)
+    }
+
     /// Queues or offloads the first command of a batch, which is very long, if that can be. The caller of [`IoThread::serve`] gives
     /// the input to [whom it is for](InputFor).
     #[cold]
@@ -217,6 +228,9 @@ impl IoThread {
         let words = turn.words(parsed);
         let node = connection.node.as_mut().expect("a parked connection runs nothing");
         let session = &mut node.job.session;
+        if !gates::renew(server, session) {
+            return Some(Ended::Closed);
+        }
         match gates::admit(server, session, &parsed.found, words) {
             Ok((command, Admission::Queue)) => {
                 connection.record.ran(command.id);
@@ -295,7 +309,7 @@ impl IoThread {
         let words = turn.words(parsed);
         let node = connection.node.as_mut().expect("a parked connection runs nothing");
         let session = &mut node.job.session;
-        if server.attention.load(Ordering::Relaxed) != 0 && session.record.is_killed() {
+        if !gates::renew(server, session) {
             return Gate::Shut(Ended::Closed);
         }
         if braid_storage::is_above_limit() {
@@ -303,20 +317,25 @@ impl IoThread {
         }
         let (command, admission) = match gates::admit(server, session, &parsed.found, words) {
             Ok(admitted) => admitted,
-            Err(refusal) => match parsed.found {
-                Found::Command(exec) if exec.runs_queue() => {
-                    session.exec_refusal = Some(refusal);
-                    (exec, Admission::Run)
+            Err(refusal) => {
+                if let CommandError::Denied(denial) = refusal {
+                    self.note_denial(session, denial, words);
                 }
-                Found::Unknown if is_cross_protocol(words) => {
-                    report_cross_protocol(connection);
-                    return Gate::Shut(Ended::Closed);
+                match parsed.found {
+                    Found::Command(exec) if exec.runs_queue() => {
+                        session.exec_refusal = Some(refusal);
+                        (exec, Admission::Run)
+                    }
+                    Found::Unknown if is_cross_protocol(words) => {
+                        report_cross_protocol(connection);
+                        return Gate::Shut(Ended::Closed);
+                    }
+                    _ => {
+                        self.refuse(session, &parsed.found, &refusal, out);
+                        return Gate::Answered;
+                    }
                 }
-                _ => {
-                    self.refuse(session, &parsed.found, &refusal, out);
-                    return Gate::Answered;
-                }
-            },
+            }
         };
         match admission {
             Admission::Run => Gate::Open(command),
@@ -397,6 +416,14 @@ impl IoThread {
         monitor::observe(session, command.spec.flags, words, thread);
     }
 
+    /// Logs what the client's user may not do.
+    #[cold]
+    fn note_denial(&self, session: &Session, denial: Denial, words: Words<'_>) {
+        session.publish(None);
+        let context = if session.queue.is_some() { Context::Multi } else { Context::Toplevel };
+        command::note_denial(session, denial, words, context, &TABLE, &self.worker.thread);
+    }
+
     /// Answers why a command does not run, and has EXEC refuse if it was to be queued.
     #[cold]
     fn refuse(&self, session: &mut Session, found: &Found, refusal: &CommandError, out: &mut Vec<u8>) {
@@ -424,6 +451,8 @@ impl IoThread {
         let node = connection.node.as_mut().expect("a parked connection runs nothing");
         let session = &mut node.job.session;
         let commands = &batch.commands[..];
+        // What runs here changes neither.
+        let (is_restricted, rights_as_of) = (session.rights.is_some(), session.rights_as_of);
         let budget = &self.budget;
         let next = Cell::new(first);
         let n_kept = Cell::new(out.len());
@@ -437,7 +466,7 @@ impl IoThread {
                 // Once for all of them: whoever changes one of these takes the shard for a moment after that.
                 if shard.has_observers()
                     || session.tracking.is_some()
-                    || server.attention.load(Ordering::Relaxed) != 0
+                    || !server.attention.is_idle(rights_as_of)
                 {
                     cold_path();
                     return Stopped::ByObservers;
@@ -481,7 +510,11 @@ impl IoThread {
                 Some(Ok(Stopped::No)) => {
                     // What has admitted one of them admits the next one.
                     let is_alike = commands.get(end).is_some_and(|parsed| parsed.is_like(leader));
-                    if !is_alike || server.attention.load(Ordering::Relaxed) != 0 {
+                    if !is_alike || !server.attention.is_idle(rights_as_of) {
+                        return Next::Command(end);
+                    }
+                    // But for its keys.
+                    if is_restricted && !commands[end].is_allowed(session, turn) {
                         return Next::Command(end);
                     }
                 }

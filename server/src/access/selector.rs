@@ -1,0 +1,476 @@
+//! A selector: commands, keys and channels that may be used together.
+
+use super::pattern::{Head, Pattern};
+use super::rule::{RuleError, has_spaces};
+use crate::catalog::{Categories, Channels, CommandId, Denial, KeyRights, Keys, Words};
+
+/// A bitmap of commands has room for so many.
+pub const N_COMMANDS_MAX: usize = 1024;
+
+/// What has the table of commands: rules name them.
+pub trait Commands {
+    /// The command of a name, `container|subcommand` included, in either case.
+    fn named(&self, name: &[u8]) -> Option<Named>;
+    /// Calls `each` with every command, what it contains, and its categories.
+    fn each(&self, each: &mut dyn FnMut(&[CommandId], Categories));
+}
+
+/// A command that a rule names.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Named {
+    /// In lower case, with its container.
+    pub full_name: String,
+    /// Its number, and those of its subcommands behind it. None of a command of Redis that is not there: a rule about it changes nothing.
+    pub ids: Vec<CommandId>,
+    /// What it is for rules that say more than its name.
+    pub form: Form,
+}
+
+/// What rules may say of a command beyond its name.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Form {
+    /// A command without subcommands: its first argument.
+    Plain,
+    /// One with subcommands: these.
+    Container,
+    /// A subcommand: nothing.
+    Subcommand,
+}
+
+/// What a command asks for.
+#[derive(Clone, Copy)]
+pub struct Asked<'a> {
+    /// Its number.
+    pub id: CommandId,
+    /// Its full name, for the refusal.
+    pub full_name: &'static &'static str,
+    /// Whether everybody may run it.
+    pub is_free: bool,
+    /// Where its keys are.
+    pub keys: Keys,
+    /// Where its channels are.
+    pub channels: Channels,
+    /// Its words.
+    pub words: Words<'a>,
+}
+
+/// A set of commands.
+#[derive(Clone, Debug, PartialEq, Eq)]
+struct CommandSet([u64; N_COMMANDS_MAX / 64]);
+
+impl CommandSet {
+    const NONE: Self = Self([0; N_COMMANDS_MAX / 64]);
+    const ALL: Self = Self([u64::MAX; N_COMMANDS_MAX / 64]);
+
+    #[inline]
+    fn has(&self, id: CommandId) -> bool {
+        self.0[id.index() / 64] >> (id.index() % 64) & 1 == 1
+    }
+
+    fn set(&mut self, id: CommandId, is_in: bool) {
+        let bit = 1 << (id.index() % 64);
+        let word = &mut self.0[id.index() / 64];
+        *word = if is_in { *word | bit } else { *word & !bit };
+    }
+}
+
+/// Keys that match a pattern, and what may be done with them.
+#[derive(Clone, Debug, PartialEq, Eq)]
+struct KeyPattern {
+    rights: KeyRights,
+    pattern: Pattern,
+}
+
+impl KeyPattern {
+    fn describe(&self, out: &mut Vec<u8>) {
+        let reads = self.rights.has(KeyRights::READ);
+        let writes = self.rights.has(KeyRights::WRITE);
+        out.extend_from_slice(match (reads, writes) {
+            // `~*` would be another rule, behind which no pattern may stand.
+            (true, true) if self.pattern.is_star() => b"%RW~",
+            (true, true) => b"~",
+            (true, false) => b"%R~",
+            (false, _) => b"%W~",
+        });
+        out.extend_from_slice(self.pattern.text());
+    }
+}
+
+/// Commands, keys and channels that may be used together. A user has one or more: a command needs one that allows all of it.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Selector {
+    commands: CommandSet,
+    /// `+@all` came last, and nothing was taken away since.
+    allows_all_commands: bool,
+    /// What [`Selector::describe_commands`] begins with: `+@all`, or `-@all`.
+    begins_with_all: bool,
+    /// Commands that are allowed with certain first arguments only, in order, the arguments in lower case.
+    first_arguments: Vec<(CommandId, Box<[u8]>)>,
+    /// The rules about commands behind the first, as they were given but for those that later ones made void.
+    command_rules: Vec<Vec<u8>>,
+    allows_all_keys: bool,
+    key_patterns: Vec<KeyPattern>,
+    allows_all_channels: bool,
+    channel_patterns: Vec<Pattern>,
+}
+
+impl Selector {
+    /// One that allows nothing, or no more than all channels.
+    pub fn new(allows_all_channels: bool) -> Self {
+        Self {
+            commands: CommandSet::NONE,
+            allows_all_commands: false,
+            begins_with_all: false,
+            first_arguments: Vec::new(),
+            command_rules: Vec::new(),
+            allows_all_keys: false,
+            key_patterns: Vec::new(),
+            allows_all_channels,
+            channel_patterns: Vec::new(),
+        }
+    }
+
+    /// Whether it allows everything.
+    pub fn allows_everything(&self) -> bool {
+        self.allows_all_commands && self.allows_all_keys && self.allows_all_channels
+    }
+
+    /// Whether it allows all channels.
+    pub fn allows_all_channels(&self) -> bool {
+        self.allows_all_channels
+    }
+
+    /// The patterns of its channels.
+    pub fn channel_patterns(&self) -> &[Pattern] {
+        &self.channel_patterns
+    }
+
+    /// What of a command it forbids.
+    ///
+    /// # Errors
+    /// The first thing that it does.
+    pub fn check(&self, asked: &Asked<'_>) -> Result<(), Denial> {
+        if !self.allows_command(asked) {
+            return Err(Denial::Command(asked.full_name));
+        }
+        if let Some(at) = self.forbidden_key(asked) {
+            return Err(Denial::Key(at));
+        }
+        match self.forbidden_channel(asked) {
+            Some(at) => Err(Denial::Channel(at)),
+            None => Ok(()),
+        }
+    }
+
+    fn allows_command(&self, asked: &Asked<'_>) -> bool {
+        if self.allows_all_commands || asked.is_free || self.commands.has(asked.id) {
+            return true;
+        }
+        asked.words.len() > 1
+            && self
+                .first_arguments
+                .iter()
+                .any(|(id, argument)| *id == asked.id && asked.words.get(1).eq_ignore_ascii_case(argument))
+    }
+
+    /// Whether what it allows of commands does not depend on their words.
+    pub(super) fn judges_commands_by_name(&self) -> bool {
+        self.first_arguments.is_empty()
+    }
+
+    /// The position of the first key that it forbids.
+    #[inline]
+    pub(super) fn forbidden_key(&self, asked: &Asked<'_>) -> Option<usize> {
+        if self.allows_all_keys {
+            return None;
+        }
+        let words = asked.words;
+        let mut forbidden = None;
+        asked.keys.possible_positions(
+            words.len(),
+            |at| words.get(at),
+            |at, used| {
+                let needed = used.rights(words.iter());
+                if forbidden.is_none() && used.is_key() && !self.allows_key(words.get(at), needed) {
+                    forbidden = Some(at);
+                }
+            },
+        );
+        forbidden
+    }
+
+    /// Whether it allows this of a key.
+    #[inline(always)]
+    pub fn allows_key(&self, key: &[u8], needed: KeyRights) -> bool {
+        let head = Head::of(key);
+        for allowed in &self.key_patterns {
+            if allowed.pattern.matches(key, head) && allowed.rights.has(needed) {
+                return true;
+            }
+        }
+        self.allows_all_keys
+    }
+
+    /// Whether it allows this of any key.
+    pub(super) fn allows_any_key(&self, needed: KeyRights) -> bool {
+        let is_any = |allowed: &KeyPattern| allowed.rights.has(needed) && allowed.pattern.is_star();
+        self.allows_all_keys || self.key_patterns.iter().any(is_any)
+    }
+
+    fn forbidden_channel(&self, asked: &Asked<'_>) -> Option<usize> {
+        if self.allows_all_channels {
+            return None;
+        }
+        let words = asked.words;
+        let (n_checked, is_pattern) = match asked.channels {
+            Channels::None => return None,
+            Channels::First => (2, false),
+            Channels::All => (words.len(), false),
+            Channels::Patterns => (words.len(), true),
+        };
+        (1..n_checked.min(words.len()))
+            .find(|&at| !allows_channel(&self.channel_patterns, words.get(at), is_pattern))
+    }
+}
+
+/// Whether one of some patterns allows a channel. A pattern of channels must be one of them, letter for letter.
+pub(super) fn allows_channel<'p>(
+    patterns: impl IntoIterator<Item = &'p Pattern>,
+    channel: &[u8],
+    is_pattern: bool,
+) -> bool {
+    let head = Head::of(channel);
+    patterns.into_iter().any(|pattern| match is_pattern {
+        true => pattern.text() == channel,
+        false => pattern.matches(channel, head),
+    })
+}
+
+/// How it is made.
+impl Selector {
+    /// Applies a rule about commands, keys or channels.
+    ///
+    /// # Errors
+    /// If it is none, or makes no sense here. Then nothing has changed.
+    pub fn apply(&mut self, rule: &[u8], commands: &dyn Commands) -> Result<(), RuleError> {
+        let is = |word: &str| rule.eq_ignore_ascii_case(word.as_bytes());
+        if is("allkeys") || is("~*") {
+            self.allows_all_keys = true;
+            self.key_patterns.clear();
+        } else if is("resetkeys") {
+            self.allows_all_keys = false;
+            self.key_patterns.clear();
+        } else if is("allchannels") || is("&*") {
+            self.allows_all_channels = true;
+            self.channel_patterns.clear();
+        } else if is("resetchannels") {
+            self.allows_all_channels = false;
+            self.channel_patterns.clear();
+        } else if is("allcommands") || is("+@all") {
+            self.begin_commands(true);
+        } else if is("nocommands") || is("-@all") {
+            self.begin_commands(false);
+        } else {
+            return match rule {
+                [b'~', pattern @ ..] => self.add_keys(KeyRights::READ.and(KeyRights::WRITE), pattern),
+                [b'%', rest @ ..] => self.add_keys_with_rights(rest),
+                [b'&', pattern @ ..] => self.add_channels(pattern),
+                [sign @ (b'+' | b'-'), b'@', category @ ..] => {
+                    self.apply_category(*sign == b'+', category, commands)
+                }
+                [b'+', name @ ..] => self.allow(name, commands),
+                [b'-', name @ ..] => self.forbid(name, commands),
+                _ => Err(RuleError::Syntax),
+            };
+        }
+        Ok(())
+    }
+
+    fn begin_commands(&mut self, with_all: bool) {
+        self.commands = if with_all { CommandSet::ALL } else { CommandSet::NONE };
+        self.allows_all_commands = with_all;
+        self.begins_with_all = with_all;
+        self.first_arguments.clear();
+        self.command_rules.clear();
+    }
+
+    fn add_keys_with_rights(&mut self, rest: &[u8]) -> Result<(), RuleError> {
+        if self.allows_all_keys {
+            return Err(RuleError::KeysBehindAll);
+        }
+        let mut rights = KeyRights::NONE;
+        let mut rest = rest.iter();
+        for &letter in rest.by_ref() {
+            let right = match letter.to_ascii_uppercase() {
+                b'R' => KeyRights::READ,
+                b'W' => KeyRights::WRITE,
+                b'~' if rights != KeyRights::NONE => return self.add_keys(rights, rest.as_slice()),
+                _ => return Err(RuleError::Syntax),
+            };
+            if rights.has(right) {
+                return Err(RuleError::Syntax);
+            }
+            rights = rights.and(right);
+        }
+        Err(RuleError::Syntax)
+    }
+
+    fn add_keys(&mut self, rights: KeyRights, pattern: &[u8]) -> Result<(), RuleError> {
+        if self.allows_all_keys {
+            return Err(RuleError::KeysBehindAll);
+        }
+        if has_spaces(pattern) {
+            return Err(RuleError::Syntax);
+        }
+        match self.key_patterns.iter_mut().find(|known| known.pattern.text() == pattern) {
+            Some(known) => known.rights = known.rights.and(rights),
+            None => self.key_patterns.push(KeyPattern { rights, pattern: Pattern::new(pattern) }),
+        }
+        Ok(())
+    }
+
+    fn add_channels(&mut self, pattern: &[u8]) -> Result<(), RuleError> {
+        if self.allows_all_channels {
+            return Err(RuleError::ChannelsBehindAll);
+        }
+        if has_spaces(pattern) {
+            return Err(RuleError::Syntax);
+        }
+        if !self.channel_patterns.iter().any(|known| known.text() == pattern) {
+            self.channel_patterns.push(Pattern::new(pattern));
+        }
+        Ok(())
+    }
+
+    fn apply_category(&mut self, allow: bool, name: &[u8], commands: &dyn Commands) -> Result<(), RuleError> {
+        let category = Categories::named(name).ok_or(RuleError::Unknown)?;
+        commands.each(&mut |ids, categories| {
+            if categories.has(category) {
+                self.change(ids, allow);
+            }
+        });
+        self.note_rule(allow, &[b"@", name].concat());
+        Ok(())
+    }
+
+    fn allow(&mut self, name: &[u8], commands: &dyn Commands) -> Result<(), RuleError> {
+        let Some(bar) = name.iter().rposition(|&byte| byte == b'|') else {
+            let command = commands.named(name).ok_or(RuleError::Unknown)?;
+            self.change(&command.ids, true);
+            self.note_rule(true, command.full_name.as_bytes());
+            return Ok(());
+        };
+        let (of, rest) = (&name[..bar], &name[bar + 1..]);
+        let command = commands.named(of).ok_or(RuleError::Unknown)?;
+        match command.form {
+            Form::Subcommand => return Err(RuleError::ArgumentOfSubcommand),
+            _ if rest.is_empty() || has_spaces(rest) => return Err(RuleError::Syntax),
+            Form::Container => {
+                let sub = commands.named(name).ok_or(RuleError::Unknown)?;
+                self.change(&sub.ids, true);
+            }
+            Form::Plain => {
+                if let Some(&id) = command.ids.first() {
+                    self.allow_with_first(id, rest);
+                }
+            }
+        }
+        self.note_rule(true, name);
+        Ok(())
+    }
+
+    fn forbid(&mut self, name: &[u8], commands: &dyn Commands) -> Result<(), RuleError> {
+        let command = commands.named(name).ok_or(RuleError::Unknown)?;
+        self.change(&command.ids, false);
+        self.note_rule(false, command.full_name.as_bytes());
+        Ok(())
+    }
+
+    /// Allows or forbids a command and what it contains.
+    fn change(&mut self, ids: &[CommandId], allow: bool) {
+        for &id in ids {
+            self.commands.set(id, allow);
+        }
+        self.allows_all_commands &= allow;
+        // As in Redis, what was said of a subcommand's arguments before would stay; there is nothing of that kind.
+        if let Some(first) = ids.first() {
+            self.first_arguments.retain(|(id, _)| id != first);
+        }
+    }
+
+    fn allow_with_first(&mut self, id: CommandId, argument: &[u8]) {
+        let argument = argument.to_ascii_lowercase().into_boxed_slice();
+        let allowed = (id, argument);
+        if let Err(at) = self.first_arguments.binary_search(&allowed) {
+            self.first_arguments.insert(at, allowed);
+        }
+    }
+
+    /// Keeps a rule about commands, in place of those about the same command or what it contains.
+    fn note_rule(&mut self, allow: bool, what: &[u8]) {
+        let what = what.to_ascii_lowercase();
+        self.command_rules.retain(|rule| {
+            let about = &rule[1..];
+            let is_covered =
+                about.strip_prefix(&what[..]).is_some_and(|rest| matches!(rest, [] | [b'|', ..]));
+            !is_covered
+        });
+        let sign = if allow { b'+' } else { b'-' };
+        self.command_rules.push([&[sign], &what[..]].concat());
+    }
+}
+
+/// How it is shown, in rules that make it again.
+impl Selector {
+    /// The rules about commands.
+    pub fn describe_commands(&self) -> Vec<u8> {
+        let mut out = if self.begins_with_all { b"+@all".to_vec() } else { b"-@all".to_vec() };
+        for rule in &self.command_rules {
+            out.push(b' ');
+            out.extend_from_slice(rule);
+        }
+        out
+    }
+
+    /// The patterns of keys.
+    pub fn describe_keys(&self) -> Vec<u8> {
+        if self.allows_all_keys {
+            return b"~*".to_vec();
+        }
+        let mut out = Vec::new();
+        for (nth, keys) in self.key_patterns.iter().enumerate() {
+            if nth > 0 {
+                out.push(b' ');
+            }
+            keys.describe(&mut out);
+        }
+        out
+    }
+
+    /// The patterns of channels.
+    pub fn describe_channels(&self) -> Vec<u8> {
+        if self.allows_all_channels {
+            return b"&*".to_vec();
+        }
+        let with_sign = |pattern: &Pattern| [b"&", pattern.text()].concat();
+        self.channel_patterns.iter().map(with_sign).collect::<Vec<_>>().join(&b' ')
+    }
+
+    /// All of it.
+    pub fn describe(&self) -> Vec<u8> {
+        let mut parts = Vec::new();
+        let keys = self.describe_keys();
+        if !keys.is_empty() {
+            parts.push(keys);
+        }
+        if !self.allows_all_channels {
+            parts.push(b"resetchannels".to_vec());
+        }
+        let channels = self.describe_channels();
+        if !channels.is_empty() {
+            parts.push(channels);
+        }
+        parts.push(self.describe_commands());
+        parts.join(&b' ')
+    }
+}

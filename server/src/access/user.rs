@@ -1,0 +1,544 @@
+//! A user: passwords and selectors.
+
+use std::sync::Arc;
+
+use super::password::PasswordHash;
+use super::pattern::Pattern;
+use super::rule::{RuleError, UserError, merge};
+use super::selector::{Asked, Commands, Selector, allows_channel};
+use crate::catalog::{Channels, Denial, KeyRights};
+use crate::config::split;
+
+/// The user that a connection is of until it says otherwise.
+pub const DEFAULT_USER: &[u8] = b"default";
+
+/// A user's name.
+pub type UserName = Arc<[u8]>;
+
+/// Whether what RESTORE is given is looked at closely. Braid always does; the words are kept.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Sanitize {
+    Unsaid,
+    Yes,
+    Skip,
+}
+
+/// A property that is listed by its word.
+pub type Flag = &'static str;
+
+/// A user.
+#[derive(Clone, Debug)]
+pub struct User {
+    name: UserName,
+    /// No two users have the same, whatever their names and lifetimes.
+    serial: u64,
+    is_on: bool,
+    needs_no_password: bool,
+    sanitize: Sanitize,
+    passwords: Vec<PasswordHash>,
+    /// The first is the user's own; rules that are in no parentheses change it.
+    selectors: Vec<Selector>,
+    /// Whether a new selector allows all channels.
+    new_allows_all_channels: bool,
+}
+
+impl User {
+    /// A user who is off and may do nothing, or no more than use all channels.
+    pub fn new(name: &[u8], serial: u64, new_allows_all_channels: bool) -> Self {
+        Self {
+            name: name.into(),
+            serial,
+            is_on: false,
+            needs_no_password: false,
+            sanitize: Sanitize::Unsaid,
+            passwords: Vec::new(),
+            selectors: vec![Selector::new(new_allows_all_channels)],
+            new_allows_all_channels,
+        }
+    }
+
+    /// The same user, whose new selectors and whose `reset` follow another default.
+    pub fn with_default(&self, new_allows_all_channels: bool) -> Self {
+        Self { new_allows_all_channels, ..self.clone() }
+    }
+
+    /// The same user by another number.
+    pub fn with_serial(&self, serial: u64) -> Self {
+        Self { serial, ..self.clone() }
+    }
+
+    /// The name.
+    pub fn name(&self) -> &UserName {
+        &self.name
+    }
+
+    /// The number that tells the user from others who have had the name.
+    pub fn serial(&self) -> u64 {
+        self.serial
+    }
+
+    /// Whether one may authenticate as the user.
+    pub fn is_on(&self) -> bool {
+        self.is_on
+    }
+
+    /// Whether any password will do.
+    pub fn needs_no_password(&self) -> bool {
+        self.needs_no_password
+    }
+
+    /// Whether a client may be the user without a word.
+    pub fn is_open(&self) -> bool {
+        self.is_on && self.needs_no_password
+    }
+
+    /// Whether one may authenticate as the user with a password.
+    pub fn admits(&self, password: &[u8]) -> bool {
+        let given = PasswordHash::of(password);
+        // All are compared, so that the time does not tell which one fits.
+        let fits = self.passwords.iter().fold(false, |any, known| any | (*known == given));
+        self.is_on & (self.needs_no_password | fits)
+    }
+
+    /// Whether the user may do everything, so that nothing need be checked.
+    pub fn may_do_everything(&self) -> bool {
+        self.selectors.iter().any(Selector::allows_everything)
+    }
+
+    /// The flags, in the order in which Redis lists them.
+    pub fn flags(&self) -> Vec<Flag> {
+        let mut flags = vec![if self.is_on { "on" } else { "off" }];
+        if self.needs_no_password {
+            flags.push("nopass");
+        }
+        match self.sanitize {
+            Sanitize::Unsaid => {}
+            Sanitize::Yes => flags.push("sanitize-payload"),
+            Sanitize::Skip => flags.push("skip-sanitize-payload"),
+        }
+        flags
+    }
+
+    /// The passwords.
+    pub fn passwords(&self) -> &[PasswordHash] {
+        &self.passwords
+    }
+
+    /// The user's own selector.
+    pub fn own_selector(&self) -> &Selector {
+        &self.selectors[0]
+    }
+
+    /// The selectors that were added in parentheses.
+    pub fn added_selectors(&self) -> &[Selector] {
+        &self.selectors[1..]
+    }
+
+    /// The rules that make the user.
+    pub fn describe(&self) -> Vec<u8> {
+        let mut parts: Vec<Vec<u8>> = self.flags().into_iter().map(|flag| flag.as_bytes().to_vec()).collect();
+        parts.extend(self.passwords.iter().map(|password| format!("#{password}").into_bytes()));
+        parts.push(self.own_selector().describe());
+        parts.extend(
+            self.added_selectors().iter().map(|selector| [b"(", &selector.describe()[..], b")"].concat()),
+        );
+        parts.join(&b' ')
+    }
+
+    /// Whether the other has the same passwords and may do the same.
+    pub fn is_like(&self, other: &User) -> bool {
+        self.name == other.name
+            && self.flags() == other.flags()
+            && self.passwords == other.passwords
+            && self.selectors == other.selectors
+    }
+}
+
+/// What the user may do.
+impl User {
+    /// Checks a command. One selector must allow all of it.
+    ///
+    /// # Errors
+    /// What no selector allows: the command, if none does; else the last of the keys or channels.
+    pub fn check(&self, asked: &Asked<'_>) -> Result<(), Denial> {
+        let mut worst = Denial::Command(asked.full_name);
+        for selector in &self.selectors {
+            match selector.check(asked) {
+                Ok(()) => return Ok(()),
+                Err(denial) => {
+                    if order(denial) > order(worst) {
+                        worst = denial;
+                    }
+                }
+            }
+        }
+        Err(worst)
+    }
+
+    /// Whether a command may run that is the same as one that [`User::check`] has allowed, with as many words. A `false` says nothing.
+    #[inline]
+    pub fn allows_another(&self, asked: &Asked<'_>) -> bool {
+        match &self.selectors[..] {
+            [only] if only.judges_commands_by_name() && asked.channels == Channels::None => {
+                only.forbidden_key(asked).is_none()
+            }
+            _ => self.check(asked).is_ok(),
+        }
+    }
+
+    /// The user's selector, if there is one and it does not look at a command's first argument: what it [allows](Selector::allows_key) of
+    /// keys is then all that there is to know of a command that is the same as one that [`User::check`] has allowed.
+    #[inline(always)]
+    pub fn only_selector(&self) -> Option<&Selector> {
+        match &self.selectors[..] {
+            [only] if only.judges_commands_by_name() => Some(only),
+            _ => None,
+        }
+    }
+
+    /// Whether a command may run, and do this with any key besides those that it names.
+    pub fn allows_with_any_key(&self, asked: &Asked<'_>, needed: KeyRights) -> bool {
+        self.selectors.iter().any(|selector| selector.check(asked).is_ok() && selector.allows_any_key(needed))
+    }
+
+    /// Whether the user may still use a channel, or a pattern of channels, that a client of it is subscribed to.
+    pub fn allows_channel(&self, channel: &[u8], is_pattern: bool) -> bool {
+        self.allows_all_channels() || allows_channel(self.channel_patterns(), channel, is_pattern)
+    }
+
+    /// Whether the user may use no channel less than `before`: then nobody who is subscribed need be looked at.
+    pub fn keeps_channels_of(&self, before: &User) -> bool {
+        let has = |pattern: &Pattern| self.channel_patterns().any(|own| own.text() == pattern.text());
+        self.allows_all_channels() || !before.allows_all_channels() && before.channel_patterns().all(has)
+    }
+
+    fn allows_all_channels(&self) -> bool {
+        self.selectors.iter().any(Selector::allows_all_channels)
+    }
+
+    fn channel_patterns(&self) -> impl Iterator<Item = &Pattern> {
+        self.selectors.iter().flat_map(Selector::channel_patterns)
+    }
+}
+
+/// How telling a denial is: the one that is told is that of the selector which came furthest.
+fn order(denial: Denial) -> (u8, usize) {
+    match denial {
+        Denial::Command(_) => (0, 0),
+        Denial::Key(at) => (1, at),
+        Denial::Channel(at) => (2, at),
+    }
+}
+
+/// How it is made.
+impl User {
+    /// Applies rules in order.
+    ///
+    /// # Errors
+    /// The first rule that is refused. The user is then of no use.
+    pub fn apply_all<W: AsRef<[u8]>>(
+        &mut self,
+        rules: &[W],
+        commands: &dyn Commands,
+    ) -> Result<(), UserError> {
+        for rule in merge(rules)? {
+            self.apply(&rule, commands).map_err(|why| UserError::Rule(rule, why))?;
+        }
+        Ok(())
+    }
+
+    /// Applies one rule.
+    ///
+    /// # Errors
+    /// If it is none, or makes no sense here. Then nothing has changed.
+    pub fn apply(&mut self, rule: &[u8], commands: &dyn Commands) -> Result<(), RuleError> {
+        match rule {
+            b"" => return Ok(()),
+            [b'>', password @ ..] => self.add_password(PasswordHash::of(password)),
+            [b'#', digits @ ..] => self.add_password(PasswordHash::parse(digits).ok_or(RuleError::BadHash)?),
+            [b'<', password @ ..] => return self.remove_password(PasswordHash::of(password)),
+            [b'!', digits @ ..] => {
+                return self.remove_password(PasswordHash::parse(digits).ok_or(RuleError::BadHash)?);
+            }
+            [b'(', inner @ .., b')'] => self.add_selector(inner, commands)?,
+            _ => return self.apply_word(rule, commands),
+        }
+        Ok(())
+    }
+
+    fn apply_word(&mut self, rule: &[u8], commands: &dyn Commands) -> Result<(), RuleError> {
+        match &rule.to_ascii_lowercase()[..] {
+            b"on" => self.is_on = true,
+            b"off" => self.is_on = false,
+            b"sanitize-payload" => self.sanitize = Sanitize::Yes,
+            b"skip-sanitize-payload" => self.sanitize = Sanitize::Skip,
+            b"nopass" => {
+                self.needs_no_password = true;
+                self.passwords.clear();
+            }
+            b"resetpass" => {
+                self.needs_no_password = false;
+                self.passwords.clear();
+            }
+            b"clearselectors" => self.selectors.truncate(1),
+            b"reset" => {
+                let fresh = User::new(&self.name, self.serial, self.new_allows_all_channels);
+                *self = User { sanitize: Sanitize::Yes, ..fresh };
+            }
+            _ => return self.selectors[0].apply(rule, commands),
+        }
+        Ok(())
+    }
+
+    fn add_password(&mut self, hash: PasswordHash) {
+        if !self.passwords.contains(&hash) {
+            self.passwords.push(hash);
+        }
+        self.needs_no_password = false;
+    }
+
+    fn remove_password(&mut self, hash: PasswordHash) -> Result<(), RuleError> {
+        let at = self.passwords.iter().position(|known| *known == hash).ok_or(RuleError::NoSuchPassword)?;
+        self.passwords.remove(at);
+        Ok(())
+    }
+
+    fn add_selector(&mut self, inner: &[u8], commands: &dyn Commands) -> Result<(), RuleError> {
+        let mut selector = Selector::new(self.new_allows_all_channels);
+        for rule in split(inner).ok_or(RuleError::Syntax)? {
+            // In a description these would be read as what they are to `split`.
+            if rule.iter().any(|byte| matches!(byte, b'"' | b'\'')) {
+                return Err(RuleError::Syntax);
+            }
+            selector.apply(&rule, commands)?;
+        }
+        self.selectors.push(selector);
+        Ok(())
+    }
+}
+
+#[cfg(test)]
+pub(super) mod tests {
+    use braid_protocol::request::Arg;
+
+    use super::super::selector::{Form, Named};
+    use super::*;
+    use crate::catalog::{Categories, CommandId, KeySpec, KeyUse, Keys, KeysAt, Words};
+
+    /// GET, MGET, SET, CONFIG with two subcommands, PUBLISH and PSUBSCRIBE.
+    pub struct Few;
+
+    const NAMES: [(&str, Categories); 8] = [
+        ("get", Categories::READ),
+        ("mget", Categories::READ),
+        ("set", Categories::WRITE),
+        ("config", Categories::NONE),
+        ("config|get", Categories::ADMIN),
+        ("config|set", Categories::ADMIN),
+        ("publish", Categories::PUBSUB),
+        ("psubscribe", Categories::PUBSUB),
+    ];
+
+    impl Commands for Few {
+        fn named(&self, name: &[u8]) -> Option<Named> {
+            let at = NAMES.iter().position(|(known, _)| known.as_bytes().eq_ignore_ascii_case(name))?;
+            let form = match at {
+                3 => Form::Container,
+                4 | 5 => Form::Subcommand,
+                _ => Form::Plain,
+            };
+            let ids = if at == 3 { vec![3, 4, 5] } else { vec![at as u16] };
+            let ids = ids.into_iter().map(CommandId).collect();
+            Some(Named { full_name: NAMES[at].0.to_owned(), ids, form })
+        }
+
+        fn each(&self, each: &mut dyn FnMut(&[CommandId], Categories)) {
+            for (at, (name, categories)) in NAMES.iter().enumerate() {
+                each(&[CommandId(at as u16)], *categories);
+                assert!(!name.is_empty());
+            }
+        }
+    }
+
+    pub fn user(rules: &[&str]) -> User {
+        let mut user = User::new(b"alice", 1, false);
+        user.apply_all(rules, &Few).unwrap_or_else(|why| panic!("{rules:?}: {why}"));
+        user
+    }
+
+    fn described(user: &User) -> String {
+        String::from_utf8(user.describe()).unwrap()
+    }
+
+    /// What a user is denied of a command, given as one line.
+    fn check(user: &User, line: &str) -> Result<(), Denial> {
+        const EACH: Keys = Keys(&Keys::all(KeyUse::Read));
+        const FIRST: Keys = Keys::OVERWRITE;
+        let words: Vec<&str> = line.split(' ').collect();
+        let mut bytes = Vec::new();
+        let ranges: Vec<Arg> = words
+            .iter()
+            .map(|word| {
+                bytes.extend_from_slice(word.as_bytes());
+                Arg { start: (bytes.len() - word.len()) as u32, len: word.len() as u32 }
+            })
+            .collect();
+        let at = NAMES.iter().position(|(name, _)| *name == words[0]).unwrap();
+        let (keys, channels) = match at {
+            0 => (
+                Keys(&[KeySpec { at: KeysAt::Range { first: 1, last: 1, step: 1 }, used: KeyUse::Read }]),
+                Channels::None,
+            ),
+            1 => (EACH, Channels::None),
+            2 => (FIRST, Channels::None),
+            6 => (Keys::NONE, Channels::First),
+            7 => (Keys::NONE, Channels::Patterns),
+            _ => (Keys::NONE, Channels::None),
+        };
+        let (id, full_name) = (CommandId(at as u16), &NAMES[at].0);
+        let asked =
+            Asked { id, full_name, is_free: false, keys, channels, words: Words::new(&bytes, &ranges) };
+        let checked = user.check(&asked);
+        let is_short = user.only_selector().filter(|_| at == 0 || at == 2);
+        if checked.is_ok() || !matches!(checked, Err(Denial::Command(_))) {
+            assert_eq!(user.allows_another(&asked), checked.is_ok(), "{line}");
+            if let Some(only) = is_short {
+                let needed = if at == 0 { KeyRights::READ } else { KeyRights::WRITE };
+                assert_eq!(only.allows_key(words[1].as_bytes(), needed), checked.is_ok(), "{line}");
+            }
+        }
+        checked
+    }
+
+    #[test]
+    fn rules_are_obeyed_in_their_order() {
+        let cases = [
+            (&["+get"][..], "off resetchannels -@all +get"),
+            (&["+get", "-get"], "off resetchannels -@all -get"),
+            (&["-get", "+GET"], "off resetchannels -@all +get"),
+            (
+                &["+@all", "-config|set", "-@READ", "+mget"],
+                "off resetchannels +@all -config|set -@read +mget",
+            ),
+            (&["+config|set", "+get", "-config"], "off resetchannels -@all +get -config"),
+            (&["+get|a", "+get|b", "+get|A"], "off resetchannels -@all +get|b +get|a"),
+            (&["+get|a", "-get"], "off resetchannels -@all -get"),
+            (&["+get", "+@all"], "off resetchannels +@all"),
+            (&["on", "nopass", "allkeys", "allchannels", "allcommands"], "on nopass ~* &* +@all"),
+            (&["~a", "%R~a", "%W~b", "%R~b", "%r~c"], "off ~a ~b %R~c resetchannels -@all"),
+            (&["%R~*", "%W~*"], "off %RW~* resetchannels -@all"),
+            (&["&a", "&a", "&b*"], "off resetchannels &a &b* -@all"),
+            (
+                &["(+get ~a)", "(+set &b)", "()"],
+                "off resetchannels -@all (~a resetchannels -@all +get) (resetchannels &b -@all +set) (resetchannels -@all)",
+            ),
+            (&["(+get)", "clearselectors"], "off resetchannels -@all"),
+            (&["on", "nopass", "~a", "+get", "(+get)", "reset"], "off sanitize-payload resetchannels -@all"),
+        ];
+        for (rules, expected) in cases {
+            let made = user(rules);
+            assert_eq!(described(&made), expected, "{rules:?}");
+            let again: Vec<&str> = expected.split(' ').collect();
+            assert!(user(&again).is_like(&made), "what {expected} makes is another user");
+        }
+    }
+
+    #[test]
+    fn a_rule_that_is_refused_is_named() {
+        let mut user = User::new(b"alice", 1, false);
+        let refused = user.apply_all(&["on", "(~a", "+nosuch)"], &Few).unwrap_err();
+        assert_eq!(
+            refused.to_string(),
+            "Error in ACL SETUSER modifier '(~a +nosuch)': Unknown command or category name in ACL"
+        );
+        for (rule, why) in [
+            ("+get|a b", RuleError::Syntax),
+            ("(\"~a\"b)", RuleError::Syntax),
+            ("(\"~a\\\"b\")", RuleError::Syntax),
+            ("+config|nosuch", RuleError::Unknown),
+            ("+config|get|x", RuleError::ArgumentOfSubcommand),
+            ("-get|a", RuleError::Unknown),
+            ("%~a", RuleError::Syntax),
+            ("(on)", RuleError::Syntax),
+        ] {
+            assert_eq!(user.apply(rule.as_bytes(), &Few), Err(why), "{rule}");
+        }
+    }
+
+    #[test]
+    fn passwords_fit_or_do_not() {
+        let mut user = user(&["on", ">one", ">two", ">one"]);
+        assert_eq!(user.passwords().len(), 2);
+        assert!(user.admits(b"one") && user.admits(b"two") && !user.admits(b"three") && !user.admits(b""));
+        user.apply(b"<one", &Few).unwrap();
+        assert!(!user.admits(b"one") && user.admits(b"two"));
+        assert_eq!(user.apply(b"<one", &Few), Err(RuleError::NoSuchPassword));
+        user.apply(b"nopass", &Few).unwrap();
+        assert!(user.admits(b"anything") && user.is_open());
+        user.apply(b"off", &Few).unwrap();
+        assert!(!user.admits(b"anything") && !user.is_open());
+        user.apply_all(&["on", "resetpass"], &Few).unwrap();
+        assert!(!user.admits(b"anything"));
+    }
+
+    #[test]
+    fn one_selector_must_allow_all_of_a_command() {
+        let one = user(&["+@read", "%R~a*", "%W~b*", "+set"]);
+        assert_eq!(check(&one, "get a1"), Ok(()));
+        assert_eq!(check(&one, "get b1"), Err(Denial::Key(1)));
+        assert_eq!(check(&one, "set b1 x"), Ok(()));
+        assert_eq!(check(&one, "set a1 x"), Err(Denial::Key(1)));
+        assert_eq!(check(&one, "mget a1 a2 b a3 c"), Err(Denial::Key(3)));
+        assert_eq!(check(&one, "publish c x"), Err(Denial::Command(&"publish")));
+        let two = user(&["+mget", "~a", "(+mget ~a ~b)"]);
+        assert_eq!(check(&two, "get a"), Err(Denial::Command(&"get")));
+        assert_eq!(check(&two, "mget a b"), Ok(()));
+        // The selector that comes furthest says what is denied.
+        assert_eq!(check(&two, "mget a b c"), Err(Denial::Key(3)));
+    }
+
+    #[test]
+    fn first_arguments_allow_what_the_command_alone_does_not() {
+        let user = user(&["+get|a", "~*"]);
+        assert_eq!(check(&user, "get a"), Ok(()));
+        assert_eq!(check(&user, "get A"), Ok(()));
+        assert_eq!(check(&user, "get b"), Err(Denial::Command(&"get")));
+    }
+
+    #[test]
+    fn channels_match_and_patterns_of_channels_are_the_same() {
+        let user = user(&["+@all", "resetchannels", "&news", "&w*"]);
+        assert_eq!(check(&user, "publish news x"), Ok(()));
+        assert_eq!(check(&user, "publish weather x"), Ok(()));
+        assert_eq!(check(&user, "publish other x"), Err(Denial::Channel(1)));
+        assert_eq!(check(&user, "psubscribe w* news"), Ok(()));
+        assert_eq!(check(&user, "psubscribe w* weather"), Err(Denial::Channel(2)));
+    }
+
+    #[test]
+    fn a_user_keeps_the_channels_or_not() {
+        let keeps = |now: &[&str], before: &[&str]| user(now).keeps_channels_of(&user(before));
+        assert!(keeps(&["&a", "&b"], &["&a"]));
+        assert!(keeps(&["allchannels"], &["&a"]));
+        assert!(keeps(&["(&a)"], &["&a"]));
+        assert!(!keeps(&["&a"], &["&a", "&b"]));
+        assert!(!keeps(&["&a"], &["allchannels"]));
+        // What matches is not looked at, only what is the same.
+        assert!(!keeps(&["&*b*"], &["&ab"]));
+    }
+
+    #[test]
+    fn everything_is_what_one_selector_allows() {
+        assert!(user(&["+@all", "~*", "&*"]).may_do_everything());
+        assert!(user(&["(+@all ~* &*)"]).may_do_everything());
+        for less in [
+            &["+@all", "~*"][..],
+            &["+@all", "&*"],
+            &["~*", "&*"],
+            &["+@all", "~*", "&*", "-get"],
+            &["+@all", "(~* &*)"],
+        ] {
+            assert!(!user(less).may_do_everything(), "{less:?}");
+        }
+    }
+}
