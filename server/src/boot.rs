@@ -39,8 +39,10 @@ use crate::{
     shared::{
         accounts::Accounts,
         certificates,
+        command_log::{self, CommandLog},
         descriptors::room_for_clients,
         functions::Functions,
+        latency_monitor::LatencyMonitor,
         listening::{Listener, Listening, bind_all},
         memory::{Memory, resident_bytes},
         pause::Pause,
@@ -230,6 +232,8 @@ fn build(
     let run_id = (0u8..3).map(|part| format!("{:016x}", hasher.hash(&[part]).0)).collect::<String>();
     let trackers = Trackers::default();
     trackers.set_max_keys(config.tracking_table_max_keys);
+    let times_each = command_log::times_each(&config);
+    let command_log = CommandLog::new(peers.len());
     let server: &'static Server = Box::leak(Box::new(Server {
         clock: Clock::start(),
         engine: Engine::new(shards),
@@ -252,6 +256,10 @@ fn build(
         attention: CachePadded::default(),
         pause: Pause::default(),
         memory: Memory::default(),
+        purges: AtomicU64::new(0),
+        command_log,
+        latency_monitor: LatencyMonitor::default(),
+        times_each: AtomicBool::new(false),
         rate_sampler: Mutex::default(),
         active_expire: AtomicBool::new(true),
         allows_all_in_scripts: AtomicBool::new(false),
@@ -268,5 +276,6 @@ fn build(
         process,
         started: Instant::now(),
     }));
+    server.time_each(times_each);
     Ok((server, polls, parkers))
 }

@@ -50,6 +50,7 @@ fn process() -> Process {
     make_room_for_title();
     Process {
         return_freed_memory: Allocator::return_freed_memory,
+        allocator_stats: Allocator::stats,
         title: env::args_os().next().and_then(Title::new),
     }
 }

@@ -3,6 +3,8 @@
 use std::{
     alloc::{GlobalAlloc, Layout},
     cell::Cell,
+    ffi::CStr,
+    ptr::NonNull,
     sync::atomic::{AtomicBool, AtomicI64, AtomicU64, Ordering::Relaxed},
 };
 
@@ -34,6 +36,18 @@ impl Allocator {
     pub fn return_freed_memory() {
         // SAFETY: the call has no precondition: what it walks is made by the first allocation, or by itself.
         unsafe { mimalloc::mi_collect(false) };
+    }
+
+    /// What the allocator tells of itself, as JSON.
+    pub fn stats() -> String {
+        // SAFETY: without a buffer the call makes one, a text that ends with a zero, which is freed after it has been copied.
+        unsafe {
+            let text = mimalloc::mi_stats_get_json(0, std::ptr::null_mut());
+            let Some(text) = NonNull::new(text) else { return String::new() };
+            let copy = CStr::from_ptr(text.as_ptr()).to_string_lossy().into_owned();
+            mimalloc::mi_free(text.as_ptr().cast());
+            copy
+        }
     }
 }
 

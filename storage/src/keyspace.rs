@@ -168,6 +168,12 @@ impl Keyspace {
             + self.sum(|published| published.other_bytes.load(Ordering::Relaxed))
     }
 
+    /// Bytes of a database's tables, their entries aside. Walks their directories, and needs no hold.
+    pub fn table_bytes(&self, db: Db) -> u64 {
+        let with_entries = self.indexes(db).filter(|&index| self.roots.counts_of_entries(index).is_some());
+        with_entries.map(|index| self.roots.get(index).structure_bytes() as u64).sum()
+    }
+
     /// CONFIG RESETSTAT. A count that its holder is just storing may survive.
     pub fn reset_stats(&self) {
         for published in self.published.iter() {

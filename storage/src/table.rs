@@ -459,6 +459,7 @@ impl Table {
             assert!(len > 0, "an empty table has no structure");
         }
         assert_eq!((self.len(), self.n_deadlines(), self.allocated_bytes()), (len, n_deadlines, bytes));
+        assert_eq!(self.root().structure_bytes(), self.structure_bytes());
     }
 
     /// The bytes of the structure alone; walks the directory.

@@ -54,6 +54,19 @@ impl<'a> Words<'a> {
         self.ranges.iter().map(move |range| range.of(self.bytes))
     }
 
+    /// The most bytes that the request can have: exactly so many where it lies alone in its buffer.
+    #[inline]
+    pub fn most_bytes(self) -> usize {
+        self.bytes.len()
+    }
+
+    /// The bytes that the words take as a request of the protocol.
+    pub fn request_bytes(self) -> usize {
+        // A kind, a length in decimal, and an end of line.
+        let header = |n: usize| 3 + n.checked_ilog10().unwrap_or(0) as usize + 1;
+        header(self.len()) + self.iter().map(|word| header(word.len()) + word.len() + 2).sum::<usize>()
+    }
+
     /// The request they are of, and where in it they are.
     pub(super) fn parts(self) -> (&'a [u8], &'a [Arg]) {
         (self.bytes, self.ranges)

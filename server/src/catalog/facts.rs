@@ -70,6 +70,8 @@ pub enum Group {
     HyperLogLog,
     /// Publish and subscribe.
     PubSub,
+    /// A cluster.
+    Cluster,
 }
 
 impl Group {
@@ -91,6 +93,7 @@ impl Group {
             Group::Bitmap => "bitmap",
             Group::HyperLogLog => "hyperloglog",
             Group::PubSub => "pubsub",
+            Group::Cluster => "cluster",
         }
     }
 }

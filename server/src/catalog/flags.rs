@@ -72,10 +72,12 @@ flags! {
     OTHER_DATABASES = 26, None;
     /// Writes files, or waits for another command of its kind: within EXEC, which holds shards, no thread with sockets runs it.
     USES_FILES = 30, None;
-    /// MONITOR shows its name only: every other word may be a secret.
+    /// MONITOR and the slow log show its name only: every other word may be a secret.
     SECRET = 27, None;
-    /// MONITOR hides the two words after each `AUTH` among its words: a user and a password.
+    /// They hide the two words after each `AUTH` among its words: a user and a password.
     SECRET_AFTER_AUTH = 28, None;
+    /// They hide the word after the name of a directive that is a secret.
+    SECRET_DIRECTIVES = 31, None;
     /// What CLIENT CACHING has said holds beyond it. A container's flag is for all its subcommands.
     KEEPS_CACHING = 29, None;
 }

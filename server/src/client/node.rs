@@ -299,6 +299,8 @@ pub struct Offload {
     pub keys: Vec<PinnedKey>,
     /// What the command has done there: its result is stored as the same events.
     pub changes: Vec<Change>,
+    /// How long the work took, in nanoseconds.
+    pub worked_nanos: u64,
     /// Which replies the client wanted before the command ran: if it is run again, that is one command to CLIENT REPLY SKIP.
     pub replies: Replies,
 }

@@ -19,11 +19,11 @@ use braid_storage::{
 use rustls::ServerConfig;
 
 use super::{
-    Call, CommandSpec, Registered, Run, Work, acl,
+    Call, CommandSpec, Run, Work, acl,
     client::timeout_millis,
     digest::{debug_digest, debug_digest_value},
     help::{help, misused},
-    introspection, work,
+    work,
 };
 use crate::{
     catalog::{
@@ -69,16 +69,6 @@ pub(super) const COMMANDS: &[CommandSpec] = &[
         summary: "A container for server configuration commands.",
         complexity: "Depends on subcommand.",
         subcommands: CONFIG,
-        ..CommandSpec::ROW
-    },
-    CommandSpec {
-        name: "latency",
-        arity: Arity::AtLeast(2),
-        since: "2.8.13",
-        group: Group::Server,
-        summary: "A container for latency diagnostics commands.",
-        complexity: "Depends on subcommand.",
-        subcommands: LATENCY,
         ..CommandSpec::ROW
     },
     CommandSpec {
@@ -323,72 +313,6 @@ fn shutdown(call: &mut Call<'_, '_>, mut args: Args<'_>, _: &mut Reply<'_>) -> O
     Ok(())
 }
 
-const LATENCY: &[CommandSpec] = &[
-    CommandSpec {
-        name: "help",
-        arity: Arity::Exactly(2),
-        flags: ANY_TIME,
-        run: Run::Session(latency_help),
-        since: "2.8.13",
-        summary: "Returns helpful text about the different subcommands.",
-        ..CommandSpec::ROW
-    },
-    CommandSpec {
-        name: "histogram",
-        arity: Arity::AtLeast(2),
-        flags: ADMIN,
-        run: Run::Session(latency_histogram),
-        since: "7.0.0",
-        syntax: "[command [command ...]]",
-        summary: "Returns the cumulative distribution of latencies of commands.",
-        complexity: "O(N) where N is the number of commands with latency information being retrieved.",
-        tips: &["nondeterministic_output", "request_policy:all_nodes", "response_policy:special"],
-        ..CommandSpec::ROW
-    },
-];
-
-const LATENCY_HELP: &[&str] = &[
-    "HISTOGRAM [COMMAND ...]",
-    "    Return how many calls of the commands, or of all, took no longer than 1, 2, 4, ... microseconds.",
-];
-
-fn latency_help(_: &mut Call<'_, '_>, _: Args<'_>, reply: &mut Reply<'_>) -> Outcome {
-    help(reply, "LATENCY", LATENCY_HELP)
-}
-
-/// Answers for all commands, or for those that are named. What is no command is passed over, and a container stands for its
-/// subcommands.
-fn latency_histogram(call: &mut Call<'_, '_>, args: Args<'_>, reply: &mut Reply<'_>) -> Outcome {
-    let mut commands: Vec<&'static Registered> = Vec::new();
-    for name in args.rest() {
-        let Some(command) = introspection::named(call.table, name) else { continue };
-        commands.push(command);
-        commands.extend(command.subcommands());
-    }
-    if args.is_empty() {
-        commands.extend(call.table.all());
-    }
-    let histograms = reply.map_later();
-    let mut n_histograms = 0;
-    for command in commands {
-        let Some(latencies) = call.server.latencies(command.counted().map(|row| row.id)) else { continue };
-        n_histograms += 1;
-        reply.bulk(command.full_name.as_bytes());
-        reply.map(2);
-        reply.bulk(b"calls");
-        reply.integer(latencies.n_calls() as i64);
-        reply.bulk(b"histogram_usec");
-        let pairs = latencies.cumulative();
-        reply.map(pairs.len());
-        for (micros, n_calls) in pairs {
-            reply.integer(micros as i64);
-            reply.integer(n_calls as i64);
-        }
-    }
-    reply.close(histograms, n_histograms);
-    Ok(())
-}
-
 fn lolwut(call: &mut Call<'_, '_>, mut args: Args<'_>, reply: &mut Reply<'_>) -> Outcome {
     if args.remaining() >= 2 && args.tag("VERSION") {
         args.int()?;
@@ -474,7 +398,7 @@ const CONFIG: &[CommandSpec] = &[
     CommandSpec {
         name: "set",
         arity: Arity::AtLeast(4),
-        flags: ADMIN.and(Flags::USES_FILES),
+        flags: ADMIN.and(Flags::USES_FILES).and(Flags::SECRET_DIRECTIVES),
         run: Run::Barrier(config_set),
         since: "2.0.0",
         syntax: "parameter value [parameter value ...]",

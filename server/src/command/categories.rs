@@ -49,7 +49,7 @@ fn of_group(spec: &CommandSpec) -> Categories {
         Group::PubSub => Categories::PUBSUB,
         // FLUSHALL, SWAPDB and DBSIZE are filed under `server` and work on the keyspace as a whole.
         Group::Server if is_about_keys(spec) && spec.keys.0.is_empty() => Categories::KEYSPACE,
-        Group::Server => Categories::NONE,
+        Group::Server | Group::Cluster => Categories::NONE,
     }
 }
 

@@ -10,7 +10,7 @@ use std::{
     sync::{Arc, atomic::Ordering},
 };
 
-use braid_storage::{ChannelKind, Db};
+use braid_storage::{ChannelKind, Db, hash::KeyHasher};
 use nix::sys::resource::UsageWho;
 
 use crate::{
@@ -19,11 +19,11 @@ use crate::{
         record::{ClientRecord, Listens},
     },
     clock::processor_micros,
-    command::CommandTable,
+    command::{CommandTable, memory_reports::Figures},
     config::{REDIS_VERSION, short_decimal},
     shared::{
-        memory::{Memory, resident_bytes},
         server::{BRAID_VERSION, SPARE_THREADS, Server},
+        system::kilobytes_of,
     },
 };
 
@@ -127,6 +127,12 @@ impl Text<'_> {
         self.line(format_args!("{name}_human:{}", human(bytes)));
     }
 
+    /// What there is beyond what is in use, as a ratio and in bytes.
+    fn overhead(&mut self, name: &str, (ratio, bytes): (f64, i64)) {
+        self.line(format_args!("{name}_ratio:{ratio:.2}"));
+        self.field(&format!("{name}_bytes"), bytes);
+    }
+
     fn line(&mut self, line: std::fmt::Arguments<'_>) {
         write!(self.written, "{line}\r\n").expect("a string takes whatever is written");
     }
@@ -155,10 +161,16 @@ fn server_section(server: &Server, text: &mut Text<'_>) {
     text.field("braid_version", BRAID_VERSION);
     text.field("redis_git_sha1", "00000000");
     text.field("redis_git_dirty", 0);
+    let build = KeyHasher::with_key(0, 0).hash(BRAID_VERSION.as_bytes());
+    text.line(format_args!("redis_build_id:{:016x}", build.0));
     text.field("redis_mode", "standalone");
     text.field("os", operating_system());
     text.field("arch_bits", usize::BITS);
+    text.field("monotonic_clock", "POSIX clock_gettime");
     text.field("multiplexing_api", "epoll");
+    text.field("atomicvar_api", "rust-core");
+    // Redis says so where it was not compiled by GCC.
+    text.field("gcc_version", "0.0.0");
     text.field("process_id", std::process::id());
     text.field("process_supervised", "no");
     text.field("run_id", &server.run_id);
@@ -221,50 +233,45 @@ fn n_awaited(waits: &[Arc<Parked>], meant: impl Fn(&Parked) -> bool) -> usize {
 
 fn memory_section(server: &Server, text: &mut Text<'_>) {
     let config = server.config.load();
-    let dataset = server.keyspace.used_bytes();
-    let startup = server.memory.startup.load(Ordering::Relaxed);
-    let in_buffers = |client: &Arc<ClientRecord>| {
-        client.input_bytes.load(Ordering::Relaxed) + client.output_bytes.load(Ordering::Relaxed)
-    };
-    let of_clients: u64 = server.clients.all().iter().map(in_buffers).sum();
-    let notifications = server.notification_bytes();
-    let used = Memory::used();
-    let overhead = used.saturating_sub(dataset);
-    let peak = used.max(server.memory.peak.load(Ordering::Relaxed));
-    let resident = resident_bytes();
-    let limit = config.maxmemory.unwrap_or_default();
-    text.bytes("used_memory", used);
-    text.bytes("used_memory_rss", resident);
-    text.bytes("used_memory_peak", peak);
-    text.line(format_args!("used_memory_peak_perc:{:.2}%", used as f64 * 100.0 / peak.max(1) as f64));
-    text.field("used_memory_overhead", overhead);
-    text.field("used_memory_startup", startup);
-    text.field("used_memory_dataset", dataset);
-    text.field("used_memory_dataset_perc", "100.00%");
+    let figures = Figures::read(server);
+    let [in_allocator, paged, outside, total] = figures.overheads();
+    text.bytes("used_memory", figures.used());
+    text.bytes("used_memory_rss", figures.resident);
+    text.bytes("used_memory_peak", figures.peak);
+    text.line(format_args!("used_memory_peak_perc:{:.2}%", figures.peak_percent()));
+    text.field("used_memory_overhead", figures.overhead());
+    text.field("used_memory_startup", figures.startup);
+    text.field("used_memory_dataset", figures.dataset);
+    text.line(format_args!("used_memory_dataset_perc:{:.2}%", figures.dataset_percent()));
+    text.field("allocator_allocated", figures.used());
+    text.field("allocator_active", figures.own);
+    text.field("allocator_resident", figures.own);
     text.bytes("total_system_memory", kilobytes_of("/proc/meminfo", "MemTotal:") * 1024);
     let (scripts, functions) = (server.scripts.known(), server.functions.known());
-    let in_lua = |of_functions| -> u64 {
-        server.threads.iter().map(|peer| peer.program.lua_bytes(of_functions)).sum()
-    };
-    text.bytes("used_memory_lua", in_lua(false));
-    text.field("used_memory_vm_eval", in_lua(false));
-    text.field("used_memory_scripts_eval", scripts.n_bytes());
-    text.field("used_memory_vm_functions", in_lua(true));
-    text.bytes("used_memory_vm_total", in_lua(false) + in_lua(true));
-    text.field("used_memory_functions", functions.n_bytes());
-    text.bytes("used_memory_scripts", (scripts.n_bytes() + functions.n_bytes()) as u64);
+    let [lua_of_scripts, lua_of_functions] = figures.in_lua;
+    text.bytes("used_memory_lua", lua_of_scripts);
+    text.field("used_memory_vm_eval", lua_of_scripts);
+    text.field("used_memory_scripts_eval", figures.scripts);
     text.field("number_of_cached_scripts", scripts.len());
     text.field("number_of_functions", functions.n_functions());
     text.field("number_of_libraries", functions.libraries().len());
-    text.bytes("maxmemory", limit);
+    text.field("used_memory_vm_functions", lua_of_functions);
+    text.bytes("used_memory_vm_total", lua_of_scripts + lua_of_functions);
+    text.field("used_memory_functions", figures.functions);
+    text.bytes("used_memory_scripts", figures.scripts + figures.functions);
+    text.bytes("maxmemory", config.maxmemory.unwrap_or_default());
     text.field("maxmemory_policy", setting(server, "maxmemory-policy"));
-    text.line(format_args!("mem_fragmentation_ratio:{:.2}", resident as f64 / used.max(1) as f64));
-    text.field("mem_fragmentation_bytes", resident as i64 - used as i64);
+    text.overhead("allocator_frag", in_allocator);
+    text.overhead("allocator_rss", paged);
+    text.overhead("rss_overhead", outside);
+    text.overhead("mem_fragmentation", total);
     text.field("mem_not_counted_for_evict", 0);
     text.field("mem_replication_backlog", 0);
+    text.field("mem_total_replication_buffers", 0);
     text.field("mem_clients_slaves", 0);
-    text.field("mem_clients_normal", of_clients);
-    text.field("mem_notifications", notifications);
+    text.field("mem_clients_normal", figures.of_clients);
+    text.field("mem_notifications", figures.notifications);
+    text.field("mem_cluster_links", 0);
     text.field("mem_aof_buffer", 0);
     text.field("mem_allocator", "mimalloc");
     text.field("active_defrag_running", 0);
@@ -279,19 +286,15 @@ fn setting(server: &Server, name: &str) -> String {
     found.first().map(|(_, value)| String::from_utf8_lossy(value).into_owned()).unwrap_or_default()
 }
 
-/// The memory that the process occupies.
-/// A number of kilobytes in one of the system's files; 0 where there is no such file.
-fn kilobytes_of(path: &str, name: &str) -> u64 {
-    let file = fs::read_to_string(path).unwrap_or_default();
-    let value = file.lines().find_map(|line| line.strip_prefix(name));
-    value.and_then(|value| value.split_whitespace().next()?.parse().ok()).unwrap_or_default()
-}
-
 fn persistence_section(server: &Server, text: &mut Text<'_>) {
     text.field("loading", 0);
     text.field("async_loading", 0);
+    text.field("current_cow_peak", 0);
     text.field("current_cow_size", 0);
+    text.field("current_cow_size_age", 0);
     text.field("current_fork_perc", "0.00");
+    text.field("current_save_keys_processed", 0);
+    text.field("current_save_keys_total", 0);
     text.field("rdb_changes_since_last_save", 0);
     text.field("rdb_bgsave_in_progress", 0);
     text.field("rdb_last_save_time", server.clock.started().0 / 1000);
@@ -309,8 +312,11 @@ fn persistence_section(server: &Server, text: &mut Text<'_>) {
     text.field("aof_current_rewrite_time_sec", -1);
     text.field("aof_last_bgrewrite_status", "ok");
     text.field("aof_rewrites", 0);
+    text.field("aof_rewrites_consecutive_failures", 0);
     text.field("aof_last_write_status", "ok");
     text.field("aof_last_cow_size", 0);
+    text.field("module_fork_in_progress", 0);
+    text.field("module_fork_last_cow_size", 0);
 }
 
 fn stats_section(server: &Server, text: &mut Text<'_>) {
@@ -326,14 +332,20 @@ fn stats_section(server: &Server, text: &mut Text<'_>) {
     text.field("total_net_repl_output_bytes", 0);
     text.line(format_args!("instantaneous_input_kbps:{:.2}", rates.bytes_in as f64 / 1024.0));
     text.line(format_args!("instantaneous_output_kbps:{:.2}", rates.bytes_out as f64 / 1024.0));
+    text.field("instantaneous_input_repl_kbps", "0.00");
+    text.field("instantaneous_output_repl_kbps", "0.00");
     text.field("rejected_connections", server.sum(|stats| &stats.refused));
     text.field("sync_full", 0);
     text.field("sync_partial_ok", 0);
     text.field("sync_partial_err", 0);
     text.field("expired_subkeys", server.keyspace.expired_fields());
     text.field("expired_keys", server.keyspace.expired());
-    text.field("expired_stale_perc", "0.00");
-    text.field("expired_time_cap_reached_count", 0);
+    let stale: u64 =
+        server.io_threads().iter().map(|peer| peer.stats.stale_millionths.load(Ordering::Relaxed)).sum();
+    let stale_percent = stale as f64 / server.io_threads().len() as f64 / 10_000.0;
+    text.line(format_args!("expired_stale_perc:{stale_percent:.2}"));
+    text.field("expired_time_cap_reached_count", server.sum(|stats| &stats.expiry_caps));
+    text.field("expire_cycle_cpu_milliseconds", server.sum(|stats| &stats.expiry_nanos) / 1_000_000);
     text.field("evicted_keys", server.sum(|stats| &stats.evicted));
     text.field("evicted_clients", 0);
     text.field("total_eviction_exceeded_time", 0);
@@ -347,6 +359,8 @@ fn stats_section(server: &Server, text: &mut Text<'_>) {
     text.field("total_forks", 0);
     text.field("migrate_cached_sockets", 0);
     text.field("slave_expires_tracked_keys", 0);
+    text.field("total_active_defrag_time", 0);
+    text.field("current_active_defrag_time", 0);
     text.field("active_defrag_hits", 0);
     text.field("active_defrag_misses", 0);
     text.field("active_defrag_key_hits", 0);
@@ -356,8 +370,15 @@ fn stats_section(server: &Server, text: &mut Text<'_>) {
     text.field("tracking_total_prefixes", server.trackers.n_prefixes());
     text.field("unexpected_error_replies", 0);
     text.field("total_error_replies", server.sum(|stats| &stats.errors));
+    text.field("dump_payload_sanitizations", 0);
     text.field("total_reads_processed", server.sum(|stats| &stats.reads));
     text.field("total_writes_processed", server.sum(|stats| &stats.writes));
+    // By threads other than the first.
+    let others = || server.io_threads().iter().skip(1);
+    text.field("io_threaded_reads_processed", others().map(|peer| peer.stats.reads.get()).sum::<u64>());
+    text.field("io_threaded_writes_processed", others().map(|peer| peer.stats.writes.get()).sum::<u64>());
+    text.field("reply_buffer_shrinks", 0);
+    text.field("reply_buffer_expands", 0);
     text.field("client_query_buffer_limit_disconnections", server.sum(|stats| &stats.input_limit_closes));
     text.field("client_output_buffer_limit_disconnections", server.sum(|stats| &stats.output_limit_closes));
     text.field("eventloop_cycles", server.sum(|stats| &stats.turns));

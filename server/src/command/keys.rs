@@ -319,16 +319,6 @@ pub(super) const COMMANDS: &[CommandSpec] = &[
         ..CommandSpec::ROW
     },
     CommandSpec {
-        name: "memory",
-        arity: Arity::AtLeast(2),
-        since: "4.0.0",
-        group: Group::Server,
-        syntax: "<HELP | USAGE>",
-        summary: "Returns how much memory a key takes.",
-        subcommands: MEMORY,
-        ..CommandSpec::ROW
-    },
-    CommandSpec {
         name: "flushdb",
         arity: Arity::AtLeast(1),
         flags: Flags::WRITE.and(Flags::DANGEROUS),
@@ -430,31 +420,6 @@ const OBJECT: &[CommandSpec] = &[
         syntax: "key",
         summary: "Returns 1 for a key that exists: values are not shared.",
         tips: &["nondeterministic_output"],
-        ..CommandSpec::ROW
-    },
-];
-
-const MEMORY: &[CommandSpec] = &[
-    CommandSpec {
-        name: "help",
-        arity: Arity::Exactly(2),
-        flags: Flags::LOADING.and(Flags::STALE),
-        run: Run::Session(memory_help),
-        since: "4.0.0",
-        group: Group::Server,
-        summary: "Lists the subcommands.",
-        ..CommandSpec::ROW
-    },
-    CommandSpec {
-        name: "usage",
-        arity: Arity::AtLeast(3),
-        flags: Flags::READONLY,
-        keys: SECOND_LOOKED_AT,
-        run: Run::Transaction(memory_usage),
-        since: "4.0.0",
-        group: Group::Server,
-        syntax: "key [SAMPLES count]",
-        summary: "Returns the bytes of memory that a key and its value take.",
         ..CommandSpec::ROW
     },
 ];
@@ -888,36 +853,6 @@ fn object_help(_: &mut Call<'_, '_>, _: Args<'_>, reply: &mut Reply<'_>) -> Outc
             "    <key>.",
         ],
     )
-}
-
-fn memory_help(_: &mut Call<'_, '_>, _: Args<'_>, reply: &mut Reply<'_>) -> Outcome {
-    help(
-        reply,
-        "MEMORY",
-        &[
-            "USAGE <key> [SAMPLES <count>]",
-            "    Return memory in bytes used by <key> and its value. It is counted, not",
-            "    estimated, so <count> makes no difference.",
-        ],
-    )
-}
-
-/// A key's share of the table: a bucket of 64 bytes has seven slots, of which some are free.
-const SLOT_BYTES: usize = 12;
-
-fn memory_usage(call: &mut Call<'_, '_>, mut args: Args<'_>, reply: &mut Reply<'_>) -> Outcome {
-    let key = args.key()?;
-    while !args.is_empty() {
-        // Nothing is estimated here, so nothing is sampled.
-        if !args.tag("SAMPLES") || args.int()? < 0 {
-            return Err(CommandError::Syntax);
-        }
-    }
-    match call.shard_of(&key).inspect(&key) {
-        Some(entry) => reply.integer((entry.allocated_bytes() + SLOT_BYTES) as i64),
-        None => reply.null(),
-    }
-    Ok(())
 }
 
 fn flushdb(call: &mut Call<'_, '_>, args: Args<'_>, reply: &mut Reply<'_>) -> Outcome {

@@ -18,6 +18,7 @@ mod syntax;
 mod table;
 mod work;
 
+mod absent;
 mod acl;
 mod admin;
 mod bitmaps;
@@ -30,8 +31,11 @@ mod hashes;
 mod hyperloglog;
 mod introspection;
 mod keys;
+mod latency_reports;
 mod libraries;
 mod lists;
+mod logs;
+mod memory_reports;
 mod pubsub;
 mod scripting;
 mod sets;
@@ -81,6 +85,10 @@ const FAMILIES: &[&[CommandSpec]] = &[
     client::COMMANDS,
     acl::COMMANDS,
     admin::COMMANDS,
+    logs::COMMANDS,
+    latency_reports::COMMANDS,
+    memory_reports::COMMANDS,
+    absent::COMMANDS,
     introspection::COMMANDS,
 ];
 

@@ -308,7 +308,7 @@ pub(super) mod tests {
             assert_eq!(row.refused_at_run_time(&idle), None, "{}", row.name);
             assert!(!row.has_effect(), "{}: it is there", row.name);
         }
-        let text = "notify-keyspace-events KEA\nslowlog-log-slower-than 1\n";
+        let text = "activedefrag yes\nappendonly yes\n";
         let config = super::super::file::tests::load(text).unwrap();
         let set_and_check = |pairs: &[(&str, &str)]| {
             let mut config = config.clone();
@@ -319,13 +319,10 @@ pub(super) mod tests {
                 (0..DIRECTIVES.len()).filter(is_other).map(|place| &DIRECTIVES[place]).collect();
             config.check_at_run_time(&changed).map_err(|error| error.to_string())
         };
-        assert_eq!(set_and_check(&[("notify-keyspace-events", "KEA"), ("maxclients", "5")]), Ok(()));
-        assert_eq!(
-            set_and_check(&[("notify-keyspace-events", ""), ("slowlog-log-slower-than", "-1")]),
-            Ok(())
-        );
-        let refused = set_and_check(&[("maxclients", "5"), ("notify-keyspace-events", "K")]);
-        assert!(refused.unwrap_err().ends_with("keyspace notifications are not supported yet"));
+        assert_eq!(set_and_check(&[("activedefrag", "yes"), ("maxclients", "5")]), Ok(()));
+        assert_eq!(set_and_check(&[("activedefrag", "no"), ("appendonly", "no")]), Ok(()));
+        let refused = set_and_check(&[("maxclients", "5"), ("min-replicas-to-write", "1")]);
+        assert!(refused.unwrap_err().ends_with("replication is not supported yet"));
     }
 
     #[test]

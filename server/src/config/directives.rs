@@ -22,7 +22,6 @@ pub const REDIS_VERSION: &str = "7.4.0";
 const PORT: i128 = u16::MAX as i128;
 const MEGABYTE: i128 = 1 << 20;
 const NO_SAVING: &str = "saving to disk is not supported yet";
-const NO_SLOW_LOG: &str = "the slow log is not supported yet";
 /// Longest host name that a cluster node announces, as in Redis.
 const MAX_HOSTNAME_BYTES: usize = 255;
 
@@ -218,21 +217,33 @@ directives! {
     yes_no("always-show-logo", "no").immutable() =>
         /// Show the logo at start even if the log is not a terminal.
         reserved always_show_logo: bool = Value::yes;
-    integer("slowlog-log-slower-than", -1, LONG, "10000").missing("-1", NO_SLOW_LOG) =>
-        /// Commands that took longer are kept in the slow log; `None` turns it off.
-        reserved slowlog_log_slower_than: Option<Duration> = micros;
-    integer("slowlog-max-len", 0, LONG, "128").missing("0", NO_SLOW_LOG) =>
+    integer("slowlog-log-slower-than", -1, LONG, "10000").alias("commandlog-execution-slower-than") =>
+        /// Commands that took at least this long are kept in the slow log; `None` turns it off.
+        live slowlog_log_slower_than: Option<Duration> = micros;
+    integer("slowlog-max-len", 0, LONG, "128").alias("commandlog-slow-execution-max-len") =>
         /// Entries that the slow log keeps.
-        reserved slowlog_max_len: usize = Value::number;
+        live slowlog_max_len: usize = Value::number;
+    integer("commandlog-request-larger-than", -1, LONG, "1048576") =>
+        /// Commands whose request has at least so many bytes are kept in the log of large requests; `None` turns it off.
+        live commandlog_request_larger_than: Option<usize> = not_negative;
+    integer("commandlog-large-request-max-len", 0, LONG, "128") =>
+        /// Entries that the log of large requests keeps.
+        live commandlog_large_request_max_len: usize = Value::number;
+    integer("commandlog-reply-larger-than", -1, LONG, "1048576") =>
+        /// Commands whose reply has at least so many bytes are kept in the log of large replies; `None` turns it off.
+        live commandlog_reply_larger_than: Option<usize> = not_negative;
+    integer("commandlog-large-reply-max-len", 0, LONG, "128") =>
+        /// Entries that the log of large replies keeps.
+        live commandlog_large_reply_max_len: usize = Value::number;
     yes_no("latency-tracking", "yes") =>
         /// Whether latencies of commands are collected.
         live latency_tracking: bool = Value::yes;
     row("latency-tracking-info-percentiles", Kind::Percentiles, "50 99 99.9") =>
         /// Percentiles that INFO reports.
         live latency_tracking_info_percentiles: Vec<f64> = Value::percentiles;
-    integer("latency-monitor-threshold", 0, LONG, "0").missing("0", "the latency monitor is not supported yet") =>
+    integer("latency-monitor-threshold", 0, LONG, "0") =>
         /// Events that took at least this long are kept by LATENCY; `None` turns it off.
-        reserved latency_monitor_threshold: Option<Duration> = nonzero_millis;
+        live latency_monitor_threshold: Option<Duration> = nonzero_millis;
     integer("busy-reply-threshold", 0, LONG, "5000").alias("lua-time-limit") =>
         /// Scripts and functions that run longer can be killed, and others are told BUSY; `None`: never.
         live busy_reply_threshold: Option<Duration> = nonzero_millis;
@@ -276,7 +287,9 @@ directives! {
     choice("enable-protected-configs", Access::WORDS, "no").immutable() =>
         /// Who may change protected settings.
         live enable_protected_configs: Access = one_word;
-    choice("enable-module-command", Access::WORDS, "no").immutable();
+    choice("enable-module-command", Access::WORDS, "no").immutable() =>
+        /// Who is told that there are no modules, and not that MODULE is not allowed.
+        live enable_module_command: Access = one_word;
     line("loadmodule", 1, usize::MAX);
     choice("oom-score-adj", &["no", "yes", "relative", "absolute"], "no").rule(relative_is_yes);
     row("oom-score-adj-values", Kind::OomScores, "0 200 800");
@@ -575,6 +588,11 @@ fn nonzero_millis(value: &Value) -> Option<Duration> {
 /// Microseconds; a negative number turns the slow log off.
 fn micros(value: &Value) -> Option<Duration> {
     u64::try_from(value.number::<i64>()).ok().map(Duration::from_micros)
+}
+
+/// A count; a negative number turns off what it is for.
+fn not_negative(value: &Value) -> Option<usize> {
+    usize::try_from(value.number::<i64>()).ok()
 }
 
 fn users(value: &Value) -> Vec<UserLine> {

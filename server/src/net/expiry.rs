@@ -1,10 +1,13 @@
 //! Active expiry: removes keys, and fields of hashes, whose deadline has passed although nobody asks for them.
 
-use std::time::{Duration, Instant};
+use std::{
+    sync::atomic::Ordering,
+    time::{Duration, Instant},
+};
 
 use braid_storage::{ExpiryCursor, ShardId, coordinator::Worker, time::Millis};
 
-use crate::{client::node::Job, run::unit};
+use crate::{client::node::Job, run::unit, shared::stats::ThreadStats};
 
 /// What a thread spends on looking for expired keys in a cycle of 100 ms, whatever it finds: one turn, because more in a row is met
 /// by more commands than one in a hundred. A million keys are looked at within half a minute.
@@ -56,6 +59,15 @@ impl Cycle {
     }
 }
 
+impl Cycle {
+    /// Tells which share of what was looked at had expired: on average over the last cycles, as in Redis.
+    fn tell_stale(&self, stats: &ThreadStats) {
+        let now = (self.n_expired * 1_000_000).checked_div(self.n_seen).unwrap_or(0);
+        let before = stats.stale_millionths.load(Ordering::Relaxed);
+        stats.stale_millionths.store((now + 19 * before) / 20, Ordering::Relaxed);
+    }
+}
+
 impl Expiry {
     /// The share of thread `index` of `n_threads`.
     pub fn new(index: usize, n_threads: usize) -> Self {
@@ -77,9 +89,9 @@ impl Expiry {
         self.cycle.is_some()
     }
 
-    /// Does one turn's share.
-    pub fn step(&mut self, worker: &mut Worker<Job>) {
-        let Some(mut cycle) = self.cycle.take() else { return };
+    /// Does one turn's share; returns how long it took.
+    pub fn step(&mut self, worker: &mut Worker<Job>) -> Duration {
+        let Some(mut cycle) = self.cycle.take() else { return Duration::ZERO };
         let began = Instant::now();
         let now = worker.thread.server().clock.now();
         let n_shards = worker.engine().n_shards();
@@ -88,7 +100,8 @@ impl Expiry {
                 self.shard = self.first;
             }
             if self.first >= n_shards || cycle.n_shards * self.stride > n_shards {
-                return;
+                cycle.tell_stale(worker.thread.stats());
+                return began.elapsed();
             }
             let id = ShardId(self.shard as u16);
             let more = self.visit.step(worker, id, now, &mut cycle);
@@ -98,11 +111,16 @@ impl Expiry {
                 cycle.n_shards += 1;
             }
         }
-        cycle.spent += began.elapsed();
+        let took = began.elapsed();
+        cycle.spent += took;
         let budget = if cycle.is_fruitful() { REMOVAL_BUDGET } else { SEARCH_BUDGET };
         if cycle.spent < budget {
             self.cycle = Some(cycle);
+        } else {
+            worker.thread.stats().expiry_caps.add(1);
+            cycle.tell_stale(worker.thread.stats());
         }
+        took
     }
 }
 

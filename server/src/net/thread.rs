@@ -44,8 +44,15 @@ use crate::{
     command::Registered,
     config::Config,
     net::{eviction::Eviction, welcome},
-    run::{budget::Budget, rows},
-    shared::{listening::Listening, mail::Mail, server::Server, spread::Sampler, thread_state::ThreadState},
+    run::{budget::Budget, rows, watch},
+    shared::{
+        latency_monitor::{EXPIRE_CYCLE, LOOP},
+        listening::Listening,
+        mail::Mail,
+        server::Server,
+        spread::Sampler,
+        thread_state::ThreadState,
+    },
 };
 
 /// The token of the thread's own wake-ups.
@@ -114,6 +121,7 @@ pub struct IoThread {
     /// How many times in a row the cron has found that nothing had been read since the time before.
     n_idle_crons: u32,
     n_reads_seen: u64,
+    purges_seen: u64,
     config: Arc<Config>,
     config_seen: u64,
     /// An output limit may be another one since connections were last held against them.
@@ -166,6 +174,7 @@ impl IoThread {
             served_at: None,
             n_idle_crons: 0,
             n_reads_seen: 0,
+            purges_seen: 0,
             limits: limits(&config),
             config,
             config_seen: 0,
@@ -184,11 +193,14 @@ impl IoThread {
     pub fn run(&mut self) -> io::Result<()> {
         let mut events = Events::with_capacity(1024);
         let mut now = Instant::now();
+        let stats = self.worker.thread.stats();
         while !self.server().stopping.load(Ordering::Relaxed) {
             self.wait(&mut events, now)?;
+            let is_monitored = stats.thresholds.latency_nanos.load(Ordering::Relaxed) != u64::MAX;
+            let woke_at = is_monitored.then(Instant::now);
             self.heed_config();
             self.worker.thread.renew_budget();
-            self.worker.thread.stats().turns.add(1);
+            stats.turns.add(1);
             self.read_mail();
             self.take_finished();
             self.worker.take_injected();
@@ -232,6 +244,9 @@ impl IoThread {
             now = self.served_at.take().unwrap_or_else(Instant::now);
             if now >= self.next_cron {
                 self.cron();
+            }
+            if let Some(woke_at) = woke_at {
+                watch::note_event(LOOP, woke_at.elapsed().as_nanos() as u64, &self.worker.thread);
             }
         }
         Ok(())
@@ -335,6 +350,7 @@ impl IoThread {
                 let pieces = sweep.take_reply();
                 let took = sweep.worked.as_nanos() as u64;
                 self.worker.thread.stats().took(node.job.commands[0].command, took, 1);
+                self.note_sweep(&node, took, pieces.iter().map(Vec::len).sum());
                 let wanted = node.job.session.replies == Replies::On;
                 node.job.session.drop_unwanted(0, &mut Vec::new());
                 if let Some(connection) =
@@ -397,13 +413,25 @@ impl IoThread {
         self.go_on(slot);
     }
 
+    /// Notes a command that has visited the shards in turn.
+    fn note_sweep(&self, node: &Node<Job>, nanos: u64, reply_bytes: usize) {
+        let thread = &self.worker.thread;
+        let (command, words) = rows::next(&node.job);
+        if watch::is_long(nanos, thread) {
+            watch::note_long(command, &node.job.session.record, words, nanos, thread);
+        }
+        watch::note_sizes(command, &node.job.session.record, words, reply_bytes, thread);
+    }
+
     /// Gives expiry a share of this turn.
     fn step_expiry(&mut self) {
         if self.expiry.is_behind() {
             if self.server().is_paused() {
                 return self.expiry.end_cycle();
             }
-            self.expiry.step(&mut self.worker);
+            let nanos = self.expiry.step(&mut self.worker).as_nanos() as u64;
+            self.worker.thread.stats().expiry_nanos.add(nanos);
+            watch::note_event(EXPIRE_CYCLE, nanos, &self.worker.thread);
         }
     }
 
@@ -468,6 +496,10 @@ impl IoThread {
 
     /// Gives memory back once the thread has had nothing to read for a while.
     fn give_back_memory(&mut self, server: &Server) {
+        let purges = server.purges.load(Ordering::Relaxed);
+        if std::mem::replace(&mut self.purges_seen, purges) != purges {
+            (server.process.return_freed_memory)();
+        }
         let n_reads = self.worker.thread.stats().reads.get();
         if std::mem::replace(&mut self.n_reads_seen, n_reads) != n_reads {
             self.n_idle_crons = 0;

@@ -9,6 +9,7 @@ pub mod hearers;
 pub mod invalidations;
 pub mod monitor;
 pub mod recorder;
+pub mod secrets;
 
 use braid_storage::Change;
 

@@ -9,29 +9,9 @@ use crate::{
     catalog::{Flags, Words},
     client::{id::Endpoint, notifications::Notification, session::Session},
     config::quote,
+    observe::secrets::shown,
     shared::{server::Server, thread_state::ThreadState},
 };
-
-/// Whether a command's words are shown.
-#[derive(Clone, Copy)]
-enum Secret {
-    /// All are.
-    None,
-    /// None but its name.
-    All,
-    /// All but the user and the password after `AUTH`.
-    AfterAuth,
-}
-
-impl Secret {
-    fn of(flags: Flags) -> Secret {
-        match () {
-            () if flags.has(Flags::SECRET) => Secret::All,
-            () if flags.has(Flags::SECRET_AFTER_AUTH) => Secret::AfterAuth,
-            () => Secret::None,
-        }
-    }
-}
 
 impl Server {
     /// Whether there are monitoring clients.
@@ -115,20 +95,9 @@ fn line(server: &Server, session: &Session, sender: Sender, flags: Flags, words:
     };
     let (seconds, micros) = (micros / 1_000_000, micros % 1_000_000);
     let mut line = format!("+{seconds}.{micros:06} [{db} {peer}]").into_bytes();
-    let secret = Secret::of(flags);
-    let mut n_secret = 0usize;
-    for (at, word) in words.iter().enumerate() {
-        let hidden = match secret {
-            Secret::None => false,
-            Secret::All => at > 0,
-            Secret::AfterAuth => n_secret > 0,
-        };
-        n_secret = n_secret.saturating_sub(1);
-        if matches!(secret, Secret::AfterAuth) && !hidden && word.eq_ignore_ascii_case(b"auth") {
-            n_secret = 2;
-        }
+    for word in shown(flags, 1, words) {
         line.push(b' ');
-        line.extend(quote(if hidden { b"(redacted)" } else { word }));
+        line.extend(quote(word));
     }
     line.extend(b"\r\n");
     line

@@ -1,6 +1,6 @@
 //! How a node's work is done.
 
-use std::{sync::Arc, time::Instant};
+use std::sync::Arc;
 
 use braid_protocol::reply::Reply;
 use braid_storage::{
@@ -25,6 +25,7 @@ use crate::{
         route::{self, Needs},
         rows, step,
         unit::{self, Ended},
+        watch::{self, Span},
     },
     shared::{mail::Mail, server::Server, thread_state::ThreadState},
     warning, warning_later,
@@ -75,24 +76,37 @@ impl Job {
     /// Runs the commands, each as a unit, with the shards they need held. Asks for more shards, if it turns out that a command needs
     /// them, and yields between two commands when the thread owes its time to others.
     fn run_commands(&mut self, held: &mut Held<'_, Job>, thread: &mut ThreadState) -> Next {
+        let first = self.n_run;
+        let commands = self.commands[first..].iter().map(|next| rows::row(next.command));
+        let is_watched = !self.is_timed && watch::may_be_long(commands, self.requests.n_bytes());
+        let span = is_watched.then(|| Span::begin(thread));
+        let next = self.run_in_turn(held, thread);
+        if let Some(span) = span {
+            let taken = span.end(thread);
+            self.note_together(first..self.n_run, taken, thread);
+        }
+        next
+    }
+
+    fn run_in_turn(&mut self, held: &mut Held<'_, Job>, thread: &mut ThreadState) -> Next {
         prefetch_node(self, held);
         let budget = Budget::of_batch();
         while self.n_run < self.commands.len() {
             self.n_replied_bytes = self.reply.len();
-            let began = self.is_timed.then(Instant::now);
+            let span = self.is_timed.then(|| Span::begin(thread));
             let command = rows::row(self.commands[self.n_run].command);
             match self.run_next(false, &budget, held, thread) {
                 Ended::Ran if thread.serves_sockets() => {
                     if !command.has(Flags::FAST) {
                         thread.worked_long();
                     }
-                    self.ran(began, thread);
+                    self.ran(span, thread);
                     if self.next_is_script() {
                         return Next::GoOn(self.route(thread.server()));
                     }
                 }
                 Ended::Ran => {
-                    self.ran(began, thread);
+                    self.ran(span, thread);
                     thread.stats().offloaded.add(1);
                     // The commands after it may be short: they do not wait for heavy work.
                     return Next::Home;

@@ -24,3 +24,4 @@ pub mod serve;
 pub mod step;
 pub mod transaction;
 pub mod unit;
+pub mod watch;

@@ -36,7 +36,7 @@ use crate::{
         gates::{self, Closed},
         lines,
         route::Needs,
-        rows, step, unit,
+        rows, step, unit, watch,
     },
     shared::{server::Server, thread_state::ThreadState},
     warning,
@@ -105,6 +105,7 @@ pub fn pin(job: &mut Job, held: &mut Held<'_, Job>, thread: &mut ThreadState) {
         shard: server.keyspace.shard_apart(),
         keys,
         changes: Vec::new(),
+        worked_nanos: 0,
         replies: job.session.replies,
     };
     let mut n_pinned = 0;
@@ -166,6 +167,7 @@ pub fn work(node: &mut Node<Job>, thread: &mut ThreadState) {
     let job = &mut node.job;
     job.n_replied_bytes = job.reply.len();
     let ran = catch_unwind(AssertUnwindSafe(|| run(job, &mut offload.shard, thread)));
+    offload.worked_nanos = ran.as_ref().map_or(0, |nanos| *nanos);
     offload.changes = offload.shard.take_changes();
     Job::leave(&mut offload.shard, thread);
     if ran.is_err() {
@@ -183,7 +185,8 @@ pub fn work(node: &mut Node<Job>, thread: &mut ThreadState) {
     node.set_route(Route::new(shards));
 }
 
-fn run(job: &mut Job, shard: &mut Shard, thread: &ThreadState) {
+/// Runs the command; returns how long that took, in nanoseconds.
+fn run(job: &mut Job, shard: &mut Shard, thread: &ThreadState) -> u64 {
     let Job { session, requests, commands, n_run, was_counted, reply, now, .. } = job;
     let (delegated, words) = (commands[*n_run], requests.get(*n_run));
     let mut call =
@@ -194,7 +197,9 @@ fn run(job: &mut Job, shard: &mut Shard, thread: &ThreadState) {
         thread.stats().commands[delegated.command.index()].calls.sub(1);
     }
     thread.stats().offloaded.add(1);
-    thread.stats().took(delegated.command, began.elapsed().as_nanos() as u64, 1);
+    let nanos = began.elapsed().as_nanos() as u64;
+    thread.stats().took(delegated.command, nanos, 1);
+    nanos
 }
 
 /// Stores what a command has written, as a unit, unpins its values, and serves those that wait for either. Gives the route over more
@@ -290,6 +295,13 @@ fn conclude(
     }
     if is_valid && !command.has(Flags::READONLY) {
         monitor::observe(&job.session, command.spec.flags, words, thread);
+    }
+    if is_valid {
+        if watch::is_long(offload.worked_nanos, thread) {
+            watch::note_long(command, &job.session.record, words, offload.worked_nanos, thread);
+        }
+        let n_replied = job.reply.len() - job.n_replied_bytes;
+        watch::note_sizes(command, &job.session.record, words, n_replied, thread);
     }
     job.now = time;
     if !is_valid {

@@ -44,6 +44,7 @@ use crate::{
         gates, lines,
         route::Needs,
         step,
+        watch::{self, Long, Span},
     },
     shared::{
         functions,
@@ -240,6 +241,8 @@ struct Notes {
     errors: Vec<String>,
     lines: Vec<Arc<[u8]>>,
     denied: Vec<Entry>,
+    /// Those that took long.
+    long: Vec<Long>,
     logged: Vec<(log::Level, String)>,
     /// What they take, about.
     n_bytes: usize,
@@ -272,6 +275,7 @@ impl Notes {
             thread.server().note_denial(entry);
         }
         self.lines.iter().for_each(|line| monitor::send(line, session, thread));
+        self.long.drain(..).for_each(|long| watch::note(long, thread));
         self.ran.clear();
         self.errors.clear();
         self.lines.clear();
@@ -305,6 +309,8 @@ struct Running<'r, 'a, 'h> {
     met_long_work: bool,
     /// When those who wait are looked at next, in milliseconds of the server's uptime.
     refuses_at: u64,
+    /// Its time, once it has run for a while.
+    span: Option<Span>,
     /// How many commands the time of each stands for; 0 if it is not taken.
     n_timed: u32,
     /// What the script's own SELECT does not change.
@@ -345,6 +351,7 @@ impl<'r, 'a, 'h> Running<'r, 'a, 'h> {
             n_turns: 0,
             met_long_work: false,
             refuses_at: 0,
+            span: None,
             n_timed: 0,
             db,
             waiting,
@@ -375,10 +382,28 @@ impl<'r, 'a, 'h> Running<'r, 'a, 'h> {
         if gave_up.as_ref().is_none_or(|why| matches!(why, GaveUp::TooLong)) {
             self.program.ran(self.n_turns > SHORT_TURNS || self.met_long_work);
         }
+        self.end_span(gave_up.is_some());
         if gave_up.is_none() {
             self.notes.tell(self.call.session, self.call.thread);
         }
         gave_up
+    }
+
+    /// Takes the run's time from here on, unless its command is timed alone: the clock is not asked about a short one.
+    fn begin_span(&mut self) {
+        if self.span.is_none() && !watch::is_timed_alone(self.row, self.call.thread) {
+            self.span = Some(Span::begin(self.call.thread));
+        }
+    }
+
+    /// Notes how long the run took.
+    fn end_span(&mut self, is_given_up: bool) {
+        let Some(span) = self.span.take() else { return };
+        let nanos = span.end(self.call.thread).nanos;
+        if !is_given_up && watch::is_long(nanos, self.call.thread) {
+            let client = &self.call.session.record;
+            self.notes.long.push(Long::new(self.row, client, self.words, nanos, self.call.thread));
+        }
     }
 
     /// Whether the run can be given up: nothing has happened, and it is all that its unit does.
@@ -582,6 +607,9 @@ impl<'r, 'a, 'h> Running<'r, 'a, 'h> {
         if self.met_long_work && self.call.thread.serves_sockets() && self.may_give_up() {
             return Err(self.give_up(GaveUp::TooLong).into());
         }
+        if self.met_long_work {
+            self.begin_span();
+        }
         Ok(())
     }
 
@@ -623,7 +651,8 @@ impl<'r, 'a, 'h> Running<'r, 'a, 'h> {
         self.notes.n_bytes += line.as_ref().map_or(0, |line| line.len());
         self.notes.lines.extend(line);
         let start = out.len();
-        let n_timed = if self.met_long_work { 1 } else { self.n_timed };
+        let is_alone = self.met_long_work || watch::times_each(self.call.thread);
+        let n_timed = if is_alone { 1 } else { self.n_timed };
         let began = (n_timed > 0).then(Instant::now);
         let mut outcome = step::execute(self.call, command, words, first, &mut Reply::new(out, resp));
         if matches!(&outcome, Err(error) if error.is_too_much()) {
@@ -647,6 +676,11 @@ impl<'r, 'a, 'h> Running<'r, 'a, 'h> {
             self.notes.errors.push(text);
         }
         let nanos = began.map_or(0, |began| began.elapsed().as_nanos() as u64);
+        if n_timed > 0 && watch::is_long(nanos, self.call.thread) {
+            let long = Long::new(command, &self.call.session.record, words, nanos, self.call.thread);
+            self.notes.long.push(long);
+            self.notes.n_bytes += size_of::<Long>();
+        }
         self.notes.ran.push(Done { command: command.id, has_failed, nanos, n_timed });
         self.noted(size_of::<Done>());
         Ok(())
@@ -746,6 +780,7 @@ impl Host for Running<'_, '_, '_> {
 
     fn interrupt(&mut self) -> Result<(), Stop> {
         self.n_turns += 1;
+        self.begin_span();
         let uptime_millis = self.call.server.clock.uptime_millis();
         self.call.thread.program().goes_on(
             uptime_millis,

@@ -17,7 +17,10 @@ use crate::{
     },
     command::{self, Call, Registered, Run, TABLE},
     observe::invalidations,
-    run::{script, transaction},
+    run::{
+        script, transaction,
+        watch::{self, Timer},
+    },
     shared::thread_state::ThreadState,
     warning,
 };
@@ -43,7 +46,7 @@ pub fn execute(
             let key = key_first.key()?;
             run(call.shard_of(&key), args, reply)
         }
-        Run::Queue => transaction::exec(call, reply),
+        Run::Queue => transaction::exec(call, command, reply),
         Run::Script(from) => script::run(call, command, from, args, reply),
         Run::EachShard { begin, .. } => {
             let mut sweep = begin(call, args)?.with_limit(reply.room()).under_one_hold();
@@ -103,6 +106,9 @@ pub fn answer(
 ) {
     let start = out.len();
     let limit = thread.stats().output_limit.load(Ordering::Relaxed);
+    // What is offloaded counts when it has been stored.
+    let is_offloaded = call.offloaded.is_some();
+    let timer = if is_offloaded { None } else { Timer::begin(command, call.session, thread) };
     let mut reply = Reply::new(out, call.session.resp).with_limit(limit);
     let outcome = if call.held.is_some() || call.offloaded.is_some() {
         // Whoever runs work on shards catches what it panics with, while it still holds them.
@@ -121,6 +127,12 @@ pub fn answer(
         end_caching(call.session, command);
     }
     conclude(command, outcome, start, call.session, out, thread);
+    if !is_offloaded {
+        if let Some(timer) = timer {
+            timer.end(command, call.session, words, thread);
+        }
+        watch::note_sizes(command, &call.session.record, words, out.len() - start, thread);
+    }
     if out.len() > limit {
         *out = Vec::new();
         call.session.exceed_limit();

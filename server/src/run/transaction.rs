@@ -5,14 +5,18 @@ use braid_protocol::reply::Reply;
 use crate::{
     access::Context,
     catalog::{CommandError, Denial, Outcome, Words},
-    client::waits::Waiting,
+    client::{session::Queue, waits::Waiting},
     command::{self, Call, Registered, forget_own_watches},
     observe::{invalidations, monitor},
-    run::{rows, step},
+    run::{
+        rows, step,
+        watch::{self, Span, Timer},
+    },
+    shared::thread_state::ThreadState,
 };
 
 /// Runs the queue, or says why not. Whatever it says, the transaction is over and nothing is watched any more.
-pub fn exec(call: &mut Call<'_, '_>, reply: &mut Reply<'_>) -> Outcome {
+pub fn exec(call: &mut Call<'_, '_>, command: &Registered, reply: &mut Reply<'_>) -> Outcome {
     let queue = call.session.queue.take();
     if let Some(refusal) = call.session.exec_refusal.take() {
         forget_own_watches(call);
@@ -39,6 +43,7 @@ pub fn exec(call: &mut Call<'_, '_>, reply: &mut Reply<'_>) -> Outcome {
     call.n_in_transaction = Some(queue.len());
     call.lift_limits();
     reply.array(queue.len());
+    let span = is_watched(&queue, call.thread).then(|| Span::begin(call.thread));
     for (command, words) in rows::queued(&queue) {
         run_queued(call, command, words, reply);
         if reply.is_over_limit() {
@@ -46,7 +51,17 @@ pub fn exec(call: &mut Call<'_, '_>, reply: &mut Reply<'_>) -> Outcome {
             reply.cut();
         }
     }
+    if let Some(span) = span {
+        watch::end_of_queue(span, command, &queue, call.session, call.thread);
+    }
     Ok(())
+}
+
+/// Whether the time of a transaction is taken: each of its commands costs little more than that.
+fn is_watched(queue: &Queue, thread: &ThreadState) -> bool {
+    watch::times_each(thread)
+        || !thread.serves_sockets()
+        || watch::may_be_long(rows::queued(queue).map(|(command, _)| command), queue.n_bytes())
 }
 
 /// Runs one command of a transaction. An error is its reply and stops nothing.
@@ -62,6 +77,7 @@ fn run_queued(
     {
         return refuse_queued(call, command, denial, words, reply);
     }
+    let timer = Timer::begin(command, call.session, call.thread);
     let outcome = step::execute(call, command, words, None, reply);
     monitor::observe(call.session, command.spec.flags, words, call.thread);
     if call.session.tracking.is_some()
@@ -79,6 +95,11 @@ fn run_queued(
         reply.truncate(start);
         error.write(reply);
     }
+    if let Some(timer) = timer {
+        timer.end(command, call.session, words, call.thread);
+    }
+    let n_replied = reply.written_bytes() - start;
+    watch::note_sizes(command, &call.session.record, words, n_replied, call.thread);
     // HELLO may have changed the dialect for the commands after it.
     reply.set_version(call.session.resp);
 }

@@ -13,7 +13,7 @@
 //! Nobody observes most shards. Then `begin` and `end` are one test each of a flag on the shard's hot line, and commands on one
 //! shard that run in place have these tests once for all commands of a batch that go there (`run_alike`).
 
-use std::time::Instant;
+use std::{ops::Range, sync::atomic::Ordering};
 
 use braid_storage::{
     Routed,
@@ -35,6 +35,7 @@ use crate::{
         budget::Budget,
         gates::{self, Closed},
         lines, route, rows, serve, step,
+        watch::{self, Span, Taken},
     },
     shared::{server::Server, thread_state::ThreadState},
 };
@@ -240,9 +241,9 @@ impl Job {
     /// its way again.
     pub(super) fn run_served(&mut self, held: &mut Held<'_, Job>, thread: &mut ThreadState) {
         self.n_replied_bytes = self.reply.len();
-        let began = self.is_timed.then(Instant::now);
+        let span = self.is_timed.then(|| Span::begin(thread));
         match self.run_next(true, &Budget::of_batch(), held, thread) {
-            Ended::Ran => self.ran(began, thread),
+            Ended::Ran => self.ran(span, thread),
             Ended::Killed => self.n_run = self.commands.len(),
             Ended::Paused | Ended::Waits(_) | Ended::Needs(_) | Ended::TooLong(_) => {}
         }
@@ -273,11 +274,21 @@ impl Job {
         run(&unit, session, held, reply, thread)
     }
 
+    /// Puts down the time of commands that have just run, where they were not timed alone, to one of them, if it is long.
+    pub(super) fn note_together(&self, commands: Range<usize>, taken: Taken, thread: &ThreadState) {
+        if taken.rest_nanos >= thread.stats().thresholds.together_nanos.load(Ordering::Relaxed) {
+            let commands = self.commands_from(commands.start).take(commands.len());
+            let commands = commands.map(|(delegated, words)| (rows::row(delegated.command), words));
+            watch::note_longest(commands, &self.session.record, taken.rest_nanos, thread);
+        }
+    }
+
     /// Counts the command that has just run.
-    pub(super) fn ran(&mut self, began: Option<Instant>, thread: &ThreadState) {
-        if let Some(began) = began {
-            let command = self.commands[self.n_run].command;
-            thread.stats().took(command, began.elapsed().as_nanos() as u64, 1);
+    pub(super) fn ran(&mut self, span: Option<Span>, thread: &ThreadState) {
+        if let Some(span) = span {
+            let taken = span.end(thread);
+            thread.stats().took(self.commands[self.n_run].command, taken.nanos, 1);
+            self.note_together(self.n_run..self.n_run + 1, taken, thread);
         }
         if std::mem::take(&mut self.was_counted) {
             thread.stats().commands[self.commands[self.n_run].command.index()].calls.sub(1);

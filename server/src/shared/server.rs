@@ -31,8 +31,10 @@ use crate::{
     shared::{
         accounts::Accounts,
         attention::Attention,
+        command_log::{self, CommandLog},
         functions::Functions,
         latency::Latencies,
+        latency_monitor::LatencyMonitor,
         listening::Listening,
         mail::Mail,
         memory::{Memory, resident_bytes},
@@ -95,14 +97,22 @@ pub struct Server {
     /// The users, and what was denied to them.
     pub accounts: Accounts,
     /// Whether commands must look at [`Server::holds_back`] or their client's `killed`, under the hold, or are
-    /// [observed](crate::observe::monitor), or must look their user's rights up again.
+    /// [observed](crate::observe::monitor), timed alone, or must look their user's rights up again.
     pub attention: CachePadded<Attention>,
     /// CLIENT PAUSE.
     pub pause: Pause,
     /// How much memory is in use, and how much may be.
     pub memory: Memory,
+    /// The commands that were slow, or had a large request or reply.
+    pub command_log: CommandLog,
+    /// What took long.
+    pub latency_monitor: LatencyMonitor,
+    /// Whether each command is timed alone.
+    pub times_each: AtomicBool,
     /// What happened lately, for INFO.
     pub rate_sampler: Mutex<RateSampler>,
+    /// How often all threads were asked to give memory back (MEMORY PURGE).
+    pub purges: AtomicU64,
     /// Whether keys are expired without being asked for (DEBUG SET-ACTIVE-EXPIRE).
     pub active_expire: AtomicBool,
     /// Whether scripts may run commands that are not for them (DEBUG SET-DISABLE-DENY-SCRIPTS).
@@ -139,6 +149,8 @@ pub struct Process {
     /// Has the allocator give back what the calling thread and all threads together have freed. Called once in a while, off the
     /// data path.
     pub return_freed_memory: fn(),
+    /// What the allocator tells of itself.
+    pub allocator_stats: fn() -> String,
     /// Its title, where there is room for one.
     pub title: Option<Title>,
 }
@@ -235,12 +247,22 @@ impl Server {
         for peer in &self.threads {
             peer.stats.configure(&config);
         }
+        self.time_each(command_log::times_each(&config));
         self.config.store(Arc::new(config));
         // A new `maxmemory` holds from now on.
         self.measure_memory();
         // Release pairs with the Acquire in `IoThread::heed_config`: who sees the change sees the configuration.
         self.config_changes.fetch_add(1, Ordering::Release);
         self.show_title();
+    }
+
+    /// Has each command be timed alone, or no more.
+    pub fn time_each(&self, times_each: bool) {
+        match (self.times_each.swap(times_each, Ordering::Relaxed), times_each) {
+            (false, true) => self.attention.raise(),
+            (true, false) => self.attention.lower(),
+            _ => {}
+        }
     }
 
     /// Has the process's title say what the configuration says.

@@ -11,7 +11,11 @@ use std::{
 use arc_swap::ArcSwap;
 use crossbeam_utils::CachePadded;
 
-use crate::{catalog::CommandId, config::Config, shared::latency::Recorder};
+use crate::{
+    catalog::CommandId,
+    config::Config,
+    shared::{command_log::Thresholds, latency::Recorder},
+};
 
 /// How many different first words of error replies a thread counts.
 const ERROR_CODES_MAX: usize = 128;
@@ -66,6 +70,8 @@ pub struct ThreadStats {
     pub latencies: Box<[OnceLock<Recorder>]>,
     /// Whether latencies are recorded (`latency-tracking`). Each thread has its own copy, which changes with CONFIG SET.
     pub tracks_latency: AtomicBool,
+    /// What is slow or large. A copy likewise.
+    pub thresholds: Thresholds,
     /// The most bytes that the thread's scripts, or its functions, may have in Lua.
     pub lua_memory_limit: AtomicUsize,
     /// Clients for whom more bytes of replies wait are closed (`client-output-buffer-limit`). A copy like that.
@@ -116,6 +122,12 @@ pub struct ThreadStats {
     pub turns: Count,
     /// For how long its event loop had something to do, in nanoseconds, as of its last cron. Waiting for a processor counts.
     pub busy_nanos: Count,
+    /// For how long it has looked for keys that have expired, in nanoseconds.
+    pub expiry_nanos: Count,
+    /// How often it has left off before it had looked everywhere.
+    pub expiry_caps: Count,
+    /// Of a million keys with a deadline that it looked at lately, how many had expired.
+    pub stale_millionths: AtomicU64,
     /// Clients closed for `client-query-buffer-limit`.
     pub input_limit_closes: Count,
     /// Clients closed for `client-output-buffer-limit`.
@@ -131,6 +143,7 @@ impl ThreadStats {
             commands: (0..n_commands).map(|_| CommandCounts::default()).collect(),
             latencies: (0..n_commands).map(|_| OnceLock::new()).collect(),
             tracks_latency: AtomicBool::new(false),
+            thresholds: Thresholds::default(),
             lua_memory_limit: AtomicUsize::new(0),
             output_limit: AtomicUsize::new(usize::MAX),
             connections: Count::default(),
@@ -156,6 +169,9 @@ impl ThreadStats {
             denied_channels: Count::default(),
             turns: Count::default(),
             busy_nanos: Count::default(),
+            expiry_nanos: Count::default(),
+            expiry_caps: Count::default(),
+            stale_millionths: AtomicU64::new(0),
             input_limit_closes: Count::default(),
             output_limit_closes: Count::default(),
             by_error: ArcSwap::default(),
@@ -167,6 +183,7 @@ impl ThreadStats {
         self.tracks_latency.store(config.latency_tracking, Ordering::Relaxed);
         let limit = config.client_output_buffer_limit.normal.hard();
         self.output_limit.store(limit as usize, Ordering::Relaxed);
+        self.thresholds.configure(config);
         self.lua_memory_limit.store(config.lua_memory_limit, Ordering::Relaxed);
     }
 
@@ -233,6 +250,8 @@ impl ThreadStats {
             &self.denied_channels,
             &self.turns,
             &self.busy_nanos,
+            &self.expiry_nanos,
+            &self.expiry_caps,
             &self.input_limit_closes,
             &self.output_limit_closes,
         ] {

@@ -43,6 +43,9 @@ pub struct ThreadState {
     pub offloaded: VecDeque<Box<Node<Job>>>,
     /// What offloaded work has left, to be freed when nothing is held.
     pub spent: Vec<Box<Offload>>,
+    /// The time of commands that is accounted for, in nanoseconds, since the thread began: what was done within a longer piece of work
+    /// whose time is taken as a whole.
+    pub accounted_nanos: Cell<u64>,
     /// What this turn has spent on others' work.
     drain: Drain,
 }
@@ -74,6 +77,7 @@ impl ThreadState {
             wake_heavy: false,
             offloaded: VecDeque::new(),
             spent: Vec::new(),
+            accounted_nanos: Cell::new(0),
             drain: Drain::default(),
         }
     }

@@ -162,12 +162,11 @@ impl Pair {
         let mut at = 0;
         while at < steps.len() && !self.has_parted {
             let batch = &steps[at..at + batch_len(&steps[at..])];
+            // Which command notices that they are over, whether that counts as expired or as deleted, and whether they were over at
+            // once, is each server's own.
+            self.lapsed.extend(deadlines(batch));
             match &batch[0] {
-                Step::Lapse => {
-                    self.lapse();
-                    // Which command notices that first, and whether it counts as expired or as deleted, is each server's own.
-                    self.lapsed.extend(deadlines(&steps[..at]));
-                }
+                Step::Lapse => self.lapse(),
                 Step::Command { client, argv, same: Same::Cursor(cursor_at) } => {
                     self.iterate(*client, argv, *cursor_at).map_err(|(ours, theirs)| Difference {
                         at,
@@ -294,7 +293,9 @@ fn finds_corruption(reply: &Reply) -> bool {
 /// The keys that have got a deadline a millisecond ahead.
 fn deadlines(steps: &[Step]) -> impl Iterator<Item = String> {
     steps.iter().filter_map(|step| match step {
-        Step::Command { argv, .. } if argv[0] == b"PEXPIRE" && argv.len() == 3 && argv[2] == b"1" => {
+        Step::Command { argv, .. }
+            if argv[0].eq_ignore_ascii_case(b"pexpire") && argv.len() == 3 && argv[2] == b"1" =>
+        {
             Some(format!(":{}", String::from_utf8_lossy(&argv[1])))
         }
         _ => None,

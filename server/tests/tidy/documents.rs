@@ -392,6 +392,10 @@ fn naming<'p>(product: &'p [(String, String)], word: &str) -> Vec<&'p str> {
 /// Where a command's name means something else.
 const OTHER_MEANINGS: Exceptions = &[
     ("server/src/command/libraries.rs", "restore", "FUNCTION RESTORE"),
+    ("server/src/catalog/facts.rs", "cluster", "a group of commands"),
+    ("server/src/command/info.rs", "cluster", "a section of INFO"),
+    ("server/src/catalog/flags.rs", "readonly", "a flag of commands"),
+    ("server/src/shared/latency_monitor.rs", "command", "an event of the latency monitor"),
     ("server/src/command/libraries.rs", "command", "what FUNCTION STATS calls a function's words"),
 ];
 

@@ -69,6 +69,16 @@ const LOCK_EXCEPTIONS: Exceptions = &[
     ),
     ("server/src/config/directives.rs", "LazyLock", "the directives by name, for CONFIG and the start"),
     ("server/src/shared/accounts.rs", "Mutex", "changes of the users, one at a time, and what was denied"),
+    (
+        "server/src/shared/command_log.rs",
+        "Mutex",
+        "a thread's entries of the slow log: to add one, and for SLOWLOG and COMMANDLOG",
+    ),
+    (
+        "server/src/shared/latency_monitor.rs",
+        "Mutex",
+        "what took longer than the latency monitor's threshold: to add it, and for LATENCY",
+    ),
     ("server/src/shared/listening.rs", "Mutex", "the listening sockets: to accept, and for CONFIG SET"),
     ("server/src/log.rs", "OnceLock", "the log's file, set once at start"),
     (
@@ -106,6 +116,8 @@ const LOCKING: Exceptions = &[
     ("server/src/client/subscriptions.rs", ".lock()", "what a client is subscribed to"),
     ("server/src/command/admin.rs", ".lock()", "CONFIG SET and REWRITE, one at a time"),
     ("server/src/shared/accounts.rs", ".lock()", "a change of the users, and what is denied to one"),
+    ("server/src/shared/command_log.rs", ".lock()", "an entry of the slow log comes, or is read"),
+    ("server/src/shared/latency_monitor.rs", ".lock()", "an event took long, or is asked for"),
     ("server/src/shared/listening.rs", ".lock()", "accepts connections, or listens elsewhere"),
     ("server/src/log.rs", ".lock()", "standard output"),
     ("server/src/shared/scripts.rs", ".lock()", "a script comes or goes"),

@@ -65,6 +65,20 @@ impl Root {
         prefetch::for_read(self.address());
     }
 
+    /// The bytes of the table's structure as it is or has just been. Walks the directory, and needs no hold.
+    pub fn structure_bytes(&self) -> usize {
+        let pinned = &crossbeam_epoch::pin();
+        let Some(directory) = self.directory_acquire() else { return 0 };
+        let (mut bytes, mut index) = (directory.allocated_bytes(), 0);
+        while index < directory.n_words() {
+            let segment = SegmentWord::acquire(directory.word_for(index, pinned)).segment();
+            bytes += segment.allocated_bytes();
+            // A segment that has been split meanwhile is as deep as the next directory.
+            index += 1 << directory.depth().saturating_sub(segment.depth());
+        }
+        bytes
+    }
+
     /// Stage 2: reads the root, and asks for the directory's word of the place.
     #[inline(always)]
     fn prefetch_word<'g>(&self, place: Place, pinned: &'g Guard) -> Option<&'g AtomicPtr<Bucket>> {

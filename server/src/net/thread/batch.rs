@@ -1,6 +1,6 @@
 //! Commands parsed ahead: what is read at once is parsed, prefetched and run by the batch.
 
-use std::{cell::Cell, ops::Range, time::Duration};
+use std::{cell::Cell, ops::Range};
 
 use braid_protocol::{
     bytes::is_same,
@@ -217,12 +217,12 @@ impl Batch {
     }
 
     /// Shares out the batch's time among its first commands.
-    pub(super) fn share_out_time(&self, elapsed: Duration, stats: &ThreadStats, n_begun: usize) {
+    pub(super) fn share_out_time(&self, nanos: u64, stats: &ThreadStats, n_begun: usize) {
         let begun = &self.commands[..n_begun];
         let unmeasured = self.unmeasured.get();
         let n_not = if unmeasured == 0 { 0 } else { n_bits(unmeasured, 0..n_begun) };
         let n_measured = (n_begun - n_not) as u64;
-        let Some(share) = (elapsed.as_nanos() as u64).checked_div(n_measured) else { return };
+        let Some(share) = nanos.checked_div(n_measured) else { return };
         let mut first = 0;
         for run in begun.chunk_by(|a, b| a.found.is_same(&b.found)) {
             let not = if unmeasured == 0 { 0 } else { n_bits(unmeasured, first..first + run.len()) };
@@ -233,6 +233,13 @@ impl Batch {
                 stats.took(command.id, share, (run.len() - not) as u64);
             }
         }
+    }
+
+    /// The first commands, as far as their time is measured with the batch.
+    pub(super) fn measured(&self, n_begun: usize) -> impl Iterator<Item = &Parsed> {
+        let unmeasured = self.unmeasured.get();
+        let begun = self.commands[..n_begun].iter().enumerate();
+        begun.filter(move |(index, _)| unmeasured >> index & 1 == 0).map(|(_, parsed)| parsed)
     }
 
     /// Where all keys of the command at `index` live, in order; none if only the first was looked for.

@@ -2,7 +2,7 @@
 
 use std::{cell::Cell, hint::cold_path, ops::Range, sync::atomic::Ordering, time::Instant};
 
-use braid_protocol::{reply::Reply, request::ProtocolError};
+use braid_protocol::{reply::Reply, request::ProtocolError, value::skip_reply};
 use braid_storage::{
     Db, Key, Shard,
     coordinator::{Route, Weight},
@@ -19,7 +19,8 @@ use crate::{
     catalog::{Args, CommandError, Denial, Words},
     client::{
         connection::Connection,
-        node::{Delegated, Job, Task},
+        node::{Job, Task},
+        record::ClientRecord,
         session::{Counts, Request, Session},
     },
     command::{self, BeginSweep, Call, Found, Look, Method, Registered, Run, TABLE, Work},
@@ -31,6 +32,7 @@ use crate::{
         route::{self, Needs},
         step,
         unit::{self, Ended as UnitEnded, Unit},
+        watch,
     },
     shared::{server::Server, thread_state::ThreadState},
     verbose, warning,
@@ -98,6 +100,7 @@ impl IoThread {
         let mut done = 0;
         loop {
             let parsed = batch.parse(server, connection, input, done);
+            let accounted_nanos = self.worker.thread.accounted_nanos.get();
             let ended = if batch.commands.is_empty() {
                 Ended::Ran
             } else {
@@ -118,7 +121,13 @@ impl IoThread {
                 let parked_at =
                     if let Ended::Parked(at) | Ended::Paused(at) = ended { Some(at) } else { None };
                 let n_begun = batch.n_begun(parked_at);
-                batch.share_out_time(elapsed, self.worker.thread.stats(), n_begun);
+                let stats = self.worker.thread.stats();
+                let nanos = elapsed.as_nanos() as u64;
+                batch.share_out_time(nanos, stats, n_begun);
+                if nanos >= stats.thresholds.together_nanos.load(Ordering::Relaxed) {
+                    let turn = Turn { server, batch: &batch, input, now };
+                    self.note_long_batch(connection, turn, n_begun, nanos, accounted_nanos);
+                }
                 connection.record.count_commands(batch.count(n_begun));
                 ended
             };
@@ -160,6 +169,24 @@ impl IoThread {
         }
         self.batch = Some(batch);
         done
+    }
+
+    /// Puts down the time of a batch to one of its first commands, if what they have taken together is long.
+    #[cold]
+    fn note_long_batch(
+        &self,
+        connection: &Connection,
+        turn: Turn<'_>,
+        n_begun: usize,
+        nanos: u64,
+        accounted_nanos: u64,
+    ) {
+        let thread = &self.worker.thread;
+        let rest = nanos.saturating_sub(thread.accounted_nanos.get() - accounted_nanos);
+        if rest >= thread.stats().thresholds.together_nanos.load(Ordering::Relaxed) {
+            let measured = turn.batch.measured(n_begun).filter_map(|parsed| parsed.known(turn));
+            watch::note_longest(measured, &connection.record, rest, thread);
+        }
     }
 
     fn run_batch(&mut self, connection: &mut Connection, turn: Turn<'_>, out: &mut Vec<u8>) -> Ended {
@@ -455,7 +482,8 @@ impl IoThread {
         let (is_restricted, rights_as_of) = (session.rights.is_some(), session.rights_as_of);
         let budget = &self.budget;
         let next = Cell::new(first);
-        let n_kept = Cell::new(out.len());
+        let n_before = out.len();
+        let n_kept = Cell::new(n_before);
         loop {
             let begin = next.get();
             let leader = &commands[begin];
@@ -511,15 +539,18 @@ impl IoThread {
                     // What has admitted one of them admits the next one.
                     let is_alike = commands.get(end).is_some_and(|parsed| parsed.is_like(leader));
                     if !is_alike || !server.attention.is_idle(rights_as_of) {
+                        self.note_sizes(&connection.record, turn, first..end, &out[n_before..]);
                         return Next::Command(end);
                     }
                     // But for its keys.
                     if is_restricted && !commands[end].is_allowed(session, turn) {
+                        self.note_sizes(&connection.record, turn, first..end, &out[n_before..]);
                         return Next::Command(end);
                     }
                 }
                 Some(Ok(Stopped::ByObservers)) => {
                     cold_path();
+                    self.note_sizes(&connection.record, turn, first..begin, &out[n_before..]);
                     // What it asks for afterwards concerns its replies, and not those before them.
                     if begin > first {
                         return Next::Command(begin);
@@ -528,11 +559,13 @@ impl IoThread {
                 }
                 Some(Ok(Stopped::ByLongWork)) => {
                     cold_path();
+                    self.note_sizes(&connection.record, turn, first..next.get(), &out[n_before..]);
                     return self.leave_group(connection, turn, next.get()..end, true);
                 }
                 Some(Err(_)) => {
                     cold_path();
                     out.truncate(n_kept.get());
+                    self.note_sizes(&connection.record, turn, first..next.get(), &out[n_before..]);
                     let failed = commands[next.get()].command();
                     job::answer_panic(out, session, Some(failed), &self.worker.thread);
                     return Next::Command(next.get() + 1);
@@ -540,9 +573,22 @@ impl IoThread {
                 // Nobody asks the clock for what only waits for its turn: it has its share of the time here.
                 None => {
                     cold_path();
+                    self.note_sizes(&connection.record, turn, first..begin, &out[n_before..]);
                     return self.leave_group(connection, turn, begin..end, false);
                 }
             }
+        }
+    }
+
+    /// Notes commands that ran one after the other with nothing between them, and whose requests or replies are large.
+    #[inline(always)]
+    fn note_sizes(&self, client: &ClientRecord, turn: Turn<'_>, ran: Range<usize>, replies: &[u8]) {
+        let commands = &turn.batch.commands[ran];
+        let (Some(first), Some(last)) = (commands.first(), commands.last()) else { return };
+        let n_bytes = last.end - first.start + replies.len();
+        if n_bytes >= self.worker.thread.stats().thresholds.either_bytes.load(Ordering::Relaxed) {
+            cold_path();
+            note_sizes_of_each(client, turn, commands, replies, &self.worker.thread);
         }
     }
 
@@ -786,7 +832,7 @@ impl IoThread {
                 stats.commands[command.id.index()].calls.add(1);
                 session.n_commands += 1;
                 let mut node = connection.node.take().expect("here a moment ago");
-                node.job.commands.push(Delegated { command: command.id, routed: None });
+                node.job.push(command.id, turn.words(parsed), None);
                 node.job.task = Task::Sweep(Box::new(sweep));
                 self.sweeps.push_back(node);
                 Next::Parked { input_from: parsed.end }
@@ -854,6 +900,23 @@ fn is_short(budget: &Budget, shard: &Shard, turn: Turn<'_>, parsed: &Parsed) -> 
     let mut look = Look::at_shard(shard);
     let router = turn.server.keyspace.router();
     budget.admits(&mut look, router, None, parsed.command(), turn.words(parsed), parsed.routed)
+}
+
+/// Finds out which of some commands in a row have large requests or replies: each has one reply, or none has.
+#[inline(never)]
+fn note_sizes_of_each(
+    client: &ClientRecord,
+    turn: Turn<'_>,
+    commands: &[Parsed],
+    replies: &[u8],
+    thread: &ThreadState,
+) {
+    let mut at = 0;
+    for parsed in commands {
+        let reply_bytes = skip_reply(&replies[at..]).unwrap_or(0);
+        at += reply_bytes;
+        watch::note_sizes(parsed.command(), client, turn.words(parsed), reply_bytes, thread);
+    }
 }
 
 /// Scripts in a row are left to the coordinator together as far as they are no longer than this: they are copied.

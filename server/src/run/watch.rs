@@ -1,0 +1,341 @@
+//! Who took long, and what was large: takes the time of commands for the slow log and the latency monitor, and looks at the sizes of
+//! requests and replies.
+//!
+//! To ask for the time twice takes as long as a third of a GET. So commands that are short by nature are timed together, with the batch
+//! or the node they came in, which is done anyway; administrative commands, and all that a heavy-work thread runs, are timed alone
+//! ([`is_timed_alone`]), and so are scripts, once they have run for a while. A time taken together is compared with the threshold once. Where it is over it, what was timed alone
+//! is taken off, and the rest is put down to the command with the most expected work.
+//!
+//! With a threshold below 5 ms that would blame a command for what many have done: then [`Server::attention`] is raised, every command
+//! runs as a unit of its own, and each is timed alone.
+//!
+//! [`Server::attention`]: crate::shared::server::Server::attention
+
+use std::{sync::atomic::Ordering, time::Instant};
+
+use crate::{
+    catalog::{Flags, Words},
+    client::{
+        record::ClientRecord,
+        session::{Counts, Queue, Request, Session},
+    },
+    command::{Registered, Run, Work},
+    observe::secrets::shown,
+    run::rows,
+    shared::{
+        command_log::{LogOf, Noted},
+        latency_monitor::{COMMAND, FAST_COMMAND, Sample},
+        server::Server,
+        thread_state::ThreadState,
+    },
+};
+
+/// So many words of a command are logged, as in Redis.
+const LOGGED_WORDS: usize = 32;
+/// So many bytes of each of them.
+const LOGGED_WORD_BYTES: usize = 128;
+
+/// A piece of work whose time is taken.
+#[derive(Clone, Copy)]
+pub struct Span {
+    began: Instant,
+    /// What of the thread's time was accounted for when it began.
+    accounted_nanos: u64,
+}
+
+/// How long a piece of work has taken.
+#[derive(Clone, Copy)]
+pub struct Taken {
+    /// All of it.
+    pub nanos: u64,
+    /// What no part of it has accounted for.
+    pub rest_nanos: u64,
+}
+
+impl Span {
+    /// Begins.
+    pub fn begin(thread: &ThreadState) -> Self {
+        Self { began: Instant::now(), accounted_nanos: thread.accounted_nanos.get() }
+    }
+
+    /// Ends: its time is accounted for.
+    pub fn end(self, thread: &ThreadState) -> Taken {
+        let nanos = self.began.elapsed().as_nanos() as u64;
+        let parts = thread.accounted_nanos.replace(self.accounted_nanos + nanos) - self.accounted_nanos;
+        Taken { nanos, rest_nanos: nanos.saturating_sub(parts) }
+    }
+}
+
+/// Whether the time of a command is taken by itself where it runs.
+#[inline]
+pub fn is_timed_alone(command: &Registered, thread: &ThreadState) -> bool {
+    match command.spec.run {
+        // Its commands are, or it is for them.
+        Run::Queue => false,
+        Run::Session(_) | Run::Own(_) | Run::Everything(_) | Run::Barrier(_) if !command.has(Flags::FAST) => {
+            true
+        }
+        _ => times_each(thread) || !thread.serves_sockets(),
+    }
+}
+
+/// Whether each command is timed alone.
+#[inline]
+pub fn times_each(thread: &ThreadState) -> bool {
+    thread.stats().thresholds.times_each.load(Ordering::Relaxed)
+}
+
+/// Whether a time is over the threshold of either log or monitor.
+#[inline]
+pub fn is_long(nanos: u64, thread: &ThreadState) -> bool {
+    let thresholds = &thread.stats().thresholds;
+    nanos >= thresholds.slow_nanos.load(Ordering::Relaxed)
+        || nanos >= thresholds.latency_nanos.load(Ordering::Relaxed)
+}
+
+/// Requests of so many bytes together may take long whatever they ask for.
+const LONG_REQUESTS_BYTES: usize = 64 * 1024;
+
+/// Whether commands that are not timed alone may take long together, so that it is worth asking for the time of them.
+pub fn may_be_long(mut commands: impl Iterator<Item = &'static Registered>, n_bytes: usize) -> bool {
+    n_bytes >= LONG_REQUESTS_BYTES || commands.any(is_long_by_nature)
+}
+
+/// Whether what it does may be much, however short it is.
+fn is_long_by_nature(command: &Registered) -> bool {
+    matches!(command.spec.work, Work::Grows { .. } | Work::Carries { .. })
+}
+
+/// A command that is timed alone.
+pub struct Timer {
+    span: Span,
+    /// One before it has asked for the client to be held back.
+    is_resting: bool,
+}
+
+impl Timer {
+    /// Begins the time of a command, if it is timed alone.
+    #[inline]
+    pub fn begin(command: &Registered, session: &Session, thread: &ThreadState) -> Option<Self> {
+        is_timed_alone(command, thread)
+            .then(|| Self { span: Span::begin(thread), is_resting: rests(session).is_some() })
+    }
+
+    /// Notes how long the command took that has just run.
+    pub fn end(self, command: &Registered, session: &Session, words: Words<'_>, thread: &ThreadState) {
+        let nanos = self.span.end(thread).nanos;
+        // DEBUG SLEEP does not keep its thread: its time is still to come.
+        let rest_millis = rests(session).filter(|_| !self.is_resting).unwrap_or(0);
+        let nanos = nanos.saturating_add(rest_millis.saturating_mul(1_000_000));
+        if is_long(nanos, thread) {
+            note_long(command, &session.record, words, nanos, thread);
+        }
+    }
+}
+
+/// For how long a command has asked to have its client held back, as its own work.
+fn rests(session: &Session) -> Option<u64> {
+    match session.request.get() {
+        Some(Request::Sleep { millis, counts: Counts::AsWork }) => Some(millis),
+        _ => None,
+    }
+}
+
+/// Puts down a time to one of the commands that were timed together: of those that are not timed alone, the one with the most expected
+/// work.
+#[cold]
+pub fn note_longest<'w>(
+    commands: impl Iterator<Item = (&'static Registered, Words<'w>)>,
+    client: &ClientRecord,
+    nanos: u64,
+    thread: &ThreadState,
+) {
+    let together = commands.filter(|(command, _)| !is_timed_alone(command, thread) && !command.runs_queue());
+    let longest = together.max_by_key(|(command, words)| (is_long_by_nature(command), words.request_bytes()));
+    if let Some((command, words)) = longest {
+        note_long(command, client, words, nanos, thread);
+    }
+}
+
+/// Notes how long a transaction took, of which only the commands that are timed alone have accounted for theirs.
+pub fn end_of_queue(
+    span: Span,
+    command: &Registered,
+    queue: &Queue,
+    session: &Session,
+    thread: &ThreadState,
+) {
+    let Taken { nanos, rest_nanos } = span.end(thread);
+    if rest_nanos >= thread.stats().thresholds.together_nanos.load(Ordering::Relaxed) {
+        note_longest(rows::queued(queue), &session.record, rest_nanos, thread);
+    }
+    if is_long(nanos, thread) {
+        // As in Redis, it is a command to the latency monitor, and not in the slow log.
+        note_latency(command, nanos, thread);
+    }
+}
+
+/// Notes a command that took long.
+#[cold]
+pub fn note_long(
+    command: &Registered,
+    client: &ClientRecord,
+    words: Words<'_>,
+    nanos: u64,
+    thread: &ThreadState,
+) {
+    note(Long::new(command, client, words, nanos, thread), thread);
+}
+
+/// A command that took long, as it is noted: now, or when it is certain that it counts.
+pub struct Long {
+    event: &'static str,
+    nanos: u64,
+    logged: Option<Noted>,
+}
+
+impl Long {
+    /// What there is to say of it.
+    pub fn new(
+        command: &Registered,
+        client: &ClientRecord,
+        words: Words<'_>,
+        nanos: u64,
+        thread: &ThreadState,
+    ) -> Self {
+        let is_slow = nanos >= thread.stats().thresholds.slow_nanos.load(Ordering::Relaxed);
+        let is_logged = is_slow && !command.has(Flags::SKIP_SLOWLOG);
+        let logged = is_logged.then(|| noted(command, client, words, nanos / 1000, thread.server()));
+        Self { event: event_of(command), nanos, logged }
+    }
+}
+
+/// Notes a command that took long.
+pub fn note(long: Long, thread: &ThreadState) {
+    if let Some(noted) = long.logged {
+        add(LogOf::Slow, noted, thread);
+    }
+    note_event(long.event, long.nanos, thread);
+}
+
+fn note_latency(command: &Registered, nanos: u64, thread: &ThreadState) {
+    note_event(event_of(command), nanos, thread);
+}
+
+fn event_of(command: &Registered) -> &'static str {
+    if command.has(Flags::FAST) { FAST_COMMAND } else { COMMAND }
+}
+
+/// Notes that something took so long, if that is over the latency monitor's threshold.
+pub fn note_event(event: &'static str, nanos: u64, thread: &ThreadState) {
+    if nanos >= thread.stats().thresholds.latency_nanos.load(Ordering::Relaxed) {
+        let server = thread.server();
+        let sample = Sample { unix_seconds: unix_seconds(server), millis: nanos / 1_000_000 };
+        server.latency_monitor.add(event, sample);
+    }
+}
+
+/// Notes a command whose request or reply is large. The reply has so many bytes.
+#[inline]
+pub fn note_sizes(
+    command: &Registered,
+    client: &ClientRecord,
+    words: Words<'_>,
+    reply_bytes: usize,
+    thread: &ThreadState,
+) {
+    let thresholds = &thread.stats().thresholds;
+    if words.most_bytes() + reply_bytes >= thresholds.either_bytes.load(Ordering::Relaxed) {
+        note_large(command, client, words, reply_bytes, thread);
+    }
+}
+
+#[cold]
+fn note_large(
+    command: &Registered,
+    client: &ClientRecord,
+    words: Words<'_>,
+    reply_bytes: usize,
+    thread: &ThreadState,
+) {
+    if command.has(Flags::SKIP_SLOWLOG) {
+        return;
+    }
+    let thresholds = &thread.stats().thresholds;
+    for (log, bytes, threshold) in [
+        (LogOf::LargeRequests, words.request_bytes(), &thresholds.request_bytes),
+        (LogOf::LargeReplies, reply_bytes, &thresholds.reply_bytes),
+    ] {
+        if bytes >= threshold.load(Ordering::Relaxed) {
+            add(log, noted(command, client, words, bytes as u64, thread.server()), thread);
+        }
+    }
+}
+
+fn add(log: LogOf, noted: Noted, thread: &ThreadState) {
+    let server = thread.server();
+    let config = server.config.load();
+    let max_len = match log {
+        LogOf::Slow => config.slowlog_max_len,
+        LogOf::LargeRequests => config.commandlog_large_request_max_len,
+        LogOf::LargeReplies => config.commandlog_large_reply_max_len,
+    };
+    server.command_log.add(log, thread.index, max_len, noted);
+}
+
+fn noted(
+    command: &Registered,
+    client: &ClientRecord,
+    words: Words<'_>,
+    amount: u64,
+    server: &Server,
+) -> Noted {
+    let n_names = 1 + usize::from(command.parent.is_some());
+    Noted {
+        unix_seconds: unix_seconds(server),
+        amount,
+        words: cut(words.len(), shown(command.spec.flags, n_names, words)),
+        peer: client.peer.to_string(),
+        name: client.said().name,
+    }
+}
+
+fn unix_seconds(server: &Server) -> u64 {
+    server.clock.unix_micros() / 1_000_000
+}
+
+/// As much of a command as is logged.
+fn cut<'a>(n_words: usize, words: impl Iterator<Item = &'a [u8]>) -> Vec<Box<[u8]>> {
+    let n_kept = if n_words > LOGGED_WORDS { LOGGED_WORDS - 1 } else { n_words };
+    let cut_word = |word: &[u8]| match word.len().checked_sub(LOGGED_WORD_BYTES) {
+        Some(n_more @ 1..) => {
+            let more = format!("... ({n_more} more bytes)");
+            [&word[..LOGGED_WORD_BYTES], more.as_bytes()].concat().into()
+        }
+        _ => word.into(),
+    };
+    let mut kept: Vec<Box<[u8]>> = words.take(n_kept).map(cut_word).collect();
+    if n_kept < n_words {
+        kept.push(format!("... ({} more arguments)", n_words - n_kept).into_bytes().into());
+    }
+    kept
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn logged(words: &[&str]) -> Vec<String> {
+        let cut = cut(words.len(), words.iter().map(|word| word.as_bytes()));
+        cut.iter().map(|word| String::from_utf8(word.to_vec()).unwrap()).collect()
+    }
+
+    #[test]
+    fn long_commands_are_cut_as_in_redis() {
+        assert_eq!(logged(&["a"; 32]).len(), 32);
+        let cut = logged(&["a"; 34]);
+        assert_eq!((cut.len(), cut[31].as_str()), (32, "... (3 more arguments)"));
+        assert_eq!(logged(&[&"x".repeat(128)])[0].len(), 128);
+        assert_eq!(logged(&[&"x".repeat(130)])[0], format!("{}... (2 more bytes)", "x".repeat(128)));
+    }
+}

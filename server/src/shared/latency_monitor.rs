@@ -1,0 +1,113 @@
+//! The latency monitor: when something took longer than `latency-monitor-threshold`, by kinds of events.
+//!
+//! The lock is taken only for an event over the threshold, and by LATENCY.
+
+use std::{
+    collections::{BTreeMap, VecDeque},
+    sync::{Mutex, MutexGuard},
+};
+
+/// A command that is not said to be fast.
+pub const COMMAND: &str = "command";
+/// A command of constant or logarithmic time.
+pub const FAST_COMMAND: &str = "fast-command";
+/// A thread's turn at removing keys that have expired.
+pub const EXPIRE_CYCLE: &str = "expire-cycle";
+/// A turn of an I/O thread's loop: for so long its clients have waited.
+pub const LOOP: &str = "loop";
+
+/// How many samples of an event are kept, as in Redis.
+const N_SAMPLES: usize = 160;
+
+/// The longest that an event took within a second.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Sample {
+    /// The second.
+    pub unix_seconds: u64,
+    /// Milliseconds.
+    pub millis: u64,
+}
+
+/// The samples of an event.
+#[derive(Clone, Debug, Default)]
+pub struct Series {
+    /// The oldest first, and never none.
+    pub samples: VecDeque<Sample>,
+    /// The longest ever, in milliseconds.
+    pub max: u64,
+}
+
+impl Series {
+    fn add(&mut self, sample: Sample) {
+        self.max = self.max.max(sample.millis);
+        match self.samples.back_mut().filter(|last| last.unix_seconds == sample.unix_seconds) {
+            Some(last) => last.millis = last.millis.max(sample.millis),
+            None => {
+                if self.samples.len() == N_SAMPLES {
+                    self.samples.pop_front();
+                }
+                self.samples.push_back(sample);
+            }
+        }
+    }
+}
+
+/// The events, by name.
+pub type AllSeries = BTreeMap<&'static str, Series>;
+
+/// What has taken long.
+#[derive(Debug, Default)]
+pub struct LatencyMonitor(Mutex<AllSeries>);
+
+impl LatencyMonitor {
+    /// Notes that an event took so long.
+    pub fn add(&self, event: &'static str, sample: Sample) {
+        self.lock().entry(event).or_default().add(sample);
+    }
+
+    /// All series.
+    pub fn all(&self) -> AllSeries {
+        self.lock().clone()
+    }
+
+    /// The series of an event.
+    pub fn of(&self, event: &[u8]) -> Option<Series> {
+        let events = self.lock();
+        events.iter().find(|(name, _)| name.as_bytes() == event).map(|(_, series)| series.clone())
+    }
+
+    /// Forgets the events that are `meant`; returns how many there were.
+    pub fn forget(&self, meant: impl Fn(&str) -> bool) -> usize {
+        let mut events = self.lock();
+        let n_before = events.len();
+        events.retain(|name, _| !meant(name));
+        n_before - events.len()
+    }
+
+    fn lock(&self) -> MutexGuard<'_, AllSeries> {
+        self.0.lock().unwrap_or_else(|poisoned| poisoned.into_inner())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_second_has_one_sample_and_an_event_has_the_last_of_them() {
+        let monitor = LatencyMonitor::default();
+        for (unix_seconds, millis) in [(1, 30), (1, 70), (1, 50), (2, 40)] {
+            monitor.add(COMMAND, Sample { unix_seconds, millis });
+        }
+        let series = monitor.of(b"command").unwrap();
+        assert_eq!(series.max, 70);
+        assert_eq!(series.samples.iter().map(|sample| sample.millis).collect::<Vec<_>>(), [70, 40]);
+        (3..500).for_each(|unix_seconds| monitor.add(COMMAND, Sample { unix_seconds, millis: 1 }));
+        let series = monitor.of(b"command").unwrap();
+        assert_eq!((series.samples.len(), series.max), (N_SAMPLES, 70));
+        assert_eq!(series.samples.back().unwrap().unix_seconds, 499);
+        assert_eq!(monitor.forget(|name| name == LOOP), 0);
+        assert_eq!(monitor.forget(|_| true), 1);
+        assert!(monitor.of(b"command").is_none() && monitor.all().is_empty());
+    }
+}
