@@ -229,6 +229,11 @@ impl Ledger {
         self.hearers != 0
     }
 
+    /// Whether one hears of every change.
+    pub(crate) fn is_heard_by(&self, Hearer(bit): Hearer) -> bool {
+        self.hearers & bit != 0
+    }
+
     /// Has one hear of every change, or of none any more.
     pub(crate) fn hear_all(&mut self, hearer: Hearer, hears: bool) {
         let Hearer(bit) = hearer;
@@ -244,8 +249,8 @@ impl Ledger {
 
     /// Puts changes that were taken back at the front of the sink, as far as they wake nodes and those have not been served: only
     /// that is left of them.
-    pub(crate) fn put_back_wakes(&mut self, changes: Vec<Change>) {
-        let waking = changes.into_iter().filter(|change| change.wakes);
+    pub(crate) fn put_back_wakes(&mut self, changes: &mut Vec<Change>) {
+        let waking = changes.drain(..).filter(|change| change.wakes);
         let back: Vec<Change> = waking
             .filter(|change| change.key.as_deref().is_some_and(|key| self.waiters.wake(change.db, key)))
             .map(|change| Change { effect: Effect::None, readers: Readers::new(), ..change })
@@ -254,13 +259,17 @@ impl Ledger {
     }
 
     /// Empties the sink. Who waits for a key that is in it has been told then.
-    pub(crate) fn take_changes(&mut self) -> Vec<Change> {
-        let changes = std::mem::take(&mut self.sink);
-        for change in changes.iter().filter(|change| change.wakes) {
+    pub(crate) fn take_changes(&mut self, to: &mut Vec<Change>) {
+        for change in self.sink.iter().filter(|change| change.wakes) {
             let key = change.key.as_deref().expect("nodes wait for keys");
             self.waiters.told(change.db, key);
         }
-        changes
+        // The room that has come empty serves the next unit of this shard.
+        if to.is_empty() {
+            std::mem::swap(&mut self.sink, to);
+        } else {
+            to.append(&mut self.sink);
+        }
     }
 
     /// To be called when somebody has begun to watch a key, or has ceased to.

@@ -52,7 +52,7 @@ pub use digest::Digest;
 pub use entry::class_bytes;
 pub use error::StorageError;
 pub use event::{Event, EventClass};
-pub use hash::{Routed, Router, ShardId};
+pub use hash::{KeyHasher, Routed, Router, ShardId};
 pub use hashes::{HashMut, HashRef, HashType};
 pub use ids::Db;
 pub use key::{Key, WatchedKey};

@@ -3,16 +3,13 @@
 //! A publisher reads all of them under a hold, so it takes no lock: it sees an immutable tree, and whoever changes the tree replaces
 //! it by one that shares all nodes but those on the way to the name. A change costs the same whether there are ten names or a million.
 
-use std::{
-    hash::{BuildHasher, RandomState},
-    sync::{
-        Arc,
-        atomic::{AtomicU64, Ordering},
-    },
+use std::sync::{
+    Arc,
+    atomic::{AtomicU64, AtomicUsize, Ordering},
 };
 
 use arc_swap::ArcSwap;
-use braid_storage::{Audience, glob::literal_len};
+use braid_storage::{Audience, KeyHasher, glob::literal_len};
 
 use crate::client::subscriptions::Name;
 
@@ -25,7 +22,9 @@ const LEAF_MAX: usize = 16;
 /// Who listens to each of some names.
 pub struct Audiences {
     tree: ArcSwap<Tree>,
-    hasher: RandomState,
+    /// How many names the tree has, to be read without it.
+    n_names: AtomicUsize,
+    hasher: KeyHasher,
     n_begun: AtomicU64,
 }
 
@@ -33,7 +32,6 @@ pub struct Audiences {
 #[derive(Clone, Default)]
 pub struct Tree {
     root: Arc<Node>,
-    n_names: usize,
 }
 
 /// A name that somebody listens to.
@@ -63,14 +61,19 @@ impl Default for Node {
 
 impl Default for Audiences {
     fn default() -> Self {
-        Self { tree: ArcSwap::default(), hasher: RandomState::new(), n_begun: AtomicU64::new(0) }
+        Self {
+            tree: ArcSwap::default(),
+            n_names: AtomicUsize::new(0),
+            hasher: KeyHasher::random(),
+            n_begun: AtomicU64::new(0),
+        }
     }
 }
 
 impl Audiences {
-    /// How many names there are.
+    /// How many names there are. Exact for a holder of a shard, if they change with all shards held.
     pub fn len(&self) -> usize {
-        self.tree.load().n_names
+        self.n_names.load(Ordering::Relaxed)
     }
 
     /// Whether there are none.
@@ -85,18 +88,20 @@ impl Audiences {
 
     /// Who listens to a name, as it was when the names were loaded.
     pub fn find<'t>(&self, tree: &'t Tree, name: &[u8]) -> Option<&'t Audience> {
-        if tree.n_names == 0 {
-            return None;
-        }
-        tree.root.find(self.hasher.hash_one(name), name)
+        tree.root.find(self.hash(name), name)
+    }
+
+    fn hash(&self, name: &[u8]) -> u64 {
+        self.hasher.hash(name).0
     }
 
     /// A connection of a thread listens to a name.
     pub fn add(&self, name: &Name, thread: usize) {
         let begun = self.n_begun.fetch_add(1, Ordering::Relaxed);
-        let hash = self.hasher.hash_one(name);
+        let hash = self.hash(name);
+        let mut n_new = 0;
         self.tree.rcu(|tree| {
-            let mut n_new = 0;
+            n_new = 0;
             let root =
                 tree.root.with(hash, 0, |all| match all.iter_mut().find(|heard| heard.name == *name) {
                     Some(heard) => heard.audience.add(thread),
@@ -108,15 +113,17 @@ impl Audiences {
                         n_new = 1;
                     }
                 });
-            Tree { root: Arc::new(root), n_names: tree.n_names + n_new }
+            Tree { root: Arc::new(root) }
         });
+        self.n_names.fetch_add(n_new, Ordering::Relaxed);
     }
 
     /// A connection of a thread listens to a name no more.
     pub fn remove(&self, name: &Name, thread: usize) {
-        let hash = self.hasher.hash_one(name);
+        let hash = self.hash(name);
+        let mut n_gone = 0;
         self.tree.rcu(|tree| {
-            let mut n_gone = 0;
+            n_gone = 0;
             let root = tree.root.with(hash, 0, |all| {
                 let Some(at) = all.iter().position(|heard| heard.name == *name) else { return };
                 all[at].audience.remove(thread);
@@ -125,17 +132,16 @@ impl Audiences {
                     n_gone = 1;
                 }
             });
-            Tree { root: Arc::new(root), n_names: tree.n_names - n_gone }
+            Tree { root: Arc::new(root) }
         });
+        self.n_names.fetch_sub(n_gone, Ordering::Relaxed);
     }
 }
 
 impl Tree {
     /// Visits all names, in no order.
     pub fn each(&self, mut visit: impl FnMut(&Heard)) {
-        if self.n_names > 0 {
-            self.root.each(&mut visit);
-        }
+        self.root.each(&mut visit);
     }
 }
 

@@ -10,6 +10,7 @@ use braid_protocol::{reply::Resp, request::RequestParser};
 use braid_storage::executor::Node;
 
 use crate::client::{
+    given::{Given, Shareable},
     node::{Job, Parked},
     record::ClientRecord,
     stream::Stream,
@@ -135,11 +136,14 @@ impl Connection {
 
     /// Adds something to what waits to be written that may be for others as well; says whether nothing had waited before. What waits
     /// is published with the write that follows, if the socket takes more.
-    pub fn give(&mut self, given: &Given) -> bool {
+    pub fn give(&mut self, given: Given<'_>) -> bool {
         let was_empty = self.backlog.is_empty();
-        match given {
-            Given::Copied(bytes) => self.backlog.push_bytes(bytes),
-            Given::Shared(bytes) => self.backlog.push_piece(Piece::Shared(Arc::clone(bytes))),
+        if !given.head.is_empty() {
+            self.backlog.push_bytes(given.head);
+        }
+        match given.rest {
+            Shareable::Copied(bytes) => self.backlog.push_bytes(bytes),
+            Shareable::Shared(bytes) => self.backlog.push_piece(Piece::Shared(Arc::clone(bytes))),
         }
         if !was_empty {
             self.publish_backlog();
@@ -198,33 +202,6 @@ fn write_some(
             Err(error) if error.kind() == io::ErrorKind::WouldBlock => return Ok(0),
             Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
             Err(error) => return Err(error),
-        }
-    }
-}
-
-/// Of so many bytes on a message is shared by those that it is for; a shorter one is copied to each.
-const SHARED_BYTES: usize = 2048;
-
-/// Bytes for one connection or more.
-#[derive(Debug)]
-pub enum Given {
-    /// They are copied to each.
-    Copied(Vec<u8>),
-    /// All have the same.
-    Shared(Arc<[u8]>),
-}
-
-impl Given {
-    /// Bytes as they are sent.
-    pub fn new(bytes: Vec<u8>) -> Self {
-        if bytes.len() < SHARED_BYTES { Given::Copied(bytes) } else { Given::Shared(bytes.into()) }
-    }
-
-    /// The bytes.
-    pub fn bytes(&self) -> &[u8] {
-        match self {
-            Given::Copied(bytes) => bytes,
-            Given::Shared(bytes) => bytes,
         }
     }
 }

@@ -5,17 +5,22 @@
 //! its *next* command, with nothing held, until the queue has fallen to [`LOW_BYTES`]. The thread of the queue reads on whatever its
 //! own clients wait for, so each such wait ends.
 
-use std::sync::{
-    Arc,
-    atomic::{AtomicU32, AtomicU64, Ordering},
+use std::{
+    ops::Range,
+    sync::{
+        Arc,
+        atomic::{AtomicU32, AtomicU64, Ordering},
+    },
 };
 
+use braid_protocol::reply::{Reply, Resp};
 use braid_storage::ChannelKind;
 use crossbeam_queue::SegQueue;
 use smallvec::SmallVec;
 
 use crate::client::{
     copies::{Invalidation, Leftover, Mode, TrackerNumber, Whom},
+    given::Shareable,
     id::ClientId,
     subscriptions::{Name, TopicKind},
 };
@@ -25,15 +30,44 @@ use crate::client::{
 pub struct Message {
     /// Of what kind its channel is.
     pub kind: ChannelKind,
-    /// Where it was published.
-    pub channel: Box<[u8]>,
-    /// What was published.
-    pub payload: Box<[u8]>,
+    /// The channel and what was published, as the protocol writes them: the same in both dialects and for all subscribers.
+    pub body: Shareable,
+    /// Where the channel's name stands in there.
+    name: Range<usize>,
     /// The patterns that somebody is subscribed to and that the channel's name matches.
     pub patterns: SmallVec<[Name; 2]>,
     /// Who published it.
     pub publisher: ClientId,
 }
+
+impl Message {
+    /// A message on a channel whose name matches some patterns.
+    pub fn new(
+        kind: ChannelKind,
+        channel: &[u8],
+        payload: &[u8],
+        patterns: SmallVec<[Name; 2]>,
+        publisher: ClientId,
+    ) -> Self {
+        let mut body = Vec::with_capacity(channel.len() + payload.len() + 2 * BULK_BYTES);
+        let mut reply = Reply::new(&mut body, Resp::default());
+        reply.bulk(channel);
+        reply.bulk(payload);
+        // "$7\r\nchannel\r\n": the name begins after the first end of a line.
+        let start =
+            body.iter().position(|&byte| byte == b'\n').expect("a bulk string begins with its length") + 1;
+        let name = start..start + channel.len();
+        Message { kind, body: Shareable::new(body), name, patterns, publisher }
+    }
+
+    /// Where it was published.
+    pub fn channel(&self) -> &[u8] {
+        &self.body.bytes()[self.name.clone()]
+    }
+}
+
+/// What the writer of replies reserves for a bulk string, beside its bytes.
+const BULK_BYTES: usize = 32;
 
 /// What the threads are told of, each by a queue of its own.
 #[derive(Debug)]
@@ -69,7 +103,7 @@ impl Notification {
             | Notification::TracksNoMore(..) => 0,
             Notification::Published(message) => {
                 let patterns = message.patterns.len() * size_of::<Name>();
-                size_of::<Message>() + message.channel.len() + message.payload.len() + patterns + 3 * SHARED
+                size_of::<Message>() + message.body.bytes().len() + patterns + 2 * SHARED
             }
             Notification::Observed(_, line) => line.len() + SHARED,
             Notification::Invalidated(_, what) => {

@@ -96,6 +96,9 @@ impl PubSub {
 
     /// The patterns that a channel's name matches, in the order in which they came, and who listens to each.
     fn matching(&self, channel: &[u8]) -> (SmallVec<[Name; 2]>, SmallVec<[Audience; 2]>) {
+        if self.patterns.is_empty() {
+            return Default::default();
+        }
         let mut matching: SmallVec<[(u64, Name, Audience); 2]> = SmallVec::new();
         self.patterns.load().each(|Heard { name, audience, n_literal, begun, .. }| {
             if glob_match_from(name, *n_literal, channel) {
@@ -135,8 +138,7 @@ impl PubSub {
         if n == 0 {
             return 0;
         }
-        let message =
-            Arc::new(Message { kind, channel: channel.into(), payload: payload.into(), patterns, publisher });
+        let message = Arc::new(Message::new(kind, channel, payload, patterns, publisher));
         for thread in threads {
             notify(thread, Notification::Published(Arc::clone(&message)));
         }

@@ -11,7 +11,6 @@ use std::sync::atomic::Ordering;
 
 use braid_protocol::number::format_i64;
 use braid_storage::{Change, ChannelKind, Effect, Event, EventClass, MISSES, coordinator::Held};
-use smallvec::SmallVec;
 
 use crate::{
     client::{id::ClientId, node::Job, subscriptions::EventChannel},
@@ -97,16 +96,18 @@ pub fn tell(changes: &[Change], thread: &ThreadState) {
 /// Publishes one change: on the key's channel before the event's, as Redis.
 fn publish(change: &Change, key: &[u8], published: KeyspaceEvents, thread: &ThreadState) {
     let event = change.event.name().as_bytes();
-    let send = |of: EventChannel, name: &[u8], payload: &[u8]| {
-        let mut channel: SmallVec<[u8; 128]> = of.prefix().into();
-        format_i64(change.db.0.into(), |db| channel.extend_from_slice(db));
-        channel.extend_from_slice(b"__:");
-        channel.extend_from_slice(name);
+    let mut name = thread.channel_name.take();
+    let mut send = |of: EventChannel, of_what: &[u8], payload: &[u8]| {
+        name.clear();
+        name.extend_from_slice(of.prefix());
+        format_i64(change.db.0.into(), |db| name.extend_from_slice(db));
+        name.extend_from_slice(b"__:");
+        name.extend_from_slice(of_what);
         let pubsub = &thread.server().pubsub;
         let names = pubsub.event_channels.load();
         let notify = |to, notification| thread.notify(to, notification);
-        let audience = pubsub.event_channels.find(&names, &channel);
-        pubsub.publish(ChannelKind::Global, &channel, payload, ClientId(change.author), audience, notify);
+        let audience = pubsub.event_channels.find(&names, &name);
+        pubsub.publish(ChannelKind::Global, &name, payload, ClientId(change.author), audience, notify);
     };
     if published.contains(KeyspaceEvents::KEYSPACE) {
         send(EventChannel::Keyspace, key, event);
@@ -114,4 +115,9 @@ fn publish(change: &Change, key: &[u8], published: KeyspaceEvents, thread: &Thre
     if published.contains(KeyspaceEvents::KEYEVENT) {
         send(EventChannel::Keyevent, event, key);
     }
+    name.shrink_to(NAME_BYTES);
+    thread.channel_name.set(name);
 }
+
+/// How much room a thread keeps for the name of an event's channel.
+const NAME_BYTES: usize = 1024;

@@ -91,15 +91,17 @@ pub fn set_author(held: &mut Held<'_, Job>, client: ClientId) {
 /// key are served by the next unit on the shard.
 #[cold]
 pub fn announce_before_leaving(shard: &mut Shard, thread: &ThreadState) {
-    if thread.server().trackers.n_prefixes() == 0 {
+    if shard.is_heard_by(PREFIXES) && thread.server().trackers.n_prefixes() == 0 {
         // Who heard of everything may have left: that is noticed here.
         shard.hear_all(PREFIXES, false);
     }
     shard.set_author(0);
     if shard.has_changes() {
-        let changes = shard.take_changes();
+        let mut changes = thread.changes.take();
+        shard.take_changes(&mut changes);
         observe::tell(&changes, thread);
-        shard.put_back_wakes(changes);
+        shard.put_back_wakes(&mut changes);
+        thread.keep_room(changes);
     }
 }
 

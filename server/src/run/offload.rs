@@ -168,7 +168,7 @@ pub fn work(node: &mut Node<Job>, thread: &mut ThreadState) {
     job.n_replied_bytes = job.reply.len();
     let ran = catch_unwind(AssertUnwindSafe(|| run(job, &mut offload.shard, thread)));
     offload.worked_nanos = ran.as_ref().map_or(0, |nanos| *nanos);
-    offload.changes = offload.shard.take_changes();
+    offload.shard.take_changes(&mut offload.changes);
     Job::leave(&mut offload.shard, thread);
     if ran.is_err() {
         // Nobody else sees that shard, so it may be as torn as it likes.

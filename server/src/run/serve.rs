@@ -89,19 +89,18 @@ fn serve(
 /// Takes what has changed in the held shards, tells the observers in the order of the changes, and adds the keys that waiting nodes
 /// have to look at.
 pub fn tell_observers(held: &mut Held<'_, Job>, thread: &ThreadState, ready: &mut VecDeque<ReadyKey>) {
-    let mut changes = Vec::new();
+    let mut changes = thread.changes.take();
     for index in 0..held.ids().len() {
         let id = held.ids()[index];
-        let shard = held.shard(id);
-        if shard.has_changes() {
-            changes.append(&mut shard.take_changes());
+        held.shard(id).take_changes(&mut changes);
+    }
+    if !changes.is_empty() {
+        if held.ids().len() > 1 {
+            changes.sort_unstable_by_key(|change| change.order);
         }
+        observe::tell(&changes, thread);
+        let waking = changes.drain(..).filter(|change| change.wakes);
+        ready.extend(waking.filter_map(|change| Some(ReadyKey { db: change.db, bytes: change.key? })));
     }
-    if changes.is_empty() {
-        return;
-    }
-    changes.sort_unstable_by_key(|change| change.order);
-    observe::tell(&changes, thread);
-    let waking = changes.into_iter().filter(|change| change.wakes);
-    ready.extend(waking.filter_map(|change| Some(ReadyKey { db: change.db, bytes: change.key? })));
+    thread.keep_room(changes);
 }

@@ -6,7 +6,7 @@ use std::{
     time::{Duration, Instant},
 };
 
-use braid_storage::executor::Node;
+use braid_storage::{Change, executor::Node};
 
 use crate::{
     client::{
@@ -46,6 +46,10 @@ pub struct ThreadState {
     /// The time of commands that is accounted for, in nanoseconds, since the thread began: what was done within a longer piece of work
     /// whose time is taken as a whole.
     pub accounted_nanos: Cell<u64>,
+    /// Room for the changes of a unit.
+    pub changes: Cell<Vec<Change>>,
+    /// Room for the name of a channel of keyspace events.
+    pub channel_name: Cell<Vec<u8>>,
     /// What this turn has spent on others' work.
     drain: Drain,
 }
@@ -78,7 +82,18 @@ impl ThreadState {
             offloaded: VecDeque::new(),
             spent: Vec::new(),
             accounted_nanos: Cell::new(0),
+            changes: Cell::default(),
+            channel_name: Cell::default(),
             drain: Drain::default(),
+        }
+    }
+
+    /// Keeps room for the changes of the next unit. It goes from shard to shard, and each may have some: it is little.
+    pub fn keep_room(&self, mut changes: Vec<Change>) {
+        const N_CHANGES_MAX: usize = 16;
+        changes.clear();
+        if changes.capacity() <= N_CHANGES_MAX {
+            self.changes.set(changes);
         }
     }
 

@@ -163,6 +163,11 @@ impl Shard {
         self.update_observers();
     }
 
+    /// Whether one hears of every change on this shard.
+    pub fn is_heard_by(&self, hearer: Hearer) -> bool {
+        self.ledger.is_heard_by(hearer)
+    }
+
     /// Says whose command changes keys from here on; 0 for no client's.
     #[inline]
     pub fn set_author(&mut self, client: u64) {
@@ -175,14 +180,12 @@ impl Shard {
         self.ledger.has_changes()
     }
 
-    /// Takes what has happened since the last call, in order.
-    pub fn take_changes(&mut self) -> Vec<Change> {
-        if !self.ledger.has_changes() {
-            return Vec::new();
+    /// Adds what has happened since the last call, in order.
+    pub fn take_changes(&mut self, to: &mut Vec<Change>) {
+        if self.ledger.has_changes() {
+            self.ledger.take_changes(to);
+            self.update_observers();
         }
-        let changes = self.ledger.take_changes();
-        self.update_observers();
-        changes
     }
 
     /// Forgets the look-ups of a command that have found nothing: it is given up, and makes them once more.
@@ -194,7 +197,7 @@ impl Shard {
     }
 
     /// Puts changes back that were taken where waiting nodes cannot be served, for the next unit on this shard to serve them.
-    pub fn put_back_wakes(&mut self, changes: Vec<Change>) {
+    pub fn put_back_wakes(&mut self, changes: &mut Vec<Change>) {
         self.ledger.put_back_wakes(changes);
         self.update_observers();
     }

@@ -72,7 +72,7 @@ impl Bench {
 
     /// What has happened, in words.
     fn events(&mut self) -> Vec<String> {
-        let changes = self.shard.take_changes();
+        let changes = taken(&mut self.shard);
         assert!(changes.is_sorted_by_key(|change| change.order));
         let told = |change: Change| {
             let of = change.key.map_or("*".into(), |key| String::from_utf8_lossy(&key).into_owned());
@@ -80,6 +80,13 @@ impl Bench {
         };
         changes.into_iter().map(told).collect()
     }
+}
+
+/// What has happened on a shard since the last call.
+fn taken(shard: &mut Shard) -> Vec<Change> {
+    let mut changes = Vec::new();
+    shard.take_changes(&mut changes);
+    changes
 }
 
 #[test]
@@ -180,7 +187,7 @@ fn further_events_follow_quietly() {
     stream.add(NewId::Auto, [&b"f"[..], b"v"].into_iter()).expect("there is room");
     stream.follow_up(Event::XTrim);
     drop(stream);
-    let effects: Vec<_> = bench.shard.take_changes().iter().map(|c| (c.event, c.effect)).collect();
+    let effects: Vec<_> = taken(&mut bench.shard).iter().map(|c| (c.event, c.effect)).collect();
     assert_eq!(
         effects,
         [
@@ -212,7 +219,7 @@ fn what_expires_is_told_however_it_goes_and_is_nobodys_command() {
     assert!(bench.shard.read(&a).is_none());
     assert_eq!(bench.shard.expire_some(&mut ExpiryCursor::default(), Millis(3_000), 99).n_expired, 1);
     assert_eq!(bench.shard.expire_fields(Millis(3_000), 99), 1);
-    let changes = bench.shard.take_changes();
+    let changes = taken(&mut bench.shard);
     assert!(changes.iter().all(|change| change.author == 0 && change.effect == Effect::Modified));
     let events: Vec<_> = changes.iter().map(|change| (change.event, change.key.as_deref())).collect();
     let (a, b, h) = (Some(&b"a"[..]), Some(&b"b"[..]), Some(&b"h"[..]));
@@ -248,7 +255,7 @@ fn nodes_that_wait_are_woken_once_and_readers_told_once() {
     bench.push(b"l", b"b");
     bench.set(b"s");
     bench.set(b"s");
-    let changes = bench.shard.take_changes();
+    let changes = taken(&mut bench.shard);
     let wakes: Vec<_> = changes.iter().map(|change| (change.event, change.wakes)).collect();
     assert_eq!(wakes, [(Event::RPush, true), (Event::Set, false)]);
     assert_eq!(changes[1].readers[..], [reader]);
@@ -261,10 +268,10 @@ fn wakes_that_are_put_back_are_kept_until_somebody_serves_them() {
     let mut bench = Bench::unobserved();
     bench.wait_for(Db(0), b"l");
     bench.push(b"l", b"a");
-    let taken = bench.shard.take_changes();
-    bench.shard.put_back_wakes(taken);
+    let mut changes = taken(&mut bench.shard);
+    bench.shard.put_back_wakes(&mut changes);
     bench.push(b"l", b"b");
-    let changes = bench.shard.take_changes();
+    let changes = taken(&mut bench.shard);
     assert_eq!(changes.len(), 1);
     assert!(changes[0].wakes && changes[0].effect == Effect::None);
 }
@@ -277,7 +284,7 @@ fn a_key_that_is_unpinned_wakes_and_is_no_change() {
     bench.shard.pin(&s);
     bench.wait_for(Db(0), b"s");
     bench.shard.unpin(b"s");
-    let changes = bench.shard.take_changes();
+    let changes = taken(&mut bench.shard);
     assert_eq!(changes.len(), 1);
     let Change { event, effect, wakes, .. } = &changes[0];
     assert_eq!((*event, *effect, *wakes), (Event::Unpinned, Effect::None, true));

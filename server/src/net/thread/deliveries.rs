@@ -1,6 +1,7 @@
 //! What is sent to the thread's subscribers: read in order, and written to each connection at its place among the replies.
 
 use std::{
+    borrow::Cow,
     mem,
     sync::{Arc, atomic::Ordering},
     time::{Duration, Instant},
@@ -8,7 +9,7 @@ use std::{
 
 use braid_protocol::reply::{Reply, Resp};
 
-use braid_storage::executor::Node;
+use braid_storage::{ChannelKind, executor::Node};
 
 use super::{
     IoThread,
@@ -18,13 +19,14 @@ use super::{
 };
 use crate::{
     client::{
-        connection::{Connection, Given, Pace},
+        connection::{Connection, Pace},
         copies::{Interest, Invalidation, TrackerNumber, Whom},
+        given::{Given, Shareable},
         id::ClientId,
         node::Job,
         notifications::{Message, Notification, Notifications, Place},
         record::{ClientRecord, Listens},
-        subscriptions::{Name, TopicKind},
+        subscriptions::TopicKind,
     },
     observe::invalidations,
     shared::mail::Mail,
@@ -39,41 +41,37 @@ enum Told {
     OfOther,
 }
 
-/// A message in the form in which it is sent, by dialect; each is made when it is first needed.
-struct Encoded<'a> {
-    message: &'a Message,
-    /// The pattern for whose subscribers it is; none for those of the channel itself.
-    pattern: Option<&'a Name>,
-    by_version: [Option<Given>; 2],
+/// What precedes a message's channel and payload, by dialect: those for whom it is need the first to know why they have it.
+struct Heads {
+    v2: Cow<'static, [u8]>,
+    v3: Cow<'static, [u8]>,
 }
 
-impl Encoded<'_> {
-    fn given(&mut self, version: Resp) -> &Given {
-        let Self { message, pattern, by_version } = self;
-        by_version[usize::from(version == Resp::V3)].get_or_insert_with(|| {
-            let n_pattern = pattern.map_or(0, |pattern| pattern.len());
-            let mut bytes =
-                Vec::with_capacity(message.channel.len() + message.payload.len() + n_pattern + 64);
+impl Heads {
+    /// For those who are subscribed to the channel.
+    fn of_channel(kind: ChannelKind) -> Self {
+        let (v2, v3): (&[u8], &[u8]) = match kind {
+            ChannelKind::Global => (b"*3\r\n$7\r\nmessage\r\n", b">3\r\n$7\r\nmessage\r\n"),
+            ChannelKind::Sharded => (b"*3\r\n$8\r\nsmessage\r\n", b">3\r\n$8\r\nsmessage\r\n"),
+        };
+        Self { v2: v2.into(), v3: v3.into() }
+    }
+
+    /// For those who are subscribed to a pattern that the channel matches.
+    fn of_pattern(pattern: &[u8]) -> Self {
+        let head = |version| {
+            let mut bytes = Vec::with_capacity(pattern.len() + 32);
             let mut reply = Reply::new(&mut bytes, version);
-            match pattern {
-                Some(pattern) => {
-                    reply.push(4);
-                    reply.bulk(b"pmessage");
-                    reply.bulk(pattern);
-                }
-                None => {
-                    reply.push(3);
-                    reply.bulk(if message.kind == braid_storage::ChannelKind::Sharded {
-                        b"smessage"
-                    } else {
-                        b"message"
-                    });
-                }
-            }
-            reply.bulk(&message.channel);
-            reply.bulk(&message.payload);
-            Given::new(bytes)
-        })
+            reply.push(4);
+            reply.bulk(b"pmessage");
+            reply.bulk(pattern);
+            bytes.into()
+        };
+        Self { v2: head(Resp::V2), v3: head(Resp::V3) }
+    }
+
+    fn of(&self, version: Resp) -> &[u8] {
+        if version == Resp::V3 { &self.v3 } else { &self.v2 }
     }
 }
 
@@ -286,33 +284,38 @@ impl IoThread {
     }
 
     fn deliver(&mut self, message: &Message) {
-        let by_name = (TopicKind::of_channel(message.kind), &*message.channel, None);
-        let by_pattern =
-            message.patterns.iter().map(|pattern| (TopicKind::Pattern, &**pattern, Some(pattern)));
-        let limit = self.config.client_output_buffer_limit.pubsub.hard();
-        let subscribers = mem::take(&mut self.subscribers);
-        for (kind, name, pattern) in std::iter::once(by_name).chain(by_pattern) {
-            let mut encoded = Encoded { message, pattern, by_version: [None, None] };
-            for place in subscribers.of(kind, name) {
-                // The reply to PUBLISH comes before what the client has published to itself.
-                self.give(place, limit, |connection| {
-                    let given = encoded.given(connection.version());
-                    Some((given, connection.record.id == message.publisher))
-                });
-            }
+        let topic = TopicKind::of_channel(message.kind);
+        self.deliver_to(topic, message.channel(), message, &Heads::of_channel(message.kind));
+        for pattern in &message.patterns {
+            self.deliver_to(TopicKind::Pattern, pattern, message, &Heads::of_pattern(pattern));
         }
-        self.subscribers = subscribers;
+    }
+
+    /// Delivers a message to those who are subscribed to a name.
+    fn deliver_to(&mut self, topic: TopicKind, name: &[u8], message: &Message, heads: &Heads) {
+        let limit = self.config.client_output_buffer_limit.pubsub.hard();
+        let mut places = mem::take(&mut self.giving.places);
+        places.extend(self.subscribers.of(topic, name));
+        for place in places.drain(..) {
+            // The reply to PUBLISH comes before what the client has published to itself.
+            self.give(place, limit, |connection| {
+                let given = Given { head: heads.of(connection.version()), rest: &message.body };
+                Some((given, connection.record.id == message.publisher))
+            });
+        }
+        self.giving.places = places;
     }
 
     /// Shows the line of a client's command to monitoring clients; the client itself has the reply first.
     fn show(&mut self, author: ClientId, line: &[u8]) {
         let limit = self.config.client_output_buffer_limit.normal.hard();
-        let given = Given::new(line.to_vec());
-        let subscribers = mem::take(&mut self.subscribers);
-        for &place in &subscribers.monitors {
-            self.give(place, limit, |connection| Some((&given, connection.record.id == author)));
+        let line = Shareable::new(line.to_vec());
+        let mut places = mem::take(&mut self.giving.places);
+        places.extend(&self.subscribers.monitors);
+        for place in places.drain(..) {
+            self.give(place, limit, |connection| Some((Given::whole(&line), connection.record.id == author)));
         }
-        self.subscribers = subscribers;
+        self.giving.places = places;
     }
 
     /// Tells clients that copies they keep are of no use any more.
@@ -351,7 +354,7 @@ impl IoThread {
             Some(record) => self.give_redirected(&record, what),
             None => {
                 let limit = self.config.client_output_buffer_limit.normal.hard();
-                let mut given = Given::new(Vec::new());
+                let mut given = Shareable::new(Vec::new());
                 self.give(place, limit, |connection| {
                     connection.record.has_lost_redirect.store(true, Ordering::Relaxed);
                     if connection.version() == Resp::V2 {
@@ -362,8 +365,8 @@ impl IoThread {
                     reply.push(2);
                     reply.bulk(b"tracking-redir-broken");
                     reply.integer(target.0 as i64);
-                    given = Given::new(bytes);
-                    Some((&given, connection.waiting.is_none()))
+                    given = Shareable::new(bytes);
+                    Some((Given::whole(&given), connection.waiting.is_none()))
                 });
             }
         }
@@ -397,7 +400,7 @@ impl IoThread {
 
     fn give_invalidation(&mut self, place: Place, told: Told, what: &Invalidation) {
         let limit = self.config.client_output_buffer_limit.normal.hard();
-        let mut given = Given::new(Vec::new());
+        let mut given = Shareable::new(Vec::new());
         self.give(place, limit, |connection| {
             let version = connection.version();
             let mut bytes = Vec::new();
@@ -422,10 +425,10 @@ impl IoThread {
                     keys.iter().for_each(|key| reply.bulk(key));
                 }
             }
-            given = Given::new(bytes);
+            given = Shareable::new(bytes);
             // Not before the reply in which it reads the key. While it waits for keys it has read what it read before.
             let reads = connection.record.id == what.author || connection.waiting.is_none();
-            Some((&given, reads))
+            Some((Given::whole(&given), reads))
         });
     }
 
@@ -435,7 +438,7 @@ impl IoThread {
         &mut self,
         place: Place,
         limit: u64,
-        what: impl FnOnce(&Connection) -> Option<(&'b Given, bool)>,
+        what: impl FnOnce(&Connection) -> Option<(Given<'b>, bool)>,
     ) {
         let Some(Some(connection)) = self.connections.get_mut(place) else { return };
         if connection.closing {
@@ -444,10 +447,11 @@ impl IoThread {
         let Some((given, after)) = what(connection) else { return };
         let slice = &mut self.giving.slice;
         slice.n_given += 1;
-        slice.n_bytes += given.bytes().len();
+        slice.n_bytes += given.n_bytes();
         let n_waiting = if connection.held_back.is_some() || after && connection.is_parked() {
             let held_back = connection.held_back.get_or_insert_default();
-            held_back.extend_from_slice(given.bytes());
+            held_back.extend_from_slice(given.head);
+            held_back.extend_from_slice(given.rest.bytes());
             held_back.len()
         } else {
             if connection.give(given) {

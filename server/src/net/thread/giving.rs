@@ -6,7 +6,7 @@ use std::{
     time::{Duration, Instant},
 };
 
-use braid_storage::executor::Node;
+use braid_storage::{KeyHasher, executor::Node};
 
 use crate::client::{
     copies::{Invalidation, Mode, TrackerNumber},
@@ -17,15 +17,26 @@ use crate::client::{
 };
 
 /// Which connections of a thread are subscribed to what, as of the last notification that was read.
-#[derive(Default)]
 pub(super) struct Subscribers {
-    pub(super) by_kind: [HashMap<Name, HashSet<Place>>; TopicKind::ALL.len()],
+    by_kind: [HashMap<Name, HashSet<Place>, KeyHasher>; TopicKind::ALL.len()],
     /// The monitoring clients (MONITOR).
     pub(super) monitors: BTreeSet<Place>,
     /// The clients that keep copies of keys (CLIENT TRACKING).
     pub(super) trackers: HashMap<TrackerNumber, Tracker>,
     /// Those that hear of keys by what they begin with.
     pub(super) by_prefix: HashMap<Name, HashSet<TrackerNumber>>,
+}
+
+impl Default for Subscribers {
+    fn default() -> Self {
+        let hasher = KeyHasher::random();
+        Self {
+            by_kind: TopicKind::ALL.map(|_| HashMap::with_hasher(hasher)),
+            monitors: BTreeSet::new(),
+            trackers: HashMap::new(),
+            by_prefix: HashMap::new(),
+        }
+    }
 }
 
 /// A client that keeps copies of keys.
@@ -111,6 +122,8 @@ pub(super) struct Giving {
     pub(super) to_close: Vec<Place>,
     /// What is for clients that are being handed over to this thread.
     pub(super) on_their_way: HashMap<ClientId, Vec<Arc<Invalidation>>>,
+    /// Room for the connections that one notification is for.
+    pub(super) places: Vec<Place>,
     /// What this turn has given.
     pub(super) slice: Slice,
     /// Nothing is given before this unless much waits: what comes meanwhile goes in the same writes.
