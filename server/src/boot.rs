@@ -21,7 +21,6 @@ use braid_storage::{
 use crossbeam_queue::SegQueue;
 use crossbeam_utils::{CachePadded, sync::Parker};
 use mio::{Poll, Waker};
-use rustls::ServerConfig;
 use signal_hook::{
     consts::{SIGINT, SIGTERM},
     iterator::Signals,
@@ -38,7 +37,7 @@ use crate::{
     notice,
     shared::{
         accounts::Accounts,
-        certificates,
+        certificates::{self, Certificates},
         command_log::{self, CommandLog},
         descriptors::room_for_clients,
         functions::Functions,
@@ -196,7 +195,7 @@ fn build(
     config: Config,
     users: Users,
     listeners: Vec<Listener>,
-    tls: Option<Arc<ServerConfig>>,
+    tls: Option<Arc<Certificates>>,
     process: Process,
 ) -> io::Result<(&'static Server, Vec<Poll>, Vec<Parker>)> {
     let tags = if config.hash_tags { HashTags::Honoured } else { HashTags::Ignored };

@@ -25,8 +25,9 @@ pub use self::file::FatalConfigError;
 pub use self::launch::{Host, Launch, launch};
 pub use self::rewrite::Appended;
 pub use self::settings::{
-    Access, AclPubsubDefault, AuthClients, BindAddress, BindHost, KeyspaceEvents, LogLevel, MaxmemoryPolicy,
-    OutputLimit, OutputLimits, RenamedCommand, SavePoint, ShutdownOptions, Supervised, UserLine,
+    Access, AclPubsubDefault, AuthClients, AuthClientsUser, BindAddress, BindHost, KeyspaceEvents, LogLevel,
+    MaxmemoryPolicy, OutputLimit, OutputLimits, RenamedCommand, SavePoint, ShutdownOptions, Supervised,
+    UserLine,
 };
 pub use self::value::{Kind, Reason, Value, memory, short_decimal};
 pub use self::words::{quote, split};

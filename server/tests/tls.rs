@@ -457,6 +457,107 @@ fn certificates_are_read_again_when_they_are_set_and_kept_when_that_fails() {
     assert!(!place.serves(&rules(&others, None, &VERSIONS)));
 }
 
+/// Whom a client with these rules is, by ACL WHOAMI.
+fn who_is(place: &Place, rules: &Arc<ClientConfig>) -> String {
+    Secure::connect(place.port.number(), rules).ask("ACL WHOAMI")
+}
+
+#[test]
+fn a_client_is_the_user_whom_its_certificate_names() {
+    let place =
+        Place::with_clients("optional", &["--tls-auth-clients-user", "cn", "--requirepass", "secret"]);
+    let mut control = place.server.connect();
+    assert_eq!(ask(&mut control, "AUTH secret"), "+OK");
+    for rule in ["bob on ~b* +get +acl|whoami +ping", "first on +@all", "second on +@all", "off off +@all"] {
+        assert_eq!(ask(&mut control, &format!("ACL SETUSER {rule}")), "+OK");
+    }
+    assert_eq!(ask(&mut control, "CONFIG GET tls-auth-clients-user"), "[\"tls-auth-clients-user\" \"CN\"]");
+    let bob = place.authority.certify_client_with_uris("bob", &["second", "first"]);
+    for version in VERSIONS {
+        let rules = rules(&place.authority, Some(&bob), &[version]);
+        // A full handshake, and one that resumes its session.
+        for kind in [HandshakeKind::Full, HandshakeKind::Resumed] {
+            let mut client = Secure::connect(place.port.number(), &rules);
+            assert_eq!(client.ask("ACL WHOAMI"), "\"bob\"");
+            assert_eq!(client.session().handshake_kind(), Some(kind));
+            assert_eq!(client.ask("GET b1"), "(nil)");
+            assert!(client.ask("GET a").starts_with("-NOPERM"), "a key that is not bob's");
+            // He can still become another, and what ends that is as ever.
+            assert_eq!(client.ask("AUTH default secret"), "+OK");
+            assert_eq!(client.ask("ACL WHOAMI"), "\"default\"");
+        }
+    }
+    // Long arguments are for those who are logged in, as he is from the beginning.
+    let own = rules(&place.authority, Some(&bob), &VERSIONS);
+    let long = "b".repeat(100_000);
+    assert_eq!(Secure::connect(place.port.number(), &own).command(&["GET", &long]).to_string(), "(nil)");
+
+    // Those with no certificate, or one that names nobody or somebody who is off, must log in.
+    let nobody = place.authority.certify_client("nobody");
+    let off = place.authority.certify_client("off");
+    for certified in [None, Some(&nobody), Some(&off)] {
+        let rules = rules(&place.authority, certified, &VERSIONS);
+        assert!(who_is(&place, &rules).starts_with("-NOAUTH"));
+    }
+    assert_eq!(figure(&mut control, "acl_access_denied_tls_cert"), 2);
+    let log = ask(&mut control, "ACL LOG").split_whitespace().collect::<Vec<_>>().join(" ");
+    for word in
+        ["\"reason\" \"tls-cert\"", "\"username\" \"nobody\"", "\"username\" \"off\"", "\"object\" \"\""]
+    {
+        assert!(log.contains(word), "{word}: {log}");
+    }
+
+    // Of URIs it is the first that names somebody who is on.
+    assert_eq!(ask(&mut control, "CONFIG SET tls-auth-clients-user URI"), "+OK");
+    assert_eq!(who_is(&place, &own), "\"second\"");
+    assert_eq!(ask(&mut control, "ACL SETUSER second off"), "+OK");
+    assert_eq!(who_is(&place, &own), "\"first\"");
+    let mut first = Secure::connect(place.port.number(), &own);
+    assert_eq!(first.ask("PING"), "+PONG");
+    assert_eq!(ask(&mut control, "ACL DELUSER first"), ":1");
+    assert!(first.try_command(&["PING"]).is_err(), "a user who is gone");
+    assert!(who_is(&place, &own).starts_with("-NOAUTH"));
+    assert_eq!(ask(&mut control, "CONFIG SET tls-auth-clients-user off"), "+OK");
+    assert!(who_is(&place, &own).starts_with("-NOAUTH"));
+}
+
+#[test]
+fn certificates_are_read_again_by_themselves_when_their_files_have_changed() {
+    let place = Place::open(&["--tls-auto-reload-interval", "1"]);
+    let before = place.rules();
+    let mut old = Secure::connect(place.port.number(), &before);
+    let others = Authority::new();
+    let other = others.certify_server("other");
+    let rules_of_others = || rules(&others, None, &VERSIONS);
+    let replace = |from: &Path, to: &Path| {
+        // As those who renew certificates do it: nobody sees half a file.
+        let beside = to.with_extension("new");
+        fs::copy(from, &beside).expect("the folder is writable");
+        fs::rename(&beside, to).expect("the folder is writable");
+    };
+    let n_said = |what: &str| place.log().matches(what).count();
+
+    // A certificate without its key is not used, and that is said once.
+    replace(&other.certificate_file, &place.own.certificate_file);
+    const REFUSED: &str = "Certificates or keys have changed and cannot be used";
+    until("it is refused", || n_said(REFUSED) == 1);
+    assert!(place.log().contains("it is not the key of the certificate"), "{}", place.log());
+    assert!(place.serves(&rules(&place.authority, None, &VERSIONS)));
+    replace(&other.key_file, &place.own.key_file);
+    until("the new ones are used", || place.serves(&rules_of_others()));
+    assert_eq!(n_said("TLS materials reloaded successfully"), 1);
+    assert_eq!(n_said(REFUSED), 1);
+    assert!(!place.serves(&rules(&place.authority, None, &VERSIONS)));
+    assert_eq!(old.ask("PING"), "+PONG");
+
+    // While they are broken, CONFIG SET says so; what is used stays.
+    fs::write(&place.own.certificate_file, "none").expect("the folder is writable");
+    until("it is refused", || n_said(REFUSED) == 2);
+    assert!(place.set(&["tls-auto-reload-interval", "0"]).contains("Unable to update TLS configuration"));
+    assert!(place.set(&["tls-auto-reload-interval", "-1"]).starts_with("-ERR CONFIG SET failed"));
+    assert!(place.serves(&rules_of_others()));
+}
+
 #[test]
 fn the_ports_are_opened_closed_and_exchanged_while_the_server_runs() {
     let place = Place::open(&[]);

@@ -21,12 +21,17 @@ pub enum Reason {
     Key,
     /// A channel.
     Channel,
+    /// To be the user that a certificate names.
+    TlsCert,
 }
 
 impl Reason {
     /// As ACL LOG prints it.
     pub fn name(self) -> String {
-        format!("{self:?}").to_ascii_lowercase()
+        match self {
+            Reason::TlsCert => "tls-cert".to_owned(),
+            _ => format!("{self:?}").to_ascii_lowercase(),
+        }
     }
 }
 

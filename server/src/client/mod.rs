@@ -5,6 +5,7 @@ pub mod connection;
 pub mod copies;
 pub mod given;
 pub mod id;
+pub mod identity;
 pub mod node;
 pub mod notifications;
 pub mod publishing;

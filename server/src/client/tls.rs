@@ -8,19 +8,26 @@
 //! plaintext that has come, so none is left inside when the thread sleeps; what a read leaves behind, [`TlsStream::has_more`] tells
 //! of. A write takes bytes only once their ciphertext is with the socket. What it does not take may be sealed already, so the next
 //! write must begin with the same bytes; in return what a slow client has not read counts as replies, byte for byte.
+//!
+//! What a client sends reaches a parser and cryptography that others have written. Should it make them panic, that ends the connection and
+//! not the thread with all the others.
 
 use std::{
     fmt,
     io::{self, Read, Write},
+    panic::{AssertUnwindSafe, catch_unwind},
     sync::Arc,
 };
 
 use mio::net::TcpStream;
 use rustls::{
     InvalidMessage, ServerConfig,
+    pki_types::CertificateDer,
     server::UnbufferedServerConnection,
     unbuffered::{ConnectionState, EncodeError, EncryptError, UnbufferedStatus},
 };
+
+use crate::warning;
 
 /// How much ciphertext is read at a time. The plaintext in it is shorter.
 pub const READ_BYTES: usize = 64 * 1024;
@@ -81,6 +88,8 @@ pub struct TlsStream {
     has_more: bool,
     /// What has come is no TLS. rustls is not asked again: what it has begun to look at is not kept.
     is_broken: bool,
+    /// What the session had to do has panicked.
+    has_panicked: bool,
 }
 
 impl fmt::Debug for TlsStream {
@@ -105,6 +114,7 @@ impl TlsStream {
             peer_closed: false,
             has_more: false,
             is_broken: false,
+            has_panicked: false,
         })
     }
 
@@ -116,6 +126,26 @@ impl TlsStream {
     /// The socket, to register it.
     pub fn socket_mut(&mut self) -> &mut TcpStream {
         &mut self.socket
+    }
+
+    /// The certificate that the client has shown, now or when the session that it resumes began. It has been verified.
+    pub fn client_certificate(&self) -> Option<&CertificateDer<'static>> {
+        self.session.peer_certificates()?.first()
+    }
+
+    /// Does something with the session. Once that has panicked, rustls is not asked again, and the socket's user learns that the
+    /// connection is at its end. The panic itself is reported on the standard error like any other.
+    fn contain<T>(&mut self, work: impl FnOnce(&mut Self) -> io::Result<T>) -> io::Result<T> {
+        if self.has_panicked {
+            return Err(io::ErrorKind::NotConnected.into());
+        }
+        catch_unwind(AssertUnwindSafe(|| work(self))).unwrap_or_else(|_| {
+            self.is_broken = true;
+            self.has_panicked = true;
+            self.has_more = false;
+            warning!("TLS has panicked: that connection is closed (addr={})", peer_of(&self.socket));
+            Err(io::Error::new(io::ErrorKind::InvalidData, "the server's TLS has panicked"))
+        })
     }
 
     /// Whether the last read has left something, or the end of the stream is still to be read. The socket's events do not tell of that.
@@ -134,6 +164,10 @@ impl TlsStream {
     /// [`io::ErrorKind::InvalidData`] with what is wrong with the handshake, of which the client is told; the socket's; and
     /// [`io::ErrorKind::UnexpectedEof`] if the client leaves.
     pub fn go_on_with_handshake(&mut self, room: &mut Ciphertext) -> io::Result<Handshake> {
+        self.contain(|stream| stream.step_handshake(room))
+    }
+
+    fn step_handshake(&mut self, room: &mut Ciphertext) -> io::Result<Handshake> {
         room.take_up();
         let Ciphertext { read, to_write } = room;
         loop {
@@ -165,6 +199,10 @@ impl TlsStream {
     /// # Errors
     /// Those of a socket, and [`io::ErrorKind::InvalidData`].
     pub fn read(&mut self, plain: &mut [u8], room: &mut Ciphertext) -> io::Result<usize> {
+        self.contain(|stream| stream.read_plain(plain, room))
+    }
+
+    fn read_plain(&mut self, plain: &mut [u8], room: &mut Ciphertext) -> io::Result<usize> {
         room.take_up();
         if !self.opened.is_empty() {
             return Ok(self.take_opened(plain));
@@ -312,6 +350,10 @@ impl TlsStream {
     /// # Errors
     /// Those of a socket; [`io::ErrorKind::WouldBlock`] if it takes nothing.
     pub fn write(&mut self, plain: &[u8], room: &mut Ciphertext) -> io::Result<usize> {
+        self.contain(|stream| stream.write_plain(plain, room))
+    }
+
+    fn write_plain(&mut self, plain: &[u8], room: &mut Ciphertext) -> io::Result<usize> {
         room.take_up();
         if !self.flush()? {
             return Err(io::ErrorKind::WouldBlock.into());
@@ -401,6 +443,14 @@ impl TlsStream {
 
     /// Tells the client that nothing more comes, if its socket takes that.
     pub fn close(&mut self) {
+        // The connection is gone in either case.
+        let _ = self.contain(|stream| {
+            stream.say_goodbye();
+            Ok(())
+        });
+    }
+
+    fn say_goodbye(&mut self) {
         if self.is_broken || self.session.is_handshaking() || !self.flush().unwrap_or(false) {
             return;
         }
@@ -413,6 +463,11 @@ impl TlsStream {
             let _ = send(&mut self.socket, &alert[..n]);
         }
     }
+}
+
+/// Where a socket is connected to, for the log.
+fn peer_of(socket: &TcpStream) -> String {
+    socket.peer_addr().map_or_else(|_| "unknown".to_owned(), |address| address.to_string())
 }
 
 /// What rustls says of plain text.
@@ -452,5 +507,68 @@ fn send(socket: &mut TcpStream, bytes: &[u8]) -> io::Result<usize> {
             Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
             written => return written,
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::{net::TcpListener, thread};
+
+    use rustls::{
+        ClientConfig, ClientConnection, RootCertStore,
+        crypto::ring,
+        pki_types::ServerName,
+        server::{ClientHello, ResolvesServerCert},
+        sign::CertifiedKey,
+    };
+
+    use super::*;
+
+    /// What it is asked for makes it panic, deep in rustls.
+    #[derive(Debug)]
+    struct Panics;
+
+    impl ResolvesServerCert for Panics {
+        fn resolve(&self, _: ClientHello<'_>) -> Option<Arc<CertifiedKey>> {
+            panic!("on purpose")
+        }
+    }
+
+    #[test]
+    fn a_panic_in_a_handshake_ends_the_connection_and_nothing_else() {
+        let provider = Arc::new(ring::default_provider());
+        let rules = ServerConfig::builder_with_provider(Arc::clone(&provider))
+            .with_safe_default_protocol_versions()
+            .unwrap()
+            .with_no_client_auth()
+            .with_cert_resolver(Arc::new(Panics));
+        let client_rules = ClientConfig::builder_with_provider(provider)
+            .with_safe_default_protocol_versions()
+            .unwrap()
+            .with_root_certificates(RootCertStore::empty())
+            .with_no_client_auth();
+        let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+        let mut client = std::net::TcpStream::connect(listener.local_addr().unwrap()).unwrap();
+        let mut session =
+            ClientConnection::new(Arc::new(client_rules), ServerName::try_from("localhost").unwrap())
+                .unwrap();
+        session.write_tls(&mut client).unwrap();
+        let (socket, _) = listener.accept().unwrap();
+        socket.set_nonblocking(true).unwrap();
+        let mut room = Ciphertext::default();
+        let mut stream = TlsStream::new(TcpStream::from_std(socket), Arc::new(rules)).unwrap();
+        let failed = loop {
+            match stream.go_on_with_handshake(&mut room) {
+                Ok(Handshake::Waits) => thread::yield_now(),
+                other => break other.unwrap_err(),
+            }
+        };
+        assert_eq!(failed.kind(), io::ErrorKind::InvalidData);
+        assert!(failed.to_string().contains("panicked"), "{failed}");
+        let mut plain = [0; 64];
+        assert_eq!(stream.read(&mut plain, &mut room).unwrap_err().kind(), io::ErrorKind::NotConnected);
+        assert_eq!(stream.write(b"x", &mut room).unwrap_err().kind(), io::ErrorKind::NotConnected);
+        assert!(!stream.has_more());
+        stream.close();
     }
 }

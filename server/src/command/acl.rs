@@ -12,7 +12,10 @@ use super::{
 use crate::{
     access::{Asked, Commands, Context, Entry, Reason, Selector, User, Users, has_spaces},
     catalog::{Args, Arity, Categories, CommandError, Denial, Flags, Group, Outcome, Words, shown},
-    client::{record::Identity, session::Session},
+    client::{
+        record::{ClientRecord, Identity},
+        session::Session,
+    },
     config::{AclPubsubDefault, Config, UserLine},
     shared::{server::Server, thread_state::ThreadState},
     warning_later,
@@ -480,6 +483,7 @@ pub(crate) fn count_denial(reason: Reason, thread: &ThreadState) {
         Reason::Command => stats.denied_commands.add(1),
         Reason::Key => stats.denied_keys.add(1),
         Reason::Channel => stats.denied_channels.add(1),
+        Reason::TlsCert => stats.denied_certificates.add(1),
     }
 }
 
@@ -491,6 +495,21 @@ pub(super) fn note_failed_auth(call: &Call<'_, '_>, words: Words<'_>, user: &[u8
     let client = describe_client(&call.session.record, call.table, server.clock.uptime_millis());
     let entry = Entry::new(Reason::Auth, context, words.get(0), user, client, server.clock.now());
     count_denial(Reason::Auth, call.thread);
+    server.note_denial(entry);
+}
+
+/// Counts and logs that a client did not become the user whom its certificate names: there is none, or it is off.
+#[cold]
+pub(crate) fn note_refused_certificate(
+    record: &ClientRecord,
+    user: &[u8],
+    table: &CommandTable,
+    thread: &ThreadState,
+) {
+    let server = thread.server();
+    let client = describe_client(record, table, server.clock.uptime_millis());
+    let entry = Entry::new(Reason::TlsCert, Context::Toplevel, b"", user, client, server.clock.now());
+    count_denial(Reason::TlsCert, thread);
     server.note_denial(entry);
 }
 

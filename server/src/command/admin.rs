@@ -16,7 +16,6 @@ use braid_storage::{
     Event, Expiry, Key, Shard, StorageError, encoding_name,
     glob::{Case, glob_match},
 };
-use rustls::ServerConfig;
 
 use super::{
     Call, CommandSpec, Run, Work, acl,
@@ -38,7 +37,12 @@ use crate::{
     config::{self, Access, Appended, Asker, Config, REDIS_VERSION},
     log,
     observe::{events, hearers},
-    shared::{certificates, descriptors::room_for_clients, recorded::Recorded, server::Server},
+    shared::{
+        certificates::{self, Certificates},
+        descriptors::room_for_clients,
+        recorded::Recorded,
+        server::Server,
+    },
     warning, warning_later,
 };
 
@@ -499,7 +503,7 @@ fn find_descriptors(new: &Config, server: &Server) -> Outcome {
 fn read_certificates(
     new: &Config,
     pairs: &[(&[u8], &[u8])],
-) -> Result<Option<Option<Arc<ServerConfig>>>, CommandError> {
+) -> Result<Option<Option<Arc<Certificates>>>, CommandError> {
     let name = |(name, _): &(&[u8], &[u8])| name.to_ascii_lowercase();
     let Some(name) = pairs.iter().map(name).find(|name| name.starts_with(b"tls-")) else { return Ok(None) };
     if new.tls_port == 0 {

@@ -390,6 +390,7 @@ fn stats_section(server: &Server, text: &mut Text<'_>) {
     text.field("acl_access_denied_cmd", server.sum(|stats| &stats.denied_commands));
     text.field("acl_access_denied_key", server.sum(|stats| &stats.denied_keys));
     text.field("acl_access_denied_channel", server.sum(|stats| &stats.denied_channels));
+    text.field("acl_access_denied_tls_cert", server.sum(|stats| &stats.denied_certificates));
     // Braid's own.
     text.field("lane_runs", server.engine.n_lane_runs());
 }

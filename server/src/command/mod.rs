@@ -52,7 +52,9 @@ use crate::config::RenamedCommand;
 use renames::CalledNames;
 
 pub use acl::users_at_start;
-pub(crate) use acl::{count_denial, entry_of, error_in_script, error_in_transaction, note_denial};
+pub(crate) use acl::{
+    count_denial, entry_of, error_in_script, error_in_transaction, note_denial, note_refused_certificate,
+};
 pub use call::{Call, GaveUp};
 pub(crate) use client::describe as describe_client;
 pub(crate) use pubsub::{is_confined, joins_or_leaves_events, leave_channel, subscribed_routes};

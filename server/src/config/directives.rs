@@ -11,8 +11,8 @@ use std::time::Duration;
 
 use super::directive::{Directive, INT, LONG, UINT, ULONG, choice, integer, line, memory, row, text, yes_no};
 use super::settings::{
-    Access, AclPubsubDefault, AuthClients, BindAddress, KeyspaceEvents, LogLevel, MaxmemoryPolicy,
-    OutputLimits, RenamedCommand, ShutdownOptions, Supervised, UserLine, Word,
+    Access, AclPubsubDefault, AuthClients, AuthClientsUser, BindAddress, KeyspaceEvents, LogLevel,
+    MaxmemoryPolicy, OutputLimits, RenamedCommand, ShutdownOptions, Supervised, UserLine, Word,
 };
 use super::value::{Kind, Reason, Value};
 
@@ -404,6 +404,12 @@ directives! {
     choice("tls-auth-clients", AuthClients::WORDS, "yes") =>
         /// Whether clients must have certificates.
         live tls_auth_clients: AuthClients = one_word;
+    choice("tls-auth-clients-user", AuthClientsUser::WORDS, "off") =>
+        /// By what of its certificate a client becomes a user.
+        live tls_auth_clients_user: AuthClientsUser = one_word;
+    integer("tls-auto-reload-interval", 0, INT, "0") =>
+        /// How often the files of certificates and keys are looked at; `None`: never.
+        live tls_auto_reload_interval: Option<Duration> = nonzero_seconds;
     yes_no("tls-replication", "no");
     yes_no("tls-cluster", "no");
     text("tls-protocols", "") =>

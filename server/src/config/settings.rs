@@ -122,6 +122,19 @@ words! {
     }
 }
 
+words! {
+    /// By what of their certificates clients are logged in (TLS).
+    pub enum AuthClientsUser {
+        /// By nothing.
+        #[default]
+        Off = "off",
+        /// The subject's common name.
+        Cn = "CN",
+        /// The URIs among the alternative names.
+        Uri = "URI",
+    }
+}
+
 /// An address to listen on.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct BindAddress {

@@ -1,6 +1,10 @@
 //! Whom an accepted connection goes to.
 
-use std::{io::Write, sync::atomic::Ordering, time::Duration};
+use std::{
+    io::Write,
+    sync::{Arc, atomic::Ordering},
+    time::Duration,
+};
 
 use socket2::{SockRef, TcpKeepalive};
 
@@ -78,8 +82,8 @@ fn turn_away(stream: &mut Stream, why: &[u8]) {
 fn begin_tls(server: &Server, stream: Stream) -> Option<Stream> {
     let Stream::Tcp(socket) = stream else { return None };
     // None where CONFIG SET has just turned it off.
-    let config = server.tls.load_full()?;
-    match TlsStream::new(socket, config) {
+    let rules = Arc::clone(&server.tls.load().as_ref()?.rules);
+    match TlsStream::new(socket, rules) {
         Ok(stream) => Some(Stream::Tls(Box::new(stream))),
         Err(error) => {
             warning!("Beginning a TLS session: {error}");

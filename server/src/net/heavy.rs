@@ -11,6 +11,7 @@ use braid_storage::{
 };
 use crossbeam_utils::sync::Parker;
 
+use super::certificate_watch::CertificateWatch;
 use crate::{
     run::offload,
     shared::{
@@ -34,6 +35,7 @@ pub fn run_heavy(server: &'static Server, index: usize, parker: &Parker) {
     let n_regular = server.heavy.len() - SPARE_THREADS;
     let spare = (index - server.io_threads().len()).checked_sub(n_regular);
     let mut worker = Worker::new(engine, Weight::Heavy, ThreadState::new(index, server));
+    let mut certificates = (index == server.io_threads().len()).then(CertificateWatch::new);
     while !server.stopping.load(Ordering::Relaxed) {
         worker.thread.renew_budget();
         let may_begin = worker.is_reserved() || !server.holds_heavy.load(Ordering::Relaxed);
@@ -72,6 +74,9 @@ pub fn run_heavy(server: &'static Server, index: usize, parker: &Parker) {
             continue;
         }
         // By turns, so that neither keeps the other waiting for long.
+        if let Some(certificates) = &mut certificates {
+            certificates.look(server);
+        }
         let has_freed = !server.holds_heavy.load(Ordering::Relaxed) && free_some();
         // What tables gave up meanwhile is freed here or nowhere: others' flushes do not reach it.
         flush_retired();

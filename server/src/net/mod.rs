@@ -1,6 +1,7 @@
 //! The threads that serve sockets, each one event loop with its share of the connections; and those that do heavy work.
 
 mod accept;
+mod certificate_watch;
 mod eviction;
 mod expiry;
 mod heavy;

@@ -1,6 +1,10 @@
 //! What the TLS directives come to: certificates, and the rules of handshakes.
 
-use std::{fmt, fs, path::Path, sync::Arc};
+use std::{
+    fmt, fs,
+    path::{Path, PathBuf},
+    sync::Arc,
+};
 
 use rustls::{
     Error, InconsistentKeys, RootCertStore, ServerConfig,
@@ -11,16 +15,55 @@ use rustls::{
     ticketer::TicketRotator,
 };
 
+use sha2::{Digest, Sha256};
+
 use crate::{
     config::{AuthClients, Config},
     shared::ciphers,
 };
 
+/// What TLS goes by.
+pub struct Certificates {
+    /// The rules of handshakes.
+    pub rules: Arc<ServerConfig>,
+    /// What was in the files that they were made of, or in those of just before.
+    pub contents: Contents,
+}
+
+/// What is in all files that TLS is made of. That, and not when they were written: a copy may keep the time of its original.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Contents([u8; 32]);
+
+impl Contents {
+    /// Reads the files. One that cannot be read counts as empty: whoever needs it finds out.
+    pub fn read(config: &Config) -> Self {
+        let files = [&config.tls_cert_file, &config.tls_key_file, &config.tls_ca_cert_file];
+        let mut paths: Vec<PathBuf> = files.into_iter().flatten().cloned().collect();
+        if let Some(directory) = &config.tls_ca_cert_dir {
+            let entries = fs::read_dir(directory).into_iter().flatten().flatten().map(|entry| entry.path());
+            let mut inside: Vec<PathBuf> = entries.filter(|path| path.is_file()).collect();
+            inside.sort();
+            paths.append(&mut inside);
+        }
+        let mut hash = Sha256::new();
+        for path in paths {
+            let bytes = fs::read(&path).unwrap_or_default();
+            hash.update(path.as_os_str().as_encoded_bytes());
+            hash.update([0]);
+            hash.update(bytes.len().to_le_bytes());
+            hash.update(bytes);
+        }
+        Self(hash.finalize().into())
+    }
+}
+
 /// Reads the files that the configuration names, and makes of it what handshakes go by.
 ///
 /// # Errors
 /// What is missing or wrong, and what to do, in words for the log.
-pub fn read(config: &Config) -> Result<Arc<ServerConfig>, String> {
+pub fn read(config: &Config) -> Result<Arc<Certificates>, String> {
+    // First: what changes from here on is a change.
+    let contents = Contents::read(config);
     let text = |directive: &[u8]| String::from_utf8_lossy(directive).into_owned();
     let versions = ciphers::versions(&text(&config.tls_protocols))?;
     let suites = ciphers::suites(&text(&config.tls_ciphers), &text(&config.tls_ciphersuites))?;
@@ -49,7 +92,7 @@ pub fn read(config: &Config) -> Result<Arc<ServerConfig>, String> {
         }
         None => rules.send_tls13_tickets = 0,
     }
-    Ok(Arc::new(rules))
+    Ok(Arc::new(Certificates { rules: Arc::new(rules), contents }))
 }
 
 /// The server's certificate and key.

@@ -14,7 +14,6 @@ use crossbeam_queue::SegQueue;
 use crossbeam_utils::{CachePadded, sync::Unparker};
 use mio::Waker;
 use nix::sys::resource::UsageWho;
-use rustls::ServerConfig;
 
 use crate::{
     catalog::CommandId,
@@ -31,6 +30,7 @@ use crate::{
     shared::{
         accounts::Accounts,
         attention::Attention,
+        certificates::Certificates,
         command_log::{self, CommandLog},
         functions::Functions,
         latency::Latencies,
@@ -81,7 +81,7 @@ pub struct Server {
     /// Where it listens.
     pub listening: Listening,
     /// What TLS handshakes go by; none where TLS is not spoken.
-    pub tls: ArcSwapOption<ServerConfig>,
+    pub tls: ArcSwapOption<Certificates>,
     /// Over how many threads connections are spread.
     pub spread: Spread,
     /// The threads that serve sockets.

@@ -118,6 +118,8 @@ pub struct ThreadStats {
     pub denied_keys: Count,
     /// Commands on channels that their users may not use.
     pub denied_channels: Count,
+    /// Certificates that name no user who is on.
+    pub denied_certificates: Count,
     /// Turns of its event loop.
     pub turns: Count,
     /// For how long its event loop had something to do, in nanoseconds, as of its last cron. Waiting for a processor counts.
@@ -167,6 +169,7 @@ impl ThreadStats {
             denied_commands: Count::default(),
             denied_keys: Count::default(),
             denied_channels: Count::default(),
+            denied_certificates: Count::default(),
             turns: Count::default(),
             busy_nanos: Count::default(),
             expiry_nanos: Count::default(),
@@ -248,6 +251,7 @@ impl ThreadStats {
             &self.denied_commands,
             &self.denied_keys,
             &self.denied_channels,
+            &self.denied_certificates,
             &self.turns,
             &self.busy_nanos,
             &self.expiry_nanos,

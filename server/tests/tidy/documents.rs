@@ -292,7 +292,7 @@ fn targets_of_make_that_are_named_are_there() {
 }
 
 /// Words in capitals that are no commands.
-const NO_COMMANDS: &[&str] = &["OVERFLOW", "GROUP", "SEED", "ARGS", "AUTH"];
+const NO_COMMANDS: &[&str] = &["OVERFLOW", "GROUP", "SEED", "ARGS", "AUTH", "URI"];
 
 #[test]
 fn commands_that_are_named_are_there() {

@@ -115,6 +115,11 @@ const LOCKING: Exceptions = &[
     ("server/src/client/record.rs", ".lock()", "what a client says of itself"),
     ("server/src/client/subscriptions.rs", ".lock()", "what a client is subscribed to"),
     ("server/src/command/admin.rs", ".lock()", "CONFIG SET and REWRITE, one at a time"),
+    (
+        "server/src/net/certificate_watch.rs",
+        ".lock()",
+        "no CONFIG SET while changed certificates replace others",
+    ),
     ("server/src/shared/accounts.rs", ".lock()", "a change of the users, and what is denied to one"),
     ("server/src/shared/command_log.rs", ".lock()", "an entry of the slow log comes, or is read"),
     ("server/src/shared/latency_monitor.rs", ".lock()", "an event took long, or is asked for"),

@@ -8,7 +8,7 @@ use std::{
 
 use rcgen::{
     BasicConstraints, CertificateParams, CertifiedIssuer, DnType, ExtendedKeyUsagePurpose, IsCa, KeyPair,
-    KeyUsagePurpose,
+    KeyUsagePurpose, SanType,
 };
 use rustls::pki_types::{CertificateDer, PrivateKeyDer, pem::PemObject};
 
@@ -55,17 +55,25 @@ impl Authority {
     }
 
     pub fn certify_server(&self, name: &str) -> Certified {
-        self.certify(name, ExtendedKeyUsagePurpose::ServerAuth)
+        self.certify(name, ExtendedKeyUsagePurpose::ServerAuth, &[])
     }
 
     pub fn certify_client(&self, name: &str) -> Certified {
-        self.certify(name, ExtendedKeyUsagePurpose::ClientAuth)
+        self.certify(name, ExtendedKeyUsagePurpose::ClientAuth, &[])
     }
 
-    fn certify(&self, name: &str, usage: ExtendedKeyUsagePurpose) -> Certified {
+    /// One whose alternative names have URIs.
+    pub fn certify_client_with_uris(&self, name: &str, uris: &[&str]) -> Certified {
+        self.certify(name, ExtendedKeyUsagePurpose::ClientAuth, uris)
+    }
+
+    fn certify(&self, name: &str, usage: ExtendedKeyUsagePurpose, uris: &[&str]) -> Certified {
         let mut params = CertificateParams::new(vec!["localhost".to_owned()]).expect("it is a name");
         params.distinguished_name.push(DnType::CommonName, name);
         params.extended_key_usages = vec![usage];
+        params
+            .subject_alt_names
+            .extend(uris.iter().map(|uri| SanType::URI((*uri).try_into().expect("it is plain text"))));
         let key = KeyPair::generate().expect("there is chance enough");
         let certificate = params.signed_by(&key, &self.issuer).expect("the form is right");
         let certified = Certified {

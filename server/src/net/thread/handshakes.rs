@@ -11,10 +11,13 @@ use crate::{
     client::{
         connection::{Connection, Pace},
         id::ClientId,
+        identity::{self, Field},
         notifications::Place,
         stream::Stream,
         tls::Handshake,
     },
+    command::{self, TABLE},
+    config::AuthClientsUser,
     net::accept::{DENIED, is_turned_away},
     verbose, warning,
 };
@@ -91,12 +94,36 @@ impl IoThread {
                 connection.pace = Pace::Free;
                 connection.readable = true;
                 self.worker.thread.stats().handshakes.add(1);
+                self.log_in_by_certificate(place);
                 self.let_in(place);
             }
             Err(error) => {
                 self.report_failed_handshake(place, &error);
                 self.drop_connection(place);
             }
+        }
+    }
+
+    /// Makes a client the user whom its certificate names, if `tls-auth-clients-user` says so. If there is no such user, or it is off, the
+    /// client stays the default user's, as in Redis 8.6 and Valkey.
+    fn log_in_by_certificate(&mut self, place: Place) {
+        let field = match self.config.tls_auth_clients_user {
+            AuthClientsUser::Off => return,
+            AuthClientsUser::Cn => Field::CommonName,
+            AuthClientsUser::Uri => Field::Uri,
+        };
+        let server = self.server();
+        let Some(Some(connection)) = self.connections.get_mut(place) else { return };
+        let Stream::Tls(stream) = &connection.stream else { return };
+        let Some(certificate) = stream.client_certificate() else { return };
+        let names = identity::names(certificate, field);
+        // In a handshake nothing of the connection is under way anywhere.
+        let Some(node) = connection.node.as_mut() else { return };
+        let session = &mut node.job.session;
+        if server.become_certified_user(session, &names) {
+            connection.parser.set_authenticated(session.authenticated);
+        } else if let Some(name) = names.last() {
+            command::note_refused_certificate(&connection.record, name, &TABLE, &self.worker.thread);
         }
     }
 

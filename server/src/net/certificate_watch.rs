@@ -1,0 +1,62 @@
+//! Reading certificates and keys again when their files have changed (`tls-auto-reload-interval`).
+//!
+//! A heavy-work thread does this between its works: files may be slow, and checking keys takes milliseconds.
+
+use std::{
+    sync::{Arc, PoisonError},
+    time::Instant,
+};
+
+use crate::{
+    notice,
+    shared::{
+        certificates::{self, Contents},
+        server::Server,
+    },
+    warning,
+};
+
+/// When the files were last looked at, and what they must not be read for again.
+pub(super) struct CertificateWatch {
+    looked_at: Instant,
+    /// What could not be used. That has been logged, and stays so until something changes.
+    refused: Option<Contents>,
+}
+
+impl CertificateWatch {
+    /// Has just looked.
+    pub(super) fn new() -> Self {
+        Self { looked_at: Instant::now(), refused: None }
+    }
+
+    /// Looks at the files if it is time to, and has new connections go by what is there, if that has changed and can be used.
+    pub(super) fn look(&mut self, server: &Server) {
+        let config = server.config.load_full();
+        let Some(interval) = config.tls_auto_reload_interval else { return };
+        if self.looked_at.elapsed() < interval {
+            return;
+        }
+        self.looked_at = Instant::now();
+        let Some(before) = server.tls.load_full() else { return };
+        let contents = Contents::read(&config);
+        if contents == before.contents || Some(contents) == self.refused {
+            return;
+        }
+        match certificates::read(&config) {
+            Ok(read) => {
+                let _writer = server.config_writer.lock().unwrap_or_else(PoisonError::into_inner);
+                // CONFIG SET may have read other files meanwhile, or have turned TLS off.
+                if server.tls.load().as_ref().is_some_and(|now| Arc::ptr_eq(now, &before)) {
+                    server.tls.store(Some(read));
+                    notice!("TLS materials reloaded successfully: certificates or keys have changed");
+                }
+                self.refused = None;
+            }
+            // A certificate may have been replaced, and its key not yet: the next look tells.
+            Err(why) => {
+                warning!("Certificates or keys have changed and cannot be used, those of before stay: {why}");
+                self.refused = Some(contents);
+            }
+        }
+    }
+}
