@@ -3,6 +3,7 @@
 use std::{
     io,
     panic::{AssertUnwindSafe, catch_unwind},
+    path::Path,
     sync::{
         Arc, Mutex,
         atomic::{AtomicBool, AtomicU16, AtomicU32, AtomicU64},
@@ -21,6 +22,7 @@ use braid_storage::{
 use crossbeam_queue::SegQueue;
 use crossbeam_utils::{CachePadded, sync::Parker};
 use mio::{Poll, Waker};
+use sd_notify::NotifyState;
 use signal_hook::{
     consts::{SIGINT, SIGTERM},
     iterator::Signals,
@@ -31,8 +33,11 @@ use crate::{
     client::{copies::Trackers, notifications::Notifications, publishing::PubSub, record::Clients},
     clock::Clock,
     command::{self, TABLE},
-    config::{Asker, Config, REDIS_VERSION},
-    log,
+    config::{Asker, Config, REDIS_VERSION, Supervised},
+    log::{
+        self,
+        syslog::{self, Syslog},
+    },
     net::{IoThread, WAKER, run_heavy},
     notice,
     shared::{
@@ -68,11 +73,20 @@ pub fn check(config: &Config) -> Result<(), String> {
 ///
 /// # Errors
 /// What kept the server from starting, in words for the log.
-pub fn serve(mut config: Config, process: Process) -> Result<(), String> {
+pub fn serve(mut config: Config, mut process: Process) -> Result<(), String> {
+    process.supervisor = supervisor(config.supervised);
+    let is_daemon = config.daemonize && process.supervisor == Supervised::No;
+    if is_daemon {
+        // Before there are threads, which would stay behind. As in Redis, the working directory stays.
+        nix::unistd::daemon(true, false).map_err(|error| format!("Going to the background: {error}"))?;
+    }
     // Until there is data: `Server::measure_memory` allows them again.
     let _ = rustix::thread::disable_transparent_huge_pages(true);
     log::set_level(config.loglevel);
     log::set_file(config.logfile.as_deref());
+    if config.syslog_enabled {
+        open_syslog(&config);
+    }
     let pid = std::process::id();
     notice!("Braid is starting");
     notice!(
@@ -81,6 +95,11 @@ pub fn serve(mut config: Config, process: Process) -> Result<(), String> {
     );
     for note in config.notices() {
         warning!("{note}");
+    }
+    if config.supervised != Supervised::No && process.supervisor == Supervised::No {
+        notice!(
+            "supervised: no systemd waits for this process (there is no NOTIFY_SOCKET in its environment)"
+        );
     }
     command::rename(&config.renamed_commands)?;
     let users = command::users_at_start(&config, &TABLE)?;
@@ -98,11 +117,12 @@ pub fn serve(mut config: Config, process: Process) -> Result<(), String> {
         0 => None,
         _ => Some(certificates::read(&config).map_err(|why| format!("Failed to configure TLS: {why}"))?),
     };
+    let supervisor = process.supervisor;
     let listeners = bind_all(&config)?;
     for listener in &listeners {
         notice!("Ready to accept connections {}", listener.kind());
     }
-    let pidfile = config.pidfile.clone();
+    let pidfile = config.pidfile.clone().or_else(|| is_daemon.then(|| DAEMON_PIDFILE.into()));
     // As in Redis, nobody is kept from starting by a place where only the administrator may write.
     if let Some(path) = &pidfile
         && let Err(error) = std::fs::write(path, format!("{pid}\n"))
@@ -137,11 +157,13 @@ pub fn serve(mut config: Config, process: Process) -> Result<(), String> {
         threads.push(spawn(format!("heavy-{nth}"), move || run_heavy(server, index, &parker))?);
     }
 
+    tell(supervisor, NotifyState::Ready, "Ready to accept connections");
     for signal in signals.forever() {
         let name = if signal == SIGINT { "SIGINT" } else { "SIGTERM" };
         warning!("Received {name} scheduling shutdown...");
         server.stop();
     }
+    tell(supervisor, NotifyState::Stopping, "Stopping");
     for thread in threads {
         thread.join().expect("a thread that panics ends the process");
     }
@@ -151,6 +173,39 @@ pub fn serve(mut config: Config, process: Process) -> Result<(), String> {
     }
     warning!("Braid is now ready to exit, bye bye...");
     Ok(())
+}
+
+/// Where a daemon writes its number if the configuration does not say it, as in Redis.
+const DAEMON_PIDFILE: &str = "/var/run/redis.pid";
+
+/// Who waits to hear of the process. As in Redis, that is nobody if the environment does not say how to reach it.
+fn supervisor(asked: Supervised) -> Supervised {
+    let waits = std::env::var_os("NOTIFY_SOCKET").is_some();
+    match asked {
+        Supervised::Systemd | Supervised::Auto if waits => Supervised::Systemd,
+        _ => Supervised::No,
+    }
+}
+
+/// Tells the supervisor, if there is one, what has become of the process.
+fn tell(supervisor: Supervised, what: NotifyState<'_>, status: &str) {
+    if supervisor == Supervised::Systemd
+        && let Err(error) = sd_notify::notify(&[what, NotifyState::Status(status)])
+    {
+        warning!("Telling systemd '{status}': {error}");
+    }
+}
+
+/// Has the log go to the system's log, too.
+fn open_syslog(config: &Config) {
+    let ident = String::from_utf8_lossy(&config.syslog_ident);
+    match Syslog::new(Path::new(syslog::SOCKET), config.syslog_facility, &ident) {
+        Ok(syslog) => log::set_syslog(syslog),
+        Err(error) => warning!("syslog-enabled: {error}"),
+    }
+    if !Path::new(syslog::SOCKET).exists() {
+        warning!("syslog-enabled: nobody is at {}: is a log service running?", syslog::SOCKET);
+    }
 }
 
 /// Lowers `maxclients` to what the system lets the process have descriptors for, as Redis does.

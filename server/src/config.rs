@@ -27,7 +27,7 @@ pub use self::rewrite::Appended;
 pub use self::settings::{
     Access, AclPubsubDefault, AuthClients, AuthClientsUser, BindAddress, BindHost, KeyspaceEvents, LogLevel,
     MaxmemoryPolicy, OutputLimit, OutputLimits, RenamedCommand, SavePoint, ShutdownOptions, Supervised,
-    UserLine,
+    SyslogFacility, UserLine,
 };
 pub use self::value::{Kind, Reason, Value, memory, short_decimal};
 pub use self::words::{quote, split};

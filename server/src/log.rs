@@ -12,6 +12,9 @@ use std::{
     time::{SystemTime, UNIX_EPOCH},
 };
 
+pub mod syslog;
+
+use self::syslog::Syslog;
 use crate::config::LogLevel;
 
 /// How much a line matters.
@@ -30,6 +33,7 @@ pub enum Level {
 
 static THRESHOLD: AtomicU8 = AtomicU8::new(Level::Notice as u8);
 static FILE: OnceLock<PathBuf> = OnceLock::new();
+static SYSLOG: OnceLock<Syslog> = OnceLock::new();
 
 /// More lines than this are not held back: a script may write any number.
 const HELD_BACK_MAX: usize = 1000;
@@ -56,6 +60,12 @@ pub fn set_file(path: Option<&Path>) {
         // A second call changes nothing: the file of a running server is fixed.
         let _ = FILE.set(path.to_owned());
     }
+}
+
+/// Sends the lines to the system's log, too (`syslog-enabled`).
+pub fn set_syslog(syslog: Syslog) {
+    // As with the file: a running server's is fixed.
+    let _ = SYSLOG.set(syslog);
 }
 
 thread_local! {
@@ -93,6 +103,9 @@ pub fn line(level: Level, message: std::fmt::Arguments<'_>) {
     }
     let mark = ['.', '-', '*', '#'][level as usize];
     let line = format!("{}:M {} {mark} {message}\n", std::process::id(), timestamp());
+    if let Some(syslog) = SYSLOG.get() {
+        syslog.line(level, &message.to_string());
+    }
     // A log that cannot be written must not end the server.
     let _ = match FILE.get() {
         None => std::io::stdout().lock().write_all(line.as_bytes()),
@@ -106,19 +119,38 @@ pub fn line(level: Level, message: std::fmt::Arguments<'_>) {
 
 /// Now, in UTC, as `20 Nov 2026 23:55:25.123`.
 fn timestamp() -> String {
-    let unix = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
-    let (year, month, day) = civil_date((unix.as_secs() / 86_400) as i64);
-    const MONTHS: [&str; 12] =
-        ["Jan", "Feb", "Mar", "Apr", "May", "Jun", "Jul", "Aug", "Sep", "Oct", "Nov", "Dec"];
-    let second = unix.as_secs() % 86_400;
-    format!(
-        "{day:02} {} {year} {:02}:{:02}:{:02}.{:03}",
-        MONTHS[month as usize - 1],
-        second / 3600,
-        second / 60 % 60,
-        second % 60,
-        unix.subsec_millis()
-    )
+    let Moment { year, month, day, hour, minute, second, millis } = Moment::now();
+    format!("{day:02} {month} {year} {hour:02}:{minute:02}:{second:02}.{millis:03}")
+}
+
+/// A moment in UTC.
+struct Moment {
+    year: i64,
+    month: &'static str,
+    day: u32,
+    hour: u64,
+    minute: u64,
+    second: u64,
+    millis: u32,
+}
+
+impl Moment {
+    fn now() -> Self {
+        let unix = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
+        let (year, month, day) = civil_date((unix.as_secs() / 86_400) as i64);
+        const MONTHS: [&str; 12] =
+            ["Jan", "Feb", "Mar", "Apr", "May", "Jun", "Jul", "Aug", "Sep", "Oct", "Nov", "Dec"];
+        let second = unix.as_secs() % 86_400;
+        Self {
+            year,
+            month: MONTHS[month as usize - 1],
+            day,
+            hour: second / 3600,
+            minute: second / 60 % 60,
+            second: second % 60,
+            millis: unix.subsec_millis(),
+        }
+    }
 }
 
 /// The Gregorian date of a day counted from 1970-01-01.

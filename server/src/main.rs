@@ -2,11 +2,16 @@
 
 #![deny(unsafe_code)]
 
-use std::{env, process::ExitCode, thread};
+use std::{
+    env,
+    io::{self, Write as _},
+    process::ExitCode,
+    thread,
+};
 
 use braid_server::{
     boot,
-    config::{Host, Launch, launch},
+    config::{Host, Launch, Supervised, launch},
     shared::{server::Process, title::Title},
 };
 use braid_storage::{
@@ -22,13 +27,14 @@ fn main() -> ExitCode {
     let mut host = Host {
         dir: env::current_dir().unwrap_or_default(),
         n_cores: thread::available_parallelism().map_or(1, |cores| cores.get()),
-        stdin: &mut std::io::stdin(),
+        stdin: &mut io::stdin(),
         glob: |pattern, text| glob_match(pattern, text, Case::Insensitive),
         check: boot::check,
     };
     match launch(&args, &mut host) {
         Launch::Print(text) => {
-            println!("{text}");
+            // Whoever reads it may have read enough: `--help | head`.
+            let _ = writeln!(io::stdout(), "{text}");
             ExitCode::SUCCESS
         }
         Launch::Refuse(why) => {
@@ -51,6 +57,7 @@ fn process() -> Process {
     Process {
         return_freed_memory: Allocator::return_freed_memory,
         allocator_stats: Allocator::stats,
+        supervisor: Supervised::No,
         title: env::args_os().next().and_then(Title::new),
     }
 }

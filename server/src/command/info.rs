@@ -20,7 +20,7 @@ use crate::{
     },
     clock::processor_micros,
     command::{CommandTable, memory_reports::Figures},
-    config::{REDIS_VERSION, short_decimal},
+    config::{REDIS_VERSION, Supervised, short_decimal},
     shared::{
         server::{BRAID_VERSION, SPARE_THREADS, Server},
         system::kilobytes_of,
@@ -172,7 +172,8 @@ fn server_section(server: &Server, text: &mut Text<'_>) {
     // Redis says so where it was not compiled by GCC.
     text.field("gcc_version", "0.0.0");
     text.field("process_id", std::process::id());
-    text.field("process_supervised", "no");
+    let is_supervised = server.process.supervisor == Supervised::Systemd;
+    text.field("process_supervised", if is_supervised { "systemd" } else { "no" });
     text.field("run_id", &server.run_id);
     text.field("tcp_port", config.main_port());
     text.field("server_time_usec", micros);

@@ -235,12 +235,7 @@ impl Config {
 
     /// What an operator should know at start: directives that are set and have no effect yet, one sentence each.
     pub fn notices(&self) -> Vec<String> {
-        let kept = self.kept_and_set().map(|row| match row.name {
-            "daemonize" => "'daemonize yes' is accepted, but Braid stays in the foreground: \
-                            let a service manager or the shell put it in the background."
-                .to_owned(),
-            name => format!("'{name}' is set, but has no effect yet."),
-        });
+        let kept = self.kept_and_set().map(|row| format!("'{}' is set, but has no effect yet.", row.name));
         kept.collect()
     }
 

@@ -12,7 +12,8 @@ use std::time::Duration;
 use super::directive::{Directive, INT, LONG, UINT, ULONG, choice, integer, line, memory, row, text, yes_no};
 use super::settings::{
     Access, AclPubsubDefault, AuthClients, AuthClientsUser, BindAddress, KeyspaceEvents, LogLevel,
-    MaxmemoryPolicy, OutputLimits, RenamedCommand, ShutdownOptions, Supervised, UserLine, Word,
+    MaxmemoryPolicy, OutputLimits, RenamedCommand, ShutdownOptions, Supervised, SyslogFacility, UserLine,
+    Word,
 };
 use super::value::{Kind, Reason, Value};
 
@@ -247,9 +248,15 @@ directives! {
     integer("busy-reply-threshold", 0, LONG, "5000").alias("lua-time-limit") =>
         /// Scripts and functions that run longer can be killed, and others are told BUSY; `None`: never.
         live busy_reply_threshold: Option<Duration> = nonzero_millis;
-    yes_no("syslog-enabled", "no").immutable();
-    text("syslog-ident", "redis").immutable();
-    choice("syslog-facility", SYSLOG_FACILITIES, "local0").immutable();
+    yes_no("syslog-enabled", "no").immutable() =>
+        /// Whether the log goes to the system's, too.
+        live syslog_enabled: bool = Value::yes;
+    text("syslog-ident", "redis").immutable() =>
+        /// Under what name.
+        live syslog_ident: Vec<u8> = bytes;
+    choice("syslog-facility", SyslogFacility::WORDS, "local0").immutable() =>
+        /// With what facility.
+        live syslog_facility: SyslogFacility = one_word;
     yes_no("crash-log-enabled", "yes");
     yes_no("crash-memcheck-enabled", "yes");
     integer("watchdog-period", 0, INT, "0").hidden();
@@ -259,13 +266,15 @@ directives! {
     row("dir", Kind::Dir, "./").protected() =>
         /// Working directory: absolute, and it exists. Relative paths in other settings start here.
         live dir: PathBuf = Value::dir;
-    yes_no("daemonize", "no").immutable();
+    yes_no("daemonize", "no").immutable() =>
+        /// Whether the process goes to the background.
+        live daemonize: bool = Value::yes;
     text("pidfile", "").immutable() =>
         /// File to write the process's id to.
         live pidfile: Option<PathBuf> = Value::path;
     choice("supervised", Supervised::WORDS, "no").immutable() =>
         /// Supervisor to report to.
-        reserved supervised: Supervised = one_word;
+        live supervised: Supervised = one_word;
     yes_no("set-proc-title", "yes").immutable() =>
         /// Whether the process's title shows the address.
         live set_proc_title: bool = Value::yes;
@@ -432,9 +441,6 @@ directives! {
         /// For how long.
         live tls_session_cache_timeout: Option<Duration> = nonzero_seconds;
 }
-
-const SYSLOG_FACILITIES: &[&str] =
-    &["user", "local0", "local1", "local2", "local3", "local4", "local5", "local6", "local7"];
 
 /// Variables that a title template may name.
 const TITLE_VARIABLES: &[&[u8]] =

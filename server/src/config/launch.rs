@@ -157,8 +157,7 @@ Directives of Braid's own:
                         several of them cheaper. 'no' suits data where most keys share one tag.
                         Default: yes.
 
-Unlike Redis, Braid listens on the loopback interface only unless --bind says otherwise, and
-stays in the foreground even with --daemonize yes.
+Unlike Redis, Braid listens on the loopback interface only unless --bind says otherwise.
 
 Examples:
        braid-server (run the server with the default configuration)

@@ -135,6 +135,31 @@ words! {
     }
 }
 
+words! {
+    /// Whose lines they are in the system's log.
+    pub enum SyslogFacility {
+        /// Any program's.
+        User = "user",
+        /// What the administrator says, as are the others.
+        #[default]
+        Local0 = "local0",
+        /// The second of those.
+        Local1 = "local1",
+        /// The third.
+        Local2 = "local2",
+        /// The fourth.
+        Local3 = "local3",
+        /// The fifth.
+        Local4 = "local4",
+        /// The sixth.
+        Local5 = "local5",
+        /// The seventh.
+        Local6 = "local6",
+        /// The eighth.
+        Local7 = "local7",
+    }
+}
+
 /// An address to listen on.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct BindAddress {

@@ -26,7 +26,7 @@ use crate::{
         record::Clients,
     },
     clock::{Clock, processor_micros},
-    config::{Config, MaxmemoryPolicy},
+    config::{Config, MaxmemoryPolicy, Supervised},
     shared::{
         accounts::Accounts,
         attention::Attention,
@@ -151,6 +151,8 @@ pub struct Process {
     pub return_freed_memory: fn(),
     /// What the allocator tells of itself.
     pub allocator_stats: fn() -> String,
+    /// Who has started it and waits to hear that it is ready.
+    pub supervisor: Supervised,
     /// Its title, where there is room for one.
     pub title: Option<Title>,
 }

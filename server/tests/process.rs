@@ -1,0 +1,174 @@
+//! The server as a process: in the background, under systemd, and with the system's log.
+
+mod support;
+
+use std::{
+    fs,
+    os::unix::net::UnixDatagram,
+    path::{Path, PathBuf},
+    process::{Child, Command, Stdio},
+};
+
+use support::{
+    Client, PATIENCE, Port,
+    crowd::{ask, until},
+};
+
+const SERVER: &str = env!("CARGO_BIN_EXE_braid-server");
+
+/// A directory of a test's own, which goes with it.
+struct Scratch(PathBuf);
+
+impl Scratch {
+    fn new(name: &str) -> Scratch {
+        let path = Path::new(env!("CARGO_TARGET_TMPDIR")).join(format!("{name}-{}", std::process::id()));
+        fs::create_dir_all(&path).expect("the build's scratch space is writable");
+        Scratch(path)
+    }
+
+    fn path(&self, name: &str) -> String {
+        self.0.join(name).to_str().expect("the build's folder has a plain name").to_owned()
+    }
+
+    fn read(&self, name: &str) -> String {
+        fs::read_to_string(self.0.join(name)).unwrap_or_default()
+    }
+}
+
+impl Drop for Scratch {
+    fn drop(&mut self) {
+        // It lies in the build's scratch space and does no harm.
+        let _ = fs::remove_dir_all(&self.0);
+    }
+}
+
+/// A process that ends with this value, also when a test panics.
+struct Process(u32);
+
+impl Drop for Process {
+    fn drop(&mut self) {
+        // Mostly it has ended.
+        let _ = Command::new("kill").arg(self.0.to_string()).stderr(Stdio::null()).status();
+    }
+}
+
+/// A server with a log in its scratch space.
+fn command(scratch: &Scratch, port: &Port, args: &[&str]) -> Command {
+    let mut command = Command::new(SERVER);
+    command
+        .args(["--port", &port.number().to_string(), "--dir", &scratch.path(""), "--save", ""])
+        .args(["--logfile", &scratch.path("log"), "--io-threads", "1"])
+        .args(args)
+        .stdin(Stdio::null())
+        .stdout(Stdio::null())
+        .env_remove("NOTIFY_SOCKET");
+    command
+}
+
+fn await_end(mut child: Child) {
+    until("it ends", || child.try_wait().expect("the process is this test's own").is_some());
+    assert!(child.wait().expect("it has ended").success());
+}
+
+fn connect(port: &Port) -> Client {
+    until("it listens", || std::net::TcpStream::connect(("127.0.0.1", port.number())).is_ok());
+    Client::connect(port.number())
+}
+
+fn info(client: &mut Client, field: &str) -> String {
+    let info = client.command(&["INFO", "server"]).text().expect("it answers text");
+    let found = info.lines().find_map(|line| line.strip_prefix(field)?.strip_prefix(':'));
+    found.unwrap_or_else(|| panic!("{field} in {info}")).to_owned()
+}
+
+#[test]
+fn a_daemon_goes_to_the_background_and_serves_with_all_its_threads() {
+    let scratch = Scratch::new("daemon");
+    let port = Port::claim();
+    let args = ["--daemonize", "yes", "--pidfile", &scratch.path("pid"), "--io-threads", "3"];
+    let child = command(&scratch, &port, &args).spawn().expect("the server can be run");
+    let foreground = child.id();
+    // The command ends at once, as scripts expect.
+    await_end(child);
+    let mut client = connect(&port);
+    let pid = info(&mut client, "process_id").parse().expect("it is a number");
+    let _daemon = Process(pid);
+    assert_ne!(pid, foreground);
+    assert_eq!(scratch.read("pid"), format!("{pid}\n"));
+    let mut others: Vec<Client> = (0..10).map(|_| Client::connect(port.number())).collect();
+    for (n, other) in others.iter_mut().enumerate() {
+        assert_eq!(ask(other, &format!("SET k{n} v")), "+OK");
+    }
+    assert_eq!(ask(&mut client, "DBSIZE"), ":10");
+    // It is a session of its own, and its standard streams lead nowhere.
+    let stat = fs::read_to_string(format!("/proc/{pid}/stat")).expect("it runs");
+    let fields: Vec<&str> = stat.rsplit_once(')').expect("its name").1.split_whitespace().collect();
+    assert_eq!(fields[3], pid.to_string(), "the session in {stat}");
+    for stream in 0..3 {
+        let leads_to = fs::read_link(format!("/proc/{pid}/fd/{stream}")).expect("it is open");
+        assert_eq!(leads_to, Path::new("/dev/null"));
+    }
+    assert!(scratch.read("log").contains(&format!("pid={pid}, just started")));
+    client.send(&["SHUTDOWN", "NOSAVE"]);
+    until("it takes its file away", || !Path::new(&scratch.path("pid")).exists());
+    assert!(scratch.read("log").contains("Braid is now ready to exit"), "{}", scratch.read("log"));
+}
+
+#[test]
+fn systemd_hears_that_the_server_is_ready_and_that_it_stops() {
+    for supervised in ["systemd", "auto"] {
+        let scratch = Scratch::new(supervised);
+        let socket = scratch.path("notify");
+        let systemd = UnixDatagram::bind(&socket).expect("the folder is writable");
+        systemd.set_read_timeout(Some(PATIENCE)).expect("it is a socket");
+        let heard = || {
+            let mut said = [0; 1000];
+            let n = systemd.recv(&mut said).expect("the server says something");
+            String::from_utf8(said[..n].to_vec()).expect("it is text")
+        };
+        let port = Port::claim();
+        // A supervised server stays where its supervisor sees it.
+        let args = ["--supervised", supervised, "--daemonize", "yes"];
+        let mut command = command(&scratch, &port, &args);
+        let child = command.env("NOTIFY_SOCKET", &socket).spawn().expect("the server can be run");
+        let server = Process(child.id());
+        let said = heard();
+        assert!(said.lines().any(|line| line == "READY=1"), "{said}");
+        // By then it is.
+        let mut client = Client::connect(port.number());
+        assert_eq!(ask(&mut client, "PING"), "+PONG");
+        assert_eq!(info(&mut client, "process_supervised"), "systemd");
+        assert_eq!(info(&mut client, "process_id"), server.0.to_string());
+        client.send(&["SHUTDOWN", "NOSAVE"]);
+        let said = heard();
+        assert!(said.lines().any(|line| line == "STOPPING=1"), "{said}");
+        await_end(child);
+    }
+}
+
+#[test]
+fn a_server_that_nobody_supervises_says_so_and_serves() {
+    let scratch = Scratch::new("unsupervised");
+    let port = Port::claim();
+    let args = ["--supervised", "systemd", "--syslog-enabled", "yes", "--syslog-ident", "unheard"];
+    let child = command(&scratch, &port, &args).spawn().expect("the server can be run");
+    let _server = Process(child.id());
+    let mut client = connect(&port);
+    assert_eq!(info(&mut client, "process_supervised"), "no");
+    assert!(scratch.read("log").contains("no systemd waits for this process"), "{}", scratch.read("log"));
+    // Whether there is a log of the system's or not, its file has all.
+    assert!(scratch.read("log").contains("Ready to accept connections"));
+    client.send(&["SHUTDOWN", "NOSAVE"]);
+    await_end(child);
+}
+
+#[test]
+fn help_that_nobody_reads_to_its_end_is_no_failure() {
+    for question in ["--help", "--version"] {
+        let (reader, writer) = std::io::pipe().expect("there are descriptors");
+        drop(reader);
+        let asked = Command::new(SERVER).arg(question).stdout(writer).output().expect("it runs");
+        let said = String::from_utf8_lossy(&asked.stderr);
+        assert!(asked.status.success() && said.is_empty(), "{question}: {said}");
+    }
+}
