@@ -1,6 +1,6 @@
 # `make help` lists the targets.
 .DEFAULT_GOAL := help
-.PHONY: help run pgo test search lint fmt compat compat-fuzz conformance redis-py frameworks frameworks-load bench bench-compare bench-report fuzz loom sanitize miri doc
+.PHONY: help run pgo test search lint fmt compat compat-fuzz conformance redis-py frameworks frameworks-load package bench bench-compare bench-report fuzz loom sanitize miri doc
 
 PORT ?= 6379
 # What `make bench-report` starts and measures.
@@ -66,6 +66,9 @@ frameworks: ## Run programs made of scripts (BullMQ, Celery, …) here and on re
 frameworks-load: ## Measure jobs of BullMQ a second, beside redis-server (ARGS="--server … --jobs 5000 --workers 4 --rounds 5")
 	@command -v python3 >/dev/null || { echo "python3 is missing: apt-get install python3"; exit 1; }
 	conformance/frameworks/run --load $(ARGS)
+
+package: ## Build the Debian package (needs cargo-deb)
+	packaging/build
 
 bench: ## Run the criterion benches
 	cargo bench --workspace --benches
