@@ -87,7 +87,7 @@ bench-report: ## Measure about a minute and write target/bench-report.html (SERV
 
 fuzz: ## Run every fuzz target for FUZZ_SECONDS (needs cargo-fuzz and the nightly toolchain)
 	@cargo fuzz --version >/dev/null 2>&1 || { echo "cargo-fuzz is missing: cargo install cargo-fuzz"; exit 1; }
-	for crate in protocol storage; do (cd $$crate && for target in $$(cargo +nightly fuzz list); do \
+	for crate in protocol storage server; do (cd $$crate && for target in $$(cargo +nightly fuzz list); do \
 		cargo +nightly fuzz run $$target -- -max_total_time=$(FUZZ_SECONDS) || exit 1; done) || exit 1; done
 
 loom: ## Try every interleaving of the executor and the coordinator

@@ -304,6 +304,10 @@ impl User {
     }
 
     fn add_selector(&mut self, inner: &[u8], commands: &dyn Commands) -> Result<(), RuleError> {
+        // What follows a zero byte would be dropped unseen.
+        if inner.contains(&0) {
+            return Err(RuleError::Syntax);
+        }
         let mut selector = Selector::new(self.new_allows_all_channels);
         for rule in split(inner).ok_or(RuleError::Syntax)? {
             // In a description these would be read as what they are to `split`.
@@ -525,6 +529,15 @@ pub(super) mod tests {
         assert!(!keeps(&["&a"], &["allchannels"]));
         // What matches is not looked at, only what is the same.
         assert!(!keeps(&["&*b*"], &["&ab"]));
+    }
+
+    #[test]
+    fn a_selector_ends_at_its_parenthesis_and_not_at_a_zero_byte() {
+        assert!(user(&["(\x0b~a\x0b+get\x0b)"]).is_like(&user(&["(~a +get)"])));
+        let mut bob = user(&[]);
+        assert_eq!(bob.apply(b"(~* +@all\0-@all)", &Few), Err(RuleError::Syntax));
+        assert_eq!(bob.apply(b"(\0)", &Few), Err(RuleError::Syntax));
+        assert!(bob.added_selectors().is_empty());
     }
 
     #[test]

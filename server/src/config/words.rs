@@ -3,19 +3,26 @@
 //! The grammar is the one of inline commands (double quotes with `\n`, `\xHH` and the like, single quotes with
 //! `\'` only), kept in two functions so that the protocol crate's splitter can take the place of [`split`].
 
-/// Splits a line into words. `None` when a quote stays open or is followed by anything but a space.
+/// Splits a line into words. `None` when a quote stays open or is followed by anything but a space. As in Redis, a zero byte ends the line.
 pub fn split(line: &[u8]) -> Option<Vec<Vec<u8>>> {
+    let end = line.iter().position(|&byte| byte == 0).unwrap_or(line.len());
     let mut words = Vec::new();
-    let mut rest = line.trim_ascii_start();
+    let mut rest = trim_start(&line[..end]);
     while !rest.is_empty() {
         let (word, after) = match rest[0] {
             b'"' | b'\'' => quoted(rest)?,
             _ => bare(rest)?,
         };
         words.push(word);
-        rest = after.trim_ascii_start();
+        rest = trim_start(after);
     }
     Some(words)
+}
+
+/// The text from its first byte on that is no space: each word makes it shorter.
+fn trim_start(text: &[u8]) -> &[u8] {
+    let begin = text.iter().position(|&byte| !is_space(byte)).unwrap_or(text.len());
+    &text[begin..]
 }
 
 /// A word that does not begin with a quote. A quote in its middle opens a quoted tail, as in `a"b c"`.
@@ -85,8 +92,9 @@ fn nibble(digit: u8) -> u8 {
     }
 }
 
+/// The spaces of C, among them the vertical tab.
 fn is_space(byte: u8) -> bool {
-    byte.is_ascii_whitespace() || byte == 0x0b || byte == 0
+    byte.is_ascii_whitespace() || byte == 0x0b
 }
 
 /// Writes `word` in double quotes, with everything unprintable escaped.
@@ -130,6 +138,16 @@ mod tests {
         assert_eq!(words(r#"hz "7\x37""#).unwrap(), ["hz", "77"]);
         assert_eq!(words(r#"a 'it\'s' "tab\there""#).unwrap(), ["a", "it's", "tab\there"]);
         assert_eq!(words("").unwrap(), Vec::<String>::new());
+    }
+
+    #[test]
+    fn a_vertical_tab_is_a_space_and_a_zero_byte_ends_the_line() {
+        assert_eq!(words("\x0b hz\x0b\x0c33 \x0b").unwrap(), ["hz", "33"]);
+        assert_eq!(words("\x0b").unwrap(), Vec::<String>::new());
+        assert_eq!(words("hz 33\0 44").unwrap(), ["hz", "33"]);
+        assert_eq!(words(" \0 hz").unwrap(), Vec::<String>::new());
+        assert_eq!(words("\"a\"\0b").unwrap(), ["a"]);
+        assert_eq!(words("\"a\0\""), None);
     }
 
     #[test]
