@@ -46,6 +46,7 @@ use crate::{
         command_log::{self, CommandLog},
         descriptors::room_for_clients,
         functions::Functions,
+        hot_keys::HotKeys,
         latency_monitor::LatencyMonitor,
         listening::{Listener, Listening, bind_all},
         memory::{Memory, resident_bytes},
@@ -288,6 +289,7 @@ fn build(
     trackers.set_max_keys(config.tracking_table_max_keys);
     let times_each = command_log::times_each(&config);
     let command_log = CommandLog::new(peers.len());
+    let hot_keys = HotKeys::new(peers.len());
     let server: &'static Server = Box::leak(Box::new(Server {
         clock: Clock::start(),
         engine: Engine::new(shards),
@@ -312,6 +314,7 @@ fn build(
         memory: Memory::default(),
         purges: AtomicU64::new(0),
         command_log,
+        hot_keys,
         latency_monitor: LatencyMonitor::default(),
         times_each: AtomicBool::new(false),
         rate_sampler: Mutex::default(),

@@ -28,6 +28,7 @@ mod field_expiry;
 mod geo;
 mod handshake;
 mod hashes;
+mod hotkeys;
 mod hyperloglog;
 mod introspection;
 mod keys;
@@ -90,6 +91,7 @@ const FAMILIES: &[&[CommandSpec]] = &[
     logs::COMMANDS,
     latency_reports::COMMANDS,
     memory_reports::COMMANDS,
+    hotkeys::COMMANDS,
     absent::COMMANDS,
     introspection::COMMANDS,
 ];

@@ -485,6 +485,7 @@ impl IoThread {
             server.measure_memory();
             server.measure_first_thread();
             server.sample_rates();
+            server.end_hot_keys_in_time();
         }
         // The first thread hears of connections, but a script may keep it.
         if self.worker.thread.index == 0 || server.is_kept_by_script(0) {

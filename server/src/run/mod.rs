@@ -19,6 +19,7 @@ pub mod lines;
 pub mod offload;
 pub mod route;
 pub mod rows;
+pub mod sampling;
 pub mod script;
 pub mod serve;
 pub mod step;

@@ -18,6 +18,7 @@ use crate::{
     command::{self, Call, Registered, Run, TABLE},
     observe::invalidations,
     run::{
+        sampling::Sampled,
         script, transaction,
         watch::{self, Timer},
     },
@@ -109,6 +110,7 @@ pub fn answer(
     // What is offloaded counts when it has been stored.
     let is_offloaded = call.offloaded.is_some();
     let timer = if is_offloaded { None } else { Timer::begin(command, call.session, thread) };
+    let sampled = Sampled::begin(thread);
     let mut reply = Reply::new(out, call.session.resp).with_limit(limit);
     let outcome = if call.held.is_some() || call.offloaded.is_some() {
         // Whoever runs work on shards catches what it panics with, while it still holds them.
@@ -132,6 +134,9 @@ pub fn answer(
             timer.end(command, call.session, words, thread);
         }
         watch::note_sizes(command, &call.session.record, words, out.len() - start, thread);
+    }
+    if let Some(sampled) = sampled {
+        sampled.end(command, words, out.len() - start, thread);
     }
     if out.len() > limit {
         *out = Vec::new();

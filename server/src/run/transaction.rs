@@ -9,7 +9,9 @@ use crate::{
     command::{self, Call, Registered, forget_own_watches},
     observe::{invalidations, monitor},
     run::{
-        rows, step,
+        rows,
+        sampling::Sampled,
+        step,
         watch::{self, Span, Timer},
     },
     shared::thread_state::ThreadState,
@@ -78,6 +80,7 @@ fn run_queued(
         return refuse_queued(call, command, denial, words, reply);
     }
     let timer = Timer::begin(command, call.session, call.thread);
+    let sampled = Sampled::begin(call.thread);
     let outcome = step::execute(call, command, words, None, reply);
     monitor::observe(call.session, command.spec.flags, words, call.thread);
     if call.session.tracking.is_some()
@@ -99,6 +102,9 @@ fn run_queued(
         timer.end(command, call.session, words, call.thread);
     }
     let n_replied = reply.written_bytes() - start;
+    if let Some(sampled) = sampled {
+        sampled.end(command, words, n_replied, call.thread);
+    }
     watch::note_sizes(command, &call.session.record, words, n_replied, call.thread);
     // HELLO may have changed the dialect for the commands after it.
     reply.set_version(call.session.resp);

@@ -33,6 +33,7 @@ use crate::{
         certificates::Certificates,
         command_log::{self, CommandLog},
         functions::Functions,
+        hot_keys::{Asked, HotKeys, Report, Totals},
         latency::Latencies,
         latency_monitor::LatencyMonitor,
         listening::Listening,
@@ -107,6 +108,8 @@ pub struct Server {
     pub command_log: CommandLog,
     /// What took long.
     pub latency_monitor: LatencyMonitor,
+    /// Which keys cost the most.
+    pub hot_keys: HotKeys,
     /// Whether each command is timed alone.
     pub times_each: AtomicBool,
     /// What happened lately, for INFO.
@@ -264,6 +267,47 @@ impl Server {
             (false, true) => self.attention.raise(),
             (true, false) => self.attention.lower(),
             _ => {}
+        }
+    }
+
+    /// Begins to track what keys cost; returns false if that is done already.
+    pub fn track_hot_keys(&self, asked: Asked) -> bool {
+        let starts = self.hot_keys.start(asked, self.totals()).is_ok();
+        if starts {
+            self.attention.raise();
+        }
+        starts
+    }
+
+    /// Ends it; returns false if nothing was tracked.
+    pub fn end_hot_keys(&self) -> bool {
+        let ends = self.hot_keys.stop(self.totals());
+        if ends {
+            self.attention.lower();
+        }
+        ends
+    }
+
+    /// Ends it if the time is over for which keys were to be tracked. Part of a cron, and asked before anything is told of it.
+    pub fn end_hot_keys_in_time(&self) {
+        let unix_millis = self.clock.unix_micros() / 1000;
+        if self.hot_keys.is_over(unix_millis) && self.hot_keys.stop_if_over(self.totals()) {
+            self.attention.lower();
+        }
+    }
+
+    /// Which keys cost the most, if that is known.
+    pub fn hot_key_report(&self) -> Option<Report> {
+        self.hot_keys.report(self.totals())
+    }
+
+    fn totals(&self) -> Totals {
+        let commands = self.threads.iter().flat_map(|peer| &peer.stats.commands);
+        Totals {
+            unix_millis: self.clock.unix_micros() / 1000,
+            command_micros: commands.map(|counts| counts.nanos.get()).sum::<u64>() / 1000,
+            net_bytes: self.sum(|stats| &stats.bytes_in) + self.sum(|stats| &stats.bytes_out),
+            processor_micros: processor_micros(UsageWho::RUSAGE_SELF),
         }
     }
 

@@ -75,6 +75,11 @@ const LOCK_EXCEPTIONS: Exceptions = &[
         "a thread's entries of the slow log: to add one, and for SLOWLOG and COMMANDLOG",
     ),
     (
+        "server/src/shared/hot_keys.rs",
+        "Mutex",
+        "a thread's part of what HOTKEYS finds: to add a sampled command, and for HOTKEYS",
+    ),
+    (
         "server/src/shared/latency_monitor.rs",
         "Mutex",
         "what took longer than the latency monitor's threshold: to add it, and for LATENCY",
@@ -122,6 +127,7 @@ const LOCKING: Exceptions = &[
     ),
     ("server/src/shared/accounts.rs", ".lock()", "a change of the users, and what is denied to one"),
     ("server/src/shared/command_log.rs", ".lock()", "an entry of the slow log comes, or is read"),
+    ("server/src/shared/hot_keys.rs", ".lock()", "a sampled command is added, or HOTKEYS asks"),
     ("server/src/shared/latency_monitor.rs", ".lock()", "an event took long, or is asked for"),
     ("server/src/shared/listening.rs", ".lock()", "accepts connections, or listens elsewhere"),
     ("server/src/log.rs", ".lock()", "standard output"),

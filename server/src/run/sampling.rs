@@ -1,0 +1,62 @@
+//! Looks at commands for HOTKEYS: what a sampled one has cost goes to its keys.
+//!
+//! While keys are tracked, [`Server::attention`](crate::shared::server::Server::attention) is raised, so that all commands pass
+//! where this is asked: the inner step, and the commands of a transaction. A script counts as one command on the keys it declares.
+
+use std::time::Instant;
+
+use smallvec::SmallVec;
+
+use crate::{
+    catalog::Words,
+    command::Registered,
+    shared::{hot_keys::Cost, thread_state::ThreadState},
+};
+
+/// So many of a command's keys are looked at: it holds their shards meanwhile.
+const KEYS_MAX: usize = 64;
+
+/// A sampled command that runs.
+pub struct Sampled {
+    began: Instant,
+}
+
+impl Sampled {
+    /// Begins, if keys are tracked and the command is sampled.
+    #[inline]
+    pub fn begin(thread: &ThreadState) -> Option<Self> {
+        if thread.server().hot_keys.is_active() { Self::draw(thread) } else { None }
+    }
+
+    #[cold]
+    fn draw(thread: &ThreadState) -> Option<Self> {
+        thread.server().hot_keys.samples_next(thread.index).then(|| Self { began: Instant::now() })
+    }
+
+    /// Notes what the command has cost that has just run, with so many bytes of a reply.
+    #[cold]
+    pub fn end(self, command: &Registered, words: Words<'_>, reply_bytes: usize, thread: &ThreadState) {
+        let nanos = self.began.elapsed().as_nanos() as u64;
+        let keys = keys_of(command, words);
+        if !keys.is_empty() {
+            let bytes = (words.request_bytes() + reply_bytes) as u64;
+            thread.server().hot_keys.add(thread.index, keys.into_iter(), Cost { nanos, bytes });
+        }
+    }
+}
+
+/// A command's keys. Of very many, some that lie evenly among them: each stands for its neighbours.
+fn keys_of<'w>(command: &Registered, words: Words<'w>) -> SmallVec<[&'w [u8]; 4]> {
+    let mut n_keys = 0usize;
+    let get = |at| words.get(at);
+    command.spec.keys.positions(words.len(), get, |_, _| n_keys += 1);
+    let apart = n_keys.div_ceil(KEYS_MAX).max(1);
+    let (mut keys, mut nth) = (SmallVec::new(), 0);
+    command.spec.keys.positions(words.len(), get, |at, _| {
+        if nth % apart == 0 {
+            keys.push(words.get(at));
+        }
+        nth += 1;
+    });
+    keys
+}
