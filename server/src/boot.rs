@@ -58,6 +58,7 @@ use crate::{
         spread::Spread,
         stats::ThreadStats,
     },
+    status::Endpoint,
     warning,
 };
 
@@ -115,11 +116,12 @@ pub fn serve(mut config: Config, mut process: Process) -> Result<(), String> {
     std::env::set_current_dir(&config.dir)
         .map_err(|error| format!("Can't chdir to '{}': {error}", config.dir.display()))?;
     let tls = match config.tls_port {
-        0 => None,
+        0 if !config.metrics_tls => None,
         _ => Some(certificates::read(&config).map_err(|why| format!("Failed to configure TLS: {why}"))?),
     };
     let supervisor = process.supervisor;
     let listeners = bind_all(&config)?;
+    let endpoint = Endpoint::bind(&config)?;
     for listener in &listeners {
         notice!("Ready to accept connections {}", listener.kind());
     }
@@ -152,6 +154,14 @@ pub fn serve(mut config: Config, mut process: Process) -> Result<(), String> {
                 server.stop();
             }
         })?);
+    }
+    if let Some(endpoint) = endpoint {
+        // It ends with the process.
+        spawn("metrics".to_owned(), move || {
+            if let Err(error) = endpoint.run(server) {
+                warning!("The metrics port's event loop has failed, and it is closed: {error}");
+            }
+        })?;
     }
     for (nth, parker) in parkers.into_iter().enumerate() {
         let index = server.io_threads().len() + nth;
@@ -211,7 +221,7 @@ fn open_syslog(config: &Config) {
 
 /// Lowers `maxclients` to what the system lets the process have descriptors for, as Redis does.
 fn fit_to_descriptors(config: &mut Config) -> Result<(), String> {
-    let n_possible = room_for_clients(config.maxclients, config.io_threads + n_heavy_threads());
+    let n_possible = room_for_clients(config.maxclients, config.io_threads + n_heavy_threads(), config);
     if n_possible == 0 {
         return Err("The limit of open files leaves none for clients. Raise it: see 'ulimit -n'.".to_owned());
     }
@@ -317,6 +327,7 @@ fn build(
         hot_keys,
         latency_monitor: LatencyMonitor::default(),
         times_each: AtomicBool::new(false),
+        failed_logins: AtomicU64::new(0),
         rate_sampler: Mutex::default(),
         active_expire: AtomicBool::new(true),
         allows_all_in_scripts: AtomicBool::new(false),

@@ -25,4 +25,6 @@ pub mod run;
 
 pub mod net;
 
+pub mod status;
+
 pub mod boot;

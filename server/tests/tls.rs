@@ -12,11 +12,12 @@ use std::{
     io::{Read, Write},
     net::TcpStream,
     path::Path,
+    process::Command,
     sync::Arc,
 };
 
 use authority::{Authority, Certified};
-use rustls::{ClientConfig, HandshakeKind, ProtocolVersion};
+use rustls::{ClientConfig, HandshakeKind, ProtocolVersion, StreamOwned};
 use secure::{Closed, Secure, VERSIONS, rules, session};
 use support::{
     Client, Dice, PATIENCE, Port, Reply, Server,
@@ -766,4 +767,66 @@ fn a_server_without_what_tls_needs_does_not_start() {
         assert!(!program.status.success());
         assert!(said.contains("Failed to configure TLS: ") && said.contains(why), "{said}");
     }
+}
+
+/// Asks a metrics port for its metrics, and returns what comes until it closes.
+fn scrape(port: &Port, rules: &Arc<ClientConfig>) -> std::io::Result<String> {
+    let socket = TcpStream::connect(("127.0.0.1", port.number()))?;
+    socket.set_read_timeout(Some(PATIENCE))?;
+    let mut connection = StreamOwned::new(session(rules), socket);
+    connection.write_all(b"GET /metrics HTTP/1.1\r\nConnection: close\r\n\r\n")?;
+    let mut answer = String::new();
+    connection.read_to_string(&mut answer)?;
+    Ok(answer)
+}
+
+#[test]
+fn the_metrics_port_speaks_tls_by_the_same_rules() {
+    let authority = Authority::new();
+    let (own, client) = (authority.certify_server("server"), authority.certify_client("client"));
+    let (ca_file, port) = (authority.file(), Port::claim());
+    let number = port.number().to_string();
+    // Whether or not clients may use TLS.
+    let server = Server::start(&[
+        "--metrics-port",
+        &number,
+        "--metrics-tls",
+        "yes",
+        "--tls-cert-file",
+        text(&own.certificate_file),
+        "--tls-key-file",
+        text(&own.key_file),
+        "--tls-ca-cert-file",
+        text(&ca_file),
+    ]);
+    for version in VERSIONS {
+        assert!(scrape(&port, &rules(&authority, None, &[version])).is_err(), "a certificate is asked for");
+        let answer =
+            scrape(&port, &rules(&authority, Some(&client), &[version])).expect("with one it answers");
+        assert!(answer.starts_with("HTTP/1.1 200 OK\r\n") && answer.ends_with('\n'), "{answer}");
+    }
+    let mut control = server.connect();
+    assert_eq!(ask(&mut control, "CONFIG SET tls-auth-clients no"), "+OK");
+    let rules = rules(&authority, None, &VERSIONS);
+    assert!(scrape(&port, &rules).expect("no certificate is asked for").contains("redis_up 1\n"));
+    // Who does not speak TLS gets no metrics, and does no harm.
+    let mut plain = TcpStream::connect(("127.0.0.1", port.number())).expect("it listens");
+    plain.write_all(b"GET /metrics HTTP/1.1\r\n\r\n").expect("it is read");
+    let mut answer = Vec::new();
+    let _ = plain.read_to_end(&mut answer);
+    assert!(!answer.starts_with(b"HTTP"));
+    assert!(scrape(&port, &rules).is_ok());
+    assert_eq!(ask(&mut control, "PING"), "+PONG");
+}
+
+#[test]
+fn a_metrics_port_with_tls_needs_a_certificate() {
+    let (port, metrics) = (Port::claim(), Port::claim());
+    let ended = Command::new(env!("CARGO_BIN_EXE_braid-server"))
+        .args(["--port", &port.number().to_string(), "--metrics-port", &metrics.number().to_string()])
+        .args(["--metrics-tls", "yes"])
+        .output()
+        .expect("it starts");
+    let log = String::from_utf8_lossy(&ended.stdout).into_owned() + &String::from_utf8_lossy(&ended.stderr);
+    assert!(!ended.status.success() && log.contains("Failed to configure TLS: No tls-cert-file"), "{log}");
 }

@@ -488,7 +488,7 @@ fn find_descriptors(new: &Config, server: &Server) -> Outcome {
     if new.maxclients <= server.config.load().maxclients {
         return Ok(());
     }
-    let n_possible = room_for_clients(new.maxclients, server.threads.len());
+    let n_possible = room_for_clients(new.maxclients, server.threads.len(), new);
     if n_possible < new.maxclients {
         return Err(CommandError::owned(format!(
             "ERR CONFIG SET failed (possibly related to argument 'maxclients') - The operating system is not able to handle the \
@@ -506,7 +506,7 @@ fn read_certificates(
 ) -> Result<Option<Option<Arc<Certificates>>>, CommandError> {
     let name = |(name, _): &(&[u8], &[u8])| name.to_ascii_lowercase();
     let Some(name) = pairs.iter().map(name).find(|name| name.starts_with(b"tls-")) else { return Ok(None) };
-    if new.tls_port == 0 {
+    if new.tls_port == 0 && !new.metrics_tls {
         return Ok(Some(None));
     }
     let read = certificates::read(new).map(|rules| Some(Some(rules)));

@@ -175,7 +175,7 @@ fn authenticate(call: &mut Call<'_, '_>, words: Words<'_>, user: &[u8], password
 }
 
 /// How long a connection rests after so many failures in a row, in milliseconds. A few are typing errors.
-fn rest_after(n_failures: u32) -> u64 {
+pub(crate) fn rest_after(n_failures: u32) -> u64 {
     match n_failures {
         0..=5 => 0,
         n => (50 << (n - 6).min(5)).min(1000),

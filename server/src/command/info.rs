@@ -387,7 +387,10 @@ fn stats_section(server: &Server, text: &mut Text<'_>) {
     text.field("eventloop_duration_cmd_sum", server.command_nanos() / 1000);
     text.field("instantaneous_eventloop_cycles_per_sec", rates.turns);
     text.field("instantaneous_eventloop_duration_usec", rates.busy_nanos / 1000 / rates.turns.max(1));
-    text.field("acl_access_denied_auth", server.sum(|stats| &stats.failed_auths));
+    text.field(
+        "acl_access_denied_auth",
+        server.sum(|stats| &stats.failed_auths) + server.failed_logins.load(Ordering::Relaxed),
+    );
     text.field("acl_access_denied_cmd", server.sum(|stats| &stats.denied_commands));
     text.field("acl_access_denied_key", server.sum(|stats| &stats.denied_keys));
     text.field("acl_access_denied_channel", server.sum(|stats| &stats.denied_channels));

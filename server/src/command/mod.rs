@@ -49,7 +49,9 @@ mod transactions;
 
 use std::sync::{LazyLock, OnceLock};
 
-use crate::config::RenamedCommand;
+use braid_protocol::request::{Parse, RequestParser};
+
+use crate::{access::User, catalog::Words, config::RenamedCommand};
 use renames::CalledNames;
 
 pub use acl::users_at_start;
@@ -58,6 +60,8 @@ pub(crate) use acl::{
 };
 pub use call::{Call, GaveUp};
 pub(crate) use client::describe as describe_client;
+pub(crate) use handshake::rest_after;
+pub(crate) use info::text as info_text;
 pub(crate) use pubsub::{is_confined, joins_or_leaves_events, leave_channel, subscribed_routes};
 pub(crate) use scripting::{BUSY_FUNCTION, BUSY_SCRIPT, learn_script};
 pub use spec::{BeginSweep, CommandSpec, Run, ScriptIn};
@@ -95,6 +99,19 @@ const FAMILIES: &[&[CommandSpec]] = &[
     absent::COMMANDS,
     introspection::COMMANDS,
 ];
+
+/// Whether a user may run a command that is given in one line.
+pub(crate) fn may_run(user: &User, line: &str) -> bool {
+    let mut line = format!("{line}\r\n").into_bytes();
+    let mut ranges = Vec::new();
+    let parsed = RequestParser::default().parse(&mut line, &mut ranges);
+    assert!(matches!(parsed, Ok(Parse::Request { .. })), "it is a line of plain words");
+    let words = Words::new(&line, &ranges);
+    match TABLE.find(words) {
+        Found::Command(command) => user.check(&command.asked(words)).is_ok(),
+        _ => false,
+    }
+}
 
 /// The names by which commands are called: set before the table is built.
 static CALLED: OnceLock<CalledNames> = OnceLock::new();

@@ -389,6 +389,16 @@ directives! {
     integer("cluster-announce-tls-port", 0, PORT, "0");
     integer("cluster-announce-bus-port", 0, PORT, "0");
     choice("cluster-preferred-endpoint-type", &["ip", "hostname", "unknown-endpoint"], "ip");
+    // Metrics, Braid's own.
+    integer("metrics-port", 0, PORT, "0").immutable() =>
+        /// TCP port for HTTP with metrics and a status page; 0 listens on none.
+        live metrics_port: u16 = Value::number;
+    row("metrics-bind", Kind::Addresses, "127.0.0.1 -::1").immutable() =>
+        /// Addresses for that.
+        live metrics_bind: Vec<BindAddress> = addresses;
+    yes_no("metrics-tls", "no").immutable() =>
+        /// Whether that port speaks TLS, with the certificates of `tls-cert-file`.
+        live metrics_tls: bool = Value::yes;
     // TLS.
     integer("tls-port", 0, PORT, "0") =>
         /// TCP port for TLS; 0 listens on none.

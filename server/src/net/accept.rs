@@ -10,7 +10,6 @@ use socket2::{SockRef, TcpKeepalive};
 
 use crate::{
     client::{
-        id::Endpoint,
         stream::{Accepted, Speaks, Stream},
         tls::TlsStream,
     },
@@ -43,7 +42,7 @@ pub fn welcome(server: &Server, stats: &ThreadStats, mut accepted: Accepted) {
         return;
     }
     // Nobody is told anything over TLS before the handshake.
-    if accepted.speaks == Speaks::Plain && is_turned_away(&accepted.peer, server) {
+    if accepted.speaks == Speaks::Plain && server.turns_away(&accepted.peer) {
         stats.refused.add(1);
         turn_away(&mut accepted.stream, DENIED);
         return;
@@ -59,14 +58,6 @@ pub fn welcome(server: &Server, stats: &ThreadStats, mut accepted: Accepted) {
     fewest.n_connections.fetch_add(1, Ordering::Relaxed);
     verbose!("Accepted {}", accepted.peer);
     fewest.send(Mail::Serve(Box::new(accepted)));
-}
-
-/// Whether protected mode keeps a client out.
-pub(super) fn is_turned_away(peer: &Endpoint, server: &Server) -> bool {
-    let is_stranger = matches!(peer, Endpoint::Inet(peer) if !peer.ip().is_loopback());
-    is_stranger
-        && server.config.load().protected_mode
-        && server.accounts.users().default_user().needs_no_password()
 }
 
 /// Says why, as far as the socket takes it at once, and closes. Over TLS nothing is said: there has been no handshake.

@@ -6,7 +6,7 @@
 
 use std::{
     sync::{
-        Arc, Mutex, MutexGuard,
+        Mutex, MutexGuard,
         atomic::{AtomicBool, AtomicU32, Ordering},
     },
     time::Duration,
@@ -16,7 +16,7 @@ use crossbeam_utils::CachePadded;
 
 use crate::{
     random::random_below,
-    shared::top_keys::{TopKeys, heaviest},
+    shared::top_keys::{TopKeys, Weighed, heaviest},
 };
 
 /// Of a longer key nobody would want to read the name; and what is kept of keys has to be bounded.
@@ -76,9 +76,9 @@ pub struct Report {
     /// What the server has done meanwhile, and for how many milliseconds.
     pub meanwhile: Totals,
     /// The keys with the most time, in nanoseconds, the first first.
-    pub by_nanos: Vec<(Arc<[u8]>, u64)>,
+    pub by_nanos: Vec<Weighed>,
     /// The keys with the most bytes.
-    pub by_bytes: Vec<(Arc<[u8]>, u64)>,
+    pub by_bytes: Vec<Weighed>,
 }
 
 /// Why nothing begins or is forgotten: keys are being tracked.
@@ -206,13 +206,17 @@ impl HotKeys {
     pub fn report(&self, now: Totals) -> Option<Report> {
         let tracking = lock(&self.tracking);
         let Tracking { asked, began, ended } = tracking.as_ref()?;
-        let found: Vec<_> = self.threads.iter().map(|thread| lock(&thread.found)).collect();
+        // Each thread is kept waiting for its own part only.
+        let all = |of: fn(&Found) -> &TopKeys| {
+            let of_threads = self.threads.iter();
+            of_threads.flat_map(move |thread| of(&lock(&thread.found)).iter().collect::<Vec<_>>())
+        };
         Some(Report {
             is_active: ended.is_none(),
             began_unix_millis: began.unix_millis,
             meanwhile: ended.unwrap_or(now).since(*began),
-            by_nanos: heaviest(found.iter().map(|found| &found.by_nanos), asked.count),
-            by_bytes: heaviest(found.iter().map(|found| &found.by_bytes), asked.count),
+            by_nanos: heaviest(all(|found| &found.by_nanos), asked.count),
+            by_bytes: heaviest(all(|found| &found.by_bytes), asked.count),
             asked: asked.clone(),
         })
     }

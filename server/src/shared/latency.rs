@@ -80,6 +80,17 @@ impl Latencies {
         (n_calls > 0).then_some(Self { slots, n_calls })
     }
 
+    /// Those calls that were recorded after an earlier moment; none if there were none. After a reset all calls are later.
+    pub fn since(&self, before: &Latencies) -> Option<Self> {
+        if before.slots.iter().zip(&self.slots).any(|(before, now)| before > now) {
+            return Some(self.clone());
+        }
+        let slots: Vec<u64> =
+            self.slots.iter().zip(&before.slots).map(|(now, before)| now - before).collect();
+        let n_calls = slots.iter().sum();
+        (n_calls > 0).then_some(Self { slots, n_calls })
+    }
+
     /// How many calls were recorded.
     pub fn n_calls(&self) -> u64 {
         self.n_calls
@@ -94,6 +105,15 @@ impl Latencies {
             n_calls >= wanted
         };
         longest_of(self.slots.iter().position(reaches).expect("there are as many calls as slots count"))
+    }
+
+    /// Pairs of a time in seconds and the number of calls that took no longer, for times that double from about a microsecond to a second:
+    /// always the same times.
+    pub fn in_octaves(&self) -> impl Iterator<Item = (f64, u64)> {
+        (10..=LONGEST_NANOS.ilog2() + 1).map(|octave| {
+            let bound = slot_of((1 << octave) - 1);
+            (f64::from(1 << octave) / 1e9, self.slots[..=bound].iter().sum())
+        })
     }
 
     /// Pairs of a time in microseconds and the number of calls that took no longer, for times that double from one microsecond
@@ -145,6 +165,32 @@ mod tests {
             let found = sum.percentile_nanos(percent) as f64 / 1000.0;
             assert!((found / micros - 1.0).abs() < 0.01, "p{percent} is {found}");
         }
+    }
+
+    #[test]
+    fn what_came_later_is_told_apart() {
+        let recorder = Recorder::default();
+        recorder.record(1000, 3);
+        let before = Latencies::sum(std::iter::once(&recorder)).unwrap();
+        assert!(before.since(&before).is_none());
+        recorder.record(5_000_000, 2);
+        let now = Latencies::sum(std::iter::once(&recorder)).unwrap();
+        let later = now.since(&before).unwrap();
+        assert_eq!((later.n_calls(), later.percentile_nanos(1.0) / 100_000), (2, 50));
+        // Everything came after a reset.
+        assert_eq!(before.since(&now).unwrap().n_calls(), 3);
+    }
+
+    #[test]
+    fn octaves_count_up_to_all_calls() {
+        let recorder = Recorder::default();
+        for nanos in [0, 1023, 1024, 2047, 2048, u64::MAX] {
+            recorder.record(nanos, 1);
+        }
+        let octaves: Vec<(f64, u64)> =
+            Latencies::sum(std::iter::once(&recorder)).unwrap().in_octaves().collect();
+        assert_eq!(octaves[..3], [(1024e-9, 2), (2048e-9, 4), (4096e-9, 5)]);
+        assert_eq!((octaves.len(), octaves[20]), (21, (f64::from(1 << 30) / 1e9, 6)));
     }
 
     #[test]

@@ -22,7 +22,7 @@ use crate::{
         id::Endpoint,
         stream::{Accepted, Speaks, Stream},
     },
-    config::{BindHost, Config},
+    config::{BindAddress, BindHost, Config},
     warning,
 };
 
@@ -88,13 +88,35 @@ pub fn bind_all(config: &Config) -> Result<Vec<Listener>, String> {
 fn wanted(config: &Config) -> Result<Vec<Wanted>, String> {
     let ports = [(config.port, Speaks::Plain), (config.tls_port, Speaks::Tls)];
     let ports = ports.into_iter().filter(|&(port, _)| port != 0);
-    let all = ports.flat_map(|(port, speaks)| config.bind.iter().map(move |bind| (bind, port, speaks)));
-    let wanted = all.map(|(bind, port, speaks)| match address_of(&bind.host, port) {
+    let wanted = ports.flat_map(|(port, speaks)| wanted_at(&config.bind, port, speaks));
+    wanted.filter_map(Result::transpose).collect()
+}
+
+/// The places of a port. Those that may be missing, and are, are none.
+fn wanted_at(
+    hosts: &[BindAddress],
+    port: u16,
+    speaks: Speaks,
+) -> impl Iterator<Item = Result<Option<Wanted>, String>> {
+    hosts.iter().map(move |bind| match address_of(&bind.host, port) {
         Ok(address) => Ok(Some(Wanted { place: Place { address, speaks }, optional: bind.optional })),
         Err(error) if bind.optional && is_not_available(&error) => Ok(None),
         Err(error) => Err(not_bound(&bind.host, port, &error)),
+    })
+}
+
+/// Binds a port of its own, that no clients are served at.
+///
+/// # Errors
+/// What could not be bound, in words for the log.
+pub fn bind_apart(hosts: &[BindAddress], port: u16, config: &Config) -> Result<Vec<TcpListener>, String> {
+    let places = wanted_at(hosts, port, Speaks::Plain).collect::<Result<Vec<_>, _>>()?;
+    let places: Vec<Wanted> = places.into_iter().flatten().collect();
+    let sockets = bind_each(&places, config)?.into_iter().filter_map(|listener| match listener {
+        Listener::Tcp(_, socket) => Some(socket),
+        Listener::Unix(_) => None,
     });
-    wanted.filter_map(Result::transpose).collect()
+    Ok(sockets.collect())
 }
 
 fn not_bound(host: impl std::fmt::Debug, port: u16, error: &io::Error) -> String {

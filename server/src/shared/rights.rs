@@ -9,7 +9,7 @@ use std::{convert::Infallible, sync::Arc};
 
 use crate::{
     access::{Commands, Entry, User, Users},
-    client::{record::ClientRecord, session::Session, subscriptions::TopicKind},
+    client::{id::Endpoint, record::ClientRecord, session::Session, subscriptions::TopicKind},
     shared::{server::Server, thread_state::ThreadState},
 };
 
@@ -112,6 +112,14 @@ impl Server {
         session.has_authenticated = true;
         session.authenticated = true;
         true
+    }
+
+    /// Whether protected mode keeps somebody out who connects.
+    pub fn turns_away(&self, peer: &Endpoint) -> bool {
+        let is_stranger = matches!(peer, Endpoint::Inet(peer) if !peer.ip().is_loopback());
+        is_stranger
+            && self.config.load().protected_mode
+            && self.accounts.users().default_user().needs_no_password()
     }
 
     /// Logs what was denied.

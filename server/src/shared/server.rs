@@ -112,6 +112,8 @@ pub struct Server {
     pub hot_keys: HotKeys,
     /// Whether each command is timed alone.
     pub times_each: AtomicBool,
+    /// How many passwords did not fit at the metrics port, whose thread has no statistics.
+    pub failed_logins: AtomicU64,
     /// What happened lately, for INFO.
     pub rate_sampler: Mutex<RateSampler>,
     /// How often all threads were asked to give memory back (MEMORY PURGE).

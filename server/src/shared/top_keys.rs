@@ -43,8 +43,8 @@ impl TopKeys {
     }
 
     /// The keys, with the weight that each has had at least.
-    pub fn iter(&self) -> impl Iterator<Item = (&Arc<[u8]>, u64)> {
-        self.entries.iter().map(|entry| (&entry.key, entry.weight - entry.debt))
+    pub fn iter(&self) -> impl Iterator<Item = Weighed> {
+        self.entries.iter().map(|entry| (Arc::clone(&entry.key), entry.weight - entry.debt))
     }
 
     fn add_entry(&mut self, key: &[u8]) -> usize {
@@ -101,16 +101,19 @@ impl TopKeys {
     }
 }
 
-/// The `count` heaviest keys of several streams, the heaviest first. Keys without weight are left out.
-pub fn heaviest<'a>(summaries: impl Iterator<Item = &'a TopKeys>, count: usize) -> Vec<(Arc<[u8]>, u64)> {
-    let mut weights: HashMap<&Arc<[u8]>, u64> = HashMap::new();
-    let all: Vec<_> = summaries.flat_map(TopKeys::iter).collect();
-    for (key, weight) in &all {
+/// A key with its weight.
+pub type Weighed = (Arc<[u8]>, u64);
+
+/// The `count` heaviest keys of what several streams had, the heaviest first. Keys without weight are left out.
+pub fn heaviest(all: impl Iterator<Item = Weighed>, count: usize) -> Vec<Weighed> {
+    let mut weights: HashMap<Arc<[u8]>, u64> = HashMap::new();
+    for (key, weight) in all {
         *weights.entry(key).or_default() += weight;
     }
     let mut heaviest: Vec<_> = weights.into_iter().filter(|(_, weight)| *weight > 0).collect();
     heaviest.sort_unstable_by(|(a, of_a), (b, of_b)| of_b.cmp(of_a).then_with(|| a.cmp(b)));
-    heaviest.into_iter().take(count).map(|(key, weight)| (Arc::clone(key), weight)).collect()
+    heaviest.truncate(count);
+    heaviest
 }
 
 #[cfg(test)]
@@ -130,7 +133,7 @@ mod tests {
                 summary.add(b"hot", 100);
             }
         }
-        let found = heaviest([&summary].into_iter(), 1);
+        let found = heaviest(summary.iter(), 1);
         let [(hot, weight)] = &found[..] else { panic!("{found:?}") };
         // What it had before it came to stay is not told apart from what others had.
         assert_eq!(&hot[..], b"hot");
@@ -146,7 +149,7 @@ mod tests {
                 summaries[round % 2].add(&key(number), number);
             }
         }
-        let found = heaviest(summaries.iter(), usize::MAX);
+        let found = heaviest(summaries.iter().flat_map(TopKeys::iter), usize::MAX);
         let expected = (1..CAPACITY as u64 / 2).rev();
         let expected: Vec<(Arc<[u8]>, u64)> =
             expected.map(|number| (key(number)[..].into(), 10 * number)).collect();

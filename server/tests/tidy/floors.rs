@@ -22,6 +22,7 @@ const FLOORS: &[Floor] = &[
     ("command", &["command"]),
     ("run", &["run"]),
     ("net", &["net"]),
+    ("status", &["status"]),
     ("boot", &["boot", "lib", "main"]),
 ];
 

@@ -18,7 +18,7 @@ use crate::{
     },
     command::{self, TABLE},
     config::AuthClientsUser,
-    net::accept::{DENIED, is_turned_away},
+    net::accept::DENIED,
     verbose, warning,
 };
 
@@ -131,7 +131,7 @@ impl IoThread {
     fn let_in(&mut self, place: Place) {
         let server = self.server();
         let Some(Some(connection)) = self.connections.get_mut(place) else { return };
-        if is_turned_away(&connection.record.peer, server) {
+        if server.turns_away(&connection.record.peer) {
             self.worker.thread.stats().refused.add(1);
             connection.send(DENIED);
             connection.closing = true;

@@ -1,0 +1,83 @@
+//! Who may see what: the users of access control, by HTTP basic authentication.
+
+use std::{net::SocketAddr, sync::Arc, sync::atomic::Ordering, time::Duration};
+
+use super::http::{Code, Credentials};
+use crate::{
+    access::{Context, Entry, Reason, User},
+    command::{may_run, rest_after},
+    shared::server::Server,
+};
+
+/// What a visitor may see.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Sight {
+    /// The slow log, as those who may run SLOWLOG GET.
+    pub slow_log: bool,
+    /// The hot keys, as those who may run HOTKEYS GET.
+    pub hot_keys: bool,
+}
+
+/// Why somebody sees nothing.
+#[derive(Debug, PartialEq, Eq)]
+pub struct Refusal {
+    /// What is answered.
+    pub code: Code,
+    /// Why.
+    pub why: &'static str,
+    /// For how long the answer waits.
+    pub rest: Duration,
+}
+
+/// Says what a visitor may see who gives a name and a password, or none.
+///
+/// Who gives none is the default user, if that one needs no password. Metrics are for those who may run INFO.
+pub fn admit(
+    server: &Server,
+    credentials: Option<&Credentials>,
+    from: SocketAddr,
+    n_failures: &mut u32,
+) -> Result<Sight, Refusal> {
+    let users = server.accounts.users();
+    let user = match credentials {
+        None => Some(users.default_user()).filter(|user| user.is_open()).ok_or(Refusal {
+            code: Code::Unauthorized,
+            why: "A name and a password are needed.",
+            rest: Duration::ZERO,
+        }),
+        Some(Credentials { user, password }) => match users.admitted(user, password) {
+            Some(user) => {
+                *n_failures = 0;
+                Ok(user)
+            }
+            None => {
+                note_failure(server, user, from);
+                *n_failures = n_failures.saturating_add(1);
+                Err(Refusal {
+                    code: Code::Unauthorized,
+                    why: "Name and password do not fit, or the user is disabled.",
+                    rest: Duration::from_millis(rest_after(*n_failures)),
+                })
+            }
+        },
+    }?;
+    sight(user).ok_or(Refusal {
+        // Somebody else may.
+        code: if credentials.is_some() { Code::Forbidden } else { Code::Unauthorized },
+        why: "Metrics are for users who may run INFO.",
+        rest: Duration::ZERO,
+    })
+}
+
+fn sight(user: &Arc<User>) -> Option<Sight> {
+    may_run(user, "info")
+        .then(|| Sight { slow_log: may_run(user, "slowlog get"), hot_keys: may_run(user, "hotkeys get") })
+}
+
+/// Counts a password that did not fit, and logs it as AUTH's are.
+fn note_failure(server: &Server, user: &[u8], from: SocketAddr) {
+    server.failed_logins.fetch_add(1, Ordering::Relaxed);
+    let client = format!("addr={from} name= cmd=metrics");
+    let now = server.clock.now();
+    server.note_denial(Entry::new(Reason::Auth, Context::Toplevel, b"metrics", user, client, now));
+}

@@ -1,0 +1,216 @@
+//! A connection of the metrics port: what has come of a request, what is left of an answer, and how long it may take.
+
+use std::{
+    io::{self, Read, Write},
+    net::SocketAddr,
+    sync::Arc,
+    time::{Duration, Instant},
+};
+
+use mio::net::TcpStream;
+use rustls::{ServerConfig, ServerConnection};
+
+use super::http::{Answer, HEAD_MAX_BYTES, Parsed, Request, parse};
+
+/// How long a request may take to come, a TLS handshake included, from when the connection began or the last answer was sent. So long a
+/// connection may be idle, too.
+const REQUEST_MAX: Duration = Duration::from_secs(10);
+/// How long an answer may take to be read.
+const ANSWER_MAX: Duration = Duration::from_secs(10);
+/// After so many requests in a row others have their turn.
+const REQUESTS_A_TURN: usize = 8;
+/// A request is read in pieces of this.
+const PIECE_BYTES: usize = 2048;
+
+/// A connection.
+pub struct Peer {
+    socket: TcpStream,
+    tls: Option<Box<ServerConnection>>,
+    /// Where it comes from.
+    pub address: SocketAddr,
+    /// How many passwords in a row did not fit.
+    pub n_failures: u32,
+    input: Vec<u8>,
+    answer: Vec<u8>,
+    n_sent: usize,
+    /// The answer waits until then.
+    rests_until: Option<Instant>,
+    closes: bool,
+    /// It is closed then, if nothing has happened.
+    due: Instant,
+}
+
+/// What becomes of a connection.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Stays {
+    /// It waits for its client, or for a moment.
+    Open,
+    /// It is closed.
+    Closed,
+}
+
+/// What answers requests. It says for how long the answer is to wait.
+pub trait Answers {
+    /// Answers a request from a place where so many passwords in a row did not fit; sets that count.
+    fn answer(&mut self, request: &Request, from: SocketAddr, n_failures: &mut u32) -> (Answer, Duration);
+}
+
+impl Peer {
+    /// One that has just come.
+    ///
+    /// # Errors
+    /// If there can be no TLS session.
+    pub fn new(
+        socket: TcpStream,
+        address: SocketAddr,
+        tls: Option<Arc<ServerConfig>>,
+        now: Instant,
+    ) -> io::Result<Self> {
+        let tls = tls.map(ServerConnection::new).transpose().map_err(io::Error::other)?.map(Box::new);
+        Ok(Self {
+            socket,
+            tls,
+            address,
+            n_failures: 0,
+            input: Vec::new(),
+            answer: Vec::new(),
+            n_sent: 0,
+            rests_until: None,
+            closes: false,
+            due: now + REQUEST_MAX,
+        })
+    }
+
+    /// The socket, to be registered.
+    pub fn socket(&mut self) -> &mut TcpStream {
+        &mut self.socket
+    }
+
+    /// When something is to be done, whether or not its client does anything.
+    pub fn due(&self) -> Instant {
+        self.rests_until.unwrap_or(self.due)
+    }
+
+    /// Does what can be done now.
+    pub fn go_on(&mut self, now: Instant, site: &mut impl Answers) -> Stays {
+        match self.try_to_go_on(now, site) {
+            Ok(stays) => stays,
+            Err(error) if error.kind() == io::ErrorKind::WouldBlock => {
+                if self.rests_until.is_none() && now >= self.due { Stays::Closed } else { Stays::Open }
+            }
+            Err(_) => {
+                // An alert may be left to say why there is no TLS session. Who does not read it does without.
+                let _ = self.flush();
+                Stays::Closed
+            }
+        }
+    }
+
+    fn try_to_go_on(&mut self, now: Instant, site: &mut impl Answers) -> io::Result<Stays> {
+        let mut n_requests = 0;
+        loop {
+            if self.rests_until.take_if(|until| now >= *until).is_some() {
+                self.due = now + ANSWER_MAX;
+            }
+            if self.rests_until.is_some() {
+                return Ok(Stays::Open);
+            }
+            self.send(now)?;
+            if self.closes {
+                return Ok(Stays::Closed);
+            }
+            match parse(&self.input) {
+                Parsed::Incomplete => match self.receive()? {
+                    0 => return Ok(Stays::Closed),
+                    _ => continue,
+                },
+                Parsed::Request(..) if n_requests == REQUESTS_A_TURN => {
+                    self.rests_until = Some(now);
+                    return Ok(Stays::Open);
+                }
+                Parsed::Request(request, n_bytes) => {
+                    n_requests += 1;
+                    self.input.drain(..n_bytes);
+                    self.closes = !request.keeps_alive;
+                    let (answer, rest) = site.answer(&request, self.address, &mut self.n_failures);
+                    answer.write(request.wants_head_only, request.keeps_alive, &mut self.answer);
+                    self.rests_until = (rest > Duration::ZERO).then(|| now + rest);
+                }
+                Parsed::Refused(code) => {
+                    self.closes = true;
+                    Answer::text(code, "Braid has /, /metrics and /healthz here, for GET.").write(
+                        false,
+                        false,
+                        &mut self.answer,
+                    );
+                }
+            }
+            self.due = now + ANSWER_MAX;
+        }
+    }
+
+    /// Sends what is left of the answer.
+    fn send(&mut self, now: Instant) -> io::Result<()> {
+        self.flush()?;
+        if self.answer.is_empty() {
+            return Ok(());
+        }
+        while self.n_sent < self.answer.len() {
+            let rest = &self.answer[self.n_sent..];
+            self.n_sent += match &mut self.tls {
+                None => retried(|| self.socket.write(rest))?,
+                Some(tls) => tls.writer().write(rest)?,
+            };
+            self.flush()?;
+        }
+        self.answer = Vec::new();
+        self.n_sent = 0;
+        self.due = now + REQUEST_MAX;
+        if self.closes
+            && let Some(tls) = &mut self.tls
+        {
+            tls.send_close_notify();
+            self.flush()?;
+        }
+        Ok(())
+    }
+
+    /// Sends what TLS has to send.
+    fn flush(&mut self) -> io::Result<()> {
+        let Some(tls) = &mut self.tls else { return Ok(()) };
+        while tls.wants_write() {
+            retried(|| tls.write_tls(&mut self.socket))?;
+        }
+        Ok(())
+    }
+
+    /// Receives more of a request; returns how much, which is nothing if there will be no more.
+    fn receive(&mut self) -> io::Result<usize> {
+        debug_assert!(self.input.len() < HEAD_MAX_BYTES, "a longer head is refused");
+        let mut piece = [0; PIECE_BYTES];
+        let n_bytes = loop {
+            let Some(tls) = &mut self.tls else { break retried(|| self.socket.read(&mut piece))? };
+            match tls.reader().read(&mut piece) {
+                Err(error) if error.kind() == io::ErrorKind::WouldBlock => {}
+                read => break read?,
+            }
+            if retried(|| tls.read_tls(&mut self.socket))? == 0 {
+                break 0;
+            }
+            tls.process_new_packets().map_err(io::Error::other)?;
+            self.flush()?;
+        };
+        self.input.extend_from_slice(&piece[..n_bytes]);
+        Ok(n_bytes)
+    }
+}
+
+/// Does something again that a signal has interrupted.
+fn retried<T>(mut attempt: impl FnMut() -> io::Result<T>) -> io::Result<T> {
+    loop {
+        match attempt() {
+            Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
+            result => return result,
+        }
+    }
+}

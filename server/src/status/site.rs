@@ -1,0 +1,77 @@
+//! What there is at the metrics port, by path.
+
+use std::{net::SocketAddr, sync::atomic::Ordering, time::Duration};
+
+use super::{
+    exposition,
+    http::{Answer, Code, Request},
+    login::{self, Sight},
+    peers::Answers,
+    snapshot::Snapshots,
+};
+use crate::shared::server::Server;
+
+/// The status page: it fetches `/status.json`, and nothing else.
+const PAGE: &str = include_str!("page.html");
+/// What the page may do: only what is written in it, and nothing that comes from elsewhere.
+const PAGE_RULES: &str = "Content-Security-Policy: default-src 'none'; style-src 'unsafe-inline'; script-src 'unsafe-inline'; \
+     connect-src 'self'; img-src data:; base-uri 'none'; form-action 'none'; frame-ancestors 'none'\r\n\
+     Referrer-Policy: no-referrer\r\n";
+/// Has a browser ask for a name and a password.
+const ASKS_FOR_PASSWORD: &str = "WWW-Authenticate: Basic realm=\"Braid\", charset=\"UTF-8\"\r\n";
+
+/// What there is.
+pub struct Site {
+    server: &'static Server,
+    snapshots: Snapshots,
+}
+
+impl Site {
+    /// That of a server.
+    pub fn new(server: &'static Server) -> Self {
+        Self { server, snapshots: Snapshots::default() }
+    }
+
+    fn page(&mut self, path: &str, sight: Sight) -> Answer {
+        let html = "text/html; charset=utf-8";
+        match path {
+            "/" => Answer { code: Code::Ok, content_type: html, headers: PAGE_RULES, body: PAGE.to_owned() },
+            "/metrics" => Answer {
+                code: Code::Ok,
+                content_type: "text/plain; version=0.0.4; charset=utf-8",
+                headers: "",
+                body: exposition::text(self.server),
+            },
+            "/status.json" => Answer {
+                code: Code::Ok,
+                content_type: "application/json",
+                headers: "",
+                body: self.snapshots.take(self.server, sight),
+            },
+            _ => Answer::text(Code::NotFound, "There is /, /metrics and /healthz."),
+        }
+    }
+
+    /// Whether the server serves. Anyone may know.
+    fn health(&self) -> Answer {
+        match self.server.stopping.load(Ordering::Relaxed) {
+            false => Answer::text(Code::Ok, "ok"),
+            true => Answer::text(Code::Unavailable, "stopping"),
+        }
+    }
+}
+
+impl Answers for Site {
+    fn answer(&mut self, request: &Request, from: SocketAddr, n_failures: &mut u32) -> (Answer, Duration) {
+        if request.path == "/healthz" {
+            return (self.health(), Duration::ZERO);
+        }
+        match login::admit(self.server, request.credentials.as_ref(), from, n_failures) {
+            Ok(sight) => (self.page(&request.path, sight), Duration::ZERO),
+            Err(refusal) => {
+                let headers = if refusal.code == Code::Unauthorized { ASKS_FOR_PASSWORD } else { "" };
+                (Answer { headers, ..Answer::text(refusal.code, refusal.why) }, refusal.rest)
+            }
+        }
+    }
+}
