@@ -220,6 +220,32 @@ fn metrics_have_the_form_of_prometheus_and_say_what_info_says() {
     });
 }
 
+/// The names of metrics in a text.
+fn named(text: &str) -> BTreeSet<&str> {
+    let words = text.split(|letter: char| letter != '_' && !letter.is_ascii_alphanumeric());
+    words.filter(|word| word.starts_with("redis_") || word.starts_with("braid_")).collect()
+}
+
+#[test]
+fn the_board_and_the_documents_name_metrics_that_are_there() {
+    let place = Place::open(&[]);
+    let mut client = place.server.connect();
+    ask(&mut client, "SET a 1");
+    let text = place.get("/metrics").body;
+    let told = named(&text);
+    let read = |path: &str| {
+        let path = std::path::Path::new(env!("CARGO_MANIFEST_DIR")).join("..").join(path);
+        std::fs::read_to_string(&path).unwrap_or_else(|why| panic!("{}: {why}", path.display()))
+    };
+    let (board, operations) = (read("packaging/grafana.json"), read("docs/operations.md"));
+    assert!(named(&board).len() > 30, "the search has missed the board's metrics");
+    assert_eq!(named(&board).difference(&told).collect::<Vec<_>>(), [&""; 0]);
+    // The exporter, and what it has and Prometheus objects to.
+    let others = BTreeSet::from(["redis_exporter", "redis_rdb_last_bgsave_duration_sec"]);
+    let unknown: Vec<_> = named(&operations).difference(&told).copied().collect();
+    assert!(unknown.iter().all(|name| others.contains(name)), "{unknown:?}");
+}
+
 /// Plays a scenario on servers of several layouts.
 fn everywhere_with_metrics(scenario: impl Fn(&Place)) {
     for (io_threads, shards) in [("1", "1"), ("2", "16"), ("8", "1024")] {
