@@ -228,7 +228,7 @@ fn named(text: &str) -> BTreeSet<&str> {
 
 #[test]
 fn the_board_and_the_documents_name_metrics_that_are_there() {
-    let place = Place::open(&[]);
+    let place = Place::open(&["--latency-split", "yes"]);
     let mut client = place.server.connect();
     ask(&mut client, "SET a 1");
     let text = place.get("/metrics").body;

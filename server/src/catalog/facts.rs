@@ -75,6 +75,26 @@ pub enum Group {
 }
 
 impl Group {
+    /// All of them, by their numbers.
+    pub const ALL: [Group; 16] = [
+        Group::String,
+        Group::Generic,
+        Group::List,
+        Group::Hash,
+        Group::Set,
+        Group::SortedSet,
+        Group::Geo,
+        Group::Stream,
+        Group::Transactions,
+        Group::Connection,
+        Group::Server,
+        Group::Scripting,
+        Group::Bitmap,
+        Group::HyperLogLog,
+        Group::PubSub,
+        Group::Cluster,
+    ];
+
     /// As `COMMAND DOCS` prints it.
     pub const fn name(self) -> &'static str {
         match self {

@@ -13,6 +13,7 @@ use crate::client::{
     given::{Given, Shareable},
     node::{Job, Parked},
     record::ClientRecord,
+    split::Split,
     stream::Stream,
     tls::Ciphertext,
 };
@@ -63,6 +64,8 @@ pub struct Connection {
     pub is_lost: bool,
     /// What others see.
     pub record: Arc<ClientRecord>,
+    /// Where its time goes, if that is asked for and something of it is under way.
+    pub split: Option<Box<Split>>,
     /// When the backlog went over its soft limit, in milliseconds of uptime.
     pub over_soft_limit_since: Option<u64>,
 }

@@ -12,6 +12,7 @@ pub mod publishing;
 pub mod record;
 pub mod room;
 pub mod session;
+pub mod split;
 pub mod stream;
 pub mod subscriptions;
 pub mod sweep;

@@ -20,6 +20,7 @@ use crate::{
         id::Origin,
         room::Room,
         session::{Replies, Session},
+        split::Split,
         sweep::Sweep,
         waits::{Awaited, Wait, WaitedKey},
     },
@@ -95,6 +96,8 @@ pub struct Job {
     pub n_replied_bytes: usize,
     /// The time of the connection's last read.
     pub now: Millis,
+    /// Where the time goes that it is under way, if that is asked for.
+    pub split: Option<Box<Split>>,
 }
 
 impl Job {
@@ -114,6 +117,7 @@ impl Job {
             reply: Vec::new(),
             n_replied_bytes: 0,
             now: Millis(0),
+            split: None,
         }
     }
 
@@ -164,6 +168,7 @@ impl Job {
         self.was_shown = false;
         self.was_counted = false;
         self.n_replied_bytes = 0;
+        self.split = None;
         self.requests.clear(KEPT_BYTES);
         empty(&mut self.commands);
         empty(&mut self.routed);

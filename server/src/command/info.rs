@@ -14,9 +14,11 @@ use braid_storage::{ChannelKind, Db, hash::KeyHasher};
 use nix::sys::resource::UsageWho;
 
 use crate::{
+    catalog::Group,
     client::{
         node::Parked,
         record::{ClientRecord, Listens},
+        split::Phase,
     },
     clock::processor_micros,
     command::{CommandTable, memory_reports::Figures},
@@ -61,6 +63,7 @@ const SECTIONS: &[Section] = &[
     section("latencystats", "Latencystats", Shown::WithAll, latencystats_section),
     section("cluster", "Cluster", Shown::ByDefault, cluster_section),
     section("keyspace", "Keyspace", Shown::ByDefault, keyspace_section),
+    section("latencysplit", "Latencysplit", Shown::ByName, latencysplit_section),
     section("debug", "Debug", Shown::ByName, debug_section),
 ];
 
@@ -459,6 +462,26 @@ fn latencystats_section(server: &Server, text: &mut Text<'_>) {
     }
 }
 
+/// Where the time of commands goes: a line for each family and phase.
+fn latencysplit_section(server: &Server, text: &mut Text<'_>) {
+    text.field("latency_split", if server.config.load().latency_split { "yes" } else { "no" });
+    for family in Group::ALL {
+        for phase in Phase::ALL {
+            let Some(latencies) = server.split(family, phase) else { continue };
+            let percentiles: String = server
+                .percentiles(&latencies)
+                .into_iter()
+                .map(|(percent, micros)| format!(",p{}={micros:.3}", short_decimal(percent)))
+                .collect();
+            let (family, phase) = (family.name(), phase.name());
+            text.line(format_args!(
+                "latency_split_usec_{family}_{phase}:reads={}{percentiles}",
+                latencies.n_calls()
+            ));
+        }
+    }
+}
+
 fn errorstats_section(server: &Server, text: &mut Text<'_>) {
     let mut by_code: BTreeMap<String, u64> = BTreeMap::new();
     for peer in &server.threads {
@@ -524,6 +547,6 @@ mod tests {
         assert_eq!(shown("nosuch"), [""; 0]);
         assert!(!shown("default").contains(&"commandstats") && shown("default").contains(&"modules"));
         assert!(shown("all").contains(&"commandstats") && !shown("all").contains(&"modules"));
-        assert_eq!(shown("everything").len(), SECTIONS.len() - 1);
+        assert_eq!(shown("everything").len(), SECTIONS.len() - 2);
     }
 }

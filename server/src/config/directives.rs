@@ -239,6 +239,9 @@ directives! {
     yes_no("latency-tracking", "yes") =>
         /// Whether latencies of commands are collected.
         live latency_tracking: bool = Value::yes;
+    yes_no("latency-split", "no") =>
+        /// Whether it is told where the time of commands goes.
+        live latency_split: bool = Value::yes;
     row("latency-tracking-info-percentiles", Kind::Percentiles, "50 99 99.9") =>
         /// Percentiles that INFO reports.
         live latency_tracking_info_percentiles: Vec<f64> = Value::percentiles;

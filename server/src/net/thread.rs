@@ -7,6 +7,7 @@ mod giving;
 mod handshakes;
 mod serving;
 mod sharing;
+mod splitting;
 mod sweeps;
 mod waiting;
 
@@ -118,6 +119,8 @@ pub struct IoThread {
     sampler: Sampler,
     /// When the last commands of this turn ended, if any ran.
     served_at: Option<Instant>,
+    /// When this turn began, if it is told where the time of commands goes.
+    woke_at: Option<Instant>,
     /// How many times in a row the cron has found that nothing had been read since the time before.
     n_idle_crons: u32,
     n_reads_seen: u64,
@@ -172,6 +175,7 @@ impl IoThread {
             next_cron: Instant::now(),
             sampler: Sampler::new(Instant::now()),
             served_at: None,
+            woke_at: None,
             n_idle_crons: 0,
             n_reads_seen: 0,
             purges_seen: 0,
@@ -197,6 +201,7 @@ impl IoThread {
         while !self.server().stopping.load(Ordering::Relaxed) {
             self.wait(&mut events, now)?;
             let is_monitored = stats.thresholds.latency_nanos.load(Ordering::Relaxed) != u64::MAX;
+            self.woke_at = stats.splits_latency.load(Ordering::Relaxed).then(Instant::now);
             let woke_at = is_monitored.then(Instant::now);
             self.heed_config();
             self.worker.thread.renew_budget();
@@ -395,8 +400,12 @@ impl IoThread {
     fn give_back(&mut self, mut node: Box<Node<Job>>) {
         let slot = node.job.session.origin.slot;
         let mut replies = std::mem::take(&mut node.job.reply);
+        let part = node.job.split.take();
         node.job.clear();
         let connection = self.connections[slot].as_mut().expect("a connection is in its place while parked");
+        if connection.split.is_some() {
+            splitting::take_back(connection, part);
+        }
         connection.closing |= node.job.session.closing;
         if connection.record.blocked.load(Ordering::Relaxed) {
             connection.record.blocked.store(false, Ordering::Relaxed);

@@ -1,6 +1,6 @@
 //! How a node's work is done.
 
-use std::sync::Arc;
+use std::{sync::Arc, time::Instant};
 
 use braid_protocol::reply::Reply;
 use braid_storage::{
@@ -14,6 +14,7 @@ use crate::{
     client::{
         node::{Delegated, Job, Task},
         session::Session,
+        split::Phase,
         sweep::Step,
         waits::Wait,
     },
@@ -80,12 +81,21 @@ impl Job {
         let commands = self.commands[first..].iter().map(|next| rows::row(next.command));
         let is_watched = !self.is_timed && watch::may_be_long(commands, self.requests.n_bytes());
         let span = is_watched.then(|| Span::begin(thread));
+        self.pass(Phase::Shards);
         let next = self.run_in_turn(held, thread);
+        self.pass(Phase::Run);
         if let Some(span) = span {
             let taken = span.end(thread);
             self.note_together(first..self.n_run, taken, thread);
         }
         next
+    }
+
+    /// Puts down the time since the last moment, if it is followed.
+    pub(super) fn pass(&mut self, phase: Phase) {
+        if let Some(split) = &mut self.split {
+            split.pass(phase, Instant::now());
+        }
     }
 
     fn run_in_turn(&mut self, held: &mut Held<'_, Job>, thread: &mut ThreadState) -> Next {
@@ -113,7 +123,10 @@ impl Job {
                 }
                 Ended::Killed => self.n_run = self.commands.len(),
                 // Its thread keeps it until the pause ends.
-                Ended::Paused => return Next::Home,
+                Ended::Paused => {
+                    self.split = None;
+                    return Next::Home;
+                }
                 Ended::Waits(wait) => {
                     self.wait(*wait, held, thread);
                     return Next::Home;
@@ -178,6 +191,8 @@ impl Job {
 
     /// Has the next command wait, with the shards of the keys it waits for held.
     fn wait(&mut self, wait: Wait, held: &mut Held<'_, Job>, thread: &ThreadState) {
+        // For how long it waits is its client's wish.
+        self.split = None;
         // A command that waits until it may write has not begun for its client, so it is shown when it runs.
         if wait.is_visible() && !std::mem::replace(&mut self.was_shown, true) {
             let (command, words) = rows::next(self);

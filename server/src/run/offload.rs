@@ -29,7 +29,10 @@ use braid_storage::{
 
 use crate::{
     catalog::{Denial, Flags, KeyUse},
-    client::node::{Job, Offload, PinnedKey, Task},
+    client::{
+        node::{Job, Offload, PinnedKey, Task},
+        split::Phase,
+    },
     command::{Call, TABLE},
     observe::{hearers, invalidations, monitor},
     run::{
@@ -166,7 +169,9 @@ pub fn work(node: &mut Node<Job>, thread: &mut ThreadState) {
     offload.shard.hear_all(hearers::TRANSFER, true);
     let job = &mut node.job;
     job.n_replied_bytes = job.reply.len();
+    job.pass(Phase::Shards);
     let ran = catch_unwind(AssertUnwindSafe(|| run(job, &mut offload.shard, thread)));
+    job.pass(Phase::Run);
     offload.worked_nanos = ran.as_ref().map_or(0, |nanos| *nanos);
     offload.shard.take_changes(&mut offload.changes);
     Job::leave(&mut offload.shard, thread);

@@ -19,6 +19,7 @@ pub mod recorded;
 pub mod rights;
 pub mod scripts;
 pub mod server;
+pub mod splits;
 pub mod spread;
 pub mod stats;
 pub mod system;

@@ -16,7 +16,7 @@ use mio::Waker;
 use nix::sys::resource::UsageWho;
 
 use crate::{
-    catalog::CommandId,
+    catalog::{CommandId, Group},
     client::{
         copies::Trackers,
         id::ClientId,
@@ -24,6 +24,7 @@ use crate::{
         notifications::Notifications,
         publishing::PubSub,
         record::Clients,
+        split::Phase,
     },
     clock::{Clock, processor_micros},
     config::{Config, MaxmemoryPolicy, Supervised},
@@ -43,6 +44,7 @@ use crate::{
         programs::Running,
         recorded::Recorder,
         scripts::Scripts,
+        splits::Splits,
         spread::Spread,
         stats::{CommandCounts, Count, RateSampler, Rates, ThreadStats},
         thread_state::ThreadState,
@@ -425,6 +427,11 @@ impl Server {
             self.threads.iter().filter_map(move |peer| peer.stats.latencies[id.index()].get())
         });
         Latencies::sum(recorders)
+    }
+
+    /// Where the time of a family of commands went, if that was asked for.
+    pub fn split(&self, family: Group, phase: Phase) -> Option<Latencies> {
+        Splits::sum(self.io_threads().iter().map(|peer| &peer.stats.splits), family, phase)
     }
 
     /// The percentiles that are to be shown, and what they are in microseconds.

@@ -14,7 +14,7 @@ use crossbeam_utils::CachePadded;
 use crate::{
     catalog::CommandId,
     config::Config,
-    shared::{command_log::Thresholds, latency::Recorder},
+    shared::{command_log::Thresholds, latency::Recorder, splits::Splits},
 };
 
 /// How many different first words of error replies a thread counts.
@@ -70,6 +70,10 @@ pub struct ThreadStats {
     pub latencies: Box<[OnceLock<Recorder>]>,
     /// Whether latencies are recorded (`latency-tracking`). Each thread has its own copy, which changes with CONFIG SET.
     pub tracks_latency: AtomicBool,
+    /// Where the time of commands went.
+    pub splits: Splits,
+    /// Whether that is asked for (`latency-split`). A copy likewise.
+    pub splits_latency: AtomicBool,
     /// What is slow or large. A copy likewise.
     pub thresholds: Thresholds,
     /// The most bytes that the thread's scripts, or its functions, may have in Lua.
@@ -145,6 +149,8 @@ impl ThreadStats {
             commands: (0..n_commands).map(|_| CommandCounts::default()).collect(),
             latencies: (0..n_commands).map(|_| OnceLock::new()).collect(),
             tracks_latency: AtomicBool::new(false),
+            splits: Splits::default(),
+            splits_latency: AtomicBool::new(false),
             thresholds: Thresholds::default(),
             lua_memory_limit: AtomicUsize::new(0),
             output_limit: AtomicUsize::new(usize::MAX),
@@ -186,6 +192,10 @@ impl ThreadStats {
         self.tracks_latency.store(config.latency_tracking, Ordering::Relaxed);
         let limit = config.client_output_buffer_limit.normal.hard();
         self.output_limit.store(limit as usize, Ordering::Relaxed);
+        if !self.splits_latency.swap(config.latency_split, Ordering::Relaxed) {
+            // It begins, or there is nothing.
+            self.splits.reset();
+        }
         self.thresholds.configure(config);
         self.lua_memory_limit.store(config.lua_memory_limit, Ordering::Relaxed);
     }
@@ -230,6 +240,7 @@ impl ThreadStats {
             command.failed.reset();
         }
         self.latencies.iter().filter_map(OnceLock::get).for_each(Recorder::reset);
+        self.splits.reset();
         for count in [
             &self.connections,
             &self.refused,

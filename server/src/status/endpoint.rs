@@ -136,7 +136,7 @@ impl Peers {
             // None where CONFIG SET has just turned it off.
             true => match self.server.tls.load_full() {
                 None => return,
-                tls => tls,
+                Some(tls) => Some(std::sync::Arc::clone(&tls.rules)),
             },
         };
         if self.all.len() >= METRICS_CONNECTIONS_MAX {

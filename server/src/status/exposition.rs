@@ -8,6 +8,8 @@ use std::{collections::HashMap, fmt::Write as _};
 use braid_storage::Db;
 
 use crate::{
+    catalog::Group,
+    client::split::Phase,
     command::{TABLE, info_text},
     shared::{
         command_log::LogOf,
@@ -100,6 +102,7 @@ const FROM_INFO: &[Row] = &[
         "Memory of the texts of scripts and libraries.",
     ),
     ("number_of_cached_scripts", Gauge, "redis_number_of_cached_scripts", "Scripts that are known."),
+    ("total_system_memory", Gauge, "redis_total_system_memory_bytes", "Memory of the machine."),
     ("maxmemory", Gauge, "redis_memory_max_bytes", "How much memory may be in use; 0 is any."),
     ("maxmemory", Gauge, "redis_config_maxmemory", "The directive maxmemory."),
     ("maxclients", Gauge, "redis_config_maxclients", "The directive maxclients."),
@@ -378,6 +381,7 @@ pub fn text(server: &Server) -> String {
     errors(&fields, &mut text);
     slow_log(server, &mut text);
     latencies(server, &mut text);
+    split(server, &mut text);
     threads(server, &mut text);
     text.0
 }
@@ -539,6 +543,30 @@ fn latencies(server: &Server, text: &mut Exposition) {
     let nanos = server.threads.iter().flat_map(|peer| &peer.stats.commands).map(|counts| counts.nanos.get());
     text.sample(&format!("{name}_sum"), &[], nanos.sum::<u64>() as f64 / 1e9);
     text.sample(&format!("{name}_count"), &[], n_calls);
+}
+
+/// Where the time of commands goes, while that is asked for.
+fn split(server: &Server, text: &mut Exposition) {
+    if !server.config.load().latency_split {
+        return;
+    }
+    let name = "braid_latency_split_seconds";
+    text.family(
+        name,
+        Summary,
+        "Where the time of commands goes, by the family of the first of what is read at once, and by phase.",
+    );
+    for family in Group::ALL {
+        for phase in Phase::ALL {
+            let Some(latencies) = server.split(family, phase) else { continue };
+            let labels = [("family", family.name()), ("phase", phase.name())];
+            for (percent, micros) in server.percentiles(&latencies) {
+                let quantile = (percent / 100.0).to_string();
+                text.sample(name, &[labels[0], labels[1], ("quantile", &quantile)], micros / 1e6);
+            }
+            text.sample(&format!("{name}_count"), &labels, latencies.n_calls());
+        }
+    }
 }
 
 /// A metric of each I/O thread.

@@ -134,8 +134,8 @@ fn figures(server: &Server, json: &mut Json) {
         }
     }
     let dbs = || (0..server.keyspace.n_dbs()).map(|db| braid_storage::Db(db as u16));
-    json.name("keys").integer(dbs().map(|db| server.keyspace.n_keys(db) as u64).sum());
-    json.name("keys_expiring").integer(dbs().map(|db| server.keyspace.n_deadlines(db) as u64).sum());
+    json.name("keys").integer(dbs().map(|db| server.keyspace.n_keys(db)).sum());
+    json.name("keys_expiring").integer(dbs().map(|db| server.keyspace.n_deadlines(db)).sum());
 }
 
 fn threads(server: &Server, json: &mut Json) {

@@ -94,6 +94,11 @@ const LOCK_EXCEPTIONS: Exceptions = &[
     ("server/src/shared/scripts.rs", "Mutex", "changes of the known scripts, one at a time"),
     ("server/src/shared/functions.rs", "Mutex", "changes of the known libraries, one at a time"),
     (
+        "server/src/shared/splits.rs",
+        "OnceLock",
+        "a thread's histograms of a family of commands, made by that thread when `latency-split` first needs them",
+    ),
+    (
         "server/src/shared/stats.rs",
         "OnceLock",
         "a thread's histogram of a command, made by that thread when the command first runs there",

@@ -76,6 +76,7 @@ impl IoThread {
             held_back: None,
             postponed: None,
             waiting: None,
+            split: None,
             over_soft_limit_since: None,
         })));
         match pace {
@@ -131,6 +132,9 @@ impl IoThread {
         });
         out.clear();
         self.out = out;
+        if connection.split.is_some() {
+            self.end_split(&mut connection);
+        }
         let alive = match written {
             Ok(written) => {
                 self.worker.thread.stats().bytes_out.add(written.n_bytes);

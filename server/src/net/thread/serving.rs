@@ -13,6 +13,7 @@ use braid_storage::{
 use super::{
     IoThread,
     batch::{InputFor, Parsed, Turn},
+    splitting,
 };
 use crate::{
     access::Context,
@@ -96,6 +97,9 @@ impl IoThread {
         let (now, uptime_millis) = server.clock.times_at(began);
         connection.record.active_at.store(uptime_millis, Ordering::Relaxed);
         let output_limit = self.worker.thread.stats().output_limit.load(Ordering::Relaxed);
+        if self.woke_at.is_some() {
+            self.begin_split(connection, began);
+        }
         let mut batch = self.batch.take().unwrap_or_default();
         let mut done = 0;
         loop {
@@ -117,6 +121,10 @@ impl IoThread {
                 };
                 let ended_at = Instant::now();
                 self.served_at = Some(ended_at);
+                if let Some(split) = &mut connection.split {
+                    cold_path();
+                    splitting::ran(split, &batch.commands[0], ended_at);
+                }
                 let elapsed = ended_at - std::mem::replace(&mut began, ended_at);
                 let parked_at =
                     if let Ended::Parked(at) | Ended::Paused(at) = ended { Some(at) } else { None };
@@ -699,6 +707,7 @@ impl IoThread {
         node.job.task = Task::Commands;
         let routed = commands[0].routed.expect("a command on one shard has its key first");
         node.set_route(Route::one(routed.shard));
+        splitting::follow(&mut node, connection);
         self.worker.submit(node);
         Next::Parked { input_from: commands[commands.len() - 1].end }
     }
@@ -781,7 +790,9 @@ impl IoThread {
         self.worker.thread.stats().delegated.add(n_left as u64);
         node.job.task = Task::Commands;
         node.set_route(route);
-        self.worker.submit(connection.node.take().expect("here a moment ago"));
+        let mut node = connection.node.take().expect("here a moment ago");
+        splitting::follow(&mut node, connection);
+        self.worker.submit(node);
         n_left
     }
 

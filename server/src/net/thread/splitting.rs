@@ -1,0 +1,71 @@
+//! Following what is read until its reply has left, to tell where its time goes: `latency-split`.
+
+use std::time::Instant;
+
+use braid_storage::executor::Node;
+
+use super::{IoThread, batch::Parsed};
+use crate::{
+    client::{
+        connection::Connection,
+        node::Job,
+        split::{Phase, Split},
+    },
+    command::Found,
+};
+
+impl IoThread {
+    /// Begins to follow what was read, unless it comes behind something that is followed.
+    #[cold]
+    pub(super) fn begin_split(&self, connection: &mut Connection, now: Instant) {
+        let Some(woke_at) = self.woke_at else { return };
+        match &mut connection.split {
+            Some(split) => split.pass(Phase::Socket, now),
+            None => {
+                let mut split = Split::begin(woke_at);
+                split.pass(Phase::Queue, now);
+                connection.split = Some(Box::new(split));
+            }
+        }
+    }
+
+    /// Ends it, if the socket has taken all replies and nothing is under way.
+    #[cold]
+    pub(super) fn end_split(&self, connection: &mut Connection) {
+        if connection.is_parked() || !connection.backlog.is_empty() || connection.stream.has_unsent() {
+            return;
+        }
+        // Of what is no whole request there is nothing to tell.
+        if let Some(mut split) = connection.split.take()
+            && let Some(family) = split.family
+        {
+            split.pass(Phase::Socket, Instant::now());
+            self.worker.thread.stats().splits.record(family, split.nanos());
+        }
+    }
+}
+
+/// A batch of what is followed has run, as far as it has.
+pub(super) fn ran(split: &mut Split, first: &Parsed, now: Instant) {
+    if split.family.is_none()
+        && let Found::Command(command) = first.found
+    {
+        split.family = Some(command.spec.group);
+    }
+    split.pass(Phase::Run, now);
+}
+
+/// Has a node be followed that sets out for shards, if its connection is.
+pub(super) fn follow(node: &mut Node<Job>, connection: &Connection) {
+    node.job.split = connection.split.is_some().then(|| Box::new(Split::begin(Instant::now())));
+}
+
+/// A node is back. If it was not followed all the way, because it has waited for keys, or visited all shards, or for a pause, nothing is
+/// told of it.
+#[cold]
+pub(super) fn take_back(connection: &mut Connection, part: Option<Box<Split>>) {
+    match (&mut connection.split, part) {
+        (Some(split), Some(part)) => split.take_back(*part, Instant::now()),
+        (split, _) => *split = None,
+    }
+}

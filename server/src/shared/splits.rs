@@ -1,0 +1,66 @@
+//! Where the time of commands goes, by family and phase: what a thread has recorded.
+
+use std::sync::OnceLock;
+
+use crate::{
+    catalog::Group,
+    client::split::Phase,
+    shared::latency::{Latencies, Recorder},
+};
+
+/// A recorder for each phase.
+type OfFamily = [Recorder; Phase::ALL.len()];
+
+/// What one thread has recorded, by families. Those that do not come there take no room.
+#[derive(Debug, Default)]
+pub struct Splits([OnceLock<Box<OfFamily>>; Group::ALL.len()]);
+
+impl Splits {
+    /// Records how long each phase took. Only the owning thread may.
+    pub fn record(&self, family: Group, nanos: [u64; Phase::ALL.len()]) {
+        let recorders = self.0[family as usize].get_or_init(Box::default);
+        recorders.iter().zip(nanos).for_each(|(recorder, nanos)| recorder.record(nanos, 1));
+    }
+
+    /// Starts over.
+    pub fn reset(&self) {
+        let recorders = self.0.iter().filter_map(OnceLock::get).flat_map(|recorders| recorders.iter());
+        recorders.for_each(Recorder::reset);
+    }
+
+    /// What several threads have recorded of a family and a phase; none if that is nothing.
+    pub fn sum<'a>(
+        threads: impl Iterator<Item = &'a Splits>,
+        family: Group,
+        phase: Phase,
+    ) -> Option<Latencies> {
+        Latencies::sum(
+            threads.filter_map(|splits| splits.0[family as usize].get()).map(|all| &all[phase as usize]),
+        )
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn families_are_found_by_their_numbers() {
+        let (splits, others) = (Splits::default(), Splits::default());
+        for (nth, family) in Group::ALL.into_iter().enumerate() {
+            assert_eq!(family as usize, nth);
+            splits.record(family, [nth as u64, 0, 0, 7]);
+            others.record(family, [nth as u64, 0, 0, 9]);
+        }
+        for (nth, family) in Group::ALL.into_iter().enumerate() {
+            let sum = |phase| Splits::sum([&splits, &others].into_iter(), family, phase).unwrap();
+            assert_eq!(
+                (sum(Phase::Queue).n_calls(), sum(Phase::Queue).percentile_nanos(50.0)),
+                (2, nth as u64)
+            );
+            assert_eq!(sum(Phase::Socket).percentile_nanos(100.0), 9);
+        }
+        splits.reset();
+        assert!(Splits::sum(std::iter::once(&splits), Group::List, Phase::Run).is_none());
+    }
+}
