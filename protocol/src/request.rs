@@ -168,6 +168,8 @@ pub struct RequestParser {
     line_start: u32,
     searched: u32,
     partial: Option<Box<Partial>>,
+    /// How much of an incomplete request is parsed.
+    parsed: u32,
 }
 
 /// How a request begins that others are expected to begin like, because a pipeline mostly repeats one command.
@@ -258,6 +260,12 @@ impl RequestParser {
         self.partial.is_some()
     }
 
+    /// How many of the bytes of an incomplete request are parsed: all up to the first byte of the argument that is not complete. Of
+    /// meaning only where the last call has answered [`Parse::Incomplete`].
+    pub fn parsed_bytes(&self) -> usize {
+        self.parsed as usize
+    }
+
     /// Parses the request that starts at the first byte of `input`.
     ///
     /// A complete request's arguments are appended to `args`; otherwise `args` is left as it was. After
@@ -322,7 +330,10 @@ impl RequestParser {
                     return Ok(Parse::Empty { consumed });
                 }
                 Some(header) => header,
-                None => return Ok(Parse::Incomplete { wanted: 1 }),
+                None => {
+                    self.parsed = 0;
+                    return Ok(Parse::Incomplete { wanted: 1 });
+                }
             },
         };
         let first = args.len();
@@ -384,11 +395,15 @@ impl RequestParser {
                 }
                 _ => match self.bulk_header(input, cursor.at)? {
                     Some(announced) => announced,
-                    None => return Ok(Some(1)),
+                    None => {
+                        self.parsed = cursor.at as u32;
+                        return Ok(Some(1));
+                    }
                 },
             };
             let next = start + len + 2;
             if next > input.len().min(MAX_REQUEST_BYTES) {
+                self.parsed = start as u32;
                 return missing(next, input.len()).map(Some);
             }
             args.push(Arg { start: start as u32, len: len as u32 });
@@ -475,6 +490,7 @@ impl RequestParser {
     #[cold]
     fn inline(&mut self, input: &mut [u8], args: &mut Vec<Arg>) -> Result<Parse, ProtocolError> {
         let Some(newline) = self.line_end(input, 0, b'\n', ProtocolError::TooBigInline)? else {
+            self.parsed = 0;
             return Ok(Parse::Incomplete { wanted: 1 });
         };
         self.finish_lines();

@@ -25,7 +25,7 @@ pub use self::file::FatalConfigError;
 pub use self::launch::{Host, Launch, launch};
 pub use self::rewrite::Appended;
 pub use self::settings::{
-    Access, AclPubsubDefault, AuthClients, AuthClientsUser, BindAddress, BindHost, KeyspaceEvents, LogLevel,
+    Access, AclPubsubDefault, Amount, AuthClients, AuthClientsUser, BindAddress, BindHost, KeyspaceEvents, LogLevel,
     MaxmemoryPolicy, OutputLimit, OutputLimits, RenamedCommand, SavePoint, ShutdownOptions, Supervised,
     SyslogFacility, UserLine,
 };

@@ -10,6 +10,7 @@ use braid_protocol::{reply::Resp, request::RequestParser};
 use braid_storage::executor::Node;
 
 use crate::client::{
+    footprint::Part,
     given::{Given, Shareable},
     node::{Job, Parked},
     record::ClientRecord,
@@ -40,6 +41,10 @@ pub struct Connection {
     pub n_ready: usize,
     /// How many bytes an incomplete request still lacks, at least.
     pub wanted: usize,
+    /// The input that what is under way was read from, in bytes.
+    pub n_under_way: usize,
+    /// What of its memory its thread has counted.
+    pub counted_bytes: u64,
     /// Replies that the socket has not taken yet.
     pub backlog: Backlog,
     /// The socket has taken all that was offered, so there is no event to wait for before it is offered more.
@@ -84,6 +89,9 @@ pub enum Pace {
 }
 
 impl Connection {
+    /// What every connection takes: itself, its node, and what others see.
+    pub const OWN_BYTES: usize = size_of::<Self>() + size_of::<Node<Job>>() + size_of::<ClientRecord>();
+
     /// Whether it may be read and its commands may run.
     #[inline]
     pub fn may_go_on(&self) -> bool {
@@ -160,9 +168,48 @@ impl Connection {
     }
 
     /// Has others see how much waits to be written.
+    #[inline]
     pub fn publish_backlog(&self) {
-        self.record.output_bytes.store(self.backlog.n_bytes as u64, Ordering::Relaxed);
+        let n_held_back = self.held_back.as_ref().map_or(0, Vec::len);
+        self.record.footprint.set(Part::Output, self.backlog.n_bytes + n_held_back);
         self.record.output_pieces.store(self.backlog.pieces.len() as u32, Ordering::Relaxed);
+    }
+}
+
+impl Connection {
+    /// Notes from how many bytes of input commands were read, if one of them is under way now.
+    #[inline]
+    pub fn note_under_way(&mut self, n_bytes: usize) {
+        if self.is_parked() {
+            self.n_under_way = n_bytes;
+        }
+    }
+
+    /// Has others see how much was read and is not run, or waits for EXEC.
+    #[inline]
+    pub fn publish_input(&self) {
+        let n_unread = self.unread.len();
+        let (n_input, n_arguments) = match &self.node {
+            // Of an incomplete request.
+            Some(_) => {
+                let n_parsed = self.parser.parsed_bytes().min(n_unread);
+                (n_unread - n_parsed, n_parsed)
+            }
+            None => (n_unread, self.n_under_way),
+        };
+        self.record.footprint.set(Part::Input, n_input);
+        self.record.footprint.set(Part::Arguments, n_arguments);
+        if let Some(node) = &self.node {
+            node.job.session.publish_footprint();
+        }
+    }
+
+    /// Has others see how much memory it takes; gives that.
+    #[inline]
+    pub fn publish_footprint(&self) -> u64 {
+        self.publish_input();
+        self.publish_backlog();
+        self.record.footprint.sum()
     }
 }
 

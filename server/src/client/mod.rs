@@ -3,6 +3,7 @@
 pub mod audiences;
 pub mod connection;
 pub mod copies;
+pub mod footprint;
 pub mod given;
 pub mod id;
 pub mod identity;

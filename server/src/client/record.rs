@@ -13,6 +13,7 @@ use crate::{
     catalog::CommandId,
     client::{
         copies::Mode,
+        footprint::{Footprint, NAME_BYTES, Part},
         id::{ClientId, Endpoint, Origin},
         node::Parked,
         subscriptions::{Subscriptions, TopicKind},
@@ -70,11 +71,11 @@ pub struct ClientRecord {
     pub has_lost_redirect: AtomicBool,
     /// What it is sent without asking: a bit for each [`Listens`].
     listens: AtomicU8,
-    /// Bytes read and not yet run.
-    pub input_bytes: AtomicU64,
-    /// Bytes of replies that the socket has not taken yet.
-    pub output_bytes: AtomicU64,
-    /// Pieces those bytes are in.
+    /// The memory that it takes.
+    pub footprint: Footprint,
+    /// It was closed for taking so much (`maxmemory-clients`) and has not left yet, or 0.
+    pub leaving_bytes: AtomicU64,
+    /// Pieces in which its replies wait for the socket.
     pub output_pieces: AtomicU32,
     /// Bytes read from it.
     bytes_in: AtomicU64,
@@ -154,8 +155,8 @@ impl ClientRecord {
             tracking: ArcSwapOption::empty(),
             has_lost_redirect: AtomicBool::new(false),
             listens: AtomicU8::new(0),
-            input_bytes: AtomicU64::new(0),
-            output_bytes: AtomicU64::new(0),
+            footprint: Footprint::default(),
+            leaving_bytes: AtomicU64::new(0),
             output_pieces: AtomicU32::new(0),
             bytes_in: AtomicU64::new(0),
             bytes_out: AtomicU64::new(0),
@@ -178,7 +179,10 @@ impl ClientRecord {
 
     /// Changes what the client says of itself.
     pub fn say(&self, change: impl FnOnce(&mut ClientSaid)) {
-        change(&mut self.said.lock().unwrap_or_else(|poisoned| poisoned.into_inner()));
+        let mut said = self.said.lock().unwrap_or_else(|poisoned| poisoned.into_inner());
+        change(&mut said);
+        let n_bytes = [&said.name, &said.lib_name, &said.lib_ver].map(|text| text.len()).iter().sum();
+        self.footprint.set(Part::Names, n_bytes);
     }
 
     /// Notes that so many bytes were read from it. This and its like are for the client's thread alone: there is no
@@ -219,6 +223,13 @@ impl ClientRecord {
     /// How much of a kind it is subscribed to.
     pub fn n_subscribed(&self, kind: TopicKind) -> u32 {
         self.subscriptions[kind as usize].load(Ordering::Relaxed)
+    }
+
+    /// Notes in which way it keeps copies of keys.
+    pub fn set_tracking(&self, mode: Option<Arc<Mode>>) {
+        let prefixes = mode.iter().flat_map(|mode| &mode.prefixes);
+        self.footprint.set(Part::Prefixes, prefixes.map(|prefix| NAME_BYTES + prefix.len()).sum());
+        self.tracking.store(mode);
     }
 
     /// Notes whether it is sent something without asking.

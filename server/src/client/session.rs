@@ -13,6 +13,7 @@ use crate::{
     catalog::{CommandError, CommandId, Requests, Words},
     client::{
         copies::Tracking,
+        footprint::{NAME_BYTES, Part},
         id::Origin,
         record::{ClientRecord, Identity, Listens},
         subscriptions::TopicKind,
@@ -46,6 +47,8 @@ pub struct Session {
     pub exec_refusal: Option<CommandError>,
     /// WATCH.
     pub watched: Vec<Watch>,
+    /// The memory of what is watched, if something is.
+    watched_bytes: usize,
     /// CLIENT TRACKING.
     pub tracking: Option<Box<Tracking>>,
     /// CLIENT REPLY.
@@ -182,6 +185,7 @@ impl Session {
             queue: None,
             exec_refusal: None,
             watched: Vec::new(),
+            watched_bytes: 0,
             tracking: None,
             replies: Replies::On,
             no_touch: false,
@@ -223,6 +227,24 @@ impl Session {
         record.watched.store(self.watched.len() as u32, Ordering::Relaxed);
     }
 
+    /// Notes the memory of what waits for EXEC, and of what is watched.
+    #[inline]
+    pub fn publish_footprint(&self) {
+        let queue_bytes = self.queue.as_ref().map_or(0, |queue| queue.n_bytes());
+        let watched_bytes = if self.watched.is_empty() { 0 } else { self.watched_bytes };
+        self.record.footprint.set(Part::Queue, queue_bytes);
+        self.record.footprint.set(Part::Watches, watched_bytes);
+    }
+
+    /// Watches one more key.
+    pub fn watch(&mut self, watch: Watch) {
+        if self.watched.is_empty() {
+            self.watched_bytes = 0;
+        }
+        self.watched_bytes += size_of::<Watch>() + NAME_BYTES + watch.key.bytes.len();
+        self.watched.push(watch);
+    }
+
     /// Has the record count the commands that it does not count yet. Only the connection's thread may.
     #[cold]
     pub fn count_commands(&mut self) {
@@ -235,6 +257,7 @@ impl Session {
             let n = self.record.topics.n_of(kind);
             self.record.subscriptions[kind as usize].store(n as u32, Ordering::Relaxed);
         }
+        self.record.footprint.set(Part::Topics, self.record.topics.n_bytes());
         self.record.set_listens(Listens::ToTopics, !self.record.topics.is_empty());
     }
 

@@ -7,6 +7,8 @@ use std::{
 
 use braid_storage::{ChannelKind, glob::literal_len};
 
+use super::footprint::NAME_BYTES;
+
 /// What one can be subscribed to.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum TopicKind {
@@ -91,6 +93,8 @@ struct Topics {
     /// With when each was added.
     by_kind: [HashMap<Name, u64>; TopicKind::ALL.len()],
     n_added: u64,
+    /// The memory that the names take.
+    n_bytes: usize,
 }
 
 impl Subscriptions {
@@ -109,7 +113,7 @@ impl Subscriptions {
     /// Adds one; gives its name if it is new.
     pub fn add(&self, kind: TopicKind, name: &[u8]) -> Option<Name> {
         let mut topics = self.topics();
-        let Topics { by_kind, n_added } = &mut **topics.get_or_insert_default();
+        let Topics { by_kind, n_added, n_bytes } = &mut **topics.get_or_insert_default();
         let names = &mut by_kind[kind as usize];
         if names.contains_key(name) {
             return None;
@@ -117,13 +121,16 @@ impl Subscriptions {
         let name = Name::from(name);
         names.insert(Arc::clone(&name), *n_added);
         *n_added += 1;
+        *n_bytes += NAME_BYTES + name.len();
         Some(name)
     }
 
     /// Takes one away; gives its name if it was there.
     pub fn remove(&self, kind: TopicKind, name: &[u8]) -> Option<Name> {
         let mut topics = self.topics();
-        let (name, _) = topics.as_mut()?.by_kind[kind as usize].remove_entry(name)?;
+        let Topics { by_kind, n_bytes, .. } = &mut **topics.as_mut()?;
+        let (name, _) = by_kind[kind as usize].remove_entry(name)?;
+        *n_bytes -= NAME_BYTES + name.len();
         topics.take_if(|topics| topics.by_kind.iter().all(HashMap::is_empty));
         Some(name)
     }
@@ -131,6 +138,11 @@ impl Subscriptions {
     /// How many there are of a kind.
     pub fn n_of(&self, kind: TopicKind) -> usize {
         self.topics().as_ref().map_or(0, |topics| topics.by_kind[kind as usize].len())
+    }
+
+    /// The memory that all of them take.
+    pub fn n_bytes(&self) -> usize {
+        self.topics().as_ref().map_or(0, |topics| topics.n_bytes)
     }
 
     /// Whether there are none.
@@ -180,9 +192,11 @@ mod tests {
         assert_eq!(own.of(TopicKind::Channel), names, "in the order in which they came");
         assert!(own.remove(TopicKind::Channel, b"0").is_some());
         assert!(own.remove(TopicKind::Pattern, b"b").is_none());
+        assert_eq!(own.n_bytes(), 3 * (NAME_BYTES + 1));
         for kind in TopicKind::ALL {
             assert!(own.remove(kind, b"a").is_some());
         }
         assert!(own.is_empty());
+        assert_eq!(own.n_bytes(), 0);
     }
 }

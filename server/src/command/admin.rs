@@ -479,6 +479,7 @@ fn config_set(call: &mut Call<'_, '_>, args: Args<'_>, reply: &mut Reply<'_>) ->
         events::settle(server, held);
     }
     server.measure_memory();
+    server.limit_clients(call.thread);
     reply.ok();
     Ok(())
 }
@@ -756,6 +757,13 @@ const DEBUG: &[CommandSpec] = &[
         ..DEBUG_ROW
     },
     CommandSpec {
+        name: "pause-cron",
+        run: Run::Session(debug_pause_cron),
+        syntax: "<0 | 1>",
+        summary: "Stops what the threads do ten times a second, timeouts and limits among it, and has them go on.",
+        ..DEBUG_ROW
+    },
+    CommandSpec {
         name: "populate",
         run: Run::Everything(debug_populate),
         work: Work::held(work::everything),
@@ -775,6 +783,13 @@ const DEBUG: &[CommandSpec] = &[
         run: Run::Session(debug_quicklist_packed_threshold),
         syntax: "size",
         summary: "Accepted for test suites; no list has elements in nodes of their own, which this would be the size of.",
+        ..DEBUG_ROW
+    },
+    CommandSpec {
+        name: "replybuffer",
+        run: Run::Session(debug_reply_buffer),
+        syntax: "<RESIZING <0 | 1> | PEAK-RESET-TIME time>",
+        summary: "Accepted for test suites; replies are composed in buffers of the threads, which no client makes larger.",
         ..DEBUG_ROW
     },
     CommandSpec {
@@ -837,6 +852,8 @@ const DEBUG_HELP: &[&str] = &[
     "    Have the next command whose work is offloaded fail before it stores its result: its client gets an error.",
     "PANIC-WITHOUT-KEYS",
     "    Fail in a command that holds no key: the client gets an error.",
+    "PAUSE-CRON <0|1>",
+    "    Stop what the threads do ten times a second, or have them go on.",
     "POPULATE <count> [<prefix>] [<size>]",
     "    Make <count> string keys named <prefix>:<number>, of <size> bytes if that is given.",
     "    Keys that are there already stay. Everybody else waits meanwhile.",
@@ -845,6 +862,8 @@ const DEBUG_HELP: &[&str] = &[
     "    set, map, attrib, push, verbatim, true, false.",
     "QUICKLIST-PACKED-THRESHOLD <size>",
     "    Accepted for test suites, without effect: lists have no nodes for single elements.",
+    "REPLYBUFFER <option> <value>",
+    "    Accepted for test suites, without effect: no client has a buffer for replies.",
     "SET-ACTIVE-EXPIRE <0|1>",
     "    Turn the expiry of keys that nobody asks for off and on.",
     "SLEEP <seconds>",
@@ -904,6 +923,26 @@ fn debug_set_active_expire(call: &mut Call<'_, '_>, mut args: Args<'_>, reply: &
     debug_args(call, args, 1)?;
     let on = args.int()? != 0;
     call.server.active_expire.store(on, Ordering::Relaxed);
+    reply.ok();
+    Ok(())
+}
+
+fn debug_pause_cron(call: &mut Call<'_, '_>, mut args: Args<'_>, reply: &mut Reply<'_>) -> Outcome {
+    debug_args(call, args, 1)?;
+    let on = args.int()? != 0;
+    call.server.pauses_cron.store(on, Ordering::Relaxed);
+    reply.ok();
+    Ok(())
+}
+
+fn debug_reply_buffer(call: &mut Call<'_, '_>, mut args: Args<'_>, reply: &mut Reply<'_>) -> Outcome {
+    debug_args(call, args, 2)?;
+    let given = args;
+    if args.tag("RESIZING") {
+        args.int()?;
+    } else if !args.tag("PEAK-RESET-TIME") {
+        return Err(misused("DEBUG", given));
+    }
     reply.ok();
     Ok(())
 }

@@ -18,6 +18,7 @@ use crate::{
     catalog::{Args, Arity, CommandError, Flags, Group, Outcome, shown},
     client::{
         copies::Interest,
+        footprint::Part,
         id::{ClientId, Endpoint},
         record::{ClientRecord, Identity, Listens},
         session::Replies,
@@ -285,6 +286,7 @@ fn id(call: &mut Call<'_, '_>, _: Args<'_>, reply: &mut Reply<'_>) -> Outcome {
 
 fn info(call: &mut Call<'_, '_>, _: Args<'_>, reply: &mut Reply<'_>) -> Outcome {
     call.session.publish(call.n_in_transaction);
+    call.session.publish_footprint();
     let text = describe(&call.session.record, call.table, call.server.clock.uptime_millis());
     reply.verbatim(b"txt", text.as_bytes());
     Ok(())
@@ -305,6 +307,7 @@ fn list(call: &mut Call<'_, '_>, mut args: Args<'_>, reply: &mut Reply<'_>) -> O
         return Err(CommandError::Syntax);
     };
     call.session.publish(call.n_in_transaction);
+    call.session.publish_footprint();
     let uptime = call.server.clock.uptime_millis();
     let lines: String = records.iter().map(|record| describe(record, call.table, uptime)).collect();
     reply.verbatim(b"txt", lines.as_bytes());
@@ -316,8 +319,8 @@ fn list(call: &mut Call<'_, '_>, mut args: Args<'_>, reply: &mut Reply<'_>) -> O
 pub(crate) fn describe(client: &ClientRecord, table: &CommandTable, uptime_millis: u64) -> String {
     let (said, user) = (client.said(), client.user.load());
     let read = |since: u64| uptime_millis.saturating_sub(since) / 1000;
-    let input_bytes = client.input_bytes.load(Ordering::Relaxed);
-    let output_bytes = client.output_bytes.load(Ordering::Relaxed);
+    let [input_bytes, argument_bytes, queue_bytes, output_bytes] =
+        [Part::Input, Part::Arguments, Part::Queue, Part::Output].map(|part| client.footprint.of(part));
     let mut line = String::with_capacity(400);
     let mut add = |arguments: std::fmt::Arguments<'_>| {
         line.write_fmt(arguments).expect("a string takes whatever is written");
@@ -331,10 +334,10 @@ pub(crate) fn describe(client: &ClientRecord, table: &CommandTable, uptime_milli
     }
     add(format_args!(" multi={}", client.queued.load(Ordering::Relaxed)));
     add(format_args!(" watch={}", client.watched.load(Ordering::Relaxed)));
-    add(format_args!(" qbuf={input_bytes} qbuf-free=0 argv-mem=0 multi-mem=0 rbs=0 rbp=0 obl=0"));
+    add(format_args!(" qbuf={input_bytes} qbuf-free=0 argv-mem={argument_bytes}"));
+    add(format_args!(" multi-mem={queue_bytes} rbs=0 rbp=0 obl=0"));
     add(format_args!(" oll={} omem={output_bytes}", client.output_pieces.load(Ordering::Relaxed)));
-    let own_bytes = size_of::<ClientRecord>() as u64;
-    add(format_args!(" tot-mem={}", own_bytes + input_bytes + output_bytes));
+    add(format_args!(" tot-mem={}", client.footprint.sum()));
     add(format_args!(" events={}", if output_bytes > 0 { "rw" } else { "r" }));
     add(format_args!(" cmd={}", client.last_command().map_or("NULL", |id| table.get(id).full_name)));
     let redirect = tracking::redirection(client);
@@ -570,6 +573,8 @@ fn choose_replies(call: &mut Call<'_, '_>, mut args: Args<'_>, reply: &mut Reply
 fn no_evict(call: &mut Call<'_, '_>, mut args: Args<'_>, reply: &mut Reply<'_>) -> Outcome {
     let on = on_or_off(&mut args)?;
     call.session.record.no_evict.store(on, Ordering::Relaxed);
+    // It may be what was spared so far.
+    call.server.limit_clients(call.thread);
     reply.ok();
     Ok(())
 }

@@ -16,8 +16,9 @@ use nix::sys::resource::UsageWho;
 use crate::{
     catalog::Group,
     client::{
+        footprint::Part,
         node::Parked,
-        record::{ClientRecord, Listens},
+        record::Listens,
         split::Phase,
     },
     clock::processor_micros,
@@ -202,15 +203,13 @@ fn operating_system() -> String {
 
 fn clients_section(server: &Server, text: &mut Text<'_>) {
     let clients = server.clients.all();
-    let most = |bytes: fn(&ClientRecord) -> &std::sync::atomic::AtomicU64| {
-        clients.iter().map(|client| bytes(client).load(Ordering::Relaxed)).max().unwrap_or_default()
-    };
+    let most = |part: Part| clients.iter().map(|client| client.footprint.of(part)).max().unwrap_or_default();
     let n_watching = clients.iter().filter(|client| client.watched.load(Ordering::Relaxed) > 0).count();
     text.field("connected_clients", server.clients.count());
     text.field("cluster_connections", 0);
     text.field("maxclients", server.config.load().maxclients);
-    text.field("client_recent_max_input_buffer", most(|client| &client.input_bytes));
-    text.field("client_recent_max_output_buffer", most(|client| &client.output_bytes));
+    text.field("client_recent_max_input_buffer", most(Part::Input));
+    text.field("client_recent_max_output_buffer", most(Part::Output));
     text.field(
         "blocked_clients",
         clients.iter().filter(|client| client.blocked.load(Ordering::Relaxed)).count(),
@@ -351,7 +350,7 @@ fn stats_section(server: &Server, text: &mut Text<'_>) {
     text.field("expired_time_cap_reached_count", server.sum(|stats| &stats.expiry_caps));
     text.field("expire_cycle_cpu_milliseconds", server.sum(|stats| &stats.expiry_nanos) / 1_000_000);
     text.field("evicted_keys", server.sum(|stats| &stats.evicted));
-    text.field("evicted_clients", 0);
+    text.field("evicted_clients", server.sum(|stats| &stats.evicted_clients));
     text.field("total_eviction_exceeded_time", 0);
     text.field("current_eviction_exceeded_time", 0);
     text.field("keyspace_hits", server.sum(|stats| &stats.hits));

@@ -1,6 +1,6 @@
 //! MEMORY: what the server's memory is used for, and what a key takes.
 
-use std::sync::{Arc, atomic::Ordering};
+use std::sync::atomic::Ordering;
 
 use braid_protocol::reply::Reply;
 use braid_storage::Db;
@@ -8,7 +8,6 @@ use braid_storage::Db;
 use super::{Call, CommandSpec, Run, help::help};
 use crate::{
     catalog::{Args, Arity, CommandError, Flags, Group, KeySpec, KeyUse, Keys, KeysAt, Outcome},
-    client::record::ClientRecord,
     shared::{
         memory::{Memory, resident_bytes},
         server::Server,
@@ -104,7 +103,7 @@ const MEMORY_HELP: &[&str] = &[
 pub(super) struct Figures {
     /// What the process occupied when it began to serve.
     pub(super) startup: u64,
-    /// What clients have sent and not been answered, and what waits to be sent to them.
+    /// What clients take.
     pub(super) of_clients: u64,
     /// What waits to be given to clients that subscribe, monitor or track.
     pub(super) notifications: u64,
@@ -130,9 +129,6 @@ pub(super) struct Figures {
 impl Figures {
     /// Reads them. Each is of a moment of its own.
     pub(super) fn read(server: &Server) -> Self {
-        let in_buffers = |client: &Arc<ClientRecord>| {
-            client.input_bytes.load(Ordering::Relaxed) + client.output_bytes.load(Ordering::Relaxed)
-        };
         let keyspace = &server.keyspace;
         let tables: Vec<u64> = (0..keyspace.n_dbs()).map(|db| keyspace.table_bytes(Db(db as u16))).collect();
         let in_lua = |of_functions| -> u64 {
@@ -140,7 +136,7 @@ impl Figures {
         };
         let figures = Figures {
             startup: server.memory.startup.load(Ordering::Relaxed),
-            of_clients: server.clients.all().iter().map(in_buffers).sum(),
+            of_clients: server.client_bytes(),
             notifications: server.notification_bytes(),
             dataset: keyspace.used_bytes().saturating_sub(tables.iter().sum()),
             tables,

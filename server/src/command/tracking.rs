@@ -184,7 +184,7 @@ fn publish(call: &mut Call<'_, '_>, mode: Option<&Arc<Mode>>) {
     let record = &call.session.record;
     record.set_listens(Listens::ToChanges, mode.is_some());
     record.has_lost_redirect.store(false, Ordering::Relaxed);
-    record.tracking.store(mode.cloned());
+    record.set_tracking(mode.cloned());
 }
 
 /// CLIENT CACHING.

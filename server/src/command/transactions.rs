@@ -120,7 +120,7 @@ fn watch(call: &mut Call<'_, '_>, mut args: Args<'_>, reply: &mut Reply<'_>) -> 
         if !known {
             let stamp = call.shard_of(&key).watch(&key);
             let key = WatchedKey { db, bytes: key.bytes.into(), routed: key.routed };
-            call.session.watched.push(Watch { key, stamp });
+            call.session.watch(Watch { key, stamp });
         }
     }
     reply.ok();

@@ -11,7 +11,7 @@ use std::time::Duration;
 
 use super::directive::{Directive, INT, LONG, UINT, ULONG, choice, integer, line, memory, row, text, yes_no};
 use super::settings::{
-    Access, AclPubsubDefault, AuthClients, AuthClientsUser, BindAddress, KeyspaceEvents, LogLevel,
+    Access, AclPubsubDefault, Amount, AuthClients, AuthClientsUser, BindAddress, KeyspaceEvents, LogLevel,
     MaxmemoryPolicy, OutputLimits, RenamedCommand, ShutdownOptions, Supervised, SyslogFacility, UserLine,
     Word,
 };
@@ -125,7 +125,9 @@ directives! {
     integer("tracking-table-max-keys", 0, LONG, "1000000") =>
         /// Keys that client-side caching remembers; `None` sets no limit.
         live tracking_table_max_keys: Option<usize> = Value::nonzero;
-    row("maxmemory-clients", Kind::MemoryOrPercent, "0");
+    row("maxmemory-clients", Kind::MemoryOrPercent, "0") =>
+        /// Memory for clients.
+        live maxmemory_clients: Amount = Value::amount;
     // Threads and data. `Config::new` makes the number of cores the default of io-threads.
     integer("io-threads", 1, 128, "1").immutable() =>
         /// Threads that serve sockets and run commands.

@@ -83,6 +83,18 @@ words! {
     }
 }
 
+/// An amount of memory.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Amount {
+    /// None is said: there is no limit.
+    #[default]
+    Unsaid,
+    /// So many bytes.
+    Bytes(u64),
+    /// A part of `maxmemory`, in percent.
+    OfMaxmemory(u64),
+}
+
 words! {
     /// Which supervisor started the server.
     pub enum Supervised {

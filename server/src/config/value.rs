@@ -5,7 +5,7 @@ use std::fmt;
 use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
 
-use super::settings::{KeyspaceEvents, OutputLimit, OutputLimits, SavePoint};
+use super::settings::{Amount, KeyspaceEvents, OutputLimit, OutputLimits, SavePoint};
 use super::words;
 
 /// The value of one directive.
@@ -560,6 +560,15 @@ impl Value {
     /// Reads a number where 0 says "none".
     pub(super) fn nonzero<T: TryFrom<i128>>(&self) -> Option<T> {
         (*self != Value::Number(0)).then(|| self.number())
+    }
+
+    /// Reads an amount of memory.
+    pub(super) fn amount(&self) -> Amount {
+        match self {
+            Value::Number(0) => Amount::Unsaid,
+            Value::Percent(percent) => Amount::OfMaxmemory((*percent).into()),
+            bytes => Amount::Bytes(bytes.number()),
+        }
     }
 
     /// Reads one word of a list.

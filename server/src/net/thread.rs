@@ -2,6 +2,7 @@
 
 mod batch;
 mod connections;
+mod counting;
 mod deliveries;
 mod giving;
 mod handshakes;
@@ -47,6 +48,7 @@ use crate::{
     net::{eviction::Eviction, welcome},
     run::{budget::Budget, rows, watch},
     shared::{
+        client_limit::clients_limit,
         latency_monitor::{EXPIRE_CYCLE, LOOP},
         listening::Listening,
         mail::Mail,
@@ -127,6 +129,8 @@ pub struct IoThread {
     purges_seen: u64,
     config: Arc<Config>,
     config_seen: u64,
+    /// All clients together may take so many bytes (`maxmemory-clients`).
+    clients_limit: u64,
     /// An output limit may be another one since connections were last held against them.
     may_be_over: bool,
     limits: Limits,
@@ -180,6 +184,7 @@ impl IoThread {
             n_reads_seen: 0,
             purges_seen: 0,
             limits: limits(&config),
+            clients_limit: clients_limit(&config),
             config,
             config_seen: 0,
             may_be_over: false,
@@ -413,6 +418,7 @@ impl IoThread {
         connection.parser.set_authenticated(node.job.session.authenticated);
         node.job.session.count_commands();
         connection.node = Some(node);
+        connection.n_under_way = 0;
         if let Some(held_back) = connection.held_back.take() {
             replies.extend_from_slice(&held_back);
         }
@@ -456,6 +462,7 @@ impl IoThread {
         self.config_seen = changes;
         self.config = server.config.load_full();
         self.limits = limits(&self.config);
+        self.clients_limit = clients_limit(&self.config);
         self.may_be_over = true;
         for (_, connection) in &mut self.connections {
             if let Some(connection) = connection
@@ -478,6 +485,9 @@ impl IoThread {
     fn cron(&mut self) {
         self.next_cron = Instant::now() + CRON_INTERVAL;
         let server = self.server();
+        if server.pauses_cron.load(Ordering::Relaxed) {
+            return;
+        }
         let is_paused = server.is_paused();
         if !self.postponed.is_empty() && !is_paused {
             self.resume_postponed();
@@ -492,6 +502,7 @@ impl IoThread {
         self.share_out_connections(server);
         if self.worker.thread.index == 0 {
             server.measure_memory();
+            server.limit_clients(&self.worker.thread);
             server.measure_first_thread();
             server.sample_rates();
             server.end_hot_keys_in_time();

@@ -4,6 +4,7 @@ pub mod accounts;
 pub mod attention;
 pub mod certificates;
 pub mod ciphers;
+pub mod client_limit;
 pub mod command_log;
 pub mod descriptors;
 pub mod functions;

@@ -106,6 +106,10 @@ pub struct Server {
     pub pause: Pause,
     /// How much memory is in use, and how much may be.
     pub memory: Memory,
+    /// Serialises the closing of clients that take too much memory.
+    pub limiting_clients: Mutex<()>,
+    /// What those take that were closed for that and have not left yet.
+    pub leaving_bytes: AtomicU64,
     /// The commands that were slow, or had a large request or reply.
     pub command_log: CommandLog,
     /// What took long.
@@ -122,6 +126,8 @@ pub struct Server {
     pub purges: AtomicU64,
     /// Whether keys are expired without being asked for (DEBUG SET-ACTIVE-EXPIRE).
     pub active_expire: AtomicBool,
+    /// Whether the threads' crons rest (DEBUG PAUSE-CRON).
+    pub pauses_cron: AtomicBool,
     /// Whether scripts may run commands that are not for them (DEBUG SET-DISABLE-DENY-SCRIPTS).
     pub allows_all_in_scripts: AtomicBool,
     /// What keyspace events are published: those that are configured and that somebody hears, as the bits of
@@ -184,6 +190,8 @@ pub struct Peer {
     pub stats: CachePadded<ThreadStats>,
     /// How many connections it has, those on their way to it included.
     pub n_connections: AtomicU32,
+    /// The memory that its connections take.
+    pub client_bytes: Count,
     /// Processor time that it had had when it last said so, in nanoseconds.
     pub nanos_had: AtomicU64,
     /// What it could have done with.

@@ -98,6 +98,8 @@ pub struct ThreadStats {
     pub misses: Count,
     /// Keys that were removed to make room.
     pub evicted: Count,
+    /// Clients that were closed because all together took too much memory.
+    pub evicted_clients: Count,
     /// Error replies.
     pub errors: Count,
     /// Commands found their shard held and waited.
@@ -163,6 +165,7 @@ impl ThreadStats {
             hits: Count::default(),
             misses: Count::default(),
             evicted: Count::default(),
+            evicted_clients: Count::default(),
             errors: Count::default(),
             delegated: Count::default(),
             postponed: Count::default(),
@@ -251,6 +254,7 @@ impl ThreadStats {
             &self.hits,
             &self.misses,
             &self.evicted,
+            &self.evicted_clients,
             &self.errors,
             &self.delegated,
             &self.postponed,

@@ -89,7 +89,7 @@ const LOCK_EXCEPTIONS: Exceptions = &[
     (
         "server/src/shared/server.rs",
         "Mutex",
-        "CONFIG SET and REWRITE one at a time, a cron's sampler, the end of the process",
+        "CONFIG SET and REWRITE one at a time, closing clients for memory, a cron's sampler, the end of the process",
     ),
     ("server/src/shared/scripts.rs", "Mutex", "changes of the known scripts, one at a time"),
     ("server/src/shared/functions.rs", "Mutex", "changes of the known libraries, one at a time"),
@@ -131,6 +131,7 @@ const LOCKING: Exceptions = &[
         "no CONFIG SET while changed certificates replace others",
     ),
     ("server/src/shared/accounts.rs", ".lock()", "a change of the users, and what is denied to one"),
+    ("server/src/shared/client_limit.rs", ".lock()", "clients take too much memory: one thread closes some"),
     ("server/src/shared/command_log.rs", ".lock()", "an entry of the slow log comes, or is read"),
     ("server/src/shared/hot_keys.rs", ".lock()", "a sampled command is added, or HOTKEYS asks"),
     ("server/src/shared/latency_monitor.rs", ".lock()", "an event took long, or is asked for"),

@@ -16,6 +16,7 @@ use super::{IoThread, READ_BYTES};
 use crate::{
     client::{
         connection::{Backlog, Connection, Pace},
+        footprint::Footprint,
         id::Origin,
         node::{Job, Task},
         record::{ClientRecord, Listens},
@@ -42,7 +43,7 @@ impl IoThread {
             return;
         }
         let origin = Origin { thread: self.worker.thread.index, slot };
-        let record = Arc::new(ClientRecord::new(
+        let mut record = ClientRecord::new(
             server.clients.next_id(),
             origin,
             accepted.peer,
@@ -50,7 +51,9 @@ impl IoThread {
             accepted.stream.fd(),
             server.clock.uptime_millis(),
             server.accounts.users().default_user(),
-        ));
+        );
+        record.footprint = Footprint::of_new_client(Connection::OWN_BYTES);
+        let record = Arc::new(record);
         server.clients.add(Arc::clone(&record));
         let pace = if let Stream::Tls(_) = accepted.stream { Pace::UntilSecure } else { Pace::Free };
         let id = record.id;
@@ -64,6 +67,8 @@ impl IoThread {
             unread: Vec::new(),
             n_ready: 0,
             wanted: 0,
+            n_under_way: 0,
+            counted_bytes: 0,
             backlog: Backlog::default(),
             writable: true,
             readable: true,
@@ -79,6 +84,7 @@ impl IoThread {
             split: None,
             over_soft_limit_since: None,
         })));
+        self.count_memory_at(slot);
         match pace {
             Pace::UntilSecure => self.begin_handshake(slot, id),
             _ => self.go_on(slot),
@@ -135,6 +141,7 @@ impl IoThread {
         if connection.split.is_some() {
             self.end_split(&mut connection);
         }
+        self.count_memory(&mut connection);
         let alive = match written {
             Ok(written) => {
                 self.worker.thread.stats().bytes_out.add(written.n_bytes);
@@ -148,6 +155,7 @@ impl IoThread {
             connection.closing = true;
             connection.is_lost = true;
             connection.backlog = Backlog::default();
+            self.count_memory(&mut connection);
         }
         self.keep_or_close(slot, connection);
     }
@@ -181,6 +189,7 @@ impl IoThread {
         }
         let Some(mut connection) = self.connections.remove(slot) else { return };
         connection.stream.close();
+        self.uncount_memory(&mut connection);
         let server = self.server();
         let record = &connection.record;
         verbose!("Client closed connection id={} addr={}", record.id.0, record.peer);
@@ -191,6 +200,7 @@ impl IoThread {
         if record.killed.swap(true, Ordering::Relaxed) {
             server.killed_client_left();
         }
+        server.evicted_client_left(record);
         self.forget_subscriptions(slot, &mut connection);
         let mut node = connection.node.take().expect("checked above");
         let session = &node.job.session;
@@ -213,6 +223,7 @@ impl IoThread {
         while !connection.unread.is_empty() && connection.may_go_on() {
             let mut unread = std::mem::take(&mut connection.unread);
             let consumed = self.serve(connection, &mut unread, out);
+            connection.note_under_way(consumed);
             let has_moved = self.has_moved_input();
             // The room of a long argument stays while the argument comes: to give it up and take it again would copy what is there.
             if consumed > 0 {
@@ -260,12 +271,18 @@ impl IoThread {
         if connection.unread.is_empty() && !is_listener {
             let mut buffer = std::mem::take(&mut self.buffer);
             let consumed = self.serve(connection, &mut buffer[..n], out);
+            connection.note_under_way(consumed);
             connection.unread.extend_from_slice(&buffer[consumed..n]);
             self.buffer = buffer;
         } else {
             let is_complete = connection.unread.is_empty() || n >= connection.wanted;
             connection.unread.extend_from_slice(&self.buffer[..n]);
             if is_complete {
+                // A long request may be what makes it too much.
+                self.count_memory(connection);
+                if connection.record.is_killed() {
+                    return Err(io::ErrorKind::OutOfMemory.into());
+                }
                 // What was sent to the client before it sent this comes before the answer.
                 if is_listener {
                     self.await_notifications(connection);
@@ -288,6 +305,7 @@ impl IoThread {
     fn ask_for_room(&mut self, connection: &mut Connection) {
         let Some(mut node) = connection.node.take() else { return };
         let unread = std::mem::take(&mut connection.unread);
+        connection.n_under_way = unread.len();
         node.job.task = Task::MakeRoom(Room::behind(unread, connection.wanted, READ_BYTES));
         node.set_route(Route::default().with_weight(Weight::Heavy));
         self.worker.submit(node);
@@ -303,7 +321,7 @@ impl IoThread {
 
     fn check_input(&mut self, connection: &mut Connection) -> io::Result<()> {
         let n_unread = connection.unread.len();
-        connection.record.input_bytes.store(n_unread as u64, Ordering::Relaxed);
+        connection.publish_input();
         // What waits for EXEC is input that is kept, too.
         let queue = connection.node.as_ref().and_then(|node| node.job.session.queue.as_ref());
         let n_bytes = n_unread + queue.map_or(0, |queue| queue.n_bytes());

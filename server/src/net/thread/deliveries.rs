@@ -448,6 +448,7 @@ impl IoThread {
         let slice = &mut self.giving.slice;
         slice.n_given += 1;
         slice.n_bytes += given.n_bytes();
+        let mut has_turn = false;
         let n_waiting = if connection.held_back.is_some() || after && connection.is_parked() {
             let held_back = connection.held_back.get_or_insert_default();
             held_back.extend_from_slice(given.head);
@@ -457,6 +458,7 @@ impl IoThread {
             if connection.give(given) {
                 self.again.push(place);
             }
+            has_turn = connection.writable;
             slice.must_write |= connection.writable && connection.backlog.n_bytes >= WRITE_BYTES;
             connection.backlog.n_bytes
         };
@@ -466,6 +468,9 @@ impl IoThread {
             self.giving.to_close.push(place);
             let connection = self.connections[place].as_ref().expect("it was there just now");
             self.report_over_limit(connection);
+        } else if !has_turn {
+            // Else its memory is counted at the end of its turn.
+            self.count_memory_at(place);
         }
     }
 

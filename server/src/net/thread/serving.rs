@@ -20,6 +20,7 @@ use crate::{
     catalog::{Args, CommandError, Denial, Words},
     client::{
         connection::Connection,
+        footprint::Part,
         node::{Job, Task},
         record::ClientRecord,
         session::{Counts, Request, Session},
@@ -443,7 +444,7 @@ impl IoThread {
         out: &mut Vec<u8>,
     ) {
         // CLIENT LIST shows its own client while its command is in the buffer.
-        connection.record.input_bytes.store(turn.input.len() as u64, Ordering::Relaxed);
+        connection.record.footprint.set(Part::Input, turn.input.len());
         let session = &mut connection.node.as_mut().expect("a parked connection runs nothing").job.session;
         let (words, thread) = (turn.words(parsed), &self.worker.thread);
         let mut call = Call::of_session(&TABLE, turn.server, session, turn.now, thread);

@@ -91,6 +91,7 @@ impl IoThread {
             if let Err(error) = connection.stream.deregister(self.poll.registry()) {
                 warning!("Handing over a client's socket: {error}");
             }
+            self.uncount_memory(&mut connection);
             // Whoever kills the client from now on writes to the other thread.
             connection.record.thread.store(index, Ordering::Relaxed);
             let peer = &server.threads[index];

@@ -1,0 +1,42 @@
+//! How much memory the thread's connections take, for `maxmemory-clients`.
+
+use crate::client::{connection::Connection, notifications::Place};
+
+use super::IoThread;
+
+impl IoThread {
+    /// Counts a connection's memory anew, after its turn. If it has grown, and all clients take too much by now, the largest are
+    /// closed: that may be this one, which is found killed then.
+    #[inline]
+    pub(super) fn count_memory(&mut self, connection: &mut Connection) {
+        let bytes = connection.publish_footprint();
+        let before = std::mem::replace(&mut connection.counted_bytes, bytes);
+        if bytes != before {
+            self.add_memory(bytes, before);
+        }
+    }
+
+    /// [`IoThread::count_memory`], for a connection in its place.
+    pub(super) fn count_memory_at(&mut self, place: Place) {
+        if let Some(mut connection) = self.connections[place].take() {
+            self.count_memory(&mut connection);
+            self.connections[place] = Some(connection);
+        }
+    }
+
+    /// Leaves a connection out that goes.
+    pub(super) fn uncount_memory(&mut self, connection: &mut Connection) {
+        let before = std::mem::take(&mut connection.counted_bytes);
+        self.add_memory(0, before);
+    }
+
+    fn add_memory(&self, bytes: u64, before: u64) {
+        let server = self.server();
+        let all = &server.threads[self.worker.thread.index].client_bytes;
+        all.sub(before);
+        all.add(bytes);
+        if bytes > before && self.clients_limit != u64::MAX && server.client_bytes() > self.clients_limit {
+            server.limit_clients(&self.worker.thread);
+        }
+    }
+}
