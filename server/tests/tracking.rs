@@ -221,6 +221,26 @@ fn no_more_keys_are_remembered_than_allowed() {
     assert!(info.contains("tracking_total_keys:10\r\n"), "{info}");
 }
 
+/// An invalidation that came before the connection was gone, and after its client knew that it would be, used to be lost.
+#[test]
+fn nothing_is_redirected_to_a_client_that_has_quit() {
+    for end in ["QUIT", "CLIENT KILL SKIPME no ID "] {
+        let server = Server::start(&["--io-threads", "4"]);
+        let mut other = server.connect();
+        for round in 0..200 {
+            let mut target = server.connect();
+            let mut client = server.connect();
+            client.hello(Resp::Three).expect("it is connected");
+            let id = target.command(&["CLIENT", "ID"]).integer().expect("a number");
+            assert_eq!(ask(&mut client, &format!("CLIENT TRACKING ON BCAST REDIRECT {id}")), "+OK");
+            let end = if end == "QUIT" { end.to_owned() } else { format!("{end}{id}") };
+            ask(&mut target, &end);
+            assert_eq!(ask(&mut other, &format!("SET key {round}")), "+OK");
+            assert_eq!(client.receive().to_string(), format!(">[\"tracking-redir-broken\" :{id}]"));
+        }
+    }
+}
+
 #[test]
 fn what_is_read_after_tracking_began_anew_is_remembered() {
     let server = Server::start(&["--io-threads", "2"]);

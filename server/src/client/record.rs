@@ -93,6 +93,8 @@ pub struct ClientRecord {
     pub no_touch: AtomicBool,
     /// Set by CLIENT KILL: looked at under the hold, so that nothing of a killed client runs after the reply to KILL.
     pub killed: AtomicBool,
+    /// The reply to its last command says that it leaves: what comes after that does not reach it.
+    pub leaves: AtomicBool,
     last_command: AtomicU32,
     /// The user that it is.
     pub user: ArcSwap<Identity>,
@@ -166,6 +168,7 @@ impl ClientRecord {
             no_evict: AtomicBool::new(false),
             no_touch: AtomicBool::new(false),
             killed: AtomicBool::new(false),
+            leaves: AtomicBool::new(false),
             last_command: AtomicU32::new(u32::MAX),
             user: ArcSwap::from_pointee(Identity::from(user)),
             said: Mutex::default(),

@@ -210,6 +210,12 @@ impl Session {
         self.rights_as_of = as_of;
     }
 
+    /// Has the connection close as soon as its replies are written.
+    pub fn leave(&mut self) {
+        self.closing = true;
+        self.record.leaves.store(true, Ordering::Relaxed);
+    }
+
     /// Has the connection close without any of its replies.
     #[cold]
     pub fn exceed_limit(&mut self) {

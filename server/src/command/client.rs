@@ -503,7 +503,7 @@ fn kill(call: &mut Call<'_, '_>, mut args: Args<'_>, reply: &mut Reply<'_>) -> O
 /// Has a client's connection closed; one's own only after the reply.
 fn kill_one(call: &mut Call<'_, '_>, client: &ClientRecord) -> bool {
     if client.id == call.session.record.id {
-        call.session.closing = true;
+        call.session.leave();
         return true;
     }
     !client.is_killed() && call.server.kill(client.id, call.thread)

@@ -254,7 +254,7 @@ pub(super) fn printable(text: &[u8]) -> Option<&str> {
 }
 
 fn quit(call: &mut Call<'_, '_>, _: Args<'_>, reply: &mut Reply<'_>) -> Outcome {
-    call.session.closing = true;
+    call.session.leave();
     reply.ok();
     Ok(())
 }

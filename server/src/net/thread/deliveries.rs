@@ -350,7 +350,7 @@ impl IoThread {
     /// Tells another client in place of the one that keeps the copies, or that one that there is no such client any more.
     fn redirect(&mut self, place: Place, target: ClientId, what: &Arc<Invalidation>) {
         let server = self.server();
-        match server.clients.get(target) {
+        match server.clients.get(target).filter(|record| !record.leaves.load(Ordering::Relaxed)) {
             Some(record) => self.give_redirected(&record, what),
             None => {
                 let limit = self.config.client_output_buffer_limit.normal.hard();
