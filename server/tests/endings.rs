@@ -15,7 +15,7 @@ use std::{
 use socket2::SockRef;
 use support::{
     Client, PATIENCE, Port, Reply, Server,
-    crowd::{AtEnd, ask, await_clients, crowd, laid_out, tell, until},
+    crowd::{AtEnd, ask, await_clients, crowd, figure, laid_out, tell, until},
 };
 
 const LAYOUTS: [(usize, usize); 3] = [(1, 16), (2, 1024), (8, 1)];
@@ -214,6 +214,29 @@ fn a_client_over_the_hard_output_limit_is_closed() {
     });
     await_clients(&mut control, 1);
     assert!(server.log_tail().contains("for overcoming of output buffer limits"), "{}", server.log_tail());
+}
+
+/// The thread used to keep the room in which it had composed the reply.
+#[test]
+fn a_reply_over_the_hard_output_limit_leaves_no_memory_behind() {
+    for io_threads in [1, 4] {
+        let server = laid_out((io_threads, 16));
+        let mut control = server.connect();
+        let item = "x".repeat(1000);
+        (0..800).for_each(|_| drop(ask(&mut control, &format!("LPUSH list {item}"))));
+        let set = control.command(&["CONFIG", "SET", "client-output-buffer-limit", "normal 100000 0 0"]);
+        assert_eq!(set.to_string(), "+OK");
+        // A thread's figures of a command begin with its first run.
+        assert_eq!(ask(&mut control, "CONFIG SET latency-tracking no"), "+OK");
+        let before = figure(&mut control, "used_memory");
+        for _ in 0..8 {
+            let mut client = server.connect();
+            tell(&mut client, "LRANGE list 0 -1");
+            assert_eq!(client.await_close().expect("it is closed"), None);
+        }
+        await_clients(&mut control, 1);
+        until("all is free", || figure(&mut control, "used_memory") < before + 50_000);
+    }
 }
 
 /// The server knows that a reply is over the limit before it sends any of it. Later commands do not run; those of its transaction do.

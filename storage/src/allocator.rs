@@ -56,6 +56,9 @@ const SETTLED_MAX_BYTES: u64 = 64 * 1024;
 /// The part of a limit that each thread may be off by.
 const SETTLED_PART: u64 = 4096;
 
+/// And so many if it sleeps.
+const SETTLED_ASLEEP_BYTES: u64 = 4 * 1024;
+
 /// The bytes that all threads have allocated and not freed, as far as they have settled.
 static ALLOCATED: CachePadded<AtomicI64> = CachePadded::new(AtomicI64::new(0));
 
@@ -93,13 +96,20 @@ fn settle() {
     }
 }
 
+/// Has all know what the calling thread has allocated and freed, but for a little: it is going to sleep.
+pub fn settle_before_sleep() {
+    if (COUNTED.get() - SETTLED.get()).unsigned_abs() >= SETTLED_ASLEEP_BYTES {
+        settle();
+    }
+}
+
 /// The bytes that the calling thread has allocated, less those that it has freed: two calls tell what lies between them.
 pub(crate) fn counted_bytes() -> i64 {
     COUNTED.get()
 }
 
 /// The bytes that are allocated, as they were asked for: what the allocator adds is not in it. Each thread may have 64 KiB more or less
-/// than it has told.
+/// than it has told, or 4 KiB if it sleeps.
 pub fn allocated_bytes() -> u64 {
     settle();
     u64::try_from(ALLOCATED.load(Relaxed)).unwrap_or(0)

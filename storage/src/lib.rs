@@ -46,7 +46,7 @@ mod value;
 mod waiters;
 mod work;
 
-pub use allocator::{Allocator, allocated_bytes, heed_limit, is_above_limit, set_limit};
+pub use allocator::{Allocator, allocated_bytes, heed_limit, is_above_limit, set_limit, settle_before_sleep};
 pub use channels::{Audience, ChannelKind};
 pub use digest::Digest;
 pub use entry::class_bytes;

@@ -21,7 +21,7 @@ use crate::client::{
 
 /// How much is written to one socket in one turn: a system call that copies megabytes would stall the thread's other
 /// connections.
-const TURN_BYTES: usize = 256 * 1024;
+pub const TURN_BYTES: usize = 256 * 1024;
 
 /// A reply of at least so many bytes becomes a piece of its own of the backlog, without being copied.
 const OWN_PIECE_BYTES: usize = 16 * 1024;

@@ -59,6 +59,7 @@ pub fn run_heavy(server: &'static Server, index: usize, parker: &Parker) {
             // Its job may hold shards when it comes: nothing else is begun here. Whoever brings it, or stops the server, unparks.
             flush_retired();
             if !worked {
+                braid_storage::settle_before_sleep();
                 parker.park();
             }
             continue;
@@ -67,6 +68,7 @@ pub fn run_heavy(server: &'static Server, index: usize, parker: &Parker) {
             flush_retired();
             if !worked && server.engine.heavy_is_empty() && worker.thread.offloaded.is_empty() {
                 // Who brings heavy work unparks all.
+                braid_storage::settle_before_sleep();
                 parker.park();
             } else if !worked {
                 parker.park_timeout(SPARE_LOOKS_EVERY);
@@ -81,6 +83,7 @@ pub fn run_heavy(server: &'static Server, index: usize, parker: &Parker) {
         // What tables gave up meanwhile is freed here or nowhere: others' flushes do not reach it.
         flush_retired();
         if !has_freed && !worked {
+            braid_storage::settle_before_sleep();
             parker.park_timeout(HOUSEKEEPING);
             (server.process.return_freed_memory)();
         }

@@ -282,6 +282,9 @@ impl IoThread {
                     && self.worker.engine().injector_is_empty()
             });
         let timeout = if may_sleep { self.time_to_sleep(now) } else { Duration::ZERO };
+        if may_sleep {
+            braid_storage::settle_before_sleep();
+        }
         let polled = self.poll.poll(events, Some(timeout));
         self.server().threads[self.worker.thread.index].inbox.awake();
         match polled {

@@ -15,7 +15,7 @@ use mio::{Token, event::Event};
 use super::{IoThread, READ_BYTES};
 use crate::{
     client::{
-        connection::{Backlog, Connection, Pace},
+        connection::{Backlog, Connection, Pace, TURN_BYTES},
         footprint::Footprint,
         id::Origin,
         node::{Job, Task},
@@ -30,6 +30,9 @@ use crate::{
     shared::server::Server,
     verbose, warning,
 };
+
+/// So much room for replies a thread keeps. What it writes at a time fits in, and so does what that grows to.
+const KEPT_OUT_BYTES: usize = 2 * TURN_BYTES;
 
 impl IoThread {
     /// Begins to serve a connection.
@@ -136,6 +139,10 @@ impl IoThread {
             true => Err(io::ErrorKind::OutOfMemory.into()),
             false => connection.write(&mut out, &mut self.ciphertext),
         });
+        if out.capacity() > KEPT_OUT_BYTES || must_close {
+            // What was composed for nobody: a thread would keep it from then on.
+            braid_storage::discard_bytes(std::mem::take(&mut out));
+        }
         out.clear();
         self.out = out;
         if connection.split.is_some() {
