@@ -170,3 +170,58 @@ fn a_lowered_limit_is_reached_by_itself() {
     (0..100).for_each(|n| drop(ask(&mut client, &format!("SET after:{n} v"))));
     assert_eq!(figure(&mut client, "evicted_keys"), n_before);
 }
+
+/// The events of the latency monitor that have come about.
+fn events(client: &mut Client) -> Vec<String> {
+    let Reply::Array(latest) = client.command(&["LATENCY", "LATEST"]) else { panic!("a list") };
+    let name = |event: &Reply| match event {
+        Reply::Array(event) => event[0].text().expect("a name"),
+        other => panic!("no event: {other}"),
+    };
+    latest.iter().map(name).collect()
+}
+
+#[test]
+fn the_latency_monitor_hears_of_eviction_that_takes_long() {
+    for layout in LAYOUTS {
+        let server = laid_out(layout);
+        let (mut client, mut listener) = (server.connect(), server.connect());
+        assert_eq!(ask(&mut client, "CONFIG SET maxmemory-eviction-tenacity 100"), "+OK");
+        let limit = configure(&mut client, "allkeys-random", 4 * ROOM);
+        write_much(&server, 3, &[]);
+        assert_eq!(events(&mut client), [""; 0]);
+        assert_eq!(ask(&mut client, "CONFIG SET latency-monitor-threshold 1"), "+OK");
+        assert_eq!(ask(&mut client, &format!("CONFIG SET maxmemory {}", limit - 3 * ROOM)), "+OK");
+        until("thousands of keys go at a time", || {
+            events(&mut client).contains(&"eviction-cycle".to_owned())
+        });
+        // A name of megabytes has to be told to whoever listens.
+        ask(&mut client, "CONFIG SET notify-keyspace-events Ee");
+        ask(&mut client, "FLUSHALL");
+        ask(&mut client, "CONFIG SET maxmemory 0");
+        ask(&mut listener, "SUBSCRIBE __keyevent@0__:evicted");
+        let key = "k".repeat(24 << 20);
+        assert_eq!(ask(&mut client, &format!("SET {key} v")), "+OK");
+        ask(&mut client, "CONFIG SET maxmemory 1");
+        assert!(listener.receive().to_string().contains("evicted"));
+        until("its removal was long", || events(&mut client).contains(&"eviction-del".to_owned()));
+        assert!(ask(&mut client, "LATENCY DOCTOR").contains("maxmemory-eviction-tenacity"));
+    }
+}
+
+#[test]
+fn how_long_too_much_is_in_use_is_told() {
+    let server = laid_out((2, 16));
+    let mut client = server.connect();
+    configure(&mut client, "noeviction", ROOM);
+    assert_eq!(figure(&mut client, "total_eviction_exceeded_time"), 0);
+    let value = "x".repeat(VALUE);
+    let mut n = 0;
+    while ask(&mut client, &format!("SET key:{n} {value}")) == "+OK" {
+        n += 1;
+    }
+    until("it is so for a while", || figure(&mut client, "current_eviction_exceeded_time") > 0);
+    ask(&mut client, "CONFIG SET maxmemory 0");
+    until("it is so no more", || figure(&mut client, "current_eviction_exceeded_time") == 0);
+    assert!(figure(&mut client, "total_eviction_exceeded_time") > 0);
+}

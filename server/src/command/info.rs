@@ -351,8 +351,9 @@ fn stats_section(server: &Server, text: &mut Text<'_>) {
     text.field("expire_cycle_cpu_milliseconds", server.sum(|stats| &stats.expiry_nanos) / 1_000_000);
     text.field("evicted_keys", server.sum(|stats| &stats.evicted));
     text.field("evicted_clients", server.sum(|stats| &stats.evicted_clients));
-    text.field("total_eviction_exceeded_time", 0);
-    text.field("current_eviction_exceeded_time", 0);
+    let [exceeded_now, exceeded] = server.memory.exceeded(server.started);
+    text.field("total_eviction_exceeded_time", exceeded.as_millis());
+    text.field("current_eviction_exceeded_time", exceeded_now.as_millis());
     text.field("keyspace_hits", server.sum(|stats| &stats.hits));
     text.field("keyspace_misses", server.sum(|stats| &stats.misses));
     text.field("pubsub_channels", server.pubsub.n_channels(ChannelKind::Global));

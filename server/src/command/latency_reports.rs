@@ -8,7 +8,9 @@ use super::{Call, CommandSpec, Registered, Run, help::help, introspection};
 use crate::{
     catalog::{Args, Arity, CommandError, Flags, Group, Outcome},
     config::Config,
-    shared::latency_monitor::{COMMAND, EXPIRE_CYCLE, FAST_COMMAND, LOOP, Sample, Series},
+    shared::latency_monitor::{
+        COMMAND, EVICTION_CYCLE, EVICTION_DEL, EXPIRE_CYCLE, FAST_COMMAND, LOOP, Sample, Series,
+    },
 };
 
 const ANY_TIME: Flags = Flags::LOADING.and(Flags::STALE);
@@ -263,6 +265,7 @@ fn report(events: &[(&str, Series)], now: u64, config: &Config) -> String {
         (has(COMMAND), command_advice(config)),
         (has(FAST_COMMAND) || has(LOOP), SCHEDULER_ADVICE.to_owned()),
         (has(EXPIRE_CYCLE), EXPIRE_ADVICE.to_owned()),
+        (has(EVICTION_CYCLE) || has(EVICTION_DEL), EVICTION_ADVICE.to_owned()),
     ];
     text.extend(advices.into_iter().filter(|(is_due, _)| *is_due).map(|(_, advice)| advice));
     text
@@ -310,6 +313,8 @@ const SCHEDULER_ADVICE: &str = "- Threads wait for processor time although their
     4) Check with 'redis-cli --intrinsic-latency 100' what is the intrinsic latency in your system.\n";
 
 const EXPIRE_ADVICE: &str = "- Keys expire many at a time. Spread their deadlines.\n";
+
+const EVICTION_ADVICE: &str = "- Removing keys to make room takes long. Lower maxmemory-eviction-tenacity, and write fewer large values at a time.\n";
 
 /// Answers for all commands, or for those that are named. What is no command is passed over, and a container stands for its
 /// subcommands.

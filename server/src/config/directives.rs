@@ -150,7 +150,9 @@ directives! {
     integer("maxmemory-samples", 1, INT, "5") =>
         /// Keys looked at for each removal.
         live maxmemory_samples: usize = Value::number;
-    integer("maxmemory-eviction-tenacity", 0, 100, "10");
+    integer("maxmemory-eviction-tenacity", 0, 100, "10") =>
+        /// For how long keys are removed at a time: see [`crate::net::eviction`].
+        live maxmemory_eviction_tenacity: u32 = Value::number;
     integer("lfu-log-factor", 0, INT, "10") =>
         /// How slowly the frequency counter grows.
         live lfu_log_factor: u32 = Value::number;

@@ -11,22 +11,26 @@
 use std::time::{Duration, Instant};
 
 use braid_storage::{
-    Db, EvictionOrder, EvictionPolicy, Key, ShardId, coordinator::Worker, heed_limit, is_above_limit,
+    Db, EvictionOrder, EvictionPolicy, Key, ShardId,
+    coordinator::{Held, Worker},
+    heed_limit, is_above_limit,
+    time::Millis,
 };
 
 use crate::{
     client::node::Job,
     config::MaxmemoryPolicy,
     random::{random, random_below},
-    run::unit,
-    shared::server::Server,
+    run::{unit, watch},
+    shared::{
+        latency_monitor::{EVICTION_CYCLE, EVICTION_DEL},
+        server::Server,
+        thread_state::ThreadState,
+    },
 };
 
 /// How many keys a thread remembers that might go.
 const POOL_KEYS: usize = 16;
-
-/// How long a thread evicts at a time, as Redis does at its default tenacity. A writer makes room for itself in a small part of that.
-const BUDGET: Duration = Duration::from_micros(500);
 
 /// After how many keys the thread looks at the clock.
 const CLOCK_EVERY: u32 = 8;
@@ -40,6 +44,23 @@ struct Candidate {
     db: Db,
     shard: ShardId,
     key: Box<[u8]>,
+}
+
+impl Candidate {
+    /// Removes the key, if it is still there; says whether it was. Its shard is held.
+    fn evict(&self, held: &mut Held<'_, Job>, thread: &mut ThreadState, now: Millis) -> bool {
+        let began = watch::event_begins(thread);
+        let routed = thread.server().keyspace.router().route(&self.key);
+        let shard = held.shard(self.shard);
+        shard.begin(self.db, now);
+        let is_evicted = shard.evict(&Key { bytes: &self.key, routed });
+        if is_evicted {
+            thread.stats().evicted.add(1);
+        }
+        unit::end(held, thread, now);
+        watch::event_ends(EVICTION_DEL, began, thread);
+        is_evicted
+    }
 }
 
 /// What became of an attempt to remove a key.
@@ -81,10 +102,28 @@ fn choice(policy: MaxmemoryPolicy) -> Option<EvictionPolicy> {
     Some(EvictionPolicy { order, volatile_only })
 }
 
+/// How long a thread evicts at a time at a `maxmemory-eviction-tenacity`, as in Redis: half a millisecond at 10, which is the default,
+/// a seventh more with each step from there on, and at 100 until there is room. A writer makes room for itself in a small part of that.
+fn budget(tenacity: u32) -> Duration {
+    const EACH_STEP: f64 = 1.15;
+    match tenacity {
+        0..=10 => Duration::from_micros(50) * tenacity,
+        11..100 => Duration::from_micros(500).mul_f64(EACH_STEP.powi(tenacity as i32 - 10)),
+        _ => Duration::MAX,
+    }
+}
+
 impl Eviction {
     /// Removes keys until there is room or its time is over, with nothing held. Says whether threads should go on with it.
     #[cold]
     pub fn make_room(&mut self, worker: &mut Worker<Job>) -> bool {
+        let began = watch::event_begins(&worker.thread);
+        let must_go_on = self.evict(worker);
+        watch::event_ends(EVICTION_CYCLE, began, &worker.thread);
+        must_go_on
+    }
+
+    fn evict(&mut self, worker: &mut Worker<Job>) -> bool {
         let server = worker.thread.server();
         let config = server.config.load();
         let policy = choice(config.maxmemory_policy);
@@ -92,6 +131,7 @@ impl Eviction {
             self.policy = policy;
             self.pool.clear();
         }
+        let budget = budget(config.maxmemory_eviction_tenacity);
         let began = Instant::now();
         if self.measured_at.is_none_or(|measured| began - measured > MEASURE_EVERY) {
             self.measured_at = Some(began);
@@ -101,6 +141,7 @@ impl Eviction {
             if server.memory.room() >= 0 {
                 heed_limit();
                 server.memory.is_short.set(false);
+                server.memory.note_exceeding(false, server.started);
                 return false;
             }
             // Nothing is to change under CLIENT PAUSE.
@@ -111,14 +152,16 @@ impl Eviction {
                 .map_or(Attempt::Nothing, |policy| self.evict_one(worker, policy, config.maxmemory_samples));
             if attempt == Attempt::Nothing {
                 server.memory.is_short.set(true);
+                server.memory.note_exceeding(true, server.started);
                 return false;
             }
             let is_due = n_evicted % CLOCK_EVERY == 0 || attempt == Attempt::Busy;
-            if is_due && (attempt == Attempt::Busy || began.elapsed() > BUDGET) {
+            if is_due && (attempt == Attempt::Busy || began.elapsed() > budget) {
                 break;
             }
         }
         server.memory.is_short.set(false);
+        server.memory.note_exceeding(true, server.started);
         true
     }
 
@@ -169,16 +212,7 @@ impl Eviction {
                 }
             }
             let best = self.pool.pop_if(|best| best.shard == id);
-            let is_evicted = best.is_some_and(|best| {
-                shard.begin(best.db, now);
-                let routed = keyspace.router().route(&best.key);
-                shard.evict(&Key { bytes: &best.key, routed })
-            });
-            if is_evicted {
-                thread.stats().evicted.add(1);
-            }
-            unit::end(held, thread, now);
-            is_evicted
+            best.is_some_and(|best| best.evict(held, thread, now))
         });
         drawn?.ok()
     }
@@ -200,18 +234,9 @@ impl Eviction {
 
 /// Removes a key, if it is still there and nobody holds its shard.
 fn remove(worker: &mut Worker<Job>, candidate: &Candidate) -> bool {
-    let Candidate { db, shard: id, key, .. } = candidate;
-    let routed = worker.thread.server().keyspace.router().route(key);
-    let removed = worker.with_shards(&[*id], |held, thread| {
-        let shard = held.shard(*id);
-        let now = shard.start().max(thread.server().clock.now());
-        shard.begin(*db, now);
-        let is_evicted = shard.evict(&Key { bytes: key, routed });
-        if is_evicted {
-            thread.stats().evicted.add(1);
-        }
-        unit::end(held, thread, now);
-        is_evicted
+    let removed = worker.with_shards(&[candidate.shard], |held, thread| {
+        let now = held.shard(candidate.shard).start().max(thread.server().clock.now());
+        candidate.evict(held, thread, now)
     });
     matches!(removed, Some(Ok(true)))
 }
@@ -227,4 +252,20 @@ fn shard_with_victims(server: &Server, policy: EvictionPolicy) -> Option<ShardId
         false => (0..keyspace.n_dbs()).any(|db| keyspace.n_keys_in(Db(db as u16), *id) > 0),
     };
     ids.into_iter().find(has_victims)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn tenacity_is_that_of_redis() {
+        assert_eq!(budget(0), Duration::ZERO);
+        assert_eq!(budget(1), Duration::from_micros(50));
+        assert_eq!(budget(10), Duration::from_micros(500));
+        assert_eq!(budget(20).as_micros(), 2022);
+        // Some two minutes.
+        assert!((110..130).contains(&budget(99).as_secs()));
+        assert_eq!(budget(100), Duration::MAX);
+    }
 }

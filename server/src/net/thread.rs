@@ -205,9 +205,8 @@ impl IoThread {
         let stats = self.worker.thread.stats();
         while !self.server().stopping.load(Ordering::Relaxed) {
             self.wait(&mut events, now)?;
-            let is_monitored = stats.thresholds.latency_nanos.load(Ordering::Relaxed) != u64::MAX;
+            let woke_at = watch::event_begins(&self.worker.thread);
             self.woke_at = stats.splits_latency.load(Ordering::Relaxed).then(Instant::now);
-            let woke_at = is_monitored.then(Instant::now);
             self.heed_config();
             self.worker.thread.renew_budget();
             stats.turns.add(1);
@@ -255,9 +254,7 @@ impl IoThread {
             if now >= self.next_cron {
                 self.cron();
             }
-            if let Some(woke_at) = woke_at {
-                watch::note_event(LOOP, woke_at.elapsed().as_nanos() as u64, &self.worker.thread);
-            }
+            watch::event_ends(LOOP, woke_at, &self.worker.thread);
         }
         Ok(())
     }

@@ -226,6 +226,19 @@ fn event_of(command: &Registered) -> &'static str {
     if command.has(Flags::FAST) { FAST_COMMAND } else { COMMAND }
 }
 
+/// When something begins that may be an event to the latency monitor, if that is on.
+pub fn event_begins(thread: &ThreadState) -> Option<Instant> {
+    let is_on = thread.stats().thresholds.latency_nanos.load(Ordering::Relaxed) != u64::MAX;
+    is_on.then(Instant::now)
+}
+
+/// Notes how long something took that began then.
+pub fn event_ends(event: &'static str, began: Option<Instant>, thread: &ThreadState) {
+    if let Some(began) = began {
+        note_event(event, began.elapsed().as_nanos() as u64, thread);
+    }
+}
+
 /// Notes that something took so long, if that is over the latency monitor's threshold.
 pub fn note_event(event: &'static str, nanos: u64, thread: &ThreadState) {
     if nanos >= thread.stats().thresholds.latency_nanos.load(Ordering::Relaxed) {

@@ -13,6 +13,10 @@ pub const COMMAND: &str = "command";
 pub const FAST_COMMAND: &str = "fast-command";
 /// A thread's turn at removing keys that have expired.
 pub const EXPIRE_CYCLE: &str = "expire-cycle";
+/// A thread's turn at removing keys to make room.
+pub const EVICTION_CYCLE: &str = "eviction-cycle";
+/// The removal of one key to make room.
+pub const EVICTION_DEL: &str = "eviction-del";
 /// A turn of an I/O thread's loop: for so long its clients have waited.
 pub const LOOP: &str = "loop";
 

@@ -5,7 +5,10 @@
 //! near it. Of that overhead 12 MiB are free, as a small limit would not be kept by any process; it counts at once when it grows and slowly
 //! less when it shrinks, and not more of it than 30 % of the limit: half of the data is not thrown away for a heap full of holes.
 
-use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::{
+    sync::atomic::{AtomicBool, AtomicU64, Ordering},
+    time::{Duration, Instant},
+};
 
 /// The part of the limit, in percent, that the overhead takes at most.
 const OVERHEAD_MAX_PERCENT: u64 = 30;
@@ -33,6 +36,10 @@ pub struct Memory {
     overhead: AtomicU64,
     /// How much may be in use.
     target: AtomicU64,
+    /// Since when too much has been in use and was not removed in time, in microseconds from the start on, or 0; and for how long it was
+    /// so before that.
+    exceeded_since: AtomicU64,
+    exceeded_micros: AtomicU64,
     /// Too much is, and nothing can be evicted: commands that need memory are refused.
     pub is_short: Flag,
 }
@@ -74,6 +81,30 @@ impl Memory {
         let allocated = braid_storage::allocated_bytes();
         self.startup.store(allocated, Ordering::Relaxed);
         self.base.store(resident.saturating_sub(allocated), Ordering::Relaxed);
+    }
+
+    /// Notes whether too much is in use at the end of a turn of eviction.
+    pub fn note_exceeding(&self, is_exceeded: bool, started: Instant) {
+        let since = self.exceeded_since.load(Ordering::Relaxed);
+        if is_exceeded == (since != 0) {
+            return;
+        }
+        let now = started.elapsed().as_micros() as u64;
+        let then = if is_exceeded { now.max(1) } else { 0 };
+        // Of several threads one counts.
+        let is_first =
+            self.exceeded_since.compare_exchange(since, then, Ordering::Relaxed, Ordering::Relaxed).is_ok();
+        if is_first && !is_exceeded {
+            self.exceeded_micros.fetch_add(now.saturating_sub(since), Ordering::Relaxed);
+        }
+    }
+
+    /// For how long too much has been in use, now and in all.
+    pub fn exceeded(&self, started: Instant) -> [Duration; 2] {
+        let since = self.exceeded_since.load(Ordering::Relaxed);
+        let now = if since == 0 { 0 } else { (started.elapsed().as_micros() as u64).saturating_sub(since) };
+        let all = self.exceeded_micros.load(Ordering::Relaxed) + now;
+        [now, all].map(Duration::from_micros)
     }
 
     /// How much more may be in use; less than nothing if too much is.

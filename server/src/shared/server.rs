@@ -381,6 +381,9 @@ impl Server {
     pub fn measure_memory(&self) {
         let peak = self.memory.peak.load(Ordering::Relaxed);
         let used = self.memory.measure(self.config.load().maxmemory, resident_bytes);
+        if self.memory.room() >= 0 {
+            self.memory.note_exceeding(false, self.started);
+        }
         if peak < HUGE_PAGES_FROM_BYTES && used >= HUGE_PAGES_FROM_BYTES {
             // What kernel or container do not allow is done without.
             let _ = rustix::thread::disable_transparent_huge_pages(false);
