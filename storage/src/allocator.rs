@@ -3,7 +3,7 @@
 use std::{
     alloc::{GlobalAlloc, Layout},
     cell::Cell,
-    ffi::CStr,
+    ffi::{CStr, c_long},
     ptr::NonNull,
     sync::atomic::{AtomicBool, AtomicI64, AtomicU64, Ordering::Relaxed},
 };
@@ -68,6 +68,9 @@ static LIMIT: CachePadded<AtomicI64> = CachePadded::new(AtomicI64::new(i64::MAX)
 /// How many bytes a thread may keep to itself.
 static SETTLED_BYTES: CachePadded<AtomicU64> = CachePadded::new(AtomicU64::new(SETTLED_MAX_BYTES));
 
+/// Whether there is a limit, as far as the allocator knows.
+static HAS_LIMIT: AtomicBool = AtomicBool::new(false);
+
 /// Whether somebody has found that there is. A line of its own: whoever runs commands reads it.
 static IS_ABOVE_LIMIT: CachePadded<AtomicBool> = CachePadded::new(AtomicBool::new(false));
 
@@ -115,8 +118,31 @@ pub fn allocated_bytes() -> u64 {
     u64::try_from(ALLOCATED.load(Relaxed)).unwrap_or(0)
 }
 
+/// mimalloc 3's `page_max_reclaim`, by its number among the options: the crate does not name those that are new.
+const PAGE_MAX_RECLAIM: mimalloc::mi_option_t = 41;
+
+/// What it is where memory has no limit: any number of pages.
+const ALL_PAGES: c_long = -1;
+
+/// What it is under a limit.
+const PAGES_OF_A_CLASS: c_long = 8;
+
+/// Has threads take back as many pages with free blocks as are good for speed, or, under a limit, only a few of each class.
+///
+/// Where keys are evicted, each page is full of holes soon. A thread fills only the holes of pages that are its own, and unless it is told
+/// otherwise it takes every page back of which it frees a block. So when another thread began to write it took new pages for all that
+/// it wrote, and the process grew by as much as all holes. Pages beyond a few of a class stay with nobody: whoever needs one takes it.
+fn share_pages(has_limit: bool) {
+    let n_pages = if has_limit { PAGES_OF_A_CLASS } else { ALL_PAGES };
+    if HAS_LIMIT.swap(has_limit, Relaxed) != has_limit {
+        // SAFETY: the call takes any option and any value, from any thread.
+        unsafe { mimalloc::mi_option_set(PAGE_MAX_RECLAIM, n_pages) };
+    }
+}
+
 /// Has [`is_above_limit`] say so from so many allocated bytes on.
 pub fn set_limit(bytes: u64) {
+    share_pages(i64::try_from(bytes).is_ok_and(|bytes| bytes < i64::MAX));
     LIMIT.store(i64::try_from(bytes).unwrap_or(i64::MAX), Relaxed);
     SETTLED_BYTES.store((bytes / SETTLED_PART).min(SETTLED_MAX_BYTES), Relaxed);
     heed_limit();
@@ -196,6 +222,18 @@ unsafe impl GlobalAlloc for Allocator {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    /// Options have only numbers here: these are the values that mimalloc 3 gives this one and those beside it at the start.
+    #[test]
+    fn pages_are_shared_under_a_limit_only() {
+        // SAFETY: the call takes any option.
+        let option = |number| unsafe { mimalloc::mi_option_get(number) };
+        assert_eq!([-1, 0, 1, 2].map(|beside| option(PAGE_MAX_RECLAIM + beside)), [0, ALL_PAGES, 32, 1]);
+        share_pages(true);
+        assert_eq!([0, 1].map(|beside| option(PAGE_MAX_RECLAIM + beside)), [PAGES_OF_A_CLASS, 32]);
+        share_pages(false);
+        assert_eq!(option(PAGE_MAX_RECLAIM), ALL_PAGES);
+    }
 
     #[test]
     fn blocks_are_aligned_and_of_their_class() {
