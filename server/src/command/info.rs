@@ -15,12 +15,7 @@ use nix::sys::resource::UsageWho;
 
 use crate::{
     catalog::Group,
-    client::{
-        footprint::Part,
-        node::Parked,
-        record::Listens,
-        split::Phase,
-    },
+    client::{footprint::Part, node::Parked, record::Listens, split::Phase},
     clock::processor_micros,
     command::{CommandTable, memory_reports::Figures},
     config::{REDIS_VERSION, Supervised, short_decimal},

@@ -20,6 +20,11 @@ const MARGIN_MAX_BYTES: u64 = 64 << 10;
 /// So much of it counts for nothing: a small limit is one of what is in use.
 const OVERHEAD_FREE_BYTES: u64 = 12 << 20;
 
+/// For how long what is freed may stay resident without being overhead: the allocator gives pages back after a second. Were it overhead at
+/// once, each eviction would be a reason for the next, down to the most that counts. In spans of a tenth of that.
+const N_SPANS: usize = 12;
+const SPAN_MILLIS: u64 = 100;
+
 /// By what part it falls at most between two looks.
 const FALLS_BY: u64 = 16;
 
@@ -32,6 +37,8 @@ pub struct Memory {
     pub peak: AtomicU64,
     /// What was resident when the process began to serve and is not counted: code, stacks, the allocator's own.
     base: AtomicU64,
+    /// The most that was allocated in each of the last spans, which are numbered from the start on: the number and the bytes.
+    spans: [Span; N_SPANS],
     /// How much is resident beside what is counted, apart from that.
     overhead: AtomicU64,
     /// How much may be in use.
@@ -42,6 +49,13 @@ pub struct Memory {
     exceeded_micros: AtomicU64,
     /// Too much is, and nothing can be evicted: commands that need memory are refused.
     pub is_short: Flag,
+}
+
+/// A span of time.
+#[derive(Default)]
+struct Span {
+    number: AtomicU64,
+    most_bytes: AtomicU64,
 }
 
 /// Something that holds or does not, mostly for long. All threads read it.
@@ -113,11 +127,12 @@ impl Memory {
     }
 
     /// Looks at how much is in use; gives it.
-    pub fn measure(&self, limit: Option<u64>, resident: impl FnOnce() -> u64) -> u64 {
+    pub fn measure(&self, limit: Option<u64>, resident: impl FnOnce() -> u64, uptime: Duration) -> u64 {
         let used = Self::used();
         self.peak.fetch_max(used, Ordering::Relaxed);
         let target = limit.map_or(i64::MAX as u64, |limit| {
-            let beside = resident().saturating_sub(braid_storage::allocated_bytes());
+            let lately = self.most_of_late(braid_storage::allocated_bytes(), uptime);
+            let beside = resident().saturating_sub(lately);
             limit
                 - self.note_overhead(beside).min(limit / 100 * OVERHEAD_MAX_PERCENT)
                 - (limit / MARGIN_PART).min(MARGIN_MAX_BYTES)
@@ -128,6 +143,22 @@ impl Memory {
             self.is_short.set(false);
         }
         used
+    }
+
+    /// Notes how much is allocated; returns the most that was in the last second. Two threads that note it at once may lose one of
+    /// the two.
+    fn most_of_late(&self, allocated: u64, uptime: Duration) -> u64 {
+        // The first has no number of those that are there at the start.
+        let number = 1 + uptime.as_millis() as u64 / SPAN_MILLIS;
+        let span = &self.spans[number as usize % N_SPANS];
+        if span.number.swap(number, Ordering::Relaxed) == number {
+            span.most_bytes.fetch_max(allocated, Ordering::Relaxed);
+        } else {
+            span.most_bytes.store(allocated, Ordering::Relaxed);
+        }
+        let is_recent = |span: &&Span| span.number.load(Ordering::Relaxed) + N_SPANS as u64 > number;
+        let recent = self.spans.iter().filter(is_recent);
+        recent.map(|span| span.most_bytes.load(Ordering::Relaxed)).max().unwrap_or(allocated)
     }
 
     /// Notes how much is resident and not counted; gives how much of that counts as overhead.
@@ -143,6 +174,20 @@ impl Memory {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn what_was_freed_lately_is_no_overhead() {
+        let memory = Memory::default();
+        let most = |allocated, millis| memory.most_of_late(allocated, Duration::from_millis(millis));
+        assert_eq!(most(500, 0), 500);
+        assert_eq!(most(900, 50), 900);
+        assert_eq!(most(700, 60), 900);
+        assert_eq!(most(600, 700), 900);
+        assert_eq!(most(600, 1150), 900);
+        assert_eq!(most(600, 1250), 600, "a second is over");
+        assert_eq!(most(1000, 1260), 1000, "what is new counts at once");
+        assert_eq!(most(10, 60_000), 10);
+    }
 
     #[test]
     fn the_overhead_rises_at_once_and_falls_slowly() {

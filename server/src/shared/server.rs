@@ -380,7 +380,7 @@ impl Server {
     /// Looks at how much memory is in use, for INFO and for `maxmemory`.
     pub fn measure_memory(&self) {
         let peak = self.memory.peak.load(Ordering::Relaxed);
-        let used = self.memory.measure(self.config.load().maxmemory, resident_bytes);
+        let used = self.memory.measure(self.config.load().maxmemory, resident_bytes, self.uptime());
         if self.memory.room() >= 0 {
             self.memory.note_exceeding(false, self.started);
         }
