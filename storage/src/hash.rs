@@ -53,7 +53,7 @@ impl Place {
 }
 
 /// A keyed hash function for bytes that clients choose.
-#[derive(Clone, Copy)]
+#[derive(Clone, Copy, PartialEq, Eq)]
 pub struct KeyHasher {
     sip: SipHash13,
 }
@@ -135,7 +135,7 @@ pub struct Routed {
 }
 
 /// The map from keys to shards and places.
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Router {
     hasher: KeyHasher,
     shard_bits: u32,

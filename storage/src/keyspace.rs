@@ -107,6 +107,19 @@ impl Keyspace {
         Shard::apart(self.n_dbs, self.router, Arc::clone(&self.access), Arc::clone(&self.thresholds))
     }
 
+    /// Empty shards like those of the keyspace, that are no part of it, to be [loaded](Shard::load) and
+    /// [adopted](Shard::adopt).
+    pub fn aside(&self) -> Vec<Shard> {
+        let n_shards = self.router.n_shards();
+        let roots = Roots::new(n_shards * self.n_dbs, self.router, Fill::Roomy);
+        let shard = |index| {
+            let published = Arc::new(CachePadded::new(Published::new()));
+            let (access, thresholds) = (Arc::clone(&self.access), Arc::clone(&self.thresholds));
+            Shard::new(ShardId(index as u16), self.n_dbs, &roots, published, access, thresholds)
+        };
+        (0..n_shards).map(shard).collect()
+    }
+
     /// Up to which sizes values are packed.
     pub fn thresholds(&self) -> &Thresholds {
         &self.thresholds

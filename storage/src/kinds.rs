@@ -8,7 +8,10 @@ use crate::{
     entry::{EntryBox, EntryRef, Kind},
     hashes::{self, HashRef},
     list::{self, ListRef},
-    rdb::{Making, Reader, hash_dump, list_dump, set_dump, sorted_set_dump, stream_dump, string_dump},
+    rdb::{
+        Making, Parts, Reader, Stop, hash_dump, list_dump, set_dump, sorted_set_dump, stream_dump,
+        string_dump,
+    },
     set::{self, SetRef},
     sorted_set::{self, SortedSetRef},
     stream::{self, StreamRef},
@@ -35,6 +38,8 @@ pub(crate) struct KindRow {
     dump: fn(&mut Vec<u8>, EntryRef<'_>, Millis),
     /// The numbers that RESTORE takes.
     dump_types: &'static [u8],
+    /// Walks over what follows the number.
+    walk: fn(u8, &mut dyn Parts) -> Result<(), Stop>,
     /// Reads what follows the number; nothing is left if all of it has expired.
     restore: fn(u8, &mut Reader<'_>, &Making<'_>) -> Option<Option<EntryBox>>,
     /// The fingerprint of the value.
@@ -60,6 +65,7 @@ static ROWS: [KindRow; Kind::ALL.len()] = [
         expiring: None,
         dump: string_dump::write,
         dump_types: string_dump::TYPES,
+        walk: string_dump::walk,
         restore: string_dump::read,
         digest: digest::of_string,
     },
@@ -72,6 +78,7 @@ static ROWS: [KindRow; Kind::ALL.len()] = [
         expiring: None,
         dump: list_dump::write,
         dump_types: list_dump::TYPES,
+        walk: list_dump::walk,
         restore: list_dump::read,
         digest: digest::of_list,
     },
@@ -84,6 +91,7 @@ static ROWS: [KindRow; Kind::ALL.len()] = [
         expiring: Some(Expiring { next_deadline: hashes::next_deadline, is_over: hashes::is_over }),
         dump: hash_dump::write,
         dump_types: hash_dump::TYPES,
+        walk: hash_dump::walk,
         restore: hash_dump::read,
         digest: digest::of_hash,
     },
@@ -96,6 +104,7 @@ static ROWS: [KindRow; Kind::ALL.len()] = [
         expiring: None,
         dump: set_dump::write,
         dump_types: set_dump::TYPES,
+        walk: set_dump::walk,
         restore: set_dump::read,
         digest: digest::of_set,
     },
@@ -108,6 +117,7 @@ static ROWS: [KindRow; Kind::ALL.len()] = [
         expiring: None,
         dump: sorted_set_dump::write,
         dump_types: sorted_set_dump::TYPES,
+        walk: sorted_set_dump::walk,
         restore: sorted_set_dump::read,
         digest: digest::of_sorted_set,
     },
@@ -120,6 +130,7 @@ static ROWS: [KindRow; Kind::ALL.len()] = [
         expiring: None,
         dump: stream_dump::write,
         dump_types: stream_dump::TYPES,
+        walk: stream_dump::walk,
         restore: stream_dump::read,
         digest: digest::of_stream,
     },
@@ -183,8 +194,13 @@ pub fn digest_of(entry: EntryRef<'_>, now: Millis) -> Digest {
 /// Whether an entry's time is over: its own, or that of all its parts.
 #[inline(always)]
 pub fn has_expired(entry: EntryRef<'_>, now: Millis) -> bool {
-    entry.deadline().is_some_and(|deadline| deadline.has_passed(now))
-        || expiring(entry.kind()).is_some_and(|expiring| (expiring.is_over)(entry, now))
+    entry.deadline().is_some_and(|deadline| deadline.has_passed(now)) || is_over(entry, now)
+}
+
+/// Whether all parts of an entry's value have expired.
+#[inline(always)]
+pub(crate) fn is_over(entry: EntryRef<'_>, now: Millis) -> bool {
+    expiring(entry.kind()).is_some_and(|expiring| (expiring.is_over)(entry, now))
 }
 
 /// When the first part of an entry's value expires by itself.
@@ -203,9 +219,24 @@ pub(crate) fn dump(out: &mut Vec<u8>, entry: EntryRef<'_>, now: Millis) {
     (row(entry.kind()).dump)(out, entry, now);
 }
 
+/// The row of the type whose values are dumped under a number.
+fn row_of_dump(dump_type: u8) -> Option<&'static KindRow> {
+    ROWS.iter().find(|row| row.dump_types.contains(&dump_type))
+}
+
+/// The type whose values are dumped under a number, if one is.
+pub(crate) fn kind_of_dump(dump_type: u8) -> Option<Kind> {
+    row_of_dump(dump_type).map(|row| row.kind)
+}
+
+/// Walks over a value that was dumped under a number. Nothing if there is no such number.
+pub(crate) fn walk_dump(dump_type: u8, parts: &mut dyn Parts) -> Option<Result<(), Stop>> {
+    row_of_dump(dump_type).map(|row| (row.walk)(dump_type, parts))
+}
+
 /// Reads a value that was dumped under a number; nothing if it makes no sense, and no entry if all of it has expired.
 pub(crate) fn restore(dump_type: u8, from: &mut Reader<'_>, making: &Making<'_>) -> Option<Option<EntryBox>> {
-    let row = ROWS.iter().find(|row| row.dump_types.contains(&dump_type))?;
+    let row = row_of_dump(dump_type)?;
     (row.restore)(dump_type, from, making)
 }
 

@@ -315,6 +315,12 @@ impl Ledger {
         self.publish_fields();
     }
 
+    /// Takes over which hashes have fields with deadlines.
+    pub(crate) fn take_fields(&mut self, from: &mut Ledger) {
+        self.fields = std::mem::take(&mut from.fields);
+        self.publish_fields();
+    }
+
     fn publish_fields(&self) {
         self.published.other_bytes.store(self.fields.allocated_bytes() as u64, Relaxed);
         let next = self.fields.first().map_or(u64::MAX, |deadline| deadline.0.0);

@@ -70,6 +70,7 @@ pub use shard::{
     Lookups, Shard,
     eviction::{EvictionOrder, EvictionPolicy},
     expiry::{ExpiryCursor, ExpiryStep},
+    loading::Twice,
 };
 pub use sorted_set::{SortedSetMut, SortedSetRef, SortedSetType};
 pub use stamps::Stamp;

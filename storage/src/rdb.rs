@@ -1,4 +1,4 @@
-//! Values as DUMP writes and RESTORE reads them: Redis's RDB format, one value at a time.
+//! Redis's RDB format: values as DUMP writes and RESTORE reads them, and [whole files](file).
 //!
 //! ```text
 //! type u8 | value | version u16 | checksum u64        the last two little-endian
@@ -8,6 +8,7 @@
 //! packed values are checked in every byte, and announced lengths are never allocated ahead.
 
 mod codes;
+pub mod file;
 pub(crate) mod hash_dump;
 pub(crate) mod list_dump;
 mod lzf;
@@ -19,14 +20,19 @@ pub(crate) mod stream_dump;
 pub(crate) mod string_dump;
 #[cfg(test)]
 mod tests;
+mod walk;
 mod writer;
 mod ziplist;
 mod zipmap;
 
 use crc::{CRC_64_REDIS, Crc, Table};
 
-use self::codes::types;
-pub(crate) use self::{making::Making, reader::Reader};
+use self::codes::{opcode, types};
+pub(crate) use self::{
+    making::Making,
+    reader::Reader,
+    walk::{Parts, Stop},
+};
 use crate::{
     Key, Keyspace,
     entry::{EntryBox, EntryRef},
@@ -43,14 +49,11 @@ const VERSION_WITH_DEADLINES: u16 = 12;
 /// The latest version whose values are read.
 const VERSION_MAX: u16 = 12;
 
-/// What a library of functions begins with.
-const LIBRARY: u8 = 245;
-
 /// Bytes of version and checksum.
 const FOOTER_BYTES: usize = 10;
 
 /// Sixteen bytes at a time: large values are summed as fast as they are copied.
-const CHECKSUM: Crc<u64, Table<16>> = Crc::<u64, Table<16>>::new(&CRC_64_REDIS);
+static CHECKSUM: Crc<u64, Table<16>> = Crc::<u64, Table<16>>::new(&CRC_64_REDIS);
 
 /// Why nothing was restored.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -83,7 +86,7 @@ pub fn add_footer(out: &mut Vec<u8>, version: u16) {
 pub fn dump_libraries<'c>(codes: impl Iterator<Item = &'c [u8]>) -> Vec<u8> {
     let mut out = Vec::new();
     for code in codes {
-        out.push(LIBRARY);
+        out.push(opcode::LIBRARY);
         writer::string(&mut out, code);
     }
     add_footer(&mut out, VERSION_WRITTEN);
@@ -98,7 +101,7 @@ pub fn restore_libraries(payload: &[u8]) -> Result<Vec<Vec<u8>>, Malformed> {
     let mut reader = Reader(check_footer(payload)?);
     let mut codes = Vec::new();
     while !reader.0.is_empty() {
-        if reader.byte() != Some(LIBRARY) {
+        if reader.byte() != Some(opcode::LIBRARY) {
             return Err(Malformed::Payload);
         }
         codes.push(reader.string().ok_or(Malformed::Payload)?.into_owned());
@@ -118,8 +121,8 @@ pub fn restore(
     now: Millis,
 ) -> Result<Option<EntryBox>, Malformed> {
     let (&value_type, value) = check_footer(payload)?.split_first().ok_or(Malformed::Payload)?;
-    let making =
-        Making { key: key.bytes, hasher: keyspace.router().hasher(), thresholds: keyspace.thresholds(), now };
+    let (hasher, thresholds) = (keyspace.router().hasher(), keyspace.thresholds());
+    let making = Making { key: key.bytes, hasher, thresholds, now, deadline: None };
     // What is after the value does not matter, as in Redis.
     kinds::restore(value_type, &mut Reader(value), &making).ok_or(Malformed::Payload)
 }

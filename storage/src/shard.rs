@@ -8,6 +8,7 @@
 pub(crate) mod eviction;
 pub mod expiry;
 mod fields;
+pub mod loading;
 mod observers;
 mod pinning;
 mod values;

@@ -244,12 +244,12 @@ impl Table {
         prefetch_behind_roots(places.len(), |index| (self.root(), places[index]));
     }
 
-    /// Swaps all entries with another table of the same [`Roots`]; in constant time.
+    /// Swaps all entries with another table of the same [`Roots`], or of roots made alike; in constant time.
     ///
     /// # Panics
-    /// If the tables are not of the same `Roots`.
+    /// If places mean something else in the other table.
     pub fn swap_contents(&mut self, other: &mut Table) {
-        assert!(self.roots.are_those_of(&other.roots), "places must mean the same in both tables");
+        assert!(self.roots.are_like(&other.roots), "places must mean the same in both tables");
         let (ours, theirs) = (self.root().directory(), other.root().directory());
         self.root().publish(theirs);
         other.root().publish(ours);

@@ -20,8 +20,10 @@ const OUTSIDE: &[&str] = &[
     "std::time::self",
 ];
 
-/// Whether this thread is panicking is no I/O, and guards must know.
-const OUTSIDE_EXCEPTIONS: &[&str] = &["std::thread::panicking"];
+/// Whether this thread is panicking is no I/O, and guards must know. What is read from and written to is the caller's: these traits and
+/// their error do nothing by themselves.
+const OUTSIDE_EXCEPTIONS: &[&str] =
+    &["std::thread::panicking", "std::io::Error", "std::io::Read", "std::io::Write", "std::io::Result"];
 
 const PRINTING: &[&str] = &["println!", "eprintln!", "print!", "eprint!", "dbg!"];
 

@@ -2,7 +2,7 @@
 #![no_main]
 
 use braid_storage::{
-    Db, HashType, Key, Keyspace, ListType, Router, SetType, Shard, SortedSetType,
+    Db, Event, HashType, Key, Keyspace, ListType, Router, SetType, Shard, SortedSetType,
     entry::{EntryBox, Kind},
     hash::{HashTags, KeyHasher},
     rdb,
@@ -94,7 +94,7 @@ fuzz_target!(|value: &[u8]| {
     shard.start();
     shard.begin(Db(0), NOW);
     let mut held = |entry: EntryBox| {
-        shard.put(&key, entry);
+        shard.put(&key, entry, Event::Made);
         (contents(shard, &key), rdb::dump(shard.read(&key).expect("it is there"), NOW))
     };
     let (before, again) = held(entry);

@@ -8,6 +8,9 @@ pub(super) mod types {
     pub const SORTED_SET_OF_TEXTS: u8 = 3;
     pub const HASH: u8 = 4;
     pub const SORTED_SET: u8 = 5;
+    /// Values of modules, before and since Redis 4.0.
+    pub const MODULE_EARLY: u8 = 6;
+    pub const MODULE: u8 = 7;
     pub const HASH_ZIPMAP: u8 = 9;
     pub const LIST_ZIPLIST: u8 = 10;
     pub const SET_INTSET: u8 = 11;
@@ -29,6 +32,30 @@ pub(super) mod types {
     pub const HASH_TRIPLES: u8 = 25;
 }
 
+/// What stands where a type would, in a whole file.
+pub(super) mod opcode {
+    /// Redis 7.4 and later tell what a slot of a cluster holds.
+    pub const SLOT_INFO: u8 = 244;
+    pub const LIBRARY: u8 = 245;
+    /// The release candidates of Redis 7.0 wrote functions so.
+    pub const LIBRARY_EARLY: u8 = 246;
+    pub const MODULE_AUX: u8 = 247;
+    pub const IDLE: u8 = 248;
+    pub const FREQUENCY: u8 = 249;
+    pub const AUX: u8 = 250;
+    pub const SIZES: u8 = 251;
+    pub const DEADLINE_MS: u8 = 252;
+    pub const DEADLINE_SECONDS: u8 = 253;
+    pub const SELECT: u8 = 254;
+    pub const END: u8 = 255;
+}
+
+/// What a module writes begins with what it is.
+pub(super) mod module {
+    /// Nothing more.
+    pub const END: u64 = 0;
+}
+
 /// How a piece of a list is stored: as one long element, or as packed ones.
 pub(super) mod node {
     pub const PLAIN: u64 = 1;
@@ -43,6 +70,13 @@ pub(super) mod length {
     pub const IN_64_BITS: u8 = 0x81;
     /// No length: a string that is written in another way.
     pub const ENCODED: u8 = 3;
+}
+
+/// What stands in place of the length of a number's text.
+pub(super) mod double_text {
+    pub const NAN: u8 = 253;
+    pub const INFINITY: u8 = 254;
+    pub const NEG_INFINITY: u8 = 255;
 }
 
 /// Other ways to write a string, behind [`length::ENCODED`].

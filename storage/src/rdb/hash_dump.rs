@@ -4,6 +4,7 @@ use super::{
     codes::types,
     making::Making,
     reader::{self, Reader},
+    walk::{self, Parts, Stop},
     writer, zipmap,
 };
 use crate::{
@@ -63,6 +64,22 @@ fn hash_with_deadlines(out: &mut Vec<u8>, hash: HashRef<'_>, first: Deadline) {
         writer::len(out, field.deadline.map_or(0, |deadline| deadline.0.0 - first.0.0 + 1));
         writer::element(out, field.name);
         writer::element(out, field.value);
+    }
+}
+
+/// Walks over a value of one of the [`TYPES`].
+pub fn walk(value_type: u8, parts: &mut dyn Parts) -> Result<(), Stop> {
+    if matches!(value_type, types::HASH_WITH_DEADLINES | types::HASH_TRIPLES) {
+        parts.bytes(size_of::<Millis>())?;
+    }
+    match value_type {
+        types::HASH => walk::strings(parts, 2),
+        types::HASH_WITH_DEADLINES | types::HASH_WITH_DEADLINES_EARLY => walk::repeated(parts, |parts| {
+            parts.len()?;
+            parts.string()?;
+            parts.string()
+        }),
+        _ => parts.string(),
     }
 }
 

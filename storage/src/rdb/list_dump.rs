@@ -6,6 +6,7 @@ use super::{
     codes::{node, types},
     making::Making,
     reader::{self, Reader},
+    walk::{self, Parts, Stop},
     writer, ziplist,
 };
 use crate::{
@@ -36,6 +37,18 @@ pub fn write(out: &mut Vec<u8>, entry: EntryRef<'_>, now: Millis) {
                 writer::string(out, text);
             }
         }
+    }
+}
+
+/// Walks over a value of one of the [`TYPES`].
+pub fn walk(value_type: u8, parts: &mut dyn Parts) -> Result<(), Stop> {
+    match value_type {
+        types::LIST_ZIPLIST => parts.string(),
+        types::LIST | types::LIST_OF_ZIPLISTS => walk::strings(parts, 1),
+        _ => walk::repeated(parts, |parts| {
+            parts.len()?;
+            parts.string()
+        }),
     }
 }
 

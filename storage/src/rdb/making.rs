@@ -1,7 +1,7 @@
 //! How values are made: by their types' own operations, member by member, so that they are stored as the settings say, whatever
 //! they were stored like where they come from.
 
-use std::sync::Arc;
+use std::{cell::Cell, sync::Arc};
 
 use crossbeam_utils::CachePadded;
 
@@ -14,7 +14,7 @@ use crate::{
     published::Published,
     table::Table,
     thresholds::Thresholds,
-    time::Millis,
+    time::{Deadline, Millis},
     value::{ValueMut, ValueType},
 };
 
@@ -28,6 +28,8 @@ pub struct Making<'a> {
     pub thresholds: &'a Thresholds,
     /// When it is made.
     pub now: Millis,
+    /// When the key expires, if that is known beforehand: then a string need not be made anew for it.
+    pub deadline: Option<Deadline>,
 }
 
 impl Making<'_> {
@@ -46,14 +48,13 @@ impl Making<'_> {
         fill: impl FnOnce(&mut ValueMut<'_, T>) -> Option<()>,
         expire: impl FnOnce(&mut ValueMut<'_, T>),
     ) -> Option<Option<EntryBox>> {
-        let router = Router::unsharded(self.hasher);
-        let place = router.place(self.key);
-        let mut table = Table::alone(router);
-        let mut ledger = Ledger::new(Arc::new(CachePadded::new(Published::new())));
+        let mut bench = Bench::of_thread(self.hasher);
+        let Bench { table, ledger } = &mut *bench;
+        let place = table.router().place(self.key);
         let mut torn = false;
         let slot = table.insert(T::empty(self.key), place);
         let at = (Db::default(), Millis(0));
-        let mut value = ValueMut::<T>::new(slot, &mut ledger, &mut torn, self.thresholds, at, Event::Made);
+        let mut value = ValueMut::<T>::new(slot, ledger, &mut torn, self.thresholds, at, Event::Made);
         fill(&mut value)?;
         if T::is_empty(value.entry()) {
             return None;
@@ -61,6 +62,37 @@ impl Making<'_> {
         value.set_now(self.now);
         expire(&mut value);
         drop(value);
-        Some(table.find_mut(self.key, place).map(|slot| slot.remove()))
+        let made = table.find_mut(self.key, place).map(|slot| slot.remove());
+        bench.put_back();
+        Some(made)
+    }
+}
+
+/// A table and a ledger of which nobody hears, for one value at a time. A thread keeps its own from one value to the next: to make
+/// them takes longer than to make a small value.
+struct Bench {
+    table: Table,
+    ledger: Ledger,
+}
+
+thread_local! {
+    static BENCH: Cell<Option<Box<Bench>>> = const { Cell::new(None) };
+}
+
+impl Bench {
+    fn of_thread(hasher: KeyHasher) -> Box<Self> {
+        let router = Router::unsharded(hasher);
+        let kept = BENCH.take().filter(|bench| *bench.table.router() == router);
+        kept.unwrap_or_else(|| {
+            let ledger = Ledger::new(Arc::new(CachePadded::new(Published::new())));
+            Box::new(Self { table: Table::alone(router), ledger })
+        })
+    }
+
+    /// Keeps it for the next value, unless something is left on it.
+    fn put_back(self: Box<Self>) {
+        if self.table.is_empty() && self.ledger.fields.is_empty() {
+            BENCH.set(Some(self));
+        }
     }
 }

@@ -5,7 +5,7 @@ use std::borrow::Cow;
 use braid_protocol::number;
 
 use super::{
-    codes::{encoded, length},
+    codes::{double_text, encoded, length},
     lzf, ziplist,
 };
 use crate::{
@@ -90,9 +90,9 @@ impl<'a> Reader<'a> {
     /// A number as it was written before there were binary ones.
     pub fn double_in_text(&mut self) -> Option<f64> {
         match self.byte()? {
-            253 => None,
-            254 => Some(f64::INFINITY),
-            255 => Some(f64::NEG_INFINITY),
+            double_text::NAN => None,
+            double_text::INFINITY => Some(f64::INFINITY),
+            double_text::NEG_INFINITY => Some(f64::NEG_INFINITY),
             len => number::parse_f64(self.bytes(len.into())?),
         }
     }

@@ -6,6 +6,7 @@ use super::{
     codes::types,
     making::Making,
     reader::{self, Reader},
+    walk::{self, Parts, Stop},
     writer,
 };
 use crate::{
@@ -30,6 +31,11 @@ pub fn write(out: &mut Vec<u8>, entry: EntryRef<'_>, now: Millis) {
     for member in members.iter() {
         writer::element(out, member);
     }
+}
+
+/// Walks over a value of one of the [`TYPES`].
+pub fn walk(value_type: u8, parts: &mut dyn Parts) -> Result<(), Stop> {
+    if value_type == types::SET { walk::strings(parts, 1) } else { parts.string() }
 }
 
 /// Reads a value of one of the [`TYPES`].

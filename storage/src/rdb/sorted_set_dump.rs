@@ -6,6 +6,7 @@ use super::{
     codes::types,
     making::Making,
     reader::{self, Reader},
+    walk::{self, Parts, Stop},
     writer,
 };
 use crate::{
@@ -32,6 +33,21 @@ pub fn write(out: &mut Vec<u8>, entry: EntryRef<'_>, now: Millis) {
     for scored in set.iter(0..set.len()).rev() {
         writer::element(out, scored.member);
         out.extend_from_slice(&scored.score().to_le_bytes());
+    }
+}
+
+/// Walks over a value of one of the [`TYPES`].
+pub fn walk(value_type: u8, parts: &mut dyn Parts) -> Result<(), Stop> {
+    match value_type {
+        types::SORTED_SET => walk::repeated(parts, |parts| {
+            parts.string()?;
+            parts.bytes(size_of::<f64>())
+        }),
+        types::SORTED_SET_OF_TEXTS => walk::repeated(parts, |parts| {
+            parts.string()?;
+            parts.double_in_text()
+        }),
+        _ => parts.string(),
     }
 }
 

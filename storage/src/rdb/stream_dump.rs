@@ -14,7 +14,13 @@
 
 use std::collections::BTreeMap;
 
-use super::{codes::types, making::Making, reader::Reader, writer};
+use super::{
+    codes::types,
+    making::Making,
+    reader::Reader,
+    walk::{self, Parts, Stop},
+    writer,
+};
 use crate::{
     entry::{Encoding, EntryBox, EntryRef, Kind},
     stream::{Consumer, Entries, Group, Groups, Stream, StreamId, StreamType, node::Node},
@@ -27,6 +33,9 @@ const UNKNOWN: u64 = u64::MAX;
 
 /// Stands for the time of a consumer that never was active.
 const NEVER: u64 = u64::MAX;
+
+/// Bytes of an identity that is written as it is.
+const RAW_ID_BYTES: usize = size_of::<u128>();
 
 /// The types that are read.
 pub const TYPES: &[u8] = &[types::STREAM, types::STREAM_2, types::STREAM_3];
@@ -93,6 +102,26 @@ fn raw_id(id: StreamId) -> [u8; 16] {
 fn id_of_raw(raw: [u8; 16]) -> StreamId {
     let both = u128::from_be_bytes(raw);
     StreamId::new((both >> 64) as u64, both as u64)
+}
+
+/// Walks over a value of one of the [`TYPES`].
+pub fn walk(value_type: u8, parts: &mut dyn Parts) -> Result<(), Stop> {
+    walk::strings(parts, 2)?;
+    // Redis 5 wrote how many entries are live and which is the last.
+    walk::lens(parts, if value_type == types::STREAM { 3 } else { 8 })?;
+    walk::repeated(parts, |parts| {
+        parts.string()?;
+        walk::lens(parts, if value_type == types::STREAM { 2 } else { 3 })?;
+        walk::repeated(parts, |parts| {
+            parts.bytes(RAW_ID_BYTES + size_of::<Millis>())?;
+            parts.len().map(|_| ())
+        })?;
+        walk::repeated(parts, |parts| {
+            parts.string()?;
+            parts.bytes(size_of::<Millis>() * if value_type == types::STREAM_3 { 2 } else { 1 })?;
+            walk::repeated(parts, |parts| parts.bytes(RAW_ID_BYTES))
+        })
+    })
 }
 
 /// Reads a value of one of the [`TYPES`].

@@ -1,6 +1,12 @@
 //! Strings, written and read.
 
-use super::{codes::types, making::Making, reader::Reader, writer};
+use super::{
+    codes::types,
+    making::Making,
+    reader::Reader,
+    walk::{Parts, Stop},
+    writer,
+};
 use crate::{
     entry::{EntryBox, EntryRef, Kind},
     string::StringOrigin,
@@ -16,9 +22,14 @@ pub fn write(out: &mut Vec<u8>, entry: EntryRef<'_>, _: Millis) {
     writer::string(out, entry.bytes().expect("a string is bytes"));
 }
 
+/// Walks over a value.
+pub fn walk(_: u8, parts: &mut dyn Parts) -> Result<(), Stop> {
+    parts.string()
+}
+
 /// Reads a value.
 pub fn read(_: u8, from: &mut Reader<'_>, making: &Making<'_>) -> Option<Option<EntryBox>> {
     let text = from.string()?;
     let encoding = StringOrigin::Written.encoding();
-    Some(Some(EntryBox::with_bytes(Kind::String, encoding, making.key, &text, None)))
+    Some(Some(EntryBox::with_bytes(Kind::String, encoding, making.key, &text, making.deadline)))
 }

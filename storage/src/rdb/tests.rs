@@ -1,6 +1,8 @@
 //! Round trips, values from Redis, and payloads that lie.
 
+mod compression;
 mod deadlines;
+mod files;
 mod streams;
 
 use std::collections::BTreeMap;

@@ -379,8 +379,9 @@ impl Roots {
         self.shared.fill
     }
 
-    pub(super) fn are_those_of(&self, other: &Roots) -> bool {
+    pub(super) fn are_like(&self, other: &Roots) -> bool {
         Arc::ptr_eq(&self.shared, &other.shared)
+            || (self.shared.router == other.shared.router && self.shared.fill == other.shared.fill)
     }
 }
 

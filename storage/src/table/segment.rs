@@ -32,7 +32,7 @@ const HOME_BITS: u32 = 10;
 const BUCKETS_AHEAD: usize = 4;
 
 /// How full a table lets its segments get.
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Fill {
     /// For keys: at 1.7 bytes a key more than a dense table spends, far fewer entries are away from home, and GETs of a million
     /// keys in pipelines are 5 % cheaper.

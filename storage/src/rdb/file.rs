@@ -1,0 +1,33 @@
+//! Whole files in Redis's RDB format: what SAVE writes and a server loads when it starts.
+//!
+//! ```text
+//! REDIS | version, four digits | record* | 0xff | checksum u64, little-endian
+//! record: an opcode and what belongs to it, or an entry
+//! entry:  (deadline | idle | frequency)* | type u8 | key | value
+//! ```
+//!
+//! A [`SnapshotWriter`] writes a file from [encoded entries](encode_entry), a [`SnapshotReader`] takes one apart into entries that
+//! are not built yet, and [`RawEntry::build`] builds one, on any thread. The checksum is Redis's CRC-64 of all before it, or 0 if
+//! none was kept.
+
+mod raw_entry;
+mod snapshot_reader;
+mod snapshot_writer;
+
+pub use self::{
+    raw_entry::{RawEntry, Recency, encode_entry},
+    snapshot_reader::{FileError, Item, Problem, SnapshotReader},
+    snapshot_writer::{SnapshotOptions, SnapshotWriter},
+};
+
+/// What a file begins with.
+const MAGIC: &[u8; 5] = b"REDIS";
+
+/// Bytes of the magic and the version.
+const HEADER_BYTES: usize = MAGIC.len() + 4;
+
+/// The first version with a checksum.
+const VERSION_WITH_CHECKSUM: u16 = 5;
+
+/// The version of Valkey 9. Below it Valkey writes Redis's 11.
+const VERSION_OF_VALKEY: u16 = 80;

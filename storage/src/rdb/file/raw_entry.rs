@@ -1,0 +1,212 @@
+//! Entries as they stand in a file: written, compressed, taken apart and built.
+
+use std::borrow::Cow;
+
+use crate::{
+    Keyspace,
+    access::{Access, AccessPolicy, idle_seconds},
+    entry::{EntryBox, EntryRef, Kind},
+    kinds,
+    rdb::{
+        Making, Parts, Reader, Stop,
+        codes::{encoded, opcode},
+        lzf::Compressor,
+        walk::{Walker, Written},
+        writer,
+    },
+    time::{Deadline, Millis},
+};
+
+/// Shorter strings are not compressed, as in Redis.
+const COMPRESSED_MIN_BYTES: usize = 21;
+
+/// How many bytes a compressed string must save, as in Redis.
+const SAVED_MIN_BYTES: usize = 4;
+
+/// How a key was used, in the unit of the eviction policy.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Recency {
+    /// So many seconds have passed since it was last used.
+    Idle(u64),
+    /// So often it was used, on the logarithmic scale of LFU policies.
+    Frequency(u8),
+}
+
+impl Recency {
+    /// How an entry was used.
+    pub fn of(entry: EntryRef<'_>, access: &Access, now: Millis) -> Self {
+        match access.policy() {
+            AccessPolicy::Lru => Recency::Idle(idle_seconds(entry, now)),
+            AccessPolicy::Lfu { .. } => Recency::Frequency(access.frequency(entry, now).min(255) as u8),
+        }
+    }
+}
+
+/// Writes an entry with its strings as they are: under a hold, compressing them would take too long.
+///
+/// Fields whose deadline has passed are left out; if there are no others, nothing is written, and the answer is false. A
+/// key whose own deadline has passed is written, as in Redis.
+pub fn encode_entry(out: &mut Vec<u8>, entry: EntryRef<'_>, recency: Option<Recency>, now: Millis) -> bool {
+    if kinds::is_over(entry, now) {
+        return false;
+    }
+    if let Some(Deadline(Millis(unix_ms))) = entry.deadline() {
+        out.push(opcode::DEADLINE_MS);
+        out.extend_from_slice(&unix_ms.to_le_bytes());
+    }
+    match recency {
+        Some(Recency::Idle(seconds)) => {
+            out.push(opcode::IDLE);
+            writer::len(out, seconds);
+        }
+        Some(Recency::Frequency(frequency)) => out.extend_from_slice(&[opcode::FREQUENCY, frequency]),
+        None => {}
+    }
+    let key_at = out.len();
+    writer::string(out, entry.key());
+    let type_at = out.len();
+    kinds::dump(out, entry, now);
+    // A value begins with its type, and the key stands between the two.
+    out[key_at..=type_at].rotate_right(1);
+    true
+}
+
+/// Writes a string, compressed if that saves something.
+pub(super) fn string(out: &mut Vec<u8>, text: &[u8], compressor: Option<&mut Compressor>) {
+    if !compressor.is_some_and(|compressor| compressed(out, text, compressor)) {
+        writer::string(out, text);
+    }
+}
+
+/// Writes a string compressed; returns false if that saves nothing.
+fn compressed(out: &mut Vec<u8>, text: &[u8], compressor: &mut Compressor) -> bool {
+    if text.len() < COMPRESSED_MIN_BYTES {
+        return false;
+    }
+    let Some(bytes) = compressor.compress(text, text.len() - SAVED_MIN_BYTES) else { return false };
+    out.push(encoded::LZF);
+    writer::number_of(out, bytes.len());
+    writer::number_of(out, text.len());
+    out.extend_from_slice(bytes);
+    true
+}
+
+/// Writes the first of some entries again, with its long strings compressed. Returns the others.
+///
+/// # Panics
+/// If it is no entry.
+pub(super) fn compress_first<'a>(
+    entries: &'a [u8],
+    out: &mut Vec<u8>,
+    compressor: &mut Compressor,
+) -> &'a [u8] {
+    let mut compressing = Compressing { walker: Walker::new(entries), n_copied: 0, out, compressor };
+    let walked = compressing.entry();
+    assert_eq!(walked, Ok(()), "what was encoded is an entry");
+    compressing.copy_up_to(compressing.walker.at());
+    compressing.walker.rest()
+}
+
+/// Walks over an entry and writes it again.
+struct Compressing<'a, 'o> {
+    walker: Walker<'a>,
+    /// How many bytes of the walk have been written again.
+    n_copied: usize,
+    out: &'o mut Vec<u8>,
+    compressor: &'o mut Compressor,
+}
+
+impl Compressing<'_, '_> {
+    fn entry(&mut self) -> Result<(), Stop> {
+        loop {
+            match self.walker.byte()? {
+                opcode::DEADLINE_MS => self.bytes(size_of::<Millis>())?,
+                opcode::IDLE => _ = self.len()?,
+                opcode::FREQUENCY => self.bytes(1)?,
+                value_type => {
+                    self.string()?;
+                    return kinds::walk_dump(value_type, self).unwrap_or(Err(Stop::Malformed));
+                }
+            }
+        }
+    }
+
+    fn copy_up_to(&mut self, end: usize) {
+        self.out.extend_from_slice(self.walker.between(self.n_copied, end));
+        self.n_copied = end;
+    }
+}
+
+impl Parts for Compressing<'_, '_> {
+    fn len(&mut self) -> Result<u64, Stop> {
+        self.walker.len()
+    }
+
+    fn string(&mut self) -> Result<(), Stop> {
+        let start = self.walker.at();
+        if let Written::Plain(text) = self.walker.written()?
+            && text.len() >= COMPRESSED_MIN_BYTES
+        {
+            self.copy_up_to(start);
+            if compressed(self.out, text, self.compressor) {
+                self.n_copied = self.walker.at();
+            }
+        }
+        Ok(())
+    }
+
+    fn bytes(&mut self, n: usize) -> Result<(), Stop> {
+        self.walker.bytes(n)
+    }
+
+    fn double_in_text(&mut self) -> Result<(), Stop> {
+        self.walker.double_in_text()
+    }
+}
+
+/// An entry of a file, cut out and not built yet.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct RawEntry<'a> {
+    /// The key.
+    pub key: Cow<'a, [u8]>,
+    /// When it expires.
+    pub deadline: Option<Deadline>,
+    /// How it was used.
+    pub recency: Option<Recency>,
+    /// The number of the value's type in the format.
+    pub value_type: u8,
+    /// The value as it is written.
+    pub value: &'a [u8],
+    /// Where the entry begins in the file.
+    pub offset: u64,
+}
+
+impl RawEntry<'_> {
+    /// The type of the value.
+    pub fn kind(&self) -> Option<Kind> {
+        kinds::kind_of_dump(self.value_type)
+    }
+
+    /// Whether the key's own deadline has passed.
+    pub fn has_expired(&self, now: Millis) -> bool {
+        self.deadline.is_some_and(|deadline| deadline.has_passed(now))
+    }
+
+    /// Builds the entry, with its deadline; nothing of it is left if all its fields have expired. `None` if the value makes no sense.
+    pub fn build(&self, keyspace: &Keyspace, now: Millis) -> Option<Option<EntryBox>> {
+        let hasher = keyspace.router().hasher();
+        let (thresholds, deadline) = (keyspace.thresholds(), self.deadline);
+        let making = Making { key: &self.key, hasher, thresholds, now, deadline };
+        let mut reader = Reader(self.value);
+        let mut built = kinds::restore(self.value_type, &mut reader, &making)?;
+        if !reader.0.is_empty() {
+            return None;
+        }
+        if let Some(entry) = &mut built
+            && entry.as_ref().deadline() != self.deadline
+        {
+            entry.set_deadline(self.deadline);
+        }
+        Some(built)
+    }
+}

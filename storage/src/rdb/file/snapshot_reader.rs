@@ -1,0 +1,439 @@
+//! Takes a file apart, in memory that is bounded by its longest entry.
+
+use std::{
+    borrow::Cow,
+    fmt,
+    io::{Error, Read},
+    ops::Range,
+};
+
+use crc::{Digest, Table};
+
+use super::{HEADER_BYTES, MAGIC, RawEntry, Recency, VERSION_OF_VALKEY, VERSION_WITH_CHECKSUM};
+use crate::{
+    kinds,
+    rdb::{
+        CHECKSUM, Parts, Reader, Stop, VERSION_MAX,
+        codes::{module, opcode, types},
+        walk::Walker,
+    },
+    time::{Deadline, Millis},
+};
+
+/// Bytes that are read at once; more for an entry that is longer.
+const PIECE_BYTES: usize = 512 << 10;
+
+/// Reads a file record by record.
+///
+/// What the file announces is not believed: as much is allocated as there is to be read. The value of an entry is cut out and not
+/// built, so that others can build it meanwhile.
+pub struct SnapshotReader<R> {
+    source: R,
+    /// What is read, from `first` on in the file.
+    buffer: Vec<u8>,
+    first: u64,
+    /// How much of the buffer has been given out.
+    n_given: usize,
+    /// How much of it is summed.
+    n_summed: usize,
+    version: u16,
+    /// The length of the file, if that is known.
+    total: Option<u64>,
+    checksum: Option<Digest<'static, u64, Table<16>>>,
+}
+
+/// What stands in a file.
+#[derive(Debug, PartialEq, Eq)]
+pub enum Item<'a> {
+    /// A fact about the file or who wrote it: a name and a value.
+    Aux(Cow<'a, [u8]>, Cow<'a, [u8]>),
+    /// The text of a library of functions.
+    Library(Cow<'a, [u8]>),
+    /// The entries that follow are of the database with this number.
+    Select(u64),
+    /// About so many entries follow, of which so many have deadlines.
+    Sizes(u64, u64),
+    /// What is no data here: about slots of a cluster, or of modules that had nothing to say.
+    Other,
+    /// An entry.
+    Entry(RawEntry<'a>),
+    /// The end, and whether a checksum says that all before it is what was written.
+    End {
+        /// It was compared, and is right.
+        is_checked: bool,
+    },
+}
+
+/// What is wrong with a file, and where.
+#[derive(Debug)]
+pub struct FileError {
+    /// The place in the file, in bytes from its beginning.
+    pub offset: u64,
+    /// The key of the entry that it concerns.
+    pub key: Option<Vec<u8>>,
+    /// What it is.
+    pub problem: Problem,
+}
+
+/// What may be wrong with a file.
+#[derive(Debug)]
+pub enum Problem {
+    /// It cannot be read.
+    Io(Error),
+    /// It begins otherwise.
+    NotASnapshot,
+    /// Its version is not read.
+    Version(u16),
+    /// It ends in the middle of something.
+    Ends,
+    /// A length or a string is written in a way that there is not.
+    Length,
+    /// It goes on where it ought to end.
+    GoesOn,
+    /// A value of a type that is not read.
+    Type(u8),
+    /// Data of a module.
+    Module(String),
+    /// Functions as the release candidates of Redis 7.0 wrote them.
+    EarlyLibrary,
+    /// A value whose bytes make no sense.
+    Value,
+    /// The checksum in the file is not that of the file.
+    Checksum {
+        /// The one in the file.
+        stated: u64,
+        /// The file's own.
+        computed: u64,
+    },
+}
+
+impl fmt::Display for Problem {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Problem::Io(error) => write!(f, "reading failed: {error}"),
+            Problem::NotASnapshot => {
+                write!(f, "this is no RDB file: it does not begin with REDIS and a version")
+            }
+            Problem::Version(version) => write!(
+                f,
+                "the format's version is {version}; versions 1 to {VERSION_MAX}, and {VERSION_OF_VALKEY} of Valkey, are read"
+            ),
+            Problem::Ends => write!(
+                f,
+                "the file ends in the middle of a record: it was cut off, or a length in it is wrong"
+            ),
+            Problem::Length => write!(f, "a length or string is not well formed"),
+            Problem::GoesOn => write!(f, "the file goes on after its end"),
+            Problem::Type(number) => write!(f, "values of type {number} are not known to this version"),
+            Problem::Module(name) => {
+                write!(f, "it holds data of the module '{name}', and modules are not supported")
+            }
+            Problem::EarlyLibrary => {
+                write!(f, "functions of a release candidate of Redis 7.0 are not supported")
+            }
+            Problem::Value => write!(f, "the value is not well formed"),
+            Problem::Checksum { stated, computed } => write!(
+                f,
+                "the checksum is {stated:016x} in the file and {computed:016x} of what was read: the file is damaged"
+            ),
+        }
+    }
+}
+
+impl fmt::Display for FileError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "at byte {}", self.offset)?;
+        if let Some(key) = &self.key {
+            write!(f, ", key '{}'", key.escape_ascii())?;
+        }
+        write!(f, ": {}", self.problem)
+    }
+}
+
+impl std::error::Error for FileError {}
+
+/// Where the parts of a record are, from the record's beginning on.
+enum Record {
+    Aux(Range<usize>, Range<usize>),
+    Library(Range<usize>),
+    Select(u64),
+    Sizes(u64, u64),
+    Other,
+    Entry(EntryParts),
+    End,
+}
+
+/// Where the parts of an entry are.
+struct EntryParts {
+    deadline: Option<Deadline>,
+    recency: Option<Recency>,
+    value_type: u8,
+    key: Range<usize>,
+    value: Range<usize>,
+}
+
+/// Why a record is not there.
+enum Missing {
+    Stop(Stop),
+    Problem(Problem),
+    /// The key is there.
+    OfKey(Range<usize>, Problem),
+}
+
+impl From<Stop> for Missing {
+    fn from(stop: Stop) -> Self {
+        Missing::Stop(stop)
+    }
+}
+
+impl<R: Read> SnapshotReader<R> {
+    /// Begins to read a file, which is so long, if that is known. `checks` says whether its checksum is compared.
+    ///
+    /// # Errors
+    /// If it is no file of a version that is read.
+    pub fn new(source: R, total: Option<u64>, checks: bool) -> Result<Self, FileError> {
+        let mut reader = Self {
+            source,
+            buffer: Vec::with_capacity(2 * PIECE_BYTES),
+            first: 0,
+            n_given: 0,
+            n_summed: 0,
+            version: 0,
+            total,
+            checksum: checks.then(|| CHECKSUM.digest()),
+        };
+        reader.read_more(HEADER_BYTES).map_err(|problem| match problem {
+            Problem::Io(_) => reader.wrong(0, problem),
+            _ => reader.wrong(0, Problem::NotASnapshot),
+        })?;
+        let (magic, version) = reader.buffer[..HEADER_BYTES].split_at(MAGIC.len());
+        let version =
+            std::str::from_utf8(version).ok().filter(|text| text.bytes().all(|b| b.is_ascii_digit()));
+        let version = version.and_then(|text| text.parse().ok()).filter(|_| magic == MAGIC);
+        reader.version = version.ok_or_else(|| reader.wrong(0, Problem::NotASnapshot))?;
+        if !matches!(reader.version, 1..=VERSION_MAX | VERSION_OF_VALKEY) {
+            return Err(reader.wrong(MAGIC.len(), Problem::Version(reader.version)));
+        }
+        reader.n_given = HEADER_BYTES;
+        Ok(reader)
+    }
+
+    /// The version of the format.
+    pub fn version(&self) -> u16 {
+        self.version
+    }
+
+    /// How much of the file has been given out.
+    pub fn offset(&self) -> u64 {
+        self.first + self.n_given as u64
+    }
+
+    /// Bytes that the reader has allocated.
+    pub fn allocated_bytes(&self) -> usize {
+        self.buffer.capacity()
+    }
+
+    /// The next record. Nothing is to be asked for after the [end](Item::End).
+    ///
+    /// # Errors
+    /// What is wrong with the file.
+    pub fn next_item(&mut self) -> Result<Item<'_>, FileError> {
+        let (record, at) = loop {
+            let mut walker = Walker::new(&self.buffer[self.n_given..]);
+            match record(&mut walker, self.version) {
+                Ok(record) => {
+                    let at = self.n_given;
+                    self.n_given += walker.at();
+                    break (record, at);
+                }
+                Err(Missing::Stop(Stop::More(n))) => {
+                    let at = walker.at();
+                    self.read_more(n).map_err(|problem| self.wrong(at, problem))?;
+                }
+                Err(missing) => return Err(self.missing(walker.at(), missing)),
+            }
+        };
+        if let Record::End = record {
+            return self.end();
+        }
+        let offset = self.first + at as u64;
+        let bytes = &self.buffer[at..self.n_given];
+        item(record, bytes, offset).ok_or(FileError { offset, key: None, problem: Problem::Length })
+    }
+
+    /// Compares the checksum, all of the file having been given out.
+    fn end(&mut self) -> Result<Item<'static>, FileError> {
+        if self.version < VERSION_WITH_CHECKSUM {
+            return self.end_without_checksum();
+        }
+        let (n_summed, n_given) = (self.n_summed, self.n_given);
+        let computed = self.checksum.take().map(|mut checksum| {
+            checksum.update(&self.buffer[n_summed..n_given]);
+            checksum.finalize()
+        });
+        let at = self.offset();
+        let stated = loop {
+            match Walker::new(&self.buffer[self.n_given..]).array() {
+                Ok(stated) => break u64::from_le_bytes(stated),
+                Err(Stop::More(n)) => self.read_more(n).map_err(|problem| self.wrong(0, problem))?,
+                Err(Stop::Malformed) => unreachable!("bytes as they are have no form"),
+            }
+        };
+        self.n_given += size_of::<u64>();
+        match computed {
+            Some(computed) if stated != 0 && stated != computed => {
+                Err(FileError { offset: at, key: None, problem: Problem::Checksum { stated, computed } })
+            }
+            _ => Ok(Item::End { is_checked: computed.is_some() && stated != 0 }),
+        }
+    }
+
+    /// Where there is no checksum, a file that goes on may be one of a later version.
+    fn end_without_checksum(&mut self) -> Result<Item<'static>, FileError> {
+        let has_more = self.n_given < self.buffer.len() || self.read_more(1).is_ok();
+        if has_more { Err(self.wrong(0, Problem::GoesOn)) } else { Ok(Item::End { is_checked: false }) }
+    }
+
+    /// What is wrong so many bytes from here on.
+    fn wrong(&self, at: usize, problem: Problem) -> FileError {
+        FileError { offset: self.offset() + at as u64, key: None, problem }
+    }
+
+    fn missing(&self, at: usize, missing: Missing) -> FileError {
+        match missing {
+            Missing::Stop(_) => self.wrong(at, Problem::Length),
+            Missing::Problem(problem) => self.wrong(0, problem),
+            Missing::OfKey(key, problem) => {
+                let written = &self.buffer[self.n_given..][key];
+                let key = Reader(written).string().map(Cow::into_owned);
+                FileError { key, ..self.wrong(0, problem) }
+            }
+        }
+    }
+
+    /// Reads at least so many bytes more. What is there and not given out is at most doubled, so that walking over a long value again
+    /// after each time takes no longer in all than twice walking over it.
+    fn read_more(&mut self, n: usize) -> Result<(), Problem> {
+        self.forget_given();
+        if let Some(total) = self.total {
+            let rest = total.saturating_sub(self.first + self.buffer.len() as u64);
+            if n as u64 > rest {
+                return Err(Problem::Ends);
+            }
+        }
+        let wanted = n.max(self.buffer.len()).max(PIECE_BYTES);
+        // This allocates as it reads.
+        let n_read =
+            (&mut self.source).take(wanted as u64).read_to_end(&mut self.buffer).map_err(Problem::Io)?;
+        if n_read < n { Err(Problem::Ends) } else { Ok(()) }
+    }
+
+    /// Sums and drops what has been given out.
+    fn forget_given(&mut self) {
+        if let Some(checksum) = &mut self.checksum {
+            checksum.update(&self.buffer[self.n_summed..self.n_given]);
+        }
+        self.buffer.drain(..self.n_given);
+        if self.buffer.capacity() > 8 * PIECE_BYTES && self.buffer.len() < PIECE_BYTES {
+            self.buffer.shrink_to(2 * PIECE_BYTES);
+        }
+        self.first += self.n_given as u64;
+        (self.n_given, self.n_summed) = (0, 0);
+    }
+}
+
+/// Finds out what comes next and where its parts are.
+fn record(walker: &mut Walker<'_>, version: u16) -> Result<Record, Missing> {
+    let first = walker.byte()?;
+    Ok(match first {
+        opcode::AUX => Record::Aux(string(walker)?, string(walker)?),
+        opcode::LIBRARY => Record::Library(string(walker)?),
+        opcode::LIBRARY_EARLY => return Err(Missing::Problem(Problem::EarlyLibrary)),
+        opcode::SELECT => Record::Select(walker.len()?),
+        opcode::SIZES => Record::Sizes(walker.len()?, walker.len()?),
+        opcode::SLOT_INFO => {
+            for _ in 0..3 {
+                walker.len()?;
+            }
+            Record::Other
+        }
+        opcode::MODULE_AUX => {
+            let id = walker.len()?;
+            walker.len()?;
+            walker.len()?;
+            if walker.len()? != module::END {
+                return Err(Missing::Problem(Problem::Module(module_name(id))));
+            }
+            Record::Other
+        }
+        opcode::END => Record::End,
+        _ => Record::Entry(entry(walker, first, version)?),
+    })
+}
+
+fn entry(walker: &mut Walker<'_>, first: u8, version: u16) -> Result<EntryParts, Missing> {
+    let (mut next, mut deadline, mut recency) = (first, None, None);
+    let value_type = loop {
+        match next {
+            opcode::DEADLINE_MS => deadline = Some(Deadline::at(u64::from_le_bytes(walker.array()?))),
+            opcode::DEADLINE_SECONDS => {
+                let seconds = u32::from_le_bytes(walker.array()?);
+                deadline = Some(Deadline(Millis(u64::from(seconds) * 1000)));
+            }
+            opcode::IDLE => recency = Some(Recency::Idle(walker.len()?)),
+            opcode::FREQUENCY => recency = Some(Recency::Frequency(walker.byte()?)),
+            value_type => break value_type,
+        }
+        next = walker.byte()?;
+    };
+    let key = string(walker)?;
+    let start = walker.at();
+    let is_theirs = version == VERSION_OF_VALKEY && value_type > types::STREAM_3;
+    let walked = if is_theirs { None } else { kinds::walk_dump(value_type, walker) };
+    let Some(walked) = walked else {
+        let problem = match value_type {
+            types::MODULE_EARLY | types::MODULE => Problem::Module(module_name(walker.len()?)),
+            _ => Problem::Type(value_type),
+        };
+        return Err(Missing::OfKey(key, problem));
+    };
+    match walked {
+        Ok(()) => Ok(EntryParts { deadline, recency, value_type, key, value: start..walker.at() }),
+        Err(Stop::Malformed) => Err(Missing::OfKey(key, Problem::Value)),
+        Err(more) => Err(Missing::Stop(more)),
+    }
+}
+
+/// Where a string is.
+fn string(walker: &mut Walker<'_>) -> Result<Range<usize>, Stop> {
+    let start = walker.at();
+    walker.string()?;
+    Ok(start..walker.at())
+}
+
+/// A record with its strings; nothing if one of them makes no sense.
+fn item(record: Record, bytes: &[u8], offset: u64) -> Option<Item<'_>> {
+    let text = |range: Range<usize>| Reader(&bytes[range]).string();
+    Some(match record {
+        Record::Aux(name, value) => Item::Aux(text(name)?, text(value)?),
+        Record::Library(code) => Item::Library(text(code)?),
+        Record::Select(db) => Item::Select(db),
+        Record::Sizes(n_keys, n_deadlines) => Item::Sizes(n_keys, n_deadlines),
+        Record::Other => Item::Other,
+        Record::Entry(EntryParts { deadline, recency, value_type, key, value }) => Item::Entry(RawEntry {
+            key: text(key)?,
+            deadline,
+            recency,
+            value_type,
+            value: &bytes[value],
+            offset,
+        }),
+        Record::End => unreachable!("the end is no item with strings"),
+    })
+}
+
+/// The name of a module, which is packed into its number: nine characters of six bits, before ten of its version.
+fn module_name(id: u64) -> String {
+    const LETTERS: &[u8; 64] = b"ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789-_";
+    (0..9).map(|nth| char::from(LETTERS[(id >> (58 - 6 * nth) & 63) as usize])).collect()
+}

@@ -1,0 +1,161 @@
+//! Writes a file.
+
+use std::io::{Result, Write};
+
+use crc::{Digest, Table};
+
+use super::{MAGIC, raw_entry};
+use crate::{
+    Db,
+    rdb::{CHECKSUM, VERSION_WITH_DEADLINES, VERSION_WRITTEN, codes::opcode, lzf::Compressor, writer},
+};
+
+/// Bytes that are summed and written at once.
+const PIECE_BYTES: usize = 256 << 10;
+
+/// What a file is to be like.
+#[derive(Clone, Copy, Debug)]
+pub struct SnapshotOptions {
+    /// Whether some hash has fields with deadlines, which takes a version that Redis before 7.4 does not read.
+    pub has_field_deadlines: bool,
+    /// Whether it ends with a checksum (`rdbchecksum`).
+    pub checksum: bool,
+    /// Whether long strings are compressed (`rdbcompression`).
+    pub compress: bool,
+}
+
+/// Writes a file record by record; the order is the caller's.
+///
+/// It compresses and sums, so that [encoding an entry](super::encode_entry), which is done under a hold, is but copying.
+pub struct SnapshotWriter<W> {
+    out: W,
+    /// What is not written yet, and summed only when it is.
+    piece: Vec<u8>,
+    n_bytes: u64,
+    checksum: Option<Digest<'static, u64, Table<16>>>,
+    compressor: Option<Compressor>,
+}
+
+impl<W: Write> SnapshotWriter<W> {
+    /// Begins a file.
+    pub fn new(out: W, options: SnapshotOptions) -> Self {
+        let version = if options.has_field_deadlines { VERSION_WITH_DEADLINES } else { VERSION_WRITTEN };
+        let mut piece = Vec::with_capacity(2 * PIECE_BYTES);
+        piece.extend_from_slice(MAGIC);
+        piece.extend_from_slice(format!("{version:04}").as_bytes());
+        Self {
+            out,
+            piece,
+            n_bytes: 0,
+            checksum: options.checksum.then(|| CHECKSUM.digest()),
+            compressor: options.compress.then(Compressor::default),
+        }
+    }
+
+    /// Writes a fact about the file or who wrote it, like `redis-ver`.
+    ///
+    /// # Errors
+    /// Those of the output.
+    pub fn aux(&mut self, name: &[u8], value: &[u8]) -> Result<()> {
+        self.piece.push(opcode::AUX);
+        writer::string(&mut self.piece, name);
+        writer::string(&mut self.piece, value);
+        self.write_pieces()
+    }
+
+    /// Writes the text of a library of functions.
+    ///
+    /// # Errors
+    /// Those of the output.
+    pub fn library(&mut self, code: &[u8]) -> Result<()> {
+        self.piece.push(opcode::LIBRARY);
+        raw_entry::string(&mut self.piece, code, self.compressor.as_mut());
+        self.write_pieces()
+    }
+
+    /// Says of which database the entries are that follow.
+    ///
+    /// # Errors
+    /// Those of the output.
+    pub fn select(&mut self, db: Db) -> Result<()> {
+        self.piece.push(opcode::SELECT);
+        writer::number_of(&mut self.piece, db.index());
+        self.write_pieces()
+    }
+
+    /// Says about how many entries follow, and how many of them have a deadline: for whoever wants to make room.
+    ///
+    /// # Errors
+    /// Those of the output.
+    pub fn sizes(&mut self, n_keys: u64, n_deadlines: u64) -> Result<()> {
+        self.piece.push(opcode::SIZES);
+        writer::len(&mut self.piece, n_keys);
+        writer::len(&mut self.piece, n_deadlines);
+        self.write_pieces()
+    }
+
+    /// Writes any number of whole entries, one after the other as [`encode_entry`](super::encode_entry) has written them.
+    ///
+    /// # Errors
+    /// Those of the output.
+    ///
+    /// # Panics
+    /// If they are compressed and are no entries.
+    pub fn entries(&mut self, entries: &[u8]) -> Result<()> {
+        if self.compressor.is_none() && entries.len() >= PIECE_BYTES {
+            self.write_out()?;
+            return self.write_summed(entries);
+        }
+        let mut rest = entries;
+        while let Some(compressor) = &mut self.compressor
+            && !rest.is_empty()
+        {
+            rest = raw_entry::compress_first(rest, &mut self.piece, compressor);
+            self.write_pieces()?;
+        }
+        self.piece.extend_from_slice(rest);
+        self.write_pieces()
+    }
+
+    /// Ends the file. Returns the output, to be synced, and the number of bytes.
+    ///
+    /// # Errors
+    /// Those of the output.
+    pub fn finish(mut self) -> Result<(W, u64)> {
+        self.piece.push(opcode::END);
+        self.write_out()?;
+        let checksum = self.checksum.take().map_or(0, |checksum| checksum.finalize());
+        self.write_summed(&checksum.to_le_bytes())?;
+        self.out.flush()?;
+        Ok((self.out, self.n_bytes))
+    }
+
+    /// How many bytes the file has so far.
+    pub fn n_bytes(&self) -> u64 {
+        self.n_bytes + self.piece.len() as u64
+    }
+
+    /// Writes what is waiting if it is enough.
+    #[inline]
+    fn write_pieces(&mut self) -> Result<()> {
+        if self.piece.len() < PIECE_BYTES { Ok(()) } else { self.write_out() }
+    }
+
+    fn write_out(&mut self) -> Result<()> {
+        let mut piece = std::mem::take(&mut self.piece);
+        let written = self.write_summed(&piece);
+        piece.clear();
+        // A long value has made it large.
+        piece.shrink_to(2 * PIECE_BYTES);
+        self.piece = piece;
+        written
+    }
+
+    fn write_summed(&mut self, bytes: &[u8]) -> Result<()> {
+        if let Some(checksum) = &mut self.checksum {
+            checksum.update(bytes);
+        }
+        self.n_bytes += bytes.len() as u64;
+        self.out.write_all(bytes)
+    }
+}

@@ -1,0 +1,352 @@
+//! Whole files: written, read, cut off and damaged.
+
+use std::{
+    collections::BTreeMap,
+    io::{self, Read},
+};
+
+use super::{
+    file::{
+        FileError, Item, Problem, Recency, SnapshotOptions, SnapshotReader, SnapshotWriter, encode_entry,
+    },
+    *,
+};
+use crate::{Digest, digest_of, time::Deadline};
+
+const PLAIN: SnapshotOptions =
+    SnapshotOptions { has_field_deadlines: false, checksum: true, compress: false };
+
+/// Entries of all types and encodings, by keys, of which every third has a deadline.
+fn entries(world: &mut World) -> Vec<EntryBox> {
+    let integers: Vec<_> = (0..6).map(|i| (i * 77_777).to_string().into_bytes()).collect();
+    let (few, many) = (texts(5, 30), texts(600, 30));
+    let key = world.key();
+    let mut made = Vec::new();
+    let mut make = |make: &mut dyn FnMut(&mut Shard, &Key<'_>)| {
+        make(&mut world.shard, &key);
+        let entry = world.shard.take(&key, Event::Del).expect("a value was made");
+        let nth = made.len();
+        let mut entry = entry.with_key(format!("{}-{nth}", "key".repeat(nth)).as_bytes());
+        if nth.is_multiple_of(3) {
+            entry.set_deadline(Some(Deadline::at(NOW.0 + nth as u64)));
+        }
+        made.push(entry);
+    };
+    for text in [&b""[..], b"12", b"-70000", b"a text", &[b'x'; 3000]] {
+        make(&mut |shard, key| put_string(text)(shard, key));
+    }
+    for texts in [&few, &many, &integers] {
+        make(&mut |shard, key| put_list(texts)(shard, key));
+        make(&mut |shard, key| put_set(texts)(shard, key));
+        make(&mut |shard, key| put_hash(texts)(shard, key));
+        make(&mut |shard, key| put_sorted_set(texts)(shard, key));
+    }
+    make(&mut |shard, key| put_list(&self::texts(3, 10_000))(shard, key));
+    make(&mut |shard, key| streams::put_stream(6)(shard, key));
+    make(&mut |shard, key| deadlines::put_hash(5, 3)(shard, key));
+    make(&mut |shard, key| deadlines::put_hash(5, 70)(shard, key));
+    made
+}
+
+/// A file with these entries, half of them in each of two databases, and all else that may be in one.
+fn file(entries: &[EntryBox], options: SnapshotOptions, recency: Option<Recency>) -> Vec<u8> {
+    let mut writer = SnapshotWriter::new(Vec::new(), options);
+    writer.aux(b"redis-ver", b"7.0.15").unwrap();
+    writer.aux(b"ctime", b"1700000000").unwrap();
+    writer.library(b"#!lua name=a\n").unwrap();
+    for (db, entries) in entries.chunks(entries.len().div_ceil(2)).enumerate() {
+        writer.select(Db(3 * db as u16)).unwrap();
+        writer.sizes(entries.len() as u64, 1).unwrap();
+        let mut encoded = Vec::new();
+        for entry in entries {
+            assert!(encode_entry(&mut encoded, entry.as_ref(), recency, NOW));
+        }
+        writer.entries(&encoded).unwrap();
+    }
+    let announced = writer.n_bytes() + 9;
+    let (bytes, n_bytes) = writer.finish().unwrap();
+    assert_eq!((n_bytes, announced), (bytes.len() as u64, n_bytes));
+    bytes
+}
+
+/// What is known of an entry beside its value.
+type Known = (u64, Digest, Option<Deadline>, Option<Recency>);
+
+/// What is in a file, all values having been built.
+#[derive(Debug, Default, PartialEq)]
+struct Contents {
+    entries: BTreeMap<Vec<u8>, Known>,
+    others: Vec<String>,
+}
+
+fn read(keyspace: &Keyspace, source: impl Read, total: Option<u64>) -> Result<Contents, FileError> {
+    let mut reader = SnapshotReader::new(source, total, true)?;
+    let (mut contents, mut db) = (Contents::default(), 0);
+    loop {
+        match reader.next_item()? {
+            Item::Select(selected) => db = selected,
+            Item::Entry(raw) => {
+                let wrong = || FileError { offset: raw.offset, key: None, problem: Problem::Value };
+                let Some(entry) = raw.build(keyspace, NOW).ok_or_else(wrong)? else { continue };
+                assert_eq!(entry.as_ref().deadline(), raw.deadline);
+                let known = (db, digest_of(entry.as_ref(), NOW), raw.deadline, raw.recency);
+                contents.entries.insert(raw.key.to_vec(), known);
+            }
+            Item::End { .. } => return Ok(contents),
+            other => contents.others.push(format!("{other:?}")),
+        }
+    }
+}
+
+fn read_all(keyspace: &Keyspace, bytes: &[u8]) -> Result<Contents, FileError> {
+    read(keyspace, bytes, Some(bytes.len() as u64))
+}
+
+/// Gives one byte at a time.
+struct Trickle<'a>(&'a [u8]);
+
+impl Read for Trickle<'_> {
+    fn read(&mut self, out: &mut [u8]) -> io::Result<usize> {
+        let n = out.len().min(1);
+        self.0.read(&mut out[..n])
+    }
+}
+
+#[test]
+fn what_is_written_is_read() {
+    let mut world = World::new();
+    let entries = entries(&mut world);
+    for recency in [None, Some(Recency::Idle(70)), Some(Recency::Frequency(200))] {
+        for bits in 0..4 {
+            let (checksum, compress) = (bits & 1 > 0, bits & 2 > 0);
+            let bytes =
+                file(&entries, SnapshotOptions { has_field_deadlines: true, checksum, compress }, recency);
+            let contents = read_all(&world.keyspace, &bytes).unwrap();
+            assert_eq!(contents.entries.len(), entries.len());
+            for (entry, nth) in entries.iter().zip(0..) {
+                let entry = entry.as_ref();
+                let db = if nth < entries.len().div_ceil(2) { 0 } else { 3 };
+                let expected = (db, digest_of(entry, NOW), entry.deadline(), recency);
+                assert_eq!(contents.entries[entry.key()], expected);
+            }
+            assert_eq!(contents.others.len(), 5);
+            assert_eq!(read(&world.keyspace, Trickle(&bytes), None).unwrap(), contents);
+        }
+    }
+}
+
+#[test]
+fn compressed_files_are_shorter_and_written_in_pieces() {
+    let mut world = World::new();
+    let mut entries = entries(&mut world);
+    let compressed = |entries: &[EntryBox], compress| {
+        file(entries, SnapshotOptions { has_field_deadlines: true, compress, ..PLAIN }, None)
+    };
+    assert!(compressed(&entries, true).len() * 2 < compressed(&entries, false).len());
+    // More than is written at once, and a value that is longer than that by itself.
+    for nth in 0..20 {
+        entries
+            .push(EntryBox::string(format!("long {nth}").as_bytes(), &vec![b'a' + nth; 50_000 << (nth / 3)]));
+    }
+    let expected = read_all(&world.keyspace, &compressed(&entries, false)).unwrap();
+    assert_eq!(expected.entries.len(), entries.len());
+    assert_eq!(read_all(&world.keyspace, &compressed(&entries, true)).unwrap(), expected);
+}
+
+#[test]
+fn the_version_is_the_oldest_that_will_do() {
+    let header = |has_field_deadlines| {
+        let bytes =
+            file(&[EntryBox::string(b"k", b"v")], SnapshotOptions { has_field_deadlines, ..PLAIN }, None);
+        String::from_utf8(bytes[..9].to_vec()).unwrap()
+    };
+    assert_eq!([header(false), header(true)], ["REDIS0010", "REDIS0012"]);
+}
+
+#[test]
+fn a_hash_of_which_all_has_expired_is_not_written() {
+    let mut world = World::new();
+    let key = world.key();
+    deadlines::put_hash(2, 1)(&mut world.shard, &key);
+    let entry = world.shard.take(&key, Event::Del).unwrap();
+    let mut out = Vec::new();
+    assert!(!encode_entry(&mut out, entry.as_ref(), None, Millis(NOW.0 + 10_000)));
+    assert!(out.is_empty());
+}
+
+/// A small file, in which each byte counts.
+fn small_file(world: &mut World, compress: bool) -> Vec<u8> {
+    let all = entries(world);
+    let mut small: Vec<_> = all.into_iter().filter(|entry| entry.as_ref().allocated_bytes() < 700).collect();
+    small.truncate(16);
+    small.push(EntryBox::string(b"repeated", &[b'r'; 60]));
+    file(
+        &small,
+        SnapshotOptions { has_field_deadlines: true, checksum: true, compress },
+        Some(Recency::Idle(70)),
+    )
+}
+
+#[test]
+fn a_file_that_is_cut_off_anywhere_is_refused() {
+    let mut world = World::new();
+    for compress in [false, true] {
+        let bytes = small_file(&mut world, compress);
+        for len in 0..bytes.len() {
+            for total in [Some(len as u64), None] {
+                let error = read(&world.keyspace, &bytes[..len], total).unwrap_err();
+                let is_told = match error.problem {
+                    Problem::NotASnapshot => len < 9,
+                    Problem::Ends => len >= 9,
+                    _ => false,
+                };
+                assert!(is_told && error.offset <= len as u64, "cut off at {len}: {error}");
+            }
+        }
+    }
+}
+
+/// The checksum finds what nothing else has found. Without one, what is read may be wrong, and does no harm.
+#[test]
+fn a_file_with_a_wrong_byte_anywhere_is_refused() {
+    let mut world = World::new();
+    let bytes = small_file(&mut world, true);
+    for at in 0..bytes.len() {
+        for flip in [1, 2, 0x10, 0x40, 0x80, 0xff] {
+            let mut wrong = bytes.clone();
+            wrong[at] ^= flip;
+            assert!(read_all(&world.keyspace, &wrong).is_err(), "byte {at} is wrong");
+            // Its own version, so that the whole is looked at however it is damaged.
+            let n = wrong.len();
+            wrong[n - 8..].fill(0);
+            if let Ok(contents) = read_all(&world.keyspace, &wrong) {
+                assert!(contents.entries.len() <= 17);
+            }
+        }
+    }
+}
+
+#[test]
+fn checksums_are_compared_unless_there_is_none() {
+    let world = World::new();
+    let bytes = file(&[EntryBox::string(b"k", b"v")], PLAIN, None);
+    let end = bytes.len() - 8;
+    let is_checked = |bytes: &[u8], checks| {
+        let mut reader = SnapshotReader::new(bytes, None, checks).unwrap();
+        loop {
+            match reader.next_item() {
+                Ok(Item::End { is_checked }) => return Ok(is_checked),
+                Ok(_) => {}
+                Err(error) => return Err(error.offset),
+            }
+        }
+    };
+    assert_eq!(is_checked(&bytes, true), Ok(true));
+    assert_eq!(is_checked(&bytes, false), Ok(false));
+    let (mut wrong, mut none) = (bytes.clone(), bytes.clone());
+    wrong[end] ^= 1;
+    none[end..].fill(0);
+    assert_eq!(is_checked(&wrong, true), Err(end as u64));
+    assert_eq!(is_checked(&wrong, false), Ok(false));
+    assert_eq!(is_checked(&none, true), Ok(false));
+    // Before version 5 there was none.
+    let old = [b"REDIS0004", &bytes[9..end]].concat();
+    assert_eq!(is_checked(&[&old, &[0; 8][..]].concat(), true), Err(end as u64));
+    assert_eq!(is_checked(&old, true), Ok(false));
+    assert_eq!(read_all(&world.keyspace, &old).unwrap().entries.len(), 1);
+}
+
+/// A file of a version with these records, and no checksum.
+fn of_records(version: &str, records: &[u8]) -> Vec<u8> {
+    let end: &[u8] = if version < "0005" { b"\xff" } else { b"\xff\0\0\0\0\0\0\0\0" };
+    [b"REDIS", version.as_bytes(), records, end].concat()
+}
+
+#[test]
+fn what_is_wrong_is_told_in_words() {
+    let world = World::new();
+    let told = |bytes: &[u8]| read_all(&world.keyspace, bytes).unwrap_err().to_string();
+    assert_eq!(
+        told(b"*1\r\n$4\r\nPING\r\n"),
+        "at byte 0: this is no RDB file: it does not begin with REDIS and a version"
+    );
+    assert_eq!(
+        told(b"REDIS00+9"),
+        "at byte 0: this is no RDB file: it does not begin with REDIS and a version"
+    );
+    for version in ["0000", "0013", "0079", "0081"] {
+        let number: u16 = version.parse().unwrap();
+        assert_eq!(
+            told(&of_records(version, b"")),
+            format!(
+                "at byte 5: the format's version is {number}; versions 1 to 12, and 80 of Valkey, are read"
+            )
+        );
+    }
+    let of = |records: &[u8]| told(&of_records("0012", records));
+    assert_eq!(
+        of(b"\x07\x01k\x81\x20\x20\0\0\0\0\0\0"),
+        "at byte 9, key 'k': it holds data of the module 'ICAAAAAAA', and modules are not supported"
+    );
+    assert_eq!(
+        of(b"\xf7\x00\x02\x01\x05\x01a\x00"),
+        "at byte 9: it holds data of the module 'AAAAAAAAA', and modules are not supported"
+    );
+    assert_eq!(
+        of(b"\xf6\x01a\x01b\x00\x01c"),
+        "at byte 9: functions of a release candidate of Redis 7.0 are not supported"
+    );
+    assert_eq!(
+        of(b"\x1a\x03k\n\x01"),
+        "at byte 9, key 'k\\n\\x01': values of type 26 are not known to this version"
+    );
+    assert_eq!(of(b"\x00\x01k\xc4"), "at byte 9, key 'k': the value is not well formed");
+    assert_eq!(of(b"\xfa\xc4"), "at byte 11: a length or string is not well formed");
+    assert_eq!(
+        of(b"\xfa\x20ab"),
+        "at byte 11: the file ends in the middle of a record: it was cut off, or a length in it is wrong"
+    );
+    // A type of Valkey's that is another one in Redis.
+    assert_eq!(
+        told(&of_records("0080", b"\x16\x01k\x00")),
+        "at byte 9, key 'k': values of type 22 are not known to this version"
+    );
+}
+
+#[test]
+fn records_of_all_versions_are_read() {
+    let world = World::new();
+    let read =
+        |version: &str, records: &[u8]| read_all(&world.keyspace, &of_records(version, records)).unwrap();
+    // A deadline in seconds, slots of a cluster, and modules with nothing to say.
+    let contents = read("0012", b"\xfd\xff\xff\xff\xff\x00\x01k\x01v\xf4\x01\x02\x00\xf7\x00\x02\x01\x00");
+    assert_eq!(contents.entries[&b"k"[..]].2, Some(Deadline::at(u64::from(u32::MAX) * 1000)));
+    assert_eq!(contents.others, ["Other", "Other"]);
+    assert_eq!(
+        read("0080", b"\xfe\x09\xf9\x05\x00\x01k\x01v").entries[&b"k"[..]].3,
+        Some(Recency::Frequency(5))
+    );
+    assert_eq!(read("0001", b"\x00\x01k\x01v").entries.len(), 1);
+}
+
+/// Whatever a file announces, no more is allocated than a few times what there is of it.
+#[test]
+fn announced_lengths_are_not_believed() {
+    let world = World::new();
+    for records in [
+        &b"\x00\x01k\x81\x00\xff\xff\xff\xff\xff\xff\xff"[..],
+        b"\x00\x01k\x80\xff\xff\xff\xff",
+        b"\x01\x01k\x81\xff\xff\xff\xff\xff\xff\xff\xff\x01a",
+        b"\x00\x81\x7f\xff\xff\xff\xff\xff\xff\xff",
+    ] {
+        for total in [None, Some(40)] {
+            let bytes = of_records("0010", records);
+            let mut reader = SnapshotReader::new(&bytes[..], total, true).unwrap();
+            let error = reader.next_item().map(|_| ()).unwrap_err();
+            assert!(matches!(error.problem, Problem::Ends | Problem::Value), "{error}");
+            assert!(reader.allocated_bytes() <= 4 << 20);
+        }
+    }
+    let bomb = of_records("0010", b"\x00\x01k\xc3\x03\xbf\xff\xff\xff\xe0\xff\x00");
+    assert!(matches!(read_all(&world.keyspace, &bomb), Err(FileError { .. })));
+}

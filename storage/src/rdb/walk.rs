@@ -1,0 +1,170 @@
+//! Walking over a value without building it: to find its end, or to write it again with its strings compressed.
+//!
+//! Each type says once, beside its reader, which parts its values have ([`Parts`]); what is done with a part is the walker's.
+
+use super::codes::{double_text, encoded, length};
+
+/// Why a walk did not come to the end of a value.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Stop {
+    /// The bytes end: at least so many more, and at least one, belong to the value.
+    More(usize),
+    /// A length or a string is written in a way that there is not.
+    Malformed,
+}
+
+/// The parts of which values consist, one after the other.
+pub trait Parts {
+    /// A length, or another number that is mostly small.
+    fn len(&mut self) -> Result<u64, Stop>;
+    /// A string, however it is written.
+    fn string(&mut self) -> Result<(), Stop>;
+    /// So many bytes.
+    fn bytes(&mut self, n: usize) -> Result<(), Stop>;
+    /// A number as it was written before there were binary ones.
+    fn double_in_text(&mut self) -> Result<(), Stop>;
+}
+
+/// So many lengths.
+pub fn lens(parts: &mut dyn Parts, n: usize) -> Result<(), Stop> {
+    (0..n).try_for_each(|_| parts.len().map(|_| ()))
+}
+
+/// What comes as often as the length says that comes first. Each time reads something, so a length that is too large ends with
+/// the bytes.
+pub fn repeated<'p>(
+    parts: &mut (dyn Parts + 'p),
+    mut each: impl FnMut(&mut (dyn Parts + 'p)) -> Result<(), Stop>,
+) -> Result<(), Stop> {
+    for _ in 0..parts.len()? {
+        each(parts)?;
+    }
+    Ok(())
+}
+
+/// As many times `n` strings as the length says that comes first.
+pub fn strings(parts: &mut dyn Parts, n: usize) -> Result<(), Stop> {
+    repeated(parts, |parts| (0..n).try_for_each(|_| parts.string()))
+}
+
+/// A string as it is written, taken apart.
+pub enum Written<'a> {
+    /// The bytes of the string.
+    Plain(&'a [u8]),
+    /// Fewer bytes than the string has.
+    Short,
+}
+
+/// Walks over bytes.
+pub struct Walker<'a> {
+    bytes: &'a [u8],
+    at: usize,
+}
+
+impl<'a> Walker<'a> {
+    /// A walk from the first byte on.
+    pub fn new(bytes: &'a [u8]) -> Self {
+        Self { bytes, at: 0 }
+    }
+
+    /// How many bytes it has walked over.
+    #[inline]
+    pub fn at(&self) -> usize {
+        self.at
+    }
+
+    /// The bytes between two places.
+    pub fn between(&self, from: usize, to: usize) -> &'a [u8] {
+        &self.bytes[from..to]
+    }
+
+    /// The bytes from here on.
+    pub fn rest(&self) -> &'a [u8] {
+        &self.bytes[self.at..]
+    }
+
+    /// So many bytes, which are given.
+    #[inline]
+    pub fn take(&mut self, n: usize) -> Result<&'a [u8], Stop> {
+        let rest = &self.bytes[self.at..];
+        match rest.get(..n) {
+            Some(taken) => {
+                self.at += n;
+                Ok(taken)
+            }
+            None => Err(Stop::More(n - rest.len())),
+        }
+    }
+
+    /// One byte.
+    #[inline]
+    pub fn byte(&mut self) -> Result<u8, Stop> {
+        self.take(1).map(|taken| taken[0])
+    }
+
+    /// So many bytes, which are given as they are.
+    #[inline]
+    pub fn array<const N: usize>(&mut self) -> Result<[u8; N], Stop> {
+        self.take(N).map(|taken| taken.try_into().expect("as many as were asked for"))
+    }
+
+    #[inline]
+    fn len_from(&mut self, first: u8) -> Result<u64, Stop> {
+        Ok(match (first >> 6, first) {
+            (length::IN_6_BITS, _) => first.into(),
+            (length::IN_14_BITS, _) => u16::from_be_bytes([first & 0x3f, self.byte()?]).into(),
+            (_, length::IN_32_BITS) => u32::from_be_bytes(self.array()?).into(),
+            (_, length::IN_64_BITS) => u64::from_be_bytes(self.array()?),
+            _ => return Err(Stop::Malformed),
+        })
+    }
+
+    fn size(&mut self) -> Result<usize, Stop> {
+        usize::try_from(Parts::len(self)?).map_err(|_| Stop::Malformed)
+    }
+
+    /// A string, which is taken apart.
+    #[inline]
+    pub fn written(&mut self) -> Result<Written<'a>, Stop> {
+        let first = self.byte()?;
+        let n = match first {
+            encoded::INT_8 => 1,
+            encoded::INT_16 => 2,
+            encoded::INT_32 => 4,
+            encoded::LZF => {
+                let compressed = self.size()?;
+                self.size()?;
+                compressed
+            }
+            _ if first >> 6 == length::ENCODED => return Err(Stop::Malformed),
+            _ => {
+                let len = usize::try_from(self.len_from(first)?).map_err(|_| Stop::Malformed)?;
+                return self.take(len).map(Written::Plain);
+            }
+        };
+        self.take(n).map(|_| Written::Short)
+    }
+}
+
+impl Parts for Walker<'_> {
+    #[inline]
+    fn len(&mut self) -> Result<u64, Stop> {
+        let first = self.byte()?;
+        self.len_from(first)
+    }
+
+    #[inline]
+    fn string(&mut self) -> Result<(), Stop> {
+        self.written().map(|_| ())
+    }
+
+    #[inline]
+    fn bytes(&mut self, n: usize) -> Result<(), Stop> {
+        self.take(n).map(|_| ())
+    }
+
+    fn double_in_text(&mut self) -> Result<(), Stop> {
+        let len = self.byte()?;
+        if len < double_text::NAN { self.bytes(len.into()) } else { Ok(()) }
+    }
+}

@@ -1,0 +1,151 @@
+//! Loading: shards that are filled aside, by whoever owns them, and then take the place of what shards of the keyspace hold.
+
+use super::Shard;
+use crate::{Db, entry::EntryBox, event::Event, key::Key, kinds, rdb::file::Recency, time::Millis};
+
+/// A key is there already.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Twice;
+
+impl Shard {
+    /// Puts an entry into a shard that nobody else sees yet.
+    ///
+    /// # Errors
+    /// If the key is there.
+    pub fn load(
+        &mut self,
+        (db, key): (Db, &Key<'_>),
+        entry: EntryBox,
+        recency: Option<Recency>,
+        now: Millis,
+    ) -> Result<(), Twice> {
+        let fields = kinds::next_deadline(entry.as_ref());
+        let table = &mut self.tables[db];
+        let (slot, is_new) = table.find_or_insert(key.bytes, key.routed.place, &mut self.hint, || entry);
+        if !is_new {
+            return Err(Twice);
+        }
+        let entry = slot.into_entry();
+        self.access.begin(entry, now);
+        match recency {
+            Some(Recency::Idle(seconds)) => self.access.resume(entry, now, Some(seconds), None),
+            Some(Recency::Frequency(frequency)) => self.access.resume(entry, now, None, Some(frequency)),
+            None => {}
+        }
+        self.ledger.fields_moved(db, key.routed.place, None, fields);
+        Ok(())
+    }
+
+    /// Gives up what the shard holds, in all databases, for what another has loaded, which is empty then. Whoever watches a key
+    /// that was there or is there now hears of it as of FLUSHALL.
+    pub fn adopt(&mut self, loaded: &mut Shard) {
+        let current = self.db;
+        let dbs: Vec<Db> = (0..self.tables.len()).map(|db| Db(db as u16)).collect();
+        for &db in &dbs {
+            self.db = db;
+            self.flush();
+        }
+        self.db = current;
+        self.torn = true;
+        for &db in &dbs {
+            self.tables[db].swap_contents(&mut loaded.tables[db]);
+        }
+        self.ledger.take_fields(&mut loaded.ledger);
+        let touched = self.watched_in(&dbs);
+        self.move_stamps(&touched);
+        for db in dbs {
+            if !self.tables[db].is_empty() {
+                self.ledger.announce_database(db, Event::Swapped);
+            }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::{
+        Expiry, HashType, Keyspace, Router, WatchedKey,
+        entry::EntryRef,
+        hash::{HashTags, KeyHasher},
+        time::Deadline,
+    };
+
+    const NOW: Millis = Millis(1_000_000);
+
+    fn keyspace() -> (Keyspace, Vec<Shard>) {
+        Keyspace::new(Router::new(KeyHasher::with_key(3, 5), 2, HashTags::Honoured), 3)
+    }
+
+    fn key<'k>(keyspace: &Keyspace, bytes: &'k [u8]) -> Key<'k> {
+        Key { bytes, routed: keyspace.router().route(bytes) }
+    }
+
+    fn load(
+        keyspace: &Keyspace,
+        aside: &mut [Shard],
+        db: Db,
+        bytes: &[u8],
+        entry: EntryBox,
+    ) -> Result<(), Twice> {
+        let key = key(keyspace, bytes);
+        aside[key.routed.shard.index()].load((db, &key), entry, None, NOW)
+    }
+
+    #[test]
+    fn what_is_loaded_takes_the_place_of_what_was_there() {
+        let (keyspace, mut shards) = keyspace();
+        let mut aside = keyspace.aside();
+        for nth in 0..1000 {
+            let name = format!("key {nth}");
+            let mut entry = EntryBox::string(name.as_bytes(), b"loaded");
+            if nth % 4 == 0 {
+                entry.set_deadline(Some(Deadline(NOW)));
+            }
+            let db = Db(nth % 3);
+            load(&keyspace, &mut aside, db, name.as_bytes(), entry).unwrap();
+            let again = EntryBox::string(name.as_bytes(), b"again");
+            assert_eq!(load(&keyspace, &mut aside, db, name.as_bytes(), again), Err(Twice));
+            let shard = &mut shards[key(&keyspace, name.as_bytes()).routed.shard.index()];
+            shard.begin(Db(nth % 2), NOW);
+            shard.put_string(&key(&keyspace, name.as_bytes()), b"old", Expiry::Clear, Event::Set);
+        }
+        assert_eq!(keyspace.n_keys(Db(2)), 0);
+        shards.iter_mut().zip(&mut aside).for_each(|(shard, loaded)| shard.adopt(loaded));
+        drop(aside);
+        let n_keys: Vec<u64> = (0..3).map(|db| keyspace.n_keys(Db(db))).collect();
+        assert_eq!(n_keys, [334, 333, 333]);
+        assert_eq!((0..3).map(|db| keyspace.n_deadlines(Db(db))).sum::<u64>(), 250);
+        for nth in 0..1000 {
+            let name = format!("key {nth}");
+            let shard = &mut shards[key(&keyspace, name.as_bytes()).routed.shard.index()];
+            shard.begin(Db(nth % 3), NOW);
+            let value = shard.read(&key(&keyspace, name.as_bytes())).and_then(EntryRef::bytes);
+            assert_eq!(value, Some(&b"loaded"[..]));
+        }
+        while crate::reclaim::reclaim() {}
+    }
+
+    #[test]
+    fn deadlines_of_fields_come_along_and_watchers_hear_of_it() {
+        let (keyspace, mut shards) = keyspace();
+        let (mut other, mut aside) = (self::keyspace().1, keyspace.aside());
+        let h = key(&keyspace, b"h");
+        let at = h.routed.shard.index();
+        other[at].begin(Db(1), NOW);
+        let mut hash = other[at].value_or_create::<HashType>(&h, Event::HSet).unwrap();
+        hash.set(b"f", b"v", Expiry::At(Deadline::at(NOW.0 + 5)));
+        drop(hash);
+        let entry = other[at].take(&h, Event::Del).unwrap();
+        shards[at].begin(Db(1), NOW);
+        let stamp = shards[at].watch(&h);
+        load(&keyspace, &mut aside, Db(1), b"h", entry).unwrap();
+        shards[at].adopt(&mut aside[at]);
+        let watched = WatchedKey { db: Db(1), bytes: h.bytes.into(), routed: h.routed };
+        assert!(shards[at].is_written_since(&watched, stamp));
+        shards[at].check_fields();
+        assert!(keyspace.has_due_fields_in(h.routed.shard, Millis(NOW.0 + 6)));
+        assert_eq!(shards[at].expire_fields(Millis(NOW.0 + 6), 10), 1);
+        assert_eq!(keyspace.n_keys(Db(1)), 0);
+    }
+}
