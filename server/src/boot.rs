@@ -3,19 +3,20 @@
 use std::{
     io,
     panic::{AssertUnwindSafe, catch_unwind},
-    path::Path,
+    path::{Path, PathBuf},
     sync::{
         Arc, Mutex,
-        atomic::{AtomicBool, AtomicU16, AtomicU32, AtomicU64},
+        atomic::{AtomicBool, AtomicU16, AtomicU32, AtomicU64, Ordering},
+        mpsc,
     },
     thread,
-    time::Instant,
+    time::{Duration, Instant},
 };
 
 use arc_swap::{ArcSwap, ArcSwapOption};
 use braid_storage::{
     Keyspace, Router,
-    coordinator::Engine,
+    coordinator::{Engine, Weight, Worker},
     executor::Inbox,
     hash::{HashTags, KeyHasher},
 };
@@ -39,7 +40,7 @@ use crate::{
         syslog::{self, Syslog},
     },
     net::{IoThread, WAKER, run_heavy},
-    notice,
+    notice, persist,
     shared::{
         accounts::Accounts,
         certificates::{self, Certificates},
@@ -49,6 +50,7 @@ use crate::{
         hot_keys::HotKeys,
         latency_monitor::LatencyMonitor,
         listening::{Listener, Listening, bind_all},
+        loading::Loading,
         memory::{Memory, resident_bytes},
         pause::Pause,
         programs::Running,
@@ -57,6 +59,7 @@ use crate::{
         server::{BRAID_VERSION, Peer, Process, SPARE_THREADS, Server, configure_keyspace},
         spread::Spread,
         stats::{Count, ThreadStats},
+        thread_state::ThreadState,
     },
     status::Endpoint,
     warning,
@@ -122,10 +125,9 @@ pub fn serve(mut config: Config, mut process: Process) -> Result<(), String> {
     let supervisor = process.supervisor;
     let listeners = bind_all(&config)?;
     let endpoint = Endpoint::bind(&config)?;
-    for listener in &listeners {
-        notice!("Ready to accept connections {}", listener.kind());
-    }
     let pidfile = config.pidfile.clone().or_else(|| is_daemon.then(|| DAEMON_PIDFILE.into()));
+    let kinds: Vec<String> = listeners.iter().map(|listener| listener.kind().to_string()).collect();
+    let snapshot = snapshot_to_load(&config)?;
     // As in Redis, nobody is kept from starting by a place where only the administrator may write.
     if let Some(path) = &pidfile
         && let Err(error) = std::fs::write(path, format!("{pid}\n"))
@@ -143,6 +145,10 @@ pub fn serve(mut config: Config, mut process: Process) -> Result<(), String> {
 
     let io_threads: Vec<_> =
         polls.into_iter().enumerate().map(|(index, poll)| IoThread::new(server, index, poll)).collect();
+    match &snapshot {
+        Some((_, n_bytes)) => server.loading.begin(*n_bytes, &server.clock, &server.attention),
+        None => log_ready(&kinds),
+    }
     // Before anyone is served, who could see what was there before, or set a title of his own meanwhile.
     server.show_title();
     server.memory.begin(resident_bytes());
@@ -163,12 +169,35 @@ pub fn serve(mut config: Config, mut process: Process) -> Result<(), String> {
             }
         })?;
     }
+    let (fail_loading, failure) = mpsc::channel();
+    let is_loading = snapshot.is_some();
+    let mut load = snapshot.map(|(path, _)| (path, kinds, fail_loading));
     for (nth, parker) in parkers.into_iter().enumerate() {
         let index = server.io_threads().len() + nth;
-        threads.push(spawn(format!("heavy-{nth}"), move || run_heavy(server, index, &parker))?);
+        // One of them loads first: there is no heavy work before that is done.
+        let load = load.take();
+        threads.push(spawn(format!("heavy-{nth}"), move || {
+            if let Some((path, kinds, fail_loading)) = load {
+                match load_at_start(server, index, &path) {
+                    Ok(()) => {
+                        log_ready(&kinds);
+                        server.loading.end(&server.attention);
+                        tell(supervisor, NotifyState::Ready, "Ready to accept connections");
+                    }
+                    Err(why) => {
+                        // Whoever started this thread waits for its end first.
+                        let _ = fail_loading.send(why);
+                        server.stop();
+                    }
+                }
+            }
+            run_heavy(server, index, &parker);
+        })?);
     }
 
-    tell(supervisor, NotifyState::Ready, "Ready to accept connections");
+    if !is_loading {
+        tell(supervisor, NotifyState::Ready, "Ready to accept connections");
+    }
     for signal in signals.forever() {
         let name = if signal == SIGINT { "SIGINT" } else { "SIGTERM" };
         warning!("Received {name} scheduling shutdown...");
@@ -181,6 +210,9 @@ pub fn serve(mut config: Config, mut process: Process) -> Result<(), String> {
     for path in [pidfile, unixsocket].into_iter().flatten() {
         // It may have been removed by hand.
         let _ = std::fs::remove_file(path);
+    }
+    if let Ok(why) = failure.try_recv() {
+        return Err(why);
     }
     warning!("Braid is now ready to exit, bye bye...");
     Ok(())
@@ -217,6 +249,53 @@ fn open_syslog(config: &Config) {
     if !Path::new(syslog::SOCKET).exists() {
         warning!("syslog-enabled: nobody is at {}: is a log service running?", syslog::SOCKET);
     }
+}
+
+fn log_ready(kinds: &[String]) {
+    for kind in kinds {
+        notice!("Ready to accept connections {kind}");
+    }
+}
+
+/// The file to start from, if there is one, and its size.
+fn snapshot_to_load(config: &Config) -> Result<Option<(PathBuf, u64)>, String> {
+    let Some(name) = &config.dbfilename else { return Ok(None) };
+    let path = config.dir.join(name);
+    match std::fs::metadata(&path) {
+        Ok(metadata) => Ok(Some((path, metadata.len()))),
+        Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(None),
+        Err(error) => Err(format!("Can't look for the snapshot {}: {error}", path.display())),
+    }
+}
+
+/// Loads the file to start from. `index` is the number of the calling thread.
+fn load_at_start(server: &'static Server, index: usize, path: &Path) -> Result<(), String> {
+    let began = Instant::now();
+    let mut loaded = match persist::load(server, path) {
+        Ok(loaded) => loaded,
+        // What it was doing matters no more.
+        Err(_) if server.stopping.load(Ordering::Relaxed) => return Ok(()),
+        Err(error) => {
+            let path = path.display();
+            return Err(format!(
+                "{error}. Nothing is served without this data. See what 'braid-server --check-rdb {path}' says; put another \
+                 copy in its place, or move it away to start with no data"
+            ));
+        }
+    };
+    command::replace_libraries(server, &loaded.libraries)
+        .map_err(|why| format!("Loading the functions in {} failed: {why}", path.display()))?;
+    let mut worker = Worker::new(Arc::clone(&server.engine), Weight::Heavy, ThreadState::new(index, server));
+    let all = server.engine.all_shards();
+    while worker.with_shards(&all, |held, _| loaded.install(held)).is_none() {
+        // Some thread looks for what has expired, which takes it no longer than this.
+        thread::sleep(Duration::from_millis(1));
+    }
+    server.loading.note_loaded(loaded.n_keys, loaded.n_expired);
+    notice!("Done loading RDB, keys loaded: {}, keys expired: {}.", loaded.n_keys, loaded.n_expired);
+    notice!("DB loaded from disk: {:.3} seconds, {} bytes", began.elapsed().as_secs_f64(), loaded.n_bytes);
+    server.measure_memory();
+    Ok(())
 }
 
 /// Lowers `maxclients` to what the system lets the process have descriptors for, as Redis does.
@@ -322,6 +401,7 @@ fn build(
         accounts: Accounts::new(users),
         attention: CachePadded::default(),
         pause: Pause::default(),
+        loading: Loading::default(),
         memory: Memory::default(),
         limiting_clients: Mutex::default(),
         leaving_bytes: AtomicU64::new(0),

@@ -19,6 +19,8 @@ pub mod shared;
 
 pub mod observe;
 
+pub mod persist;
+
 pub mod command;
 
 pub mod run;

@@ -11,7 +11,9 @@ use std::{
 
 use braid_server::{
     boot,
+    clock::Clock,
     config::{Host, Launch, Supervised, launch},
+    persist,
     shared::{server::Process, title::Title},
 };
 use braid_storage::{
@@ -37,6 +39,16 @@ fn main() -> ExitCode {
             let _ = writeln!(io::stdout(), "{text}");
             ExitCode::SUCCESS
         }
+        Launch::CheckSnapshot(path) => match persist::check(&path, Clock::start().now()) {
+            Ok(report) => {
+                let _ = writeln!(io::stdout(), "{report}");
+                ExitCode::SUCCESS
+            }
+            Err(why) => {
+                eprintln!("{why}");
+                ExitCode::FAILURE
+            }
+        },
         Launch::Refuse(why) => {
             eprintln!("{why}");
             ExitCode::FAILURE

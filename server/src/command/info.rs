@@ -285,7 +285,9 @@ fn setting(server: &Server, name: &str) -> String {
 }
 
 fn persistence_section(server: &Server, text: &mut Text<'_>) {
-    text.field("loading", 0);
+    let loading = server.loading.progress(&server.clock);
+    let (keys_loaded, keys_expired) = server.loading.last();
+    text.field("loading", i32::from(loading.is_some()));
     text.field("async_loading", 0);
     text.field("current_cow_peak", 0);
     text.field("current_cow_size", 0);
@@ -301,8 +303,8 @@ fn persistence_section(server: &Server, text: &mut Text<'_>) {
     text.field("rdb_current_bgsave_time_sec", -1);
     text.field("rdb_saves", 0);
     text.field("rdb_last_cow_size", 0);
-    text.field("rdb_last_load_keys_expired", 0);
-    text.field("rdb_last_load_keys_loaded", 0);
+    text.field("rdb_last_load_keys_expired", keys_expired);
+    text.field("rdb_last_load_keys_loaded", keys_loaded);
     text.field("aof_enabled", 0);
     text.field("aof_rewrite_in_progress", 0);
     text.field("aof_rewrite_scheduled", 0);
@@ -315,6 +317,14 @@ fn persistence_section(server: &Server, text: &mut Text<'_>) {
     text.field("aof_last_cow_size", 0);
     text.field("module_fork_in_progress", 0);
     text.field("module_fork_last_cow_size", 0);
+    if let Some(loading) = loading {
+        text.field("loading_start_time", loading.began);
+        text.field("loading_total_bytes", loading.total_bytes);
+        text.field("loading_rdb_used_mem", 0);
+        text.field("loading_loaded_bytes", loading.loaded_bytes);
+        text.field("loading_loaded_perc", format_args!("{:.2}", loading.percent));
+        text.field("loading_eta_seconds", loading.eta_seconds);
+    }
 }
 
 fn stats_section(server: &Server, text: &mut Text<'_>) {

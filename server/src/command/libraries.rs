@@ -13,7 +13,7 @@ use braid_storage::{
 };
 
 use super::{
-    Call, CommandSpec, Run, ScriptIn,
+    Call, CommandSpec, CommandTable, Run, ScriptIn, TABLE,
     help::{help, misused},
     reaches::Rows,
     scripting::{BUSY_SCRIPT, READS, RUNS, busy_programs, declared, kill},
@@ -23,6 +23,7 @@ use crate::{
     shared::{
         functions::{self, Conflict, Existing, Function, Library},
         programs::{Program, Running},
+        server::Server,
     },
     warning_later,
 };
@@ -186,8 +187,20 @@ impl Host for Loading {
     }
 }
 
+/// Puts libraries that a file has in place of all that are known.
+///
+/// # Errors
+/// If one of them cannot be loaded, in words.
+pub fn replace_libraries(server: &Server, codes: &[Vec<u8>]) -> Result<(), String> {
+    let libraries: Result<Vec<Library>, CommandError> =
+        codes.iter().map(|code| library_of(&TABLE, code)).collect();
+    let added =
+        libraries.and_then(|libraries| server.functions.add(libraries, Existing::Flush).map_err(taken));
+    added.map_err(|error| error.wire_text().to_string())
+}
+
 /// Reads a library from its text, and loads it once, to see what it registers.
-fn library_of(call: &Call<'_, '_>, code: &[u8]) -> Result<Library, CommandError> {
+fn library_of(table: &'static CommandTable, code: &[u8]) -> Result<Library, CommandError> {
     let name = shebang::library(code).map_err(|error| CommandError::owned(format!("ERR {error}")))?;
     let specs = functions::with_thread_functions(|own| {
         let specs = own.engine.load_library(code, &mut Loading { began: Instant::now() })?;
@@ -196,7 +209,7 @@ fn library_of(call: &Call<'_, '_>, code: &[u8]) -> Result<Library, CommandError>
         Ok(specs)
     });
     let specs = specs.map_err(|error: braid_script::LoadError| CommandError::owned(error.to_string()))?;
-    let mut analyses = analysis::analyse_library(code, &Rows(call.table));
+    let mut analyses = analysis::analyse_library(code, &Rows(table));
     let function = |spec: braid_script::FunctionSpec| {
         let analysis = analyses.remove(spec.name.as_bytes()).unwrap_or_else(analysis::Analysis::unreadable);
         let program = Program::new(Some(spec.flags), analysis);
@@ -215,7 +228,7 @@ fn function_load(call: &mut Call<'_, '_>, mut args: Args<'_>, reply: &mut Reply<
         }
         existing = Existing::Replace;
     }
-    let library = library_of(call, args.next()?)?;
+    let library = library_of(call.table, args.next()?)?;
     let name = library.name.clone();
     call.server.functions.add(vec![library], existing).map_err(taken)?;
     reply.bulk(name.as_bytes());
@@ -375,7 +388,7 @@ fn function_restore(call: &mut Call<'_, '_>, mut args: Args<'_>, reply: &mut Rep
         })
     })?;
     let libraries: Result<Vec<Library>, CommandError> =
-        codes.iter().map(|code| library_of(call, code)).collect();
+        codes.iter().map(|code| library_of(call.table, code)).collect();
     let restored = call.server.functions.add(libraries?, existing);
     restored.map_err(|conflict| match conflict {
         Conflict::Library(name) => CommandError::owned(format!("ERR Library {name} already exists")),

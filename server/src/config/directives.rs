@@ -326,9 +326,13 @@ directives! {
     integer("active-defrag-max-scan-fields", 1, LONG, "1000");
     // Snapshots.
     row("save", Kind::Save, "3600 1 300 100 60 10000").missing("", NO_SAVING);
-    text("dbfilename", "dump.rdb").protected().rule(snapshot_name);
+    text("dbfilename", "dump.rdb").protected().rule(snapshot_name) =>
+        /// Name of the file that is loaded at the start.
+        live dbfilename: Option<PathBuf> = Value::path;
     yes_no("rdbcompression", "yes");
-    yes_no("rdbchecksum", "yes").immutable();
+    yes_no("rdbchecksum", "yes").immutable() =>
+        /// Whether checksums of files are compared.
+        live rdbchecksum: bool = Value::yes;
     yes_no("rdb-del-sync-files", "no");
     yes_no("rdb-save-incremental-fsync", "yes");
     integer("rdb-key-save-delay", -INT - 1, INT, "0").hidden();

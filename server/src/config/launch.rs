@@ -20,6 +20,8 @@ pub enum Launch {
     Serve(Box<Config>),
     /// Print this to the standard output, and end with success.
     Print(String),
+    /// Check this file, and print what is in it, or, to the standard error and with code 1, what is wrong.
+    CheckSnapshot(PathBuf),
     /// Print this and a line end to the standard error, and end with code 1.
     Refuse(String),
 }
@@ -51,6 +53,10 @@ pub fn launch(args: &[OsString], host: &mut Host<'_>) -> Launch {
     match args.as_slice() {
         [b"-v" | b"--version"] => return Launch::Print(version()),
         [b"-h" | b"--help"] => return Launch::Print(help()),
+        [b"--check-rdb", path] => return Launch::CheckSnapshot(host.dir.join(path_of(path))),
+        [b"--check-rdb", ..] => {
+            return Launch::Refuse("Usage: braid-server --check-rdb <rdb-file-name>".into());
+        }
         [b"--test-memory", ..] => {
             return Launch::Refuse("Braid has no memory test: memtester does this.".into());
         }
@@ -139,6 +145,7 @@ It speaks RESP2 and RESP3 and answers as Redis {REDIS_VERSION} does, so clients,
 Usage: braid-server [/path/to/redis.conf] [options] [-]
        braid-server - (read the configuration from the standard input)
        braid-server [/path/to/redis.conf] [options] --check-config
+       braid-server --check-rdb <file>
        braid-server -v or --version
        braid-server -h or --help
 
@@ -147,6 +154,8 @@ With '-' as the last argument, more configuration is read from the standard inpu
 
   --check-config        Read the configuration, print what it sets and which directives Braid
                         accepts but does not act on yet, and end: with code 0, or 1 if it is refused.
+  --check-rdb <file>    Read a snapshot, print what is in it, and end: with code 0, or 1 and what is
+                        wrong with it, and where.
 
 Directives of Braid's own:
   --io-threads <n>      Threads that serve clients and run commands, 1 to 128.
@@ -293,6 +302,12 @@ mod tests {
         for word in ["Usage:", "--shards", "--hash-tags", "--io-threads", "{tag}", "--check-config"] {
             assert!(help.contains(word), "{word}");
         }
+    }
+
+    #[test]
+    fn a_snapshot_to_check_is_named() {
+        assert_eq!(run(&["--check-rdb", "a.rdb"], ""), Launch::CheckSnapshot("/a.rdb".into()));
+        assert!(refused(&["--check-rdb"]).starts_with("Usage:"));
     }
 
     #[test]

@@ -37,6 +37,7 @@ pub fn admit(
     admit_rights(command, words, session)?;
     admit_listener(command, session)?;
     admit_memory(command, words, server, session)?;
+    admit_loading(command, server, session)?;
     // Before the pause, which would have it run when it ends: it is EXEC that is held back.
     if session.queue.is_some() && !command.has(Flags::IMMEDIATE) {
         return Ok((command, Admission::Queue));
@@ -161,6 +162,19 @@ fn admit_memory(
     } else {
         Ok(())
     }
+}
+
+/// While a data set is loaded, only what does not need it runs.
+#[inline]
+fn admit_loading(command: &Registered, server: &Server, session: &Session) -> Result<(), CommandError> {
+    if server.attention.is_idle(session.rights_as_of)
+        || command.has(Flags::LOADING)
+        || !server.loading.is_on()
+    {
+        return Ok(());
+    }
+    cold_path();
+    Err(CommandError::text("LOADING Redis is loading the dataset in memory"))
 }
 
 /// Why a command must not run now.

@@ -12,6 +12,7 @@ pub mod hot_keys;
 pub mod latency;
 pub mod latency_monitor;
 pub mod listening;
+pub mod loading;
 pub mod mail;
 pub mod memory;
 pub mod pause;

@@ -38,6 +38,7 @@ use crate::{
         latency::Latencies,
         latency_monitor::LatencyMonitor,
         listening::Listening,
+        loading::Loading,
         mail::Mail,
         memory::{Memory, resident_bytes},
         pause::Pause,
@@ -104,6 +105,8 @@ pub struct Server {
     pub attention: CachePadded<Attention>,
     /// CLIENT PAUSE.
     pub pause: Pause,
+    /// That a data set is being loaded.
+    pub loading: Loading,
     /// How much memory is in use, and how much may be.
     pub memory: Memory,
     /// Serialises the closing of clients that take too much memory.

@@ -14,6 +14,7 @@ pub mod reference;
 mod reply;
 mod server;
 pub mod transcript;
+pub mod values;
 
 /// How long a test waits for an event before it takes the server for hung. It measures nothing: a machine under load may be slow,
 /// and no test may fail for that.

@@ -62,6 +62,15 @@ impl Port {
     }
 }
 
+/// What is waited for when a server starts.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Ready {
+    /// It answers something.
+    Answering,
+    /// It has loaded what there is to be loaded.
+    Serving,
+}
+
 impl Server {
     /// The server to test in Braid's place, if there is one.
     pub fn compat_program() -> Option<String> {
@@ -83,9 +92,21 @@ impl Server {
     /// # Panics
     /// When it does not start; the message has the end of what it printed.
     pub fn start_program(program: &str, args: &[&str]) -> Server {
+        Server::start_until(program, args, Ready::Serving)
+    }
+
+    /// Like [`Server::start`], but it waits only until the server answers, if only that it is loading.
+    ///
+    /// # Panics
+    /// When it does not start; the message has the end of what it printed.
+    pub fn start_loading(args: &[&str]) -> Server {
+        Server::start_until(env!("CARGO_BIN_EXE_braid-server"), args, Ready::Answering)
+    }
+
+    fn start_until(program: &str, args: &[&str], ready: Ready) -> Server {
         for _ in 0..PORT_ATTEMPTS {
             let mut server = Server::spawn(program, args);
-            match server.await_ready() {
+            match server.await_ready(ready) {
                 Ok(()) => return server,
                 Err(Unready::PortTaken) => continue,
                 Err(Unready::Failed(why)) => {
@@ -176,14 +197,14 @@ impl Server {
     }
 
     /// Waits until the server answers. That it listens is announced in no other way than that connecting succeeds.
-    fn await_ready(&mut self) -> Result<(), Unready> {
+    fn await_ready(&mut self, ready: Ready) -> Result<(), Unready> {
         let deadline = Instant::now() + PATIENCE;
         let mut pause = Duration::from_millis(1);
         while Instant::now() < deadline {
             if self.has_ended() {
                 return Err(self.why_it_ended());
             }
-            match self.answers() {
+            match self.answers(ready) {
                 Ok(true) => return Ok(()),
                 Ok(false) => return Err(Unready::PortTaken),
                 Err(_) => thread::sleep(pause),
@@ -194,9 +215,12 @@ impl Server {
     }
 
     /// Whether what answers on the port is this process, and not one that took the port in between.
-    fn answers(&self) -> io::Result<bool> {
+    fn answers(&self, ready: Ready) -> io::Result<bool> {
         let mut client = Client::try_connect(self.port())?;
-        client.try_command(&["PING"])?;
+        let answer = client.try_command(&["PING"])?;
+        if ready == Ready::Serving && answer.to_string().starts_with("-LOADING") {
+            return Err(io::ErrorKind::WouldBlock.into());
+        }
         let Reply::Bulk(info) = client.try_command(&["INFO", "server"])? else {
             return Ok(true); // It wants a password first.
         };

@@ -19,6 +19,7 @@ const FLOORS: &[Floor] = &[
     ("client", &["client"]),
     ("shared", &["shared"]),
     ("observe", &["observe"]),
+    ("persist", &["persist"]),
     ("command", &["command"]),
     ("run", &["run"]),
     ("net", &["net"]),

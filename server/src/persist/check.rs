@@ -1,0 +1,105 @@
+//! `--check-rdb`: says what is in a file, or what is wrong with it.
+
+use std::{collections::BTreeMap, fmt::Write as _, fs::File, path::Path};
+
+use braid_storage::{
+    Keyspace, Router,
+    hash::{HashTags, KeyHasher},
+    rdb::file::{FileError, Item, Problem, SnapshotReader},
+    time::Millis,
+    type_name,
+};
+
+/// What is in a file.
+#[derive(Default)]
+struct Contents {
+    version: u16,
+    facts: Vec<(String, String)>,
+    n_libraries: u64,
+    databases: BTreeMap<u64, Database>,
+    n_bytes: u64,
+    is_checked: bool,
+}
+
+/// What is in a database.
+#[derive(Default)]
+struct Database {
+    n_by_type: BTreeMap<&'static str, u64>,
+    n_deadlines: u64,
+    n_expired: u64,
+    n_value_bytes: u64,
+}
+
+/// Reads a whole file, builds every value of it, and says what is in it.
+///
+/// # Errors
+/// What is wrong with it, and where.
+pub fn check(path: &Path, now: Millis) -> Result<String, String> {
+    let failed = |why: &dyn std::fmt::Display| format!("{} is not valid: {why}", path.display());
+    let cannot_read = |error| format!("{} cannot be read: {error}", path.display());
+    let file = File::open(path).map_err(cannot_read)?;
+    let n_bytes = file.metadata().map_err(cannot_read)?.len();
+    contents(file, n_bytes, now).map(|contents| contents.report(path)).map_err(|error| failed(&error))
+}
+
+fn contents(file: File, n_bytes: u64, now: Millis) -> Result<Contents, FileError> {
+    let router = Router::new(KeyHasher::random(), 0, HashTags::Honoured);
+    let (keyspace, _) = Keyspace::new(router, 1);
+    let mut reader = SnapshotReader::new(file, Some(n_bytes), true)?;
+    let mut contents = Contents { version: reader.version(), ..Contents::default() };
+    let mut db = 0;
+    loop {
+        match reader.next_item()? {
+            Item::Select(selected) => db = selected,
+            Item::Aux(name, value) => {
+                contents.facts.push((name.escape_ascii().to_string(), value.escape_ascii().to_string()));
+            }
+            Item::Library(_) => contents.n_libraries += 1,
+            Item::Sizes(..) | Item::Other => {}
+            Item::Entry(entry) => {
+                let problem = Problem::Value;
+                // Before all time: nothing has expired.
+                entry.build(&keyspace, Millis(0)).ok_or_else(|| FileError {
+                    offset: entry.offset,
+                    key: Some(entry.key.to_vec()),
+                    problem,
+                })?;
+                let database = contents.databases.entry(db).or_default();
+                let kind = entry.kind().expect("it was built");
+                *database.n_by_type.entry(type_name(kind)).or_default() += 1;
+                database.n_deadlines += u64::from(entry.deadline.is_some());
+                database.n_expired += u64::from(entry.has_expired(now));
+                database.n_value_bytes += entry.value.len() as u64;
+            }
+            Item::End { is_checked } => {
+                return Ok(Contents { n_bytes: reader.offset(), is_checked, ..contents });
+            }
+        }
+    }
+}
+
+impl Contents {
+    fn report(&self, path: &Path) -> String {
+        let mut text =
+            format!("{} is valid: RDB version {}, {} bytes", path.display(), self.version, self.n_bytes);
+        text.push_str(if self.is_checked { ", checksum right\n" } else { ", no checksum\n" });
+        // Writing to a String cannot fail.
+        for (name, value) in &self.facts {
+            let _ = writeln!(text, "  {name}: {value}");
+        }
+        let _ = writeln!(text, "  libraries of functions: {}", self.n_libraries);
+        for (db, database) in &self.databases {
+            let n_keys: u64 = database.n_by_type.values().sum();
+            let _ = writeln!(
+                text,
+                "  db{db}: {n_keys} keys, {} with a deadline, {} of those expired, {} bytes of values",
+                database.n_deadlines, database.n_expired, database.n_value_bytes
+            );
+            for (name, n) in &database.n_by_type {
+                let _ = writeln!(text, "    {name}: {n}");
+            }
+        }
+        text.pop();
+        text
+    }
+}

@@ -1,0 +1,379 @@
+//! Loads a file: one thread takes it apart into entries, others build them and put them into shards of their own.
+//!
+//! ```text
+//! calling thread            read, sum, cut, route ──▶ batches by owner
+//! builders, one a core      own a range of the shards each: build the values, put them in
+//! ```
+//!
+//! The shards are set aside until all is loaded, so that nothing is held meanwhile, and a file that turns out to be damaged leaves
+//! the keyspace as it was. Then [`Loaded::install`] has the keyspace's shards adopt what is in them.
+
+use std::{
+    fmt,
+    fs::File,
+    io,
+    path::{Path, PathBuf},
+    sync::atomic::Ordering,
+    sync::mpsc::{Receiver, Sender, SyncSender, channel, sync_channel},
+    thread,
+};
+
+use braid_storage::{
+    Db, Key, Keyspace, Routed, Shard, ShardId,
+    coordinator::Held,
+    rdb::file::{FileError, Item, Problem, RawEntry, Recency, SnapshotReader},
+    table::flush_retired,
+    time::{Deadline, Millis},
+};
+
+use crate::{
+    client::node::Job,
+    notice,
+    shared::{loading::EverySecond, server::Server},
+};
+
+/// What a batch holds before it is given to its builder: bytes, or entries.
+const BATCH_BYTES: usize = 256 << 10;
+const BATCH_ENTRIES: usize = 2048;
+
+/// Batches that wait for a builder, at most.
+const BATCHES_AHEAD: usize = 4;
+
+/// More builders would wait for the one thread that reads.
+const BUILDERS_MAX: usize = 8;
+
+/// How often progress is noted, in bytes.
+const NOTED_EVERY_BYTES: u64 = 2 << 20;
+
+/// Why a file was not loaded.
+#[derive(Debug)]
+pub struct LoadError {
+    path: PathBuf,
+    why: Why,
+}
+
+#[derive(Debug)]
+enum Why {
+    /// It cannot be opened.
+    Io(io::Error),
+    /// It is damaged, or there is something in it that is not read.
+    File(FileError),
+    /// It has keys in a database that there is not.
+    Database { offset: u64, db: u64, n_dbs: usize },
+    /// It has a key twice.
+    Twice { offset: u64, db: Db, key: Vec<u8> },
+    /// The server is stopping.
+    Stopped,
+}
+
+impl Why {
+    /// Where in the file it was found. What comes first is told.
+    fn offset(&self) -> u64 {
+        match self {
+            Why::Io(_) | Why::Stopped => 0,
+            Why::File(error) => error.offset,
+            Why::Database { offset, .. } | Why::Twice { offset, .. } => *offset,
+        }
+    }
+}
+
+impl From<FileError> for Why {
+    fn from(error: FileError) -> Self {
+        Why::File(error)
+    }
+}
+
+impl fmt::Display for LoadError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "Loading {} failed", self.path.display())?;
+        match &self.why {
+            Why::Io(error) => write!(f, ": {error}"),
+            Why::File(error) => write!(f, " {error}"),
+            Why::Database { offset, db, n_dbs } => write!(
+                f,
+                " at byte {offset}: it has keys in database {db}, and there are {n_dbs} databases: set 'databases' to {} or more",
+                db + 1
+            ),
+            Why::Twice { offset, db, key } => {
+                write!(
+                    f,
+                    " at byte {offset}: database {} has the key '{}' twice",
+                    db.index(),
+                    key.escape_ascii()
+                )
+            }
+            Why::Stopped => write!(f, ": the server is stopping"),
+        }
+    }
+}
+
+/// What was loaded, aside from the keyspace.
+pub struct Loaded {
+    shards: Vec<Shard>,
+    /// The texts of libraries of functions.
+    pub libraries: Vec<Vec<u8>>,
+    /// Keys.
+    pub n_keys: u64,
+    /// Keys that had expired and were left out.
+    pub n_expired: u64,
+    /// Bytes of the file.
+    pub n_bytes: u64,
+}
+
+impl Loaded {
+    /// Puts what was loaded in place of what is there, all shards being held.
+    pub fn install(&mut self, held: &mut Held<'_, Job>) {
+        for (loaded, index) in self.shards.iter_mut().zip(0..) {
+            held.shard(ShardId(index)).adopt(loaded);
+        }
+    }
+}
+
+/// Loads a file. Keys whose deadline has passed are left out.
+///
+/// # Errors
+/// If it cannot be read or makes no sense, or the server is stopping.
+pub fn load(server: &Server, path: &Path) -> Result<Loaded, LoadError> {
+    let failed = |why| LoadError { path: path.to_owned(), why };
+    let file = File::open(path).map_err(|error| failed(Why::Io(error)))?;
+    let metadata = file.metadata().map_err(|error| failed(Why::Io(error)))?;
+    // A pipe ends where it ends.
+    let total = metadata.is_file().then_some(metadata.len());
+    let mut shards = server.keyspace.aside();
+    let n_builders = thread::available_parallelism().map_or(1, |cores| cores.get());
+    let n_builders = n_builders.min(BUILDERS_MAX).min(shards.len());
+    let n_owned = shards.len().div_ceil(n_builders);
+    let now = server.clock.now();
+    let keyspace = &server.keyspace;
+    let (read, built) = thread::scope(|scope| {
+        let (give_back, given_back) = channel();
+        let (mut outlets, mut builders) = (Vec::new(), Vec::new());
+        for (nth, owned) in shards.chunks_mut(n_owned).enumerate() {
+            let (outlet, inlet) = sync_channel(BATCHES_AHEAD);
+            let builder =
+                Builder { owned, first: nth * n_owned, keyspace, now, give_back: give_back.clone() };
+            let named = thread::Builder::new().name(format!("load-{nth}"));
+            builders.push(named.spawn_scoped(scope, move || builder.run(&inlet)).map_err(Why::Io)?);
+            outlets.push(Outlet { batch: Batch::default(), to: outlet });
+        }
+        let mut reading =
+            Reading { server, now, n_owned, outlets, given_back, libraries: Vec::new(), n_expired: 0 };
+        let read = reading.run(file, total);
+        let (libraries, n_expired) = (std::mem::take(&mut reading.libraries), reading.n_expired);
+        // The builders end when nobody can give them more.
+        drop(reading);
+        let built: Vec<_> =
+            builders.into_iter().map(|builder| builder.join().expect("a builder does not panic")).collect();
+        Ok((read.map(|n_bytes| (libraries, n_expired, n_bytes)), built))
+    })
+    .map_err(failed)?;
+    let whys = read.as_ref().err().into_iter().chain(built.iter().filter_map(|built| built.as_ref().err()));
+    if whys.clone().next().is_some() {
+        let wrong = built.into_iter().filter_map(Result::err).chain(read.err());
+        // A reader that is told no more has no error of its own.
+        let first = wrong.min_by_key(|why| (matches!(why, Why::Stopped), why.offset()));
+        return Err(failed(first.expect("there is one")));
+    }
+    let (libraries, n_expired, n_bytes) = read.map_err(failed)?;
+    let tallies = built.into_iter().flatten();
+    let (n_keys, n_over) = tallies.fold((0, 0), |sum, tally| (sum.0 + tally.n_keys, sum.1 + tally.n_over));
+    Ok(Loaded { shards, libraries, n_keys, n_expired: n_expired + n_over, n_bytes })
+}
+
+/// Entries of one builder's shards.
+#[derive(Default)]
+struct Batch {
+    /// Keys and values, one after the other.
+    bytes: Vec<u8>,
+    entries: Vec<Cut>,
+}
+
+/// What a batch knows of an entry beside its bytes.
+struct Cut {
+    routed: Routed,
+    db: Db,
+    deadline: Option<Deadline>,
+    recency: Option<Recency>,
+    value_type: u8,
+    key_len: usize,
+    value_len: usize,
+    offset: u64,
+}
+
+/// Where a builder's entries go.
+struct Outlet {
+    batch: Batch,
+    to: SyncSender<Batch>,
+}
+
+/// The thread that takes the file apart.
+struct Reading<'s> {
+    server: &'s Server,
+    now: Millis,
+    /// How many shards each builder has.
+    n_owned: usize,
+    outlets: Vec<Outlet>,
+    /// Batches that builders are done with.
+    given_back: Receiver<Batch>,
+    libraries: Vec<Vec<u8>>,
+    n_expired: u64,
+}
+
+impl Reading<'_> {
+    fn run(&mut self, file: File, total: Option<u64>) -> Result<u64, Why> {
+        let checks = self.server.config.load().rdbchecksum;
+        let mut reader = SnapshotReader::new(file, total, checks)?;
+        let (mut db, mut noted, mut every_second) = (Db(0), 0, EverySecond::default());
+        loop {
+            let offset = reader.offset();
+            if offset >= noted + NOTED_EVERY_BYTES {
+                noted = offset;
+                self.note(offset, total.unwrap_or(0), &mut every_second)?;
+            }
+            match reader.next_item()? {
+                Item::Entry(entry) => self.take(db, &entry)?,
+                Item::Select(selected) => db = self.database(selected, offset)?,
+                Item::Aux(name, value) => note_fact(&name, &value, self.now),
+                Item::Library(code) => self.libraries.push(code.into_owned()),
+                Item::Sizes(..) | Item::Other => {}
+                Item::End { .. } => {
+                    self.outlets.iter_mut().try_for_each(Outlet::send)?;
+                    return Ok(reader.offset());
+                }
+            }
+        }
+    }
+
+    /// Tells how far it has come, and stops if the server does.
+    fn note(&self, offset: u64, n_bytes: u64, every_second: &mut EverySecond) -> Result<(), Why> {
+        if self.server.stopping.load(Ordering::Relaxed) {
+            return Err(Why::Stopped);
+        }
+        self.server.loading.note(offset);
+        if every_second.has_passed() {
+            let percent = 100.0 * offset as f64 / n_bytes.max(1) as f64;
+            notice!("Loading DB: {percent:.1} % of {n_bytes} bytes");
+        }
+        // Large data is to be in huge pages.
+        self.server.measure_memory();
+        Ok(())
+    }
+
+    fn database(&self, selected: u64, offset: u64) -> Result<Db, Why> {
+        let n_dbs = self.server.keyspace.n_dbs();
+        let db = u16::try_from(selected).ok().filter(|&db| usize::from(db) < n_dbs).map(Db);
+        db.ok_or(Why::Database { offset, db: selected, n_dbs })
+    }
+
+    /// Puts an entry into the batch of its builder.
+    fn take(&mut self, db: Db, entry: &RawEntry<'_>) -> Result<(), Why> {
+        if entry.has_expired(self.now) {
+            self.n_expired += 1;
+            return Ok(());
+        }
+        let routed = self.server.keyspace.router().route(&entry.key);
+        let outlet = &mut self.outlets[routed.shard.index() / self.n_owned];
+        let RawEntry { deadline, recency, value_type, offset, .. } = *entry;
+        let (key_len, value_len) = (entry.key.len(), entry.value.len());
+        outlet.batch.bytes.extend_from_slice(&entry.key);
+        outlet.batch.bytes.extend_from_slice(entry.value);
+        let cut = Cut { routed, db, deadline, recency, value_type, key_len, value_len, offset };
+        outlet.batch.entries.push(cut);
+        if outlet.batch.bytes.len() < BATCH_BYTES && outlet.batch.entries.len() < BATCH_ENTRIES {
+            return Ok(());
+        }
+        outlet.send()?;
+        if let Ok(batch) = self.given_back.try_recv() {
+            outlet.batch = batch;
+        }
+        Ok(())
+    }
+}
+
+impl Outlet {
+    /// Gives the batch to the builder. One that is gone has found something wrong, and tells of it itself.
+    fn send(&mut self) -> Result<(), Why> {
+        self.to.send(std::mem::take(&mut self.batch)).map_err(|_| Why::Stopped)
+    }
+}
+
+/// Tells what a file says about itself, as Redis does.
+fn note_fact(name: &[u8], value: &[u8], now: Millis) {
+    let number = || std::str::from_utf8(value).ok()?.parse::<u64>().ok();
+    match name {
+        b"redis-ver" | b"valkey-ver" | b"braid-ver" => {
+            notice!("Loading RDB produced by version {}", value.escape_ascii());
+        }
+        b"ctime" => {
+            if let Some(made) = number() {
+                notice!("RDB age {} seconds", (now.0 / 1000).saturating_sub(made));
+            }
+        }
+        b"used-mem" => {
+            if let Some(bytes) = number() {
+                notice!("RDB memory usage when created {:.2} Mb", bytes as f64 / f64::from(1 << 20));
+            }
+        }
+        _ => {}
+    }
+}
+
+/// What a builder has built.
+#[derive(Default)]
+struct Tally {
+    n_keys: u64,
+    /// Hashes of which all fields had expired.
+    n_over: u64,
+}
+
+/// A thread that builds entries.
+struct Builder<'s> {
+    /// Its shards.
+    owned: &'s mut [Shard],
+    /// The number of the first.
+    first: usize,
+    keyspace: &'s Keyspace,
+    now: Millis,
+    give_back: Sender<Batch>,
+}
+
+impl Builder<'_> {
+    fn run(mut self, batches: &Receiver<Batch>) -> Result<Tally, Why> {
+        let mut tally = Tally::default();
+        for mut batch in batches {
+            self.build(&batch, &mut tally)?;
+            flush_retired();
+            // A value that was very long has made it large.
+            if batch.bytes.capacity() <= 4 * BATCH_BYTES {
+                batch.bytes.clear();
+                batch.entries.clear();
+                // Nobody wants it once all is read.
+                let _ = self.give_back.send(batch);
+            }
+        }
+        Ok(tally)
+    }
+
+    fn build(&mut self, batch: &Batch, tally: &mut Tally) -> Result<(), Why> {
+        let mut rest = &batch.bytes[..];
+        for cut in &batch.entries {
+            let (key, behind) = rest.split_at(cut.key_len);
+            let (value, behind) = behind.split_at(cut.value_len);
+            rest = behind;
+            let &Cut { db, routed, deadline, recency, value_type, offset, .. } = cut;
+            let raw = RawEntry { key: key.into(), deadline, recency, value_type, value, offset };
+            let malformed =
+                || Why::File(FileError { offset, key: Some(key.to_vec()), problem: Problem::Value });
+            let Some(entry) = raw.build(self.keyspace, self.now).ok_or_else(malformed)? else {
+                tally.n_over += 1;
+                continue;
+            };
+            let shard = &mut self.owned[routed.shard.index() - self.first];
+            shard
+                .load((db, &Key { bytes: key, routed }), entry, recency, self.now)
+                .map_err(|_| Why::Twice { offset, db, key: key.to_vec() })?;
+            tally.n_keys += 1;
+        }
+        Ok(())
+    }
+}

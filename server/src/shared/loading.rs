@@ -1,0 +1,123 @@
+//! That a data set is being loaded, and how far that has come.
+
+use std::{
+    sync::atomic::{AtomicBool, AtomicU64, Ordering},
+    time::Instant,
+};
+
+use crate::{clock::Clock, shared::attention::Attention};
+
+/// The loading of a data set. Commands that are not for such a time are refused meanwhile.
+#[derive(Debug, Default)]
+pub struct Loading {
+    is_on: AtomicBool,
+    /// When it began: unix time in seconds, and milliseconds of uptime.
+    began: AtomicU64,
+    began_uptime: AtomicU64,
+    /// Bytes of the file, and of those that are read.
+    total_bytes: AtomicU64,
+    loaded_bytes: AtomicU64,
+    /// Of the last time.
+    keys_loaded: AtomicU64,
+    keys_expired: AtomicU64,
+}
+
+/// How far loading has come.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct LoadingProgress {
+    /// When it began: unix time in seconds.
+    pub began: u64,
+    /// Bytes of the file.
+    pub total_bytes: u64,
+    /// Bytes that are read.
+    pub loaded_bytes: u64,
+    /// The part that is read, in percent.
+    pub percent: f64,
+    /// Seconds that the rest takes if it takes as long as what is done; before anything is done one, as in Redis.
+    pub eta_seconds: u64,
+}
+
+impl Loading {
+    /// Begins to load a file of so many bytes. From now on commands are refused that are not for such a time.
+    pub fn begin(&self, total_bytes: u64, clock: &Clock, attention: &Attention) {
+        self.began.store(clock.now().0 / 1000, Ordering::Relaxed);
+        self.began_uptime.store(clock.uptime_millis(), Ordering::Relaxed);
+        self.total_bytes.store(total_bytes, Ordering::Relaxed);
+        self.note(0);
+        if !self.is_on.swap(true, Ordering::Relaxed) {
+            attention.raise();
+        }
+    }
+
+    /// Ends it.
+    pub fn end(&self, attention: &Attention) {
+        if self.is_on.swap(false, Ordering::Relaxed) {
+            attention.lower();
+        }
+    }
+
+    /// How far loading has come, while there is some.
+    pub fn progress(&self, clock: &Clock) -> Option<LoadingProgress> {
+        if !self.is_on() {
+            return None;
+        }
+        let number = |number: &AtomicU64| number.load(Ordering::Relaxed);
+        let (total_bytes, loaded_bytes) = (number(&self.total_bytes), number(&self.loaded_bytes));
+        let passed_millis = clock.uptime_millis().saturating_sub(number(&self.began_uptime));
+        let rest = total_bytes.saturating_sub(loaded_bytes);
+        let eta_seconds = match passed_millis.saturating_mul(loaded_bytes) {
+            0 => 1,
+            _ => (u128::from(passed_millis) * u128::from(rest) / u128::from(loaded_bytes) / 1000) as u64,
+        };
+        Some(LoadingProgress {
+            began: number(&self.began),
+            total_bytes,
+            loaded_bytes,
+            percent: 100.0 * loaded_bytes as f64 / total_bytes.max(1) as f64,
+            eta_seconds,
+        })
+    }
+
+    /// Notes how many bytes are read.
+    pub fn note(&self, loaded_bytes: u64) {
+        self.loaded_bytes.store(loaded_bytes, Ordering::Relaxed);
+    }
+
+    /// Notes what was loaded: keys, and others that had expired.
+    pub fn note_loaded(&self, n_keys: u64, n_expired: u64) {
+        self.keys_loaded.store(n_keys, Ordering::Relaxed);
+        self.keys_expired.store(n_expired, Ordering::Relaxed);
+    }
+
+    /// How many keys were loaded last, and how many others had expired.
+    pub fn last(&self) -> (u64, u64) {
+        (self.keys_loaded.load(Ordering::Relaxed), self.keys_expired.load(Ordering::Relaxed))
+    }
+
+    /// Whether a data set is being loaded.
+    #[inline]
+    pub fn is_on(&self) -> bool {
+        self.is_on.load(Ordering::Relaxed)
+    }
+}
+
+/// Says after a while, and then each second, that something takes long.
+pub struct EverySecond(Instant);
+
+impl Default for EverySecond {
+    fn default() -> Self {
+        Self(Instant::now())
+    }
+}
+
+impl EverySecond {
+    /// Whether another second has passed.
+    pub fn has_passed(&mut self) -> bool {
+        let now = Instant::now();
+        let has_passed = now.duration_since(self.0).as_secs() > 0;
+        if has_passed {
+            self.0 = now;
+        }
+        has_passed
+    }
+}
