@@ -18,8 +18,9 @@ TARGET := x86_64-unknown-linux-gnu
 help: ## List the targets
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sort | awk -F ':.*## ' '{printf "  make %-14s %s\n", $$1, $$2}'
 
-run: ## Build and serve on port 6379 (PORT=…)
-	cargo run --release --quiet -p braid-server -- --port $(PORT)
+run: ## Build and serve on port 6379 (PORT=…), with snapshots in target/data
+	@mkdir -p target/data
+	cargo run --release --quiet -p braid-server -- --port $(PORT) --dir target/data
 
 pgo: ## Build target/pgo/braid-server, optimised by a profile of its own work (needs llvm-profdata)
 	tools/pgo

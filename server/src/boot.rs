@@ -39,7 +39,7 @@ use crate::{
         self,
         syslog::{self, Syslog},
     },
-    net::{IoThread, WAKER, run_heavy},
+    net::{IoThread, WAKER, run_heavy, run_saver},
     notice, persist,
     shared::{
         accounts::Accounts,
@@ -55,6 +55,7 @@ use crate::{
         pause::Pause,
         programs::Running,
         recorded::Recorder,
+        saves::Saves,
         scripts::Scripts,
         server::{BRAID_VERSION, Peer, Process, SPARE_THREADS, Server, configure_keyspace},
         spread::Spread,
@@ -138,11 +139,12 @@ pub fn serve(mut config: Config, mut process: Process) -> Result<(), String> {
 
     let fail = |what: &str, error: io::Error| format!("{what}: {error}");
     let mut signals = Signals::new([SIGTERM, SIGINT]).map_err(|error| fail("Watching signals", error))?;
-    let (server, polls, parkers) = build(config, users, listeners, tls, process)
+    let (server, mut polls, parkers) = build(config, users, listeners, tls, process)
         .map_err(|error| fail("Starting the event loops", error))?;
     let handle = signals.handle();
     *server.on_stop.lock().expect("nobody has had it yet") = Some(Box::new(move || handle.close()));
 
+    let saver_poll = polls.pop().expect("the last one is the saver's");
     let io_threads: Vec<_> =
         polls.into_iter().enumerate().map(|(index, poll)| IoThread::new(server, index, poll)).collect();
     match &snapshot {
@@ -198,10 +200,22 @@ pub fn serve(mut config: Config, mut process: Process) -> Result<(), String> {
     if !is_loading {
         tell(supervisor, NotifyState::Ready, "Ready to accept connections");
     }
+
+    let saver = server.threads.len() - 1;
+    threads.push(spawn("saver".to_owned(), move || run_saver(server, saver, saver_poll))?);
+
+    let mut is_ending = false;
     for signal in signals.forever() {
         let name = if signal == SIGINT { "SIGINT" } else { "SIGTERM" };
+        if std::mem::replace(&mut is_ending, true) && signal == SIGINT {
+            warning!("You insist... exiting now.");
+            server.stop();
+            continue;
+        }
         warning!("Received {name} scheduling shutdown...");
-        server.stop();
+        let config = server.config.load_full();
+        let options = if signal == SIGINT { config.shutdown_on_sigint } else { config.shutdown_on_sigterm };
+        server.shut_down(options, None);
     }
     tell(supervisor, NotifyState::Stopping, "Stopping");
     for thread in threads {
@@ -300,7 +314,7 @@ fn load_at_start(server: &'static Server, index: usize, path: &Path) -> Result<(
 
 /// Lowers `maxclients` to what the system lets the process have descriptors for, as Redis does.
 fn fit_to_descriptors(config: &mut Config) -> Result<(), String> {
-    let n_possible = room_for_clients(config.maxclients, config.io_threads + n_heavy_threads(), config);
+    let n_possible = room_for_clients(config.maxclients, config.io_threads + n_heavy_threads() + 1, config);
     if n_possible == 0 {
         return Err("The limit of open files leaves none for clients. Raise it: see 'ulimit -n'.".to_owned());
     }
@@ -350,7 +364,8 @@ fn build(
     let parkers: Vec<Parker> = (0..n_heavy_threads()).map(|_| Parker::new()).collect();
     let mut polls = Vec::new();
     let mut peers = Vec::new();
-    for index in 0..config.io_threads + parkers.len() {
+    let saver = config.io_threads + parkers.len();
+    for index in 0..=saver {
         let poll = Poll::new()?;
         let stats = ThreadStats::new(TABLE.all().len());
         stats.configure(&config);
@@ -369,7 +384,7 @@ fn build(
             nanos_wanted: AtomicU64::new(0),
             micros_by_mode: Default::default(),
         }));
-        if index < config.io_threads {
+        if index < config.io_threads || index == saver {
             polls.push(poll);
         }
     }
@@ -380,8 +395,10 @@ fn build(
     let times_each = command_log::times_each(&config);
     let command_log = CommandLog::new(peers.len());
     let hot_keys = HotKeys::new(peers.len());
+    let clock = Clock::start();
     let server: &'static Server = Box::leak(Box::new(Server {
-        clock: Clock::start(),
+        saves: Saves::new(clock.unix_seconds()),
+        clock,
         engine: Engine::new(shards),
         keyspace,
         clients: Clients::default(),

@@ -47,6 +47,11 @@ impl Clock {
         (Millis(unix), uptime.as_millis() as u64)
     }
 
+    /// Seconds of Unix time.
+    pub fn unix_seconds(&self) -> u64 {
+        self.unix_micros() / 1_000_000
+    }
+
     /// Unix time in microseconds.
     pub fn unix_micros(&self) -> u64 {
         let advanced = self.advanced_millis.load(Ordering::Relaxed).max(0) as u64;

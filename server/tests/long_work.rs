@@ -491,8 +491,11 @@ fn a_client_may_leave_while_room_is_made_for_it() {
     let mut is_reading = || {
         let list = control.command(&["CLIENT", "LIST"]).text().expect("a list");
         let sender = list.lines().find(|line| line.contains("name=sender")).expect("it is connected");
-        let n = sender.split("qbuf=").nth(1).and_then(|rest| rest.split(' ').next()).expect("a field");
-        n.parse::<usize>().expect("a number") < 256 * 1024
+        let field = |name: &str| {
+            let text = sender.split(name).nth(1).and_then(|rest| rest.split(' ').next()).expect("a field");
+            text.parse::<usize>().expect("a number")
+        };
+        field("qbuf=") + field("argv-mem=") < 256 * 1024
     };
     until("what has come was read", || !is_reading());
     drop(client);

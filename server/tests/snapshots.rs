@@ -291,7 +291,7 @@ fn what_cannot_be_loaded_ends_the_start_and_is_named() {
     let mut damaged = right.clone();
     damaged[20] ^= 1;
     let log = refusal(&damaged, &[]);
-    assert!(log.contains("failed at byte 42: the checksum is "), "{log}");
+    assert!(log.contains("failed at byte 42: CRC error: the checksum is "), "{log}");
     let log = refusal(&right[..40], &[]);
     assert!(log.contains("the file ends in the middle of a record"), "{log}");
     let log = refusal(b"hello, world", &[]);

@@ -102,6 +102,10 @@ impl Keyspace {
         &self.access
     }
 
+    pub(crate) fn shared_access(&self) -> Arc<Access> {
+        Arc::clone(&self.access)
+    }
+
     /// A shard by itself, for work on values that are shared from others. It is no part of the keyspace.
     pub fn shard_apart(&self) -> Shard {
         Shard::apart(self.n_dbs, self.router, Arc::clone(&self.access), Arc::clone(&self.thresholds))

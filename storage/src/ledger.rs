@@ -15,11 +15,13 @@ use crossbeam_utils::CachePadded;
 use crate::{
     Db,
     deadline_index::DeadlineIndex,
+    entry::{EntryBox, EntryRef},
     event::Event,
     hash::Place,
     published::Published,
+    snapshot::Saving,
     stamps::Stamps,
-    time::Deadline,
+    time::{Deadline, Millis},
     tracked::{Readers, Tracked},
     waiters::Waiters,
 };
@@ -89,7 +91,8 @@ fn next_order() -> u64 {
 /// What every write reads comes first, behind the first table: the shard's second line.
 #[repr(C)]
 pub(crate) struct Ledger {
-    /// Somebody watches a key, waits for one, has read one or hears of all: the one test that a write pays for.
+    /// Somebody watches a key, waits for one, has read one or hears of all, or a snapshot is being taken: the one test that a write
+    /// pays for.
     pub(crate) is_observed: bool,
     /// The [`Hearer`]s, as bits.
     hearers: u8,
@@ -100,6 +103,8 @@ pub(crate) struct Ledger {
     pub(crate) fields: DeadlineIndex<(Db, Place)>,
     /// Keys that tracking clients have read, if there are any.
     pub(crate) tracked: Option<Box<Tracked>>,
+    /// What a running snapshot has yet to be given.
+    pub(crate) saving: Option<Box<Saving>>,
     /// The client whose command is under way; 0 if it is no client's.
     pub(crate) author: u64,
     /// What has happened since the last unit ended.
@@ -116,6 +121,7 @@ impl Ledger {
             waiters: Waiters::default(),
             fields: DeadlineIndex::default(),
             tracked: None,
+            saving: None,
             author: 0,
             sink: Vec::new(),
         }
@@ -284,7 +290,62 @@ impl Ledger {
         self.is_observed = !self.stamps.is_empty()
             || !self.waiters.is_empty()
             || self.tracked.is_some()
-            || self.hearers != 0;
+            || self.hearers != 0
+            || self.saving.is_some();
+    }
+}
+
+/// What concerns a running snapshot. Whoever changes an entry calls [`before_change`](Self::before_change) and
+/// [`after_change`](Self::after_change), whoever makes one the second, whoever removes one [`removed`](Self::removed).
+impl Ledger {
+    /// Saves an entry's value before it is another.
+    #[inline(always)]
+    pub(crate) fn before_change(&mut self, db: Db, place: Place, entry: EntryRef<'_>, now: Millis) {
+        if self.is_observed {
+            self.save_early(db, place, entry, now);
+        }
+    }
+
+    #[cold]
+    fn save_early(&mut self, db: Db, place: Place, entry: EntryRef<'_>, now: Millis) {
+        if let Some(saving) = &mut self.saving {
+            saving.save_early(db, place, entry, now);
+        }
+    }
+
+    /// Notes that what an entry holds now is not for the snapshot.
+    #[inline(always)]
+    pub(crate) fn after_change(&self, db: Db, place: Place, entry: EntryRef<'_>) {
+        if self.is_observed {
+            self.mark(db, place, entry);
+        }
+    }
+
+    #[cold]
+    fn mark(&self, db: Db, place: Place, entry: EntryRef<'_>) {
+        if let Some(saving) = &self.saving {
+            saving.mark(db, place, entry);
+        }
+    }
+
+    /// Whether an entry has to be saved before it is changed, and that takes long.
+    #[cold]
+    pub(crate) fn is_large_unsaved(&self, db: Db, place: Place, entry: EntryRef<'_>) -> bool {
+        self.saving.as_ref().is_some_and(|saving| saving.is_large_unsaved(db, place, entry))
+    }
+
+    /// Saves an entry that has been removed; gives it back unless the snapshot keeps it.
+    #[inline(always)]
+    pub(crate) fn removed(&mut self, db: Db, place: Place, entry: EntryBox, now: Millis) -> Option<EntryBox> {
+        if self.is_observed { self.keep_removed(db, place, entry, now) } else { Some(entry) }
+    }
+
+    #[cold]
+    fn keep_removed(&mut self, db: Db, place: Place, entry: EntryBox, now: Millis) -> Option<EntryBox> {
+        match &mut self.saving {
+            Some(saving) => saving.keep_removed(db, place, entry, now),
+            None => Some(entry),
+        }
     }
 }
 

@@ -23,6 +23,7 @@ pub mod keyspace;
 mod kinds;
 mod ledger;
 pub mod list;
+mod marks;
 pub mod packed;
 mod pins;
 pub mod prefetch;
@@ -33,6 +34,7 @@ mod rubble;
 pub mod set;
 pub mod shard;
 mod siphash;
+mod snapshot;
 pub mod sorted_set;
 mod stamps;
 pub mod stream;
@@ -71,7 +73,9 @@ pub use shard::{
     eviction::{EvictionOrder, EvictionPolicy},
     expiry::{ExpiryCursor, ExpiryStep},
     loading::Twice,
+    saving::Uses,
 };
+pub use snapshot::{Encoded, FlushedPart, Parts, PinnedPart, SaveStep};
 pub use sorted_set::{SortedSetMut, SortedSetRef, SortedSetType};
 pub use stamps::Stamp;
 pub use string::{StringMut, StringOrigin};

@@ -11,6 +11,7 @@ mod fields;
 pub mod loading;
 mod observers;
 mod pinning;
+pub mod saving;
 mod values;
 
 use std::{
@@ -32,6 +33,7 @@ use crate::{
     key::Key,
     kinds::{self, has_expired},
     ledger::Ledger,
+    marks::Marks,
     pins::Pins,
     published::Published,
     reclaim,
@@ -102,16 +104,19 @@ pub struct Shard {
     id: ShardId,
     /// Whether the command under way counts as a use of the keys it reads (CLIENT NO-TOUCH).
     touches: bool,
-    /// A change has begun since `start`: a panic now may leave the shard torn.
-    torn: bool,
     /// See [`Shard::has_observers`].
     has_observers: bool,
     /// Work on large values is refused, so that it is done without the hold.
     is_limited: bool,
+    /// See [`Shard::is_saving`].
+    is_saving: bool,
+    /// A large value that must be saved before it is changed is not changed: see [`Shard::refuse_unsaved`].
+    refuses_unsaved: bool,
     /// Where the value that was last to be changed lives.
     hint: Hint,
     /// Look-ups since the last [`Shard::take_lookups`].
     lookups: Lookups,
+    marks: Marks,
     /// The time of the command under way. Never goes back.
     now: Millis,
     access: Arc<Access>,
@@ -160,9 +165,11 @@ impl Shard {
             id,
             tables,
             ledger: Ledger::new(published),
-            torn: false,
+            marks: Marks::default(),
             has_observers: false,
             is_limited: true,
+            is_saving: false,
+            refuses_unsaved: false,
             hint: Hint::default(),
             pinned: Pins::default(),
             channels: None,
@@ -195,9 +202,10 @@ impl Shard {
     /// command had here.
     #[inline]
     pub fn start(&mut self) -> Millis {
-        self.torn = false;
+        self.marks.mend();
         self.touches = true;
         self.is_limited = true;
+        self.refuses_unsaved = false;
         self.now
     }
 
@@ -220,6 +228,12 @@ impl Shard {
         std::mem::take(&mut self.lookups)
     }
 
+    /// How many changes of keys there were since the last call: Redis's `dirty`.
+    #[inline]
+    pub fn take_changed(&mut self) -> u32 {
+        self.marks.take()
+    }
+
     /// The shard's number.
     pub fn id(&self) -> ShardId {
         self.id
@@ -239,7 +253,7 @@ impl Shard {
 
     /// Whether the command under way has begun to change something.
     pub fn is_torn(&self) -> bool {
-        self.torn
+        self.marks.is_torn()
     }
 
     /// The number of keys of the database, expired ones that nobody has met yet included.
@@ -428,7 +442,7 @@ impl Shard {
     /// Writes a string, whatever the key held.
     #[inline]
     pub fn put_string(&mut self, key: &Key<'_>, value: &[u8], expiry: Expiry, event: Event) {
-        self.torn = true;
+        self.marks.tear();
         let now = self.now;
         let table = &mut self.tables[self.db];
         let Some(mut slot) = table.find_mut(key.bytes, key.routed.place) else {
@@ -448,6 +462,16 @@ impl Shard {
             self.changed(key, event);
             return;
         };
+        let place = key.routed.place;
+        if self.ledger.is_observed {
+            if has_expired(slot.entry(), now) {
+                self.expire_before_write(key);
+                return self.put_string(key, value, expiry, event);
+            }
+            if is_short_string(slot.entry()) {
+                self.ledger.before_change(self.db, place, slot.entry(), now);
+            }
+        }
         if expiry == Expiry::Clear
             && !slot.entry().has_deadline()
             && slot.try_overwrite(StringOrigin::Written.encoding(), value)
@@ -459,16 +483,12 @@ impl Shard {
             return;
         }
         let old = slot.entry();
-        if self.ledger.is_observed && has_expired(old, now) {
-            self.expire_before_write(key);
-            return self.put_string(key, value, expiry, event);
-        }
         let deadline = match expiry {
             Expiry::At(deadline) => Some(deadline),
             Expiry::Clear => None,
             Expiry::Keep => old.deadline().filter(|_| !has_expired(old, now)),
         };
-        if old.kind() == Kind::String && old.allocated_bytes() < reclaim::LARGE_BYTES {
+        if is_short_string(old) {
             slot.modify(|entry| {
                 entry.set_encoding(StringOrigin::Written.encoding());
                 entry.set_bytes(value);
@@ -486,9 +506,12 @@ impl Shard {
             );
             let old = slot.replace(entry);
             let fields = kinds::next_deadline(old.as_ref());
-            self.ledger.fields_moved(self.db, key.routed.place, fields, None);
-            reclaim::free(old);
+            self.ledger.fields_moved(self.db, place, fields, None);
+            if let Some(old) = self.ledger.removed(self.db, place, old, now) {
+                reclaim::free(old);
+            }
         }
+        self.ledger.after_change(self.db, place, slot.entry());
         if self.touches {
             self.access.note(slot.into_entry(), now);
         }
@@ -539,7 +562,7 @@ impl Shard {
         if self.ledger.is_observed {
             self.expire_before_write(key);
         }
-        self.torn = true;
+        self.marks.tear();
         let table = &mut self.tables[self.db];
         let Some(mut slot) = table.find_mut(key.bytes, key.routed.place) else {
             self.insert(key, entry);
@@ -548,9 +571,13 @@ impl Shard {
         let new_fields = kinds::next_deadline(entry.as_ref());
         let old = slot.replace(entry);
         let old_fields = kinds::next_deadline(old.as_ref());
-        self.access.begin(slot.into_entry(), self.now);
+        let entry = slot.into_entry();
+        self.access.begin(entry, self.now);
+        self.ledger.after_change(self.db, key.routed.place, entry);
         self.ledger.fields_moved(self.db, key.routed.place, old_fields, new_fields);
-        reclaim::free(old);
+        if let Some(old) = self.ledger.removed(self.db, key.routed.place, old, self.now) {
+            reclaim::free(old);
+        }
         true
     }
 
@@ -565,32 +592,42 @@ impl Shard {
 
     /// Puts an entry in under a key that is not there.
     fn insert(&mut self, key: &Key<'_>, entry: EntryBox) {
-        self.torn = true;
+        self.marks.tear();
         let now = self.now;
         let table = &mut self.tables[self.db];
         let fields = kinds::next_deadline(entry.as_ref());
-        let slot = table.insert(entry, key.routed.place);
-        self.access.begin(slot.into_entry(), now);
+        let entry = table.insert(entry, key.routed.place).into_entry();
+        self.access.begin(entry, now);
+        self.ledger.after_change(self.db, key.routed.place, entry);
         self.ledger.fields_moved(self.db, key.routed.place, None, fields);
     }
 
-    /// Takes a live entry out.
+    /// Takes a live entry out, to be put in elsewhere.
     pub fn take(&mut self, key: &Key<'_>, event: Event) -> Option<EntryBox> {
-        self.peek(key)?;
+        let place = key.routed.place;
+        // SAFETY: nothing changes or removes the entry before it is saved.
+        let entry = unsafe { self.peek(key)?.unbound() };
+        self.ledger.before_change(self.db, place, entry, self.now);
         let entry = self.remove_entry(key)?;
+        if self.ledger.is_observed {
+            // It may come back under another key, for which there is nothing to save.
+            entry.as_ref().set_in_snapshot(false);
+        }
         self.changed(key, event);
         Some(entry)
     }
 
     /// Deletes a live key; says whether there was one.
     pub fn remove(&mut self, key: &Key<'_>, event: Event) -> bool {
-        match self.take(key, event) {
-            Some(entry) => {
-                reclaim::free(entry);
-                true
-            }
-            None => false,
+        if self.peek(key).is_none() {
+            return false;
         }
+        let Some(entry) = self.remove_entry(key) else { return false };
+        if let Some(old) = self.ledger.removed(self.db, key.routed.place, entry, self.now) {
+            reclaim::free(old);
+        }
+        self.changed(key, event);
+        true
     }
 
     /// A copy of a live entry, under another key.
@@ -608,10 +645,12 @@ impl Shard {
         if self.peek(key).is_none() {
             return false;
         }
-        self.torn = true;
+        self.marks.tear();
         let table = &mut self.tables[self.db];
         let Some(mut slot) = table.find_mut(key.bytes, key.routed.place) else { return false };
+        self.ledger.before_change(self.db, key.routed.place, slot.entry(), self.now);
         slot.set_deadline(deadline);
+        self.ledger.after_change(self.db, key.routed.place, slot.entry());
         self.changed(key, event);
         true
     }
@@ -652,13 +691,21 @@ impl Shard {
     /// Empties the command's database. Memory is freed later, outside the hold.
     pub fn flush(&mut self) {
         let touched = self.watched_in(&[self.db]);
-        self.torn = true;
+        self.marks.tear();
         let table = &mut self.tables[self.db];
         if table.is_empty() {
             return;
         }
         let bytes = table.allocated_bytes();
-        reclaim::free_table(table.detach(), bytes);
+        self.marks.count();
+        let (entries, router) = (table.detach(), *table.router());
+        let entries = match &mut self.ledger.saving {
+            Some(saving) => saving.keep_flushed(self.db, entries, router),
+            None => Some(entries),
+        };
+        if let Some(entries) = entries {
+            reclaim::free_table(entries, bytes);
+        }
         let flushed = self.db;
         self.ledger.fields_changed_dbs(|db| (db != flushed).then_some(db));
         self.move_stamps(&touched);
@@ -673,8 +720,12 @@ impl Shard {
         self.remove_what_comes_expired(a, b);
         self.remove_what_comes_expired(b, a);
         let touched = self.watched_in(&[a, b]);
-        self.torn = true;
+        self.marks.tear();
         self.tables.swap(a, b);
+        if let Some(saving) = &mut self.ledger.saving {
+            saving.swap(a, b);
+        }
+        self.marks.count();
         self.ledger.fields_changed_dbs(|db| match db {
             _ if db == a => Some(b),
             _ if db == b => Some(a),
@@ -693,7 +744,7 @@ impl Shard {
     fn remove_entry(&mut self, key: &Key<'_>) -> Option<EntryBox> {
         let table = &mut self.tables[self.db];
         let slot = table.find_mut(key.bytes, key.routed.place)?;
-        self.torn = true;
+        self.marks.tear();
         let entry = slot.remove();
         let fields = kinds::next_deadline(entry.as_ref());
         self.ledger.fields_moved(self.db, key.routed.place, fields, None);
@@ -702,8 +753,15 @@ impl Shard {
 
     #[inline(always)]
     fn changed(&mut self, key: &Key<'_>, event: Event) {
+        self.marks.count();
         self.ledger.changed(self.db, key.bytes, event);
     }
+}
+
+/// Whether an entry is a string that is written over where it is, and not replaced by another entry.
+#[inline]
+fn is_short_string(entry: EntryRef<'_>) -> bool {
+    entry.kind() == Kind::String && entry.allocated_bytes() < reclaim::LARGE_BYTES
 }
 
 /// A string entry's bytes.

@@ -12,6 +12,7 @@ use crate::{
     event::Event,
     hash::Router,
     ledger::{Effect, Ledger},
+    marks::Marks,
     reclaim,
     table::{SlotMut, Table},
     thresholds::Thresholds,
@@ -90,7 +91,7 @@ pub struct ValueMut<'a, T: ValueType> {
     /// `None` once the key has been removed.
     slot: Option<SlotMut<'a>>,
     ledger: &'a mut Ledger,
-    torn: &'a mut bool,
+    marks: &'a mut Marks,
     thresholds: &'a Thresholds,
     db: Db,
     now: Millis,
@@ -111,12 +112,12 @@ pub struct ValueMut<'a, T: ValueType> {
 }
 
 impl<'a, T: ValueType> ValueMut<'a, T> {
-    /// A guard of a value of this type. `torn` is set before the first change.
+    /// A guard of a value of this type. `marks` are set before the first change.
     #[inline(always)]
     pub(crate) fn new(
         slot: SlotMut<'a>,
         ledger: &'a mut Ledger,
-        torn: &'a mut bool,
+        marks: &'a mut Marks,
         thresholds: &'a Thresholds,
         (db, now): (Db, Millis),
         event: Event,
@@ -125,7 +126,7 @@ impl<'a, T: ValueType> ValueMut<'a, T> {
             next_deadline: T::next_deadline(slot.entry()),
             slot: Some(slot),
             ledger,
-            torn,
+            marks,
             thresholds,
             db,
             now,
@@ -201,15 +202,22 @@ impl<'a, T: ValueType> ValueMut<'a, T> {
     /// Changes how the entry is stored, or, if it turns out so, more: then [`ValueMut::mark_changed`] says so.
     #[inline]
     pub fn arrange<R>(&mut self, change: impl FnOnce(&mut EntryBox) -> R) -> R {
-        *self.torn = true;
-        self.slot.as_mut().expect("the slot is there until the guard drops").modify(change)
+        self.marks.tear();
+        let slot = self.slot.as_mut().expect("the slot is there until the guard drops");
+        self.ledger.before_change(self.db, slot.place(), slot.entry(), self.now);
+        let result = slot.modify(change);
+        // It may be another entry now.
+        self.ledger.after_change(self.db, slot.place(), slot.entry());
+        result
     }
 
     /// [`arrange`](Self::arrange) of a value that is stored as an `O`; `None` if it is not. Less is to be done for that.
     #[inline]
     pub fn arrange_object<O: Object, R>(&mut self, change: impl FnOnce(&mut O) -> R) -> Option<R> {
-        *self.torn = true;
-        self.slot.as_mut().expect("the slot is there until the guard drops").modify_object(change)
+        self.marks.tear();
+        let slot = self.slot.as_mut().expect("the slot is there until the guard drops");
+        self.ledger.before_change(self.db, slot.place(), slot.entry(), self.now);
+        slot.modify_object(change)
     }
 
     /// Notes that fields were removed because their deadline had passed.
@@ -262,6 +270,7 @@ impl<T: ValueType> ValueMut<'_, T> {
         if has_changed && self.ledger.is_observed {
             self.ledger.announce_quietly(self.db, slot.entry().key(), Event::Del);
         }
+        // What emptied the value has saved it.
         reclaim::free(slot.remove());
     }
 
@@ -305,6 +314,9 @@ impl<T: ValueType> Drop for ValueMut<'_, T> {
         // An empty value has no deadlines left.
         let next_deadline = T::next_deadline(slot.entry());
         self.ledger.fields_moved(self.db, slot.place(), self.next_deadline, next_deadline);
+        if self.has_changed() {
+            self.marks.count();
+        }
         if T::is_empty(slot.entry()) {
             return self.remove_empty();
         }

@@ -6,7 +6,7 @@ use std::sync::{
 };
 
 use braid_storage::{
-    Change, Key, Routed, Shard, Ticket, Waiter, WatchedKey,
+    Change, Db, Key, Routed, Shard, Ticket, Uses, Waiter, WatchedKey,
     coordinator::{self, Held, Route},
     entry::{EntryBox, Kind},
     executor::Node,
@@ -41,6 +41,8 @@ pub enum Task {
     Sweep(Box<Sweep>),
     /// Nothing but wait until every command that ran before has ended; the reply is written already.
     Barrier,
+    /// Have all shards begin to save what they hold.
+    Cut(Box<Cut>),
     /// Let go of what a closed connection watched and was subscribed to.
     Goodbye,
     /// Wait for keys: the node goes to those who may claim it, not home.
@@ -57,6 +59,27 @@ pub enum Task {
     Offloaded(Box<Offload>),
     /// Store its result and unpin the values.
     Unpin(Box<Offload>),
+}
+
+/// What is known of a snapshot once it has begun.
+pub struct Cut {
+    /// How uses of keys are told in it.
+    pub uses: Uses,
+    /// The databases that have keys, with the numbers of keys and of those with deadlines.
+    pub sizes: Vec<(Db, u64, u64)>,
+    /// Whether some hash has fields with deadlines.
+    pub has_field_deadlines: bool,
+    /// The texts of the libraries of functions.
+    pub libraries: Vec<Box<[u8]>>,
+    /// How many changes of keys there had been.
+    pub n_changes: u64,
+}
+
+impl Cut {
+    /// One that is yet to be made.
+    pub fn new(uses: Uses) -> Self {
+        Self { uses, sizes: Vec::new(), has_field_deadlines: false, libraries: Vec::new(), n_changes: 0 }
+    }
 }
 
 /// A command in a node.

@@ -76,6 +76,13 @@ pub enum Request {
     AwaitRoom,
     /// Read what is sent before the reply is written: it goes where it belongs, before or behind the reply.
     ReadNotifications,
+    /// Have the saver take a snapshot, and wait for the reply.
+    Save {
+        /// What for.
+        order: SaveOrder,
+        /// Whether the client wants the reply.
+        is_answered: bool,
+    },
     /// Hold back everything on this connection for so long, in milliseconds: after failed AUTHs, and for DEBUG SLEEP.
     Sleep {
         /// Milliseconds.
@@ -83,6 +90,28 @@ pub enum Request {
         /// What statistics say of it.
         counts: Counts,
     },
+}
+
+/// What the saver is asked for by a command that waits for it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub enum SaveOrder {
+    /// SAVE: the reply comes with the end.
+    Save,
+    /// SHUTDOWN, which stops the server when its data is saved; only a failure is answered.
+    Shutdown,
+    /// SHUTDOWN FORCE, which stops it in any case.
+    ForcedShutdown,
+    /// DEBUG RELOAD: the snapshot is loaded again.
+    Reload,
+    /// DEBUG RELOAD NOSAVE: what is loaded is the snapshot that is there.
+    ReloadUnsaved,
+}
+
+impl SaveOrder {
+    /// Whether the server is to stop.
+    pub fn is_shutdown(self) -> bool {
+        matches!(self, SaveOrder::Shutdown | SaveOrder::ForcedShutdown)
+    }
 }
 
 /// What statistics say of the time that a connection is held back.

@@ -31,7 +31,7 @@ use crate::{
     },
     client::{
         id::Endpoint,
-        session::{Counts, Request},
+        session::{Counts, Replies, Request, SaveOrder, Session},
     },
     command::info,
     config::{self, Access, Appended, Asker, Config, REDIS_VERSION},
@@ -165,7 +165,7 @@ pub(super) const COMMANDS: &[CommandSpec] = &[
         run: Run::Session(save),
         since: "1.0.0",
         group: Group::Server,
-        summary: "Saves the keyspace to disk, once that exists.",
+        summary: "Saves the keyspace to disk, and answers when that is done.",
         complexity: "O(N) where N is the total number of keys in all databases",
         ..CommandSpec::ROW
     },
@@ -177,14 +177,14 @@ pub(super) const COMMANDS: &[CommandSpec] = &[
         since: "1.0.0",
         group: Group::Server,
         syntax: "[SCHEDULE]",
-        summary: "Saves the keyspace to disk in the background, once that exists.",
+        summary: "Saves the keyspace to disk in the background.",
         ..CommandSpec::ROW
     },
     CommandSpec {
         name: "bgrewriteaof",
         arity: Arity::Exactly(1),
         flags: SAVING,
-        run: Run::Session(save),
+        run: Run::Session(rewrite),
         since: "1.0.0",
         group: Group::Server,
         summary: "Rewrites the append-only file, once there is one.",
@@ -239,21 +239,59 @@ fn role(_: &mut Call<'_, '_>, _: Args<'_>, reply: &mut Reply<'_>) -> Outcome {
 }
 
 fn last_save(call: &mut Call<'_, '_>, _: Args<'_>, reply: &mut Reply<'_>) -> Outcome {
-    reply.integer((call.server.clock.started().0 / 1000) as i64);
+    reply.integer(call.server.saves.saved_at.load(Ordering::Relaxed) as i64);
     Ok(())
 }
 
-const NO_PERSISTENCE: CommandError =
-    CommandError::text("ERR this server keeps its data in memory only: saving to disk is not supported yet");
+const IS_SAVING: CommandError = CommandError::text("ERR Background save already in progress");
 
-fn save(_: &mut Call<'_, '_>, _: Args<'_>, _: &mut Reply<'_>) -> Outcome {
-    Err(NO_PERSISTENCE)
+/// The saver answers it, unless it is refused.
+fn save(call: &mut Call<'_, '_>, _: Args<'_>, _: &mut Reply<'_>) -> Outcome {
+    if call.server.saves.is_under_way.swap(true, Ordering::Relaxed) {
+        return Err(IS_SAVING);
+    }
+    ask_saver(call.session, SaveOrder::Save);
+    Ok(())
 }
 
-fn background_save(_: &mut Call<'_, '_>, mut args: Args<'_>, _: &mut Reply<'_>) -> Outcome {
+fn debug_reload(call: &mut Call<'_, '_>, mut args: Args<'_>, _: &mut Reply<'_>) -> Outcome {
+    let order = if args.tag("NOSAVE") { SaveOrder::ReloadUnsaved } else { SaveOrder::Reload };
+    if args.tag("MERGE") || args.tag("NOFLUSH") {
+        return Err(CommandError::text("ERR DEBUG RELOAD with MERGE or NOFLUSH is not supported yet"));
+    }
+    if !args.is_empty() {
+        return Err(CommandError::text(
+            "ERR DEBUG RELOAD only supports the MERGE, NOFLUSH and NOSAVE options.",
+        ));
+    }
+    ask_saver(call.session, order);
+    Ok(())
+}
+
+/// Has the command be answered by the saver.
+fn ask_saver(session: &Session, order: SaveOrder) {
+    session.ask(Request::Save { order, is_answered: session.replies == Replies::On });
+}
+
+fn background_save(call: &mut Call<'_, '_>, mut args: Args<'_>, reply: &mut Reply<'_>) -> Outcome {
     args.tag("SCHEDULE");
     args.finish()?;
-    Err(NO_PERSISTENCE)
+    let saves = &call.server.saves;
+    if call.held.is_some() && !saves.is_under_way.load(Ordering::Relaxed) {
+        saves.schedule();
+        reply.simple("Background saving scheduled");
+        return Ok(());
+    }
+    if !saves.begin() {
+        return Err(IS_SAVING);
+    }
+    call.server.saver().wake_if_asleep();
+    reply.simple("Background saving started");
+    Ok(())
+}
+
+fn rewrite(_: &mut Call<'_, '_>, _: Args<'_>, _: &mut Reply<'_>) -> Outcome {
+    Err(CommandError::text("ERR there is no append-only file: it is not supported yet"))
 }
 
 fn replica_of(_: &mut Call<'_, '_>, mut args: Args<'_>, reply: &mut Reply<'_>) -> Outcome {
@@ -308,12 +346,13 @@ fn shutdown(call: &mut Call<'_, '_>, mut args: Args<'_>, _: &mut Reply<'_>) -> O
     if abort {
         return Err(CommandError::text("ERR No shutdown in progress."));
     }
-    if save && !force {
-        return Err(NO_PERSISTENCE);
-    }
     warning!("User requested shutdown...");
-    call.session.closing = true;
-    call.server.stop();
+    if nosave || !save && call.server.config.load().save.is_empty() {
+        call.session.closing = true;
+        call.server.stop();
+        return Ok(());
+    }
+    ask_saver(call.session, if force { SaveOrder::ForcedShutdown } else { SaveOrder::Shutdown });
     Ok(())
 }
 
@@ -776,6 +815,14 @@ const DEBUG: &[CommandSpec] = &[
         run: Run::Session(debug_protocol),
         syntax: "type",
         summary: "Returns an example of a type of reply.",
+        ..DEBUG_ROW
+    },
+    CommandSpec {
+        name: "reload",
+        flags: ADMIN.and(Flags::NO_MULTI),
+        run: Run::Session(debug_reload),
+        syntax: "[NOSAVE]",
+        summary: "Saves the keyspace and loads it again.",
         ..DEBUG_ROW
     },
     CommandSpec {

@@ -25,6 +25,7 @@ pub(super) const COMMANDS: &[CommandSpec] = &[
         name: "ping",
         arity: Arity::AtLeast(1),
         flags: Flags::FAST.and(Flags::WHILE_SUBSCRIBED),
+        tells_of_failed_saves: true,
         run: Run::Session(ping),
         since: "1.0.0",
         group: Group::Connection,

@@ -7,7 +7,10 @@ use std::{
     collections::{BTreeMap, HashSet},
     fmt::{Display, Write},
     fs,
-    sync::{Arc, atomic::Ordering},
+    sync::{
+        Arc,
+        atomic::{AtomicU64, Ordering},
+    },
 };
 
 use braid_storage::{ChannelKind, Db, hash::KeyHasher};
@@ -293,15 +296,21 @@ fn persistence_section(server: &Server, text: &mut Text<'_>) {
     text.field("current_cow_size", 0);
     text.field("current_cow_size_age", 0);
     text.field("current_fork_perc", "0.00");
-    text.field("current_save_keys_processed", 0);
-    text.field("current_save_keys_total", 0);
-    text.field("rdb_changes_since_last_save", 0);
-    text.field("rdb_bgsave_in_progress", 0);
-    text.field("rdb_last_save_time", server.clock.started().0 / 1000);
-    text.field("rdb_last_bgsave_status", "ok");
-    text.field("rdb_last_bgsave_time_sec", -1);
-    text.field("rdb_current_bgsave_time_sec", -1);
-    text.field("rdb_saves", 0);
+    let saves = &server.saves;
+    let is_under_way = saves.is_under_way.load(Ordering::Relaxed);
+    let while_under_way = |count: &AtomicU64| if is_under_way { count.load(Ordering::Relaxed) } else { 0 };
+    text.field("current_save_keys_processed", while_under_way(&saves.n_keys_written));
+    text.field("current_save_keys_total", while_under_way(&saves.n_keys));
+    text.field("rdb_changes_since_last_save", server.n_unsaved_changes());
+    text.field("rdb_bgsave_in_progress", u8::from(is_under_way));
+    text.field("rdb_last_save_time", saves.saved_at.load(Ordering::Relaxed));
+    let has_failed = saves.has_failed.load(Ordering::Relaxed);
+    text.field("rdb_last_bgsave_status", if has_failed { "err" } else { "ok" });
+    text.field("rdb_last_bgsave_time_sec", saves.took_seconds.load(Ordering::Relaxed));
+    let began_at = saves.began_at.load(Ordering::Relaxed);
+    let so_far = server.clock.uptime_millis().saturating_sub(began_at) / 1000;
+    text.field("rdb_current_bgsave_time_sec", if is_under_way { so_far as i64 } else { -1 });
+    text.field("rdb_saves", saves.n_saved.load(Ordering::Relaxed));
     text.field("rdb_last_cow_size", 0);
     text.field("rdb_last_load_keys_expired", keys_expired);
     text.field("rdb_last_load_keys_loaded", keys_loaded);

@@ -27,6 +27,8 @@ pub struct CommandSpec {
     pub channels: Channels,
     /// Where it names members of the collection that its key holds, if it does: those are fetched ahead.
     pub members: Option<MembersAt>,
+    /// Whether it is answered that the last snapshot has failed, as writes are: whoever watches over the server looks at that.
+    pub tells_of_failed_saves: bool,
     /// Where it runs, and what runs.
     pub run: Run,
     /// What its work grows with.
@@ -107,6 +109,7 @@ impl CommandSpec {
         keys: Keys::NONE,
         channels: Channels::None,
         members: None,
+        tells_of_failed_saves: false,
         run: Run::Container,
         work: Work::Bounded,
         roams: None,

@@ -12,8 +12,8 @@ use std::time::Duration;
 use super::directive::{Directive, INT, LONG, UINT, ULONG, choice, integer, line, memory, row, text, yes_no};
 use super::settings::{
     Access, AclPubsubDefault, Amount, AuthClients, AuthClientsUser, BindAddress, KeyspaceEvents, LogLevel,
-    MaxmemoryPolicy, OutputLimits, RenamedCommand, ShutdownOptions, Supervised, SyslogFacility, UserLine,
-    Word,
+    MaxmemoryPolicy, OutputLimits, RenamedCommand, SavePoint, ShutdownOptions, Supervised, SyslogFacility,
+    UserLine, Word,
 };
 use super::value::{Kind, Reason, Value};
 
@@ -293,10 +293,10 @@ directives! {
         reserved shutdown_timeout: Duration = seconds;
     row("shutdown-on-sigint", Kind::Choices(ShutdownOptions::WORDS), "default").rule(save_or_nosave) =>
         /// What SIGINT asks for.
-        reserved shutdown_on_sigint: ShutdownOptions = shutdown_options;
+        live shutdown_on_sigint: ShutdownOptions = shutdown_options;
     row("shutdown-on-sigterm", Kind::Choices(ShutdownOptions::WORDS), "default").rule(save_or_nosave) =>
         /// What SIGTERM asks for.
-        reserved shutdown_on_sigterm: ShutdownOptions = shutdown_options;
+        live shutdown_on_sigterm: ShutdownOptions = shutdown_options;
     choice("enable-debug-command", Access::WORDS, "no").immutable() =>
         /// Who may use DEBUG.
         live enable_debug_command: Access = one_word;
@@ -325,21 +325,29 @@ directives! {
     integer("active-defrag-cycle-max", 1, 99, "25");
     integer("active-defrag-max-scan-fields", 1, LONG, "1000");
     // Snapshots.
-    row("save", Kind::Save, "3600 1 300 100 60 10000").missing("", NO_SAVING);
+    row("save", Kind::Save, "3600 1 300 100 60 10000") =>
+        /// A snapshot is taken in the background when one of these is reached, and when the server stops; none: never.
+        live save: Vec<SavePoint> = Value::save_points;
     text("dbfilename", "dump.rdb").protected().rule(snapshot_name) =>
-        /// Name of the file that is loaded at the start.
+        /// The file of snapshots, in the working directory: it is loaded at the start.
         live dbfilename: Option<PathBuf> = Value::path;
-    yes_no("rdbcompression", "yes");
+    yes_no("rdbcompression", "yes") =>
+        /// Whether long strings are compressed in snapshots.
+        live rdbcompression: bool = Value::yes;
     yes_no("rdbchecksum", "yes").immutable() =>
-        /// Whether checksums of files are compared.
+        /// Whether snapshots end with a checksum, and those that are loaded are compared with theirs.
         live rdbchecksum: bool = Value::yes;
     yes_no("rdb-del-sync-files", "no");
     yes_no("rdb-save-incremental-fsync", "yes");
-    integer("rdb-key-save-delay", -INT - 1, INT, "0").hidden();
+    integer("rdb-key-save-delay", -INT - 1, INT, "0").hidden() =>
+        /// How long a snapshot rests after each key: tests look at what goes on meanwhile.
+        live rdb_key_save_delay: Option<Duration> = micros;
     integer("key-load-delay", -INT - 1, INT, "0").hidden();
     integer("loading-process-events-interval-bytes", 1_024, INT, "2097152").hidden();
     choice("sanitize-dump-payload", &["no", "yes", "clients"], "no");
-    yes_no("stop-writes-on-bgsave-error", "yes");
+    yes_no("stop-writes-on-bgsave-error", "yes") =>
+        /// Whether writes are refused once a snapshot has failed, if there are save points.
+        live stop_writes_on_bgsave_error: bool = Value::yes;
     // The append-only file.
     yes_no("appendonly", "no").missing("no", NO_SAVING);
     text("appendfilename", "appendonly.aof").immutable().rule(append_only_name);

@@ -83,6 +83,14 @@ words! {
     }
 }
 
+impl MaxmemoryPolicy {
+    /// Whether it goes by how keys were used.
+    pub fn is_by_use(self) -> bool {
+        use MaxmemoryPolicy::{AllkeysLfu, AllkeysLru, VolatileLfu, VolatileLru};
+        matches!(self, VolatileLru | VolatileLfu | AllkeysLru | AllkeysLfu)
+    }
+}
+
 /// An amount of memory.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Amount {

@@ -602,6 +602,13 @@ impl Value {
     }
 
     /// Reads a path where an empty one says "not set".
+    pub(super) fn save_points(&self) -> Vec<SavePoint> {
+        match self {
+            Value::Save(points) => points.clone(),
+            _ => unreachable!("the row is of this kind"),
+        }
+    }
+
     pub(super) fn path(&self) -> Option<PathBuf> {
         self.nonempty().map(|text| path_of(&text).to_path_buf())
     }

@@ -5,8 +5,10 @@ mod certificate_watch;
 mod eviction;
 mod expiry;
 mod heavy;
+mod saver;
 mod thread;
 
 pub use accept::welcome;
 pub use heavy::run_heavy;
+pub use saver::run_saver;
 pub use thread::{IoThread, WAKER};

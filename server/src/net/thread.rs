@@ -346,7 +346,7 @@ impl IoThread {
                     return;
                 }
             }
-            Task::Wait(_) | Task::Pin | Task::Offloaded(_) | Task::Unpin(_) => {
+            Task::Wait(_) | Task::Pin | Task::Offloaded(_) | Task::Unpin(_) | Task::Cut(_) => {
                 unreachable!("the node is elsewhere until this is done")
             }
             Task::Sweep(sweep) if !sweep.is_complete() => {
@@ -393,6 +393,10 @@ impl IoThread {
                 node.job.session.ask(Request::ReadNotifications);
                 node.job.task = Task::Idle;
                 self.rest(node, millis, None);
+            }
+            Some(Request::Save { order, is_answered }) => {
+                node.job.task = Task::Idle;
+                self.server().order_save(order, Some((node, is_answered)));
             }
             Some(Request::ReadNotifications) if !self.has_read_notifications() => {
                 self.give_back_after_notifications(node)

@@ -37,6 +37,7 @@ pub fn admit(
     admit_rights(command, words, session)?;
     admit_listener(command, session)?;
     admit_memory(command, words, server, session)?;
+    admit_saved(command, words, server, session)?;
     admit_loading(command, server, session)?;
     // Before the pause, which would have it run when it ends: it is EXEC that is held back.
     if session.queue.is_some() && !command.has(Flags::IMMEDIATE) {
@@ -164,6 +165,31 @@ fn admit_memory(
     }
 }
 
+/// What writes are told when the last snapshot has failed and nobody might notice.
+pub const UNSAVED: CommandError = CommandError::text(
+    "MISCONF Redis is configured to save RDB snapshots, but it's currently unable to persist to disk. Commands that may modify \
+     the data set are disabled, because this instance is configured to report errors during writes if RDB snapshotting fails \
+     (stop-writes-on-bgsave-error option). Please check the Redis logs for details about the RDB error.",
+);
+
+/// PING tells of it, too: clients and supervisors look at that.
+#[inline]
+fn admit_saved(
+    command: &Registered,
+    words: Words<'_>,
+    server: &Server,
+    session: &Session,
+) -> Result<(), CommandError> {
+    if !server.attention.is_idle(session.rights_as_of) {
+        cold_path();
+        let is_told = command.spec.tells_of_failed_saves || rows::may_write(server, session, command, words);
+        if is_told && server.must_save_first() {
+            return Err(UNSAVED);
+        }
+    }
+    Ok(())
+}
+
 /// While a data set is loaded, only what does not need it runs.
 #[inline]
 fn admit_loading(command: &Registered, server: &Server, session: &Session) -> Result<(), CommandError> {
@@ -246,6 +272,14 @@ pub fn has_lines(held: &mut Held<'_, Job>) -> bool {
     (0..held.ids().len()).any(|index| {
         let id = held.ids()[index];
         held.shard(id).has_lines()
+    })
+}
+
+/// Whether a held shard has yet to give something to a snapshot.
+pub fn is_saving(held: &mut Held<'_, Job>) -> bool {
+    (0..held.ids().len()).any(|index| {
+        let id = held.ids()[index];
+        held.shard(id).is_saving()
     })
 }
 

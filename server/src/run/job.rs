@@ -4,7 +4,7 @@ use std::{sync::Arc, time::Instant};
 
 use braid_protocol::reply::Reply;
 use braid_storage::{
-    Key, Shard,
+    Db, Key, Shard,
     coordinator::{self, Held, Next, Panic, Route, Weight},
     executor::Node,
 };
@@ -12,7 +12,7 @@ use braid_storage::{
 use crate::{
     catalog::{CommandError, Flags, Words},
     client::{
-        node::{Delegated, Job, Task},
+        node::{Cut, Delegated, Job, Task},
         session::Session,
         split::Phase,
         sweep::Step,
@@ -202,6 +202,24 @@ impl Job {
     }
 }
 
+/// Has all shards begin to save what they hold at this moment.
+fn make_cut(cut: &mut Cut, held: &mut Held<'_, Job>, thread: &ThreadState) {
+    let server = thread.server();
+    for index in 0..held.ids().len() {
+        let id = held.ids()[index];
+        let shard = held.shard(id);
+        cut.has_field_deadlines |= shard.has_field_deadlines();
+        shard.begin_snapshot(cut.uses.clone());
+    }
+    let sizes = (0..server.keyspace.n_dbs()).map(|db| {
+        let db = Db(db as u16);
+        (db, server.keyspace.n_keys(db), server.keyspace.n_deadlines(db))
+    });
+    cut.sizes = sizes.filter(|&(_, n_keys, _)| n_keys > 0).collect();
+    cut.libraries = server.functions.known().libraries().map(|library| library.code.clone()).collect();
+    cut.n_changes = server.sum(|stats| &stats.changes);
+}
+
 impl coordinator::Job for Job {
     type Shard = Shard;
     type Thread = ThreadState;
@@ -223,6 +241,7 @@ impl coordinator::Job for Job {
         }
         match &mut self.task {
             Task::Barrier => events::settle(thread.server(), held),
+            Task::Cut(cut) => make_cut(cut, held, thread),
             Task::Idle | Task::Wait(_) | Task::MustWithdraw(_) | Task::Offloaded(_) => {}
             Task::MakeRoom(room) => room.make(),
             Task::Pin => offload::pin(self, held, thread),
@@ -298,6 +317,7 @@ impl coordinator::Job for Job {
         let stats = thread.stats();
         stats.hits.add(u64::from(lookups.n_hits));
         stats.misses.add(u64::from(lookups.n_misses));
+        stats.changes.add(u64::from(shard.take_changed()));
         if shard.has_observers() {
             invalidations::announce_before_leaving(shard, thread);
         }

@@ -29,7 +29,7 @@ use std::collections::{HashSet, VecDeque};
 
 use braid_protocol::reply::Reply;
 use braid_storage::{
-    ShardId, WatchedKey,
+    Key, ShardId, WatchedKey,
     coordinator::{Held, Route},
     executor::Node,
 };
@@ -112,6 +112,26 @@ pub fn each_written_key(
     if let Some(queue) = session.queue.as_ref().filter(|_| command.runs_queue()) {
         rows::queued(queue).for_each(|(queued, words)| of(queued, words));
     }
+}
+
+/// Whether a command is about to write a large value that a snapshot must be given before.
+#[cold]
+pub fn must_save_much(
+    server: &Server,
+    session: &Session,
+    command: &Registered,
+    words: Words<'_>,
+    held: &mut Held<'_, Job>,
+) -> bool {
+    let mut must = false;
+    each_written_key(session, command, words, |bytes| {
+        let routed = server.keyspace.router().route(bytes);
+        // A command that is served may not hold its other keys.
+        if !must && held.has(routed.shard) {
+            must = held.shard(routed.shard).is_large_unsaved(session.db, &Key { bytes, routed });
+        }
+    });
+    must
 }
 
 /// A key that a command is about to write although it is pinned.

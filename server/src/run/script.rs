@@ -443,6 +443,9 @@ impl<'r, 'a, 'h> Running<'r, 'a, 'h> {
         if command.has(Flags::DENYOOM) && !self.has_written && !self.rights.may_exceed_memory && is_short() {
             return Err(CommandError::text("OOM command not allowed when used memory > 'maxmemory'."));
         }
+        if writes && !self.has_written && self.call.server.must_save_first() {
+            return Err(gates::UNSAVED);
+        }
         Ok(command)
     }
 

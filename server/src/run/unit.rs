@@ -182,6 +182,12 @@ fn body(
     thread: &mut ThreadState,
 ) -> Ended {
     let Unit { command, words, first, routed, is_fetched, was_shown, budget, .. } = *unit;
+    if gates::is_saving(held)
+        && thread.serves_sockets()
+        && lines::must_save_much(thread.server(), session, command, words, held)
+    {
+        return Ended::TooLong(Method::Held);
+    }
     let mut look = Look::at_held(held, session.db, now);
     let router = thread.server().keyspace.router();
     if !budget.admits(&mut look, router, session.queue.as_ref(), command, words, first) {

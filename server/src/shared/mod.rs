@@ -19,6 +19,7 @@ pub mod pause;
 pub mod programs;
 pub mod recorded;
 pub mod rights;
+pub mod saves;
 pub mod scripts;
 pub mod server;
 pub mod splits;

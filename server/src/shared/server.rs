@@ -9,7 +9,11 @@ use std::{
 };
 
 use arc_swap::{ArcSwap, ArcSwapOption};
-use braid_storage::{Keyspace, access::AccessPolicy, executor::Inbox};
+use braid_storage::{
+    Keyspace,
+    access::AccessPolicy,
+    executor::{Inbox, Node},
+};
 use crossbeam_queue::SegQueue;
 use crossbeam_utils::{CachePadded, sync::Unparker};
 use mio::Waker;
@@ -24,10 +28,11 @@ use crate::{
         notifications::Notifications,
         publishing::PubSub,
         record::Clients,
+        session::SaveOrder,
         split::Phase,
     },
     clock::{Clock, processor_micros},
-    config::{Config, MaxmemoryPolicy, Supervised},
+    config::{Config, MaxmemoryPolicy, ShutdownOptions, Supervised},
     shared::{
         accounts::Accounts,
         attention::Attention,
@@ -44,6 +49,7 @@ use crate::{
         pause::Pause,
         programs::Running,
         recorded::Recorder,
+        saves::{Order, Saves},
         scripts::Scripts,
         splits::Splits,
         spread::Spread,
@@ -123,6 +129,8 @@ pub struct Server {
     pub times_each: AtomicBool,
     /// How many passwords did not fit at the metrics port, whose thread has no statistics.
     pub failed_logins: AtomicU64,
+    /// How saving goes.
+    pub saves: Saves,
     /// What happened lately, for INFO.
     pub rate_sampler: Mutex<RateSampler>,
     /// How often all threads were asked to give memory back (MEMORY PURGE).
@@ -253,7 +261,7 @@ impl Server {
     pub fn n_stuck_heavy(&self) -> usize {
         const STUCK_MILLIS: u64 = 100;
         let now = self.clock.uptime_millis();
-        let heavy = &self.threads[self.io_threads().len()..];
+        let heavy = &self.threads[self.io_threads().len()..][..self.heavy.len()];
         heavy
             .iter()
             .filter(|peer| peer.program.runs_for(now).is_some_and(|millis| millis >= STUCK_MILLIS))
@@ -343,6 +351,7 @@ impl Server {
         for heavy in &self.heavy {
             heavy.unpark();
         }
+        self.saver().wake_if_asleep();
         let on_stop = self.on_stop.lock().unwrap_or_else(|poisoned| poisoned.into_inner()).take();
         if let Some(on_stop) = on_stop {
             on_stop();
@@ -354,9 +363,53 @@ impl Server {
         self.heavy.iter().for_each(Unparker::unpark);
     }
 
-    /// The threads that serve sockets; the heavy-work threads' peers come behind them.
+    /// The threads that serve sockets; after them come the heavy-work threads' peers, and the saver's.
     pub fn io_threads(&self) -> &[CachePadded<Peer>] {
-        &self.threads[..self.threads.len() - self.heavy.len()]
+        &self.threads[..self.threads.len() - self.heavy.len() - 1]
+    }
+
+    /// The thread that takes snapshots.
+    pub fn saver(&self) -> &Peer {
+        self.threads.last().expect("it is one of them")
+    }
+
+    /// Has the saver take a snapshot that is waited for, if by a command in its node; with whether its client wants the reply.
+    pub fn order_save(&self, what: SaveOrder, node: Option<(Box<Node<Job>>, bool)>) {
+        self.saves.orders.push(Order { what, node });
+        self.saver().wake_if_asleep();
+    }
+
+    /// How many changes of keys no snapshot has.
+    pub fn n_unsaved_changes(&self) -> u64 {
+        self.sum(|stats| &stats.changes).saturating_sub(self.saves.n_changes_saved.load(Ordering::Relaxed))
+    }
+
+    /// Notes whether a snapshot has been saved. While the last one has failed, commands ask whether they may write.
+    pub fn note_saved(&self, is_saved: bool) {
+        match (self.saves.has_failed.swap(!is_saved, Ordering::Relaxed), !is_saved) {
+            (false, true) => self.attention.raise(),
+            (true, false) => self.attention.lower(),
+            _ => {}
+        }
+    }
+
+    /// Whether writes are refused because the last snapshot has failed.
+    pub fn must_save_first(&self) -> bool {
+        let config = self.config.load();
+        self.saves.has_failed.load(Ordering::Relaxed)
+            && config.stop_writes_on_bgsave_error
+            && !config.save.is_empty()
+    }
+
+    /// Stops the server, saving its data before if that is asked for.
+    pub fn shut_down(&self, options: ShutdownOptions, node: Option<(Box<Node<Job>>, bool)>) {
+        let ShutdownOptions { save, nosave, force, .. } = options;
+        // What has not been loaded yet must not be overwritten by what has.
+        if self.loading.is_on() || !save && (nosave || self.config.load().save.is_empty()) {
+            return self.stop();
+        }
+        let order = if force { SaveOrder::ForcedShutdown } else { SaveOrder::Shutdown };
+        self.order_save(order, node);
     }
 
     /// Those of them that are to have connections.

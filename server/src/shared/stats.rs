@@ -96,6 +96,8 @@ pub struct ThreadStats {
     pub hits: Count,
     /// Keys that were looked up in vain.
     pub misses: Count,
+    /// Changes of keys: Redis's `dirty`. It is never reset.
+    pub changes: Count,
     /// Keys that were removed to make room.
     pub evicted: Count,
     /// Clients that were closed because all together took too much memory.
@@ -164,6 +166,7 @@ impl ThreadStats {
             writes: Count::default(),
             hits: Count::default(),
             misses: Count::default(),
+            changes: Count::default(),
             evicted: Count::default(),
             evicted_clients: Count::default(),
             errors: Count::default(),

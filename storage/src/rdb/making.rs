@@ -11,6 +11,7 @@ use crate::{
     event::Event,
     hash::{KeyHasher, Router},
     ledger::Ledger,
+    marks::Marks,
     published::Published,
     table::Table,
     thresholds::Thresholds,
@@ -51,10 +52,10 @@ impl Making<'_> {
         let mut bench = Bench::of_thread(self.hasher);
         let Bench { table, ledger } = &mut *bench;
         let place = table.router().place(self.key);
-        let mut torn = false;
+        let mut marks = Marks::default();
         let slot = table.insert(T::empty(self.key), place);
         let at = (Db::default(), Millis(0));
-        let mut value = ValueMut::<T>::new(slot, ledger, &mut torn, self.thresholds, at, Event::Made);
+        let mut value = ValueMut::<T>::new(slot, ledger, &mut marks, self.thresholds, at, Event::Made);
         fill(&mut value)?;
         if T::is_empty(value.entry()) {
             return None;

@@ -1,7 +1,7 @@
 //! Eviction: the choice of keys to remove so that there is room, and their removal.
 
 use super::Shard;
-use crate::{Db, Key, access::idle_seconds, entry::EntryRef, event::Event, reclaim};
+use crate::{Db, Key, access::idle_seconds, entry::EntryRef, event::Event};
 
 /// Which keys go first.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -65,12 +65,7 @@ impl Shard {
             return false;
         }
         let n_expired = self.ledger.published.expired.load(std::sync::atomic::Ordering::Relaxed);
-        match self.take(key, Event::Evicted) {
-            Some(entry) => {
-                reclaim::free(entry);
-                true
-            }
-            None => self.ledger.published.expired.load(std::sync::atomic::Ordering::Relaxed) != n_expired,
-        }
+        self.remove(key, Event::Evicted)
+            || self.ledger.published.expired.load(std::sync::atomic::Ordering::Relaxed) != n_expired
     }
 }

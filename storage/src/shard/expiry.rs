@@ -33,7 +33,7 @@ impl Shard {
         let mut step = ExpiryStep { n_seen: 0, n_expired: 0, more: true };
         let mut position = None;
         if n_deadlines > 0 {
-            self.torn = true;
+            self.marks.tear();
             let n_buckets_all = (table.len() / 6).max(1);
             let mut expired = Vec::new();
             position = table.expire_step(cursor.position, now, n_buckets, &mut expired);

@@ -46,7 +46,7 @@ impl Shard {
             self.flush();
         }
         self.db = current;
-        self.torn = true;
+        self.marks.tear();
         for &db in &dbs {
             self.tables[db].swap_contents(&mut loaded.tables[db]);
         }

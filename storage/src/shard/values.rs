@@ -43,11 +43,14 @@ impl Shard {
         if slot.entry().kind() != T::KIND {
             return Err(StorageError::WrongType);
         }
+        if self.refuses_unsaved && self.ledger.is_large_unsaved(self.db, slot.place(), slot.entry()) {
+            return Err(StorageError::TooMuch);
+        }
         if self.touches {
             self.access.note(slot.entry(), self.now);
         }
-        let (ledger, torn) = (&mut self.ledger, &mut self.torn);
-        Ok(Some(ValueMut::new(slot, ledger, torn, &self.thresholds, (self.db, self.now), event)))
+        let (ledger, marks) = (&mut self.ledger, &mut self.marks);
+        Ok(Some(ValueMut::new(slot, ledger, marks, &self.thresholds, (self.db, self.now), event)))
     }
 
     /// A live value, to be read and changed: counts a hit or a miss, as a read does.
@@ -79,21 +82,26 @@ impl Shard {
         let (slot, is_new) =
             table.find_or_insert(key.bytes, key.routed.place, &mut self.hint, || T::empty(key.bytes));
         if is_new {
-            self.torn = true;
+            self.marks.tear();
             self.access.begin(slot.entry(), self.now);
+            self.ledger.after_change(self.db, key.routed.place, slot.entry());
         } else if slot.entry().kind() != T::KIND {
             return Err(StorageError::WrongType);
+        } else if self.refuses_unsaved
+            && self.ledger.is_large_unsaved(self.db, key.routed.place, slot.entry())
+        {
+            return Err(StorageError::TooMuch);
         } else if self.touches {
             self.access.note(slot.entry(), self.now);
         }
-        let (ledger, torn) = (&mut self.ledger, &mut self.torn);
-        Ok(ValueMut::new(slot, ledger, torn, &self.thresholds, (self.db, self.now), event).with_new(is_new))
+        let (ledger, marks) = (&mut self.ledger, &mut self.marks);
+        Ok(ValueMut::new(slot, ledger, marks, &self.thresholds, (self.db, self.now), event).with_new(is_new))
     }
 
     /// An empty value in place of whatever the key held, to be filled; it goes again if nothing is put into it.
     pub fn replace_value<'a, T: ValueType>(&'a mut self, key: &Key<'_>, event: Event) -> ValueMut<'a, T> {
         self.peek(key);
-        self.torn = true;
+        self.marks.tear();
         let table = &mut self.tables[self.db];
         let (mut slot, is_new) =
             table.find_or_insert(key.bytes, key.routed.place, &mut self.hint, || T::empty(key.bytes));
@@ -101,11 +109,14 @@ impl Shard {
             let old = slot.replace(T::empty(key.bytes));
             let fields = kinds::next_deadline(old.as_ref());
             self.ledger.fields_moved(self.db, key.routed.place, fields, None);
-            reclaim::free(old);
+            if let Some(old) = self.ledger.removed(self.db, key.routed.place, old, self.now) {
+                reclaim::free(old);
+            }
         }
         self.access.begin(slot.entry(), self.now);
-        let (ledger, torn) = (&mut self.ledger, &mut self.torn);
-        ValueMut::new(slot, ledger, torn, &self.thresholds, (self.db, self.now), event).with_new(is_new)
+        self.ledger.after_change(self.db, key.routed.place, slot.entry());
+        let (ledger, marks) = (&mut self.ledger, &mut self.marks);
+        ValueMut::new(slot, ledger, marks, &self.thresholds, (self.db, self.now), event).with_new(is_new)
     }
 
     /// A value at a place of the command's database that is accepted, to be changed; no use of the key, and it may have expired.
@@ -117,7 +128,7 @@ impl Shard {
     ) -> Option<ValueMut<'a, T>> {
         let table = &mut self.tables[self.db];
         let slot = table.find_mut_at(place, |entry| entry.kind() == T::KIND && accept(entry))?;
-        let (ledger, torn) = (&mut self.ledger, &mut self.torn);
-        Some(ValueMut::new(slot, ledger, torn, &self.thresholds, (self.db, self.now), event))
+        let (ledger, marks) = (&mut self.ledger, &mut self.marks);
+        Some(ValueMut::new(slot, ledger, marks, &self.thresholds, (self.db, self.now), event))
     }
 }

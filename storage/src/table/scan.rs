@@ -23,7 +23,7 @@
 use super::Table;
 use super::bucket::{SLOT_POSITION_BITS, SLOTS};
 use crate::entry::EntryRef;
-use crate::hash::{Router, ShardId};
+use crate::hash::{Place, Router, ShardId};
 
 /// A point in the space of positions.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
@@ -32,6 +32,12 @@ pub struct Position(pub(super) u64);
 impl Position {
     /// Where every walk begins.
     pub const START: Position = Position(0);
+
+    /// Whether a walk that has come here has passed a place.
+    #[inline]
+    pub(crate) fn has_passed(self, place: Place) -> bool {
+        place.position() < self.0
+    }
 
     /// The number by which clients know a position in a table that belongs to no shard: 0 at the start, else between 0
     /// and 2⁵³.

@@ -511,6 +511,7 @@ impl IoThread {
                 if leader.names_members() {
                     fetch_members(shard, turn, &commands[begin..end], session.db);
                 }
+                let is_saving = shard.is_saving();
                 for parsed in &commands[begin..end] {
                     let (Found::Command(command), Some(routed)) = (&parsed.found, parsed.routed) else {
                         unreachable!("a group is made of known commands on a key")
@@ -522,6 +523,10 @@ impl IoThread {
                     if session.no_touch {
                         cold_path();
                         shard.leave_untouched();
+                    }
+                    if is_saving {
+                        cold_path();
+                        shard.refuse_unsaved();
                     }
                     shard.begin(session.db, now);
                     if let Work::Grows { .. } = command.spec.work
@@ -884,6 +889,11 @@ impl IoThread {
         let mut node = connection.node.take().expect("the command ran here");
         node.job.reply.extend_from_slice(&out[start..]);
         out.truncate(start);
+        if let Request::Save { order, is_answered } = request {
+            node.job.session.n_commands += 1;
+            self.server().order_save(order, Some((node, is_answered)));
+            return Some(Ended::Parked(input_from));
+        }
         let Request::Sleep { millis, counts } = request else {
             self.give_back_after_notifications(node);
             return Some(Ended::Paused(input_from));

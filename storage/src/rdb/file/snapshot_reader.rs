@@ -134,7 +134,7 @@ impl fmt::Display for Problem {
             Problem::Value => write!(f, "the value is not well formed"),
             Problem::Checksum { stated, computed } => write!(
                 f,
-                "the checksum is {stated:016x} in the file and {computed:016x} of what was read: the file is damaged"
+                "CRC error: the checksum is {stated:016x} in the file and {computed:016x} of what was read: the file is damaged"
             ),
         }
     }

@@ -1,0 +1,497 @@
+//! The saver: the thread that writes snapshots.
+//!
+//! ```text
+//! cut     its node takes all shards for a moment, and each begins to save (`Task::Cut`)
+//! walk    shard by shard, 50 µs a hold: what a step gives is compressed, summed and written with nothing held
+//! end     the file is synced, renamed, and so is its folder synced
+//! ```
+//!
+//! It waits for nobody: a shard that somebody holds is tried again after the others. What a shard gives, and how it stays what it was at
+//! the cut, is told in `braid_storage`'s `snapshot.rs`. Whatever fails, the walk goes on to the end, so that no shard is left saving; what
+//! it gives then is thrown away.
+
+use std::{
+    collections::VecDeque,
+    fs::{self, File},
+    io,
+    path::{Path, PathBuf},
+    sync::{Arc, atomic::Ordering::Relaxed},
+    time::{Duration, Instant},
+};
+
+use braid_protocol::reply::Reply;
+use braid_storage::{
+    Db, FlushedPart, Parts, PinnedPart, SaveStep, ShardId, Uses,
+    coordinator::{Route, Weight, Worker},
+    entry::EntryBox,
+    executor::Node,
+    rdb::file::{SnapshotOptions, SnapshotWriter},
+};
+use mio::{Events, Poll};
+
+use crate::{
+    catalog::CommandError,
+    client::{
+        id::{ClientId, Endpoint, Origin},
+        node::{Cut, Job, Task},
+        record::ClientRecord,
+        session::{SaveOrder, Session},
+    },
+    command,
+    config::{Config, REDIS_VERSION},
+    notice, persist,
+    run::unit,
+    shared::{memory::Memory, saves::Order, server::Server, thread_state::ThreadState},
+    warning,
+};
+
+/// How long a step may hold a shard.
+const STEP_TIME: Duration = Duration::from_micros(50);
+/// How much a step may give.
+const STEP_BYTES: usize = 256 << 10;
+/// How long the saver waits when all shards that it has yet to visit are held.
+const BUSY_REST: Duration = Duration::from_micros(200);
+/// How often it looks at the save points.
+const LOOK_EVERY: Duration = Duration::from_millis(100);
+/// How long it rests at a time where a delay is configured.
+const REST_SLICE: Duration = Duration::from_millis(10);
+/// After a failure, the save points are left alone for so many seconds.
+const RETRY_SECONDS: u64 = 5;
+
+/// Takes snapshots until the server stops.
+pub fn run_saver(server: &'static Server, index: usize, poll: Poll) {
+    let mut saver = Saver::new(server, index, poll);
+    while !server.stopping.load(Relaxed) {
+        saver.turn();
+    }
+}
+
+struct Saver {
+    server: &'static Server,
+    worker: Worker<Job>,
+    poll: Poll,
+    events: Events,
+    /// With which it takes all shards; away while that is under way.
+    node: Option<Box<Node<Job>>>,
+    /// The commands that wait for a snapshot, in order.
+    orders: VecDeque<Order>,
+    /// The one that is being fulfilled.
+    fulfilling: Option<SaveOrder>,
+}
+
+/// Why there is no snapshot.
+enum Failure {
+    /// The file could not be written.
+    Io(&'static str, io::Error),
+    /// The server is to stop, or to be saved anew before it does.
+    GivenUp,
+}
+
+impl Saver {
+    fn new(server: &'static Server, index: usize, poll: Poll) -> Self {
+        let origin = Origin { thread: index, slot: 0 };
+        let users = server.accounts.users();
+        let nowhere = || Endpoint::Unix(String::new());
+        let record = Arc::new(ClientRecord::new(
+            ClientId(0),
+            origin,
+            nowhere(),
+            nowhere(),
+            -1,
+            0,
+            users.default_user(),
+        ));
+        Self {
+            server,
+            worker: Worker::new(Arc::clone(&server.engine), Weight::Heavy, ThreadState::new(index, server)),
+            poll,
+            events: Events::with_capacity(4),
+            node: Some(Node::new(Job::new(Session::new(record, origin)))),
+            orders: VecDeque::new(),
+            fulfilling: None,
+        }
+    }
+
+    /// Does what is asked for, or waits until something is.
+    fn turn(&mut self) {
+        self.read_orders();
+        if let Some(order) = self.orders.pop_front() {
+            return self.fulfil(order);
+        }
+        let saves = &self.server.saves;
+        if saves.take_scheduled() || self.is_due() {
+            saves.is_under_way.store(true, Relaxed);
+            let _: bool = self.save();
+            return;
+        }
+        self.sleep(LOOK_EVERY);
+    }
+
+    /// Sleeps for a while, or until a node comes home or a letter arrives.
+    fn sleep(&mut self, most: Duration) {
+        let peer = &self.server.threads[self.worker.thread.index];
+        let may_sleep = peer.inbox.may_sleep(|| self.server.saves.orders.is_empty());
+        let timeout = if may_sleep { most } else { Duration::ZERO };
+        if let Err(error) = self.poll.poll(&mut self.events, Some(timeout))
+            && error.kind() != io::ErrorKind::Interrupted
+        {
+            warning!("The thread that saves cannot wait for events: {error}");
+        }
+        peer.inbox.awake();
+        for node in peer.inbox.take() {
+            self.node = Some(node);
+        }
+    }
+
+    fn read_orders(&mut self) {
+        while let Some(order) = self.server.saves.orders.pop() {
+            self.orders.push_back(order);
+        }
+    }
+
+    /// Whether a save point is reached.
+    fn is_due(&self) -> bool {
+        let (saves, config) = (&self.server.saves, self.server.config.load());
+        let now = self.server.clock.unix_seconds();
+        let since = now.saturating_sub(saves.saved_at.load(Relaxed));
+        let may_try = !saves.has_failed.load(Relaxed)
+            || now.saturating_sub(saves.tried_at.load(Relaxed)) > RETRY_SECONDS;
+        let n_changes = self.server.n_unsaved_changes();
+        let reached = config.save.iter().find(|point| n_changes >= point.changes && since > point.seconds);
+        if let Some(point) = reached.filter(|_| may_try) {
+            notice!("{} changes in {} seconds. Saving...", point.changes, point.seconds);
+            return true;
+        }
+        false
+    }
+
+    /// Does what a command waits for.
+    fn fulfil(&mut self, Order { what, node }: Order) {
+        self.server.saves.is_under_way.store(true, Relaxed);
+        self.fulfilling = Some(what);
+        let is_saved = what == SaveOrder::ReloadUnsaved || self.save();
+        self.fulfilling = None;
+        let refusal = match what {
+            SaveOrder::ForcedShutdown => return self.server.stop(),
+            SaveOrder::Shutdown if is_saved => return self.server.stop(),
+            SaveOrder::Shutdown => {
+                warning!("Error trying to save the DB, can't exit.");
+                Some("ERR Errors trying to SHUTDOWN. Check logs.")
+            }
+            SaveOrder::Save if is_saved => None,
+            SaveOrder::Save => Some("ERR"),
+            SaveOrder::Reload | SaveOrder::ReloadUnsaved if is_saved => self.reload().err().map(|why| {
+                warning!("DEBUG RELOAD: {why}");
+                "ERR Error trying to load the RDB dump, check server logs."
+            }),
+            SaveOrder::Reload | SaveOrder::ReloadUnsaved => Some("ERR"),
+        };
+        let Some((mut node, is_answered)) = node else { return };
+        let Job { session, reply, .. } = &mut node.job;
+        let start = reply.len();
+        match refusal {
+            Some(error) => CommandError::text(error).write(&mut Reply::new(reply, session.resp)),
+            None => Reply::new(reply, session.resp).ok(),
+        }
+        if !is_answered {
+            reply.truncate(start);
+        }
+        let origin = session.origin.thread;
+        self.worker.thread.send_home(origin, node);
+        self.worker.thread.send_wakes();
+    }
+
+    /// Loads the snapshot that is there in place of all that is held.
+    fn reload(&mut self) -> Result<(), String> {
+        let server = self.server;
+        server.saves.is_under_way.store(false, Relaxed);
+        let name = server.config.load().dbfilename.clone().unwrap_or_default();
+        let mut loaded = persist::load(server, &name).map_err(|error| error.to_string())?;
+        let all = server.engine.all_shards();
+        loop {
+            let now = server.clock.now();
+            let installed = self.worker.with_shards(&all, |held, thread| {
+                for &id in all.iter() {
+                    held.shard(id).start();
+                    held.shard(id).begin(Db::default(), now);
+                }
+                loaded.install(held);
+                unit::end(held, thread, now);
+            });
+            match installed {
+                Some(Ok(())) => break,
+                Some(Err(_)) => panic!("a shard panicked while it was loaded: it may be torn"),
+                None => std::thread::sleep(BUSY_REST),
+            }
+        }
+        command::replace_libraries(server, &loaded.libraries).map_err(|why| why.to_string())
+    }
+
+    /// Takes a snapshot; says whether it is on disk.
+    fn save(&mut self) -> bool {
+        let server = self.server;
+        let (saves, config) = (&server.saves, server.config.load_full());
+        let began = Instant::now();
+        saves.tried_at.store(server.clock.unix_seconds(), Relaxed);
+        saves.began_at.store(server.clock.uptime_millis(), Relaxed);
+        saves.n_keys_written.store(0, Relaxed);
+        let uses =
+            if config.maxmemory_policy.is_by_use() { Uses::told(&server.keyspace) } else { Uses::left_out() };
+        let Some(cut) = self.cut(uses.clone()) else {
+            saves.is_under_way.store(false, Relaxed);
+            return false;
+        };
+        saves.n_keys.store(cut.sizes.iter().map(|&(_, n_keys, _)| n_keys).sum(), Relaxed);
+        let name = config.dbfilename.clone().unwrap_or_default();
+        let path = PathBuf::from(format!("temp-{}.rdb", std::process::id()));
+        let written = Snapshot::create(&path, &cut, &config, server).and_then(|mut snapshot| {
+            self.walk(Some((&mut snapshot, &uses)))?;
+            snapshot.finish(&path, &name)
+        });
+        if written.is_err() {
+            // No shard is left saving: the next snapshot begins from nothing.
+            let _ = self.walk(None);
+            let _ = fs::remove_file(&path);
+        }
+        let is_saved = written.is_ok();
+        // As in Redis, a client that waits hears of a failure, and nobody else.
+        let is_noted = is_saved || matches!(written, Err(Failure::Io(..))) && self.fulfilling.is_none();
+        match written {
+            Ok(n_bytes) => {
+                notice!("DB saved on disk: {n_bytes} bytes in {:.3} seconds", began.elapsed().as_secs_f64());
+                saves.saved_at.store(server.clock.unix_seconds(), Relaxed);
+                saves.n_changes_saved.store(cut.n_changes, Relaxed);
+                saves.n_saved.fetch_add(1, Relaxed);
+            }
+            Err(Failure::GivenUp) => {}
+            Err(Failure::Io(what, error)) => {
+                let folder = config.dir.display();
+                warning!("Saving the DB to {folder}/{} failed while {what}: {error}", name.display());
+            }
+        }
+        saves.took_seconds.store(began.elapsed().as_secs() as i64, Relaxed);
+        saves.is_under_way.store(false, Relaxed);
+        if is_noted {
+            server.note_saved(is_saved);
+        }
+        is_saved
+    }
+
+    /// Has all shards begin to save, at one moment. `None` if the server is stopped meanwhile.
+    fn cut(&mut self, uses: Uses) -> Option<Box<Cut>> {
+        let mut node = self.node.take().expect("it is here between two cuts");
+        node.job.now = self.server.clock.now();
+        node.job.task = Task::Cut(Box::new(Cut::new(uses)));
+        node.set_route(Route::new(self.server.engine.all_shards()));
+        self.worker.submit(node);
+        loop {
+            if let Some(node) = &mut self.node {
+                let Task::Cut(cut) = std::mem::take(&mut node.job.task) else {
+                    unreachable!("it was sent to cut")
+                };
+                return Some(cut);
+            }
+            if self.server.stopping.load(Relaxed) {
+                return None;
+            }
+            self.sleep(LOOK_EVERY);
+        }
+    }
+
+    /// Visits all shards until each has given all; writes what they give, or has them give nothing more.
+    fn walk(&mut self, mut to: Option<(&mut Snapshot, &Uses)>) -> Result<(), Failure> {
+        let mut left: VecDeque<ShardId> = self.server.engine.all_shards().iter().copied().collect();
+        let mut n_held = 0;
+        while let Some(id) = left.pop_front() {
+            let mut parts = Parts::default();
+            let is_given_up = to.is_none();
+            let now = self.server.clock.now();
+            let step = self.worker.with_shards(&[id], |held, _| {
+                let shard = held.shard(id);
+                shard.start();
+                shard.begin(Db::default(), now);
+                if is_given_up {
+                    shard.give_up_snapshot();
+                }
+                let began = Instant::now();
+                shard.save_some(&mut parts, |parts| {
+                    began.elapsed() < STEP_TIME && parts.n_bytes() < STEP_BYTES
+                })
+            });
+            match step {
+                None => {
+                    left.push_back(id);
+                    n_held += 1;
+                    if n_held >= left.len() {
+                        n_held = 0;
+                        std::thread::sleep(BUSY_REST);
+                    }
+                }
+                Some(Ok(step)) => {
+                    n_held = 0;
+                    if step == SaveStep::More {
+                        left.push_front(id);
+                    }
+                }
+                Some(Err(_)) => {
+                    panic!("a shard panicked while it was saved: what it has yet to save is lost")
+                }
+            }
+            let n_keys = parts.n_keys();
+            self.take_parts(parts, &mut to)?;
+            if to.is_some() {
+                self.rest_after(n_keys);
+                if self.is_outdated() {
+                    return Err(Failure::GivenUp);
+                }
+            }
+        }
+        Ok(())
+    }
+
+    /// Whether nobody needs the snapshot that is under way any more: SHUTDOWN does not wait for one that is older than it.
+    fn is_outdated(&mut self) -> bool {
+        self.read_orders();
+        self.server.stopping.load(Relaxed)
+            || !self.fulfilling.is_some_and(SaveOrder::is_shutdown)
+                && self.orders.iter().any(|order| order.what.is_shutdown())
+    }
+
+    /// Rests for as long as is configured after so many keys, unless that is changed meanwhile.
+    fn rest_after(&mut self, n_keys: u64) {
+        let began = Instant::now();
+        while let Some(delay) = self.server.config.load().rdb_key_save_delay
+            && began.elapsed() < delay.saturating_mul(n_keys.min(u32::MAX.into()) as u32)
+            && !self.is_outdated()
+        {
+            self.sleep(delay.min(REST_SLICE));
+        }
+    }
+
+    /// Writes what a step has given, and lets go of what is pinned.
+    fn take_parts(&mut self, parts: Parts, to: &mut Option<(&mut Snapshot, &Uses)>) -> Result<(), Failure> {
+        let Parts { encoded, pinned, removed, flushed } = parts;
+        let mut result = Ok(());
+        // Whatever fails: what is pinned must be unpinned, or its writers would wait for ever.
+        let mut write = |write: &mut dyn FnMut(&mut Snapshot, &Uses) -> io::Result<()>| {
+            if let Some((snapshot, uses)) = to
+                && result.is_ok()
+            {
+                result = write(snapshot, uses);
+            }
+        };
+        for part in encoded {
+            write(&mut |snapshot, _| snapshot.add(part.db, &part.bytes, part.n_keys));
+        }
+        for (db, entry) in removed {
+            write(&mut |snapshot, uses| snapshot.add_entry(db, &entry, uses));
+            braid_storage::release(entry);
+        }
+        for part in flushed {
+            let db = part.db();
+            FlushedPart::for_each(part, |entry| {
+                write(&mut |snapshot, uses| snapshot.add_entry(db, &entry, uses));
+                braid_storage::release(entry);
+            });
+        }
+        for PinnedPart { db, pinned_in, entry } in pinned {
+            write(&mut |snapshot, uses| snapshot.add_entry(db, &entry, uses));
+            self.unpin(pinned_in, entry);
+        }
+        result.map_err(|error| Failure::Io("writing", error))
+    }
+
+    /// Has a key be written again.
+    fn unpin(&mut self, db: Db, entry: EntryBox) {
+        let key: Box<[u8]> = entry.as_ref().key().into();
+        let id = self.server.keyspace.router().route(&key).shard;
+        let mut shared = Some(entry);
+        loop {
+            let now = self.server.clock.now();
+            let unpinned = self.worker.with_shards(&[id], |held, thread| {
+                let shard = held.shard(id);
+                shard.start();
+                shard.begin(db, now);
+                // A value that is shared no longer is changed where it is.
+                if let Some(entry) = shared.take() {
+                    braid_storage::release(entry);
+                }
+                shard.unpin(&key);
+                unit::end(held, thread, now);
+            });
+            match unpinned {
+                Some(Ok(())) => return,
+                Some(Err(_)) => {
+                    panic!("a shard panicked while a key was unpinned: its writers would wait for ever")
+                }
+                None => std::thread::sleep(BUSY_REST),
+            }
+        }
+    }
+}
+
+/// A file that is being written.
+struct Snapshot {
+    writer: SnapshotWriter<File>,
+    /// Of which database the last entry was.
+    db: Option<Db>,
+    sizes: Vec<(Db, u64, u64)>,
+    server: &'static Server,
+}
+
+impl Snapshot {
+    fn create(path: &Path, cut: &Cut, config: &Config, server: &'static Server) -> Result<Self, Failure> {
+        let fail = |error| Failure::Io("opening its temporary file", error);
+        let file = File::create(path).map_err(fail)?;
+        let options = SnapshotOptions {
+            has_field_deadlines: cut.has_field_deadlines,
+            checksum: config.rdbchecksum,
+            compress: config.rdbcompression,
+        };
+        let mut writer = SnapshotWriter::new(file, options);
+        let begin = |writer: &mut SnapshotWriter<File>| -> io::Result<()> {
+            writer.aux(b"redis-ver", REDIS_VERSION.as_bytes())?;
+            writer.aux(b"redis-bits", b"64")?;
+            writer.aux(b"ctime", server.clock.unix_seconds().to_string().as_bytes())?;
+            let used = Memory::used();
+            writer.aux(b"used-mem", used.to_string().as_bytes())?;
+            writer.aux(b"aof-base", b"0")?;
+            cut.libraries.iter().try_for_each(|code| writer.library(code))
+        };
+        begin(&mut writer).map_err(fail)?;
+        Ok(Snapshot { writer, db: None, sizes: cut.sizes.clone(), server })
+    }
+
+    fn add(&mut self, db: Db, entries: &[u8], n_keys: u64) -> io::Result<()> {
+        if self.db != Some(db) {
+            self.writer.select(db)?;
+            self.db = Some(db);
+            if let Some(at) = self.sizes.iter().position(|(sized, ..)| *sized == db) {
+                let (_, n_keys, n_deadlines) = self.sizes.swap_remove(at);
+                self.writer.sizes(n_keys, n_deadlines)?;
+            }
+        }
+        self.writer.entries(entries)?;
+        self.server.saves.n_keys_written.fetch_add(n_keys, Relaxed);
+        Ok(())
+    }
+
+    fn add_entry(&mut self, db: Db, entry: &EntryBox, uses: &Uses) -> io::Result<()> {
+        let mut encoded = Vec::new();
+        match uses.encode(&mut encoded, entry.as_ref(), self.server.clock.now()) {
+            true => self.add(db, &encoded, 1),
+            false => Ok(()),
+        }
+    }
+
+    /// Makes the file the one that is loaded; returns its length in bytes.
+    fn finish(self, path: &Path, name: &Path) -> Result<u64, Failure> {
+        let fail = |what| move |error| Failure::Io(what, error);
+        let (file, n_bytes) = self.writer.finish().map_err(fail("writing"))?;
+        file.sync_all().map_err(fail("syncing its temporary file"))?;
+        drop(file);
+        fs::rename(path, name).map_err(fail("renaming its temporary file"))?;
+        File::open(".").and_then(|folder| folder.sync_all()).map_err(fail("syncing its folder"))?;
+        Ok(n_bytes)
+    }
+}

@@ -1,0 +1,86 @@
+//! Snapshots on disk: what is asked for, and what has become of the last.
+//!
+//! One thread takes all of them, the saver. Others leave it [orders](Saves::orders) or [schedule](Saves::schedule) one, and read here how it
+//! goes; it alone writes the figures.
+
+use std::sync::atomic::{AtomicBool, AtomicI64, AtomicU64, Ordering};
+
+use braid_storage::executor::Node;
+use crossbeam_queue::SegQueue;
+
+use crate::client::{node::Job, session::SaveOrder};
+
+/// A snapshot that is waited for.
+pub struct Order {
+    /// What for.
+    pub what: SaveOrder,
+    /// By whom, if it was a command, and whether its client wants the reply.
+    pub node: Option<(Box<Node<Job>>, bool)>,
+}
+
+/// How the last snapshots went, and how the one under way goes. Relaxed throughout: each is a figure for itself.
+pub struct Saves {
+    /// What is waited for, in order.
+    pub orders: SegQueue<Order>,
+    /// One is being taken, or about to be.
+    pub is_under_way: AtomicBool,
+    /// One is to be taken as soon as may be.
+    is_scheduled: AtomicBool,
+    /// When the last that succeeded did, in seconds of Unix time; before the first, when the server started.
+    pub saved_at: AtomicU64,
+    /// When the last one was begun.
+    pub tried_at: AtomicU64,
+    /// Whether the last one failed.
+    pub has_failed: AtomicBool,
+    /// How many seconds the last one took; -1 if there was none.
+    pub took_seconds: AtomicI64,
+    /// When the one under way began, in milliseconds of uptime.
+    pub began_at: AtomicU64,
+    /// How many have succeeded.
+    pub n_saved: AtomicU64,
+    /// How many changes of keys the threads had counted at the cut of the last that succeeded.
+    pub n_changes_saved: AtomicU64,
+    /// How many keys the one under way has to write.
+    pub n_keys: AtomicU64,
+    /// How many of them it has written.
+    pub n_keys_written: AtomicU64,
+}
+
+impl Saves {
+    /// Nothing has been saved by a server that starts now, in seconds of Unix time.
+    pub fn new(now: u64) -> Self {
+        Self {
+            orders: SegQueue::new(),
+            is_under_way: AtomicBool::new(false),
+            is_scheduled: AtomicBool::new(false),
+            saved_at: AtomicU64::new(now),
+            tried_at: AtomicU64::new(0),
+            has_failed: AtomicBool::new(false),
+            took_seconds: AtomicI64::new(-1),
+            began_at: AtomicU64::new(0),
+            n_saved: AtomicU64::new(0),
+            n_changes_saved: AtomicU64::new(0),
+            n_keys: AtomicU64::new(0),
+            n_keys_written: AtomicU64::new(0),
+        }
+    }
+
+    /// Has a snapshot be taken in the background; returns false if one is under way already. The saver is to be woken.
+    pub fn begin(&self) -> bool {
+        let begins = !self.is_under_way.swap(true, Ordering::Relaxed);
+        if begins {
+            self.schedule();
+        }
+        begins
+    }
+
+    /// Has a snapshot be taken when the one under way is done.
+    pub fn schedule(&self) {
+        self.is_scheduled.store(true, Ordering::Relaxed);
+    }
+
+    /// Whether one is to be taken now; it is asked for once.
+    pub fn take_scheduled(&self) -> bool {
+        self.is_scheduled.swap(false, Ordering::Relaxed)
+    }
+}

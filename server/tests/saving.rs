@@ -1,0 +1,416 @@
+//! Snapshots: what is on disk is what was there at one moment, whatever goes on meanwhile, and nothing is kept from its clients.
+
+mod support;
+
+use std::{
+    collections::BTreeMap,
+    fs::{self, File},
+    path::Path,
+    process::Command,
+    sync::atomic::{AtomicBool, Ordering},
+};
+
+use braid_storage::{
+    Keyspace, Router,
+    hash::{HashTags, KeyHasher},
+    n_elements,
+    rdb::file::{Item, SnapshotReader},
+    time::Millis,
+};
+use support::{
+    Client, Server,
+    crowd::{ask, figure, fill_set, laid_out, until},
+};
+
+const LAYOUTS: [(usize, usize); 3] = [(1, 1), (2, 16), (4, 1024)];
+
+/// A string, or of anything else how many elements it has.
+#[derive(Clone, Debug, PartialEq, Eq)]
+enum Held {
+    Text(Vec<u8>),
+    Elements(usize),
+}
+
+impl Held {
+    fn number(&self) -> i64 {
+        match self {
+            Held::Text(text) => String::from_utf8_lossy(text).parse().expect("a number was written"),
+            Held::Elements(_) => panic!("it is no string"),
+        }
+    }
+}
+
+/// Does something for the n-th time.
+type Writer<'a> = &'a (dyn Fn(&mut Client, usize) + Sync);
+
+type Contents = BTreeMap<(u16, String), Held>;
+
+/// What a file has, each key once.
+fn contents(path: &Path) -> Contents {
+    let router = Router::new(KeyHasher::random(), 0, HashTags::Ignored);
+    let (keyspace, _) = Keyspace::new(router, 16);
+    let file = File::open(path).expect("there is a snapshot");
+    let mut reader = SnapshotReader::new(file, None, true).expect("it is one");
+    let (mut contents, mut db) = (Contents::new(), 0);
+    loop {
+        match reader.next_item().expect("the snapshot is whole") {
+            Item::Select(selected) => db = selected as u16,
+            Item::Entry(raw) => {
+                let entry =
+                    raw.build(&keyspace, Millis(0)).expect("it is a value").expect("it has not expired");
+                let held = match entry.as_ref().bytes().filter(|_| n_elements(entry.as_ref()).is_none()) {
+                    Some(text) => Held::Text(text.to_vec()),
+                    None => Held::Elements(n_elements(entry.as_ref()).expect("it has elements")),
+                };
+                let key = (db, String::from_utf8_lossy(&raw.key).into_owned());
+                assert_eq!(contents.insert(key.clone(), held), None, "{key:?} comes twice");
+            }
+            Item::End { .. } => return contents,
+            _ => {}
+        }
+    }
+}
+
+/// Takes snapshots while others write, each until it is told to stop, and checks each snapshot.
+fn while_written(server: &Server, n_snapshots: usize, writers: &[Writer<'_>], check: impl Fn(Contents)) {
+    let is_over = AtomicBool::new(false);
+    std::thread::scope(|scope| {
+        for writer in writers {
+            scope.spawn(|| {
+                let mut client = server.connect();
+                let mut n = 0;
+                while !is_over.load(Ordering::Relaxed) {
+                    writer(&mut client, n);
+                    n += 1;
+                }
+            });
+        }
+        // A check that fails ends the writers, too.
+        let checked = std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| {
+            let mut client = server.connect();
+            for _ in 0..n_snapshots {
+                assert_eq!(ask(&mut client, "SAVE"), "+OK");
+                check(contents(&server.scratch().join("dump.rdb")));
+            }
+        }));
+        is_over.store(true, Ordering::Relaxed);
+        if let Err(panic) = checked {
+            std::panic::resume_unwind(panic);
+        }
+    });
+}
+
+const N_ACCOUNTS: usize = 60;
+
+/// Moves something from an account to another, which may be in another database.
+fn transfer(client: &mut Client, n: usize) {
+    let (from, to) = (n * 7 % N_ACCOUNTS, (n * 13 + 1) % N_ACCOUNTS);
+    let (from_db, to_db) = (from % 3, to % 3);
+    for line in [
+        "MULTI",
+        &format!("SELECT {from_db}"),
+        &format!("DECRBY account:{from} 5"),
+        &format!("SELECT {to_db}"),
+        &format!("INCRBY account:{to} 5"),
+        "EXEC",
+    ] {
+        ask(client, line);
+    }
+}
+
+#[test]
+fn a_snapshot_has_all_of_a_transaction_or_nothing() {
+    for layout in LAYOUTS {
+        let server = laid_out(layout);
+        let mut client = server.connect();
+        for account in 0..N_ACCOUNTS {
+            ask(&mut client, &format!("SELECT {}", account % 3));
+            ask(&mut client, &format!("SET account:{account} 100"));
+        }
+        for filler in 0..1000 {
+            ask(&mut client, &format!("SET filler:{filler} 0"));
+        }
+        let write_filler = |client: &mut Client, n: usize| {
+            let key = n * 31 % 1000;
+            ask(
+                client,
+                &["SELECT 2".to_owned(), format!("GET filler:{key}"), format!("SET filler:{key} 0 KEEPTTL")]
+                    [n % 3],
+            );
+        };
+        while_written(&server, 6, &[&transfer, &transfer, &write_filler], |contents| {
+            let accounts = contents.iter().filter(|((_, key), _)| key.starts_with("account"));
+            let amounts: Vec<i64> = accounts.map(|(_, held)| held.number()).collect();
+            assert_eq!(amounts.len(), N_ACCOUNTS, "{layout:?}");
+            assert_eq!(amounts.iter().sum::<i64>(), 100 * N_ACCOUNTS as i64, "{layout:?}");
+            assert_eq!(contents.len(), N_ACCOUNTS + 1000, "{layout:?}");
+        });
+    }
+}
+
+/// Two databases whose contents differ, swapped again and again: the snapshot has both, in one order or the other.
+#[test]
+fn databases_that_are_swapped_meanwhile_are_whole() {
+    let server = laid_out((2, 16));
+    let mut client = server.connect();
+    for n in 0..1000 {
+        ask(&mut client, "SELECT 0");
+        ask(&mut client, &format!("SET key:{n} 1"));
+        ask(&mut client, "SELECT 1");
+        ask(&mut client, &format!("SET key:{n} 2"));
+    }
+    let swap = |client: &mut Client, _: usize| {
+        ask(client, "SWAPDB 0 1");
+    };
+    while_written(&server, 8, &[&swap], |contents| {
+        let of_db = |db: u16| {
+            let held: Vec<i64> = (0..1000).map(|n| contents[&(db, format!("key:{n}"))].number()).collect();
+            assert!(held.iter().all(|number| *number == held[0]), "database {db} is of one moment");
+            held[0]
+        };
+        assert_eq!(of_db(0) + of_db(1), 3);
+        assert_eq!(contents.len(), 2000);
+    });
+}
+
+/// A database that is flushed and filled anew in one transaction.
+#[test]
+fn a_database_that_is_flushed_meanwhile_is_of_one_moment() {
+    for layout in LAYOUTS {
+        let server = laid_out(layout);
+        let mut client = server.connect();
+        ask(&mut client, "SET key:0 0");
+        let refill = |client: &mut Client, n: usize| {
+            ask(client, "MULTI");
+            ask(client, "FLUSHALL");
+            for key in 0..300 {
+                ask(client, &format!("SET key:{key} {n}"));
+            }
+            ask(client, "EXEC");
+        };
+        refill(&mut client, 0);
+        while_written(&server, 6, &[&refill], |contents| {
+            assert_eq!(contents.len(), 300, "{layout:?}");
+            let round = contents[&(0, "key:0".to_owned())].number();
+            assert!(contents.values().all(|held| held.number() == round), "{layout:?}");
+        });
+    }
+}
+
+/// Large values are encoded without the hold, and whoever would change one waits or has it saved before.
+#[test]
+fn large_values_are_those_of_the_cut() {
+    const N_MEMBERS: usize = 20_000;
+    for layout in LAYOUTS {
+        let server = laid_out(layout);
+        let mut client = server.connect();
+        for key in ["set:1", "set:2"] {
+            fill_set(&mut client, key, N_MEMBERS);
+        }
+        for n in 0..3000 {
+            ask(&mut client, &format!("RPUSH list {n}"));
+        }
+        // Each leaves as many elements as there were.
+        let exchange = |client: &mut Client, n: usize| {
+            for line in ["MULTI", &format!("SADD set:1 new{n}"), &format!("SREM set:1 new{n}"), "EXEC"] {
+                ask(client, line);
+            }
+        };
+        let rotate = |client: &mut Client, n: usize| {
+            ask(client, ["LMOVE list list LEFT RIGHT", "COPY set:2 copy REPLACE", "UNLINK copy"][n % 3]);
+        };
+        while_written(&server, 6, &[&exchange, &rotate], |mut contents| {
+            contents.remove(&(0, "copy".to_owned()));
+            let expected = [("list", 3000), ("set:1", N_MEMBERS), ("set:2", N_MEMBERS)];
+            let expected = expected.map(|(key, n)| ((0, key.to_owned()), Held::Elements(n)));
+            assert_eq!(contents, Contents::from(expected), "{layout:?}");
+        });
+        assert_eq!(ask(&mut client, "SADD set:1 x"), ":1", "nothing is left pinned");
+    }
+}
+
+/// The file cannot be put in its place: a folder lies there.
+#[test]
+fn a_snapshot_that_fails_keeps_writers_from_going_on_unless_they_may() {
+    let server = Server::start(&["--save", "3600 1000000"]);
+    let mut client = server.connect();
+    assert_eq!(ask(&mut client, "SET key 1"), "+OK");
+    let place = server.scratch().join("dump.rdb");
+    fs::create_dir(&place).unwrap();
+    // Who waits for it is told, and nobody else.
+    assert_eq!(ask(&mut client, "SAVE"), "-ERR");
+    assert_eq!(ask(&mut client, "PING"), "+PONG");
+    assert_eq!(ask(&mut client, "BGSAVE"), "+Background saving started");
+    until("that has failed, too", || {
+        ask(&mut client, "INFO persistence").contains("rdb_last_bgsave_status:err")
+    });
+    assert_eq!(
+        fs::read_dir(server.scratch())
+            .unwrap()
+            .filter(|entry| { entry.as_ref().unwrap().file_name().to_string_lossy().starts_with("temp") })
+            .count(),
+        0,
+        "no temporary file stays"
+    );
+    for line in ["SET key 2", "PING", "EVAL redis.call('set',KEYS[1],3) 1 key"] {
+        assert!(ask(&mut client, line).contains("MISCONF Redis is configured to save RDB"), "{line}");
+    }
+    assert_eq!(ask(&mut client, "GET key"), "\"1\"");
+    assert_eq!(ask(&mut client, "MULTI"), "+OK");
+    assert!(ask(&mut client, "SET key 2").contains("MISCONF"));
+    assert!(ask(&mut client, "EXEC").contains("EXECABORT"));
+    assert!(ask(&mut client, "INFO persistence").contains("rdb_last_bgsave_status:err"));
+    assert_eq!(ask(&mut client, "CONFIG SET stop-writes-on-bgsave-error no"), "+OK");
+    assert_eq!(ask(&mut client, "SET key 2"), "+OK");
+    assert_eq!(ask(&mut client, "CONFIG SET stop-writes-on-bgsave-error yes"), "+OK");
+    assert!(ask(&mut client, "SET key 3").contains("MISCONF"));
+    // The next is whole, and writers may go on.
+    fs::remove_dir(&place).unwrap();
+    assert_eq!(ask(&mut client, "SAVE"), "+OK");
+    assert_eq!(ask(&mut client, "SET key 4"), "+OK");
+    assert_eq!(contents(&place), Contents::from([((0, "key".to_owned()), Held::Text(b"2".to_vec()))]));
+}
+
+#[test]
+fn a_save_point_that_is_reached_saves() {
+    let server = Server::start(&["--save", "1 3"]);
+    let mut client = server.connect();
+    let last = figure(&mut client, "rdb_last_save_time");
+    for n in 0..3 {
+        assert_eq!(figure(&mut client, "rdb_changes_since_last_save"), n);
+        assert_eq!(ask(&mut client, &format!("SET key:{n} 1")), "+OK");
+    }
+    until("the save point is reached", || figure(&mut client, "rdb_saves") == 1);
+    assert_eq!(figure(&mut client, "rdb_changes_since_last_save"), 0);
+    assert!(figure(&mut client, "rdb_last_save_time") > last);
+    assert_eq!(ask(&mut client, "LASTSAVE"), format!(":{}", figure(&mut client, "rdb_last_save_time")));
+    assert_eq!(contents(&server.scratch().join("dump.rdb")).len(), 3);
+}
+
+#[test]
+fn whoever_stops_the_server_saves_what_save_points_are_for() {
+    let file = |server: &Server| server.scratch().join("dump.rdb");
+    for (points, how, is_saved) in [
+        ("3600 1000", "SHUTDOWN", true),
+        ("3600 1000", "SHUTDOWN NOSAVE", false),
+        ("", "SHUTDOWN", false),
+        ("", "SHUTDOWN SAVE", true),
+        ("3600 1000", "TERM", true),
+        ("", "TERM", false),
+        ("3600 1000", "INT", true),
+    ] {
+        let mut server = Server::start(&["--save", points]);
+        let mut client = server.connect();
+        assert_eq!(ask(&mut client, "SET key 1"), "+OK");
+        match how {
+            "TERM" | "INT" => {
+                let pid = server.pid().to_string();
+                let sent = Command::new("kill").args([&format!("-{how}"), &pid]).status();
+                assert!(sent.expect("kill is everywhere").success());
+            }
+            command => client.send(&command.split(' ').collect::<Vec<_>>()),
+        }
+        assert!(server.await_end().success(), "{how}");
+        assert_eq!(file(&server).exists(), is_saved, "{points:?}, {how}");
+        if is_saved {
+            assert_eq!(contents(&file(&server)).len(), 1);
+        }
+    }
+    // One that cannot save goes on, unless it is forced.
+    let mut server = Server::start(&["--save", "3600 1000"]);
+    let mut client = server.connect();
+    fs::create_dir(file(&server)).unwrap();
+    assert_eq!(ask(&mut client, "SHUTDOWN"), "-ERR Errors trying to SHUTDOWN. Check logs.");
+    assert_eq!(ask(&mut client, "GET key"), "(nil)");
+    client.send(&["SHUTDOWN", "FORCE"]);
+    assert!(server.await_end().success());
+}
+
+/// What is loaded again is what was there: types, deadlines, databases and functions.
+#[test]
+fn what_is_saved_is_there_after_the_next_start_and_after_a_reload() {
+    for layout in LAYOUTS {
+        let server = laid_out(layout);
+        let mut client = server.connect();
+        for line in [
+            "SET string value",
+            "SET passing value PX 100000000",
+            "RPUSH list a b c",
+            "SADD set 1 2 3",
+            "SADD words a b c",
+            "ZADD sorted 1 a 2.5 b",
+            "HSET hash f v g w",
+            "HSET fields f v g w",
+            "HEXPIRE fields 100000 FIELDS 1 f",
+            "XADD stream 1-1 f v",
+            "XGROUP CREATE stream group 0",
+            "XREADGROUP GROUP group me STREAMS stream >",
+            "PFADD hll a b c",
+        ] {
+            assert!(!ask(&mut client, line).starts_with('-'), "{line}");
+        }
+        fill_set(&mut client, "large", 3000);
+        let library = "#!lua name=lib\nredis.register_function('f', function() return 7 end)";
+        assert_eq!(client.command(&["FUNCTION", "LOAD", library]).text().as_deref(), Some("lib"));
+        ask(&mut client, "SELECT 9");
+        ask(&mut client, "SET elsewhere 1");
+        let digest = ask(&mut client, "DEBUG DIGEST");
+        let mut others = server.connect();
+        ask(&mut others, "WATCH string");
+        assert_eq!(ask(&mut client, "DEBUG RELOAD"), "+OK");
+        assert_eq!(ask(&mut client, "DEBUG DIGEST"), digest, "{layout:?}");
+        assert_eq!(ask(&mut client, "FCALL f 0"), ":7");
+        for line in ["MULTI", "PING"] {
+            ask(&mut others, line);
+        }
+        assert_eq!(ask(&mut others, "EXEC"), "(nil-array)", "what is loaded is a change");
+        // What is written after it was saved is lost with NOSAVE.
+        ask(&mut client, "SET later 1");
+        assert_eq!(ask(&mut client, "DEBUG RELOAD NOSAVE"), "+OK");
+        assert_eq!(ask(&mut client, "DEBUG DIGEST"), digest);
+        assert_eq!(ask(&mut client, "SAVE"), "+OK");
+        let folder = server.scratch().display().to_string();
+        let next = Server::start(&["--dir", &folder, "--shards", "64"]);
+        let mut client = next.connect();
+        assert_eq!(ask(&mut client, "DEBUG DIGEST"), digest, "{layout:?}");
+        assert_eq!(ask(&mut client, "FCALL f 0"), ":7");
+    }
+}
+
+/// One snapshot is taken at a time, and SHUTDOWN does not wait for one that is older than it.
+#[test]
+fn one_snapshot_is_taken_at_a_time() {
+    let mut server = Server::start(&["--save", "", "--rdb-key-save-delay", "10000000"]);
+    let (mut client, mut saver) = (server.connect(), server.connect());
+    for n in 0..10 {
+        ask(&mut client, &format!("SET key:{n} 1"));
+    }
+    saver.send(&["SAVE"]);
+    until("a snapshot is under way", || figure(&mut client, "rdb_bgsave_in_progress") == 1);
+    for line in ["SAVE", "BGSAVE", "BGSAVE SCHEDULE"] {
+        assert_eq!(ask(&mut client, line), "-ERR Background save already in progress");
+    }
+    until("it has begun", || figure(&mut client, "current_save_keys_total") == 10);
+    // Writers go on.
+    assert_eq!(ask(&mut client, "SET key:1 2"), "+OK");
+    assert_eq!(ask(&mut client, "CONFIG SET rdb-key-save-delay 0"), "+OK");
+    assert_eq!(saver.receive().to_string(), "+OK");
+    assert_eq!(contents(&server.scratch().join("dump.rdb"))[&(0, "key:1".to_owned())].number(), 1);
+    // Within a transaction it is left for later.
+    for line in ["MULTI", "BGSAVE"] {
+        ask(&mut client, line);
+    }
+    assert!(ask(&mut client, "EXEC").contains("Background saving scheduled"));
+    until("that is done as well", || figure(&mut client, "rdb_saves") == 2);
+    assert_eq!(contents(&server.scratch().join("dump.rdb"))[&(0, "key:1".to_owned())].number(), 2);
+    // A client that has left is not missed.
+    ask(&mut client, "CONFIG SET rdb-key-save-delay 10000000");
+    saver.send(&["SAVE"]);
+    until("a snapshot is under way", || figure(&mut client, "rdb_bgsave_in_progress") == 1);
+    drop(saver);
+    ask(&mut client, "SET key:1 3");
+    client.send(&["SHUTDOWN", "SAVE"]);
+    ask(&mut server.connect(), "CONFIG SET rdb-key-save-delay 0");
+    assert!(server.await_end().success());
+    assert_eq!(contents(&server.scratch().join("dump.rdb"))[&(0, "key:1".to_owned())].number(), 3);
+}

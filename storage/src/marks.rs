@@ -1,0 +1,40 @@
+//! What a shard notes of the changes under way.
+
+/// What has been changed: the top bit says that a change has begun since [`Shard::start`](crate::Shard::start), so a panic now may leave the shard torn; the others
+/// count the changes of keys since the last [`Shard::take_changed`](crate::Shard::take_changed). One word, as the first line has no room for more.
+#[derive(Clone, Copy, Debug, Default)]
+pub(crate) struct Marks(u32);
+
+impl Marks {
+    const TORN: u32 = 1 << 31;
+
+    /// Notes that a change begins.
+    #[inline(always)]
+    pub(crate) fn tear(&mut self) {
+        self.0 |= Self::TORN;
+    }
+
+    /// Notes that what has been changed is whole.
+    #[inline(always)]
+    pub(crate) fn mend(&mut self) {
+        self.0 &= !Self::TORN;
+    }
+
+    pub(crate) fn is_torn(self) -> bool {
+        self.0 & Self::TORN != 0
+    }
+
+    /// Counts a change of a key. A hold has nowhere near 2³¹.
+    #[inline(always)]
+    pub(crate) fn count(&mut self) {
+        self.0 += 1;
+    }
+
+    /// The changes since the last call.
+    #[inline(always)]
+    pub(crate) fn take(&mut self) -> u32 {
+        let n_changes = self.0 & !Self::TORN;
+        self.0 &= Self::TORN;
+        n_changes
+    }
+}

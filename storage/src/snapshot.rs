@@ -1,0 +1,309 @@
+//! Snapshots: what a shard held at one moment, written while the shard goes on changing, without a copy of the process.
+//!
+//! ```text
+//! cut    all shards are held for a moment: each begins to save ([`Saving::new`])
+//! walk   step by step, under a hold each, by positions: what is passed is encoded, or, if it is large, shared and pinned
+//! change what has not been passed is encoded before it is changed, and marked; what comes into being is marked, too
+//! ```
+//!
+//! **An unsaved entry has its value of the cut.** An entry is *unsaved* if the walk has not passed its position and it is not
+//! marked. Whatever changes, replaces or removes an entry asks first ([`Ledger::before_change`](crate::ledger::Ledger)), so the value
+//! goes to the snapshot before it is another, and exactly once: then the entry is marked, or gone. A key of the cut is either passed
+//! as it was, or was saved before its first change; a key that came later is marked, or lies where the walk has been.
+//!
+//! The mark is a bit of the entry, so it goes with the entry through splits and merges of the table, and costs no memory. The walk
+//! clears it when it passes: when no snapshot runs no entry is marked, and entries that are made need not know of any of this.
+//!
+//! What is saved early lies in the shard until the walk's next step takes it. A database that is flushed in the middle is handed to the
+//! walk as it is, and so are large values that are removed: nobody else has them any more.
+
+use std::sync::Arc;
+
+use crate::{
+    Db,
+    access::Access,
+    entry::{EntryBox, EntryRef},
+    hash::{Place, Router},
+    table::{Detached, Position},
+    time::Millis,
+};
+
+/// A shard that has not yet given all that it held at the cut.
+pub(crate) struct Saving {
+    /// By database, as they are numbered now.
+    tables: Box<[TableSaving]>,
+    /// What was saved before its turn.
+    early: Parts,
+    format: &'static Format,
+    /// Tells how keys were used, if the snapshot is to.
+    uses: Option<Arc<Access>>,
+    /// Nobody wants it any more: the walk goes on only to clear the marks.
+    is_given_up: bool,
+}
+
+/// How far the walk through a database has come.
+#[derive(Clone, Copy)]
+struct TableSaving {
+    /// The database's number at the cut.
+    was: Db,
+    /// What lies before has been passed; `None`: all has.
+    passed: Option<Position>,
+}
+
+/// How entries are written. Types' own files know that, which use what uses this.
+pub(crate) struct Format {
+    /// Adds an entry, with how it was used if that is told; returns false if all of it has expired, and nothing is added.
+    pub(crate) encode: fn(&mut Vec<u8>, EntryRef<'_>, Option<&Access>, Millis) -> bool,
+    /// Whether that takes long.
+    pub(crate) is_large: fn(EntryRef<'_>) -> bool,
+}
+
+/// Parts of a snapshot, as one step or more have given them.
+#[derive(Default)]
+pub struct Parts {
+    /// Entries as the file has them, by the number that their database had at the cut.
+    pub encoded: Vec<Encoded>,
+    /// Large values that stay where they are: their keys are pinned.
+    pub pinned: Vec<PinnedPart>,
+    /// Large values that have been removed.
+    pub removed: Vec<(Db, EntryBox)>,
+    /// Databases that have been flushed.
+    pub flushed: Vec<FlushedPart>,
+}
+
+/// Entries of one database as the file has them.
+pub struct Encoded {
+    /// The number that the database had at the cut.
+    pub db: Db,
+    /// The entries, one after the other.
+    pub bytes: Vec<u8>,
+    /// How many there are.
+    pub n_keys: u64,
+}
+
+/// A large value that is to be encoded without the hold.
+pub struct PinnedPart {
+    /// The number that the database had at the cut.
+    pub db: Db,
+    /// The number that it had when the key was pinned.
+    pub pinned_in: Db,
+    /// The value, with its key.
+    pub entry: EntryBox,
+}
+
+/// A database that was flushed before all of it was saved.
+pub struct FlushedPart {
+    /// The number that it had at the cut.
+    db: Db,
+    entries: Detached,
+    /// What lies before is saved.
+    passed: Position,
+    router: Router,
+}
+
+/// What has become of a step.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum SaveStep {
+    /// The shard has more.
+    More,
+    /// It has given all.
+    Done,
+}
+
+impl Parts {
+    /// Encodes an entry, unless all of it has expired.
+    fn encode(&mut self, db: Db, entry: EntryRef<'_>, now: Millis, format: &Format, uses: Option<&Access>) {
+        let part = match self.encoded.last_mut() {
+            Some(last) if last.db == db => last,
+            _ => {
+                self.encoded.push(Encoded { db, bytes: Vec::new(), n_keys: 0 });
+                self.encoded.last_mut().expect("it was added just now")
+            }
+        };
+        part.n_keys += u64::from((format.encode)(&mut part.bytes, entry, uses, now));
+    }
+
+    /// How many keys there are, but for those of flushed databases.
+    pub fn n_keys(&self) -> u64 {
+        let encoded: u64 = self.encoded.iter().map(|part| part.n_keys).sum();
+        encoded + (self.pinned.len() + self.removed.len()) as u64
+    }
+
+    /// How many bytes are encoded.
+    pub fn n_bytes(&self) -> usize {
+        self.encoded.iter().map(|part| part.bytes.len()).sum()
+    }
+
+    fn append(&mut self, other: &mut Parts) {
+        self.encoded.append(&mut other.encoded);
+        self.pinned.append(&mut other.pinned);
+        self.removed.append(&mut other.removed);
+        self.flushed.append(&mut other.flushed);
+    }
+}
+
+impl FlushedPart {
+    /// The number that the database had at the cut.
+    pub fn db(&self) -> Db {
+        self.db
+    }
+}
+
+impl Iterator for FlushedPart {
+    type Item = EntryBox;
+
+    /// The next entry that is not saved; those that are, are freed on the way.
+    fn next(&mut self) -> Option<EntryBox> {
+        loop {
+            let entry = self.entries.next()?;
+            let is_saved = {
+                let entry = entry.as_ref();
+                entry.in_snapshot() || self.passed.has_passed(self.router.place(entry.key()))
+            };
+            if !is_saved {
+                return Some(entry);
+            }
+            crate::reclaim::free(entry);
+        }
+    }
+}
+
+impl Saving {
+    /// Begins to save what some databases hold, which have so many keys.
+    pub(crate) fn new(
+        n_keys: impl Iterator<Item = usize>,
+        format: &'static Format,
+        uses: Option<Arc<Access>>,
+    ) -> Self {
+        let of_db = |(db, n_keys)| TableSaving {
+            was: Db(db as u16),
+            passed: (n_keys > 0).then_some(Position::START),
+        };
+        Self {
+            tables: n_keys.enumerate().map(of_db).collect(),
+            early: Parts::default(),
+            format,
+            uses,
+            is_given_up: false,
+        }
+    }
+
+    /// Whether an entry has its value of the cut, which nobody has yet.
+    #[inline]
+    pub(crate) fn is_unsaved(&self, db: Db, place: Place, entry: EntryRef<'_>) -> bool {
+        self.is_ahead(db, place) && !entry.in_snapshot()
+    }
+
+    /// Whether the walk has yet to come to a place.
+    #[inline]
+    pub(crate) fn is_ahead(&self, db: Db, place: Place) -> bool {
+        self.tables[db.index()].passed.is_some_and(|passed| !passed.has_passed(place))
+    }
+
+    /// Whether that is so of an entry, and it takes long to save it.
+    pub(crate) fn is_large_unsaved(&self, db: Db, place: Place, entry: EntryRef<'_>) -> bool {
+        !self.is_given_up && (self.format.is_large)(entry) && self.is_unsaved(db, place, entry)
+    }
+
+    /// Saves an entry before it is changed.
+    pub(crate) fn save_early(&mut self, db: Db, place: Place, entry: EntryRef<'_>, now: Millis) {
+        if self.is_unsaved(db, place, entry) {
+            if !self.is_given_up {
+                self.early.encode(self.tables[db.index()].was, entry, now, self.format, self.uses.as_deref());
+            }
+            entry.set_in_snapshot(true);
+        }
+    }
+
+    /// Saves an entry that was removed; gives it back if it is to be freed.
+    pub(crate) fn keep_removed(
+        &mut self,
+        db: Db,
+        place: Place,
+        entry: EntryBox,
+        now: Millis,
+    ) -> Option<EntryBox> {
+        if self.is_unsaved(db, place, entry.as_ref()) && !self.is_given_up {
+            let was = self.tables[db.index()].was;
+            if (self.format.is_large)(entry.as_ref()) {
+                self.early.removed.push((was, entry));
+                return None;
+            }
+            self.early.encode(was, entry.as_ref(), now, self.format, self.uses.as_deref());
+        }
+        entry.as_ref().set_in_snapshot(false);
+        Some(entry)
+    }
+
+    /// Marks an entry that has just been changed or made: what it holds now is not for the snapshot.
+    pub(crate) fn mark(&self, db: Db, place: Place, entry: EntryRef<'_>) {
+        if self.is_ahead(db, place) {
+            entry.set_in_snapshot(true);
+        }
+    }
+
+    /// Keeps what a database held that is flushed, unless all of it is saved.
+    pub(crate) fn keep_flushed(&mut self, db: Db, entries: Detached, router: Router) -> Option<Detached> {
+        let TableSaving { was, passed } = &mut self.tables[db.index()];
+        match passed.take() {
+            Some(passed) if !self.is_given_up => {
+                self.early.flushed.push(FlushedPart { db: *was, entries, passed, router });
+                None
+            }
+            _ => Some(entries),
+        }
+    }
+
+    /// Follows a swap of two databases.
+    pub(crate) fn swap(&mut self, a: Db, b: Db) {
+        self.tables.swap(a.index(), b.index());
+    }
+
+    /// Has nothing more be encoded.
+    pub(crate) fn give_up(&mut self) {
+        self.is_given_up = true;
+        self.early = Parts::default();
+    }
+
+    /// The database in which the walk stands, as it is numbered now and as it was, and how far it is there.
+    pub(crate) fn stands_at(&self) -> Option<(Db, Db, Position)> {
+        let (db, table, passed) = self
+            .tables
+            .iter()
+            .enumerate()
+            .find_map(|(db, table)| table.passed.map(|passed| (db, table, passed)))?;
+        Some((Db(db as u16), table.was, passed))
+    }
+
+    /// Passes an entry, which is of a database that had this number: it is saved, unless it is marked, and not marked any more. One that is
+    /// large is left to `large`.
+    pub(crate) fn pass_entry(
+        &self,
+        was: Db,
+        entry: EntryRef<'_>,
+        now: Millis,
+        to: &mut Parts,
+        large: impl FnOnce(&mut Parts),
+    ) {
+        if entry.in_snapshot() || self.is_given_up {
+            entry.set_in_snapshot(false);
+        } else if (self.format.is_large)(entry) {
+            large(to);
+        } else {
+            to.encode(was, entry, now, self.format, self.uses.as_deref());
+        }
+    }
+
+    /// Notes how far the walk has come in a database.
+    pub(crate) fn pass(&mut self, db: Db, to: Option<Position>) {
+        self.tables[db.index()].passed = to;
+    }
+
+    /// Hands out what was saved early.
+    pub(crate) fn take_early(&mut self, to: &mut Parts) {
+        to.append(&mut self.early);
+    }
+}
+
+#[cfg(test)]
+mod tests;
