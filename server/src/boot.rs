@@ -215,7 +215,7 @@ pub fn serve(mut config: Config, mut process: Process) -> Result<(), String> {
         warning!("Received {name} scheduling shutdown...");
         let config = server.config.load_full();
         let options = if signal == SIGINT { config.shutdown_on_sigint } else { config.shutdown_on_sigterm };
-        server.shut_down(options, None);
+        server.shut_down(options);
     }
     tell(supervisor, NotifyState::Stopping, "Stopping");
     for thread in threads {

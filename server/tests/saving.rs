@@ -377,6 +377,22 @@ fn what_is_saved_is_there_after_the_next_start_and_after_a_reload() {
     }
 }
 
+#[test]
+fn snapshots_go_where_the_directory_is_now() {
+    let server = Server::start(&["--enable-protected-configs", "yes"]);
+    let mut client = server.connect();
+    let folder = server.scratch().join("elsewhere");
+    fs::create_dir(&folder).unwrap();
+    ask(&mut client, "SET key 1");
+    assert_eq!(ask(&mut client, &format!("CONFIG SET dir {} dbfilename other.rdb", folder.display())), "+OK");
+    assert_eq!(ask(&mut client, "SAVE"), "+OK");
+    assert_eq!(contents(&folder.join("other.rdb")).len(), 1);
+    assert_eq!(fs::read_dir(&folder).unwrap().count(), 1, "no temporary file stays");
+    ask(&mut client, "SET key 2");
+    assert_eq!(ask(&mut client, "DEBUG RELOAD NOSAVE"), "+OK");
+    assert_eq!(ask(&mut client, "GET key"), "\"1\"");
+}
+
 /// One snapshot is taken at a time, and SHUTDOWN does not wait for one that is older than it.
 #[test]
 fn one_snapshot_is_taken_at_a_time() {

@@ -411,6 +411,31 @@ fn a_server_can_be_stopped_while_it_loads() {
     assert!(server.await_end().success(), "{}", server.log_tail());
 }
 
+/// What has been loaded so far must not take the place of what there is to load.
+#[test]
+fn a_server_that_is_stopped_while_it_loads_saves_nothing() {
+    for how in ["SHUTDOWN", "SHUTDOWN SAVE", "SHUTDOWN FORCE", "TERM"] {
+        let directory = pipe();
+        let options = ["--dir", directory.name(), "--save", "3600 1"];
+        let mut server = Server::start_loading(&options);
+        let pipe = File::options().write(true).open(directory.file()).expect("the server reads it");
+        let mut client = server.connect();
+        assert!(client.command(&["PING"]).to_string().starts_with("-LOADING"));
+        match how {
+            "TERM" => {
+                let sent = Command::new("kill").args(["-TERM", &server.pid().to_string()]).status();
+                assert!(sent.expect("kill is everywhere").success());
+            }
+            command => client.send(&command.split(' ').collect::<Vec<_>>()),
+        }
+        assert!(client.await_close().is_ok());
+        drop(pipe);
+        assert!(server.await_end().success(), "{how}: {}", server.log_tail());
+        let metadata = std::fs::symlink_metadata(directory.file()).expect("it is where it was");
+        assert!(!metadata.is_file(), "{how}: it is the pipe still");
+    }
+}
+
 #[test]
 fn a_file_is_checked_without_a_server() {
     let mut bytes = strings(&[(0, "a", Some(1)), (0, "b", None), (3, "c", Some(9_999_999_999_999))]);

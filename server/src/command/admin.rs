@@ -34,7 +34,7 @@ use crate::{
         session::{Counts, Replies, Request, SaveOrder, Session},
     },
     command::info,
-    config::{self, Access, Appended, Asker, Config, REDIS_VERSION},
+    config::{self, Access, Appended, Asker, Config, REDIS_VERSION, ShutdownOptions},
     log,
     observe::{events, hearers},
     shared::{
@@ -347,12 +347,13 @@ fn shutdown(call: &mut Call<'_, '_>, mut args: Args<'_>, _: &mut Reply<'_>) -> O
         return Err(CommandError::text("ERR No shutdown in progress."));
     }
     warning!("User requested shutdown...");
-    if nosave || !save && call.server.config.load().save.is_empty() {
-        call.session.closing = true;
-        call.server.stop();
-        return Ok(());
+    match call.server.order_at_shutdown(ShutdownOptions { save, nosave, now: false, force }) {
+        Some(order) => ask_saver(call.session, order),
+        None => {
+            call.session.closing = true;
+            call.server.stop();
+        }
     }
-    ask_saver(call.session, if force { SaveOrder::ForcedShutdown } else { SaveOrder::Shutdown });
     Ok(())
 }
 

@@ -14,7 +14,7 @@ use std::{
     collections::VecDeque,
     fs::{self, File},
     io,
-    path::{Path, PathBuf},
+    path::Path,
     sync::{Arc, atomic::Ordering::Relaxed},
     time::{Duration, Instant},
 };
@@ -124,13 +124,16 @@ impl Saver {
             let _: bool = self.save();
             return;
         }
-        self.sleep(LOOK_EVERY);
+        self.sleep(LOOK_EVERY, true);
     }
 
-    /// Sleeps for a while, or until a node comes home or a letter arrives.
-    fn sleep(&mut self, most: Duration) {
+    /// Sleeps for a while, or until a node comes home or something is asked for. What is scheduled while a snapshot is taken waits for its
+    /// end.
+    fn sleep(&mut self, most: Duration, is_idle: bool) {
         let peer = &self.server.threads[self.worker.thread.index];
-        let may_sleep = peer.inbox.may_sleep(|| self.server.saves.orders.is_empty());
+        let saves = &self.server.saves;
+        let may_sleep =
+            peer.inbox.may_sleep(|| saves.orders.is_empty() && !(is_idle && saves.is_scheduled()));
         let timeout = if may_sleep { most } else { Duration::ZERO };
         if let Err(error) = self.poll.poll(&mut self.events, Some(timeout))
             && error.kind() != io::ErrorKind::Interrupted
@@ -157,6 +160,9 @@ impl Saver {
         let may_try = !saves.has_failed.load(Relaxed)
             || now.saturating_sub(saves.tried_at.load(Relaxed)) > RETRY_SECONDS;
         let n_changes = self.server.n_unsaved_changes();
+        if self.server.loading.is_on() {
+            return false;
+        }
         let reached = config.save.iter().find(|point| n_changes >= point.changes && since > point.seconds);
         if let Some(point) = reached.filter(|_| may_try) {
             notice!("{} changes in {} seconds. Saving...", point.changes, point.seconds);
@@ -205,7 +211,8 @@ impl Saver {
     fn reload(&mut self) -> Result<(), String> {
         let server = self.server;
         server.saves.is_under_way.store(false, Relaxed);
-        let name = server.config.load().dbfilename.clone().unwrap_or_default();
+        let config = server.config.load_full();
+        let name = config.dir.join(config.dbfilename.clone().unwrap_or_default());
         let mut loaded = persist::load(server, &name).map_err(|error| error.to_string())?;
         let all = server.engine.all_shards();
         loop {
@@ -242,11 +249,11 @@ impl Saver {
             return false;
         };
         saves.n_keys.store(cut.sizes.iter().map(|&(_, n_keys, _)| n_keys).sum(), Relaxed);
-        let name = config.dbfilename.clone().unwrap_or_default();
-        let path = PathBuf::from(format!("temp-{}.rdb", std::process::id()));
+        let name = config.dir.join(config.dbfilename.clone().unwrap_or_default());
+        let path = config.dir.join(format!("temp-{}.rdb", std::process::id()));
         let written = Snapshot::create(&path, &cut, &config, server).and_then(|mut snapshot| {
             self.walk(Some((&mut snapshot, &uses)))?;
-            snapshot.finish(&path, &name)
+            snapshot.finish(&path, &name, &config.dir)
         });
         if written.is_err() {
             // No shard is left saving: the next snapshot begins from nothing.
@@ -265,8 +272,7 @@ impl Saver {
             }
             Err(Failure::GivenUp) => {}
             Err(Failure::Io(what, error)) => {
-                let folder = config.dir.display();
-                warning!("Saving the DB to {folder}/{} failed while {what}: {error}", name.display());
+                warning!("Saving the DB to {} failed while {what}: {error}", name.display());
             }
         }
         saves.took_seconds.store(began.elapsed().as_secs() as i64, Relaxed);
@@ -294,7 +300,7 @@ impl Saver {
             if self.server.stopping.load(Relaxed) {
                 return None;
             }
-            self.sleep(LOOK_EVERY);
+            self.sleep(LOOK_EVERY, false);
         }
     }
 
@@ -364,7 +370,7 @@ impl Saver {
             && began.elapsed() < delay.saturating_mul(n_keys.min(u32::MAX.into()) as u32)
             && !self.is_outdated()
         {
-            self.sleep(delay.min(REST_SLICE));
+            self.sleep(delay.min(REST_SLICE), false);
         }
     }
 
@@ -485,13 +491,13 @@ impl Snapshot {
     }
 
     /// Makes the file the one that is loaded; returns its length in bytes.
-    fn finish(self, path: &Path, name: &Path) -> Result<u64, Failure> {
+    fn finish(self, path: &Path, name: &Path, folder: &Path) -> Result<u64, Failure> {
         let fail = |what| move |error| Failure::Io(what, error);
         let (file, n_bytes) = self.writer.finish().map_err(fail("writing"))?;
         file.sync_all().map_err(fail("syncing its temporary file"))?;
         drop(file);
         fs::rename(path, name).map_err(fail("renaming its temporary file"))?;
-        File::open(".").and_then(|folder| folder.sync_all()).map_err(fail("syncing its folder"))?;
+        File::open(folder).and_then(|folder| folder.sync_all()).map_err(fail("syncing its folder"))?;
         Ok(n_bytes)
     }
 }

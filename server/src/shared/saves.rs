@@ -79,6 +79,11 @@ impl Saves {
         self.is_scheduled.store(true, Ordering::Relaxed);
     }
 
+    /// Whether one is to be taken.
+    pub fn is_scheduled(&self) -> bool {
+        self.is_scheduled.load(Ordering::Relaxed)
+    }
+
     /// Whether one is to be taken now; it is asked for once.
     pub fn take_scheduled(&self) -> bool {
         self.is_scheduled.swap(false, Ordering::Relaxed)

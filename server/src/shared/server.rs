@@ -402,14 +402,21 @@ impl Server {
     }
 
     /// Stops the server, saving its data before if that is asked for.
-    pub fn shut_down(&self, options: ShutdownOptions, node: Option<(Box<Node<Job>>, bool)>) {
+    pub fn shut_down(&self, options: ShutdownOptions) {
+        match self.order_at_shutdown(options) {
+            Some(order) => self.order_save(order, None),
+            None => self.stop(),
+        }
+    }
+
+    /// What is asked of the saver before the server stops, if anything is.
+    pub fn order_at_shutdown(&self, options: ShutdownOptions) -> Option<SaveOrder> {
         let ShutdownOptions { save, nosave, force, .. } = options;
         // What has not been loaded yet must not be overwritten by what has.
         if self.loading.is_on() || !save && (nosave || self.config.load().save.is_empty()) {
-            return self.stop();
+            return None;
         }
-        let order = if force { SaveOrder::ForcedShutdown } else { SaveOrder::Shutdown };
-        self.order_save(order, node);
+        Some(if force { SaveOrder::ForcedShutdown } else { SaveOrder::Shutdown })
     }
 
     /// Those of them that are to have connections.
