@@ -192,7 +192,9 @@ fn our_files_are_loaded_by_redis() {
         let mut writer = SnapshotWriter::new(Vec::new(), options);
         writer.aux(b"redis-ver", b"7.4.0").unwrap();
         writer
-            .library(b"#!lua name=lib\nredis.register_function('of_file', function() return 'here' end)")
+            .write_library(
+                b"#!lua name=lib\nredis.register_function('of_file', function() return 'here' end)",
+            )
             .unwrap();
         for db in [0, 9] {
             writer.select(Db(db)).unwrap();

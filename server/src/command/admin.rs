@@ -31,7 +31,7 @@ use crate::{
     },
     client::{
         id::Endpoint,
-        session::{Counts, Replies, Request, SaveOrder, Session},
+        session::{Counts, Replies, Request, SaveOrder},
     },
     command::info,
     config::{self, Access, Appended, Asker, Config, REDIS_VERSION, ShutdownOptions},
@@ -247,11 +247,10 @@ const IS_SAVING: CommandError = CommandError::text("ERR Background save already 
 
 /// The saver answers it, unless it is refused.
 fn save(call: &mut Call<'_, '_>, _: Args<'_>, _: &mut Reply<'_>) -> Outcome {
-    if call.server.saves.is_under_way.swap(true, Ordering::Relaxed) {
+    if call.server.saves.is_under_way.load(Ordering::Relaxed) {
         return Err(IS_SAVING);
     }
-    ask_saver(call.session, SaveOrder::Save);
-    Ok(())
+    ask_saver(call, SaveOrder::Save)
 }
 
 fn debug_reload(call: &mut Call<'_, '_>, mut args: Args<'_>, _: &mut Reply<'_>) -> Outcome {
@@ -264,13 +263,17 @@ fn debug_reload(call: &mut Call<'_, '_>, mut args: Args<'_>, _: &mut Reply<'_>) 
             "ERR DEBUG RELOAD only supports the MERGE, NOFLUSH and NOSAVE options.",
         ));
     }
-    ask_saver(call.session, order);
-    Ok(())
+    ask_saver(call, order)
 }
 
-/// Has the command be answered by the saver.
-fn ask_saver(session: &Session, order: SaveOrder) {
-    session.ask(Request::Save { order, is_answered: session.replies == Replies::On });
+/// Has the command be answered by the saver, which it is outside of scripts and transactions only.
+fn ask_saver(call: &mut Call<'_, '_>, order: SaveOrder) -> Outcome {
+    if call.held.is_some() {
+        return Err(CommandError::text("ERR Command not allowed inside a transaction"));
+    }
+    let is_answered = call.session.replies == Replies::On;
+    call.session.ask(Request::Save { order, is_answered });
+    Ok(())
 }
 
 fn background_save(call: &mut Call<'_, '_>, mut args: Args<'_>, reply: &mut Reply<'_>) -> Outcome {
@@ -348,13 +351,13 @@ fn shutdown(call: &mut Call<'_, '_>, mut args: Args<'_>, _: &mut Reply<'_>) -> O
     }
     warning!("User requested shutdown...");
     match call.server.order_at_shutdown(ShutdownOptions { save, nosave, now: false, force }) {
-        Some(order) => ask_saver(call.session, order),
+        Some(order) => ask_saver(call, order),
         None => {
             call.session.closing = true;
             call.server.stop();
+            Ok(())
         }
     }
-    Ok(())
 }
 
 fn lolwut(call: &mut Call<'_, '_>, mut args: Args<'_>, reply: &mut Reply<'_>) -> Outcome {

@@ -462,7 +462,7 @@ impl Snapshot {
             let used = Memory::used();
             writer.aux(b"used-mem", used.to_string().as_bytes())?;
             writer.aux(b"aof-base", b"0")?;
-            cut.libraries.iter().try_for_each(|code| writer.library(code))
+            cut.libraries.iter().try_for_each(|code| writer.write_library(code))
         };
         begin(&mut writer).map_err(fail)?;
         Ok(Snapshot { writer, db: None, sizes: cut.sizes.clone(), server })

@@ -67,7 +67,7 @@ impl<W: Write> SnapshotWriter<W> {
     ///
     /// # Errors
     /// Those of the output.
-    pub fn library(&mut self, code: &[u8]) -> Result<()> {
+    pub fn write_library(&mut self, code: &[u8]) -> Result<()> {
         self.piece.push(opcode::LIBRARY);
         raw_entry::string(&mut self.piece, code, self.compressor.as_mut());
         self.write_pieces()

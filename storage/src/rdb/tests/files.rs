@@ -53,7 +53,7 @@ fn file(entries: &[EntryBox], options: SnapshotOptions, recency: Option<Recency>
     let mut writer = SnapshotWriter::new(Vec::new(), options);
     writer.aux(b"redis-ver", b"7.0.15").unwrap();
     writer.aux(b"ctime", b"1700000000").unwrap();
-    writer.library(b"#!lua name=a\n").unwrap();
+    writer.write_library(b"#!lua name=a\n").unwrap();
     for (db, entries) in entries.chunks(entries.len().div_ceil(2)).enumerate() {
         writer.select(Db(3 * db as u16)).unwrap();
         writer.sizes(entries.len() as u64, 1).unwrap();
