@@ -93,29 +93,10 @@ pub fn serve(mut config: Config, mut process: Process) -> Result<(), String> {
     if config.syslog_enabled {
         open_syslog(&config);
     }
-    let pid = std::process::id();
-    notice!("Braid is starting");
-    notice!(
-        "Braid version={BRAID_VERSION} (compatible with Redis {REDIS_VERSION}), bits={}, pid={pid}, just started",
-        usize::BITS
-    );
-    for note in config.notices() {
-        warning!("{note}");
-    }
-    if config.supervised != Supervised::No && process.supervisor == Supervised::No {
-        notice!(
-            "supervised: no systemd waits for this process (there is no NOTIFY_SOCKET in its environment)"
-        );
-    }
+    introduce(&config, process.supervisor);
     command::rename(&config.renamed_commands)?;
     let users = command::users_at_start(&config, &TABLE)?;
-    for user in users.all().filter(|user| !user.is_on()) {
-        let name = String::from_utf8_lossy(user.name());
-        notice!(
-            "The user '{name}' is disabled (there is no 'on' modifier in the user description). Make sure this is not a \
-             configuration error."
-        );
-    }
+    name_disabled(&users);
     fit_to_descriptors(&mut config)?;
     std::env::set_current_dir(&config.dir)
         .map_err(|error| format!("Can't chdir to '{}': {error}", config.dir.display()))?;
@@ -131,7 +112,7 @@ pub fn serve(mut config: Config, mut process: Process) -> Result<(), String> {
     let snapshot = snapshot_to_load(&config)?;
     // As in Redis, nobody is kept from starting by a place where only the administrator may write.
     if let Some(path) = &pidfile
-        && let Err(error) = std::fs::write(path, format!("{pid}\n"))
+        && let Err(error) = std::fs::write(path, format!("{}\n", std::process::id()))
     {
         warning!("Failed to write PID file {}: {error}", path.display());
     }
@@ -181,11 +162,7 @@ pub fn serve(mut config: Config, mut process: Process) -> Result<(), String> {
         threads.push(spawn(format!("heavy-{nth}"), move || {
             if let Some((path, kinds, fail_loading)) = load {
                 match load_at_start(server, index, &path) {
-                    Ok(()) => {
-                        log_ready(&kinds);
-                        server.loading.end(&server.attention);
-                        tell(supervisor, NotifyState::Ready, "Ready to accept connections");
-                    }
+                    Ok(()) => end_loading(server, &kinds, supervisor),
                     Err(why) => {
                         // Whoever started this thread waits for its end first.
                         let _ = fail_loading.send(why);
@@ -204,19 +181,7 @@ pub fn serve(mut config: Config, mut process: Process) -> Result<(), String> {
     let saver = server.threads.len() - 1;
     threads.push(spawn("saver".to_owned(), move || run_saver(server, saver, saver_poll))?);
 
-    let mut is_ending = false;
-    for signal in signals.forever() {
-        let name = if signal == SIGINT { "SIGINT" } else { "SIGTERM" };
-        if std::mem::replace(&mut is_ending, true) && signal == SIGINT {
-            warning!("You insist... exiting now.");
-            server.stop();
-            continue;
-        }
-        warning!("Received {name} scheduling shutdown...");
-        let config = server.config.load_full();
-        let options = if signal == SIGINT { config.shutdown_on_sigint } else { config.shutdown_on_sigterm };
-        server.shut_down(options);
-    }
+    heed_signals(server, &mut signals);
     tell(supervisor, NotifyState::Stopping, "Stopping");
     for thread in threads {
         thread.join().expect("a thread that panics ends the process");
@@ -230,6 +195,63 @@ pub fn serve(mut config: Config, mut process: Process) -> Result<(), String> {
     }
     warning!("Braid is now ready to exit, bye bye...");
     Ok(())
+}
+
+/// Says in the log what starts here, and what an operator should know of its configuration.
+fn introduce(config: &Config, supervisor: Supervised) {
+    let pid = std::process::id();
+    notice!("Braid is starting");
+    notice!(
+        "Braid version={BRAID_VERSION} (compatible with Redis {REDIS_VERSION}), bits={}, pid={pid}, just started",
+        usize::BITS
+    );
+    for note in config.notices() {
+        warning!("{note}");
+    }
+    if config.supervised != Supervised::No && supervisor == Supervised::No {
+        notice!(
+            "supervised: no systemd waits for this process (there is no NOTIFY_SOCKET in its environment)"
+        );
+    }
+}
+
+/// Says in the log which users nobody can be.
+fn name_disabled(users: &Users) {
+    for user in users.all().filter(|user| !user.is_on()) {
+        let name = String::from_utf8_lossy(user.name());
+        notice!(
+            "The user '{name}' is disabled (there is no 'on' modifier in the user description). Make sure this is not a \
+             configuration error."
+        );
+    }
+}
+
+/// Lets clients at the data, which has just been loaded.
+fn end_loading(server: &Server, kinds: &[String], supervisor: Supervised) {
+    log_ready(kinds);
+    server.loading.end(&server.attention);
+    tell(supervisor, NotifyState::Ready, "Ready to accept connections");
+}
+
+/// Has signals end the server, until it is at its end.
+fn heed_signals(server: &Server, signals: &mut Signals) {
+    let mut is_ending = false;
+    for signal in signals.forever() {
+        let name = if signal == SIGINT { "SIGINT" } else { "SIGTERM" };
+        if std::mem::replace(&mut is_ending, true)
+            && signal == SIGINT
+            && server.saves.is_under_way.load(Ordering::Relaxed)
+        {
+            // Once more while the data is being saved.
+            warning!("You insist... exiting now.");
+            server.stop();
+            continue;
+        }
+        warning!("Received {name} scheduling shutdown...");
+        let config = server.config.load_full();
+        let options = if signal == SIGINT { config.shutdown_on_sigint } else { config.shutdown_on_sigterm };
+        server.shut_down(options);
+    }
 }
 
 /// Where a daemon writes its number if the configuration does not say it, as in Redis.
