@@ -1,0 +1,409 @@
+//! From many threads to one stream: each writes its records with nothing shared but the ticket, and one at a time merges them.
+//!
+//! ```text
+//! thread   builds a record in its own batch, under the holds of its unit, and takes a ticket: one addition to a word that only those write
+//!          who log
+//! publish  gives the whole batch away: one push for many records
+//! pen      whoever has it takes what was published and puts the records in the order of their tickets
+//! ```
+//!
+//! *Order.* A ticket is taken while the shards are held that the record is about. So of two units that share a shard the later one has the
+//! larger ticket, and of two of which one ended before the other began as well: a log in the order of the tickets is one that could have been
+//! run.
+//!
+//! *No gaps.* A ticket that is taken is in some thread's batch, and nothing between taking it and having it there can fail. So the pen may stop
+//! at the first ticket that it does not find: it is about to be published.
+
+use std::{
+    mem,
+    sync::atomic::{AtomicU64, AtomicUsize, Ordering::Relaxed},
+};
+
+use crossbeam_queue::{ArrayQueue, SegQueue};
+use crossbeam_utils::CachePadded;
+
+/// The number of a record: from 1 on, without gaps.
+pub type Ticket = u64;
+
+/// So many empty batches a thread keeps for reuse.
+const SPARE_BATCHES: usize = 4;
+/// A batch that has had more room than this is not kept.
+const KEPT_BYTES: usize = 256 << 10;
+
+/// Where records come in.
+pub struct Intake {
+    /// The ticket that is taken next.
+    tickets: CachePadded<AtomicU64>,
+    /// What each thread has published.
+    lanes: Box<[CachePadded<Lane>]>,
+}
+
+struct Lane {
+    full: SegQueue<Vec<u8>>,
+    spare: ArrayQueue<Vec<u8>>,
+    /// What is in `full`, and what has been merged of it only in part, in bytes.
+    unmerged_bytes: AtomicUsize,
+}
+
+/// What a record says of itself.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Kind {
+    /// Commands.
+    Commands {
+        /// The database that the first of them needs to be selected.
+        first_db: u16,
+        /// The one that is selected behind the last.
+        last_db: u16,
+    },
+    /// No commands: here the log is cut.
+    Cut,
+}
+
+/// A record's head within a batch: its ticket, how long it is, and its databases.
+struct Head {
+    ticket: Ticket,
+    n_bytes: usize,
+    kind: Kind,
+}
+
+impl Head {
+    const BYTES: usize = 24;
+    /// In place of a database.
+    const CUT: u16 = u16::MAX;
+
+    fn write(&self, to: &mut [u8]) {
+        let (first_db, last_db) = match self.kind {
+            Kind::Commands { first_db, last_db } => (first_db, last_db),
+            Kind::Cut => (Self::CUT, Self::CUT),
+        };
+        to[..8].copy_from_slice(&self.ticket.to_le_bytes());
+        to[8..16].copy_from_slice(&(self.n_bytes as u64).to_le_bytes());
+        to[16..18].copy_from_slice(&first_db.to_le_bytes());
+        to[18..20].copy_from_slice(&last_db.to_le_bytes());
+    }
+
+    fn read(from: &[u8]) -> Self {
+        let number = |at: usize| u64::from_le_bytes(from[at..at + 8].try_into().expect("eight bytes"));
+        let short = |at: usize| u16::from_le_bytes(from[at..at + 2].try_into().expect("two bytes"));
+        let kind = match (short(16), short(18)) {
+            (Self::CUT, _) => Kind::Cut,
+            (first_db, last_db) => Kind::Commands { first_db, last_db },
+        };
+        Self { ticket: number(0), n_bytes: number(8) as usize, kind }
+    }
+}
+
+impl Intake {
+    /// An intake for so many threads.
+    pub fn new(n_threads: usize) -> Self {
+        let lane = || Lane {
+            full: SegQueue::new(),
+            spare: ArrayQueue::new(SPARE_BATCHES),
+            unmerged_bytes: AtomicUsize::new(0),
+        };
+        Self {
+            tickets: CachePadded::new(AtomicU64::new(1)),
+            lanes: (0..n_threads).map(|_| CachePadded::new(lane())).collect(),
+        }
+    }
+
+    /// The last ticket that was taken; 0 before the first.
+    pub fn last_ticket(&self) -> Ticket {
+        self.tickets.load(Relaxed) - 1
+    }
+
+    /// Whether a thread has published something that nobody has begun to merge.
+    pub fn has_published(&self) -> bool {
+        self.lanes.iter().any(|lane| !lane.full.is_empty())
+    }
+
+    /// How many bytes were published and are not merged.
+    pub fn unmerged_bytes(&self) -> usize {
+        self.lanes.iter().map(|lane| lane.unmerged_bytes.load(Relaxed)).sum()
+    }
+}
+
+/// A thread's side.
+#[derive(Default)]
+pub struct Writer {
+    lane: usize,
+    batch: Vec<u8>,
+}
+
+impl Writer {
+    /// That of the thread of a number.
+    pub fn new(lane: usize) -> Self {
+        Self { lane, batch: Vec::new() }
+    }
+
+    /// Adds a record, whose bytes `build` appends; gives its ticket. To be called while the shards are held that the record is about.
+    pub fn add(&mut self, intake: &Intake, build: impl FnOnce(&mut Vec<u8>) -> Kind) -> Ticket {
+        let at = self.batch.len();
+        self.batch.resize(at + Head::BYTES, 0);
+        let kind = build(&mut self.batch);
+        let n_bytes = self.batch.len() - at - Head::BYTES;
+        // From here on nothing may fail: the pen waits for this ticket. Relaxed is enough for the order: who holds a shard after this thread
+        // has let it go comes later in the order of all changes of this word, as the hold has passed from one to the other.
+        let ticket = intake.tickets.fetch_add(1, Relaxed);
+        Head { ticket, n_bytes, kind }.write(&mut self.batch[at..]);
+        ticket
+    }
+
+    /// How many bytes it has that were not published.
+    #[inline]
+    pub fn unpublished_bytes(&self) -> usize {
+        self.batch.len()
+    }
+
+    /// Gives what was added to whoever has the pen.
+    pub fn publish(&mut self, intake: &Intake) {
+        if self.batch.is_empty() {
+            return;
+        }
+        let lane = &intake.lanes[self.lane];
+        let next = lane.spare.pop().unwrap_or_default();
+        let batch = mem::replace(&mut self.batch, next);
+        lane.unmerged_bytes.fetch_add(batch.len(), Relaxed);
+        lane.full.push(batch);
+    }
+}
+
+/// A lane as the pen sees it.
+#[derive(Default)]
+struct Open {
+    batch: Vec<u8>,
+    at: usize,
+}
+
+impl Open {
+    fn head(&self) -> Option<Head> {
+        (self.at < self.batch.len()).then(|| Head::read(&self.batch[self.at..]))
+    }
+}
+
+/// Who merges.
+pub struct Pen {
+    lanes: Vec<Open>,
+    /// The ticket that is merged next.
+    next: Ticket,
+    /// Where the last record was found: the next one is mostly there, too.
+    last: usize,
+    /// The database that is selected at the end of the stream, if it is known.
+    db: Option<u16>,
+}
+
+/// Where merged records go.
+pub trait Stream {
+    /// Has a database be selected for what follows.
+    fn select(&mut self, db: u16);
+    /// Appends what one unit has done.
+    fn append(&mut self, commands: &[u8]);
+}
+
+/// Why merging has ended.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Merged {
+    /// All there is for now is merged.
+    All,
+    /// That is enough for now.
+    Enough,
+    /// A cut comes next.
+    UpToCut,
+}
+
+impl Pen {
+    /// The pen of an intake that nothing has been merged of.
+    pub fn new(intake: &Intake) -> Self {
+        Self { lanes: intake.lanes.iter().map(|_| Open::default()).collect(), next: 1, last: 0, db: None }
+    }
+
+    /// The last ticket that is merged; 0 before the first.
+    pub fn merged(&self) -> Ticket {
+        self.next - 1
+    }
+
+    /// Has the database be selected anew before the next record: another file begins.
+    pub fn forget_db(&mut self) {
+        self.db = None;
+    }
+
+    /// Merges what was published, in the order of the tickets, until `go_on` says no, which is asked after each record, or there is no more.
+    /// At a cut it stops before it.
+    pub fn merge(
+        &mut self,
+        intake: &Intake,
+        to: &mut impl Stream,
+        mut go_on: impl FnMut() -> bool,
+    ) -> Merged {
+        loop {
+            let Some((lane, head)) = self.find(intake) else { return Merged::All };
+            let Kind::Commands { first_db, last_db } = head.kind else { return Merged::UpToCut };
+            if self.db != Some(first_db) {
+                to.select(first_db);
+            }
+            self.db = Some(last_db);
+            let open = &self.lanes[lane];
+            let start = open.at + Head::BYTES;
+            to.append(&open.batch[start..start + head.n_bytes]);
+            self.pass(intake, lane, &head);
+            if !go_on() {
+                return Merged::Enough;
+            }
+        }
+    }
+
+    /// Goes on behind the cut that [`merge`](Self::merge) has stopped at.
+    ///
+    /// # Panics
+    /// If there is none.
+    pub fn pass_cut(&mut self, intake: &Intake) {
+        let (lane, head) = self.find(intake).expect("the cut was seen");
+        assert_eq!(head.kind, Kind::Cut, "what comes next is a cut");
+        self.pass(intake, lane, &head);
+        self.db = None;
+    }
+
+    /// Passes over all that was published, up to a gap, as nobody wants it: the log has been turned off.
+    pub fn discard(&mut self, intake: &Intake) {
+        while let Some((lane, head)) = self.find(intake) {
+            self.pass(intake, lane, &head);
+        }
+        self.db = None;
+    }
+
+    /// The next record, if it is there.
+    fn find(&mut self, intake: &Intake) -> Option<(usize, Head)> {
+        let n_lanes = self.lanes.len();
+        (0..n_lanes).find_map(|step| {
+            let lane = (self.last + step) % n_lanes;
+            let open = &mut self.lanes[lane];
+            if open.at >= open.batch.len() {
+                let batch = intake.lanes[lane].full.pop()?;
+                *open = Open { batch, at: 0 };
+            }
+            let head = open.head().filter(|head| head.ticket == self.next)?;
+            self.last = lane;
+            Some((lane, head))
+        })
+    }
+
+    fn pass(&mut self, intake: &Intake, lane: usize, head: &Head) {
+        let open = &mut self.lanes[lane];
+        open.at += Head::BYTES + head.n_bytes;
+        self.next += 1;
+        if open.at >= open.batch.len() {
+            let mut batch = mem::take(open).batch;
+            let of = &intake.lanes[lane];
+            of.unmerged_bytes.fetch_sub(batch.len(), Relaxed);
+            if batch.capacity() <= KEPT_BYTES {
+                batch.clear();
+                // More than are kept are freed.
+                let _: Result<(), Vec<u8>> = of.spare.push(batch);
+            }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::thread;
+
+    use super::*;
+
+    #[derive(Default)]
+    struct Told(Vec<u8>);
+
+    impl Stream for Told {
+        fn select(&mut self, db: u16) {
+            self.0.extend_from_slice(format!("[{db}]").as_bytes());
+        }
+
+        fn append(&mut self, commands: &[u8]) {
+            self.0.extend_from_slice(commands);
+        }
+    }
+
+    fn add(writer: &mut Writer, intake: &Intake, text: &str, db: u16) -> Ticket {
+        writer.add(intake, |to| {
+            to.extend_from_slice(text.as_bytes());
+            Kind::Commands { first_db: db, last_db: db }
+        })
+    }
+
+    #[test]
+    fn records_come_in_the_order_of_their_tickets_and_not_past_a_gap() {
+        let intake = Intake::new(2);
+        let (mut a, mut b) = (Writer::new(0), Writer::new(1));
+        let (mut pen, mut told) = (Pen::new(&intake), Told::default());
+        add(&mut a, &intake, "one ", 0);
+        add(&mut b, &intake, "two ", 0);
+        add(&mut a, &intake, "three ", 3);
+        b.publish(&intake);
+        assert_eq!(pen.merge(&intake, &mut told, || true), Merged::All);
+        assert_eq!(pen.merged(), 0, "the first is not published");
+        a.publish(&intake);
+        add(&mut b, &intake, "four", 3);
+        assert_eq!(pen.merge(&intake, &mut told, || true), Merged::All);
+        assert_eq!((pen.merged(), &told.0[..]), (3, &b"[0]one two [3]three "[..]));
+        b.publish(&intake);
+        pen.merge(&intake, &mut told, || true);
+        assert_eq!(told.0, b"[0]one two [3]three four");
+        assert_eq!((intake.unmerged_bytes(), intake.last_ticket()), (0, 4));
+    }
+
+    #[test]
+    fn a_cut_stops_the_merging_and_what_follows_selects_its_database_anew() {
+        let intake = Intake::new(1);
+        let (mut writer, mut pen, mut told) = (Writer::new(0), Pen::new(&intake), Told::default());
+        add(&mut writer, &intake, "before", 1);
+        writer.add(&intake, |_| Kind::Cut);
+        add(&mut writer, &intake, "behind", 1);
+        writer.publish(&intake);
+        assert_eq!(pen.merge(&intake, &mut told, || true), Merged::UpToCut);
+        assert_eq!(pen.merge(&intake, &mut told, || true), Merged::UpToCut);
+        assert_eq!((pen.merged(), &told.0[..]), (1, &b"[1]before"[..]));
+        pen.pass_cut(&intake);
+        assert_eq!(pen.merge(&intake, &mut told, || true), Merged::All);
+        assert_eq!(told.0, b"[1]before[1]behind");
+    }
+
+    #[test]
+    fn what_many_threads_write_is_merged_once_each_and_in_order() {
+        const N_THREADS: usize = 4;
+        const N_RECORDS: usize = 5000;
+        let intake = Intake::new(N_THREADS);
+        let mut told = Told::default();
+        thread::scope(|scope| {
+            for lane in 0..N_THREADS {
+                let intake = &intake;
+                scope.spawn(move || {
+                    let mut writer = Writer::new(lane);
+                    let mut before = 0;
+                    for nth in 0..N_RECORDS {
+                        let ticket = add(&mut writer, intake, &format!("{lane}:{nth} "), 0);
+                        assert!(ticket > before);
+                        before = ticket;
+                        if nth % (lane + 1) == 0 {
+                            writer.publish(intake);
+                        }
+                    }
+                    writer.publish(intake);
+                });
+            }
+            let mut pen = Pen::new(&intake);
+            while pen.merged() < (N_THREADS * N_RECORDS) as u64 {
+                pen.merge(&intake, &mut told, || true);
+                thread::yield_now();
+            }
+        });
+        let text = String::from_utf8(told.0).expect("text");
+        let mut seen = [0; N_THREADS];
+        for record in text.trim_start_matches("[0]").split_whitespace() {
+            let (lane, nth) = record.split_once(':').expect("a lane and a number");
+            let (lane, nth): (usize, usize) = (lane.parse().expect("a lane"), nth.parse().expect("a number"));
+            assert_eq!(seen[lane], nth);
+            seen[lane] += 1;
+        }
+        assert_eq!(seen, [N_RECORDS; N_THREADS]);
+    }
+}
