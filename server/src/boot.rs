@@ -48,6 +48,7 @@ use crate::{
         descriptors::room_for_clients,
         functions::Functions,
         hot_keys::HotKeys,
+        journal::Journal,
         latency_monitor::LatencyMonitor,
         listening::{Listener, Listening, bind_all},
         loading::Loading,
@@ -419,6 +420,7 @@ fn build(
     let hot_keys = HotKeys::new(peers.len());
     let clock = Clock::start();
     let server: &'static Server = Box::leak(Box::new(Server {
+        journal: Journal::default(),
         saves: Saves::new(clock.unix_seconds()),
         clock,
         engine: Engine::new(shards),

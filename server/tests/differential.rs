@@ -32,6 +32,8 @@ mod oracle;
 mod pair;
 #[path = "differential/pools.rs"]
 mod pools;
+#[path = "differential/replay.rs"]
+mod replay;
 #[path = "differential/rights.rs"]
 mod rights;
 #[path = "differential/same.rs"]

@@ -244,7 +244,7 @@ impl<'a> HashRef<'a> {
         let bytes = self.entry().bytes().expect("a packed hash is bytes");
         let mut triples = Cow::Borrowed(bytes);
         if PackedFields::new(bytes, Layout::Triples).n_expired(self.now()) > 0 {
-            packed_fields::expire(triples.to_mut(), self.now(), usize::MAX);
+            packed_fields::expire(triples.to_mut(), self.now(), usize::MAX, |_| {});
         }
         Some(triples)
     }
@@ -407,6 +407,9 @@ impl HashMut<'_> {
     /// Sets a field; its deadline becomes what `expiry` says.
     pub fn set(&mut self, name: &[u8], value: &[u8], expiry: Expiry) -> Inserted {
         let now = self.now();
+        if self.is_logged() {
+            self.record_if_expired(name);
+        }
         let set_large = |fields: &mut FieldTable| fields.set(name, value, expiry, now);
         if let Some(inserted) = self.arrange_object(set_large) {
             self.mark_changed();
@@ -434,6 +437,9 @@ impl HashMut<'_> {
     /// Removes a field; says whether there was one.
     pub fn remove(&mut self, name: &[u8]) -> bool {
         let now = self.now();
+        if self.is_logged() {
+            self.record_if_expired(name);
+        }
         let found = self.arrange(|entry| match Form::of(entry.as_ref()) {
             Form::Packed(layout) => packed_fields::remove(entry, layout, name, now),
             Form::Table => table_mut(entry).remove(name, now),
@@ -464,13 +470,34 @@ impl HashMut<'_> {
         if !HashType::next_deadline(self.entry()).is_some_and(|deadline| deadline.has_passed(now)) {
             return 0;
         }
+        let is_logged = self.is_logged();
+        let mut names: Vec<Box<[u8]>> = Vec::new();
+        let lost = |name: &[u8]| {
+            if is_logged {
+                names.push(name.into());
+            }
+        };
         let n_expired = self.arrange(|entry| match Form::of(entry.as_ref()) {
             Form::Packed(Layout::Pairs) => 0,
-            Form::Packed(Layout::Triples) => packed_fields::expire(entry, now, n_max),
-            Form::Table => table_mut(entry).expire(now, n_max),
+            Form::Packed(Layout::Triples) => packed_fields::expire(entry, now, n_max, lost),
+            Form::Table => table_mut(entry).expire(now, n_max, lost),
         });
+        self.record_lost_fields(names.iter().map(|name| &**name));
         self.lose_expired_fields(n_expired);
         n_expired
+    }
+
+    /// Has the log know of a field whose deadline has passed, as what comes takes it for one that is not there.
+    #[cold]
+    fn record_if_expired(&self, name: &[u8]) {
+        let now = self.now();
+        let found = match Contents::of(self.entry()) {
+            Contents::Packed(fields) => fields.find(name).map(|(_, field)| field),
+            Contents::Table(fields) => fields.find(name),
+        };
+        if found.is_some_and(|field| field.has_expired(now)) {
+            self.record_lost_fields(std::iter::once(name));
+        }
     }
 
     fn is_packed(&self) -> bool {

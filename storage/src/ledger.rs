@@ -19,6 +19,7 @@ use crate::{
     event::Event,
     hash::Place,
     published::Published,
+    record::{self, LOG},
     snapshot::Saving,
     stamps::Stamps,
     time::{Deadline, Millis},
@@ -138,10 +139,11 @@ impl Ledger {
     /// Does it.
     #[cold]
     pub(crate) fn announce(&mut self, db: Db, key: &[u8], event: Event) {
+        self.record(db, key, event);
         self.stamps.moved(db, key);
         let wakes = self.waiters.wake(db, key);
         let readers = self.take_readers(key);
-        if self.hearers != 0 || wakes || !readers.is_empty() {
+        if self.tells() || wakes || !readers.is_empty() {
             let key = Some(key.into());
             self.push(Change { wakes, readers, key, ..self.change(db, event, Effect::Modified) });
         }
@@ -150,7 +152,8 @@ impl Ledger {
     /// Notes what WATCH and tracking clients do not see: an event that follows another, or what consumer groups do.
     #[cold]
     pub(crate) fn announce_quietly(&mut self, db: Db, key: &[u8], event: Event) {
-        if self.hearers != 0 {
+        self.record(db, key, event);
+        if self.tells() {
             self.push(Change { key: Some(key.into()), ..self.change(db, event, Effect::Quiet) });
         }
     }
@@ -184,7 +187,8 @@ impl Ledger {
 
     /// Notes what happened to a whole database. All nodes that wait for its keys have to look.
     pub(crate) fn announce_database(&mut self, db: Db, event: Event) {
-        if self.hearers != 0 {
+        self.record(db, &[], event);
+        if self.tells() {
             self.push(self.change(db, event, Effect::Modified));
         }
         for key in self.waiters.keys_in(db) {
@@ -228,6 +232,30 @@ impl Ledger {
 
     fn take_readers(&mut self, key: &[u8]) -> Readers {
         self.tracked.as_mut().map(|tracked| tracked.take_readers(key)).unwrap_or_default()
+    }
+
+    /// Whether somebody is told of every change.
+    fn tells(&self) -> bool {
+        let Hearer(log) = LOG;
+        self.hearers & !log != 0
+    }
+
+    /// Whether changes are recorded.
+    pub(crate) fn is_logged(&self) -> bool {
+        self.is_heard_by(LOG)
+    }
+
+    fn record(&self, db: Db, key: &[u8], event: Event) {
+        if self.is_logged() {
+            record::changed(db, key, event);
+        }
+    }
+
+    /// Notes fields that were removed because their deadline had passed.
+    pub(crate) fn lost_fields<'f>(&self, db: Db, key: &[u8], fields: impl Iterator<Item = &'f [u8]>) {
+        if self.is_logged() {
+            fields.for_each(|field| record::lost_field(db, key, field));
+        }
     }
 
     /// Whether somebody hears of every change.

@@ -30,6 +30,7 @@ pub mod prefetch;
 mod published;
 pub mod rdb;
 mod reclaim;
+pub mod record;
 mod rubble;
 pub mod set;
 pub mod shard;

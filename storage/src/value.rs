@@ -227,6 +227,17 @@ impl<'a, T: ValueType> ValueMut<'a, T> {
         expired.store(expired.load(Relaxed) + n as u64, Relaxed);
     }
 
+    /// Whether changes are recorded for the log.
+    #[inline(always)]
+    pub(crate) fn is_logged(&self) -> bool {
+        self.ledger.is_observed && self.ledger.is_logged()
+    }
+
+    /// Records fields that are gone because their deadline had passed.
+    pub(crate) fn record_lost_fields<'f>(&self, fields: impl Iterator<Item = &'f [u8]>) {
+        self.ledger.lost_fields(self.db, self.entry().key(), fields);
+    }
+
     /// Has nodes that wait for the key look at it, although nothing changed of what WATCH would see.
     pub fn mark_ready(&mut self) {
         self.is_ready = true;

@@ -10,6 +10,7 @@ use braid_storage::{
     coordinator::{self, Held, Route},
     entry::{EntryBox, Kind},
     executor::Node,
+    record::Record,
     time::Millis,
 };
 use crossbeam_utils::atomic::AtomicCell;
@@ -327,6 +328,8 @@ pub struct Offload {
     pub keys: Vec<PinnedKey>,
     /// What the command has done there: its result is stored as the same events.
     pub changes: Vec<Change>,
+    /// The same for the log.
+    pub record: Record,
     /// How long the work took, in nanoseconds.
     pub worked_nanos: u64,
     /// Which replies the client wanted before the command ran: if it is run again, that is one command to CLIENT REPLY SKIP.

@@ -15,6 +15,7 @@ use braid_protocol::{
 use braid_storage::{
     Event, Expiry, Key, Shard, StorageError, encoding_name,
     glob::{Case, glob_match},
+    record,
 };
 
 use super::{
@@ -710,6 +711,19 @@ const DEBUG: &[CommandSpec] = &[
         ..DEBUG_ROW
     },
     CommandSpec {
+        name: "logged",
+        run: Run::Session(debug_logged),
+        summary: "Returns what units have logged since the last call: of each the commands, of each of those its database and its words.",
+        ..DEBUG_ROW
+    },
+    CommandSpec {
+        name: "record-log",
+        run: Run::Everything(debug_record_log),
+        syntax: "on",
+        summary: "Keeps what units log for DEBUG LOGGED, or no more.",
+        ..DEBUG_ROW
+    },
+    CommandSpec {
         name: "record-changes",
         run: Run::Everything(debug_record_changes),
         syntax: "on",
@@ -879,6 +893,10 @@ const DEBUG_HELP: &[&str] = &[
     "    Return an error with <string> as message.",
     "CHANGES",
     "    Return the changes of keys that were recorded since the last call: database, event and key of each.",
+    "LOGGED",
+    "    Return what units have logged since the last call.",
+    "RECORD-LOG <0|1>",
+    "    Keep what units log for DEBUG LOGGED, or no more.",
     "RECORD-CHANGES <0|1>",
     "    Record all changes of keys for DEBUG CHANGES, or no more.",
     "HOLD-HEAVY <0|1>",
@@ -1025,6 +1043,30 @@ fn debug_record_changes(call: &mut Call<'_, '_>, mut args: Args<'_>, reply: &mut
     call.server.records_changes.store(on, Ordering::Relaxed);
     call.each_shard(call.session.db, |shard| shard.hear_all(hearers::RECORDER, on));
     reply.ok();
+    Ok(())
+}
+
+fn debug_record_log(call: &mut Call<'_, '_>, mut args: Args<'_>, reply: &mut Reply<'_>) -> Outcome {
+    debug_args(call, args, 1)?;
+    let on = args.int()? != 0;
+    call.each_shard(call.session.db, |shard| shard.hear_all(record::LOG, on));
+    call.server.journal.keep(on);
+    reply.ok();
+    Ok(())
+}
+
+fn debug_logged(call: &mut Call<'_, '_>, args: Args<'_>, reply: &mut Reply<'_>) -> Outcome {
+    debug_args(call, args, 0)?;
+    let units = call.server.journal.take_kept();
+    reply.array(units.len());
+    for unit in units {
+        reply.array(unit.len());
+        for (db, words) in unit {
+            reply.array(1 + words.len());
+            reply.integer(db.0.into());
+            words.iter().for_each(|word| reply.bulk(word));
+        }
+    }
     Ok(())
 }
 

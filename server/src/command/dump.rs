@@ -7,7 +7,7 @@ use braid_storage::{
     time::Deadline,
 };
 
-use super::{Call, CommandSpec, Run, Work, work};
+use super::{Call, CommandSpec, Log, Run, Work, logged, work};
 use crate::catalog::{Args, Arity, Categories, CommandError, Flags, Group, Keys, Outcome};
 
 pub(super) const COMMANDS: &[CommandSpec] = &[
@@ -31,6 +31,7 @@ pub(super) const COMMANDS: &[CommandSpec] = &[
         arity: Arity::AtLeast(4),
         flags: Flags::WRITE.and(Flags::DENYOOM).and(Flags::DANGEROUS),
         keys: Keys::OVERWRITE,
+        log: Log::As(logged::restored),
         run: Run::Transaction(restore),
         work: Work::pinned(work::restored),
         since: "2.6.0",

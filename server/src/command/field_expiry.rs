@@ -10,10 +10,11 @@ use braid_storage::{
 };
 
 use super::{
-    CommandSpec, Run,
+    CommandSpec, Log, Run,
     expire_options::{CountedFrom, Unit, absolute_millis, future_deadline, take_time_tag},
     hashes::write_value,
     keys::ExpiryCondition,
+    logged,
 };
 use crate::catalog::{Args, Arity, CommandError, Flags, Group, Keys, Outcome, shown};
 
@@ -23,6 +24,7 @@ pub(super) const COMMANDS: &[CommandSpec] = &[
         arity: Arity::AtLeast(6),
         flags: Flags::WRITE.and(Flags::DENYOOM).and(Flags::FAST),
         keys: Keys::UPDATE,
+        log: Log::As(logged::field_deadlines),
         run: Run::Shard(hexpire),
         since: "7.4.0",
         group: Group::Hash,
@@ -36,6 +38,7 @@ pub(super) const COMMANDS: &[CommandSpec] = &[
         arity: Arity::AtLeast(6),
         flags: Flags::WRITE.and(Flags::DENYOOM).and(Flags::FAST),
         keys: Keys::UPDATE,
+        log: Log::As(logged::field_deadlines),
         run: Run::Shard(hpexpire),
         since: "7.4.0",
         group: Group::Hash,
@@ -49,6 +52,7 @@ pub(super) const COMMANDS: &[CommandSpec] = &[
         arity: Arity::AtLeast(6),
         flags: Flags::WRITE.and(Flags::DENYOOM).and(Flags::FAST),
         keys: Keys::UPDATE,
+        log: Log::As(logged::field_deadlines),
         run: Run::Shard(hexpireat),
         since: "7.4.0",
         group: Group::Hash,
@@ -62,6 +66,7 @@ pub(super) const COMMANDS: &[CommandSpec] = &[
         arity: Arity::AtLeast(6),
         flags: Flags::WRITE.and(Flags::DENYOOM).and(Flags::FAST),
         keys: Keys::UPDATE,
+        log: Log::As(logged::field_deadlines),
         run: Run::Shard(hpexpireat),
         since: "7.4.0",
         group: Group::Hash,
@@ -129,6 +134,7 @@ pub(super) const COMMANDS: &[CommandSpec] = &[
         arity: Arity::AtLeast(5),
         flags: Flags::WRITE.and(Flags::FAST),
         keys: Keys::UPDATE,
+        log: Log::As(logged::field_deadlines),
         run: Run::Shard(hpersist),
         since: "7.4.0",
         group: Group::Hash,
@@ -142,6 +148,7 @@ pub(super) const COMMANDS: &[CommandSpec] = &[
         arity: Arity::AtLeast(5),
         flags: Flags::WRITE.and(Flags::FAST),
         keys: Keys::UPDATE_AND_READ,
+        log: Log::As(logged::field_deadlines),
         run: Run::Shard(hgetex),
         since: "8.0.0",
         group: Group::Hash,
@@ -156,6 +163,7 @@ pub(super) const COMMANDS: &[CommandSpec] = &[
         arity: Arity::AtLeast(6),
         flags: Flags::WRITE.and(Flags::DENYOOM).and(Flags::FAST),
         keys: Keys::UPDATE,
+        log: Log::As(logged::set_fields),
         run: Run::Shard(hsetex),
         since: "8.0.0",
         group: Group::Hash,
@@ -170,6 +178,7 @@ pub(super) const COMMANDS: &[CommandSpec] = &[
         arity: Arity::AtLeast(5),
         flags: Flags::WRITE.and(Flags::FAST),
         keys: Keys::READ_AND_DELETE,
+        log: Log::As(logged::removed_fields),
         run: Run::Shard(hgetdel),
         since: "8.0.0",
         group: Group::Hash,

@@ -11,8 +11,9 @@ use braid_storage::{
 };
 
 use super::{
-    CommandSpec, Look, Run, Work,
+    CommandSpec, Log, Look, Run, Work,
     keys::parse_cursor,
+    logged,
     members::{ScanOptions, n_bytes, write_element, write_samples, write_scanned},
     work,
 };
@@ -200,6 +201,7 @@ pub(super) const COMMANDS: &[CommandSpec] = &[
         flags: Flags::WRITE.and(Flags::DENYOOM).and(Flags::FAST),
         keys: Keys::UPDATE_AND_READ,
         members: MembersAt::ONE,
+        log: Log::As(logged::one_field),
         run: Run::Shard(hincrbyfloat),
         since: "2.6.0",
         group: Group::Hash,

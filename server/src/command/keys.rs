@@ -12,11 +12,11 @@ use braid_storage::{
 };
 
 use super::{
-    Call, CommandSpec, Run, Work,
+    Call, CommandSpec, Log, Run, Work,
     each_key::for_each_key,
     expire_options::{CountedFrom, Unit, absolute_millis, future_deadline},
     help::help,
-    work,
+    logged, work,
 };
 use crate::{
     catalog::{
@@ -99,6 +99,7 @@ pub(super) const COMMANDS: &[CommandSpec] = &[
         arity: Arity::AtLeast(3),
         flags: Flags::WRITE.and(Flags::FAST),
         keys: Keys::UPDATE,
+        log: Log::As(logged::deadlines),
         run: Run::Shard(expire),
         since: "1.0.0",
         group: Group::Generic,
@@ -111,6 +112,7 @@ pub(super) const COMMANDS: &[CommandSpec] = &[
         arity: Arity::AtLeast(3),
         flags: Flags::WRITE.and(Flags::FAST),
         keys: Keys::UPDATE,
+        log: Log::As(logged::deadlines),
         run: Run::Shard(pexpire),
         since: "2.6.0",
         group: Group::Generic,
@@ -123,6 +125,7 @@ pub(super) const COMMANDS: &[CommandSpec] = &[
         arity: Arity::AtLeast(3),
         flags: Flags::WRITE.and(Flags::FAST),
         keys: Keys::UPDATE,
+        log: Log::As(logged::deadlines),
         run: Run::Shard(expireat),
         since: "1.2.0",
         group: Group::Generic,
@@ -135,6 +138,7 @@ pub(super) const COMMANDS: &[CommandSpec] = &[
         arity: Arity::AtLeast(3),
         flags: Flags::WRITE.and(Flags::FAST),
         keys: Keys::UPDATE,
+        log: Log::As(logged::deadlines),
         run: Run::Shard(pexpireat),
         since: "2.6.0",
         group: Group::Generic,

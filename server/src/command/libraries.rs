@@ -10,6 +10,7 @@ use braid_script::{Host, LogLevel, Stop, UnknownCommand, analysis, shebang};
 use braid_storage::{
     glob::{Case, glob_match},
     rdb::{self, Malformed},
+    record,
 };
 
 use super::{
@@ -228,9 +229,11 @@ fn function_load(call: &mut Call<'_, '_>, mut args: Args<'_>, reply: &mut Reply<
         }
         existing = Existing::Replace;
     }
-    let library = library_of(call.table, args.next()?)?;
+    let code = args.next()?;
+    let library = library_of(call.table, code)?;
     let name = library.name.clone();
     call.server.functions.add(vec![library], existing).map_err(taken)?;
+    log(call, &[b"LOAD", b"REPLACE", code]);
     reply.bulk(name.as_bytes());
     Ok(())
 }
@@ -242,10 +245,19 @@ fn taken(conflict: Conflict) -> CommandError {
     })
 }
 
+/// Logs what was done to the libraries: no key was changed, so nobody else would.
+fn log(call: &Call<'_, '_>, words: &[&[u8]]) {
+    if call.server.journal.is_on() {
+        record::add(call.session.db, std::iter::once(&b"FUNCTION"[..]).chain(words.iter().copied()));
+    }
+}
+
 fn function_delete(call: &mut Call<'_, '_>, mut args: Args<'_>, reply: &mut Reply<'_>) -> Outcome {
-    if !call.server.functions.delete(args.next()?) {
+    let name = args.next()?;
+    if !call.server.functions.delete(name) {
         return Err(CommandError::text("ERR Library not found"));
     }
+    log(call, &[b"DELETE", name]);
     reply.ok();
     Ok(())
 }
@@ -258,6 +270,7 @@ fn function_flush(call: &mut Call<'_, '_>, mut args: Args<'_>, reply: &mut Reply
         return Err(CommandError::text("ERR FUNCTION FLUSH only supports SYNC|ASYNC option"));
     }
     call.server.functions.add(Vec::new(), Existing::Flush).map_err(taken)?;
+    log(call, &[b"FLUSH"]);
     reply.ok();
     Ok(())
 }
@@ -394,6 +407,8 @@ fn function_restore(call: &mut Call<'_, '_>, mut args: Args<'_>, reply: &mut Rep
         Conflict::Library(name) => CommandError::owned(format!("ERR Library {name} already exists")),
         function => taken(function),
     })?;
+    let policy: &[u8] = if existing == Existing::Flush { b"FLUSH" } else { b"REPLACE" };
+    log(call, &[b"RESTORE", payload, policy]);
     reply.ok();
     Ok(())
 }

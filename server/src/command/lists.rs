@@ -10,7 +10,7 @@ use braid_storage::{
 use smallvec::SmallVec;
 
 use super::{
-    Call, CommandSpec, Look, Run, Work,
+    Call, CommandSpec, Log, Look, Run, Work, logged,
     members::{n_bytes, write_element},
     work,
 };
@@ -249,6 +249,7 @@ pub(super) const COMMANDS: &[CommandSpec] = &[
         arity: Arity::AtLeast(4),
         flags: Flags::WRITE.and(Flags::MOVABLE_KEYS),
         keys: COUNTED,
+        log: Log::Given,
         run: Run::Transaction(lmpop),
         work: Work::held(work::taken_from_any),
         since: "7.0.0",
@@ -263,6 +264,7 @@ pub(super) const COMMANDS: &[CommandSpec] = &[
         arity: Arity::AtLeast(3),
         flags: Flags::WRITE.and(Flags::BLOCKING),
         keys: ALL_BUT_LAST,
+        log: Log::Given,
         run: Run::Transaction(blpop),
         work: Work::held(work::one_taken_from_any_in_time),
         since: "2.0.0",
@@ -277,6 +279,7 @@ pub(super) const COMMANDS: &[CommandSpec] = &[
         arity: Arity::AtLeast(3),
         flags: Flags::WRITE.and(Flags::BLOCKING),
         keys: ALL_BUT_LAST,
+        log: Log::Given,
         run: Run::Transaction(brpop),
         work: Work::held(work::one_taken_from_any_in_time),
         since: "2.0.0",
@@ -291,6 +294,7 @@ pub(super) const COMMANDS: &[CommandSpec] = &[
         arity: Arity::Exactly(6),
         flags: Flags::WRITE.and(Flags::DENYOOM).and(Flags::BLOCKING),
         keys: FROM_ONE_TO_ANOTHER,
+        log: Log::As(logged::lmove),
         run: Run::Transaction(blmove),
         work: Work::held(work::one_taken),
         since: "6.2.0",
@@ -304,6 +308,7 @@ pub(super) const COMMANDS: &[CommandSpec] = &[
         arity: Arity::Exactly(4),
         flags: Flags::WRITE.and(Flags::DENYOOM).and(Flags::BLOCKING).and(Flags::DEPRECATED),
         keys: FROM_ONE_TO_ANOTHER,
+        log: Log::As(logged::rpoplpush),
         run: Run::Transaction(brpoplpush),
         work: Work::held(work::one_taken),
         since: "2.2.0",
@@ -321,6 +326,7 @@ pub(super) const COMMANDS: &[CommandSpec] = &[
         arity: Arity::AtLeast(5),
         flags: Flags::WRITE.and(Flags::BLOCKING).and(Flags::MOVABLE_KEYS),
         keys: COUNTED_SECOND,
+        log: Log::Given,
         run: Run::Transaction(blmpop),
         work: Work::held(work::taken_from_any_in_time),
         since: "7.0.0",
@@ -809,12 +815,15 @@ impl<'a> MultiplePop<'a> {
         for _ in 0..self.n_keys {
             let key = keys.key()?;
             let Some(shard) = call.shard_if_held(&key) else { continue };
-            if let Some(mut list) = shard.value_mut::<ListType>(&key, pop_event(self.end))? {
-                reply.array(2);
-                reply.bulk(key.bytes);
-                pop_array(&mut list, self.end, self.count, reply);
-                return Ok(true);
+            let Some(mut list) = shard.value_mut::<ListType>(&key, pop_event(self.end))? else { continue };
+            reply.array(2);
+            reply.bulk(key.bytes);
+            pop_array(&mut list, self.end, self.count, reply);
+            drop(list);
+            if shard.is_logged() {
+                shard.log(&[pop_name(self.end), key.bytes, &logged::decimal(self.count as u64)]);
             }
+            return Ok(true);
         }
         Ok(false)
     }
@@ -835,14 +844,23 @@ fn blocking_pop(call: &mut Call<'_, '_>, args: Args<'_>, end: ListEnd, reply: &m
     for _ in 0..n_keys {
         let key = keys.key()?;
         let Some(shard) = call.shard_if_held(&key) else { continue };
-        if let Some(mut list) = shard.value_mut::<ListType>(&key, pop_event(end))? {
-            reply.array(2);
-            reply.bulk(key.bytes);
-            list.pop(end, 1, |element| write_element(element, reply));
-            return Ok(());
-        }
+        let Some(mut list) = shard.value_mut::<ListType>(&key, pop_event(end))? else { continue };
+        reply.array(2);
+        reply.bulk(key.bytes);
+        list.pop(end, 1, |element| write_element(element, reply));
+        drop(list);
+        shard.log(&[pop_name(end), key.bytes]);
+        return Ok(());
     }
     call.wait_for_kind(Kind::List, args, n_keys, deadline, reply)
+}
+
+/// The command that pops from an end and does not wait.
+fn pop_name(end: ListEnd) -> &'static [u8] {
+    match end {
+        ListEnd::Left => b"LPOP",
+        ListEnd::Right => b"RPOP",
+    }
 }
 
 fn blmove(call: &mut Call<'_, '_>, mut args: Args<'_>, reply: &mut Reply<'_>) -> Outcome {

@@ -11,9 +11,10 @@ use braid_storage::{
 use smallvec::SmallVec;
 
 use super::{
-    Call, CommandSpec, Run, Work,
+    Call, CommandSpec, Log, Run, Work,
     each_key::for_each_key,
     keys::parse_cursor,
+    logged,
     members::{ScanOptions, write_element, write_samples, write_scanned},
     work,
 };
@@ -122,6 +123,7 @@ pub(super) const COMMANDS: &[CommandSpec] = &[
         arity: Arity::AtLeast(2),
         flags: Flags::WRITE.and(Flags::FAST),
         keys: Keys::READ_AND_DELETE,
+        log: Log::Given,
         run: Run::Shard(spop),
         work: Work::held(work::taken),
         since: "1.0.0",
@@ -358,10 +360,17 @@ fn spop(shard: &mut Shard, mut args: Args<'_>, reply: &mut Reply<'_>) -> Outcome
     if !args.is_empty() {
         return spop_many(shard, &key, args, reply);
     }
+    let (db, is_logged, mut taken) = (shard.db(), shard.is_logged(), Vec::new());
     match shard.value_mut::<SetType>(&key, Event::SPop)? {
-        Some(mut set) => set.pop(random(), |member| write_element(member, reply)),
+        Some(mut set) => set.pop(random(), |member| {
+            write_element(member, reply);
+            if is_logged {
+                taken.push(member.to_vec());
+            }
+        }),
         None => reply.null(),
     }
+    logged::taken_members(db, &key, &taken);
     Ok(())
 }
 
@@ -370,6 +379,7 @@ fn spop_many(shard: &mut Shard, key: &Key<'_>, mut args: Args<'_>, reply: &mut R
     args.finish()?;
     let count = number::parse_i64(count).and_then(|count| usize::try_from(count).ok());
     let count = count.ok_or(CommandError::text("ERR value is out of range, must be positive"))?;
+    let (db, is_logged, mut taken) = (shard.db(), shard.is_logged(), Vec::new());
     let Some(mut set) = shard.value_mut::<SetType>(key, Event::SPop)? else {
         reply.set(0);
         return Ok(());
@@ -382,12 +392,19 @@ fn spop_many(shard: &mut Shard, key: &Key<'_>, mut args: Args<'_>, reply: &mut R
         if shard.remove(key, Event::SPop) {
             shard.follow_up(key, Event::Del);
         }
+        shard.log(&[b"DEL", key.bytes]);
         return Ok(());
     }
     reply.set(count);
     if count > 0 {
-        set.pop_many(count, &mut random, &mut |member| write_element(member, reply));
+        set.pop_many(count, &mut random, &mut |member| {
+            write_element(member, reply);
+            if is_logged {
+                taken.push(member.to_vec());
+            }
+        });
     }
+    logged::taken_members(db, key, &taken);
     Ok(())
 }
 

@@ -18,8 +18,9 @@ use braid_storage::{
 use smallvec::SmallVec;
 
 use super::{
-    Call, CommandSpec, Run, Work,
+    Call, CommandSpec, Log, Run, Work,
     keys::parse_cursor,
+    logged,
     members::{ScanOptions, write_element, write_samples, write_scanned},
     work,
 };
@@ -351,6 +352,7 @@ pub(super) const COMMANDS: &[CommandSpec] = &[
         arity: Arity::AtLeast(4),
         flags: Flags::WRITE.and(Flags::MOVABLE_KEYS),
         keys: COUNTED_POPPED,
+        log: Log::Given,
         run: Run::Transaction(zmpop),
         work: Work::held(work::taken_from_any),
         since: "7.0.0",
@@ -366,6 +368,7 @@ pub(super) const COMMANDS: &[CommandSpec] = &[
         arity: Arity::AtLeast(3),
         flags: Flags::WRITE.and(Flags::FAST).and(Flags::BLOCKING),
         keys: ALL_BUT_LAST,
+        log: Log::Given,
         run: Run::Transaction(bzpopmin),
         work: Work::held(work::one_taken_from_any_in_time),
         since: "5.0.0",
@@ -381,6 +384,7 @@ pub(super) const COMMANDS: &[CommandSpec] = &[
         arity: Arity::AtLeast(3),
         flags: Flags::WRITE.and(Flags::FAST).and(Flags::BLOCKING),
         keys: ALL_BUT_LAST,
+        log: Log::Given,
         run: Run::Transaction(bzpopmax),
         work: Work::held(work::one_taken_from_any_in_time),
         since: "5.0.0",
@@ -396,6 +400,7 @@ pub(super) const COMMANDS: &[CommandSpec] = &[
         arity: Arity::AtLeast(5),
         flags: Flags::WRITE.and(Flags::BLOCKING).and(Flags::MOVABLE_KEYS),
         keys: Keys(&[KeySpec { at: KeysAt::Counted { count: 2, step: 1 }, used: KeyUse::ReadAndDelete }]),
+        log: Log::Given,
         run: Run::Transaction(bzmpop),
         work: Work::held(work::taken_from_any_in_time),
         since: "7.0.0",
@@ -853,14 +858,23 @@ fn blocking_pop(call: &mut Call<'_, '_>, args: Args<'_>, end: End, reply: &mut R
     for _ in 0..n_keys {
         let key = keys.key()?;
         let Some(shard) = call.shard_if_held(&key) else { continue };
-        if let Some(mut set) = shard.value_mut::<SortedSetType>(&key, pop_event(end))? {
-            reply.array(3);
-            reply.bulk(key.bytes);
-            pop_one(&mut set, end, reply);
-            return Ok(());
-        }
+        let Some(mut set) = shard.value_mut::<SortedSetType>(&key, pop_event(end))? else { continue };
+        reply.array(3);
+        reply.bulk(key.bytes);
+        pop_one(&mut set, end, reply);
+        drop(set);
+        shard.log(&[pop_name(end), key.bytes]);
+        return Ok(());
     }
     call.wait_for_kind(Kind::SortedSet, args, n_keys, deadline, reply)
+}
+
+/// The command that pops from an end and does not wait.
+fn pop_name(end: End) -> &'static [u8] {
+    match end {
+        End::Lowest => b"ZPOPMIN",
+        End::Highest => b"ZPOPMAX",
+    }
 }
 
 /// What ZMPOP is to do.
@@ -890,12 +904,17 @@ impl<'a> MultiplePop<'a> {
         for _ in 0..self.n_keys {
             let key = keys.key()?;
             let Some(shard) = call.shard_if_held(&key) else { continue };
-            if let Some(mut set) = shard.value_mut::<SortedSetType>(&key, pop_event(self.end))? {
-                reply.array(2);
-                reply.bulk(key.bytes);
-                pop_nested(&mut set, self.end, self.count, reply);
-                return Ok(true);
+            let Some(mut set) = shard.value_mut::<SortedSetType>(&key, pop_event(self.end))? else {
+                continue;
+            };
+            reply.array(2);
+            reply.bulk(key.bytes);
+            pop_nested(&mut set, self.end, self.count, reply);
+            drop(set);
+            if shard.is_logged() {
+                shard.log(&[pop_name(self.end), key.bytes, &logged::decimal(self.count as u64)]);
             }
+            return Ok(true);
         }
         Ok(false)
     }

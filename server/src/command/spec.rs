@@ -29,6 +29,8 @@ pub struct CommandSpec {
     pub members: Option<MembersAt>,
     /// Whether it is answered that the last snapshot has failed, as writes are: whoever watches over the server looks at that.
     pub tells_of_failed_saves: bool,
+    /// How the log is told what it has changed.
+    pub log: Log,
     /// Where it runs, and what runs.
     pub run: Run,
     /// What its work grows with.
@@ -53,6 +55,21 @@ pub struct CommandSpec {
     pub deprecated: Option<Deprecation>,
     /// Subcommands, each a row of its own. Their `name` is the second word, their arity counts both.
     pub subcommands: &'static [CommandSpec],
+}
+
+/// Logs what a command of this row and these words has done to the keys that it writes.
+pub type LogAs = fn(&mut Call<'_, '_>, &CommandSpec, Words<'_>);
+
+/// How the log is told what a command has changed. A command that has changed nothing is not logged.
+#[derive(Clone, Copy)]
+pub enum Log {
+    /// In its own words: on the same data they do the same, at any time and on any server that knows the command. Of a transaction or a
+    /// script, in those of its commands.
+    Verbatim,
+    /// In those that say what its keys hold now: its own are relative to the time, leave something to chance, or are not known to Redis 7.0.
+    As(LogAs),
+    /// In those that its handler gives, for one of these reasons: only it knows what it has done.
+    Given,
 }
 
 /// Reads the arguments of a command that visits the shards in turn.
@@ -110,6 +127,7 @@ impl CommandSpec {
         channels: Channels::None,
         members: None,
         tells_of_failed_saves: false,
+        log: Log::Verbatim,
         run: Run::Container,
         work: Work::Bounded,
         roams: None,

@@ -6,12 +6,13 @@ mod groups;
 mod ids;
 mod options;
 mod read;
+mod told;
 mod write;
 mod xinfo;
 
 use braid_protocol::reply::Reply;
 use braid_storage::{
-    Event, Shard,
+    Db, Event, Key, Shard, record,
     stream::{AddError, Deletion, NewId, References, StreamId, StreamRef, StreamType},
 };
 
@@ -20,7 +21,7 @@ use self::{
     options::{AddOptions, Doomed, TrimOptions},
     write::{write_deletion, write_entries},
 };
-use super::{CommandSpec, Run, Work};
+use super::{CommandSpec, Log, Run, Work};
 use crate::catalog::{Args, Arity, CommandError, Flags, Group, KeySpec, KeyUse, Keys, KeysAt, Outcome};
 
 const ROW: CommandSpec = CommandSpec { since: "5.0.0", group: Group::Stream, ..CommandSpec::ROW };
@@ -53,6 +54,7 @@ pub(super) const COMMANDS: &[CommandSpec] = &[
         arity: Arity::AtLeast(5),
         flags: Flags::WRITE.and(Flags::DENYOOM).and(Flags::FAST),
         keys: Keys::UPDATE,
+        log: Log::Given,
         run: Run::Shard(xadd),
         work: Work::held(expected::trimmed_by_adding),
         syntax: "key [NOMKSTREAM] [KEEPREF | DELREF | ACKED] [<MAXLEN | MINID> [= | ~] threshold [LIMIT count]] \
@@ -125,6 +127,7 @@ pub(super) const COMMANDS: &[CommandSpec] = &[
         arity: Arity::AtLeast(4),
         flags: Flags::WRITE,
         keys: Keys::REMOVE,
+        log: Log::Given,
         run: Run::Shard(xtrim),
         work: Work::held(expected::trimmed),
         syntax: "key <MAXLEN | MINID> [= | ~] threshold [LIMIT count] [KEEPREF | DELREF | ACKED]",
@@ -160,6 +163,7 @@ pub(super) const COMMANDS: &[CommandSpec] = &[
         arity: Arity::AtLeast(7),
         flags: Flags::WRITE.and(Flags::BLOCKING).and(Flags::MOVABLE_KEYS),
         keys: Keys(&streams_from(4)),
+        log: Log::Given,
         run: Run::Transaction(read::xreadgroup),
         work: Work::held(expected::read),
         syntax: "GROUP group consumer [COUNT count] [BLOCK milliseconds] [NOACK] STREAMS key [key ...] id [id ...]",
@@ -220,6 +224,7 @@ pub(super) const COMMANDS: &[CommandSpec] = &[
         arity: Arity::AtLeast(6),
         flags: Flags::WRITE.and(Flags::FAST),
         keys: Keys::UPDATE,
+        log: Log::Given,
         run: Run::Shard(claim::xclaim),
         syntax: "key group consumer min-idle-time id [id ...] [IDLE ms] [TIME unix-time-milliseconds] \
                  [RETRYCOUNT count] [FORCE] [JUSTID] [LASTID lastid]",
@@ -233,6 +238,7 @@ pub(super) const COMMANDS: &[CommandSpec] = &[
         arity: Arity::AtLeast(6),
         flags: Flags::WRITE.and(Flags::FAST),
         keys: Keys::REMOVE,
+        log: Log::Given,
         run: Run::Shard(claim::xautoclaim),
         work: Work::held(expected::claimed),
         since: "6.2.0",
@@ -363,15 +369,27 @@ fn xadd(shard: &mut Shard, mut args: Args<'_>, reply: &mut Reply<'_>) -> Outcome
         reply.null();
         return Ok(());
     }
+    let (db, is_logged) = (shard.db(), shard.is_logged());
     let mut stream = shard.value_or_create::<StreamType>(&key, Event::XAdd)?;
     let added = stream.add(options.id, args.rest()).map_err(add_error)?;
+    if is_logged {
+        log_added(db, &key, added, args);
+    }
     if let Some(trim) = trim
         && stream.trim(&trim) > 0
     {
         stream.follow_up(Event::XTrim);
+        if is_logged {
+            told::trimmed(db, &key, &stream);
+        }
     }
     write_id(reply, added);
     Ok(())
+}
+
+#[cold]
+fn log_added(db: Db, key: &Key<'_>, added: StreamId, fields: Args<'_>) {
+    record::add(db, [&b"XADD"[..], key.bytes, &told::text(added)].into_iter().chain(fields.rest()));
 }
 
 fn add_error(error: AddError) -> CommandError {
@@ -476,8 +494,15 @@ fn xtrim(shard: &mut Shard, mut args: Args<'_>, reply: &mut Reply<'_>) -> Outcom
         }
     }
     let trim = options.finish_some(shard.thresholds())?;
+    let (db, is_logged) = (shard.db(), shard.is_logged());
     let n_removed = match shard.value_mut::<StreamType>(&key, Event::XTrim)? {
-        Some(mut stream) => stream.trim(&trim),
+        Some(mut stream) => {
+            let n_removed = stream.trim(&trim);
+            if is_logged && n_removed > 0 {
+                told::trimmed(db, &key, &stream);
+            }
+            n_removed
+        }
         None => 0,
     };
     reply.integer(n_removed as i64);

@@ -22,7 +22,7 @@ use crate::{
     observe::{events, invalidations, monitor},
     run::{
         budget::Budget,
-        foresight, gates, lines, offload,
+        foresight, gates, lines, logging, offload,
         route::{self, Needs},
         rows, step,
         unit::{self, Ended},
@@ -319,6 +319,8 @@ impl coordinator::Job for Job {
         stats.misses.add(u64::from(lookups.n_misses));
         stats.changes.add(u64::from(shard.take_changed()));
         if shard.has_observers() {
+            // Whatever becomes of the unit, what it has done is logged before anybody else sees it.
+            logging::log_unit(thread);
             invalidations::announce_before_leaving(shard, thread);
         }
     }

@@ -16,6 +16,7 @@ pub mod foresight;
 pub mod gates;
 pub mod job;
 pub mod lines;
+pub mod logging;
 pub mod offload;
 pub mod route;
 pub mod rows;

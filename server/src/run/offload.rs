@@ -24,6 +24,7 @@ use braid_storage::{
     coordinator::{Held, Job as _, Panic, Route, Weight},
     entry::EntryBox,
     executor::Node,
+    record::{self, Record},
     time::Millis,
 };
 
@@ -108,6 +109,7 @@ pub fn pin(job: &mut Job, held: &mut Held<'_, Job>, thread: &mut ThreadState) {
         shard: server.keyspace.shard_apart(),
         keys,
         changes: Vec::new(),
+        record: Record::default(),
         worked_nanos: 0,
         replies: job.session.replies,
     };
@@ -167,6 +169,7 @@ pub fn work(node: &mut Node<Job>, thread: &mut ThreadState) {
     offload.shard.start();
     offload.shard.lift_limit();
     offload.shard.hear_all(hearers::TRANSFER, true);
+    offload.shard.hear_all(record::LOG, true);
     let job = &mut node.job;
     job.n_replied_bytes = job.reply.len();
     job.pass(Phase::Shards);
@@ -174,6 +177,7 @@ pub fn work(node: &mut Node<Job>, thread: &mut ThreadState) {
     job.pass(Phase::Run);
     offload.worked_nanos = ran.as_ref().map_or(0, |nanos| *nanos);
     offload.shard.take_changes(&mut offload.changes);
+    offload.record = record::take();
     Job::leave(&mut offload.shard, thread);
     if ran.is_err() {
         // Nobody else sees that shard, so it may be as torn as it likes.
@@ -297,6 +301,9 @@ fn conclude(
         }
         shard.unpin(&pinned.key.bytes);
         *n_unpinned += 1;
+    }
+    if stores && is_valid && server.journal.is_on() {
+        record::with(|record| record.append(&offload.record));
     }
     if is_valid && !command.has(Flags::READONLY) {
         monitor::observe(&job.session, command.spec.flags, words, thread);

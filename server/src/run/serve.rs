@@ -16,6 +16,7 @@ use braid_storage::{
 use crate::{
     client::node::{Job, Parked, Task},
     observe,
+    run::logging,
     shared::thread_state::ThreadState,
 };
 
@@ -81,6 +82,7 @@ fn serve(
             Job::caught(held, &panic);
             node.job.panicked(thread);
         }
+        logging::log_unit(thread);
     }
     node.job.task = if left_all { Task::Withdraw(parked) } else { Task::MustWithdraw(parked) };
     thread.send_home(node.job.session.origin.thread, node);
@@ -89,6 +91,7 @@ fn serve(
 /// Takes what has changed in the held shards, tells the observers in the order of the changes, and adds the keys that waiting nodes
 /// have to look at.
 pub fn tell_observers(held: &mut Held<'_, Job>, thread: &ThreadState, ready: &mut VecDeque<ReadyKey>) {
+    logging::log_unit(thread);
     let mut changes = thread.changes.take();
     for index in 0..held.ids().len() {
         let id = held.ids()[index];

@@ -6,7 +6,7 @@ use std::{
 };
 
 use braid_protocol::reply::Reply;
-use braid_storage::{Key, Routed, Shard};
+use braid_storage::{Key, Routed, Shard, record};
 
 use crate::{
     access::Context,
@@ -15,9 +15,10 @@ use crate::{
         session::{Replies, Session},
         sweep::{Step, Sweep},
     },
-    command::{self, Call, Registered, Run, TABLE},
+    command::{self, Call, Log, Registered, Run, TABLE},
     observe::invalidations,
     run::{
+        logging,
         sampling::Sampled,
         script, transaction,
         watch::{self, Timer},
@@ -26,8 +27,35 @@ use crate::{
     warning,
 };
 
-/// Runs a command, with the shards it needs held.
+/// Runs a command, with the shards it needs held, and records for the log what it has changed.
 pub fn execute(
+    call: &mut Call<'_, '_>,
+    command: &'static Registered,
+    words: Words<'_>,
+    first: Option<Routed>,
+    reply: &mut Reply<'_>,
+) -> Outcome {
+    // Whether changes are recorded is not known yet of work that is stored later.
+    if !call.server.journal.is_on() && call.offloaded.is_none() {
+        return run(call, command, words, first, reply);
+    }
+    let (mark, db) = (record::Mark::here(), call.session.db);
+    let outcome = run(call, command, words, first, reply);
+    if mark.has_changes() && !mark.has_words() {
+        match command.spec.log {
+            Log::Verbatim => record::add(db, words.iter()),
+            Log::As(log_as) => log_as(call, command.spec, words),
+            Log::Given => debug_assert!(
+                false,
+                "'{}' has changed something, and has not told the log in which words",
+                command.full_name
+            ),
+        }
+    }
+    outcome
+}
+
+fn run(
     call: &mut Call<'_, '_>,
     command: &'static Registered,
     words: Words<'_>,
@@ -118,6 +146,10 @@ pub fn answer(
     } else {
         survive(command, || execute(call, command, words, first, &mut reply))
     };
+    if call.held.is_none() && call.offloaded.is_none() {
+        // It is no unit whose end would do that.
+        logging::log_unit(thread);
+    }
     call.is_too_much = matches!(&outcome, Err(error) if error.is_too_much());
     if call.must_run_again() {
         return out.truncate(start);

@@ -18,6 +18,7 @@ use std::{ops::Range, sync::atomic::Ordering};
 use braid_storage::{
     Routed,
     coordinator::{Held, Route},
+    record::Mark,
     time::Millis,
 };
 
@@ -128,7 +129,12 @@ pub fn run(
         }
     };
     if unit.is_served {
-        return body(unit, session, held, now, out, thread);
+        let mark = Mark::here();
+        let ended = body(unit, session, held, now, out, thread);
+        if !matches!(ended, Ended::Ran) {
+            mark.rewind();
+        }
+        return ended;
     }
     if (unit.wants_lane || route::needs_lane(thread.server(), session, unit.command)) && !held.try_lane() {
         return Ended::Needs(Route::new(held.ids().into()).through_lane());
@@ -140,7 +146,11 @@ pub fn run(
     {
         return Ended::Needs(route);
     }
+    let mark = Mark::here();
     let ended = body(unit, session, held, now, out, thread);
+    if !matches!(ended, Ended::Ran) {
+        mark.rewind();
+    }
     // Whatever became of it: what has expired under its eyes is a change.
     end(held, thread, now);
     thread.charge(session);

@@ -9,6 +9,7 @@ pub mod command_log;
 pub mod descriptors;
 pub mod functions;
 pub mod hot_keys;
+pub mod journal;
 pub mod latency;
 pub mod latency_monitor;
 pub mod listening;

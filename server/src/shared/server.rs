@@ -40,6 +40,7 @@ use crate::{
         command_log::{self, CommandLog},
         functions::Functions,
         hot_keys::{Asked, HotKeys, Report, Totals},
+        journal::Journal,
         latency::Latencies,
         latency_monitor::LatencyMonitor,
         listening::Listening,
@@ -129,6 +130,8 @@ pub struct Server {
     pub times_each: AtomicBool,
     /// How many passwords did not fit at the metrics port, whose thread has no statistics.
     pub failed_logins: AtomicU64,
+    /// The log of what was changed.
+    pub journal: Journal,
     /// How saving goes.
     pub saves: Saves,
     /// What happened lately, for INFO.

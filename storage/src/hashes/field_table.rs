@@ -169,14 +169,15 @@ impl FieldTable {
         self.deadline_index.reschedule(place, old, deadline);
     }
 
-    /// Removes up to `n_max` fields whose deadline has passed, the earliest first; says how many.
-    pub fn expire(&mut self, now: Millis, n_max: usize) -> usize {
+    /// Removes up to `n_max` fields whose deadline has passed, the earliest first; says how many, and tells `lost` each name.
+    pub fn expire(&mut self, now: Millis, n_max: usize, mut lost: impl FnMut(&[u8])) -> usize {
         let mut n_expired = 0;
         while n_expired < n_max
             && let Some((deadline, place)) = self.deadline_index.due(now)
         {
             let is_it = |entry: EntryRef<'_>| entry.deadline() == Some(deadline);
             while let Some(slot) = self.entries.find_mut_at(place, is_it) {
+                lost(slot.entry().key());
                 reclaim::free(slot.remove());
                 n_expired += 1;
             }

@@ -196,10 +196,17 @@ pub(super) fn set_deadline(buffer: &mut impl Splice, name: &[u8], deadline: Opti
     insert(buffer, Layout::Triples, Element::of(name), Element::of(&value), deadline);
 }
 
-/// Removes up to `n_max` fields of triples whose deadline has passed, which are the first; says how many there were.
-pub(super) fn expire(buffer: &mut impl Splice, now: Millis, n_max: usize) -> usize {
+/// Removes up to `n_max` fields of triples whose deadline has passed, which are the first; says how many there were, and tells `lost` each
+/// name.
+pub(super) fn expire(
+    buffer: &mut impl Splice,
+    now: Millis,
+    n_max: usize,
+    mut lost: impl FnMut(&[u8]),
+) -> usize {
     let fields = PackedFields::new(buffer.bytes(), Layout::Triples);
-    let n_expired = fields.iter().take(n_max).take_while(|field| field.has_expired(now)).count();
+    let expired = fields.iter().take(n_max).take_while(|field| field.has_expired(now));
+    let n_expired = expired.inspect(|field| lost(&field.name.to_vec())).count();
     if let Some(first) = fields.elements.first() {
         packed::remove(buffer, first, n_expired * Layout::Triples.width());
     }

@@ -8,6 +8,7 @@ use crate::{
     entry::{EntryRef, Kind},
     key::{Key, WatchedKey},
     ledger::{Change, Hearer},
+    record,
     stamps::Stamp,
     tracked::{Reader, Remembered},
     waiters::{Awaits, Ticket, Waiter},
@@ -161,6 +162,18 @@ impl Shard {
     pub fn hear_all(&mut self, hearer: Hearer, hears: bool) {
         self.ledger.hear_all(hearer, hears);
         self.update_observers();
+    }
+
+    /// Whether changes on this shard are recorded for the log.
+    pub fn is_logged(&self) -> bool {
+        self.ledger.is_logged()
+    }
+
+    /// Records, for the log, what the command under way has done to the selected database in other words than its own, if changes are recorded.
+    pub fn log(&self, words: &[&[u8]]) {
+        if self.is_logged() {
+            record::add(self.db, words.iter().copied());
+        }
     }
 
     /// Whether one hears of every change on this shard.

@@ -10,6 +10,7 @@ use braid_storage::{
 use super::{
     groups::no_such_group,
     ids::{Ids, id, range_start, write_id},
+    told::{Dealt, Served},
     write::write_entry,
 };
 use crate::catalog::{Args, CommandError, Outcome, shown};
@@ -96,7 +97,7 @@ fn sensible(unix_ms: i64, now: Millis) -> Millis {
 
 pub(super) fn xclaim(shard: &mut Shard, mut args: Args<'_>, reply: &mut Reply<'_>) -> Outcome {
     let (key, group, consumer) = (args.key()?, args.next()?, args.next()?);
-    let now = shard.now();
+    let (now, db, is_logged) = (shard.now(), shard.db(), shard.is_logged());
     let mut stream = with_group(shard, &key, group)?;
     let idle_min = int_or(&mut args, "ERR Invalid min-idle-time argument for XCLAIM")?.max(0) as u64;
     let mut ids = Ids::new();
@@ -113,11 +114,21 @@ pub(super) fn xclaim(shard: &mut Shard, mut args: Args<'_>, reply: &mut Reply<'_
         Claim { group, consumer, idle_min, delivered_at: options.delivered_at, counting: options.counting() };
     let array = reply.array_later();
     let mut n = 0;
+    let mut dealt = Dealt { has_moved: options.last_id.is_some(), ..Dealt::default() };
     stream.claim(&claim, &ids, options.claimable, |entry| {
         write_claimed(reply, entry, options.just_id);
         n += 1;
+        if is_logged {
+            dealt.given.push(entry.id());
+        }
     });
     reply.close(array, n);
+    if is_logged {
+        // Those that are gone were pending, or were not: to acknowledge them does no harm.
+        let entries = stream.stream().entries();
+        dealt.released = ids.iter().copied().filter(|&id| entries.get(id).is_none()).collect();
+        Served { db, key: key.bytes, group, consumer }.tell(stream.stream(), &dealt);
+    }
     Ok(())
 }
 
@@ -140,16 +151,25 @@ pub(super) fn xautoclaim(shard: &mut Shard, mut args: Args<'_>, reply: &mut Repl
             return Err(CommandError::Syntax);
         }
     }
+    let (db, is_logged) = (shard.db(), shard.is_logged());
     let mut stream = with_group(shard, &key, group)?;
     let counting = if just_id { Counting::AsBefore } else { Counting::OneMore };
     let claim = Claim { group, consumer, idle_min, delivered_at: stream.now(), counting };
     // Where to go on stands before what is claimed, and is known behind it.
     let (mut claimed, mut n) = (Vec::new(), 0);
     let mut entries = Reply::new(&mut claimed, reply.version());
+    let mut dealt = Dealt::default();
     let done = stream.auto_claim(&claim, from, n_max, |entry| {
         write_claimed(&mut entries, entry, just_id);
         n += 1;
+        if is_logged {
+            dealt.given.push(entry.id());
+        }
     });
+    if is_logged {
+        dealt.released = done.deleted.clone();
+        Served { db, key: key.bytes, group, consumer }.tell(stream.stream(), &dealt);
+    }
     reply.array(3);
     write_id(reply, done.next.unwrap_or_default());
     reply.array(n);

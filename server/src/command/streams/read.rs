@@ -2,7 +2,7 @@
 
 use braid_protocol::reply::Reply;
 use braid_storage::{
-    Event, Key, Shard,
+    Db, Event, Key, Shard,
     stream::{Acknowledgement, Delivery, StreamId, StreamMut, StreamRef, StreamType},
     time::Millis,
 };
@@ -10,6 +10,7 @@ use smallvec::SmallVec;
 
 use super::{
     ids::{id, write_id},
+    told::{Dealt, Served},
     write::{write_entries, write_entry},
 };
 use crate::{
@@ -184,7 +185,7 @@ fn serve(call: &mut Call<'_, '_>, request: &Request<'_>, reply: &mut Reply<'_>) 
     }
     let start = reply.written_bytes();
     let pairs = reply.nested_map_later();
-    let mut n_served = 0;
+    let (mut n_served, db) = (0, call.session.db);
     for ((key, _), position) in request.streams.iter().zip(&positions) {
         let Some(shard) = call.shard_if_held(key) else { continue };
         let is_served = match request.group {
@@ -192,8 +193,10 @@ fn serve(call: &mut Call<'_, '_>, request: &Request<'_>, reply: &mut Reply<'_>) 
                 .value::<StreamType>(key)?
                 .is_some_and(|stream| serve_anybody(stream, key, *position, request.n_max, reply)),
             Some(consumer) => {
+                let is_logged = shard.is_logged();
                 shard.counted_value_mut::<StreamType>(key, Event::Delivered)?.is_some_and(|mut stream| {
-                    serve_consumer(&mut stream, key, *position, consumer, request, reply)
+                    let group = (consumer.0, consumer.1, db, is_logged);
+                    serve_consumer(&mut stream, key, *position, group, request, reply)
                 })
             }
         };
@@ -230,14 +233,20 @@ fn serve_consumer(
     stream: &mut StreamMut<'_>,
     key: &Key<'_>,
     position: StreamId,
-    (group, consumer): (&[u8], &[u8]),
+    (group, consumer, db, is_logged): (&[u8], &[u8], Db, bool),
     request: &Request<'_>,
     reply: &mut Reply<'_>,
 ) -> bool {
     let pending_from = if position == UNDELIVERED { None } else { position.next() };
+    let served = Served { db, key: key.bytes, group, consumer };
     if pending_from.is_none() && !has_undelivered(stream, group) {
         // It counts as having been here, all the same.
+        let is_new =
+            is_logged && stream.stream().group(group).is_some_and(|group| group.consumer(consumer).is_none());
         stream.see_consumer(group, consumer);
+        if is_new {
+            served.tell(stream.stream(), &Dealt::default());
+        }
         return false;
     }
     let delivery =
@@ -245,10 +254,22 @@ fn serve_consumer(
     reply.nested_pair();
     reply.bulk(key.bytes);
     let array = reply.array_later();
+    let mut dealt = Dealt { has_moved: pending_from.is_none(), ..Dealt::default() };
+    let mut note = |id| {
+        if is_logged {
+            dealt.given.push(id);
+        }
+    };
     let n = match pending_from {
-        None => stream.deliver(&delivery, |entry| write_entry(reply, entry)),
+        None => stream.deliver(&delivery, |entry| {
+            write_entry(reply, entry);
+            note(entry.id());
+        }),
         Some(from) => stream.redeliver(&delivery, from, |id, entry| match entry {
-            Some(entry) => write_entry(reply, &entry),
+            Some(entry) => {
+                write_entry(reply, &entry);
+                note(id);
+            }
             None => {
                 reply.array(2);
                 write_id(reply, id);
@@ -257,6 +278,9 @@ fn serve_consumer(
         }),
     };
     reply.close(array, n);
+    if is_logged {
+        served.tell(stream.stream(), &dealt);
+    }
     true
 }
 

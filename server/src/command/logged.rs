@@ -1,0 +1,204 @@
+//! What commands are logged as whose own words would not do the same again: they are relative to the time, or to what was there.
+//!
+//! What is logged says what the keys hold now that the command has run. A key that is not there any more was removed.
+
+use braid_storage::{
+    Db, HashRef, HashType, Key, ListRef, ListType, Shard, ValueRef, record,
+    time::{Deadline, Millis},
+};
+
+use super::{Call, CommandSpec};
+use crate::catalog::{KeyRights, Words};
+
+/// How many elements a logged command has at the most.
+const CHUNK: usize = 64;
+
+/// A number as it is written in a request.
+pub(super) fn decimal(number: u64) -> Vec<u8> {
+    number.to_string().into_bytes()
+}
+
+/// Adds a command of these words to the record.
+fn add(db: Db, words: &[&[u8]]) {
+    record::add(db, words.iter().copied());
+}
+
+/// Calls `each` with each key that a command writes, and its shard.
+fn each_written_key(
+    call: &mut Call<'_, '_>,
+    spec: &CommandSpec,
+    words: Words<'_>,
+    mut each: impl FnMut(Db, &mut Shard, &Key<'_>),
+) {
+    let mut at = Vec::new();
+    spec.keys.positions(
+        words.len(),
+        |at| words.get(at),
+        |position, used| {
+            if used.rights(std::iter::empty()).has(KeyRights::WRITE) {
+                at.push(position);
+            }
+        },
+    );
+    let db = call.session.db;
+    for position in at {
+        let bytes = words.get(position);
+        let key = Key { bytes, routed: call.server.keyspace.router().route(bytes) };
+        each(db, call.shard_of(&key), &key);
+    }
+}
+
+/// SET with the value and the deadline of each key, or DEL.
+pub(super) fn strings(call: &mut Call<'_, '_>, spec: &CommandSpec, words: Words<'_>) {
+    each_written_key(call, spec, words, |db, shard, key| {
+        let Some(entry) = shard.peek(key) else { return add(db, &[b"DEL", key.bytes]) };
+        let value = entry.bytes().expect("these commands write strings");
+        match entry.deadline() {
+            Some(Deadline(Millis(millis))) => {
+                add(db, &[b"SET", key.bytes, value, b"PXAT", &decimal(millis)]);
+            }
+            None => add(db, &[b"SET", key.bytes, value]),
+        }
+    });
+}
+
+/// SET with the value of each key, which keeps its deadline.
+pub(super) fn changed_strings(call: &mut Call<'_, '_>, spec: &CommandSpec, words: Words<'_>) {
+    each_written_key(call, spec, words, |db, shard, key| {
+        let Some(entry) = shard.peek(key) else { return add(db, &[b"DEL", key.bytes]) };
+        add(db, &[b"SET", key.bytes, entry.bytes().expect("these commands write strings"), b"KEEPTTL"]);
+    });
+}
+
+/// PEXPIREAT with the deadline of each key, PERSIST if it has none, or DEL.
+pub(super) fn deadlines(call: &mut Call<'_, '_>, spec: &CommandSpec, words: Words<'_>) {
+    each_written_key(call, spec, words, |db, shard, key| {
+        match shard.peek(key).map(|entry| entry.deadline()) {
+            None => add(db, &[b"DEL", key.bytes]),
+            Some(None) => add(db, &[b"PERSIST", key.bytes]),
+            Some(Some(Deadline(Millis(millis)))) => {
+                add(db, &[b"PEXPIREAT", key.bytes, &decimal(millis)]);
+            }
+        }
+    });
+}
+
+/// RESTORE with a deadline that is a point in time, or DEL.
+pub(super) fn restored(call: &mut Call<'_, '_>, spec: &CommandSpec, words: Words<'_>) {
+    let payload = words.get(3);
+    each_written_key(call, spec, words, |db, shard, key| {
+        let Some(entry) = shard.peek(key) else { return add(db, &[b"DEL", key.bytes]) };
+        let millis = entry.deadline().map_or(0, |Deadline(Millis(millis))| millis);
+        add(db, &[b"RESTORE", key.bytes, &decimal(millis), payload, b"REPLACE", b"ABSTTL"]);
+    });
+}
+
+/// The elements of each key's list, in place of what was there before, or DEL.
+pub(super) fn lists(call: &mut Call<'_, '_>, spec: &CommandSpec, words: Words<'_>) {
+    each_written_key(call, spec, words, |db, shard, key| {
+        add(db, &[b"DEL", key.bytes]);
+        let now = shard.now();
+        let Some(entry) = shard.peek(key) else { return };
+        let list: ListRef<'_> = ValueRef::<ListType>::of(entry, now).expect("the command has stored a list");
+        let texts: Vec<Vec<u8>> = list.elements_from(0).map(|element| element.to_vec()).collect();
+        for chunk in texts.chunks(CHUNK) {
+            record::add(db, [&b"RPUSH"[..], key.bytes].into_iter().chain(chunk.iter().map(Vec::as_slice)));
+        }
+    });
+}
+
+/// The fields that a command names behind FIELDS and their number, each `step` words on from the one before.
+fn named_fields(words: Words<'_>, step: usize) -> impl Iterator<Item = &[u8]> {
+    let is_tag = |at: &usize| words.get(*at).eq_ignore_ascii_case(b"FIELDS");
+    let tag = (2..words.len()).find(is_tag).expect("the command has run, so its words are in order");
+    (tag + 2..words.len()).step_by(step).map(move |at| words.get(at))
+}
+
+/// Logs what has become of fields of the hash at a command's key.
+fn each_field<'w>(
+    call: &mut Call<'_, '_>,
+    spec: &CommandSpec,
+    words: Words<'w>,
+    fields: impl Iterator<Item = &'w [u8]> + Clone,
+    tell: fn(Db, &Key<'_>, &[u8], HashRef<'_>),
+) {
+    each_written_key(call, spec, words, |db, shard, key| {
+        let now = shard.now();
+        let Some(entry) = shard.peek(key) else { return add(db, &[b"DEL", key.bytes]) };
+        let hash = ValueRef::<HashType>::of(entry, now).expect("the command has run on a hash");
+        for name in fields.clone() {
+            if hash.field(name).is_some() {
+                tell(db, key, name, hash);
+            } else {
+                add(db, &[b"HDEL", key.bytes, name]);
+            }
+        }
+    });
+}
+
+fn tell_deadline(db: Db, key: &Key<'_>, name: &[u8], hash: HashRef<'_>) {
+    match hash.field(name).and_then(|field| field.deadline) {
+        Some(Deadline(Millis(millis))) => {
+            add(db, &[b"HPEXPIREAT", key.bytes, &decimal(millis), b"FIELDS", b"1", name]);
+        }
+        None => add(db, &[b"HPERSIST", key.bytes, b"FIELDS", b"1", name]),
+    }
+}
+
+fn tell_value(db: Db, key: &Key<'_>, name: &[u8], hash: HashRef<'_>) {
+    let field = hash.field(name).expect("it was there just now");
+    field.value.with_text(|value| add(db, &[b"HSET", key.bytes, name, value]));
+    if field.deadline.is_some() {
+        // HSET has taken it away.
+        tell_deadline(db, key, name, hash);
+    }
+}
+
+/// HPEXPIREAT with the deadline of each field, HPERSIST if it has none, or HDEL.
+pub(super) fn field_deadlines(call: &mut Call<'_, '_>, spec: &CommandSpec, words: Words<'_>) {
+    let fields: Vec<&[u8]> = named_fields(words, 1).collect();
+    each_field(call, spec, words, fields.iter().copied(), tell_deadline);
+}
+
+/// HSET with the value of each field that HSETEX names, and HPEXPIREAT with its deadline, if it has one; or HDEL.
+pub(super) fn set_fields(call: &mut Call<'_, '_>, spec: &CommandSpec, words: Words<'_>) {
+    let fields: Vec<&[u8]> = named_fields(words, 2).collect();
+    each_field(call, spec, words, fields.iter().copied(), tell_value);
+}
+
+/// The same for the field that is a command's second argument.
+pub(super) fn one_field(call: &mut Call<'_, '_>, spec: &CommandSpec, words: Words<'_>) {
+    each_field(call, spec, words, std::iter::once(words.get(2)), tell_value);
+}
+
+/// HDEL of the fields that HGETDEL names.
+pub(super) fn removed_fields(call: &mut Call<'_, '_>, _: &CommandSpec, words: Words<'_>) {
+    let db = call.session.db;
+    record::add(db, [&b"HDEL"[..], words.get(1)].into_iter().chain(named_fields(words, 1)));
+}
+
+/// DEL of the keys that are not there any more: of a command that removes on a condition.
+pub(super) fn removed_keys(call: &mut Call<'_, '_>, spec: &CommandSpec, words: Words<'_>) {
+    each_written_key(call, spec, words, |db, shard, key| {
+        if shard.peek(key).is_none() {
+            add(db, &[b"DEL", key.bytes]);
+        }
+    });
+}
+
+/// LMOVE in place of BLMOVE, which has a timeout behind it.
+pub(super) fn lmove(call: &mut Call<'_, '_>, _: &CommandSpec, words: Words<'_>) {
+    record::add(call.session.db, std::iter::once(&b"LMOVE"[..]).chain(words.iter().skip(1).take(4)));
+}
+
+/// RPOPLPUSH in place of BRPOPLPUSH, likewise.
+pub(super) fn rpoplpush(call: &mut Call<'_, '_>, _: &CommandSpec, words: Words<'_>) {
+    record::add(call.session.db, std::iter::once(&b"RPOPLPUSH"[..]).chain(words.iter().skip(1).take(2)));
+}
+
+/// SREM of members that were taken by chance.
+pub(super) fn taken_members(db: Db, key: &Key<'_>, members: &[Vec<u8>]) {
+    for chunk in members.chunks(CHUNK) {
+        record::add(db, [&b"SREM"[..], key.bytes].into_iter().chain(chunk.iter().map(Vec::as_slice)));
+    }
+}

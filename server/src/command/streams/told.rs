@@ -1,0 +1,80 @@
+//! What the log is told of streams: identities instead of `*`, and who has what instead of who asked for it.
+
+use braid_storage::{
+    Db, Key, record,
+    stream::{PendingEntry, Stream, StreamId, StreamMut},
+};
+
+use super::super::logged::decimal;
+
+/// How many identities a logged command names at the most.
+const CHUNK: usize = 64;
+
+/// An identity as it is written in a request.
+pub(super) fn text(id: StreamId) -> Vec<u8> {
+    format!("{}-{}", id.ms, id.seq).into_bytes()
+}
+
+/// A group's consumer, of whose entries the log is told.
+#[derive(Clone, Copy)]
+pub(super) struct Served<'a> {
+    pub(super) db: Db,
+    pub(super) key: &'a [u8],
+    pub(super) group: &'a [u8],
+    pub(super) consumer: &'a [u8],
+}
+
+/// What has become of entries.
+#[derive(Default)]
+pub(super) struct Dealt {
+    /// Those that were delivered or claimed.
+    pub(super) given: Vec<StreamId>,
+    /// Those that are not pending any more.
+    pub(super) released: Vec<StreamId>,
+    /// The group has gone on.
+    pub(super) has_moved: bool,
+}
+
+impl Served<'_> {
+    fn add<'w>(&'w self, command: &[&'w [u8]], rest: impl IntoIterator<Item = &'w [u8]>) {
+        let words = command.iter().copied().chain([self.key, self.group]);
+        record::add(self.db, words.chain(rest));
+    }
+
+    /// Tells the log of it.
+    pub(super) fn tell(&self, stream: &Stream, dealt: &Dealt) {
+        let Some(group) = stream.group(self.group) else { return };
+        let last = text(group.last_delivered_id());
+        let pending: Vec<PendingEntry<'_>> =
+            dealt.given.iter().filter_map(|&id| group.pending(id, id).next()).collect();
+        if pending.is_empty() {
+            self.add(&[b"XGROUP", b"CREATECONSUMER"], [self.consumer]);
+        }
+        let is_alike = |a: &PendingEntry<'_>, b: &PendingEntry<'_>| {
+            (a.consumer, a.delivered_at, a.n_deliveries) == (b.consumer, b.delivered_at, b.n_deliveries)
+        };
+        for chunk in pending.chunk_by(is_alike).flat_map(|alike| alike.chunks(CHUNK)) {
+            let ids: Vec<Vec<u8>> = chunk.iter().map(|pending| text(pending.id)).collect();
+            let (time, n) = (decimal(chunk[0].delivered_at.0), decimal(chunk[0].n_deliveries));
+            let options: [&[u8]; 8] =
+                [b"TIME", &time, b"RETRYCOUNT", &n, b"FORCE", b"JUSTID", b"LASTID", &last];
+            let rest =
+                [chunk[0].consumer, b"0"].into_iter().chain(ids.iter().map(Vec::as_slice)).chain(options);
+            self.add(&[b"XCLAIM"], rest);
+        }
+        for chunk in dealt.released.chunks(CHUNK) {
+            let ids: Vec<Vec<u8>> = chunk.iter().copied().map(text).collect();
+            self.add(&[b"XACK"], ids.iter().map(Vec::as_slice));
+        }
+        if dealt.has_moved {
+            let n_read = group.n_read().map_or(b"-1".to_vec(), decimal);
+            self.add(&[b"XGROUP", b"SETID"], [&last[..], b"ENTRIESREAD", &n_read]);
+        }
+    }
+}
+
+/// Tells the log that entries have gone from a stream's beginning: exactly so many are left.
+pub(super) fn trimmed(db: Db, key: &Key<'_>, stream: &StreamMut<'_>) {
+    let n_left = decimal(stream.stream().entries().len());
+    record::add(db, [&b"XTRIM"[..], key.bytes, b"MAXLEN", b"=", &n_left]);
+}

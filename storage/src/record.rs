@@ -1,0 +1,234 @@
+//! What the unit under way has done, in words that do it again: what the log gets of it.
+//!
+//! A unit runs on one thread, whatever shards it holds and whatever handlers do its work, so its record is that thread's. Shards on
+//! which [`LOG`] hears count their changes here and note what has gone by itself. Handlers whose words would not do the same again give
+//! other ones ([`Shard::log`](crate::Shard::log)); who runs a handler adds the words of all others, and takes the record at the unit's
+//! end, before the shards are let go.
+
+use std::cell::RefCell;
+
+use crate::{Db, event::Event, ledger::Hearer};
+
+/// One for whom changes are recorded. It is not told of them.
+pub const LOG: Hearer = Hearer::new(5);
+
+/// Words, laid one behind the other.
+#[derive(Default)]
+struct Commands {
+    bytes: Vec<u8>,
+    /// Where each word ends in `bytes`.
+    ends: Vec<usize>,
+    /// Of each command its database and where its words end in `ends`.
+    commands: Vec<(Db, usize)>,
+}
+
+impl Commands {
+    fn add<'w>(&mut self, db: Db, words: impl IntoIterator<Item = &'w [u8]>) {
+        for word in words {
+            self.bytes.extend_from_slice(word);
+            self.ends.push(self.bytes.len());
+        }
+        self.commands.push((db, self.ends.len()));
+    }
+
+    fn iter(&self) -> impl Iterator<Item = Recorded<'_>> {
+        let mut first = 0usize;
+        self.commands.iter().map(move |&(db, end)| {
+            let from = first.checked_sub(1).map_or(0, |before| self.ends[before]);
+            let ends = &self.ends[first..end];
+            first = end;
+            Recorded { db, bytes: &self.bytes, from, ends }
+        })
+    }
+
+    fn truncate(&mut self, n_commands: usize) {
+        self.commands.truncate(n_commands);
+        self.ends.truncate(self.commands.last().map_or(0, |&(_, end)| end));
+        self.bytes.truncate(self.ends.last().copied().unwrap_or(0));
+    }
+
+    fn clear(&mut self) {
+        const KEPT_BYTES: usize = 64 << 10;
+        self.truncate(0);
+        if self.bytes.capacity() > KEPT_BYTES {
+            *self = Self::default();
+        }
+    }
+}
+
+/// One command of a record, or one thing that has gone.
+#[derive(Clone, Copy)]
+pub struct Recorded<'r> {
+    /// Its database.
+    pub db: Db,
+    bytes: &'r [u8],
+    from: usize,
+    ends: &'r [usize],
+}
+
+impl<'r> Recorded<'r> {
+    /// How many words it has.
+    pub fn n_words(self) -> usize {
+        self.ends.len()
+    }
+
+    /// Its words.
+    pub fn words(self) -> impl Iterator<Item = &'r [u8]> {
+        let mut from = self.from;
+        self.ends.iter().map(move |&end| &self.bytes[std::mem::replace(&mut from, end)..end])
+    }
+}
+
+/// What a unit has done.
+#[derive(Default)]
+pub struct Record {
+    /// What has gone because its time was over or memory was short: keys, and keys with fields.
+    gone: Commands,
+    commands: Commands,
+    /// How many changes were made that a command must account for.
+    n_changes: u64,
+}
+
+impl Record {
+    /// Whether nothing is to be logged.
+    pub fn is_empty(&self) -> bool {
+        self.gone.commands.is_empty() && self.commands.commands.is_empty()
+    }
+
+    /// Whether something was changed for which a command must account.
+    pub fn has_changes(&self) -> bool {
+        self.n_changes > 0
+    }
+
+    /// Keys, and fields of hashes behind the names of their keys, that went by themselves. They were gone already for whatever the
+    /// commands did.
+    pub fn gone(&self) -> impl Iterator<Item = Recorded<'_>> {
+        self.gone.iter()
+    }
+
+    /// The commands, in order.
+    pub fn commands(&self) -> impl Iterator<Item = Recorded<'_>> {
+        self.commands.iter()
+    }
+
+    /// How many commands there are, and things that have gone.
+    pub fn len(&self) -> usize {
+        self.gone.commands.len() + self.commands.commands.len()
+    }
+
+    /// Adds what another record has.
+    pub fn append(&mut self, other: &Record) {
+        other.gone().for_each(|gone| self.gone.add(gone.db, gone.words()));
+        other.commands().for_each(|command| self.commands.add(command.db, command.words()));
+        self.n_changes += other.n_changes;
+    }
+}
+
+thread_local! {
+    static RECORD: RefCell<Record> = RefCell::default();
+}
+
+/// How far a thread's record has come.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Mark {
+    n_commands: usize,
+    n_changes: u64,
+}
+
+impl Mark {
+    /// Where the record is now.
+    pub fn here() -> Mark {
+        with(|record| Mark { n_commands: record.commands.commands.len(), n_changes: record.n_changes })
+    }
+
+    /// Whether something was changed since, for which a command must account.
+    pub fn has_changes(self) -> bool {
+        with(|record| record.n_changes != self.n_changes)
+    }
+
+    /// Whether words were given since.
+    pub fn has_words(self) -> bool {
+        with(|record| record.commands.commands.len() != self.n_commands)
+    }
+
+    /// Takes back what was given since, by a unit that has done nothing after all. What has gone stays gone.
+    pub fn rewind(self) {
+        with(|record| {
+            record.commands.truncate(self.n_commands);
+            record.n_changes = self.n_changes;
+        });
+    }
+}
+
+/// Adds a command to the record of the unit under way on this thread.
+pub fn add<'w>(db: Db, words: impl IntoIterator<Item = &'w [u8]>) {
+    with(|record| record.commands.add(db, words));
+}
+
+/// Does something with this thread's record, which must not be reached for meanwhile.
+pub fn with<R>(work: impl FnOnce(&mut Record) -> R) -> R {
+    RECORD.with_borrow_mut(work)
+}
+
+/// Takes this thread's record, to go on with it elsewhere.
+pub fn take() -> Record {
+    with(std::mem::take)
+}
+
+/// Empties this thread's record: it has been logged.
+pub fn clear() {
+    with(|record| {
+        record.gone.clear();
+        record.commands.clear();
+        record.n_changes = 0;
+    });
+}
+
+/// Notes that a key was changed.
+#[cold]
+pub(crate) fn changed(db: Db, key: &[u8], event: Event) {
+    match event {
+        Event::Expired | Event::Evicted => with(|record| record.gone.add(db, [key])),
+        // Its fields were noted one by one; the others leave the value what it was.
+        Event::HExpired | Event::Unpinned | Event::Forgotten | Event::KeyMiss | Event::New | Event::Made => {}
+        _ => with(|record| record.n_changes += 1),
+    }
+}
+
+/// Notes that a field of a hash has gone because its deadline had passed.
+pub(crate) fn lost_field(db: Db, key: &[u8], field: &[u8]) {
+    with(|record| record.gone.add(db, [key, field]));
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn told(recorded: Recorded<'_>) -> (Db, Vec<Vec<u8>>) {
+        (recorded.db, recorded.words().map(<[u8]>::to_vec).collect())
+    }
+
+    #[test]
+    fn what_was_given_since_a_mark_is_taken_back_and_the_rest_stays() {
+        add(Db(0), [&b"SET"[..], b"k", b""]);
+        let mark = Mark::here();
+        add(Db(3), [&b"DEL"[..], b"key"]);
+        changed(Db(3), b"key", Event::Del);
+        changed(Db(3), b"other", Event::Expired);
+        lost_field(Db(1), b"hash", b"field");
+        assert!(mark.has_changes() && mark.has_words());
+        mark.rewind();
+        assert!(!mark.has_changes() && !mark.has_words());
+        let record = take();
+        assert_eq!(record.len(), 3);
+        assert_eq!(
+            record.commands().map(told).collect::<Vec<_>>(),
+            [(Db(0), vec![b"SET".to_vec(), b"k".to_vec(), b"".to_vec()])]
+        );
+        assert_eq!(
+            record.gone().map(told).collect::<Vec<_>>(),
+            [(Db(3), vec![b"other".to_vec()]), (Db(1), vec![b"hash".to_vec(), b"field".to_vec()])]
+        );
+        assert!(with(|record| record.is_empty()));
+    }
+}
