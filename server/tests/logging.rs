@@ -7,7 +7,7 @@ use std::collections::BTreeSet;
 
 use support::{
     Client, Dice, Reply, Server,
-    crowd::{ask, laid_out, tell, until},
+    crowd::{ask, figure, laid_out, tell, until},
     dice::seed,
 };
 
@@ -370,6 +370,38 @@ fn what_has_expired_is_logged_before_what_met_it() {
     let lost = all.iter().position(|command| command == "0 HDEL h f").expect("the field was lost");
     let counted = all.iter().position(|command| command == "0 HINCRBY h f 1").expect("it was counted");
     assert!(lost < counted, "{all:?}");
+}
+
+#[test]
+fn what_is_evicted_is_logged_as_removed() {
+    let (_server, mut client) = recording();
+    for nth in 0..50 {
+        client.command(&["SET", &format!("k{nth}"), &"v".repeat(100_000)]);
+    }
+    logged(&mut client);
+    ask(&mut client, "CONFIG SET maxmemory-policy allkeys-random");
+    ask(&mut client, "CONFIG SET maxmemory 1mb");
+    until("something is evicted", || figure(&mut client, "evicted_keys") > 0);
+    ask(&mut client, "CONFIG SET maxmemory 0");
+    let left: BTreeSet<String> =
+        list(client.command(&["KEYS", "*"])).iter().filter_map(Reply::text).collect();
+    let removed: BTreeSet<String> = logged(&mut client).into_iter().flatten().collect();
+    let expected: BTreeSet<String> = (0..50)
+        .map(|nth| format!("k{nth}"))
+        .filter(|key| !left.contains(key))
+        .map(|key| format!("0 DEL {key}"))
+        .collect();
+    assert_eq!(removed, expected);
+}
+
+#[test]
+fn a_data_set_that_is_loaded_is_no_change() {
+    let (_server, mut client) = recording();
+    ask(&mut client, "SET k v");
+    assert_eq!(ask(&mut client, "DEBUG RELOAD"), "+OK");
+    ask(&mut client, "APPEND k w");
+    assert_eq!(logged(&mut client), [["0 SET k v"], ["0 APPEND k w"]]);
+    assert_eq!(ask(&mut client, "GET k"), "\"vw\"");
 }
 
 #[test]

@@ -26,6 +26,7 @@ use braid_storage::{
     entry::EntryBox,
     executor::Node,
     rdb::file::{SnapshotOptions, SnapshotWriter},
+    record,
 };
 use mio::{Events, Poll};
 
@@ -223,6 +224,8 @@ impl Saver {
                     held.shard(id).begin(Db::default(), now);
                 }
                 loaded.install(held);
+                // No command does that: whoever logs begins anew from what was loaded.
+                record::clear();
                 unit::end(held, thread, now);
             });
             match installed {
