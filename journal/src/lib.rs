@@ -1,3 +1,8 @@
 //! Braid's log of changes: from many threads to one stream, and from there to files. It knows bytes and files, not commands or keys.
 
+pub mod disk;
+pub mod frame;
 pub mod intake;
+pub mod manifest;
+pub mod reader;
+pub mod store;

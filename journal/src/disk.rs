@@ -1,0 +1,165 @@
+//! What the append-only file needs of a file system: one folder. Tests have one that forgets, at any moment, what was not synced.
+
+use std::{
+    fs::{self, File, OpenOptions},
+    io,
+    os::unix::fs::FileExt,
+    path::PathBuf,
+    sync::Arc,
+};
+
+use rustix::{
+    fs::{FallocateFlags, fallocate},
+    io::Errno,
+};
+
+/// A folder of files.
+pub trait Disk {
+    /// A file that is open; clones are of the same file.
+    type File: DiskFile;
+
+    /// All of a small file; `None` if there is none of the name.
+    ///
+    /// # Errors
+    /// The system's; so it is with all that follow.
+    fn read(&self, name: &[u8]) -> io::Result<Option<Vec<u8>>>;
+
+    /// Makes a file, empty, also if there is one of the name.
+    ///
+    /// # Errors
+    /// See [`Disk::read`].
+    fn create(&mut self, name: &[u8]) -> io::Result<Self::File>;
+
+    /// Opens a file that is there.
+    ///
+    /// # Errors
+    /// See [`Disk::read`].
+    fn open(&mut self, name: &[u8]) -> io::Result<Self::File>;
+
+    /// Gives a file another name, and takes that from the one which had it.
+    ///
+    /// # Errors
+    /// See [`Disk::read`].
+    fn rename(&mut self, from: &[u8], to: &[u8]) -> io::Result<()>;
+
+    /// Removes a file, if it is there.
+    ///
+    /// # Errors
+    /// See [`Disk::read`].
+    fn remove(&mut self, name: &[u8]) -> io::Result<()>;
+
+    /// Returns when which files there are, and their names, will outlast the machine's end.
+    ///
+    /// # Errors
+    /// See [`Disk::read`].
+    fn sync_folder(&mut self) -> io::Result<()>;
+}
+
+/// A file of a [`Disk`].
+pub trait DiskFile: Clone + Send {
+    /// Writes at an offset, in bytes.
+    ///
+    /// # Errors
+    /// The system's. Any part of the bytes may be there then.
+    fn write_at(&self, bytes: &[u8], at: u64) -> io::Result<()>;
+
+    /// Sees to it that the file can grow up to so many bytes without the disk being full. Its length stays what it is. Where the file
+    /// system cannot do that it does nothing.
+    ///
+    /// # Errors
+    /// The system's: mostly that the disk is full.
+    fn reserve(&self, n_bytes: u64) -> io::Result<()>;
+
+    /// Cuts it off, and gives back what was reserved.
+    ///
+    /// # Errors
+    /// The system's.
+    fn truncate(&self, n_bytes: u64) -> io::Result<()>;
+
+    /// Returns when its content will outlast the machine's end. After an error that is not known of anything, and to ask again is no answer: the
+    /// system may have dropped what it could not write.
+    ///
+    /// # Errors
+    /// The system's.
+    fn sync(&self) -> io::Result<()>;
+}
+
+/// A folder of the system's.
+#[derive(Clone, Debug)]
+pub struct Folder {
+    path: PathBuf,
+}
+
+impl Folder {
+    /// The folder of a path, which is made if it is not there, but not those above it.
+    ///
+    /// # Errors
+    /// If it can be neither found nor made.
+    pub fn new(path: PathBuf) -> io::Result<Self> {
+        match fs::create_dir(&path) {
+            Err(error) if error.kind() != io::ErrorKind::AlreadyExists => Err(error),
+            _ => Ok(Self { path }),
+        }
+    }
+
+    /// The path of a file.
+    pub fn path_of(&self, name: &[u8]) -> PathBuf {
+        use std::{ffi::OsStr, os::unix::ffi::OsStrExt};
+        self.path.join(OsStr::from_bytes(name))
+    }
+}
+
+impl Disk for Folder {
+    type File = Arc<File>;
+
+    fn read(&self, name: &[u8]) -> io::Result<Option<Vec<u8>>> {
+        match fs::read(self.path_of(name)) {
+            Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(None),
+            read => read.map(Some),
+        }
+    }
+
+    fn create(&mut self, name: &[u8]) -> io::Result<Arc<File>> {
+        File::create(self.path_of(name)).map(Arc::new)
+    }
+
+    fn open(&mut self, name: &[u8]) -> io::Result<Arc<File>> {
+        OpenOptions::new().write(true).open(self.path_of(name)).map(Arc::new)
+    }
+
+    fn rename(&mut self, from: &[u8], to: &[u8]) -> io::Result<()> {
+        fs::rename(self.path_of(from), self.path_of(to))
+    }
+
+    fn remove(&mut self, name: &[u8]) -> io::Result<()> {
+        match fs::remove_file(self.path_of(name)) {
+            Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(()),
+            removed => removed,
+        }
+    }
+
+    fn sync_folder(&mut self) -> io::Result<()> {
+        File::open(&self.path)?.sync_all()
+    }
+}
+
+impl DiskFile for Arc<File> {
+    fn write_at(&self, bytes: &[u8], at: u64) -> io::Result<()> {
+        self.write_all_at(bytes, at)
+    }
+
+    fn reserve(&self, n_bytes: u64) -> io::Result<()> {
+        match fallocate(&**self, FallocateFlags::KEEP_SIZE, 0, n_bytes) {
+            Err(Errno::OPNOTSUPP | Errno::NOSYS) => Ok(()),
+            reserved => Ok(reserved?),
+        }
+    }
+
+    fn truncate(&self, n_bytes: u64) -> io::Result<()> {
+        self.set_len(n_bytes)
+    }
+
+    fn sync(&self) -> io::Result<()> {
+        self.sync_data()
+    }
+}

@@ -1,0 +1,206 @@
+//! Frames: how commands stand in our append-only files, so that damage is found and nothing is served by halves.
+//!
+//! ```text
+//! #BRAID:1 len=61 off=4096 safe=2048 prev=9a3c01ff crc=5be0c1d2\r\n      a comment to redis-server and redis-check-aof
+//! *3\r\n$3\r\nSET\r\n$1\r\nk\r\n$1\r\nv\r\n …                      `len` bytes: commands of whole units
+//! ```
+//!
+//! A *unit* is what takes effect at once: one command, or a transaction with its MULTI and EXEC. `crc` is the CRC-32C of the four figures
+//! before it and of the bytes, so a frame proves itself; `prev` is that of the frame before it in the file (0 in the first), so none can be
+//! missing in between. `off` is where the bytes begin in the stream of all commands that were ever logged, and `safe` how much of that
+//! stream was known to be on disk when the frame was written: what is lost before there was lost by the disk, and what is lost behind may
+//! never have got there.
+//!
+//! A file of ours begins with a frame of no bytes, an *anchor*.
+//!
+//! Redis reads such a line as an annotation, for which it has 128 bytes.
+
+use std::ops::Range;
+
+/// What begins a frame.
+pub const MAGIC: &[u8] = b"#BRAID:1 ";
+
+/// A frame has at most so many bytes, unless it is of one unit alone.
+pub const FRAME_BYTES: usize = 16 << 10;
+
+/// The longest line that Redis takes for an annotation, its end included.
+pub const LINE_BYTES: usize = 127;
+
+/// The line before a frame's bytes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Header {
+    /// How many bytes follow.
+    pub n_bytes: u64,
+    /// Where they begin in the stream of commands.
+    pub offset: u64,
+    /// How much of the stream was on disk.
+    pub safe: u64,
+    /// The sum of the frame before.
+    pub previous: u32,
+    /// The sum of all this and the bytes.
+    pub sum: u32,
+}
+
+impl Header {
+    /// Of these bytes.
+    pub fn of(bytes: &[u8], offset: u64, safe: u64, previous: u32) -> Header {
+        let header = Header { n_bytes: bytes.len() as u64, offset, safe, previous, sum: 0 };
+        Header { sum: header.sum_with(bytes), ..header }
+    }
+
+    /// Whether the bytes are those that it was written for.
+    pub fn is_of(&self, bytes: &[u8]) -> bool {
+        self.n_bytes == bytes.len() as u64 && self.sum == self.sum_with(bytes)
+    }
+
+    fn sum_with(&self, bytes: &[u8]) -> u32 {
+        let mut head = [0; 28];
+        head[..8].copy_from_slice(&self.n_bytes.to_le_bytes());
+        head[8..16].copy_from_slice(&self.offset.to_le_bytes());
+        head[16..24].copy_from_slice(&self.safe.to_le_bytes());
+        head[24..].copy_from_slice(&self.previous.to_le_bytes());
+        crc32c::crc32c_append(crc32c::crc32c(&head), bytes)
+    }
+
+    /// Appends the line.
+    pub fn write(&self, to: &mut Vec<u8>) {
+        let Header { n_bytes, offset, safe, previous, sum } = self;
+        to.extend_from_slice(MAGIC);
+        let figures = format!("len={n_bytes} off={offset} safe={safe} prev={previous:08x} crc={sum:08x}\r\n");
+        to.extend_from_slice(figures.as_bytes());
+    }
+
+    /// Reads a line, its end included; `None` if it is no such one.
+    pub fn read(line: &[u8]) -> Option<Header> {
+        let text = std::str::from_utf8(line.strip_prefix(MAGIC)?.strip_suffix(b"\r\n")?).ok()?;
+        let mut figures = text.split(' ');
+        let mut figure = |name: &str| figures.next()?.strip_prefix(name);
+        let n_bytes = decimal(figure("len=")?)?;
+        let offset = decimal(figure("off=")?)?;
+        let safe = decimal(figure("safe=")?)?;
+        let previous = hexadecimal(figure("prev=")?)?;
+        let sum = hexadecimal(figure("crc=")?)?;
+        figures.next().is_none().then_some(Header { n_bytes, offset, safe, previous, sum })
+    }
+}
+
+/// A number as it is written here, and in no other way: a flipped bit must not pass.
+fn decimal(text: &str) -> Option<u64> {
+    text.parse().ok().filter(|number: &u64| number.to_string() == text)
+}
+
+fn hexadecimal(text: &str) -> Option<u32> {
+    u32::from_str_radix(text, 16).ok().filter(|number| format!("{number:08x}") == text)
+}
+
+/// Puts units into frames.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Framer {
+    /// Where the next unit begins in the stream of commands.
+    pub offset: u64,
+    /// How much of the stream is known to be on disk.
+    pub safe: u64,
+    /// The sum of the last frame of the file; 0 if it has none.
+    pub previous: u32,
+}
+
+impl Framer {
+    /// Appends a frame of no units: from there on the file is ours, and what is torn behind it is known for that.
+    pub fn anchor(&mut self, to: &mut Vec<u8>) {
+        let header = Header::of(&[], self.offset, self.safe, self.previous);
+        header.write(to);
+        self.previous = header.sum;
+    }
+
+    /// Appends the frames of units that lie one behind the other, and of which these are the ends.
+    pub fn write(&mut self, units: &[u8], ends: &[usize], to: &mut Vec<u8>) {
+        for range in frames(ends) {
+            let bytes = &units[range];
+            let header = Header::of(bytes, self.offset, self.safe, self.previous);
+            header.write(to);
+            to.extend_from_slice(bytes);
+            self.offset += header.n_bytes;
+            self.previous = header.sum;
+        }
+    }
+}
+
+/// Where frames begin and end: as many units as fit, and at least one.
+fn frames(ends: &[usize]) -> impl Iterator<Item = Range<usize>> {
+    let (mut start, mut next) = (0, 0);
+    std::iter::from_fn(move || {
+        let first = *ends.get(next)?;
+        let n_fitting = ends[next..].iter().take_while(|&&end| end - start <= FRAME_BYTES).count();
+        let end = if n_fitting == 0 { first } else { ends[next + n_fitting - 1] };
+        next += n_fitting.max(1);
+        Some(std::mem::replace(&mut start, end)..end)
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_line_is_read_as_it_was_written_and_redis_has_room_for_it() {
+        let longest =
+            Header { n_bytes: u64::MAX, offset: u64::MAX, safe: u64::MAX, previous: u32::MAX, sum: u32::MAX };
+        for header in [longest, Header::of(b"bytes", 7, 3, 0), Header::of(b"", 0, 0, 1)] {
+            let mut line = Vec::new();
+            header.write(&mut line);
+            assert_eq!(Header::read(&line), Some(header));
+            assert!(line.len() <= LINE_BYTES, "{} bytes", line.len());
+        }
+    }
+
+    #[test]
+    fn whatever_bit_is_flipped_the_frame_is_not_taken_for_what_it_was() {
+        let bytes = b"*1\r\n$4\r\nPING\r\n";
+        let mut frame = Vec::new();
+        Header::of(bytes, 12, 10, 34).write(&mut frame);
+        let n_line = frame.len();
+        frame.extend_from_slice(bytes);
+        for bit in 0..8 * frame.len() {
+            let mut flipped = frame.clone();
+            flipped[bit / 8] ^= 1 << (bit % 8);
+            let header = Header::read(&flipped[..n_line]);
+            assert!(!header.is_some_and(|header| header.is_of(&flipped[n_line..])), "bit {bit}");
+        }
+    }
+
+    #[test]
+    fn units_are_never_split_and_fill_frames() {
+        let small = [400; 100];
+        let ends = |sizes: &[usize]| -> Vec<usize> {
+            sizes
+                .iter()
+                .scan(0, |end, size| {
+                    *end += size;
+                    Some(*end)
+                })
+                .collect()
+        };
+        let sizes =
+            |sizes: &[usize]| -> Vec<usize> { frames(&ends(sizes)).map(|range| range.len()).collect() };
+        assert_eq!(sizes(&small), [16_000, 16_000, 8_000]);
+        assert_eq!(sizes(&[100, 20_000, 30_000, 1, 2]), [100, 20_000, 30_000, 3]);
+        assert_eq!(sizes(&[FRAME_BYTES, 1]), [FRAME_BYTES, 1]);
+        assert!(sizes(&[]).is_empty());
+    }
+
+    #[test]
+    fn frames_are_chained() {
+        let (mut framer, mut file) = (Framer { offset: 5, safe: 2, previous: 0 }, Vec::new());
+        framer.write(b"onetwo", &[3, 6], &mut file);
+        framer.write(b"three", &[5], &mut file);
+        let first = Header::of(b"onetwo", 5, 2, 0);
+        let second = Header::of(b"three", 11, 2, first.sum);
+        let mut expected = Vec::new();
+        first.write(&mut expected);
+        expected.extend_from_slice(b"onetwo");
+        second.write(&mut expected);
+        expected.extend_from_slice(b"three");
+        assert_eq!(file, expected);
+        assert_eq!(framer, Framer { offset: 16, safe: 2, previous: second.sum });
+    }
+}

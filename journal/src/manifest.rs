@@ -1,0 +1,265 @@
+//! The manifest of an append-only file: of which files it consists, in the format of Redis 7.
+//!
+//! ```text
+//! file appendonly.aof.2.base.rdb seq 2 type b      what there was at some moment
+//! file appendonly.aof.1.incr.aof seq 1 type h      no longer needed, and to be removed
+//! file appendonly.aof.2.incr.aof seq 2 type i      what was done since, one file after the other
+//! ```
+
+use std::fmt;
+
+use braid_protocol::request::{Limits, Parse, RequestParser};
+
+/// The longest line, its end included.
+const LINE_MAX: usize = 1024;
+
+/// One file.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Part {
+    /// Its name in the folder of the manifest.
+    pub name: Vec<u8>,
+    /// Its number among those of its kind, from 1 on.
+    pub seq: u64,
+}
+
+/// Of which files an append-only file consists.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Manifest {
+    /// What there was when the increments began; none if there was nothing.
+    pub base: Option<Part>,
+    /// What was done since, in order.
+    pub increments: Vec<Part>,
+    /// Files that nothing needs any more.
+    pub history: Vec<Part>,
+    /// The number of the last base there was, and of the last increment.
+    last_base: u64,
+    last_increment: u64,
+}
+
+/// What is wrong with a manifest, in Redis's words.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Invalid {
+    /// In which line, from 1 on; none if it is all of it.
+    pub line: Option<(usize, String)>,
+    /// What it is.
+    pub why: &'static str,
+}
+
+impl fmt::Display for Invalid {
+    fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match &self.line {
+            Some((number, line)) => write!(out, "line {number}, '{line}': {}", self.why),
+            None => write!(out, "{}", self.why),
+        }
+    }
+}
+
+impl std::error::Error for Invalid {}
+
+impl Manifest {
+    /// Reads one.
+    ///
+    /// # Errors
+    /// What is wrong with it, which keeps a server from starting.
+    pub fn read(text: &[u8]) -> Result<Manifest, Invalid> {
+        if text.is_empty() {
+            return Err(Invalid { line: None, why: "Found an empty AOF manifest" });
+        }
+        let mut manifest = Manifest::default();
+        for (nth, line) in text.split_inclusive(|&byte| byte == b'\n').enumerate() {
+            if line[0] == b'#' {
+                continue;
+            }
+            manifest.add_line(line).map_err(|why| {
+                let shown = String::from_utf8_lossy(line.trim_ascii()).into_owned();
+                Invalid { line: Some((nth + 1, shown)), why }
+            })?;
+        }
+        Ok(manifest)
+    }
+
+    fn add_line(&mut self, line: &[u8]) -> Result<(), &'static str> {
+        const FORMAT: &str = "Invalid AOF manifest file format";
+        if !line.ends_with(b"\n") || line.len() > LINE_MAX {
+            return Err("The AOF manifest file contains too long line");
+        }
+        let words = words(line).filter(|words| words.len() >= 6 && words.len() % 2 == 0).ok_or(FORMAT)?;
+        let (mut name, mut seq, mut kind) = (Vec::new(), 0, 0);
+        for pair in words.chunks_exact(2) {
+            let (key, value) = (pair[0].to_ascii_lowercase(), &pair[1]);
+            match &key[..] {
+                b"file" if value.iter().any(|byte| b"/\\".contains(byte)) => {
+                    return Err("File can't be a path, just a filename");
+                }
+                b"file" => name.clone_from(value),
+                b"seq" => seq = std::str::from_utf8(value).ok().and_then(|seq| seq.parse().ok()).unwrap_or(0),
+                b"type" => kind = value.first().copied().unwrap_or(0),
+                // Of some later version.
+                _ => {}
+            }
+        }
+        if name.is_empty() || seq == 0 || kind == 0 {
+            return Err(FORMAT);
+        }
+        let part = Part { name, seq };
+        match kind {
+            b'b' if self.base.is_some() => return Err("Found duplicate base file information"),
+            b'b' => {
+                self.last_base = seq;
+                self.base = Some(part);
+            }
+            b'i' if seq <= self.last_increment => return Err("Found a non-monotonic sequence number"),
+            b'i' => {
+                self.last_increment = seq;
+                self.increments.push(part);
+            }
+            b'h' => self.history.push(part),
+            _ => return Err("Unknown AOF file type"),
+        }
+        Ok(())
+    }
+
+    /// As it is written.
+    pub fn text(&self) -> Vec<u8> {
+        let mut text = Vec::new();
+        let mut add = |part: &Part, kind: char| {
+            text.extend_from_slice(b"file ");
+            write_name(&part.name, &mut text);
+            text.extend_from_slice(format!(" seq {} type {kind}\n", part.seq).as_bytes());
+        };
+        self.base.iter().for_each(|part| add(part, 'b'));
+        self.history.iter().for_each(|part| add(part, 'h'));
+        self.increments.iter().for_each(|part| add(part, 'i'));
+        text
+    }
+
+    /// Adds the increment that comes next, of the append-only file of a name.
+    pub fn begin_increment(&mut self, of: &str) -> &Part {
+        self.last_increment += 1;
+        let name = format!("{of}.{}.incr.aof", self.last_increment).into_bytes();
+        self.increments.push(Part { name, seq: self.last_increment });
+        self.increments.last().expect("it was added just now")
+    }
+
+    /// Puts a new base in the place of the one before and of all increments but the last `n_kept`, which become history.
+    pub fn begin_base(&mut self, of: &str, is_snapshot: bool, n_kept: usize) -> &Part {
+        self.last_base += 1;
+        let suffix = if is_snapshot { "rdb" } else { "aof" };
+        let name = format!("{of}.{}.base.{suffix}", self.last_base).into_bytes();
+        let n_over = self.increments.len().saturating_sub(n_kept);
+        self.history.extend(self.base.take());
+        self.history.extend(self.increments.drain(..n_over));
+        self.base.insert(Part { name, seq: self.last_base })
+    }
+
+    /// Gives the number of the next base to none.
+    pub fn skip_base(&mut self) {
+        self.last_base += 1;
+    }
+
+    /// Takes a file in that was there before there were manifests, as the base.
+    pub fn of_single_file(name: &str) -> Manifest {
+        let base = Part { name: name.as_bytes().to_vec(), seq: 1 };
+        Manifest { base: Some(base), last_base: 1, ..Manifest::default() }
+    }
+}
+
+/// The words of a line, as Redis splits one that somebody types: with quotes.
+fn words(line: &[u8]) -> Option<Vec<Vec<u8>>> {
+    let mut line = line.trim_ascii().to_vec();
+    if line.first().is_none_or(|byte| *byte == b'*') {
+        return None;
+    }
+    line.extend_from_slice(b"\r\n");
+    let limits = Limits { max_bulk_bytes: LINE_MAX as u64, authenticated: true };
+    let mut words = Vec::new();
+    match RequestParser::new(limits).parse(&mut line, &mut words) {
+        Ok(Parse::Request { .. }) => Some(words.iter().map(|word| word.of(&line).to_vec()).collect()),
+        _ => None,
+    }
+}
+
+/// Appends a name, in quotes if it is more than letters.
+fn write_name(name: &[u8], to: &mut Vec<u8>) {
+    let is_plain = |byte: &u8| byte.is_ascii_graphic() && !b"\"'\\".contains(byte);
+    if !name.is_empty() && name.iter().all(is_plain) {
+        return to.extend_from_slice(name);
+    }
+    to.push(b'"');
+    for &byte in name {
+        match byte {
+            b'"' | b'\\' => to.extend_from_slice(&[b'\\', byte]),
+            b' '..=b'~' => to.push(byte),
+            _ => to.extend_from_slice(format!("\\x{byte:02x}").as_bytes()),
+        }
+    }
+    to.push(b'"');
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn part(name: &str, seq: u64) -> Part {
+        Part { name: name.as_bytes().to_vec(), seq }
+    }
+
+    fn why(text: &str) -> &'static str {
+        Manifest::read(text.as_bytes()).expect_err("it is invalid").why
+    }
+
+    #[test]
+    fn what_is_written_is_read_as_it_was() {
+        let mut manifest = Manifest::of_single_file("appendonly.aof");
+        manifest.begin_increment("appendonly.aof");
+        manifest.begin_increment("with space\"\u{7}");
+        manifest.begin_base("appendonly.aof", true, 1);
+        let text = manifest.text();
+        assert_eq!(Manifest::read(&text), Ok(manifest.clone()));
+        assert_eq!(manifest.base, Some(part("appendonly.aof.2.base.rdb", 2)));
+        assert_eq!(manifest.history, [part("appendonly.aof", 1), part("appendonly.aof.1.incr.aof", 1)]);
+        assert_eq!(
+            String::from_utf8_lossy(&text),
+            "file appendonly.aof.2.base.rdb seq 2 type b\n\
+             file appendonly.aof seq 1 type h\n\
+             file appendonly.aof.1.incr.aof seq 1 type h\n\
+             file \"with space\\\"\\x07.2.incr.aof\" seq 2 type i\n"
+        );
+    }
+
+    #[test]
+    fn numbers_go_on_behind_those_that_were_read() {
+        let text = "# a comment\nfile a.3.base.aof seq 3 type b\nFILE 'a.7.incr.aof' SEQ 7 later x type i\n";
+        let mut manifest = Manifest::read(text.as_bytes()).expect("it is valid");
+        assert_eq!(*manifest.begin_increment("a"), part("a.8.incr.aof", 8));
+        assert_eq!(*manifest.begin_base("a", false, 0), part("a.4.base.aof", 4));
+        assert!(manifest.increments.is_empty());
+    }
+
+    #[test]
+    fn what_is_wrong_is_told_in_the_words_of_redis() {
+        assert_eq!(why(""), "Found an empty AOF manifest");
+        for text in [
+            "\n",
+            "file a seq 1\n",
+            "file a seq 1 type i more\n",
+            "file a seq x type b\n",
+            "file \"a seq 1 type b\n",
+        ] {
+            assert_eq!(why(text), "Invalid AOF manifest file format", "{text:?}");
+        }
+        assert_eq!(why("file a seq 1 type b"), "The AOF manifest file contains too long line");
+        assert_eq!(why("file ../a seq 1 type b\n"), "File can't be a path, just a filename");
+        assert_eq!(why("file a seq 1 type x\n"), "Unknown AOF file type");
+        assert_eq!(
+            why("file a seq 1 type b\nfile b seq 2 type b\n"),
+            "Found duplicate base file information"
+        );
+        let text = "file a seq 2 type i\nfile b seq 2 type i\n";
+        let invalid = Manifest::read(text.as_bytes()).expect_err("it is invalid");
+        assert_eq!(
+            invalid.to_string(),
+            "line 2, 'file b seq 2 type i': Found a non-monotonic sequence number"
+        );
+    }
+}

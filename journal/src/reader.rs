@@ -1,0 +1,437 @@
+//! Reads the commands of an append-only file, ours or Redis's, and finds where it is torn or damaged.
+//!
+//! It reads by pieces that are bounded by what the file holds: a frame, or one unit of a file without frames. What a file announces is compared
+//! with its length before anything is allocated.
+//!
+//! *Torn* is a file whose end was not written: a process or a machine has stopped. What is whole before there is the data, and nothing behind it was
+//! ever said to be safe. *Damaged* is a file that lacks, in the middle, what was on disk once: nothing may be served from it without a decision of
+//! its owner.
+
+use std::{
+    fmt,
+    io::{self, BufRead, BufReader, Read, Seek, SeekFrom},
+};
+
+use crate::frame::{Header, MAGIC};
+
+/// A longer line than this is no line of such a file.
+const LINE_MAX: u64 = 64 << 10;
+
+/// Why reading ends before the end of the file.
+#[derive(Debug)]
+pub enum Broken {
+    /// The file could not be read.
+    Io(io::Error),
+    /// It ends in the middle of what begins at this offset.
+    Torn {
+        /// In bytes from its beginning: so long it is whole.
+        at: u64,
+    },
+    /// What begins at this offset is not what was written there.
+    Damaged {
+        /// In bytes from its beginning.
+        at: u64,
+        /// What is wrong with it.
+        why: &'static str,
+    },
+}
+
+impl fmt::Display for Broken {
+    fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Broken::Io(error) => write!(out, "cannot be read: {error}"),
+            Broken::Torn { at } => write!(out, "ends in the middle of what begins at byte {at}"),
+            Broken::Damaged { at, why } => write!(out, "is damaged at byte {at}: {why}"),
+        }
+    }
+}
+
+impl std::error::Error for Broken {}
+
+impl From<io::Error> for Broken {
+    fn from(error: io::Error) -> Self {
+        Broken::Io(error)
+    }
+}
+
+/// Reads a file of commands.
+pub struct Reader<R> {
+    from: BufReader<R>,
+    /// Where the next line begins.
+    at: u64,
+    n_bytes: u64,
+    /// The sum of the last frame.
+    previous: u32,
+    /// Where the stream of commands stands behind the last frame; `None` before the first.
+    offset: Option<u64>,
+    line: Vec<u8>,
+    unit: Vec<u8>,
+}
+
+impl<R: Read + Seek> Reader<R> {
+    /// Reads from the beginning. The file's length is what it has now.
+    ///
+    /// # Errors
+    /// The file's.
+    pub fn new(from: R) -> io::Result<Self> {
+        Reader::from_offset(from, 0)
+    }
+
+    /// Reads from an offset on, behind what else the file begins with.
+    ///
+    /// # Errors
+    /// The file's.
+    pub fn from_offset(mut from: R, at: u64) -> io::Result<Self> {
+        let n_bytes = from.seek(SeekFrom::End(0))?;
+        from.seek(SeekFrom::Start(at))?;
+        let (line, unit) = (Vec::new(), Vec::new());
+        Ok(Self { from: BufReader::new(from), at, n_bytes, previous: 0, offset: None, line, unit })
+    }
+
+    /// How far it has read, in bytes.
+    pub fn position(&self) -> u64 {
+        self.at
+    }
+
+    /// The sum of the last frame; 0 if there was none.
+    pub fn previous_sum(&self) -> u32 {
+        self.previous
+    }
+
+    /// Where the stream of commands stands behind the last frame, if there was one.
+    pub fn stream_offset(&self) -> Option<u64> {
+        self.offset
+    }
+
+    /// The next units, whole, one behind the other: those of a frame, or one that stands in none. `None` at the end.
+    ///
+    /// # Errors
+    /// If the file is broken. To go on then is of no use.
+    pub fn next_units(&mut self) -> Result<Option<&[u8]>, Broken> {
+        self.unit.clear();
+        // Where a transaction that stands in no frame has begun.
+        let mut multi_at = None;
+        loop {
+            let start = self.at;
+            if !self.read_line()? {
+                return match multi_at {
+                    Some(at) => Err(Broken::Torn { at }),
+                    None => Ok(None),
+                };
+            }
+            if self.line.starts_with(MAGIC) {
+                if let Some(at) = multi_at {
+                    return Err(Broken::Damaged { at, why: "a transaction has no end" });
+                }
+                if !self.read_frame()? {
+                    return Err(self.judge(start, "a frame is not what it says it is")?);
+                }
+                if self.unit.is_empty() {
+                    continue;
+                }
+                return Ok(Some(&self.unit));
+            }
+            match self.line[0] {
+                b'#' => {}
+                b'*' => {
+                    let begin = multi_at.unwrap_or(start);
+                    let from = self.unit.len();
+                    if !self.read_command(start)? {
+                        return Err(Broken::Torn { at: begin });
+                    }
+                    let command = &self.unit[from..];
+                    if is_named(command, b"MULTI") && multi_at.is_none() {
+                        multi_at = Some(start);
+                    } else if multi_at.is_none() || is_named(command, b"EXEC") {
+                        return Ok(Some(&self.unit));
+                    }
+                }
+                _ => return Err(self.judge(start, "no command begins there")?),
+            }
+        }
+    }
+
+    /// Reads up to the end of a line; says whether there was anything. A comment may be longer than what is kept of it.
+    fn read_line(&mut self) -> io::Result<bool> {
+        self.line.clear();
+        let n = (&mut self.from).take(LINE_MAX).read_until(b'\n', &mut self.line)?;
+        self.at += n as u64;
+        if n as u64 == LINE_MAX && self.line[0] == b'#' && self.line.last() != Some(&b'\n') {
+            let mut rest = Vec::new();
+            while rest.last() != Some(&b'\n') {
+                rest.clear();
+                let n = (&mut self.from).take(LINE_MAX).read_until(b'\n', &mut rest)?;
+                if n == 0 {
+                    break;
+                }
+                self.at += n as u64;
+            }
+        }
+        Ok(n > 0)
+    }
+
+    /// Reads the frame whose line has been read; says whether it is whole and follows the one before.
+    fn read_frame(&mut self) -> io::Result<bool> {
+        let Some(header) = Header::read(&self.line) else { return Ok(false) };
+        if header.previous != self.previous || header.n_bytes > self.n_bytes - self.at {
+            return Ok(false);
+        }
+        self.unit.resize(header.n_bytes as usize, 0);
+        self.from.read_exact(&mut self.unit)?;
+        self.at += header.n_bytes;
+        if !header.is_of(&self.unit) {
+            return Ok(false);
+        }
+        self.previous = header.sum;
+        self.offset = Some(header.offset + header.n_bytes);
+        Ok(true)
+    }
+
+    /// Appends the command whose first line has been read, and which begins at `start`; says whether it is whole.
+    fn read_command(&mut self, start: u64) -> Result<bool, Broken> {
+        let Some(n_words) = self.announced(b'*', start)? else { return Ok(false) };
+        if n_words == 0 {
+            return Err(Broken::Damaged { at: start, why: "a command has no words" });
+        }
+        self.unit.extend_from_slice(&self.line);
+        for _ in 0..n_words {
+            let line_at = self.at;
+            if !self.read_line()? {
+                return Ok(false);
+            }
+            let Some(n_bytes) = self.announced(b'$', line_at)? else { return Ok(false) };
+            self.unit.extend_from_slice(&self.line);
+            let n_bytes = n_bytes.saturating_add(2);
+            if n_bytes > self.n_bytes - self.at {
+                return Ok(false);
+            }
+            let from = self.unit.len();
+            self.unit.resize(from + n_bytes as usize, 0);
+            self.from.read_exact(&mut self.unit[from..])?;
+            self.at += n_bytes;
+            if !self.unit.ends_with(b"\r\n") {
+                return Err(Broken::Damaged { at: line_at, why: "a word has no end where it says it has" });
+            }
+        }
+        Ok(true)
+    }
+
+    /// The number that a line says after its sigil; `None` if the line is not whole.
+    fn announced(&self, sigil: u8, at: u64) -> Result<Option<u64>, Broken> {
+        let wrong = Broken::Damaged { at, why: "no number stands where one must" };
+        if self.line[0] != sigil {
+            return Err(wrong);
+        }
+        if !self.line.ends_with(b"\n") {
+            return if (self.line.len() as u64) < LINE_MAX { Ok(None) } else { Err(wrong) };
+        }
+        let digits = self.line[1..].strip_suffix(b"\r\n").and_then(|digits| std::str::from_utf8(digits).ok());
+        digits.and_then(|digits| digits.parse().ok()).map(Some).ok_or(wrong)
+    }
+
+    /// Says whether what is wrong at `start` is the file's torn end, or damage in what was on disk once: then some whole frame behind it says that
+    /// it was. A file without frames is as damaged as Redis would find it.
+    fn judge(&mut self, start: u64, why: &'static str) -> io::Result<Broken> {
+        let damaged = Broken::Damaged { at: start, why };
+        let Some(offset) = self.offset else {
+            // Its first frame may be the torn one.
+            let is_frame = self.line.starts_with(MAGIC);
+            return Ok(if is_frame && !self.has_safe_frame(start, 0)? {
+                Broken::Torn { at: start }
+            } else {
+                damaged
+            });
+        };
+        Ok(if self.has_safe_frame(start, offset)? { damaged } else { Broken::Torn { at: start } })
+    }
+
+    /// Whether a whole frame behind `start` says that more than `offset` bytes of the stream were on disk.
+    fn has_safe_frame(&mut self, start: u64, offset: u64) -> io::Result<bool> {
+        self.at = start;
+        self.from.seek(SeekFrom::Start(start))?;
+        while self.read_line()? {
+            let line_end = self.at;
+            // The bytes of what is broken may end without a line's end.
+            let Some(begin) = self.line.windows(MAGIC.len()).position(|window| window == MAGIC) else {
+                continue;
+            };
+            if let Some(header) = Header::read(&self.line[begin..])
+                && header.safe > offset
+                && header.n_bytes <= self.n_bytes - self.at
+            {
+                let mut bytes = vec![0; header.n_bytes as usize];
+                self.from.read_exact(&mut bytes)?;
+                if header.is_of(&bytes) {
+                    return Ok(true);
+                }
+                self.at = line_end;
+                self.from.seek(SeekFrom::Start(line_end))?;
+            }
+        }
+        Ok(false)
+    }
+}
+
+/// Whether a command consists of one word, in either case.
+fn is_named(command: &[u8], name: &[u8]) -> bool {
+    let mut words = command.split(|&byte| byte == b'\n').map(|line| line.strip_suffix(b"\r").unwrap_or(line));
+    words.next() == Some(b"*1") && words.nth(1).is_some_and(|word| word.eq_ignore_ascii_case(name))
+}
+
+#[cfg(test)]
+mod tests {
+    use std::io::Cursor;
+
+    use super::*;
+    use crate::frame::Framer;
+
+    const FILLER: &[u8] = b"################################\n";
+
+    fn command(words: &[&str]) -> Vec<u8> {
+        let mut command = format!("*{}\r\n", words.len()).into_bytes();
+        for word in words {
+            command.extend_from_slice(format!("${}\r\n{word}\r\n", word.len()).as_bytes());
+        }
+        command
+    }
+
+    fn transaction() -> Vec<u8> {
+        [command(&["MULTI"]), command(&["SET", "a", "1"]), command(&["exec"])].concat()
+    }
+
+    /// All that is read before the end, and what that was.
+    fn read(file: &[u8]) -> (Vec<u8>, Option<Broken>) {
+        let mut reader = Reader::new(Cursor::new(file)).expect("memory can be read");
+        let mut all = Vec::new();
+        loop {
+            match reader.next_units() {
+                Ok(Some(units)) => all.extend_from_slice(units),
+                Ok(None) => return (all, None),
+                Err(broken) => return (all, Some(broken)),
+            }
+        }
+    }
+
+    /// Frames of one unit each, of which all but the last `n_unsafe` were on disk when the last was written; and the units.
+    fn framed(n_units: usize, n_unsafe: usize) -> (Vec<u8>, Vec<Vec<u8>>, Vec<usize>) {
+        let (mut framer, mut file, mut units, mut starts) =
+            (Framer::default(), Vec::new(), Vec::new(), Vec::new());
+        for nth in 0..n_units {
+            let unit = if nth == 1 { transaction() } else { command(&["SET", "key", &nth.to_string()]) };
+            starts.push(file.len());
+            framer.write(&unit, &[unit.len()], &mut file);
+            if nth + 1 < n_units - n_unsafe {
+                framer.safe = framer.offset;
+            }
+            units.push(unit);
+        }
+        (file, units, starts)
+    }
+
+    #[test]
+    fn frames_comments_and_what_a_redis_has_appended_are_read_in_order() {
+        let (mut file, units, _) = framed(3, 0);
+        file.extend_from_slice(FILLER);
+        file.extend_from_slice(b"#TS:1600000000\r\n");
+        file.extend_from_slice(&transaction());
+        file.extend_from_slice(&command(&["SELECT", "0"]));
+        let mut reader = Reader::new(Cursor::new(&file)).expect("memory can be read");
+        while reader.next_units().expect("it is whole").is_some() {}
+        let mut framer = Framer {
+            offset: reader.stream_offset().expect("it has frames"),
+            safe: 0,
+            previous: reader.previous_sum(),
+        };
+        let last = command(&["DEL", "key"]);
+        framer.write(&last, &[last.len()], &mut file);
+        let expected = [units.concat(), transaction(), command(&["SELECT", "0"]), last].concat();
+        assert!(matches!(read(&file), (all, None) if all == expected));
+    }
+
+    #[test]
+    fn wherever_a_file_is_torn_whole_units_are_read_and_the_rest_is_told() {
+        let (file, units, starts) = framed(4, 0);
+        for n_bytes in 0..file.len() {
+            for tail in [&b""[..], FILLER] {
+                let torn = [&file[..n_bytes], tail].concat();
+                let (all, broken) = read(&torn);
+                let n_whole =
+                    starts.iter().skip(1).chain([&file.len()]).filter(|&&end| end <= n_bytes).count();
+                assert_eq!(all, units[..n_whole].concat(), "{n_bytes} bytes");
+                match broken {
+                    Some(Broken::Torn { at }) => assert_eq!(at as usize, starts[n_whole], "{n_bytes} bytes"),
+                    // Nothing of the next frame is there, or it looks like any comment.
+                    None => assert!(n_bytes - starts[n_whole] < MAGIC.len(), "{n_bytes} bytes"),
+                    Some(other) => panic!("{n_bytes} bytes: the file {other}"),
+                }
+                // The second start, behind the truncation, finds a whole file.
+                assert!(matches!(read(&torn[..starts[n_whole]]), (again, None) if again == all));
+            }
+        }
+    }
+
+    #[test]
+    fn whichever_byte_is_another_no_wrong_one_is_read() {
+        let (file, units, starts) = framed(4, 1);
+        let whole = units.concat();
+        for at in 0..file.len() {
+            let mut flipped = file.clone();
+            flipped[at] ^= 0x20;
+            let (all, broken) = read(&flipped);
+            assert!(whole.starts_with(&all), "byte {at}: something else was read");
+            let nth = starts.iter().rposition(|&start| start <= at).expect("the first begins at 0");
+            // What begins a frame may now begin any comment. Then its commands are read as Redis would read them, and the next frame misses it.
+            let is_comment = (1..MAGIC.len()).contains(&(at - starts[nth]));
+            let n_read = nth + usize::from(is_comment);
+            assert_eq!(all, units[..n_read].concat(), "byte {at}");
+            // The last two were not on disk for certain.
+            match broken {
+                Some(Broken::Damaged { at, .. }) => assert!(nth < 2 && at as usize == starts[n_read]),
+                Some(Broken::Torn { at }) => assert!(nth >= 2 && at as usize == starts[n_read]),
+                None => assert!(is_comment && n_read == units.len(), "byte {at}"),
+                Some(Broken::Io(error)) => panic!("byte {at}: {error}"),
+            }
+        }
+    }
+
+    #[test]
+    fn a_frame_that_is_missing_is_missed() {
+        let (file, units, starts) = framed(4, 0);
+        let without = [&file[..starts[1]], &file[starts[2]..]].concat();
+        let (all, broken) = read(&without);
+        assert_eq!(all, units[0]);
+        assert!(matches!(broken, Some(Broken::Damaged { at, .. }) if at as usize == starts[1]));
+    }
+
+    #[test]
+    fn what_redis_has_written_goes_back_to_before_a_transaction_that_is_torn() {
+        let first = command(&["SET", "a", "1"]);
+        let file = [first.clone(), transaction()].concat();
+        for n_bytes in first.len() + 1..file.len() {
+            let (all, broken) = read(&file[..n_bytes]);
+            assert_eq!(all, first);
+            assert!(
+                matches!(broken, Some(Broken::Torn { at }) if at as usize == first.len()),
+                "{n_bytes} bytes"
+            );
+        }
+    }
+
+    #[test]
+    fn what_is_no_command_is_damage_and_sizes_are_not_trusted() {
+        for file in ["SET a 1\r\n", "*2\r\n+OK\r\n", "*x\r\n", "*1\r\n$3\r\nabcde\r\n", "*0\r\n", "\0\0\0\0"]
+        {
+            assert!(
+                matches!(read(file.as_bytes()), (all, Some(Broken::Damaged { at: 0.., .. })) if all.is_empty()),
+                "{file:?}"
+            );
+        }
+        for file in [
+            "*9223372036854775807\r\n$1\r\na\r\n",
+            "*1\r\n$9223372036854775807\r\nabc",
+            "*1\r\n$18446744073709551615\r\n",
+        ] {
+            assert!(matches!(read(file.as_bytes()), (_, Some(Broken::Torn { at: 0 }))), "{file:?}");
+        }
+    }
+}

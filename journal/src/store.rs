@@ -1,0 +1,241 @@
+//! The append-only file: a manifest, a base, and increments, of which the last is written to.
+//!
+//! ```text
+//! begin_rewrite   a new increment is made and synced, then named in the manifest: what is appended goes there from now on
+//!                 (its base is still the old one with all increments before)
+//! end_rewrite     the new base, written meanwhile and synced, gets its name; the manifest names it with the new increment only, and what
+//!                 was there before becomes history, which is removed
+//! ```
+//!
+//! Whenever the machine stops, the manifest names files that are there and hold all that was synced. What is appended is synced by whoever has
+//! [`Aof::current`]: nobody may append meanwhile who must not wait.
+
+use std::io;
+
+use crate::{
+    disk::{Disk, DiskFile},
+    frame::Framer,
+    manifest::{Invalid, Manifest},
+};
+
+/// So far ahead room is reserved, in bytes: what is on its way when the disk is found to be full fits in.
+pub const AHEAD_BYTES: u64 = 1 << 20;
+
+/// Where the last increment ends, as its [`Reader`](crate::reader::Reader) has found.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct End {
+    /// Its length in bytes, as far as it is whole.
+    pub n_bytes: u64,
+    /// The sum of its last frame.
+    pub previous: u32,
+    /// How many bytes the stream of commands has up to there.
+    pub offset: u64,
+}
+
+/// An append-only file that is written to.
+pub struct Aof<D: Disk> {
+    disk: D,
+    /// What the names of its files begin with.
+    name: String,
+    manifest: Manifest,
+    file: D::File,
+    /// Where the next frame goes.
+    end: u64,
+    /// Up to where room is reserved.
+    reserved: u64,
+    framer: Framer,
+    /// Room for frames.
+    frames: Vec<u8>,
+}
+
+/// The manifest in a folder, if there is one.
+///
+/// # Errors
+/// If it cannot be read, or is none.
+pub fn manifest_in(disk: &impl Disk, name: &str) -> Result<Option<Manifest>, ManifestError> {
+    let text = disk.read(&manifest_name(name)).map_err(ManifestError::Io)?;
+    text.map(|text| Manifest::read(&text).map_err(ManifestError::Invalid)).transpose()
+}
+
+/// Why there is no manifest.
+#[derive(Debug)]
+pub enum ManifestError {
+    /// It cannot be read.
+    Io(io::Error),
+    /// It is none.
+    Invalid(Invalid),
+}
+
+fn manifest_name(name: &str) -> Vec<u8> {
+    format!("{name}.manifest").into_bytes()
+}
+
+impl<D: Disk> Aof<D> {
+    /// Goes on with one whose files have been read, and whose last increment ends there; begins one if there was no manifest.
+    ///
+    /// # Errors
+    /// The disk's.
+    pub fn open(mut disk: D, name: &str, found: Option<(Manifest, End)>) -> io::Result<Self> {
+        let (mut manifest, end) = found.unwrap_or_default();
+        let mut framer = Framer { offset: end.offset, safe: end.offset, previous: end.previous };
+        let (file, n_bytes) = match manifest.increments.last() {
+            Some(last) => {
+                let file = disk.open(&last.name)?;
+                // What is torn must not come back, and what was read must stay: the replies to come build on it.
+                file.truncate(end.n_bytes)?;
+                let n_anchor =
+                    if end.previous == 0 { write_anchor(&file, end.n_bytes, &mut framer)? } else { 0 };
+                file.sync()?;
+                (file, end.n_bytes + n_anchor)
+            }
+            None => begin_increment(&mut disk, name, &mut manifest, &mut framer)?,
+        };
+        let name = name.to_owned();
+        let mut aof =
+            Self { disk, name, manifest, file, end: n_bytes, reserved: 0, framer, frames: Vec::new() };
+        aof.remove_history()?;
+        Ok(aof)
+    }
+
+    /// Of which files it consists.
+    pub fn manifest(&self) -> &Manifest {
+        &self.manifest
+    }
+
+    /// How long the increment is that is written to, in bytes.
+    pub fn increment_bytes(&self) -> u64 {
+        self.end
+    }
+
+    /// How many bytes the stream of commands has.
+    pub fn offset(&self) -> u64 {
+        self.framer.offset
+    }
+
+    /// The file that is written to, to be synced by another thread.
+    pub fn current(&self) -> D::File {
+        self.file.clone()
+    }
+
+    /// Notes that so much of the stream is known to be on disk.
+    pub fn note_safe(&mut self, offset: u64) {
+        self.framer.safe = self.framer.safe.max(offset);
+    }
+
+    /// Reserves room ahead, if less than half of it is left; to be called before anything is done that must be appended.
+    ///
+    /// # Errors
+    /// The disk's: it is full. As soon as it is not, this succeeds.
+    pub fn reserve(&mut self) -> io::Result<()> {
+        if self.end + AHEAD_BYTES / 2 > self.reserved {
+            self.file.reserve(self.end + AHEAD_BYTES)?;
+            self.reserved = self.end + AHEAD_BYTES;
+        }
+        Ok(())
+    }
+
+    /// Appends units that lie one behind the other, and of which these are the ends. They are not synced.
+    ///
+    /// # Errors
+    /// The disk's. Nothing is appended then, whatever the file has behind its end, and the same may be tried again.
+    pub fn append(&mut self, units: &[u8], ends: &[usize]) -> io::Result<()> {
+        self.frames.clear();
+        let mut framer = self.framer;
+        framer.write(units, ends, &mut self.frames);
+        self.file.write_at(&self.frames, self.end)?;
+        self.framer = framer;
+        self.end += self.frames.len() as u64;
+        Ok(())
+    }
+
+    /// Begins a new increment, where a snapshot is cut that will be the new base.
+    ///
+    /// # Errors
+    /// The disk's. It goes on with the increment that there is.
+    pub fn begin_rewrite(&mut self) -> io::Result<()> {
+        // What is before the cut must be on disk before anything behind it is.
+        self.file.sync()?;
+        let mut manifest = self.manifest.clone();
+        let mut framer = Framer { safe: self.framer.offset, ..self.framer };
+        (self.file, self.end) = begin_increment(&mut self.disk, &self.name, &mut manifest, &mut framer)?;
+        (self.manifest, self.framer, self.reserved) = (manifest, framer, 0);
+        Ok(())
+    }
+
+    /// Takes a file in as the base of the last increment: it has all that was done before that began, and is synced.
+    ///
+    /// # Errors
+    /// The disk's. Old base and increments hold as before, unless the manifest was written and only what is over could not be removed: that is done at
+    /// the next start.
+    pub fn end_rewrite(&mut self, written_as: &[u8], is_snapshot: bool) -> io::Result<()> {
+        let mut manifest = self.manifest.clone();
+        let base = manifest.begin_base(&self.name, is_snapshot, 1);
+        // Should this fail, the name may be in the manifest all the same: no other base gets it.
+        self.manifest.skip_base();
+        self.disk.rename(written_as, &base.name)?;
+        self.disk.sync_folder()?;
+        write_manifest(&mut self.disk, &self.name, &manifest)?;
+        self.manifest = manifest;
+        self.remove_history()
+    }
+
+    fn remove_history(&mut self) -> io::Result<()> {
+        if self.manifest.history.is_empty() {
+            return Ok(());
+        }
+        for part in &self.manifest.history {
+            self.disk.remove(&part.name)?;
+        }
+        let mut manifest = self.manifest.clone();
+        manifest.history.clear();
+        write_manifest(&mut self.disk, &self.name, &manifest)?;
+        self.manifest = manifest;
+        Ok(())
+    }
+
+    /// Gives back what was reserved, and syncs: nothing more is appended.
+    ///
+    /// # Errors
+    /// The disk's.
+    pub fn close(self) -> io::Result<()> {
+        self.file.truncate(self.end)?;
+        self.file.sync()
+    }
+}
+
+/// Makes the increment that comes next, and names it in the manifest once it is there for good. Gives its file, and how long that is.
+fn begin_increment<D: Disk>(
+    disk: &mut D,
+    name: &str,
+    manifest: &mut Manifest,
+    framer: &mut Framer,
+) -> io::Result<(D::File, u64)> {
+    let part = manifest.begin_increment(name);
+    let file = disk.create(&part.name)?;
+    framer.previous = 0;
+    let n_bytes = write_anchor(&file, 0, framer)?;
+    file.sync()?;
+    disk.sync_folder()?;
+    write_manifest(disk, name, manifest)?;
+    Ok((file, n_bytes))
+}
+
+/// Writes a frame of no units to where a file ends; says how long it is.
+fn write_anchor(file: &impl DiskFile, at: u64, framer: &mut Framer) -> io::Result<u64> {
+    let mut anchor = Vec::new();
+    framer.anchor(&mut anchor);
+    file.write_at(&anchor, at)?;
+    Ok(anchor.len() as u64)
+}
+
+fn write_manifest(disk: &mut impl Disk, name: &str, manifest: &Manifest) -> io::Result<()> {
+    let aside = format!("temp-{name}.manifest").into_bytes();
+    let file = disk.create(&aside)?;
+    file.write_at(&manifest.text(), 0)?;
+    file.sync()?;
+    disk.rename(&aside, &manifest_name(name))?;
+    disk.sync_folder()
+}
+
+#[cfg(test)]
+mod tests;
