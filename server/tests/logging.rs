@@ -168,6 +168,13 @@ const FORMS: &[(&str, &str, &[&str])] = &[
     ("", "XADD k * f v", &["XADD k * f v"]),
     ("XADD k 1-1 f v", "XADD k MAXLEN ~ 1 LIMIT 0 2-1 f v", &["XADD k 2-1 f v"]),
     ("XADD k 1-1 f v", "XADD k MAXLEN 1 2-* f v", &["XADD k 2-0 f v", "XTRIM k MAXLEN = 1"]),
+    // Valkey and Redis 7.0 do not know these: who goes back to them must not have used them.
+    (
+        "XADD k 1-1 f v;XGROUP CREATE k g 0;XREADGROUP GROUP g c STREAMS k >",
+        "XADD k MAXLEN = 1 DELREF 2-* f v",
+        &["XADD k MAXLEN = 1 DELREF 2-0 f v"],
+    ),
+    ("XADD k 1-1 f v", "XTRIM k MAXLEN = 0 ACKED", &["XTRIM k MAXLEN = 0 ACKED"]),
     ("XADD k 1-1 f v", "XTRIM k MINID 5", &["XTRIM k MAXLEN = 0"]),
     ("XADD k 1-1 f v", "XDEL k 1-1", &["XDEL k 1-1"]),
     ("XADD k 1-1 f v", "XDELEX k IDS 1 1-1", &["XDELEX k IDS 1 1-1"]),

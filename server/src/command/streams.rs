@@ -12,7 +12,7 @@ mod xinfo;
 
 use braid_protocol::reply::Reply;
 use braid_storage::{
-    Db, Event, Key, Shard, record,
+    Event, Shard, record,
     stream::{AddError, Deletion, NewId, References, StreamId, StreamRef, StreamType},
 };
 
@@ -372,24 +372,21 @@ fn xadd(shard: &mut Shard, mut args: Args<'_>, reply: &mut Reply<'_>) -> Outcome
     let (db, is_logged) = (shard.db(), shard.is_logged());
     let mut stream = shard.value_or_create::<StreamType>(&key, Event::XAdd)?;
     let added = stream.add(options.id, args.rest()).map_err(add_error)?;
+    // What is done to groups, or depends on them, is done again by the options that say so.
+    let keeps_options = trim.as_ref().is_some_and(|trim| trim.references != References::Keep);
     if is_logged {
-        log_added(db, &key, added, args);
+        told::added(db, added, args, keeps_options);
     }
     if let Some(trim) = trim
         && stream.trim(&trim) > 0
     {
         stream.follow_up(Event::XTrim);
-        if is_logged {
+        if is_logged && !keeps_options {
             told::trimmed(db, &key, &stream);
         }
     }
     write_id(reply, added);
     Ok(())
-}
-
-#[cold]
-fn log_added(db: Db, key: &Key<'_>, added: StreamId, fields: Args<'_>) {
-    record::add(db, [&b"XADD"[..], key.bytes, &told::text(added)].into_iter().chain(fields.rest()));
 }
 
 fn add_error(error: AddError) -> CommandError {
@@ -499,7 +496,10 @@ fn xtrim(shard: &mut Shard, mut args: Args<'_>, reply: &mut Reply<'_>) -> Outcom
         Some(mut stream) => {
             let n_removed = stream.trim(&trim);
             if is_logged && n_removed > 0 {
-                told::trimmed(db, &key, &stream);
+                match trim.references {
+                    References::Keep => told::trimmed(db, &key, &stream),
+                    _ => record::add(db, args.words().iter()),
+                }
             }
             n_removed
         }

@@ -6,6 +6,7 @@ use braid_storage::{
 };
 
 use super::super::logged::decimal;
+use crate::catalog::Args;
 
 /// How many identities a logged command names at the most.
 const CHUNK: usize = 64;
@@ -71,6 +72,16 @@ impl Served<'_> {
             self.add(&[b"XGROUP", b"SETID"], [&last[..], b"ENTRIESREAD", &n_read]);
         }
     }
+}
+
+/// Tells the log of an entry that was added, and that `fields` are left of the words of: with its identity, and with what comes before that only if
+/// it is to be done again.
+#[cold]
+pub(super) fn added(db: Db, id: StreamId, fields: Args<'_>, keeps_options: bool) {
+    let (words, id) = (fields.words(), text(id));
+    let id_at = words.len() - fields.remaining() - 1;
+    let n_before = if keeps_options { id_at } else { 2 };
+    record::add(db, words.iter().take(n_before).chain([&id[..]]).chain(fields.rest()));
 }
 
 /// Tells the log that entries have gone from a stream's beginning: exactly so many are left.
