@@ -7,7 +7,7 @@ use std::collections::BTreeSet;
 
 use support::{
     Client, Dice, Reply, Server,
-    crowd::{ask, figure, laid_out, tell, until},
+    crowd::{ask, figure, fill_set, laid_out, tell, until},
     dice::seed,
 };
 
@@ -409,6 +409,20 @@ fn a_data_set_that_is_loaded_is_no_change() {
     ask(&mut client, "APPEND k w");
     assert_eq!(logged(&mut client), [["0 SET k v"], ["0 APPEND k w"]]);
     assert_eq!(ask(&mut client, "GET k"), "\"vw\"");
+}
+
+#[test]
+fn work_that_began_before_the_log_was_on_is_logged_if_it_is_stored_after() {
+    let server = laid_out((2, 16));
+    let (mut client, mut other) = (server.connect(), server.connect());
+    fill_set(&mut client, "large", 10_000);
+    ask(&mut client, "DEBUG HOLD-OFFLOADED 1");
+    tell(&mut other, "SUNIONSTORE copy large");
+    until("it has pinned its keys", || figure(&mut client, "offloaded_waiting") > 0);
+    assert_eq!(ask(&mut client, "DEBUG RECORD-LOG 1"), "+OK");
+    ask(&mut client, "DEBUG HOLD-OFFLOADED 0");
+    assert_eq!(other.receive().to_string(), ":10000");
+    assert_eq!(logged(&mut client), [["0 SUNIONSTORE copy large"]]);
 }
 
 #[test]

@@ -169,7 +169,7 @@ pub fn work(node: &mut Node<Job>, thread: &mut ThreadState) {
     offload.shard.start();
     offload.shard.lift_limit();
     offload.shard.hear_all(hearers::TRANSFER, true);
-    offload.shard.hear_all(record::LOG, true);
+    offload.shard.hear_all(record::LOG, server.journal.is_on());
     let job = &mut node.job;
     job.n_replied_bytes = job.reply.len();
     job.pass(Phase::Shards);
@@ -282,8 +282,10 @@ fn conclude(
     invalidations::set_author(held, job.session.record.id);
     let gate = if writes { gate(job, server) } else { Ok(()) };
     let (command, words) = rows::next(job);
-    let is_valid =
-        gate.is_ok() && (!stores || offload.keys.iter().all(|pinned| pinned.is_unchanged(held, time)));
+    // The log may have been turned on since the work was done without a record.
+    let is_recorded = offload.shard.is_logged() == server.journal.is_on();
+    let is_valid = gate.is_ok()
+        && (!stores || is_recorded && offload.keys.iter().all(|pinned| pinned.is_unchanged(held, time)));
     for pinned in &mut offload.keys {
         let key = pinned.key.key();
         let shard = held.shard(key.routed.shard);
@@ -302,7 +304,7 @@ fn conclude(
         shard.unpin(&pinned.key.bytes);
         *n_unpinned += 1;
     }
-    if stores && is_valid && server.journal.is_on() {
+    if stores && is_valid && offload.shard.is_logged() {
         record::with(|record| record.append(&offload.record));
     }
     if is_valid && !command.has(Flags::READONLY) {

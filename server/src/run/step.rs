@@ -35,8 +35,11 @@ pub fn execute(
     first: Option<Routed>,
     reply: &mut Reply<'_>,
 ) -> Outcome {
-    // Whether changes are recorded is not known yet of work that is stored later.
-    if !call.server.journal.is_on() && call.offloaded.is_none() {
+    let is_logged = match &call.offloaded {
+        Some(shard) => shard.is_logged(),
+        None => call.server.journal.is_on(),
+    };
+    if !is_logged {
         return run(call, command, words, first, reply);
     }
     let (mark, db) = (record::Mark::here(), call.session.db);
