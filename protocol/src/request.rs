@@ -637,9 +637,13 @@ fn is_space(byte: u8) -> bool {
 
 /// Appends a request of bulk strings, as clients send it.
 pub fn write_request<A: AsRef<[u8]>>(out: &mut Vec<u8>, args: &[A]) {
-    write_header(out, b'*', args.len());
-    for arg in args {
-        let arg = arg.as_ref();
+    write_words(out, args.len(), args.iter().map(AsRef::as_ref));
+}
+
+/// Appends a request of `n` bulk strings, as clients send it.
+pub fn write_words<'w>(out: &mut Vec<u8>, n: usize, words: impl Iterator<Item = &'w [u8]>) {
+    write_header(out, b'*', n);
+    for arg in words {
         out.reserve(arg.len() + 16);
         write_header(out, b'$', arg.len());
         out.extend_from_slice(arg);

@@ -16,9 +16,10 @@ use std::{
 use arc_swap::{ArcSwap, ArcSwapOption};
 use braid_storage::{
     Keyspace, Router,
-    coordinator::{Engine, Weight, Worker},
+    coordinator::{Engine, Held, Weight, Worker},
     executor::Inbox,
     hash::{HashTags, KeyHasher},
+    record,
 };
 use crossbeam_queue::SegQueue;
 use crossbeam_utils::{CachePadded, sync::Parker};
@@ -31,7 +32,9 @@ use signal_hook::{
 
 use crate::{
     access::Users,
-    client::{copies::Trackers, notifications::Notifications, publishing::PubSub, record::Clients},
+    client::{
+        copies::Trackers, node::Job, notifications::Notifications, publishing::PubSub, record::Clients,
+    },
     clock::Clock,
     command::{self, TABLE},
     config::{Asker, Config, REDIS_VERSION, Supervised},
@@ -39,7 +42,7 @@ use crate::{
         self,
         syslog::{self, Syslog},
     },
-    net::{IoThread, WAKER, run_heavy, run_saver},
+    net::{FoundAof, IoThread, Replay, WAKER, run_heavy, run_logger, run_saver},
     notice, persist,
     shared::{
         accounts::Accounts,
@@ -110,7 +113,7 @@ pub fn serve(mut config: Config, mut process: Process) -> Result<(), String> {
     let endpoint = Endpoint::bind(&config)?;
     let pidfile = config.pidfile.clone().or_else(|| is_daemon.then(|| DAEMON_PIDFILE.into()));
     let kinds: Vec<String> = listeners.iter().map(|listener| listener.kind().to_string()).collect();
-    let snapshot = snapshot_to_load(&config)?;
+    let source = Source::of(&config)?;
     // As in Redis, nobody is kept from starting by a place where only the administrator may write.
     if let Some(path) = &pidfile
         && let Err(error) = std::fs::write(path, format!("{}\n", std::process::id()))
@@ -121,7 +124,7 @@ pub fn serve(mut config: Config, mut process: Process) -> Result<(), String> {
 
     let fail = |what: &str, error: io::Error| format!("{what}: {error}");
     let mut signals = Signals::new([SIGTERM, SIGINT]).map_err(|error| fail("Watching signals", error))?;
-    let (server, mut polls, parkers) = build(config, users, listeners, tls, process)
+    let (server, mut polls, mut parkers) = build(config, users, listeners, tls, process)
         .map_err(|error| fail("Starting the event loops", error))?;
     let handle = signals.handle();
     *server.on_stop.lock().expect("nobody has had it yet") = Some(Box::new(move || handle.close()));
@@ -129,10 +132,11 @@ pub fn serve(mut config: Config, mut process: Process) -> Result<(), String> {
     let saver_poll = polls.pop().expect("the last one is the saver's");
     let io_threads: Vec<_> =
         polls.into_iter().enumerate().map(|(index, poll)| IoThread::new(server, index, poll)).collect();
-    match &snapshot {
-        Some((_, n_bytes)) => server.loading.begin(*n_bytes, &server.clock, &server.attention),
+    match &source {
+        Some(source) => server.loading.begin(source.n_bytes(), &server.clock, &server.attention),
         None => log_ready(&kinds),
     }
+    let log_parker = parkers.pop().expect("the last one is the log's");
     // Before anyone is served, who could see what was there before, or set a title of his own meanwhile.
     server.show_title();
     server.memory.begin(resident_bytes());
@@ -154,15 +158,15 @@ pub fn serve(mut config: Config, mut process: Process) -> Result<(), String> {
         })?;
     }
     let (fail_loading, failure) = mpsc::channel();
-    let is_loading = snapshot.is_some();
-    let mut load = snapshot.map(|(path, _)| (path, kinds, fail_loading));
+    let is_loading = source.is_some();
+    let mut load = source.map(|source| (source, kinds, fail_loading));
     for (nth, parker) in parkers.into_iter().enumerate() {
         let index = server.io_threads().len() + nth;
         // One of them loads first: there is no heavy work before that is done.
         let load = load.take();
         threads.push(spawn(format!("heavy-{nth}"), move || {
-            if let Some((path, kinds, fail_loading)) = load {
-                match load_at_start(server, index, &path) {
+            if let Some((source, kinds, fail_loading)) = load {
+                match source.load(server, index) {
                     Ok(()) => end_loading(server, &kinds, supervisor),
                     Err(why) => {
                         // Whoever started this thread waits for its end first.
@@ -182,10 +186,15 @@ pub fn serve(mut config: Config, mut process: Process) -> Result<(), String> {
     let saver = server.threads.len() - 1;
     threads.push(spawn("saver".to_owned(), move || run_saver(server, saver, saver_poll))?);
 
+    threads.push(spawn("log".to_owned(), move || run_logger(server, &log_parker))?);
+
     heed_signals(server, &mut signals);
     tell(supervisor, NotifyState::Stopping, "Stopping");
     for thread in threads {
         thread.join().expect("a thread that panics ends the process");
+    }
+    if !server.journal.close() {
+        warning!("The append-only file may lack the last writes");
     }
     for path in [pidfile, unixsocket].into_iter().flatten() {
         // It may have been removed by hand.
@@ -305,10 +314,87 @@ fn snapshot_to_load(config: &Config) -> Result<Option<(PathBuf, u64)>, String> {
     }
 }
 
-/// Loads the file to start from. `index` is the number of the calling thread.
-fn load_at_start(server: &'static Server, index: usize, path: &Path) -> Result<(), String> {
+/// What the server starts from.
+enum Source {
+    /// A snapshot of so many bytes.
+    Snapshot(PathBuf, u64),
+    /// An append-only file, or one that is to begin with a snapshot, if there is one, or with nothing.
+    Aof(FoundAof, Option<PathBuf>),
+}
+
+impl Source {
+    /// What a configuration says, if there is anything.
+    fn of(config: &Config) -> Result<Option<Source>, String> {
+        let snapshot = snapshot_to_load(config)?;
+        if !config.appendonly {
+            return Ok(snapshot.map(|(path, n_bytes)| Source::Snapshot(path, n_bytes)));
+        }
+        let found = FoundAof::look(&config.dir, &config.appenddirname, &config.appendfilename);
+        let found = found.map_err(|error| error.to_string())?;
+        let snapshot = snapshot.map(|(path, _)| path).filter(|_| found.is_new());
+        Ok(Some(Source::Aof(found, snapshot)))
+    }
+
+    fn n_bytes(&self) -> u64 {
+        match self {
+            Source::Snapshot(_, n_bytes) => *n_bytes,
+            Source::Aof(found, _) => found.n_bytes(),
+        }
+    }
+
+    /// Loads it. `index` is the number of the calling thread.
+    fn load(self, server: &'static Server, index: usize) -> Result<(), String> {
+        let state = ThreadState::new(index, server);
+        let mut worker = Worker::new(Arc::clone(&server.engine), Weight::Heavy, state);
+        let (mut found, snapshot) = match self {
+            Source::Snapshot(path, _) => return load_snapshot(server, &mut worker, &path),
+            Source::Aof(found, snapshot) => (found, snapshot),
+        };
+        if let Some(path) = snapshot {
+            notice!("There is no append-only file yet: it begins with what {} holds", path.display());
+            found.begin_from(&path).map_err(|error| error.to_string())?;
+        }
+        begin_logging(server, &mut worker, index, found)
+    }
+}
+
+/// Loads an append-only file, unless a snapshot has just been loaded for it, and goes on with it.
+fn begin_logging(
+    server: &'static Server,
+    worker: &mut Worker<Job>,
+    index: usize,
+    found: FoundAof,
+) -> Result<(), String> {
     let began = Instant::now();
-    let mut loaded = match persist::load(server, path) {
+    let (is_new, n_bytes) = (found.is_new(), found.n_bytes());
+    let end = match Replay::new(server, worker, index).run(&found) {
+        Ok(end) => end,
+        Err(_) if server.stopping.load(Ordering::Relaxed) => return Ok(()),
+        Err(error) => return Err(error.to_string()),
+    };
+    if !is_new {
+        notice!("DB loaded from append only file: {:.3} seconds", began.elapsed().as_secs_f64());
+    }
+    let mut aof = Some(found.open(end).map_err(|error| error.to_string())?);
+    let all = server.engine.all_shards();
+    let begun = |held: &mut Held<'_, Job>, _: &mut ThreadState| {
+        for &id in all.iter() {
+            held.shard(id).hear_all(record::LOG, true);
+        }
+        server.journal.begin(aof.take().expect("it is begun once"), n_bytes);
+    };
+    let mut begun = begun;
+    while worker.with_shards(&all, &mut begun).is_none() {
+        thread::sleep(Duration::from_millis(1));
+    }
+    server.measure_memory();
+    Ok(())
+}
+
+/// Loads a snapshot.
+fn load_snapshot(server: &'static Server, worker: &mut Worker<Job>, path: &Path) -> Result<(), String> {
+    let began = Instant::now();
+    let mut loaded = match persist::load(server, path, server.clock.now()) {
         Ok(loaded) => loaded,
         // What it was doing matters no more.
         Err(_) if server.stopping.load(Ordering::Relaxed) => return Ok(()),
@@ -322,7 +408,6 @@ fn load_at_start(server: &'static Server, index: usize, path: &Path) -> Result<(
     };
     command::replace_libraries(server, &loaded.libraries)
         .map_err(|why| format!("Loading the functions in {} failed: {why}", path.display()))?;
-    let mut worker = Worker::new(Arc::clone(&server.engine), Weight::Heavy, ThreadState::new(index, server));
     let all = server.engine.all_shards();
     while worker.with_shards(&all, |held, _| loaded.install(held)).is_none() {
         // Some thread looks for what has expired, which takes it no longer than this.
@@ -384,7 +469,7 @@ fn build(
     let router = Router::new(KeyHasher::random(), config.shards.ilog2(), tags);
     let (keyspace, shards) = Keyspace::new(router, config.databases);
     configure_keyspace(&keyspace, &config);
-    let parkers: Vec<Parker> = (0..n_heavy_threads()).map(|_| Parker::new()).collect();
+    let mut parkers: Vec<Parker> = (0..n_heavy_threads()).map(|_| Parker::new()).collect();
     let mut polls = Vec::new();
     let mut peers = Vec::new();
     let saver = config.io_threads + parkers.len();
@@ -399,6 +484,7 @@ fn build(
             n_monitors: AtomicU32::new(0),
             n_trackers: AtomicU32::new(0),
             program: Running::default(),
+            awaits_log: AtomicBool::new(false),
             waker: Waker::new(poll.registry(), WAKER)?,
             stats: CachePadded::new(stats),
             n_connections: AtomicU32::new(0),
@@ -419,8 +505,11 @@ fn build(
     let command_log = CommandLog::new(peers.len());
     let hot_keys = HotKeys::new(peers.len());
     let clock = Clock::start();
+    let log_parker = Parker::new();
+    let journal = Journal::new(peers.len(), log_parker.unparker().clone());
+    journal.set_fsync(config.appendfsync);
     let server: &'static Server = Box::leak(Box::new(Server {
-        journal: Journal::default(),
+        journal,
         saves: Saves::new(clock.unix_seconds()),
         clock,
         engine: Engine::new(shards),
@@ -470,5 +559,6 @@ fn build(
         started: Instant::now(),
     }));
     server.time_each(times_each);
+    parkers.push(log_parker);
     Ok((server, polls, parkers))
 }

@@ -6,6 +6,7 @@ use std::{
     sync::{Arc, atomic::Ordering},
 };
 
+use braid_journal::intake::Ticket;
 use braid_protocol::{reply::Resp, request::RequestParser};
 use braid_storage::executor::Node;
 
@@ -57,6 +58,8 @@ pub struct Connection {
     pub closing: bool,
     /// What it waits for before more of it is read and run.
     pub pace: Pace,
+    /// Up to where the log must be written, or synced, before its replies leave and more of it runs; 0 if it waits for nothing of that.
+    pub ticket: Ticket,
     /// Its handshake waits for its turn on the thread.
     pub is_queued: bool,
     /// What is sent to it while the reply to a command that has changed its subscriptions is still to be written.
@@ -95,7 +98,7 @@ impl Connection {
     /// Whether it may be read and its commands may run.
     #[inline]
     pub fn may_go_on(&self) -> bool {
-        self.node.is_some() && !self.closing && self.pace == Pace::Free
+        self.node.is_some() && !self.closing && self.pace == Pace::Free && self.ticket == 0
     }
 
     /// Whether a command of the connection is under way somewhere.
@@ -110,7 +113,9 @@ impl Connection {
     /// The socket's. The connection is of no use after that.
     pub fn write(&mut self, out: &mut Vec<u8>, room: &mut Ciphertext) -> io::Result<Written> {
         let mut written = Written::default();
-        if self.backlog.is_empty() && !out.is_empty() && out.len() <= TURN_BYTES {
+        if self.ticket != 0 {
+            self.backlog.push(out, 0);
+        } else if self.backlog.is_empty() && !out.is_empty() && out.len() <= TURN_BYTES {
             let n = write_some(&mut self.stream, out, room, &mut written)?;
             if n == out.len() {
                 out.clear();
@@ -164,7 +169,7 @@ impl Connection {
 
     /// Whether there is something to write that the socket would take.
     pub fn can_write(&self) -> bool {
-        self.writable && (!self.backlog.is_empty() || self.stream.has_unsent())
+        self.writable && self.ticket == 0 && (!self.backlog.is_empty() || self.stream.has_unsent())
     }
 
     /// Has others see how much waits to be written.

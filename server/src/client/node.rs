@@ -5,6 +5,7 @@ use std::sync::{
     atomic::{AtomicBool, Ordering},
 };
 
+use braid_journal::intake::Ticket as JournalTicket;
 use braid_storage::{
     Change, Db, Key, Routed, Shard, Ticket, Uses, Waiter, WatchedKey,
     coordinator::{self, Held, Route},
@@ -74,12 +75,21 @@ pub struct Cut {
     pub libraries: Vec<Box<[u8]>>,
     /// How many changes of keys there had been.
     pub n_changes: u64,
+    /// Whether the log is cut at the same moment.
+    pub cuts_log: bool,
 }
 
 impl Cut {
     /// One that is yet to be made.
-    pub fn new(uses: Uses) -> Self {
-        Self { uses, sizes: Vec::new(), has_field_deadlines: false, libraries: Vec::new(), n_changes: 0 }
+    pub fn new(uses: Uses, cuts_log: bool) -> Self {
+        Self {
+            uses,
+            sizes: Vec::new(),
+            has_field_deadlines: false,
+            libraries: Vec::new(),
+            n_changes: 0,
+            cuts_log,
+        }
     }
 }
 
@@ -118,6 +128,8 @@ pub struct Job {
     pub reply: Vec<u8>,
     /// How much of them belongs to commands that have ended.
     pub n_replied_bytes: usize,
+    /// The last ticket of what its commands have logged; 0 if they have logged nothing.
+    pub ticket: JournalTicket,
     /// The time of the connection's last read.
     pub now: Millis,
     /// Where the time goes that it is under way, if that is asked for.
@@ -140,6 +152,7 @@ impl Job {
             was_counted: false,
             reply: Vec::new(),
             n_replied_bytes: 0,
+            ticket: 0,
             now: Millis(0),
             split: None,
         }
@@ -192,6 +205,7 @@ impl Job {
         self.was_shown = false;
         self.was_counted = false;
         self.n_replied_bytes = 0;
+        self.ticket = 0;
         self.split = None;
         self.requests.clear(KEPT_BYTES);
         empty(&mut self.commands);

@@ -188,7 +188,7 @@ pub(super) const COMMANDS: &[CommandSpec] = &[
         run: Run::Session(rewrite),
         since: "1.0.0",
         group: Group::Server,
-        summary: "Rewrites the append-only file, once there is one.",
+        summary: "Rewrites the append-only file in the background: it becomes as short as what is there allows.",
         ..CommandSpec::ROW
     },
     CommandSpec {
@@ -294,8 +294,24 @@ fn background_save(call: &mut Call<'_, '_>, mut args: Args<'_>, reply: &mut Repl
     Ok(())
 }
 
-fn rewrite(_: &mut Call<'_, '_>, _: Args<'_>, _: &mut Reply<'_>) -> Outcome {
-    Err(CommandError::text("ERR there is no append-only file: it is not supported yet"))
+fn rewrite(call: &mut Call<'_, '_>, _: Args<'_>, reply: &mut Reply<'_>) -> Outcome {
+    let (server, saves) = (call.server, &call.server.saves);
+    if !server.journal.is_writing() {
+        return Err(CommandError::text(
+            "ERR there is no append-only file: start the server with 'appendonly yes'",
+        ));
+    }
+    if saves.is_rewriting.load(Ordering::Relaxed) {
+        return Err(CommandError::text("ERR Background append only file rewriting already in progress"));
+    }
+    let is_saving = saves.is_under_way.load(Ordering::Relaxed);
+    saves.is_rewrite_scheduled.store(true, Ordering::Relaxed);
+    server.saver().wake_if_asleep();
+    reply.simple(match is_saving {
+        true => "Background append only file rewriting scheduled",
+        false => "Background append only file rewriting started",
+    });
+    Ok(())
 }
 
 fn replica_of(_: &mut Call<'_, '_>, mut args: Args<'_>, reply: &mut Reply<'_>) -> Outcome {
@@ -1049,7 +1065,8 @@ fn debug_record_changes(call: &mut Call<'_, '_>, mut args: Args<'_>, reply: &mut
 fn debug_record_log(call: &mut Call<'_, '_>, mut args: Args<'_>, reply: &mut Reply<'_>) -> Outcome {
     debug_args(call, args, 1)?;
     let on = args.int()? != 0;
-    call.each_shard(call.session.db, |shard| shard.hear_all(record::LOG, on));
+    let is_logged = on || call.server.journal.is_writing();
+    call.each_shard(call.session.db, |shard| shard.hear_all(record::LOG, is_logged));
     call.server.journal.keep(on);
     reply.ok();
     Ok(())

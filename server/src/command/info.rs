@@ -273,7 +273,7 @@ fn memory_section(server: &Server, text: &mut Text<'_>) {
     text.field("mem_clients_normal", figures.of_clients);
     text.field("mem_notifications", figures.notifications);
     text.field("mem_cluster_links", 0);
-    text.field("mem_aof_buffer", 0);
+    text.field("mem_aof_buffer", server.journal.unwritten_bytes());
     text.field("mem_allocator", "mimalloc");
     text.field("active_defrag_running", 0);
     text.field("lazyfree_pending_objects", braid_storage::n_garbage());
@@ -314,18 +314,31 @@ fn persistence_section(server: &Server, text: &mut Text<'_>) {
     text.field("rdb_last_cow_size", 0);
     text.field("rdb_last_load_keys_expired", keys_expired);
     text.field("rdb_last_load_keys_loaded", keys_loaded);
-    text.field("aof_enabled", 0);
-    text.field("aof_rewrite_in_progress", 0);
-    text.field("aof_rewrite_scheduled", 0);
-    text.field("aof_last_rewrite_time_sec", -1);
-    text.field("aof_current_rewrite_time_sec", -1);
-    text.field("aof_last_bgrewrite_status", "ok");
-    text.field("aof_rewrites", 0);
-    text.field("aof_rewrites_consecutive_failures", 0);
-    text.field("aof_last_write_status", "ok");
+    let is_on = server.journal.is_writing();
+    let (is_rewriting, seconds) = (saves.is_rewriting.load(Ordering::Relaxed), &saves.rewrite_took_seconds);
+    let began_at = saves.rewrite_began_at.load(Ordering::Relaxed);
+    let so_far = server.clock.uptime_millis().saturating_sub(began_at) / 1000;
+    let status = |has_failed: bool| if has_failed { "err" } else { "ok" };
+    text.field("aof_enabled", u8::from(is_on));
+    text.field("aof_rewrite_in_progress", u8::from(is_rewriting));
+    text.field("aof_rewrite_scheduled", u8::from(saves.is_rewrite_scheduled.load(Ordering::Relaxed)));
+    text.field("aof_last_rewrite_time_sec", seconds.load(Ordering::Relaxed));
+    text.field("aof_current_rewrite_time_sec", if is_rewriting { so_far as i64 } else { -1 });
+    text.field("aof_last_bgrewrite_status", status(saves.has_rewrite_failed.load(Ordering::Relaxed)));
+    text.field("aof_rewrites", saves.n_rewritten.load(Ordering::Relaxed));
+    text.field("aof_rewrites_consecutive_failures", saves.n_rewrites_failed.load(Ordering::Relaxed));
+    text.field("aof_last_write_status", status(server.journal.has_failed()));
     text.field("aof_last_cow_size", 0);
     text.field("module_fork_in_progress", 0);
     text.field("module_fork_last_cow_size", 0);
+    if is_on {
+        let (n_bytes, n_bytes_rewritten) = server.journal.sizes();
+        text.field("aof_current_size", n_bytes);
+        text.field("aof_base_size", n_bytes_rewritten);
+        text.field("aof_pending_rewrite", 0);
+        text.field("aof_buffer_length", server.journal.unwritten_bytes());
+        text.field("aof_pending_bio_fsync", u8::from(server.journal.is_syncing()));
+    }
     if let Some(loading) = loading {
         text.field("loading_start_time", loading.began);
         text.field("loading_total_bytes", loading.total_bytes);

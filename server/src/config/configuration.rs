@@ -303,7 +303,7 @@ pub(super) mod tests {
             assert_eq!(row.refused_at_run_time(&idle), None, "{}", row.name);
             assert!(!row.has_effect(), "{}: it is there", row.name);
         }
-        let text = "activedefrag yes\nappendonly yes\n";
+        let text = "activedefrag yes\n";
         let config = super::super::file::tests::load(text).unwrap();
         let set_and_check = |pairs: &[(&str, &str)]| {
             let mut config = config.clone();
@@ -315,7 +315,7 @@ pub(super) mod tests {
             config.check_at_run_time(&changed).map_err(|error| error.to_string())
         };
         assert_eq!(set_and_check(&[("activedefrag", "yes"), ("maxclients", "5")]), Ok(()));
-        assert_eq!(set_and_check(&[("activedefrag", "no"), ("appendonly", "no")]), Ok(()));
+        assert_eq!(set_and_check(&[("activedefrag", "no")]), Ok(()));
         let refused = set_and_check(&[("maxclients", "5"), ("min-replicas-to-write", "1")]);
         assert!(refused.unwrap_err().ends_with("replication is not supported yet"));
     }
@@ -431,7 +431,7 @@ pub(super) mod tests {
     fn what_has_no_effect_is_said() {
         let mut config = config();
         assert_eq!(config.notices(), Vec::<String>::new());
-        set(&mut config, &[("appendonly", "yes"), ("save", "")]).unwrap();
-        assert_eq!(config.notices(), ["'appendonly' is set, but has no effect yet."]);
+        set(&mut config, &[("aof-timestamp-enabled", "yes"), ("save", "")]).unwrap();
+        assert_eq!(config.notices(), ["'aof-timestamp-enabled' is set, but has no effect yet."]);
     }
 }

@@ -11,9 +11,9 @@ use std::time::Duration;
 
 use super::directive::{Directive, INT, LONG, UINT, ULONG, choice, integer, line, memory, row, text, yes_no};
 use super::settings::{
-    Access, AclPubsubDefault, Amount, AuthClients, AuthClientsUser, BindAddress, KeyspaceEvents, LogLevel,
-    MaxmemoryPolicy, OutputLimits, RenamedCommand, SavePoint, ShutdownOptions, Supervised, SyslogFacility,
-    UserLine, Word,
+    Access, AclPubsubDefault, Amount, AppendFsync, AuthClients, AuthClientsUser, BindAddress, KeyspaceEvents,
+    LogLevel, MaxmemoryPolicy, OutputLimits, RenamedCommand, SavePoint, ShutdownOptions, Supervised,
+    SyslogFacility, UserLine, Word,
 };
 use super::value::{Kind, Reason, Value};
 
@@ -22,7 +22,6 @@ pub const REDIS_VERSION: &str = "7.4.0";
 
 const PORT: i128 = u16::MAX as i128;
 const MEGABYTE: i128 = 1 << 20;
-const NO_SAVING: &str = "saving to disk is not supported yet";
 /// Longest host name that a cluster node announces, as in Redis.
 const MAX_HOSTNAME_BYTES: usize = 255;
 
@@ -349,14 +348,28 @@ directives! {
         /// Whether writes are refused once a snapshot has failed, if there are save points.
         live stop_writes_on_bgsave_error: bool = Value::yes;
     // The append-only file.
-    yes_no("appendonly", "no").missing("no", NO_SAVING);
-    text("appendfilename", "appendonly.aof").immutable().rule(append_only_name);
-    text("appenddirname", "appendonlydir").immutable().rule(append_only_directory);
-    choice("appendfsync", &["everysec", "always", "no"], "everysec");
+    yes_no("appendonly", "no").immutable() =>
+        /// Whether changes are logged to a file, which is what is loaded at the start.
+        live appendonly: bool = Value::yes;
+    text("appendfilename", "appendonly.aof").immutable().rule(append_only_name) =>
+        /// What the names of the append-only file's parts begin with.
+        live appendfilename: String = name;
+    text("appenddirname", "appendonlydir").immutable().rule(append_only_directory) =>
+        /// Their folder, in the working directory.
+        live appenddirname: String = name;
+    choice("appendfsync", AppendFsync::WORDS, "everysec") =>
+        /// When they are synced.
+        live appendfsync: AppendFsync = one_word;
     yes_no("no-appendfsync-on-rewrite", "no");
-    integer("auto-aof-rewrite-percentage", 0, INT, "100");
-    memory("auto-aof-rewrite-min-size", 0, LONG, "64mb");
-    yes_no("aof-load-truncated", "yes");
+    integer("auto-aof-rewrite-percentage", 0, INT, "100") =>
+        /// By how much the append-only file must have grown to be rewritten, in percent; 0 for never.
+        live auto_aof_rewrite_percentage: u64 = Value::number;
+    memory("auto-aof-rewrite-min-size", 0, LONG, "64mb") =>
+        /// How long it must be for that, in bytes.
+        live auto_aof_rewrite_min_size: u64 = Value::number;
+    yes_no("aof-load-truncated", "yes") =>
+        /// Whether a file whose end is torn is loaded up to there.
+        live aof_load_truncated: bool = Value::yes;
     yes_no("aof-use-rdb-preamble", "yes");
     yes_no("aof-timestamp-enabled", "no");
     yes_no("aof-rewrite-incremental-fsync", "yes");
@@ -558,6 +571,10 @@ fn snapshot_name(value: Value) -> Result<Value, Reason> {
         return Err(Reason::Rule("dbfilename can't be a path, just a filename"));
     }
     Ok(value)
+}
+
+fn name(value: &Value) -> String {
+    String::from_utf8_lossy(value.text()).into_owned()
 }
 
 fn append_only_name(value: Value) -> Result<Value, Reason> {

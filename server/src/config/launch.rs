@@ -312,10 +312,10 @@ mod tests {
 
     #[test]
     fn checking_prints_what_is_set_and_what_is_kept_but_no_secrets() {
-        let args = ["--check-config", "--port", "7", "--requirepass", "hush", "--appendonly", "yes"];
+        let args = ["--check-config", "--port", "7", "--requirepass", "hush", "--activedefrag", "yes"];
         let Launch::Print(report) = run(&args, "") else { panic!() };
         assert!(report.contains("\n  port 7\n"), "{report}");
-        assert!(report.contains("\n  appendonly yes  (no effect yet)\n"), "{report}");
+        assert!(report.contains("\n  activedefrag yes  (no effect yet)\n"), "{report}");
         assert!(report.contains("\n  requirepass (not shown)\n"), "{report}");
         assert!(!report.contains("hush"));
         assert!(matches!(run(&["--port", "x", "--check-config"], ""), Launch::Refuse(_)));

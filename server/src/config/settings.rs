@@ -119,6 +119,19 @@ words! {
 }
 
 words! {
+    /// When what was logged is synced.
+    pub enum AppendFsync {
+        /// Every second.
+        #[default]
+        Everysec = "everysec",
+        /// Before a write is answered.
+        Always = "always",
+        /// When the system likes.
+        No = "no",
+    }
+}
+
+words! {
     /// Which channels a user may use before a rule says so.
     pub enum AclPubsubDefault {
         /// All.

@@ -167,7 +167,7 @@ impl Eviction {
 
     /// Whether there is something to do in this turn of the thread's loop.
     pub fn is_due(server: &Server) -> bool {
-        is_above_limit() && !server.memory.is_short.get()
+        is_above_limit() && !server.memory.is_short.get() && !server.loading.is_on()
     }
 
     fn evict_one(&mut self, worker: &mut Worker<Job>, policy: EvictionPolicy, n_samples: usize) -> Attempt {

@@ -40,6 +40,7 @@ use crate::{
     },
     command,
     config::{Config, REDIS_VERSION},
+    net::replay::UNFINISHED,
     notice, persist,
     run::unit,
     shared::{memory::Memory, saves::Order, server::Server, thread_state::ThreadState},
@@ -125,7 +126,89 @@ impl Saver {
             let _: bool = self.save();
             return;
         }
+        if self.is_rewrite_due() {
+            saves.is_rewriting.store(true, Relaxed);
+            self.rewrite();
+            saves.is_rewriting.store(false, Relaxed);
+            return;
+        }
         self.sleep(LOOK_EVERY, true);
+    }
+
+    /// Whether the append-only file is to be rewritten: because somebody asks for it, or it has grown.
+    fn is_rewrite_due(&self) -> bool {
+        let (server, saves) = (self.server, &self.server.saves);
+        if !server.journal.is_writing() || server.loading.is_on() {
+            return false;
+        }
+        if saves.is_rewrite_scheduled.swap(false, Relaxed) {
+            return true;
+        }
+        let since = server.clock.uptime_millis().saturating_sub(saves.rewrite_began_at.load(Relaxed));
+        let may_try = !saves.has_rewrite_failed.load(Relaxed) || since > RETRY_SECONDS * 1000;
+        let config = server.config.load();
+        let (n_bytes, n_bytes_before) = server.journal.sizes();
+        let growth = (n_bytes.saturating_mul(100) / n_bytes_before.max(1)).saturating_sub(100);
+        let has_grown = config.auto_aof_rewrite_percentage > 0
+            && n_bytes > config.auto_aof_rewrite_min_size
+            && growth >= config.auto_aof_rewrite_percentage;
+        if may_try && has_grown {
+            notice!("Starting automatic rewriting of AOF on {growth}% growth");
+        }
+        may_try && (has_grown || server.journal.has_lost())
+    }
+
+    /// Rewrites the append-only file: what is there now becomes its base.
+    fn rewrite(&mut self) {
+        let server = self.server;
+        let (saves, config) = (&server.saves, server.config.load_full());
+        let began = Instant::now();
+        saves.rewrite_began_at.store(server.clock.uptime_millis(), Relaxed);
+        let uses =
+            if config.maxmemory_policy.is_by_use() { Uses::told(&server.keyspace) } else { Uses::left_out() };
+        let n_cuts = server.journal.n_cuts();
+        let Some(cut) = self.cut(uses.clone(), true) else { return };
+        let folder = config.dir.join(&config.appenddirname);
+        let name = format!("{UNFINISHED}{}.rdb", std::process::id());
+        let path = folder.join(&name);
+        let written = Snapshot::create(&path, &cut, &config, server).and_then(|mut snapshot| {
+            self.walk(Some((&mut snapshot, &uses)))?;
+            let n_bytes = snapshot.finish_file()?;
+            // The thread that syncs is at it, if it is not past it.
+            let was_cut = loop {
+                match server.journal.was_cut(n_cuts) {
+                    Some(was_cut) => break was_cut,
+                    None if server.stopping.load(Relaxed) => break false,
+                    None => std::thread::sleep(BUSY_REST),
+                }
+            };
+            if !was_cut {
+                return Err(Failure::GivenUp);
+            }
+            let ended = server.journal.end_rewrite(name.as_bytes(), n_bytes);
+            ended.map_err(|error| Failure::Io("naming it in the manifest", error))
+        });
+        saves.rewrite_took_seconds.store(began.elapsed().as_secs() as i64, Relaxed);
+        saves.has_rewrite_failed.store(written.is_err(), Relaxed);
+        match written {
+            Ok(()) => {
+                saves.n_rewritten.fetch_add(1, Relaxed);
+                saves.n_rewrites_failed.store(0, Relaxed);
+                notice!(
+                    "Background AOF rewrite finished successfully in {:.3} seconds",
+                    began.elapsed().as_secs_f64()
+                );
+                return;
+            }
+            Err(Failure::GivenUp) => warning!("Rewriting the append-only file was given up"),
+            Err(Failure::Io(what, error)) => {
+                warning!("Rewriting the append-only file failed while {what}: {error}");
+            }
+        }
+        saves.n_rewrites_failed.fetch_add(1, Relaxed);
+        // No shard is left saving: the next snapshot begins from nothing.
+        let _ = self.walk(None);
+        let _ = fs::remove_file(&path);
     }
 
     /// Sleeps for a while, or until a node comes home or something is asked for. What is scheduled while a snapshot is taken waits for its
@@ -133,8 +216,10 @@ impl Saver {
     fn sleep(&mut self, most: Duration, is_idle: bool) {
         let peer = &self.server.threads[self.worker.thread.index];
         let saves = &self.server.saves;
-        let may_sleep =
-            peer.inbox.may_sleep(|| saves.orders.is_empty() && !(is_idle && saves.is_scheduled()));
+        let may_sleep = peer.inbox.may_sleep(|| {
+            let is_asked = saves.is_scheduled() || saves.is_rewrite_scheduled.load(Relaxed);
+            saves.orders.is_empty() && !(is_idle && is_asked)
+        });
         let timeout = if may_sleep { most } else { Duration::ZERO };
         if let Err(error) = self.poll.poll(&mut self.events, Some(timeout))
             && error.kind() != io::ErrorKind::Interrupted
@@ -210,11 +295,12 @@ impl Saver {
 
     /// Loads the snapshot that is there in place of all that is held.
     fn reload(&mut self) -> Result<(), String> {
-        let server = self.server;
-        server.saves.is_under_way.store(false, Relaxed);
+        let (server, saves) = (self.server, &self.server.saves);
+        saves.is_under_way.store(false, Relaxed);
         let config = server.config.load_full();
         let name = config.dir.join(config.dbfilename.clone().unwrap_or_default());
-        let mut loaded = persist::load(server, &name).map_err(|error| error.to_string())?;
+        let mut loaded =
+            persist::load(server, &name, server.clock.now()).map_err(|error| error.to_string())?;
         let all = server.engine.all_shards();
         loop {
             let now = server.clock.now();
@@ -234,6 +320,8 @@ impl Saver {
                 None => std::thread::sleep(BUSY_REST),
             }
         }
+        // Nothing of this was logged.
+        saves.is_rewrite_scheduled.store(server.journal.is_writing(), Relaxed);
         command::replace_libraries(server, &loaded.libraries).map_err(|why| why.to_string())
     }
 
@@ -247,7 +335,7 @@ impl Saver {
         saves.n_keys_written.store(0, Relaxed);
         let uses =
             if config.maxmemory_policy.is_by_use() { Uses::told(&server.keyspace) } else { Uses::left_out() };
-        let Some(cut) = self.cut(uses.clone()) else {
+        let Some(cut) = self.cut(uses.clone(), false) else {
             saves.is_under_way.store(false, Relaxed);
             return false;
         };
@@ -287,10 +375,10 @@ impl Saver {
     }
 
     /// Has all shards begin to save, at one moment. `None` if the server is stopped meanwhile.
-    fn cut(&mut self, uses: Uses) -> Option<Box<Cut>> {
+    fn cut(&mut self, uses: Uses, cuts_log: bool) -> Option<Box<Cut>> {
         let mut node = self.node.take().expect("it is here between two cuts");
         node.job.now = self.server.clock.now();
-        node.job.task = Task::Cut(Box::new(Cut::new(uses)));
+        node.job.task = Task::Cut(Box::new(Cut::new(uses, cuts_log)));
         node.set_route(Route::new(self.server.engine.all_shards()));
         self.worker.submit(node);
         loop {
@@ -464,7 +552,7 @@ impl Snapshot {
             writer.aux(b"ctime", server.clock.unix_seconds().to_string().as_bytes())?;
             let used = Memory::used();
             writer.aux(b"used-mem", used.to_string().as_bytes())?;
-            writer.aux(b"aof-base", b"0")?;
+            writer.aux(b"aof-base", if cut.cuts_log { b"1" } else { b"0" })?;
             cut.libraries.iter().try_for_each(|code| writer.write_library(code))
         };
         begin(&mut writer).map_err(fail)?;
@@ -493,12 +581,17 @@ impl Snapshot {
         }
     }
 
+    /// Ends the file, and syncs it; returns its length in bytes.
+    fn finish_file(self) -> Result<u64, Failure> {
+        let (file, n_bytes) = self.writer.finish().map_err(|error| Failure::Io("writing", error))?;
+        file.sync_all().map_err(|error| Failure::Io("syncing its temporary file", error))?;
+        Ok(n_bytes)
+    }
+
     /// Makes the file the one that is loaded; returns its length in bytes.
     fn finish(self, path: &Path, name: &Path, folder: &Path) -> Result<u64, Failure> {
         let fail = |what| move |error| Failure::Io(what, error);
-        let (file, n_bytes) = self.writer.finish().map_err(fail("writing"))?;
-        file.sync_all().map_err(fail("syncing its temporary file"))?;
-        drop(file);
+        let n_bytes = self.finish_file()?;
         fs::rename(path, name).map_err(fail("renaming its temporary file"))?;
         File::open(folder).and_then(|folder| folder.sync_all()).map_err(fail("syncing its folder"))?;
         Ok(n_bytes)

@@ -4,6 +4,7 @@ mod batch;
 mod connections;
 mod counting;
 mod deliveries;
+mod durable;
 mod giving;
 mod handshakes;
 mod serving;
@@ -113,6 +114,8 @@ pub struct IoThread {
     limited_at: usize,
     /// How far its queue of notifications has been read, and who waits for what of it.
     giving: Giving,
+    /// The places of connections whose replies wait for the log.
+    awaiting_log: Vec<usize>,
     /// Connections that are held back for a while.
     resting: Vec<Resting>,
     expiry: super::expiry::Expiry,
@@ -173,6 +176,7 @@ impl IoThread {
             is_forgetting: false,
             limited_at: 0,
             giving: Giving::default(),
+            awaiting_log: Vec::new(),
             resting: Vec::new(),
             expiry: super::expiry::Expiry::new(index, server.io_threads().len()),
             eviction: Eviction::default(),
@@ -254,8 +258,11 @@ impl IoThread {
             if now >= self.next_cron {
                 self.cron();
             }
+            self.step_log();
             watch::event_ends(LOOP, woke_at, &self.worker.thread);
         }
+        // What others have logged behind it could not be written else.
+        self.worker.thread.publish_log();
         Ok(())
     }
 
@@ -271,11 +278,13 @@ impl IoThread {
             || self.is_forgetting
             || self.expiry.is_behind()
             || Eviction::is_due(self.server())
-            || braid_storage::has_garbage();
+            || braid_storage::has_garbage()
+            || self.worker.thread.has_unpublished();
         let may_sleep = !busy
             && peer.inbox.may_sleep(|| {
                 peer.mail.is_empty()
                     && self.may_leave_notifications()
+                    && !self.may_release_replies()
                     && self.worker.engine().injector_is_empty()
             });
         let timeout = if may_sleep { self.time_to_sleep(now) } else { Duration::ZERO };
@@ -410,6 +419,7 @@ impl IoThread {
         let slot = node.job.session.origin.slot;
         let mut replies = std::mem::take(&mut node.job.reply);
         let part = node.job.split.take();
+        let ticket = node.job.ticket;
         node.job.clear();
         let connection = self.connections[slot].as_mut().expect("a connection is in its place while parked");
         if connection.split.is_some() {
@@ -423,6 +433,15 @@ impl IoThread {
         node.job.session.count_commands();
         connection.node = Some(node);
         connection.n_under_way = 0;
+        let journal = &self.worker.thread.server().journal;
+        // A sweep's replies are there already.
+        if journal.is_writing() && !(replies.is_empty() && connection.backlog.is_empty()) {
+            let ticket = journal.ticket_of_reply(ticket);
+            if ticket > journal.reached() {
+                connection.ticket = ticket;
+                self.awaiting_log.push(slot);
+            }
+        }
         if let Some(held_back) = connection.held_back.take() {
             replies.extend_from_slice(&held_back);
         }
@@ -500,7 +519,7 @@ impl IoThread {
         self.close_idle(server);
         self.close_overdue();
         self.end_overdue_handshakes();
-        if server.active_expire.load(Ordering::Relaxed) && !is_paused {
+        if server.active_expire.load(Ordering::Relaxed) && !is_paused && !server.loading.is_on() {
             self.expiry.begin_cycle();
         }
         self.share_out_connections(server);

@@ -129,11 +129,11 @@ impl Loaded {
     }
 }
 
-/// Loads a file. Keys whose deadline has passed are left out.
+/// Loads a file. Keys whose deadline has passed at `as_of` are left out.
 ///
 /// # Errors
 /// If it cannot be read or makes no sense, or the server is stopping.
-pub fn load(server: &Server, path: &Path) -> Result<Loaded, LoadError> {
+pub fn load(server: &Server, path: &Path, as_of: Millis) -> Result<Loaded, LoadError> {
     let failed = |why| LoadError { path: path.to_owned(), why };
     let file = File::open(path).map_err(|error| failed(Why::Io(error)))?;
     let metadata = file.metadata().map_err(|error| failed(Why::Io(error)))?;
@@ -151,13 +151,13 @@ pub fn load(server: &Server, path: &Path) -> Result<Loaded, LoadError> {
         for (nth, owned) in shards.chunks_mut(n_owned).enumerate() {
             let (outlet, inlet) = sync_channel(BATCHES_AHEAD);
             let builder =
-                Builder { owned, first: nth * n_owned, keyspace, now, give_back: give_back.clone() };
+                Builder { owned, first: nth * n_owned, keyspace, now, as_of, give_back: give_back.clone() };
             let named = thread::Builder::new().name(format!("load-{nth}"));
             builders.push(named.spawn_scoped(scope, move || builder.run(&inlet)).map_err(Why::Io)?);
             outlets.push(Outlet { batch: Batch::default(), to: outlet });
         }
         let mut reading =
-            Reading { server, now, n_owned, outlets, given_back, libraries: Vec::new(), n_expired: 0 };
+            Reading { server, now, as_of, n_owned, outlets, given_back, libraries: Vec::new(), n_expired: 0 };
         let read = reading.run(file, total);
         let (libraries, n_expired) = (std::mem::take(&mut reading.libraries), reading.n_expired);
         // The builders end when nobody can give them more.
@@ -210,6 +210,7 @@ struct Outlet {
 struct Reading<'s> {
     server: &'s Server,
     now: Millis,
+    as_of: Millis,
     /// How many shards each builder has.
     n_owned: usize,
     outlets: Vec<Outlet>,
@@ -267,7 +268,7 @@ impl Reading<'_> {
 
     /// Puts an entry into the batch of its builder.
     fn take(&mut self, db: Db, entry: &RawEntry<'_>) -> Result<(), Why> {
-        if entry.has_expired(self.now) {
+        if entry.has_expired(self.as_of) {
             self.n_expired += 1;
             return Ok(());
         }
@@ -334,6 +335,7 @@ struct Builder<'s> {
     first: usize,
     keyspace: &'s Keyspace,
     now: Millis,
+    as_of: Millis,
     give_back: Sender<Batch>,
 }
 
@@ -364,7 +366,7 @@ impl Builder<'_> {
             let raw = RawEntry { key: key.into(), deadline, recency, value_type, value, offset };
             let malformed =
                 || Why::File(FileError { offset, key: Some(key.to_vec()), problem: Problem::Value });
-            let Some(entry) = raw.build(self.keyspace, self.now).ok_or_else(malformed)? else {
+            let Some(entry) = raw.build(self.keyspace, self.as_of).ok_or_else(malformed)? else {
                 tally.n_over += 1;
                 continue;
             };

@@ -172,6 +172,10 @@ pub const UNSAVED: CommandError = CommandError::text(
      (stop-writes-on-bgsave-error option). Please check the Redis logs for details about the RDB error.",
 );
 
+/// What the client of a write is told while the append-only file cannot be written.
+pub const UNLOGGED: CommandError =
+    CommandError::text("MISCONF Errors writing to the AOF file: see the server's log");
+
 /// PING tells of it, too: clients and supervisors look at that.
 #[inline]
 fn admit_saved(
@@ -185,6 +189,9 @@ fn admit_saved(
         let is_told = command.spec.tells_of_failed_saves || rows::may_write(server, session, command, words);
         if is_told && server.must_save_first() {
             return Err(UNSAVED);
+        }
+        if is_told && server.journal.has_failed() {
+            return Err(UNLOGGED);
         }
     }
     Ok(())

@@ -202,43 +202,8 @@ impl Job {
     }
 }
 
-/// Has all shards begin to save what they hold at this moment.
-fn make_cut(cut: &mut Cut, held: &mut Held<'_, Job>, thread: &ThreadState) {
-    let server = thread.server();
-    for index in 0..held.ids().len() {
-        let id = held.ids()[index];
-        let shard = held.shard(id);
-        cut.has_field_deadlines |= shard.has_field_deadlines();
-        shard.begin_snapshot(cut.uses.clone());
-    }
-    let sizes = (0..server.keyspace.n_dbs()).map(|db| {
-        let db = Db(db as u16);
-        (db, server.keyspace.n_keys(db), server.keyspace.n_deadlines(db))
-    });
-    cut.sizes = sizes.filter(|&(_, n_keys, _)| n_keys > 0).collect();
-    cut.libraries = server.functions.known().libraries().map(|library| library.code.clone()).collect();
-    cut.n_changes = server.sum(|stats| &stats.changes);
-}
-
-impl coordinator::Job for Job {
-    type Shard = Shard;
-    type Thread = ThreadState;
-
-    fn prepare(node: &mut Node<Self>, thread: &mut ThreadState) {
-        for (delegated, words) in node.job.together() {
-            foresight::prepare(thread.server(), rows::row(delegated.command), words);
-        }
-        let needs = node.job.needs(thread.server());
-        if node.job.commands.len() == 1 {
-            node.job.routed = needs.keys.to_vec();
-        }
-        node.set_route(needs.route(thread.server()).with_weight(Weight::Heavy));
-    }
-
-    fn run(&mut self, held: &mut Held<'_, Self>, thread: &mut ThreadState) -> Next {
-        if !matches!(self.task, Task::Commands) {
-            thread.worked_long();
-        }
+impl Job {
+    fn run_task(&mut self, held: &mut Held<'_, Job>, thread: &mut ThreadState) -> Next {
         match &mut self.task {
             Task::Barrier => events::settle(thread.server(), held),
             Task::Cut(cut) => make_cut(cut, held, thread),
@@ -272,6 +237,52 @@ impl coordinator::Job for Job {
             }
         }
         Next::Home
+    }
+}
+
+/// Has all shards begin to save what they hold at this moment.
+fn make_cut(cut: &mut Cut, held: &mut Held<'_, Job>, thread: &ThreadState) {
+    let server = thread.server();
+    for index in 0..held.ids().len() {
+        let id = held.ids()[index];
+        let shard = held.shard(id);
+        cut.has_field_deadlines |= shard.has_field_deadlines();
+        shard.begin_snapshot(cut.uses.clone());
+    }
+    let sizes = (0..server.keyspace.n_dbs()).map(|db| {
+        let db = Db(db as u16);
+        (db, server.keyspace.n_keys(db), server.keyspace.n_deadlines(db))
+    });
+    cut.sizes = sizes.filter(|&(_, n_keys, _)| n_keys > 0).collect();
+    cut.libraries = server.functions.known().libraries().map(|library| library.code.clone()).collect();
+    if cut.cuts_log {
+        server.journal.add_cut(&mut thread.log.borrow_mut());
+    }
+    cut.n_changes = server.sum(|stats| &stats.changes);
+}
+
+impl coordinator::Job for Job {
+    type Shard = Shard;
+    type Thread = ThreadState;
+
+    fn prepare(node: &mut Node<Self>, thread: &mut ThreadState) {
+        for (delegated, words) in node.job.together() {
+            foresight::prepare(thread.server(), rows::row(delegated.command), words);
+        }
+        let needs = node.job.needs(thread.server());
+        if node.job.commands.len() == 1 {
+            node.job.routed = needs.keys.to_vec();
+        }
+        node.set_route(needs.route(thread.server()).with_weight(Weight::Heavy));
+    }
+
+    fn run(&mut self, held: &mut Held<'_, Self>, thread: &mut ThreadState) -> Next {
+        if !matches!(self.task, Task::Commands) {
+            thread.worked_long();
+        }
+        let (ticket, next) = thread.ticket_of(|thread| self.run_task(held, thread));
+        self.ticket = self.ticket.max(ticket);
+        next
     }
 
     fn caught(held: &mut Held<'_, Self>, panic: &Panic) {

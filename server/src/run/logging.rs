@@ -1,12 +1,18 @@
 //! What a unit did goes into the log: at its end, under its holds, before anybody is told of it.
 
-use braid_storage::record;
+use braid_journal::intake::Kind;
+use braid_protocol::request::write_words;
+use braid_storage::{
+    Db,
+    record::{self, Record, Recorded},
+};
 
 use crate::shared::thread_state::ThreadState;
 
 /// Logs what the unit that ends has done, if anything is to be logged.
 pub fn log_unit(thread: &ThreadState) {
-    if !thread.server().journal.is_on() {
+    let journal = &thread.server().journal;
+    if !journal.is_on() {
         return;
     }
     record::with(|record| {
@@ -14,9 +20,47 @@ pub fn log_unit(thread: &ThreadState) {
             !record.is_empty() || !record.has_changes(),
             "a unit has changed something, and the log has not been told"
         );
-        if !record.is_empty() {
-            thread.server().journal.note(record);
+        if record.is_empty() {
+            return;
+        }
+        journal.note(record);
+        if journal.is_writing() {
+            let ticket = journal.add(&mut thread.log.borrow_mut(), |to| write_unit(record, to));
+            thread.ticket.set(ticket);
         }
     });
     record::clear();
+}
+
+/// Appends a unit as it stands in the stream of commands.
+fn write_unit(record: &Record, to: &mut Vec<u8>) -> Kind {
+    let first = record.gone().next().or_else(|| record.commands().next());
+    let first_db = first.map_or(Db(0), |recorded| recorded.db);
+    let mut selected = first_db;
+    let is_one = record.len() == 1;
+    if !is_one {
+        write_words(to, 1, [&b"MULTI"[..]].into_iter());
+    }
+    for gone in record.gone() {
+        let name: &[u8] = if gone.n_words() == 1 { b"DEL" } else { b"HDEL" };
+        select(gone, &mut selected, to);
+        write_words(to, 1 + gone.n_words(), std::iter::once(name).chain(gone.words()));
+    }
+    for command in record.commands() {
+        select(command, &mut selected, to);
+        write_words(to, command.n_words(), command.words());
+    }
+    if !is_one {
+        write_words(to, 1, [&b"EXEC"[..]].into_iter());
+    }
+    Kind::Commands { first_db: first_db.0, last_db: selected.0 }
+}
+
+/// Appends SELECT, if another database is selected than what is recorded is about.
+fn select(recorded: Recorded<'_>, selected: &mut Db, to: &mut Vec<u8>) {
+    if recorded.db != *selected {
+        *selected = recorded.db;
+        let db = recorded.db.index().to_string();
+        write_words(to, 2, [&b"SELECT"[..], db.as_bytes()].into_iter());
+    }
 }

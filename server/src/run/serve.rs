@@ -77,12 +77,17 @@ fn serve(
     let left_all = parked.leave_lines(held, now);
     if parked.can_run_with(&node.job, held, thread.server()) {
         node.job.now = node.job.now.max(now);
-        let ran = catch_unwind(AssertUnwindSafe(|| node.job.run_served(held, thread)));
-        if let Err(panic) = ran {
-            Job::caught(held, &panic);
-            node.job.panicked(thread);
-        }
-        logging::log_unit(thread);
+        let before = thread.ticket.get();
+        let (ticket, ()) = thread.ticket_of(|thread| {
+            let ran = catch_unwind(AssertUnwindSafe(|| node.job.run_served(held, thread)));
+            if let Err(panic) = ran {
+                Job::caught(held, &panic);
+                node.job.panicked(thread);
+            }
+            logging::log_unit(thread);
+        });
+        // What it was served with must not be lost if its reply is not.
+        node.job.ticket = node.job.ticket.max(ticket).max(before);
     }
     node.job.task = if left_all { Task::Withdraw(parked) } else { Task::MustWithdraw(parked) };
     thread.send_home(node.job.session.origin.thread, node);

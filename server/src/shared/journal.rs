@@ -1,9 +1,32 @@
 //! The log: whether changes are recorded, and what becomes of the records.
+//!
+//! ```text
+//! unit     adds its record to its thread's batch and takes a ticket, under its holds
+//! thread   publishes the batch at the end of its turn, and merges and writes what all have published, if nobody else does just then
+//! log      a thread of its own syncs the file, and writes while I/O threads must not: under `appendfsync always`, and behind a sync
+//! reply    leaves once its ticket is reached: it is written, or under `always` synced
+//! ```
 
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::{
+    io,
+    sync::{
+        Mutex, MutexGuard,
+        atomic::{AtomicBool, AtomicU8, AtomicU64, Ordering, fence},
+    },
+    time::{Duration, Instant},
+};
 
+use braid_journal::{
+    disk::Folder,
+    intake::{Intake, Kind, Merged, Pen, Stream, Ticket, Writer},
+    store::Aof,
+};
+use braid_protocol::request::write_words;
 use braid_storage::{Db, record::Record};
 use crossbeam_queue::SegQueue;
+use crossbeam_utils::{CachePadded, sync::Unparker};
+
+use crate::{config::AppendFsync, notice, warning};
 
 /// A command as it was logged, with its database.
 pub type LoggedCommand = (Db, Vec<Box<[u8]>>);
@@ -11,29 +34,159 @@ pub type LoggedCommand = (Db, Vec<Box<[u8]>>);
 /// The log of what units have done.
 ///
 /// It is turned on and off with all shards held, so a unit that holds any finds it on from its beginning to its end, or off.
-#[derive(Default)]
 pub struct Journal {
     is_on: AtomicBool,
     /// Whether records are kept for DEBUG LOGGED.
     keeps: AtomicBool,
     /// The units that were kept.
     kept: SegQueue<Vec<LoggedCommand>>,
+    /// Whether there is an append-only file.
+    is_writing: AtomicBool,
+    intake: Intake,
+    /// How often something was published.
+    n_published: CachePadded<AtomicU64>,
+    /// The last ticket that is in the file, and the last that is on disk.
+    written: CachePadded<AtomicU64>,
+    synced: CachePadded<AtomicU64>,
+    /// A sync is under way that I/O threads must not wait for.
+    is_syncing: AtomicBool,
+    /// `appendfsync`, where all threads look at it.
+    fsync: AtomicU8,
+    /// Writing or syncing has failed, and has not succeeded since.
+    has_failed: AtomicBool,
+    /// A sync has failed: what was on its way is not known of, and nothing more is promised of this file.
+    has_lost: AtomicBool,
+    /// How long the increment is that is written to, in bytes.
+    n_bytes: AtomicU64,
+    /// How long the base and the increments before it are together.
+    n_bytes_before: AtomicU64,
+    /// How long all was when it was last rewritten, or at the start.
+    n_bytes_rewritten: AtomicU64,
+    /// How many cuts have been passed.
+    n_cuts: AtomicU64,
+    /// Whether a new increment could be begun at the last.
+    is_cut: AtomicBool,
+    file: Mutex<LogFile>,
+    thread: Unparker,
 }
 
-/// How many units are kept at the most: what comes after them is not.
+/// The units that were kept at the most: what comes after them is not.
 const KEPT_MAX: usize = 1_000_000;
 
+/// While a sync is under way replies do not wait to be written, unless so many bytes do.
+const BEHIND_MAX: usize = 64 << 20;
+
+/// So many records are merged before they are written.
+const MERGED_AT_A_TIME: usize = 16 << 10;
+
+/// How often `appendfsync everysec` syncs.
+const SYNC_EVERY: Duration = Duration::from_secs(1);
+
+/// What whoever has the pen works with.
+struct LogFile {
+    pen: Pen,
+    /// Merged, and not written.
+    units: Units,
+    aof: Option<Aof<Folder>>,
+    synced_at: Instant,
+}
+
+/// Who makes a cut: it takes a while.
+#[derive(Clone, Copy)]
+enum Cutting {
+    IsForThis,
+    IsForAnother,
+}
+
+/// Units that are to be appended.
+#[derive(Default)]
+struct Units {
+    bytes: Vec<u8>,
+    ends: Vec<usize>,
+}
+
+impl Stream for Units {
+    fn select(&mut self, db: u16) {
+        let db = db.to_string();
+        write_words(&mut self.bytes, 2, [&b"SELECT"[..], db.as_bytes()].into_iter());
+    }
+
+    fn append(&mut self, commands: &[u8]) {
+        self.bytes.extend_from_slice(commands);
+        self.ends.push(self.bytes.len());
+    }
+}
+
 impl Journal {
+    /// The log of so many threads, which is off. `thread` is that which syncs.
+    pub fn new(n_threads: usize, thread: Unparker) -> Self {
+        let intake = Intake::new(n_threads);
+        let pen = Pen::new(&intake);
+        Self {
+            is_on: AtomicBool::new(false),
+            keeps: AtomicBool::new(false),
+            kept: SegQueue::new(),
+            is_writing: AtomicBool::new(false),
+            intake,
+            n_published: CachePadded::default(),
+            written: CachePadded::default(),
+            synced: CachePadded::default(),
+            is_syncing: AtomicBool::new(false),
+            fsync: AtomicU8::new(AppendFsync::default() as u8),
+            has_failed: AtomicBool::new(false),
+            has_lost: AtomicBool::new(false),
+            n_bytes: AtomicU64::new(0),
+            n_bytes_before: AtomicU64::new(0),
+            n_bytes_rewritten: AtomicU64::new(0),
+            n_cuts: AtomicU64::new(0),
+            is_cut: AtomicBool::new(false),
+            file: Mutex::new(LogFile { pen, units: Units::default(), aof: None, synced_at: Instant::now() }),
+            thread,
+        }
+    }
+
     /// Whether changes are recorded.
     #[inline]
     pub fn is_on(&self) -> bool {
         self.is_on.load(Ordering::Relaxed)
     }
 
+    /// Whether there is an append-only file.
+    #[inline]
+    pub fn is_writing(&self) -> bool {
+        self.is_writing.load(Ordering::Relaxed)
+    }
+
+    /// Whether writing or syncing has failed, and has not succeeded since.
+    pub fn has_failed(&self) -> bool {
+        self.has_failed.load(Ordering::Relaxed)
+    }
+
+    /// Whether a sync has failed, so that only a rewrite makes the file whole again.
+    pub fn has_lost(&self) -> bool {
+        self.has_lost.load(Ordering::Relaxed)
+    }
+
+    /// How long all files are together, in bytes, and how long they were when they were last rewritten, or at the start.
+    pub fn sizes(&self) -> (u64, u64) {
+        let now = self.n_bytes_before.load(Ordering::Relaxed) + self.n_bytes.load(Ordering::Relaxed);
+        (now, self.n_bytes_rewritten.load(Ordering::Relaxed))
+    }
+
+    /// Whether a sync is under way.
+    pub fn is_syncing(&self) -> bool {
+        self.is_syncing.load(Ordering::Relaxed)
+    }
+
+    /// How many bytes wait to be written.
+    pub fn unwritten_bytes(&self) -> usize {
+        self.intake.unmerged_bytes()
+    }
+
     /// Keeps records for DEBUG LOGGED, or does no more. All shards are held, and have begun or ceased to record.
     pub fn keep(&self, keeps: bool) {
         self.keeps.store(keeps, Ordering::Relaxed);
-        self.is_on.store(keeps, Ordering::Relaxed);
+        self.is_on.store(keeps || self.is_writing(), Ordering::Relaxed);
         self.take_kept();
     }
 
@@ -46,6 +199,288 @@ impl Journal {
     pub fn note(&self, record: &Record) {
         if self.keeps.load(Ordering::Relaxed) && self.kept.len() < KEPT_MAX {
             self.kept.push(commands_of(record));
+        }
+    }
+
+    /// Writes to a file from now on, whose parts have so many bytes. All shards are held, and have begun to record.
+    pub fn begin(&self, aof: Aof<Folder>, n_bytes: u64) {
+        self.n_bytes.store(aof.increment_bytes(), Ordering::Relaxed);
+        self.n_bytes_before.store(n_bytes.saturating_sub(aof.increment_bytes()), Ordering::Relaxed);
+        self.n_bytes_rewritten.store(n_bytes, Ordering::Relaxed);
+        self.lock().aof = Some(aof);
+        self.is_writing.store(true, Ordering::Relaxed);
+        self.is_on.store(true, Ordering::Relaxed);
+        self.thread.unpark();
+    }
+
+    /// Takes over what `appendfsync` says.
+    pub fn set_fsync(&self, fsync: AppendFsync) {
+        self.fsync.store(fsync as u8, Ordering::Relaxed);
+        self.thread.unpark();
+    }
+
+    fn syncs_always(&self) -> bool {
+        self.fsync.load(Ordering::Relaxed) == AppendFsync::Always as u8
+    }
+
+    /// Adds a record to a thread's batch; gives its ticket. The shards are held that it is about.
+    pub fn add(&self, log: &mut Writer, build: impl FnOnce(&mut Vec<u8>) -> Kind) -> Ticket {
+        log.add(&self.intake, build)
+    }
+
+    /// Gives a thread's batch to those who merge. Somebody must [advance](Journal::advance) the log after that.
+    pub fn publish(&self, log: &mut Writer) {
+        log.publish(&self.intake);
+        self.n_published.fetch_add(1, Ordering::Relaxed);
+    }
+
+    /// What a reply to commands must wait for that have read what others may have written, and logged `own`: under `appendfsync always` all that
+    /// was logged before, since what they have read may be lost else.
+    pub fn ticket_of_reply(&self, own: Ticket) -> Ticket {
+        if self.is_writing() && self.syncs_always() { own.max(self.intake.last_ticket()) } else { own }
+    }
+
+    /// The last ticket whose replies may leave.
+    pub fn reached(&self) -> Ticket {
+        // Acquire pairs with the Release where these are stored: what has been synced is on disk.
+        if self.syncs_always() {
+            return self.synced.load(Ordering::Acquire);
+        }
+        // As in Redis, a slow disk keeps nobody waiting who does not ask for it, unless too much has come together.
+        let is_slow = self.is_syncing.load(Ordering::Relaxed)
+            && self.fsync.load(Ordering::Relaxed) == AppendFsync::Everysec as u8;
+        if is_slow && self.unwritten_bytes() < BEHIND_MAX {
+            return Ticket::MAX;
+        }
+        // Acquire pairs with the Release where it is stored, as above.
+        self.written.load(Ordering::Acquire)
+    }
+
+    /// Has the thread that syncs look.
+    pub fn poke(&self) {
+        self.thread.unpark();
+    }
+
+    /// Has the thread that syncs look, if something is published that is not written.
+    pub fn poke_if_behind(&self) {
+        if self.is_writing() && self.intake.has_published() {
+            self.thread.unpark();
+        }
+    }
+
+    /// Merges and writes what was published, unless somebody else does just now or must: a thread that serves sockets does this at the end of its
+    /// turns. Says whether more is written than before.
+    pub fn advance(&self) -> bool {
+        if self.syncs_always() {
+            self.poke_if_behind();
+            return false;
+        }
+        let mut has_written = false;
+        if !self.intake.has_published() {
+            return false;
+        }
+        loop {
+            // Pairs with the fence below: either this finds the lock free, or who has it finds what this thread has published.
+            fence(Ordering::SeqCst);
+            let Ok(mut file) = self.file.try_lock() else { return has_written };
+            // It is set under the lock: whoever writes to a file that is being synced waits for that.
+            if self.is_syncing.load(Ordering::Relaxed) {
+                return has_written;
+            }
+            let n_published = self.n_published.load(Ordering::Relaxed);
+            has_written |= self.write(&mut file, Cutting::IsForAnother);
+            drop(file);
+            // Pairs with the fence above.
+            fence(Ordering::SeqCst);
+            if self.n_published.load(Ordering::Relaxed) == n_published {
+                return has_written;
+            }
+        }
+    }
+
+    fn lock(&self) -> MutexGuard<'_, LogFile> {
+        self.file.lock().unwrap_or_else(|poisoned| poisoned.into_inner())
+    }
+
+    /// Merges and writes what was published, up to a cut if another thread must make that; says whether more is written than before.
+    fn write(&self, file: &mut LogFile, cutting: Cutting) -> bool {
+        let LogFile { pen, units, aof: Some(aof), .. } = file else { return false };
+        let before = self.written.load(Ordering::Relaxed);
+        loop {
+            let mut is_at_cut = false;
+            if units.ends.is_empty() {
+                let mut n_left = MERGED_AT_A_TIME;
+                let merged = pen.merge(&self.intake, units, || {
+                    n_left -= 1;
+                    n_left > 0
+                });
+                is_at_cut = merged == Merged::UpToCut;
+            }
+            if units.ends.is_empty() {
+                match cutting {
+                    _ if !is_at_cut => break,
+                    Cutting::IsForAnother => {
+                        self.thread.unpark();
+                        break;
+                    }
+                    Cutting::IsForThis => self.cut(aof),
+                }
+                pen.pass_cut(&self.intake);
+                // Release pairs with the Acquire of `reached`.
+                self.written.store(pen.merged(), Ordering::Release);
+                continue;
+            }
+            let appended = aof.reserve().and_then(|()| aof.append(&units.bytes, &units.ends));
+            if !self.judge(appended, "Writing to") {
+                break;
+            }
+            units.clear();
+            // Release pairs with the Acquire of `reached`.
+            self.written.store(pen.merged(), Ordering::Release);
+            self.n_bytes.store(aof.increment_bytes(), Ordering::Relaxed);
+        }
+        self.written.load(Ordering::Relaxed) != before
+    }
+
+    /// What the thread that syncs does when it looks: writes what others may not write, and syncs if it is time. Says whether replies may leave
+    /// that could not before.
+    pub fn sync_if_due(&self) -> bool {
+        if !self.is_writing() {
+            return false;
+        }
+        let mut file = self.lock();
+        let mut has_advanced = self.write(&mut file, Cutting::IsForThis);
+        let written = self.written.load(Ordering::Relaxed);
+        let LogFile { aof: Some(aof), synced_at, .. } = &mut *file else { return false };
+        let is_due = match self.fsync.load(Ordering::Relaxed) {
+            fsync if fsync == AppendFsync::No as u8 => false,
+            fsync if fsync == AppendFsync::Always as u8 => true,
+            _ => synced_at.elapsed() >= SYNC_EVERY,
+        };
+        // What a failed sync was about may be lost, and to ask again is no answer.
+        if !is_due || written == self.synced.load(Ordering::Relaxed) || self.has_lost.load(Ordering::Relaxed)
+        {
+            drop(file);
+            // Somebody may have published something meanwhile, and found the lock taken.
+            return self.advance() || has_advanced;
+        }
+        let (current, offset) = (aof.current(), aof.offset());
+        self.is_syncing.store(true, Ordering::Relaxed);
+        *synced_at = Instant::now();
+        drop(file);
+        let synced = current.sync_data();
+        let mut file = self.lock();
+        self.is_syncing.store(false, Ordering::Relaxed);
+        if self.judge(synced, "Syncing") {
+            if let Some(aof) = &mut file.aof {
+                aof.note_safe(offset);
+            }
+            // Release pairs with the Acquire of `reached`.
+            self.synced.store(written, Ordering::Release);
+            has_advanced = true;
+        }
+        has_advanced |= self.write(&mut file, Cutting::IsForThis);
+        drop(file);
+        self.advance() || has_advanced
+    }
+
+    /// Goes on with a new increment: what comes next is not in the base that is being written.
+    fn cut(&self, aof: &mut Aof<Folder>) {
+        let n_bytes = aof.increment_bytes();
+        // As with a sync, nobody waits for this who does not ask for it.
+        self.is_syncing.store(true, Ordering::Relaxed);
+        let cut = aof.begin_rewrite();
+        self.is_syncing.store(false, Ordering::Relaxed);
+        self.is_cut.store(cut.is_ok(), Ordering::Relaxed);
+        match cut {
+            Ok(()) => {
+                self.n_bytes_before.fetch_add(n_bytes, Ordering::Relaxed);
+                self.n_bytes.store(aof.increment_bytes(), Ordering::Relaxed);
+            }
+            Err(error) => warning!("Beginning a new increment of the append-only file has failed: {error}"),
+        }
+        // Release pairs with the Acquire of `was_cut`.
+        self.n_cuts.fetch_add(1, Ordering::Release);
+    }
+
+    /// Adds a cut to a thread's batch: what is in a snapshot that begins now is before it, and what is not is behind. All shards are held.
+    pub fn add_cut(&self, log: &mut Writer) {
+        log.add(&self.intake, |_| Kind::Cut);
+    }
+
+    /// How many cuts have been passed.
+    pub fn n_cuts(&self) -> u64 {
+        // Acquire pairs with the Release of `cut`.
+        self.n_cuts.load(Ordering::Acquire)
+    }
+
+    /// Whether a new increment was begun at the cut behind `n_before` others; none if that is still to come.
+    pub fn was_cut(&self, n_before: u64) -> Option<bool> {
+        (self.n_cuts() > n_before).then(|| self.is_cut.load(Ordering::Relaxed))
+    }
+
+    /// Takes a snapshot of so many bytes, which is synced, as the base of what was written since the cut.
+    ///
+    /// # Errors
+    /// The disk's: the files hold as before.
+    pub fn end_rewrite(&self, written_as: &[u8], n_bytes: u64) -> io::Result<()> {
+        let mut file = self.lock();
+        let Some(aof) = &mut file.aof else { return Ok(()) };
+        self.is_syncing.store(true, Ordering::Relaxed);
+        let ended = aof.end_rewrite(written_as, true);
+        self.is_syncing.store(false, Ordering::Relaxed);
+        ended?;
+        self.n_bytes_before.store(n_bytes, Ordering::Relaxed);
+        self.n_bytes_rewritten.store(n_bytes + aof.increment_bytes(), Ordering::Relaxed);
+        if self.has_lost.swap(false, Ordering::Relaxed) {
+            // All that may have been lost is in the new base.
+            self.judge(Ok(()), "Rewriting");
+        }
+        drop(file);
+        self.thread.unpark();
+        Ok(())
+    }
+
+    /// Notes what has become of an attempt; says whether it has succeeded.
+    fn judge(&self, result: io::Result<()>, what: &str) -> bool {
+        let Err(error) = result else {
+            if !self.has_lost.load(Ordering::Relaxed) && self.has_failed.swap(false, Ordering::Relaxed) {
+                notice!("{what} the append-only file has succeeded again: writes are accepted again");
+            }
+            return true;
+        };
+        let is_sync = what == "Syncing";
+        self.has_lost.fetch_or(is_sync, Ordering::Relaxed);
+        if !self.has_failed.swap(true, Ordering::Relaxed) {
+            let then = if is_sync {
+                "What was written since the last sync may be lost. It is rewritten, and goes on when that has succeeded"
+            } else {
+                "It goes on by itself when that is possible again"
+            };
+            warning!("{what} the append-only file has failed: {error}. Writes are refused. {then}");
+        }
+        self.thread.unpark();
+        false
+    }
+
+    /// Writes and syncs all that was published, and closes the file: nothing more is logged. Says whether it has succeeded, if there is one.
+    pub fn close(&self) -> bool {
+        let mut file = self.lock();
+        self.write(&mut file, Cutting::IsForThis);
+        let is_whole = file.units.ends.is_empty() && !self.has_lost.load(Ordering::Relaxed);
+        self.is_writing.store(false, Ordering::Relaxed);
+        let Some(aof) = file.aof.take() else { return true };
+        self.judge(aof.close(), "Syncing") && is_whole
+    }
+}
+
+impl Units {
+    fn clear(&mut self) {
+        const KEPT_BYTES: usize = 1 << 20;
+        self.ends.clear();
+        self.bytes.clear();
+        if self.bytes.capacity() > KEPT_BYTES {
+            self.bytes = Vec::new();
         }
     }
 }

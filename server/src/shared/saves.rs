@@ -36,6 +36,20 @@ pub struct Saves {
     pub took_seconds: AtomicI64,
     /// When the one under way began, in milliseconds of uptime.
     pub began_at: AtomicU64,
+    /// The append-only file is to be rewritten as soon as may be.
+    pub is_rewrite_scheduled: AtomicBool,
+    /// It is being rewritten.
+    pub is_rewriting: AtomicBool,
+    /// Whether the last rewrite failed.
+    pub has_rewrite_failed: AtomicBool,
+    /// How many have succeeded.
+    pub n_rewritten: AtomicU64,
+    /// How many have failed since the last that succeeded.
+    pub n_rewrites_failed: AtomicU64,
+    /// How many seconds the last one took; -1 if there was none.
+    pub rewrite_took_seconds: AtomicI64,
+    /// When the one under way began, in milliseconds of uptime.
+    pub rewrite_began_at: AtomicU64,
     /// How many have succeeded.
     pub n_saved: AtomicU64,
     /// How many changes of keys the threads had counted at the cut of the last that succeeded.
@@ -58,6 +72,13 @@ impl Saves {
             has_failed: AtomicBool::new(false),
             took_seconds: AtomicI64::new(-1),
             began_at: AtomicU64::new(0),
+            is_rewrite_scheduled: AtomicBool::new(false),
+            is_rewriting: AtomicBool::new(false),
+            has_rewrite_failed: AtomicBool::new(false),
+            n_rewritten: AtomicU64::new(0),
+            n_rewrites_failed: AtomicU64::new(0),
+            rewrite_took_seconds: AtomicI64::new(-1),
+            rewrite_began_at: AtomicU64::new(0),
             n_saved: AtomicU64::new(0),
             n_changes_saved: AtomicU64::new(0),
             n_keys: AtomicU64::new(0),

@@ -3,7 +3,7 @@
 use std::{
     sync::{
         Arc, Mutex,
-        atomic::{AtomicBool, AtomicU16, AtomicU32, AtomicU64, Ordering},
+        atomic::{AtomicBool, AtomicU16, AtomicU32, AtomicU64, Ordering, fence},
     },
     time::{Duration, Instant},
 };
@@ -198,6 +198,8 @@ pub struct Peer {
     pub n_trackers: AtomicU32,
     /// The script or function that it runs.
     pub program: Running,
+    /// Whether replies of it wait for the log.
+    pub awaits_log: AtomicBool,
     /// Wakes it.
     pub waker: Waker,
     /// What it has counted.
@@ -279,6 +281,7 @@ impl Server {
             peer.stats.configure(&config);
         }
         self.time_each(command_log::times_each(&config));
+        self.journal.set_fsync(config.appendfsync);
         self.config.store(Arc::new(config));
         // A new `maxmemory` holds from now on.
         self.measure_memory();
@@ -355,9 +358,21 @@ impl Server {
             heavy.unpark();
         }
         self.saver().wake_if_asleep();
+        self.journal.poke();
         let on_stop = self.on_stop.lock().unwrap_or_else(|poisoned| poisoned.into_inner()).take();
         if let Some(on_stop) = on_stop {
             on_stop();
+        }
+    }
+
+    /// Wakes the threads whose replies wait for the log, which has come further.
+    pub fn wake_who_awaits_log(&self) {
+        // Pairs with the fence of `Inbox::may_sleep`: who has not seen how far the log has come is seen to wait.
+        fence(Ordering::SeqCst);
+        for peer in self.io_threads() {
+            if peer.awaits_log.load(Ordering::Relaxed) {
+                peer.wake_if_asleep();
+            }
         }
     }
 

@@ -1,11 +1,12 @@
 //! What a thread has at hand while it runs commands.
 
 use std::{
-    cell::Cell,
+    cell::{Cell, RefCell},
     collections::VecDeque,
     time::{Duration, Instant},
 };
 
+use braid_journal::intake::{Ticket, Writer};
 use braid_storage::{Change, executor::Node};
 
 use crate::{
@@ -50,6 +51,10 @@ pub struct ThreadState {
     pub changes: Cell<Vec<Change>>,
     /// Room for the name of a channel of keyspace events.
     pub channel_name: Cell<Vec<u8>>,
+    /// What it has logged and not published yet.
+    pub log: RefCell<Writer>,
+    /// The last ticket that the log has given to what is under way; 0 if none.
+    pub ticket: Cell<Ticket>,
     /// What this turn has spent on others' work.
     drain: Drain,
 }
@@ -84,7 +89,31 @@ impl ThreadState {
             accounted_nanos: Cell::new(0),
             changes: Cell::default(),
             channel_name: Cell::default(),
+            log: RefCell::new(Writer::new(index)),
+            ticket: Cell::new(0),
             drain: Drain::default(),
+        }
+    }
+
+    /// Does a client's work; gives the last ticket of what it has logged, 0 if it has logged nothing.
+    pub fn ticket_of<R>(&mut self, work: impl FnOnce(&mut Self) -> R) -> (Ticket, R) {
+        let before = self.ticket.replace(0);
+        let done = work(self);
+        let ticket = self.ticket.get();
+        self.ticket.set(ticket.max(before));
+        (ticket, done)
+    }
+
+    /// Whether it has logged something that it has not published.
+    pub fn has_unpublished(&self) -> bool {
+        self.log.borrow().unpublished_bytes() > 0
+    }
+
+    /// Has those who merge the log find what this thread has logged.
+    pub fn publish_log(&self) {
+        let mut log = self.log.borrow_mut();
+        if log.unpublished_bytes() > 0 {
+            self.server.journal.publish(&mut log);
         }
     }
 
@@ -158,6 +187,11 @@ impl ThreadState {
     /// Wakes whom something was sent to, and frees what was not to be freed under a hold.
     pub fn send_wakes(&mut self) {
         self.flooded.set(0);
+        if !self.serves_sockets() {
+            // Nobody else would see to it that this is written. A thread that serves sockets does at the end of its turn.
+            self.publish_log();
+            self.server.journal.poke_if_behind();
+        }
         if !self.spent.is_empty() {
             self.spent.clear();
         }

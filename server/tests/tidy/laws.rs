@@ -86,6 +86,11 @@ const LOCK_EXCEPTIONS: Exceptions = &[
         "Mutex",
         "what took longer than the latency monitor's threshold: to add it, and for LATENCY",
     ),
+    (
+        "server/src/shared/journal.rs",
+        "Mutex",
+        "the append-only file: whoever ends a turn tries it, and never waits for it",
+    ),
     ("server/src/shared/listening.rs", "Mutex", "the listening sockets: to accept, and for CONFIG SET"),
     ("server/src/log.rs", "OnceLock", "the log's file, set once at start"),
     (
@@ -135,6 +140,7 @@ const LOCKING: Exceptions = &[
     ("server/src/shared/accounts.rs", ".lock()", "a change of the users, and what is denied to one"),
     ("server/src/shared/client_limit.rs", ".lock()", "clients take too much memory: one thread closes some"),
     ("server/src/shared/command_log.rs", ".lock()", "an entry of the slow log comes, or is read"),
+    ("server/src/shared/journal.rs", ".lock()", "the thread that syncs, the saver, the start and the end"),
     ("server/src/shared/hot_keys.rs", ".lock()", "a sampled command is added, or HOTKEYS asks"),
     ("server/src/shared/latency_monitor.rs", ".lock()", "an event took long, or is asked for"),
     ("server/src/shared/listening.rs", ".lock()", "accepts connections, or listens elsewhere"),

@@ -80,6 +80,7 @@ impl IoThread {
             is_lost: false,
             record,
             pace,
+            ticket: 0,
             is_queued: false,
             held_back: None,
             postponed: None,
@@ -123,6 +124,7 @@ impl IoThread {
     pub(super) fn go_on(&mut self, slot: usize) {
         let Some(mut connection) = self.connections.get_mut(slot).and_then(Option::take) else { return };
         let mut out = std::mem::take(&mut self.out);
+        self.worker.thread.ticket.set(0);
         let read = self.run_unread(&mut connection, &mut out).and_then(|()| {
             if connection.readable && connection.may_go_on() {
                 self.read(&mut connection, &mut out)
@@ -130,6 +132,9 @@ impl IoThread {
                 Ok(())
             }
         });
+        if self.server().journal.is_writing() && !out.is_empty() {
+            self.await_log(slot, &mut connection);
+        }
         if connection.is_lost {
             out.clear();
             connection.backlog = Backlog::default();

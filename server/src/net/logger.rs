@@ -1,0 +1,36 @@
+//! The thread that syncs the append-only file, and writes to it where those that serve sockets must not.
+
+use std::{sync::atomic::Ordering, time::Duration};
+
+use crossbeam_utils::sync::Parker;
+
+use crate::shared::server::Server;
+
+/// How often it looks whether it is time to sync, and whether a full disk has room again.
+const LOOK_EVERY: Duration = Duration::from_millis(100);
+
+/// Syncs until the server stops.
+pub fn run_logger(server: &'static Server, parker: &Parker) {
+    let mut has_failed = false;
+    while !server.stopping.load(Ordering::Relaxed) {
+        let has_advanced = server.journal.sync_if_due();
+        if has_advanced {
+            server.wake_who_awaits_log();
+        }
+        // While it has failed, commands ask whether they may write.
+        if server.journal.has_lost() && !has_failed {
+            server.saver().wake_if_asleep();
+        }
+        let fails = server.journal.has_failed();
+        match (std::mem::replace(&mut has_failed, fails), fails) {
+            (false, true) => server.attention.raise(),
+            (true, false) => server.attention.lower(),
+            _ => {}
+        }
+        if !server.journal.is_writing() {
+            parker.park();
+        } else if !has_advanced {
+            parker.park_timeout(LOOK_EVERY);
+        }
+    }
+}

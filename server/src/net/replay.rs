@@ -1,0 +1,384 @@
+//! Loads an append-only file: its base, and then the commands of its increments, as if a client sent them, at a time when nothing expires.
+//!
+//! What had expired when it was written was logged as removed. What has expired since is removed once the time is known again: a command that
+//! came before then must find the key that it found.
+
+use std::{
+    fmt,
+    fs::File,
+    io::{self, Read},
+    path::{Path, PathBuf},
+    sync::{Arc, atomic::Ordering},
+    thread,
+    time::{Duration, Instant},
+};
+
+use braid_journal::{
+    disk::{Disk, Folder},
+    manifest::Manifest,
+    reader::{Broken, Reader},
+    store::{self, Aof, End, ManifestError},
+};
+use braid_protocol::request::{Limits, Parse, RequestParser};
+use braid_storage::{
+    coordinator::{Held, Worker},
+    record,
+    time::Millis,
+};
+
+use crate::{
+    catalog::Words,
+    client::{
+        id::{ClientId, Endpoint, Origin},
+        node::Job,
+        record::ClientRecord,
+        session::Session,
+    },
+    command::{self, Call, Found, TABLE},
+    notice, persist,
+    run::{step, unit},
+    shared::{loading::EverySecond, server::Server, thread_state::ThreadState},
+    warning,
+};
+
+/// How long all shards are held at a time.
+const HELD_FOR: Duration = Duration::from_millis(5);
+
+/// Why an append-only file is not loaded, in words for the log.
+#[derive(Debug)]
+pub struct ReplayError(String);
+
+impl fmt::Display for ReplayError {
+    fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
+        out.write_str(&self.0)
+    }
+}
+
+fn failed(path: &Path, why: impl fmt::Display) -> ReplayError {
+    ReplayError(format!("The append-only file {}: {why}", path.display()))
+}
+
+/// An append-only file as it is found at the start.
+pub struct FoundAof {
+    folder: Folder,
+    path: PathBuf,
+    name: String,
+    manifest: Option<Manifest>,
+}
+
+impl FoundAof {
+    /// Looks for one.
+    ///
+    /// # Errors
+    /// If it cannot be read, or its manifest is none.
+    pub fn look(server_dir: &Path, dirname: &str, name: &str) -> Result<Self, ReplayError> {
+        let path = server_dir.join(dirname);
+        let mut folder = Folder::new(path.clone()).map_err(|error| failed(&path, error))?;
+        let manifest = store::manifest_in(&folder, name).map_err(|error| match error {
+            ManifestError::Io(error) => failed(&path, error),
+            ManifestError::Invalid(invalid) => failed(&path, format!("its manifest: {invalid}")),
+        })?;
+        let manifest = match manifest {
+            Some(manifest) => Some(manifest),
+            None => adopt_single_file(server_dir, &path, &mut folder, name).map_err(|e| failed(&path, e))?,
+        };
+        Ok(Self { folder, path, name: name.to_owned(), manifest })
+    }
+
+    /// Whether there is none yet.
+    pub fn is_new(&self) -> bool {
+        self.manifest.is_none()
+    }
+
+    /// Its files' bytes.
+    pub fn n_bytes(&self) -> u64 {
+        let length = |name: &[u8]| std::fs::metadata(self.folder.path_of(name)).map_or(0, |file| file.len());
+        let parts = self.manifest.iter().flat_map(|found| found.base.iter().chain(&found.increments));
+        parts.map(|part| length(&part.name)).sum()
+    }
+
+    /// Takes a snapshot, which has just been loaded, as the base of a new one.
+    ///
+    /// # Errors
+    /// The disk's.
+    pub fn begin_from(&mut self, snapshot: &Path) -> Result<(), ReplayError> {
+        let mut manifest = Manifest::default();
+        let base = self.folder.path_of(&manifest.begin_base(&self.name, true, 0).name);
+        std::fs::copy(snapshot, &base)
+            .and_then(|_| File::open(&base)?.sync_all())
+            .map_err(|error| failed(&base, error))?;
+        self.manifest = Some(manifest);
+        Ok(())
+    }
+
+    /// Goes on with it where it ends.
+    ///
+    /// # Errors
+    /// The disk's.
+    pub fn open(self, end: End) -> Result<Aof<Folder>, ReplayError> {
+        remove_unfinished(&self.path).map_err(|error| failed(&self.path, error))?;
+        let found = self.manifest.map(|manifest| (manifest, end));
+        Aof::open(self.folder, &self.name, found).map_err(|error| failed(&self.path, error))
+    }
+}
+
+/// What the name of a base begins with that is being written.
+pub const UNFINISHED: &str = "temp-rewriteaof-";
+
+/// Removes bases that were being written when the process ended.
+fn remove_unfinished(path: &Path) -> io::Result<()> {
+    for file in std::fs::read_dir(path)? {
+        let file = file?;
+        if file.file_name().to_string_lossy().starts_with(UNFINISHED) {
+            std::fs::remove_file(file.path())?;
+        }
+    }
+    Ok(())
+}
+
+/// Moves the one file that Redis had before version 7 to where the parts are, and takes it as the base.
+fn adopt_single_file(
+    server_dir: &Path,
+    path: &Path,
+    folder: &mut Folder,
+    name: &str,
+) -> io::Result<Option<Manifest>> {
+    let (old, new) = (server_dir.join(name), path.join(name));
+    if old.is_file() {
+        notice!("Moving the append-only file {} of an older version to {}", old.display(), new.display());
+        std::fs::rename(&old, &new)?;
+        folder.sync_folder()?;
+    }
+    Ok(new.is_file().then(|| Manifest::of_single_file(name)))
+}
+
+/// Who replays.
+pub struct Replay<'w> {
+    server: &'static Server,
+    worker: &'w mut Worker<Job>,
+    session: Session,
+    /// Bytes of the files before the one that is read.
+    n_bytes_before: u64,
+    every_second: EverySecond,
+    n_commands: u64,
+    n_failed: u64,
+}
+
+impl<'w> Replay<'w> {
+    /// One by a worker of a thread's number.
+    pub fn new(server: &'static Server, worker: &'w mut Worker<Job>, index: usize) -> Self {
+        let origin = Origin { thread: index, slot: 0 };
+        let nowhere = || Endpoint::Unix(String::new());
+        let users = server.accounts.users();
+        let user = users.default_user();
+        let record = Arc::new(ClientRecord::new(ClientId(0), origin, nowhere(), nowhere(), -1, 0, user));
+        Self {
+            server,
+            worker,
+            session: Session::new(record, origin),
+            n_bytes_before: 0,
+            every_second: EverySecond::default(),
+            n_commands: 0,
+            n_failed: 0,
+        }
+    }
+
+    /// Loads all of an append-only file; says where it ends.
+    ///
+    /// # Errors
+    /// If it is damaged, or torn where that is not allowed, or says what is no command.
+    pub fn run(&mut self, found: &FoundAof) -> Result<End, ReplayError> {
+        let mut end = End::default();
+        let Some(manifest) = &found.manifest else { return Ok(end) };
+        if let Some(base) = &manifest.base {
+            let path = found.folder.path_of(&base.name);
+            let from = if is_snapshot(&path).map_err(|error| failed(&path, error))? {
+                self.load_snapshot(&path)?
+            } else {
+                0
+            };
+            end = self.replay(&path, from, manifest.increments.is_empty())?;
+            end = End { n_bytes: 0, previous: 0, ..end };
+        }
+        for (nth, increment) in manifest.increments.iter().enumerate() {
+            let path = found.folder.path_of(&increment.name);
+            let is_last = nth + 1 == manifest.increments.len();
+            let before = end.offset;
+            end = self.replay(&path, 0, is_last)?;
+            end.offset = end.offset.max(before);
+        }
+        if self.n_failed > 0 {
+            warning!(
+                "{} of {} commands of the append-only file have failed, as they may have when they were logged",
+                self.n_failed,
+                self.n_commands
+            );
+        }
+        Ok(end)
+    }
+
+    /// Loads a snapshot; says how long it is.
+    fn load_snapshot(&mut self, path: &Path) -> Result<u64, ReplayError> {
+        let mut loaded =
+            persist::load(self.server, path, Millis(0)).map_err(|error| ReplayError(error.to_string()))?;
+        command::replace_libraries(self.server, &loaded.libraries).map_err(|why| failed(path, why))?;
+        let all = self.server.engine.all_shards();
+        while self.worker.with_shards(&all, |held, _| loaded.install(held)).is_none() {
+            thread::sleep(Duration::from_millis(1));
+        }
+        self.server.loading.note_loaded(loaded.n_keys, 0);
+        Ok(loaded.n_bytes)
+    }
+
+    /// Does what a file of commands says, from an offset on.
+    fn replay(&mut self, path: &Path, from: u64, is_last: bool) -> Result<End, ReplayError> {
+        let file = File::open(path).map_err(|error| failed(path, error))?;
+        let n_bytes = file.metadata().map_err(|error| failed(path, error))?.len();
+        let mut reader = Reader::from_offset(file, from).map_err(|error| failed(path, error))?;
+        let all = self.server.engine.all_shards();
+        let mut is_over = false;
+        while !is_over {
+            if self.server.stopping.load(Ordering::Relaxed) {
+                return Err(failed(path, "the server is stopping"));
+            }
+            let Self { session, n_commands, n_failed, .. } = self;
+            let ran = self.worker.with_shards(&all, |held, thread| {
+                let began = Instant::now();
+                while began.elapsed() < HELD_FOR {
+                    let at = reader.position();
+                    let Some(units) = reader.next_units()? else { return Ok(true) };
+                    let ran = run_units(&mut units.to_vec(), session, held, thread);
+                    let (n_run, n_bad) = ran.map_err(|why| Stopped::ByCommand { at, why })?;
+                    *n_commands += n_run;
+                    *n_failed += n_bad;
+                }
+                Ok(false)
+            });
+            match ran {
+                None => thread::sleep(Duration::from_millis(1)),
+                Some(Ok(Ok(ended))) => is_over = ended,
+                Some(Ok(Err(Stopped::ByFile(Broken::Torn { at })))) if is_last => {
+                    self.accept_torn(path, at, n_bytes)?;
+                    let offset = reader.stream_offset().unwrap_or(0);
+                    return Ok(End { n_bytes: at, previous: reader.previous_sum(), offset });
+                }
+                Some(Ok(Err(stopped))) => return Err(failed(path, self.advise(path, &stopped))),
+                Some(Err(_)) => return Err(failed(path, "a command of it panicked")),
+            }
+            self.note(self.n_bytes_before + reader.position());
+        }
+        self.n_bytes_before += n_bytes;
+        let offset = reader.stream_offset().unwrap_or(0);
+        Ok(End { n_bytes: reader.position(), previous: reader.previous_sum(), offset })
+    }
+
+    fn accept_torn(&self, path: &Path, at: u64, n_bytes: u64) -> Result<(), ReplayError> {
+        if !self.server.config.load().aof_load_truncated {
+            return Err(failed(
+                path,
+                format!(
+                    "it ends in the middle of what begins at byte {at} of {n_bytes}. You can: 1) make a copy of it and cut it \
+                     there ('truncate -s {at}'), or 2) set 'aof-load-truncated yes' and start again"
+                ),
+            ));
+        }
+        warning!(
+            "The append-only file {} ends in the middle of what begins at byte {at}: {} bytes, which were not written whole \
+             when the server stopped, are dropped (aof-load-truncated is set)",
+            path.display(),
+            n_bytes - at
+        );
+        Ok(())
+    }
+
+    fn advise(&self, path: &Path, stopped: &Stopped) -> String {
+        match stopped {
+            Stopped::ByFile(broken) => format!(
+                "it {broken}. Nothing is served from it: what is behind may build on what is lost. Make a copy of {}, and put \
+                 another copy of it in its place or cut it there",
+                path.display()
+            ),
+            Stopped::ByCommand { at, why } => format!("at byte {at}: {why}"),
+        }
+    }
+
+    fn note(&mut self, n_bytes: u64) {
+        self.server.loading.note(n_bytes);
+        if self.every_second.has_passed() {
+            notice!("Loading the append-only file: {n_bytes} bytes, {} commands", self.n_commands);
+            self.server.measure_memory();
+        }
+    }
+}
+
+/// Why replaying has stopped.
+enum Stopped {
+    ByFile(Broken),
+    ByCommand { at: u64, why: String },
+}
+
+impl From<Broken> for Stopped {
+    fn from(broken: Broken) -> Self {
+        Stopped::ByFile(broken)
+    }
+}
+
+fn is_snapshot(path: &Path) -> io::Result<bool> {
+    let mut magic = [0; 5];
+    match File::open(path)?.read_exact(&mut magic) {
+        Err(error) if error.kind() == io::ErrorKind::UnexpectedEof => Ok(false),
+        read => read.map(|()| &magic == b"REDIS"),
+    }
+}
+
+/// Runs the commands of some units; says how many there were, and how many failed.
+fn run_units(
+    units: &mut [u8],
+    session: &mut Session,
+    held: &mut Held<'_, Job>,
+    thread: &mut ThreadState,
+) -> Result<(u64, u64), String> {
+    let limits = Limits { max_bulk_bytes: u64::MAX, authenticated: true };
+    let (mut parser, mut args, mut out) = (RequestParser::new(limits), Vec::new(), Vec::new());
+    let (mut at, mut n_run, mut n_failed) = (0, 0, 0);
+    while at < units.len() {
+        args.clear();
+        let consumed = match parser.parse(&mut units[at..], &mut args) {
+            Ok(Parse::Request { consumed }) => consumed,
+            Ok(Parse::Empty { consumed }) => {
+                at += consumed;
+                continue;
+            }
+            Ok(Parse::Incomplete { .. }) => return Err("a command is not whole".to_owned()),
+            Err(error) => return Err(error.to_string()),
+        };
+        let words = Words::new(&units[at..at + consumed], &args);
+        at += consumed;
+        let name = words.get(0);
+        // Nothing else runs meanwhile: all of it is one transaction.
+        if name.eq_ignore_ascii_case(b"multi") || name.eq_ignore_ascii_case(b"exec") {
+            continue;
+        }
+        let Found::Command(command) = TABLE.find(words) else {
+            let name = String::from_utf8_lossy(name).into_owned();
+            return Err(format!("Unknown command '{name}' reading the append only file"));
+        };
+        if !command.spec.arity.admits(words.len()) {
+            return Err(format!("'{}' has a wrong number of arguments", command.full_name));
+        }
+        let server = thread.server();
+        let mut call =
+            Call { held: Some(held), ..Call::of_session(&TABLE, server, session, Millis(0), thread) };
+        call.lift_limits();
+        out.clear();
+        step::answer(&mut call, command, words, None, &mut out, thread);
+        if call.must_run_again() {
+            return Err(format!("'{}' cannot be run here", command.full_name));
+        }
+        n_run += 1;
+        n_failed += u64::from(out.first() == Some(&b'-'));
+    }
+    record::clear();
+    unit::end(held, thread, Millis(0));
+    Ok((n_run, n_failed))
+}
