@@ -44,6 +44,8 @@ pub struct Aof<D: Disk> {
     /// Up to where room is reserved.
     reserved: u64,
     framer: Framer,
+    /// The manifest does not name what is written to yet, as it has no base.
+    is_aside: bool,
     /// Room for frames.
     frames: Vec<u8>,
 }
@@ -88,13 +90,24 @@ impl<D: Disk> Aof<D> {
                 file.sync()?;
                 (file, end.n_bytes + n_anchor)
             }
-            None => begin_increment(&mut disk, name, &mut manifest, &mut framer)?,
+            None => begin_increment(&mut disk, name, (&mut manifest, Named::Now), &mut framer)?,
         };
         let name = name.to_owned();
-        let mut aof =
-            Self { disk, name, manifest, file, end: n_bytes, reserved: 0, framer, frames: Vec::new() };
+        let (reserved, is_aside, frames) = (0, false, Vec::new());
+        let mut aof = Self { disk, name, manifest, file, end: n_bytes, reserved, framer, is_aside, frames };
         aof.remove_history()?;
         Ok(aof)
+    }
+
+    /// Begins one in the place of another, if there is one: that holds until this has its base, by [`Aof::end_rewrite`].
+    ///
+    /// # Errors
+    /// The disk's.
+    pub fn begin_aside(mut disk: D, name: &str, before: Option<Manifest>) -> io::Result<Self> {
+        let (mut manifest, mut framer) = (before.unwrap_or_default(), Framer::default());
+        let (file, end) = begin_increment(&mut disk, name, (&mut manifest, Named::Later), &mut framer)?;
+        let (name, reserved, is_aside, frames) = (name.to_owned(), 0, true, Vec::new());
+        Ok(Self { disk, name, manifest, file, end, reserved, framer, is_aside, frames })
     }
 
     /// Of which files it consists.
@@ -157,7 +170,9 @@ impl<D: Disk> Aof<D> {
         self.file.sync()?;
         let mut manifest = self.manifest.clone();
         let mut framer = Framer { safe: self.framer.offset, ..self.framer };
-        (self.file, self.end) = begin_increment(&mut self.disk, &self.name, &mut manifest, &mut framer)?;
+        let named = if self.is_aside { Named::Later } else { Named::Now };
+        (self.file, self.end) =
+            begin_increment(&mut self.disk, &self.name, (&mut manifest, named), &mut framer)?;
         (self.manifest, self.framer, self.reserved) = (manifest, framer, 0);
         Ok(())
     }
@@ -176,6 +191,7 @@ impl<D: Disk> Aof<D> {
         self.disk.sync_folder()?;
         write_manifest(&mut self.disk, &self.name, &manifest)?;
         self.manifest = manifest;
+        self.is_aside = false;
         self.remove_history()
     }
 
@@ -203,11 +219,19 @@ impl<D: Disk> Aof<D> {
     }
 }
 
-/// Makes the increment that comes next, and names it in the manifest once it is there for good. Gives its file, and how long that is.
+/// When the manifest names a new increment.
+enum Named {
+    /// As soon as it is there for good.
+    Now,
+    /// Together with its base.
+    Later,
+}
+
+/// Makes the increment that comes next. Gives its file, and how long that is.
 fn begin_increment<D: Disk>(
     disk: &mut D,
     name: &str,
-    manifest: &mut Manifest,
+    (manifest, named): (&mut Manifest, Named),
     framer: &mut Framer,
 ) -> io::Result<(D::File, u64)> {
     let part = manifest.begin_increment(name);
@@ -216,7 +240,9 @@ fn begin_increment<D: Disk>(
     let n_bytes = write_anchor(&file, 0, framer)?;
     file.sync()?;
     disk.sync_folder()?;
-    write_manifest(disk, name, manifest)?;
+    if let Named::Now = named {
+        write_manifest(disk, name, manifest)?;
+    }
     Ok((file, n_bytes))
 }
 

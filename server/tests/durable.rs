@@ -148,7 +148,8 @@ fn what_was_answered_outlives_a_kill_while_the_file_is_rewritten() {
         for _ in 0..3 {
             kill_under_writes(&home, &["--appendfsync", fsync, "--io-threads", "4"], true);
         }
-        assert_eq!(home.parts(".base.rdb").len(), 1);
+        // One that was not named in the manifest before the kill gives its place to the next.
+        assert!((1..=2).contains(&home.parts(".base.rdb").len()));
         assert!(home.parts(".rdb").iter().all(|path| !path.to_string_lossy().contains("temp-")));
     }
 }
@@ -295,4 +296,40 @@ fn redis_server_goes_on_with_it_and_braid_with_what_that_adds() {
     redis.stop();
     let server = home.serve(&[]);
     assert_eq!(ask(&mut server.connect(), "INCR key"), ":4");
+}
+
+#[test]
+fn it_is_turned_on_and_off_while_clients_write() {
+    for fsync in ["always", "no"] {
+        let home = Home::new();
+        let args = ["--appendfsync", fsync, "--io-threads", "4"];
+        let server = home.serve(&[&args[..], &["--appendonly", "no"]].concat());
+        let n_done = AtomicUsize::new(0);
+        let counted: Vec<i64> = std::thread::scope(|scope| {
+            let clients: Vec<_> = (0..N_CLIENTS)
+                .map(|nth| {
+                    let (mut client, n_done) = (server.connect(), &n_done);
+                    scope.spawn(move || work(&mut client, nth, n_done))
+                })
+                .collect();
+            let mut client = server.connect();
+            for wanted in ["yes", "no", "yes", "no", "yes"] {
+                assert_eq!(ask(&mut client, &format!("CONFIG SET appendonly {wanted}")), "+OK");
+                until("it is rewritten", || figure(&mut client, "aof_rewrite_in_progress") == 0);
+                let before = n_done.load(Ordering::Relaxed);
+                until("clients go on", || n_done.load(Ordering::Relaxed) > before + 20);
+            }
+            assert_eq!(figure(&mut client, "aof_rewrites"), 3);
+            server.stop();
+            clients.into_iter().map(|client| client.join().expect("it ends with the server")).collect()
+        });
+        let server = home.serve(&args);
+        let mut client = server.connect();
+        for (after, counted) in counters(&mut client).into_iter().zip(counted) {
+            assert!((counted..=counted + 1).contains(&after), "{counted} were counted, and {after} is there");
+        }
+        let accounts = (0..N_ACCOUNTS).map(|nth| number(&mut client, &format!("account:{nth}")));
+        assert_eq!(accounts.sum::<i64>(), 0, "a transaction was torn");
+        assert_eq!((home.parts(".base.rdb").len(), home.parts(".incr.aof").len()), (1, 1));
+    }
 }

@@ -5,7 +5,7 @@ use std::sync::{
     atomic::{AtomicBool, Ordering},
 };
 
-use braid_journal::intake::Ticket as JournalTicket;
+use braid_journal::{disk::Folder, intake::Ticket as JournalTicket, store::Aof};
 use braid_storage::{
     Change, Db, Key, Routed, Shard, Ticket, Uses, Waiter, WatchedKey,
     coordinator::{self, Held, Route},
@@ -75,21 +75,24 @@ pub struct Cut {
     pub libraries: Vec<Box<[u8]>>,
     /// How many changes of keys there had been.
     pub n_changes: u64,
-    /// Whether the log is cut at the same moment.
-    pub cuts_log: bool,
+    /// What happens to the log at the same moment.
+    pub log: LogCut,
+}
+
+/// What happens to the log where a snapshot begins.
+pub enum LogCut {
+    /// Nothing.
+    None,
+    /// It is cut: what comes behind is not in the snapshot.
+    Made,
+    /// It begins, with this file.
+    Begun(Option<Box<Aof<Folder>>>),
 }
 
 impl Cut {
     /// One that is yet to be made.
-    pub fn new(uses: Uses, cuts_log: bool) -> Self {
-        Self {
-            uses,
-            sizes: Vec::new(),
-            has_field_deadlines: false,
-            libraries: Vec::new(),
-            n_changes: 0,
-            cuts_log,
-        }
+    pub fn new(uses: Uses, log: LogCut) -> Self {
+        Self { uses, sizes: Vec::new(), has_field_deadlines: false, libraries: Vec::new(), n_changes: 0, log }
     }
 }
 

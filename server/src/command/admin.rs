@@ -298,7 +298,7 @@ fn rewrite(call: &mut Call<'_, '_>, _: Args<'_>, reply: &mut Reply<'_>) -> Outco
     let (server, saves) = (call.server, &call.server.saves);
     if !server.journal.is_writing() {
         return Err(CommandError::text(
-            "ERR there is no append-only file: start the server with 'appendonly yes'",
+            "ERR there is no append-only file: turn it on with 'CONFIG SET appendonly yes'",
         ));
     }
     if saves.is_rewriting.load(Ordering::Relaxed) {

@@ -315,13 +315,18 @@ fn persistence_section(server: &Server, text: &mut Text<'_>) {
     text.field("rdb_last_load_keys_expired", keys_expired);
     text.field("rdb_last_load_keys_loaded", keys_loaded);
     let is_on = server.journal.is_writing();
-    let (is_rewriting, seconds) = (saves.is_rewriting.load(Ordering::Relaxed), &saves.rewrite_took_seconds);
+    let (is_wanted, is_scheduled) =
+        (server.config.load().appendonly, saves.is_rewrite_scheduled.load(Ordering::Relaxed));
+    // What was asked for begins in a moment, unless a snapshot comes first.
+    let begins = is_scheduled && !is_under_way || is_wanted && !is_on;
+    let is_rewriting = saves.is_rewriting.load(Ordering::Relaxed) || begins;
+    let seconds = &saves.rewrite_took_seconds;
     let began_at = saves.rewrite_began_at.load(Ordering::Relaxed);
     let so_far = server.clock.uptime_millis().saturating_sub(began_at) / 1000;
     let status = |has_failed: bool| if has_failed { "err" } else { "ok" };
-    text.field("aof_enabled", u8::from(is_on));
+    text.field("aof_enabled", u8::from(is_wanted));
     text.field("aof_rewrite_in_progress", u8::from(is_rewriting));
-    text.field("aof_rewrite_scheduled", u8::from(saves.is_rewrite_scheduled.load(Ordering::Relaxed)));
+    text.field("aof_rewrite_scheduled", u8::from(is_scheduled && is_under_way));
     text.field("aof_last_rewrite_time_sec", seconds.load(Ordering::Relaxed));
     text.field("aof_current_rewrite_time_sec", if is_rewriting { so_far as i64 } else { -1 });
     text.field("aof_last_bgrewrite_status", status(saves.has_rewrite_failed.load(Ordering::Relaxed)));

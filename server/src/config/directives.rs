@@ -348,7 +348,7 @@ directives! {
         /// Whether writes are refused once a snapshot has failed, if there are save points.
         live stop_writes_on_bgsave_error: bool = Value::yes;
     // The append-only file.
-    yes_no("appendonly", "no").immutable() =>
+    yes_no("appendonly", "no") =>
         /// Whether changes are logged to a file, which is what is loaded at the start.
         live appendonly: bool = Value::yes;
     text("appendfilename", "appendonly.aof").immutable().rule(append_only_name) =>

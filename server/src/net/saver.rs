@@ -19,10 +19,14 @@ use std::{
     time::{Duration, Instant},
 };
 
+use braid_journal::{
+    disk::Folder,
+    store::{self, Aof},
+};
 use braid_protocol::reply::Reply;
 use braid_storage::{
     Db, FlushedPart, Parts, PinnedPart, SaveStep, ShardId, Uses,
-    coordinator::{Route, Weight, Worker},
+    coordinator::{Held, Route, Weight, Worker},
     entry::EntryBox,
     executor::Node,
     rdb::file::{SnapshotOptions, SnapshotWriter},
@@ -34,7 +38,7 @@ use crate::{
     catalog::CommandError,
     client::{
         id::{ClientId, Endpoint, Origin},
-        node::{Cut, Job, Task},
+        node::{Cut, Job, LogCut, Task},
         record::ClientRecord,
         session::{SaveOrder, Session},
     },
@@ -126,11 +130,18 @@ impl Saver {
             let _: bool = self.save();
             return;
         }
-        if self.is_rewrite_due() {
-            saves.is_rewriting.store(true, Relaxed);
-            self.rewrite();
-            saves.is_rewriting.store(false, Relaxed);
-            return;
+        let is_wanted = self.server.config.load().appendonly;
+        match (is_wanted, self.server.journal.is_writing()) {
+            _ if self.server.loading.is_on() => {}
+            (false, true) => return self.end_log(),
+            (true, false) if self.may_rewrite() => return self.begin_log(),
+            _ if self.is_rewrite_due() => {
+                saves.is_rewriting.store(true, Relaxed);
+                self.rewrite(LogCut::Made);
+                saves.is_rewriting.store(false, Relaxed);
+                return;
+            }
+            _ => {}
         }
         self.sleep(LOOK_EVERY, true);
     }
@@ -138,14 +149,13 @@ impl Saver {
     /// Whether the append-only file is to be rewritten: because somebody asks for it, or it has grown.
     fn is_rewrite_due(&self) -> bool {
         let (server, saves) = (self.server, &self.server.saves);
-        if !server.journal.is_writing() || server.loading.is_on() {
+        if !server.journal.is_writing() {
             return false;
         }
         if saves.is_rewrite_scheduled.swap(false, Relaxed) {
             return true;
         }
-        let since = server.clock.uptime_millis().saturating_sub(saves.rewrite_began_at.load(Relaxed));
-        let may_try = !saves.has_rewrite_failed.load(Relaxed) || since > RETRY_SECONDS * 1000;
+        let may_try = self.may_rewrite();
         let config = server.config.load();
         let (n_bytes, n_bytes_before) = server.journal.sizes();
         let growth = (n_bytes.saturating_mul(100) / n_bytes_before.max(1)).saturating_sub(100);
@@ -155,11 +165,58 @@ impl Saver {
         if may_try && has_grown {
             notice!("Starting automatic rewriting of AOF on {growth}% growth");
         }
-        may_try && (has_grown || server.journal.has_lost())
+        may_try && (has_grown || server.journal.has_lost() || server.journal.needs_base())
+    }
+
+    /// After a failure, it is not tried again for a while.
+    fn may_rewrite(&self) -> bool {
+        let (server, saves) = (self.server, &self.server.saves);
+        let since = server.clock.uptime_millis().saturating_sub(saves.rewrite_began_at.load(Relaxed));
+        !saves.has_rewrite_failed.load(Relaxed) || since > RETRY_SECONDS * 1000
+    }
+
+    /// Begins to log: CONFIG SET has asked for it.
+    fn begin_log(&mut self) {
+        let (saves, config) = (&self.server.saves, self.server.config.load_full());
+        saves.is_rewriting.store(true, Relaxed);
+        let begun = Folder::new(config.dir.join(&config.appenddirname)).and_then(|folder| {
+            let before = store::manifest_in(&folder, &config.appendfilename);
+            let before = before.map_err(|error| io::Error::other(format!("its manifest: {error:?}")))?;
+            Aof::begin_aside(folder, &config.appendfilename, before)
+        });
+        match begun {
+            Ok(aof) => self.rewrite(LogCut::Begun(Some(Box::new(aof)))),
+            Err(error) => {
+                warning!("The append-only file cannot be begun: {error}");
+                saves.rewrite_began_at.store(self.server.clock.uptime_millis(), Relaxed);
+                saves.has_rewrite_failed.store(true, Relaxed);
+                saves.n_rewrites_failed.fetch_add(1, Relaxed);
+            }
+        }
+        saves.is_rewriting.store(false, Relaxed);
+    }
+
+    /// Logs nothing more: CONFIG SET has asked for it.
+    fn end_log(&mut self) {
+        let server = self.server;
+        let all = server.engine.all_shards();
+        let end = |held: &mut Held<'_, Job>, _: &mut ThreadState| {
+            let keeps = server.journal.end();
+            for &id in all.iter() {
+                held.shard(id).hear_all(record::LOG, keeps);
+            }
+        };
+        while self.worker.with_shards(&all, end).is_none() {
+            std::thread::sleep(BUSY_REST);
+        }
+        if !server.journal.close() {
+            warning!("The append-only file may lack the last writes");
+        }
+        server.wake_who_awaits_log();
     }
 
     /// Rewrites the append-only file: what is there now becomes its base.
-    fn rewrite(&mut self) {
+    fn rewrite(&mut self, log: LogCut) {
         let server = self.server;
         let (saves, config) = (&server.saves, server.config.load_full());
         let began = Instant::now();
@@ -167,7 +224,8 @@ impl Saver {
         let uses =
             if config.maxmemory_policy.is_by_use() { Uses::told(&server.keyspace) } else { Uses::left_out() };
         let n_cuts = server.journal.n_cuts();
-        let Some(cut) = self.cut(uses.clone(), true) else { return };
+        let is_begun = matches!(log, LogCut::Begun(_));
+        let Some(cut) = self.cut(uses.clone(), log) else { return };
         let folder = config.dir.join(&config.appenddirname);
         let name = format!("{UNFINISHED}{}.rdb", std::process::id());
         let path = folder.join(&name);
@@ -177,6 +235,7 @@ impl Saver {
             // The thread that syncs is at it, if it is not past it.
             let was_cut = loop {
                 match server.journal.was_cut(n_cuts) {
+                    _ if is_begun => break true,
                     Some(was_cut) => break was_cut,
                     None if server.stopping.load(Relaxed) => break false,
                     None => std::thread::sleep(BUSY_REST),
@@ -335,7 +394,7 @@ impl Saver {
         saves.n_keys_written.store(0, Relaxed);
         let uses =
             if config.maxmemory_policy.is_by_use() { Uses::told(&server.keyspace) } else { Uses::left_out() };
-        let Some(cut) = self.cut(uses.clone(), false) else {
+        let Some(cut) = self.cut(uses.clone(), LogCut::None) else {
             saves.is_under_way.store(false, Relaxed);
             return false;
         };
@@ -375,10 +434,10 @@ impl Saver {
     }
 
     /// Has all shards begin to save, at one moment. `None` if the server is stopped meanwhile.
-    fn cut(&mut self, uses: Uses, cuts_log: bool) -> Option<Box<Cut>> {
+    fn cut(&mut self, uses: Uses, log: LogCut) -> Option<Box<Cut>> {
         let mut node = self.node.take().expect("it is here between two cuts");
         node.job.now = self.server.clock.now();
-        node.job.task = Task::Cut(Box::new(Cut::new(uses, cuts_log)));
+        node.job.task = Task::Cut(Box::new(Cut::new(uses, log)));
         node.set_route(Route::new(self.server.engine.all_shards()));
         self.worker.submit(node);
         loop {
@@ -552,7 +611,7 @@ impl Snapshot {
             writer.aux(b"ctime", server.clock.unix_seconds().to_string().as_bytes())?;
             let used = Memory::used();
             writer.aux(b"used-mem", used.to_string().as_bytes())?;
-            writer.aux(b"aof-base", if cut.cuts_log { b"1" } else { b"0" })?;
+            writer.aux(b"aof-base", if let LogCut::None = cut.log { b"0" } else { b"1" })?;
             cut.libraries.iter().try_for_each(|code| writer.write_library(code))
         };
         begin(&mut writer).map_err(fail)?;

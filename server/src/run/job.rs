@@ -7,12 +7,13 @@ use braid_storage::{
     Db, Key, Shard,
     coordinator::{self, Held, Next, Panic, Route, Weight},
     executor::Node,
+    record,
 };
 
 use crate::{
     catalog::{CommandError, Flags, Words},
     client::{
-        node::{Cut, Delegated, Job, Task},
+        node::{Cut, Delegated, Job, LogCut, Task},
         session::Session,
         split::Phase,
         sweep::Step,
@@ -255,8 +256,17 @@ fn make_cut(cut: &mut Cut, held: &mut Held<'_, Job>, thread: &ThreadState) {
     });
     cut.sizes = sizes.filter(|&(_, n_keys, _)| n_keys > 0).collect();
     cut.libraries = server.functions.known().libraries().map(|library| library.code.clone()).collect();
-    if cut.cuts_log {
-        server.journal.add_cut(&mut thread.log.borrow_mut());
+    let log = &mut thread.log.borrow_mut();
+    match &mut cut.log {
+        LogCut::None => {}
+        LogCut::Made => server.journal.add_cut(log),
+        LogCut::Begun(aof) => {
+            for index in 0..held.ids().len() {
+                let id = held.ids()[index];
+                held.shard(id).hear_all(record::LOG, true);
+            }
+            server.journal.begin_aside(*aof.take().expect("it begins once"), log);
+        }
     }
     cut.n_changes = server.sum(|stats| &stats.changes);
 }

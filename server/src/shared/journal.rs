@@ -62,6 +62,8 @@ pub struct Journal {
     n_bytes_before: AtomicU64,
     /// How long all was when it was last rewritten, or at the start.
     n_bytes_rewritten: AtomicU64,
+    /// There is no base yet.
+    needs_base: AtomicBool,
     /// How many cuts have been passed.
     n_cuts: AtomicU64,
     /// Whether a new increment could be begun at the last.
@@ -88,7 +90,18 @@ struct LogFile {
     /// Merged, and not written.
     units: Units,
     aof: Option<Aof<Folder>>,
+    /// What comes before the next cut was logged before the file was begun, and is in its base.
+    skips_to_cut: bool,
     synced_at: Instant,
+}
+
+/// Where what nobody wants is merged to.
+struct Nowhere;
+
+impl Stream for Nowhere {
+    fn select(&mut self, _: u16) {}
+
+    fn append(&mut self, _: &[u8]) {}
 }
 
 /// Who makes a cut: it takes a while.
@@ -138,9 +151,16 @@ impl Journal {
             n_bytes: AtomicU64::new(0),
             n_bytes_before: AtomicU64::new(0),
             n_bytes_rewritten: AtomicU64::new(0),
+            needs_base: AtomicBool::new(false),
             n_cuts: AtomicU64::new(0),
             is_cut: AtomicBool::new(false),
-            file: Mutex::new(LogFile { pen, units: Units::default(), aof: None, synced_at: Instant::now() }),
+            file: Mutex::new(LogFile {
+                pen,
+                units: Units::default(),
+                aof: None,
+                skips_to_cut: false,
+                synced_at: Instant::now(),
+            }),
             thread,
         }
     }
@@ -213,6 +233,28 @@ impl Journal {
         self.thread.unpark();
     }
 
+    /// The same for a file that has no base yet: that begins at the same moment. `log` is the calling thread's.
+    pub fn begin_aside(&self, aof: Aof<Folder>, log: &mut Writer) {
+        self.add_cut(log);
+        self.lock().skips_to_cut = true;
+        self.needs_base.store(true, Ordering::Relaxed);
+        self.begin(aof, 0);
+    }
+
+    /// Logs nothing more to a file. All shards are held; says whether they are to record all the same. Then the file is to be
+    /// [closed](Journal::close).
+    pub fn end(&self) -> bool {
+        let keeps = self.keeps.load(Ordering::Relaxed);
+        self.is_writing.store(false, Ordering::Relaxed);
+        self.is_on.store(keeps, Ordering::Relaxed);
+        keeps
+    }
+
+    /// Whether the file cannot be loaded before it has got a base.
+    pub fn needs_base(&self) -> bool {
+        self.needs_base.load(Ordering::Relaxed)
+    }
+
     /// Takes over what `appendfsync` says.
     pub fn set_fsync(&self, fsync: AppendFsync) {
         self.fsync.store(fsync as u8, Ordering::Relaxed);
@@ -242,6 +284,9 @@ impl Journal {
 
     /// The last ticket whose replies may leave.
     pub fn reached(&self) -> Ticket {
+        if !self.is_writing() {
+            return Ticket::MAX;
+        }
         // Acquire pairs with the Release where these are stored: what has been synced is on disk.
         if self.syncs_always() {
             return self.synced.load(Ordering::Acquire);
@@ -304,8 +349,15 @@ impl Journal {
 
     /// Merges and writes what was published, up to a cut if another thread must make that; says whether more is written than before.
     fn write(&self, file: &mut LogFile, cutting: Cutting) -> bool {
-        let LogFile { pen, units, aof: Some(aof), .. } = file else { return false };
+        let LogFile { pen, units, aof: Some(aof), skips_to_cut, .. } = file else { return false };
         let before = self.written.load(Ordering::Relaxed);
+        if *skips_to_cut {
+            if pen.merge(&self.intake, &mut Nowhere, || true) != Merged::UpToCut {
+                return false;
+            }
+            pen.pass_cut(&self.intake);
+            *skips_to_cut = false;
+        }
         loop {
             let mut is_at_cut = false;
             if units.ends.is_empty() {
@@ -432,6 +484,7 @@ impl Journal {
         ended?;
         self.n_bytes_before.store(n_bytes, Ordering::Relaxed);
         self.n_bytes_rewritten.store(n_bytes + aof.increment_bytes(), Ordering::Relaxed);
+        self.needs_base.store(false, Ordering::Relaxed);
         if self.has_lost.swap(false, Ordering::Relaxed) {
             // All that may have been lost is in the new base.
             self.judge(Ok(()), "Rewriting");
@@ -468,9 +521,15 @@ impl Journal {
         let mut file = self.lock();
         self.write(&mut file, Cutting::IsForThis);
         let is_whole = file.units.ends.is_empty() && !self.has_lost.load(Ordering::Relaxed);
-        self.is_writing.store(false, Ordering::Relaxed);
+        self.end();
+        file.units.clear();
         let Some(aof) = file.aof.take() else { return true };
-        self.judge(aof.close(), "Syncing") && is_whole
+        drop(file);
+        let is_closed = self.judge(aof.close(), "Syncing");
+        // The next file begins anew.
+        self.has_lost.store(false, Ordering::Relaxed);
+        self.has_failed.store(false, Ordering::Relaxed);
+        is_closed && is_whole
     }
 }
 

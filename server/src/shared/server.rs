@@ -283,6 +283,8 @@ impl Server {
         self.time_each(command_log::times_each(&config));
         self.journal.set_fsync(config.appendfsync);
         self.config.store(Arc::new(config));
+        // It may have to begin a log, or to end it.
+        self.saver().wake_if_asleep();
         // A new `maxmemory` holds from now on.
         self.measure_memory();
         // Release pairs with the Acquire in `IoThread::heed_config`: who sees the change sees the configuration.

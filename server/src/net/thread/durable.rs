@@ -20,7 +20,10 @@ impl IoThread {
     /// Ends a turn: publishes what it has logged, writes what all have published if nobody else does, and lets replies go.
     pub(super) fn step_log(&mut self) {
         let server = self.server();
-        if !server.journal.is_writing() {
+        if !server.journal.is_writing()
+            && self.awaiting_log.is_empty()
+            && !self.worker.thread.has_unpublished()
+        {
             return;
         }
         self.worker.thread.publish_log();
