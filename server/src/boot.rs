@@ -16,10 +16,9 @@ use std::{
 use arc_swap::{ArcSwap, ArcSwapOption};
 use braid_storage::{
     Keyspace, Router,
-    coordinator::{Engine, Held, Weight, Worker},
+    coordinator::{Engine, Weight, Worker},
     executor::Inbox,
     hash::{HashTags, KeyHasher},
-    record,
 };
 use crossbeam_queue::SegQueue;
 use crossbeam_utils::{CachePadded, sync::Parker};
@@ -42,7 +41,7 @@ use crate::{
         self,
         syslog::{self, Syslog},
     },
-    net::{FoundAof, IoThread, Replay, WAKER, run_heavy, run_logger, run_saver},
+    net::{FoundAof, IoThread, WAKER, replay_and_log, run_heavy, run_logger, run_saver},
     notice, persist,
     shared::{
         accounts::Accounts,
@@ -354,41 +353,8 @@ impl Source {
             notice!("There is no append-only file yet: it begins with what {} holds", path.display());
             found.begin_from(&path).map_err(|error| error.to_string())?;
         }
-        begin_logging(server, &mut worker, index, found)
+        replay_and_log(server, &mut worker, found).map_err(|error| error.to_string())
     }
-}
-
-/// Loads an append-only file, unless a snapshot has just been loaded for it, and goes on with it.
-fn begin_logging(
-    server: &'static Server,
-    worker: &mut Worker<Job>,
-    index: usize,
-    found: FoundAof,
-) -> Result<(), String> {
-    let began = Instant::now();
-    let (is_new, n_bytes) = (found.is_new(), found.n_bytes());
-    let end = match Replay::new(server, worker, index).run(&found) {
-        Ok(end) => end,
-        Err(_) if server.stopping.load(Ordering::Relaxed) => return Ok(()),
-        Err(error) => return Err(error.to_string()),
-    };
-    if !is_new {
-        notice!("DB loaded from append only file: {:.3} seconds", began.elapsed().as_secs_f64());
-    }
-    let mut aof = Some(found.open(end).map_err(|error| error.to_string())?);
-    let all = server.engine.all_shards();
-    let begun = |held: &mut Held<'_, Job>, _: &mut ThreadState| {
-        for &id in all.iter() {
-            held.shard(id).hear_all(record::LOG, true);
-        }
-        server.journal.begin(aof.take().expect("it is begun once"), n_bytes);
-    };
-    let mut begun = begun;
-    while worker.with_shards(&all, &mut begun).is_none() {
-        thread::sleep(Duration::from_millis(1));
-    }
-    server.measure_memory();
-    Ok(())
 }
 
 /// Loads a snapshot.

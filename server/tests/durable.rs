@@ -187,6 +187,9 @@ fn all_that_was_done_is_there_again() {
         assert_eq!(ask(&mut client, "DEBUG DIGEST"), digest);
         assert_eq!(ask(&mut client, "FUNCTION LIST"), list);
         assert_eq!(ask(&mut client, "EXISTS queue"), ":0");
+        assert_eq!(ask(&mut client, "DEBUG LOADAOF"), "+OK");
+        assert_eq!(ask(&mut client, "DEBUG DIGEST"), digest);
+        assert_eq!(ask(&mut client, "FUNCTION LIST"), list);
         if rewrites {
             ask(&mut client, "BGREWRITEAOF");
             until("it is rewritten", || figure(&mut client, "aof_rewrites") == 1);

@@ -105,6 +105,8 @@ pub enum SaveOrder {
     Reload,
     /// DEBUG RELOAD NOSAVE: what is loaded is the snapshot that is there.
     ReloadUnsaved,
+    /// DEBUG LOADAOF: the append-only file is loaded again.
+    LoadLog,
 }
 
 impl SaveOrder {

@@ -267,6 +267,18 @@ fn debug_reload(call: &mut Call<'_, '_>, mut args: Args<'_>, _: &mut Reply<'_>) 
     ask_saver(call, order)
 }
 
+fn debug_load_log(call: &mut Call<'_, '_>, args: Args<'_>, _: &mut Reply<'_>) -> Outcome {
+    debug_args(call, args, 0)?;
+    if !call.server.journal.is_writing() {
+        return Err(NO_LOG);
+    }
+    ask_saver(call, SaveOrder::LoadLog)
+}
+
+/// What needs the append-only file is told, while there is none.
+const NO_LOG: CommandError =
+    CommandError::text("ERR there is no append-only file: turn it on with 'CONFIG SET appendonly yes'");
+
 /// Has the command be answered by the saver, which it is outside of scripts and transactions only.
 fn ask_saver(call: &mut Call<'_, '_>, order: SaveOrder) -> Outcome {
     if call.held.is_some() {
@@ -297,9 +309,7 @@ fn background_save(call: &mut Call<'_, '_>, mut args: Args<'_>, reply: &mut Repl
 fn rewrite(call: &mut Call<'_, '_>, _: Args<'_>, reply: &mut Reply<'_>) -> Outcome {
     let (server, saves) = (call.server, &call.server.saves);
     if !server.journal.is_writing() {
-        return Err(CommandError::text(
-            "ERR there is no append-only file: turn it on with 'CONFIG SET appendonly yes'",
-        ));
+        return Err(NO_LOG);
     }
     if saves.is_rewriting.load(Ordering::Relaxed) {
         return Err(CommandError::text("ERR Background append only file rewriting already in progress"));
@@ -860,6 +870,13 @@ const DEBUG: &[CommandSpec] = &[
         ..DEBUG_ROW
     },
     CommandSpec {
+        name: "loadaof",
+        flags: ADMIN.and(Flags::NO_MULTI),
+        run: Run::Session(debug_load_log),
+        summary: "Loads the append-only file in place of what is there.",
+        ..DEBUG_ROW
+    },
+    CommandSpec {
         name: "quicklist-packed-threshold",
         run: Run::Session(debug_quicklist_packed_threshold),
         syntax: "size",
@@ -921,6 +938,8 @@ const DEBUG_HELP: &[&str] = &[
     "    Have offloaded work wait, its values being pinned, or go on.",
     "IO-THREADS-IN-USE <count>",
     "    Have <count> threads serve connections, until the load asks for more or fewer.",
+    "LOADAOF",
+    "    Load the append-only file in place of what is there.",
     "LOG <message>",
     "    Write <message> to the server's log.",
     "OBJECT <key>",

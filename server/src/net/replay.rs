@@ -136,6 +136,38 @@ fn remove_unfinished(path: &Path) -> io::Result<()> {
     Ok(())
 }
 
+/// Loads an append-only file, and goes on with it. Nothing is logged meanwhile.
+///
+/// # Errors
+/// If it cannot be loaded, or the disk refuses. The server may be stopping, too.
+pub fn replay_and_log(
+    server: &'static Server,
+    worker: &mut Worker<Job>,
+    found: FoundAof,
+) -> Result<(), ReplayError> {
+    let (began, is_new, n_bytes) = (Instant::now(), found.is_new(), found.n_bytes());
+    let end = match Replay::new(server, worker).run(&found) {
+        Err(_) if server.stopping.load(Ordering::Relaxed) => return Ok(()),
+        ran => ran?,
+    };
+    if !is_new {
+        notice!("DB loaded from append only file: {:.3} seconds", began.elapsed().as_secs_f64());
+    }
+    let mut aof = Some(found.open(end)?);
+    let all = server.engine.all_shards();
+    let mut begin = |held: &mut Held<'_, Job>, _: &mut ThreadState| {
+        for &id in all.iter() {
+            held.shard(id).hear_all(record::LOG, true);
+        }
+        server.journal.begin(aof.take().expect("it is begun once"), n_bytes);
+    };
+    while worker.with_shards(&all, &mut begin).is_none() {
+        thread::sleep(Duration::from_millis(1));
+    }
+    server.measure_memory();
+    Ok(())
+}
+
 /// Moves the one file that Redis had before version 7 to where the parts are, and takes it as the base.
 fn adopt_single_file(
     server_dir: &Path,
@@ -165,9 +197,9 @@ pub struct Replay<'w> {
 }
 
 impl<'w> Replay<'w> {
-    /// One by a worker of a thread's number.
-    pub fn new(server: &'static Server, worker: &'w mut Worker<Job>, index: usize) -> Self {
-        let origin = Origin { thread: index, slot: 0 };
+    /// One by a thread's worker.
+    pub fn new(server: &'static Server, worker: &'w mut Worker<Job>) -> Self {
+        let origin = Origin { thread: worker.thread.index, slot: 0 };
         let nowhere = || Endpoint::Unix(String::new());
         let users = server.accounts.users();
         let user = users.default_user();

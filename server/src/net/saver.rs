@@ -44,8 +44,9 @@ use crate::{
     },
     command,
     config::{Config, REDIS_VERSION},
-    net::replay::UNFINISHED,
-    notice, persist,
+    net::replay::{FoundAof, UNFINISHED, replay_and_log},
+    notice,
+    persist::{self, Loaded},
     run::unit,
     shared::{memory::Memory, saves::Order, server::Server, thread_state::ThreadState},
     warning,
@@ -209,6 +210,10 @@ impl Saver {
         while self.worker.with_shards(&all, end).is_none() {
             std::thread::sleep(BUSY_REST);
         }
+        // Threads publish what they have logged at the end of their turns.
+        while !server.journal.is_all_written() && !server.stopping.load(Relaxed) {
+            std::thread::sleep(BUSY_REST);
+        }
         if !server.journal.close() {
             warning!("The append-only file may lack the last writes");
         }
@@ -320,7 +325,7 @@ impl Saver {
     fn fulfil(&mut self, Order { what, node }: Order) {
         self.server.saves.is_under_way.store(true, Relaxed);
         self.fulfilling = Some(what);
-        let is_saved = what == SaveOrder::ReloadUnsaved || self.save();
+        let is_saved = matches!(what, SaveOrder::ReloadUnsaved | SaveOrder::LoadLog) || self.save();
         self.fulfilling = None;
         let refusal = match what {
             SaveOrder::ForcedShutdown => return self.server.stop(),
@@ -336,6 +341,10 @@ impl Saver {
                 "ERR Error trying to load the RDB dump, check server logs."
             }),
             SaveOrder::Reload | SaveOrder::ReloadUnsaved => Some("ERR"),
+            SaveOrder::LoadLog => self.load_log().err().map(|why| {
+                warning!("DEBUG LOADAOF: {why}");
+                "ERR Error trying to load the AOF files, check server logs."
+            }),
         };
         let Some((mut node, is_answered)) = node else { return };
         let Job { session, reply, .. } = &mut node.job;
@@ -352,6 +361,23 @@ impl Saver {
         self.worker.thread.send_wakes();
     }
 
+    /// Loads what the append-only file has in place of all that is held.
+    fn load_log(&mut self) -> Result<(), String> {
+        let (server, config) = (self.server, self.server.config.load_full());
+        server.saves.is_under_way.store(false, Relaxed);
+        self.end_log();
+        let found = FoundAof::look(&config.dir, &config.appenddirname, &config.appendfilename);
+        let found = found.map_err(|error| error.to_string())?;
+        server.loading.begin(found.n_bytes(), &server.clock, &server.attention);
+        self.install(Loaded::nothing(server));
+        let emptied = command::replace_libraries(server, &[]).map_err(|why| why.to_string());
+        let replayed = emptied.and_then(|()| {
+            replay_and_log(server, &mut self.worker, found).map_err(|error| error.to_string())
+        });
+        server.loading.end(&server.attention);
+        replayed
+    }
+
     /// Loads the snapshot that is there in place of all that is held.
     fn reload(&mut self) -> Result<(), String> {
         let (server, saves) = (self.server, &self.server.saves);
@@ -360,6 +386,16 @@ impl Saver {
         let name = config.dir.join(config.dbfilename.clone().unwrap_or_default());
         let mut loaded =
             persist::load(server, &name, server.clock.now()).map_err(|error| error.to_string())?;
+        let libraries = std::mem::take(&mut loaded.libraries);
+        self.install(loaded);
+        // Nothing of this was logged.
+        saves.is_rewrite_scheduled.store(server.journal.is_writing(), Relaxed);
+        command::replace_libraries(server, &libraries).map_err(|why| why.to_string())
+    }
+
+    /// Puts what was loaded in place of all that is held.
+    fn install(&mut self, mut loaded: Loaded) {
+        let server = self.server;
         let all = server.engine.all_shards();
         loop {
             let now = server.clock.now();
@@ -374,14 +410,11 @@ impl Saver {
                 unit::end(held, thread, now);
             });
             match installed {
-                Some(Ok(())) => break,
+                Some(Ok(())) => return,
                 Some(Err(_)) => panic!("a shard panicked while it was loaded: it may be torn"),
                 None => std::thread::sleep(BUSY_REST),
             }
         }
-        // Nothing of this was logged.
-        saves.is_rewrite_scheduled.store(server.journal.is_writing(), Relaxed);
-        command::replace_libraries(server, &loaded.libraries).map_err(|why| why.to_string())
     }
 
     /// Takes a snapshot; says whether it is on disk.

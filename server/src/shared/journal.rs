@@ -250,6 +250,13 @@ impl Journal {
         keeps
     }
 
+    /// Has what was published be written; says whether that is all that was logged, or no more can be written.
+    pub fn is_all_written(&self) -> bool {
+        let mut file = self.lock();
+        self.write(&mut file, Cutting::IsForThis);
+        self.has_failed() || file.pen.merged() == self.intake.last_ticket()
+    }
+
     /// Whether the file cannot be loaded before it has got a base.
     pub fn needs_base(&self) -> bool {
         self.needs_base.load(Ordering::Relaxed)
