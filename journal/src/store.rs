@@ -68,6 +68,23 @@ pub enum ManifestError {
     Invalid(Invalid),
 }
 
+/// Takes a file in, which is synced, as all of an append-only file that nobody writes to.
+///
+/// # Errors
+/// The disk's, or that the manifest is none. What was there before holds, unless the new manifest was written and only what is over could not be removed.
+pub fn replace<D: Disk>(mut disk: D, name: &str, written_as: &[u8], is_snapshot: bool) -> io::Result<()> {
+    let before = manifest_in(&disk, name).map_err(|error| match error {
+        ManifestError::Io(error) => error,
+        ManifestError::Invalid(invalid) => io::Error::new(io::ErrorKind::InvalidData, invalid),
+    })?;
+    let mut manifest = before.unwrap_or_default();
+    let base = manifest.begin_base(name, is_snapshot, 0);
+    disk.rename(written_as, &base.name)?;
+    disk.sync_folder()?;
+    write_manifest(&mut disk, name, &manifest)?;
+    remove_history(&mut disk, name, &mut manifest)
+}
+
 fn manifest_name(name: &str) -> Vec<u8> {
     format!("{name}.manifest").into_bytes()
 }
@@ -95,7 +112,7 @@ impl<D: Disk> Aof<D> {
         let name = name.to_owned();
         let (reserved, is_aside, frames) = (0, false, Vec::new());
         let mut aof = Self { disk, name, manifest, file, end: n_bytes, reserved, framer, is_aside, frames };
-        aof.remove_history()?;
+        remove_history(&mut aof.disk, &aof.name, &mut aof.manifest)?;
         Ok(aof)
     }
 
@@ -192,21 +209,7 @@ impl<D: Disk> Aof<D> {
         write_manifest(&mut self.disk, &self.name, &manifest)?;
         self.manifest = manifest;
         self.is_aside = false;
-        self.remove_history()
-    }
-
-    fn remove_history(&mut self) -> io::Result<()> {
-        if self.manifest.history.is_empty() {
-            return Ok(());
-        }
-        for part in &self.manifest.history {
-            self.disk.remove(&part.name)?;
-        }
-        let mut manifest = self.manifest.clone();
-        manifest.history.clear();
-        write_manifest(&mut self.disk, &self.name, &manifest)?;
-        self.manifest = manifest;
-        Ok(())
+        remove_history(&mut self.disk, &self.name, &mut self.manifest)
     }
 
     /// Gives back what was reserved, and syncs: nothing more is appended.
@@ -217,6 +220,21 @@ impl<D: Disk> Aof<D> {
         self.file.truncate(self.end)?;
         self.file.sync()
     }
+}
+
+/// Removes what nothing needs any more.
+fn remove_history(disk: &mut impl Disk, name: &str, manifest: &mut Manifest) -> io::Result<()> {
+    if manifest.history.is_empty() {
+        return Ok(());
+    }
+    for part in &manifest.history {
+        disk.remove(&part.name)?;
+    }
+    let mut without = manifest.clone();
+    without.history.clear();
+    write_manifest(disk, name, &without)?;
+    *manifest = without;
+    Ok(())
 }
 
 /// When the manifest names a new increment.

@@ -41,7 +41,7 @@ use crate::{
         self,
         syslog::{self, Syslog},
     },
-    net::{FoundAof, IoThread, WAKER, replay_and_log, run_heavy, run_logger, run_saver},
+    net::{FoundAof, IoThread, Then, WAKER, replay, run_heavy, run_logger, run_saver},
     notice, persist,
     shared::{
         accounts::Accounts,
@@ -353,7 +353,7 @@ impl Source {
             notice!("There is no append-only file yet: it begins with what {} holds", path.display());
             found.begin_from(&path).map_err(|error| error.to_string())?;
         }
-        replay_and_log(server, &mut worker, found).map_err(|error| error.to_string())
+        replay(server, &mut worker, found, Then::Log).map_err(|error| error.to_string())
     }
 }
 

@@ -269,15 +269,8 @@ fn debug_reload(call: &mut Call<'_, '_>, mut args: Args<'_>, _: &mut Reply<'_>) 
 
 fn debug_load_log(call: &mut Call<'_, '_>, args: Args<'_>, _: &mut Reply<'_>) -> Outcome {
     debug_args(call, args, 0)?;
-    if !call.server.journal.is_writing() {
-        return Err(NO_LOG);
-    }
     ask_saver(call, SaveOrder::LoadLog)
 }
-
-/// What needs the append-only file is told, while there is none.
-const NO_LOG: CommandError =
-    CommandError::text("ERR there is no append-only file: turn it on with 'CONFIG SET appendonly yes'");
 
 /// Has the command be answered by the saver, which it is outside of scripts and transactions only.
 fn ask_saver(call: &mut Call<'_, '_>, order: SaveOrder) -> Outcome {
@@ -308,16 +301,13 @@ fn background_save(call: &mut Call<'_, '_>, mut args: Args<'_>, reply: &mut Repl
 
 fn rewrite(call: &mut Call<'_, '_>, _: Args<'_>, reply: &mut Reply<'_>) -> Outcome {
     let (server, saves) = (call.server, &call.server.saves);
-    if !server.journal.is_writing() {
-        return Err(NO_LOG);
-    }
     if saves.is_rewriting.load(Ordering::Relaxed) {
         return Err(CommandError::text("ERR Background append only file rewriting already in progress"));
     }
-    let is_saving = saves.is_under_way.load(Ordering::Relaxed);
+    let must_wait = call.held.is_some() || saves.is_under_way.load(Ordering::Relaxed);
     saves.is_rewrite_scheduled.store(true, Ordering::Relaxed);
     server.saver().wake_if_asleep();
-    reply.simple(match is_saving {
+    reply.simple(match must_wait {
         true => "Background append only file rewriting scheduled",
         false => "Background append only file rewriting started",
     });

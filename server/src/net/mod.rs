@@ -13,6 +13,6 @@ mod thread;
 pub use accept::welcome;
 pub use heavy::run_heavy;
 pub use logger::run_logger;
-pub use replay::{FoundAof, replay_and_log};
+pub use replay::{FoundAof, Then, replay};
 pub use saver::run_saver;
 pub use thread::{IoThread, WAKER};

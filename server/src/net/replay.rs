@@ -136,14 +136,24 @@ fn remove_unfinished(path: &Path) -> io::Result<()> {
     Ok(())
 }
 
-/// Loads an append-only file, and goes on with it. Nothing is logged meanwhile.
+/// What happens to an append-only file that has been loaded.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub enum Then {
+    /// It is gone on with.
+    Log,
+    /// It stays as it is.
+    LogNothing,
+}
+
+/// Loads an append-only file, and goes on with it if wanted. Nothing is logged meanwhile.
 ///
 /// # Errors
 /// If it cannot be loaded, or the disk refuses. The server may be stopping, too.
-pub fn replay_and_log(
+pub fn replay(
     server: &'static Server,
     worker: &mut Worker<Job>,
     found: FoundAof,
+    then: Then,
 ) -> Result<(), ReplayError> {
     let (began, is_new, n_bytes) = (Instant::now(), found.is_new(), found.n_bytes());
     let end = match Replay::new(server, worker).run(&found) {
@@ -152,6 +162,10 @@ pub fn replay_and_log(
     };
     if !is_new {
         notice!("DB loaded from append only file: {:.3} seconds", began.elapsed().as_secs_f64());
+    }
+    if then == Then::LogNothing {
+        server.measure_memory();
+        return Ok(());
     }
     let mut aof = Some(found.open(end)?);
     let all = server.engine.all_shards();

@@ -44,7 +44,7 @@ use crate::{
     },
     command,
     config::{Config, REDIS_VERSION},
-    net::replay::{FoundAof, UNFINISHED, replay_and_log},
+    net::replay::{FoundAof, Then, UNFINISHED, replay},
     notice,
     persist::{self, Loaded},
     run::unit,
@@ -136,9 +136,9 @@ impl Saver {
             _ if self.server.loading.is_on() => {}
             (false, true) => return self.end_log(),
             (true, false) if self.may_rewrite() => return self.begin_log(),
-            _ if self.is_rewrite_due() => {
+            (_, is_writing) if self.is_rewrite_due() => {
                 saves.is_rewriting.store(true, Relaxed);
-                self.rewrite(LogCut::Made);
+                self.rewrite(if is_writing { LogCut::Made } else { LogCut::None });
                 saves.is_rewriting.store(false, Relaxed);
                 return;
             }
@@ -150,11 +150,11 @@ impl Saver {
     /// Whether the append-only file is to be rewritten: because somebody asks for it, or it has grown.
     fn is_rewrite_due(&self) -> bool {
         let (server, saves) = (self.server, &self.server.saves);
-        if !server.journal.is_writing() {
-            return false;
-        }
         if saves.is_rewrite_scheduled.swap(false, Relaxed) {
             return true;
+        }
+        if !server.journal.is_writing() {
+            return false;
         }
         let may_try = self.may_rewrite();
         let config = server.config.load();
@@ -220,7 +220,7 @@ impl Saver {
         server.wake_who_awaits_log();
     }
 
-    /// Rewrites the append-only file: what is there now becomes its base.
+    /// Rewrites the append-only file: what is there now becomes its base. Where nothing is logged, that is all of it.
     fn rewrite(&mut self, log: LogCut) {
         let server = self.server;
         let (saves, config) = (&server.saves, server.config.load_full());
@@ -229,18 +229,22 @@ impl Saver {
         let uses =
             if config.maxmemory_policy.is_by_use() { Uses::told(&server.keyspace) } else { Uses::left_out() };
         let n_cuts = server.journal.n_cuts();
-        let is_begun = matches!(log, LogCut::Begun(_));
+        let is_cut_here = !matches!(log, LogCut::Made);
+        let is_logged = !matches!(log, LogCut::None);
         let Some(cut) = self.cut(uses.clone(), log) else { return };
         let folder = config.dir.join(&config.appenddirname);
         let name = format!("{UNFINISHED}{}.rdb", std::process::id());
         let path = folder.join(&name);
-        let written = Snapshot::create(&path, &cut, &config, server).and_then(|mut snapshot| {
+        let files = Folder::new(folder).map_err(|error| Failure::Io("opening its folder", error));
+        let created = files
+            .and_then(|files| Ok((files, Snapshot::create(&path, Purpose::Base, &cut, &config, server)?)));
+        let written = created.and_then(|(files, mut snapshot)| {
             self.walk(Some((&mut snapshot, &uses)))?;
             let n_bytes = snapshot.finish_file()?;
             // The thread that syncs is at it, if it is not past it.
             let was_cut = loop {
                 match server.journal.was_cut(n_cuts) {
-                    _ if is_begun => break true,
+                    _ if is_cut_here => break true,
                     Some(was_cut) => break was_cut,
                     None if server.stopping.load(Relaxed) => break false,
                     None => std::thread::sleep(BUSY_REST),
@@ -249,7 +253,10 @@ impl Saver {
             if !was_cut {
                 return Err(Failure::GivenUp);
             }
-            let ended = server.journal.end_rewrite(name.as_bytes(), n_bytes);
+            let ended = match is_logged {
+                true => server.journal.end_rewrite(name.as_bytes(), n_bytes),
+                false => store::replace(files, &config.appendfilename, name.as_bytes(), true),
+            };
             ended.map_err(|error| Failure::Io("naming it in the manifest", error))
         });
         saves.rewrite_took_seconds.store(began.elapsed().as_secs() as i64, Relaxed);
@@ -365,15 +372,15 @@ impl Saver {
     fn load_log(&mut self) -> Result<(), String> {
         let (server, config) = (self.server, self.server.config.load_full());
         server.saves.is_under_way.store(false, Relaxed);
+        let then = if server.journal.is_writing() { Then::Log } else { Then::LogNothing };
         self.end_log();
         let found = FoundAof::look(&config.dir, &config.appenddirname, &config.appendfilename);
         let found = found.map_err(|error| error.to_string())?;
         server.loading.begin(found.n_bytes(), &server.clock, &server.attention);
         self.install(Loaded::nothing(server));
         let emptied = command::replace_libraries(server, &[]).map_err(|why| why.to_string());
-        let replayed = emptied.and_then(|()| {
-            replay_and_log(server, &mut self.worker, found).map_err(|error| error.to_string())
-        });
+        let replayed = emptied
+            .and_then(|()| replay(server, &mut self.worker, found, then).map_err(|error| error.to_string()));
         server.loading.end(&server.attention);
         replayed
     }
@@ -434,10 +441,11 @@ impl Saver {
         saves.n_keys.store(cut.sizes.iter().map(|&(_, n_keys, _)| n_keys).sum(), Relaxed);
         let name = config.dir.join(config.dbfilename.clone().unwrap_or_default());
         let path = config.dir.join(format!("temp-{}.rdb", std::process::id()));
-        let written = Snapshot::create(&path, &cut, &config, server).and_then(|mut snapshot| {
-            self.walk(Some((&mut snapshot, &uses)))?;
-            snapshot.finish(&path, &name, &config.dir)
-        });
+        let written =
+            Snapshot::create(&path, Purpose::Snapshot, &cut, &config, server).and_then(|mut snapshot| {
+                self.walk(Some((&mut snapshot, &uses)))?;
+                snapshot.finish(&path, &name, &config.dir)
+            });
         if written.is_err() {
             // No shard is left saving: the next snapshot begins from nothing.
             let _ = self.walk(None);
@@ -619,6 +627,15 @@ impl Saver {
     }
 }
 
+/// What a file is to be.
+#[derive(Clone, Copy)]
+enum Purpose {
+    /// The snapshot that is loaded at the start.
+    Snapshot,
+    /// The base of the append-only file.
+    Base,
+}
+
 /// A file that is being written.
 struct Snapshot {
     writer: SnapshotWriter<File>,
@@ -629,7 +646,13 @@ struct Snapshot {
 }
 
 impl Snapshot {
-    fn create(path: &Path, cut: &Cut, config: &Config, server: &'static Server) -> Result<Self, Failure> {
+    fn create(
+        path: &Path,
+        purpose: Purpose,
+        cut: &Cut,
+        config: &Config,
+        server: &'static Server,
+    ) -> Result<Self, Failure> {
         let fail = |error| Failure::Io("opening its temporary file", error);
         let file = File::create(path).map_err(fail)?;
         let options = SnapshotOptions {
@@ -644,7 +667,13 @@ impl Snapshot {
             writer.aux(b"ctime", server.clock.unix_seconds().to_string().as_bytes())?;
             let used = Memory::used();
             writer.aux(b"used-mem", used.to_string().as_bytes())?;
-            writer.aux(b"aof-base", if let LogCut::None = cut.log { b"0" } else { b"1" })?;
+            writer.aux(
+                b"aof-base",
+                match purpose {
+                    Purpose::Snapshot => b"0",
+                    Purpose::Base => b"1",
+                },
+            )?;
             cut.libraries.iter().try_for_each(|code| writer.write_library(code))
         };
         begin(&mut writer).map_err(fail)?;
