@@ -29,7 +29,7 @@ pub struct Manifest {
     pub base: Option<Part>,
     /// What was done since, in order.
     pub increments: Vec<Part>,
-    /// Files that nothing needs any more.
+    /// Files that nothing needs any more, the last to become one first.
     pub history: Vec<Part>,
     /// The number of the last base there was, and of the last increment.
     last_base: u64,
@@ -147,8 +147,9 @@ impl Manifest {
         let suffix = if is_snapshot { "rdb" } else { "aof" };
         let name = format!("{of}.{}.base.{suffix}", self.last_base).into_bytes();
         let n_over = self.increments.len().saturating_sub(n_kept);
-        self.history.extend(self.base.take());
-        self.history.extend(self.increments.drain(..n_over));
+        for part in self.base.take().into_iter().chain(self.increments.drain(..n_over)) {
+            self.history.insert(0, part);
+        }
         self.base.insert(Part { name, seq: self.last_base })
     }
 
@@ -189,6 +190,11 @@ fn write_name(name: &[u8], to: &mut Vec<u8>) {
     for &byte in name {
         match byte {
             b'"' | b'\\' => to.extend_from_slice(&[b'\\', byte]),
+            b'\n' => to.extend_from_slice(b"\\n"),
+            b'\r' => to.extend_from_slice(b"\\r"),
+            b'\t' => to.extend_from_slice(b"\\t"),
+            0x07 => to.extend_from_slice(b"\\a"),
+            0x08 => to.extend_from_slice(b"\\b"),
             b' '..=b'~' => to.push(byte),
             _ => to.extend_from_slice(format!("\\x{byte:02x}").as_bytes()),
         }
@@ -212,18 +218,18 @@ mod tests {
     fn what_is_written_is_read_as_it_was() {
         let mut manifest = Manifest::of_single_file("appendonly.aof");
         manifest.begin_increment("appendonly.aof");
-        manifest.begin_increment("with space\"\u{7}");
+        manifest.begin_increment("with space\"\u{7}\n\u{1}");
         manifest.begin_base("appendonly.aof", true, 1);
         let text = manifest.text();
         assert_eq!(Manifest::read(&text), Ok(manifest.clone()));
         assert_eq!(manifest.base, Some(part("appendonly.aof.2.base.rdb", 2)));
-        assert_eq!(manifest.history, [part("appendonly.aof", 1), part("appendonly.aof.1.incr.aof", 1)]);
+        assert_eq!(manifest.history, [part("appendonly.aof.1.incr.aof", 1), part("appendonly.aof", 1)]);
         assert_eq!(
             String::from_utf8_lossy(&text),
             "file appendonly.aof.2.base.rdb seq 2 type b\n\
-             file appendonly.aof seq 1 type h\n\
              file appendonly.aof.1.incr.aof seq 1 type h\n\
-             file \"with space\\\"\\x07.2.incr.aof\" seq 2 type i\n"
+             file appendonly.aof seq 1 type h\n\
+             file \"with space\\\"\\a\\n\\x01.2.incr.aof\" seq 2 type i\n"
         );
     }
 

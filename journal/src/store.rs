@@ -4,7 +4,8 @@
 //! begin_rewrite   a new increment is made and synced, then named in the manifest: what is appended goes there from now on
 //!                 (its base is still the old one with all increments before)
 //! end_rewrite     the new base, written meanwhile and synced, gets its name; the manifest names it with the new increment only, and what
-//!                 was there before becomes history, which is removed
+//!                 was there before becomes history
+//! remove_history  nothing needs it any more
 //! ```
 //!
 //! Whenever the machine stops, the manifest names files that are there and hold all that was synced. What is appended is synced by whoever has
@@ -68,21 +69,36 @@ pub enum ManifestError {
     Invalid(Invalid),
 }
 
+impl From<ManifestError> for io::Error {
+    fn from(error: ManifestError) -> Self {
+        match error {
+            ManifestError::Io(error) => error,
+            ManifestError::Invalid(invalid) => io::Error::new(io::ErrorKind::InvalidData, invalid),
+        }
+    }
+}
+
 /// Takes a file in, which is synced, as all of an append-only file that nobody writes to.
 ///
 /// # Errors
-/// The disk's, or that the manifest is none. What was there before holds, unless the new manifest was written and only what is over could not be removed.
-pub fn replace<D: Disk>(mut disk: D, name: &str, written_as: &[u8], is_snapshot: bool) -> io::Result<()> {
-    let before = manifest_in(&disk, name).map_err(|error| match error {
-        ManifestError::Io(error) => error,
-        ManifestError::Invalid(invalid) => io::Error::new(io::ErrorKind::InvalidData, invalid),
-    })?;
-    let mut manifest = before.unwrap_or_default();
+/// The disk's, or that the manifest is none. What was there before holds, unless the new manifest was written.
+pub fn replace<D: Disk>(disk: &mut D, name: &str, written_as: &[u8], is_snapshot: bool) -> io::Result<()> {
+    let mut manifest = manifest_in(disk, name)?.unwrap_or_default();
     let base = manifest.begin_base(name, is_snapshot, 0);
     disk.rename(written_as, &base.name)?;
     disk.sync_folder()?;
-    write_manifest(&mut disk, name, &manifest)?;
-    remove_history(&mut disk, name, &mut manifest)
+    write_manifest(disk, name, &manifest)
+}
+
+/// Removes what nothing needs any more of an append-only file that nobody writes to.
+///
+/// # Errors
+/// The disk's, or that the manifest is none.
+pub fn remove_history<D: Disk>(disk: &mut D, name: &str) -> io::Result<()> {
+    match manifest_in(disk, name)? {
+        Some(mut manifest) => forget_history(disk, name, &mut manifest),
+        None => Ok(()),
+    }
 }
 
 fn manifest_name(name: &str) -> Vec<u8> {
@@ -111,9 +127,7 @@ impl<D: Disk> Aof<D> {
         };
         let name = name.to_owned();
         let (reserved, is_aside, frames) = (0, false, Vec::new());
-        let mut aof = Self { disk, name, manifest, file, end: n_bytes, reserved, framer, is_aside, frames };
-        remove_history(&mut aof.disk, &aof.name, &mut aof.manifest)?;
-        Ok(aof)
+        Ok(Self { disk, name, manifest, file, end: n_bytes, reserved, framer, is_aside, frames })
     }
 
     /// Begins one in the place of another, if there is one: that holds until this has its base, by [`Aof::end_rewrite`].
@@ -197,8 +211,7 @@ impl<D: Disk> Aof<D> {
     /// Takes a file in as the base of the last increment: it has all that was done before that began, and is synced.
     ///
     /// # Errors
-    /// The disk's. Old base and increments hold as before, unless the manifest was written and only what is over could not be removed: that is done at
-    /// the next start.
+    /// The disk's. Old base and increments hold as before.
     pub fn end_rewrite(&mut self, written_as: &[u8], is_snapshot: bool) -> io::Result<()> {
         let mut manifest = self.manifest.clone();
         let base = manifest.begin_base(&self.name, is_snapshot, 1);
@@ -209,7 +222,30 @@ impl<D: Disk> Aof<D> {
         write_manifest(&mut self.disk, &self.name, &manifest)?;
         self.manifest = manifest;
         self.is_aside = false;
-        remove_history(&mut self.disk, &self.name, &mut self.manifest)
+        Ok(())
+    }
+
+    /// Removes what nothing needs any more.
+    ///
+    /// # Errors
+    /// The disk's. What is left may be removed later.
+    pub fn remove_history(&mut self) -> io::Result<()> {
+        forget_history(&mut self.disk, &self.name, &mut self.manifest)
+    }
+
+    /// Removes what has been written since [`Aof::begin_aside`], if it has not got a base: the files of before hold. Gives the names.
+    ///
+    /// # Errors
+    /// The disk's. What is left is in no manifest, and written over by the next that is begun.
+    pub fn give_up_aside(mut self) -> io::Result<Vec<Vec<u8>>> {
+        if !self.is_aside {
+            return Ok(Vec::new());
+        }
+        let named = manifest_in(&self.disk, &self.name)?.unwrap_or_default().increments;
+        let over: Vec<_> =
+            self.manifest.increments.into_iter().filter(|part| !named.contains(part)).collect();
+        over.iter().try_for_each(|part| self.disk.remove(&part.name))?;
+        Ok(over.into_iter().map(|part| part.name).collect())
     }
 
     /// Gives back what was reserved, and syncs: nothing more is appended.
@@ -217,13 +253,14 @@ impl<D: Disk> Aof<D> {
     /// # Errors
     /// The disk's.
     pub fn close(self) -> io::Result<()> {
-        self.file.truncate(self.end)?;
+        if self.reserved > self.end {
+            self.file.truncate(self.end)?;
+        }
         self.file.sync()
     }
 }
 
-/// Removes what nothing needs any more.
-fn remove_history(disk: &mut impl Disk, name: &str, manifest: &mut Manifest) -> io::Result<()> {
+fn forget_history(disk: &mut impl Disk, name: &str, manifest: &mut Manifest) -> io::Result<()> {
     if manifest.history.is_empty() {
         return Ok(());
     }

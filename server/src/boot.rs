@@ -131,6 +131,7 @@ pub fn serve(mut config: Config, mut process: Process) -> Result<(), String> {
     let saver_poll = polls.pop().expect("the last one is the saver's");
     let io_threads: Vec<_> =
         polls.into_iter().enumerate().map(|(index, poll)| IoThread::new(server, index, poll)).collect();
+    notice!("Server initialized");
     match &source {
         Some(source) => server.loading.begin(source.n_bytes(), &server.clock, &server.attention),
         None => log_ready(&kinds),
@@ -473,7 +474,7 @@ fn build(
     let clock = Clock::start();
     let log_parker = Parker::new();
     let journal = Journal::new(peers.len(), log_parker.unparker().clone());
-    journal.set_fsync(config.appendfsync);
+    journal.configure(&config);
     let server: &'static Server = Box::leak(Box::new(Server {
         journal,
         saves: Saves::new(clock.unix_seconds()),

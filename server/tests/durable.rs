@@ -336,3 +336,51 @@ fn it_is_turned_on_and_off_while_clients_write() {
         assert_eq!((home.parts(".base.rdb").len(), home.parts(".incr.aof").len()), (1, 1));
     }
 }
+
+/// What waits for the disk and what does not, while each write takes seconds.
+#[test]
+fn under_always_only_reads_of_what_is_not_on_disk_wait_for_it() {
+    for (threads, shards) in [("1", "1"), ("4", "64")] {
+        let home = Home::new();
+        let server = home.serve(&["--appendfsync", "always", "--io-threads", threads, "--shards", shards]);
+        let (mut writer, mut reader) = (server.connect(), server.connect());
+        let mut control = server.connect();
+        ask(&mut control, "MSET written before other before");
+        ask(&mut control, "RPUSH list ten x");
+        // From when on it is noted which keys change is not told; until then all reads wait.
+        ask(&mut control, "DEBUG AOF-FLUSH-SLEEP 700000");
+        until("reads of other keys leave", || {
+            writer.send(&["SET", "written", "now"]);
+            let writes = figure(&mut control, "aof_buffer_length") > 0;
+            assert_eq!(ask(&mut reader, "GET other"), "\"before\"");
+            let waits = figure(&mut control, "aof_buffer_length") > 0;
+            assert_eq!(writer.receive().to_string(), "+OK");
+            writes && waits
+        });
+        ask(&mut control, "DEBUG AOF-FLUSH-SLEEP 0");
+        ask(&mut writer, "SET written before");
+        ask(&mut control, "DEBUG AOF-FLUSH-SLEEP 700000");
+        for words in [
+            &["GET", "written"][..],
+            &["MGET", "other", "written"],
+            &["KEYS", "*"],
+            &["SORT", "list", "BY", "nosort", "GET", "writ*"],
+            &["EVAL", "return redis.call('GET', KEYS[1])", "1", "written"],
+            &["SETNX", "written", "never"],
+        ] {
+            writer.send(&["APPEND", "written", "."]);
+            until("it is under way", || figure(&mut control, "aof_buffer_length") > 0);
+            reader.send(words);
+            assert_eq!(ask(&mut control, "LLEN list"), ":2");
+            let reply = reader.receive().to_string();
+            // What was told is written, and nothing more has come.
+            assert_eq!(
+                figure(&mut control, "aof_buffer_length"),
+                0,
+                "{words:?} was answered with {reply} too early"
+            );
+            writer.receive();
+        }
+        server.stop();
+    }
+}

@@ -7,6 +7,8 @@
 
 use std::cell::RefCell;
 
+use xxhash_rust::xxh3::xxh3_64_with_seed;
+
 use crate::{Db, event::Event, ledger::Hearer};
 
 /// One for whom changes are recorded. It is not told of them.
@@ -87,6 +89,24 @@ pub struct Record {
     commands: Commands,
     /// How many changes were made that a command must account for.
     n_changes: u64,
+    /// The places of the keys that were changed; a unit that has done nothing after all may leave some.
+    touched: Vec<u64>,
+    /// Whole databases were changed.
+    touches_all: bool,
+}
+
+/// Which keys a unit has changed.
+#[derive(Clone, Copy, Debug)]
+pub enum Touched<'r> {
+    /// Those of these places, and perhaps none of them.
+    Places(&'r [u64]),
+    /// Perhaps all.
+    All,
+}
+
+/// The place of a key for whoever wants to know its last change: a hash, so that others may have the same.
+pub fn place_of(db: Db, key: &[u8]) -> u64 {
+    xxh3_64_with_seed(key, u64::from(db.0))
 }
 
 impl Record {
@@ -111,6 +131,11 @@ impl Record {
         self.commands.iter()
     }
 
+    /// Which keys were changed.
+    pub fn touched(&self) -> Touched<'_> {
+        if self.touches_all { Touched::All } else { Touched::Places(&self.touched) }
+    }
+
     /// How many commands there are, and things that have gone.
     pub fn len(&self) -> usize {
         self.gone.commands.len() + self.commands.commands.len()
@@ -121,6 +146,8 @@ impl Record {
         other.gone().for_each(|gone| self.gone.add(gone.db, gone.words()));
         other.commands().for_each(|command| self.commands.add(command.db, command.words()));
         self.n_changes += other.n_changes;
+        self.touched.extend_from_slice(&other.touched);
+        self.touches_all |= other.touches_all;
     }
 }
 
@@ -175,18 +202,28 @@ pub fn take() -> Record {
     with(std::mem::take)
 }
 
+/// The room for so many places is kept for the next unit.
+const KEPT_PLACES: usize = 1024;
+
 /// Empties this thread's record: it has been logged.
 pub fn clear() {
     with(|record| {
         record.gone.clear();
         record.commands.clear();
         record.n_changes = 0;
+        record.touched.clear();
+        record.touched.shrink_to(KEPT_PLACES);
+        record.touches_all = false;
     });
 }
 
 /// Notes that a key was changed.
 #[cold]
 pub(crate) fn changed(db: Db, key: &[u8], event: Event) {
+    with(|record| match event {
+        Event::Flushed | Event::Swapped => record.touches_all = true,
+        _ => record.touched.push(place_of(db, key)),
+    });
     match event {
         Event::Expired | Event::Evicted => with(|record| record.gone.add(db, [key])),
         // Its fields were noted one by one; the others leave the value what it was.

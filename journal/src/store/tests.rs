@@ -281,6 +281,7 @@ fn live(disk: &Simulated, dice: &mut Dice, life: &mut Life) -> io::Result<()> {
     assert!(units.len() <= life.n_appended);
     life.n_appended = units.len();
     let mut aof = Aof::open(disk.clone(), NAME, found)?;
+    aof.remove_history()?;
     life.n_synced = life.n_appended;
     // The base that is being written, with how many units it has.
     let mut base = None;
@@ -312,6 +313,9 @@ fn live(disk: &Simulated, dice: &mut Dice, life: &mut Life) -> io::Result<()> {
                     file.write_at(n_units.to_string().as_bytes(), 0)?;
                     file.sync()?;
                     aof.end_rewrite(TEMPORARY, true)?;
+                    if dice.roll(2) == 0 {
+                        aof.remove_history()?;
+                    }
                 }
             },
         }
@@ -340,7 +344,8 @@ fn whenever_the_machine_stops_all_that_was_synced_is_found_and_nothing_by_halves
         // Two starts find the same, and the second has nothing to mend.
         let (first, found) = start(&disk);
         assert!(first.len() >= life.n_synced);
-        let aof = Aof::open(disk.clone(), NAME, found).expect("the disk is well");
+        let mut aof = Aof::open(disk.clone(), NAME, found).expect("the disk is well");
+        aof.remove_history().expect("the disk is well");
         assert!(aof.manifest().history.is_empty());
         let (second, again) = start(&disk);
         assert_eq!(first, second);
@@ -365,6 +370,7 @@ fn a_folder_of_the_system_holds_what_was_appended() {
     aof.begin_rewrite().expect("the disk is well");
     std::fs::write(folder.path_of(TEMPORARY), "2").expect("there is room");
     aof.end_rewrite(TEMPORARY, true).expect("the disk is well");
+    aof.remove_history().expect("the disk is well");
     aof.append(&unit(2), &[unit(2).len()]).expect("there is room");
     aof.close().expect("the disk is well");
     let mut names: Vec<String> = std::fs::read_dir(&path)

@@ -721,6 +721,19 @@ const DEBUG: &[CommandSpec] = &[
         ..DEBUG_ROW
     },
     CommandSpec {
+        name: "aof-flush-sleep",
+        run: Run::Session(debug_aof_flush_sleep),
+        syntax: "microseconds",
+        summary: "Has each write to the append-only file take so much longer.",
+        ..DEBUG_ROW
+    },
+    CommandSpec {
+        name: "give-up-saving",
+        run: Run::Session(debug_give_up_saving),
+        summary: "Has the snapshot or the rewriting that is under way fail.",
+        ..DEBUG_ROW
+    },
+    CommandSpec {
         name: "changes",
         run: Run::Session(debug_changes),
         summary: "Returns the changes of keys that were recorded since the last call.",
@@ -906,6 +919,8 @@ const DEBUG: &[CommandSpec] = &[
 const DEBUG_HELP: &[&str] = &[
     "ADVANCE-TIME <milliseconds>",
     "    Let so much time pass for the expiry of keys.",
+    "AOF-FLUSH-SLEEP <microseconds>",
+    "    Have each write to the append-only file take so much longer.",
     "CONFIG-REWRITE-FORCE-ALL",
     "    Rewrite the configuration file with a line for every directive.",
     "DIGEST",
@@ -922,6 +937,8 @@ const DEBUG_HELP: &[&str] = &[
     "    Keep what units log for DEBUG LOGGED, or no more.",
     "RECORD-CHANGES <0|1>",
     "    Record all changes of keys for DEBUG CHANGES, or no more.",
+    "GIVE-UP-SAVING",
+    "    Have the snapshot or the rewriting that is under way fail.",
     "HOLD-HEAVY <0|1>",
     "    Have heavy-work threads begin nothing new, as if they were busy, or go on.",
     "HOLD-OFFLOADED <0|1>",
@@ -1104,6 +1121,28 @@ fn debug_changes(call: &mut Call<'_, '_>, args: Args<'_>, reply: &mut Reply<'_>)
         let key = key.as_deref().map_or(String::new(), |key| format!(" {}", shown(key)));
         reply.bulk(format!("{} {}{key}", db.0, event.name()).as_bytes());
     }
+    Ok(())
+}
+
+fn debug_aof_flush_sleep(call: &mut Call<'_, '_>, mut args: Args<'_>, reply: &mut Reply<'_>) -> Outcome {
+    debug_args(call, args, 1)?;
+    call.server.journal.delay_writes(args.int()?.max(0) as u64);
+    reply.ok();
+    Ok(())
+}
+
+fn debug_give_up_saving(call: &mut Call<'_, '_>, args: Args<'_>, reply: &mut Reply<'_>) -> Outcome {
+    debug_args(call, args, 0)?;
+    let saves = &call.server.saves;
+    // What has just been asked for may not have begun.
+    let will_rewrite = saves.is_rewrite_scheduled.load(Ordering::Relaxed)
+        || call.server.config.load().appendonly && !call.server.journal.is_writing();
+    let is_under_way = [&saves.is_under_way, &saves.is_rewriting].iter().any(|is| is.load(Ordering::Relaxed));
+    if !is_under_way && !will_rewrite {
+        return Err(CommandError::text("ERR nothing is being saved"));
+    }
+    saves.is_given_up.store(true, Ordering::Relaxed);
+    reply.ok();
     Ok(())
 }
 

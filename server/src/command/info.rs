@@ -318,7 +318,9 @@ fn persistence_section(server: &Server, text: &mut Text<'_>) {
     let (is_wanted, is_scheduled) =
         (server.config.load().appendonly, saves.is_rewrite_scheduled.load(Ordering::Relaxed));
     // What was asked for begins in a moment, unless a snapshot comes first.
-    let begins = is_scheduled && !is_under_way || is_wanted && !is_on;
+    let has_failed = saves.has_rewrite_failed.load(Ordering::Relaxed);
+    let is_scheduled = is_scheduled || is_wanted && !is_on && !has_failed;
+    let begins = is_scheduled && !is_under_way;
     let is_rewriting = saves.is_rewriting.load(Ordering::Relaxed) || begins;
     let seconds = &saves.rewrite_took_seconds;
     let began_at = saves.rewrite_began_at.load(Ordering::Relaxed);
@@ -329,7 +331,7 @@ fn persistence_section(server: &Server, text: &mut Text<'_>) {
     text.field("aof_rewrite_scheduled", u8::from(is_scheduled && is_under_way));
     text.field("aof_last_rewrite_time_sec", seconds.load(Ordering::Relaxed));
     text.field("aof_current_rewrite_time_sec", if is_rewriting { so_far as i64 } else { -1 });
-    text.field("aof_last_bgrewrite_status", status(saves.has_rewrite_failed.load(Ordering::Relaxed)));
+    text.field("aof_last_bgrewrite_status", status(has_failed));
     text.field("aof_rewrites", saves.n_rewritten.load(Ordering::Relaxed));
     text.field("aof_rewrites_consecutive_failures", saves.n_rewrites_failed.load(Ordering::Relaxed));
     text.field("aof_last_write_status", status(server.journal.has_failed()));

@@ -66,6 +66,8 @@ pub enum Log {
     /// In its own words: on the same data they do the same, at any time and on any server that knows the command. Of a transaction or a
     /// script, in those of its commands.
     Verbatim,
+    /// In its own words, whether it has changed anything or not, as Redis does.
+    Always,
     /// In those that say what its keys hold now: its own are relative to the time, leave something to chance, or are not known to Redis 7.0.
     As(LogAs),
     /// In those that its handler gives, for one of these reasons: only it knows what it has done.

@@ -360,7 +360,9 @@ directives! {
     choice("appendfsync", AppendFsync::WORDS, "everysec") =>
         /// When they are synced.
         live appendfsync: AppendFsync = one_word;
-    yes_no("no-appendfsync-on-rewrite", "no");
+    yes_no("no-appendfsync-on-rewrite", "no") =>
+        /// Whether nothing is synced while the append-only file is rewritten or a snapshot is taken.
+        live no_appendfsync_on_rewrite: bool = Value::yes;
     integer("auto-aof-rewrite-percentage", 0, INT, "100") =>
         /// By how much the append-only file must have grown to be rewritten, in percent; 0 for never.
         live auto_aof_rewrite_percentage: u64 = Value::number;
@@ -373,7 +375,9 @@ directives! {
     yes_no("aof-use-rdb-preamble", "yes");
     yes_no("aof-timestamp-enabled", "no");
     yes_no("aof-rewrite-incremental-fsync", "yes");
-    yes_no("aof-disable-auto-gc", "no");
+    yes_no("aof-disable-auto-gc", "no") =>
+        /// Whether files stay that a rewrite has made superfluous.
+        live aof_disable_auto_gc: bool = Value::yes;
     // Replication.
     row("replicaof", Kind::Primary, "").alias("slaveof").immutable();
     text("masterauth", "").sensitive();

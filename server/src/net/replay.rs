@@ -22,6 +22,7 @@ use braid_journal::{
 use braid_protocol::request::{Limits, Parse, RequestParser};
 use braid_storage::{
     coordinator::{Held, Worker},
+    rdb::file::{SnapshotOptions, SnapshotWriter},
     record,
     time::Millis,
 };
@@ -35,7 +36,8 @@ use crate::{
         session::Session,
     },
     command::{self, Call, Found, TABLE},
-    notice, persist,
+    notice,
+    persist::{self, Purpose},
     run::{step, unit},
     shared::{loading::EverySecond, server::Server, thread_state::ThreadState},
     warning,
@@ -55,7 +57,7 @@ impl fmt::Display for ReplayError {
 }
 
 fn failed(path: &Path, why: impl fmt::Display) -> ReplayError {
-    ReplayError(format!("The append-only file {}: {why}", path.display()))
+    ReplayError(format!("The append-only file {} cannot be used: {why}", path.display()))
 }
 
 /// An append-only file as it is found at the start.
@@ -78,10 +80,16 @@ impl FoundAof {
             ManifestError::Io(error) => failed(&path, error),
             ManifestError::Invalid(invalid) => failed(&path, format!("its manifest: {invalid}")),
         })?;
-        let manifest = match manifest {
-            Some(manifest) => Some(manifest),
-            None => adopt_single_file(server_dir, &path, &mut folder, name).map_err(|e| failed(&path, e))?,
+        let is_of_single_file = manifest.as_ref().is_none_or(|found| {
+            found.increments.is_empty()
+                && found.base.as_ref().is_some_and(|base| base.name == name.as_bytes())
+                && !folder.path_of(name.as_bytes()).exists()
+        });
+        let adopted = match is_of_single_file {
+            true => adopt_single_file(server_dir, &path, &mut folder, name).map_err(|e| failed(&path, e))?,
+            false => None,
         };
+        let manifest = manifest.or(adopted);
         Ok(Self { folder, path, name: name.to_owned(), manifest })
     }
 
@@ -97,16 +105,33 @@ impl FoundAof {
         parts.map(|part| length(&part.name)).sum()
     }
 
-    /// Takes a snapshot, which has just been loaded, as the base of a new one.
+    /// Begins one whose base is a copy of a snapshot, which is still to be loaded.
     ///
     /// # Errors
     /// The disk's.
     pub fn begin_from(&mut self, snapshot: &Path) -> Result<(), ReplayError> {
+        self.begin(|base| std::fs::copy(snapshot, base).map(|_| ()))
+    }
+
+    /// Begins one whose base holds nothing.
+    fn begin_from_nothing(&mut self, server: &Server) -> Result<(), ReplayError> {
+        self.begin(|base| {
+            let config = server.config.load();
+            let options = SnapshotOptions {
+                has_field_deadlines: false,
+                checksum: config.rdbchecksum,
+                compress: config.rdbcompression,
+            };
+            let mut writer = SnapshotWriter::new(File::create(base)?, options);
+            persist::write_facts(&mut writer, Purpose::Base, server)?;
+            writer.finish().map(|_| ())
+        })
+    }
+
+    fn begin(&mut self, write: impl FnOnce(&Path) -> io::Result<()>) -> Result<(), ReplayError> {
         let mut manifest = Manifest::default();
         let base = self.folder.path_of(&manifest.begin_base(&self.name, true, 0).name);
-        std::fs::copy(snapshot, &base)
-            .and_then(|_| File::open(&base)?.sync_all())
-            .map_err(|error| failed(&base, error))?;
+        write(&base).and_then(|()| File::open(&base)?.sync_all()).map_err(|error| failed(&base, error))?;
         self.manifest = Some(manifest);
         Ok(())
     }
@@ -152,7 +177,7 @@ pub enum Then {
 pub fn replay(
     server: &'static Server,
     worker: &mut Worker<Job>,
-    found: FoundAof,
+    mut found: FoundAof,
     then: Then,
 ) -> Result<(), ReplayError> {
     let (began, is_new, n_bytes) = (Instant::now(), found.is_new(), found.n_bytes());
@@ -166,6 +191,9 @@ pub fn replay(
     if then == Then::LogNothing {
         server.measure_memory();
         return Ok(());
+    }
+    if is_new {
+        found.begin_from_nothing(server)?;
     }
     let mut aof = Some(found.open(end)?);
     let all = server.engine.all_shards();
@@ -323,7 +351,8 @@ impl<'w> Replay<'w> {
             return Err(failed(
                 path,
                 format!(
-                    "it ends in the middle of what begins at byte {at} of {n_bytes}. You can: 1) make a copy of it and cut it \
+                    "Unexpected end of file reading the append only file: it ends in the middle of what begins at byte {at} of \
+                     {n_bytes}. You can: 1) make a copy of it and cut it \
                      there ('truncate -s {at}'), or 2) set 'aof-load-truncated yes' and start again"
                 ),
             ));
@@ -340,7 +369,7 @@ impl<'w> Replay<'w> {
     fn advise(&self, path: &Path, stopped: &Stopped) -> String {
         match stopped {
             Stopped::ByFile(broken) => format!(
-                "it {broken}. Nothing is served from it: what is behind may build on what is lost. Make a copy of {}, and put \
+                "Bad file format reading the append only file: it {broken}. Nothing is served from it: what is behind may build on what is lost. Make a copy of {}, and put \
                  another copy of it in its place or cut it there",
                 path.display()
             ),

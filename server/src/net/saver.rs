@@ -31,6 +31,7 @@ use braid_storage::{
     executor::Node,
     rdb::file::{SnapshotOptions, SnapshotWriter},
     record,
+    time::Millis,
 };
 use mio::{Events, Poll};
 
@@ -43,12 +44,12 @@ use crate::{
         session::{SaveOrder, Session},
     },
     command,
-    config::{Config, REDIS_VERSION},
+    config::Config,
     net::replay::{FoundAof, Then, UNFINISHED, replay},
     notice,
-    persist::{self, Loaded},
+    persist::{self, Loaded, Purpose},
     run::unit,
-    shared::{memory::Memory, saves::Order, server::Server, thread_state::ThreadState},
+    shared::{journal::Journal, saves::Order, server::Server, thread_state::ThreadState},
     warning,
 };
 
@@ -84,6 +85,12 @@ struct Saver {
     orders: VecDeque<Order>,
     /// The one that is being fulfilled.
     fulfilling: Option<SaveOrder>,
+    /// It writes the base of what is logged, which nobody needs once that is turned off.
+    writes_base: bool,
+    /// How many minutes a rewrite waits after failures, as the log was told.
+    told_limit: Option<u64>,
+    /// Whether superfluous files of the log were wanted when it last looked.
+    keeps_history: bool,
 }
 
 /// Why there is no snapshot.
@@ -116,6 +123,9 @@ impl Saver {
             node: Some(Node::new(Job::new(Session::new(record, origin)))),
             orders: VecDeque::new(),
             fulfilling: None,
+            writes_base: false,
+            told_limit: None,
+            keeps_history: false,
         }
     }
 
@@ -131,16 +141,20 @@ impl Saver {
             let _: bool = self.save();
             return;
         }
-        let is_wanted = self.server.config.load().appendonly;
+        if self.server.journal.notes_writes_wrongly() {
+            self.with_log(Journal::note_writes);
+        }
+        let config = self.server.config.load();
+        let (is_wanted, keeps_history) = (config.appendonly, config.aof_disable_auto_gc);
+        if std::mem::replace(&mut self.keeps_history, keeps_history) && !keeps_history {
+            self.tidy();
+        }
         match (is_wanted, self.server.journal.is_writing()) {
             _ if self.server.loading.is_on() => {}
             (false, true) => return self.end_log(),
             (true, false) if self.may_rewrite() => return self.begin_log(),
             (_, is_writing) if self.is_rewrite_due() => {
-                saves.is_rewriting.store(true, Relaxed);
-                self.rewrite(if is_writing { LogCut::Made } else { LogCut::None });
-                saves.is_rewriting.store(false, Relaxed);
-                return;
+                return self.rewrite(if is_writing { LogCut::Made } else { LogCut::None });
             }
             _ => {}
         }
@@ -148,7 +162,7 @@ impl Saver {
     }
 
     /// Whether the append-only file is to be rewritten: because somebody asks for it, or it has grown.
-    fn is_rewrite_due(&self) -> bool {
+    fn is_rewrite_due(&mut self) -> bool {
         let (server, saves) = (self.server, &self.server.saves);
         if saves.is_rewrite_scheduled.swap(false, Relaxed) {
             return true;
@@ -156,30 +170,45 @@ impl Saver {
         if !server.journal.is_writing() {
             return false;
         }
-        let may_try = self.may_rewrite();
         let config = server.config.load();
         let (n_bytes, n_bytes_before) = server.journal.sizes();
         let growth = (n_bytes.saturating_mul(100) / n_bytes_before.max(1)).saturating_sub(100);
         let has_grown = config.auto_aof_rewrite_percentage > 0
             && n_bytes > config.auto_aof_rewrite_min_size
             && growth >= config.auto_aof_rewrite_percentage;
-        if may_try && has_grown {
+        if has_grown && self.may_rewrite() {
             notice!("Starting automatic rewriting of AOF on {growth}% growth");
+            return true;
         }
-        may_try && (has_grown || server.journal.has_lost() || server.journal.needs_base())
+        // Writes are refused until that has been mended.
+        server.journal.has_lost() && self.has_rested(RETRY_SECONDS)
     }
 
-    /// After a failure, it is not tried again for a while.
-    fn may_rewrite(&self) -> bool {
+    /// After a failure, it is not tried again for a while, and after some for a longer one.
+    fn may_rewrite(&mut self) -> bool {
+        let minutes = self.server.saves.rewrite_limit();
+        let may_rewrite = self.has_rested(minutes.map_or(RETRY_SECONDS, |minutes| minutes * 60));
+        if let Some(minutes) = minutes
+            && !may_rewrite
+            && self.told_limit.replace(minutes) != Some(minutes)
+        {
+            warning!(
+                "Background AOF rewrite has repeatedly failed and triggered the limit, will retry in {minutes} minutes"
+            );
+        }
+        may_rewrite
+    }
+
+    /// Whether so much time has passed since a rewrite that has failed.
+    fn has_rested(&self, seconds: u64) -> bool {
         let (server, saves) = (self.server, &self.server.saves);
         let since = server.clock.uptime_millis().saturating_sub(saves.rewrite_began_at.load(Relaxed));
-        !saves.has_rewrite_failed.load(Relaxed) || since > RETRY_SECONDS * 1000
+        !saves.has_rewrite_failed.load(Relaxed) || since > seconds * 1000
     }
 
     /// Begins to log: CONFIG SET has asked for it.
     fn begin_log(&mut self) {
         let (saves, config) = (&self.server.saves, self.server.config.load_full());
-        saves.is_rewriting.store(true, Relaxed);
         let begun = Folder::new(config.dir.join(&config.appenddirname)).and_then(|folder| {
             let before = store::manifest_in(&folder, &config.appendfilename);
             let before = before.map_err(|error| io::Error::other(format!("its manifest: {error:?}")))?;
@@ -194,7 +223,6 @@ impl Saver {
                 saves.n_rewrites_failed.fetch_add(1, Relaxed);
             }
         }
-        saves.is_rewriting.store(false, Relaxed);
     }
 
     /// Logs nothing more: CONFIG SET has asked for it.
@@ -222,23 +250,67 @@ impl Saver {
 
     /// Rewrites the append-only file: what is there now becomes its base. Where nothing is logged, that is all of it.
     fn rewrite(&mut self, log: LogCut) {
-        let server = self.server;
-        let (saves, config) = (&server.saves, server.config.load_full());
+        let (server, saves) = (self.server, &self.server.saves);
         let began = Instant::now();
+        let begins = matches!(log, LogCut::Begun(_));
         saves.rewrite_began_at.store(server.clock.uptime_millis(), Relaxed);
+        saves.is_rewriting.store(true, Relaxed);
+        self.writes_base = !matches!(log, LogCut::None);
+        self.skip_syncs();
+        let written = self.write_base(log);
+        server.journal.skip_syncs(false);
+        self.writes_base = false;
+        saves.rewrite_took_seconds.store(began.elapsed().as_secs() as i64, Relaxed);
+        saves.has_rewrite_failed.store(written.is_err(), Relaxed);
+        match written {
+            Ok(()) => {
+                saves.n_rewritten.fetch_add(1, Relaxed);
+                saves.n_rewrites_failed.store(0, Relaxed);
+                self.told_limit = None;
+                notice!(
+                    "Background AOF rewrite finished successfully in {:.3} seconds",
+                    began.elapsed().as_secs_f64()
+                );
+            }
+            Err(failure) => {
+                match failure {
+                    Failure::GivenUp => warning!("Rewriting the append-only file was given up"),
+                    Failure::Io(what, error) => {
+                        warning!("Rewriting the append-only file failed while {what}: {error}");
+                    }
+                }
+                saves.n_rewrites_failed.fetch_add(1, Relaxed);
+                if begins {
+                    self.end_log();
+                }
+            }
+        }
+        saves.is_given_up.store(false, Relaxed);
+        saves.is_rewriting.store(false, Relaxed);
+    }
+
+    /// Syncs nothing while a snapshot is written, if the configuration says so.
+    fn skip_syncs(&self) {
+        self.server.journal.skip_syncs(self.server.config.load().no_appendfsync_on_rewrite);
+    }
+
+    /// Writes a base and has the manifest name it.
+    fn write_base(&mut self, log: LogCut) -> Result<(), Failure> {
+        let server = self.server;
+        let config = server.config.load_full();
         let uses =
             if config.maxmemory_policy.is_by_use() { Uses::told(&server.keyspace) } else { Uses::left_out() };
         let n_cuts = server.journal.n_cuts();
         let is_cut_here = !matches!(log, LogCut::Made);
         let is_logged = !matches!(log, LogCut::None);
-        let Some(cut) = self.cut(uses.clone(), log) else { return };
+        let Some(cut) = self.cut(uses.clone(), log) else { return Err(Failure::GivenUp) };
         let folder = config.dir.join(&config.appenddirname);
         let name = format!("{UNFINISHED}{}.rdb", std::process::id());
         let path = folder.join(&name);
         let files = Folder::new(folder).map_err(|error| Failure::Io("opening its folder", error));
         let created = files
             .and_then(|files| Ok((files, Snapshot::create(&path, Purpose::Base, &cut, &config, server)?)));
-        let written = created.and_then(|(files, mut snapshot)| {
+        let written = created.and_then(|(mut files, mut snapshot)| {
             self.walk(Some((&mut snapshot, &uses)))?;
             let n_bytes = snapshot.finish_file()?;
             // The thread that syncs is at it, if it is not past it.
@@ -255,31 +327,36 @@ impl Saver {
             }
             let ended = match is_logged {
                 true => server.journal.end_rewrite(name.as_bytes(), n_bytes),
-                false => store::replace(files, &config.appendfilename, name.as_bytes(), true),
+                false => {
+                    let replaced = store::replace(&mut files, &config.appendfilename, name.as_bytes(), true);
+                    replaced.map(|()| self.tidy())
+                }
             };
             ended.map_err(|error| Failure::Io("naming it in the manifest", error))
         });
-        saves.rewrite_took_seconds.store(began.elapsed().as_secs() as i64, Relaxed);
-        saves.has_rewrite_failed.store(written.is_err(), Relaxed);
-        match written {
-            Ok(()) => {
-                saves.n_rewritten.fetch_add(1, Relaxed);
-                saves.n_rewrites_failed.store(0, Relaxed);
-                notice!(
-                    "Background AOF rewrite finished successfully in {:.3} seconds",
-                    began.elapsed().as_secs_f64()
-                );
-                return;
-            }
-            Err(Failure::GivenUp) => warning!("Rewriting the append-only file was given up"),
-            Err(Failure::Io(what, error)) => {
-                warning!("Rewriting the append-only file failed while {what}: {error}");
-            }
+        if written.is_err() {
+            // No shard is left saving: the next snapshot begins from nothing.
+            let _ = self.walk(None);
+            let _ = fs::remove_file(&path);
         }
-        saves.n_rewrites_failed.fetch_add(1, Relaxed);
-        // No shard is left saving: the next snapshot begins from nothing.
-        let _ = self.walk(None);
-        let _ = fs::remove_file(&path);
+        written
+    }
+
+    /// Removes what the append-only file needs no more, if that is wanted.
+    fn tidy(&self) {
+        let (server, config) = (self.server, self.server.config.load());
+        if server.journal.is_writing() {
+            return server.journal.tidy();
+        }
+        let folder = config.dir.join(&config.appenddirname);
+        if config.aof_disable_auto_gc || !folder.is_dir() {
+            return;
+        }
+        let removed = Folder::new(folder)
+            .and_then(|mut folder| store::remove_history(&mut folder, &config.appendfilename));
+        if let Err(error) = removed {
+            warning!("What the append-only file needs no more cannot be removed: {error}");
+        }
     }
 
     /// Sleeps for a while, or until a node comes home or something is asked for. What is scheduled while a snapshot is taken waits for its
@@ -330,28 +407,12 @@ impl Saver {
 
     /// Does what a command waits for.
     fn fulfil(&mut self, Order { what, node }: Order) {
-        self.server.saves.is_under_way.store(true, Relaxed);
-        self.fulfilling = Some(what);
-        let is_saved = matches!(what, SaveOrder::ReloadUnsaved | SaveOrder::LoadLog) || self.save();
-        self.fulfilling = None;
         let refusal = match what {
-            SaveOrder::ForcedShutdown => return self.server.stop(),
-            SaveOrder::Shutdown if is_saved => return self.server.stop(),
-            SaveOrder::Shutdown => {
-                warning!("Error trying to save the DB, can't exit.");
-                Some("ERR Errors trying to SHUTDOWN. Check logs.")
-            }
-            SaveOrder::Save if is_saved => None,
-            SaveOrder::Save => Some("ERR"),
-            SaveOrder::Reload | SaveOrder::ReloadUnsaved if is_saved => self.reload().err().map(|why| {
-                warning!("DEBUG RELOAD: {why}");
-                "ERR Error trying to load the RDB dump, check server logs."
-            }),
-            SaveOrder::Reload | SaveOrder::ReloadUnsaved => Some("ERR"),
             SaveOrder::LoadLog => self.load_log().err().map(|why| {
                 warning!("DEBUG LOADAOF: {why}");
                 "ERR Error trying to load the AOF files, check server logs."
             }),
+            _ => self.save_for(what),
         };
         let Some((mut node, is_answered)) = node else { return };
         let Job { session, reply, .. } = &mut node.job;
@@ -368,20 +429,59 @@ impl Saver {
         self.worker.thread.send_wakes();
     }
 
-    /// Loads what the append-only file has in place of all that is held.
+    /// Saves, and does what comes after that; returns why it is refused.
+    fn save_for(&mut self, what: SaveOrder) -> Option<&'static str> {
+        self.server.saves.is_under_way.store(true, Relaxed);
+        self.fulfilling = Some(what);
+        let is_saved = what == SaveOrder::ReloadUnsaved || self.save();
+        self.fulfilling = None;
+        match what {
+            SaveOrder::ForcedShutdown => {
+                self.server.stop();
+                None
+            }
+            SaveOrder::Shutdown if is_saved => {
+                self.server.stop();
+                None
+            }
+            SaveOrder::Shutdown => {
+                warning!("Error trying to save the DB, can't exit.");
+                Some("ERR Errors trying to SHUTDOWN. Check logs.")
+            }
+            SaveOrder::Save if is_saved => None,
+            SaveOrder::Save => Some("ERR"),
+            SaveOrder::Reload | SaveOrder::ReloadUnsaved if is_saved => self.reload().err().map(|why| {
+                warning!("DEBUG RELOAD: {why}");
+                "ERR Error trying to load the RDB dump, check server logs."
+            }),
+            SaveOrder::Reload | SaveOrder::ReloadUnsaved => Some("ERR"),
+            SaveOrder::LoadLog => unreachable!("it saves nothing"),
+        }
+    }
+
+    /// Loads what the append-only file has in place of all that is held. A snapshot that is being taken has what there was before.
     fn load_log(&mut self) -> Result<(), String> {
         let (server, config) = (self.server, self.server.config.load_full());
-        server.saves.is_under_way.store(false, Relaxed);
         let then = if server.journal.is_writing() { Then::Log } else { Then::LogNothing };
         self.end_log();
         let found = FoundAof::look(&config.dir, &config.appenddirname, &config.appendfilename);
         let found = found.map_err(|error| error.to_string())?;
         server.loading.begin(found.n_bytes(), &server.clock, &server.attention);
-        self.install(Loaded::nothing(server));
+        self.on_all_shards(|held, now| {
+            let n_dbs = server.keyspace.n_dbs();
+            for &id in server.engine.all_shards().iter() {
+                for db in 0..n_dbs {
+                    held.shard(id).begin(Db(db as u16), now);
+                    held.shard(id).flush();
+                }
+            }
+        });
         let emptied = command::replace_libraries(server, &[]).map_err(|why| why.to_string());
         let replayed = emptied
             .and_then(|()| replay(server, &mut self.worker, found, then).map_err(|error| error.to_string()));
         server.loading.end(&server.attention);
+        // What was loaded is in a file.
+        server.saves.n_changes_saved.store(server.sum(|stats| &stats.changes), Relaxed);
         replayed
     }
 
@@ -402,6 +502,20 @@ impl Saver {
 
     /// Puts what was loaded in place of all that is held.
     fn install(&mut self, mut loaded: Loaded) {
+        self.on_all_shards(|held, _| loaded.install(held));
+    }
+
+    /// Does something with the log while nobody else has a shard.
+    fn with_log(&mut self, work: impl Fn(&Journal)) {
+        let server = self.server;
+        let all = server.engine.all_shards();
+        while self.worker.with_shards(&all, |_, _| work(&server.journal)).is_none() {
+            std::thread::sleep(BUSY_REST);
+        }
+    }
+
+    /// Does something with all shards that puts other data in the place of those that are there.
+    fn on_all_shards(&mut self, mut work: impl FnMut(&mut Held<'_, Job>, Millis)) {
         let server = self.server;
         let all = server.engine.all_shards();
         loop {
@@ -411,7 +525,7 @@ impl Saver {
                     held.shard(id).start();
                     held.shard(id).begin(Db::default(), now);
                 }
-                loaded.install(held);
+                work(held, now);
                 // No command does that: whoever logs begins anew from what was loaded.
                 record::clear();
                 unit::end(held, thread, now);
@@ -432,6 +546,7 @@ impl Saver {
         saves.tried_at.store(server.clock.unix_seconds(), Relaxed);
         saves.began_at.store(server.clock.uptime_millis(), Relaxed);
         saves.n_keys_written.store(0, Relaxed);
+        self.skip_syncs();
         let uses =
             if config.maxmemory_policy.is_by_use() { Uses::told(&server.keyspace) } else { Uses::left_out() };
         let Some(cut) = self.cut(uses.clone(), LogCut::None) else {
@@ -451,6 +566,7 @@ impl Saver {
             let _ = self.walk(None);
             let _ = fs::remove_file(&path);
         }
+        server.journal.skip_syncs(false);
         let is_saved = written.is_ok();
         // As in Redis, a client that waits hears of a failure, and nobody else.
         let is_noted = is_saved || matches!(written, Err(Failure::Io(..))) && self.fulfilling.is_none();
@@ -467,6 +583,7 @@ impl Saver {
             }
         }
         saves.took_seconds.store(began.elapsed().as_secs() as i64, Relaxed);
+        saves.is_given_up.store(false, Relaxed);
         saves.is_under_way.store(false, Relaxed);
         if is_noted {
             server.note_saved(is_saved);
@@ -549,7 +666,17 @@ impl Saver {
     /// Whether nobody needs the snapshot that is under way any more: SHUTDOWN does not wait for one that is older than it.
     fn is_outdated(&mut self) -> bool {
         self.read_orders();
-        self.server.stopping.load(Relaxed)
+        // To load the append-only file does not wait for a snapshot that nobody waits for.
+        if self.fulfilling.is_none()
+            && !self.server.saves.is_rewriting.load(Relaxed)
+            && let Some(order) = self.orders.pop_front_if(|order| order.what == SaveOrder::LoadLog)
+        {
+            self.fulfil(order);
+        }
+        let (server, saves) = (self.server, &self.server.saves);
+        server.stopping.load(Relaxed)
+            || saves.is_given_up.load(Relaxed)
+            || self.writes_base && !server.config.load().appendonly
             || !self.fulfilling.is_some_and(SaveOrder::is_shutdown)
                 && self.orders.iter().any(|order| order.what.is_shutdown())
     }
@@ -627,15 +754,6 @@ impl Saver {
     }
 }
 
-/// What a file is to be.
-#[derive(Clone, Copy)]
-enum Purpose {
-    /// The snapshot that is loaded at the start.
-    Snapshot,
-    /// The base of the append-only file.
-    Base,
-}
-
 /// A file that is being written.
 struct Snapshot {
     writer: SnapshotWriter<File>,
@@ -662,18 +780,7 @@ impl Snapshot {
         };
         let mut writer = SnapshotWriter::new(file, options);
         let begin = |writer: &mut SnapshotWriter<File>| -> io::Result<()> {
-            writer.aux(b"redis-ver", REDIS_VERSION.as_bytes())?;
-            writer.aux(b"redis-bits", b"64")?;
-            writer.aux(b"ctime", server.clock.unix_seconds().to_string().as_bytes())?;
-            let used = Memory::used();
-            writer.aux(b"used-mem", used.to_string().as_bytes())?;
-            writer.aux(
-                b"aof-base",
-                match purpose {
-                    Purpose::Snapshot => b"0",
-                    Purpose::Base => b"1",
-                },
-            )?;
+            persist::write_facts(writer, purpose, server)?;
             cut.libraries.iter().try_for_each(|code| writer.write_library(code))
         };
         begin(&mut writer).map_err(fail)?;

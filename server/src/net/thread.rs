@@ -366,6 +366,11 @@ impl IoThread {
                 if sweep.is_over_limit() {
                     node.job.session.exceed_limit();
                 }
+                let journal = &self.worker.thread.server().journal;
+                if journal.holds_back_reads() {
+                    // It has read what others have written meanwhile.
+                    node.job.ticket = node.job.ticket.max(journal.last_ticket());
+                }
                 let pieces = sweep.take_reply();
                 let took = sweep.worked.as_nanos() as u64;
                 self.worker.thread.stats().took(node.job.commands[0].command, took, 1);
@@ -435,12 +440,10 @@ impl IoThread {
         connection.n_under_way = 0;
         let journal = &self.worker.thread.server().journal;
         // A sweep's replies are there already.
-        if journal.is_writing() && !(replies.is_empty() && connection.backlog.is_empty()) {
-            let ticket = journal.ticket_of_reply(ticket);
-            if ticket > journal.reached() {
-                connection.ticket = ticket;
-                self.awaiting_log.push(slot);
-            }
+        let is_answered = !(replies.is_empty() && connection.backlog.is_empty());
+        if journal.is_writing() && is_answered && ticket > journal.reached() {
+            connection.ticket = ticket;
+            self.awaiting_log.push(slot);
         }
         if let Some(held_back) = connection.held_back.take() {
             replies.extend_from_slice(&held_back);

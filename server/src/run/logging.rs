@@ -7,7 +7,12 @@ use braid_storage::{
     record::{self, Record, Recorded},
 };
 
-use crate::shared::thread_state::ThreadState;
+use crate::{
+    catalog::Words,
+    command::{Call, Registered, Run},
+    run::route,
+    shared::thread_state::ThreadState,
+};
 
 /// Logs what the unit that ends has done, if anything is to be logged.
 pub fn log_unit(thread: &ThreadState) {
@@ -27,9 +32,29 @@ pub fn log_unit(thread: &ThreadState) {
         if journal.is_writing() {
             let ticket = journal.add(&mut thread.log.borrow_mut(), |to| write_unit(record, to));
             thread.ticket.set(ticket);
+            if journal.last_writes.is_on() {
+                journal.last_writes.note(record.touched(), ticket);
+            }
         }
     });
     record::clear();
+}
+
+/// Has the reply to a command wait until what it has read is on disk. Its shards are held, or its values pinned.
+#[cold]
+pub fn await_what_was_read(call: &Call<'_, '_>, command: &Registered, words: Words<'_>) {
+    let journal = &call.server.journal;
+    let reads_all = matches!(command.spec.run, Run::Everything(_) | Run::EachShard { .. })
+        || route::roams(command, words);
+    if reads_all || !journal.last_writes.is_on() {
+        return call.thread.await_ticket(journal.last_ticket());
+    }
+    let get = |at| words.get(at);
+    command.spec.keys.positions(words.len(), get, |at, used| {
+        if used.is_key() {
+            call.thread.await_ticket(journal.last_writes.of(call.session.db, words.get(at)));
+        }
+    });
 }
 
 /// Appends a unit as it stands in the stream of commands.

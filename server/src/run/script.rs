@@ -53,6 +53,7 @@ use crate::{
         server::Server,
         thread_state::ThreadState,
     },
+    warning,
 };
 
 /// So many turns of the engine, of some 50 µs each, may a script take on a thread that serves sockets. One that has changed nothing by
@@ -305,6 +306,8 @@ struct Running<'r, 'a, 'h> {
     gave_up: Option<GaveUp>,
     /// How often the engine has asked whether it may go on.
     n_turns: u32,
+    /// The log has been told that it is slow.
+    is_told_slow: bool,
     /// One of its commands was expected to be too much work for a thread that serves sockets.
     met_long_work: bool,
     /// When those who wait are looked at next, in milliseconds of the server's uptime.
@@ -349,6 +352,7 @@ impl<'r, 'a, 'h> Running<'r, 'a, 'h> {
             needs_lane: false,
             gave_up: None,
             n_turns: 0,
+            is_told_slow: false,
             met_long_work: false,
             refuses_at: 0,
             span: None,
@@ -574,6 +578,12 @@ impl<'r, 'a, 'h> Running<'r, 'a, 'h> {
         self.refuses_at = uptime_millis + REFUSES_EVERY_MILLIS;
         if threshold.is_none_or(|threshold| runs_for < threshold) {
             return;
+        }
+        if !std::mem::replace(&mut self.is_told_slow, true) {
+            let kill = if self.is_function { "FUNCTION KILL" } else { "SCRIPT KILL" };
+            warning!(
+                "Slow script detected: still in execution after {runs_for} milliseconds. {kill} ends it, unless it has written"
+            );
         }
         let busy = if self.is_function { command::BUSY_FUNCTION } else { command::BUSY_SCRIPT };
         let error = CommandError::text(busy);

@@ -35,6 +35,9 @@ pub fn execute(
     first: Option<Routed>,
     reply: &mut Reply<'_>,
 ) -> Outcome {
+    if call.server.journal.holds_back_reads() {
+        logging::await_what_was_read(call, command, words);
+    }
     let is_logged = match &call.offloaded {
         Some(shard) => shard.is_logged(),
         None => call.server.journal.is_on(),
@@ -44,9 +47,10 @@ pub fn execute(
     }
     let (mark, db) = (record::Mark::here(), call.session.db);
     let outcome = run(call, command, words, first, reply);
-    if mark.has_changes() && !mark.has_words() {
+    let is_told = mark.has_changes() || outcome.is_ok() && matches!(command.spec.log, Log::Always);
+    if is_told && !mark.has_words() {
         match command.spec.log {
-            Log::Verbatim => record::add(db, words.iter()),
+            Log::Verbatim | Log::Always => record::add(db, words.iter()),
             Log::As(log_as) => log_as(call, command.spec, words),
             Log::Given => debug_assert!(
                 false,

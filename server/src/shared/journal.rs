@@ -11,8 +11,9 @@ use std::{
     io,
     sync::{
         Mutex, MutexGuard,
-        atomic::{AtomicBool, AtomicU8, AtomicU64, Ordering, fence},
+        atomic::{AtomicBool, AtomicU8, AtomicU64, AtomicUsize, Ordering, fence},
     },
+    thread,
     time::{Duration, Instant},
 };
 
@@ -26,7 +27,12 @@ use braid_storage::{Db, record::Record};
 use crossbeam_queue::SegQueue;
 use crossbeam_utils::{CachePadded, sync::Unparker};
 
-use crate::{config::AppendFsync, notice, warning};
+use crate::{
+    config::{AppendFsync, Config},
+    notice,
+    shared::last_writes::LastWrites,
+    warning,
+};
 
 /// A command as it was logged, with its database.
 pub type LoggedCommand = (Db, Vec<Box<[u8]>>);
@@ -43,6 +49,8 @@ pub struct Journal {
     /// Whether there is an append-only file.
     is_writing: AtomicBool,
     intake: Intake,
+    /// How many bytes are merged and not written.
+    merged_bytes: AtomicUsize,
     /// How often something was published.
     n_published: CachePadded<AtomicU64>,
     /// The last ticket that is in the file, and the last that is on disk.
@@ -52,6 +60,14 @@ pub struct Journal {
     is_syncing: AtomicBool,
     /// `appendfsync`, where all threads look at it.
     fsync: AtomicU8,
+    /// Nothing is synced meanwhile: a snapshot is written, and `no-appendfsync-on-rewrite` is set.
+    skips_syncs: AtomicBool,
+    /// What a rewrite has made superfluous stays (`aof-disable-auto-gc`).
+    keeps_history: AtomicBool,
+    /// Which reads wait.
+    pub last_writes: LastWrites,
+    /// How long each write takes longer, in microseconds: tests look at what waits for it.
+    write_delay_micros: AtomicU64,
     /// Writing or syncing has failed, and has not succeeded since.
     has_failed: AtomicBool,
     /// A sync has failed: what was on its way is not known of, and nothing more is promised of this file.
@@ -141,11 +157,16 @@ impl Journal {
             kept: SegQueue::new(),
             is_writing: AtomicBool::new(false),
             intake,
+            merged_bytes: AtomicUsize::new(0),
             n_published: CachePadded::default(),
             written: CachePadded::default(),
             synced: CachePadded::default(),
             is_syncing: AtomicBool::new(false),
             fsync: AtomicU8::new(AppendFsync::default() as u8),
+            skips_syncs: AtomicBool::new(false),
+            keeps_history: AtomicBool::new(false),
+            last_writes: LastWrites::default(),
+            write_delay_micros: AtomicU64::new(0),
             has_failed: AtomicBool::new(false),
             has_lost: AtomicBool::new(false),
             n_bytes: AtomicU64::new(0),
@@ -200,7 +221,7 @@ impl Journal {
 
     /// How many bytes wait to be written.
     pub fn unwritten_bytes(&self) -> usize {
-        self.intake.unmerged_bytes()
+        self.intake.unmerged_bytes() + self.merged_bytes.load(Ordering::Relaxed)
     }
 
     /// Keeps records for DEBUG LOGGED, or does no more. All shards are held, and have begun or ceased to record.
@@ -257,18 +278,29 @@ impl Journal {
         self.has_failed() || file.pen.merged() == self.intake.last_ticket()
     }
 
-    /// Whether the file cannot be loaded before it has got a base.
-    pub fn needs_base(&self) -> bool {
-        self.needs_base.load(Ordering::Relaxed)
-    }
-
-    /// Takes over what `appendfsync` says.
-    pub fn set_fsync(&self, fsync: AppendFsync) {
-        self.fsync.store(fsync as u8, Ordering::Relaxed);
+    /// Takes over what the configuration says.
+    pub fn configure(&self, config: &Config) {
+        self.fsync.store(config.appendfsync as u8, Ordering::Relaxed);
+        self.keeps_history.store(config.aof_disable_auto_gc, Ordering::Relaxed);
         self.thread.unpark();
     }
 
+    /// Has nothing be synced from now on, or all that was written.
+    pub fn skip_syncs(&self, skips: bool) {
+        self.skips_syncs.store(skips, Ordering::Relaxed);
+        self.thread.unpark();
+    }
+
+    /// Has each write take so much longer.
+    pub fn delay_writes(&self, micros: u64) {
+        self.write_delay_micros.store(micros, Ordering::Relaxed);
+    }
+
     fn syncs_always(&self) -> bool {
+        self.syncs_at_all_times() && !self.skips_syncs.load(Ordering::Relaxed)
+    }
+
+    fn syncs_at_all_times(&self) -> bool {
         self.fsync.load(Ordering::Relaxed) == AppendFsync::Always as u8
     }
 
@@ -283,10 +315,25 @@ impl Journal {
         self.n_published.fetch_add(1, Ordering::Relaxed);
     }
 
-    /// What a reply to commands must wait for that have read what others may have written, and logged `own`: under `appendfsync always` all that
-    /// was logged before, since what they have read may be lost else.
-    pub fn ticket_of_reply(&self, own: Ticket) -> Ticket {
-        if self.is_writing() && self.syncs_always() { own.max(self.intake.last_ticket()) } else { own }
+    /// Whether what was read may not be told before it is on disk.
+    #[inline]
+    pub fn holds_back_reads(&self) -> bool {
+        self.is_writing() && self.syncs_always()
+    }
+
+    /// The last ticket that was taken.
+    pub fn last_ticket(&self) -> Ticket {
+        self.intake.last_ticket()
+    }
+
+    /// Whether it is to be noted which keys change, and is not, or the other way round.
+    pub fn notes_writes_wrongly(&self) -> bool {
+        self.last_writes.is_on() != (self.is_writing() && self.syncs_at_all_times())
+    }
+
+    /// Notes which keys change, or none, as it is to be. All shards are held.
+    pub fn note_writes(&self) {
+        self.last_writes.turn(self.is_writing() && self.syncs_at_all_times(), self.last_ticket());
     }
 
     /// The last ticket whose replies may leave.
@@ -374,6 +421,7 @@ impl Journal {
                     n_left > 0
                 });
                 is_at_cut = merged == Merged::UpToCut;
+                self.merged_bytes.store(units.bytes.len(), Ordering::Relaxed);
             }
             if units.ends.is_empty() {
                 match cutting {
@@ -389,11 +437,16 @@ impl Journal {
                 self.written.store(pen.merged(), Ordering::Release);
                 continue;
             }
+            let delay = self.write_delay_micros.load(Ordering::Relaxed);
+            if delay > 0 {
+                thread::sleep(Duration::from_micros(delay));
+            }
             let appended = aof.reserve().and_then(|()| aof.append(&units.bytes, &units.ends));
             if !self.judge(appended, "Writing to") {
                 break;
             }
             units.clear();
+            self.merged_bytes.store(0, Ordering::Relaxed);
             // Release pairs with the Acquire of `reached`.
             self.written.store(pen.merged(), Ordering::Release);
             self.n_bytes.store(aof.increment_bytes(), Ordering::Relaxed);
@@ -412,6 +465,7 @@ impl Journal {
         let written = self.written.load(Ordering::Relaxed);
         let LogFile { aof: Some(aof), synced_at, .. } = &mut *file else { return false };
         let is_due = match self.fsync.load(Ordering::Relaxed) {
+            _ if self.skips_syncs.load(Ordering::Relaxed) => false,
             fsync if fsync == AppendFsync::No as u8 => false,
             fsync if fsync == AppendFsync::Always as u8 => true,
             _ => synced_at.elapsed() >= SYNC_EVERY,
@@ -489,6 +543,7 @@ impl Journal {
         let ended = aof.end_rewrite(written_as, true);
         self.is_syncing.store(false, Ordering::Relaxed);
         ended?;
+        self.remove_history(aof);
         self.n_bytes_before.store(n_bytes, Ordering::Relaxed);
         self.n_bytes_rewritten.store(n_bytes + aof.increment_bytes(), Ordering::Relaxed);
         self.needs_base.store(false, Ordering::Relaxed);
@@ -499,6 +554,22 @@ impl Journal {
         drop(file);
         self.thread.unpark();
         Ok(())
+    }
+
+    /// Removes what nothing needs any more, if there is anything and that is wanted.
+    pub fn tidy(&self) {
+        if let Some(aof) = &mut self.lock().aof {
+            self.remove_history(aof);
+        }
+    }
+
+    fn remove_history(&self, aof: &mut Aof<Folder>) {
+        if self.keeps_history.load(Ordering::Relaxed) {
+            return;
+        }
+        if let Err(error) = aof.remove_history() {
+            warning!("What the append-only file needs no more cannot be removed: {error}");
+        }
     }
 
     /// Notes what has become of an attempt; says whether it has succeeded.
@@ -523,16 +594,26 @@ impl Journal {
         false
     }
 
-    /// Writes and syncs all that was published, and closes the file: nothing more is logged. Says whether it has succeeded, if there is one.
+    /// Writes and syncs all that was published, and closes the file: nothing more is logged. What has no base yet is removed. Says whether it
+    /// has succeeded, if there is one.
     pub fn close(&self) -> bool {
         let mut file = self.lock();
         self.write(&mut file, Cutting::IsForThis);
         let is_whole = file.units.ends.is_empty() && !self.has_lost.load(Ordering::Relaxed);
         self.end();
         file.units.clear();
+        self.merged_bytes.store(0, Ordering::Relaxed);
         let Some(aof) = file.aof.take() else { return true };
         drop(file);
-        let is_closed = self.judge(aof.close(), "Syncing");
+        let closed = match self.needs_base.swap(false, Ordering::Relaxed) {
+            true => aof.give_up_aside().map(|names| {
+                for name in names {
+                    notice!("Removing the temp incr aof file {}", name.escape_ascii());
+                }
+            }),
+            false => aof.close(),
+        };
+        let is_closed = self.judge(closed, "Syncing");
         // The next file begins anew.
         self.has_lost.store(false, Ordering::Relaxed);
         self.has_failed.store(false, Ordering::Relaxed);

@@ -10,6 +10,7 @@ pub mod descriptors;
 pub mod functions;
 pub mod hot_keys;
 pub mod journal;
+pub mod last_writes;
 pub mod latency;
 pub mod latency_monitor;
 pub mod listening;

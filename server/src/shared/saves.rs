@@ -50,6 +50,8 @@ pub struct Saves {
     pub rewrite_took_seconds: AtomicI64,
     /// When the one under way began, in milliseconds of uptime.
     pub rewrite_began_at: AtomicU64,
+    /// What is under way is given up, as if it had failed: tests look at what comes of that.
+    pub is_given_up: AtomicBool,
     /// How many have succeeded.
     pub n_saved: AtomicU64,
     /// How many changes of keys the threads had counted at the cut of the last that succeeded.
@@ -79,6 +81,7 @@ impl Saves {
             n_rewrites_failed: AtomicU64::new(0),
             rewrite_took_seconds: AtomicI64::new(-1),
             rewrite_began_at: AtomicU64::new(0),
+            is_given_up: AtomicBool::new(false),
             n_saved: AtomicU64::new(0),
             n_changes_saved: AtomicU64::new(0),
             n_keys: AtomicU64::new(0),
@@ -103,6 +106,14 @@ impl Saves {
     /// Whether one is to be taken.
     pub fn is_scheduled(&self) -> bool {
         self.is_scheduled.load(Ordering::Relaxed)
+    }
+
+    /// Whether the append-only file has failed to be rewritten so often that it is tried only now and then: how many minutes apart.
+    pub fn rewrite_limit(&self) -> Option<u64> {
+        const N_AT_ONCE: u64 = 3;
+        const MINUTES_MAX: u64 = 60;
+        let n_more = self.n_rewrites_failed.load(Ordering::Relaxed).checked_sub(N_AT_ONCE)?;
+        Some(1u64.checked_shl(n_more.min(MINUTES_MAX) as u32).map_or(MINUTES_MAX, |n| n.min(MINUTES_MAX)))
     }
 
     /// Whether one is to be taken now; it is asked for once.

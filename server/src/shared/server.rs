@@ -281,7 +281,7 @@ impl Server {
             peer.stats.configure(&config);
         }
         self.time_each(command_log::times_each(&config));
-        self.journal.set_fsync(config.appendfsync);
+        self.journal.configure(&config);
         self.config.store(Arc::new(config));
         // It may have to begin a log, or to end it.
         self.saver().wake_if_asleep();

@@ -53,7 +53,7 @@ pub struct ThreadState {
     pub channel_name: Cell<Vec<u8>>,
     /// What it has logged and not published yet.
     pub log: RefCell<Writer>,
-    /// The last ticket that the log has given to what is under way; 0 if none.
+    /// The last ticket that the log has given to what is under way, or to what that has read; 0 if none.
     pub ticket: Cell<Ticket>,
     /// What this turn has spent on others' work.
     drain: Drain,
@@ -95,13 +95,18 @@ impl ThreadState {
         }
     }
 
-    /// Does a client's work; gives the last ticket of what it has logged, 0 if it has logged nothing.
+    /// Does a client's work; gives the last ticket of what it has logged or read, 0 if there is none.
     pub fn ticket_of<R>(&mut self, work: impl FnOnce(&mut Self) -> R) -> (Ticket, R) {
         let before = self.ticket.replace(0);
         let done = work(self);
         let ticket = self.ticket.get();
         self.ticket.set(ticket.max(before));
         (ticket, done)
+    }
+
+    /// Has the reply to what is under way wait until the log has come to a ticket.
+    pub fn await_ticket(&self, ticket: Ticket) {
+        self.ticket.set(self.ticket.get().max(ticket));
     }
 
     /// Whether it has logged something that it has not published.

@@ -92,6 +92,7 @@ const LOCK_EXCEPTIONS: Exceptions = &[
         "the append-only file: whoever ends a turn tries it, and never waits for it",
     ),
     ("server/src/shared/listening.rs", "Mutex", "the listening sockets: to accept, and for CONFIG SET"),
+    ("server/src/shared/last_writes.rs", "OnceLock", "room that is taken once, if `appendfsync` is `always`"),
     ("server/src/log.rs", "OnceLock", "the log's file, set once at start"),
     (
         "server/src/shared/server.rs",

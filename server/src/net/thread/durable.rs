@@ -10,7 +10,7 @@ impl IoThread {
             return;
         }
         let journal = &self.server().journal;
-        let ticket = journal.ticket_of_reply(self.worker.thread.ticket.get());
+        let ticket = self.worker.thread.ticket.get();
         if ticket > journal.reached() {
             connection.ticket = ticket;
             self.awaiting_log.push(slot);

@@ -1,0 +1,39 @@
+//! What a snapshot's file says of itself and of who wrote it.
+
+use std::io::{self, Write};
+
+use braid_storage::rdb::file::SnapshotWriter;
+
+use crate::{
+    config::REDIS_VERSION,
+    shared::{memory::Memory, server::Server},
+};
+
+/// What a file is to be.
+#[derive(Clone, Copy)]
+pub enum Purpose {
+    /// The snapshot that is loaded at the start.
+    Snapshot,
+    /// The base of the append-only file.
+    Base,
+}
+
+/// Writes the facts that a file begins with.
+///
+/// # Errors
+/// Those of the output.
+pub fn write_facts<W: Write>(
+    writer: &mut SnapshotWriter<W>,
+    purpose: Purpose,
+    server: &Server,
+) -> io::Result<()> {
+    writer.aux(b"redis-ver", REDIS_VERSION.as_bytes())?;
+    writer.aux(b"redis-bits", b"64")?;
+    writer.aux(b"ctime", server.clock.unix_seconds().to_string().as_bytes())?;
+    writer.aux(b"used-mem", Memory::used().to_string().as_bytes())?;
+    let is_base = match purpose {
+        Purpose::Snapshot => b"0",
+        Purpose::Base => b"1",
+    };
+    writer.aux(b"aof-base", is_base)
+}
