@@ -384,3 +384,37 @@ fn under_always_only_reads_of_what_is_not_on_disk_wait_for_it() {
         server.stop();
     }
 }
+
+#[test]
+fn waitaof_answers_when_what_the_client_has_written_is_on_disk() {
+    let home = Home::new();
+    for threads in ["1", "4"] {
+        let server = home.serve(&["--appendfsync", "everysec", "--io-threads", threads]);
+        let (mut client, mut control) = (server.connect(), server.connect());
+        // It has written nothing.
+        assert_eq!(ask(&mut client, "WAITAOF 1 0 0"), "[:1 :0]");
+        // No replica ever has it: the time passes.
+        ask(&mut client, "SET key 1");
+        assert_eq!(ask(&mut client, "WAITAOF 0 1 10"), "[:0 :0]");
+        ask(&mut control, "DEBUG AOF-FLUSH-SLEEP 100000");
+        for words in [&["SET", "key", "2"][..], &["EVAL", "return redis.call('INCR', KEYS[1])", "1", "key"]] {
+            client.send(words);
+            client.send(&["WAITAOF", "1", "0", "0"]);
+            client.receive();
+            assert_eq!(client.receive().to_string(), "[:1 :0]");
+            assert_eq!(figure(&mut control, "aof_buffer_length"), 0);
+        }
+        // Whoever waits leaves, or is told that nothing is logged any more.
+        let mut leaves = server.connect();
+        ask(&mut leaves, "SET key 3");
+        leaves.send(&["WAITAOF", "1", "1", "0"]);
+        until("it waits", || figure(&mut control, "blocked_clients") == 1);
+        drop(leaves);
+        until("it has left", || figure(&mut control, "connected_clients") == 2);
+        client.send(&["WAITAOF", "1", "1", "0"]);
+        until("it waits", || figure(&mut control, "blocked_clients") == 1);
+        ask(&mut control, "CONFIG SET appendonly no");
+        assert!(client.receive().to_string().contains("appendonly is disabled"));
+        server.stop();
+    }
+}

@@ -60,6 +60,8 @@ pub struct Connection {
     pub pace: Pace,
     /// Up to where the log must be written, or synced, before its replies leave and more of it runs; 0 if it waits for nothing of that.
     pub ticket: Ticket,
+    /// Up to where it must be synced for all that the client has written so far.
+    pub last_ticket: Ticket,
     /// Its handshake waits for its turn on the thread.
     pub is_queued: bool,
     /// What is sent to it while the reply to a command that has changed its subscriptions is still to be written.

@@ -83,6 +83,8 @@ pub enum Request {
         /// Whether the client wants the reply.
         is_answered: bool,
     },
+    /// WAITAOF: answer when what the connection has written is on disk.
+    AwaitSync(AwaitSync),
     /// Hold back everything on this connection for so long, in milliseconds: after failed AUTHs, and for DEBUG SLEEP.
     Sleep {
         /// Milliseconds.
@@ -90,6 +92,24 @@ pub enum Request {
         /// What statistics say of it.
         counts: Counts,
     },
+}
+
+/// What WAITAOF waits for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub struct AwaitSync {
+    /// Whether the own disk must have it.
+    pub is_local: bool,
+    /// On how many replicas' disks it must be.
+    pub n_replicas: u64,
+    /// For how long, in milliseconds.
+    pub millis: u64,
+}
+
+impl AwaitSync {
+    /// Whether it is there; no replica ever has it.
+    pub fn is_over(self, is_synced: bool) -> bool {
+        (is_synced || !self.is_local) && self.n_replicas == 0
+    }
 }
 
 /// What the saver is asked for by a command that waits for it.

@@ -32,7 +32,7 @@ use crate::{
     },
     client::{
         id::Endpoint,
-        session::{Counts, Replies, Request, SaveOrder},
+        session::{AwaitSync, Counts, Replies, Request, SaveOrder},
     },
     command::info,
     config::{self, Access, Appended, Asker, Config, REDIS_VERSION, ShutdownOptions},
@@ -132,6 +132,19 @@ pub(super) const COMMANDS: &[CommandSpec] = &[
         group: Group::Generic,
         syntax: "numreplicas timeout",
         summary: "Blocks until the connection's writes have reached so many replicas.",
+        categories: Some(Categories::CONNECTION),
+        tips: &["request_policy:all_shards", "response_policy:agg_min"],
+        ..CommandSpec::ROW
+    },
+    CommandSpec {
+        name: "waitaof",
+        arity: Arity::Exactly(4),
+        flags: Flags::NOSCRIPT,
+        run: Run::Session(wait_aof),
+        since: "7.2.0",
+        group: Group::Generic,
+        syntax: "numlocal numreplicas timeout",
+        summary: "Blocks until the connection's writes are on disk, here and on so many replicas.",
         categories: Some(Categories::CONNECTION),
         tips: &["request_policy:all_shards", "response_policy:agg_min"],
         ..CommandSpec::ROW
@@ -341,6 +354,39 @@ fn wait(call: &mut Call<'_, '_>, mut args: Args<'_>, reply: &mut Reply<'_>) -> O
     }
     reply.integer(0);
     Ok(())
+}
+
+fn wait_aof(call: &mut Call<'_, '_>, mut args: Args<'_>, reply: &mut Reply<'_>) -> Outcome {
+    let n_local = args.int()?;
+    if !(0..=1).contains(&n_local) {
+        return Err(CommandError::text("ERR value is out of range, value must between 0 and 1"));
+    }
+    let n_replicas = u64::try_from(args.int()?)
+        .map_err(|_| CommandError::text("ERR value is out of range, must be positive"))?;
+    let timeout = timeout_millis(args.next()?)?;
+    let synced = call.server.journal.synced();
+    if n_local > 0 && synced.is_none() {
+        return Err(CommandError::text(NOT_LOGGED));
+    }
+    if call.held.is_some() {
+        // What the transaction itself writes is logged when it ends.
+        write_synced(reply, synced == Some(call.server.journal.last_ticket()));
+        return Ok(());
+    }
+    let millis = if timeout == 0 { u64::MAX } else { timeout };
+    call.session.ask(Request::AwaitSync(AwaitSync { is_local: n_local > 0, n_replicas, millis }));
+    Ok(())
+}
+
+/// What WAITAOF answers where there is no append-only file.
+pub(crate) const NOT_LOGGED: &str =
+    "ERR WAITAOF cannot be used when numlocal is set but appendonly is disabled.";
+
+/// Answers on how many disks it is: the own one, and those of replicas, which there are none of.
+pub(crate) fn write_synced(reply: &mut Reply<'_>, is_synced: bool) {
+    reply.array(2);
+    reply.integer(i64::from(is_synced));
+    reply.integer(0);
 }
 
 /// Answers only if it does not stop the server.

@@ -21,6 +21,7 @@ use std::{
     time::{Duration, Instant},
 };
 
+use braid_journal::intake::Ticket;
 use braid_protocol::request::Limits;
 use braid_storage::{
     coordinator::{Weight, Worker},
@@ -41,7 +42,7 @@ use crate::{
         connection::{Connection, Piece},
         copies::Leftover,
         node::{Job, Task, empty},
-        session::{Replies, Request},
+        session::{AwaitSync, Replies, Request},
         tls::Ciphertext,
     },
     command::Registered,
@@ -118,6 +119,8 @@ pub struct IoThread {
     awaiting_log: Vec<usize>,
     /// Connections that are held back for a while.
     resting: Vec<Resting>,
+    /// Those whose WAITAOF waits for the disk.
+    awaiting_sync: Vec<AwaitingSync>,
     expiry: super::expiry::Expiry,
     eviction: Eviction,
     next_cron: Instant,
@@ -149,6 +152,15 @@ pub(super) struct Resting {
     node: Box<Node<Job>>,
 }
 
+/// A client that waits until what it has written is on disk.
+pub(super) struct AwaitingSync {
+    ticket: Ticket,
+    wanted: AwaitSync,
+    /// Until then, in milliseconds of uptime.
+    until: u64,
+    node: Box<Node<Job>>,
+}
+
 impl IoThread {
     /// Makes the thread's loop; `poll` already reports its waker.
     pub fn new(server: &'static Server, index: usize, poll: Poll) -> Self {
@@ -177,6 +189,7 @@ impl IoThread {
             limited_at: 0,
             giving: Giving::default(),
             awaiting_log: Vec::new(),
+            awaiting_sync: Vec::new(),
             resting: Vec::new(),
             expiry: super::expiry::Expiry::new(index, server.io_threads().len()),
             eviction: Eviction::default(),
@@ -408,6 +421,14 @@ impl IoThread {
                 node.job.task = Task::Idle;
                 self.rest(node, millis, None);
             }
+            Some(Request::AwaitSync(wanted)) => {
+                node.job.session.ask(Request::ReadNotifications);
+                node.job.task = Task::Idle;
+                let slot = node.job.session.origin.slot;
+                let last = self.connections[slot].as_ref().map_or(0, |connection| connection.last_ticket);
+                let ticket = last.max(node.job.ticket);
+                self.await_sync(node, wanted, ticket);
+            }
             Some(Request::Save { order, is_answered }) => {
                 node.job.task = Task::Idle;
                 self.server().order_save(order, Some((node, is_answered)));
@@ -427,6 +448,7 @@ impl IoThread {
         let ticket = node.job.ticket;
         node.job.clear();
         let connection = self.connections[slot].as_mut().expect("a connection is in its place while parked");
+        connection.last_ticket = connection.last_ticket.max(ticket);
         if connection.split.is_some() {
             splitting::take_back(connection, part);
         }

@@ -355,6 +355,12 @@ impl Journal {
         self.written.load(Ordering::Acquire)
     }
 
+    /// The last ticket that is on disk; none if nothing is logged.
+    pub fn synced(&self) -> Option<Ticket> {
+        // Acquire pairs with the Release where it is stored, as in `reached`.
+        self.is_writing().then(|| self.synced.load(Ordering::Acquire))
+    }
+
     /// Has the thread that syncs look.
     pub fn poke(&self) {
         self.thread.unpark();

@@ -81,6 +81,7 @@ impl IoThread {
             record,
             pace,
             ticket: 0,
+            last_ticket: 0,
             is_queued: false,
             held_back: None,
             postponed: None,
@@ -132,8 +133,8 @@ impl IoThread {
                 Ok(())
             }
         });
-        if self.server().journal.is_writing() && !out.is_empty() {
-            self.await_log(slot, &mut connection);
+        if self.server().journal.is_writing() {
+            self.await_log(slot, &mut connection, out.len());
         }
         if connection.is_lost {
             out.clear();

@@ -1,16 +1,27 @@
 //! Replies that wait for the log: what a client was told must not be lost.
 
-use super::IoThread;
-use crate::client::connection::Connection;
+use std::sync::atomic::Ordering;
+
+use braid_journal::intake::Ticket;
+use braid_protocol::reply::Reply;
+use braid_storage::executor::Node;
+
+use super::{AwaitingSync, IoThread};
+use crate::{
+    catalog::CommandError,
+    client::{connection::Connection, node::Job, session::AwaitSync},
+    command,
+};
 
 impl IoThread {
-    /// Has the replies to what was just run of a connection wait until the log has it.
-    pub(super) fn await_log(&mut self, slot: usize, connection: &mut Connection) {
-        if connection.ticket != 0 {
-            return;
-        }
+    /// Has the replies to what was just run of a connection, of so many bytes, wait until the log has it.
+    pub(super) fn await_log(&mut self, slot: usize, connection: &mut Connection, n_bytes: usize) {
         let journal = &self.server().journal;
         let ticket = self.worker.thread.ticket.get();
+        connection.last_ticket = connection.last_ticket.max(ticket);
+        if connection.ticket != 0 || n_bytes == 0 {
+            return;
+        }
         if ticket > journal.reached() {
             connection.ticket = ticket;
             self.awaiting_log.push(slot);
@@ -22,6 +33,7 @@ impl IoThread {
         let server = self.server();
         if !server.journal.is_writing()
             && self.awaiting_log.is_empty()
+            && self.awaiting_sync.is_empty()
             && !self.worker.thread.has_unpublished()
         {
             return;
@@ -31,20 +43,62 @@ impl IoThread {
             server.wake_who_awaits_log();
         }
         self.release_replies();
-        let awaits = !self.awaiting_log.is_empty();
-        server.threads[self.worker.thread.index]
-            .awaits_log
-            .store(awaits, std::sync::atomic::Ordering::Relaxed);
+        self.answer_synced();
+        let awaits = !self.awaiting_log.is_empty() || !self.awaiting_sync.is_empty();
+        server.threads[self.worker.thread.index].awaits_log.store(awaits, Ordering::Relaxed);
+    }
+
+    /// Has WAITAOF wait until a ticket is synced. The connection may be in its place or be served.
+    pub(super) fn await_sync(&mut self, node: Box<Node<Job>>, wanted: AwaitSync, ticket: Ticket) {
+        node.job.session.record.blocked.store(true, Ordering::Relaxed);
+        let until = self.server().clock.uptime_millis().saturating_add(wanted.millis);
+        self.awaiting_sync.push(AwaitingSync { ticket, wanted, until, node });
+    }
+
+    /// Answers WAITAOF where it waits for nothing more.
+    fn answer_synced(&mut self) {
+        if self.awaiting_sync.is_empty() {
+            return;
+        }
+        let server = self.server();
+        let (now, synced) = (server.clock.uptime_millis(), server.journal.synced());
+        let is_gone = |node: &Node<Job>| {
+            let connection = self.connections.get(node.job.session.origin.slot).and_then(Option::as_ref);
+            connection.is_none_or(|connection| connection.closing || connection.peer_closed)
+        };
+        let is_over = |awaiting: &mut AwaitingSync| {
+            let is_synced = synced.is_some_and(|synced| awaiting.ticket <= synced);
+            let is_vain = awaiting.wanted.is_local && synced.is_none();
+            awaiting.wanted.is_over(is_synced) || is_vain || awaiting.until <= now || is_gone(&awaiting.node)
+        };
+        let over: Vec<AwaitingSync> = self.awaiting_sync.extract_if(.., is_over).collect();
+        for AwaitingSync { ticket, wanted, mut node, .. } in over {
+            let Job { session, reply: out, .. } = &mut node.job;
+            let start = out.len();
+            match synced {
+                None if wanted.is_local => {
+                    CommandError::text(command::NOT_LOGGED).write(&mut Reply::new(out, session.resp));
+                }
+                _ => {
+                    let is_synced = synced.is_some_and(|synced| ticket <= synced);
+                    command::write_synced(&mut Reply::new(out, session.resp), is_synced);
+                }
+            }
+            session.drop_unwanted(start, out);
+            self.take_back(node);
+        }
     }
 
     /// Whether replies wait that need not any more.
     pub(super) fn may_release_replies(&self) -> bool {
-        if self.awaiting_log.is_empty() {
+        if self.awaiting_log.is_empty() && self.awaiting_sync.is_empty() {
             return false;
         }
-        let reached = self.server().journal.reached();
+        let (reached, synced) = (self.server().journal.reached(), self.server().journal.synced());
+        let is_over = |awaiting: &AwaitingSync| synced.is_none_or(|synced| awaiting.ticket <= synced);
         let mut waiting = self.awaiting_log.iter().map(|&slot| self.connections.get(slot));
         waiting.any(|place| matches!(place, Some(Some(connection)) if connection.ticket <= reached))
+            || self.awaiting_sync.iter().any(|awaiting| awaiting.wanted.n_replicas == 0 && is_over(awaiting))
     }
 
     fn release_replies(&mut self) {

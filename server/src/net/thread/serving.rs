@@ -894,6 +894,13 @@ impl IoThread {
             self.server().order_save(order, Some((node, is_answered)));
             return Some(Ended::Parked(input_from));
         }
+        if let Request::AwaitSync(wanted) = request {
+            node.job.session.ask(Request::ReadNotifications);
+            node.job.session.n_commands += 1;
+            let ticket = connection.last_ticket.max(self.worker.thread.ticket.get());
+            self.await_sync(node, wanted, ticket);
+            return Some(Ended::Parked(input_from));
+        }
         let Request::Sleep { millis, counts } = request else {
             self.give_back_after_notifications(node);
             return Some(Ended::Paused(input_from));
