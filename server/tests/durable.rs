@@ -162,6 +162,9 @@ fn all_that_was_done_is_there_again() {
     ask(&mut client, "SET text value PX 100000000");
     ask(&mut client, "RPUSH list a b c");
     ask(&mut client, "LPOP list");
+    ask(&mut client, "SET gone value PX 5");
+    ask(&mut client, "DEBUG ADVANCE-TIME 10");
+    ask(&mut client, "RPUSH gone again");
     ask(&mut client, "SELECT 9");
     ask(&mut client, "ZADD sorted 1 a 2 b");
     ask(&mut client, "XADD stream * field value");

@@ -236,8 +236,12 @@ impl Ledger {
 
     /// Whether somebody is told of every change.
     fn tells(&self) -> bool {
-        let Hearer(log) = LOG;
-        self.hearers & !log != 0
+        self.hears_beside(LOG)
+    }
+
+    /// Whether anybody hears of changes beside one.
+    pub(crate) fn hears_beside(&self, Hearer(bit): Hearer) -> bool {
+        self.hearers & !bit != 0
     }
 
     /// Whether changes are recorded.
@@ -256,11 +260,6 @@ impl Ledger {
         if self.is_logged() {
             fields.for_each(|field| record::lost_field(db, key, field));
         }
-    }
-
-    /// Whether somebody hears of every change.
-    pub(crate) fn has_hearers(&self) -> bool {
-        self.hearers != 0
     }
 
     /// Whether one hears of every change.

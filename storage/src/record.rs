@@ -120,6 +120,26 @@ impl Record {
         self.n_changes > 0
     }
 
+    /// Whether a command has changed something, and has given no words.
+    pub fn lacks_words(&self) -> bool {
+        self.n_changes > 0 && self.commands.commands.is_empty()
+    }
+
+    /// Adds a command.
+    pub fn add<'w>(&mut self, db: Db, words: impl IntoIterator<Item = &'w [u8]>) {
+        self.commands.add(db, words);
+    }
+
+    /// Forgets all: it has been logged.
+    pub fn clear(&mut self) {
+        self.gone.clear();
+        self.commands.clear();
+        self.n_changes = 0;
+        self.touched.clear();
+        self.touched.shrink_to(KEPT_PLACES);
+        self.touches_all = false;
+    }
+
     /// Keys, and fields of hashes behind the names of their keys, that went by themselves. They were gone already for whatever the
     /// commands did.
     pub fn gone(&self) -> impl Iterator<Item = Recorded<'_>> {
@@ -189,7 +209,7 @@ impl Mark {
 
 /// Adds a command to the record of the unit under way on this thread.
 pub fn add<'w>(db: Db, words: impl IntoIterator<Item = &'w [u8]>) {
-    with(|record| record.commands.add(db, words));
+    with(|record| record.add(db, words));
 }
 
 /// Does something with this thread's record, which must not be reached for meanwhile.
@@ -207,14 +227,7 @@ const KEPT_PLACES: usize = 1024;
 
 /// Empties this thread's record: it has been logged.
 pub fn clear() {
-    with(|record| {
-        record.gone.clear();
-        record.commands.clear();
-        record.n_changes = 0;
-        record.touched.clear();
-        record.touched.shrink_to(KEPT_PLACES);
-        record.touches_all = false;
-    });
+    with(Record::clear);
 }
 
 /// Notes that a key was changed.

@@ -106,6 +106,8 @@ pub struct Shard {
     touches: bool,
     /// See [`Shard::has_observers`].
     has_observers: bool,
+    /// See [`Shard::is_only_logged`].
+    is_only_logged: bool,
     /// Work on large values is refused, so that it is done without the hold.
     is_limited: bool,
     /// See [`Shard::is_saving`].
@@ -167,6 +169,7 @@ impl Shard {
             ledger: Ledger::new(published),
             marks: Marks::default(),
             has_observers: false,
+            is_only_logged: false,
             is_limited: true,
             is_saving: false,
             refuses_unsaved: false,

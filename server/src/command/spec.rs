@@ -68,10 +68,24 @@ pub enum Log {
     Verbatim,
     /// In its own words, whether it has changed anything or not, as Redis does.
     Always,
+    /// In its own words if it has so many: further ones are options, with which it is logged as that says.
+    PlainOr(usize, LogAs),
     /// In those that say what its keys hold now: its own are relative to the time, leave something to chance, or are not known to Redis 7.0.
     As(LogAs),
     /// In those that its handler gives, for one of these reasons: only it knows what it has done.
     Given,
+}
+
+impl Log {
+    /// Whether a command of so many words is logged in these, if it has changed anything.
+    #[inline]
+    pub fn is_verbatim(&self, n_words: usize) -> bool {
+        match self {
+            Log::Verbatim => true,
+            Log::PlainOr(n_plain, _) => n_words == *n_plain,
+            Log::Always | Log::As(_) | Log::Given => false,
+        }
+    }
 }
 
 /// Reads the arguments of a command that visits the shards in turn.

@@ -39,7 +39,7 @@ pub(super) const COMMANDS: &[CommandSpec] = &[
         arity: Arity::AtLeast(3),
         flags: Flags::WRITE.and(Flags::DENYOOM),
         keys: Keys::OVERWRITE_OR_SWAP,
-        log: Log::As(logged::strings),
+        log: Log::PlainOr(3, logged::strings),
         run: Run::Shard(set),
         work: Work::Refused { estimate: work::whole_with_options },
         since: "1.0.0",

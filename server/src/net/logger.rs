@@ -29,6 +29,8 @@ pub fn run_logger(server: &'static Server, parker: &Parker) {
         }
         if !server.journal.is_writing() {
             parker.park();
+        } else if let Some(time) = server.journal.gather(has_advanced) {
+            parker.park_timeout(time);
         } else if !has_advanced {
             parker.park_timeout(LOOK_EVERY);
         }

@@ -342,6 +342,9 @@ impl coordinator::Job for Job {
         if shard.has_observers() {
             // Whatever becomes of the unit, what it has done is logged before anybody else sees it.
             logging::log_unit(thread);
+            if shard.is_only_logged() {
+                return;
+            }
             invalidations::announce_before_leaving(shard, thread);
         }
     }

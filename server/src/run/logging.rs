@@ -4,7 +4,7 @@ use braid_journal::intake::Kind;
 use braid_protocol::request::write_words;
 use braid_storage::{
     Db,
-    record::{self, Record, Recorded},
+    record::{self, Record, Recorded, Touched},
 };
 
 use crate::{
@@ -21,23 +21,60 @@ pub fn log_unit(thread: &ThreadState) {
         return;
     }
     record::with(|record| {
-        debug_assert!(
-            !record.is_empty() || !record.has_changes(),
-            "a unit has changed something, and the log has not been told"
-        );
-        if record.is_empty() {
-            return;
-        }
-        journal.note(record);
-        if journal.is_writing() {
-            let ticket = journal.add(&mut thread.log.borrow_mut(), |to| write_unit(record, to));
-            thread.ticket.set(ticket);
-            if journal.last_writes.is_on() {
-                journal.last_writes.note(record.touched(), ticket);
-            }
-        }
+        log_record(record, thread);
+        record.clear();
     });
-    record::clear();
+}
+
+fn log_record(record: &Record, thread: &ThreadState) {
+    debug_assert!(
+        !record.is_empty() || !record.has_changes(),
+        "a unit has changed something, and the log has not been told"
+    );
+    if record.is_empty() {
+        return;
+    }
+    thread.server().journal.note(record);
+    add(record.touched(), thread, |to| write_unit(record, to));
+}
+
+/// Adds what a unit has done to the thread's log.
+fn add(touched: Touched<'_>, thread: &ThreadState, build: impl FnOnce(&mut Vec<u8>) -> Kind) {
+    let journal = &thread.server().journal;
+    if !journal.is_writing() {
+        return;
+    }
+    let ticket = journal.add(&mut thread.log.borrow_mut(), build);
+    thread.ticket.set(ticket);
+    if journal.last_writes.is_on() {
+        journal.last_writes.note(touched, ticket);
+    }
+}
+
+/// Logs what a command has done that ran in place on the shard of its key, where only the log hears, and that is logged in its own words
+/// ([`Log::is_verbatim`](command::Log::is_verbatim)). The shard is held.
+#[inline(never)]
+pub fn ran_in_place(db: Db, command: &Registered, words: Words<'_>, thread: &ThreadState) {
+    let journal = &thread.server().journal;
+    record::with(|record| {
+        // What has changed something waits for that, which comes behind all that it has read.
+        if !record.has_changes() && journal.holds_back_reads() {
+            await_keys(db, command, words, thread);
+        }
+        if record.lacks_words() {
+            // If nothing has gone, these are all there is.
+            if record.is_empty() && !journal.keeps() {
+                add(record.touched(), thread, |to| {
+                    write_words(to, words.len(), words.iter());
+                    Kind::Commands { first_db: db.0, last_db: db.0 }
+                });
+                return record.clear();
+            }
+            record.add(db, words.iter());
+        }
+        log_record(record, thread);
+        record.clear();
+    });
 }
 
 /// Has the reply to a command wait until what it has read is on disk. Its shards are held, or its values pinned.
@@ -46,13 +83,22 @@ pub fn await_what_was_read(call: &Call<'_, '_>, command: &Registered, words: Wor
     let journal = &call.server.journal;
     let reads_all = matches!(command.spec.run, Run::Everything(_) | Run::EachShard { .. })
         || route::roams(command, words);
-    if reads_all || !journal.last_writes.is_on() {
+    if reads_all {
         return call.thread.await_ticket(journal.last_ticket());
+    }
+    await_keys(call.session.db, command, words, call.thread);
+}
+
+/// Has the reply to a command wait until the last changes of its keys are on disk.
+fn await_keys(db: Db, command: &Registered, words: Words<'_>, thread: &ThreadState) {
+    let journal = &thread.server().journal;
+    if !journal.last_writes.is_on() {
+        return thread.await_ticket(journal.last_ticket());
     }
     let get = |at| words.get(at);
     command.spec.keys.positions(words.len(), get, |at, used| {
         if used.is_key() {
-            call.thread.await_ticket(journal.last_writes.of(call.session.db, words.get(at)));
+            thread.await_ticket(journal.last_writes.of(db, words.get(at)));
         }
     });
 }

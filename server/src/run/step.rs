@@ -51,7 +51,8 @@ pub fn execute(
     if is_told && !mark.has_words() {
         match command.spec.log {
             Log::Verbatim | Log::Always => record::add(db, words.iter()),
-            Log::As(log_as) => log_as(call, command.spec, words),
+            Log::PlainOr(n_plain, _) if words.len() == n_plain => record::add(db, words.iter()),
+            Log::As(log_as) | Log::PlainOr(_, log_as) => log_as(call, command.spec, words),
             Log::Given => debug_assert!(
                 false,
                 "'{}' has changed something, and has not told the log in which words",

@@ -56,6 +56,8 @@ pub struct Journal {
     /// The last ticket that is in the file, and the last that is on disk.
     written: CachePadded<AtomicU64>,
     synced: CachePadded<AtomicU64>,
+    /// From which ticket on the thread that syncs is to be woken: it gathers.
+    gathers_to: CachePadded<AtomicU64>,
     /// A sync is under way that I/O threads must not wait for.
     is_syncing: AtomicBool,
     /// `appendfsync`, where all threads look at it.
@@ -109,6 +111,9 @@ struct LogFile {
     /// What comes before the next cut was logged before the file was begun, and is in its base.
     skips_to_cut: bool,
     synced_at: Instant,
+    /// How long the last sync took, and how many tickets it was about.
+    sync_took: Duration,
+    n_synced: u64,
 }
 
 /// Where what nobody wants is merged to.
@@ -161,6 +166,7 @@ impl Journal {
             n_published: CachePadded::default(),
             written: CachePadded::default(),
             synced: CachePadded::default(),
+            gathers_to: CachePadded::default(),
             is_syncing: AtomicBool::new(false),
             fsync: AtomicU8::new(AppendFsync::default() as u8),
             skips_syncs: AtomicBool::new(false),
@@ -181,6 +187,8 @@ impl Journal {
                 aof: None,
                 skips_to_cut: false,
                 synced_at: Instant::now(),
+                sync_took: Duration::ZERO,
+                n_synced: 0,
             }),
             thread,
         }
@@ -236,9 +244,14 @@ impl Journal {
         std::iter::from_fn(|| self.kept.pop()).collect()
     }
 
+    /// Whether records are kept.
+    pub fn keeps(&self) -> bool {
+        self.keeps.load(Ordering::Relaxed)
+    }
+
     /// Keeps a unit's record, if it is to.
     pub fn note(&self, record: &Record) {
-        if self.keeps.load(Ordering::Relaxed) && self.kept.len() < KEPT_MAX {
+        if self.keeps() && self.kept.len() < KEPT_MAX {
             self.kept.push(commands_of(record));
         }
     }
@@ -265,7 +278,7 @@ impl Journal {
     /// Logs nothing more to a file. All shards are held; says whether they are to record all the same. Then the file is to be
     /// [closed](Journal::close).
     pub fn end(&self) -> bool {
-        let keeps = self.keeps.load(Ordering::Relaxed);
+        let keeps = self.keeps();
         self.is_writing.store(false, Ordering::Relaxed);
         self.is_on.store(keeps, Ordering::Relaxed);
         keeps
@@ -368,9 +381,40 @@ impl Journal {
 
     /// Has the thread that syncs look, if something is published that is not written.
     pub fn poke_if_behind(&self) {
-        if self.is_writing() && self.intake.has_published() {
+        if !self.is_writing() || !self.intake.has_published() {
+            return;
+        }
+        // Pairs with the fence in `gather`: either this finds that it gathers no more, or that finds what was published.
+        fence(Ordering::SeqCst);
+        if self.intake.last_ticket() >= self.gathers_to.load(Ordering::Relaxed) {
             self.thread.unpark();
         }
+    }
+
+    /// For how long the thread that syncs lets others add to what it syncs next; none if it need not wait for that. It is woken once there is
+    /// as much as the last time.
+    ///
+    /// Those whose replies have just left mostly come back at once. A sync costs the same for one as for all of them, and while each has to
+    /// wait for it anyway, to wait for the others costs little. Whoever is alone waits for nobody.
+    pub fn gather(&self, has_advanced: bool) -> Option<Duration> {
+        const LEAST: Duration = Duration::from_micros(100);
+        const MOST: Duration = Duration::from_millis(2);
+        if !self.syncs_always() {
+            self.gathers_to.store(0, Ordering::Relaxed);
+            return None;
+        }
+        let time = has_advanced.then(|| {
+            let file = self.lock();
+            self.gathers_to.store(file.pen.merged() + file.n_synced, Ordering::Relaxed);
+            (file.sync_took * 3).clamp(LEAST, MOST)
+        });
+        if time.is_none() {
+            self.gathers_to.store(0, Ordering::Relaxed);
+        }
+        // Pairs with the fence in `poke_if_behind`.
+        fence(Ordering::SeqCst);
+        let is_enough = self.intake.last_ticket() >= self.gathers_to.load(Ordering::Relaxed);
+        if is_enough && self.intake.has_published() { Some(Duration::ZERO) } else { time }
     }
 
     /// Merges and writes what was published, unless somebody else does just now or must: a thread that serves sockets does this at the end of its
@@ -485,10 +529,13 @@ impl Journal {
         }
         let (current, offset) = (aof.current(), aof.offset());
         self.is_syncing.store(true, Ordering::Relaxed);
-        *synced_at = Instant::now();
+        let began = Instant::now();
+        *synced_at = began;
         drop(file);
         let synced = current.sync_data();
         let mut file = self.lock();
+        file.sync_took = began.elapsed();
+        file.n_synced = written - self.synced.load(Ordering::Relaxed);
         self.is_syncing.store(false, Ordering::Relaxed);
         if self.judge(synced, "Syncing") {
             if let Some(aof) = &mut file.aof {

@@ -79,6 +79,12 @@ impl Shard {
         self.has_observers
     }
 
+    /// Whether changes are recorded for the log, and there are no other [observers](Shard::has_observers).
+    #[inline]
+    pub fn is_only_logged(&self) -> bool {
+        self.is_only_logged
+    }
+
     /// Whether nodes wait for keys here, or keys are pinned: whether there is somebody to ask before a command, of all
     /// [observers](Shard::has_observers).
     pub fn has_lines(&self) -> bool {
@@ -88,11 +94,12 @@ impl Shard {
     /// To be called when one who waits, pins, has read or hears has come or gone, or the sink was emptied.
     pub(super) fn update_observers(&mut self) {
         self.ledger.observe();
-        self.has_observers = !self.ledger.waiters.is_empty()
-            || !self.pinned.is_empty()
+        let has_others = self.has_lines()
             || self.ledger.tracked.is_some()
-            || self.ledger.has_hearers()
+            || self.ledger.hears_beside(record::LOG)
             || self.ledger.has_changes();
+        self.is_only_logged = !has_others && self.ledger.is_logged();
+        self.has_observers = has_others || self.is_only_logged;
     }
 
     /// Puts a node into a key's line, in the command's database.

@@ -131,7 +131,7 @@ pub(super) struct Parsed {
     pub(super) start: usize,
     pub(super) end: usize,
     first_word: usize,
-    n_words: usize,
+    pub(super) n_words: usize,
     /// Where its first key lives, if its first argument is one.
     pub(super) routed: Option<Routed>,
 }

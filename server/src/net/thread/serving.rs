@@ -30,7 +30,7 @@ use crate::{
     run::{
         budget::Budget,
         gates::{self, Admission},
-        job, offload,
+        job, logging, offload,
         route::{self, Needs},
         step,
         unit::{self, Ended as UnitEnded, Unit},
@@ -501,9 +501,11 @@ impl IoThread {
             let end = begin + 1 + commands[begin + 1..].iter().take_while(follows).count();
             let held = self.worker.with_shard(routed.shard, |shard, thread| {
                 // Once for all of them: whoever changes one of these takes the shard for a moment after that.
-                if shard.has_observers()
+                let is_logged = shard.is_only_logged();
+                if shard.has_observers() != is_logged
                     || session.tracking.is_some()
                     || !server.attention.is_idle(rights_as_of)
+                    || is_logged && !are_verbatim(&commands[begin..end])
                 {
                     cold_path();
                     return Stopped::ByObservers;
@@ -543,6 +545,9 @@ impl IoThread {
                         return Stopped::ByLongWork;
                     }
                     step::conclude(command, outcome, start, session, out, thread);
+                    if is_logged {
+                        logging::ran_in_place(session.db, command, turn.words(parsed), thread);
+                    }
                     next.set(next.get() + 1);
                     n_kept.set(out.len());
                 }
@@ -920,6 +925,12 @@ impl IoThread {
         node.set_route(node.job.route(server));
         self.worker.submit(node);
     }
+}
+
+/// Whether commands are logged in their own words, if they change anything.
+#[cold]
+fn are_verbatim(commands: &[Parsed]) -> bool {
+    commands.iter().all(|parsed| parsed.command().spec.log.is_verbatim(parsed.n_words))
 }
 
 /// Whether a command whose work grows with what its key holds is short enough to run here. Apart, to keep it out of the way of
