@@ -98,6 +98,12 @@ impl FoundAof {
         self.manifest.is_none()
     }
 
+    /// What `--check-aof` is given to check it: its manifest, or the one file that it was before there were manifests.
+    fn to_check(&self) -> PathBuf {
+        let manifest = self.path.join(format!("{}.manifest", self.name));
+        if manifest.exists() { manifest } else { self.path.join(&self.name) }
+    }
+
     /// Its files' bytes.
     pub fn n_bytes(&self) -> u64 {
         let length = |name: &[u8]| std::fs::metadata(self.folder.path_of(name)).map_or(0, |file| file.len());
@@ -231,6 +237,8 @@ pub struct Replay<'w> {
     server: &'static Server,
     worker: &'w mut Worker<Job>,
     session: Session,
+    /// What to check if it cannot be loaded: the manifest.
+    checked: PathBuf,
     /// Bytes of the files before the one that is read.
     n_bytes_before: u64,
     every_second: EverySecond,
@@ -250,6 +258,7 @@ impl<'w> Replay<'w> {
             server,
             worker,
             session: Session::new(record, origin),
+            checked: PathBuf::new(),
             n_bytes_before: 0,
             every_second: EverySecond::default(),
             n_commands: 0,
@@ -264,6 +273,7 @@ impl<'w> Replay<'w> {
     pub fn run(&mut self, found: &FoundAof) -> Result<End, ReplayError> {
         let mut end = End::default();
         let Some(manifest) = &found.manifest else { return Ok(end) };
+        self.checked = found.to_check();
         if let Some(base) = &manifest.base {
             let path = found.folder.path_of(&base.name);
             let from = if is_snapshot(&path).map_err(|error| failed(&path, error))? {
@@ -352,8 +362,9 @@ impl<'w> Replay<'w> {
                 path,
                 format!(
                     "Unexpected end of file reading the append only file: it ends in the middle of what begins at byte {at} of \
-                     {n_bytes}. You can: 1) make a copy of it and cut it \
-                     there ('truncate -s {at}'), or 2) set 'aof-load-truncated yes' and start again"
+                     {n_bytes}. You can: 1) make a copy of it and run \
+                     'braid-server --check-aof --fix {}', which cuts it there, or 2) set 'aof-load-truncated yes' and start again",
+                    self.checked.display()
                 ),
             ));
         }
@@ -369,9 +380,11 @@ impl<'w> Replay<'w> {
     fn advise(&self, path: &Path, stopped: &Stopped) -> String {
         match stopped {
             Stopped::ByFile(broken) => format!(
-                "Bad file format reading the append only file: it {broken}. Nothing is served from it: what is behind may build on what is lost. Make a copy of {}, and put \
-                 another copy of it in its place or cut it there",
-                path.display()
+                "Bad file format reading the append only file: it {broken}. Nothing is served from it: what is behind may build on what is lost. Put another copy of {} in its \
+                 place, or make a copy and run 'braid-server --check-aof --fix {}', which says what would be lost and asks before \
+                 it cuts",
+                path.display(),
+                self.checked.display()
             ),
             Stopped::ByCommand { at, why } => format!("at byte {at}: {why}"),
         }
