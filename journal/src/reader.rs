@@ -16,16 +16,13 @@ use std::{
     ops::ControlFlow,
 };
 
-use crate::frame::{Header, MAGIC};
+use crate::frame::{Header, MAGIC, TIME_MAGIC};
 
 /// A longer line than this is no line of such a file.
 const LINE_MAX: u64 = 64 << 10;
 
 /// Behind broken bytes so many times the file's length may be summed for frames that turn out to be none.
 const SUMMED_IN_VAIN_MAX: u64 = 16;
-
-/// What begins a line that says when what follows was written.
-pub const TIME_MAGIC: &[u8] = b"#TS:";
 
 /// Why reading ends before the end of the file.
 #[derive(Debug)]
@@ -166,6 +163,9 @@ impl<R: Read + Seek> Reader<R> {
             match self.line[0] {
                 // What is appended next would become part of it.
                 b'#' if !self.line.ends_with(b"\n") => return Err(Broken::Torn { at: self.whole_bytes }),
+                b'#' if self.offset.is_some() && !is_whole_comment(&self.line) => {
+                    return Err(self.judge(start, "a comment is not what was written there")?);
+                }
                 b'#' if self.is_too_late(start)? => return Ok(None),
                 b'#' => {}
                 b'*' => {
@@ -191,9 +191,7 @@ impl<R: Read + Seek> Reader<R> {
         let (Some(until), Some(time)) = (self.until, self.line.strip_prefix(TIME_MAGIC)) else {
             return Ok(false);
         };
-        let seconds =
-            std::str::from_utf8(time.trim_ascii_end()).ok().and_then(|time| time.parse::<u64>().ok());
-        let seconds = seconds.ok_or(Broken::Damaged { at: start, why: "a time is no number" })?;
+        let seconds = seconds(time).ok_or(Broken::Damaged { at: start, why: "a time is no number" })?;
         Ok(seconds > until)
     }
 
@@ -291,7 +289,7 @@ impl<R: Read + Seek> Reader<R> {
             was_safe |= header.safe > offset;
             if was_safe { ControlFlow::Break(()) } else { ControlFlow::Continue(()) }
         })?;
-        Ok(if was_safe || looked == Looked::InVain { damaged } else { Broken::Torn { at: start } })
+        Ok(if was_safe || looked == Looked::InVain { damaged } else { Broken::Torn { at: self.whole_bytes } })
     }
 
     /// Calls `each` with the whole frames from an offset on, whatever stands between them, and where each begins.
@@ -349,6 +347,18 @@ pub(crate) enum Looked {
 fn is_frame_line(line: &[u8]) -> bool {
     let has = |part: &[u8]| line.windows(part.len()).any(|window| window == part);
     line.starts_with(MAGIC) || line[0] == b'#' && has(b" prev=") && has(b" crc=")
+}
+
+/// Whether a comment among frames is as somebody has written it. A line that tells the time may have lost its end, and the line of the frame behind it
+/// its beginning: what follows that must not be taken for what nobody has summed.
+fn is_whole_comment(line: &[u8]) -> bool {
+    let is_text = line.trim_ascii_end().iter().all(|byte| matches!(byte, b' '..=b'~'));
+    is_text && line.strip_prefix(TIME_MAGIC).is_none_or(|time| seconds(time).is_some())
+}
+
+/// The seconds that a line tells behind its magic.
+fn seconds(time: &[u8]) -> Option<u64> {
+    std::str::from_utf8(time.trim_ascii_end()).ok()?.parse().ok()
 }
 
 /// Whether a command consists of one word, in either case.
@@ -418,8 +428,8 @@ mod tests {
         while reader.next_units().expect("it is whole").is_some() {}
         let mut framer = Framer {
             offset: reader.stream_offset().expect("it has frames"),
-            safe: 0,
             previous: reader.previous_sum(),
+            ..Framer::default()
         };
         let last = command(&["DEL", "key"]);
         framer.write(&last, &[last.len()], &mut file);
@@ -463,7 +473,7 @@ mod tests {
             let Err(Broken::Torn { at }) = reader.next_units() else {
                 panic!("{n_bytes} bytes are taken for whole")
             };
-            let mut framer = Framer { offset: 0, safe: 0, previous: reader.previous_sum() };
+            let mut framer = Framer { previous: reader.previous_sum(), ..Framer::default() };
             let mut mended = file[..at as usize].to_vec();
             framer.write(&units[1], &[units[1].len()], &mut mended);
             assert!(matches!(read(&mended), (all, None) if all == units.concat()), "{n_bytes} bytes");
@@ -510,6 +520,18 @@ mod tests {
                 matches!(broken, Some(Broken::Torn { at }) if at as usize == first.len()),
                 "{n_bytes} bytes"
             );
+        }
+    }
+
+    #[test]
+    fn a_transaction_behind_frames_that_is_torn_goes_whatever_is_left_of_it() {
+        let (file, units, _) = framed(2, 0);
+        let begun = transaction();
+        for tail in [&b"\0\0\0\0"[..], b"#TS:1\0\0\r\n", b"#\0\r\n"] {
+            let torn = [&file[..], &begun[..begun.len() - 14], tail].concat();
+            let (all, broken) = read(&torn);
+            assert_eq!(all, units.concat());
+            assert!(matches!(broken, Some(Broken::Torn { at }) if at as usize == file.len()), "{broken:?}");
         }
     }
 

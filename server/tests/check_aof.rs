@@ -276,3 +276,34 @@ fn of_files_without_frames_it_says_what_redis_check_aof_says() {
         assert_eq!(ours.1.lines().last(), theirs.1.lines().last(), "{shown:?}");
     }
 }
+
+#[test]
+fn a_server_tells_the_time_in_the_first_line_of_an_increment() {
+    let home = Home::new();
+    let dir = home.0.scratch().to_str().expect("it is UTF-8");
+    for (nth, at_start) in ["no", "yes"].into_iter().enumerate() {
+        let server =
+            Server::start(&["--dir", dir, "--appendonly", "yes", "--aof-timestamp-enabled", at_start]);
+        let mut client = server.connect();
+        if nth == 0 {
+            assert_eq!(
+                client.command(&["CONFIG", "SET", "aof-timestamp-enabled", "yes"]).text().as_deref(),
+                Some("OK")
+            );
+        }
+        assert_eq!(client.command(&["SET", &format!("key:{nth}"), "value"]).text().as_deref(), Some("OK"));
+        let file = fs::read_to_string(home.path(INCREMENT)).expect("it is text");
+        let seconds = file
+            .strip_prefix("#TS:")
+            .and_then(|file| file.split_once("\r\n"))
+            .expect("the time comes first")
+            .0;
+        let seconds: u64 = seconds.parse().expect("it is a number");
+        let (now, before) = ((seconds + 10_000).to_string(), (seconds - 1).to_string());
+        server.stop();
+        let until = |time: &str| check(&["--truncate-to-timestamp", time], &home.manifest(), "");
+        assert_says(&until(&now), true, &["Truncate nothing"]);
+        assert_says(&until(&before), false, &["has nothing before timestamp"]);
+    }
+    assert_eq!(home.keys(), [true, true, false, false]);
+}

@@ -28,6 +28,7 @@ use crossbeam_queue::SegQueue;
 use crossbeam_utils::{CachePadded, sync::Unparker};
 
 use crate::{
+    clock::Clock,
     config::{AppendFsync, Config},
     notice,
     shared::last_writes::LastWrites,
@@ -68,6 +69,8 @@ pub struct Journal {
     pub last_writes: LastWrites,
     /// How long each write takes longer, in microseconds: tests look at what waits for it.
     write_delay_micros: AtomicU64,
+    /// `aof-timestamp-enabled`.
+    tells_time: AtomicBool,
     /// Writing or syncing has failed, and has not succeeded since.
     has_failed: AtomicBool,
     /// A sync has failed: what was on its way is not known of, and nothing more is promised of this file.
@@ -120,7 +123,7 @@ impl Stream for Nowhere {
     fn append(&mut self, _: &[u8]) {}
 }
 
-/// Who makes a cut: it takes a while.
+/// Who makes a cut, or begins an increment anew: it takes a while.
 #[derive(Clone, Copy)]
 enum Cutting {
     IsForThis,
@@ -167,6 +170,7 @@ impl Journal {
             keeps_history: AtomicBool::new(false),
             last_writes: LastWrites::default(),
             write_delay_micros: AtomicU64::new(0),
+            tells_time: AtomicBool::new(false),
             has_failed: AtomicBool::new(false),
             has_lost: AtomicBool::new(false),
             n_bytes: AtomicU64::new(0),
@@ -282,6 +286,7 @@ impl Journal {
     pub fn configure(&self, config: &Config) {
         self.fsync.store(config.appendfsync as u8, Ordering::Relaxed);
         self.keeps_history.store(config.aof_disable_auto_gc, Ordering::Relaxed);
+        self.tells_time.store(config.aof_timestamp_enabled, Ordering::Relaxed);
         self.thread.unpark();
     }
 
@@ -411,6 +416,17 @@ impl Journal {
     fn write(&self, file: &mut LogFile, cutting: Cutting) -> bool {
         let LogFile { pen, units, aof: Some(aof), skips_to_cut, .. } = file else { return false };
         let before = self.written.load(Ordering::Relaxed);
+        aof.tell_time(self.tells_time.load(Ordering::Relaxed).then(Clock::system_seconds));
+        if aof.must_begin_anew() {
+            match cutting {
+                Cutting::IsForAnother => {
+                    self.thread.unpark();
+                    return false;
+                }
+                Cutting::IsForThis if !self.judge(aof.begin_anew(), "Writing to") => return false,
+                Cutting::IsForThis => {}
+            }
+        }
         if *skips_to_cut {
             if pen.merge(&self.intake, &mut Nowhere, || true) != Merged::UpToCut {
                 return false;
