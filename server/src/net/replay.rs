@@ -21,6 +21,7 @@ use braid_journal::{
 };
 use braid_protocol::request::{Limits, Parse, RequestParser};
 use braid_storage::{
+    Form,
     coordinator::{Held, Worker},
     rdb::file::{SnapshotOptions, SnapshotWriter},
     record,
@@ -35,9 +36,10 @@ use crate::{
         record::ClientRecord,
         session::Session,
     },
+    clock::Clock,
     command::{self, Call, Found, TABLE},
     notice,
-    persist::{self, Purpose},
+    persist::{self, CommandsWriter, EntriesWriter, Purpose},
     run::{step, unit},
     shared::{loading::EverySecond, server::Server, thread_state::ThreadState},
     warning,
@@ -116,13 +118,19 @@ impl FoundAof {
     /// # Errors
     /// The disk's.
     pub fn begin_from(&mut self, snapshot: &Path) -> Result<(), ReplayError> {
-        self.begin(|base| std::fs::copy(snapshot, base).map(|_| ()))
+        self.begin(Form::Snapshot, |base| std::fs::copy(snapshot, base).map(|_| ()))
     }
 
     /// Begins one whose base holds nothing.
     fn begin_from_nothing(&mut self, server: &Server) -> Result<(), ReplayError> {
-        self.begin(|base| {
-            let config = server.config.load();
+        let config = server.config.load();
+        if !config.aof_use_rdb_preamble {
+            let now = config.aof_timestamp_enabled.then(Clock::system_seconds);
+            return self.begin(Form::Commands, |base| {
+                EntriesWriter::Commands(CommandsWriter::new(File::create(base)?, now)).finish().map(|_| ())
+            });
+        }
+        self.begin(Form::Snapshot, |base| {
             let options = SnapshotOptions {
                 has_field_deadlines: false,
                 checksum: config.rdbchecksum,
@@ -134,9 +142,9 @@ impl FoundAof {
         })
     }
 
-    fn begin(&mut self, write: impl FnOnce(&Path) -> io::Result<()>) -> Result<(), ReplayError> {
+    fn begin(&mut self, form: Form, write: impl FnOnce(&Path) -> io::Result<()>) -> Result<(), ReplayError> {
         let mut manifest = Manifest::default();
-        let base = self.folder.path_of(&manifest.begin_base(&self.name, true, 0).name);
+        let base = self.folder.path_of(&manifest.begin_base(&self.name, form == Form::Snapshot, 0).name);
         write(&base).and_then(|()| File::open(&base)?.sync_all()).map_err(|error| failed(&base, error))?;
         self.manifest = Some(manifest);
         Ok(())
@@ -281,8 +289,8 @@ impl<'w> Replay<'w> {
             } else {
                 0
             };
-            end = self.replay(&path, from, manifest.increments.is_empty())?;
-            end = End { n_bytes: 0, previous: 0, ..end };
+            // Its frames, if it has any, are no part of the stream that the increments have.
+            self.replay(&path, from, manifest.increments.is_empty())?;
         }
         for (nth, increment) in manifest.increments.iter().enumerate() {
             let path = found.folder.path_of(&increment.name);

@@ -554,15 +554,15 @@ impl Journal {
         (self.n_cuts() > n_before).then(|| self.is_cut.load(Ordering::Relaxed))
     }
 
-    /// Takes a snapshot of so many bytes, which is synced, as the base of what was written since the cut.
+    /// Takes a file of so many bytes, which is synced, as the base of what was written since the cut.
     ///
     /// # Errors
     /// The disk's: the files hold as before.
-    pub fn end_rewrite(&self, written_as: &[u8], n_bytes: u64) -> io::Result<()> {
+    pub fn end_rewrite(&self, written_as: &[u8], n_bytes: u64, is_snapshot: bool) -> io::Result<()> {
         let mut file = self.lock();
         let Some(aof) = &mut file.aof else { return Ok(()) };
         self.is_syncing.store(true, Ordering::Relaxed);
-        let ended = aof.end_rewrite(written_as, true);
+        let ended = aof.end_rewrite(written_as, is_snapshot);
         self.is_syncing.store(false, Ordering::Relaxed);
         ended?;
         self.remove_history(aof);
