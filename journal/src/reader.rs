@@ -368,6 +368,9 @@ fn is_named(command: &[u8], name: &[u8]) -> bool {
 }
 
 #[cfg(test)]
+mod any_bytes;
+
+#[cfg(test)]
 mod tests {
     use std::io::Cursor;
 
@@ -376,7 +379,7 @@ mod tests {
 
     const FILLER: &[u8] = b"################################\n";
 
-    fn command(words: &[&str]) -> Vec<u8> {
+    pub(super) fn command(words: &[&str]) -> Vec<u8> {
         let mut command = format!("*{}\r\n", words.len()).into_bytes();
         for word in words {
             command.extend_from_slice(format!("${}\r\n{word}\r\n", word.len()).as_bytes());
@@ -384,7 +387,7 @@ mod tests {
         command
     }
 
-    fn transaction() -> Vec<u8> {
+    pub(super) fn transaction() -> Vec<u8> {
         [command(&["MULTI"]), command(&["SET", "a", "1"]), command(&["exec"])].concat()
     }
 
@@ -402,7 +405,7 @@ mod tests {
     }
 
     /// Frames of one unit each, of which all but the last `n_unsafe` were on disk when the last was written; and the units.
-    fn framed(n_units: usize, n_unsafe: usize) -> (Vec<u8>, Vec<Vec<u8>>, Vec<usize>) {
+    pub(super) fn framed(n_units: usize, n_unsafe: usize) -> (Vec<u8>, Vec<Vec<u8>>, Vec<usize>) {
         let (mut framer, mut file, mut units, mut starts) =
             (Framer::default(), Vec::new(), Vec::new(), Vec::new());
         for nth in 0..n_units {
