@@ -12,7 +12,11 @@ use std::{
 
 use braid_journal::{disk::Folder, store::Aof};
 use braid_protocol::request::write_request;
-use support::{Server, reference::has_reference};
+use support::{
+    Server,
+    crowd::{figure, until},
+    reference::has_reference,
+};
 
 const NAME: &str = "appendonly.aof";
 const INCREMENT: &str = "appendonly.aof.1.incr.aof";
@@ -306,4 +310,46 @@ fn a_server_tells_the_time_in_the_first_line_of_an_increment() {
         assert_says(&until(&before), false, &["has nothing before timestamp"]);
     }
     assert_eq!(home.keys(), [true, true, false, false]);
+}
+
+/// It was found torn again by the second start, when an increment stood behind it, and refused.
+#[test]
+fn a_torn_file_of_an_older_server_is_loaded_by_every_start() {
+    let home = Home::new();
+    let file = [request(&["SET", "key:0", "value"]), request(&["SET", "key:1", "value"])].concat();
+    fs::write(home.0.scratch().join(NAME), &file[..file.len() - 1]).expect("it can be written");
+    let dir = home.0.scratch().to_str().expect("it is UTF-8");
+    let server = Server::start(&["--dir", dir, "--appendonly", "yes"]);
+    assert_eq!(server.connect().command(&["SET", "key:2", "value"]).text().as_deref(), Some("OK"));
+    server.stop();
+    assert_eq!(home.keys(), [true, false, true, false]);
+}
+
+#[test]
+fn a_damaged_base_of_commands_is_told_and_not_cut() {
+    let home = Home::new();
+    let dir = home.0.scratch().to_str().expect("it is UTF-8");
+    let server = Server::start(&["--dir", dir, "--appendonly", "yes", "--aof-use-rdb-preamble", "no"]);
+    let mut client = server.connect();
+    client.command(&["SET", "key:0", "value"]);
+    client.command(&["BGREWRITEAOF"]);
+    until("it is rewritten", || figure(&mut client, "aof_rewrites") > 0);
+    server.stop();
+    assert_says(&check(&[], &home.manifest(), ""), true, &["BASE AOF (RESP format)", "All AOF files"]);
+    let base = home.path("appendonly.aof.2.base.aof");
+    let mut bytes = fs::read(&base).expect("it was written");
+    let n_bytes = bytes.len();
+    bytes[n_bytes - 4] ^= 1;
+    fs::write(&base, bytes).expect("there is room");
+    let refused = "because it is not the last file";
+    assert_says(
+        &check(&["--fix"], &home.manifest(), "y\n"),
+        false,
+        &["appendonly.aof.2.base.aof is", refused],
+    );
+    let output = Command::new(env!("CARGO_BIN_EXE_braid-server"))
+        .args(["--port", "0", "--unixsocket", "braid.sock", "--appendonly", "yes", "--dir", dir])
+        .output()
+        .expect("it can be run");
+    assert!(!output.status.success(), "{}", String::from_utf8_lossy(&output.stdout));
 }

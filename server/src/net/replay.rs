@@ -290,7 +290,8 @@ impl<'w> Replay<'w> {
                 0
             };
             // Its frames, if it has any, are no part of the stream that the increments have.
-            self.replay(&path, from, manifest.increments.is_empty())?;
+            let read = self.replay(&path, from, manifest.increments.is_empty())?;
+            cut(&path, read.n_bytes).map_err(|error| failed(&path, error))?;
         }
         for (nth, increment) in manifest.increments.iter().enumerate() {
             let path = found.folder.path_of(&increment.name);
@@ -405,6 +406,16 @@ impl<'w> Replay<'w> {
             self.server.measure_memory();
         }
     }
+}
+
+/// Cuts a base to what was read of it. Nothing is appended to one, but increments come after it, and then it must be whole.
+fn cut(path: &Path, n_bytes: u64) -> io::Result<()> {
+    if std::fs::metadata(path)?.len() == n_bytes {
+        return Ok(());
+    }
+    let file = File::options().write(true).open(path)?;
+    file.set_len(n_bytes)?;
+    file.sync_all()
 }
 
 /// Why replaying has stopped.
