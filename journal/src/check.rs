@@ -18,13 +18,13 @@ pub struct Checked {
     pub line: u64,
     /// What is wrong there, if anything is. Without it, what follows was written after the time that was asked for.
     pub broken: Option<Broken>,
-    /// What stands behind it.
-    pub behind: Behind,
+    /// What stands after it.
+    pub after: FramesAfter,
 }
 
-/// Frames behind what is broken that are as they were written.
+/// Frames after what is broken that are as they were written.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Behind {
+pub struct FramesAfter {
     /// How many.
     pub n_frames: u64,
     /// How many bytes of commands they have.
@@ -60,24 +60,25 @@ pub fn check<R: Read + Seek>(mut file: R, from: u64, until: Option<u64>) -> io::
         }
     };
     let (n_bytes, whole_bytes) = (reader.n_bytes(), reader.whole_bytes());
-    let behind = if broken.is_some() { Behind::find(&mut reader, whole_bytes)? } else { Behind::default() };
+    let after =
+        if broken.is_some() { FramesAfter::find(&mut reader, whole_bytes)? } else { FramesAfter::default() };
     let line = 1 + count_lines(file, from, whole_bytes)?;
-    Ok(Checked { n_bytes, whole_bytes, line, broken, behind })
+    Ok(Checked { n_bytes, whole_bytes, line, broken, after })
 }
 
-impl Behind {
+impl FramesAfter {
     fn find<R: Read + Seek>(reader: &mut Reader<R>, start: u64) -> io::Result<Self> {
-        let mut behind = Behind::default();
-        let looked = reader.frames_behind(start, |header, at| {
-            if behind.n_frames == 0 {
-                behind.first_at = at;
+        let mut after = FramesAfter::default();
+        let looked = reader.frames_after(start, |header, at| {
+            if after.n_frames == 0 {
+                after.first_at = at;
             }
-            behind.n_frames += 1;
-            behind.n_bytes += header.n_bytes;
+            after.n_frames += 1;
+            after.n_bytes += header.n_bytes;
             ControlFlow::Continue(())
         })?;
-        behind.is_incomplete = looked == Looked::InVain;
-        Ok(behind)
+        after.is_incomplete = looked == Looked::InVain;
+        Ok(after)
     }
 }
 
@@ -149,19 +150,19 @@ mod tests {
     }
 
     #[test]
-    fn whole_frames_behind_damage_are_counted() {
+    fn whole_frames_after_damage_are_counted() {
         let (mut file, starts) = framed();
         file[starts[2] - 3] ^= 1;
         let checked = checked(&file, None);
         assert_eq!(checked.whole_bytes, starts[1] as u64);
         assert!(matches!(checked.broken, Some(Broken::Damaged { .. })), "{checked:?}");
-        let expected = Behind {
+        let expected = FramesAfter {
             n_frames: 2,
             n_bytes: 2 * SET.len() as u64,
             first_at: starts[2] as u64,
             is_incomplete: false,
         };
-        assert_eq!(checked.behind, expected);
+        assert_eq!(checked.after, expected);
     }
 
     #[test]
@@ -169,7 +170,7 @@ mod tests {
         let (file, starts) = framed();
         let checked = checked(&file[..file.len() - 1], None);
         assert!(matches!(checked.broken, Some(Broken::Torn { .. })), "{checked:?}");
-        assert_eq!((checked.whole_bytes, checked.behind), (starts[3] as u64, Behind::default()));
+        assert_eq!((checked.whole_bytes, checked.after), (starts[3] as u64, FramesAfter::default()));
     }
 
     #[test]
@@ -197,8 +198,8 @@ mod tests {
             file.extend_from_slice(fake.replace("len=0", "len=1").as_bytes());
         }
         let checked = checked(&file, None);
-        assert!(checked.behind.is_incomplete);
-        // Nobody knows what is behind.
+        assert!(checked.after.is_incomplete);
+        // Nobody knows what is after.
         assert!(matches!(checked.broken, Some(Broken::Damaged { .. })), "{checked:?}");
     }
 }

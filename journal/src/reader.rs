@@ -21,7 +21,7 @@ use crate::frame::{Header, MAGIC, TIME_MAGIC};
 /// A longer line than this is no line of such a file.
 const LINE_MAX: u64 = 64 << 10;
 
-/// Behind broken bytes so many times the file's length may be summed for frames that turn out to be none.
+/// FramesAfter broken bytes so many times the file's length may be summed for frames that turn out to be none.
 const SUMMED_IN_VAIN_MAX: u64 = 16;
 
 /// Why reading ends before the end of the file.
@@ -285,7 +285,7 @@ impl<R: Read + Seek> Reader<R> {
             None => return Ok(damaged),
         };
         let mut was_safe = false;
-        let looked = self.frames_behind(start, |header, _| {
+        let looked = self.frames_after(start, |header, _| {
             was_safe |= header.safe > offset;
             if was_safe { ControlFlow::Break(()) } else { ControlFlow::Continue(()) }
         })?;
@@ -293,7 +293,7 @@ impl<R: Read + Seek> Reader<R> {
     }
 
     /// Calls `each` with the whole frames from an offset on, whatever stands between them, and where each begins.
-    pub(crate) fn frames_behind(
+    pub(crate) fn frames_after(
         &mut self,
         start: u64,
         mut each: impl FnMut(&Header, u64) -> ControlFlow<()>,

@@ -145,7 +145,7 @@ fn a_torn_frame_is_told_and_cut_off_when_that_is_wanted() {
     let bytes = fs::read(home.path(INCREMENT)).expect("it is there");
     home.write(INCREMENT, &bytes[..torn]);
     let told = format!("is torn: what begins at byte {} of {torn}", starts[3]);
-    let lost = format!("the {} bytes from there on are lost", torn - starts[3]);
+    let lost = format!("loses the {} bytes from there on", torn - starts[3]);
     assert_says(&check(&[], &home.manifest(), "y\n"), false, &[&told, &lost, "is not valid. Use the --fix"]);
     assert_says(
         &check(&["--fix"], &home.manifest(), "n\n"),
@@ -165,7 +165,7 @@ fn whole_frames_behind_damage_are_cut_off_only_if_that_is_said_in_words() {
     let n_bytes = home.n_bytes();
     home.flip(starts[2] - 3);
     let damaged = format!("is damaged at byte {}: a frame is not what it says it is", starts[1]);
-    let behind = format!("2 whole frames with 70 bytes of commands, the first at byte {}", starts[2]);
+    let behind = format!("2 whole frames with 70 bytes of commands. The first begins at byte {}.", starts[2]);
     assert_says(&check(&[], &home.manifest(), ""), false, &[&damaged, &behind]);
     for answer in ["y\n", "yes\n", "\n"] {
         assert_says(

@@ -10,7 +10,7 @@ use std::{
 };
 
 use braid_journal::{
-    check::{Behind, Checked, check},
+    check::{Checked, FramesAfter, check},
     disk::Folder,
     manifest::{Manifest, Part},
     reader::Broken,
@@ -82,7 +82,7 @@ impl Checking<'_> {
         Ok(())
     }
 
-    /// Checks a file of commands, or of a snapshot with commands behind it.
+    /// Checks a file of commands, or of a snapshot with commands after it.
     fn check_file(&mut self, kind: &str, (path, name): (&Path, &str), is_last: bool) -> Result<(), String> {
         let writes = self.work != AofWork::Check;
         let file = OpenOptions::new().read(true).write(writes).open(path);
@@ -152,7 +152,7 @@ impl Checking<'_> {
 
     /// Says what is wrong with a file, and what can be done about it.
     fn explain(&mut self, subject: &Subject<'_>, checked: &Checked, broken: &Broken) {
-        let Checked { n_bytes, whole_bytes, behind, .. } = checked;
+        let Checked { n_bytes, whole_bytes, after, .. } = checked;
         match broken {
             Broken::Torn { .. } => self.say(format_args!(
                 "{} is torn: what begins at byte {whole_bytes} of {n_bytes} was not written to its end.",
@@ -160,22 +160,28 @@ impl Checking<'_> {
             )),
             broken => self.say(format_args!("{} {broken}.", subject.name)),
         }
-        match *behind {
-            Behind { n_frames: 0, is_incomplete: false, .. } => {}
-            Behind { n_frames, n_bytes, first_at, is_incomplete } => {
+        match *after {
+            FramesAfter { n_frames: 0, is_incomplete: false, .. } => {}
+            FramesAfter { n_frames, n_bytes, first_at, is_incomplete } => {
                 let more = if is_incomplete { ", and maybe more" } else { "" };
                 self.say(format_args!(
-                    "Behind that stand {n_frames} whole frames with {n_bytes} bytes of commands{more}, the first at byte {first_at}."
+                    "After that come {n_frames} whole frames with {n_bytes} bytes of commands{more}. The first begins at byte {first_at}."
                 ));
             }
         }
-        self.say(format_args!("You can put a copy in its place, or cut it at byte {whole_bytes}:"));
+        if !subject.is_last {
+            return self
+                .say("You can restore it from a copy. It is not cut, because other files come after it.");
+        }
         self.say(format_args!(
-            "  the {} bytes from there on are lost then, so copy it before.",
+            "You can restore it from a copy, or have --check-aof --fix cut it at byte {whole_bytes}."
+        ));
+        self.say(format_args!(
+            "That loses the {} bytes from there on: copy the file before.",
             checked.lost_bytes()
         ));
-        if subject.is_last && matches!(broken, Broken::Torn { .. }) {
-            self.say("  A server with 'aof-load-truncated yes' cuts it there by itself when it starts.");
+        if let Broken::Torn { .. } = broken {
+            self.say("A server with 'aof-load-truncated yes' cuts it there when it starts.");
         }
     }
 
@@ -193,7 +199,7 @@ impl Checking<'_> {
             "This will shrink the AOF {name} from {n_bytes} bytes, with {n_lost} bytes, to {} bytes",
             checked.whole_bytes
         ));
-        if !self.agrees(&checked.behind) {
+        if !self.agrees(&checked.after) {
             return Err("Aborting... Nothing was changed.".to_owned());
         }
         cut(subject.file, checked.whole_bytes)
@@ -202,13 +208,13 @@ impl Checking<'_> {
     }
 
     /// Asks whether to cut. Where whole frames would be lost, a hasty `y` is no answer.
-    fn agrees(&mut self, behind: &Behind) -> bool {
-        if *behind == Behind::default() {
+    fn agrees(&mut self, after: &FramesAfter) -> bool {
+        if *after == FramesAfter::default() {
             return self.ask("Continue? [y/N]: ").to_ascii_lowercase().starts_with('y');
         }
         self.say(format_args!(
-            "Clients were told that commands in the {} whole frames behind the damage are done.",
-            behind.n_frames
+            "Clients may have been told that the commands of {} whole frames after the damage are done.",
+            after.n_frames
         ));
         self.ask(&format!("To cut these frames away, too, type '{CONFIRM}': ")) == CONFIRM
     }
