@@ -34,7 +34,7 @@ search: ## Run the tests that choose at random, with other choices than `make te
 	BRAID_SEED=$(SEED) cargo test -p braid-storage --lib coordinator::tests -- --nocapture
 	BRAID_SEED=$(SEED) cargo test -p braid-server --test history --test sums --test predictions --test tracking --test pubsub --test pipelines
 	BRAID_SEED=$(SEED) BRAID_CASES=$(SEARCH_CASES) cargo test -p braid-script --test differential --test libraries
-	PROPTEST_RNG_SEED=$(SEED) cargo test -p braid-protocol -p braid-storage -p braid-bench
+	PROPTEST_RNG_SEED=$(SEED) cargo test -p braid-protocol -p braid-storage -p braid-journal -p braid-bench
 
 lint: ## Check formatting and lints, warnings being errors
 	cargo fmt --all --check
@@ -88,7 +88,7 @@ bench-report: ## Measure about a minute and write target/bench-report.html (SERV
 
 fuzz: ## Run every fuzz target for FUZZ_SECONDS (needs cargo-fuzz and the nightly toolchain)
 	@cargo fuzz --version >/dev/null 2>&1 || { echo "cargo-fuzz is missing: cargo install cargo-fuzz"; exit 1; }
-	for crate in protocol storage server; do (cd $$crate && for target in $$(cargo +nightly fuzz list); do \
+	for crate in protocol storage journal server; do (cd $$crate && for target in $$(cargo +nightly fuzz list); do \
 		cargo +nightly fuzz run $$target -- -max_total_time=$(FUZZ_SECONDS) || exit 1; done) || exit 1; done
 
 loom: ## Try every interleaving of the executor and the coordinator

@@ -11,7 +11,8 @@
 //! stream was known to be on disk when the frame was written: what is lost before there was lost by the disk, and what is lost behind may
 //! never have got there.
 //!
-//! A file of ours begins with a frame of no bytes, an *anchor*.
+//! A file of ours begins with a frame of no bytes, an *anchor*. Where times are told, a line `#TS:<seconds since 1970>` stands before the first frame
+//! of each second, and so before the anchor.
 //!
 //! Redis reads such a line as an annotation, for which it has 128 bytes.
 
@@ -19,6 +20,9 @@ use std::ops::Range;
 
 /// What begins a frame.
 pub const MAGIC: &[u8] = b"#BRAID:1 ";
+
+/// What begins a line that says when what follows was written.
+pub const TIME_MAGIC: &[u8] = b"#TS:";
 
 /// A frame has at most so many bytes, unless it is of one unit alone.
 pub const FRAME_BYTES: usize = 16 << 10;
@@ -102,11 +106,25 @@ pub struct Framer {
     pub safe: u64,
     /// The sum of the last frame of the file; 0 if it has none.
     pub previous: u32,
+    /// The time, in seconds since 1970, if it is to be told.
+    pub now: Option<u64>,
+    /// The time that the file has told last; 0 if it has told none.
+    pub told: u64,
 }
 
 impl Framer {
+    /// Appends a line that tells the time, if that is wanted and it is another second.
+    fn tell_time(&mut self, to: &mut Vec<u8>) {
+        if let Some(now) = self.now.filter(|&now| now > self.told) {
+            to.extend_from_slice(TIME_MAGIC);
+            to.extend_from_slice(format!("{now}\r\n").as_bytes());
+            self.told = now;
+        }
+    }
+
     /// Appends a frame of no units: from there on the file is ours, and what is torn behind it is known for that.
     pub fn anchor(&mut self, to: &mut Vec<u8>) {
+        self.tell_time(to);
         let header = Header::of(&[], self.offset, self.safe, self.previous);
         header.write(to);
         self.previous = header.sum;
@@ -114,6 +132,7 @@ impl Framer {
 
     /// Appends the frames of units that lie one behind the other, and of which these are the ends.
     pub fn write(&mut self, units: &[u8], ends: &[usize], to: &mut Vec<u8>) {
+        self.tell_time(to);
         for range in frames(ends) {
             let bytes = &units[range];
             let header = Header::of(bytes, self.offset, self.safe, self.previous);
@@ -190,7 +209,7 @@ mod tests {
 
     #[test]
     fn frames_are_chained() {
-        let (mut framer, mut file) = (Framer { offset: 5, safe: 2, previous: 0 }, Vec::new());
+        let (mut framer, mut file) = (Framer { offset: 5, safe: 2, ..Framer::default() }, Vec::new());
         framer.write(b"onetwo", &[3, 6], &mut file);
         framer.write(b"three", &[5], &mut file);
         let first = Header::of(b"onetwo", 5, 2, 0);
@@ -201,6 +220,19 @@ mod tests {
         second.write(&mut expected);
         expected.extend_from_slice(b"three");
         assert_eq!(file, expected);
-        assert_eq!(framer, Framer { offset: 16, safe: 2, previous: second.sum });
+        assert_eq!(framer, Framer { offset: 16, safe: 2, previous: second.sum, ..Framer::default() });
+    }
+    #[test]
+    fn the_time_is_told_before_the_first_frame_of_each_second() {
+        let (mut framer, mut file) = (Framer::default(), Vec::new());
+        for now in [None, Some(5), Some(5), Some(4), Some(6), None] {
+            framer.now = now;
+            framer.write(b"*", &[1], &mut file);
+            file.push(b'\n');
+        }
+        let text = String::from_utf8(file).expect("it is text");
+        let lines: Vec<&str> =
+            text.lines().map(|line| if line.starts_with("#BRAID") { "" } else { line }).collect();
+        assert_eq!(lines, ["", "*", "#TS:5", "", "*", "", "*", "", "*", "#TS:6", "", "*", "", "*"]);
     }
 }

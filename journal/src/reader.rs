@@ -6,16 +6,23 @@
 //! *Torn* is a file whose end was not written: a process or a machine has stopped. What is whole before there is the data, and nothing behind it was
 //! ever said to be safe. *Damaged* is a file that lacks, in the middle, what was on disk once: nothing may be served from it without a decision of
 //! its owner.
+//!
+//! A value may look like a line before a frame, so what is behind broken bytes may name any number of frames that are none. To look for whole ones there
+//! is given up after a time that is proportional to the file's length.
 
 use std::{
     fmt,
     io::{self, BufRead, BufReader, Read, Seek, SeekFrom},
+    ops::ControlFlow,
 };
 
-use crate::frame::{Header, MAGIC};
+use crate::frame::{Header, MAGIC, TIME_MAGIC};
 
 /// A longer line than this is no line of such a file.
 const LINE_MAX: u64 = 64 << 10;
+
+/// FramesAfter broken bytes so many times the file's length may be summed for frames that turn out to be none.
+const SUMMED_IN_VAIN_MAX: u64 = 16;
 
 /// Why reading ends before the end of the file.
 #[derive(Debug)]
@@ -59,7 +66,11 @@ pub struct Reader<R> {
     from: BufReader<R>,
     /// Where the next line begins.
     at: u64,
+    /// So long the file is whole, as far as it has been read.
+    whole_bytes: u64,
     n_bytes: u64,
+    /// Reading ends before what was written after this time, in seconds since 1970.
+    until: Option<u64>,
     /// The sum of the last frame.
     previous: u32,
     /// Where the stream of commands stands behind the last frame; `None` before the first.
@@ -85,12 +96,28 @@ impl<R: Read + Seek> Reader<R> {
         let n_bytes = from.seek(SeekFrom::End(0))?;
         from.seek(SeekFrom::Start(at))?;
         let (line, unit) = (Vec::new(), Vec::new());
-        Ok(Self { from: BufReader::new(from), at, n_bytes, previous: 0, offset: None, line, unit })
+        let (from, whole_bytes, until) = (BufReader::new(from), at, None);
+        Ok(Self { from, at, whole_bytes, n_bytes, until, previous: 0, offset: None, line, unit })
+    }
+
+    /// Ends before what was written after a time, in seconds since 1970, as far as lines of the file tell it.
+    pub fn end_after(&mut self, seconds: u64) {
+        self.until = Some(seconds);
     }
 
     /// How far it has read, in bytes.
     pub fn position(&self) -> u64 {
         self.at
+    }
+
+    /// How long the file is whole, in bytes, as far as it was read: no unit and no frame is cut there.
+    pub fn whole_bytes(&self) -> u64 {
+        self.whole_bytes
+    }
+
+    /// How long the file was when reading began, in bytes.
+    pub fn n_bytes(&self) -> u64 {
+        self.n_bytes
     }
 
     /// The sum of the last frame; 0 if there was none.
@@ -113,6 +140,7 @@ impl<R: Read + Seek> Reader<R> {
         let mut multi_at = None;
         loop {
             let start = self.at;
+            self.whole_bytes = multi_at.unwrap_or(start);
             if !self.read_line()? {
                 return match multi_at {
                     Some(at) => Err(Broken::Torn { at }),
@@ -129,26 +157,42 @@ impl<R: Read + Seek> Reader<R> {
                 if self.unit.is_empty() {
                     continue;
                 }
+                self.whole_bytes = self.at;
                 return Ok(Some(&self.unit));
             }
             match self.line[0] {
+                // What is appended next would become part of it.
+                b'#' if !self.line.ends_with(b"\n") => return Err(Broken::Torn { at: self.whole_bytes }),
+                b'#' if self.offset.is_some() && !is_whole_comment(&self.line) => {
+                    return Err(self.judge(start, "a comment is not what was written there")?);
+                }
+                b'#' if self.is_too_late(start)? => return Ok(None),
                 b'#' => {}
                 b'*' => {
-                    let begin = multi_at.unwrap_or(start);
                     let from = self.unit.len();
                     if !self.read_command(start)? {
-                        return Err(Broken::Torn { at: begin });
+                        return Err(Broken::Torn { at: self.whole_bytes });
                     }
                     let command = &self.unit[from..];
                     if is_named(command, b"MULTI") && multi_at.is_none() {
                         multi_at = Some(start);
                     } else if multi_at.is_none() || is_named(command, b"EXEC") {
+                        self.whole_bytes = self.at;
                         return Ok(Some(&self.unit));
                     }
                 }
                 _ => return Err(self.judge(start, "no command begins there")?),
             }
         }
+    }
+
+    /// Whether the comment that has been read says that what follows was written too late to be read.
+    fn is_too_late(&self, start: u64) -> Result<bool, Broken> {
+        let (Some(until), Some(time)) = (self.until, self.line.strip_prefix(TIME_MAGIC)) else {
+            return Ok(false);
+        };
+        let seconds = seconds(time).ok_or(Broken::Damaged { at: start, why: "a time is no number" })?;
+        Ok(seconds > until)
     }
 
     /// Reads up to the end of a line; says whether there was anything. A comment may be longer than what is kept of it.
@@ -162,10 +206,11 @@ impl<R: Read + Seek> Reader<R> {
                 rest.clear();
                 let n = (&mut self.from).take(LINE_MAX).read_until(b'\n', &mut rest)?;
                 if n == 0 {
-                    break;
+                    return Ok(true);
                 }
                 self.at += n as u64;
             }
+            self.line.push(b'\n');
         }
         Ok(n > 0)
     }
@@ -233,43 +278,69 @@ impl<R: Read + Seek> Reader<R> {
     /// it was. A file without frames is as damaged as Redis would find it.
     fn judge(&mut self, start: u64, why: &'static str) -> io::Result<Broken> {
         let damaged = Broken::Damaged { at: start, why };
-        let Some(offset) = self.offset else {
-            // Its first frame may be the torn one.
-            let is_frame = is_frame_line(&self.line);
-            return Ok(if is_frame && !self.has_safe_frame(start, 0)? {
-                Broken::Torn { at: start }
-            } else {
-                damaged
-            });
+        let offset = match self.offset {
+            Some(offset) => offset,
+            // The file's first frame may be the torn one.
+            None if is_frame_line(&self.line) => 0,
+            None => return Ok(damaged),
         };
-        Ok(if self.has_safe_frame(start, offset)? { damaged } else { Broken::Torn { at: start } })
+        let mut was_safe = false;
+        let looked = self.frames_after(start, |header, _| {
+            was_safe |= header.safe > offset;
+            if was_safe { ControlFlow::Break(()) } else { ControlFlow::Continue(()) }
+        })?;
+        Ok(if was_safe || looked == Looked::InVain { damaged } else { Broken::Torn { at: self.whole_bytes } })
     }
 
-    /// Whether a whole frame behind `start` says that more than `offset` bytes of the stream were on disk.
-    fn has_safe_frame(&mut self, start: u64, offset: u64) -> io::Result<bool> {
-        self.at = start;
-        self.from.seek(SeekFrom::Start(start))?;
+    /// Calls `each` with the whole frames from an offset on, whatever stands between them, and where each begins.
+    pub(crate) fn frames_after(
+        &mut self,
+        start: u64,
+        mut each: impl FnMut(&Header, u64) -> ControlFlow<()>,
+    ) -> io::Result<Looked> {
+        let mut n_left = SUMMED_IN_VAIN_MAX.saturating_mul(self.n_bytes);
+        self.seek(start)?;
         while self.read_line()? {
             let line_end = self.at;
             // The bytes of what is broken may end without a line's end.
             let Some(begin) = self.line.windows(MAGIC.len()).position(|window| window == MAGIC) else {
                 continue;
             };
-            if let Some(header) = Header::read(&self.line[begin..])
-                && header.safe > offset
-                && header.n_bytes <= self.n_bytes - self.at
-            {
-                let mut bytes = vec![0; header.n_bytes as usize];
-                self.from.read_exact(&mut bytes)?;
-                if header.is_of(&bytes) {
-                    return Ok(true);
+            let line = &self.line[begin..];
+            let fits = |header: &Header| header.n_bytes <= self.n_bytes - line_end;
+            let Some(header) = Header::read(line).filter(fits) else { continue };
+            let begins_at = line_end - line.len() as u64;
+            self.unit.resize(header.n_bytes as usize, 0);
+            self.from.read_exact(&mut self.unit)?;
+            self.at += header.n_bytes;
+            if header.is_of(&self.unit) {
+                if each(&header, begins_at).is_break() {
+                    return Ok(Looked::Through);
                 }
-                self.at = line_end;
-                self.from.seek(SeekFrom::Start(line_end))?;
+                continue;
             }
+            match n_left.checked_sub(header.n_bytes) {
+                Some(left) => n_left = left,
+                None => return Ok(Looked::InVain),
+            }
+            self.seek(line_end)?;
         }
-        Ok(false)
+        Ok(Looked::Through)
     }
+
+    fn seek(&mut self, to: u64) -> io::Result<()> {
+        self.at = to;
+        self.from.seek(SeekFrom::Start(to)).map(drop)
+    }
+}
+
+/// How far frames were looked for.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Looked {
+    /// As far as anybody wanted.
+    Through,
+    /// Too much there looks like frames and is none.
+    InVain,
 }
 
 /// Whether a line stands before a frame, or did before it was damaged: what follows such a one must not be taken for what nobody has summed.
@@ -278,11 +349,26 @@ fn is_frame_line(line: &[u8]) -> bool {
     line.starts_with(MAGIC) || line[0] == b'#' && has(b" prev=") && has(b" crc=")
 }
 
+/// Whether a comment among frames is as somebody has written it. A line that tells the time may have lost its end, and the line of the frame behind it
+/// its beginning: what follows that must not be taken for what nobody has summed.
+fn is_whole_comment(line: &[u8]) -> bool {
+    let is_text = line.trim_ascii_end().iter().all(|byte| matches!(byte, b' '..=b'~'));
+    is_text && line.strip_prefix(TIME_MAGIC).is_none_or(|time| seconds(time).is_some())
+}
+
+/// The seconds that a line tells behind its magic.
+fn seconds(time: &[u8]) -> Option<u64> {
+    std::str::from_utf8(time.trim_ascii_end()).ok()?.parse().ok()
+}
+
 /// Whether a command consists of one word, in either case.
 fn is_named(command: &[u8], name: &[u8]) -> bool {
     let mut words = command.split(|&byte| byte == b'\n').map(|line| line.strip_suffix(b"\r").unwrap_or(line));
     words.next() == Some(b"*1") && words.nth(1).is_some_and(|word| word.eq_ignore_ascii_case(name))
 }
+
+#[cfg(test)]
+mod any_bytes;
 
 #[cfg(test)]
 mod tests {
@@ -293,7 +379,7 @@ mod tests {
 
     const FILLER: &[u8] = b"################################\n";
 
-    fn command(words: &[&str]) -> Vec<u8> {
+    pub(super) fn command(words: &[&str]) -> Vec<u8> {
         let mut command = format!("*{}\r\n", words.len()).into_bytes();
         for word in words {
             command.extend_from_slice(format!("${}\r\n{word}\r\n", word.len()).as_bytes());
@@ -301,7 +387,7 @@ mod tests {
         command
     }
 
-    fn transaction() -> Vec<u8> {
+    pub(super) fn transaction() -> Vec<u8> {
         [command(&["MULTI"]), command(&["SET", "a", "1"]), command(&["exec"])].concat()
     }
 
@@ -319,7 +405,7 @@ mod tests {
     }
 
     /// Frames of one unit each, of which all but the last `n_unsafe` were on disk when the last was written; and the units.
-    fn framed(n_units: usize, n_unsafe: usize) -> (Vec<u8>, Vec<Vec<u8>>, Vec<usize>) {
+    pub(super) fn framed(n_units: usize, n_unsafe: usize) -> (Vec<u8>, Vec<Vec<u8>>, Vec<usize>) {
         let (mut framer, mut file, mut units, mut starts) =
             (Framer::default(), Vec::new(), Vec::new(), Vec::new());
         for nth in 0..n_units {
@@ -345,8 +431,8 @@ mod tests {
         while reader.next_units().expect("it is whole").is_some() {}
         let mut framer = Framer {
             offset: reader.stream_offset().expect("it has frames"),
-            safe: 0,
             previous: reader.previous_sum(),
+            ..Framer::default()
         };
         let last = command(&["DEL", "key"]);
         framer.write(&last, &[last.len()], &mut file);
@@ -367,12 +453,33 @@ mod tests {
                 match broken {
                     Some(Broken::Torn { at }) => assert_eq!(at as usize, starts[n_whole], "{n_bytes} bytes"),
                     // Nothing of the next frame is there, or it looks like any comment.
-                    None => assert!(n_bytes - starts[n_whole] < MAGIC.len(), "{n_bytes} bytes"),
+                    None => {
+                        let n_torn = n_bytes - starts[n_whole];
+                        let most = if tail.is_empty() { 0 } else { MAGIC.len() - 1 };
+                        assert!(n_torn <= most, "{n_bytes} bytes");
+                    }
                     Some(other) => panic!("{n_bytes} bytes: the file {other}"),
                 }
                 // The second start, behind the truncation, finds a whole file.
                 assert!(matches!(read(&torn[..starts[n_whole]]), (again, None) if again == all));
             }
+        }
+    }
+
+    /// What was appended to the first bytes of a frame's line could not be read: they look like a comment.
+    #[test]
+    fn a_comment_that_is_torn_is_not_appended_to() {
+        let (file, units, starts) = framed(2, 0);
+        for n_bytes in starts[1] + 1..starts[1] + MAGIC.len() {
+            let mut reader = Reader::new(Cursor::new(&file[..n_bytes])).expect("memory can be read");
+            assert!(reader.next_units().expect("the first frame is whole").is_some());
+            let Err(Broken::Torn { at }) = reader.next_units() else {
+                panic!("{n_bytes} bytes are taken for whole")
+            };
+            let mut framer = Framer { previous: reader.previous_sum(), ..Framer::default() };
+            let mut mended = file[..at as usize].to_vec();
+            framer.write(&units[1], &[units[1].len()], &mut mended);
+            assert!(matches!(read(&mended), (all, None) if all == units.concat()), "{n_bytes} bytes");
         }
     }
 
@@ -416,6 +523,18 @@ mod tests {
                 matches!(broken, Some(Broken::Torn { at }) if at as usize == first.len()),
                 "{n_bytes} bytes"
             );
+        }
+    }
+
+    #[test]
+    fn a_transaction_behind_frames_that_is_torn_goes_whatever_is_left_of_it() {
+        let (file, units, _) = framed(2, 0);
+        let begun = transaction();
+        for tail in [&b"\0\0\0\0"[..], b"#TS:1\0\0\r\n", b"#\0\r\n"] {
+            let torn = [&file[..], &begun[..begun.len() - 14], tail].concat();
+            let (all, broken) = read(&torn);
+            assert_eq!(all, units.concat());
+            assert!(matches!(broken, Some(Broken::Torn { at }) if at as usize == file.len()), "{broken:?}");
         }
     }
 

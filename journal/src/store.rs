@@ -47,6 +47,10 @@ pub struct Aof<D: Disk> {
     framer: Framer,
     /// The manifest does not name what is written to yet, as it has no base.
     is_aside: bool,
+    /// Nothing was appended to the increment since it was begun.
+    is_fresh: bool,
+    /// Its name may go with the machine.
+    is_name_unsynced: bool,
     /// Room for frames.
     frames: Vec<u8>,
 }
@@ -112,7 +116,9 @@ impl<D: Disk> Aof<D> {
     /// The disk's.
     pub fn open(mut disk: D, name: &str, found: Option<(Manifest, End)>) -> io::Result<Self> {
         let (mut manifest, end) = found.unwrap_or_default();
-        let mut framer = Framer { offset: end.offset, safe: end.offset, previous: end.previous };
+        let is_fresh = manifest.increments.is_empty();
+        let mut framer =
+            Framer { offset: end.offset, safe: end.offset, previous: end.previous, ..Framer::default() };
         let (file, n_bytes) = match manifest.increments.last() {
             Some(last) => {
                 let file = disk.open(&last.name)?;
@@ -127,7 +133,19 @@ impl<D: Disk> Aof<D> {
         };
         let name = name.to_owned();
         let (reserved, is_aside, frames) = (0, false, Vec::new());
-        Ok(Self { disk, name, manifest, file, end: n_bytes, reserved, framer, is_aside, frames })
+        Ok(Self {
+            disk,
+            name,
+            manifest,
+            file,
+            end: n_bytes,
+            reserved,
+            framer,
+            is_aside,
+            is_fresh,
+            is_name_unsynced: false,
+            frames,
+        })
     }
 
     /// Begins one in the place of another, if there is one: that holds until this has its base, by [`Aof::end_rewrite`].
@@ -137,8 +155,20 @@ impl<D: Disk> Aof<D> {
     pub fn begin_aside(mut disk: D, name: &str, before: Option<Manifest>) -> io::Result<Self> {
         let (mut manifest, mut framer) = (before.unwrap_or_default(), Framer::default());
         let (file, end) = begin_increment(&mut disk, name, (&mut manifest, Named::Later), &mut framer)?;
-        let (name, reserved, is_aside, frames) = (name.to_owned(), 0, true, Vec::new());
-        Ok(Self { disk, name, manifest, file, end, reserved, framer, is_aside, frames })
+        let (name, reserved, is_aside, is_fresh, frames) = (name.to_owned(), 0, true, true, Vec::new());
+        Ok(Self {
+            disk,
+            name,
+            manifest,
+            file,
+            end,
+            reserved,
+            framer,
+            is_aside,
+            is_fresh,
+            is_name_unsynced: false,
+            frames,
+        })
     }
 
     /// Of which files it consists.
@@ -166,6 +196,37 @@ impl<D: Disk> Aof<D> {
         self.framer.safe = self.framer.safe.max(offset);
     }
 
+    /// Has the time, in seconds since 1970, be told before what is appended, once a second; or does no more.
+    pub fn tell_time(&mut self, now: Option<u64>) {
+        self.framer.now = now;
+    }
+
+    /// Whether [`Aof::begin_anew`] must come before anything is appended.
+    pub fn must_begin_anew(&self) -> bool {
+        self.is_name_unsynced || self.is_fresh && self.framer.now.is_some() && self.framer.told == 0
+    }
+
+    /// Puts an increment that begins with the time in the place of one that nothing was appended to: programs look for it in the first line.
+    ///
+    /// # Errors
+    /// The disk's. Nothing may be appended until this succeeds.
+    pub fn begin_anew(&mut self) -> io::Result<()> {
+        if !self.is_name_unsynced {
+            let aside = format!("temp-{}.incr.aof", self.name).into_bytes();
+            let mut framer = Framer { previous: 0, ..self.framer };
+            let file = self.disk.create(&aside)?;
+            let n_bytes = write_anchor(&file, 0, &mut framer)?;
+            file.sync()?;
+            let last = self.manifest.increments.last().expect("it is written to");
+            self.disk.rename(&aside, &last.name)?;
+            (self.file, self.end, self.reserved, self.framer) = (file, n_bytes, 0, framer);
+        }
+        self.is_name_unsynced = true;
+        self.disk.sync_folder()?;
+        self.is_name_unsynced = false;
+        Ok(())
+    }
+
     /// Reserves room ahead, if less than half of it is left; to be called before anything is done that must be appended.
     ///
     /// # Errors
@@ -187,7 +248,7 @@ impl<D: Disk> Aof<D> {
         let mut framer = self.framer;
         framer.write(units, ends, &mut self.frames);
         self.file.write_at(&self.frames, self.end)?;
-        self.framer = framer;
+        (self.framer, self.is_fresh) = (framer, false);
         self.end += self.frames.len() as u64;
         Ok(())
     }
@@ -204,7 +265,7 @@ impl<D: Disk> Aof<D> {
         let named = if self.is_aside { Named::Later } else { Named::Now };
         (self.file, self.end) =
             begin_increment(&mut self.disk, &self.name, (&mut manifest, named), &mut framer)?;
-        (self.manifest, self.framer, self.reserved) = (manifest, framer, 0);
+        (self.manifest, self.framer, self.reserved, self.is_fresh) = (manifest, framer, 0, true);
         Ok(())
     }
 
@@ -291,7 +352,7 @@ fn begin_increment<D: Disk>(
 ) -> io::Result<(D::File, u64)> {
     let part = manifest.begin_increment(name);
     let file = disk.create(&part.name)?;
-    framer.previous = 0;
+    (framer.previous, framer.told) = (0, 0);
     let n_bytes = write_anchor(&file, 0, framer)?;
     file.sync()?;
     disk.sync_folder()?;

@@ -38,6 +38,11 @@ impl Clock {
         }
     }
 
+    /// Seconds of Unix time by the system's clock, which may jump: what people read on their own.
+    pub fn system_seconds() -> u64 {
+        SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default().as_secs()
+    }
+
     /// The clock's two times at a moment that was read before: unix time, and milliseconds of uptime.
     #[inline]
     pub fn times_at(&self, moment: Instant) -> (Millis, u64) {

@@ -22,7 +22,7 @@ pub use self::configuration::{Asker, Config, ConfigError, Glob, is_sensitive};
 pub use self::directive::{Directive, Flags, Meaning};
 pub use self::directives::{REDIS_VERSION, Settings, directives};
 pub use self::file::FatalConfigError;
-pub use self::launch::{Host, Launch, launch};
+pub use self::launch::{AofOrder, AofWork, Host, Launch, launch};
 pub use self::rewrite::Appended;
 pub use self::settings::{
     Access, AclPubsubDefault, Amount, AppendFsync, AuthClients, AuthClientsUser, BindAddress, BindHost,

@@ -27,6 +27,7 @@ static ALLOCATOR: Allocator = Allocator;
 fn main() -> ExitCode {
     let args: Vec<_> = env::args_os().skip(1).collect();
     let mut host = Host {
+        program: env::args_os().next().unwrap_or_default(),
         dir: env::current_dir().unwrap_or_default(),
         n_cores: thread::available_parallelism().map_or(1, |cores| cores.get()),
         stdin: &mut io::stdin(),
@@ -49,6 +50,16 @@ fn main() -> ExitCode {
                 ExitCode::FAILURE
             }
         },
+        Launch::CheckAof(order) => {
+            match persist::check_aof(&order, &mut io::BufReader::new(io::stdin()), &mut io::stdout()) {
+                Ok(()) => ExitCode::SUCCESS,
+                Err(why) => {
+                    // As redis-check-aof does it: all it says is in one place.
+                    let _ = writeln!(io::stdout(), "{why}");
+                    ExitCode::FAILURE
+                }
+            }
+        }
         Launch::Refuse(why) => {
             eprintln!("{why}");
             ExitCode::FAILURE

@@ -18,6 +18,7 @@ use braid_storage::{
 };
 use support::{
     Client, Server,
+    crowd::{figure, until},
     reference::{REFERENCE, has_reference},
     values::{Argv, Side, every_form},
 };
@@ -99,12 +100,18 @@ fn fill(side: &mut Side) -> usize {
 }
 
 fn assert_same(expected: &mut Side, found: &mut Side, n: usize) {
+    assert_same_but(&[], expected, found, n);
+}
+
+/// Compares all but what XINFO calls by some names.
+fn assert_same_but(names: &[&[u8]], expected: &mut Side, found: &mut Side, n: usize) {
     for nth in 0..n {
         for side in [&mut *expected, &mut *found] {
             side.ask(&["SELECT", if nth % 2 == 0 { "0" } else { "9" }]);
         }
         let key = key(nth);
-        assert!(expected.contents(&key) == found.contents(&key), "{nth}: {}", found.contents(&key));
+        let (there, here) = (expected.contents_without(&key, names), found.contents_without(&key, names));
+        assert!(there == here, "{nth}: {here} and not {there}");
         assert_eq!(expected.ask(&["PEXPIRETIME", &key]), found.ask(&["PEXPIRETIME", &key]), "{nth}");
     }
     for side in [expected, found] {
@@ -468,4 +475,95 @@ fn a_file_is_checked_without_a_server() {
     assert!(
         String::from_utf8_lossy(&missing.stderr).contains("/nonexistent.rdb cannot be read: No such file")
     );
+}
+
+/// A copy of a directory's append-only file.
+fn copy_of_log(directory: &Directory) -> Directory {
+    let copy = Directory::new();
+    fs::create_dir(copy.0.join("appendonlydir")).expect("the directory is the test's own");
+    for file in fs::read_dir(directory.0.join("appendonlydir")).expect("it is there") {
+        let file = file.expect("it can be listed");
+        fs::copy(file.path(), copy.0.join("appendonlydir").join(file.file_name())).expect("there is room");
+    }
+    copy
+}
+
+/// Has the append-only file rewritten.
+fn rewrite_log(side: &mut Side) {
+    let n_before = figure(&mut side.client, "aof_rewrites");
+    side.ask(&["BGREWRITEAOF"]);
+    until("it is rewritten", || figure(&mut side.client, "aof_rewrites") > n_before);
+}
+
+#[test]
+fn a_base_of_commands_is_loaded_here_and_by_redis() {
+    let directory = Directory::new();
+    let mut side = start_in(braid(), &directory, &["--appendonly", "yes", "--aof-use-rdb-preamble", "no"]);
+    let n = fill(&mut side);
+    rewrite_log(&mut side);
+    let base = fs::read(directory.0.join("appendonlydir/appendonly.aof.2.base.aof")).expect("it was written");
+    assert!(base.windows(3).any(|bytes| bytes == b"SET"));
+    let has_redis = has_reference("a base of commands");
+    for program in [braid(), REFERENCE].iter().take(1 + usize::from(has_redis)) {
+        let copy = copy_of_log(&directory);
+        let mut found = start_in(program, &copy, &["--appendonly", "yes"]);
+        // Whoever makes a consumer sees it, and nodes are filled anew.
+        assert_same_but(&[b"seen-time", b"radix-tree-keys"], &mut side, &mut found, n);
+        assert_eq!(found.ask(&["SELECT", "0"]).to_string(), side.ask(&["SELECT", "0"]).to_string());
+        assert_eq!(found.ask(&["DBSIZE"]), side.ask(&["DBSIZE"]), "{program}");
+    }
+}
+
+#[test]
+fn a_base_of_commands_has_the_deadlines_of_fields() {
+    let directory = Directory::new();
+    let args = ["--appendonly", "yes", "--aof-use-rdb-preamble", "no"];
+    let mut side = start_in(braid(), &directory, &args);
+    let fields: Vec<String> = (0..200).flat_map(|nth| [format!("field:{nth}"), nth.to_string()]).collect();
+    let fields: Vec<&str> = fields.iter().map(String::as_str).collect();
+    side.ask(&[&["HSET", "hash"], &fields[..]].concat());
+    side.ask(&["HPEXPIREAT", "hash", "9999999999999", "FIELDS", "2", "field:3", "field:100"]);
+    side.ask(&["HSET", "kept", "a", "1", "over", "2"]);
+    side.ask(&["HPEXPIRE", "kept", "1000", "FIELDS", "1", "over"]);
+    side.ask(&["DEBUG", "ADVANCE-TIME", "2000"]);
+    rewrite_log(&mut side);
+    let copy = copy_of_log(&directory);
+    let mut found = start_in(braid(), &copy, &args);
+    let asked = ["HPEXPIRETIME", "hash", "FIELDS", "3", "field:3", "field:4", "field:100"];
+    assert_eq!(found.ask(&asked).to_string(), side.ask(&asked).to_string());
+    assert_eq!(found.contents("hash"), side.contents("hash"));
+    assert_eq!(found.ask(&["HGETALL", "kept"]).to_string(), side.ask(&["HGETALL", "kept"]).to_string());
+}
+
+/// Redis passes over them when it loads its own files.
+#[test]
+fn a_base_of_commands_has_entries_that_are_pending_and_were_deleted() {
+    let directory = Directory::new();
+    let args = ["--appendonly", "yes", "--aof-use-rdb-preamble", "no"];
+    let mut side = start_in(braid(), &directory, &args);
+    for command in [
+        "XADD s 1-1 a b",
+        "XADD s 2-1 a b",
+        "XADD s 3-1 a b",
+        "XGROUP CREATE s g 0",
+        "XREADGROUP GROUP g alice STREAMS s >",
+        "XDEL s 1-1 3-1",
+        "XADD t 5-1 a b",
+        "XGROUP CREATE t g 0",
+        "XREADGROUP GROUP g bob STREAMS t >",
+        "XDEL t 5-1",
+        "XGROUP CREATE u g $ MKSTREAM",
+    ] {
+        let reply = side.ask(&command.split(' ').collect::<Vec<_>>());
+        assert!(!reply.is_error(), "{command}: {reply}");
+    }
+    rewrite_log(&mut side);
+    let copy = copy_of_log(&directory);
+    let mut found = start_in(braid(), &copy, &args);
+    for key in ["s", "t", "u"] {
+        let names = [&b"seen-time"[..]];
+        assert_eq!(found.contents_without(key, &names), side.contents_without(key, &names));
+        let pending = ["XPENDING", key, "g"];
+        assert_eq!(found.ask(&pending).to_string(), side.ask(&pending).to_string());
+    }
 }

@@ -4,6 +4,7 @@
 //! is the one thing that every look-up asks.
 
 use crate::{
+    as_commands,
     digest::{self, Digest},
     entry::{EntryBox, EntryRef, Kind},
     hashes::{self, HashRef},
@@ -42,6 +43,8 @@ pub(crate) struct KindRow {
     walk: fn(u8, &mut dyn Parts) -> Result<(), Stop>,
     /// Reads what follows the number; nothing is left if all of it has expired.
     restore: fn(u8, &mut Reader<'_>, &Making<'_>) -> Option<Option<EntryBox>>,
+    /// Writes the commands that make the value.
+    as_commands: fn(&mut Vec<u8>, EntryRef<'_>, Millis),
     /// The fingerprint of the value.
     digest: fn(EntryRef<'_>, Millis) -> Digest,
 }
@@ -67,6 +70,7 @@ static ROWS: [KindRow; Kind::ALL.len()] = [
         dump_types: string_dump::TYPES,
         walk: string_dump::walk,
         restore: string_dump::read,
+        as_commands: as_commands::write_string,
         digest: digest::of_string,
     },
     KindRow {
@@ -80,6 +84,7 @@ static ROWS: [KindRow; Kind::ALL.len()] = [
         dump_types: list_dump::TYPES,
         walk: list_dump::walk,
         restore: list_dump::read,
+        as_commands: as_commands::write_list,
         digest: digest::of_list,
     },
     KindRow {
@@ -93,6 +98,7 @@ static ROWS: [KindRow; Kind::ALL.len()] = [
         dump_types: hash_dump::TYPES,
         walk: hash_dump::walk,
         restore: hash_dump::read,
+        as_commands: as_commands::write_hash,
         digest: digest::of_hash,
     },
     KindRow {
@@ -106,6 +112,7 @@ static ROWS: [KindRow; Kind::ALL.len()] = [
         dump_types: set_dump::TYPES,
         walk: set_dump::walk,
         restore: set_dump::read,
+        as_commands: as_commands::write_set,
         digest: digest::of_set,
     },
     KindRow {
@@ -119,6 +126,7 @@ static ROWS: [KindRow; Kind::ALL.len()] = [
         dump_types: sorted_set_dump::TYPES,
         walk: sorted_set_dump::walk,
         restore: sorted_set_dump::read,
+        as_commands: as_commands::write_sorted_set,
         digest: digest::of_sorted_set,
     },
     KindRow {
@@ -132,6 +140,7 @@ static ROWS: [KindRow; Kind::ALL.len()] = [
         dump_types: stream_dump::TYPES,
         walk: stream_dump::walk,
         restore: stream_dump::read,
+        as_commands: as_commands::write_stream,
         digest: digest::of_stream,
     },
 ];
@@ -217,6 +226,11 @@ pub(crate) fn member_table(entry: EntryRef<'_>) -> Option<&Table> {
 /// Writes the number and the bytes that DUMP gives of a value.
 pub(crate) fn dump(out: &mut Vec<u8>, entry: EntryRef<'_>, now: Millis) {
     (row(entry.kind()).dump)(out, entry, now);
+}
+
+/// Writes the commands that make a value, but for its deadline.
+pub(crate) fn write_as_commands(out: &mut Vec<u8>, entry: EntryRef<'_>, now: Millis) {
+    (row(entry.kind()).as_commands)(out, entry, now);
 }
 
 /// The row of the type whose values are dumped under a number.

@@ -3,6 +3,7 @@
 
 pub mod access;
 mod allocator;
+mod as_commands;
 pub mod bits;
 mod channels;
 pub mod coordinator;
@@ -74,7 +75,7 @@ pub use shard::{
     eviction::{EvictionOrder, EvictionPolicy},
     expiry::{ExpiryCursor, ExpiryStep},
     loading::Twice,
-    saving::Uses,
+    saving::{Form, Uses},
 };
 pub use snapshot::{Encoded, FlushedPart, Parts, PinnedPart, SaveStep};
 pub use sorted_set::{SortedSetMut, SortedSetRef, SortedSetType};

@@ -286,6 +286,11 @@ fn live(disk: &Simulated, dice: &mut Dice, life: &mut Life) -> io::Result<()> {
     // The base that is being written, with how many units it has.
     let mut base = None;
     for _ in 0..40 {
+        let now = dice.roll(100) as u64;
+        aof.tell_time((dice.roll(3) > 0).then_some(now + 1));
+        if aof.must_begin_anew() {
+            aof.begin_anew()?;
+        }
         match dice.roll(8) {
             0..4 => {
                 let (mut bytes, mut ends) = (Vec::new(), Vec::new());
@@ -383,4 +388,24 @@ fn a_folder_of_the_system_holds_what_was_appended() {
     let mut reader = Reader::new(Cursor::new(&increment)).expect("memory can be read");
     assert_eq!(reader.next_units().expect("it is whole"), Some(&unit(2)[..]));
     std::fs::remove_dir_all(&path).expect("it is ours");
+}
+
+#[test]
+fn an_increment_begins_with_the_time_if_that_is_told_before_anything_is_appended() {
+    let disk = Simulated::default();
+    let mut aof = Aof::open(disk.clone(), NAME, None).expect("the disk is well");
+    assert!(!aof.must_begin_anew());
+    aof.tell_time(Some(7));
+    assert!(aof.must_begin_anew());
+    aof.begin_anew().expect("the disk is well");
+    assert!(!aof.must_begin_anew());
+    aof.append(&unit(0), &[unit(0).len()]).expect("there is room");
+    aof.tell_time(Some(8));
+    aof.begin_rewrite().expect("the disk is well");
+    assert!(!aof.must_begin_anew());
+    for (name, first) in [("appendonly.aof.1.incr.aof", "#TS:7"), ("appendonly.aof.2.incr.aof", "#TS:8")] {
+        let file = disk.read(name.as_bytes()).expect("the disk is well").expect("it was begun");
+        assert_eq!(String::from_utf8_lossy(&file).lines().next(), Some(first));
+    }
+    assert_eq!(start(&disk).0, [0]);
 }

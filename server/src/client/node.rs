@@ -7,7 +7,7 @@ use std::sync::{
 
 use braid_journal::{disk::Folder, intake::Ticket as JournalTicket, store::Aof};
 use braid_storage::{
-    Change, Db, Key, Routed, Shard, Ticket, Uses, Waiter, WatchedKey,
+    Change, Db, Form, Key, Routed, Shard, Ticket, Uses, Waiter, WatchedKey,
     coordinator::{self, Held, Route},
     entry::{EntryBox, Kind},
     executor::Node,
@@ -67,6 +67,8 @@ pub enum Task {
 pub struct Cut {
     /// How uses of keys are told in it.
     pub uses: Uses,
+    /// How it is written.
+    pub form: Form,
     /// The databases that have keys, with the numbers of keys and of those with deadlines.
     pub sizes: Vec<(Db, u64, u64)>,
     /// Whether some hash has fields with deadlines.
@@ -91,8 +93,16 @@ pub enum LogCut {
 
 impl Cut {
     /// One that is yet to be made.
-    pub fn new(uses: Uses, log: LogCut) -> Self {
-        Self { uses, sizes: Vec::new(), has_field_deadlines: false, libraries: Vec::new(), n_changes: 0, log }
+    pub fn new(uses: Uses, form: Form, log: LogCut) -> Self {
+        Self {
+            uses,
+            form,
+            sizes: Vec::new(),
+            has_field_deadlines: false,
+            libraries: Vec::new(),
+            n_changes: 0,
+            log,
+        }
     }
 }
 

@@ -431,7 +431,7 @@ pub(super) mod tests {
     fn what_has_no_effect_is_said() {
         let mut config = config();
         assert_eq!(config.notices(), Vec::<String>::new());
-        set(&mut config, &[("aof-timestamp-enabled", "yes"), ("save", "")]).unwrap();
-        assert_eq!(config.notices(), ["'aof-timestamp-enabled' is set, but has no effect yet."]);
+        set(&mut config, &[("activedefrag", "yes"), ("save", "")]).unwrap();
+        assert_eq!(config.notices(), ["'activedefrag' is set, but has no effect yet."]);
     }
 }

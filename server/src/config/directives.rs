@@ -372,8 +372,12 @@ directives! {
     yes_no("aof-load-truncated", "yes") =>
         /// Whether a file whose end is torn is loaded up to there.
         live aof_load_truncated: bool = Value::yes;
-    yes_no("aof-use-rdb-preamble", "yes");
-    yes_no("aof-timestamp-enabled", "no");
+    yes_no("aof-use-rdb-preamble", "yes") =>
+        /// Whether the base of the append-only file is a snapshot, and not commands.
+        live aof_use_rdb_preamble: bool = Value::yes;
+    yes_no("aof-timestamp-enabled", "no") =>
+        /// Whether the append-only file tells when what it has was done.
+        live aof_timestamp_enabled: bool = Value::yes;
     yes_no("aof-rewrite-incremental-fsync", "yes");
     yes_no("aof-disable-auto-gc", "no") =>
         /// Whether files stay that a rewrite has made superfluous.

@@ -22,12 +22,36 @@ pub enum Launch {
     Print(String),
     /// Check this file, and print what is in it, or, to the standard error and with code 1, what is wrong.
     CheckSnapshot(PathBuf),
+    /// Check this append-only file, and end with code 0, or 1 if it is not valid.
+    CheckAof(AofOrder),
     /// Print this and a line end to the standard error, and end with code 1.
     Refuse(String),
 }
 
+/// What is to be done with an append-only file.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct AofOrder {
+    /// Its manifest, or a file of commands.
+    pub path: PathBuf,
+    /// Whether it is changed.
+    pub work: AofWork,
+}
+
+/// What a check of an append-only file changes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum AofWork {
+    /// Nothing.
+    Check,
+    /// What is not whole is cut off, if whoever is asked agrees.
+    Fix,
+    /// What was written after this time, in seconds since 1970, is cut off.
+    CutAfter(u64),
+}
+
 /// What a launch needs of the process that it happens in.
 pub struct Host<'a> {
+    /// The name by which the program was started.
+    pub program: OsString,
     /// The absolute working directory.
     pub dir: PathBuf,
     /// Cores available.
@@ -44,9 +68,15 @@ pub struct Host<'a> {
 ///
 /// As in Redis: a first argument without a leading `-` is the configuration file; a last argument `-` reads more of
 /// it from the standard input; every `--name` begins a directive, and the words up to the next are its values. They
-/// are read after the file, as if they were its last lines.
+/// are read after the file, as if they were its last lines. Under the name of one of Redis's programs that check files, it is that program.
 pub fn launch(args: &[OsString], host: &mut Host<'_>) -> Launch {
     let mut args: Vec<&[u8]> = args.iter().map(|arg| arg.as_bytes()).collect();
+    let named = |name: &[u8]| host.program.as_bytes().ends_with(name);
+    if named(b"redis-check-aof") {
+        args.insert(0, b"--check-aof");
+    } else if named(b"redis-check-rdb") {
+        args.insert(0, b"--check-rdb");
+    }
     let n_args = args.len();
     args.retain(|arg| *arg != b"--check-config");
     let checks_only = args.len() < n_args;
@@ -57,6 +87,7 @@ pub fn launch(args: &[OsString], host: &mut Host<'_>) -> Launch {
         [b"--check-rdb", ..] => {
             return Launch::Refuse("Usage: braid-server --check-rdb <rdb-file-name>".into());
         }
+        [b"--check-aof", words @ ..] => return check_aof(words),
         [b"--test-memory", ..] => {
             return Launch::Refuse("Braid has no memory test: memtester does this.".into());
         }
@@ -72,6 +103,24 @@ pub fn launch(args: &[OsString], host: &mut Host<'_>) -> Launch {
         Ok(config) => Launch::Serve(Box::new(config)),
         Err(why) => Launch::Refuse(why),
     }
+}
+
+fn check_aof(words: &[&[u8]]) -> Launch {
+    let (work, path) = match words {
+        [b"--fix", path] => (AofWork::Fix, path),
+        [b"--truncate-to-timestamp", seconds, path] => {
+            match std::str::from_utf8(seconds).ok().and_then(|seconds| seconds.parse().ok()) {
+                Some(seconds) => (AofWork::CutAfter(seconds), path),
+                None => return Launch::Refuse("Invalid timestamp, aborting...".into()),
+            }
+        }
+        [path] if !path.starts_with(b"--") => (AofWork::Check, path),
+        _ => {
+            let usage = "Usage: braid-server --check-aof [--fix | --truncate-to-timestamp <seconds>] <file.manifest | file.aof>";
+            return Launch::Refuse(usage.into());
+        }
+    };
+    Launch::CheckAof(AofOrder { path: path_of(path).to_owned(), work })
 }
 
 fn load(mut args: &[&[u8]], host: &mut Host<'_>) -> Result<Config, FatalConfigError> {
@@ -146,6 +195,7 @@ Usage: braid-server [/path/to/redis.conf] [options] [-]
        braid-server - (read the configuration from the standard input)
        braid-server [/path/to/redis.conf] [options] --check-config
        braid-server --check-rdb <file>
+       braid-server --check-aof [--fix | --truncate-to-timestamp <seconds>] <file>
        braid-server -v or --version
        braid-server -h or --help
 
@@ -156,6 +206,13 @@ With '-' as the last argument, more configuration is read from the standard inpu
                         accepts but does not act on yet, and end: with code 0, or 1 if it is refused.
   --check-rdb <file>    Read a snapshot, print what is in it, and end: with code 0, or 1 and what is
                         wrong with it, and where.
+  --check-aof <file>    Read an append-only file by its manifest, or one file of it, and end: with code 0,
+                        or 1 and what is wrong with it, where, and what would be lost if it were cut there.
+                        With --fix, ask whether to cut it there. With --truncate-to-timestamp, cut off what
+                        was written after a time, in seconds since 1970 (see aof-timestamp-enabled).
+                        No server may write to the file meanwhile.
+
+Started as redis-check-rdb or redis-check-aof, the program does what these do.
 
 Directives of Braid's own:
   --io-threads <n>      Threads that serve clients and run commands, 1 to 128.
@@ -205,13 +262,24 @@ mod tests {
     use super::super::configuration::tests::star;
     use super::*;
 
-    fn run(args: &[&str], stdin: &str) -> Launch {
+    fn run_as(program: &str, args: &[&str], stdin: &str) -> Launch {
         let args: Vec<OsString> = args.iter().map(OsString::from).collect();
         let mut stdin = stdin.as_bytes();
         launch(
             &args,
-            &mut Host { dir: "/".into(), n_cores: 2, stdin: &mut stdin, glob: star, check: |_| Ok(()) },
+            &mut Host {
+                program: program.into(),
+                dir: "/".into(),
+                n_cores: 2,
+                stdin: &mut stdin,
+                glob: star,
+                check: |_| Ok(()),
+            },
         )
+    }
+
+    fn run(args: &[&str], stdin: &str) -> Launch {
+        run_as("/usr/bin/braid-server", args, stdin)
     }
 
     fn serve(args: &[&str], stdin: &str) -> Box<Config> {
@@ -308,6 +376,27 @@ mod tests {
     fn a_snapshot_to_check_is_named() {
         assert_eq!(run(&["--check-rdb", "a.rdb"], ""), Launch::CheckSnapshot("/a.rdb".into()));
         assert!(refused(&["--check-rdb"]).starts_with("Usage:"));
+    }
+
+    #[test]
+    fn an_append_only_file_to_check_is_named() {
+        let order = |work| Launch::CheckAof(AofOrder { path: "a.aof".into(), work });
+        assert_eq!(run(&["--check-aof", "a.aof"], ""), order(AofWork::Check));
+        assert_eq!(run(&["--check-aof", "--fix", "a.aof"], ""), order(AofWork::Fix));
+        let until = ["--check-aof", "--truncate-to-timestamp", "12", "a.aof"];
+        assert_eq!(run(&until, ""), order(AofWork::CutAfter(12)));
+        for words in [&["--check-aof"][..], &["--check-aof", "--fix"], &["--check-aof", "a", "b"]] {
+            assert!(refused(words).starts_with("Usage:"), "{words:?}");
+        }
+        let why = refused(&["--check-aof", "--truncate-to-timestamp", "x", "a"]);
+        assert_eq!(why, "Invalid timestamp, aborting...");
+    }
+
+    #[test]
+    fn under_the_name_of_a_program_that_checks_files_it_is_that_program() {
+        let (aof, rdb) = ("/usr/bin/redis-check-aof", "redis-check-rdb");
+        assert_eq!(run_as(aof, &["--fix", "a"], ""), run(&["--check-aof", "--fix", "a"], ""));
+        assert_eq!(run_as(rdb, &["a"], ""), run(&["--check-rdb", "a"], ""));
     }
 
     #[test]

@@ -21,6 +21,7 @@ use braid_journal::{
 };
 use braid_protocol::request::{Limits, Parse, RequestParser};
 use braid_storage::{
+    Form,
     coordinator::{Held, Worker},
     rdb::file::{SnapshotOptions, SnapshotWriter},
     record,
@@ -35,9 +36,10 @@ use crate::{
         record::ClientRecord,
         session::Session,
     },
+    clock::Clock,
     command::{self, Call, Found, TABLE},
     notice,
-    persist::{self, Purpose},
+    persist::{self, CommandsWriter, EntriesWriter, Purpose},
     run::{step, unit},
     shared::{loading::EverySecond, server::Server, thread_state::ThreadState},
     warning,
@@ -98,6 +100,12 @@ impl FoundAof {
         self.manifest.is_none()
     }
 
+    /// What `--check-aof` is given to check it: its manifest, or the one file that it was before there were manifests.
+    fn to_check(&self) -> PathBuf {
+        let manifest = self.path.join(format!("{}.manifest", self.name));
+        if manifest.exists() { manifest } else { self.path.join(&self.name) }
+    }
+
     /// Its files' bytes.
     pub fn n_bytes(&self) -> u64 {
         let length = |name: &[u8]| std::fs::metadata(self.folder.path_of(name)).map_or(0, |file| file.len());
@@ -110,13 +118,19 @@ impl FoundAof {
     /// # Errors
     /// The disk's.
     pub fn begin_from(&mut self, snapshot: &Path) -> Result<(), ReplayError> {
-        self.begin(|base| std::fs::copy(snapshot, base).map(|_| ()))
+        self.begin(Form::Snapshot, |base| std::fs::copy(snapshot, base).map(|_| ()))
     }
 
     /// Begins one whose base holds nothing.
     fn begin_from_nothing(&mut self, server: &Server) -> Result<(), ReplayError> {
-        self.begin(|base| {
-            let config = server.config.load();
+        let config = server.config.load();
+        if !config.aof_use_rdb_preamble {
+            let now = config.aof_timestamp_enabled.then(Clock::system_seconds);
+            return self.begin(Form::Commands, |base| {
+                EntriesWriter::Commands(CommandsWriter::new(File::create(base)?, now)).finish().map(|_| ())
+            });
+        }
+        self.begin(Form::Snapshot, |base| {
             let options = SnapshotOptions {
                 has_field_deadlines: false,
                 checksum: config.rdbchecksum,
@@ -128,9 +142,9 @@ impl FoundAof {
         })
     }
 
-    fn begin(&mut self, write: impl FnOnce(&Path) -> io::Result<()>) -> Result<(), ReplayError> {
+    fn begin(&mut self, form: Form, write: impl FnOnce(&Path) -> io::Result<()>) -> Result<(), ReplayError> {
         let mut manifest = Manifest::default();
-        let base = self.folder.path_of(&manifest.begin_base(&self.name, true, 0).name);
+        let base = self.folder.path_of(&manifest.begin_base(&self.name, form == Form::Snapshot, 0).name);
         write(&base).and_then(|()| File::open(&base)?.sync_all()).map_err(|error| failed(&base, error))?;
         self.manifest = Some(manifest);
         Ok(())
@@ -231,6 +245,8 @@ pub struct Replay<'w> {
     server: &'static Server,
     worker: &'w mut Worker<Job>,
     session: Session,
+    /// What to check if it cannot be loaded: the manifest.
+    checked: PathBuf,
     /// Bytes of the files before the one that is read.
     n_bytes_before: u64,
     every_second: EverySecond,
@@ -250,6 +266,7 @@ impl<'w> Replay<'w> {
             server,
             worker,
             session: Session::new(record, origin),
+            checked: PathBuf::new(),
             n_bytes_before: 0,
             every_second: EverySecond::default(),
             n_commands: 0,
@@ -264,6 +281,7 @@ impl<'w> Replay<'w> {
     pub fn run(&mut self, found: &FoundAof) -> Result<End, ReplayError> {
         let mut end = End::default();
         let Some(manifest) = &found.manifest else { return Ok(end) };
+        self.checked = found.to_check();
         if let Some(base) = &manifest.base {
             let path = found.folder.path_of(&base.name);
             let from = if is_snapshot(&path).map_err(|error| failed(&path, error))? {
@@ -271,8 +289,9 @@ impl<'w> Replay<'w> {
             } else {
                 0
             };
-            end = self.replay(&path, from, manifest.increments.is_empty())?;
-            end = End { n_bytes: 0, previous: 0, ..end };
+            // Its frames, if it has any, are no part of the stream that the increments have.
+            let read = self.replay(&path, from, manifest.increments.is_empty())?;
+            cut(&path, read.n_bytes).map_err(|error| failed(&path, error))?;
         }
         for (nth, increment) in manifest.increments.iter().enumerate() {
             let path = found.folder.path_of(&increment.name);
@@ -352,8 +371,9 @@ impl<'w> Replay<'w> {
                 path,
                 format!(
                     "Unexpected end of file reading the append only file: it ends in the middle of what begins at byte {at} of \
-                     {n_bytes}. You can: 1) make a copy of it and cut it \
-                     there ('truncate -s {at}'), or 2) set 'aof-load-truncated yes' and start again"
+                     {n_bytes}. You can: 1) make a copy of it and run \
+                     'braid-server --check-aof --fix {}', which cuts it there, or 2) set 'aof-load-truncated yes' and start again",
+                    self.checked.display()
                 ),
             ));
         }
@@ -369,9 +389,11 @@ impl<'w> Replay<'w> {
     fn advise(&self, path: &Path, stopped: &Stopped) -> String {
         match stopped {
             Stopped::ByFile(broken) => format!(
-                "Bad file format reading the append only file: it {broken}. Nothing is served from it: what is behind may build on what is lost. Make a copy of {}, and put \
-                 another copy of it in its place or cut it there",
-                path.display()
+                "Bad file format reading the append only file: it {broken}. Nothing is served from it: what is behind may build on what is lost. Put another copy of {} in its \
+                 place, or make a copy and run 'braid-server --check-aof --fix {}', which says what would be lost and asks before \
+                 it cuts",
+                path.display(),
+                self.checked.display()
             ),
             Stopped::ByCommand { at, why } => format!("at byte {at}: {why}"),
         }
@@ -384,6 +406,16 @@ impl<'w> Replay<'w> {
             self.server.measure_memory();
         }
     }
+}
+
+/// Cuts a base to what was read of it. Nothing is appended to one, but increments come after it, and then it must be whole.
+fn cut(path: &Path, n_bytes: u64) -> io::Result<()> {
+    if std::fs::metadata(path)?.len() == n_bytes {
+        return Ok(());
+    }
+    let file = File::options().write(true).open(path)?;
+    file.set_len(n_bytes)?;
+    file.sync_all()
 }
 
 /// Why replaying has stopped.

@@ -25,7 +25,7 @@ use braid_journal::{
 };
 use braid_protocol::reply::Reply;
 use braid_storage::{
-    Db, FlushedPart, Parts, PinnedPart, SaveStep, ShardId, Uses,
+    Db, FlushedPart, Form, Parts, PinnedPart, SaveStep, ShardId, Uses,
     coordinator::{Held, Route, Weight, Worker},
     entry::EntryBox,
     executor::Node,
@@ -43,11 +43,12 @@ use crate::{
         record::ClientRecord,
         session::{SaveOrder, Session},
     },
+    clock::Clock,
     command,
     config::Config,
     net::replay::{FoundAof, Then, UNFINISHED, replay},
     notice,
-    persist::{self, Loaded, Purpose},
+    persist::{self, CommandsWriter, EntriesWriter, Loaded, Purpose},
     run::unit,
     shared::{journal::Journal, saves::Order, server::Server, thread_state::ThreadState},
     warning,
@@ -303,7 +304,8 @@ impl Saver {
         let n_cuts = server.journal.n_cuts();
         let is_cut_here = !matches!(log, LogCut::Made);
         let is_logged = !matches!(log, LogCut::None);
-        let Some(cut) = self.cut(uses.clone(), log) else { return Err(Failure::GivenUp) };
+        let form = if config.aof_use_rdb_preamble { Form::Snapshot } else { Form::Commands };
+        let Some(cut) = self.cut(uses.clone(), form, log) else { return Err(Failure::GivenUp) };
         let folder = config.dir.join(&config.appenddirname);
         let name = format!("{UNFINISHED}{}.rdb", std::process::id());
         let path = folder.join(&name);
@@ -326,9 +328,11 @@ impl Saver {
                 return Err(Failure::GivenUp);
             }
             let ended = match is_logged {
-                true => server.journal.end_rewrite(name.as_bytes(), n_bytes),
+                true => server.journal.end_rewrite(name.as_bytes(), n_bytes, form == Form::Snapshot),
                 false => {
-                    let replaced = store::replace(&mut files, &config.appendfilename, name.as_bytes(), true);
+                    let is_snapshot = form == Form::Snapshot;
+                    let name_of_all = &config.appendfilename;
+                    let replaced = store::replace(&mut files, name_of_all, name.as_bytes(), is_snapshot);
                     replaced.map(|()| self.tidy())
                 }
             };
@@ -549,7 +553,7 @@ impl Saver {
         self.skip_syncs();
         let uses =
             if config.maxmemory_policy.is_by_use() { Uses::told(&server.keyspace) } else { Uses::left_out() };
-        let Some(cut) = self.cut(uses.clone(), LogCut::None) else {
+        let Some(cut) = self.cut(uses.clone(), Form::Snapshot, LogCut::None) else {
             saves.is_under_way.store(false, Relaxed);
             return false;
         };
@@ -592,10 +596,10 @@ impl Saver {
     }
 
     /// Has all shards begin to save, at one moment. `None` if the server is stopped meanwhile.
-    fn cut(&mut self, uses: Uses, log: LogCut) -> Option<Box<Cut>> {
+    fn cut(&mut self, uses: Uses, form: Form, log: LogCut) -> Option<Box<Cut>> {
         let mut node = self.node.take().expect("it is here between two cuts");
         node.job.now = self.server.clock.now();
-        node.job.task = Task::Cut(Box::new(Cut::new(uses, log)));
+        node.job.task = Task::Cut(Box::new(Cut::new(uses, form, log)));
         node.set_route(Route::new(self.server.engine.all_shards()));
         self.worker.submit(node);
         loop {
@@ -756,7 +760,8 @@ impl Saver {
 
 /// A file that is being written.
 struct Snapshot {
-    writer: SnapshotWriter<File>,
+    writer: EntriesWriter,
+    form: Form,
     /// Of which database the last entry was.
     db: Option<Db>,
     sizes: Vec<(Db, u64, u64)>,
@@ -771,20 +776,19 @@ impl Snapshot {
         config: &Config,
         server: &'static Server,
     ) -> Result<Self, Failure> {
-        let fail = |error| Failure::Io("opening its temporary file", error);
-        let file = File::create(path).map_err(fail)?;
-        let options = SnapshotOptions {
-            has_field_deadlines: cut.has_field_deadlines,
-            checksum: config.rdbchecksum,
-            compress: config.rdbcompression,
+        let begin = || -> io::Result<EntriesWriter> {
+            let file = File::create(path)?;
+            let mut writer = match cut.form {
+                Form::Snapshot => {
+                    EntriesWriter::Snapshot(begin_snapshot(file, purpose, cut, config, server)?)
+                }
+                Form::Commands => EntriesWriter::Commands(begin_commands(file, config)),
+            };
+            cut.libraries.iter().try_for_each(|code| writer.write_library(code))?;
+            Ok(writer)
         };
-        let mut writer = SnapshotWriter::new(file, options);
-        let begin = |writer: &mut SnapshotWriter<File>| -> io::Result<()> {
-            persist::write_facts(writer, purpose, server)?;
-            cut.libraries.iter().try_for_each(|code| writer.write_library(code))
-        };
-        begin(&mut writer).map_err(fail)?;
-        Ok(Snapshot { writer, db: None, sizes: cut.sizes.clone(), server })
+        let writer = begin().map_err(|error| Failure::Io("opening its temporary file", error))?;
+        Ok(Snapshot { writer, form: cut.form, db: None, sizes: cut.sizes.clone(), server })
     }
 
     fn add(&mut self, db: Db, entries: &[u8], n_keys: u64) -> io::Result<()> {
@@ -803,7 +807,7 @@ impl Snapshot {
 
     fn add_entry(&mut self, db: Db, entry: &EntryBox, uses: &Uses) -> io::Result<()> {
         let mut encoded = Vec::new();
-        match uses.encode(&mut encoded, entry.as_ref(), self.server.clock.now()) {
+        match uses.encode(self.form, &mut encoded, entry.as_ref(), self.server.clock.now()) {
             true => self.add(db, &encoded, 1),
             false => Ok(()),
         }
@@ -824,4 +828,27 @@ impl Snapshot {
         File::open(folder).and_then(|folder| folder.sync_all()).map_err(fail("syncing its folder"))?;
         Ok(n_bytes)
     }
+}
+
+/// Begins a file that redis-server reads as a snapshot, with what is known of it.
+fn begin_snapshot(
+    file: File,
+    purpose: Purpose,
+    cut: &Cut,
+    config: &Config,
+    server: &Server,
+) -> io::Result<SnapshotWriter<File>> {
+    let options = SnapshotOptions {
+        has_field_deadlines: cut.has_field_deadlines,
+        checksum: config.rdbchecksum,
+        compress: config.rdbcompression,
+    };
+    let mut writer = SnapshotWriter::new(file, options);
+    persist::write_facts(&mut writer, purpose, server)?;
+    Ok(writer)
+}
+
+/// Begins a file of commands.
+fn begin_commands(file: File, config: &Config) -> CommandsWriter {
+    CommandsWriter::new(file, config.aof_timestamp_enabled.then(Clock::system_seconds))
 }

@@ -42,6 +42,11 @@ pub fn check(path: &Path, now: Millis) -> Result<String, String> {
     contents(file, n_bytes, now).map(|contents| contents.report(path)).map_err(|error| failed(&error))
 }
 
+/// Reads the snapshot that a file begins with, and builds every value of it; says how long it is.
+pub(super) fn snapshot_bytes(file: File, n_bytes: u64, now: Millis) -> Result<u64, FileError> {
+    contents(file, n_bytes, now).map(|contents| contents.n_bytes)
+}
+
 fn contents(file: File, n_bytes: u64, now: Millis) -> Result<Contents, FileError> {
     let router = Router::new(KeyHasher::random(), 0, HashTags::Honoured);
     let (keyspace, _) = Keyspace::new(router, 1);

@@ -1,9 +1,13 @@
 //! Data in files.
 
 mod check;
+mod check_aof;
+mod entries_writer;
 mod heading;
 mod load;
 
 pub use check::check;
+pub use check_aof::check_aof;
+pub use entries_writer::{CommandsWriter, EntriesWriter};
 pub use heading::{Purpose, write_facts};
 pub use load::{LoadError, Loaded, load};

@@ -28,6 +28,7 @@ use crossbeam_queue::SegQueue;
 use crossbeam_utils::{CachePadded, sync::Unparker};
 
 use crate::{
+    clock::Clock,
     config::{AppendFsync, Config},
     notice,
     shared::last_writes::LastWrites,
@@ -70,6 +71,8 @@ pub struct Journal {
     pub last_writes: LastWrites,
     /// How long each write takes longer, in microseconds: tests look at what waits for it.
     write_delay_micros: AtomicU64,
+    /// `aof-timestamp-enabled`.
+    tells_time: AtomicBool,
     /// Writing or syncing has failed, and has not succeeded since.
     has_failed: AtomicBool,
     /// A sync has failed: what was on its way is not known of, and nothing more is promised of this file.
@@ -125,7 +128,7 @@ impl Stream for Nowhere {
     fn append(&mut self, _: &[u8]) {}
 }
 
-/// Who makes a cut: it takes a while.
+/// Who makes a cut, or begins an increment anew: it takes a while.
 #[derive(Clone, Copy)]
 enum Cutting {
     IsForThis,
@@ -173,6 +176,7 @@ impl Journal {
             keeps_history: AtomicBool::new(false),
             last_writes: LastWrites::default(),
             write_delay_micros: AtomicU64::new(0),
+            tells_time: AtomicBool::new(false),
             has_failed: AtomicBool::new(false),
             has_lost: AtomicBool::new(false),
             n_bytes: AtomicU64::new(0),
@@ -295,6 +299,7 @@ impl Journal {
     pub fn configure(&self, config: &Config) {
         self.fsync.store(config.appendfsync as u8, Ordering::Relaxed);
         self.keeps_history.store(config.aof_disable_auto_gc, Ordering::Relaxed);
+        self.tells_time.store(config.aof_timestamp_enabled, Ordering::Relaxed);
         self.thread.unpark();
     }
 
@@ -455,6 +460,17 @@ impl Journal {
     fn write(&self, file: &mut LogFile, cutting: Cutting) -> bool {
         let LogFile { pen, units, aof: Some(aof), skips_to_cut, .. } = file else { return false };
         let before = self.written.load(Ordering::Relaxed);
+        aof.tell_time(self.tells_time.load(Ordering::Relaxed).then(Clock::system_seconds));
+        if aof.must_begin_anew() {
+            match cutting {
+                Cutting::IsForAnother => {
+                    self.thread.unpark();
+                    return false;
+                }
+                Cutting::IsForThis if !self.judge(aof.begin_anew(), "Writing to") => return false,
+                Cutting::IsForThis => {}
+            }
+        }
         if *skips_to_cut {
             if pen.merge(&self.intake, &mut Nowhere, || true) != Merged::UpToCut {
                 return false;
@@ -585,15 +601,15 @@ impl Journal {
         (self.n_cuts() > n_before).then(|| self.is_cut.load(Ordering::Relaxed))
     }
 
-    /// Takes a snapshot of so many bytes, which is synced, as the base of what was written since the cut.
+    /// Takes a file of so many bytes, which is synced, as the base of what was written since the cut.
     ///
     /// # Errors
     /// The disk's: the files hold as before.
-    pub fn end_rewrite(&self, written_as: &[u8], n_bytes: u64) -> io::Result<()> {
+    pub fn end_rewrite(&self, written_as: &[u8], n_bytes: u64, is_snapshot: bool) -> io::Result<()> {
         let mut file = self.lock();
         let Some(aof) = &mut file.aof else { return Ok(()) };
         self.is_syncing.store(true, Ordering::Relaxed);
-        let ended = aof.end_rewrite(written_as, true);
+        let ended = aof.end_rewrite(written_as, is_snapshot);
         self.is_syncing.store(false, Ordering::Relaxed);
         ended?;
         self.remove_history(aof);

@@ -119,8 +119,14 @@ mod tests {
             let args = ["--port", &port, "--unixsocket", "/tmp/s", "--proc-title-template", template];
             let args: Vec<OsString> = args.into_iter().map(OsString::from).collect();
             let glob = |pattern: &[u8], text: &[u8]| pattern == text;
-            let mut host =
-                Host { dir: "/".into(), n_cores: 1, stdin: &mut std::io::empty(), glob, check: |_| Ok(()) };
+            let mut host = Host {
+                program: "".into(),
+                dir: "/".into(),
+                n_cores: 1,
+                stdin: &mut std::io::empty(),
+                glob,
+                check: |_| Ok(()),
+            };
             match launch(&args, &mut host) {
                 Launch::Serve(config) => *config,
                 _ => panic!("refused: {args:?}"),

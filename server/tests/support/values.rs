@@ -31,6 +31,11 @@ impl Side {
 
     /// The value of a key, in words.
     pub fn contents(&mut self, key: &str) -> String {
+        self.contents_without(key, &[])
+    }
+
+    /// The same, but for what XINFO calls by some names.
+    pub fn contents_without(&mut self, key: &str, names: &[&[u8]]) -> String {
         let kind = self.ask(&["TYPE", key]).text().expect("a type is a text");
         match &kind[..] {
             "string" => self.ask(&["GET", key]).to_string(),
@@ -41,7 +46,7 @@ impl Side {
             "stream" => {
                 let entries = self.ask(&["XRANGE", key, "-", "+"]);
                 let whole = self.ask(&["XINFO", "STREAM", key, "FULL", "COUNT", "0"]);
-                format!("{entries}\n{}", without_own(whole))
+                format!("{entries}\n{}", without(whole, &[&OWN, names].concat()))
             }
             other => panic!("there is no {key} but {other}"),
         }
@@ -74,15 +79,15 @@ fn sorted(reply: Reply, n_together: usize) -> String {
     shown.concat()
 }
 
-fn without_own(reply: Reply) -> Reply {
+fn without(reply: Reply, names: &[&[u8]]) -> Reply {
     let Reply::Array(elements) = reply else { return reply };
     let mut kept = Vec::new();
     let mut elements = elements.into_iter();
     while let Some(element) = elements.next() {
-        if matches!(&element, Reply::Bulk(name) if OWN.contains(&&name[..])) {
+        if matches!(&element, Reply::Bulk(name) if names.contains(&&name[..])) {
             elements.next();
         } else {
-            kept.push(without_own(element));
+            kept.push(without(element, names));
         }
     }
     Reply::Array(kept)

@@ -6,6 +6,7 @@ use super::Shard;
 use crate::{
     Db, Key, Keyspace,
     access::Access,
+    as_commands,
     entry::EntryRef,
     kinds,
     rdb::file::{Recency, encode_entry},
@@ -20,8 +21,28 @@ const LARGE_BYTES: usize = 64 << 10;
 /// After so many buckets [`Shard::save_some`] asks whether to go on.
 const BUCKETS_A_LOOK: usize = 4;
 
-/// Entries as Redis's files have them.
-static FORMAT: Format = Format {
+/// How a snapshot is written.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Form {
+    /// As Redis's snapshots.
+    Snapshot,
+    /// As the commands that make what is there.
+    Commands,
+}
+
+impl Form {
+    fn format(self) -> &'static Format {
+        match self {
+            Form::Snapshot => &SNAPSHOT,
+            Form::Commands => &COMMANDS,
+        }
+    }
+}
+
+static COMMANDS: Format =
+    Format { encode: |out, entry, _, now| as_commands::write_entry(out, entry, now), is_large };
+
+static SNAPSHOT: Format = Format {
     encode: |out, entry, uses, now| {
         encode_entry(out, entry, uses.map(|access| Recency::of(entry, access, now)), now)
     },
@@ -50,8 +71,8 @@ impl Uses {
     }
 
     /// Adds an entry that is no longer in the keyspace to a snapshot; returns false if all of it has expired.
-    pub fn encode(&self, out: &mut Vec<u8>, entry: EntryRef<'_>, now: Millis) -> bool {
-        (FORMAT.encode)(out, entry, self.0.as_deref(), now)
+    pub fn encode(&self, form: Form, out: &mut Vec<u8>, entry: EntryRef<'_>, now: Millis) -> bool {
+        (form.format().encode)(out, entry, self.0.as_deref(), now)
     }
 }
 
@@ -77,10 +98,10 @@ impl Shard {
     ///
     /// # Panics
     /// If the shard has not given all to the last snapshot yet.
-    pub fn begin_snapshot(&mut self, uses: Uses) {
+    pub fn begin_snapshot(&mut self, uses: Uses, form: Form) {
         assert!(self.ledger.saving.is_none(), "one snapshot is taken at a time");
         let n_keys = (0..self.tables.len()).map(|db| self.tables[Db(db as u16)].len());
-        self.ledger.saving = Some(Box::new(Saving::new(n_keys, &FORMAT, uses.0)));
+        self.ledger.saving = Some(Box::new(Saving::new(n_keys, form.format(), uses.0)));
         self.is_saving = true;
         self.ledger.observe();
     }

@@ -9,7 +9,7 @@ use crate::{
     hash::{HashTags, KeyHasher},
     kinds,
     rdb::{Making, Reader},
-    shard::saving::Uses,
+    shard::saving::{Form, Uses},
     time::Deadline,
 };
 
@@ -226,7 +226,7 @@ fn a_snapshot_is_what_was_there_at_the_cut() {
                 world.change();
             }
             let expected = world.contents();
-            world.shard.begin_snapshot(Uses::left_out());
+            world.shard.begin_snapshot(Uses::left_out(), Form::Snapshot);
             let mut given = Given::default();
             while !world.step() {
                 for _ in 0..world.choices.below(60) {
@@ -268,7 +268,7 @@ fn after_a_snapshot_that_was_given_up_the_next_is_whole() {
     for seed in 100..120 {
         let mut world = World::new(seed);
         (0..1000).for_each(|_| world.change());
-        world.shard.begin_snapshot(Uses::left_out());
+        world.shard.begin_snapshot(Uses::left_out(), Form::Snapshot);
         let mut given = Given::default();
         for _ in 0..world.choices.below(10) {
             let _: bool = world.step();

@@ -1,0 +1,158 @@
+//! Writes what is in the keyspace to a file: as a snapshot, or as commands.
+
+use std::{
+    fs::File,
+    io::{self, Write},
+};
+
+use braid_journal::frame::Framer;
+use braid_protocol::request::write_request;
+use braid_storage::{Db, rdb::file::SnapshotWriter};
+
+/// So many bytes of commands are written at once.
+const PIECE_BYTES: usize = 256 << 10;
+
+/// A file in one of the two forms. What it is given must be of that form.
+pub enum EntriesWriter {
+    /// What redis-server loads at its start.
+    Snapshot(SnapshotWriter<File>),
+    /// A base of the append-only file that is no snapshot.
+    Commands(CommandsWriter),
+}
+
+impl EntriesWriter {
+    /// Writes the text of a library of functions.
+    ///
+    /// # Errors
+    /// The file's; so it is with all that follow.
+    pub fn write_library(&mut self, code: &[u8]) -> io::Result<()> {
+        match self {
+            EntriesWriter::Snapshot(writer) => writer.write_library(code),
+            EntriesWriter::Commands(writer) => {
+                writer.add(|commands| write_request(commands, &[b"FUNCTION", &b"LOAD"[..], code]))
+            }
+        }
+    }
+
+    /// Says of which database the entries are that follow.
+    ///
+    /// # Errors
+    /// See [`EntriesWriter::write_library`].
+    pub fn select(&mut self, db: Db) -> io::Result<()> {
+        match self {
+            EntriesWriter::Snapshot(writer) => writer.select(db),
+            EntriesWriter::Commands(writer) => {
+                writer.add(|commands| write_request(commands, &["SELECT", &db.index().to_string()]))
+            }
+        }
+    }
+
+    /// Says about how many entries follow, and how many of them have a deadline. Commands do not tell that.
+    ///
+    /// # Errors
+    /// See [`EntriesWriter::write_library`].
+    pub fn sizes(&mut self, n_keys: u64, n_deadlines: u64) -> io::Result<()> {
+        match self {
+            EntriesWriter::Snapshot(writer) => writer.sizes(n_keys, n_deadlines),
+            EntriesWriter::Commands(_) => Ok(()),
+        }
+    }
+
+    /// Writes any number of whole entries, one after the other.
+    ///
+    /// # Errors
+    /// See [`EntriesWriter::write_library`].
+    pub fn entries(&mut self, entries: &[u8]) -> io::Result<()> {
+        match self {
+            EntriesWriter::Snapshot(writer) => writer.entries(entries),
+            EntriesWriter::Commands(writer) => writer.add(|commands| commands.extend_from_slice(entries)),
+        }
+    }
+
+    /// Ends the file. Returns it, to be synced, and its length in bytes.
+    ///
+    /// # Errors
+    /// See [`EntriesWriter::write_library`].
+    pub fn finish(self) -> io::Result<(File, u64)> {
+        match self {
+            EntriesWriter::Snapshot(writer) => writer.finish(),
+            EntriesWriter::Commands(writer) => writer.finish(),
+        }
+    }
+}
+
+/// Writes commands in frames, so that damage is found as in increments.
+pub struct CommandsWriter {
+    file: File,
+    framer: Framer,
+    commands: Vec<u8>,
+    frames: Vec<u8>,
+    n_bytes: u64,
+}
+
+impl CommandsWriter {
+    /// Begins a file, with a time in seconds since 1970, if that is to be told.
+    pub fn new(file: File, now: Option<u64>) -> Self {
+        let mut framer = Framer { now, ..Framer::default() };
+        let mut frames = Vec::new();
+        framer.anchor(&mut frames);
+        Self { file, framer, commands: Vec::new(), frames, n_bytes: 0 }
+    }
+
+    fn add(&mut self, add: impl FnOnce(&mut Vec<u8>)) -> io::Result<()> {
+        add(&mut self.commands);
+        if self.commands.len() >= PIECE_BYTES { self.write_out() } else { Ok(()) }
+    }
+
+    fn write_out(&mut self) -> io::Result<()> {
+        self.framer.write(&self.commands, &ends(&self.commands), &mut self.frames);
+        self.file.write_all(&self.frames)?;
+        self.n_bytes += self.frames.len() as u64;
+        self.commands.clear();
+        self.frames.clear();
+        Ok(())
+    }
+
+    fn finish(mut self) -> io::Result<(File, u64)> {
+        self.write_out()?;
+        Ok((self.file, self.n_bytes))
+    }
+}
+
+/// Where each of some commands ends, which were written here.
+fn ends(commands: &[u8]) -> Vec<usize> {
+    let (mut ends, mut at) = (Vec::new(), 0);
+    while at < commands.len() {
+        for _ in 0..number(commands, &mut at) {
+            let n_bytes = number(commands, &mut at);
+            at += n_bytes + 2;
+        }
+        ends.push(at);
+    }
+    ends
+}
+
+/// The number that a line says behind its sigil; `at` goes to the next line.
+fn number(commands: &[u8], at: &mut usize) -> usize {
+    let digits = commands[*at + 1..].iter().take_while(|byte| byte.is_ascii_digit());
+    let (n_digits, number) =
+        digits.fold((0, 0), |(n, number), digit| (n + 1, 10 * number + usize::from(digit - b'0')));
+    *at += 1 + n_digits + 2;
+    number
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn commands_are_told_apart() {
+        let mut commands = Vec::new();
+        let mut expected = Vec::new();
+        for words in [&["SET", "key", ""][..], &["SET", "*1\r\n$1\r\n", "b"], &["A"; 12]] {
+            write_request(&mut commands, words);
+            expected.push(commands.len());
+        }
+        assert_eq!(ends(&commands), expected);
+    }
+}
