@@ -47,12 +47,13 @@ pub fn execute(
     }
     let (mark, db) = (record::Mark::here(), call.session.db);
     let outcome = run(call, command, words, first, reply);
-    let is_told = mark.has_changes() || outcome.is_ok() && matches!(command.spec.log, Log::Always);
+    let log = &command.spec.log;
+    let is_told = mark.has_changes() || outcome.is_ok() && matches!(log, Log::Always);
     if is_told && !mark.has_words() {
-        match command.spec.log {
-            Log::Verbatim | Log::Always => record::add(db, words.iter()),
-            Log::PlainOr(n_plain, _) if words.len() == n_plain => record::add(db, words.iter()),
-            Log::As(log_as) | Log::PlainOr(_, log_as) => log_as(call, command.spec, words),
+        match log {
+            Log::As(log_as) => log_as(call, command.spec, words),
+            Log::PlainOr(_, log_as) if !log.is_verbatim(words.len()) => log_as(call, command.spec, words),
+            Log::Verbatim | Log::Always | Log::PlainOr(..) => record::add(db, words.iter()),
             Log::Given => debug_assert!(
                 false,
                 "'{}' has changed something, and has not told the log in which words",
