@@ -54,6 +54,8 @@ pub struct Saves {
     pub n_saved: AtomicU64,
     /// How many changes of keys the threads had counted at the cut of the last that succeeded.
     pub n_changes_saved: AtomicU64,
+    /// Writes are held back: so much waits to be written.
+    pub holds_writes: AtomicBool,
     /// How many keys the one under way has to write.
     pub n_keys: AtomicU64,
     /// How many of them it has written.
@@ -81,6 +83,7 @@ impl Saves {
             rewrite_began_at: AtomicU64::new(0),
             n_saved: AtomicU64::new(0),
             n_changes_saved: AtomicU64::new(0),
+            holds_writes: AtomicBool::new(false),
             n_keys: AtomicU64::new(0),
             n_keys_written: AtomicU64::new(0),
         }

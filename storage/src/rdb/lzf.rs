@@ -51,11 +51,12 @@ const REPEATED_MAX: usize = 7 + 255 + 2;
 /// How far back one may start.
 const BACK_MAX: usize = 1 << 13;
 
-/// Bits of the number of places that are remembered.
+/// Bits of the number of places that are remembered; fewer of them for short strings, whose places stay in the first level of the cache
+/// then.
 const TABLE_BITS: u32 = 14;
 
 /// So many misses in a row, as a power of two, make the search step further by one: what does not repeat takes less time.
-const MISSES_A_STEP_BITS: usize = 6;
+const MISSES_A_STEP_BITS: usize = 5;
 
 /// Compresses one string after the other. It remembers where three bytes were last seen, in a table that is not cleared in between:
 /// places are counted through all strings, so that those of earlier ones are told by their numbers.
@@ -76,9 +77,10 @@ impl Compressor {
     /// The string compressed, if that takes at most `max_bytes`.
     pub fn compress(&mut self, text: &[u8], max_bytes: usize) -> Option<&[u8]> {
         let first = self.begin(text)?;
+        let shift = u32::BITS - (usize::BITS - text.len().leading_zeros() + 3).min(TABLE_BITS);
         let (mut at, mut n_done, mut n_misses) = (0, 0, 0);
         while let Some(&three) = text.get(at..).and_then(<[u8]>::first_chunk::<3>) {
-            let seen = self.exchange(three, first + at as u32);
+            let seen = self.exchange(three, first + at as u32, shift);
             match seen.checked_sub(first).map(|seen| seen as usize) {
                 Some(seen) if at - seen <= BACK_MAX && text[seen..seen + 3] == three => {
                     let n = n_equal(&text[seen..], &text[at..]);
@@ -87,7 +89,7 @@ impl Compressor {
                     // What comes next mostly repeats what came next there.
                     let last = at + n - 1;
                     if let Some(&three) = text.get(last..).and_then(<[u8]>::first_chunk::<3>) {
-                        self.exchange(three, first + last as u32);
+                        self.exchange(three, first + last as u32, shift);
                     }
                     at += n;
                     (n_done, n_misses) = (at, 0);
@@ -126,8 +128,8 @@ impl Compressor {
 
     /// Notes where three bytes are; gives where others were that fall on the same number, mostly the same.
     #[inline]
-    fn exchange(&mut self, [a, b, c]: [u8; 3], place: u32) -> u32 {
-        let number = u32::from_le_bytes([a, b, c, 0]).wrapping_mul(0x9e37_79b1) >> (32 - TABLE_BITS);
+    fn exchange(&mut self, [a, b, c]: [u8; 3], place: u32, shift: u32) -> u32 {
+        let number = u32::from_le_bytes([a, b, c, 0]).wrapping_mul(0x9e37_79b1) >> shift;
         std::mem::replace(&mut self.last_seen[number as usize], place)
     }
 
