@@ -61,7 +61,7 @@ const MISSES_A_STEP_BITS: usize = 5;
 /// Compresses one string after the other. It remembers where three bytes were last seen, in a table that is not cleared in between:
 /// places are counted through all strings, so that those of earlier ones are told by their numbers.
 pub struct Compressor {
-    last_seen: Box<[u32]>,
+    last_seen: Box<[u32; 1 << TABLE_BITS]>,
     /// The place of the next string's first byte. 0 stands for none.
     next: u32,
     out: Vec<u8>,
@@ -69,7 +69,7 @@ pub struct Compressor {
 
 impl Default for Compressor {
     fn default() -> Self {
-        Self { last_seen: vec![0; 1 << TABLE_BITS].into(), next: 1, out: Vec::new() }
+        Self { last_seen: Box::new([0; 1 << TABLE_BITS]), next: 1, out: Vec::new() }
     }
 }
 
@@ -103,8 +103,12 @@ impl Compressor {
                 return None;
             }
         }
-        self.copy(&text[n_done..]);
-        (self.out.len() <= max_bytes).then_some(&self.out)
+        let rest = &text[n_done..];
+        if self.out.len() + rest.len() + rest.len().div_ceil(LITERAL_MAX) > max_bytes {
+            return None;
+        }
+        self.copy(rest);
+        Some(&self.out)
     }
 
     /// Goes on counting places from a number on.
@@ -130,7 +134,7 @@ impl Compressor {
     #[inline]
     fn exchange(&mut self, [a, b, c]: [u8; 3], place: u32, shift: u32) -> u32 {
         let number = u32::from_le_bytes([a, b, c, 0]).wrapping_mul(0x9e37_79b1) >> shift;
-        std::mem::replace(&mut self.last_seen[number as usize], place)
+        std::mem::replace(&mut self.last_seen[number as usize % (1 << TABLE_BITS)], place)
     }
 
     fn copy(&mut self, literal: &[u8]) {

@@ -118,7 +118,9 @@ impl Table {
             // Their latencies overlap.
             for at in first..last.min(first + FETCHED_BUCKETS) {
                 for content in segment.bucket(at).contents() {
-                    prefetch::for_read(content.word.address());
+                    let entry = content.word.address();
+                    prefetch::for_read(entry);
+                    prefetch::for_read(entry.wrapping_add(64));
                 }
             }
             let mut at = first;
