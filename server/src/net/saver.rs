@@ -2,7 +2,8 @@
 //!
 //! ```text
 //! cut     its node takes all shards for a moment, and each begins to save (`Task::Cut`)
-//! walk    shard by shard, 50 µs a hold: what a step gives is compressed, summed and written with nothing held
+//! walk    shard by shard, 50 µs a hold: what a step gives is compressed, summed and written with nothing held; before each step, what
+//!         was saved before its turn in whatever shard
 //! end     the file is synced, renamed, and so is its folder synced
 //! ```
 //!
@@ -513,7 +514,8 @@ impl Saver {
     fn walk(&mut self, mut to: Option<(&mut Snapshot, &Uses)>) -> Result<(), Failure> {
         let mut left: VecDeque<ShardId> = self.server.engine.all_shards().iter().copied().collect();
         let mut n_held = 0;
-        let mut pace = Pace::new();
+        let is_hurried = to.is_none() || self.fulfilling.is_some_and(SaveOrder::is_shutdown);
+        let mut pace = Pace::new(is_hurried);
         let mut buffer = Vec::new();
         while let Some(id) = left.pop_front() {
             let is_given_up = to.is_none();
@@ -590,6 +592,9 @@ impl Saver {
             if let Some((snapshot, _)) = to {
                 let written = snapshot.add(part.db, &part.bytes, part.n_keys);
                 written.map_err(|error| Failure::Io("writing", error))?;
+            }
+            if to.is_some() && self.is_outdated() {
+                return Err(Failure::GivenUp);
             }
             n_bytes += part.bytes.len();
             let _: Option<Vec<u8>> = early.give_back(part.bytes);
@@ -696,6 +701,8 @@ impl Saver {
 /// Keeps the saver from taking a core that others want: it works for a while and rests for longer. While cores are idle it does not
 /// rest.
 struct Pace {
+    /// It does not rest at all: the server is to stop, or there is nothing to write.
+    is_hurried: bool,
     began: Instant,
     /// Where the system says how many threads want to run: `0.20 0.18 0.12 1/80 11206`.
     load: Option<File>,
@@ -703,8 +710,9 @@ struct Pace {
 }
 
 impl Pace {
-    fn new() -> Self {
+    fn new(is_hurried: bool) -> Self {
         Self {
+            is_hurried,
             began: Instant::now(),
             load: File::open("/proc/loadavg").ok(),
             n_cores: std::thread::available_parallelism().map_or(1, usize::from),
@@ -714,7 +722,7 @@ impl Pace {
     /// Rests, if it is time to.
     fn rest(&mut self) {
         let worked = self.began.elapsed();
-        if worked < WORK_TIME {
+        if self.is_hurried || worked < WORK_TIME {
             return;
         }
         if self.are_cores_short() {
