@@ -236,6 +236,31 @@ fn writes_wait_while_too_much_was_saved_early_and_reads_do_not() {
     }
 }
 
+/// It fails, and leaves nothing behind that would keep a key from the next.
+#[test]
+fn a_panic_while_a_snapshot_is_taken_ends_that_and_nothing_else() {
+    for layout in LAYOUTS {
+        let server = laid_out(layout);
+        let mut client = server.connect();
+        ask(&mut client, "CONFIG SET stop-writes-on-bgsave-error no");
+        for n in 0..1000 {
+            ask(&mut client, &format!("SET key:{n} old"));
+        }
+        fill_set(&mut client, "large", 5000);
+        assert_eq!(ask(&mut client, "DEBUG PANIC-WHILE-SAVING"), "+OK");
+        assert!(ask(&mut client, "SAVE").starts_with("-ERR"));
+        for n in 0..1000 {
+            assert_eq!(ask(&mut client, &format!("SET key:{n} 7")), "+OK");
+        }
+        assert_eq!(ask(&mut client, "SADD large more"), ":1");
+        assert_eq!(ask(&mut client, "SAVE"), "+OK");
+        let contents = contents(&server.scratch().join("dump.rdb"));
+        assert_eq!(contents.len(), 1001, "{layout:?}");
+        let n_new = contents.values().filter(|held| **held == Held::Text(b"7".to_vec())).count();
+        assert_eq!(n_new, 1000, "{layout:?}");
+    }
+}
+
 /// Large values are encoded without the hold, and whoever would change one waits or has it saved before.
 #[test]
 fn large_values_are_those_of_the_cut() {

@@ -532,6 +532,9 @@ impl Saver {
                 }
                 let began = Instant::now();
                 shard.save_some(&mut parts, |parts| {
+                    if !is_given_up && self.server.panics_while_saving.swap(false, Relaxed) {
+                        panic!("DEBUG PANIC-WHILE-SAVING");
+                    }
                     began.elapsed() < STEP_TIME && parts.n_bytes() < STEP_BYTES
                 })
             });
