@@ -18,6 +18,7 @@ use crate::process;
 mod contest;
 mod cpu;
 mod cpu_types;
+mod durability;
 mod expiry;
 mod fan_out;
 mod hot_key;
@@ -36,6 +37,7 @@ mod script_open;
 mod script_others;
 mod scripts;
 mod slow;
+mod snapshot;
 mod threads;
 mod values;
 
@@ -72,6 +74,7 @@ const FAMILIES: &[Family] = &[
     Family { name: "memory-types", bars: memory_types::BARS },
     Family { name: "slow-types", bars: slow::TYPES },
     Family { name: "scripts", bars: scripts::BARS },
+    Family { name: "durability", bars: durability::BARS },
 ];
 
 /// All names that `--only` takes.

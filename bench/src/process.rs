@@ -67,6 +67,20 @@ pub fn resident_bytes(pid: u32) -> Result<u64, BenchError> {
     parse_resident(&read(&path)?).ok_or(BenchError::Proc(path))
 }
 
+/// Memory of a process that is resident, and what its children have that is not shared with it, in bytes.
+///
+/// # Errors
+/// When the process is gone.
+pub fn resident_bytes_with_children(pid: u32) -> Result<u64, BenchError> {
+    let path = PathBuf::from(format!("/proc/{pid}/task/{pid}/children"));
+    let children = read(&path)?;
+    // One that has just ended has nothing.
+    let own = |child: &str| {
+        read(Path::new(&format!("/proc/{child}/smaps_rollup"))).map_or(0, |text| parse_private(&text))
+    };
+    Ok(resident_bytes(pid)? + children.split_whitespace().map(own).sum::<u64>())
+}
+
 /// The number of files that this process may open.
 ///
 /// # Errors
@@ -116,6 +130,18 @@ fn parse_resident(text: &str) -> Option<u64> {
     Some(kilobytes * 1024)
 }
 
+/// `/proc/PID/smaps_rollup`: the lines "Private_Clean:     100 kB" and "Private_Dirty:     200 kB".
+fn parse_private(text: &str) -> u64 {
+    let lines = text.lines().filter_map(|line| line.strip_prefix("Private_"));
+    let kilobytes = lines.filter_map(|line| {
+        let (which, rest) = line.split_once(':')?;
+        ["Clean", "Dirty"]
+            .contains(&which)
+            .then_some(rest.trim().strip_suffix("kB")?.trim().parse::<u64>().ok()?)
+    });
+    kilobytes.sum::<u64>() * 1024
+}
+
 /// `/proc/self/limits`: "Max open files            20000                20000                files".
 fn parse_open_files(text: &str) -> Option<u64> {
     let line = text.lines().find_map(|line| line.strip_prefix("Max open files"))?;
@@ -150,6 +176,12 @@ mod tests {
             Some(1656 * 1024)
         );
         assert_eq!(parse_resident("State:\tZ (zombie)\n"), None);
+    }
+
+    #[test]
+    fn a_childs_own_pages_are_the_private_ones() {
+        let text = "Rss:  900 kB\nShared_Dirty:  500 kB\nPrivate_Clean:  100 kB\nPrivate_Dirty:  200 kB\nPrivate_Hugetlb: 7 kB\n";
+        assert_eq!(parse_private(text), 300 * 1024);
     }
 
     #[test]

@@ -197,6 +197,70 @@ fn a_database_that_is_flushed_meanwhile_is_of_one_moment() {
     }
 }
 
+/// The file is a pipe that nobody reads: what is saved before its turn cannot be written.
+#[test]
+fn writes_wait_while_too_much_was_saved_early_and_reads_do_not() {
+    const N_KEYS: usize = 400;
+    for layout in LAYOUTS {
+        let server = laid_out(layout);
+        let (mut client, mut writer) = (server.connect(), server.connect());
+        ask(&mut client, "CONFIG SET stop-writes-on-bgsave-error no rdbcompression no");
+        let (old, new) = ("o".repeat(50_000), "n".repeat(100));
+        for n in 0..N_KEYS {
+            ask(&mut client, &format!("SET key:{n} {old}"));
+        }
+        let path = server.scratch().join(format!("temp-{}.rdb", server.pid()));
+        let made = Command::new("mkfifo").arg(&path).status().expect("mkfifo can be run");
+        assert!(made.success());
+        assert_eq!(ask(&mut client, "BGSAVE"), "+Background saving started");
+        // That succeeds when the saver opens it, which is after the cut.
+        let mut pipe = File::open(&path).expect("the pipe is there");
+        for n in 0..N_KEYS {
+            writer.send(&["SET", &format!("key:{n}"), &new]);
+        }
+        until("writes are held back", || ask(&mut client, "INFO clients").contains("blocked_clients:1"));
+        let n_written =
+            (0..N_KEYS).filter(|n| ask(&mut client, &format!("STRLEN key:{n}")) == ":100").count();
+        assert!((150..N_KEYS).contains(&n_written), "8 MiB are 168 old values, but {n_written} were saved");
+        let file = std::io::copy(&mut pipe, &mut std::io::sink()).expect("the pipe can be read");
+        assert!(file > 0);
+        assert!((0..N_KEYS).all(|_| writer.receive().to_string() == "+OK"), "all writes go on");
+        until("the snapshot is over", || figure(&mut client, "rdb_bgsave_in_progress") == 0);
+        // A pipe cannot be synced, so that one has failed; the next does not.
+        let _ = fs::remove_file(&path);
+        assert_eq!(ask(&mut client, "SAVE"), "+OK");
+        let contents = contents(&server.scratch().join("dump.rdb"));
+        assert!(
+            contents.len() == N_KEYS && contents.values().all(|held| *held == Held::Text(new.clone().into()))
+        );
+    }
+}
+
+/// It fails, and leaves nothing behind that would keep a key from the next.
+#[test]
+fn a_panic_while_a_snapshot_is_taken_ends_that_and_nothing_else() {
+    for layout in LAYOUTS {
+        let server = laid_out(layout);
+        let mut client = server.connect();
+        ask(&mut client, "CONFIG SET stop-writes-on-bgsave-error no");
+        for n in 0..1000 {
+            ask(&mut client, &format!("SET key:{n} old"));
+        }
+        fill_set(&mut client, "large", 5000);
+        assert_eq!(ask(&mut client, "DEBUG PANIC-WHILE-SAVING"), "+OK");
+        assert!(ask(&mut client, "SAVE").starts_with("-ERR"));
+        for n in 0..1000 {
+            assert_eq!(ask(&mut client, &format!("SET key:{n} 7")), "+OK");
+        }
+        assert_eq!(ask(&mut client, "SADD large more"), ":1");
+        assert_eq!(ask(&mut client, "SAVE"), "+OK");
+        let contents = contents(&server.scratch().join("dump.rdb"));
+        assert_eq!(contents.len(), 1001, "{layout:?}");
+        let n_new = contents.values().filter(|held| **held == Held::Text(b"7".to_vec())).count();
+        assert_eq!(n_new, 1000, "{layout:?}");
+    }
+}
+
 /// Large values are encoded without the hold, and whoever would change one waits or has it saved before.
 #[test]
 fn large_values_are_those_of_the_cut() {

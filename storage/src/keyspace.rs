@@ -13,6 +13,7 @@ use crate::{
     hash::{Routed, Router, ShardId},
     published::Published,
     shard::Shard,
+    snapshot::Early,
     table::{Fill, PREFETCH_MAX, Root, Roots, prefetch_behind_roots},
     thresholds::Thresholds,
     time::{Deadline, Millis},
@@ -28,6 +29,7 @@ pub struct Keyspace {
     access: Arc<Access>,
     thresholds: Arc<Thresholds>,
     published: Arc<[Arc<CachePadded<Published>>]>,
+    early: Arc<Early>,
 }
 
 impl Keyspace {
@@ -51,7 +53,8 @@ impl Keyspace {
                 )
             })
             .collect();
-        (Self { router, n_dbs, roots, access, thresholds, published }, shards)
+        let early = Arc::new(Early::default());
+        (Self { router, n_dbs, roots, access, thresholds, published, early }, shards)
     }
 
     /// Where keys live.
@@ -104,6 +107,11 @@ impl Keyspace {
 
     pub(crate) fn shared_access(&self) -> Arc<Access> {
         Arc::clone(&self.access)
+    }
+
+    /// What a running snapshot is given before its turn.
+    pub fn early(&self) -> &Arc<Early> {
+        &self.early
     }
 
     /// A shard by itself, for work on values that are shared from others. It is no part of the keyspace.

@@ -77,7 +77,7 @@ pub use shard::{
     loading::Twice,
     saving::{Form, Uses},
 };
-pub use snapshot::{Encoded, FlushedPart, Parts, PinnedPart, SaveStep};
+pub use snapshot::{Early, Encoded, FlushedPart, Parts, PinnedPart, SaveStep};
 pub use sorted_set::{SortedSetMut, SortedSetRef, SortedSetType};
 pub use stamps::Stamp;
 pub use string::{StringMut, StringOrigin};

@@ -14,10 +14,13 @@
 //! The mark is a bit of the entry, so it goes with the entry through splits and merges of the table, and costs no memory. The walk
 //! clears it when it passes: when no snapshot runs no entry is marked, and entries that are made need not know of any of this.
 //!
-//! What is saved early lies in the shard until the walk's next step takes it. A database that is flushed in the middle is handed to the
-//! walk as it is, and so are large values that are removed: nobody else has them any more.
+//! What is saved early is handed on in chunks, so that it is written soon, and not only when the walk comes to its shard: see [`Early`].
+//! A database that is flushed in the middle is handed to the walk as it is, and so are large values that are removed: nobody else has
+//! them any more.
 
 use std::sync::Arc;
+
+pub use early::Early;
 
 use crate::{
     Db,
@@ -28,12 +31,18 @@ use crate::{
     time::Millis,
 };
 
+mod early;
+
 /// A shard that has not yet given all that it held at the cut.
 pub(crate) struct Saving {
     /// By database, as they are numbered now.
     tables: Box<[TableSaving]>,
-    /// What was saved before its turn.
-    early: Parts,
+    /// What was saved before its turn, and is no full chunk yet.
+    chunk: Encoded,
+    /// Where full chunks go.
+    early: Arc<Early>,
+    /// What was removed before its turn, and is not encoded.
+    kept: Parts,
     format: &'static Format,
     /// Tells how keys were used, if the snapshot is to.
     uses: Option<Arc<Access>>,
@@ -69,9 +78,12 @@ pub struct Parts {
     pub removed: Vec<(Db, EntryBox)>,
     /// Databases that have been flushed.
     pub flushed: Vec<FlushedPart>,
+    /// Memory for more.
+    spare: Vec<u8>,
 }
 
 /// Entries of one database as the file has them.
+#[derive(Default)]
 pub struct Encoded {
     /// The number that the database had at the cut.
     pub db: Db,
@@ -116,11 +128,18 @@ impl Parts {
         let part = match self.encoded.last_mut() {
             Some(last) if last.db == db => last,
             _ => {
-                self.encoded.push(Encoded { db, bytes: Vec::new(), n_keys: 0 });
+                let bytes = std::mem::take(&mut self.spare);
+                self.encoded.push(Encoded { db, bytes, n_keys: 0 });
                 self.encoded.last_mut().expect("it was added just now")
             }
         };
-        part.n_keys += u64::from((format.encode)(&mut part.bytes, entry, uses, now));
+        part.add(entry, now, format, uses);
+    }
+
+    /// Has what is encoded next be put into memory that has been used before.
+    pub fn reuse(&mut self, mut bytes: Vec<u8>) {
+        bytes.clear();
+        self.spare = bytes;
     }
 
     /// How many keys there are, but for those of flushed databases.
@@ -133,12 +152,12 @@ impl Parts {
     pub fn n_bytes(&self) -> usize {
         self.encoded.iter().map(|part| part.bytes.len()).sum()
     }
+}
 
-    fn append(&mut self, other: &mut Parts) {
-        self.encoded.append(&mut other.encoded);
-        self.pinned.append(&mut other.pinned);
-        self.removed.append(&mut other.removed);
-        self.flushed.append(&mut other.flushed);
+impl Encoded {
+    /// Adds an entry, unless all of it has expired.
+    fn add(&mut self, entry: EntryRef<'_>, now: Millis, format: &Format, uses: Option<&Access>) {
+        self.n_keys += u64::from((format.encode)(&mut self.bytes, entry, uses, now));
     }
 }
 
@@ -174,6 +193,7 @@ impl Saving {
         n_keys: impl Iterator<Item = usize>,
         format: &'static Format,
         uses: Option<Arc<Access>>,
+        early: Arc<Early>,
     ) -> Self {
         let of_db = |(db, n_keys)| TableSaving {
             was: Db(db as u16),
@@ -181,7 +201,9 @@ impl Saving {
         };
         Self {
             tables: n_keys.enumerate().map(of_db).collect(),
-            early: Parts::default(),
+            chunk: Encoded::default(),
+            early,
+            kept: Parts::default(),
             format,
             uses,
             is_given_up: false,
@@ -209,9 +231,21 @@ impl Saving {
     pub(crate) fn save_early(&mut self, db: Db, place: Place, entry: EntryRef<'_>, now: Millis) {
         if self.is_unsaved(db, place, entry) {
             if !self.is_given_up {
-                self.early.encode(self.tables[db.index()].was, entry, now, self.format, self.uses.as_deref());
+                self.encode_early(self.tables[db.index()].was, entry, now);
             }
             entry.set_in_snapshot(true);
+        }
+    }
+
+    fn encode_early(&mut self, was: Db, entry: EntryRef<'_>, now: Millis) {
+        if self.chunk.db != was || self.chunk.bytes.capacity() == 0 {
+            let chunk = self.early.exchange(std::mem::take(&mut self.chunk));
+            self.chunk = Encoded { db: was, ..chunk };
+        }
+        self.chunk.add(entry, now, self.format, self.uses.as_deref());
+        if Early::is_full(&self.chunk) {
+            let chunk = self.early.exchange(std::mem::take(&mut self.chunk));
+            self.chunk = Encoded { db: was, ..chunk };
         }
     }
 
@@ -226,10 +260,10 @@ impl Saving {
         if self.is_unsaved(db, place, entry.as_ref()) && !self.is_given_up {
             let was = self.tables[db.index()].was;
             if (self.format.is_large)(entry.as_ref()) {
-                self.early.removed.push((was, entry));
+                self.kept.removed.push((was, entry));
                 return None;
             }
-            self.early.encode(was, entry.as_ref(), now, self.format, self.uses.as_deref());
+            self.encode_early(was, entry.as_ref(), now);
         }
         entry.as_ref().set_in_snapshot(false);
         Some(entry)
@@ -247,7 +281,7 @@ impl Saving {
         let TableSaving { was, passed } = &mut self.tables[db.index()];
         match passed.take() {
             Some(passed) if !self.is_given_up => {
-                self.early.flushed.push(FlushedPart { db: *was, entries, passed, router });
+                self.kept.flushed.push(FlushedPart { db: *was, entries, passed, router });
                 None
             }
             _ => Some(entries),
@@ -262,7 +296,8 @@ impl Saving {
     /// Has nothing more be encoded.
     pub(crate) fn give_up(&mut self) {
         self.is_given_up = true;
-        self.early = Parts::default();
+        self.chunk = Encoded::default();
+        self.kept = Parts::default();
     }
 
     /// The database in which the walk stands, as it is numbered now and as it was, and how far it is there.
@@ -299,9 +334,13 @@ impl Saving {
         self.tables[db.index()].passed = to;
     }
 
-    /// Hands out what was saved early.
+    /// Hands out what was saved early and is still here.
     pub(crate) fn take_early(&mut self, to: &mut Parts) {
-        to.append(&mut self.early);
+        if !self.chunk.bytes.is_empty() {
+            to.encoded.push(std::mem::take(&mut self.chunk));
+        }
+        to.removed.append(&mut self.kept.removed);
+        to.flushed.append(&mut self.kept.flushed);
     }
 }
 

@@ -882,6 +882,13 @@ const DEBUG: &[CommandSpec] = &[
         ..DEBUG_ROW
     },
     CommandSpec {
+        name: "panic-while-saving",
+        run: Run::Session(debug_panic_while_saving),
+        since: "braid 0.1",
+        summary: "Has the next step of a snapshot fail, which the server survives.",
+        ..DEBUG_ROW
+    },
+    CommandSpec {
         name: "panic-without-keys",
         run: Run::Session(debug_panic_without_keys),
         since: "braid 0.1",
@@ -1312,6 +1319,13 @@ fn debug_panic_before_change(call: &mut Call<'_, '_>, mut args: Args<'_>, _: &mu
 fn debug_panic_while_pinning(call: &mut Call<'_, '_>, args: Args<'_>, reply: &mut Reply<'_>) -> Outcome {
     debug_args(call, args, 0)?;
     call.server.panics_while_pinning.store(true, Ordering::Relaxed);
+    reply.ok();
+    Ok(())
+}
+
+fn debug_panic_while_saving(call: &mut Call<'_, '_>, args: Args<'_>, reply: &mut Reply<'_>) -> Outcome {
+    debug_args(call, args, 0)?;
+    call.server.panics_while_saving.store(true, Ordering::Relaxed);
     reply.ok();
     Ok(())
 }

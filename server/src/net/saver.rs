@@ -2,7 +2,8 @@
 //!
 //! ```text
 //! cut     its node takes all shards for a moment, and each begins to save (`Task::Cut`)
-//! walk    shard by shard, 50 µs a hold: what a step gives is compressed, summed and written with nothing held
+//! walk    shard by shard, 50 µs a hold: what a step gives is compressed, summed and written with nothing held; before each step, what
+//!         was saved before its turn in whatever shard
 //! end     the file is synced, renamed, and so is its folder synced
 //! ```
 //!
@@ -14,6 +15,7 @@ use std::{
     collections::VecDeque,
     fs::{self, File},
     io,
+    os::unix::fs::FileExt,
     path::Path,
     sync::{Arc, atomic::Ordering::Relaxed},
     time::{Duration, Instant},
@@ -58,6 +60,18 @@ use crate::{
 const STEP_TIME: Duration = Duration::from_micros(50);
 /// How much a step may give.
 const STEP_BYTES: usize = 256 << 10;
+/// How much that was saved early is written at once.
+const EARLY_BYTES_AT_ONCE: usize = 256 << 10;
+/// Above so much that was saved early the saver does not rest, and does nothing else.
+const EARLY_BYTES_MANY: usize = 1 << 20;
+/// At so much, writes are held back until there is less than [`EARLY_BYTES_MANY`].
+const EARLY_BYTES_MAX: usize = 8 << 20;
+/// The saver rests after it has worked for so long: what wants its core waits no longer.
+const WORK_TIME: Duration = Duration::from_micros(200);
+/// And so many times as long,
+const REST_TIMES: u32 = 2;
+/// but for what it has spent on more than this, which may have been waiting for the disk.
+const MOST_WORK_TIME: Duration = Duration::from_micros(500);
 /// How long the saver waits when all shards that it has yet to visit are held.
 const BUSY_REST: Duration = Duration::from_micros(200);
 /// How often it looks at the save points.
@@ -104,6 +118,7 @@ enum Failure {
 
 impl Saver {
     fn new(server: &'static Server, index: usize, poll: Poll) -> Self {
+        server.keyspace.early().limit(EARLY_BYTES_MAX, || server.hold_writes());
         let origin = Origin { thread: index, slot: 0 };
         let users = server.accounts.users();
         let nowhere = || Endpoint::Unix(String::new());
@@ -620,9 +635,14 @@ impl Saver {
     fn walk(&mut self, mut to: Option<(&mut Snapshot, &Uses)>) -> Result<(), Failure> {
         let mut left: VecDeque<ShardId> = self.server.engine.all_shards().iter().copied().collect();
         let mut n_held = 0;
+        let is_hurried = to.is_none() || self.fulfilling.is_some_and(SaveOrder::is_shutdown);
+        let mut pace = Pace::new(is_hurried);
+        let mut buffer = Vec::new();
         while let Some(id) = left.pop_front() {
-            let mut parts = Parts::default();
             let is_given_up = to.is_none();
+            self.take_early(&mut to, &mut pace)?;
+            let mut parts = Parts::default();
+            parts.reuse(std::mem::take(&mut buffer));
             let now = self.server.clock.now();
             let step = self.worker.with_shards(&[id], |held, _| {
                 let shard = held.shard(id);
@@ -633,6 +653,9 @@ impl Saver {
                 }
                 let began = Instant::now();
                 shard.save_some(&mut parts, |parts| {
+                    if !is_given_up && self.server.panics_while_saving.swap(false, Relaxed) {
+                        panic!("DEBUG PANIC-WHILE-SAVING");
+                    }
                     began.elapsed() < STEP_TIME && parts.n_bytes() < STEP_BYTES
                 })
             });
@@ -651,19 +674,63 @@ impl Saver {
                         left.push_front(id);
                     }
                 }
-                Some(Err(_)) => {
-                    panic!("a shard panicked while it was saved: what it has yet to save is lost")
+                Some(Err(_)) if is_given_up => {
+                    panic!("a shard panicked twice while it was saved: the next snapshot would lack keys")
                 }
+                // What is pinned is let go of below.
+                Some(Err(_)) => to = None,
             }
             let n_keys = parts.n_keys();
-            self.take_parts(parts, &mut to)?;
+            buffer = self.take_parts(parts, &mut to)?;
+            if to.is_none() && !is_given_up {
+                return Err(Failure::Io("going through the keys", io::Error::other("a shard panicked")));
+            }
             if to.is_some() {
                 self.rest_after(n_keys);
+                pace.rest();
                 if self.is_outdated() {
                     return Err(Failure::GivenUp);
                 }
             }
         }
+        // No shard has more to give, so this comes to an end.
+        while self.server.keyspace.early().n_bytes() > 0 {
+            self.take_early(&mut to, &mut pace)?;
+        }
+        self.server.keyspace.early().clear();
+        self.server.let_writes_go(&mut self.worker.thread);
+        Ok(())
+    }
+
+    /// Writes what has been saved before its turn: a part of it if that is little, as much as comes while it is much.
+    fn take_early(
+        &mut self,
+        to: &mut Option<(&mut Snapshot, &Uses)>,
+        pace: &mut Pace,
+    ) -> Result<(), Failure> {
+        let early = self.server.keyspace.early();
+        let mut n_bytes = 0;
+        while n_bytes < EARLY_BYTES_AT_ONCE
+            && let Some(part) = early.take()
+        {
+            if let Some((snapshot, _)) = to {
+                let written = snapshot.add(part.db, &part.bytes, part.n_keys);
+                written.map_err(|error| Failure::Io("writing", error))?;
+            }
+            if to.is_some() && self.is_outdated() {
+                return Err(Failure::GivenUp);
+            }
+            n_bytes += part.bytes.len();
+            let _: Option<Vec<u8>> = early.give_back(part.bytes);
+            if early.n_bytes() >= EARLY_BYTES_MANY {
+                n_bytes = 0;
+            } else {
+                self.server.let_writes_go(&mut self.worker.thread);
+                pace.rest();
+            }
+        }
+        // They may have been held back just when the last was taken.
+        self.server.let_writes_go(&mut self.worker.thread);
         Ok(())
     }
 
@@ -690,15 +757,21 @@ impl Saver {
         let began = Instant::now();
         while let Some(delay) = self.server.config.load().rdb_key_save_delay
             && began.elapsed() < delay.saturating_mul(n_keys.min(u32::MAX.into()) as u32)
+            && self.server.keyspace.early().n_bytes() < EARLY_BYTES_MANY
             && !self.is_outdated()
         {
             self.sleep(delay.min(REST_SLICE), false);
         }
     }
 
-    /// Writes what a step has given, and lets go of what is pinned.
-    fn take_parts(&mut self, parts: Parts, to: &mut Option<(&mut Snapshot, &Uses)>) -> Result<(), Failure> {
-        let Parts { encoded, pinned, removed, flushed } = parts;
+    /// Writes what a step has given, and lets go of what is pinned. Returns memory to be used again.
+    fn take_parts(
+        &mut self,
+        parts: Parts,
+        to: &mut Option<(&mut Snapshot, &Uses)>,
+    ) -> Result<Vec<u8>, Failure> {
+        let Parts { encoded, pinned, removed, flushed, .. } = parts;
+        let mut buffer = Vec::new();
         let mut result = Ok(());
         // Whatever fails: what is pinned must be unpinned, or its writers would wait for ever.
         let mut write = |write: &mut dyn FnMut(&mut Snapshot, &Uses) -> io::Result<()>| {
@@ -710,6 +783,7 @@ impl Saver {
         };
         for part in encoded {
             write(&mut |snapshot, _| snapshot.add(part.db, &part.bytes, part.n_keys));
+            buffer = self.server.keyspace.early().give_back(part.bytes).unwrap_or(buffer);
         }
         for (db, entry) in removed {
             write(&mut |snapshot, uses| snapshot.add_entry(db, &entry, uses));
@@ -726,7 +800,7 @@ impl Saver {
             write(&mut |snapshot, uses| snapshot.add_entry(db, &entry, uses));
             self.unpin(pinned_in, entry);
         }
-        result.map_err(|error| Failure::Io("writing", error))
+        result.map(|()| buffer).map_err(|error| Failure::Io("writing", error))
     }
 
     /// Has a key be written again.
@@ -755,6 +829,51 @@ impl Saver {
                 None => std::thread::sleep(BUSY_REST),
             }
         }
+    }
+}
+
+/// Keeps the saver from taking a core that others want: it works for a while and rests for longer. While cores are idle it does not
+/// rest.
+struct Pace {
+    /// It does not rest at all: the server is to stop, or there is nothing to write.
+    is_hurried: bool,
+    began: Instant,
+    /// Where the system says how many threads want to run: `0.20 0.18 0.12 1/80 11206`.
+    load: Option<File>,
+    n_cores: usize,
+}
+
+impl Pace {
+    fn new(is_hurried: bool) -> Self {
+        Self {
+            is_hurried,
+            began: Instant::now(),
+            load: File::open("/proc/loadavg").ok(),
+            n_cores: std::thread::available_parallelism().map_or(1, usize::from),
+        }
+    }
+
+    /// Rests, if it is time to.
+    fn rest(&mut self) {
+        let worked = self.began.elapsed();
+        if self.is_hurried || worked < WORK_TIME {
+            return;
+        }
+        if self.are_cores_short() {
+            std::thread::sleep(worked.min(MOST_WORK_TIME) * REST_TIMES);
+        }
+        self.began = Instant::now();
+    }
+
+    /// Whether more threads want to run than there are cores; this one is one of them. Where nobody says, they are.
+    fn are_cores_short(&self) -> bool {
+        let mut text = [0; 64];
+        let n_running = self.load.as_ref().and_then(|load| {
+            let n = load.read_at(&mut text, 0).ok()?;
+            let field = std::str::from_utf8(&text[..n]).ok()?.split(' ').nth(3)?;
+            field.split('/').next()?.parse::<usize>().ok()
+        });
+        n_running.is_none_or(|n_running| n_running > self.n_cores)
     }
 }
 

@@ -248,7 +248,7 @@ fn make_cut(cut: &mut Cut, held: &mut Held<'_, Job>, thread: &ThreadState) {
         let id = held.ids()[index];
         let shard = held.shard(id);
         cut.has_field_deadlines |= shard.has_field_deadlines();
-        shard.begin_snapshot(cut.uses.clone(), cut.form);
+        shard.begin_snapshot(cut.uses.clone(), cut.form, Arc::clone(server.keyspace.early()));
     }
     let sizes = (0..server.keyspace.n_dbs()).map(|db| {
         let db = Db(db as u16);

@@ -1,4 +1,4 @@
-//! CLIENT PAUSE.
+//! CLIENT PAUSE, and what holds writes back like it.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 
@@ -129,7 +129,26 @@ impl Server {
     /// Whether a pause holds back a command that may write, or one that may not.
     #[cold]
     pub fn holds_back(&self, may_write: impl FnOnce() -> bool) -> bool {
-        let Some(pause) = self.pause_under_way().filter(|_| self.is_paused()) else { return false };
-        pause.scope() == PauseScope::All || may_write()
+        let pause = self.pause_under_way().filter(|_| self.is_paused());
+        let holds_writes = pause.is_some() || self.saves.holds_writes.load(Ordering::Relaxed);
+        pause.is_some_and(|pause| pause.scope() == PauseScope::All) || holds_writes && may_write()
+    }
+
+    /// Holds writes back until [`Server::let_writes_go`]: a snapshot is given more before its turn than it can write. Units that are under
+    /// way end. That may be called under a hold.
+    pub fn hold_writes(&self) {
+        if !self.saves.holds_writes.swap(true, Ordering::Relaxed) {
+            self.attention.raise();
+        }
+    }
+
+    /// Has writes go on that were held back for a snapshot.
+    pub fn let_writes_go(&self, thread: &mut ThreadState) {
+        let holds_writes = &self.saves.holds_writes;
+        if holds_writes.load(Ordering::Relaxed) && holds_writes.swap(false, Ordering::Relaxed) {
+            self.attention.lower();
+            (0..self.io_threads().len()).for_each(|to| thread.send_mail(to, Mail::Resume));
+            thread.send_wakes();
+        }
     }
 }

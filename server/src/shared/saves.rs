@@ -56,6 +56,8 @@ pub struct Saves {
     pub n_saved: AtomicU64,
     /// How many changes of keys the threads had counted at the cut of the last that succeeded.
     pub n_changes_saved: AtomicU64,
+    /// Writes are held back: so much waits to be written.
+    pub holds_writes: AtomicBool,
     /// How many keys the one under way has to write.
     pub n_keys: AtomicU64,
     /// How many of them it has written.
@@ -84,6 +86,7 @@ impl Saves {
             is_given_up: AtomicBool::new(false),
             n_saved: AtomicU64::new(0),
             n_changes_saved: AtomicU64::new(0),
+            holds_writes: AtomicBool::new(false),
             n_keys: AtomicU64::new(0),
             n_keys_written: AtomicU64::new(0),
         }

@@ -159,6 +159,8 @@ pub struct Server {
     pub panics_while_pinning: AtomicBool,
     /// Whether the next command that unpins values panics (DEBUG PANIC-WHILE-UNPINNING).
     pub panics_while_unpinning: AtomicBool,
+    /// Whether the next step of a snapshot panics (DEBUG PANIC-WHILE-SAVING).
+    pub panics_while_saving: AtomicBool,
     /// Set once, by SHUTDOWN or a signal.
     pub stopping: AtomicBool,
     /// Ends the thread that waits for signals, and with it the process.

@@ -99,6 +99,11 @@ const LOCK_EXCEPTIONS: Exceptions = &[
         "Mutex",
         "CONFIG SET and REWRITE one at a time, closing clients for memory, a cron's sampler, the end of the process",
     ),
+    (
+        "storage/src/snapshot/early.rs",
+        "OnceLock",
+        "whom to tell when a snapshot is given too much before its turn, set once at start",
+    ),
     ("server/src/shared/scripts.rs", "Mutex", "changes of the known scripts, one at a time"),
     ("server/src/shared/functions.rs", "Mutex", "changes of the known libraries, one at a time"),
     (

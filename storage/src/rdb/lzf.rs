@@ -51,16 +51,17 @@ const REPEATED_MAX: usize = 7 + 255 + 2;
 /// How far back one may start.
 const BACK_MAX: usize = 1 << 13;
 
-/// Bits of the number of places that are remembered.
+/// Bits of the number of places that are remembered; fewer of them for short strings, whose places stay in the first level of the cache
+/// then.
 const TABLE_BITS: u32 = 14;
 
 /// So many misses in a row, as a power of two, make the search step further by one: what does not repeat takes less time.
-const MISSES_A_STEP_BITS: usize = 6;
+const MISSES_A_STEP_BITS: usize = 5;
 
 /// Compresses one string after the other. It remembers where three bytes were last seen, in a table that is not cleared in between:
 /// places are counted through all strings, so that those of earlier ones are told by their numbers.
 pub struct Compressor {
-    last_seen: Box<[u32]>,
+    last_seen: Box<[u32; 1 << TABLE_BITS]>,
     /// The place of the next string's first byte. 0 stands for none.
     next: u32,
     out: Vec<u8>,
@@ -68,7 +69,7 @@ pub struct Compressor {
 
 impl Default for Compressor {
     fn default() -> Self {
-        Self { last_seen: vec![0; 1 << TABLE_BITS].into(), next: 1, out: Vec::new() }
+        Self { last_seen: Box::new([0; 1 << TABLE_BITS]), next: 1, out: Vec::new() }
     }
 }
 
@@ -76,9 +77,10 @@ impl Compressor {
     /// The string compressed, if that takes at most `max_bytes`.
     pub fn compress(&mut self, text: &[u8], max_bytes: usize) -> Option<&[u8]> {
         let first = self.begin(text)?;
+        let shift = u32::BITS - (usize::BITS - text.len().leading_zeros() + 3).min(TABLE_BITS);
         let (mut at, mut n_done, mut n_misses) = (0, 0, 0);
         while let Some(&three) = text.get(at..).and_then(<[u8]>::first_chunk::<3>) {
-            let seen = self.exchange(three, first + at as u32);
+            let seen = self.exchange(three, first + at as u32, shift);
             match seen.checked_sub(first).map(|seen| seen as usize) {
                 Some(seen) if at - seen <= BACK_MAX && text[seen..seen + 3] == three => {
                     let n = n_equal(&text[seen..], &text[at..]);
@@ -87,7 +89,7 @@ impl Compressor {
                     // What comes next mostly repeats what came next there.
                     let last = at + n - 1;
                     if let Some(&three) = text.get(last..).and_then(<[u8]>::first_chunk::<3>) {
-                        self.exchange(three, first + last as u32);
+                        self.exchange(three, first + last as u32, shift);
                     }
                     at += n;
                     (n_done, n_misses) = (at, 0);
@@ -101,8 +103,12 @@ impl Compressor {
                 return None;
             }
         }
-        self.copy(&text[n_done..]);
-        (self.out.len() <= max_bytes).then_some(&self.out)
+        let rest = &text[n_done..];
+        if self.out.len() + rest.len() + rest.len().div_ceil(LITERAL_MAX) > max_bytes {
+            return None;
+        }
+        self.copy(rest);
+        Some(&self.out)
     }
 
     /// Goes on counting places from a number on.
@@ -126,9 +132,9 @@ impl Compressor {
 
     /// Notes where three bytes are; gives where others were that fall on the same number, mostly the same.
     #[inline]
-    fn exchange(&mut self, [a, b, c]: [u8; 3], place: u32) -> u32 {
-        let number = u32::from_le_bytes([a, b, c, 0]).wrapping_mul(0x9e37_79b1) >> (32 - TABLE_BITS);
-        std::mem::replace(&mut self.last_seen[number as usize], place)
+    fn exchange(&mut self, [a, b, c]: [u8; 3], place: u32, shift: u32) -> u32 {
+        let number = u32::from_le_bytes([a, b, c, 0]).wrapping_mul(0x9e37_79b1) >> shift;
+        std::mem::replace(&mut self.last_seen[number as usize % (1 << TABLE_BITS)], place)
     }
 
     fn copy(&mut self, literal: &[u8]) {

@@ -10,7 +10,7 @@ use crate::{
     entry::EntryRef,
     kinds,
     rdb::file::{Recency, encode_entry},
-    snapshot::{Format, Parts, PinnedPart, SaveStep, Saving},
+    snapshot::{Early, Format, Parts, PinnedPart, SaveStep, Saving},
     time::Millis,
 };
 
@@ -94,48 +94,46 @@ impl Shard {
         entry.is_some_and(|entry| self.ledger.is_large_unsaved(db, key.routed.place, entry))
     }
 
-    /// Begins to save all that the shard holds, as it is now.
+    /// Begins to save all that the shard holds, as it is now. What must be saved before its turn goes to `early`.
     ///
     /// # Panics
     /// If the shard has not given all to the last snapshot yet.
-    pub fn begin_snapshot(&mut self, uses: Uses, form: Form) {
+    pub fn begin_snapshot(&mut self, uses: Uses, form: Form, early: Arc<Early>) {
         assert!(self.ledger.saving.is_none(), "one snapshot is taken at a time");
         let n_keys = (0..self.tables.len()).map(|db| self.tables[Db(db as u16)].len());
-        self.ledger.saving = Some(Box::new(Saving::new(n_keys, form.format(), uses.0)));
+        self.ledger.saving = Some(Box::new(Saving::new(n_keys, form.format(), uses.0, early)));
         self.is_saving = true;
         self.ledger.observe();
     }
 
     /// Goes on to save, through some buckets; adds what that gives. `more` says after each few whether to go on.
     pub fn save_some(&mut self, to: &mut Parts, mut more: impl FnMut(&Parts) -> bool) -> SaveStep {
-        let Some(mut saving) = self.ledger.saving.take() else { return SaveStep::Done };
-        saving.take_early(to);
         let now = self.now;
-        let mut large = Vec::new();
+        // It stays where it is: whatever panics here, the walk can go on from there to clear the marks.
+        let Some(saving) = &mut self.ledger.saving else { return SaveStep::Done };
         while let Some((db, was, passed)) = saving.stands_at() {
+            let pinned = &mut self.pinned;
             let next = self.tables[db].scan(passed, BUCKETS_A_LOOK, &mut |entry| {
                 saving.pass_entry(was, entry, now, to, |to| {
-                    let (pinned_in, entry) = (db, entry.share());
-                    large.push(Box::from(entry.as_ref().key()));
-                    to.pinned.push(PinnedPart { db: was, pinned_in, entry });
+                    let (pinned_in, shared) = (db, entry.share());
+                    pinned.add(db, entry.key());
+                    to.pinned.push(PinnedPart { db: was, pinned_in, entry: shared });
                 });
             });
-            for key in large.drain(..) {
-                self.pinned.add(db, &key);
-            }
             saving.pass(db, next);
             if !more(to) {
                 break;
             }
         }
-        if saving.stands_at().is_some() {
-            self.ledger.saving = Some(saving);
-            self.update_observers();
-            return SaveStep::More;
+        // Last, so that nothing is added to a chunk.
+        saving.take_early(to);
+        let is_done = saving.stands_at().is_none();
+        if is_done {
+            self.ledger.saving = None;
+            self.is_saving = false;
         }
-        self.is_saving = false;
         self.update_observers();
-        SaveStep::Done
+        if is_done { SaveStep::Done } else { SaveStep::More }
     }
 
     /// Has the rest of a snapshot be given to nobody.

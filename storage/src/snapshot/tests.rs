@@ -150,8 +150,15 @@ impl World {
         }
     }
 
-    /// One step of the walk; says whether it was the last.
+    fn begin(&mut self) {
+        self.shard.begin_snapshot(Uses::left_out(), Form::Snapshot, Arc::clone(self.keyspace.early()));
+    }
+
+    /// One step of the walk; says whether it was the last. Sometimes full chunks are taken before it.
     fn step(&mut self) -> bool {
+        if self.choices.below(3) == 0 {
+            self.parts.encoded.extend(std::iter::from_fn(|| self.keyspace.early().take()));
+        }
         self.shard.start();
         self.shard.begin(Db(0), Millis(self.now));
         let mut n_looks = self.choices.below(3);
@@ -226,7 +233,7 @@ fn a_snapshot_is_what_was_there_at_the_cut() {
                 world.change();
             }
             let expected = world.contents();
-            world.shard.begin_snapshot(Uses::left_out(), Form::Snapshot);
+            world.begin();
             let mut given = Given::default();
             while !world.step() {
                 for _ in 0..world.choices.below(60) {
@@ -237,7 +244,9 @@ fn a_snapshot_is_what_was_there_at_the_cut() {
                 }
             }
             world.unpin(&mut given);
-            let parts = std::mem::take(&mut world.parts);
+            let mut parts = std::mem::take(&mut world.parts);
+            parts.encoded.extend(std::iter::from_fn(|| world.keyspace.early().take()));
+            assert_eq!(world.keyspace.early().n_bytes(), 0, "what is taken does not count");
             for encoded in &parts.encoded {
                 world.decode(encoded, &mut given);
             }
@@ -268,7 +277,7 @@ fn after_a_snapshot_that_was_given_up_the_next_is_whole() {
     for seed in 100..120 {
         let mut world = World::new(seed);
         (0..1000).for_each(|_| world.change());
-        world.shard.begin_snapshot(Uses::left_out(), Form::Snapshot);
+        world.begin();
         let mut given = Given::default();
         for _ in 0..world.choices.below(10) {
             let _: bool = world.step();
@@ -277,6 +286,7 @@ fn after_a_snapshot_that_was_given_up_the_next_is_whole() {
         world.unpin(&mut given);
         world.shard.give_up_snapshot();
         world.parts = Parts::default();
+        world.keyspace.early().clear();
         while !world.step() {
             (0..30).for_each(|_| world.change());
         }
@@ -286,4 +296,51 @@ fn after_a_snapshot_that_was_given_up_the_next_is_whole() {
         );
         world.contents();
     }
+}
+
+/// A step that panics leaves the shard as it is between two steps.
+#[test]
+fn after_a_step_that_panicked_the_next_snapshot_is_whole() {
+    for seed in 200..220 {
+        let mut world = World::new(seed);
+        (0..1000).for_each(|_| world.change());
+        world.begin();
+        (0..30).for_each(|_| world.change());
+        let World { shard, parts, .. } = &mut world;
+        let step = std::panic::AssertUnwindSafe(|| shard.save_some(parts, |_| panic!("as a fault would")));
+        std::panic::catch_unwind(step).expect_err("it panics");
+        world.unpin(&mut Given::default());
+        world.shard.give_up_snapshot();
+        while !world.step() {
+            (0..30).for_each(|_| world.change());
+        }
+        world.contents();
+    }
+}
+
+/// Whoever hands on a chunk at the limit tells of it.
+#[test]
+fn the_limit_of_what_was_saved_early_is_told() {
+    let early = Early::default();
+    let n_told = Arc::new(std::sync::atomic::AtomicUsize::new(0));
+    let counted = Arc::clone(&n_told);
+    early.limit(10_000, move || _ = counted.fetch_add(1, std::sync::atomic::Ordering::Relaxed));
+    let chunk = || Encoded { bytes: Vec::with_capacity(4096), ..Encoded::default() };
+    let hand_on = || {
+        let mut chunk = chunk();
+        chunk.bytes.push(b'x');
+        let empty = early.exchange(chunk);
+        assert!(empty.bytes.is_empty() && empty.bytes.capacity() > 0);
+        n_told.load(std::sync::atomic::Ordering::Relaxed)
+    };
+    assert_eq!([hand_on(), hand_on(), hand_on(), hand_on()], [0, 0, 1, 2]);
+    let _: Encoded = early.exchange(chunk());
+    assert_eq!(early.n_bytes(), 4 * 4096, "an empty one is none");
+    for _ in 0..2 {
+        assert!(early.give_back(early.take().expect("there are four").bytes).is_none());
+    }
+    assert_eq!(hand_on(), 3);
+    assert!(early.give_back(vec![0; 100]).is_some(), "that is no chunk's memory");
+    early.clear();
+    assert_eq!((early.n_bytes(), early.take().is_none()), (0, true));
 }

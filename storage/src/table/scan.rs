@@ -24,6 +24,7 @@ use super::Table;
 use super::bucket::{SLOT_POSITION_BITS, SLOTS};
 use crate::entry::EntryRef;
 use crate::hash::{Place, Router, ShardId};
+use crate::prefetch;
 
 /// A point in the space of positions.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
@@ -51,6 +52,9 @@ impl Position {
         (number >> CURSOR_BITS == 0).then_some(Position(number << (64 - CURSOR_BITS)))
     }
 }
+
+/// So many buckets' entries are fetched before the first is visited.
+const FETCHED_BUCKETS: usize = 4;
 
 /// Bits of a cursor on the wire.
 const CURSOR_BITS: u32 = 53;
@@ -111,6 +115,14 @@ impl Table {
             let is_inside = |position: u64| from <= position && to.is_none_or(|to| position < to);
             // The top of a position is enough to judge it against bounds of which there is nothing below.
             let top_is_enough = (from | to.unwrap_or(0)) << SLOT_POSITION_BITS == 0;
+            // Their latencies overlap.
+            for at in first..last.min(first + FETCHED_BUCKETS) {
+                for content in segment.bucket(at).contents() {
+                    let entry = content.word.address();
+                    prefetch::for_read(entry);
+                    prefetch::for_read(entry.wrapping_add(64));
+                }
+            }
             let mut at = first;
             for step in 0..segment.n_buckets() {
                 let bucket = segment.bucket(at);

@@ -1,0 +1,269 @@
+//! BGSAVE of two million keys beside a load, and loading what it has written.
+
+use std::net::SocketAddr;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::thread;
+use std::time::{Duration, Instant};
+
+use braid_protocol::Value;
+
+use super::contest::{Contest, N_CONNECTIONS, Side};
+use crate::bars::measures::{Measure, Target, Unit};
+use crate::client::{Client, wrong_reply};
+use crate::engine::{self, Limit};
+use crate::error::{BenchError, Doing};
+use crate::load::Load;
+use crate::process;
+use crate::spawn::Server;
+use crate::workload::{Command, Keys, Population, Workload};
+
+const N_KEYS: u64 = 2_000_000;
+/// Where throughput is measured.
+const PIPELINE: usize = 16;
+/// How long the load runs before anything is measured.
+const WARMUP: Duration = Duration::from_secs(1);
+/// How often a server is asked whether it is done, and how much is resident.
+const LOOK_EVERY: Duration = Duration::from_millis(20);
+/// How long a snapshot may take.
+const PATIENCE: Duration = Duration::from_secs(60);
+
+/// What the load sends, on [`N_CONNECTIONS`] connections: requests of random keys, with values of 100 bytes.
+#[derive(Clone, Copy)]
+enum Requests {
+    /// As many GETs as SETs.
+    Mixed,
+    /// SETs alone: the worst for whoever must keep what was there at the beginning.
+    Set,
+}
+
+impl Requests {
+    fn load(self, pipeline: usize) -> Result<Load, BenchError> {
+        let get = Command { read: true, ..Command::of(&["GET", "{key}"]) };
+        let set = Command::of(&["SET", "{key}", "{value:100}"]);
+        let fill = ["SET", "{key}", "{value:100}"].map(str::to_owned).to_vec();
+        let workload = Workload {
+            connections: N_CONNECTIONS,
+            pipeline,
+            keys: Keys { count: N_KEYS, ..Keys::default() },
+            preload: vec![Population { count: None, requests: vec![fill] }],
+            commands: match self {
+                Self::Mixed => vec![get, set],
+                Self::Set => vec![set],
+            },
+            ..Workload::default()
+        };
+        Load::new(&workload, 1, Vec::new())
+    }
+}
+
+/// What a snapshot beside a load has cost.
+struct Taken {
+    per_second_before: f64,
+    per_second: f64,
+    seconds: f64,
+    /// The most that was resident meanwhile over what was before. A child's pages count as far as they are its own.
+    resident: f64,
+}
+
+impl Taken {
+    fn lost_percent(&self) -> f64 {
+        100.0 * (1.0 - self.per_second / self.per_second_before)
+    }
+}
+
+/// Commands a second before BGSAVE and while it is under way.
+pub(super) fn throughput(contest: &Contest, bar: &str) -> Result<Vec<Measure>, BenchError> {
+    let measures = vec![
+        Measure::new("lost, GET and SET", Unit::Percent, Target::value(25.0)),
+        Measure::new("before", Unit::PerSecond, Target::NONE),
+        Measure::new("meanwhile", Unit::PerSecond, Target::NONE),
+        Measure::new("lost, SET alone", Unit::Percent, Target::NONE),
+    ];
+    contest.rounds(bar, contest.n_rounds, measures, |side| {
+        let mixed = take_beside(contest, side, Requests::Mixed)?;
+        let set = take_beside(contest, side, Requests::Set)?;
+        Ok(vec![mixed.lost_percent(), mixed.per_second_before, mixed.per_second, set.lost_percent()])
+    })
+}
+
+/// Resident memory while BGSAVE is under way over that before.
+pub(super) fn memory(contest: &Contest, bar: &str) -> Result<Vec<Measure>, BenchError> {
+    let measures = vec![
+        Measure::new("most resident, GET and SET", Unit::Times, Target::value(1.1)),
+        Measure::new("most resident, SET alone", Unit::Times, Target::NONE),
+    ];
+    contest.rounds(bar, contest.few_rounds(), measures, |side| {
+        let mixed = take_beside(contest, side, Requests::Mixed)?;
+        Ok(vec![mixed.resident, take_beside(contest, side, Requests::Set)?.resident])
+    })
+}
+
+/// Seconds until the file is there.
+pub(super) fn time(contest: &Contest, bar: &str) -> Result<Vec<Measure>, BenchError> {
+    let measures = vec![
+        Measure::new("BGSAVE, GET and SET", Unit::Seconds, Target::ratio(1.0)),
+        Measure::new("SAVE, no load", Unit::Seconds, Target::NONE),
+    ];
+    contest.rounds(bar, contest.few_rounds(), measures, |side| {
+        let beside = take_beside(contest, side, Requests::Mixed)?;
+        let server = contest.start(side, &[])?;
+        fill(&server)?;
+        Ok(vec![beside.seconds, save(&server)?.as_secs_f64()])
+    })
+}
+
+/// How long requests wait, one at a time on each connection, beside BGSAVE and without.
+pub(super) fn latency(contest: &Contest, bar: &str) -> Result<Vec<Measure>, BenchError> {
+    let measures = vec![
+        Measure::new("p99.9 added", Unit::Millis, Target::value(1.0)),
+        Measure::new("p99.9 before", Unit::Millis, Target::NONE),
+        Measure::new("p99.9 meanwhile", Unit::Millis, Target::NONE),
+        Measure::new("max meanwhile", Unit::Millis, Target::NONE),
+    ];
+    contest.rounds(bar, contest.n_rounds, measures, |side| {
+        let server = contest.start(side, &[])?;
+        fill(&server)?;
+        let load = Requests::Mixed.load(1)?;
+        let target = engine::Target::plain(server.address());
+        load.lasting(Duration::ZERO, WARMUP).run(&target, &mut |_| {})?;
+        let before = load.lasting(Duration::ZERO, contest.load_time()).run(&target, &mut |_| {})?;
+        let (_, meanwhile) = beside(&load, &server, |client| {
+            call(client, &["BGSAVE"])?;
+            wait_until_saved(client, || Ok(()))
+        })?;
+        let millis = |outcome: &engine::Outcome, percent| {
+            outcome.record.response().value_at_percentile(percent) as f64 / 1e6
+        };
+        let (p_before, p_meanwhile) = (millis(&before, 99.9), millis(&meanwhile, 99.9));
+        Ok(vec![p_meanwhile - p_before, p_before, p_meanwhile, millis(&meanwhile, 100.0)])
+    })
+}
+
+/// Seconds from starting a server that has a snapshot to load until it answers.
+pub(super) fn loading(contest: &Contest, bar: &str) -> Result<Vec<Measure>, BenchError> {
+    let measures = vec![Measure::new("start with 2M keys", Unit::Seconds, Target::ratio(0.5))];
+    let folder = std::env::temp_dir().join(format!("braid-bench-{}-loading", std::process::id()));
+    std::fs::create_dir_all(&folder).doing(format!("create {}", folder.display()))?;
+    let path = folder.display().to_string();
+    let measured = contest.rounds(bar, contest.few_rounds(), measures, |side| {
+        let server = contest.start(side, &["--dir", &path])?;
+        fill(&server)?;
+        save(&server)?;
+        drop(server);
+        let began = Instant::now();
+        let server = contest.start(side, &["--dir", &path])?;
+        let took = began.elapsed();
+        match Client::connect(server.address())?.dbsize()? {
+            N_KEYS => Ok(vec![took.as_secs_f64()]),
+            n_keys => Err(wrong_reply(&["DBSIZE"], &n_keys)),
+        }
+    });
+    // A scratch folder that stays is no failure of the measurement.
+    let _ = std::fs::remove_dir_all(&folder);
+    measured
+}
+
+fn fill(server: &Server) -> Result<(), BenchError> {
+    Requests::Set.load(1)?.preload(&engine::Target::plain(server.address()))
+}
+
+/// SAVE; returns how long it took.
+fn save(server: &Server) -> Result<Duration, BenchError> {
+    let began = Instant::now();
+    call(&mut Client::connect(server.address())?, &["SAVE"])?;
+    Ok(began.elapsed())
+}
+
+/// Starts a server with all keys, and takes a snapshot beside a load.
+fn take_beside(contest: &Contest, side: Side, requests: Requests) -> Result<Taken, BenchError> {
+    let server = contest.start(side, &[])?;
+    fill(&server)?;
+    let load = requests.load(PIPELINE)?;
+    let pid = server.pid();
+    let (taken, _) = beside(&load, &server, |client| {
+        thread::sleep(WARMUP);
+        let per_second_before = rate(client, || {
+            thread::sleep(contest.load_time() / 2);
+            Ok(())
+        })?;
+        let resident_before = process::resident_bytes(pid)?;
+        let mut most = resident_before;
+        let mut asking = Client::connect(server.address())?;
+        let began = Instant::now();
+        let per_second = rate(client, || {
+            call(&mut asking, &["BGSAVE"])?;
+            wait_until_saved(&mut asking, || {
+                most = most.max(process::resident_bytes_with_children(pid)?);
+                Ok(())
+            })
+        })?;
+        let seconds = began.elapsed().as_secs_f64();
+        let resident = most as f64 / resident_before as f64;
+        Ok(Taken { per_second_before, per_second, seconds, resident })
+    })?;
+    Ok(taken)
+}
+
+/// Does something while a load runs.
+fn beside<T>(
+    load: &Load,
+    server: &Server,
+    what: impl FnOnce(&mut Client) -> Result<T, BenchError>,
+) -> Result<(T, engine::Outcome), BenchError> {
+    let address: SocketAddr = server.address();
+    let target = engine::Target::plain(address);
+    let is_over = Arc::new(AtomicBool::new(false));
+    let load = load.until(Limit::Told(Arc::clone(&is_over)));
+    let mut client = Client::connect(address)?;
+    thread::scope(|scope| {
+        let running = scope.spawn(|| load.run(&target, &mut |_| {}));
+        let done = what(&mut client);
+        is_over.store(true, Ordering::Relaxed);
+        let outcome = running.join().expect("a load does not panic")?;
+        match outcome.record.errors.keys().next() {
+            Some(error) => Err(BenchError::WrongReply { request: "the load".into(), reply: error.clone() }),
+            None => Ok((done?, outcome)),
+        }
+    })
+}
+
+/// Commands a second while something is done, as the server counts them.
+fn rate(client: &mut Client, what: impl FnOnce() -> Result<(), BenchError>) -> Result<f64, BenchError> {
+    let (n_before, began) = (figure(client, "total_commands_processed")?, Instant::now());
+    what()?;
+    let n_commands = figure(client, "total_commands_processed")? - n_before;
+    Ok(n_commands / began.elapsed().as_secs_f64())
+}
+
+fn wait_until_saved(
+    client: &mut Client,
+    mut look: impl FnMut() -> Result<(), BenchError>,
+) -> Result<(), BenchError> {
+    let began = Instant::now();
+    while figure(client, "rdb_bgsave_in_progress")? > 0.0 {
+        if began.elapsed() > PATIENCE {
+            return Err(BenchError::Machine(format!("a snapshot takes longer than {PATIENCE:?}")));
+        }
+        look()?;
+        thread::sleep(LOOK_EVERY);
+    }
+    Ok(())
+}
+
+/// A figure of INFO.
+fn figure(client: &mut Client, name: &str) -> Result<f64, BenchError> {
+    let argv = ["INFO", "everything"];
+    let reply = client.call(&argv)?;
+    let found = match &reply {
+        Value::Bulk(text) => String::from_utf8_lossy(text)
+            .lines()
+            .find_map(|line| line.strip_prefix(name)?.strip_prefix(':')?.trim().parse().ok()),
+        _ => None,
+    };
+    found.ok_or_else(|| wrong_reply(&argv, &reply))
+}
+
+fn call(client: &mut Client, argv: &[&str]) -> Result<(), BenchError> {
+    client.call(argv).map(drop)
+}
