@@ -15,6 +15,7 @@ use crate::error::{BenchError, Doing};
 use crate::output;
 use crate::process;
 
+mod append_only;
 mod contest;
 mod cpu;
 mod cpu_types;

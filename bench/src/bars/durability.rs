@@ -1,7 +1,7 @@
 //! What is on disk: what it costs to bring it there, and to get it back.
 
 use super::contest::Bar;
-use super::snapshot;
+use super::{append_only, snapshot};
 
 pub(super) const BARS: &[Bar] = &[
     Bar { name: "snapshot-throughput", run: snapshot::throughput },
@@ -9,4 +9,8 @@ pub(super) const BARS: &[Bar] = &[
     Bar { name: "snapshot-time", run: snapshot::time },
     Bar { name: "snapshot-latency", run: snapshot::latency },
     Bar { name: "loading", run: snapshot::loading },
+    Bar { name: "aof-everysec", run: |contest, bar| append_only::cpu(contest, bar, "everysec", 0.5) },
+    Bar { name: "aof-always", run: |contest, bar| append_only::cpu(contest, bar, "always", 0.6) },
+    Bar { name: "aof-always-rate", run: append_only::rate },
+    Bar { name: "aof-slow-disk", run: append_only::slow_disk },
 ];

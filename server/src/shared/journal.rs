@@ -314,6 +314,15 @@ impl Journal {
         self.write_delay_micros.store(micros, Ordering::Relaxed);
     }
 
+    /// Waits for as long as each write is to take longer, or until it is not to any more.
+    fn delay_write(&self) {
+        let began = Instant::now();
+        let delay = || Duration::from_micros(self.write_delay_micros.load(Ordering::Relaxed));
+        while began.elapsed() < delay() {
+            thread::sleep(Duration::from_millis(1).min(delay()));
+        }
+    }
+
     fn syncs_always(&self) -> bool {
         self.syncs_at_all_times() && !self.skips_syncs.load(Ordering::Relaxed)
     }
@@ -503,10 +512,7 @@ impl Journal {
                 self.written.store(pen.merged(), Ordering::Release);
                 continue;
             }
-            let delay = self.write_delay_micros.load(Ordering::Relaxed);
-            if delay > 0 {
-                thread::sleep(Duration::from_micros(delay));
-            }
+            self.delay_write();
             let appended = aof.reserve().and_then(|()| aof.append(&units.bytes, &units.ends));
             if !self.judge(appended, "Writing to") {
                 break;

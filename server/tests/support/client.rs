@@ -153,6 +153,17 @@ impl Client {
         })
     }
 
+    /// Whether something has come that was not received.
+    ///
+    /// # Panics
+    /// When the connection breaks.
+    pub fn has_reply(&mut self) -> bool {
+        self.stream.get_ref().set_nonblocking(true).expect("a socket can be told not to wait");
+        let is_there = !self.stream.buffer().is_empty() || self.stream.get_ref().peek(&mut [0]).is_ok();
+        self.stream.get_ref().set_nonblocking(false).expect("a socket can be told to wait");
+        is_there
+    }
+
     /// Waits until the server has closed the connection, or returns the bytes that came instead.
     ///
     /// # Errors
