@@ -353,7 +353,7 @@ impl IoThread {
 
     fn take_back(&mut self, mut node: Box<Node<Job>>) {
         match &mut node.job.task {
-            Task::Goodbye => return,
+            Task::Goodbye => return self.server().clients.remove(node.job.session.record.id),
             Task::MustWithdraw(parked) => {
                 let parked = Arc::clone(parked);
                 self.withdraw(node, parked);

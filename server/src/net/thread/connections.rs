@@ -208,7 +208,6 @@ impl IoThread {
         verbose!("Client closed connection id={} addr={}", record.id.0, record.peer);
         // First, so that there is room for another when it is not listed any more.
         server.threads[self.worker.thread.index].n_connections.fetch_sub(1, Ordering::Relaxed);
-        server.clients.remove(record.id);
         // A CLIENT KILL that has found the record but not marked it yet must not count it.
         if record.killed.swap(true, Ordering::Relaxed) {
             server.killed_client_left();
@@ -218,7 +217,10 @@ impl IoThread {
         let mut node = connection.node.take().expect("checked above");
         let session = &node.job.session;
         let topics = &session.record.topics;
-        if !session.watched.is_empty() || !topics.is_empty() {
+        if session.watched.is_empty() && topics.is_empty() {
+            server.clients.remove(session.record.id);
+        } else {
+            // It is listed until nothing of it is left in the shards: it counts for PUBLISH till then.
             let shards = if topics.meet_events() {
                 server.engine.all_shards()
             } else {
