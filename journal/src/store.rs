@@ -19,6 +19,9 @@ use crate::{
     manifest::{Invalid, Manifest},
 };
 
+/// So much room for frames is kept for the next.
+const KEPT_BYTES: usize = 1 << 20;
+
 /// So far ahead room is reserved, in bytes: what is on its way when the disk is found to be full fits in.
 pub const AHEAD_BYTES: u64 = 1 << 20;
 
@@ -250,6 +253,8 @@ impl<D: Disk> Aof<D> {
         self.file.write_at(&self.frames, self.end)?;
         (self.framer, self.is_fresh) = (framer, false);
         self.end += self.frames.len() as u64;
+        self.frames.clear();
+        self.frames.shrink_to(KEPT_BYTES);
         Ok(())
     }
 

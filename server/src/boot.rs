@@ -132,6 +132,9 @@ pub fn serve(mut config: Config, mut process: Process) -> Result<(), String> {
     let io_threads: Vec<_> =
         polls.into_iter().enumerate().map(|(index, poll)| IoThread::new(server, index, poll)).collect();
     notice!("Server initialized");
+    if let Some(Source::Aof(..)) = &source {
+        server.loading.begin_replay();
+    }
     match &source {
         Some(source) => server.loading.begin(source.n_bytes(), &server.clock, &server.attention),
         None => log_ready(&kinds),
@@ -314,6 +317,11 @@ fn snapshot_to_load(config: &Config) -> Result<Option<(PathBuf, u64)>, String> {
     }
 }
 
+/// Where the append-only file is, from the start to the end.
+fn log_folder(config: &Config) -> PathBuf {
+    config.dir.join(&config.appenddirname)
+}
+
 /// What the server starts from.
 enum Source {
     /// A snapshot of so many bytes.
@@ -329,7 +337,7 @@ impl Source {
         if !config.appendonly {
             return Ok(snapshot.map(|(path, n_bytes)| Source::Snapshot(path, n_bytes)));
         }
-        let found = FoundAof::look(&config.dir, &config.appenddirname, &config.appendfilename);
+        let found = FoundAof::look(&config.dir, &log_folder(config), &config.appendfilename);
         let found = found.map_err(|error| error.to_string())?;
         let snapshot = snapshot.map(|(path, _)| path).filter(|_| found.is_new());
         Ok(Some(Source::Aof(found, snapshot)))
@@ -477,6 +485,7 @@ fn build(
     journal.configure(&config);
     let server: &'static Server = Box::leak(Box::new(Server {
         journal,
+        log_folder: log_folder(&config),
         saves: Saves::new(clock.unix_seconds()),
         clock,
         engine: Engine::new(shards),

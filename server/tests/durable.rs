@@ -8,6 +8,7 @@ use std::{
     sync::atomic::{AtomicBool, AtomicUsize, Ordering},
 };
 
+use braid_protocol::request::write_request;
 use support::{
     Client, Server,
     crowd::{ask, figure, until},
@@ -417,4 +418,130 @@ fn waitaof_answers_when_what_the_client_has_written_is_on_disk() {
         assert!(client.receive().to_string().contains("appendonly is disabled"));
         server.stop();
     }
+}
+
+/// Waits until a server that was just started says that it loads.
+fn ask_while_loading(client: &mut Client, words: &[&str]) -> Option<String> {
+    loop {
+        let is_loading = client.command(&["GET", "key"]).to_string().contains("LOADING");
+        let reply = client.command(words).to_string();
+        let still_is = client.command(&["GET", "key"]).to_string().contains("LOADING");
+        if is_loading && still_is {
+            return Some(reply);
+        }
+        if !still_is {
+            return None;
+        }
+    }
+}
+
+#[test]
+fn what_clients_look_at_while_it_is_loaded_loses_nothing() {
+    const N_KEYS: usize = 60_000;
+    let home = Home::new();
+    // Their time was over long ago, but for what comes next.
+    let mut commands = Vec::new();
+    for nth in 0..N_KEYS {
+        let key = format!("key:{nth}");
+        write_request(&mut commands, &["SET", &key, "value", "PXAT", "1000"]);
+        write_request(&mut commands, &["PERSIST", &key]);
+    }
+    fs::write(home.path().join("appendonly.aof"), commands).expect("it can be written");
+    let server = home.serve(&["--shards", "4"]);
+    let mut client = server.connect();
+    let watched: Vec<String> = (0..100).map(|nth| format!("key:{nth}")).collect();
+    let words: Vec<&str> = ["WATCH"].into_iter().chain(watched.iter().map(String::as_str)).collect();
+    // Where the machine loads all that too fast to be asked meanwhile, there is nothing to see.
+    if let Some(reply) = ask_while_loading(&mut client, &words) {
+        assert!(reply.contains("LOADING"), "{reply}");
+    }
+    until("it is loaded", || !ask(&mut client, "DBSIZE").contains("LOADING"));
+    assert_eq!(ask(&mut client, "DBSIZE"), format!(":{N_KEYS}"));
+    // The same by DEBUG LOADAOF, when the time has come to all shards.
+    assert_eq!(ask(&mut client, "DEBUG LOADAOF"), "+OK");
+    assert_eq!(ask(&mut client, "DBSIZE"), format!(":{N_KEYS}"));
+}
+
+#[test]
+fn reads_leave_when_the_file_was_begun_and_nothing_written_since() {
+    let home = Home::new();
+    let server = home.serve(&["--appendfsync", "always", "--appendonly", "no"]);
+    let mut client = server.connect();
+    ask(&mut client, "SET key value");
+    ask(&mut client, "CONFIG SET appendonly yes");
+    until("it has a base", || figure(&mut client, "aof_rewrites") == 1);
+    assert_eq!(ask(&mut client, "GET key"), "\"value\"");
+    assert_eq!(ask(&mut client, "KEYS *"), "[\"key\"]");
+}
+
+#[test]
+fn loading_again_serves_nobody_with_what_was_and_refuses_where_there_is_nothing() {
+    let home = Home::new();
+    let server = home.serve(&[]);
+    let (mut client, mut waiting) = (server.connect(), server.connect());
+    ask(&mut client, "RPUSH queue old");
+    ask(&mut client, "LPOP queue");
+    waiting.send(&["BLPOP", "queue", "0"]);
+    until("it waits", || figure(&mut client, "blocked_clients") == 1);
+    assert_eq!(ask(&mut client, "DEBUG LOADAOF"), "+OK");
+    ask(&mut client, "RPUSH queue new");
+    assert_eq!(waiting.receive().to_string(), "[\"queue\" \"new\"]");
+    ask(&mut client, "SET key value");
+    fs::rename(home.path().join("appendonlydir"), home.path().join("moved")).expect("it can be moved");
+    assert!(ask(&mut client, "DEBUG LOADAOF").contains("Error trying to load"));
+    assert_eq!(ask(&mut client, "GET key"), "\"value\"");
+}
+
+#[test]
+fn a_damaged_file_that_is_loaded_again_stays_as_it_is() {
+    let home = Home::new();
+    let server = home.serve(&["--appendfsync", "always"]);
+    let mut client = server.connect();
+    for nth in 0..100 {
+        ask(&mut client, &format!("SET key:{nth} value"));
+    }
+    let increment = home.parts(".incr.aof").pop().expect("there is one");
+    let mut bytes = fs::read(&increment).expect("it can be read");
+    let middle = bytes.len() / 2;
+    bytes[middle] ^= 4;
+    fs::write(&increment, &bytes).expect("it can be written");
+    assert!(client.try_command(&["DEBUG", "LOADAOF"]).is_err(), "the process ends");
+    server.stop();
+    assert_eq!(fs::read(&increment).expect("it can be read"), bytes);
+    assert!(home.refusal(&[]).contains("is damaged at byte"));
+}
+
+#[test]
+fn the_server_does_not_stop_before_the_file_has_its_base() {
+    let home = Home::new();
+    let server = home.serve(&["--appendonly", "no", "--rdb-key-save-delay", "100000000"]);
+    let mut client = server.connect();
+    ask(&mut client, "SET key value");
+    ask(&mut client, "CONFIG SET appendonly yes");
+    until("it is begun", || ask(&mut client, "INFO persistence").contains("aof_current_size"));
+    ask(&mut client, "SET other value");
+    assert_eq!(ask(&mut client, "WAITAOF 1 0 10"), "[:0 :0]");
+    assert!(ask(&mut client, "SHUTDOWN").contains("Errors trying to SHUTDOWN"));
+    ask(&mut client, "CONFIG SET rdb-key-save-delay 0");
+    until("it has a base", || figure(&mut client, "aof_rewrites") == 1);
+    assert_eq!(ask(&mut client, "WAITAOF 1 0 0"), "[:1 :0]");
+    server.stop();
+    let server = home.serve(&[]);
+    assert_eq!(ask(&mut server.connect(), "DBSIZE"), ":2");
+}
+
+#[test]
+fn the_folder_stays_where_it_was_and_memory_is_given_back() {
+    let home = Home::new();
+    let server = home.serve(&[]);
+    let mut client = server.connect();
+    fs::create_dir(home.path().join("elsewhere")).expect("it can be made");
+    let elsewhere = home.path().join("elsewhere");
+    client.command(&["CONFIG", "SET", "dir", elsewhere.to_str().expect("it is UTF-8")]);
+    client.command(&["SET", "large", &"x".repeat(20_000_000)]);
+    ask(&mut client, "DEL large");
+    ask(&mut client, "BGREWRITEAOF");
+    until("it is rewritten", || figure(&mut client, "aof_rewrites") == 1);
+    assert!(!elsewhere.join("appendonlydir").exists());
+    until("memory is given back", || figure(&mut client, "used_memory") < 15_000_000);
 }

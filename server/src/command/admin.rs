@@ -413,6 +413,9 @@ fn shutdown(call: &mut Call<'_, '_>, mut args: Args<'_>, _: &mut Reply<'_>) -> O
         return Err(CommandError::text("ERR No shutdown in progress."));
     }
     warning!("User requested shutdown...");
+    if !call.server.may_stop(force) {
+        return Err(CommandError::text("ERR Errors trying to SHUTDOWN. Check logs."));
+    }
     match call.server.order_at_shutdown(ShutdownOptions { save, nosave, now: false, force }) {
         Some(order) => ask_saver(call, order),
         None => {

@@ -266,7 +266,7 @@ fn memory_section(server: &Server, text: &mut Text<'_>) {
     text.overhead("allocator_rss", paged);
     text.overhead("rss_overhead", outside);
     text.overhead("mem_fragmentation", total);
-    text.field("mem_not_counted_for_evict", 0);
+    text.field("mem_not_counted_for_evict", server.journal.waiting_bytes());
     text.field("mem_replication_backlog", 0);
     text.field("mem_total_replication_buffers", 0);
     text.field("mem_clients_slaves", 0);
@@ -319,7 +319,8 @@ fn persistence_section(server: &Server, text: &mut Text<'_>) {
         (server.config.load().appendonly, saves.is_rewrite_scheduled.load(Ordering::Relaxed));
     // What was asked for begins in a moment, unless a snapshot comes first.
     let has_failed = saves.has_rewrite_failed.load(Ordering::Relaxed);
-    let is_scheduled = is_scheduled || is_wanted && !is_on && !has_failed;
+    let will_begin = is_wanted && !is_on && !has_failed && !server.loading.is_on();
+    let is_scheduled = is_scheduled || will_begin;
     let begins = is_scheduled && !is_under_way;
     let is_rewriting = saves.is_rewriting.load(Ordering::Relaxed) || begins;
     let seconds = &saves.rewrite_took_seconds;
@@ -345,6 +346,7 @@ fn persistence_section(server: &Server, text: &mut Text<'_>) {
         text.field("aof_pending_rewrite", 0);
         text.field("aof_buffer_length", server.journal.unwritten_bytes());
         text.field("aof_pending_bio_fsync", u8::from(server.journal.is_syncing()));
+        text.field("aof_delayed_fsync", server.journal.n_delayed());
     }
     if let Some(loading) = loading {
         text.field("loading_start_time", loading.began);

@@ -89,7 +89,11 @@ pub(super) fn restored(call: &mut Call<'_, '_>, spec: &CommandSpec, words: Words
     each_written_key(call, spec, words, |db, shard, key| {
         let Some(entry) = shard.peek(key) else { return add(db, &[b"DEL", key.bytes]) };
         let millis = entry.deadline().map_or(0, |Deadline(Millis(millis))| millis);
-        add(db, &[b"RESTORE", key.bytes, &decimal(millis), payload, b"REPLACE", b"ABSTTL"]);
+        let deadline = decimal(millis);
+        let restore: [&[u8]; 4] = [b"RESTORE", key.bytes, &deadline, payload];
+        let replaces = words.iter().skip(4).any(|word| word.eq_ignore_ascii_case(b"REPLACE"));
+        let options: &[&[u8]] = if replaces { &[b"REPLACE", b"ABSTTL"] } else { &[b"ABSTTL"] };
+        record::add(db, restore.into_iter().chain(options.iter().copied()));
     });
 }
 

@@ -40,7 +40,7 @@ use crate::{
     command::{self, Call, Found, TABLE},
     notice,
     persist::{self, CommandsWriter, EntriesWriter, Purpose},
-    run::{step, unit},
+    run::step,
     shared::{loading::EverySecond, server::Server, thread_state::ThreadState},
     warning,
 };
@@ -75,8 +75,8 @@ impl FoundAof {
     ///
     /// # Errors
     /// If it cannot be read, or its manifest is none.
-    pub fn look(server_dir: &Path, dirname: &str, name: &str) -> Result<Self, ReplayError> {
-        let path = server_dir.join(dirname);
+    pub fn look(server_dir: &Path, folder: &Path, name: &str) -> Result<Self, ReplayError> {
+        let path = folder.to_owned();
         let mut folder = Folder::new(path.clone()).map_err(|error| failed(&path, error))?;
         let manifest = store::manifest_in(&folder, name).map_err(|error| match error {
             ManifestError::Io(error) => failed(&path, error),
@@ -211,11 +211,15 @@ pub fn replay(
     }
     let mut aof = Some(found.open(end)?);
     let all = server.engine.all_shards();
-    let mut begin = |held: &mut Held<'_, Job>, _: &mut ThreadState| {
+    let mut begin = |held: &mut Held<'_, Job>, thread: &mut ThreadState| {
         for &id in all.iter() {
             held.shard(id).hear_all(record::LOG, true);
         }
-        server.journal.begin(aof.take().expect("it is begun once"), n_bytes);
+        let aof = aof.take().expect("it is begun once");
+        server.journal.begin(aof, n_bytes, &mut thread.log.borrow_mut());
+        // Nobody else would: what follows waits for the cut.
+        thread.publish_log();
+        server.journal.poke();
     };
     while worker.with_shards(&all, &mut begin).is_none() {
         thread::sleep(Duration::from_millis(1));
@@ -337,6 +341,8 @@ impl<'w> Replay<'w> {
             let Self { session, n_commands, n_failed, .. } = self;
             let ran = self.worker.with_shards(&all, |held, thread| {
                 let began = Instant::now();
+                // Clients may have been here meanwhile, with WATCH, and have moved the time on.
+                all.iter().for_each(|&id| held.shard(id).turn_back_time());
                 while began.elapsed() < HELD_FOR {
                     let at = reader.position();
                     let Some(units) = reader.next_units()? else { return Ok(true) };
@@ -486,6 +492,11 @@ fn run_units(
         n_failed += u64::from(out.first() == Some(&b'-'));
     }
     record::clear();
-    unit::end(held, thread, Millis(0));
+    // Nobody is told of what was, and waiting commands are not served with it: they look when all is loaded.
+    let mut untold = Vec::new();
+    for index in 0..held.ids().len() {
+        let id = held.ids()[index];
+        held.shard(id).take_changes(&mut untold);
+    }
     Ok((n_run, n_failed))
 }

@@ -225,7 +225,7 @@ impl Saver {
     /// Begins to log: CONFIG SET has asked for it.
     fn begin_log(&mut self) {
         let (saves, config) = (&self.server.saves, self.server.config.load_full());
-        let begun = Folder::new(config.dir.join(&config.appenddirname)).and_then(|folder| {
+        let begun = Folder::new(self.server.log_folder.clone()).and_then(|folder| {
             let before = store::manifest_in(&folder, &config.appendfilename);
             let before = before.map_err(|error| io::Error::other(format!("its manifest: {error:?}")))?;
             Aof::begin_aside(folder, &config.appendfilename, before)
@@ -321,7 +321,7 @@ impl Saver {
         let is_logged = !matches!(log, LogCut::None);
         let form = if config.aof_use_rdb_preamble { Form::Snapshot } else { Form::Commands };
         let Some(cut) = self.cut(uses.clone(), form, log) else { return Err(Failure::GivenUp) };
-        let folder = config.dir.join(&config.appenddirname);
+        let folder = server.log_folder.clone();
         let name = format!("{UNFINISHED}{}.rdb", std::process::id());
         let path = folder.join(&name);
         let files = Folder::new(folder).map_err(|error| Failure::Io("opening its folder", error));
@@ -367,7 +367,7 @@ impl Saver {
         if server.journal.is_writing() {
             return server.journal.tidy();
         }
-        let folder = config.dir.join(&config.appenddirname);
+        let folder = server.log_folder.clone();
         if config.aof_disable_auto_gc || !folder.is_dir() {
             return;
         }
@@ -481,10 +481,17 @@ impl Saver {
     /// Loads what the append-only file has in place of all that is held. A snapshot that is being taken has what there was before.
     fn load_log(&mut self) -> Result<(), String> {
         let (server, config) = (self.server, self.server.config.load_full());
+        let look = || {
+            let found = FoundAof::look(&config.dir, &server.log_folder, &config.appendfilename);
+            found.map_err(|error| error.to_string())
+        };
         let then = if server.journal.is_writing() { Then::Log } else { Then::LogNothing };
+        if look()?.is_new() && then == Then::Log {
+            return Err("there is no append-only file".to_owned());
+        }
         self.end_log();
-        let found = FoundAof::look(&config.dir, &config.appenddirname, &config.appendfilename);
-        let found = found.map_err(|error| error.to_string())?;
+        let found = look()?;
+        server.loading.begin_replay();
         server.loading.begin(found.n_bytes(), &server.clock, &server.attention);
         self.on_all_shards(|held, now| {
             let n_dbs = server.keyspace.n_dbs();
@@ -499,9 +506,19 @@ impl Saver {
         let replayed = emptied
             .and_then(|()| replay(server, &mut self.worker, found, then).map_err(|error| error.to_string()));
         server.loading.end(&server.attention);
+        if let Err(why) = replayed {
+            // What is held is a part of what was there: it must be neither served nor written in place of the files.
+            warning!("DEBUG LOADAOF: {why}. Exiting");
+            std::process::exit(1);
+        }
+        self.on_all_shards(|held, _| {
+            for &id in server.engine.all_shards().iter() {
+                held.shard(id).announce_contents();
+            }
+        });
         // What was loaded is in a file.
         server.saves.n_changes_saved.store(server.sum(|stats| &stats.changes), Relaxed);
-        replayed
+        Ok(())
     }
 
     /// Loads the snapshot that is there in place of all that is held.

@@ -50,6 +50,8 @@ pub struct Journal {
     /// Whether there is an append-only file.
     is_writing: AtomicBool,
     intake: Intake,
+    /// See [`Journal::n_delayed`].
+    n_delayed: AtomicU64,
     /// How many bytes are merged and not written.
     merged_bytes: AtomicUsize,
     /// How often something was published.
@@ -98,6 +100,9 @@ const KEPT_MAX: usize = 1_000_000;
 
 /// While a sync is under way replies do not wait to be written, unless so many bytes do.
 const BEHIND_MAX: usize = 64 << 20;
+
+/// A sync that takes longer is counted, as in Redis.
+const DELAYS_FROM: Duration = Duration::from_secs(2);
 
 /// So many records are merged before they are written.
 const MERGED_AT_A_TIME: usize = 16 << 10;
@@ -165,6 +170,7 @@ impl Journal {
             kept: SegQueue::new(),
             is_writing: AtomicBool::new(false),
             intake,
+            n_delayed: AtomicU64::new(0),
             merged_bytes: AtomicUsize::new(0),
             n_published: CachePadded::default(),
             written: CachePadded::default(),
@@ -236,6 +242,26 @@ impl Journal {
         self.intake.unmerged_bytes() + self.merged_bytes.load(Ordering::Relaxed)
     }
 
+    /// How much memory they take, about: while they are written there are two copies.
+    pub fn waiting_bytes(&self) -> u64 {
+        (self.intake.unmerged_bytes() + 2 * self.merged_bytes.load(Ordering::Relaxed)) as u64
+    }
+
+    /// Whether what is logged counts only once its base is there.
+    pub fn needs_base(&self) -> bool {
+        self.is_writing() && self.needs_base.load(Ordering::Relaxed)
+    }
+
+    /// Whether so much is unwritten that nobody may add to it who does not wait.
+    pub fn is_far_behind(&self) -> bool {
+        self.unwritten_bytes() >= BEHIND_MAX
+    }
+
+    /// How often a sync has kept writes waiting for seconds.
+    pub fn n_delayed(&self) -> u64 {
+        self.n_delayed.load(Ordering::Relaxed)
+    }
+
     /// Keeps records for DEBUG LOGGED, or does no more. All shards are held, and have begun or ceased to record.
     pub fn keep(&self, keeps: bool) {
         self.keeps.store(keeps, Ordering::Relaxed);
@@ -260,23 +286,27 @@ impl Journal {
         }
     }
 
-    /// Writes to a file from now on, whose parts have so many bytes. All shards are held, and have begun to record.
-    pub fn begin(&self, aof: Aof<Folder>, n_bytes: u64) {
+    /// Writes to a file from now on, whose parts have so many bytes. All shards are held, and have begun to record. `log` is the calling
+    /// thread's: what others have logged before, and not published, is in the file or nowhere.
+    pub fn begin(&self, aof: Aof<Folder>, n_bytes: u64, log: &mut Writer) {
+        self.add_cut(log);
         self.n_bytes.store(aof.increment_bytes(), Ordering::Relaxed);
         self.n_bytes_before.store(n_bytes.saturating_sub(aof.increment_bytes()), Ordering::Relaxed);
         self.n_bytes_rewritten.store(n_bytes, Ordering::Relaxed);
-        self.lock().aof = Some(aof);
+        {
+            let mut file = self.lock();
+            file.aof = Some(aof);
+            file.skips_to_cut = true;
+        }
         self.is_writing.store(true, Ordering::Relaxed);
         self.is_on.store(true, Ordering::Relaxed);
         self.thread.unpark();
     }
 
-    /// The same for a file that has no base yet: that begins at the same moment. `log` is the calling thread's.
+    /// The same for a file that has no base yet: that begins at the same moment.
     pub fn begin_aside(&self, aof: Aof<Folder>, log: &mut Writer) {
-        self.add_cut(log);
-        self.lock().skips_to_cut = true;
         self.needs_base.store(true, Ordering::Relaxed);
-        self.begin(aof, 0);
+        self.begin(aof, 0, log);
     }
 
     /// Logs nothing more to a file. All shards are held; says whether they are to record all the same. Then the file is to be
@@ -375,15 +405,18 @@ impl Journal {
         // As in Redis, a slow disk keeps nobody waiting who does not ask for it, unless too much has come together.
         let is_slow = self.is_syncing.load(Ordering::Relaxed)
             && self.fsync.load(Ordering::Relaxed) == AppendFsync::Everysec as u8;
-        if is_slow && self.unwritten_bytes() < BEHIND_MAX {
+        if is_slow && !self.is_far_behind() {
             return Ticket::MAX;
         }
         // Acquire pairs with the Release where it is stored, as above.
         self.written.load(Ordering::Acquire)
     }
 
-    /// The last ticket that is on disk; none if nothing is logged.
+    /// The last ticket that is on disk; none if nothing is logged. Before the file has a base it counts for nothing.
     pub fn synced(&self) -> Option<Ticket> {
+        if self.needs_base() {
+            return Some(0);
+        }
         // Acquire pairs with the Release where it is stored, as in `reached`.
         self.is_writing().then(|| self.synced.load(Ordering::Acquire))
     }
@@ -486,6 +519,8 @@ impl Journal {
             }
             pen.pass_cut(&self.intake);
             *skips_to_cut = false;
+            // Release pairs with the Acquire of `reached`: nothing of what came before is waited for any more.
+            self.written.store(pen.merged(), Ordering::Release);
         }
         loop {
             let mut is_at_cut = false;
@@ -557,6 +592,7 @@ impl Journal {
         let synced = current.sync_data();
         let mut file = self.lock();
         file.sync_took = began.elapsed();
+        self.n_delayed.fetch_add(u64::from(file.sync_took > DELAYS_FROM), Ordering::Relaxed);
         file.n_synced = written - self.synced.load(Ordering::Relaxed);
         self.is_syncing.store(false, Ordering::Relaxed);
         if self.judge(synced, "Syncing") {

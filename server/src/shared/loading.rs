@@ -11,6 +11,8 @@ use crate::{clock::Clock, shared::attention::Attention};
 #[derive(Debug, Default)]
 pub struct Loading {
     is_on: AtomicBool,
+    /// Commands that were logged are run again.
+    is_replay: AtomicBool,
     /// When it began: unix time in seconds, and milliseconds of uptime.
     began: AtomicU64,
     began_uptime: AtomicU64,
@@ -49,8 +51,19 @@ impl Loading {
         }
     }
 
+    /// Notes that commands are run again that were logged, at a time when nothing is over.
+    pub fn begin_replay(&self) {
+        self.is_replay.store(true, Ordering::Relaxed);
+    }
+
+    /// Whether that is how a data set is loaded.
+    pub fn is_replay(&self) -> bool {
+        self.is_replay.load(Ordering::Relaxed)
+    }
+
     /// Ends it.
     pub fn end(&self, attention: &Attention) {
+        self.is_replay.store(false, Ordering::Relaxed);
         if self.is_on.swap(false, Ordering::Relaxed) {
             attention.lower();
         }

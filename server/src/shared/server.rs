@@ -1,6 +1,7 @@
 //! What all threads share.
 
 use std::{
+    path::PathBuf,
     sync::{
         Arc, Mutex,
         atomic::{AtomicBool, AtomicU16, AtomicU32, AtomicU64, Ordering, fence},
@@ -58,6 +59,7 @@ use crate::{
         thread_state::ThreadState,
         title::Title,
     },
+    warning,
 };
 
 /// Heavy-work threads that only stand in for others: where a script runs for long, the work after it would wait for it.
@@ -122,6 +124,8 @@ pub struct Server {
     pub leaving_bytes: AtomicU64,
     /// The commands that were slow, or had a large request or reply.
     pub command_log: CommandLog,
+    /// Where the append-only file is. CONFIG SET dir does not move it.
+    pub log_folder: PathBuf,
     /// What took long.
     pub latency_monitor: LatencyMonitor,
     /// Which keys cost the most.
@@ -425,10 +429,24 @@ impl Server {
 
     /// Stops the server, saving its data before if that is asked for.
     pub fn shut_down(&self, options: ShutdownOptions) {
+        if !self.may_stop(options.force) {
+            return;
+        }
         match self.order_at_shutdown(options) {
             Some(order) => self.order_save(order, None),
             None => self.stop(),
         }
+    }
+
+    /// Whether the server may stop: not while the append-only file has no base, unless it is forced to, since all would be lost.
+    pub fn may_stop(&self, is_forced: bool) -> bool {
+        let has_base = !self.journal.needs_base();
+        match (has_base, is_forced) {
+            (true, _) => {}
+            (false, true) => warning!("Writing the initial append-only file. Exiting anyway."),
+            (false, false) => warning!("Writing the initial append-only file, can't exit."),
+        }
+        has_base || is_forced
     }
 
     /// What is asked of the saver before the server stops, if anything is.
@@ -465,7 +483,10 @@ impl Server {
     /// Looks at how much memory is in use, for INFO and for `maxmemory`.
     pub fn measure_memory(&self) {
         let peak = self.memory.peak.load(Ordering::Relaxed);
-        let used = self.memory.measure(self.config.load().maxmemory, resident_bytes, self.uptime());
+        // As in Redis, what waits to be logged is no reason to evict: it comes with the writes that evict.
+        let waiting = self.journal.waiting_bytes();
+        let limit = self.config.load().maxmemory.map(|limit| limit.saturating_add(waiting));
+        let used = self.memory.measure(limit, resident_bytes, self.uptime());
         if self.memory.room() >= 0 {
             self.memory.note_exceeding(false, self.started);
         }

@@ -19,7 +19,8 @@ impl IoThread {
         let journal = &self.server().journal;
         let ticket = self.worker.thread.ticket.get();
         connection.last_ticket = connection.last_ticket.max(ticket);
-        if connection.ticket != 0 || n_bytes == 0 {
+        // Whoever wants no replies waits as well once much has come together.
+        if connection.ticket != 0 || n_bytes == 0 && !journal.is_far_behind() {
             return;
         }
         if ticket > journal.reached() {
