@@ -46,8 +46,8 @@ pub(super) fn cpu(
 /// Time from one SET to the next under `always`, of which the disk's own is a part.
 pub(super) fn rate(contest: &Contest, bar: &str) -> Result<Vec<Measure>, BenchError> {
     let measures = vec![
-        Measure::new("50 clients, a SET", Unit::Micros, Target::ratio(1.0 / 1.3)),
-        Measure::new("500 clients, a SET", Unit::Micros, Target::ratio(1.0 / 2.0)),
+        Measure::new("50 clients, a SET", Unit::Micros, Target::ratio(0.769)),
+        Measure::new("500 clients, a SET", Unit::Micros, Target::ratio(0.5)),
         Measure::new("disk: write and sync", Unit::Micros, Target::NONE),
     ];
     contest.rounds(bar, contest.n_rounds, measures, |side| {
