@@ -43,6 +43,8 @@ pub struct Memory {
     overhead: AtomicU64,
     /// How much may be in use.
     target: AtomicU64,
+    /// The same but for what waits to be logged.
+    target_beside_log: AtomicU64,
     /// Since when too much has been in use and was not removed in time, in microseconds from the start on, or 0; and for how long it was
     /// so before that.
     exceeded_since: AtomicU64,
@@ -126,8 +128,27 @@ impl Memory {
         self.target.load(Ordering::Relaxed).cast_signed().saturating_sub(Self::used().cast_signed())
     }
 
+    /// Has so many bytes that wait to be logged be in use beside what may be: as in Redis they are no reason to evict, as they come with the
+    /// writes that evict.
+    pub fn allow(&self, waiting_bytes: u64) {
+        let beside_log = self.target_beside_log.load(Ordering::Relaxed);
+        if beside_log == 0 {
+            // Nobody has looked yet.
+            return;
+        }
+        let target = beside_log.saturating_add(waiting_bytes);
+        self.target.store(target, Ordering::Relaxed);
+        braid_storage::set_limit(target);
+    }
+
     /// Looks at how much is in use; gives it.
-    pub fn measure(&self, limit: Option<u64>, resident: impl FnOnce() -> u64, uptime: Duration) -> u64 {
+    pub fn measure(
+        &self,
+        limit: Option<u64>,
+        waiting_bytes: u64,
+        resident: impl FnOnce() -> u64,
+        uptime: Duration,
+    ) -> u64 {
         let used = Self::used();
         self.peak.fetch_max(used, Ordering::Relaxed);
         let target = limit.map_or(i64::MAX as u64, |limit| {
@@ -137,8 +158,8 @@ impl Memory {
                 - self.note_overhead(beside).min(limit / 100 * OVERHEAD_MAX_PERCENT)
                 - (limit / MARGIN_PART).min(MARGIN_MAX_BYTES)
         });
-        self.target.store(target, Ordering::Relaxed);
-        braid_storage::set_limit(target);
+        self.target_beside_log.store(target, Ordering::Relaxed);
+        self.allow(if limit.is_some() { waiting_bytes } else { 0 });
         if self.room() >= 0 {
             self.is_short.set(false);
         }

@@ -483,10 +483,8 @@ impl Server {
     /// Looks at how much memory is in use, for INFO and for `maxmemory`.
     pub fn measure_memory(&self) {
         let peak = self.memory.peak.load(Ordering::Relaxed);
-        // As in Redis, what waits to be logged is no reason to evict: it comes with the writes that evict.
-        let waiting = self.journal.waiting_bytes();
-        let limit = self.config.load().maxmemory.map(|limit| limit.saturating_add(waiting));
-        let used = self.memory.measure(limit, resident_bytes, self.uptime());
+        let (limit, waiting) = (self.config.load().maxmemory, self.journal.waiting_bytes());
+        let used = self.memory.measure(limit, waiting, resident_bytes, self.uptime());
         if self.memory.room() >= 0 {
             self.memory.note_exceeding(false, self.started);
         }

@@ -43,6 +43,9 @@ impl IoThread {
         if server.journal.advance() {
             server.wake_who_awaits_log();
         }
+        if self.config.maxmemory.is_some() {
+            server.memory.allow(server.journal.waiting_bytes());
+        }
         self.release_replies();
         self.answer_synced();
         let awaits = !self.awaiting_log.is_empty() || !self.awaiting_sync.is_empty();
