@@ -322,7 +322,12 @@ fn it_is_turned_on_and_off_while_clients_write() {
             let mut client = server.connect();
             for wanted in ["yes", "no", "yes", "no", "yes"] {
                 assert_eq!(ask(&mut client, &format!("CONFIG SET appendonly {wanted}")), "+OK");
-                until("it is rewritten", || figure(&mut client, "aof_rewrite_in_progress") == 0);
+                // Turned on again before it has ended it would just go on.
+                until("it has begun or ended", || {
+                    let persistence = ask(&mut client, "INFO persistence");
+                    persistence.contains("aof_current_size") == (wanted == "yes")
+                        && persistence.contains("aof_rewrite_in_progress:0")
+                });
                 let before = n_done.load(Ordering::Relaxed);
                 until("clients go on", || n_done.load(Ordering::Relaxed) > before + 20);
             }
