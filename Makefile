@@ -91,8 +91,8 @@ fuzz: ## Run every fuzz target for FUZZ_SECONDS (needs cargo-fuzz and the nightl
 	for crate in protocol storage journal server; do (cd $$crate && for target in $$(cargo +nightly fuzz list); do \
 		cargo +nightly fuzz run $$target -- -max_total_time=$(FUZZ_SECONDS) || exit 1; done) || exit 1; done
 
-loom: ## Try every interleaving of the executor and the coordinator
-	RUSTFLAGS="--cfg loom" CARGO_TARGET_DIR=target/loom cargo test -p braid-storage --lib loom
+loom: ## Try every interleaving of the executor, the coordinator and the log's baton
+	RUSTFLAGS="--cfg loom" CARGO_TARGET_DIR=target/loom cargo test -p braid-storage -p braid-journal --lib loom
 
 sanitize: ## Run the storage tests under AddressSanitizer and ThreadSanitizer (needs the nightly toolchain)
 	@cargo +nightly --version >/dev/null 2>&1 || { echo "the nightly toolchain is missing: rustup toolchain install nightly"; exit 1; }

@@ -153,6 +153,22 @@ impl Client {
         })
     }
 
+    /// Whether something has come that was not received.
+    ///
+    /// # Panics
+    /// When the connection is broken.
+    pub fn has_reply(&mut self) -> bool {
+        let stream = self.stream.get_ref();
+        stream.set_nonblocking(true).expect("it is open");
+        let peeked = stream.peek(&mut [0]);
+        stream.set_nonblocking(false).expect("it is open");
+        let has_come = match peeked {
+            Err(error) if error.kind() == ErrorKind::WouldBlock => false,
+            peeked => peeked.expect("the connection is whole") > 0,
+        };
+        has_come || !self.stream.buffer().is_empty()
+    }
+
     /// Waits until the server has closed the connection, or returns the bytes that came instead.
     ///
     /// # Errors
