@@ -1,6 +1,6 @@
 # `make help` lists the targets.
 .DEFAULT_GOAL := help
-.PHONY: help run pgo test search lint fmt compat compat-fuzz conformance redis-py frameworks frameworks-load package bench bench-compare bench-report fuzz loom sanitize miri doc
+.PHONY: help run pgo test search crash lint fmt compat compat-fuzz conformance redis-py frameworks frameworks-load package bench bench-compare bench-report fuzz loom sanitize miri doc
 
 PORT ?= 6379
 # What `make bench-report` starts and measures.
@@ -11,6 +11,8 @@ FUZZ_SECONDS ?= 60
 SEARCH_CASES ?= 50000
 # Seconds that random commands are compared with redis-server.
 COMPAT_SECONDS ?= 600
+# How often `make crash` kills a server.
+KILLS ?= 1000
 # What searches begin with: another number each time.
 SEED := $(or $(SEED),$(shell date +%s%N))
 TARGET := x86_64-unknown-linux-gnu
@@ -35,6 +37,11 @@ search: ## Run the tests that choose at random, with other choices than `make te
 	BRAID_SEED=$(SEED) cargo test -p braid-server --test history --test sums --test predictions --test tracking --test pubsub --test pipelines
 	BRAID_SEED=$(SEED) BRAID_CASES=$(SEARCH_CASES) cargo test -p braid-script --test differential --test libraries
 	PROPTEST_RNG_SEED=$(SEED) cargo test -p braid-protocol -p braid-storage -p braid-journal -p braid-bench
+
+crash: ## Kill the server a thousand times under load (KILLS=… SEED=…), and flip and tear a file at every byte
+	@echo "SEED=$(SEED)"
+	BRAID_SEED=$(SEED) BRAID_KILLS=$(KILLS) cargo test -p braid-server --test crash -- --nocapture
+	BRAID_STRIDE=1 cargo test -p braid-server --test disk_faults
 
 lint: ## Check formatting and lints, warnings being errors
 	cargo fmt --all --check
@@ -91,8 +98,8 @@ fuzz: ## Run every fuzz target for FUZZ_SECONDS (needs cargo-fuzz and the nightl
 	for crate in protocol storage journal server; do (cd $$crate && for target in $$(cargo +nightly fuzz list); do \
 		cargo +nightly fuzz run $$target -- -max_total_time=$(FUZZ_SECONDS) || exit 1; done) || exit 1; done
 
-loom: ## Try every interleaving of the executor and the coordinator
-	RUSTFLAGS="--cfg loom" CARGO_TARGET_DIR=target/loom cargo test -p braid-storage --lib loom
+loom: ## Try every interleaving of the executor, the coordinator and the log's baton
+	RUSTFLAGS="--cfg loom" CARGO_TARGET_DIR=target/loom cargo test -p braid-storage -p braid-journal --lib loom
 
 sanitize: ## Run the storage tests under AddressSanitizer and ThreadSanitizer (needs the nightly toolchain)
 	@cargo +nightly --version >/dev/null 2>&1 || { echo "the nightly toolchain is missing: rustup toolchain install nightly"; exit 1; }

@@ -1,7 +1,9 @@
 //! Braid's log of changes: from many threads to one stream, and from there to files. It knows bytes and files, not commands or keys.
 
+pub mod baton;
 pub mod check;
 pub mod disk;
+pub mod faults;
 pub mod frame;
 pub mod intake;
 pub mod manifest;

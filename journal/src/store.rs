@@ -47,6 +47,8 @@ pub struct Aof<D: Disk> {
     end: u64,
     /// Up to where room is reserved.
     reserved: u64,
+    /// Up to where something may have been written to the file, if that is after its end.
+    touched: u64,
     framer: Framer,
     /// The manifest does not name what is written to yet, as it has no base.
     is_aside: bool,
@@ -54,6 +56,10 @@ pub struct Aof<D: Disk> {
     is_fresh: bool,
     /// Its name may go with the machine.
     is_name_unsynced: bool,
+    /// The manifest may name an increment that was not begun after all.
+    is_manifest_unsure: bool,
+    /// The increment could not be synced: what was written to it since it last was may not be there.
+    is_lost: bool,
     /// Room for frames.
     frames: Vec<u8>,
 }
@@ -147,6 +153,9 @@ impl<D: Disk> Aof<D> {
             is_aside,
             is_fresh,
             is_name_unsynced: false,
+            is_manifest_unsure: false,
+            touched: 0,
+            is_lost: false,
             frames,
         })
     }
@@ -170,6 +179,9 @@ impl<D: Disk> Aof<D> {
             is_aside,
             is_fresh,
             is_name_unsynced: false,
+            is_manifest_unsure: false,
+            touched: 0,
+            is_lost: false,
             frames,
         })
     }
@@ -204,16 +216,42 @@ impl<D: Disk> Aof<D> {
         self.framer.now = now;
     }
 
+    /// Notes that the increment could not be synced. It is not synced again: the system may have dropped what it could not write, and would
+    /// say that all is well. The next [rewrite](Aof::begin_rewrite) goes on without it.
+    pub fn note_lost(&mut self) {
+        self.is_lost = true;
+    }
+
+    /// Whether the increment could not be synced.
+    pub fn is_lost(&self) -> bool {
+        self.is_lost
+    }
+
+    /// Whether what is appended now counts only once a rewrite has ended: the manifest does not name its increment yet.
+    pub fn is_aside(&self) -> bool {
+        self.is_aside
+    }
+
     /// Whether [`Aof::begin_anew`] must come before anything is appended.
     pub fn must_begin_anew(&self) -> bool {
-        self.is_name_unsynced || self.is_fresh && self.framer.now.is_some() && self.framer.told == 0
+        self.is_manifest_unsure
+            || self.is_name_unsynced
+            || self.is_fresh && self.framer.now.is_some() && self.framer.told == 0
     }
 
     /// Puts an increment that begins with the time in the place of one that nothing was appended to: programs look for it in the first line.
+    /// Where it is not known what the manifest says, it is written first.
     ///
     /// # Errors
     /// The disk's. Nothing may be appended until this succeeds.
     pub fn begin_anew(&mut self) -> io::Result<()> {
+        if self.is_manifest_unsure {
+            write_manifest(&mut self.disk, &self.name, &self.manifest)?;
+            self.is_manifest_unsure = false;
+            if !self.must_begin_anew() {
+                return Ok(());
+            }
+        }
         if !self.is_name_unsynced {
             let aside = format!("temp-{}.incr.aof", self.name).into_bytes();
             let mut framer = Framer { previous: 0, ..self.framer };
@@ -223,6 +261,7 @@ impl<D: Disk> Aof<D> {
             let last = self.manifest.increments.last().expect("it is written to");
             self.disk.rename(&aside, &last.name)?;
             (self.file, self.end, self.reserved, self.framer) = (file, n_bytes, 0, framer);
+            self.touched = 0;
         }
         self.is_name_unsynced = true;
         self.disk.sync_folder()?;
@@ -250,6 +289,7 @@ impl<D: Disk> Aof<D> {
         self.frames.clear();
         let mut framer = self.framer;
         framer.write(units, ends, &mut self.frames);
+        self.touched = self.touched.max(self.end + self.frames.len() as u64);
         self.file.write_at(&self.frames, self.end)?;
         (self.framer, self.is_fresh) = (framer, false);
         self.end += self.frames.len() as u64;
@@ -260,17 +300,29 @@ impl<D: Disk> Aof<D> {
 
     /// Begins a new increment, where a snapshot is cut that will be the new base.
     ///
+    /// What is before the cut must be on disk before anything after it is. If it may not be, as it [could not be synced](Aof::note_lost), the new
+    /// increment is named only together with the base, which has all of that. Until then the old files hold, up to where the last was torn.
+    ///
     /// # Errors
-    /// The disk's. It goes on with the increment that there is.
+    /// The disk's. It goes on with the increment that there is, which may be [lost](Aof::is_lost) from now on.
     pub fn begin_rewrite(&mut self) -> io::Result<()> {
-        // What is before the cut must be on disk before anything behind it is.
-        self.file.sync()?;
+        // Of what could not be appended there may be a part, and another file follows.
+        if self.touched > self.end {
+            self.file.truncate(self.end)?;
+            (self.touched, self.reserved) = (0, 0);
+        }
+        if !self.is_lost {
+            self.file.sync().inspect_err(|_| self.is_lost = true)?;
+        }
         let mut manifest = self.manifest.clone();
         let mut framer = Framer { safe: self.framer.offset, ..self.framer };
-        let named = if self.is_aside { Named::Later } else { Named::Now };
-        (self.file, self.end) =
-            begin_increment(&mut self.disk, &self.name, (&mut manifest, named), &mut framer)?;
+        let is_aside = self.is_aside || self.is_lost;
+        let named = if is_aside { Named::Later } else { Named::Now };
+        let begun = begin_increment(&mut self.disk, &self.name, (&mut manifest, named), &mut framer);
+        self.is_manifest_unsure |= begun.is_err() && !is_aside;
+        (self.file, self.end) = begun?;
         (self.manifest, self.framer, self.reserved, self.is_fresh) = (manifest, framer, 0, true);
+        (self.is_aside, self.is_lost, self.is_manifest_unsure, self.touched) = (is_aside, false, false, 0);
         Ok(())
     }
 
@@ -317,9 +369,12 @@ impl<D: Disk> Aof<D> {
     /// Gives back what was reserved, and syncs: nothing more is appended.
     ///
     /// # Errors
-    /// The disk's.
+    /// The disk's, or that the increment is [lost](Aof::is_lost).
     pub fn close(self) -> io::Result<()> {
-        if self.reserved > self.end {
+        if self.is_lost {
+            return Err(io::Error::other("it could not be synced before"));
+        }
+        if self.reserved.max(self.touched) > self.end {
             self.file.truncate(self.end)?;
         }
         self.file.sync()

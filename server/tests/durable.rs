@@ -4,7 +4,6 @@ mod support;
 
 use std::{
     fs::{self, OpenOptions},
-    path::{Path, PathBuf},
     sync::atomic::{AtomicBool, AtomicUsize, Ordering},
 };
 
@@ -12,51 +11,12 @@ use braid_protocol::request::write_request;
 use support::{
     Client, Server,
     crowd::{ask, figure, until},
+    home::Home,
     reference::has_reference,
 };
 
 const N_CLIENTS: usize = 4;
 const N_ACCOUNTS: usize = 8;
-
-/// A folder that outlives the servers that work in it: that of a server which does nothing.
-struct Home(Server);
-
-impl Home {
-    fn new() -> Home {
-        Home(Server::start(&[]))
-    }
-
-    fn path(&self) -> &Path {
-        self.0.scratch()
-    }
-
-    /// A server that works there.
-    fn serve(&self, args: &[&str]) -> Server {
-        let path = self.path().to_str().expect("it is UTF-8");
-        Server::start(&[&["--dir", path, "--appendonly", "yes"], args].concat())
-    }
-
-    /// The parts of its append-only file of a kind, by their names.
-    fn parts(&self, suffix: &str) -> Vec<PathBuf> {
-        let listed = fs::read_dir(self.path().join("appendonlydir")).expect("there is an append-only file");
-        let mut parts: Vec<PathBuf> = listed.map(|file| file.expect("it can be listed").path()).collect();
-        parts.retain(|path| path.to_string_lossy().ends_with(suffix));
-        parts.sort();
-        parts
-    }
-
-    /// Why a server does not start there.
-    fn refusal(&self, args: &[&str]) -> String {
-        let output = std::process::Command::new(env!("CARGO_BIN_EXE_braid-server"))
-            .args(["--port", "0", "--unixsocket", "braid.sock", "--save", "", "--appendonly", "yes", "--dir"])
-            .arg(self.path())
-            .args(args)
-            .output()
-            .expect("it can be run");
-        assert!(!output.status.success(), "it has started");
-        [output.stdout, output.stderr].map(|text| String::from_utf8_lossy(&text).into_owned()).concat()
-    }
-}
 
 /// Counts and moves sums between accounts until the server is gone; says how far it has counted.
 fn work(client: &mut Client, nth: usize, n_done: &AtomicUsize) -> i64 {

@@ -84,6 +84,8 @@ struct Platter {
     /// How many more operations there are before the machine stops.
     n_left: Option<usize>,
     n_done: usize,
+    /// Whether an operation fails though the machine goes on is left to this.
+    faults: Option<Dice>,
 }
 
 impl Platter {
@@ -92,7 +94,8 @@ impl Platter {
             return Err(io::Error::other("the machine has stopped"));
         }
         self.n_done += 1;
-        Ok(())
+        let fails = self.faults.as_mut().is_some_and(|dice| dice.roll(12) == 0);
+        if fails { Err(io::Error::other("the disk fails")) } else { Ok(()) }
     }
 
     fn names(&self) -> BTreeMap<Vec<u8>, usize> {
@@ -214,11 +217,16 @@ impl DiskFile for SimulatedFile {
 
     fn sync(&self) -> io::Result<()> {
         self.disk.with(|platter| {
-            platter.step()?;
+            let done = platter.step();
             let content = &mut platter.files[self.index];
-            content.synced = content.now();
+            content.synced = match (&done, &mut platter.faults) {
+                // What could not be written is dropped: the next sync has nothing to do, and succeeds.
+                (Err(_), Some(dice)) => content.after_crash(dice),
+                (Err(_), None) => return done,
+                (Ok(()), _) => content.now(),
+            };
             content.written.clear();
-            Ok(())
+            done
         })
     }
 }
@@ -361,6 +369,78 @@ fn whenever_the_machine_stops_all_that_was_synced_is_found_and_nothing_by_halves
         n_crashes > 500 && n_lost > 50,
         "{n_crashes} crashes, and {n_lost} lost something that was not synced"
     );
+}
+
+/// Goes on, whatever fails, as the server does; then the machine stops.
+fn live_with_faults(disk: &Simulated, dice: &mut Dice) -> Life {
+    let mut aof = Aof::open(disk.clone(), NAME, None).expect("the disk is well yet");
+    disk.with(|platter| platter.faults = Some(Dice(dice.0 ^ 1)));
+    let (mut life, mut base) = (Life::default(), None);
+    for _ in 0..80 {
+        match dice.roll(8) {
+            0..4 => {
+                if aof.must_begin_anew() && aof.begin_anew().is_err() {
+                    continue;
+                }
+                let (first, second) = (unit(life.n_appended), unit(life.n_appended + 1));
+                let ends = [first.len(), first.len() + second.len()];
+                if aof.append(&[first, second].concat(), &ends).is_ok() {
+                    life.n_appended += 2;
+                }
+            }
+            4 | 5 if !aof.is_lost() => match aof.current().sync() {
+                Ok(()) if aof.is_aside() => {}
+                Ok(()) => {
+                    life.n_synced = life.n_appended;
+                    aof.note_safe(aof.offset());
+                }
+                Err(_) => aof.note_lost(),
+            },
+            6 if base.is_none() && !aof.must_begin_anew() && aof.begin_rewrite().is_ok() => {
+                base = Some(life.n_appended);
+            }
+            7 => {
+                let Some(n_units) = base.take() else { continue };
+                let write_base = |mut disk: Simulated| -> io::Result<()> {
+                    let file = disk.create(TEMPORARY)?;
+                    file.write_at(n_units.to_string().as_bytes(), 0)?;
+                    file.sync()
+                };
+                if write_base(disk.clone()).and_then(|()| aof.end_rewrite(TEMPORARY, true)).is_ok() {
+                    life.n_synced = life.n_synced.max(n_units);
+                    // What is left is removed later.
+                    let _: io::Result<()> = aof.remove_history();
+                }
+            }
+            _ => {}
+        }
+    }
+    life
+}
+
+#[test]
+fn whatever_operation_fails_what_was_said_to_be_safe_is_found_when_the_machine_stops() {
+    let (mut n_safe, mut n_lost) = (0, 0);
+    for seed in 0..3000 {
+        let mut dice = Dice(seed);
+        let disk = Simulated::default();
+        let life = live_with_faults(&disk, &mut dice);
+        let (units, _) = start(&disk.after_crash(&mut dice));
+        assert_eq!(
+            units,
+            (0..units.len()).collect::<Vec<_>>(),
+            "seed {seed}: what is found is whole and in order"
+        );
+        assert!(
+            units.len() >= life.n_synced,
+            "seed {seed}: {} units are found, and {} were safe",
+            units.len(),
+            life.n_synced
+        );
+        n_safe += usize::from(life.n_synced > 0);
+        n_lost += usize::from(units.len() < life.n_appended);
+    }
+    assert!(n_safe > 2000 && n_lost > 500, "something was safe in {n_safe} lives, and lost in {n_lost}");
 }
 
 #[test]

@@ -5,7 +5,7 @@ use std::sync::{
     atomic::{AtomicBool, Ordering},
 };
 
-use braid_journal::{disk::Folder, intake::Ticket as JournalTicket, store::Aof};
+use braid_journal::{faults::LogFolder, intake::Ticket as JournalTicket, store::Aof};
 use braid_storage::{
     Change, Db, Form, Key, Routed, Shard, Ticket, Uses, Waiter, WatchedKey,
     coordinator::{self, Held, Route},
@@ -88,7 +88,7 @@ pub enum LogCut {
     /// It is cut: what comes behind is not in the snapshot.
     Made,
     /// It begins, with this file.
-    Begun(Option<Box<Aof<Folder>>>),
+    Begun(Option<Box<Aof<LogFolder>>>),
 }
 
 impl Cut {

@@ -8,6 +8,7 @@ use std::{
     sync::{Arc, atomic::Ordering},
 };
 
+use braid_journal::faults::{Fault, Operation};
 use braid_protocol::{
     number,
     reply::{Reply, Resp},
@@ -770,6 +771,13 @@ const DEBUG: &[CommandSpec] = &[
         ..DEBUG_ROW
     },
     CommandSpec {
+        name: "aof-fail",
+        run: Run::Session(debug_aof_fail),
+        syntax: "operation fault first count",
+        summary: "Has the next operations of a kind on the append-only file fail or wait.",
+        ..DEBUG_ROW
+    },
+    CommandSpec {
         name: "aof-flush-sleep",
         run: Run::Session(debug_aof_flush_sleep),
         syntax: "microseconds",
@@ -975,6 +983,8 @@ const DEBUG: &[CommandSpec] = &[
 const DEBUG_HELP: &[&str] = &[
     "ADVANCE-TIME <milliseconds>",
     "    Let so much time pass for the expiry of keys.",
+    "AOF-FAIL <CREATE|WRITE|RESERVE|SYNC|RENAME|SYNC-FOLDER|BASE> <NONE|HOLD|ENOSPC|EDQUOT|EIO|EROFS> <first> <count>",
+    "    Have <count> operations of a kind on the append-only file fail, from the <first> that comes on, or wait until another fault is set.",
     "AOF-FLUSH-SLEEP <microseconds>",
     "    Have each write to the append-only file take so much longer.",
     "CONFIG-REWRITE-FORCE-ALL",
@@ -1177,6 +1187,20 @@ fn debug_changes(call: &mut Call<'_, '_>, args: Args<'_>, reply: &mut Reply<'_>)
         let key = key.as_deref().map_or(String::new(), |key| format!(" {}", shown(key)));
         reply.bulk(format!("{} {}{key}", db.0, event.name()).as_bytes());
     }
+    Ok(())
+}
+
+fn debug_aof_fail(call: &mut Call<'_, '_>, mut args: Args<'_>, reply: &mut Reply<'_>) -> Outcome {
+    debug_args(call, args, 4)?;
+    let operation = Operation::named(args.next()?).ok_or(CommandError::Syntax)?;
+    let fault = Fault::named(args.next()?).ok_or(CommandError::Syntax)?;
+    let first = args.int()?.max(1) as u64;
+    call.server.journal.faults().plan(
+        operation,
+        fault,
+        first..first.saturating_add(args.int()?.max(0) as u64),
+    );
+    reply.ok();
     Ok(())
 }
 

@@ -15,6 +15,7 @@ use std::{
 
 use braid_journal::{
     disk::{Disk, Folder},
+    faults::LogFolder,
     manifest::Manifest,
     reader::{Broken, Reader},
     store::{self, Aof, End, ManifestError},
@@ -41,7 +42,7 @@ use crate::{
     notice,
     persist::{self, CommandsWriter, EntriesWriter, Purpose},
     run::step,
-    shared::{loading::EverySecond, server::Server, thread_state::ThreadState},
+    shared::{journal::Journal, loading::EverySecond, server::Server, thread_state::ThreadState},
     warning,
 };
 
@@ -154,10 +155,10 @@ impl FoundAof {
     ///
     /// # Errors
     /// The disk's.
-    pub fn open(self, end: End) -> Result<Aof<Folder>, ReplayError> {
+    pub fn open(self, end: End, journal: &Journal) -> Result<Aof<LogFolder>, ReplayError> {
         remove_unfinished(&self.path).map_err(|error| failed(&self.path, error))?;
         let found = self.manifest.map(|manifest| (manifest, end));
-        Aof::open(self.folder, &self.name, found).map_err(|error| failed(&self.path, error))
+        Aof::open(journal.folder(self.folder), &self.name, found).map_err(|error| failed(&self.path, error))
     }
 }
 
@@ -209,7 +210,7 @@ pub fn replay(
     if is_new {
         found.begin_from_nothing(server)?;
     }
-    let mut aof = Some(found.open(end)?);
+    let mut aof = Some(found.open(end, &server.journal)?);
     let all = server.engine.all_shards();
     let mut begin = |held: &mut Held<'_, Job>, thread: &mut ThreadState| {
         for &id in all.iter() {

@@ -23,6 +23,7 @@ use std::{
 
 use braid_journal::{
     disk::Folder,
+    faults::Operation,
     store::{self, Aof},
 };
 use braid_protocol::reply::Reply;
@@ -228,7 +229,7 @@ impl Saver {
         let begun = Folder::new(self.server.log_folder.clone()).and_then(|folder| {
             let before = store::manifest_in(&folder, &config.appendfilename);
             let before = before.map_err(|error| io::Error::other(format!("its manifest: {error:?}")))?;
-            Aof::begin_aside(folder, &config.appendfilename, before)
+            Aof::begin_aside(self.server.journal.folder(folder), &config.appendfilename, before)
         });
         match begun {
             Ok(aof) => self.rewrite(LogCut::Begun(Some(Box::new(aof)))),
@@ -303,6 +304,8 @@ impl Saver {
         }
         saves.is_given_up.store(false, Relaxed);
         saves.is_rewriting.store(false, Relaxed);
+        // After a failed sync, replies wait for the base.
+        server.wake_who_awaits_log();
     }
 
     /// Syncs nothing while a snapshot is written, if the configuration says so.
@@ -324,11 +327,14 @@ impl Saver {
         let folder = server.log_folder.clone();
         let name = format!("{UNFINISHED}{}.rdb", std::process::id());
         let path = folder.join(&name);
-        let files = Folder::new(folder).map_err(|error| Failure::Io("opening its folder", error));
+        let files = Folder::new(folder).map(|folder| server.journal.folder(folder));
+        let files = files.map_err(|error| Failure::Io("opening its folder", error));
         let created = files
             .and_then(|files| Ok((files, Snapshot::create(&path, Purpose::Base, &cut, &config, server)?)));
         let written = created.and_then(|(mut files, mut snapshot)| {
             self.walk(Some((&mut snapshot, &uses)))?;
+            let is_well = server.journal.faults().check(Operation::Base);
+            is_well.map_err(|error| Failure::Io("writing", error))?;
             let n_bytes = snapshot.finish_file()?;
             // The thread that syncs is at it, if it is not past it.
             let was_cut = loop {

@@ -9,8 +9,9 @@
 
 use std::{
     io,
+    ops::ControlFlow,
     sync::{
-        Mutex, MutexGuard,
+        Arc,
         atomic::{AtomicBool, AtomicU8, AtomicU64, AtomicUsize, Ordering, fence},
     },
     thread,
@@ -18,7 +19,9 @@ use std::{
 };
 
 use braid_journal::{
-    disk::Folder,
+    baton::Baton,
+    disk::{DiskFile, Folder},
+    faults::{Faults, Faulty, LogFolder},
     intake::{Intake, Kind, Merged, Pen, Stream, Ticket, Writer},
     store::Aof,
 };
@@ -54,8 +57,6 @@ pub struct Journal {
     n_delayed: AtomicU64,
     /// How many bytes are merged and not written.
     merged_bytes: AtomicUsize,
-    /// How often something was published.
-    n_published: CachePadded<AtomicU64>,
     /// The last ticket that is in the file, and the last that is on disk.
     written: CachePadded<AtomicU64>,
     synced: CachePadded<AtomicU64>,
@@ -73,10 +74,12 @@ pub struct Journal {
     pub last_writes: LastWrites,
     /// How long each write takes longer, in microseconds: tests look at what waits for it.
     write_delay_micros: AtomicU64,
+    /// What fails, or waits: tests look at what comes of it.
+    faults: Arc<Faults>,
     /// `aof-timestamp-enabled`.
     tells_time: AtomicBool,
-    /// Writing or syncing has failed, and has not succeeded since.
-    has_failed: AtomicBool,
+    /// Writing has failed, and has not succeeded since.
+    has_failed_to_write: AtomicBool,
     /// A sync has failed: what was on its way is not known of, and nothing more is promised of this file.
     has_lost: AtomicBool,
     /// How long the increment is that is written to, in bytes.
@@ -91,7 +94,7 @@ pub struct Journal {
     n_cuts: AtomicU64,
     /// Whether a new increment could be begun at the last.
     is_cut: AtomicBool,
-    file: Mutex<LogFile>,
+    file: Baton<LogFile>,
     thread: Unparker,
 }
 
@@ -115,7 +118,11 @@ struct LogFile {
     pen: Pen,
     /// Merged, and not written.
     units: Units,
-    aof: Option<Aof<Folder>>,
+    aof: Option<Aof<LogFolder>>,
+    /// How many files there were before: a sync may end when its file is closed, and another is written to.
+    n_files: u64,
+    /// The last ticket that was appended. Where the file counts only once it has its base, it is not said to be written until then.
+    appended: Ticket,
     /// What comes before the next cut was logged before the file was begun, and is in its base.
     skips_to_cut: bool,
     synced_at: Instant,
@@ -172,7 +179,6 @@ impl Journal {
             intake,
             n_delayed: AtomicU64::new(0),
             merged_bytes: AtomicUsize::new(0),
-            n_published: CachePadded::default(),
             written: CachePadded::default(),
             synced: CachePadded::default(),
             gathers_to: CachePadded::default(),
@@ -182,8 +188,9 @@ impl Journal {
             keeps_history: AtomicBool::new(false),
             last_writes: LastWrites::default(),
             write_delay_micros: AtomicU64::new(0),
+            faults: Arc::default(),
             tells_time: AtomicBool::new(false),
-            has_failed: AtomicBool::new(false),
+            has_failed_to_write: AtomicBool::new(false),
             has_lost: AtomicBool::new(false),
             n_bytes: AtomicU64::new(0),
             n_bytes_before: AtomicU64::new(0),
@@ -191,10 +198,12 @@ impl Journal {
             needs_base: AtomicBool::new(false),
             n_cuts: AtomicU64::new(0),
             is_cut: AtomicBool::new(false),
-            file: Mutex::new(LogFile {
+            file: Baton::new(LogFile {
                 pen,
                 units: Units::default(),
                 aof: None,
+                n_files: 0,
+                appended: 0,
                 skips_to_cut: false,
                 synced_at: Instant::now(),
                 sync_took: Duration::ZERO,
@@ -216,9 +225,9 @@ impl Journal {
         self.is_writing.load(Ordering::Relaxed)
     }
 
-    /// Whether writing or syncing has failed, and has not succeeded since.
+    /// Whether writing has failed, and has not succeeded since, or a sync has: writes are refused.
     pub fn has_failed(&self) -> bool {
-        self.has_failed.load(Ordering::Relaxed)
+        self.has_failed_to_write.load(Ordering::Relaxed) || self.has_lost()
     }
 
     /// Whether a sync has failed, so that only a rewrite makes the file whole again.
@@ -288,23 +297,23 @@ impl Journal {
 
     /// Writes to a file from now on, whose parts have so many bytes. All shards are held, and have begun to record. `log` is the calling
     /// thread's: what others have logged before, and not published, is in the file or nowhere.
-    pub fn begin(&self, aof: Aof<Folder>, n_bytes: u64, log: &mut Writer) {
+    pub fn begin(&self, aof: Aof<LogFolder>, n_bytes: u64, log: &mut Writer) {
         self.add_cut(log);
         self.n_bytes.store(aof.increment_bytes(), Ordering::Relaxed);
         self.n_bytes_before.store(n_bytes.saturating_sub(aof.increment_bytes()), Ordering::Relaxed);
         self.n_bytes_rewritten.store(n_bytes, Ordering::Relaxed);
-        {
-            let mut file = self.lock();
-            file.aof = Some(aof);
-            file.skips_to_cut = true;
-        }
+        let mut file = self.file.take();
+        file.aof = Some(aof);
+        file.n_files += 1;
+        file.skips_to_cut = true;
+        drop(file);
         self.is_writing.store(true, Ordering::Relaxed);
         self.is_on.store(true, Ordering::Relaxed);
         self.thread.unpark();
     }
 
     /// The same for a file that has no base yet: that begins at the same moment.
-    pub fn begin_aside(&self, aof: Aof<Folder>, log: &mut Writer) {
+    pub fn begin_aside(&self, aof: Aof<LogFolder>, log: &mut Writer) {
         self.needs_base.store(true, Ordering::Relaxed);
         self.begin(aof, 0, log);
     }
@@ -320,7 +329,7 @@ impl Journal {
 
     /// Has what was published be written; says whether that is all that was logged, or no more can be written.
     pub fn is_all_written(&self) -> bool {
-        let mut file = self.lock();
+        let mut file = self.file.take();
         self.write(&mut file, Cutting::IsForThis);
         self.has_failed() || file.pen.merged() == self.intake.last_ticket()
     }
@@ -353,6 +362,16 @@ impl Journal {
         }
     }
 
+    /// A folder for the append-only file.
+    pub fn folder(&self, folder: Folder) -> LogFolder {
+        Faulty::new(folder, &self.faults)
+    }
+
+    /// What fails.
+    pub fn faults(&self) -> &Faults {
+        &self.faults
+    }
+
     fn syncs_always(&self) -> bool {
         self.syncs_at_all_times() && !self.skips_syncs.load(Ordering::Relaxed)
     }
@@ -369,7 +388,7 @@ impl Journal {
     /// Gives a thread's batch to those who merge. Somebody must [advance](Journal::advance) the log after that.
     pub fn publish(&self, log: &mut Writer) {
         log.publish(&self.intake);
-        self.n_published.fetch_add(1, Ordering::Relaxed);
+        self.file.announce();
     }
 
     /// Whether what was read may not be told before it is on disk.
@@ -404,6 +423,7 @@ impl Journal {
         }
         // As in Redis, a slow disk keeps nobody waiting who does not ask for it, unless too much has come together.
         let is_slow = self.is_syncing.load(Ordering::Relaxed)
+            && !self.has_failed()
             && self.fsync.load(Ordering::Relaxed) == AppendFsync::Everysec as u8;
         if is_slow && !self.is_far_behind() {
             return Ticket::MAX;
@@ -451,7 +471,7 @@ impl Journal {
             return None;
         }
         let time = has_advanced.then(|| {
-            let file = self.lock();
+            let file = self.file.take();
             self.gathers_to.store(file.pen.merged() + file.n_synced, Ordering::Relaxed);
             (file.sync_took * 3).clamp(LEAST, MOST)
         });
@@ -475,32 +495,20 @@ impl Journal {
         if !self.intake.has_published() {
             return false;
         }
-        loop {
-            // Pairs with the fence below: either this finds the lock free, or who has it finds what this thread has published.
-            fence(Ordering::SeqCst);
-            let Ok(mut file) = self.file.try_lock() else { return has_written };
-            // It is set under the lock: whoever writes to a file that is being synced waits for that.
+        self.file.run(|file| {
+            // It is set with the baton: whoever writes to a file that is being synced waits for that.
             if self.is_syncing.load(Ordering::Relaxed) {
-                return has_written;
+                return ControlFlow::Break(());
             }
-            let n_published = self.n_published.load(Ordering::Relaxed);
-            has_written |= self.write(&mut file, Cutting::IsForAnother);
-            drop(file);
-            // Pairs with the fence above.
-            fence(Ordering::SeqCst);
-            if self.n_published.load(Ordering::Relaxed) == n_published {
-                return has_written;
-            }
-        }
-    }
-
-    fn lock(&self) -> MutexGuard<'_, LogFile> {
-        self.file.lock().unwrap_or_else(|poisoned| poisoned.into_inner())
+            has_written |= self.write(file, Cutting::IsForAnother);
+            ControlFlow::Continue(())
+        });
+        has_written
     }
 
     /// Merges and writes what was published, up to a cut if another thread must make that; says whether more is written than before.
     fn write(&self, file: &mut LogFile, cutting: Cutting) -> bool {
-        let LogFile { pen, units, aof: Some(aof), skips_to_cut, .. } = file else { return false };
+        let LogFile { pen, units, aof: Some(aof), appended, skips_to_cut, .. } = file else { return false };
         let before = self.written.load(Ordering::Relaxed);
         aof.tell_time(self.tells_time.load(Ordering::Relaxed).then(Clock::system_seconds));
         if aof.must_begin_anew() {
@@ -509,7 +517,7 @@ impl Journal {
                     self.thread.unpark();
                     return false;
                 }
-                Cutting::IsForThis if !self.judge(aof.begin_anew(), "Writing to") => return false,
+                Cutting::IsForThis if !self.judge(aof.begin_anew()) => return false,
                 Cutting::IsForThis => {}
             }
         }
@@ -519,8 +527,9 @@ impl Journal {
             }
             pen.pass_cut(&self.intake);
             *skips_to_cut = false;
-            // Release pairs with the Acquire of `reached`: nothing of what came before is waited for any more.
-            self.written.store(pen.merged(), Ordering::Release);
+            // Nothing of what came before is waited for any more.
+            *appended = pen.merged();
+            self.note_written(aof, *appended);
         }
         loop {
             let mut is_at_cut = false;
@@ -543,22 +552,42 @@ impl Journal {
                     Cutting::IsForThis => self.cut(aof),
                 }
                 pen.pass_cut(&self.intake);
-                // Release pairs with the Acquire of `reached`.
-                self.written.store(pen.merged(), Ordering::Release);
+                *appended = pen.merged();
+                self.note_written(aof, *appended);
                 continue;
             }
             self.delay_write();
-            let appended = aof.reserve().and_then(|()| aof.append(&units.bytes, &units.ends));
-            if !self.judge(appended, "Writing to") {
+            // What is on its way mostly fits into what was reserved before, though there is no more.
+            let reserved = aof.reserve();
+            if let Err(error) = aof.append(&units.bytes, &units.ends) {
+                self.judge(Err(error));
                 break;
             }
+            self.judge(reserved);
             units.clear();
             self.merged_bytes.store(0, Ordering::Relaxed);
-            // Release pairs with the Acquire of `reached`.
-            self.written.store(pen.merged(), Ordering::Release);
+            *appended = pen.merged();
+            self.note_written(aof, *appended);
             self.n_bytes.store(aof.increment_bytes(), Ordering::Relaxed);
         }
         self.written.load(Ordering::Relaxed) != before
+    }
+
+    /// Notes that all up to a ticket is in the file. After a sync has failed, what the new increment gets counts once there is a base: before that
+    /// no manifest names it.
+    fn note_written(&self, aof: &Aof<LogFolder>, appended: Ticket) {
+        if !(aof.is_aside() && self.has_lost()) {
+            // Release pairs with the Acquire of `reached`.
+            self.written.store(appended, Ordering::Release);
+        }
+    }
+
+    /// Looks whether there is room again, where nothing waits to be written that would show it.
+    fn retry(&self, file: &mut LogFile) {
+        let LogFile { units, aof: Some(aof), .. } = file else { return };
+        if self.has_failed() && !self.has_lost() && units.ends.is_empty() && !aof.must_begin_anew() {
+            self.judge(aof.reserve());
+        }
     }
 
     /// What the thread that syncs does when it looks: writes what others may not write, and syncs if it is time. Says whether replies may leave
@@ -567,9 +596,10 @@ impl Journal {
         if !self.is_writing() {
             return false;
         }
-        let mut file = self.lock();
+        let mut file = self.file.take();
         let mut has_advanced = self.write(&mut file, Cutting::IsForThis);
-        let written = self.written.load(Ordering::Relaxed);
+        self.retry(&mut file);
+        let (written, n_files) = (self.written.load(Ordering::Relaxed), file.n_files);
         let LogFile { aof: Some(aof), synced_at, .. } = &mut *file else { return false };
         let is_due = match self.fsync.load(Ordering::Relaxed) {
             _ if self.skips_syncs.load(Ordering::Relaxed) => false,
@@ -589,19 +619,26 @@ impl Journal {
         let began = Instant::now();
         *synced_at = began;
         drop(file);
-        let synced = current.sync_data();
-        let mut file = self.lock();
+        let synced = current.sync();
+        let mut file = self.file.take();
         file.sync_took = began.elapsed();
         self.n_delayed.fetch_add(u64::from(file.sync_took > DELAYS_FROM), Ordering::Relaxed);
         file.n_synced = written - self.synced.load(Ordering::Relaxed);
         self.is_syncing.store(false, Ordering::Relaxed);
-        if self.judge(synced, "Syncing") {
-            if let Some(aof) = &mut file.aof {
-                aof.note_safe(offset);
+        let is_same = file.n_files == n_files;
+        if let Some(aof) = file.aof.as_mut().filter(|_| is_same) {
+            match synced {
+                Ok(()) => {
+                    aof.note_safe(offset);
+                    // Release pairs with the Acquire of `reached`.
+                    self.synced.store(written, Ordering::Release);
+                    has_advanced = true;
+                }
+                Err(error) => {
+                    aof.note_lost();
+                    self.note_lost(&error);
+                }
             }
-            // Release pairs with the Acquire of `reached`.
-            self.synced.store(written, Ordering::Release);
-            has_advanced = true;
         }
         has_advanced |= self.write(&mut file, Cutting::IsForThis);
         drop(file);
@@ -609,7 +646,7 @@ impl Journal {
     }
 
     /// Goes on with a new increment: what comes next is not in the base that is being written.
-    fn cut(&self, aof: &mut Aof<Folder>) {
+    fn cut(&self, aof: &mut Aof<LogFolder>) {
         let n_bytes = aof.increment_bytes();
         // As with a sync, nobody waits for this who does not ask for it.
         self.is_syncing.store(true, Ordering::Relaxed);
@@ -621,6 +658,7 @@ impl Journal {
                 self.n_bytes_before.fetch_add(n_bytes, Ordering::Relaxed);
                 self.n_bytes.store(aof.increment_bytes(), Ordering::Relaxed);
             }
+            Err(error) if aof.is_lost() && !self.has_lost() => self.note_lost(&error),
             Err(error) => warning!("Beginning a new increment of the append-only file has failed: {error}"),
         }
         // Release pairs with the Acquire of `was_cut`.
@@ -648,8 +686,8 @@ impl Journal {
     /// # Errors
     /// The disk's: the files hold as before.
     pub fn end_rewrite(&self, written_as: &[u8], n_bytes: u64, is_snapshot: bool) -> io::Result<()> {
-        let mut file = self.lock();
-        let Some(aof) = &mut file.aof else { return Ok(()) };
+        let mut file = self.file.take();
+        let LogFile { aof: Some(aof), appended, .. } = &mut *file else { return Ok(()) };
         self.is_syncing.store(true, Ordering::Relaxed);
         let ended = aof.end_rewrite(written_as, is_snapshot);
         self.is_syncing.store(false, Ordering::Relaxed);
@@ -658,9 +696,10 @@ impl Journal {
         self.n_bytes_before.store(n_bytes, Ordering::Relaxed);
         self.n_bytes_rewritten.store(n_bytes + aof.increment_bytes(), Ordering::Relaxed);
         self.needs_base.store(false, Ordering::Relaxed);
-        if self.has_lost.swap(false, Ordering::Relaxed) {
-            // All that may have been lost is in the new base.
-            self.judge(Ok(()), "Rewriting");
+        // All that may have been lost is in the new base, unless that was lost since the cut.
+        if !aof.is_lost() && self.has_lost.swap(false, Ordering::Relaxed) {
+            self.note_written(aof, *appended);
+            notice!("The append-only file has been rewritten: what a failed sync may have lost is in it");
         }
         drop(file);
         self.thread.unpark();
@@ -669,12 +708,13 @@ impl Journal {
 
     /// Removes what nothing needs any more, if there is anything and that is wanted.
     pub fn tidy(&self) {
-        if let Some(aof) = &mut self.lock().aof {
+        if let Some(aof) = &mut self.file.take().aof {
             self.remove_history(aof);
         }
+        self.thread.unpark();
     }
 
-    fn remove_history(&self, aof: &mut Aof<Folder>) {
+    fn remove_history(&self, aof: &mut Aof<LogFolder>) {
         if self.keeps_history.load(Ordering::Relaxed) {
             return;
         }
@@ -683,32 +723,38 @@ impl Journal {
         }
     }
 
-    /// Notes what has become of an attempt; says whether it has succeeded.
-    fn judge(&self, result: io::Result<()>, what: &str) -> bool {
+    /// Notes what has become of an attempt to write; says whether it has succeeded.
+    fn judge(&self, result: io::Result<()>) -> bool {
         let Err(error) = result else {
-            if !self.has_lost.load(Ordering::Relaxed) && self.has_failed.swap(false, Ordering::Relaxed) {
-                notice!("{what} the append-only file has succeeded again: writes are accepted again");
+            if self.has_failed_to_write.swap(false, Ordering::Relaxed) {
+                notice!("Writing to the append-only file has succeeded again");
             }
             return true;
         };
-        let is_sync = what == "Syncing";
-        self.has_lost.fetch_or(is_sync, Ordering::Relaxed);
-        if !self.has_failed.swap(true, Ordering::Relaxed) {
-            let then = if is_sync {
-                "What was written since the last sync may be lost. It is rewritten, and goes on when that has succeeded"
-            } else {
-                "It goes on by itself when that is possible again"
-            };
-            warning!("{what} the append-only file has failed: {error}. Writes are refused. {then}");
+        if !self.has_failed_to_write.swap(true, Ordering::Relaxed) {
+            warning!(
+                "Writing to the append-only file has failed: {error}. Writes are refused until that is possible again"
+            );
+            // It tries again from time to time: each failure waking it would keep it busy.
+            self.thread.unpark();
         }
-        self.thread.unpark();
         false
+    }
+
+    /// Notes that a sync has failed: only a rewrite can make up for that.
+    fn note_lost(&self, error: &io::Error) {
+        if !self.has_lost.swap(true, Ordering::Relaxed) {
+            warning!(
+                "Syncing the append-only file has failed: {error}. What was written since the last sync may be lost. Writes are refused until \
+                 it has been rewritten"
+            );
+        }
     }
 
     /// Writes and syncs all that was published, and closes the file: nothing more is logged. What has no base yet is removed. Says whether it
     /// has succeeded, if there is one.
     pub fn close(&self) -> bool {
-        let mut file = self.lock();
+        let mut file = self.file.take();
         self.write(&mut file, Cutting::IsForThis);
         let is_whole = file.units.ends.is_empty() && !self.has_lost.load(Ordering::Relaxed);
         self.end();
@@ -724,11 +770,13 @@ impl Journal {
             }),
             false => aof.close(),
         };
-        let is_closed = self.judge(closed, "Syncing");
+        if let Err(error) = &closed {
+            warning!("Closing the append-only file has failed: {error}");
+        }
         // The next file begins anew.
         self.has_lost.store(false, Ordering::Relaxed);
-        self.has_failed.store(false, Ordering::Relaxed);
-        is_closed && is_whole
+        self.has_failed_to_write.store(false, Ordering::Relaxed);
+        closed.is_ok() && is_whole
     }
 }
 

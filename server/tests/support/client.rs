@@ -156,12 +156,17 @@ impl Client {
     /// Whether something has come that was not received.
     ///
     /// # Panics
-    /// When the connection breaks.
+    /// When the connection is broken.
     pub fn has_reply(&mut self) -> bool {
-        self.stream.get_ref().set_nonblocking(true).expect("a socket can be told not to wait");
-        let is_there = !self.stream.buffer().is_empty() || self.stream.get_ref().peek(&mut [0]).is_ok();
-        self.stream.get_ref().set_nonblocking(false).expect("a socket can be told to wait");
-        is_there
+        let stream = self.stream.get_ref();
+        stream.set_nonblocking(true).expect("it is open");
+        let peeked = stream.peek(&mut [0]);
+        stream.set_nonblocking(false).expect("it is open");
+        let has_come = match peeked {
+            Err(error) if error.kind() == ErrorKind::WouldBlock => false,
+            peeked => peeked.expect("the connection is whole") > 0,
+        };
+        has_come || !self.stream.buffer().is_empty()
     }
 
     /// Waits until the server has closed the connection, or returns the bytes that came instead.

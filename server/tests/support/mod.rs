@@ -10,6 +10,7 @@ use std::time::Duration;
 mod client;
 pub mod crowd;
 pub mod dice;
+pub mod home;
 pub mod reference;
 mod reply;
 mod server;

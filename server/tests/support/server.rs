@@ -103,18 +103,30 @@ impl Server {
         Server::start_until(env!("CARGO_BIN_EXE_braid-server"), args, Ready::Answering)
     }
 
+    /// Like [`Server::start`], but of Braid, which may refuse.
+    ///
+    /// # Errors
+    /// Why it did not start, with the end of what it printed.
+    pub fn try_start(args: &[&str]) -> Result<Server, String> {
+        Server::try_until(env!("CARGO_BIN_EXE_braid-server"), args, Ready::Serving)
+    }
+
     fn start_until(program: &str, args: &[&str], ready: Ready) -> Server {
+        Server::try_until(program, args, ready).unwrap_or_else(|why| panic!("{why}"))
+    }
+
+    fn try_until(program: &str, args: &[&str], ready: Ready) -> Result<Server, String> {
         for _ in 0..PORT_ATTEMPTS {
             let mut server = Server::spawn(program, args);
             match server.await_ready(ready) {
-                Ok(()) => return server,
+                Ok(()) => return Ok(server),
                 Err(Unready::PortTaken) => continue,
                 Err(Unready::Failed(why)) => {
-                    panic!("the server did not start: {why}\n{}", server.log_tail())
+                    return Err(format!("the server did not start: {why}\n{}", server.log_tail()));
                 }
             }
         }
-        panic!("no free port in {PORT_ATTEMPTS} attempts");
+        Err(format!("no free port in {PORT_ATTEMPTS} attempts"))
     }
 
     /// The port it listens on, at 127.0.0.1.
@@ -158,6 +170,11 @@ impl Server {
             assert!(Instant::now() < deadline, "the server does not end:\n{}", self.log_tail());
             thread::sleep(Duration::from_millis(2));
         }
+    }
+
+    /// Ends the process, while others talk to it.
+    pub fn kill(&mut self) {
+        self.end();
     }
 
     /// Ends the process and waits for its end.

@@ -51,6 +51,11 @@ const LOCKS: &[&str] = &["Mutex", "RwLock", "Condvar", "DashMap", "LazyLock", "O
 
 /// Every lock there is, by file. None of them is taken while a GET or SET runs.
 const LOCK_EXCEPTIONS: Exceptions = &[
+    (
+        "journal/src/baton.rs",
+        "Mutex",
+        "the append-only file: whoever ends a turn tries it, and never waits for it",
+    ),
     ("server/src/boot.rs", "Mutex", "makes the locks of `Server`"),
     ("server/src/client/record.rs", "DashMap", "touched when a client comes or goes, and by CLIENT and INFO"),
     ("server/src/client/record.rs", "Mutex", "what a client says of itself: CLIENT SETNAME and SETINFO"),
@@ -86,11 +91,6 @@ const LOCK_EXCEPTIONS: Exceptions = &[
         "Mutex",
         "what took longer than the latency monitor's threshold: to add it, and for LATENCY",
     ),
-    (
-        "server/src/shared/journal.rs",
-        "Mutex",
-        "the append-only file: whoever ends a turn tries it, and never waits for it",
-    ),
     ("server/src/shared/listening.rs", "Mutex", "the listening sockets: to accept, and for CONFIG SET"),
     ("server/src/shared/last_writes.rs", "OnceLock", "room that is taken once, if `appendfsync` is `always`"),
     ("server/src/log.rs", "OnceLock", "the log's file, set once at start"),
@@ -121,7 +121,7 @@ const LOCK_EXCEPTIONS: Exceptions = &[
 #[test]
 fn every_lock_has_a_reason() {
     let mut found = Vec::new();
-    for source in ["protocol/src", "storage/src", "server/src"].into_iter().flat_map(sources) {
+    for source in ["protocol/src", "storage/src", "journal/src", "server/src"].into_iter().flat_map(sources) {
         for (number, line) in source.product() {
             let locks = LOCKS.iter().filter(|lock| has_word(&line.code, lock));
             found.extend(locks.map(|lock| {
@@ -134,6 +134,7 @@ fn every_lock_has_a_reason() {
 
 /// Where `.lock()` is called: what the locks above are used by.
 const LOCKING: Exceptions = &[
+    ("journal/src/baton.rs", ".lock()", "the thread that syncs, the saver, the start and the end"),
     ("server/src/boot.rs", ".lock()", "before the threads start"),
     ("server/src/client/record.rs", ".lock()", "what a client says of itself"),
     ("server/src/client/subscriptions.rs", ".lock()", "what a client is subscribed to"),
@@ -146,7 +147,6 @@ const LOCKING: Exceptions = &[
     ("server/src/shared/accounts.rs", ".lock()", "a change of the users, and what is denied to one"),
     ("server/src/shared/client_limit.rs", ".lock()", "clients take too much memory: one thread closes some"),
     ("server/src/shared/command_log.rs", ".lock()", "an entry of the slow log comes, or is read"),
-    ("server/src/shared/journal.rs", ".lock()", "the thread that syncs, the saver, the start and the end"),
     ("server/src/shared/hot_keys.rs", ".lock()", "a sampled command is added, or HOTKEYS asks"),
     ("server/src/shared/latency_monitor.rs", ".lock()", "an event took long, or is asked for"),
     ("server/src/shared/listening.rs", ".lock()", "accepts connections, or listens elsewhere"),
@@ -159,7 +159,7 @@ const LOCKING: Exceptions = &[
 #[test]
 fn every_use_of_a_lock_has_a_reason() {
     let mut found = Vec::new();
-    for source in ["protocol/src", "storage/src", "server/src"].into_iter().flat_map(sources) {
+    for source in ["protocol/src", "storage/src", "journal/src", "server/src"].into_iter().flat_map(sources) {
         if source.joined().contains(".lock()") {
             found.push((source.path.clone(), ".lock()".to_owned(), format!("{}: .lock()", source.path)));
         }

@@ -1,0 +1,384 @@
+//! What a disk that is full, broken or slow does to clients, and to what the next server finds.
+//!
+//! `DEBUG AOF-FAIL` has operations fail or wait, so nothing here depends on how long anything takes.
+
+mod support;
+
+use std::fs::{self, OpenOptions};
+
+use support::{
+    Client, Server,
+    crowd::{ask, figure, until},
+    home::Home,
+};
+
+/// Has operations on the append-only file fail or wait from now on.
+fn fail(client: &mut Client, operation: &str, fault: &str) {
+    assert_eq!(ask(client, &format!("DEBUG AOF-FAIL {operation} {fault} 1 1000000")), "+OK");
+}
+
+/// The same for one operation, which is the `nth` of its kind from now on.
+fn fail_once(client: &mut Client, operation: &str, nth: usize) {
+    assert_eq!(ask(client, &format!("DEBUG AOF-FAIL {operation} EIO {nth} 1")), "+OK");
+}
+
+fn until_refused(client: &mut Client) {
+    until("writes are refused", || ask(client, "PING").starts_with("-MISCONF"));
+    assert!(ask(client, "SET refused 1").starts_with("-MISCONF"));
+}
+
+fn until_accepted(client: &mut Client) {
+    until("writes are accepted again", || ask(client, "PING") == "+PONG");
+}
+
+fn info(client: &mut Client, field: &str) -> String {
+    let info = client.command(&["INFO", "persistence"]).text().expect("it is text");
+    let found = info.lines().find_map(|line| line.strip_prefix(field)?.strip_prefix(':').map(str::to_owned));
+    found.unwrap_or_else(|| panic!("there is no {field}"))
+}
+
+/// A server that notes which keys change: it does once it has been rewritten. Before that, all that is read waits for what is not on disk.
+fn serve_noting(home: &Home, args: &[&str]) -> Server {
+    let server = home.serve(args);
+    let mut client = server.connect();
+    ask(&mut client, "BGREWRITEAOF");
+    until("it is rewritten", || figure(&mut client, "aof_rewrites") == 1);
+    server
+}
+
+fn await_rewrite(client: &mut Client) {
+    until("it is rewritten", || figure(client, "aof_rewrite_in_progress") == 0);
+}
+
+/// Has what the next server finds be as it is, but for some keys of which nobody was told.
+fn found_after_kill(home: &Home, server: Server, args: &[&str], unknown: &[&str]) {
+    server.stop();
+    home.check_after_kill();
+    for _ in 0..2 {
+        let server = home.serve(args);
+        let mut client = server.connect();
+        for key in ["before", "later"] {
+            if !unknown.contains(&key) {
+                assert_eq!(ask(&mut client, &format!("GET {key}")), "\"1\"", "{key} is lost");
+            }
+        }
+        assert_eq!(ask(&mut client, "EXISTS refused"), ":0");
+        server.stop();
+    }
+}
+
+#[test]
+fn a_full_disk_refuses_writes_loses_nothing_and_goes_on_by_itself() {
+    for fsync in ["always", "everysec", "no"] {
+        for goes_on in [false, true] {
+            let home = Home::new();
+            let args = ["--appendfsync", fsync, "--io-threads", "2"];
+            let server = serve_noting(&home, &args);
+            let (mut control, mut writer) = (server.connect(), server.connect());
+            assert_eq!(ask(&mut control, "SET before 1"), "+OK");
+            fail(&mut control, "RESERVE", "ENOSPC");
+            fail(&mut control, "WRITE", "ENOSPC");
+            writer.send(&["SET", "later", "1"]);
+            until_refused(&mut control);
+            assert_eq!(ask(&mut control, "GET before"), "\"1\"");
+            let refusal = ask(&mut control, "EVAL return(redis.call('INCR','refused')) 0");
+            assert!(refusal.contains("MISCONF"), "{refusal}");
+            let was_told = writer.has_reply();
+            if !goes_on {
+                assert!(!was_told, "what is not in the file is not acknowledged");
+                found_after_kill(&home, server, &args, &["later"]);
+                continue;
+            }
+            fail(&mut control, "RESERVE", "NONE");
+            fail(&mut control, "WRITE", "NONE");
+            until_accepted(&mut control);
+            assert_eq!(writer.receive().to_string(), "+OK");
+            found_after_kill(&home, server, &args, &[]);
+        }
+    }
+}
+
+#[test]
+fn what_is_on_its_way_when_the_disk_fills_up_has_room() {
+    for fsync in ["always", "everysec", "no"] {
+        let home = Home::new();
+        let args = ["--appendfsync", fsync];
+        let server = home.serve(&args);
+        let mut control = server.connect();
+        fail(&mut control, "RESERVE", "ENOSPC");
+        assert_eq!(ask(&mut control, "SET before 1"), "+OK");
+        until_refused(&mut control);
+        fail(&mut control, "RESERVE", "NONE");
+        // Nothing waits to be written, and all the same it is noticed that there is room.
+        until_accepted(&mut control);
+        assert_eq!(ask(&mut control, "SET later 1"), "+OK");
+        found_after_kill(&home, server, &args, &[]);
+    }
+}
+
+#[test]
+fn what_could_not_be_synced_is_acknowledged_only_when_a_new_base_has_it() {
+    for goes_on in [false, true] {
+        let home = Home::new();
+        let args = ["--appendfsync", "always", "--io-threads", "2"];
+        let server = serve_noting(&home, &args);
+        let (mut control, mut writer) = (server.connect(), server.connect());
+        assert_eq!(ask(&mut control, "SET before 1"), "+OK");
+        fail(&mut control, "BASE", "HOLD");
+        // To sync once more would succeed, as the system does not tell it twice.
+        fail_once(&mut control, "SYNC", 1);
+        writer.send(&["SET", "later", "1"]);
+        until_refused(&mut control);
+        until("the base is being written", || figure(&mut control, "aof_rewrite_in_progress") == 1);
+        assert_eq!(ask(&mut control, "GET before"), "\"1\"");
+        until("there is a new increment", || home.parts(".incr.aof").len() == 2);
+        assert!(!writer.has_reply(), "what may be lost is not acknowledged");
+        assert!(ask(&mut control, "SET refused 1").starts_with("-MISCONF"));
+        if !goes_on {
+            found_after_kill(&home, server, &args, &["later"]);
+            continue;
+        }
+        fail(&mut control, "BASE", "NONE");
+        assert_eq!(writer.receive().to_string(), "+OK");
+        until_accepted(&mut control);
+        assert_eq!(figure(&mut control, "aof_rewrites"), 2);
+        assert_eq!((home.parts(".2.incr.aof").len(), home.parts(".3.incr.aof").len()), (0, 1));
+        assert_eq!(ask(&mut writer, "INCR counter"), ":1");
+        found_after_kill(&home, server, &args, &[]);
+    }
+}
+
+#[test]
+fn a_failed_sync_under_everysec_is_mended_by_itself() {
+    let home = Home::new();
+    let args = ["--appendfsync", "everysec"];
+    let server = home.serve(&args);
+    let mut control = server.connect();
+    assert_eq!(ask(&mut control, "SET before 1"), "+OK");
+    fail(&mut control, "BASE", "HOLD");
+    fail_once(&mut control, "SYNC", 1);
+    assert_eq!(ask(&mut control, "SET later 1"), "+OK");
+    until_refused(&mut control);
+    assert_eq!(ask(&mut control, "MGET before later"), "[\"1\" \"1\"]");
+    fail(&mut control, "BASE", "NONE");
+    until_accepted(&mut control);
+    assert_eq!((figure(&mut control, "aof_rewrites"), home.parts(".1.incr.aof").len()), (1, 0));
+    found_after_kill(&home, server, &args, &[]);
+}
+
+/// The old increment's sync fails where a rewrite begins: nobody may take the next one's success for its own.
+#[test]
+fn a_sync_that_fails_where_a_rewrite_begins_is_mended_by_itself() {
+    let home = Home::new();
+    let args = ["--appendfsync", "no"];
+    let server = home.serve(&args);
+    let mut control = server.connect();
+    assert_eq!(ask(&mut control, "SET before 1"), "+OK");
+    fail_once(&mut control, "SYNC", 1);
+    ask(&mut control, "BGREWRITEAOF");
+    until_refused(&mut control);
+    until_accepted(&mut control);
+    assert_eq!((figure(&mut control, "aof_rewrites"), home.parts(".1.incr.aof").len()), (1, 0));
+    assert_eq!(ask(&mut control, "SET later 1"), "+OK");
+    found_after_kill(&home, server, &args, &[]);
+}
+
+#[test]
+fn a_sync_that_fails_after_the_cut_of_a_rewrite_is_not_mended_by_its_base() {
+    let home = Home::new();
+    let args = ["--appendfsync", "always"];
+    let server = home.serve(&args);
+    let (mut control, mut writer) = (server.connect(), server.connect());
+    assert_eq!(ask(&mut control, "SET before 1"), "+OK");
+    fail(&mut control, "BASE", "HOLD");
+    ask(&mut control, "BGREWRITEAOF");
+    until("there is a new increment", || home.parts(".incr.aof").len() == 2);
+    // What was synced for the cut is past.
+    assert_eq!(ask(&mut control, "INCR counter"), ":1");
+    fail_once(&mut control, "SYNC", 1);
+    writer.send(&["SET", "later", "1"]);
+    until_refused(&mut control);
+    fail(&mut control, "BASE", "NONE");
+    assert_eq!(writer.receive().to_string(), "+OK");
+    until_accepted(&mut control);
+    assert_eq!(figure(&mut control, "aof_rewrites"), 2, "the first base lacks what was lost");
+    found_after_kill(&home, server, &args, &[]);
+}
+
+#[test]
+fn while_a_sync_takes_long_only_those_wait_who_asked_for_it() {
+    for (threads, shards) in [("1", "1"), ("4", "64")] {
+        let home = Home::new();
+        let args = ["--appendfsync", "always", "--io-threads", threads, "--shards", shards];
+        let server = serve_noting(&home, &args);
+        let (mut control, mut writer, mut reader) = (server.connect(), server.connect(), server.connect());
+        assert_eq!(ask(&mut control, "MSET before 1 later 0"), "+OK");
+        fail(&mut control, "SYNC", "HOLD");
+        writer.send(&["SET", "later", "1"]);
+        until("it has run", || ask(&mut control, "INFO commandstats").contains("cmdstat_set:calls=1,"));
+        reader.send(&["GET", "later"]);
+        for _ in 0..100 {
+            assert_eq!(ask(&mut control, "GET before"), "\"1\"");
+        }
+        assert!(!writer.has_reply() && !reader.has_reply());
+        fail(&mut control, "SYNC", "NONE");
+        assert_eq!(writer.receive().to_string(), "+OK");
+        assert_eq!(reader.receive().to_string(), "\"1\"");
+        found_after_kill(&home, server, &args, &[]);
+    }
+}
+
+/// Cuts the end off what was written last.
+fn tear(home: &Home) {
+    let has_end = |bytes: &[u8]| bytes.windows(4).any(|word| word == b"torn");
+    let mut parts = home.parts(".incr.aof");
+    parts.retain(|path| has_end(&fs::read(path).expect("it can be read")));
+    let path = parts.pop().expect("it was written");
+    let file = OpenOptions::new().write(true).open(&path).expect("it can be written");
+    let text = fs::read(&path).expect("it can be read");
+    file.set_len(text.len() as u64 - 3).expect("it can be cut");
+}
+
+/// Each step of a rewrite fails in turn. What comes after that is added to files that hold, also if its end is torn.
+#[test]
+fn a_rewrite_that_fails_leaves_files_that_hold() {
+    // Before the snapshot's end: the new increment, then the manifest. After it: the base's name, then the manifest.
+    let steps = [
+        (false, "CREATE", 1),
+        (false, "SYNC", 2),
+        (false, "SYNC-FOLDER", 1),
+        (false, "CREATE", 2),
+        (false, "RENAME", 1),
+        (false, "SYNC-FOLDER", 2),
+        (true, "BASE", 1),
+        (true, "RENAME", 1),
+        (true, "SYNC-FOLDER", 1),
+        (true, "CREATE", 1),
+        (true, "WRITE", 1),
+        (true, "SYNC", 1),
+        (true, "RENAME", 2),
+        (true, "SYNC-FOLDER", 2),
+    ];
+    for (is_late, operation, nth) in steps {
+        let home = Home::new();
+        let args = ["--appendfsync", "no"];
+        let server = home.serve(&args);
+        let mut control = server.connect();
+        assert_eq!(ask(&mut control, "SET before 1"), "+OK");
+        fail(&mut control, "BASE", "HOLD");
+        if !is_late {
+            fail_once(&mut control, operation, nth);
+        }
+        ask(&mut control, "BGREWRITEAOF");
+        if is_late {
+            let manifest = home.path().join("appendonlydir").join("appendonly.aof.manifest");
+            until("the new increment is named", || {
+                fs::read_to_string(&manifest).is_ok_and(|text| text.contains(".2.incr.aof"))
+            });
+            // It is written to: all is done that comes with the cut.
+            assert_eq!(ask(&mut control, "INCR counter"), ":1");
+            fail_once(&mut control, operation, nth);
+        }
+        if operation != "BASE" {
+            fail(&mut control, "BASE", "NONE");
+        }
+        await_rewrite(&mut control);
+        let step = format!("{operation} {nth}, late: {is_late}");
+        assert_eq!(info(&mut control, "aof_last_bgrewrite_status"), "err", "{step}");
+        assert_eq!(ask(&mut control, "SET later 1"), "+OK", "{step}");
+        assert_eq!(ask(&mut control, "SET torn 1"), "+OK", "{step}");
+        server.stop();
+        tear(&home);
+        for _ in 0..2 {
+            let server = home.serve(&args);
+            let mut control = server.connect();
+            assert_eq!(ask(&mut control, "MGET before later torn"), "[\"1\" \"1\" (nil)]", "{step}");
+            server.stop();
+        }
+        let server = home.serve(&args);
+        let mut control = server.connect();
+        ask(&mut control, "BGREWRITEAOF");
+        until("it is rewritten", || figure(&mut control, "aof_rewrites") == 1);
+        found_after_kill(&home, server, &args, &[]);
+    }
+}
+
+/// Each of these units is in a frame of its own.
+fn write_units(home: &Home) {
+    let server = home.serve(&["--appendfsync", "always"]);
+    let mut client = server.connect();
+    assert_eq!(ask(&mut client, "SET a 11111"), "+OK");
+    for line in ["MULTI", "SET b 22222", "SET c 33333", "EXEC"] {
+        ask(&mut client, line);
+    }
+    assert_eq!(ask(&mut client, "SET d 44444"), "+OK");
+    server.stop();
+}
+
+/// What a server has of them: the first few, each whole.
+fn n_units(client: &mut Client) -> usize {
+    let values = ask(client, "MGET a b c d");
+    let whole = [
+        "[(nil) (nil) (nil) (nil)]",
+        "[\"11111\" (nil) (nil) (nil)]",
+        "[\"11111\" \"22222\" \"33333\" (nil)]",
+        "[\"11111\" \"22222\" \"33333\" \"44444\"]",
+    ];
+    let found = whole.iter().position(|known| *known == values);
+    let n_units = found.unwrap_or_else(|| panic!("{values} is served"));
+    assert_eq!(ask(client, "DBSIZE"), format!(":{}", [0, 1, 3, 4][n_units]));
+    n_units
+}
+
+/// How far apart the places are that are tried: `BRAID_STRIDE=1` tries them all.
+fn stride() -> usize {
+    std::env::var("BRAID_STRIDE").map_or(7, |stride| stride.parse().expect("BRAID_STRIDE is a number"))
+}
+
+#[test]
+fn a_file_that_is_torn_anywhere_loses_whole_units_and_no_more_at_the_second_start() {
+    let home = Home::new();
+    write_units(&home);
+    let path = home.parts(".incr.aof").pop().expect("there is one");
+    let whole = fs::read(&path).expect("it can be read");
+    for n_bytes in (1..whole.len()).rev().step_by(stride()) {
+        fs::write(&path, &whole[..n_bytes]).expect("it can be written");
+        let server = home.serve(&[]);
+        let n_found = n_units(&mut server.connect());
+        assert!(n_found < 3);
+        assert_eq!(ask(&mut server.connect(), "INCR e"), ":1");
+        server.stop();
+        let server = home.serve(&[]);
+        let mut client = server.connect();
+        assert_eq!(ask(&mut client, "GETDEL e"), "\"1\"", "torn at {n_bytes}");
+        assert_eq!(n_units(&mut client), n_found, "torn at {n_bytes}");
+        server.stop();
+    }
+}
+
+#[test]
+fn a_flipped_bit_is_refused_or_costs_whole_units_and_is_never_served() {
+    let home = Home::new();
+    write_units(&home);
+    let path = home.parts(".incr.aof").pop().expect("there is one");
+    let whole = fs::read(&path).expect("it can be read");
+    let (mut n_refused, mut n_served) = (0, 0);
+    for at in (0..whole.len()).step_by(stride()) {
+        let mut flipped = whole.clone();
+        flipped[at] ^= 1 << (at % 8);
+        fs::write(&path, &flipped).expect("it can be written");
+        match home.try_serve(&[]) {
+            Err(why) => {
+                n_refused += 1;
+                assert!(why.contains("append") || why.contains("AOF"), "at {at}: {why}");
+                assert!(home.check().is_err(), "at {at}");
+            }
+            Ok(server) => {
+                n_served += 1;
+                n_units(&mut server.connect());
+                server.stop();
+            }
+        }
+    }
+    assert!(n_refused > 0, "{n_served} were served");
+}
