@@ -91,9 +91,10 @@ pub(super) fn restored(call: &mut Call<'_, '_>, spec: &CommandSpec, words: Words
         let millis = entry.deadline().map_or(0, |Deadline(Millis(millis))| millis);
         let deadline = decimal(millis);
         let restore: [&[u8]; 4] = [b"RESTORE", key.bytes, &deadline, payload];
-        let replaces = words.iter().skip(4).any(|word| word.eq_ignore_ascii_case(b"REPLACE"));
-        let options: &[&[u8]] = if replaces { &[b"REPLACE", b"ABSTTL"] } else { &[b"ABSTTL"] };
-        record::add(db, restore.into_iter().chain(options.iter().copied()));
+        let options = || words.iter().skip(4);
+        let is_said = options().any(|word| word.eq_ignore_ascii_case(b"ABSTTL"));
+        let absolute = (!is_said).then_some(&b"ABSTTL"[..]);
+        record::add(db, restore.into_iter().chain(options()).chain(absolute));
     });
 }
 
