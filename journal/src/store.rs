@@ -140,24 +140,7 @@ impl<D: Disk> Aof<D> {
             }
             None => begin_increment(&mut disk, name, (&mut manifest, Named::Now), &mut framer)?,
         };
-        let name = name.to_owned();
-        let (reserved, is_aside, frames) = (0, false, Vec::new());
-        Ok(Self {
-            disk,
-            name,
-            manifest,
-            file,
-            end: n_bytes,
-            reserved,
-            framer,
-            is_aside,
-            is_fresh,
-            is_name_unsynced: false,
-            is_manifest_unsure: false,
-            touched: 0,
-            is_lost: false,
-            frames,
-        })
+        Ok(Self { is_fresh, ..Self::new(disk, name, manifest, (file, n_bytes), framer) })
     }
 
     /// Begins one in the place of another, if there is one: that holds until this has its base, by [`Aof::end_rewrite`].
@@ -166,24 +149,28 @@ impl<D: Disk> Aof<D> {
     /// The disk's.
     pub fn begin_aside(mut disk: D, name: &str, before: Option<Manifest>) -> io::Result<Self> {
         let (mut manifest, mut framer) = (before.unwrap_or_default(), Framer::default());
-        let (file, end) = begin_increment(&mut disk, name, (&mut manifest, Named::Later), &mut framer)?;
-        let (name, reserved, is_aside, is_fresh, frames) = (name.to_owned(), 0, true, true, Vec::new());
-        Ok(Self {
+        let begun = begin_increment(&mut disk, name, (&mut manifest, Named::Later), &mut framer)?;
+        Ok(Self { is_aside: true, is_fresh: true, ..Self::new(disk, name, manifest, begun, framer) })
+    }
+
+    /// One that goes on where its last increment ends.
+    fn new(disk: D, name: &str, manifest: Manifest, (file, end): (D::File, u64), framer: Framer) -> Self {
+        Self {
             disk,
-            name,
+            name: name.to_owned(),
             manifest,
             file,
             end,
-            reserved,
+            reserved: 0,
             framer,
-            is_aside,
-            is_fresh,
+            is_aside: false,
+            is_fresh: false,
             is_name_unsynced: false,
             is_manifest_unsure: false,
             touched: 0,
             is_lost: false,
-            frames,
-        })
+            frames: Vec::new(),
+        }
     }
 
     /// Of which files it consists.

@@ -121,11 +121,6 @@ pub struct Loaded {
 }
 
 impl Loaded {
-    /// Nothing.
-    pub fn nothing(server: &Server) -> Loaded {
-        Loaded { shards: server.keyspace.aside(), libraries: Vec::new(), n_keys: 0, n_expired: 0, n_bytes: 0 }
-    }
-
     /// Puts what was loaded in place of what is there, all shards being held.
     pub fn install(&mut self, held: &mut Held<'_, Job>) {
         for (loaded, index) in self.shards.iter_mut().zip(0..) {
