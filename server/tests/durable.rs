@@ -316,7 +316,7 @@ fn under_always_only_reads_of_what_is_not_on_disk_wait_for_it() {
         let mut control = server.connect();
         ask(&mut control, "MSET written before other before");
         ask(&mut control, "RPUSH list ten x");
-        // From when on it is noted which keys change is not told: until then all reads wait.
+        // Whether the write is still under way when others have read is not certain.
         until("reads of other keys do not wait", || {
             ask(&mut control, "DEBUG AOF-FLUSH-SLEEP 100000");
             writer.send(&["SET", "written", "now"]);
@@ -509,4 +509,22 @@ fn the_folder_stays_where_it_was_and_memory_is_given_back() {
     until("it is rewritten", || figure(&mut client, "aof_rewrites") == 1);
     assert!(!elsewhere.join("appendonlydir").exists());
     until("memory is given back", || figure(&mut client, "used_memory") < 15_000_000);
+}
+
+#[test]
+fn under_always_nothing_waits_in_vain_from_the_start_on() {
+    for _ in 0..5 {
+        let home = Home::new();
+        let server = home.serve(&["--appendfsync", "always", "--io-threads", "2"]);
+        let (mut control, mut writer) = (server.connect(), server.connect());
+        assert_eq!(ask(&mut control, "DEBUG AOF-FAIL SYNC HOLD 1 1000000"), "+OK");
+        writer.send(&["SET", "key", "value"]);
+        until("it has run", || ask(&mut control, "INFO commandstats").contains("cmdstat_set:calls=1,"));
+        for words in ["PING", "GET other", "CLIENT ID", "DEBUG AOF-FAIL SYNC NONE 1 1"] {
+            control.send(&words.split(' ').collect::<Vec<_>>());
+            until(words, || control.has_reply());
+            control.receive();
+        }
+        assert_eq!(writer.receive().to_string(), "+OK");
+    }
 }

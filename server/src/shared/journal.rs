@@ -309,6 +309,8 @@ impl Journal {
         drop(file);
         self.is_writing.store(true, Ordering::Relaxed);
         self.is_on.store(true, Ordering::Relaxed);
+        // From the first change on: until it is known which keys have changed, all reads wait.
+        self.note_writes();
         self.thread.unpark();
     }
 
