@@ -373,3 +373,81 @@ fn a_flipped_bit_is_refused_or_costs_whole_units_and_is_never_served() {
     }
     assert!(n_refused > 0, "{n_served} were served");
 }
+
+#[test]
+fn config_set_says_that_the_file_cannot_be_begun_and_keeps_nobody_waiting() {
+    const REFUSAL: &str = "-ERR CONFIG SET failed (possibly related to argument 'appendonly') - Unable to turn on AOF. Check \
+                           server logs.";
+    let home = Home::new();
+    let server = home.serve(&["--appendonly", "no", "--io-threads", "1"]);
+    let (mut control, mut other) = (server.connect(), server.connect());
+    ask(&mut control, "SET before 1");
+    for (operation, fault) in [
+        ("CREATE", "EROFS"),
+        ("WRITE", "ENOSPC"),
+        ("RESERVE", "ENOSPC"),
+        ("SYNC", "EIO"),
+        ("SYNC-FOLDER", "EIO"),
+    ] {
+        fail(&mut control, operation, fault);
+        let reply = ask(&mut control, "CONFIG SET maxclients 321 appendonly yes");
+        assert_eq!(reply, REFUSAL, "{operation}");
+        assert_eq!(info(&mut control, "aof_last_bgrewrite_status"), "err");
+        assert_eq!(ask(&mut control, "CONFIG GET appendonly"), "[\"appendonly\" \"no\"]");
+        assert!(!ask(&mut control, "CONFIG GET maxclients").contains("321"));
+        fail(&mut control, operation, "NONE");
+    }
+    // While the disk takes its time, others are served by the same thread.
+    fail(&mut control, "CREATE", "HOLD");
+    for leaves in [true, false] {
+        let mut asking = server.connect();
+        asking.send(&["CONFIG", "SET", "appendonly", "yes"]);
+        until("it waits", || ask(&mut control, "CLIENT LIST").contains("cmd=config|set"));
+        assert_eq!(ask(&mut other, "INCR before"), if leaves { ":2" } else { ":3" });
+        assert!(!asking.has_reply());
+        if leaves {
+            assert_eq!(ask(&mut control, "CLIENT KILL TYPE normal SKIPME yes"), ":2");
+            other = server.connect();
+            fail(&mut control, "CREATE", "NONE");
+            until("what was begun for nobody is removed", || home.parts(".incr.aof").is_empty());
+            assert_eq!(ask(&mut control, "CONFIG GET appendonly"), "[\"appendonly\" \"no\"]");
+            fail(&mut control, "CREATE", "HOLD");
+        } else {
+            fail(&mut control, "CREATE", "NONE");
+            assert_eq!(asking.receive().to_string(), "+OK");
+        }
+    }
+    until("it has its base", || figure(&mut control, "aof_rewrites") == 1);
+    assert_eq!(ask(&mut control, "CONFIG SET appendonly no"), "+OK");
+    until("it has ended", || !ask(&mut control, "INFO persistence").contains("aof_current_size"));
+    // As in Redis, a transaction has it begun when that is over.
+    for (words, reply) in [("MULTI", "+OK"), ("CONFIG SET appendonly yes", "+QUEUED"), ("EXEC", "[+OK]")] {
+        assert_eq!(ask(&mut control, words), reply);
+    }
+    until("it has its base", || figure(&mut control, "aof_rewrites") == 2);
+    server.stop();
+    assert_eq!(ask(&mut home.serve(&[]).connect(), "GET before"), "\"3\"");
+}
+
+#[test]
+fn config_set_begins_the_file_while_a_snapshot_is_taken_and_in_the_place_of_one_that_is_rewritten() {
+    let home = Home::new();
+    let server = home.serve(&["--appendonly", "no", "--rdb-key-save-delay", "100000000"]);
+    let mut client = server.connect();
+    ask(&mut client, "SET key value");
+    assert!(ask(&mut client, "BGSAVE").starts_with('+'));
+    until("it is under way", || figure(&mut client, "rdb_bgsave_in_progress") == 1);
+    assert_eq!(ask(&mut client, "CONFIG SET appendonly yes"), "+OK");
+    assert_eq!(ask(&mut client, "CONFIG SET appendonly no"), "+OK");
+    ask(&mut client, "DEBUG GIVE-UP-SAVING");
+    until("it is over", || figure(&mut client, "rdb_bgsave_in_progress") == 0);
+    assert!(ask(&mut client, "BGREWRITEAOF").starts_with('+'));
+    until("it is under way", || figure(&mut client, "aof_rewrite_in_progress") == 1);
+    assert_eq!(ask(&mut client, "CONFIG SET appendonly yes"), "+OK");
+    ask(&mut client, "CONFIG SET rdb-key-save-delay 0");
+    until("it has its base", || figure(&mut client, "aof_rewrites") == 1);
+    ask(&mut client, "SET other value");
+    assert_eq!(ask(&mut client, "WAITAOF 1 0 0"), "[:1 :0]");
+    server.stop();
+    assert_eq!(ask(&mut home.serve(&[]).connect(), "DBSIZE"), ":2");
+}

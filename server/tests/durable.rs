@@ -512,6 +512,37 @@ fn the_folder_stays_where_it_was_and_memory_is_given_back() {
 }
 
 #[test]
+fn a_second_server_leaves_the_folder_alone_as_long_as_the_first_lives() {
+    let home = Home::new();
+    let first = home.serve(&[]);
+    ask(&mut first.connect(), "SET key first");
+    let refusal = home.refusal(&[]);
+    let folder = home.path().join("appendonlydir");
+    assert!(refusal.contains(folder.to_str().expect("it is UTF-8")), "{refusal}");
+    assert!(refusal.contains("another server that is running has its append-only file there"), "{refusal}");
+    // One that logs nothing may work there until it would write.
+    let second = home.serve(&["--appendonly", "no"]);
+    let mut client = second.connect();
+    let files = || home.parts("").len();
+    let n_files = files();
+    assert!(ask(&mut client, "CONFIG SET appendonly yes").contains("Unable to turn on AOF"));
+    ask(&mut client, "BGREWRITEAOF");
+    until("it is refused", || ask(&mut client, "INFO persistence").contains("aof_last_bgrewrite_status:err"));
+    assert_eq!(files(), n_files);
+    // Of a killed server nothing is left, nor of one that logs no more.
+    first.stop();
+    assert_eq!(ask(&mut client, "CONFIG SET appendonly yes"), "+OK");
+    assert!(home.refusal(&[]).contains("another server"));
+    until("it has its base", || figure(&mut client, "aof_rewrites") == 1);
+    assert_eq!(ask(&mut client, "DEBUG LOADAOF"), "+OK");
+    assert!(home.refusal(&[]).contains("another server"));
+    assert_eq!(ask(&mut client, "CONFIG SET appendonly no"), "+OK");
+    until("it has ended", || !ask(&mut client, "INFO persistence").contains("aof_current_size"));
+    let third = home.serve(&[]);
+    assert_eq!(ask(&mut third.connect(), "EXISTS key"), ":0", "the second had nothing, and logged that");
+}
+
+#[test]
 fn under_always_nothing_waits_in_vain_from_the_start_on() {
     for _ in 0..5 {
         let home = Home::new();

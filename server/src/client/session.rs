@@ -67,6 +67,17 @@ pub struct Session {
     pub floods: Cell<u128>,
     /// How often AUTH has failed in a row.
     pub failed_auths: u32,
+    /// What has become of the append-only file that its next command asks for.
+    pub log_begun: Option<LogBegun>,
+}
+
+/// What has become of an append-only file that CONFIG SET asks for.
+#[derive(Clone, Debug)]
+pub enum LogBegun {
+    /// It is there, and kept as long as this is: the change of the configuration comes next.
+    Ready(Arc<()>),
+    /// It could not be begun. The server's log says why.
+    Failed,
 }
 
 /// What a command asks of the thread that has its connection. The later ones include those before them.
@@ -127,6 +138,8 @@ pub enum SaveOrder {
     ReloadUnsaved,
     /// DEBUG LOADAOF: the append-only file is loaded again.
     LoadLog,
+    /// CONFIG SET appendonly yes: the file is begun. Then the command runs, which knows by its session what has become of that.
+    BeginLog,
 }
 
 impl SaveOrder {
@@ -246,6 +259,7 @@ impl Session {
             request: Cell::new(None),
             floods: Cell::new(0),
             failed_auths: 0,
+            log_begun: None,
         }
     }
 

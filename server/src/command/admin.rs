@@ -29,11 +29,11 @@ use super::{
 use crate::{
     catalog::{
         Args, Arity, Categories, CommandError, Deprecation, Flags, Group, KeySpec, KeyUse, Keys, KeysAt,
-        Outcome, shown,
+        Outcome, Words, shown,
     },
     client::{
         id::Endpoint,
-        session::{AwaitSync, Counts, Replies, Request, SaveOrder},
+        session::{AwaitSync, Counts, LogBegun, Replies, Request, SaveOrder},
     },
     command::info,
     config::{self, Access, Appended, Asker, Config, REDIS_VERSION, ShutdownOptions},
@@ -565,6 +565,11 @@ fn config_set(call: &mut Call<'_, '_>, args: Args<'_>, reply: &mut Reply<'_>) ->
     let refused = |error| CommandError::owned(format!("ERR {error}"));
     let changed = config.set(&pairs, asker(call)).map_err(refused)?;
     config.check_at_run_time(&changed).map_err(refused)?;
+    if let (Some(LogBegun::Failed), true) = (call.session.log_begun.take(), config.appendonly) {
+        return Err(CommandError::text(
+            "ERR CONFIG SET failed (possibly related to argument 'appendonly') - Unable to turn on AOF. Check server logs.",
+        ));
+    }
     for directive in changed.iter().filter(|directive| !directive.has_effect()) {
         warning_later!("CONFIG SET: '{}' has no effect yet", directive.name);
     }
@@ -592,6 +597,19 @@ fn config_set(call: &mut Call<'_, '_>, args: Args<'_>, reply: &mut Reply<'_>) ->
     server.limit_clients(call.thread);
     reply.ok();
     Ok(())
+}
+
+/// Whether a CONFIG SET of these words turns the append-only file on: that is begun before it runs. Within a transaction it is
+/// begun after that, as in Redis.
+pub(crate) fn turns_log_on(words: Words<'_>, server: &Server) -> bool {
+    let is_set = |word: &[u8], name: &[u8]| word.eq_ignore_ascii_case(name);
+    words.len() > 3
+        && is_set(words.get(0), b"config")
+        && is_set(words.get(1), b"set")
+        && (2..words.len() - 1)
+            .step_by(2)
+            .any(|at| is_set(words.get(at), b"appendonly") && is_set(words.get(at + 1), b"yes"))
+        && !server.config.load().appendonly
 }
 
 /// Sees to it that as many clients as a new configuration lets in can have descriptors.

@@ -59,7 +59,7 @@ pub use acl::users_at_start;
 pub(crate) use acl::{
     count_denial, entry_of, error_in_script, error_in_transaction, note_denial, note_refused_certificate,
 };
-pub(crate) use admin::{NOT_LOGGED, write_synced};
+pub(crate) use admin::{NOT_LOGGED, turns_log_on, write_synced};
 pub use call::{Call, GaveUp};
 pub(crate) use client::describe as describe_client;
 pub(crate) use handshake::rest_after;

@@ -23,7 +23,7 @@ use std::{
 
 use braid_journal::{
     disk::Folder,
-    faults::Operation,
+    faults::{LogFolder, Operation},
     store::{self, Aof},
 };
 use braid_protocol::reply::Reply;
@@ -44,12 +44,12 @@ use crate::{
         id::{ClientId, Endpoint, Origin},
         node::{Cut, Job, LogCut, Task},
         record::ClientRecord,
-        session::{SaveOrder, Session},
+        session::{LogBegun, SaveOrder, Session},
     },
     clock::Clock,
     command,
     config::Config,
-    net::replay::{FoundAof, Then, UNFINISHED, replay},
+    net::replay::{FoundAof, ReplayError, Then, UNFINISHED, replay},
     notice,
     persist::{self, CommandsWriter, EntriesWriter, Loaded, Purpose},
     run::unit,
@@ -107,6 +107,15 @@ struct Saver {
     told_limit: Option<u64>,
     /// Whether superfluous files of the log were wanted when it last looked.
     keeps_history: bool,
+    /// An append-only file that was begun for a CONFIG SET, which is to take effect next.
+    begun: Option<Begun>,
+}
+
+/// An append-only file that nothing is logged to yet.
+struct Begun {
+    aof: Aof<LogFolder>,
+    /// The session that it was begun for has this, too, until its command has run.
+    wanted: Arc<()>,
 }
 
 /// Why there is no snapshot.
@@ -143,6 +152,7 @@ impl Saver {
             writes_base: false,
             told_limit: None,
             keeps_history: false,
+            begun: None,
         }
     }
 
@@ -169,7 +179,8 @@ impl Saver {
         match (is_wanted, self.server.journal.is_writing()) {
             _ if self.server.loading.is_on() => {}
             (false, true) => return self.end_log(),
-            (true, false) if self.may_rewrite() => return self.begin_log(),
+            (true, false) if self.begun.is_some() || self.may_rewrite() => return self.begin_log(),
+            (false, false) if self.is_begun_in_vain() => self.give_up_begun(),
             (_, is_writing) if self.is_rewrite_due() => {
                 return self.rewrite(if is_writing { LogCut::Made } else { LogCut::None });
             }
@@ -225,20 +236,75 @@ impl Saver {
 
     /// Begins to log: CONFIG SET has asked for it.
     fn begin_log(&mut self) {
-        let (saves, config) = (&self.server.saves, self.server.config.load_full());
-        let begun = Folder::new(self.server.log_folder.clone()).and_then(|folder| {
+        let begun = match self.begun.take() {
+            Some(begun) => Some(begun.aof),
+            None => self.open_log(),
+        };
+        match begun {
+            Some(aof) => self.rewrite(LogCut::Begun(Some(Box::new(aof)))),
+            None => {
+                self.server.saves.n_rewrites_failed.fetch_add(1, Relaxed);
+            }
+        }
+    }
+
+    /// Opens an append-only file to be begun, unless the disk refuses.
+    fn open_log(&self) -> Option<Aof<LogFolder>> {
+        let (server, config) = (self.server, self.server.config.load_full());
+        let opened = Folder::locked(server.log_folder.clone()).and_then(|folder| {
             let before = store::manifest_in(&folder, &config.appendfilename);
             let before = before.map_err(|error| io::Error::other(format!("its manifest: {error:?}")))?;
-            Aof::begin_aside(self.server.journal.folder(folder), &config.appendfilename, before)
-        });
-        match begun {
-            Ok(aof) => self.rewrite(LogCut::Begun(Some(Box::new(aof)))),
-            Err(error) => {
-                warning!("The append-only file cannot be begun: {error}");
-                saves.rewrite_began_at.store(self.server.clock.uptime_millis(), Relaxed);
-                saves.has_rewrite_failed.store(true, Relaxed);
-                saves.n_rewrites_failed.fetch_add(1, Relaxed);
+            let mut aof = Aof::begin_aside(server.journal.folder(folder), &config.appendfilename, before)?;
+            match aof.reserve() {
+                Ok(()) => Ok(aof),
+                Err(error) => {
+                    give_up(aof);
+                    Err(error)
+                }
             }
+        });
+        let report = |error: &io::Error| {
+            warning!("The append-only file in {} cannot be begun: {error}", server.log_folder.display());
+            server.saves.rewrite_began_at.store(server.clock.uptime_millis(), Relaxed);
+            server.saves.has_rewrite_failed.store(true, Relaxed);
+        };
+        opened.inspect_err(report).ok()
+    }
+
+    /// Begins an append-only file for a CONFIG SET, which runs then and finds in its session what has become of that.
+    fn begin_log_for(&mut self, node: Option<(Box<Node<Job>>, bool)>) {
+        let Some((mut node, _)) = node else { return };
+        let server = self.server;
+        let begun = if server.config.load().appendonly {
+            // Another client was faster.
+            LogBegun::Ready(Arc::default())
+        } else {
+            if server.journal.is_writing() {
+                self.end_log();
+            }
+            if self.begun.is_none() {
+                self.begun = self.open_log().map(|aof| Begun { aof, wanted: Arc::default() });
+            }
+            let wanted = self.begun.as_ref().map(|begun| Arc::clone(&begun.wanted));
+            wanted.map_or(LogBegun::Failed, LogBegun::Ready)
+        };
+        let session = &mut node.job.session;
+        session.log_begun = Some(begun);
+        let origin = session.origin.thread;
+        self.worker.thread.send_home(origin, node);
+        self.worker.thread.send_wakes();
+    }
+
+    /// Whether an append-only file was begun for a command that has not turned it on, and is over.
+    fn is_begun_in_vain(&self) -> bool {
+        let is_over = self.begun.as_ref().is_some_and(|begun| Arc::strong_count(&begun.wanted) == 1);
+        is_over && !self.server.config.load().appendonly
+    }
+
+    /// Removes an append-only file that was begun and is not wanted, or whose manifest is about to change.
+    fn give_up_begun(&mut self) {
+        if let Some(begun) = self.begun.take() {
+            give_up(begun.aof);
         }
     }
 
@@ -273,6 +339,9 @@ impl Saver {
         saves.rewrite_began_at.store(server.clock.uptime_millis(), Relaxed);
         saves.is_rewriting.store(true, Relaxed);
         self.writes_base = !matches!(log, LogCut::None);
+        if !self.writes_base {
+            self.give_up_begun();
+        }
         self.skip_syncs();
         let written = self.write_base(log);
         server.journal.skip_syncs(false);
@@ -327,7 +396,9 @@ impl Saver {
         let folder = server.log_folder.clone();
         let name = format!("{UNFINISHED}{}.rdb", std::process::id());
         let path = folder.join(&name);
-        let files = Folder::new(folder).map(|folder| server.journal.folder(folder));
+        // The log has it, or nobody may.
+        let files = if is_logged { Folder::new(folder) } else { Folder::locked(folder) };
+        let files = files.map(|folder| server.journal.folder(folder));
         let files = files.map_err(|error| Failure::Io("opening its folder", error));
         let created = files
             .and_then(|files| Ok((files, Snapshot::create(&path, Purpose::Base, &cut, &config, server)?)));
@@ -368,7 +439,8 @@ impl Saver {
     }
 
     /// Removes what the append-only file needs no more, if that is wanted.
-    fn tidy(&self) {
+    fn tidy(&mut self) {
+        self.give_up_begun();
         let (server, config) = (self.server, self.server.config.load());
         if server.journal.is_writing() {
             return server.journal.tidy();
@@ -433,6 +505,7 @@ impl Saver {
     /// Does what a command waits for.
     fn fulfil(&mut self, Order { what, node }: Order) {
         let refusal = match what {
+            SaveOrder::BeginLog => return self.begin_log_for(node),
             SaveOrder::LoadLog => self.load_log().err().map(|why| {
                 warning!("DEBUG LOADAOF: {why}");
                 "ERR Error trying to load the AOF files, check server logs."
@@ -480,23 +553,25 @@ impl Saver {
                 "ERR Error trying to load the RDB dump, check server logs."
             }),
             SaveOrder::Reload | SaveOrder::ReloadUnsaved => Some("ERR"),
-            SaveOrder::LoadLog => unreachable!("it saves nothing"),
+            SaveOrder::LoadLog | SaveOrder::BeginLog => unreachable!("it saves nothing"),
         }
     }
 
     /// Loads what the append-only file has in place of all that is held. A snapshot that is being taken has what there was before.
     fn load_log(&mut self) -> Result<(), String> {
+        self.give_up_begun();
         let (server, config) = (self.server, self.server.config.load_full());
-        let look = || {
-            let found = FoundAof::look(&config.dir, &server.log_folder, &config.appendfilename);
+        let then = if server.journal.is_writing() { Then::Log } else { Then::LogNothing };
+        let look = |look: fn(&Path, &Path, &str) -> _| {
+            let found: Result<FoundAof, ReplayError> =
+                look(&config.dir, &server.log_folder, &config.appendfilename);
             found.map_err(|error| error.to_string())
         };
-        let then = if server.journal.is_writing() { Then::Log } else { Then::LogNothing };
-        if look()?.is_new() && then == Then::Log {
+        if then == Then::Log && look(FoundAof::look_again)?.is_new() {
             return Err("there is no append-only file".to_owned());
         }
         self.end_log();
-        let found = look()?;
+        let found = look(FoundAof::look)?;
         server.loading.begin_replay();
         server.loading.begin(found.n_bytes(), &server.clock, &server.attention);
         self.on_all_shards(|held, now| {
@@ -768,8 +843,19 @@ impl Saver {
             self.fulfil(order);
         }
         let (server, saves) = (self.server, &self.server.saves);
+        let is_rewriting = saves.is_rewriting.load(Relaxed);
+        let mut begins_log = self.orders.iter().any(|order| order.what == SaveOrder::BeginLog);
+        if begins_log && (!is_rewriting || server.config.load().appendonly) {
+            let orders = std::mem::take(&mut self.orders);
+            let (begins, others) = orders.into_iter().partition(|order| order.what == SaveOrder::BeginLog);
+            self.orders = others;
+            VecDeque::into_iter(begins).for_each(|order| self.fulfil(order));
+            begins_log = false;
+        }
         server.stopping.load(Relaxed)
             || saves.is_given_up.load(Relaxed)
+            // As in Redis: what is being rewritten becomes the base of what is begun.
+            || begins_log
             || self.writes_base && !server.config.load().appendonly
             || !self.fulfilling.is_some_and(SaveOrder::is_shutdown)
                 && self.orders.iter().any(|order| order.what.is_shutdown())
@@ -852,6 +938,13 @@ impl Saver {
                 None => std::thread::sleep(BUSY_REST),
             }
         }
+    }
+}
+
+/// Removes an append-only file to which nothing was logged.
+fn give_up(aof: Aof<LogFolder>) {
+    if let Err(error) = aof.give_up_aside() {
+        warning!("An append-only file that is not wanted any more cannot be removed: {error}");
     }
 }
 

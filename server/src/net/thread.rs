@@ -457,6 +457,7 @@ impl IoThread {
             connection.record.blocked.store(false, Ordering::Relaxed);
         }
         connection.parser.set_authenticated(node.job.session.authenticated);
+        node.job.session.log_begun = None;
         node.job.session.count_commands();
         connection.node = Some(node);
         connection.n_under_way = 0;
