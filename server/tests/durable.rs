@@ -559,3 +559,73 @@ fn under_always_nothing_waits_in_vain_from_the_start_on() {
         assert_eq!(writer.receive().to_string(), "+OK");
     }
 }
+
+#[test]
+fn client_unblock_ends_wait_and_waitaof() {
+    const N_WAITING: usize = 200;
+    for threads in ["1", "4"] {
+        let home = Home::new();
+        let server = home.serve(&["--appendfsync", "everysec", "--io-threads", threads]);
+        let mut control = server.connect();
+        assert_eq!(ask(&mut control, "DEBUG AOF-FAIL SYNC HOLD 1 1000000"), "+OK");
+        for (line, timed_out) in
+            [("WAIT 1 0", ":0"), ("WAITAOF 1 0 0", "[:0 :0]"), ("WAITAOF 1 1 0", "[:0 :0]")]
+        {
+            for (how, reply) in [
+                ("", timed_out),
+                (" TIMEOUT", timed_out),
+                (" ERROR", "-UNBLOCKED client unblocked via CLIENT UNBLOCK"),
+            ] {
+                let mut waiting = server.connect();
+                let id = ask(&mut waiting, "CLIENT ID").replace(':', "");
+                assert_eq!(ask(&mut control, &format!("CLIENT UNBLOCK {id}{how}")), ":0");
+                ask(&mut waiting, "SET key value");
+                waiting.send(&line.split(' ').collect::<Vec<_>>());
+                waiting.send(&["PING"]);
+                until("it waits", || figure(&mut control, "blocked_clients") == 1);
+                assert_eq!(ask(&mut control, &format!("CLIENT UNBLOCK {id}{how}")), ":1");
+                assert_eq!(waiting.receive().to_string(), reply, "{line}{how}");
+                assert_eq!(waiting.receive().to_string(), "+PONG");
+                assert_eq!(ask(&mut control, &format!("CLIENT UNBLOCK {id}{how}")), ":0");
+            }
+        }
+        assert_eq!(
+            ask(&mut control, "EVAL return{redis.pcall('WAIT',1,0)} 0").matches("not allowed").count(),
+            1
+        );
+        // Those that are killed, or leave, while they wait: nothing is left of them.
+        let mut waiting: Vec<Client> = (0..N_WAITING).map(|_| server.connect()).collect();
+        for (nth, client) in waiting.iter_mut().enumerate() {
+            ask(client, &format!("SET key:{nth} value"));
+            client.send(if nth % 2 == 0 {
+                &["WAITAOF", "1", "0", "0"]
+            } else {
+                &["WAIT", "1", "0", "0"][..3]
+            });
+        }
+        until("they wait", || figure(&mut control, "blocked_clients") == N_WAITING);
+        waiting.truncate(N_WAITING / 2);
+        until("half have left", || figure(&mut control, "connected_clients") == N_WAITING / 2 + 1);
+        let killed = ask(&mut control, "CLIENT KILL TYPE normal SKIPME yes");
+        assert_eq!(killed, format!(":{}", N_WAITING / 2));
+        until("all have left", || figure(&mut control, "connected_clients") == 1);
+        assert_eq!(figure(&mut control, "blocked_clients"), 0);
+        ask(&mut control, "DEBUG AOF-FAIL SYNC NONE 1 1");
+    }
+}
+
+#[test]
+fn client_reply_skip_drops_the_reply_of_a_command_that_waits() {
+    let home = Home::new();
+    let server = home.serve(&["--appendfsync", "everysec"]);
+    let mut client = server.connect();
+    for words in [
+        &["CLIENT", "REPLY", "SKIP"][..],
+        &["WAITAOF", "1", "0", "0"],
+        &["CLIENT", "REPLY", "SKIP"],
+        &["WAIT", "1", "1"],
+    ] {
+        client.send(words);
+    }
+    assert_eq!(ask(&mut client, "PING"), "+PONG");
+}

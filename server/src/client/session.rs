@@ -94,7 +94,7 @@ pub enum Request {
         /// Whether the client wants the reply.
         is_answered: bool,
     },
-    /// WAITAOF: answer when what the connection has written is on disk.
+    /// WAIT and WAITAOF: answer when what the connection has written is where it is to be.
     AwaitSync(AwaitSync),
     /// Hold back everything on this connection for so long, in milliseconds: after failed AUTHs, and for DEBUG SLEEP.
     Sleep {
@@ -105,15 +105,28 @@ pub enum Request {
     },
 }
 
-/// What WAITAOF waits for.
+/// What WAIT or WAITAOF waits for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub struct AwaitSync {
+    /// Which of them.
+    pub answers: SyncAnswer,
+    /// Whether its client wants the reply.
+    pub is_answered: bool,
     /// Whether the own disk must have it.
     pub is_local: bool,
-    /// On how many replicas' disks it must be.
+    /// On how many replicas, or their disks, it must be.
     pub n_replicas: u64,
     /// For how long, in milliseconds.
     pub millis: u64,
+}
+
+/// What is answered of where something is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub enum SyncAnswer {
+    /// WAIT: how many replicas have it.
+    Replicas,
+    /// WAITAOF: how many disks, here and of replicas.
+    Disks,
 }
 
 impl AwaitSync {

@@ -33,7 +33,7 @@ use crate::{
     },
     client::{
         id::Endpoint,
-        session::{AwaitSync, Counts, LogBegun, Replies, Request, SaveOrder},
+        session::{AwaitSync, Counts, LogBegun, Replies, Request, SaveOrder, SyncAnswer},
     },
     command::info,
     config::{self, Access, Appended, Asker, Config, REDIS_VERSION, ShutdownOptions},
@@ -349,12 +349,20 @@ fn replica_of(_: &mut Call<'_, '_>, mut args: Args<'_>, reply: &mut Reply<'_>) -
 fn wait(call: &mut Call<'_, '_>, mut args: Args<'_>, reply: &mut Reply<'_>) -> Outcome {
     let n_replicas = args.int()?;
     let timeout = timeout_millis(args.next()?)?;
-    if n_replicas > 0 && call.held.is_none() {
-        let millis = if timeout == 0 { u64::MAX } else { timeout };
-        call.session.ask(Request::Sleep { millis, counts: Counts::NotAtAll });
+    match u64::try_from(n_replicas) {
+        Ok(n_replicas @ 1..) if call.held.is_none() => {
+            await_sync(call, SyncAnswer::Replicas, (false, n_replicas), timeout);
+        }
+        _ => reply.integer(0),
     }
-    reply.integer(0);
     Ok(())
+}
+
+/// Has the command be answered when what the connection has written is here on disk, if that `is_local`, and where it is on so many replicas.
+fn await_sync(call: &Call<'_, '_>, answers: SyncAnswer, (is_local, n_replicas): (bool, u64), timeout: u64) {
+    let millis = if timeout == 0 { u64::MAX } else { timeout };
+    let is_answered = call.session.replies == Replies::On;
+    call.session.ask(Request::AwaitSync(AwaitSync { answers, is_answered, is_local, n_replicas, millis }));
 }
 
 fn wait_aof(call: &mut Call<'_, '_>, mut args: Args<'_>, reply: &mut Reply<'_>) -> Outcome {
@@ -374,8 +382,7 @@ fn wait_aof(call: &mut Call<'_, '_>, mut args: Args<'_>, reply: &mut Reply<'_>) 
         write_synced(reply, synced == Some(call.server.journal.last_ticket()));
         return Ok(());
     }
-    let millis = if timeout == 0 { u64::MAX } else { timeout };
-    call.session.ask(Request::AwaitSync(AwaitSync { is_local: n_local > 0, n_replicas, millis }));
+    await_sync(call, SyncAnswer::Disks, (n_local > 0, n_replicas), timeout);
     Ok(())
 }
 

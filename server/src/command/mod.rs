@@ -61,7 +61,7 @@ pub(crate) use acl::{
 };
 pub(crate) use admin::{NOT_LOGGED, turns_log_on, write_synced};
 pub use call::{Call, GaveUp};
-pub(crate) use client::describe as describe_client;
+pub(crate) use client::{UNBLOCKED, describe as describe_client};
 pub(crate) use handshake::rest_after;
 pub(crate) use info::text as info_text;
 pub(crate) use libraries::replace_libraries;
