@@ -629,3 +629,32 @@ fn client_reply_skip_drops_the_reply_of_a_command_that_waits() {
     }
     assert_eq!(ask(&mut client, "PING"), "+PONG");
 }
+
+/// As in redis-server, a consumer was last seen when the file was loaded.
+#[test]
+fn consumers_of_a_file_that_is_loaded_were_seen_just_then() {
+    for preamble in ["yes", "no"] {
+        let home = Home::new();
+        let args = ["--aof-use-rdb-preamble", preamble];
+        let server = home.serve(&args);
+        let mut client = server.connect();
+        ask(&mut client, "XADD stream 1-1 field value");
+        ask(&mut client, "XGROUP CREATE stream group 0");
+        ask(&mut client, "XREADGROUP GROUP group reader STREAMS stream >");
+        ask(&mut client, "XGROUP CREATECONSUMER stream group idler");
+        assert_eq!(ask(&mut client, "WAITAOF 1 0 0"), "[:1 :0]");
+        for rewrites in [false, true] {
+            if rewrites {
+                ask(&mut client, "BGREWRITEAOF");
+                until("it is rewritten", || figure(&mut client, "aof_rewrites") == 1);
+            }
+            assert_eq!(ask(&mut client, "DEBUG LOADAOF"), "+OK");
+            let consumers = ask(&mut client, "XINFO CONSUMERS stream group");
+            let numbers =
+                consumers.split(|c: char| !c.is_ascii_digit()).filter_map(|word| word.parse::<u64>().ok());
+            assert!(consumers.contains("reader"), "{consumers}");
+            assert!(numbers.max().is_some_and(|most| most < 600_000), "{consumers}");
+        }
+        server.stop();
+    }
+}

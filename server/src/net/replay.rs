@@ -360,7 +360,8 @@ impl<'w> Replay<'w> {
             let ran = self.worker.with_shards(&all, |held, thread| {
                 let began = Instant::now();
                 // Clients may have been here meanwhile, with WATCH, and have moved the time on.
-                all.iter().for_each(|&id| held.shard(id).turn_back_time());
+                let loads_at = thread.server().clock.now();
+                all.iter().for_each(|&id| held.shard(id).turn_back_time(loads_at));
                 while began.elapsed() < HELD_FOR {
                     let at = reader.position();
                     let Some(units) = reader.next_units()? else { return Ok(true) };

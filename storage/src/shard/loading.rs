@@ -67,9 +67,11 @@ impl Shard {
         self.update_observers();
     }
 
-    /// Has the next commands run before all deadlines: what they find was there when they were logged.
-    pub fn turn_back_time(&mut self) {
+    /// Has the next commands run before all deadlines: what they find was there when they were logged. It is `loads_at` all the same, for
+    /// what only tells when something was used.
+    pub fn turn_back_time(&mut self, loads_at: Millis) {
         self.now = Millis(0);
+        self.ledger.loads_at = loads_at;
     }
 }
 
