@@ -630,6 +630,43 @@ fn client_reply_skip_drops_the_reply_of_a_command_that_waits() {
     assert_eq!(ask(&mut client, "PING"), "+PONG");
 }
 
+#[test]
+fn the_latency_monitor_hears_of_a_slow_disk() {
+    let home = Home::new();
+    let server = home.serve(&["--appendfsync", "no", "--latency-monitor-threshold", "20"]);
+    let mut client = server.connect();
+    let latest = |client: &mut Client| ask(client, "LATENCY LATEST");
+    assert!(!latest(&mut client).contains("aof"));
+    ask(&mut client, "DEBUG AOF-FLUSH-SLEEP 30000");
+    ask(&mut client, "SET key value");
+    until("it is heard of", || latest(&mut client).contains("\"aof-write-alone\""));
+    assert!(latest(&mut client).contains("\"aof-write\"") && !latest(&mut client).contains("child"));
+    ask(&mut client, "CONFIG SET rdb-key-save-delay 100000000");
+    ask(&mut client, "BGSAVE");
+    until("a snapshot is taken", || figure(&mut client, "current_save_keys_total") == 1);
+    ask(&mut client, "SET key value");
+    until("it is heard of", || latest(&mut client).contains("\"aof-write-active-child\""));
+    ask(&mut client, "DEBUG AOF-FLUSH-SLEEP 0");
+    ask(&mut client, "DEBUG GIVE-UP-SAVING");
+    ask(&mut client, "CONFIG SET rdb-key-save-delay 0 latency-monitor-threshold 1 appendfsync always");
+    // Held until more than the threshold has passed.
+    ask(&mut client, "DEBUG AOF-FAIL SYNC HOLD 1 1");
+    let mut writer = server.connect();
+    writer.send(&["SET", "key", "value"]);
+    until("it is being synced", || figure(&mut client, "aof_pending_bio_fsync") == 1);
+    ask(&mut client, "DEBUG SLEEP 0.01");
+    ask(&mut client, "DEBUG AOF-FAIL SYNC NONE 1 1");
+    writer.receive();
+    until("it is heard of", || latest(&mut client).contains("\"aof-fsync-always\""));
+    ask(&mut client, "DEBUG AOF-FAIL RENAME HOLD 1 1");
+    ask(&mut client, "BGREWRITEAOF");
+    let named = || home.parts(".manifest").iter().any(|path| path.to_string_lossy().contains("temp-"));
+    until("the base is to get its name", || named() || home.parts(".rdb").len() == 2);
+    ask(&mut client, "DEBUG AOF-FAIL RENAME NONE 1 1");
+    until("it is rewritten", || figure(&mut client, "aof_rewrites") == 1);
+    assert!(ask(&mut client, "LATENCY DOCTOR").contains("waits for the disk"));
+}
+
 /// As in redis-server, a consumer was last seen when the file was loaded.
 #[test]
 fn consumers_of_a_file_that_is_loaded_were_seen_just_then() {

@@ -242,9 +242,7 @@ impl Saver {
         };
         match begun {
             Some(aof) => self.rewrite(LogCut::Begun(Some(Box::new(aof)))),
-            None => {
-                self.server.saves.n_rewrites_failed.fetch_add(1, Relaxed);
-            }
+            None => self.server.saves.count_failed_rewrite(),
         }
     }
 
@@ -342,9 +340,9 @@ impl Saver {
         if !self.writes_base {
             self.give_up_begun();
         }
-        self.skip_syncs();
+        self.begin_snapshot();
         let written = self.write_base(log);
-        server.journal.skip_syncs(false);
+        server.journal.end_snapshot();
         self.writes_base = false;
         saves.rewrite_took_seconds.store(began.elapsed().as_secs() as i64, Relaxed);
         saves.has_rewrite_failed.store(written.is_err(), Relaxed);
@@ -365,7 +363,7 @@ impl Saver {
                         warning!("Rewriting the append-only file failed while {what}: {error}");
                     }
                 }
-                saves.n_rewrites_failed.fetch_add(1, Relaxed);
+                saves.count_failed_rewrite();
                 if begins {
                     self.end_log();
                 }
@@ -377,9 +375,9 @@ impl Saver {
         server.wake_who_awaits_log();
     }
 
-    /// Syncs nothing while a snapshot is written, if the configuration says so.
-    fn skip_syncs(&self) {
-        self.server.journal.skip_syncs(self.server.config.load().no_appendfsync_on_rewrite);
+    /// Tells the log that a snapshot is being written: it syncs nothing meanwhile, if the configuration says so.
+    fn begin_snapshot(&self) {
+        self.server.journal.begin_snapshot(self.server.config.load().no_appendfsync_on_rewrite);
     }
 
     /// Writes a base and has the manifest name it.
@@ -663,10 +661,11 @@ impl Saver {
         saves.tried_at.store(server.clock.unix_seconds(), Relaxed);
         saves.began_at.store(server.clock.uptime_millis(), Relaxed);
         saves.n_keys_written.store(0, Relaxed);
-        self.skip_syncs();
+        self.begin_snapshot();
         let uses =
             if config.maxmemory_policy.is_by_use() { Uses::told(&server.keyspace) } else { Uses::left_out() };
         let Some(cut) = self.cut(uses.clone(), Form::Snapshot, LogCut::None) else {
+            server.journal.end_snapshot();
             saves.is_under_way.store(false, Relaxed);
             return false;
         };
@@ -683,7 +682,7 @@ impl Saver {
             let _ = self.walk(None);
             let _ = fs::remove_file(&path);
         }
-        server.journal.skip_syncs(false);
+        server.journal.end_snapshot();
         let is_saved = written.is_ok();
         // As in Redis, a client that waits hears of a failure, and nobody else.
         let is_noted = is_saved || matches!(written, Err(Failure::Io(..))) && self.fulfilling.is_none();

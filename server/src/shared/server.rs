@@ -127,7 +127,7 @@ pub struct Server {
     /// Where the append-only file is. CONFIG SET dir does not move it.
     pub log_folder: PathBuf,
     /// What took long.
-    pub latency_monitor: LatencyMonitor,
+    pub latency_monitor: Arc<LatencyMonitor>,
     /// Which keys cost the most.
     pub hot_keys: HotKeys,
     /// Whether each command is timed alone.
