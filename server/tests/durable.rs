@@ -695,3 +695,46 @@ fn consumers_of_a_file_that_is_loaded_were_seen_just_then() {
         server.stop();
     }
 }
+
+/// What was on its way when DEBUG LOADAOF began meets a part of what is loaded: keys whose time is over, and is prolonged by what comes next.
+#[test]
+fn what_is_on_its_way_when_the_file_is_loaded_again_loses_nothing() {
+    const N_KEYS: usize = 20_000;
+    let home = Home::new();
+    let mut commands = Vec::new();
+    for nth in 0..N_KEYS {
+        write_request(&mut commands, &["SET", &format!("key:{nth}"), "value", "PXAT", "1000"]);
+    }
+    for nth in 0..N_KEYS {
+        write_request(&mut commands, &["PERSIST", &format!("key:{nth}")]);
+    }
+    fs::write(home.path().join("appendonly.aof"), commands).expect("it can be written");
+    let server = home.serve(&["--shards", "4", "--io-threads", "2"]);
+    let mut control = server.connect();
+    until("it is loaded", || !ask(&mut control, "DBSIZE").contains("LOADING"));
+    let many: Vec<String> = (0..3000).map(|nth| format!("key:{nth}")).collect();
+    let exists: Vec<&str> = ["EXISTS"].into_iter().chain(many.iter().map(String::as_str)).collect();
+    let mset: Vec<&str> =
+        ["MSET"].into_iter().chain(many.iter().flat_map(|key| [key.as_str(), "new"])).collect();
+    for _ in 0..3 {
+        ask(&mut control, "DEBUG HOLD-HEAVY 1");
+        let mut clients: Vec<Client> = (0..4).map(|_| server.connect()).collect();
+        clients[0].send(&exists);
+        clients[1].send(&mset);
+        clients[2].send(&["MULTI"]);
+        clients[2].send(&exists);
+        clients[2].send(&["EXEC"]);
+        clients[3].send(&["DEBUG", "LOADAOF"]);
+        until("it is being loaded", || figure(&mut control, "loading") == 1 || clients[3].has_reply());
+        ask(&mut control, "DEBUG HOLD-HEAVY 0");
+        for client in &mut clients[..2] {
+            let reply = client.receive().to_string();
+            assert!(["-LOADING", ":3000", "+OK"].iter().any(|wanted| reply.starts_with(wanted)), "{reply}");
+        }
+        let replies: Vec<String> = (0..3).map(|_| clients[2].receive().to_string()).collect();
+        assert!(replies[2].contains("LOADING") || replies[2] == "[:3000]", "{replies:?}");
+        assert_eq!(clients[3].receive().to_string(), "+OK");
+        assert_eq!(ask(&mut control, "DBSIZE"), format!(":{N_KEYS}"));
+        assert_eq!(ask(&mut clients[2], "PING"), "+PONG");
+    }
+}

@@ -565,13 +565,15 @@ impl Saver {
                 look(&config.dir, &server.log_folder, &config.appendfilename);
             found.map_err(|error| error.to_string())
         };
-        if then == Then::Log && look(FoundAof::look_again)?.is_new() {
+        let found = look(FoundAof::look_again)?;
+        if then == Then::Log && found.is_new() {
             return Err("there is no append-only file".to_owned());
         }
-        self.end_log();
-        let found = look(FoundAof::look)?;
+        // What comes before the log ends is in it, and what would come after is refused.
         server.loading.begin_replay();
         server.loading.begin(found.n_bytes(), &server.clock, &server.attention);
+        self.end_log();
+        let found = look(FoundAof::look).inspect_err(|_| server.loading.end(&server.attention))?;
         self.on_all_shards(|held, now| {
             let n_dbs = server.keyspace.n_dbs();
             for &id in server.engine.all_shards().iter() {
