@@ -529,7 +529,7 @@ fn build(
         holds_heavy: AtomicBool::new(false),
         panics_while_pinning: AtomicBool::new(false),
         panics_while_unpinning: AtomicBool::new(false),
-        panics_while_saving: AtomicBool::new(false),
+        panics_while_saving: AtomicU32::new(0),
         stopping: AtomicBool::new(false),
         on_stop: Mutex::new(None),
         run_id: run_id[..40].to_owned(),

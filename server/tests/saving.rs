@@ -261,6 +261,40 @@ fn a_panic_while_a_snapshot_is_taken_ends_that_and_nothing_else() {
     }
 }
 
+/// Also where that is given up, or a key is unpinned.
+#[test]
+fn panics_while_a_snapshot_is_given_up_are_survived() {
+    for n_panics in [2, 3, 20] {
+        let server = Server::start(&["--shards", "4"]);
+        let mut client = server.connect();
+        ask(&mut client, "CONFIG SET stop-writes-on-bgsave-error no");
+        for n in 0..1000 {
+            ask(&mut client, &format!("SET key:{n} old"));
+        }
+        for n in 0..4 {
+            fill_set(&mut client, &format!("large:{n}"), 5000);
+        }
+        assert_eq!(ask(&mut client, &format!("DEBUG PANIC-WHILE-SAVING {n_panics}")), "+OK");
+        assert!(ask(&mut client, "SAVE").starts_with("-ERR"), "{n_panics}");
+        for n in 0..4 {
+            assert_eq!(ask(&mut client, &format!("SADD large:{n} more")), ":1");
+        }
+        assert_eq!(ask(&mut client, "SAVE"), "+OK", "{n_panics}");
+        assert_eq!(contents(&server.scratch().join("dump.rdb")).len(), 1004);
+    }
+    // Where it never ends, data is served, and no snapshot is taken that would lack some.
+    let server = Server::start(&["--shards", "4"]);
+    let mut client = server.connect();
+    ask(&mut client, "CONFIG SET stop-writes-on-bgsave-error no");
+    ask(&mut client, "SET key value");
+    ask(&mut client, "DEBUG PANIC-WHILE-SAVING 1000000");
+    assert!(ask(&mut client, "SAVE").starts_with("-ERR"));
+    ask(&mut client, "DEBUG PANIC-WHILE-SAVING 0");
+    assert!(ask(&mut client, "SAVE").starts_with("-ERR"));
+    assert_eq!(ask(&mut client, "APPEND key s"), ":6");
+    assert!(!server.scratch().join("dump.rdb").exists());
+}
+
 /// Large values are encoded without the hold, and whoever would change one waits or has it saved before.
 #[test]
 fn large_values_are_those_of_the_cut() {

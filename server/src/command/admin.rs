@@ -921,7 +921,8 @@ const DEBUG: &[CommandSpec] = &[
         name: "panic-while-saving",
         run: Run::Session(debug_panic_while_saving),
         since: "braid 0.1",
-        summary: "Has the next step of a snapshot fail, which the server survives.",
+        syntax: "[steps]",
+        summary: "Has the next steps of a snapshot fail, which the server survives.",
         ..DEBUG_ROW
     },
     CommandSpec {
@@ -1375,9 +1376,10 @@ fn debug_panic_while_pinning(call: &mut Call<'_, '_>, args: Args<'_>, reply: &mu
     Ok(())
 }
 
-fn debug_panic_while_saving(call: &mut Call<'_, '_>, args: Args<'_>, reply: &mut Reply<'_>) -> Outcome {
-    debug_args(call, args, 0)?;
-    call.server.panics_while_saving.store(true, Ordering::Relaxed);
+fn debug_panic_while_saving(call: &mut Call<'_, '_>, mut args: Args<'_>, reply: &mut Reply<'_>) -> Outcome {
+    debug_args(call, args, args.remaining().min(1))?;
+    let n_steps = if args.is_empty() { 1 } else { args.int()? };
+    call.server.panics_while_saving.store(u32::try_from(n_steps).unwrap_or(0), Ordering::Relaxed);
     reply.ok();
     Ok(())
 }

@@ -79,6 +79,8 @@ const BUSY_REST: Duration = Duration::from_micros(200);
 const LOOK_EVERY: Duration = Duration::from_millis(100);
 /// How long it rests at a time where a delay is configured.
 const REST_SLICE: Duration = Duration::from_millis(10);
+/// How often a shard may panic while a snapshot is given up.
+const PANICS_MAX: u32 = 100;
 /// After a failure, the save points are left alone for so many seconds.
 const RETRY_SECONDS: u64 = 5;
 
@@ -107,6 +109,8 @@ struct Saver {
     told_limit: Option<u64>,
     /// Whether superfluous files of the log were wanted when it last looked.
     keeps_history: bool,
+    /// What is held may be marked as saved although it is not: a snapshot that panicked again and again has not been brought to its end.
+    has_stale_marks: bool,
     /// An append-only file that was begun for a CONFIG SET, which is to take effect next.
     begun: Option<Begun>,
 }
@@ -152,6 +156,7 @@ impl Saver {
             writes_base: false,
             told_limit: None,
             keeps_history: false,
+            has_stale_marks: false,
             begun: None,
         }
     }
@@ -400,7 +405,7 @@ impl Saver {
         let files = files.map_err(|error| Failure::Io("opening its folder", error));
         let created = files
             .and_then(|files| Ok((files, Snapshot::create(&path, Purpose::Base, &cut, &config, server)?)));
-        let written = created.and_then(|(mut files, mut snapshot)| {
+        let written = self.check_marks().and(created).and_then(|(mut files, mut snapshot)| {
             self.walk(Some((&mut snapshot, &uses)))?;
             let is_well = server.journal.faults().check(Operation::Base);
             is_well.map_err(|error| Failure::Io("writing", error))?;
@@ -674,8 +679,10 @@ impl Saver {
         saves.n_keys.store(cut.sizes.iter().map(|&(_, n_keys, _)| n_keys).sum(), Relaxed);
         let name = config.dir.join(config.dbfilename.clone().unwrap_or_default());
         let path = config.dir.join(format!("temp-{}.rdb", std::process::id()));
-        let written =
-            Snapshot::create(&path, Purpose::Snapshot, &cut, &config, server).and_then(|mut snapshot| {
+        let written = self
+            .check_marks()
+            .and_then(|()| Snapshot::create(&path, Purpose::Snapshot, &cut, &config, server))
+            .and_then(|mut snapshot| {
                 self.walk(Some((&mut snapshot, &uses)))?;
                 snapshot.finish(&path, &name, &config.dir)
             });
@@ -733,7 +740,7 @@ impl Saver {
     /// Visits all shards until each has given all; writes what they give, or has them give nothing more.
     fn walk(&mut self, mut to: Option<(&mut Snapshot, &Uses)>) -> Result<(), Failure> {
         let mut left: VecDeque<ShardId> = self.server.engine.all_shards().iter().copied().collect();
-        let mut n_held = 0;
+        let (mut n_held, mut n_panics) = (0, 0);
         let is_hurried = to.is_none() || self.fulfilling.is_some_and(SaveOrder::is_shutdown);
         let mut pace = Pace::new(is_hurried);
         let mut buffer = Vec::new();
@@ -749,11 +756,12 @@ impl Saver {
                 shard.begin(Db::default(), now);
                 if is_given_up {
                     shard.give_up_snapshot();
+                    self.server.panic_while_saving();
                 }
                 let began = Instant::now();
                 shard.save_some(&mut parts, |parts| {
-                    if !is_given_up && self.server.panics_while_saving.swap(false, Relaxed) {
-                        panic!("DEBUG PANIC-WHILE-SAVING");
+                    if !is_given_up {
+                        self.server.panic_while_saving();
                     }
                     began.elapsed() < STEP_TIME && parts.n_bytes() < STEP_BYTES
                 })
@@ -773,9 +781,12 @@ impl Saver {
                         left.push_front(id);
                     }
                 }
-                Some(Err(_)) if is_given_up => {
-                    panic!("a shard panicked twice while it was saved: the next snapshot would lack keys")
+                // It goes on from where it stands to clear the marks.
+                Some(Err(_)) if is_given_up && n_panics < PANICS_MAX => {
+                    n_panics += 1;
+                    left.push_front(id);
                 }
+                Some(Err(_)) if is_given_up => self.abandon(id),
                 // What is pinned is let go of below.
                 Some(Err(_)) => to = None,
             }
@@ -799,6 +810,24 @@ impl Saver {
         self.server.keyspace.early().clear();
         self.server.let_writes_go(&mut self.worker.thread);
         Ok(())
+    }
+
+    /// Has a shard that panics again and again save no more. What it holds is marked as it was, so no snapshot can be taken from now on that would
+    /// have all keys.
+    fn abandon(&mut self, id: ShardId) {
+        warning!(
+            "A shard panics whenever it is saved. What it holds is served, and no snapshot can be taken any more: restart the server"
+        );
+        self.has_stale_marks = true;
+        while self.worker.with_shards(&[id], |held, _| held.shard(id).abandon_snapshot()).is_none() {
+            std::thread::sleep(BUSY_REST);
+        }
+    }
+
+    /// Refuses to take a snapshot that would lack keys.
+    fn check_marks(&self) -> Result<(), Failure> {
+        let why = || io::Error::other("a shard could not be brought to the end of the last snapshot");
+        if self.has_stale_marks { Err(Failure::Io("beginning", why())) } else { Ok(()) }
     }
 
     /// Writes what has been saved before its turn: a part of it if that is little, as much as comes while it is much.
@@ -917,10 +946,10 @@ impl Saver {
     fn unpin(&mut self, db: Db, entry: EntryBox) {
         let key: Box<[u8]> = entry.as_ref().key().into();
         let id = self.server.keyspace.router().route(&key).shard;
-        let mut shared = Some(entry);
-        loop {
+        let (mut shared, mut is_unpinned, mut n_panics) = (Some(entry), false, 0);
+        while n_panics < PANICS_MAX {
             let now = self.server.clock.now();
-            let unpinned = self.worker.with_shards(&[id], |held, thread| {
+            let ended = self.worker.with_shards(&[id], |held, thread| {
                 let shard = held.shard(id);
                 shard.start();
                 shard.begin(db, now);
@@ -928,17 +957,22 @@ impl Saver {
                 if let Some(entry) = shared.take() {
                     braid_storage::release(entry);
                 }
-                shard.unpin(&key);
+                self.server.panic_while_saving();
+                // Others may have pinned it, too: it is done once.
+                if !std::mem::replace(&mut is_unpinned, true) {
+                    shard.unpin(&key);
+                }
                 unit::end(held, thread, now);
             });
-            match unpinned {
+            match ended {
                 Some(Ok(())) => return,
-                Some(Err(_)) => {
-                    panic!("a shard panicked while a key was unpinned: its writers would wait for ever")
-                }
+                Some(Err(_)) => n_panics += 1,
                 None => std::thread::sleep(BUSY_REST),
             }
         }
+        warning!(
+            "A shard panics whenever a key is unpinned that was saved: commands that would write it wait"
+        );
     }
 }
 
