@@ -145,14 +145,25 @@ pub enum SaveOrder {
     Shutdown,
     /// SHUTDOWN FORCE, which stops it in any case.
     ForcedShutdown,
+    /// FLUSHALL, where there are save points: the snapshot holds no more than what is there. The reply comes with its end, whatever that is.
+    SaveFlushed,
     /// DEBUG RELOAD: the snapshot is loaded again.
-    Reload,
-    /// DEBUG RELOAD NOSAVE: what is loaded is the snapshot that is there.
-    ReloadUnsaved,
+    Reload(Reloading),
     /// DEBUG LOADAOF: the append-only file is loaded again.
     LoadLog,
     /// CONFIG SET appendonly yes: the file is begun. Then the command runs, which knows by its session what has become of that.
     BeginLog,
+}
+
+/// The options of DEBUG RELOAD.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub struct Reloading {
+    /// A snapshot is taken before. Else that is loaded which is there (NOSAVE).
+    pub saves: bool,
+    /// What is held goes. Else what is loaded comes to it (NOFLUSH).
+    pub flushes: bool,
+    /// What is loaded takes the place of what is held under the same name (MERGE). Else it is refused.
+    pub merges: bool,
 }
 
 impl SaveOrder {

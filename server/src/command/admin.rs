@@ -33,7 +33,7 @@ use crate::{
     },
     client::{
         id::Endpoint,
-        session::{AwaitSync, Counts, LogBegun, Replies, Request, SaveOrder, SyncAnswer},
+        session::{AwaitSync, Counts, LogBegun, Reloading, Replies, Request, SaveOrder, SyncAnswer},
     },
     command::info,
     config::{self, Access, Appended, Asker, Config, REDIS_VERSION, ShutdownOptions},
@@ -269,21 +269,44 @@ fn save(call: &mut Call<'_, '_>, _: Args<'_>, _: &mut Reply<'_>) -> Outcome {
 }
 
 fn debug_reload(call: &mut Call<'_, '_>, mut args: Args<'_>, _: &mut Reply<'_>) -> Outcome {
-    let order = if args.tag("NOSAVE") { SaveOrder::ReloadUnsaved } else { SaveOrder::Reload };
-    if args.tag("MERGE") || args.tag("NOFLUSH") {
-        return Err(CommandError::text("ERR DEBUG RELOAD with MERGE or NOFLUSH is not supported yet"));
+    debug_args(call, args, args.remaining())?;
+    let mut how = Reloading { saves: true, flushes: true, merges: false };
+    while !args.is_empty() {
+        if args.tag("NOSAVE") {
+            how.saves = false;
+        } else if args.tag("NOFLUSH") {
+            how.flushes = false;
+        } else if args.tag("MERGE") {
+            how.merges = true;
+        } else {
+            return Err(CommandError::text(
+                "ERR DEBUG RELOAD only supports the MERGE, NOFLUSH and NOSAVE options.",
+            ));
+        }
     }
-    if !args.is_empty() {
-        return Err(CommandError::text(
-            "ERR DEBUG RELOAD only supports the MERGE, NOFLUSH and NOSAVE options.",
-        ));
-    }
-    ask_saver(call, order)
+    ask_saver(call, SaveOrder::Reload(how))
 }
 
 fn debug_load_log(call: &mut Call<'_, '_>, args: Args<'_>, _: &mut Reply<'_>) -> Outcome {
     debug_args(call, args, 0)?;
     ask_saver(call, SaveOrder::LoadLog)
+}
+
+/// Has the snapshot hold no more than a flushed keyspace, if there are save points; returns whether the saver answers the command when that is
+/// done. Within a transaction or a script it is done after that.
+pub(super) fn save_flushed(call: &Call<'_, '_>) -> bool {
+    let server = call.server;
+    if server.config.load().save.is_empty() {
+        return false;
+    }
+    if call.n_in_transaction.is_some() || call.is_in_script {
+        server.saves.schedule();
+        server.saver().wake_if_asleep();
+        return false;
+    }
+    let is_answered = call.session.replies == Replies::On;
+    call.session.ask(Request::Save { order: SaveOrder::SaveFlushed, is_answered });
+    true
 }
 
 /// Has the command be answered by the saver, which it is outside of scripts and transactions only.
@@ -958,8 +981,8 @@ const DEBUG: &[CommandSpec] = &[
         name: "reload",
         flags: ADMIN.and(Flags::NO_MULTI),
         run: Run::Session(debug_reload),
-        syntax: "[NOSAVE]",
-        summary: "Saves the keyspace and loads it again.",
+        syntax: "[MERGE] [NOFLUSH] [NOSAVE]",
+        summary: "Saves the keyspace and loads it again, in place of what is there or in addition to that.",
         ..DEBUG_ROW
     },
     CommandSpec {

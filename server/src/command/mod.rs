@@ -64,7 +64,7 @@ pub use call::{Call, GaveUp};
 pub(crate) use client::{UNBLOCKED, describe as describe_client};
 pub(crate) use handshake::rest_after;
 pub(crate) use info::text as info_text;
-pub(crate) use libraries::replace_libraries;
+pub(crate) use libraries::{add_libraries, replace_libraries};
 pub(crate) use pubsub::{is_confined, joins_or_leaves_events, leave_channel, subscribed_routes};
 pub(crate) use scripting::{BUSY_FUNCTION, BUSY_SCRIPT, learn_script};
 pub use spec::{BeginSweep, CommandSpec, Log, LogAs, Run, ScriptIn};

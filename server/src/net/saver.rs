@@ -44,7 +44,7 @@ use crate::{
         id::{ClientId, Endpoint, Origin},
         node::{Cut, Job, LogCut, Task},
         record::ClientRecord,
-        session::{LogBegun, SaveOrder, Session},
+        session::{LogBegun, Reloading, SaveOrder, Session},
     },
     clock::Clock,
     command,
@@ -53,7 +53,9 @@ use crate::{
     notice,
     persist::{self, CommandsWriter, EntriesWriter, Loaded, Purpose},
     run::unit,
-    shared::{journal::Journal, saves::Order, server::Server, thread_state::ThreadState},
+    shared::{
+        functions::Existing, journal::Journal, saves::Order, server::Server, thread_state::ThreadState,
+    },
     warning,
 };
 
@@ -513,8 +515,27 @@ impl Saver {
                 warning!("DEBUG LOADAOF: {why}");
                 "ERR Error trying to load the AOF files, check server logs."
             }),
+            SaveOrder::SaveFlushed => return self.save_flushed(node),
             _ => self.save_for(what),
         };
+        self.answer(node, refusal);
+    }
+
+    /// Takes a snapshot for all who have flushed everything by now.
+    fn save_flushed(&mut self, node: Option<(Box<Node<Job>>, bool)>) {
+        self.read_orders();
+        let orders = std::mem::take(&mut self.orders);
+        let (flushed, others): (VecDeque<Order>, _) =
+            orders.into_iter().partition(|order| order.what == SaveOrder::SaveFlushed);
+        self.orders = others;
+        // As in Redis, whether that succeeds is told by INFO and the log.
+        let _: Option<&str> = self.save_for(SaveOrder::SaveFlushed);
+        self.answer(node, None);
+        flushed.into_iter().for_each(|order| self.answer(order.node, None));
+    }
+
+    /// Answers a command that has waited for the saver.
+    fn answer(&mut self, node: Option<(Box<Node<Job>>, bool)>, refusal: Option<&'static str>) {
         let Some((mut node, is_answered)) = node else { return };
         let Job { session, reply, .. } = &mut node.job;
         let start = reply.len();
@@ -534,7 +555,8 @@ impl Saver {
     fn save_for(&mut self, what: SaveOrder) -> Option<&'static str> {
         self.server.saves.is_under_way.store(true, Relaxed);
         self.fulfilling = Some(what);
-        let is_saved = what == SaveOrder::ReloadUnsaved || self.save();
+        let must_save = !matches!(what, SaveOrder::Reload(Reloading { saves: false, .. }));
+        let is_saved = !must_save || self.save();
         self.fulfilling = None;
         match what {
             SaveOrder::ForcedShutdown => {
@@ -549,13 +571,14 @@ impl Saver {
                 warning!("Error trying to save the DB, can't exit.");
                 Some("ERR Errors trying to SHUTDOWN. Check logs.")
             }
+            SaveOrder::SaveFlushed => None,
             SaveOrder::Save if is_saved => None,
             SaveOrder::Save => Some("ERR"),
-            SaveOrder::Reload | SaveOrder::ReloadUnsaved if is_saved => self.reload().err().map(|why| {
+            SaveOrder::Reload(how) if is_saved => self.reload(how).err().map(|why| {
                 warning!("DEBUG RELOAD: {why}");
                 "ERR Error trying to load the RDB dump, check server logs."
             }),
-            SaveOrder::Reload | SaveOrder::ReloadUnsaved => Some("ERR"),
+            SaveOrder::Reload(_) => Some("ERR"),
             SaveOrder::LoadLog | SaveOrder::BeginLog => unreachable!("it saves nothing"),
         }
     }
@@ -607,8 +630,8 @@ impl Saver {
         Ok(())
     }
 
-    /// Loads the snapshot that is there in place of all that is held.
-    fn reload(&mut self) -> Result<(), String> {
+    /// Loads the snapshot that is there, in place of all that is held or in addition to it.
+    fn reload(&mut self, how: Reloading) -> Result<(), String> {
         let (server, saves) = (self.server, &self.server.saves);
         saves.is_under_way.store(false, Relaxed);
         let config = server.config.load_full();
@@ -616,10 +639,54 @@ impl Saver {
         let mut loaded =
             persist::load(server, &name, server.clock.now()).map_err(|error| error.to_string())?;
         let libraries = std::mem::take(&mut loaded.libraries);
+        if !how.flushes {
+            return self.add_loaded(loaded, &libraries, how);
+        }
         self.install(loaded);
         // Nothing of this was logged.
         saves.is_rewrite_scheduled.store(server.journal.is_writing(), Relaxed);
         command::replace_libraries(server, &libraries).map_err(|why| why.to_string())
+    }
+
+    /// Adds what was loaded to what is held, unless something of it is there and must stay.
+    fn add_loaded(
+        &mut self,
+        mut loaded: Loaded,
+        libraries: &[Vec<u8>],
+        how: Reloading,
+    ) -> Result<(), String> {
+        let server = self.server;
+        let router = server.keyspace.router();
+        if !how.merges {
+            let mut twice = None;
+            self.on_all_shards(|held, _| twice = loaded.key_that_is_there(held, router));
+            if let Some(key) = twice {
+                return Err(format!("the key '{}' is there already", key.escape_ascii()));
+            }
+        }
+        let existing = if how.merges { Existing::Replace } else { Existing::Keep };
+        command::add_libraries(server, libraries, existing)?;
+        for &id in server.engine.all_shards().iter() {
+            loop {
+                let now = server.clock.now();
+                let merged = self.worker.with_shards(&[id], |held, thread| {
+                    let shard = held.shard(id);
+                    shard.start();
+                    shard.begin(Db::default(), now);
+                    loaded.merge_into(shard, router);
+                    // Whoever logs begins anew from all of it.
+                    record::clear();
+                    unit::end(held, thread, now);
+                });
+                match merged {
+                    Some(Ok(())) => break,
+                    Some(Err(_)) => panic!("a shard panicked while it was loaded: it may be torn"),
+                    None => std::thread::sleep(BUSY_REST),
+                }
+            }
+        }
+        server.saves.is_rewrite_scheduled.store(server.journal.is_writing(), Relaxed);
+        Ok(())
     }
 
     /// Puts what was loaded in place of all that is held.
@@ -886,6 +953,10 @@ impl Saver {
             || saves.is_given_up.load(Relaxed)
             // As in Redis: what is being rewritten becomes the base of what is begun.
             || begins_log
+            // What was flushed would be in it.
+            || !is_rewriting
+                && self.fulfilling.is_none()
+                && self.orders.iter().any(|order| order.what == SaveOrder::SaveFlushed)
             || self.writes_base && !server.config.load().appendonly
             || !self.fulfilling.is_some_and(SaveOrder::is_shutdown)
                 && self.orders.iter().any(|order| order.what.is_shutdown())

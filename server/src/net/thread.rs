@@ -440,6 +440,7 @@ impl IoThread {
                 self.await_sync(node, wanted, ticket);
             }
             Some(Request::Save { order, is_answered }) => {
+                node.job.session.ask(Request::ReadNotifications);
                 node.job.task = Task::Idle;
                 self.server().order_save(order, Some((node, is_answered)));
             }

@@ -903,7 +903,10 @@ impl IoThread {
         let mut node = connection.node.take().expect("the command ran here");
         node.job.reply.extend_from_slice(&out[start..]);
         out.truncate(start);
+        // The reply leaves with the node, and waits for the log all the same.
+        node.job.ticket = node.job.ticket.max(self.worker.thread.ticket.get());
         if let Request::Save { order, is_answered } = request {
+            node.job.session.ask(Request::ReadNotifications);
             node.job.session.n_commands += 1;
             self.server().order_save(order, Some((node, is_answered)));
             return Some(Ended::Parked(input_from));
