@@ -9,7 +9,7 @@ use std::{
 };
 
 use rustix::{
-    fs::{FallocateFlags, fallocate},
+    fs::{FallocateFlags, FlockOperation, fallocate, flock},
     io::Errno,
 };
 
@@ -88,6 +88,8 @@ pub trait DiskFile: Clone + Send {
 #[derive(Clone, Debug)]
 pub struct Folder {
     path: PathBuf,
+    /// The folder itself, locked. The system lets go of it when the last copy is closed, also when the process is killed.
+    _lock: Option<Arc<File>>,
 }
 
 impl Folder {
@@ -98,7 +100,27 @@ impl Folder {
     pub fn new(path: PathBuf) -> io::Result<Self> {
         match fs::create_dir(&path) {
             Err(error) if error.kind() != io::ErrorKind::AlreadyExists => Err(error),
-            _ => Ok(Self { path }),
+            _ => Ok(Self { path, _lock: None }),
+        }
+    }
+
+    /// The same, for as long as this or a copy of it is there for nobody else who asks for it so. Where the file system has no locks
+    /// it is nobody's.
+    ///
+    /// # Errors
+    /// If another has it ([`io::ErrorKind::ResourceBusy`]), or as in [`Folder::new`].
+    pub fn locked(path: PathBuf) -> io::Result<Self> {
+        let folder = Self::new(path)?;
+        let lock = File::open(&folder.path)?;
+        match flock(&lock, FlockOperation::NonBlockingLockExclusive) {
+            Err(Errno::WOULDBLOCK) => {
+                let why = "another server that is running has its append-only file there";
+                Err(io::Error::new(io::ErrorKind::ResourceBusy, why))
+            }
+            Err(Errno::NOLCK | Errno::NOSYS | Errno::OPNOTSUPP | Errno::BADF | Errno::INVAL) => Ok(folder),
+            locked => {
+                locked.map(|()| Self { _lock: Some(Arc::new(lock)), ..folder }).map_err(io::Error::from)
+            }
         }
     }
 

@@ -481,7 +481,8 @@ fn build(
     let hot_keys = HotKeys::new(peers.len());
     let clock = Clock::start();
     let log_parker = Parker::new();
-    let journal = Journal::new(peers.len(), log_parker.unparker().clone());
+    let latency_monitor = Arc::new(LatencyMonitor::default());
+    let journal = Journal::new(peers.len(), log_parker.unparker().clone(), Arc::clone(&latency_monitor));
     journal.configure(&config);
     let server: &'static Server = Box::leak(Box::new(Server {
         journal,
@@ -514,7 +515,7 @@ fn build(
         purges: AtomicU64::new(0),
         command_log,
         hot_keys,
-        latency_monitor: LatencyMonitor::default(),
+        latency_monitor,
         times_each: AtomicBool::new(false),
         failed_logins: AtomicU64::new(0),
         rate_sampler: Mutex::default(),
@@ -528,7 +529,7 @@ fn build(
         holds_heavy: AtomicBool::new(false),
         panics_while_pinning: AtomicBool::new(false),
         panics_while_unpinning: AtomicBool::new(false),
-        panics_while_saving: AtomicBool::new(false),
+        panics_while_saving: AtomicU32::new(0),
         stopping: AtomicBool::new(false),
         on_stop: Mutex::new(None),
         run_id: run_id[..40].to_owned(),

@@ -37,15 +37,6 @@ fn info(client: &mut Client, field: &str) -> String {
     found.unwrap_or_else(|| panic!("there is no {field}"))
 }
 
-/// A server that notes which keys change: it does once it has been rewritten. Before that, all that is read waits for what is not on disk.
-fn serve_noting(home: &Home, args: &[&str]) -> Server {
-    let server = home.serve(args);
-    let mut client = server.connect();
-    ask(&mut client, "BGREWRITEAOF");
-    until("it is rewritten", || figure(&mut client, "aof_rewrites") == 1);
-    server
-}
-
 fn await_rewrite(client: &mut Client) {
     until("it is rewritten", || figure(client, "aof_rewrite_in_progress") == 0);
 }
@@ -73,7 +64,7 @@ fn a_full_disk_refuses_writes_loses_nothing_and_goes_on_by_itself() {
         for goes_on in [false, true] {
             let home = Home::new();
             let args = ["--appendfsync", fsync, "--io-threads", "2"];
-            let server = serve_noting(&home, &args);
+            let server = home.serve(&args);
             let (mut control, mut writer) = (server.connect(), server.connect());
             assert_eq!(ask(&mut control, "SET before 1"), "+OK");
             fail(&mut control, "RESERVE", "ENOSPC");
@@ -121,7 +112,7 @@ fn what_could_not_be_synced_is_acknowledged_only_when_a_new_base_has_it() {
     for goes_on in [false, true] {
         let home = Home::new();
         let args = ["--appendfsync", "always", "--io-threads", "2"];
-        let server = serve_noting(&home, &args);
+        let server = home.serve(&args);
         let (mut control, mut writer) = (server.connect(), server.connect());
         assert_eq!(ask(&mut control, "SET before 1"), "+OK");
         fail(&mut control, "BASE", "HOLD");
@@ -141,8 +132,8 @@ fn what_could_not_be_synced_is_acknowledged_only_when_a_new_base_has_it() {
         fail(&mut control, "BASE", "NONE");
         assert_eq!(writer.receive().to_string(), "+OK");
         until_accepted(&mut control);
-        assert_eq!(figure(&mut control, "aof_rewrites"), 2);
-        assert_eq!((home.parts(".2.incr.aof").len(), home.parts(".3.incr.aof").len()), (0, 1));
+        assert_eq!(figure(&mut control, "aof_rewrites"), 1);
+        assert_eq!((home.parts(".1.incr.aof").len(), home.parts(".2.incr.aof").len()), (0, 1));
         assert_eq!(ask(&mut writer, "INCR counter"), ":1");
         found_after_kill(&home, server, &args, &[]);
     }
@@ -210,7 +201,7 @@ fn while_a_sync_takes_long_only_those_wait_who_asked_for_it() {
     for (threads, shards) in [("1", "1"), ("4", "64")] {
         let home = Home::new();
         let args = ["--appendfsync", "always", "--io-threads", threads, "--shards", shards];
-        let server = serve_noting(&home, &args);
+        let server = home.serve(&args);
         let (mut control, mut writer, mut reader) = (server.connect(), server.connect(), server.connect());
         assert_eq!(ask(&mut control, "MSET before 1 later 0"), "+OK");
         fail(&mut control, "SYNC", "HOLD");
@@ -381,4 +372,82 @@ fn a_flipped_bit_is_refused_or_costs_whole_units_and_is_never_served() {
         }
     }
     assert!(n_refused > 0, "{n_served} were served");
+}
+
+#[test]
+fn config_set_says_that_the_file_cannot_be_begun_and_keeps_nobody_waiting() {
+    const REFUSAL: &str = "-ERR CONFIG SET failed (possibly related to argument 'appendonly') - Unable to turn on AOF. Check \
+                           server logs.";
+    let home = Home::new();
+    let server = home.serve(&["--appendonly", "no", "--io-threads", "1"]);
+    let (mut control, mut other) = (server.connect(), server.connect());
+    ask(&mut control, "SET before 1");
+    for (operation, fault) in [
+        ("CREATE", "EROFS"),
+        ("WRITE", "ENOSPC"),
+        ("RESERVE", "ENOSPC"),
+        ("SYNC", "EIO"),
+        ("SYNC-FOLDER", "EIO"),
+    ] {
+        fail(&mut control, operation, fault);
+        let reply = ask(&mut control, "CONFIG SET maxclients 321 appendonly yes");
+        assert_eq!(reply, REFUSAL, "{operation}");
+        assert_eq!(info(&mut control, "aof_last_bgrewrite_status"), "err");
+        assert_eq!(ask(&mut control, "CONFIG GET appendonly"), "[\"appendonly\" \"no\"]");
+        assert!(!ask(&mut control, "CONFIG GET maxclients").contains("321"));
+        fail(&mut control, operation, "NONE");
+    }
+    // While the disk takes its time, others are served by the same thread.
+    fail(&mut control, "CREATE", "HOLD");
+    for leaves in [true, false] {
+        let mut asking = server.connect();
+        asking.send(&["CONFIG", "SET", "appendonly", "yes"]);
+        until("it waits", || ask(&mut control, "CLIENT LIST").contains("cmd=config|set"));
+        assert_eq!(ask(&mut other, "INCR before"), if leaves { ":2" } else { ":3" });
+        assert!(!asking.has_reply());
+        if leaves {
+            assert_eq!(ask(&mut control, "CLIENT KILL TYPE normal SKIPME yes"), ":2");
+            other = server.connect();
+            fail(&mut control, "CREATE", "NONE");
+            until("what was begun for nobody is removed", || home.parts(".incr.aof").is_empty());
+            assert_eq!(ask(&mut control, "CONFIG GET appendonly"), "[\"appendonly\" \"no\"]");
+            fail(&mut control, "CREATE", "HOLD");
+        } else {
+            fail(&mut control, "CREATE", "NONE");
+            assert_eq!(asking.receive().to_string(), "+OK");
+        }
+    }
+    until("it has its base", || figure(&mut control, "aof_rewrites") == 1);
+    assert_eq!(ask(&mut control, "CONFIG SET appendonly no"), "+OK");
+    until("it has ended", || !ask(&mut control, "INFO persistence").contains("aof_current_size"));
+    // As in Redis, a transaction has it begun when that is over.
+    for (words, reply) in [("MULTI", "+OK"), ("CONFIG SET appendonly yes", "+QUEUED"), ("EXEC", "[+OK]")] {
+        assert_eq!(ask(&mut control, words), reply);
+    }
+    until("it has its base", || figure(&mut control, "aof_rewrites") == 2);
+    server.stop();
+    assert_eq!(ask(&mut home.serve(&[]).connect(), "GET before"), "\"3\"");
+}
+
+#[test]
+fn config_set_begins_the_file_while_a_snapshot_is_taken_and_in_the_place_of_one_that_is_rewritten() {
+    let home = Home::new();
+    let server = home.serve(&["--appendonly", "no", "--rdb-key-save-delay", "100000000"]);
+    let mut client = server.connect();
+    ask(&mut client, "SET key value");
+    assert!(ask(&mut client, "BGSAVE").starts_with('+'));
+    until("it is under way", || figure(&mut client, "rdb_bgsave_in_progress") == 1);
+    assert_eq!(ask(&mut client, "CONFIG SET appendonly yes"), "+OK");
+    assert_eq!(ask(&mut client, "CONFIG SET appendonly no"), "+OK");
+    ask(&mut client, "DEBUG GIVE-UP-SAVING");
+    until("it is over", || figure(&mut client, "rdb_bgsave_in_progress") == 0);
+    assert!(ask(&mut client, "BGREWRITEAOF").starts_with('+'));
+    until("it is under way", || figure(&mut client, "aof_rewrite_in_progress") == 1);
+    assert_eq!(ask(&mut client, "CONFIG SET appendonly yes"), "+OK");
+    ask(&mut client, "CONFIG SET rdb-key-save-delay 0");
+    until("it has its base", || figure(&mut client, "aof_rewrites") == 1);
+    ask(&mut client, "SET other value");
+    assert_eq!(ask(&mut client, "WAITAOF 1 0 0"), "[:1 :0]");
+    server.stop();
+    assert_eq!(ask(&mut home.serve(&[]).connect(), "DBSIZE"), ":2");
 }

@@ -316,7 +316,7 @@ fn under_always_only_reads_of_what_is_not_on_disk_wait_for_it() {
         let mut control = server.connect();
         ask(&mut control, "MSET written before other before");
         ask(&mut control, "RPUSH list ten x");
-        // From when on it is noted which keys change is not told: until then all reads wait.
+        // Whether the write is still under way when others have read is not certain.
         until("reads of other keys do not wait", || {
             ask(&mut control, "DEBUG AOF-FLUSH-SLEEP 100000");
             writer.send(&["SET", "written", "now"]);
@@ -509,4 +509,263 @@ fn the_folder_stays_where_it_was_and_memory_is_given_back() {
     until("it is rewritten", || figure(&mut client, "aof_rewrites") == 1);
     assert!(!elsewhere.join("appendonlydir").exists());
     until("memory is given back", || figure(&mut client, "used_memory") < 15_000_000);
+}
+
+#[test]
+fn a_second_server_leaves_the_folder_alone_as_long_as_the_first_lives() {
+    let home = Home::new();
+    let first = home.serve(&[]);
+    ask(&mut first.connect(), "SET key first");
+    let refusal = home.refusal(&[]);
+    let folder = home.path().join("appendonlydir");
+    assert!(refusal.contains(folder.to_str().expect("it is UTF-8")), "{refusal}");
+    assert!(refusal.contains("another server that is running has its append-only file there"), "{refusal}");
+    // One that logs nothing may work there until it would write.
+    let second = home.serve(&["--appendonly", "no"]);
+    let mut client = second.connect();
+    let files = || home.parts("").len();
+    let n_files = files();
+    assert!(ask(&mut client, "CONFIG SET appendonly yes").contains("Unable to turn on AOF"));
+    ask(&mut client, "BGREWRITEAOF");
+    until("it is refused", || ask(&mut client, "INFO persistence").contains("aof_last_bgrewrite_status:err"));
+    assert_eq!(files(), n_files);
+    // Of a killed server nothing is left, nor of one that logs no more.
+    first.stop();
+    assert_eq!(ask(&mut client, "CONFIG SET appendonly yes"), "+OK");
+    assert!(home.refusal(&[]).contains("another server"));
+    until("it has its base", || figure(&mut client, "aof_rewrites") == 1);
+    assert_eq!(ask(&mut client, "DEBUG LOADAOF"), "+OK");
+    assert!(home.refusal(&[]).contains("another server"));
+    assert_eq!(ask(&mut client, "CONFIG SET appendonly no"), "+OK");
+    until("it has ended", || !ask(&mut client, "INFO persistence").contains("aof_current_size"));
+    let third = home.serve(&[]);
+    assert_eq!(ask(&mut third.connect(), "EXISTS key"), ":0", "the second had nothing, and logged that");
+}
+
+#[test]
+fn under_always_nothing_waits_in_vain_from_the_start_on() {
+    for _ in 0..5 {
+        let home = Home::new();
+        let server = home.serve(&["--appendfsync", "always", "--io-threads", "2"]);
+        let (mut control, mut writer) = (server.connect(), server.connect());
+        assert_eq!(ask(&mut control, "DEBUG AOF-FAIL SYNC HOLD 1 1000000"), "+OK");
+        writer.send(&["SET", "key", "value"]);
+        until("it has run", || ask(&mut control, "INFO commandstats").contains("cmdstat_set:calls=1,"));
+        for words in ["PING", "GET other", "CLIENT ID", "DEBUG AOF-FAIL SYNC NONE 1 1"] {
+            control.send(&words.split(' ').collect::<Vec<_>>());
+            until(words, || control.has_reply());
+            control.receive();
+        }
+        assert_eq!(writer.receive().to_string(), "+OK");
+    }
+}
+
+#[test]
+fn client_unblock_ends_wait_and_waitaof() {
+    const N_WAITING: usize = 200;
+    for threads in ["1", "4"] {
+        let home = Home::new();
+        let server = home.serve(&["--appendfsync", "everysec", "--io-threads", threads]);
+        let mut control = server.connect();
+        assert_eq!(ask(&mut control, "DEBUG AOF-FAIL SYNC HOLD 1 1000000"), "+OK");
+        for (line, timed_out) in
+            [("WAIT 1 0", ":0"), ("WAITAOF 1 0 0", "[:0 :0]"), ("WAITAOF 1 1 0", "[:0 :0]")]
+        {
+            for (how, reply) in [
+                ("", timed_out),
+                (" TIMEOUT", timed_out),
+                (" ERROR", "-UNBLOCKED client unblocked via CLIENT UNBLOCK"),
+            ] {
+                let mut waiting = server.connect();
+                let id = ask(&mut waiting, "CLIENT ID").replace(':', "");
+                assert_eq!(ask(&mut control, &format!("CLIENT UNBLOCK {id}{how}")), ":0");
+                ask(&mut waiting, "SET key value");
+                waiting.send(&line.split(' ').collect::<Vec<_>>());
+                waiting.send(&["PING"]);
+                until("it waits", || figure(&mut control, "blocked_clients") == 1);
+                assert_eq!(ask(&mut control, &format!("CLIENT UNBLOCK {id}{how}")), ":1");
+                assert_eq!(waiting.receive().to_string(), reply, "{line}{how}");
+                assert_eq!(waiting.receive().to_string(), "+PONG");
+                assert_eq!(ask(&mut control, &format!("CLIENT UNBLOCK {id}{how}")), ":0");
+            }
+        }
+        assert_eq!(
+            ask(&mut control, "EVAL return{redis.pcall('WAIT',1,0)} 0").matches("not allowed").count(),
+            1
+        );
+        // Those that are killed, or leave, while they wait: nothing is left of them.
+        let mut waiting: Vec<Client> = (0..N_WAITING).map(|_| server.connect()).collect();
+        for (nth, client) in waiting.iter_mut().enumerate() {
+            ask(client, &format!("SET key:{nth} value"));
+            client.send(if nth % 2 == 0 {
+                &["WAITAOF", "1", "0", "0"]
+            } else {
+                &["WAIT", "1", "0", "0"][..3]
+            });
+        }
+        until("they wait", || figure(&mut control, "blocked_clients") == N_WAITING);
+        waiting.truncate(N_WAITING / 2);
+        until("half have left", || figure(&mut control, "connected_clients") == N_WAITING / 2 + 1);
+        let killed = ask(&mut control, "CLIENT KILL TYPE normal SKIPME yes");
+        assert_eq!(killed, format!(":{}", N_WAITING / 2));
+        until("all have left", || figure(&mut control, "connected_clients") == 1);
+        assert_eq!(figure(&mut control, "blocked_clients"), 0);
+        ask(&mut control, "DEBUG AOF-FAIL SYNC NONE 1 1");
+    }
+}
+
+#[test]
+fn client_reply_skip_drops_the_reply_of_a_command_that_waits() {
+    let home = Home::new();
+    let server = home.serve(&["--appendfsync", "everysec"]);
+    let mut client = server.connect();
+    for words in [
+        &["CLIENT", "REPLY", "SKIP"][..],
+        &["WAITAOF", "1", "0", "0"],
+        &["CLIENT", "REPLY", "SKIP"],
+        &["WAIT", "1", "1"],
+    ] {
+        client.send(words);
+    }
+    assert_eq!(ask(&mut client, "PING"), "+PONG");
+}
+
+#[test]
+fn the_latency_monitor_hears_of_a_slow_disk() {
+    let home = Home::new();
+    let server = home.serve(&["--appendfsync", "no", "--latency-monitor-threshold", "20"]);
+    let mut client = server.connect();
+    let latest = |client: &mut Client| ask(client, "LATENCY LATEST");
+    assert!(!latest(&mut client).contains("aof"));
+    ask(&mut client, "DEBUG AOF-FLUSH-SLEEP 30000");
+    ask(&mut client, "SET key value");
+    until("it is heard of", || latest(&mut client).contains("\"aof-write-alone\""));
+    assert!(latest(&mut client).contains("\"aof-write\"") && !latest(&mut client).contains("child"));
+    ask(&mut client, "CONFIG SET rdb-key-save-delay 100000000");
+    ask(&mut client, "BGSAVE");
+    until("a snapshot is taken", || figure(&mut client, "current_save_keys_total") == 1);
+    ask(&mut client, "SET key value");
+    until("it is heard of", || latest(&mut client).contains("\"aof-write-active-child\""));
+    ask(&mut client, "DEBUG AOF-FLUSH-SLEEP 0");
+    ask(&mut client, "DEBUG GIVE-UP-SAVING");
+    ask(&mut client, "CONFIG SET rdb-key-save-delay 0 latency-monitor-threshold 1 appendfsync always");
+    // Held until more than the threshold has passed.
+    ask(&mut client, "DEBUG AOF-FAIL SYNC HOLD 1 1");
+    let mut writer = server.connect();
+    writer.send(&["SET", "key", "value"]);
+    until("it is being synced", || figure(&mut client, "aof_pending_bio_fsync") == 1);
+    ask(&mut client, "DEBUG SLEEP 0.01");
+    ask(&mut client, "DEBUG AOF-FAIL SYNC NONE 1 1");
+    writer.receive();
+    until("it is heard of", || latest(&mut client).contains("\"aof-fsync-always\""));
+    ask(&mut client, "DEBUG AOF-FAIL RENAME HOLD 1 1");
+    ask(&mut client, "BGREWRITEAOF");
+    let named = || home.parts(".manifest").iter().any(|path| path.to_string_lossy().contains("temp-"));
+    until("the base is to get its name", || named() || home.parts(".rdb").len() == 2);
+    ask(&mut client, "DEBUG AOF-FAIL RENAME NONE 1 1");
+    until("it is rewritten", || figure(&mut client, "aof_rewrites") == 1);
+    assert!(ask(&mut client, "LATENCY DOCTOR").contains("waits for the disk"));
+}
+
+/// As in redis-server, a consumer was last seen when the file was loaded.
+#[test]
+fn consumers_of_a_file_that_is_loaded_were_seen_just_then() {
+    for preamble in ["yes", "no"] {
+        let home = Home::new();
+        let args = ["--aof-use-rdb-preamble", preamble];
+        let server = home.serve(&args);
+        let mut client = server.connect();
+        ask(&mut client, "XADD stream 1-1 field value");
+        ask(&mut client, "XGROUP CREATE stream group 0");
+        ask(&mut client, "XREADGROUP GROUP group reader STREAMS stream >");
+        ask(&mut client, "XGROUP CREATECONSUMER stream group idler");
+        assert_eq!(ask(&mut client, "WAITAOF 1 0 0"), "[:1 :0]");
+        for rewrites in [false, true] {
+            if rewrites {
+                ask(&mut client, "BGREWRITEAOF");
+                until("it is rewritten", || figure(&mut client, "aof_rewrites") == 1);
+            }
+            assert_eq!(ask(&mut client, "DEBUG LOADAOF"), "+OK");
+            let consumers = ask(&mut client, "XINFO CONSUMERS stream group");
+            let numbers =
+                consumers.split(|c: char| !c.is_ascii_digit()).filter_map(|word| word.parse::<u64>().ok());
+            assert!(consumers.contains("reader"), "{consumers}");
+            assert!(numbers.max().is_some_and(|most| most < 600_000), "{consumers}");
+        }
+        server.stop();
+    }
+}
+
+/// What was on its way when DEBUG LOADAOF began meets a part of what is loaded: keys whose time is over, and is prolonged by what comes next.
+#[test]
+fn what_is_on_its_way_when_the_file_is_loaded_again_loses_nothing() {
+    const N_KEYS: usize = 20_000;
+    let home = Home::new();
+    let mut commands = Vec::new();
+    for nth in 0..N_KEYS {
+        write_request(&mut commands, &["SET", &format!("key:{nth}"), "value", "PXAT", "1000"]);
+    }
+    for nth in 0..N_KEYS {
+        write_request(&mut commands, &["PERSIST", &format!("key:{nth}")]);
+    }
+    fs::write(home.path().join("appendonly.aof"), commands).expect("it can be written");
+    let server = home.serve(&["--shards", "4", "--io-threads", "2"]);
+    let mut control = server.connect();
+    until("it is loaded", || !ask(&mut control, "DBSIZE").contains("LOADING"));
+    let many: Vec<String> = (0..3000).map(|nth| format!("key:{nth}")).collect();
+    let exists: Vec<&str> = ["EXISTS"].into_iter().chain(many.iter().map(String::as_str)).collect();
+    let mset: Vec<&str> =
+        ["MSET"].into_iter().chain(many.iter().flat_map(|key| [key.as_str(), "new"])).collect();
+    for _ in 0..3 {
+        ask(&mut control, "DEBUG HOLD-HEAVY 1");
+        let mut clients: Vec<Client> = (0..4).map(|_| server.connect()).collect();
+        clients[0].send(&exists);
+        clients[1].send(&mset);
+        clients[2].send(&["MULTI"]);
+        clients[2].send(&exists);
+        clients[2].send(&["EXEC"]);
+        clients[3].send(&["DEBUG", "LOADAOF"]);
+        until("it is being loaded", || figure(&mut control, "loading") == 1 || clients[3].has_reply());
+        ask(&mut control, "DEBUG HOLD-HEAVY 0");
+        for client in &mut clients[..2] {
+            let reply = client.receive().to_string();
+            assert!(["-LOADING", ":3000", "+OK"].iter().any(|wanted| reply.starts_with(wanted)), "{reply}");
+        }
+        let replies: Vec<String> = (0..3).map(|_| clients[2].receive().to_string()).collect();
+        let is_refused = replies[2].starts_with("-EXECABORT")
+            && replies[1..].iter().any(|reply| reply.contains("LOADING"));
+        assert!(is_refused || replies[2] == "[:3000]", "{replies:?}");
+        assert_eq!(clients[3].receive().to_string(), "+OK");
+        assert_eq!(ask(&mut control, "DBSIZE"), format!(":{N_KEYS}"));
+        assert_eq!(ask(&mut clients[2], "PING"), "+PONG");
+    }
+}
+
+/// Also where it comes after what the client is sent unasked.
+#[test]
+fn under_always_the_replies_of_a_listening_client_wait_for_the_disk() {
+    let home = Home::new();
+    let server = home.serve(&["--appendfsync", "always", "--io-threads", "1"]);
+    let (mut control, mut client) = (server.connect(), server.connect());
+    ask(&mut client, "HELLO 3");
+    ask(&mut client, "CLIENT TRACKING on BCAST");
+    ask(&mut control, "DEBUG AOF-FAIL SYNC HOLD 1 1000000");
+    client.send(&["SET", "key", "value"]);
+    until("it has run", || ask(&mut control, "INFO commandstats").contains("cmdstat_set:calls=1,"));
+    for _ in 0..20 {
+        ask(&mut control, "PING");
+    }
+    let early = client.has_reply().then(|| client.receive().to_string());
+    assert!(early.as_deref() != Some("+OK"), "it was answered before it was on disk");
+    // Nobody waits longer for FLUSHALL than for the disk and the snapshot.
+    let mut flushing = server.connect();
+    control.command(&["CONFIG", "SET", "save", "3600 100000"]);
+    flushing.send(&["FLUSHALL"]);
+    until("it has saved", || figure(&mut control, "rdb_saves") == 1);
+    for _ in 0..20 {
+        ask(&mut control, "PING");
+    }
+    assert!(!flushing.has_reply(), "it was answered before it was on disk");
+    ask(&mut control, "DEBUG AOF-FAIL SYNC NONE 1 1");
+    assert_eq!(flushing.receive().to_string(), "+OK");
 }

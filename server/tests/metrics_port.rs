@@ -228,7 +228,7 @@ fn named(text: &str) -> BTreeSet<&str> {
 
 #[test]
 fn the_board_and_the_documents_name_metrics_that_are_there() {
-    let place = Place::open(&["--latency-split", "yes"]);
+    let place = Place::open(&["--latency-split", "yes", "--appendonly", "yes"]);
     let mut client = place.server.connect();
     ask(&mut client, "SET a 1");
     let text = place.get("/metrics").body;
@@ -426,4 +426,46 @@ fn metrics_are_told_while_a_script_holds_its_shard() {
     until("the script runs", || place.metrics()["redis_db_keys{db=\"db0\"}"] == 1.0);
     assert_eq!(place.get("/healthz").code, 200);
     assert!(place.get("/status.json").body.contains("\"keys\":1"));
+}
+
+#[test]
+fn metrics_tell_whether_data_is_safe() {
+    let place = Place::open(&["--appendonly", "yes", "--appendfsync", "always", "--save", "3600 1000"]);
+    let mut client = place.server.connect();
+    ask(&mut client, "SET key value");
+    let metrics = place.metrics();
+    let has = |name: &str, value: f64| assert_eq!(metrics.get(name), Some(&value), "{name}");
+    for (name, value) in [
+        ("redis_aof_enabled", 1.0),
+        ("redis_aof_last_write_status", 1.0),
+        ("redis_aof_last_bgrewrite_status", 1.0),
+        ("redis_aof_rewrite_in_progress", 0.0),
+        ("redis_aof_buffer_length", 0.0),
+        ("redis_aof_delayed_fsync", 0.0),
+        ("redis_rdb_last_bgsave_status", 1.0),
+        ("redis_rdb_changes_since_last_save", 1.0),
+        ("braid_rdb_saves_total", 0.0),
+        ("braid_rdb_last_save_duration_seconds", -1.0),
+        ("braid_aof_rewrites_total", 0.0),
+        ("braid_aof_rewrites_failed_total", 0.0),
+    ] {
+        has(name, value);
+    }
+    assert!(metrics["redis_aof_current_size_bytes"] > metrics["redis_aof_base_size_bytes"]);
+    ask(&mut client, "SAVE");
+    ask(&mut client, "BGREWRITEAOF");
+    until("it is rewritten", || figure(&mut client, "aof_rewrites") == 1);
+    ask(&mut client, "DEBUG AOF-FAIL BASE EIO 1 1");
+    ask(&mut client, "BGREWRITEAOF");
+    until("it has failed", || place.metrics()["braid_aof_rewrites_failed_total"] == 1.0);
+    ask(&mut client, "DEBUG AOF-FAIL RESERVE ENOSPC 1 1000000");
+    ask(&mut client, &format!("SET key {}", "x".repeat(1 << 20)));
+    until("writes are refused", || place.metrics()["redis_aof_last_write_status"] == 0.0);
+    let metrics = place.metrics();
+    let has = |name: &str, value: f64| assert_eq!(metrics.get(name), Some(&value), "{name}");
+    has("redis_aof_last_bgrewrite_status", 0.0);
+    has("braid_aof_rewrites_total", 1.0);
+    has("braid_aof_rewrites_failed_in_a_row", 1.0);
+    has("braid_rdb_saves_total", 1.0);
+    has("braid_rdb_last_save_duration_seconds", 0.0);
 }

@@ -19,7 +19,7 @@ use braid_storage::{
 };
 use support::{
     Client, Server,
-    crowd::{ask, figure, fill_set, laid_out, until},
+    crowd::{ask, crowd, figure, fill_set, laid_out, until},
 };
 
 const LAYOUTS: [(usize, usize); 3] = [(1, 1), (2, 16), (4, 1024)];
@@ -258,6 +258,121 @@ fn a_panic_while_a_snapshot_is_taken_ends_that_and_nothing_else() {
         assert_eq!(contents.len(), 1001, "{layout:?}");
         let n_new = contents.values().filter(|held| **held == Held::Text(b"7".to_vec())).count();
         assert_eq!(n_new, 1000, "{layout:?}");
+    }
+}
+
+/// Also where that is given up, or a key is unpinned.
+#[test]
+fn panics_while_a_snapshot_is_given_up_are_survived() {
+    for n_panics in [2, 3, 20] {
+        let server = Server::start(&["--shards", "4"]);
+        let mut client = server.connect();
+        ask(&mut client, "CONFIG SET stop-writes-on-bgsave-error no");
+        for n in 0..1000 {
+            ask(&mut client, &format!("SET key:{n} old"));
+        }
+        for n in 0..4 {
+            fill_set(&mut client, &format!("large:{n}"), 5000);
+        }
+        assert_eq!(ask(&mut client, &format!("DEBUG PANIC-WHILE-SAVING {n_panics}")), "+OK");
+        assert!(ask(&mut client, "SAVE").starts_with("-ERR"), "{n_panics}");
+        for n in 0..4 {
+            assert_eq!(ask(&mut client, &format!("SADD large:{n} more")), ":1");
+        }
+        assert_eq!(ask(&mut client, "SAVE"), "+OK", "{n_panics}");
+        assert_eq!(contents(&server.scratch().join("dump.rdb")).len(), 1004);
+    }
+    // Where it never ends, data is served, and no snapshot is taken that would lack some.
+    let server = Server::start(&["--shards", "4"]);
+    let mut client = server.connect();
+    ask(&mut client, "CONFIG SET stop-writes-on-bgsave-error no");
+    ask(&mut client, "SET key value");
+    ask(&mut client, "DEBUG PANIC-WHILE-SAVING 1000000");
+    assert!(ask(&mut client, "SAVE").starts_with("-ERR"));
+    ask(&mut client, "DEBUG PANIC-WHILE-SAVING 0");
+    assert!(ask(&mut client, "SAVE").starts_with("-ERR"));
+    assert_eq!(ask(&mut client, "APPEND key s"), ":6");
+    assert!(!server.scratch().join("dump.rdb").exists());
+}
+
+/// As in Redis: what was flushed does not come back.
+#[test]
+fn flushall_saves_where_there_are_save_points() {
+    let server = Server::start(&["--io-threads", "2"]);
+    let dump = server.scratch().join("dump.rdb");
+    let mut client = server.connect();
+    ask(&mut client, "SET key value");
+    assert_eq!(ask(&mut client, "FLUSHALL"), "+OK");
+    assert!(!dump.exists());
+    assert_eq!(figure(&mut client, "rdb_changes_since_last_save"), 2);
+    client.command(&["CONFIG", "SET", "save", "3600 100000"]);
+    ask(&mut client, "SET key value");
+    assert_eq!(ask(&mut client, "FLUSHALL"), "+OK");
+    assert_eq!(figure(&mut client, "rdb_changes_since_last_save"), 0);
+    assert!(contents(&dump).is_empty());
+    // A snapshot that is under way is given up.
+    ask(&mut client, "SET key value");
+    ask(&mut client, "CONFIG SET rdb-key-save-delay 100000000");
+    ask(&mut client, "BGSAVE");
+    until("it is under way", || figure(&mut client, "current_save_keys_total") == 1);
+    assert_eq!(ask(&mut client, "FLUSHALL"), "+OK");
+    assert_eq!(figure(&mut client, "rdb_bgsave_in_progress"), 0);
+    assert!(contents(&dump).is_empty());
+    ask(&mut client, "CONFIG SET rdb-key-save-delay 0");
+    // Many at once, replies that nobody wants, and where nothing can wait.
+    let n_saves = figure(&mut client, "rdb_saves");
+    crowd(&server, 20, |_, client| assert_eq!(ask(client, "FLUSHALL"), "+OK"));
+    assert!(figure(&mut client, "rdb_saves") > n_saves);
+    client.send(&["CLIENT", "REPLY", "SKIP"]);
+    client.send(&["FLUSHALL"]);
+    assert_eq!(ask(&mut client, "PING"), "+PONG");
+    for (line, reply) in [
+        ("MULTI", "+OK"),
+        ("SET key value", "+QUEUED"),
+        ("FLUSHALL", "+QUEUED"),
+        ("EXEC", "[+OK +OK]"),
+        ("EVAL return(redis.call('flushall')) 0", "+OK"),
+    ] {
+        assert_eq!(ask(&mut client, line), reply);
+    }
+    until("that is saved, too", || figure(&mut client, "rdb_changes_since_last_save") == 0);
+    // Where it fails, the reply is the same, as in Redis.
+    client.command(&["CONFIG", "SET", "dbfilename", "folder"]);
+    std::fs::create_dir(server.scratch().join("folder")).expect("it can be made");
+    assert_eq!(ask(&mut client, "FLUSHALL"), "+OK");
+}
+
+#[test]
+fn debug_reload_adds_to_what_is_there_if_wanted() {
+    for layout in LAYOUTS {
+        let server = laid_out(layout);
+        let mut client = server.connect();
+        for line in ["SET both old", "SET saved 1", "HSET hash f v", "SELECT 3", "SET third 1", "SELECT 0"] {
+            ask(&mut client, line);
+        }
+        assert_eq!(ask(&mut client, "SAVE"), "+OK");
+        for line in ["SET both new", "DEL saved", "DEL hash", "SET own 1"] {
+            ask(&mut client, line);
+        }
+        let mut watching = server.connect();
+        for line in ["WATCH both", "MULTI", "PING"] {
+            ask(&mut watching, line);
+        }
+        assert!(
+            ask(&mut client, "DEBUG RELOAD NOSAVE NOFLUSH").contains("Error trying to load the RDB dump")
+        );
+        assert_eq!(ask(&mut client, "EXISTS both saved hash own"), ":2");
+        assert_eq!(ask(&mut client, "GET both"), "\"new\"");
+        assert_eq!(ask(&mut client, "debug reload merge noflush nosave"), "+OK");
+        assert_eq!(ask(&mut client, "MGET both saved own"), "[\"old\" \"1\" \"1\"]");
+        assert_eq!(ask(&mut client, "HGET hash f"), "\"v\"");
+        assert!(!ask(&mut watching, "EXEC").contains("PONG"));
+        ask(&mut client, "SELECT 3");
+        assert_eq!(ask(&mut client, "DBSIZE"), ":1");
+        ask(&mut client, "SELECT 0");
+        assert_eq!(ask(&mut client, "DEBUG RELOAD NOFLUSH MERGE"), "+OK");
+        assert_eq!(ask(&mut client, "DBSIZE"), ":4");
+        assert!(ask(&mut client, "DEBUG RELOAD NOFLUSHES").contains("only supports"));
     }
 }
 

@@ -110,6 +110,8 @@ pub(crate) struct Ledger {
     pub(crate) author: u64,
     /// What has happened since the last unit ended.
     sink: Vec<Change>,
+    /// What time it is while commands run at time zero: those of a file that is loaded.
+    pub(crate) loads_at: Millis,
 }
 
 impl Ledger {
@@ -125,6 +127,7 @@ impl Ledger {
             saving: None,
             author: 0,
             sink: Vec::new(),
+            loads_at: Millis(0),
         }
     }
 

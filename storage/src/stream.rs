@@ -224,7 +224,7 @@ impl StreamMut<'_> {
     }
 
     fn edit<R>(&mut self, edit: impl FnOnce(&mut Stream, Millis) -> R) -> R {
-        let now = self.now();
+        let now = self.used_at();
         self.arrange(|entry| edit(entry.object_mut().expect("a stream is an object"), now))
     }
 

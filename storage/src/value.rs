@@ -165,6 +165,11 @@ impl<'a, T: ValueType> ValueMut<'a, T> {
         self.now
     }
 
+    /// When the value is used: the command's time, unless that has been turned back, as nothing expires while a file is loaded.
+    pub fn used_at(&self) -> Millis {
+        if self.now == Millis(0) { self.ledger.loads_at } else { self.now }
+    }
+
     /// Goes on at another time.
     pub(crate) fn set_now(&mut self, now: Millis) {
         self.now = now;

@@ -87,6 +87,8 @@ pub struct ClientRecord {
     pub blocked: AtomicBool,
     /// The command of it that waits for keys, for CLIENT UNBLOCK.
     pub waiting: ArcSwapOption<Parked>,
+    /// Whether its WAIT or WAITAOF waits, and how CLIENT UNBLOCK ends it, as a number of [`SyncWait`].
+    sync_wait: AtomicU8,
     /// CLIENT NO-EVICT.
     pub no_evict: AtomicBool,
     /// CLIENT NO-TOUCH.
@@ -113,6 +115,19 @@ pub struct ClientSaid {
     pub lib_ver: String,
 }
 
+/// How it stands with a client's WAIT or WAITAOF.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum SyncWait {
+    /// It does not wait.
+    None,
+    /// It waits.
+    UnderWay,
+    /// CLIENT UNBLOCK ends it as if its time were up.
+    TimesOut,
+    /// CLIENT UNBLOCK ends it with an error.
+    Fails,
+}
+
 /// Which user a client is.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Identity {
@@ -120,6 +135,13 @@ pub struct Identity {
     pub name: UserName,
     /// The number, by which it is another one if the user was deleted and made again.
     pub serial: u64,
+}
+
+impl SyncWait {
+    fn of(number: u8) -> Self {
+        let all = [SyncWait::None, SyncWait::UnderWay, SyncWait::TimesOut, SyncWait::Fails];
+        all.into_iter().find(|&wait| wait as u8 == number).expect("it is stored as one of these")
+    }
 }
 
 impl From<&User> for Identity {
@@ -165,6 +187,7 @@ impl ClientRecord {
             n_commands: AtomicU64::new(0),
             blocked: AtomicBool::new(false),
             waiting: ArcSwapOption::empty(),
+            sync_wait: AtomicU8::new(SyncWait::None as u8),
             no_evict: AtomicBool::new(false),
             no_touch: AtomicBool::new(false),
             killed: AtomicBool::new(false),
@@ -186,6 +209,28 @@ impl ClientRecord {
         change(&mut said);
         let n_bytes = [&said.name, &said.lib_name, &said.lib_ver].map(|text| text.len()).iter().sum();
         self.footprint.set(Part::Names, n_bytes);
+    }
+
+    /// Notes that its WAIT or WAITAOF waits from now on.
+    pub fn begin_sync_wait(&self) {
+        self.sync_wait.store(SyncWait::UnderWay as u8, Ordering::Relaxed);
+    }
+
+    /// Notes that it waits no longer; says how it stood.
+    pub fn end_sync_wait(&self) -> SyncWait {
+        SyncWait::of(self.sync_wait.swap(SyncWait::None as u8, Ordering::Relaxed))
+    }
+
+    /// Has it end like this; returns false if it does not wait, or somebody else has it end. Its thread is to look at it then.
+    pub fn unblock_sync_wait(&self, how: SyncWait) -> bool {
+        let [from, to] = [SyncWait::UnderWay, how].map(|wait| wait as u8);
+        self.sync_wait.compare_exchange(from, to, Ordering::Relaxed, Ordering::Relaxed).is_ok()
+    }
+
+    /// Whether CLIENT UNBLOCK has it end.
+    pub fn is_sync_wait_over(&self) -> bool {
+        let wait = SyncWait::of(self.sync_wait.load(Ordering::Relaxed));
+        matches!(wait, SyncWait::TimesOut | SyncWait::Fails)
     }
 
     /// Notes that so many bytes were read from it. This and its like are for the client's thread alone: there is no

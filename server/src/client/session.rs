@@ -67,6 +67,17 @@ pub struct Session {
     pub floods: Cell<u128>,
     /// How often AUTH has failed in a row.
     pub failed_auths: u32,
+    /// What has become of the append-only file that its next command asks for.
+    pub log_begun: Option<LogBegun>,
+}
+
+/// What has become of an append-only file that CONFIG SET asks for.
+#[derive(Clone, Debug)]
+pub enum LogBegun {
+    /// It is there, and kept as long as this is: the change of the configuration comes next.
+    Ready(Arc<()>),
+    /// It could not be begun. The server's log says why.
+    Failed,
 }
 
 /// What a command asks of the thread that has its connection. The later ones include those before them.
@@ -83,7 +94,7 @@ pub enum Request {
         /// Whether the client wants the reply.
         is_answered: bool,
     },
-    /// WAITAOF: answer when what the connection has written is on disk.
+    /// WAIT and WAITAOF: answer when what the connection has written is where it is to be.
     AwaitSync(AwaitSync),
     /// Hold back everything on this connection for so long, in milliseconds: after failed AUTHs, and for DEBUG SLEEP.
     Sleep {
@@ -94,15 +105,28 @@ pub enum Request {
     },
 }
 
-/// What WAITAOF waits for.
+/// What WAIT or WAITAOF waits for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub struct AwaitSync {
+    /// Which of them.
+    pub answers: SyncAnswer,
+    /// Whether its client wants the reply.
+    pub is_answered: bool,
     /// Whether the own disk must have it.
     pub is_local: bool,
-    /// On how many replicas' disks it must be.
+    /// On how many replicas, or their disks, it must be.
     pub n_replicas: u64,
     /// For how long, in milliseconds.
     pub millis: u64,
+}
+
+/// What is answered of where something is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub enum SyncAnswer {
+    /// WAIT: how many replicas have it.
+    Replicas,
+    /// WAITAOF: how many disks, here and of replicas.
+    Disks,
 }
 
 impl AwaitSync {
@@ -121,12 +145,25 @@ pub enum SaveOrder {
     Shutdown,
     /// SHUTDOWN FORCE, which stops it in any case.
     ForcedShutdown,
+    /// FLUSHALL, where there are save points: the snapshot holds no more than what is there. The reply comes with its end, whatever that is.
+    SaveFlushed,
     /// DEBUG RELOAD: the snapshot is loaded again.
-    Reload,
-    /// DEBUG RELOAD NOSAVE: what is loaded is the snapshot that is there.
-    ReloadUnsaved,
+    Reload(Reloading),
     /// DEBUG LOADAOF: the append-only file is loaded again.
     LoadLog,
+    /// CONFIG SET appendonly yes: the file is begun. Then the command runs, which knows by its session what has become of that.
+    BeginLog,
+}
+
+/// The options of DEBUG RELOAD.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub struct Reloading {
+    /// A snapshot is taken before. Else that is loaded which is there (NOSAVE).
+    pub saves: bool,
+    /// What is held goes. Else what is loaded comes to it (NOFLUSH).
+    pub flushes: bool,
+    /// What is loaded takes the place of what is held under the same name (MERGE). Else it is refused.
+    pub merges: bool,
 }
 
 impl SaveOrder {
@@ -246,6 +283,7 @@ impl Session {
             request: Cell::new(None),
             floods: Cell::new(0),
             failed_auths: 0,
+            log_begun: None,
         }
     }
 

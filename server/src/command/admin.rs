@@ -29,11 +29,11 @@ use super::{
 use crate::{
     catalog::{
         Args, Arity, Categories, CommandError, Deprecation, Flags, Group, KeySpec, KeyUse, Keys, KeysAt,
-        Outcome, shown,
+        Outcome, Words, shown,
     },
     client::{
         id::Endpoint,
-        session::{AwaitSync, Counts, Replies, Request, SaveOrder},
+        session::{AwaitSync, Counts, LogBegun, Reloading, Replies, Request, SaveOrder, SyncAnswer},
     },
     command::info,
     config::{self, Access, Appended, Asker, Config, REDIS_VERSION, ShutdownOptions},
@@ -269,21 +269,44 @@ fn save(call: &mut Call<'_, '_>, _: Args<'_>, _: &mut Reply<'_>) -> Outcome {
 }
 
 fn debug_reload(call: &mut Call<'_, '_>, mut args: Args<'_>, _: &mut Reply<'_>) -> Outcome {
-    let order = if args.tag("NOSAVE") { SaveOrder::ReloadUnsaved } else { SaveOrder::Reload };
-    if args.tag("MERGE") || args.tag("NOFLUSH") {
-        return Err(CommandError::text("ERR DEBUG RELOAD with MERGE or NOFLUSH is not supported yet"));
+    debug_args(call, args, args.remaining())?;
+    let mut how = Reloading { saves: true, flushes: true, merges: false };
+    while !args.is_empty() {
+        if args.tag("NOSAVE") {
+            how.saves = false;
+        } else if args.tag("NOFLUSH") {
+            how.flushes = false;
+        } else if args.tag("MERGE") {
+            how.merges = true;
+        } else {
+            return Err(CommandError::text(
+                "ERR DEBUG RELOAD only supports the MERGE, NOFLUSH and NOSAVE options.",
+            ));
+        }
     }
-    if !args.is_empty() {
-        return Err(CommandError::text(
-            "ERR DEBUG RELOAD only supports the MERGE, NOFLUSH and NOSAVE options.",
-        ));
-    }
-    ask_saver(call, order)
+    ask_saver(call, SaveOrder::Reload(how))
 }
 
 fn debug_load_log(call: &mut Call<'_, '_>, args: Args<'_>, _: &mut Reply<'_>) -> Outcome {
     debug_args(call, args, 0)?;
     ask_saver(call, SaveOrder::LoadLog)
+}
+
+/// Has the snapshot hold no more than a flushed keyspace, if there are save points; returns whether the saver answers the command when that is
+/// done. Within a transaction or a script it is done after that.
+pub(super) fn save_flushed(call: &Call<'_, '_>) -> bool {
+    let server = call.server;
+    if server.config.load().save.is_empty() {
+        return false;
+    }
+    if call.n_in_transaction.is_some() || call.is_in_script {
+        server.saves.schedule();
+        server.saver().wake_if_asleep();
+        return false;
+    }
+    let is_answered = call.session.replies == Replies::On;
+    call.session.ask(Request::Save { order: SaveOrder::SaveFlushed, is_answered });
+    true
 }
 
 /// Has the command be answered by the saver, which it is outside of scripts and transactions only.
@@ -349,12 +372,20 @@ fn replica_of(_: &mut Call<'_, '_>, mut args: Args<'_>, reply: &mut Reply<'_>) -
 fn wait(call: &mut Call<'_, '_>, mut args: Args<'_>, reply: &mut Reply<'_>) -> Outcome {
     let n_replicas = args.int()?;
     let timeout = timeout_millis(args.next()?)?;
-    if n_replicas > 0 && call.held.is_none() {
-        let millis = if timeout == 0 { u64::MAX } else { timeout };
-        call.session.ask(Request::Sleep { millis, counts: Counts::NotAtAll });
+    match u64::try_from(n_replicas) {
+        Ok(n_replicas @ 1..) if call.held.is_none() => {
+            await_sync(call, SyncAnswer::Replicas, (false, n_replicas), timeout);
+        }
+        _ => reply.integer(0),
     }
-    reply.integer(0);
     Ok(())
+}
+
+/// Has the command be answered when what the connection has written is here on disk, if that `is_local`, and where it is on so many replicas.
+fn await_sync(call: &Call<'_, '_>, answers: SyncAnswer, (is_local, n_replicas): (bool, u64), timeout: u64) {
+    let millis = if timeout == 0 { u64::MAX } else { timeout };
+    let is_answered = call.session.replies == Replies::On;
+    call.session.ask(Request::AwaitSync(AwaitSync { answers, is_answered, is_local, n_replicas, millis }));
 }
 
 fn wait_aof(call: &mut Call<'_, '_>, mut args: Args<'_>, reply: &mut Reply<'_>) -> Outcome {
@@ -374,8 +405,7 @@ fn wait_aof(call: &mut Call<'_, '_>, mut args: Args<'_>, reply: &mut Reply<'_>) 
         write_synced(reply, synced == Some(call.server.journal.last_ticket()));
         return Ok(());
     }
-    let millis = if timeout == 0 { u64::MAX } else { timeout };
-    call.session.ask(Request::AwaitSync(AwaitSync { is_local: n_local > 0, n_replicas, millis }));
+    await_sync(call, SyncAnswer::Disks, (n_local > 0, n_replicas), timeout);
     Ok(())
 }
 
@@ -565,6 +595,11 @@ fn config_set(call: &mut Call<'_, '_>, args: Args<'_>, reply: &mut Reply<'_>) ->
     let refused = |error| CommandError::owned(format!("ERR {error}"));
     let changed = config.set(&pairs, asker(call)).map_err(refused)?;
     config.check_at_run_time(&changed).map_err(refused)?;
+    if let (Some(LogBegun::Failed), true) = (call.session.log_begun.take(), config.appendonly) {
+        return Err(CommandError::text(
+            "ERR CONFIG SET failed (possibly related to argument 'appendonly') - Unable to turn on AOF. Check server logs.",
+        ));
+    }
     for directive in changed.iter().filter(|directive| !directive.has_effect()) {
         warning_later!("CONFIG SET: '{}' has no effect yet", directive.name);
     }
@@ -592,6 +627,19 @@ fn config_set(call: &mut Call<'_, '_>, args: Args<'_>, reply: &mut Reply<'_>) ->
     server.limit_clients(call.thread);
     reply.ok();
     Ok(())
+}
+
+/// Whether a CONFIG SET of these words turns the append-only file on: that is begun before it runs. Within a transaction it is
+/// begun after that, as in Redis.
+pub(crate) fn turns_log_on(words: Words<'_>, server: &Server) -> bool {
+    let is_set = |word: &[u8], name: &[u8]| word.eq_ignore_ascii_case(name);
+    words.len() > 3
+        && is_set(words.get(0), b"config")
+        && is_set(words.get(1), b"set")
+        && (2..words.len() - 1)
+            .step_by(2)
+            .any(|at| is_set(words.get(at), b"appendonly") && is_set(words.get(at + 1), b"yes"))
+        && !server.config.load().appendonly
 }
 
 /// Sees to it that as many clients as a new configuration lets in can have descriptors.
@@ -896,7 +944,8 @@ const DEBUG: &[CommandSpec] = &[
         name: "panic-while-saving",
         run: Run::Session(debug_panic_while_saving),
         since: "braid 0.1",
-        summary: "Has the next step of a snapshot fail, which the server survives.",
+        syntax: "[steps]",
+        summary: "Has the next steps of a snapshot fail, which the server survives.",
         ..DEBUG_ROW
     },
     CommandSpec {
@@ -932,8 +981,8 @@ const DEBUG: &[CommandSpec] = &[
         name: "reload",
         flags: ADMIN.and(Flags::NO_MULTI),
         run: Run::Session(debug_reload),
-        syntax: "[NOSAVE]",
-        summary: "Saves the keyspace and loads it again.",
+        syntax: "[MERGE] [NOFLUSH] [NOSAVE]",
+        summary: "Saves the keyspace and loads it again, in place of what is there or in addition to that.",
         ..DEBUG_ROW
     },
     CommandSpec {
@@ -1350,9 +1399,10 @@ fn debug_panic_while_pinning(call: &mut Call<'_, '_>, args: Args<'_>, reply: &mu
     Ok(())
 }
 
-fn debug_panic_while_saving(call: &mut Call<'_, '_>, args: Args<'_>, reply: &mut Reply<'_>) -> Outcome {
-    debug_args(call, args, 0)?;
-    call.server.panics_while_saving.store(true, Ordering::Relaxed);
+fn debug_panic_while_saving(call: &mut Call<'_, '_>, mut args: Args<'_>, reply: &mut Reply<'_>) -> Outcome {
+    debug_args(call, args, args.remaining().min(1))?;
+    let n_steps = if args.is_empty() { 1 } else { args.int()? };
+    call.server.panics_while_saving.store(u32::try_from(n_steps).unwrap_or(0), Ordering::Relaxed);
     reply.ok();
     Ok(())
 }

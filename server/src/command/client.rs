@@ -20,7 +20,7 @@ use crate::{
         copies::Interest,
         footprint::Part,
         id::{ClientId, Endpoint},
-        record::{ClientRecord, Identity, Listens},
+        record::{ClientRecord, Identity, Listens, SyncWait},
         session::Replies,
         subscriptions::TopicKind,
         waits::GaveUp,
@@ -629,6 +629,10 @@ fn unpause(call: &mut Call<'_, '_>, _: Args<'_>, reply: &mut Reply<'_>) -> Outco
     Ok(())
 }
 
+/// What a client is told whose wait CLIENT UNBLOCK … ERROR ends.
+pub(crate) const UNBLOCKED: CommandError =
+    CommandError::text("UNBLOCKED client unblocked via CLIENT UNBLOCK");
+
 fn unblock(call: &mut Call<'_, '_>, mut args: Args<'_>, reply: &mut Reply<'_>) -> Outcome {
     at_most(2, args)?;
     let id = args.next()?;
@@ -641,9 +645,15 @@ fn unblock(call: &mut Call<'_, '_>, mut args: Args<'_>, reply: &mut Reply<'_>) -
     };
     let id = number::parse_i64(id).ok_or(CommandError::NotInteger)?;
     let record = u64::try_from(id).ok().and_then(|id| call.server.clients.get(ClientId(id)));
-    let waiting = record.and_then(|record| record.waiting.load_full());
+    let waiting = record.as_ref().and_then(|record| record.waiting.load_full());
     let claimed = waiting.and_then(|parked| Some((parked.claim()?, parked)));
-    reply.integer(claimed.is_some() as i64);
+    let how = if why == GaveUp::Unblocked { SyncWait::Fails } else { SyncWait::TimesOut };
+    let waits_for_sync = record.filter(|record| claimed.is_none() && record.unblock_sync_wait(how));
+    reply.integer((claimed.is_some() || waits_for_sync.is_some()) as i64);
+    if let Some(record) = waits_for_sync {
+        // A connection with something under way stays with its thread.
+        call.thread.send_mail(record.thread.load(Ordering::Relaxed), Mail::SyncWaits);
+    }
     if let Some((mut node, parked)) = claimed {
         parked.give_up(&mut node, why, call.stats);
         call.thread.send_mail(parked.origin.thread, Mail::GaveUp(node, parked));

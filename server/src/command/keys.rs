@@ -876,7 +876,9 @@ fn flushall(call: &mut Call<'_, '_>, args: Args<'_>, reply: &mut Reply<'_>) -> O
         call.each_shard(Db(index as u16), Shard::flush);
     }
     super::tracking::tell_of_flush(call);
-    reply.ok();
+    if !super::admin::save_flushed(call) {
+        reply.ok();
+    }
     Ok(())
 }
 

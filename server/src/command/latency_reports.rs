@@ -9,7 +9,8 @@ use crate::{
     catalog::{Args, Arity, CommandError, Flags, Group, Outcome},
     config::Config,
     shared::latency_monitor::{
-        COMMAND, EVICTION_CYCLE, EVICTION_DEL, EXPIRE_CYCLE, FAST_COMMAND, LOOP, Sample, Series,
+        AOF_FSYNC_ALWAYS, AOF_RENAME, AOF_WRITE, COMMAND, EVICTION_CYCLE, EVICTION_DEL, EXPIRE_CYCLE,
+        FAST_COMMAND, LOOP, Sample, Series,
     },
 };
 
@@ -266,6 +267,8 @@ fn report(events: &[(&str, Series)], now: u64, config: &Config) -> String {
         (has(FAST_COMMAND) || has(LOOP), SCHEDULER_ADVICE.to_owned()),
         (has(EXPIRE_CYCLE), EXPIRE_ADVICE.to_owned()),
         (has(EVICTION_CYCLE) || has(EVICTION_DEL), EVICTION_ADVICE.to_owned()),
+        (has(AOF_WRITE) || has(AOF_FSYNC_ALWAYS) || has(AOF_RENAME), DISK_ADVICE.to_owned()),
+        (has(AOF_FSYNC_ALWAYS), FSYNC_ADVICE.to_owned()),
     ];
     text.extend(advices.into_iter().filter(|(is_due, _)| *is_due).map(|(_, advice)| advice));
     text
@@ -313,6 +316,12 @@ const SCHEDULER_ADVICE: &str = "- Threads wait for processor time although their
     4) Check with 'redis-cli --intrinsic-latency 100' what is the intrinsic latency in your system.\n";
 
 const EXPIRE_ADVICE: &str = "- Keys expire many at a time. Spread their deadlines.\n";
+
+const DISK_ADVICE: &str = "- The append-only file waits for the disk. Put it on a disk of its own, or a faster one, and look for other programs that \
+    write to this one.\n";
+
+const FSYNC_ADVICE: &str = "- Every write waits for the disk: consider 'appendfsync everysec', with which a second of writes may be lost when the machine \
+    stops.\n";
 
 const EVICTION_ADVICE: &str = "- Removing keys to make room takes long. Lower maxmemory-eviction-tenacity, and write fewer large values at a time.\n";
 

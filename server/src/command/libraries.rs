@@ -193,10 +193,17 @@ impl Host for Loading {
 /// # Errors
 /// If one of them cannot be loaded, in words.
 pub fn replace_libraries(server: &Server, codes: &[Vec<u8>]) -> Result<(), String> {
+    add_libraries(server, codes, Existing::Flush)
+}
+
+/// Loads libraries, and does with those that are there as is said.
+///
+/// # Errors
+/// If one of them cannot be loaded, in words.
+pub fn add_libraries(server: &Server, codes: &[Vec<u8>], existing: Existing) -> Result<(), String> {
     let libraries: Result<Vec<Library>, CommandError> =
         codes.iter().map(|code| library_of(&TABLE, code)).collect();
-    let added =
-        libraries.and_then(|libraries| server.functions.add(libraries, Existing::Flush).map_err(taken));
+    let added = libraries.and_then(|libraries| server.functions.add(libraries, existing).map_err(taken));
     added.map_err(|error| error.wire_text().to_string())
 }
 

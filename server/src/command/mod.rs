@@ -59,12 +59,12 @@ pub use acl::users_at_start;
 pub(crate) use acl::{
     count_denial, entry_of, error_in_script, error_in_transaction, note_denial, note_refused_certificate,
 };
-pub(crate) use admin::{NOT_LOGGED, write_synced};
+pub(crate) use admin::{NOT_LOGGED, turns_log_on, write_synced};
 pub use call::{Call, GaveUp};
-pub(crate) use client::describe as describe_client;
+pub(crate) use client::{UNBLOCKED, describe as describe_client};
 pub(crate) use handshake::rest_after;
 pub(crate) use info::text as info_text;
-pub(crate) use libraries::replace_libraries;
+pub(crate) use libraries::{add_libraries, replace_libraries};
 pub(crate) use pubsub::{is_confined, joins_or_leaves_events, leave_channel, subscribed_routes};
 pub(crate) use scripting::{BUSY_FUNCTION, BUSY_SCRIPT, learn_script};
 pub use spec::{BeginSweep, CommandSpec, Log, LogAs, Run, ScriptIn};

@@ -134,8 +134,8 @@ impl Visit {
             return false;
         }
         let stepped = worker.with_shards(&[id], |held, thread| {
-            // Asked under the hold: nothing expires once CLIENT PAUSE has answered.
-            if thread.server().is_paused() {
+            // Asked under the hold: nothing expires once CLIENT PAUSE has answered, nor while the append-only file is loaded.
+            if thread.server().is_paused() || thread.server().loading.is_on() {
                 return;
             }
             let shard = held.shard(id);

@@ -72,13 +72,30 @@ pub struct FoundAof {
 }
 
 impl FoundAof {
-    /// Looks for one.
+    /// Looks for one. As long as this is there, or what it is [opened](FoundAof::open) as, no other server has it.
+    ///
+    /// # Errors
+    /// If it cannot be read, or its manifest is none, or another server has it.
+    pub fn look(server_dir: &Path, folder: &Path, name: &str) -> Result<Self, ReplayError> {
+        Self::look_in(Folder::locked(folder.to_owned()), server_dir, folder, name)
+    }
+
+    /// Looks for the one that this server has open.
     ///
     /// # Errors
     /// If it cannot be read, or its manifest is none.
-    pub fn look(server_dir: &Path, folder: &Path, name: &str) -> Result<Self, ReplayError> {
-        let path = folder.to_owned();
-        let mut folder = Folder::new(path.clone()).map_err(|error| failed(&path, error))?;
+    pub fn look_again(server_dir: &Path, folder: &Path, name: &str) -> Result<Self, ReplayError> {
+        Self::look_in(Folder::new(folder.to_owned()), server_dir, folder, name)
+    }
+
+    fn look_in(
+        folder: io::Result<Folder>,
+        server_dir: &Path,
+        path: &Path,
+        name: &str,
+    ) -> Result<Self, ReplayError> {
+        let path = path.to_owned();
+        let mut folder = folder.map_err(|error| failed(&path, error))?;
         let manifest = store::manifest_in(&folder, name).map_err(|error| match error {
             ManifestError::Io(error) => failed(&path, error),
             ManifestError::Invalid(invalid) => failed(&path, format!("its manifest: {invalid}")),
@@ -343,7 +360,8 @@ impl<'w> Replay<'w> {
             let ran = self.worker.with_shards(&all, |held, thread| {
                 let began = Instant::now();
                 // Clients may have been here meanwhile, with WATCH, and have moved the time on.
-                all.iter().for_each(|&id| held.shard(id).turn_back_time());
+                let loads_at = thread.server().clock.now();
+                all.iter().for_each(|&id| held.shard(id).turn_back_time(loads_at));
                 while began.elapsed() < HELD_FOR {
                     let at = reader.position();
                     let Some(units) = reader.next_units()? else { return Ok(true) };

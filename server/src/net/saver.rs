@@ -23,7 +23,7 @@ use std::{
 
 use braid_journal::{
     disk::Folder,
-    faults::Operation,
+    faults::{LogFolder, Operation},
     store::{self, Aof},
 };
 use braid_protocol::reply::Reply;
@@ -44,16 +44,18 @@ use crate::{
         id::{ClientId, Endpoint, Origin},
         node::{Cut, Job, LogCut, Task},
         record::ClientRecord,
-        session::{SaveOrder, Session},
+        session::{LogBegun, Reloading, SaveOrder, Session},
     },
     clock::Clock,
     command,
     config::Config,
-    net::replay::{FoundAof, Then, UNFINISHED, replay},
+    net::replay::{FoundAof, ReplayError, Then, UNFINISHED, replay},
     notice,
     persist::{self, CommandsWriter, EntriesWriter, Loaded, Purpose},
     run::unit,
-    shared::{journal::Journal, saves::Order, server::Server, thread_state::ThreadState},
+    shared::{
+        functions::Existing, journal::Journal, saves::Order, server::Server, thread_state::ThreadState,
+    },
     warning,
 };
 
@@ -79,6 +81,8 @@ const BUSY_REST: Duration = Duration::from_micros(200);
 const LOOK_EVERY: Duration = Duration::from_millis(100);
 /// How long it rests at a time where a delay is configured.
 const REST_SLICE: Duration = Duration::from_millis(10);
+/// How often a shard may panic while a snapshot is given up.
+const PANICS_MAX: u32 = 100;
 /// After a failure, the save points are left alone for so many seconds.
 const RETRY_SECONDS: u64 = 5;
 
@@ -107,6 +111,17 @@ struct Saver {
     told_limit: Option<u64>,
     /// Whether superfluous files of the log were wanted when it last looked.
     keeps_history: bool,
+    /// What is held may be marked as saved although it is not: a snapshot that panicked again and again has not been brought to its end.
+    has_stale_marks: bool,
+    /// An append-only file that was begun for a CONFIG SET, which is to take effect next.
+    begun: Option<Begun>,
+}
+
+/// An append-only file that nothing is logged to yet.
+struct Begun {
+    aof: Aof<LogFolder>,
+    /// The session that it was begun for has this, too, until its command has run.
+    wanted: Arc<()>,
 }
 
 /// Why there is no snapshot.
@@ -143,6 +158,8 @@ impl Saver {
             writes_base: false,
             told_limit: None,
             keeps_history: false,
+            has_stale_marks: false,
+            begun: None,
         }
     }
 
@@ -169,7 +186,8 @@ impl Saver {
         match (is_wanted, self.server.journal.is_writing()) {
             _ if self.server.loading.is_on() => {}
             (false, true) => return self.end_log(),
-            (true, false) if self.may_rewrite() => return self.begin_log(),
+            (true, false) if self.begun.is_some() || self.may_rewrite() => return self.begin_log(),
+            (false, false) if self.is_begun_in_vain() => self.give_up_begun(),
             (_, is_writing) if self.is_rewrite_due() => {
                 return self.rewrite(if is_writing { LogCut::Made } else { LogCut::None });
             }
@@ -225,20 +243,73 @@ impl Saver {
 
     /// Begins to log: CONFIG SET has asked for it.
     fn begin_log(&mut self) {
-        let (saves, config) = (&self.server.saves, self.server.config.load_full());
-        let begun = Folder::new(self.server.log_folder.clone()).and_then(|folder| {
+        let begun = match self.begun.take() {
+            Some(begun) => Some(begun.aof),
+            None => self.open_log(),
+        };
+        match begun {
+            Some(aof) => self.rewrite(LogCut::Begun(Some(Box::new(aof)))),
+            None => self.server.saves.count_failed_rewrite(),
+        }
+    }
+
+    /// Opens an append-only file to be begun, unless the disk refuses.
+    fn open_log(&self) -> Option<Aof<LogFolder>> {
+        let (server, config) = (self.server, self.server.config.load_full());
+        let opened = Folder::locked(server.log_folder.clone()).and_then(|folder| {
             let before = store::manifest_in(&folder, &config.appendfilename);
             let before = before.map_err(|error| io::Error::other(format!("its manifest: {error:?}")))?;
-            Aof::begin_aside(self.server.journal.folder(folder), &config.appendfilename, before)
-        });
-        match begun {
-            Ok(aof) => self.rewrite(LogCut::Begun(Some(Box::new(aof)))),
-            Err(error) => {
-                warning!("The append-only file cannot be begun: {error}");
-                saves.rewrite_began_at.store(self.server.clock.uptime_millis(), Relaxed);
-                saves.has_rewrite_failed.store(true, Relaxed);
-                saves.n_rewrites_failed.fetch_add(1, Relaxed);
+            let mut aof = Aof::begin_aside(server.journal.folder(folder), &config.appendfilename, before)?;
+            match aof.reserve() {
+                Ok(()) => Ok(aof),
+                Err(error) => {
+                    give_up(aof);
+                    Err(error)
+                }
             }
+        });
+        let report = |error: &io::Error| {
+            warning!("The append-only file in {} cannot be begun: {error}", server.log_folder.display());
+            server.saves.rewrite_began_at.store(server.clock.uptime_millis(), Relaxed);
+            server.saves.has_rewrite_failed.store(true, Relaxed);
+        };
+        opened.inspect_err(report).ok()
+    }
+
+    /// Begins an append-only file for a CONFIG SET, which runs then and finds in its session what has become of that.
+    fn begin_log_for(&mut self, node: Option<(Box<Node<Job>>, bool)>) {
+        let Some((mut node, _)) = node else { return };
+        let server = self.server;
+        let begun = if server.config.load().appendonly {
+            // Another client was faster.
+            LogBegun::Ready(Arc::default())
+        } else {
+            if server.journal.is_writing() {
+                self.end_log();
+            }
+            if self.begun.is_none() {
+                self.begun = self.open_log().map(|aof| Begun { aof, wanted: Arc::default() });
+            }
+            let wanted = self.begun.as_ref().map(|begun| Arc::clone(&begun.wanted));
+            wanted.map_or(LogBegun::Failed, LogBegun::Ready)
+        };
+        let session = &mut node.job.session;
+        session.log_begun = Some(begun);
+        let origin = session.origin.thread;
+        self.worker.thread.send_home(origin, node);
+        self.worker.thread.send_wakes();
+    }
+
+    /// Whether an append-only file was begun for a command that has not turned it on, and is over.
+    fn is_begun_in_vain(&self) -> bool {
+        let is_over = self.begun.as_ref().is_some_and(|begun| Arc::strong_count(&begun.wanted) == 1);
+        is_over && !self.server.config.load().appendonly
+    }
+
+    /// Removes an append-only file that was begun and is not wanted, or whose manifest is about to change.
+    fn give_up_begun(&mut self) {
+        if let Some(begun) = self.begun.take() {
+            give_up(begun.aof);
         }
     }
 
@@ -273,9 +344,12 @@ impl Saver {
         saves.rewrite_began_at.store(server.clock.uptime_millis(), Relaxed);
         saves.is_rewriting.store(true, Relaxed);
         self.writes_base = !matches!(log, LogCut::None);
-        self.skip_syncs();
+        if !self.writes_base {
+            self.give_up_begun();
+        }
+        self.begin_snapshot();
         let written = self.write_base(log);
-        server.journal.skip_syncs(false);
+        server.journal.end_snapshot();
         self.writes_base = false;
         saves.rewrite_took_seconds.store(began.elapsed().as_secs() as i64, Relaxed);
         saves.has_rewrite_failed.store(written.is_err(), Relaxed);
@@ -296,7 +370,7 @@ impl Saver {
                         warning!("Rewriting the append-only file failed while {what}: {error}");
                     }
                 }
-                saves.n_rewrites_failed.fetch_add(1, Relaxed);
+                saves.count_failed_rewrite();
                 if begins {
                     self.end_log();
                 }
@@ -308,9 +382,9 @@ impl Saver {
         server.wake_who_awaits_log();
     }
 
-    /// Syncs nothing while a snapshot is written, if the configuration says so.
-    fn skip_syncs(&self) {
-        self.server.journal.skip_syncs(self.server.config.load().no_appendfsync_on_rewrite);
+    /// Tells the log that a snapshot is being written: it syncs nothing meanwhile, if the configuration says so.
+    fn begin_snapshot(&self) {
+        self.server.journal.begin_snapshot(self.server.config.load().no_appendfsync_on_rewrite);
     }
 
     /// Writes a base and has the manifest name it.
@@ -327,11 +401,13 @@ impl Saver {
         let folder = server.log_folder.clone();
         let name = format!("{UNFINISHED}{}.rdb", std::process::id());
         let path = folder.join(&name);
-        let files = Folder::new(folder).map(|folder| server.journal.folder(folder));
+        // The log has it, or nobody may.
+        let files = if is_logged { Folder::new(folder) } else { Folder::locked(folder) };
+        let files = files.map(|folder| server.journal.folder(folder));
         let files = files.map_err(|error| Failure::Io("opening its folder", error));
         let created = files
             .and_then(|files| Ok((files, Snapshot::create(&path, Purpose::Base, &cut, &config, server)?)));
-        let written = created.and_then(|(mut files, mut snapshot)| {
+        let written = self.check_marks().and(created).and_then(|(mut files, mut snapshot)| {
             self.walk(Some((&mut snapshot, &uses)))?;
             let is_well = server.journal.faults().check(Operation::Base);
             is_well.map_err(|error| Failure::Io("writing", error))?;
@@ -368,7 +444,8 @@ impl Saver {
     }
 
     /// Removes what the append-only file needs no more, if that is wanted.
-    fn tidy(&self) {
+    fn tidy(&mut self) {
+        self.give_up_begun();
         let (server, config) = (self.server, self.server.config.load());
         if server.journal.is_writing() {
             return server.journal.tidy();
@@ -433,12 +510,32 @@ impl Saver {
     /// Does what a command waits for.
     fn fulfil(&mut self, Order { what, node }: Order) {
         let refusal = match what {
+            SaveOrder::BeginLog => return self.begin_log_for(node),
             SaveOrder::LoadLog => self.load_log().err().map(|why| {
                 warning!("DEBUG LOADAOF: {why}");
                 "ERR Error trying to load the AOF files, check server logs."
             }),
+            SaveOrder::SaveFlushed => return self.save_flushed(node),
             _ => self.save_for(what),
         };
+        self.answer(node, refusal);
+    }
+
+    /// Takes a snapshot for all who have flushed everything by now.
+    fn save_flushed(&mut self, node: Option<(Box<Node<Job>>, bool)>) {
+        self.read_orders();
+        let orders = std::mem::take(&mut self.orders);
+        let (flushed, others): (VecDeque<Order>, _) =
+            orders.into_iter().partition(|order| order.what == SaveOrder::SaveFlushed);
+        self.orders = others;
+        // As in Redis, whether that succeeds is told by INFO and the log.
+        let _: Option<&str> = self.save_for(SaveOrder::SaveFlushed);
+        self.answer(node, None);
+        flushed.into_iter().for_each(|order| self.answer(order.node, None));
+    }
+
+    /// Answers a command that has waited for the saver.
+    fn answer(&mut self, node: Option<(Box<Node<Job>>, bool)>, refusal: Option<&'static str>) {
         let Some((mut node, is_answered)) = node else { return };
         let Job { session, reply, .. } = &mut node.job;
         let start = reply.len();
@@ -458,7 +555,8 @@ impl Saver {
     fn save_for(&mut self, what: SaveOrder) -> Option<&'static str> {
         self.server.saves.is_under_way.store(true, Relaxed);
         self.fulfilling = Some(what);
-        let is_saved = what == SaveOrder::ReloadUnsaved || self.save();
+        let must_save = !matches!(what, SaveOrder::Reload(Reloading { saves: false, .. }));
+        let is_saved = !must_save || self.save();
         self.fulfilling = None;
         match what {
             SaveOrder::ForcedShutdown => {
@@ -473,32 +571,37 @@ impl Saver {
                 warning!("Error trying to save the DB, can't exit.");
                 Some("ERR Errors trying to SHUTDOWN. Check logs.")
             }
+            SaveOrder::SaveFlushed => None,
             SaveOrder::Save if is_saved => None,
             SaveOrder::Save => Some("ERR"),
-            SaveOrder::Reload | SaveOrder::ReloadUnsaved if is_saved => self.reload().err().map(|why| {
+            SaveOrder::Reload(how) if is_saved => self.reload(how).err().map(|why| {
                 warning!("DEBUG RELOAD: {why}");
                 "ERR Error trying to load the RDB dump, check server logs."
             }),
-            SaveOrder::Reload | SaveOrder::ReloadUnsaved => Some("ERR"),
-            SaveOrder::LoadLog => unreachable!("it saves nothing"),
+            SaveOrder::Reload(_) => Some("ERR"),
+            SaveOrder::LoadLog | SaveOrder::BeginLog => unreachable!("it saves nothing"),
         }
     }
 
     /// Loads what the append-only file has in place of all that is held. A snapshot that is being taken has what there was before.
     fn load_log(&mut self) -> Result<(), String> {
+        self.give_up_begun();
         let (server, config) = (self.server, self.server.config.load_full());
-        let look = || {
-            let found = FoundAof::look(&config.dir, &server.log_folder, &config.appendfilename);
+        let then = if server.journal.is_writing() { Then::Log } else { Then::LogNothing };
+        let look = |look: fn(&Path, &Path, &str) -> _| {
+            let found: Result<FoundAof, ReplayError> =
+                look(&config.dir, &server.log_folder, &config.appendfilename);
             found.map_err(|error| error.to_string())
         };
-        let then = if server.journal.is_writing() { Then::Log } else { Then::LogNothing };
-        if look()?.is_new() && then == Then::Log {
+        let found = look(FoundAof::look_again)?;
+        if then == Then::Log && found.is_new() {
             return Err("there is no append-only file".to_owned());
         }
-        self.end_log();
-        let found = look()?;
+        // What comes before the log ends is in it, and what would come after is refused.
         server.loading.begin_replay();
         server.loading.begin(found.n_bytes(), &server.clock, &server.attention);
+        self.end_log();
+        let found = look(FoundAof::look).inspect_err(|_| server.loading.end(&server.attention))?;
         self.on_all_shards(|held, now| {
             let n_dbs = server.keyspace.n_dbs();
             for &id in server.engine.all_shards().iter() {
@@ -527,8 +630,8 @@ impl Saver {
         Ok(())
     }
 
-    /// Loads the snapshot that is there in place of all that is held.
-    fn reload(&mut self) -> Result<(), String> {
+    /// Loads the snapshot that is there, in place of all that is held or in addition to it.
+    fn reload(&mut self, how: Reloading) -> Result<(), String> {
         let (server, saves) = (self.server, &self.server.saves);
         saves.is_under_way.store(false, Relaxed);
         let config = server.config.load_full();
@@ -536,10 +639,54 @@ impl Saver {
         let mut loaded =
             persist::load(server, &name, server.clock.now()).map_err(|error| error.to_string())?;
         let libraries = std::mem::take(&mut loaded.libraries);
+        if !how.flushes {
+            return self.add_loaded(loaded, &libraries, how);
+        }
         self.install(loaded);
         // Nothing of this was logged.
         saves.is_rewrite_scheduled.store(server.journal.is_writing(), Relaxed);
         command::replace_libraries(server, &libraries).map_err(|why| why.to_string())
+    }
+
+    /// Adds what was loaded to what is held, unless something of it is there and must stay.
+    fn add_loaded(
+        &mut self,
+        mut loaded: Loaded,
+        libraries: &[Vec<u8>],
+        how: Reloading,
+    ) -> Result<(), String> {
+        let server = self.server;
+        let router = server.keyspace.router();
+        if !how.merges {
+            let mut twice = None;
+            self.on_all_shards(|held, _| twice = loaded.key_that_is_there(held, router));
+            if let Some(key) = twice {
+                return Err(format!("the key '{}' is there already", key.escape_ascii()));
+            }
+        }
+        let existing = if how.merges { Existing::Replace } else { Existing::Keep };
+        command::add_libraries(server, libraries, existing)?;
+        for &id in server.engine.all_shards().iter() {
+            loop {
+                let now = server.clock.now();
+                let merged = self.worker.with_shards(&[id], |held, thread| {
+                    let shard = held.shard(id);
+                    shard.start();
+                    shard.begin(Db::default(), now);
+                    loaded.merge_into(shard, router);
+                    // Whoever logs begins anew from all of it.
+                    record::clear();
+                    unit::end(held, thread, now);
+                });
+                match merged {
+                    Some(Ok(())) => break,
+                    Some(Err(_)) => panic!("a shard panicked while it was loaded: it may be torn"),
+                    None => std::thread::sleep(BUSY_REST),
+                }
+            }
+        }
+        server.saves.is_rewrite_scheduled.store(server.journal.is_writing(), Relaxed);
+        Ok(())
     }
 
     /// Puts what was loaded in place of all that is held.
@@ -588,18 +735,21 @@ impl Saver {
         saves.tried_at.store(server.clock.unix_seconds(), Relaxed);
         saves.began_at.store(server.clock.uptime_millis(), Relaxed);
         saves.n_keys_written.store(0, Relaxed);
-        self.skip_syncs();
+        self.begin_snapshot();
         let uses =
             if config.maxmemory_policy.is_by_use() { Uses::told(&server.keyspace) } else { Uses::left_out() };
         let Some(cut) = self.cut(uses.clone(), Form::Snapshot, LogCut::None) else {
+            server.journal.end_snapshot();
             saves.is_under_way.store(false, Relaxed);
             return false;
         };
         saves.n_keys.store(cut.sizes.iter().map(|&(_, n_keys, _)| n_keys).sum(), Relaxed);
         let name = config.dir.join(config.dbfilename.clone().unwrap_or_default());
         let path = config.dir.join(format!("temp-{}.rdb", std::process::id()));
-        let written =
-            Snapshot::create(&path, Purpose::Snapshot, &cut, &config, server).and_then(|mut snapshot| {
+        let written = self
+            .check_marks()
+            .and_then(|()| Snapshot::create(&path, Purpose::Snapshot, &cut, &config, server))
+            .and_then(|mut snapshot| {
                 self.walk(Some((&mut snapshot, &uses)))?;
                 snapshot.finish(&path, &name, &config.dir)
             });
@@ -608,7 +758,7 @@ impl Saver {
             let _ = self.walk(None);
             let _ = fs::remove_file(&path);
         }
-        server.journal.skip_syncs(false);
+        server.journal.end_snapshot();
         let is_saved = written.is_ok();
         // As in Redis, a client that waits hears of a failure, and nobody else.
         let is_noted = is_saved || matches!(written, Err(Failure::Io(..))) && self.fulfilling.is_none();
@@ -657,7 +807,7 @@ impl Saver {
     /// Visits all shards until each has given all; writes what they give, or has them give nothing more.
     fn walk(&mut self, mut to: Option<(&mut Snapshot, &Uses)>) -> Result<(), Failure> {
         let mut left: VecDeque<ShardId> = self.server.engine.all_shards().iter().copied().collect();
-        let mut n_held = 0;
+        let (mut n_held, mut n_panics) = (0, 0);
         let is_hurried = to.is_none() || self.fulfilling.is_some_and(SaveOrder::is_shutdown);
         let mut pace = Pace::new(is_hurried);
         let mut buffer = Vec::new();
@@ -673,11 +823,12 @@ impl Saver {
                 shard.begin(Db::default(), now);
                 if is_given_up {
                     shard.give_up_snapshot();
+                    self.server.panic_while_saving();
                 }
                 let began = Instant::now();
                 shard.save_some(&mut parts, |parts| {
-                    if !is_given_up && self.server.panics_while_saving.swap(false, Relaxed) {
-                        panic!("DEBUG PANIC-WHILE-SAVING");
+                    if !is_given_up {
+                        self.server.panic_while_saving();
                     }
                     began.elapsed() < STEP_TIME && parts.n_bytes() < STEP_BYTES
                 })
@@ -697,9 +848,12 @@ impl Saver {
                         left.push_front(id);
                     }
                 }
-                Some(Err(_)) if is_given_up => {
-                    panic!("a shard panicked twice while it was saved: the next snapshot would lack keys")
+                // It goes on from where it stands to clear the marks.
+                Some(Err(_)) if is_given_up && n_panics < PANICS_MAX => {
+                    n_panics += 1;
+                    left.push_front(id);
                 }
+                Some(Err(_)) if is_given_up => self.abandon(id),
                 // What is pinned is let go of below.
                 Some(Err(_)) => to = None,
             }
@@ -723,6 +877,24 @@ impl Saver {
         self.server.keyspace.early().clear();
         self.server.let_writes_go(&mut self.worker.thread);
         Ok(())
+    }
+
+    /// Has a shard that panics again and again save no more. What it holds is marked as it was, so no snapshot can be taken from now on that would
+    /// have all keys.
+    fn abandon(&mut self, id: ShardId) {
+        warning!(
+            "A shard panics whenever it is saved. What it holds is served, and no snapshot can be taken any more: restart the server"
+        );
+        self.has_stale_marks = true;
+        while self.worker.with_shards(&[id], |held, _| held.shard(id).abandon_snapshot()).is_none() {
+            std::thread::sleep(BUSY_REST);
+        }
+    }
+
+    /// Refuses to take a snapshot that would lack keys.
+    fn check_marks(&self) -> Result<(), Failure> {
+        let why = || io::Error::other("a shard could not be brought to the end of the last snapshot");
+        if self.has_stale_marks { Err(Failure::Io("beginning", why())) } else { Ok(()) }
     }
 
     /// Writes what has been saved before its turn: a part of it if that is little, as much as comes while it is much.
@@ -768,8 +940,23 @@ impl Saver {
             self.fulfil(order);
         }
         let (server, saves) = (self.server, &self.server.saves);
+        let is_rewriting = saves.is_rewriting.load(Relaxed);
+        let mut begins_log = self.orders.iter().any(|order| order.what == SaveOrder::BeginLog);
+        if begins_log && (!is_rewriting || server.config.load().appendonly) {
+            let orders = std::mem::take(&mut self.orders);
+            let (begins, others) = orders.into_iter().partition(|order| order.what == SaveOrder::BeginLog);
+            self.orders = others;
+            VecDeque::into_iter(begins).for_each(|order| self.fulfil(order));
+            begins_log = false;
+        }
         server.stopping.load(Relaxed)
             || saves.is_given_up.load(Relaxed)
+            // As in Redis: what is being rewritten becomes the base of what is begun.
+            || begins_log
+            // What was flushed would be in it.
+            || !is_rewriting
+                && self.fulfilling.is_none()
+                && self.orders.iter().any(|order| order.what == SaveOrder::SaveFlushed)
             || self.writes_base && !server.config.load().appendonly
             || !self.fulfilling.is_some_and(SaveOrder::is_shutdown)
                 && self.orders.iter().any(|order| order.what.is_shutdown())
@@ -830,10 +1017,10 @@ impl Saver {
     fn unpin(&mut self, db: Db, entry: EntryBox) {
         let key: Box<[u8]> = entry.as_ref().key().into();
         let id = self.server.keyspace.router().route(&key).shard;
-        let mut shared = Some(entry);
-        loop {
+        let (mut shared, mut is_unpinned, mut n_panics) = (Some(entry), false, 0);
+        while n_panics < PANICS_MAX {
             let now = self.server.clock.now();
-            let unpinned = self.worker.with_shards(&[id], |held, thread| {
+            let ended = self.worker.with_shards(&[id], |held, thread| {
                 let shard = held.shard(id);
                 shard.start();
                 shard.begin(db, now);
@@ -841,17 +1028,29 @@ impl Saver {
                 if let Some(entry) = shared.take() {
                     braid_storage::release(entry);
                 }
-                shard.unpin(&key);
+                self.server.panic_while_saving();
+                // Others may have pinned it, too: it is done once.
+                if !std::mem::replace(&mut is_unpinned, true) {
+                    shard.unpin(&key);
+                }
                 unit::end(held, thread, now);
             });
-            match unpinned {
+            match ended {
                 Some(Ok(())) => return,
-                Some(Err(_)) => {
-                    panic!("a shard panicked while a key was unpinned: its writers would wait for ever")
-                }
+                Some(Err(_)) => n_panics += 1,
                 None => std::thread::sleep(BUSY_REST),
             }
         }
+        warning!(
+            "A shard panics whenever a key is unpinned that was saved: commands that would write it wait"
+        );
+    }
+}
+
+/// Removes an append-only file to which nothing was logged.
+fn give_up(aof: Aof<LogFolder>) {
+    if let Err(error) = aof.give_up_aside() {
+        warning!("An append-only file that is not wanted any more cannot be removed: {error}");
     }
 }
 

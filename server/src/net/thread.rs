@@ -121,6 +121,12 @@ pub struct IoThread {
     resting: Vec<Resting>,
     /// Those whose WAITAOF waits for the disk.
     awaiting_sync: Vec<AwaitingSync>,
+    /// Those whose WAIT or WAITAOF waits for replicas, which there are none of: for its time.
+    awaiting_replicas: Vec<AwaitingSync>,
+    /// What was on disk when it last looked at those that wait for that.
+    synced_seen: Option<Ticket>,
+    /// It is to look at all of them, whatever is on disk.
+    must_look_at_waits: bool,
     expiry: super::expiry::Expiry,
     eviction: Eviction,
     next_cron: Instant,
@@ -190,6 +196,9 @@ impl IoThread {
             giving: Giving::default(),
             awaiting_log: Vec::new(),
             awaiting_sync: Vec::new(),
+            awaiting_replicas: Vec::new(),
+            synced_seen: None,
+            must_look_at_waits: false,
             resting: Vec::new(),
             expiry: super::expiry::Expiry::new(index, server.io_threads().len()),
             eviction: Eviction::default(),
@@ -337,6 +346,7 @@ impl IoThread {
                 Mail::Close(record) => self.close_killed(record),
                 Mail::Waits(parked) => self.note_wait(parked),
                 Mail::GaveUp(node, parked) => self.withdraw(node, parked),
+                Mail::SyncWaits => self.must_look_at_waits = true,
                 Mail::Resume => self.resume_postponed(),
                 Mail::Room => self.release_held_back(),
             }
@@ -430,6 +440,7 @@ impl IoThread {
                 self.await_sync(node, wanted, ticket);
             }
             Some(Request::Save { order, is_answered }) => {
+                node.job.session.ask(Request::ReadNotifications);
                 node.job.task = Task::Idle;
                 self.server().order_save(order, Some((node, is_answered)));
             }
@@ -457,6 +468,7 @@ impl IoThread {
             connection.record.blocked.store(false, Ordering::Relaxed);
         }
         connection.parser.set_authenticated(node.job.session.authenticated);
+        node.job.session.log_begun = None;
         node.job.session.count_commands();
         connection.node = Some(node);
         connection.n_under_way = 0;
@@ -541,6 +553,7 @@ impl IoThread {
             self.resume_postponed();
         }
         self.wake_resting(server);
+        self.must_look_at_waits = true;
         self.close_idle(server);
         self.close_overdue();
         self.end_overdue_handshakes();

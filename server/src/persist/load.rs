@@ -19,7 +19,7 @@ use std::{
 };
 
 use braid_storage::{
-    Db, Key, Keyspace, Routed, Shard, ShardId,
+    Db, Key, Keyspace, Routed, Router, Shard, ShardId,
     coordinator::Held,
     rdb::file::{FileError, Item, Problem, RawEntry, Recency, SnapshotReader},
     table::flush_retired,
@@ -126,6 +126,17 @@ impl Loaded {
         for (loaded, index) in self.shards.iter_mut().zip(0..) {
             held.shard(ShardId(index)).adopt(loaded);
         }
+    }
+
+    /// A key that was loaded and is there, too, all shards being held.
+    pub fn key_that_is_there(&self, held: &mut Held<'_, Job>, router: &Router) -> Option<Box<[u8]>> {
+        let mut shards = self.shards.iter().zip(0..);
+        shards.find_map(|(loaded, index)| held.shard(ShardId(index)).key_in_both(loaded, router))
+    }
+
+    /// Adds what was loaded to a shard that is held, in place of what that has under the same keys.
+    pub fn merge_into(&mut self, shard: &mut Shard, router: &Router) {
+        shard.merge(&mut self.shards[shard.id().index()], router);
     }
 }
 

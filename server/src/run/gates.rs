@@ -209,7 +209,16 @@ fn admit_loading(command: &Registered, server: &Server, session: &Session) -> Re
     if command.has(Flags::LOADING) && !looks_at_keys {
         return Ok(());
     }
-    Err(CommandError::text("LOADING Redis is loading the dataset in memory"))
+    Err(LOADING)
+}
+
+/// What a command is told that has to wait until a data set is loaded.
+pub const LOADING: CommandError = CommandError::text("LOADING Redis is loading the dataset in memory");
+
+/// Whether commands that were logged are run again just now, at time zero: nobody else may look at keys, as that would remove those whose time is
+/// over, and what comes next may have prolonged it.
+pub fn is_replaying(server: &Server) -> bool {
+    server.loading.is_on() && server.loading.is_replay()
 }
 
 /// Why a command must not run now.
@@ -221,6 +230,8 @@ pub enum Closed {
     Paused,
     /// Its user had the right when it was admitted, and has it no more.
     Denied(Denial),
+    /// The append-only file is loaded again (DEBUG LOADAOF), which had not begun when it was admitted.
+    Loading,
 }
 
 /// The gates that must be asked under the hold: whoever kills a client, pauses commands or changes users takes all shards for a moment
@@ -242,9 +253,25 @@ pub fn gate(
         if server.holds_back(|| rows::may_write(server, session, command, words)) {
             return Err(Closed::Paused);
         }
+        if is_replaying(server) {
+            gate_loading(server, session, command)?;
+        }
     }
     if session.admitted_as_of != session.rights_as_of {
         gate_rights(session, command, words)?;
+    }
+    Ok(())
+}
+
+/// Checks again what was admitted before the append-only file was loaded. EXEC must end its transaction.
+#[cold]
+fn gate_loading(server: &Server, session: &mut Session, command: &Registered) -> Result<(), Closed> {
+    if !command.runs_queue() {
+        return admit_loading(command, server, session).map_err(|_| Closed::Loading);
+    }
+    let mut queued = session.queue.iter().flat_map(rows::queued);
+    if queued.any(|(queued, _)| admit_loading(queued, server, session).is_err()) {
+        session.exec_refusal = Some(LOADING);
     }
     Ok(())
 }

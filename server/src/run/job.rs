@@ -217,6 +217,9 @@ impl Job {
                 let all = parked.leave_lines(held, self.now);
                 debug_assert!(all, "the route is over all lines");
             }
+            Task::Sweep(sweep) if gates::is_replaying(thread.server()) => {
+                step::refuse(&gates::LOADING, &self.session, sweep.fail(), thread);
+            }
             Task::Sweep(sweep) => {
                 let shard = held.shard(held.ids()[0]);
                 shard.start();

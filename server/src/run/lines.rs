@@ -36,13 +36,13 @@ use braid_storage::{
 use smallvec::SmallVec;
 
 use crate::{
-    catalog::{CommandError, Flags, Words},
+    catalog::{Flags, Words},
     client::{
         node::{Job, Parked, Task},
         session::Session,
         waits::{Awaited, Cause, GaveUp, Wait, WaitedKey},
     },
-    command::Registered,
+    command::{self, Registered},
     run::{route::Needs, rows},
     shared::{server::Server, stats::ThreadStats},
 };
@@ -185,7 +185,7 @@ impl Parked {
             }
             // A command that only waits until it may write has no answer for a time-out.
             GaveUp::TimedOut | GaveUp::Unblocked => {
-                let error = CommandError::text("UNBLOCKED client unblocked via CLIENT UNBLOCK");
+                let error = command::UNBLOCKED;
                 if command.runs_queue() {
                     // It is run again, to end the transaction and to let go of what is watched.
                     session.exec_refusal = Some(error);

@@ -78,8 +78,8 @@ pub fn pin(job: &mut Job, held: &mut Held<'_, Job>, thread: &mut ThreadState) {
     job.task = Task::Commands;
     match gate(job, server) {
         Err(Closed::Killed) => return job.n_run = job.commands.len(),
-        // Its thread keeps it until the pause ends.
-        Err(Closed::Paused) => return,
+        // Its thread keeps it until the pause ends, or sends it on its way to be refused.
+        Err(Closed::Paused | Closed::Loading) => return,
         Err(Closed::Denied(denial)) => return answer_denied(job, denial, thread),
         Ok(()) => {}
     }

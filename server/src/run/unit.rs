@@ -87,6 +87,8 @@ enum Shut {
     Ended(Ended),
     /// It is answered that its user may not run it.
     Denied(Denial),
+    /// It is answered that the server is loading.
+    Loading,
 }
 
 impl From<Closed> for Shut {
@@ -95,6 +97,7 @@ impl From<Closed> for Shut {
             Closed::Killed => Shut::Ended(Ended::Killed),
             Closed::Paused => Shut::Ended(Ended::Paused),
             Closed::Denied(denial) => Shut::Denied(denial),
+            Closed::Loading => Shut::Loading,
         }
     }
 }
@@ -125,6 +128,12 @@ pub fn run(
         Err(Shut::Ended(ended)) => return ended,
         Err(Shut::Denied(denial)) => {
             step::refuse_denied(unit.command, denial, unit.words, session, out, thread);
+            return Ended::Ran;
+        }
+        Err(Shut::Loading) => {
+            let start = out.len();
+            step::refuse(&gates::LOADING, session, out, thread);
+            session.drop_unwanted(start, out);
             return Ended::Ran;
         }
     };

@@ -34,7 +34,13 @@ use crate::{
     clock::Clock,
     config::{AppendFsync, Config},
     notice,
-    shared::last_writes::LastWrites,
+    shared::{
+        last_writes::LastWrites,
+        latency_monitor::{
+            AOF_FSYNC_ALWAYS, AOF_RENAME, AOF_WRITE, AOF_WRITE_ACTIVE_CHILD, AOF_WRITE_ALONE, LatencyMonitor,
+            Sample,
+        },
+    },
     warning,
 };
 
@@ -78,6 +84,11 @@ pub struct Journal {
     faults: Arc<Faults>,
     /// `aof-timestamp-enabled`.
     tells_time: AtomicBool,
+    /// `latency-monitor-threshold` in nanoseconds, or the greatest number.
+    latency_nanos: AtomicU64,
+    latency_monitor: Arc<LatencyMonitor>,
+    /// A snapshot is taken, or the file is rewritten.
+    is_beside_snapshot: AtomicBool,
     /// Writing has failed, and has not succeeded since.
     has_failed_to_write: AtomicBool,
     /// A sync has failed: what was on its way is not known of, and nothing more is promised of this file.
@@ -168,7 +179,7 @@ impl Stream for Units {
 
 impl Journal {
     /// The log of so many threads, which is off. `thread` is that which syncs.
-    pub fn new(n_threads: usize, thread: Unparker) -> Self {
+    pub fn new(n_threads: usize, thread: Unparker, latency_monitor: Arc<LatencyMonitor>) -> Self {
         let intake = Intake::new(n_threads);
         let pen = Pen::new(&intake);
         Self {
@@ -190,6 +201,9 @@ impl Journal {
             write_delay_micros: AtomicU64::new(0),
             faults: Arc::default(),
             tells_time: AtomicBool::new(false),
+            latency_nanos: AtomicU64::new(u64::MAX),
+            latency_monitor,
+            is_beside_snapshot: AtomicBool::new(false),
             has_failed_to_write: AtomicBool::new(false),
             has_lost: AtomicBool::new(false),
             n_bytes: AtomicU64::new(0),
@@ -309,6 +323,8 @@ impl Journal {
         drop(file);
         self.is_writing.store(true, Ordering::Relaxed);
         self.is_on.store(true, Ordering::Relaxed);
+        // From the first change on: until it is known which keys have changed, all reads wait.
+        self.note_writes();
         self.thread.unpark();
     }
 
@@ -339,13 +355,36 @@ impl Journal {
         self.fsync.store(config.appendfsync as u8, Ordering::Relaxed);
         self.keeps_history.store(config.aof_disable_auto_gc, Ordering::Relaxed);
         self.tells_time.store(config.aof_timestamp_enabled, Ordering::Relaxed);
+        let latency = config.latency_monitor_threshold.map_or(u64::MAX, |time| time.as_nanos() as u64);
+        self.latency_nanos.store(latency, Ordering::Relaxed);
         self.thread.unpark();
     }
 
-    /// Has nothing be synced from now on, or all that was written.
-    pub fn skip_syncs(&self, skips: bool) {
-        self.skips_syncs.store(skips, Ordering::Relaxed);
+    /// Notes that a snapshot is taken from now on. Nothing is synced meanwhile if that is wanted.
+    pub fn begin_snapshot(&self, skips_syncs: bool) {
+        self.is_beside_snapshot.store(true, Ordering::Relaxed);
+        self.skips_syncs.store(skips_syncs, Ordering::Relaxed);
         self.thread.unpark();
+    }
+
+    /// Notes that none is taken any more: all that was written is synced.
+    pub fn end_snapshot(&self) {
+        self.is_beside_snapshot.store(false, Ordering::Relaxed);
+        self.skips_syncs.store(false, Ordering::Relaxed);
+        self.thread.unpark();
+    }
+
+    /// Tells the latency monitor how long something took, if that is over its threshold.
+    fn note_latency(&self, events: &[&'static str], took: Duration) {
+        if took.as_nanos() >= u128::from(self.latency_nanos.load(Ordering::Relaxed)) {
+            let sample = Sample { unix_seconds: Clock::system_seconds(), millis: took.as_millis() as u64 };
+            events.iter().for_each(|event| self.latency_monitor.add(event, sample));
+        }
+    }
+
+    /// When something begins whose time the latency monitor may want.
+    fn latency_begins(&self) -> Option<Instant> {
+        (self.latency_nanos.load(Ordering::Relaxed) != u64::MAX).then(Instant::now)
     }
 
     /// Has each write take so much longer.
@@ -556,10 +595,17 @@ impl Journal {
                 self.note_written(aof, *appended);
                 continue;
             }
+            let began = self.latency_begins();
             self.delay_write();
             // What is on its way mostly fits into what was reserved before, though there is no more.
             let reserved = aof.reserve();
-            if let Err(error) = aof.append(&units.bytes, &units.ends) {
+            let appended_all = aof.append(&units.bytes, &units.ends);
+            if let Some(began) = began {
+                let is_beside = self.is_beside_snapshot.load(Ordering::Relaxed);
+                let kind = if is_beside { AOF_WRITE_ACTIVE_CHILD } else { AOF_WRITE_ALONE };
+                self.note_latency(&[AOF_WRITE, kind], began.elapsed());
+            }
+            if let Err(error) = appended_all {
                 self.judge(Err(error));
                 break;
             }
@@ -622,6 +668,9 @@ impl Journal {
         let synced = current.sync();
         let mut file = self.file.take();
         file.sync_took = began.elapsed();
+        if self.syncs_at_all_times() {
+            self.note_latency(&[AOF_FSYNC_ALWAYS], file.sync_took);
+        }
         self.n_delayed.fetch_add(u64::from(file.sync_took > DELAYS_FROM), Ordering::Relaxed);
         file.n_synced = written - self.synced.load(Ordering::Relaxed);
         self.is_syncing.store(false, Ordering::Relaxed);
@@ -689,7 +738,11 @@ impl Journal {
         let mut file = self.file.take();
         let LogFile { aof: Some(aof), appended, .. } = &mut *file else { return Ok(()) };
         self.is_syncing.store(true, Ordering::Relaxed);
+        let began = self.latency_begins();
         let ended = aof.end_rewrite(written_as, is_snapshot);
+        if let Some(began) = began {
+            self.note_latency(&[AOF_RENAME], began.elapsed());
+        }
         self.is_syncing.store(false, Ordering::Relaxed);
         ended?;
         self.remove_history(aof);

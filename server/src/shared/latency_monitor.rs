@@ -20,6 +20,17 @@ pub const EVICTION_DEL: &str = "eviction-del";
 /// A turn of an I/O thread's loop: for so long its clients have waited.
 pub const LOOP: &str = "loop";
 
+/// A write to the append-only file.
+pub const AOF_WRITE: &str = "aof-write";
+/// The same while a snapshot is taken or the file is rewritten.
+pub const AOF_WRITE_ACTIVE_CHILD: &str = "aof-write-active-child";
+/// The same at other times.
+pub const AOF_WRITE_ALONE: &str = "aof-write-alone";
+/// A sync of the append-only file that replies wait for.
+pub const AOF_FSYNC_ALWAYS: &str = "aof-fsync-always";
+/// A new base gets its name, and the manifest names it.
+pub const AOF_RENAME: &str = "aof-rename";
+
 /// How many samples of an event are kept, as in Redis.
 const N_SAMPLES: usize = 160;
 

@@ -23,6 +23,8 @@ pub enum Mail {
     Waits(Arc<Parked>),
     /// CLIENT UNBLOCK has claimed a command that waited.
     GaveUp(Box<Node<Job>>, Arc<Parked>),
+    /// CLIENT UNBLOCK has ended a WAIT or WAITAOF.
+    SyncWaits,
     /// Look again at what was held back by a pause, and at whether the server stops.
     Resume,
     /// Look again at clients that wait for a queue of notifications to empty.

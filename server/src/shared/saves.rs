@@ -46,6 +46,8 @@ pub struct Saves {
     pub n_rewritten: AtomicU64,
     /// How many have failed since the last that succeeded.
     pub n_rewrites_failed: AtomicU64,
+    /// How many have failed since the start.
+    pub n_rewrites_failed_ever: AtomicU64,
     /// How many seconds the last one took; -1 if there was none.
     pub rewrite_took_seconds: AtomicI64,
     /// When the one under way began, in milliseconds of uptime.
@@ -81,6 +83,7 @@ impl Saves {
             has_rewrite_failed: AtomicBool::new(false),
             n_rewritten: AtomicU64::new(0),
             n_rewrites_failed: AtomicU64::new(0),
+            n_rewrites_failed_ever: AtomicU64::new(0),
             rewrite_took_seconds: AtomicI64::new(-1),
             rewrite_began_at: AtomicU64::new(0),
             is_given_up: AtomicBool::new(false),
@@ -109,6 +112,12 @@ impl Saves {
     /// Whether one is to be taken.
     pub fn is_scheduled(&self) -> bool {
         self.is_scheduled.load(Ordering::Relaxed)
+    }
+
+    /// Notes that the append-only file could not be rewritten.
+    pub fn count_failed_rewrite(&self) {
+        self.n_rewrites_failed.fetch_add(1, Ordering::Relaxed);
+        self.n_rewrites_failed_ever.fetch_add(1, Ordering::Relaxed);
     }
 
     /// Whether the append-only file has failed to be rewritten so often that it is tried only now and then: how many minutes apart.

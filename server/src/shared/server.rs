@@ -127,7 +127,7 @@ pub struct Server {
     /// Where the append-only file is. CONFIG SET dir does not move it.
     pub log_folder: PathBuf,
     /// What took long.
-    pub latency_monitor: LatencyMonitor,
+    pub latency_monitor: Arc<LatencyMonitor>,
     /// Which keys cost the most.
     pub hot_keys: HotKeys,
     /// Whether each command is timed alone.
@@ -163,8 +163,8 @@ pub struct Server {
     pub panics_while_pinning: AtomicBool,
     /// Whether the next command that unpins values panics (DEBUG PANIC-WHILE-UNPINNING).
     pub panics_while_unpinning: AtomicBool,
-    /// Whether the next step of a snapshot panics (DEBUG PANIC-WHILE-SAVING).
-    pub panics_while_saving: AtomicBool,
+    /// How many of the next steps of a snapshot panic (DEBUG PANIC-WHILE-SAVING).
+    pub panics_while_saving: AtomicU32,
     /// Set once, by SHUTDOWN or a signal.
     pub stopping: AtomicBool,
     /// Ends the thread that waits for signals, and with it the process.
@@ -259,6 +259,18 @@ impl Server {
             thread.send_mail(to, Mail::Close(record));
         }
         true
+    }
+
+    /// Panics, if this step of a snapshot is to.
+    ///
+    /// # Panics
+    /// Then.
+    pub fn panic_while_saving(&self) {
+        let panics = self.panics_while_saving.load(Ordering::Relaxed);
+        if panics > 0 {
+            self.panics_while_saving.store(panics - 1, Ordering::Relaxed);
+            panic!("DEBUG PANIC-WHILE-SAVING");
+        }
     }
 
     /// Hears that a killed client is gone.

@@ -3,7 +3,7 @@
 //! What INFO tells has the names that redis_exporter gives it, so that boards and alerts made for that fit; names that
 //! Prometheus's own rules object to are left out, or have no type. What Braid alone has begins with `braid_`.
 
-use std::{collections::HashMap, fmt::Write as _};
+use std::{collections::HashMap, fmt::Write as _, sync::atomic::Ordering};
 
 use braid_storage::Db;
 
@@ -204,7 +204,66 @@ const FROM_INFO: &[Row] = &[
         "redis_rdb_last_save_timestamp_seconds",
         "When data was last saved, or the server began.",
     ),
+    (
+        "rdb_current_bgsave_time_sec",
+        Gauge,
+        "braid_rdb_current_save_duration_seconds",
+        "For how long data is being saved; -1 if it is not.",
+    ),
+    (
+        "rdb_last_bgsave_time_sec",
+        Gauge,
+        "braid_rdb_last_save_duration_seconds",
+        "How long it took to save data the last time; -1 before the first.",
+    ),
+    ("rdb_saves", Counter, "braid_rdb_saves_total", "How often data was saved."),
     ("aof_enabled", Gauge, "redis_aof_enabled", "Whether changes are logged to a file."),
+    (
+        "aof_rewrite_in_progress",
+        Gauge,
+        "redis_aof_rewrite_in_progress",
+        "Whether the append-only file is being rewritten.",
+    ),
+    (
+        "aof_rewrite_scheduled",
+        Gauge,
+        "redis_aof_rewrite_scheduled",
+        "Whether it will be once a snapshot has been taken.",
+    ),
+    (
+        "aof_current_rewrite_time_sec",
+        Gauge,
+        "braid_aof_current_rewrite_duration_seconds",
+        "For how long it is being rewritten; -1 if it is not.",
+    ),
+    (
+        "aof_last_rewrite_time_sec",
+        Gauge,
+        "braid_aof_last_rewrite_duration_seconds",
+        "How long it took to rewrite it the last time; -1 before the first.",
+    ),
+    ("aof_rewrites", Counter, "braid_aof_rewrites_total", "How often it was rewritten."),
+    (
+        "aof_rewrites_consecutive_failures",
+        Gauge,
+        "braid_aof_rewrites_failed_in_a_row",
+        "How often rewriting it has failed since it last succeeded.",
+    ),
+    ("aof_current_size", Gauge, "redis_aof_current_size_bytes", "How long the append-only file is."),
+    (
+        "aof_base_size",
+        Gauge,
+        "redis_aof_base_size_bytes",
+        "How long it was when it was last rewritten, or at the start.",
+    ),
+    ("aof_buffer_length", Gauge, "redis_aof_buffer_length", "Bytes that wait to be written to it."),
+    ("aof_pending_bio_fsync", Gauge, "redis_aof_pending_bio_fsync", "Whether a sync of it is under way."),
+    (
+        "aof_delayed_fsync",
+        Untyped,
+        "redis_aof_delayed_fsync",
+        "How often a sync of it has kept writes waiting for seconds.",
+    ),
     ("total_connections_received", Counter, "redis_connections_received_total", "Connections accepted."),
     ("total_commands_processed", Counter, "redis_commands_processed_total", "Commands that have run."),
     ("total_net_input_bytes", Counter, "redis_net_input_bytes_total", "Bytes received."),
@@ -375,6 +434,10 @@ pub fn text(server: &Server) -> String {
             text.sample(name, &[], value.trim_end_matches('%'));
         }
     }
+    statuses(&fields, &mut text);
+    let name = "braid_aof_rewrites_failed_total";
+    text.family(name, Counter, "How often rewriting the append-only file has failed.");
+    text.sample(name, &[], server.saves.n_rewrites_failed_ever.load(Ordering::Relaxed));
     instance(server, &fields, &mut text);
     keyspace(server, &mut text);
     commands(server, &mut text);
@@ -415,6 +478,30 @@ impl Exposition {
             self.0.push('}');
         }
         writeln!(self.0, " {value}").expect("a string takes whatever is written");
+    }
+}
+
+/// What INFO says in words: whether the last attempt has succeeded.
+fn statuses(fields: &HashMap<&str, &str>, text: &mut Exposition) {
+    for (field, name, help) in [
+        (
+            "rdb_last_bgsave_status",
+            "redis_rdb_last_bgsave_status",
+            "Whether data could be saved the last time.",
+        ),
+        (
+            "aof_last_bgrewrite_status",
+            "redis_aof_last_bgrewrite_status",
+            "Whether the append-only file could be rewritten the last time.",
+        ),
+        (
+            "aof_last_write_status",
+            "redis_aof_last_write_status",
+            "Whether the append-only file can be written and synced: if not, writes are refused.",
+        ),
+    ] {
+        text.family(name, Gauge, help);
+        text.sample(name, &[], u8::from(fields.get(field) == Some(&"ok")));
     }
 }
 

@@ -1,7 +1,9 @@
 //! Loading: shards that are filled aside, by whoever owns them, and then take the place of what shards of the keyspace hold.
 
 use super::Shard;
-use crate::{Db, entry::EntryBox, event::Event, key::Key, kinds, rdb::file::Recency, time::Millis};
+use crate::{
+    Db, Position, Router, entry::EntryBox, event::Event, key::Key, kinds, rdb::file::Recency, time::Millis,
+};
 
 /// A key is there already.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -54,6 +56,45 @@ impl Shard {
         self.announce_contents();
     }
 
+    /// A key that another has loaded and that this holds, too.
+    pub fn key_in_both(&self, loaded: &Shard, router: &Router) -> Option<Box<[u8]>> {
+        (0..self.tables.len()).map(|db| Db(db as u16)).find_map(|db| {
+            let mut found = None;
+            loaded.each_key(db, |bytes| {
+                let place = router.route(bytes).place;
+                if found.is_none() && self.tables[db].find(bytes, place).is_some() {
+                    found = Some(bytes.into());
+                }
+            });
+            found
+        })
+    }
+
+    /// Takes over what another has loaded; it takes the place of what is held under the same keys.
+    pub fn merge(&mut self, loaded: &mut Shard, router: &Router) {
+        let now = self.now;
+        for db in (0..self.tables.len()).map(|db| Db(db as u16)) {
+            let mut keys: Vec<Box<[u8]>> = Vec::new();
+            loaded.each_key(db, |bytes| keys.push(bytes.into()));
+            self.begin(db, now);
+            loaded.begin(db, now);
+            for bytes in keys {
+                let key = Key { bytes: &bytes, routed: router.route(&bytes) };
+                if let Some(entry) = loaded.take(&key, Event::Made) {
+                    self.put(&key, entry, Event::Restore);
+                }
+            }
+        }
+    }
+
+    fn each_key(&self, db: Db, mut each: impl FnMut(&[u8])) {
+        const BUCKETS_AT_A_TIME: usize = 1024;
+        let mut next = Some(Position::default());
+        while let Some(from) = next {
+            next = self.tables[db].scan(from, BUCKETS_AT_A_TIME, &mut |entry| each(entry.key()));
+        }
+    }
+
     /// Tells whoever watches keys or waits for some that these may be others.
     pub fn announce_contents(&mut self) {
         let dbs: Vec<Db> = (0..self.tables.len()).map(|db| Db(db as u16)).collect();
@@ -67,9 +108,11 @@ impl Shard {
         self.update_observers();
     }
 
-    /// Has the next commands run before all deadlines: what they find was there when they were logged.
-    pub fn turn_back_time(&mut self) {
+    /// Has the next commands run before all deadlines: what they find was there when they were logged. It is `loads_at` all the same, for
+    /// what only tells when something was used.
+    pub fn turn_back_time(&mut self, loads_at: Millis) {
         self.now = Millis(0);
+        self.ledger.loads_at = loads_at;
     }
 }
 
@@ -77,7 +120,7 @@ impl Shard {
 mod tests {
     use super::*;
     use crate::{
-        Expiry, HashType, Keyspace, Router, WatchedKey,
+        Expiry, HashType, Keyspace, WatchedKey,
         entry::EntryRef,
         hash::{HashTags, KeyHasher},
         time::Deadline,

@@ -136,6 +136,13 @@ impl Shard {
         if is_done { SaveStep::Done } else { SaveStep::More }
     }
 
+    /// Ends a snapshot where it stands, whatever is still marked.
+    pub fn abandon_snapshot(&mut self) {
+        self.ledger.saving = None;
+        self.is_saving = false;
+        self.update_observers();
+    }
+
     /// Has the rest of a snapshot be given to nobody.
     pub fn give_up_snapshot(&mut self) {
         if let Some(saving) = &mut self.ledger.saving {

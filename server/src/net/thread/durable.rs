@@ -9,7 +9,12 @@ use braid_storage::executor::Node;
 use super::{AwaitingSync, IoThread};
 use crate::{
     catalog::CommandError,
-    client::{connection::Connection, node::Job, session::AwaitSync},
+    client::{
+        connection::Connection,
+        node::Job,
+        record::SyncWait,
+        session::{AwaitSync, SyncAnswer},
+    },
     command,
 };
 
@@ -35,6 +40,7 @@ impl IoThread {
         if !server.journal.is_writing()
             && self.awaiting_log.is_empty()
             && self.awaiting_sync.is_empty()
+            && self.awaiting_replicas.is_empty()
             && !self.worker.thread.has_unpublished()
         {
             return;
@@ -52,20 +58,36 @@ impl IoThread {
         server.threads[self.worker.thread.index].awaits_log.store(awaits, Ordering::Relaxed);
     }
 
-    /// Has WAITAOF wait until a ticket is synced. The connection may be in its place or be served.
+    /// Has WAIT or WAITAOF wait until a ticket is synced. The connection may be in its place or be served.
     pub(super) fn await_sync(&mut self, node: Box<Node<Job>>, wanted: AwaitSync, ticket: Ticket) {
-        node.job.session.record.blocked.store(true, Ordering::Relaxed);
+        let record = &node.job.session.record;
+        record.blocked.store(true, Ordering::Relaxed);
+        record.begin_sync_wait();
         let until = self.server().clock.uptime_millis().saturating_add(wanted.millis);
-        self.awaiting_sync.push(AwaitingSync { ticket, wanted, until, node });
+        let list = match wanted.n_replicas {
+            0 => {
+                // It may be there already.
+                self.synced_seen = None;
+                &mut self.awaiting_sync
+            }
+            _ => &mut self.awaiting_replicas,
+        };
+        list.push(AwaitingSync { ticket, wanted, until, node });
     }
 
-    /// Answers WAITAOF where it waits for nothing more.
+    /// Answers WAIT and WAITAOF where they wait for nothing more. With thousands of them it looks at those that what is on disk may concern
+    /// when there is more of it, and at all of them ten times a second.
     fn answer_synced(&mut self) {
-        if self.awaiting_sync.is_empty() {
+        if self.awaiting_sync.is_empty() && self.awaiting_replicas.is_empty() {
             return;
         }
         let server = self.server();
         let (now, synced) = (server.clock.uptime_millis(), server.journal.synced());
+        let is_due = std::mem::take(&mut self.must_look_at_waits);
+        let has_changed = std::mem::replace(&mut self.synced_seen, synced) != synced || synced.is_none();
+        if !is_due && !has_changed {
+            return;
+        }
         let is_gone = |node: &Node<Job>| {
             let connection = self.connections.get(node.job.session.origin.slot).and_then(Option::as_ref);
             connection.is_none_or(|connection| connection.closing || connection.peer_closed)
@@ -73,36 +95,59 @@ impl IoThread {
         let is_over = |awaiting: &mut AwaitingSync| {
             let is_synced = synced.is_some_and(|synced| awaiting.ticket <= synced);
             let is_vain = awaiting.wanted.is_local && synced.is_none();
-            awaiting.wanted.is_over(is_synced) || is_vain || awaiting.until <= now || is_gone(&awaiting.node)
+            awaiting.wanted.is_over(is_synced)
+                || is_vain
+                || awaiting.until <= now
+                || awaiting.node.job.session.record.is_sync_wait_over()
+                || is_gone(&awaiting.node)
         };
-        let over: Vec<AwaitingSync> = self.awaiting_sync.extract_if(.., is_over).collect();
-        for AwaitingSync { ticket, wanted, mut node, .. } in over {
-            let Job { session, reply: out, .. } = &mut node.job;
-            let start = out.len();
-            match synced {
-                None if wanted.is_local => {
-                    CommandError::text(command::NOT_LOGGED).write(&mut Reply::new(out, session.resp));
-                }
-                _ => {
-                    let is_synced = synced.is_some_and(|synced| ticket <= synced);
-                    command::write_synced(&mut Reply::new(out, session.resp), is_synced);
-                }
-            }
-            session.drop_unwanted(start, out);
-            self.take_back(node);
+        let mut over: Vec<AwaitingSync> = self.awaiting_sync.extract_if(.., is_over).collect();
+        if is_due {
+            over.extend(self.awaiting_replicas.extract_if(.., is_over));
         }
+        for awaiting in over {
+            self.answer_sync(awaiting, synced);
+        }
+    }
+
+    fn answer_sync(&mut self, awaiting: AwaitingSync, synced: Option<Ticket>) {
+        let AwaitingSync { ticket, wanted, mut node, .. } = awaiting;
+        let Job { session, reply: out, .. } = &mut node.job;
+        let start = out.len();
+        let mut reply = Reply::new(out, session.resp);
+        let refusal = match session.record.end_sync_wait() {
+            SyncWait::Fails => Some(command::UNBLOCKED),
+            _ if synced.is_none() && wanted.is_local => Some(CommandError::text(command::NOT_LOGGED)),
+            _ => None,
+        };
+        match (refusal, wanted.answers) {
+            (Some(error), _) => {
+                self.worker.thread.stats().error(&error.wire_text());
+                error.write(&mut reply);
+            }
+            (None, SyncAnswer::Replicas) => reply.integer(0),
+            (None, SyncAnswer::Disks) => {
+                command::write_synced(&mut reply, synced.is_some_and(|synced| ticket <= synced));
+            }
+        }
+        if !wanted.is_answered {
+            out.truncate(start);
+        }
+        self.take_back(node);
     }
 
     /// Whether replies wait that need not any more.
     pub(super) fn may_release_replies(&self) -> bool {
-        if self.awaiting_log.is_empty() && self.awaiting_sync.is_empty() {
+        let journal = &self.server().journal;
+        if !self.awaiting_sync.is_empty() && journal.synced() != self.synced_seen {
+            return true;
+        }
+        if self.awaiting_log.is_empty() {
             return false;
         }
-        let (reached, synced) = (self.server().journal.reached(), self.server().journal.synced());
-        let is_over = |awaiting: &AwaitingSync| synced.is_none_or(|synced| awaiting.ticket <= synced);
+        let reached = journal.reached();
         let mut waiting = self.awaiting_log.iter().map(|&slot| self.connections.get(slot));
         waiting.any(|place| matches!(place, Some(Some(connection)) if connection.ticket <= reached))
-            || self.awaiting_sync.iter().any(|awaiting| awaiting.wanted.n_replicas == 0 && is_over(awaiting))
     }
 
     fn release_replies(&mut self) {

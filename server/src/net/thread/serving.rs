@@ -23,7 +23,7 @@ use crate::{
         footprint::Part,
         node::{Job, Task},
         record::ClientRecord,
-        session::{Counts, Request, Session},
+        session::{Counts, Request, SaveOrder, Session},
     },
     command::{self, BeginSweep, Call, Found, Look, Method, Registered, Run, TABLE, Work},
     observe::monitor,
@@ -32,7 +32,7 @@ use crate::{
         gates::{self, Admission},
         job, logging, offload,
         route::{self, Needs},
-        step,
+        rows, step,
         unit::{self, Ended as UnitEnded, Unit},
         watch,
     },
@@ -426,6 +426,15 @@ impl IoThread {
                 Next::Parked { input_from: batch.commands[left.end - 1].end }
             }
             Run::EachShard { begin, .. } => self.begin_sweep(connection, turn, index, begin, out),
+            Run::Barrier(_) if command::turns_log_on(turn.words(parsed), server) => {
+                batch.leave_unmeasured(index);
+                let mut node = connection.node.take().expect("a parked connection runs nothing");
+                node.job.is_timed = true;
+                node.job.push(command.id, turn.words(parsed), None);
+                node.job.task = Task::Commands;
+                self.submit_commands(node);
+                Next::Parked { input_from: parsed.end }
+            }
             Run::Barrier(_) => {
                 self.run_barrier(server, connection, command, turn.words(parsed), now);
                 Next::Parked { input_from: parsed.end }
@@ -894,7 +903,10 @@ impl IoThread {
         let mut node = connection.node.take().expect("the command ran here");
         node.job.reply.extend_from_slice(&out[start..]);
         out.truncate(start);
+        // The reply leaves with the node, and waits for the log all the same.
+        node.job.ticket = node.job.ticket.max(self.worker.thread.ticket.get());
         if let Request::Save { order, is_answered } = request {
+            node.job.session.ask(Request::ReadNotifications);
             node.job.session.n_commands += 1;
             self.server().order_save(order, Some((node, is_answered)));
             return Some(Ended::Parked(input_from));
@@ -920,6 +932,14 @@ impl IoThread {
     /// Sends the commands of a node that was held back on their way again.
     pub(super) fn submit_commands(&mut self, mut node: Box<Node<Job>>) {
         let server = self.server();
+        let (command, words) = rows::next(&node.job);
+        // The saver sends it back here.
+        if matches!(command.spec.run, Run::Barrier(_))
+            && node.job.session.log_begun.is_none()
+            && command::turns_log_on(words, server)
+        {
+            return server.order_save(SaveOrder::BeginLog, Some((node, true)));
+        }
         // It begins now: time has passed since it was read.
         node.job.now = server.clock.now();
         node.set_route(node.job.route(server));

@@ -11,7 +11,7 @@ use crate::{
         sweep::Step,
     },
     observe::hearers,
-    run::{job, rows, step, unit},
+    run::{gates, job, rows, step, unit},
     shared::server::Server,
 };
 
@@ -145,7 +145,12 @@ impl IoThread {
         let command = rows::row(node.job.commands[0].command);
         let Task::Sweep(sweep) = &mut node.job.task else { unreachable!("only sweeps are stepped") };
         while let Some(shard) = sweep.shard_to_visit(&server.keyspace) {
+            let session = &node.job.session;
             let step = self.worker.with_shards(&[shard], |held, thread| {
+                if gates::is_replaying(server) {
+                    step::refuse(&gates::LOADING, session, sweep.fail(), thread);
+                    return Step::Done;
+                }
                 let shard = held.shard(shard);
                 shard.start();
                 shard.begin(sweep.db, now);
