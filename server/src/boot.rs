@@ -377,7 +377,7 @@ fn load_snapshot(server: &'static Server, worker: &mut Worker<Job>, path: &Path)
             let path = path.display();
             return Err(format!(
                 "{error}. Nothing is served without this data. See what 'braid-server --check-rdb {path}' says; put another \
-                 copy in its place, or move it away to start with no data"
+                 copy in its place, or move it away to start with no data. Terminating server after rdb file reading failure."
             ));
         }
     };
@@ -389,7 +389,7 @@ fn load_snapshot(server: &'static Server, worker: &mut Worker<Job>, path: &Path)
         thread::sleep(Duration::from_millis(1));
     }
     server.loading.note_loaded(loaded.n_keys, loaded.n_expired);
-    notice!("Done loading RDB, keys loaded: {}, keys expired: {}.", loaded.n_keys, loaded.n_expired);
+    loaded.tell();
     notice!("DB loaded from disk: {:.3} seconds, {} bytes", began.elapsed().as_secs_f64(), loaded.n_bytes);
     server.measure_memory();
     Ok(())
@@ -522,6 +522,7 @@ fn build(
         active_expire: AtomicBool::new(true),
         pauses_cron: AtomicBool::new(false),
         allows_all_in_scripts: AtomicBool::new(false),
+        skips_checksums: AtomicBool::new(false),
         published_events: AtomicU16::new(0),
         records_changes: AtomicBool::new(false),
         recorder: Recorder::default(),

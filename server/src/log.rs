@@ -72,6 +72,13 @@ thread_local! {
     static HELD_BACK: RefCell<Vec<(Level, String)>> = const { RefCell::new(Vec::new()) };
 }
 
+/// A key as a line shows it: of a long one, the beginning.
+pub fn shown(key: &[u8]) -> impl std::fmt::Display {
+    const SHOWN_BYTES: usize = 128;
+    let rest = if key.len() > SHOWN_BYTES { "…" } else { "" };
+    format!("{}{rest}", key[..key.len().min(SHOWN_BYTES)].escape_ascii())
+}
+
 /// Writes one line when the thread next holds no shard.
 pub fn line_later(level: Level, message: std::fmt::Arguments<'_>) {
     if !is_shown(level) {
@@ -184,6 +191,12 @@ macro_rules! warning {
 #[macro_export]
 macro_rules! warning_later {
     ($($arg:tt)*) => { $crate::log::line_later($crate::log::Level::Warning, format_args!($($arg)*)) };
+}
+
+/// Logs details once no shard is held: for what may be called under a hold.
+#[macro_export]
+macro_rules! verbose_later {
+    ($($arg:tt)*) => { $crate::log::line_later($crate::log::Level::Verbose, format_args!($($arg)*)) };
 }
 
 /// Logs details.

@@ -88,3 +88,40 @@ fn redis_refuses_hashes_whose_fields_have_deadlines() {
     let payload = braid.dump("made");
     assert_eq!(redis.restore("restored", &payload).to_string(), "+OK");
 }
+
+/// What is wrong with a payload, in which key, and where, for whoever has the log tell details.
+#[test]
+fn a_payload_that_is_refused_is_explained_in_the_log() {
+    let mut side = Side::of(support::Server::start_program(
+        env!("CARGO_BIN_EXE_braid-server"),
+        &["--loglevel", "verbose"],
+    ));
+    let right = {
+        side.ask(&["SADD", "made", "a", "b"]);
+        side.dump("made")
+    };
+    let mut wrong = right.clone();
+    *wrong.last_mut().expect("it has a footer") ^= 1;
+    assert!(side.restore("summed", &wrong).is_error());
+    side.ask(&["DEBUG", "SET-SKIP-CHECKSUM-VALIDATION", "1"]);
+    assert_eq!(side.restore("summed", &wrong).to_string(), "+OK");
+    side.ask(&["SELECT", "3"]);
+    let value = b"\x10\x0a\x0a\0\0\0\x01\0\x81a\x02\xff\x0a\0sum-sum-";
+    assert_eq!(side.restore("a\nkey", value).to_string(), "-ERR Bad data format");
+    let long = "k".repeat(100_000);
+    for commands in [&["MULTI"][..], &["RESTORE", &long, "0", "\x02\0\x0a\0sum-sum-"], &["EXEC"]] {
+        side.ask(commands);
+    }
+    side.ask(&["EVAL", "return redis.pcall('RESTORE', KEYS[1], 0, 'no')", "1", "scripted"]);
+    let log = || side.server.log_tail();
+    support::crowd::until("the lines are there", || log().contains("'scripted'"));
+    let log = log();
+    for line in [
+        "RESTORE refuses a payload for key 'summed' of database 0: the checksum is ",
+        "RESTORE refuses a payload for key 'a\\nkey' of database 3: Hash listpack integrity check failed, at byte 1 of 22",
+        &format!("'{}…' of database 3: there is nothing in it, at byte 2 of 12", &long[..128]),
+        "RESTORE refuses a payload for key 'scripted' of database 3: it is too short",
+    ] {
+        assert!(log.contains(line), "{line}\n{log}");
+    }
+}

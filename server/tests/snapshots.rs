@@ -149,7 +149,12 @@ fn files_of_redis_are_loaded() {
         assert_eq!(sizes[0], sizes[1]);
         let log = braid.server.log_tail();
         assert!(log.contains("Loading RDB produced by version 7.0."), "{log}");
-        assert!(log.contains(&format!("Done loading RDB, keys loaded: {n}, keys expired: 0.")), "{log}");
+        assert!(
+            log.contains(&format!(
+                "Done loading RDB, keys loaded: {n}, keys expired: 0, empty keys skipped: 0."
+            )),
+            "{log}"
+        );
     }
 }
 
@@ -310,9 +315,50 @@ fn what_cannot_be_loaded_ends_the_start_and_is_named() {
     // A set that has a member twice: its bytes are well formed, and found out only when it is built.
     let twice = [&b"REDIS0010\xfe\x00\x02\x03bad\x02\x01m\x01m\xff"[..], &[0; 8]].concat();
     let log = refusal(&twice, &[]);
-    assert!(log.contains("failed at byte 11, key 'bad': the value is not well formed"), "{log}");
+    let why = "the value is not well formed: Duplicate set members detected, at byte 3 of the value";
+    assert!(log.contains(&format!("failed at byte 11, key 'bad': {why}")), "{log}");
+    assert!(log.contains("Terminating server after rdb file reading failure."), "{log}");
     // A file without an end or beginning of its own.
     assert!(refusal(b"", &[]).contains("this is no RDB file"));
+}
+
+/// Versions of Redis with faults have written such values. Redis skips them, too, and says so of the first ten.
+#[test]
+fn values_with_nothing_in_them_are_skipped_and_told() {
+    let mut bytes = b"REDIS0010\xfe\x00\x00\x04text\x01v".to_vec();
+    for nth in 10..22 {
+        bytes.extend_from_slice(format!("\x02\x07empty{nth}\0").as_bytes());
+    }
+    bytes.extend_from_slice(&[&[0xff][..], &[0; 8]].concat());
+    let directory = Directory::with_file(&bytes);
+    let mut side = start_in(braid(), &directory, &["--sanitize-dump-payload", "yes"]);
+    assert_eq!(side.ask(&["DBSIZE"]).to_string(), ":1");
+    let log = side.server.log_tail();
+    assert!(log.contains("keys loaded: 1, keys expired: 0, empty keys skipped: 12."), "{log}");
+    assert_eq!(log.matches("skipping empty key: empty").count(), 10, "{log}");
+    let checked = run(&["--check-rdb", directory.file().to_str().expect("the path is text")]);
+    let told = String::from_utf8_lossy(&checked.stdout).into_owned();
+    assert!(told.contains("keys with nothing in them, which are skipped: 12"), "{told}");
+    // They are gone from the next file.
+    assert_eq!(side.ask(&["DEBUG", "RELOAD"]).to_string(), "+OK");
+    let log = side.server.log_tail();
+    assert_eq!(log.matches("skipping empty key").count(), 10, "{log}");
+}
+
+#[test]
+fn a_file_with_a_wrong_checksum_is_loaded_again_if_debug_says_so() {
+    let directory = Directory::with_file(&strings(&[(0, "a", None)]));
+    let mut side = start_in(braid(), &directory, &[]);
+    let mut wrong = fs::read(directory.file()).expect("it is there");
+    *wrong.last_mut().expect("it has an end") ^= 1;
+    fs::write(directory.file(), wrong).expect("the directory is the test's own");
+    assert!(side.ask(&["DEBUG", "RELOAD", "NOSAVE"]).is_error());
+    side.ask(&["DEBUG", "SET-SKIP-CHECKSUM-VALIDATION", "1"]);
+    assert_eq!(side.ask(&["DEBUG", "RELOAD", "NOSAVE"]).to_string(), "+OK");
+    assert_eq!(side.ask(&["GET", "a"]).to_string(), "\"value of a\"");
+    side.ask(&["DEBUG", "SET-SKIP-CHECKSUM-VALIDATION", "0"]);
+    assert!(side.ask(&["DEBUG", "RELOAD", "NOSAVE"]).is_error());
+    assert_eq!(side.ask(&["GET", "a"]).to_string(), "\"value of a\"");
 }
 
 #[test]

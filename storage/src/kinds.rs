@@ -6,12 +6,12 @@
 use crate::{
     as_commands,
     digest::{self, Digest},
-    entry::{EntryBox, EntryRef, Kind},
+    entry::{EntryRef, Kind},
     hashes::{self, HashRef},
     list::{self, ListRef},
     rdb::{
-        Making, Parts, Reader, Stop, hash_dump, list_dump, set_dump, sorted_set_dump, stream_dump,
-        string_dump,
+        Flaw, Made, Making, Parts, Reader, Stop, hash_dump, list_dump, set_dump, sorted_set_dump,
+        stream_dump, string_dump,
     },
     set::{self, SetRef},
     sorted_set::{self, SortedSetRef},
@@ -41,8 +41,8 @@ pub(crate) struct KindRow {
     dump_types: &'static [u8],
     /// Walks over what follows the number.
     walk: fn(u8, &mut dyn Parts) -> Result<(), Stop>,
-    /// Reads what follows the number; nothing is left if all of it has expired.
-    restore: fn(u8, &mut Reader<'_>, &Making<'_>) -> Option<Option<EntryBox>>,
+    /// Reads what follows the number.
+    restore: fn(u8, &mut Reader<'_>, &Making<'_>) -> Option<Made>,
     /// Writes the commands that make the value.
     as_commands: fn(&mut Vec<u8>, EntryRef<'_>, Millis),
     /// The fingerprint of the value.
@@ -248,10 +248,12 @@ pub(crate) fn walk_dump(dump_type: u8, parts: &mut dyn Parts) -> Option<Result<(
     row_of_dump(dump_type).map(|row| (row.walk)(dump_type, parts))
 }
 
-/// Reads a value that was dumped under a number; nothing if it makes no sense, and no entry if all of it has expired.
-pub(crate) fn restore(dump_type: u8, from: &mut Reader<'_>, making: &Making<'_>) -> Option<Option<EntryBox>> {
-    let row = row_of_dump(dump_type)?;
-    (row.restore)(dump_type, from, making)
+/// Reads a value that was dumped under a number; nothing if it makes no sense, and the reader knows why.
+pub(crate) fn restore(dump_type: u8, from: &mut Reader<'_>, making: &Making<'_>) -> Option<Made> {
+    match row_of_dump(dump_type) {
+        Some(row) => (row.restore)(dump_type, from, making),
+        None => from.refuse(Flaw::Type(dump_type)),
+    }
 }
 
 #[cfg(test)]

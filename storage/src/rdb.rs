@@ -9,6 +9,7 @@
 
 mod codes;
 pub mod file;
+mod flaw;
 pub(crate) mod hash_dump;
 pub(crate) mod list_dump;
 mod lzf;
@@ -28,6 +29,10 @@ mod zipmap;
 use crc::{CRC_64_REDIS, Crc, Table};
 
 use self::codes::{opcode, types};
+pub use self::{
+    flaw::{Flaw, Malformed},
+    making::Made,
+};
 pub(crate) use self::{
     making::Making,
     reader::Reader,
@@ -55,13 +60,13 @@ const FOOTER_BYTES: usize = 10;
 /// Sixteen bytes at a time: large values are summed as fast as they are copied.
 static CHECKSUM: Crc<u64, Table<16>> = Crc::<u64, Table<16>>::new(&CRC_64_REDIS);
 
-/// Why nothing was restored.
+/// Whether checksums are compared with what they are of.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Malformed {
-    /// The version is too new, or the checksum is wrong.
-    Footer,
-    /// The value makes no sense, or is of a type that is not read.
-    Payload,
+pub enum Checksums {
+    /// What has another one is refused.
+    Compared,
+    /// They are not looked at (DEBUG SET-SKIP-CHECKSUM-VALIDATION): what is behind is found out by reading it.
+    Ignored,
 }
 
 /// The value of an entry, with the footer. Fields whose deadline has passed are left out.
@@ -97,14 +102,16 @@ pub fn dump_libraries<'c>(codes: impl Iterator<Item = &'c [u8]>) -> Vec<u8> {
 ///
 /// # Errors
 /// If the payload is not one that FUNCTION DUMP could have written.
-pub fn restore_libraries(payload: &[u8]) -> Result<Vec<Vec<u8>>, Malformed> {
-    let mut reader = Reader(check_footer(payload)?);
+pub fn restore_libraries(payload: &[u8], checksums: Checksums) -> Result<Vec<Vec<u8>>, Malformed> {
+    let mut reader = Reader::new(check_footer(payload, checksums)?);
     let mut codes = Vec::new();
-    while !reader.0.is_empty() {
+    while !reader.is_at_end() {
+        let at = reader.at();
         if reader.byte() != Some(opcode::LIBRARY) {
-            return Err(Malformed::Payload);
+            return Err(Malformed { at, flaw: Flaw::NoLibrary });
         }
-        codes.push(reader.string().ok_or(Malformed::Payload)?.into_owned());
+        let code = reader.string();
+        codes.push(code.ok_or_else(|| reader.malformed())?.into_owned());
     }
     Ok(codes)
 }
@@ -119,20 +126,37 @@ pub fn restore(
     key: &Key<'_>,
     keyspace: &Keyspace,
     now: Millis,
+    checksums: Checksums,
 ) -> Result<Option<EntryBox>, Malformed> {
-    let (&value_type, value) = check_footer(payload)?.split_first().ok_or(Malformed::Payload)?;
+    let mut reader = Reader::new(check_footer(payload, checksums)?);
+    let value_type = reader.byte();
+    let value_type = value_type.ok_or_else(|| reader.malformed())?;
     let (hasher, thresholds) = (keyspace.router().hasher(), keyspace.thresholds());
     let making = Making { key: key.bytes, hasher, thresholds, now, deadline: None };
     // What is after the value does not matter, as in Redis.
-    kinds::restore(value_type, &mut Reader(value), &making).ok_or(Malformed::Payload)
+    match kinds::restore(value_type, &mut reader, &making) {
+        Some(Made::Entry(entry)) => Ok(Some(entry)),
+        Some(Made::Over) => Ok(None),
+        Some(Made::Empty) => Err(Malformed { at: reader.at(), flaw: Flaw::Empty }),
+        None => Err(reader.malformed()),
+    }
 }
 
 /// What is before the footer.
-fn check_footer(payload: &[u8]) -> Result<&[u8], Malformed> {
-    let (value, footer) = payload.split_last_chunk::<FOOTER_BYTES>().ok_or(Malformed::Footer)?;
-    let (version, checksum) = footer.split_first_chunk::<2>().expect("the footer starts with the version");
-    let summed = &payload[..payload.len() - checksum.len()];
-    let is_right =
-        u16::from_le_bytes(*version) <= VERSION_MAX && CHECKSUM.checksum(summed).to_le_bytes() == checksum;
-    is_right.then_some(value).ok_or(Malformed::Footer)
+fn check_footer(payload: &[u8], checksums: Checksums) -> Result<&[u8], Malformed> {
+    let Some((value, footer)) = payload.split_last_chunk::<FOOTER_BYTES>() else {
+        return Err(Malformed { at: payload.len(), flaw: Flaw::NoFooter });
+    };
+    let wrong = |flaw| Malformed { at: value.len(), flaw };
+    let (version, stated) = footer.split_first_chunk::<2>().expect("the footer starts with the version");
+    let version = u16::from_le_bytes(*version);
+    if version > VERSION_MAX {
+        return Err(wrong(Flaw::Version(version)));
+    }
+    if checksums == Checksums::Ignored {
+        return Ok(value);
+    }
+    let stated = u64::from_le_bytes(stated.try_into().expect("the footer ends with the checksum"));
+    let computed = CHECKSUM.checksum(&payload[..payload.len() - size_of::<u64>()]);
+    if stated == computed { Ok(value) } else { Err(wrong(Flaw::Checksum { stated, computed })) }
 }

@@ -310,8 +310,8 @@ impl User {
         }
         let mut selector = Selector::new(self.new_allows_all_channels);
         for rule in split(inner).ok_or(RuleError::Syntax)? {
-            // In a description these would be read as what they are to `split`.
-            if rule.iter().any(|byte| matches!(byte, b'"' | b'\'')) {
+            // In a description quotes would be read as what they are to `split`, and this parenthesis as the selector's.
+            if rule.iter().any(|byte| matches!(byte, b'"' | b'\'')) || rule.ends_with(b")") {
                 return Err(RuleError::Syntax);
             }
             selector.apply(&rule, commands)?;
@@ -538,6 +538,18 @@ pub(super) mod tests {
         assert_eq!(bob.apply(b"(~* +@all\0-@all)", &Few), Err(RuleError::Syntax));
         assert_eq!(bob.apply(b"(\0)", &Few), Err(RuleError::Syntax));
         assert!(bob.added_selectors().is_empty());
+    }
+
+    /// As the description `(~a() resetchannels -@all)` has it, the selector ends after `~a(`.
+    #[test]
+    fn no_rule_of_a_selector_ends_with_a_parenthesis() {
+        let mut bob = user(&[]);
+        for rule in [&b"(~a())"[..], b"(~a) +get)", b"(&a))", b"(+select|a))"] {
+            assert_eq!(bob.apply(rule, &Few), Err(RuleError::Syntax));
+        }
+        assert!(bob.added_selectors().is_empty());
+        assert!(bob.apply(b"(~a(b +get)", &Few).is_ok());
+        assert!(bob.apply(b"~a()", &Few).is_ok());
     }
 
     #[test]

@@ -1021,6 +1021,13 @@ const DEBUG: &[CommandSpec] = &[
         ..DEBUG_ROW
     },
     CommandSpec {
+        name: "set-skip-checksum-validation",
+        run: Run::Session(debug_set_skip_checksum_validation),
+        syntax: "<0 | 1>",
+        summary: "Has the checksums of RDB files and RESTORE's payloads not be compared, or compared again.",
+        ..DEBUG_ROW
+    },
+    CommandSpec {
         name: "sleep",
         run: Run::Session(debug_sleep),
         syntax: "seconds",
@@ -1092,6 +1099,8 @@ const DEBUG_HELP: &[&str] = &[
     "    Accepted for test suites, without effect: no client has a buffer for replies.",
     "SET-ACTIVE-EXPIRE <0|1>",
     "    Turn the expiry of keys that nobody asks for off and on.",
+    "SET-SKIP-CHECKSUM-VALIDATION <0|1>",
+    "    Have the checksums of RDB files and RESTORE's payloads not be compared, or compared again.",
     "SLEEP <seconds>",
     "    Hold back this connection for <seconds>; others are served meanwhile.",
     "    Decimals are allowed.",
@@ -1181,6 +1190,19 @@ fn debug_set_disable_deny_scripts(
     debug_args(call, args, 1)?;
     let on = args.int()? != 0;
     call.server.allows_all_in_scripts.store(on, Ordering::Relaxed);
+    reply.ok();
+    Ok(())
+}
+
+fn debug_set_skip_checksum_validation(
+    call: &mut Call<'_, '_>,
+    mut args: Args<'_>,
+    reply: &mut Reply<'_>,
+) -> Outcome {
+    debug_args(call, args, 1)?;
+    // As in Redis, what is no number is 0.
+    let skips = number::parse_i64(args.next()?).is_some_and(|number| number != 0);
+    call.server.skips_checksums.store(skips, Ordering::Relaxed);
     reply.ok();
     Ok(())
 }

@@ -1,14 +1,13 @@
 //! DUMP and RESTORE.
 
 use braid_protocol::{number, reply::Reply};
-use braid_storage::{
-    Event,
-    rdb::{self, Malformed},
-    time::Deadline,
-};
+use braid_storage::{Event, rdb, time::Deadline};
 
 use super::{Call, CommandSpec, Log, Run, Work, logged, work};
-use crate::catalog::{Args, Arity, Categories, CommandError, Flags, Group, Keys, Outcome};
+use crate::{
+    catalog::{Args, Arity, Categories, CommandError, Flags, Group, Keys, Outcome},
+    log, verbose_later,
+};
 
 pub(super) const COMMANDS: &[CommandSpec] = &[
     CommandSpec {
@@ -94,7 +93,7 @@ impl Options {
 fn restore(call: &mut Call<'_, '_>, mut args: Args<'_>, reply: &mut Reply<'_>) -> Outcome {
     let (key, ttl, payload) = (args.key()?, args.next()?, args.next()?);
     let options = Options::take(args)?;
-    let (keyspace, now) = (&call.server.keyspace, call.now);
+    let (keyspace, now, checksums) = (&call.server.keyspace, call.now, call.server.payload_checksums());
     let shard = call.shard_of(&key);
     if shard.peek(&key).is_some() && !options.replace {
         return Err(CommandError::text("BUSYKEY Target key name already exists."));
@@ -103,9 +102,18 @@ fn restore(call: &mut Call<'_, '_>, mut args: Args<'_>, reply: &mut Reply<'_>) -
     if ttl < 0 {
         return Err(CommandError::text("ERR Invalid TTL value, must be >= 0"));
     }
-    let entry = rdb::restore(payload, &key, keyspace, now).map_err(|malformed| match malformed {
-        Malformed::Footer => CommandError::text("ERR DUMP payload version or checksum are wrong"),
-        Malformed::Payload => CommandError::text("ERR Bad data format"),
+    let entry = rdb::restore(payload, &key, keyspace, now, checksums).map_err(|malformed| {
+        // Anybody may send any number of them.
+        verbose_later!(
+            "RESTORE refuses a payload for key '{}' of database {}: {malformed} of {}",
+            log::shown(key.bytes),
+            shard.db().index(),
+            payload.len()
+        );
+        CommandError::text(match malformed.flaw.is_of_footer() {
+            true => "ERR DUMP payload version or checksum are wrong",
+            false => "ERR Bad data format",
+        })
     })?;
     let counted_from = if options.is_absolute { 0 } else { now.0 as i64 };
     // As in Redis, what is later than the latest time of all is in the past.

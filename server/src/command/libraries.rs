@@ -9,8 +9,7 @@ use braid_protocol::reply::{Reply, Resp};
 use braid_script::{Host, LogLevel, Stop, UnknownCommand, analysis, shebang};
 use braid_storage::{
     glob::{Case, glob_match},
-    rdb::{self, Malformed},
-    record,
+    rdb, record,
 };
 
 use super::{
@@ -26,7 +25,7 @@ use crate::{
         programs::{Program, Running},
         server::Server,
     },
-    warning_later,
+    verbose_later, warning_later,
 };
 
 /// A library must load within this time.
@@ -401,10 +400,12 @@ fn function_restore(call: &mut Call<'_, '_>, mut args: Args<'_>, reply: &mut Rep
             ));
         }
     };
-    let codes = rdb::restore_libraries(payload).map_err(|malformed| {
-        CommandError::text(match malformed {
-            Malformed::Footer => "ERR DUMP payload version or checksum are wrong",
-            Malformed::Payload => "ERR given type is not a function",
+    let checksums = call.server.payload_checksums();
+    let codes = rdb::restore_libraries(payload, checksums).map_err(|malformed| {
+        verbose_later!("FUNCTION RESTORE refuses a payload: {malformed} of {}", payload.len());
+        CommandError::text(match malformed.flaw.is_of_footer() {
+            true => "ERR DUMP payload version or checksum are wrong",
+            false => "ERR given type is not a function",
         })
     })?;
     let libraries: Result<Vec<Library>, CommandError> =

@@ -337,6 +337,7 @@ impl<'w> Replay<'w> {
         let mut loaded =
             persist::load(self.server, path, Millis(0)).map_err(|error| ReplayError(error.to_string()))?;
         command::replace_libraries(self.server, &loaded.libraries).map_err(|why| failed(path, why))?;
+        loaded.tell();
         let all = self.server.engine.all_shards();
         while self.worker.with_shards(&all, |held, _| loaded.install(held)).is_none() {
             thread::sleep(Duration::from_millis(1));

@@ -5,7 +5,10 @@ use std::{collections::BTreeMap, fmt::Write as _, fs::File, path::Path};
 use braid_storage::{
     Keyspace, Router,
     hash::{HashTags, KeyHasher},
-    rdb::file::{FileError, Item, Problem, SnapshotReader},
+    rdb::{
+        Made,
+        file::{FileError, Item, Problem, SnapshotReader},
+    },
     time::Millis,
     type_name,
 };
@@ -16,6 +19,8 @@ struct Contents {
     version: u16,
     facts: Vec<(String, String)>,
     n_libraries: u64,
+    /// Keys without a value, which are not loaded.
+    n_empty: u64,
     databases: BTreeMap<u64, Database>,
     n_bytes: u64,
     is_checked: bool,
@@ -62,13 +67,16 @@ fn contents(file: File, n_bytes: u64, now: Millis) -> Result<Contents, FileError
             Item::Library(_) => contents.n_libraries += 1,
             Item::Sizes(..) | Item::Other => {}
             Item::Entry(entry) => {
-                let problem = Problem::Value;
                 // Before all time: nothing has expired.
-                entry.build(&keyspace, Millis(0)).ok_or_else(|| FileError {
+                let made = entry.build(&keyspace, Millis(0)).map_err(|malformed| FileError {
                     offset: entry.offset,
                     key: Some(entry.key.to_vec()),
-                    problem,
+                    problem: Problem::Value(malformed),
                 })?;
+                if let Made::Empty = made {
+                    contents.n_empty += 1;
+                    continue;
+                }
                 let database = contents.databases.entry(db).or_default();
                 let kind = entry.kind().expect("it was built");
                 *database.n_by_type.entry(type_name(kind)).or_default() += 1;
@@ -93,6 +101,9 @@ impl Contents {
             let _ = writeln!(text, "  {name}: {value}");
         }
         let _ = writeln!(text, "  libraries of functions: {}", self.n_libraries);
+        if self.n_empty > 0 {
+            let _ = writeln!(text, "  keys with nothing in them, which are skipped: {}", self.n_empty);
+        }
         for (db, database) in &self.databases {
             let n_keys: u64 = database.n_by_type.values().sum();
             let _ = writeln!(

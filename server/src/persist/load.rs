@@ -13,7 +13,7 @@ use std::{
     fs::File,
     io,
     path::{Path, PathBuf},
-    sync::atomic::Ordering,
+    sync::atomic::{AtomicU64, Ordering},
     sync::mpsc::{Receiver, Sender, SyncSender, channel, sync_channel},
     thread,
 };
@@ -21,15 +21,19 @@ use std::{
 use braid_storage::{
     Db, Key, Keyspace, Routed, Router, Shard, ShardId,
     coordinator::Held,
-    rdb::file::{FileError, Item, Problem, RawEntry, Recency, SnapshotReader},
+    rdb::{
+        Checksums, Made,
+        file::{FileError, Item, Problem, RawEntry, Recency, SnapshotReader},
+    },
     table::flush_retired,
     time::{Deadline, Millis},
 };
 
 use crate::{
     client::node::Job,
-    notice,
+    log, notice,
     shared::{loading::EverySecond, server::Server},
+    warning,
 };
 
 /// What a batch holds before it is given to its builder: bytes, or entries.
@@ -41,6 +45,9 @@ const BATCHES_AHEAD: usize = 4;
 
 /// More builders would wait for the one thread that reads.
 const BUILDERS_MAX: usize = 8;
+
+/// More keys without a value are only counted.
+const EMPTY_TOLD_MAX: u64 = 10;
 
 /// How often progress is noted, in bytes.
 const NOTED_EVERY_BYTES: u64 = 2 << 20;
@@ -116,11 +123,23 @@ pub struct Loaded {
     pub n_keys: u64,
     /// Keys that had expired and were left out.
     pub n_expired: u64,
+    /// Keys without a value, which were left out, too.
+    pub n_empty: u64,
     /// Bytes of the file.
     pub n_bytes: u64,
 }
 
 impl Loaded {
+    /// Says in the log what there was.
+    pub fn tell(&self) {
+        notice!(
+            "Done loading RDB, keys loaded: {}, keys expired: {}, empty keys skipped: {}.",
+            self.n_keys,
+            self.n_expired,
+            self.n_empty
+        );
+    }
+
     /// Puts what was loaded in place of what is there, all shards being held.
     pub fn install(&mut self, held: &mut Held<'_, Job>) {
         for (loaded, index) in self.shards.iter_mut().zip(0..) {
@@ -154,15 +173,16 @@ pub fn load(server: &Server, path: &Path, as_of: Millis) -> Result<Loaded, LoadE
     let n_builders = thread::available_parallelism().map_or(1, |cores| cores.get());
     let n_builders = n_builders.min(BUILDERS_MAX).min(shards.len());
     let n_owned = shards.len().div_ceil(n_builders);
-    let now = server.clock.now();
-    let keyspace = &server.keyspace;
+    let (now, n_empty) = (server.clock.now(), AtomicU64::new(0));
+    let (keyspace, n_empty_seen) = (&server.keyspace, &n_empty);
     let (read, built) = thread::scope(|scope| {
         let (give_back, given_back) = channel();
         let (mut outlets, mut builders) = (Vec::new(), Vec::new());
         for (nth, owned) in shards.chunks_mut(n_owned).enumerate() {
             let (outlet, inlet) = sync_channel(BATCHES_AHEAD);
+            let (first, give_back) = (nth * n_owned, give_back.clone());
             let builder =
-                Builder { owned, first: nth * n_owned, keyspace, now, as_of, give_back: give_back.clone() };
+                Builder { owned, first, keyspace, now, as_of, n_empty: n_empty_seen, path, give_back };
             let named = thread::Builder::new().name(format!("load-{nth}"));
             builders.push(named.spawn_scoped(scope, move || builder.run(&inlet)).map_err(Why::Io)?);
             outlets.push(Outlet { batch: Batch::default(), to: outlet });
@@ -188,7 +208,8 @@ pub fn load(server: &Server, path: &Path, as_of: Millis) -> Result<Loaded, LoadE
     let (libraries, n_expired, n_bytes) = read.map_err(failed)?;
     let tallies = built.into_iter().flatten();
     let (n_keys, n_over) = tallies.fold((0, 0), |sum, tally| (sum.0 + tally.n_keys, sum.1 + tally.n_over));
-    Ok(Loaded { shards, libraries, n_keys, n_expired: n_expired + n_over, n_bytes })
+    let n_empty = n_empty.into_inner();
+    Ok(Loaded { shards, libraries, n_keys, n_expired: n_expired + n_over, n_empty, n_bytes })
 }
 
 /// Entries of one builder's shards.
@@ -233,7 +254,8 @@ struct Reading<'s> {
 
 impl Reading<'_> {
     fn run(&mut self, file: File, total: Option<u64>) -> Result<u64, Why> {
-        let checks = self.server.config.load().rdbchecksum;
+        let checks =
+            self.server.config.load().rdbchecksum && self.server.payload_checksums() == Checksums::Compared;
         let mut reader = SnapshotReader::new(file, total, checks)?;
         let (mut db, mut noted, mut every_second) = (Db(0), 0, EverySecond::default());
         loop {
@@ -347,6 +369,10 @@ struct Builder<'s> {
     keyspace: &'s Keyspace,
     now: Millis,
     as_of: Millis,
+    /// How many keys without a value all builders have found.
+    n_empty: &'s AtomicU64,
+    /// The file, for the log.
+    path: &'s Path,
     give_back: Sender<Batch>,
 }
 
@@ -375,11 +401,29 @@ impl Builder<'_> {
             rest = behind;
             let &Cut { db, routed, deadline, recency, value_type, offset, .. } = cut;
             let raw = RawEntry { key: key.into(), deadline, recency, value_type, value, offset };
-            let malformed =
-                || Why::File(FileError { offset, key: Some(key.to_vec()), problem: Problem::Value });
-            let Some(entry) = raw.build(self.keyspace, self.as_of).ok_or_else(malformed)? else {
-                tally.n_over += 1;
-                continue;
+            let made = raw.build(self.keyspace, self.as_of).map_err(|malformed| {
+                let (key_shown, path) = (log::shown(key), self.path.display());
+                warning!(
+                    "The key '{key_shown}' at byte {offset} of {path} is refused: {malformed} of its value"
+                );
+                Why::File(FileError { offset, key: Some(key.to_vec()), problem: Problem::Value(malformed) })
+            })?;
+            let entry = match made {
+                Made::Entry(entry) => entry,
+                Made::Over => {
+                    tally.n_over += 1;
+                    continue;
+                }
+                Made::Empty => {
+                    if self.n_empty.fetch_add(1, Ordering::Relaxed) < EMPTY_TOLD_MAX {
+                        warning!(
+                            "While loading {}: skipping empty key: {}",
+                            self.path.display(),
+                            log::shown(key)
+                        );
+                    }
+                    continue;
+                }
             };
             let shard = &mut self.owned[routed.shard.index() - self.first];
             shard

@@ -14,6 +14,7 @@ use braid_storage::{
     Keyspace,
     access::AccessPolicy,
     executor::{Inbox, Node},
+    rdb::Checksums,
 };
 use crossbeam_queue::SegQueue;
 use crossbeam_utils::{CachePadded, sync::Unparker};
@@ -148,6 +149,8 @@ pub struct Server {
     pub pauses_cron: AtomicBool,
     /// Whether scripts may run commands that are not for them (DEBUG SET-DISABLE-DENY-SCRIPTS).
     pub allows_all_in_scripts: AtomicBool,
+    /// Whether checksums of payloads and snapshots are not compared (DEBUG SET-SKIP-CHECKSUM-VALIDATION).
+    pub skips_checksums: AtomicBool,
     /// What keyspace events are published: those that are configured and that somebody hears, as the bits of
     /// [`KeyspaceEvents`](crate::config::KeyspaceEvents). Written with all shards held.
     pub published_events: AtomicU16,
@@ -270,6 +273,14 @@ impl Server {
         if panics > 0 {
             self.panics_while_saving.store(panics - 1, Ordering::Relaxed);
             panic!("DEBUG PANIC-WHILE-SAVING");
+        }
+    }
+
+    /// Whether the checksums of payloads are compared.
+    pub fn payload_checksums(&self) -> Checksums {
+        match self.skips_checksums.load(Ordering::Relaxed) {
+            true => Checksums::Ignored,
+            false => Checksums::Compared,
         }
     }
 

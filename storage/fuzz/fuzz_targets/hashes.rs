@@ -4,7 +4,7 @@
 use std::collections::BTreeMap;
 
 use braid_storage::{
-    Db, Expiry, HashType, Key, Keyspace, Router,
+    Db, Event, Expiry, HashType, Key, Keyspace, Router,
     hash::{HashTags, KeyHasher},
     hashes::Inserted,
     time::{Deadline, Millis},
@@ -41,7 +41,7 @@ fuzz_target!(|input: &[u8]| {
         shard.begin(Db(0), Millis(now));
         model.retain(|_, (_, deadline)| deadline.is_none_or(|deadline| now <= deadline));
         let deadline = now + 1 + argument;
-        let mut hash = shard.value_or_create::<HashType>(&key).expect("all are hashes");
+        let mut hash = shard.value_or_create::<HashType>(&key, Event::Made).expect("all are hashes");
         let before = model.get(name).cloned();
         match operation % 5 {
             0 => {

@@ -4,7 +4,7 @@
 use std::collections::VecDeque;
 
 use braid_storage::{
-    Db, Key, Keyspace, ListEnd, ListMut, ListRef, ListType, Shard,
+    Db, Event, Key, Keyspace, ListEnd, ListMut, ListRef, ListType, Shard,
     hash::{HashTags, KeyHasher, Router},
     list::{Part, Side},
     packed::{Element, Packed},
@@ -95,7 +95,7 @@ fuzz_target!(|data: (i8, Vec<Step>)| {
     let key = Key { bytes: NAME, routed: keyspace.router().route(NAME) };
     let mut model = VecDeque::new();
     for step in &steps {
-        let mut list = shard.value_or_create::<ListType>(&key).expect("it is a list");
+        let mut list = shard.value_or_create::<ListType>(&key, Event::Made).expect("it is a list");
         apply(&mut list, &mut model, step);
         drop(list);
         check(shard, &key, &model);

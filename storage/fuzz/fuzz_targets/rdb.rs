@@ -86,7 +86,7 @@ fuzz_target!(|value: &[u8]| {
     thresholds.set_max_intset_entries.set(8);
     thresholds.zset_max_listpack_entries.set(8);
     let key = Key { bytes: b"k", routed: router.route(b"k") };
-    let restore = |payload: &[u8]| rdb::restore(payload, &key, &keyspace, NOW);
+    let restore = |payload: &[u8]| rdb::restore(payload, &key, &keyspace, NOW, rdb::Checksums::Compared);
     let mut payload = value.to_vec();
     rdb::add_footer(&mut payload, 12);
     let Ok(Some(entry)) = restore(&payload) else { return };

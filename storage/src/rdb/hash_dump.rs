@@ -2,13 +2,14 @@
 
 use super::{
     codes::types,
-    making::Making,
+    flaw::Flaw,
+    making::{Made, Making},
     reader::{self, Reader},
     walk::{self, Parts, Stop},
     writer, zipmap,
 };
 use crate::{
-    entry::{EntryBox, EntryRef},
+    entry::EntryRef,
     hashes::{self, HashMut, HashRef, HashType, Inserted},
     packed::Packed,
     time::{Deadline, Expiry, Millis},
@@ -17,6 +18,9 @@ use crate::{
 
 /// The latest deadline that a field may have.
 const FIELD_DEADLINE_MAX: u64 = (1 << 48) - 1;
+
+/// What is wrong with a hash that has a field twice.
+const TWICE: Flaw = Flaw::Twice("hash fields");
 
 /// The types that are read.
 pub const TYPES: &[u8] = &[
@@ -84,7 +88,7 @@ pub fn walk(value_type: u8, parts: &mut dyn Parts) -> Result<(), Stop> {
 }
 
 /// Reads a value of one of the [`TYPES`]. There is none if all its fields have expired.
-pub fn read(value_type: u8, from: &mut Reader<'_>, making: &Making<'_>) -> Option<Option<EntryBox>> {
+pub fn read(value_type: u8, from: &mut Reader<'_>, making: &Making<'_>) -> Option<Made> {
     let fill = |hash: &mut HashMut<'_>| match value_type {
         types::HASH | types::HASH_ZIPMAP | types::HASH_ZIPLIST | types::HASH_LISTPACK => {
             fill_hash(hash, value_type, from)
@@ -101,9 +105,15 @@ fn fill_hash(hash: &mut HashMut<'_>, value_type: u8, from: &mut Reader<'_>) -> O
         matches!(hash.set(name, value, Expiry::Clear), Inserted::New).then_some(())
     };
     match value_type {
-        types::HASH => from.repeated(|from| set(&from.string()?, &from.string()?)),
-        types::HASH_ZIPMAP => zipmap::each(&from.string()?, set),
-        _ => reader::each_pair(value_type == types::HASH_ZIPLIST, &from.string()?, set),
+        types::HASH => from.repeated(|from| {
+            let (name, value) = (from.string()?, from.string()?);
+            set(&name, &value).or_else(|| from.refuse(TWICE))
+        }),
+        types::HASH_ZIPMAP => from.string_as(Flaw::Packed("Zipmap"), |packed| zipmap::each(&packed, set)),
+        types::HASH_ZIPLIST => {
+            from.string_as(Flaw::Packed("Hash ziplist"), |packed| reader::each_pair(true, &packed, set))
+        }
+        _ => from.string_as(Flaw::Packed("Hash listpack"), |packed| reader::each_pair(false, &packed, set)),
     }
 }
 
@@ -121,14 +131,18 @@ fn fill_hash_with_deadlines(hash: &mut HashMut<'_>, value_type: u8, from: &mut R
     let is_early = matches!(value_type, types::HASH_WITH_DEADLINES_EARLY | types::HASH_TRIPLES_EARLY);
     let first = if is_early { 1 } else { from.time()?.0 };
     if matches!(value_type, types::HASH_TRIPLES | types::HASH_TRIPLES_EARLY) {
-        return each_triple(&from.string()?, set);
+        return from.string_as(Flaw::Packed("Hash listpack"), |packed| each_triple(&packed, set));
     }
     from.repeated(|from| {
         let deadline = match from.len()? {
             0 => 0,
-            later => first.checked_add(later - 1)?,
+            later => match first.checked_add(later - 1).filter(|&deadline| deadline <= FIELD_DEADLINE_MAX) {
+                Some(deadline) => deadline,
+                None => return from.refuse(Flaw::Deadline),
+            },
         };
-        set(&from.string()?, &from.string()?, deadline)
+        let (name, value) = (from.string()?, from.string()?);
+        set(&name, &value, deadline).or_else(|| from.refuse(TWICE))
     })
 }
 

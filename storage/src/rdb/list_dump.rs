@@ -4,13 +4,14 @@ use std::iter;
 
 use super::{
     codes::{node, types},
-    making::Making,
+    flaw::Flaw,
+    making::{Made, Making},
     reader::{self, Reader},
     walk::{self, Parts, Stop},
     writer, ziplist,
 };
 use crate::{
-    entry::{EntryBox, EntryRef},
+    entry::EntryRef,
     list::{ListEnd, ListMut, ListType, Part},
     packed::{self, Packed},
     time::Millis,
@@ -53,8 +54,8 @@ pub fn walk(value_type: u8, parts: &mut dyn Parts) -> Result<(), Stop> {
 }
 
 /// Reads a value of one of the [`TYPES`].
-pub fn read(value_type: u8, from: &mut Reader<'_>, making: &Making<'_>) -> Option<Option<EntryBox>> {
-    making.make(|list: &mut ListMut<'_>| fill_list(list, value_type, from)).map(Some)
+pub fn read(value_type: u8, from: &mut Reader<'_>, making: &Making<'_>) -> Option<Made> {
+    making.make(|list: &mut ListMut<'_>| fill_list(list, value_type, from))
 }
 
 fn fill_list(list: &mut ListMut<'_>, value_type: u8, from: &mut Reader<'_>) -> Option<()> {
@@ -64,22 +65,28 @@ fn fill_list(list: &mut ListMut<'_>, value_type: u8, from: &mut Reader<'_>) -> O
             Some(())
         })?,
         // Redis leaves what it read of this type large.
-        types::LIST_ZIPLIST => return append_repacked(list, |each| ziplist::each(&from.string()?, each)),
-        types::LIST_OF_ZIPLISTS => {
-            from.repeated(|from| append_repacked(list, |each| ziplist::each(&from.string()?, each)))?
-        }
+        types::LIST_ZIPLIST => return append_ziplist(list, from),
+        types::LIST_OF_ZIPLISTS => from.repeated(|from| append_ziplist(list, from))?,
         _ => from.repeated(|from| match from.len()? {
             node::PLAIN => {
                 let text = from.string()?;
                 list.append(Part::Plain(&text));
-                (!text.is_empty()).then_some(())
+                from.require(!text.is_empty(), Flaw::Empty)
             }
-            node::PACKED => append_repacked(list, |each| reader::each_packed(&from.string()?, each)),
+            node::PACKED => from.string_as(Flaw::Packed("Listpack"), |packed| {
+                append_repacked(list, |each| reader::each_packed(&packed, each))
+            }),
             _ => None,
         })?,
     }
     list.settle();
     Some(())
+}
+
+fn append_ziplist(list: &mut ListMut<'_>, from: &mut Reader<'_>) -> Option<()> {
+    from.string_as(Flaw::Packed("Ziplist"), |packed| {
+        append_repacked(list, |each| ziplist::each(&packed, each))
+    })
 }
 
 /// Appends a piece of a list. It is packed anew: a text may have been packed in more ways than one.

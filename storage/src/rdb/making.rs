@@ -33,22 +33,38 @@ pub struct Making<'a> {
     pub deadline: Option<Deadline>,
 }
 
+/// What has come of bytes that are well formed.
+pub enum Made {
+    /// An entry.
+    Entry(EntryBox),
+    /// Nothing: all fields had expired.
+    Over,
+    /// Nothing: there is no element. Versions of Redis with faults have written such values.
+    Empty,
+}
+
+impl Made {
+    /// The entry, if there is one.
+    pub fn into_entry(self) -> Option<EntryBox> {
+        match self {
+            Made::Entry(entry) => Some(entry),
+            Made::Over | Made::Empty => None,
+        }
+    }
+}
+
 impl Making<'_> {
-    /// An entry with what `fill` puts into a value, which must not be empty.
-    pub fn make<T: ValueType>(
-        &self,
-        fill: impl FnOnce(&mut ValueMut<'_, T>) -> Option<()>,
-    ) -> Option<EntryBox> {
-        self.make_then(fill, |_| ()).flatten()
+    /// An entry with what `fill` puts into a value.
+    pub fn make<T: ValueType>(&self, fill: impl FnOnce(&mut ValueMut<'_, T>) -> Option<()>) -> Option<Made> {
+        self.make_then(fill, |_| ())
     }
 
-    /// An entry with what `fill` puts into a value, which must not be empty, and what `expire` leaves of that; none if it leaves
-    /// nothing. To `fill` nothing has expired, so that what comes twice is noticed in any case.
+    /// An entry with what `fill` puts into a value, and what `expire` leaves of that. To `fill` nothing has expired, so that what comes twice is noticed in any case.
     pub fn make_then<T: ValueType>(
         &self,
         fill: impl FnOnce(&mut ValueMut<'_, T>) -> Option<()>,
         expire: impl FnOnce(&mut ValueMut<'_, T>),
-    ) -> Option<Option<EntryBox>> {
+    ) -> Option<Made> {
         let mut bench = Bench::of_thread(self.hasher);
         let Bench { table, ledger } = &mut *bench;
         let place = table.router().place(self.key);
@@ -58,14 +74,16 @@ impl Making<'_> {
         let mut value = ValueMut::<T>::new(slot, ledger, &mut marks, self.thresholds, at, Event::Made);
         fill(&mut value)?;
         if T::is_empty(value.entry()) {
-            return None;
+            drop(value);
+            bench.put_back();
+            return Some(Made::Empty);
         }
         value.set_now(self.now);
         expire(&mut value);
         drop(value);
         let made = table.find_mut(self.key, place).map(|slot| slot.remove());
         bench.put_back();
-        Some(made)
+        Some(made.map_or(Made::Over, Made::Entry))
     }
 }
 

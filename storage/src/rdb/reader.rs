@@ -1,4 +1,4 @@
-//! How the format's parts are read. Whatever is wrong with one, the answer is `None`.
+//! How the format's parts are read. Whatever is wrong with one, the answer is `None`, and the reader knows [what](Malformed) it was.
 
 use std::borrow::Cow;
 
@@ -6,6 +6,7 @@ use braid_protocol::number;
 
 use super::{
     codes::{double_text, encoded, length},
+    flaw::{Flaw, Malformed},
     lzf, ziplist,
 };
 use crate::{
@@ -17,12 +18,64 @@ use crate::{
 const STRING_MAX_BYTES: usize = 1 << 30;
 
 /// What has not been read yet.
-pub struct Reader<'a>(pub &'a [u8]);
+pub struct Reader<'a> {
+    rest: &'a [u8],
+    n_bytes: usize,
+    /// What was found out first to be wrong, beside parts that are not there.
+    refused: Option<Malformed>,
+}
 
 impl<'a> Reader<'a> {
+    /// One that has read nothing yet.
+    pub fn new(bytes: &'a [u8]) -> Self {
+        Self { rest: bytes, n_bytes: bytes.len(), refused: None }
+    }
+
+    /// Whether all has been read.
+    pub fn is_at_end(&self) -> bool {
+        self.rest.is_empty()
+    }
+
+    /// How many bytes have been read.
+    pub fn at(&self) -> usize {
+        self.n_bytes - self.rest.len()
+    }
+
+    /// What is wrong, something having been `None`.
+    pub fn malformed(&self) -> Malformed {
+        self.refused.unwrap_or(Malformed { at: self.at(), flaw: Flaw::Part })
+    }
+
+    /// Says what is wrong with what was read last.
+    #[cold]
+    pub fn refuse<T>(&mut self, flaw: Flaw) -> Option<T> {
+        self.refuse_at(self.at(), flaw)
+    }
+
+    /// Says what is wrong with what was read last unless something is so that must be.
+    pub fn require(&mut self, is_so: bool, flaw: Flaw) -> Option<()> {
+        if is_so { Some(()) } else { self.refuse(flaw) }
+    }
+
+    #[cold]
+    fn refuse_at<T>(&mut self, at: usize, flaw: Flaw) -> Option<T> {
+        self.refused.get_or_insert(Malformed { at, flaw });
+        None
+    }
+
+    /// Reads a string and has `take` make something of it, which it does unless there is a flaw.
+    pub fn string_as<T>(&mut self, flaw: Flaw, take: impl FnOnce(Cow<'a, [u8]>) -> Option<T>) -> Option<T> {
+        let at = self.at();
+        let string = self.string()?;
+        match take(string) {
+            None => self.refuse_at(at, flaw),
+            taken => taken,
+        }
+    }
+
     fn bytes(&mut self, n: usize) -> Option<&'a [u8]> {
-        let (bytes, rest) = self.0.split_at_checked(n)?;
-        self.0 = rest;
+        let (bytes, rest) = self.rest.split_at_checked(n)?;
+        self.rest = rest;
         Some(bytes)
     }
 

@@ -4,13 +4,14 @@ use braid_protocol::number;
 
 use super::{
     codes::types,
-    making::Making,
+    flaw::Flaw,
+    making::{Made, Making},
     reader::{self, Reader},
     walk::{self, Parts, Stop},
     writer,
 };
 use crate::{
-    entry::{EntryBox, EntryRef},
+    entry::EntryRef,
     set::{self, SetMut, SetType, intset::IntSet},
     time::Millis,
     value::ValueRef,
@@ -39,17 +40,21 @@ pub fn walk(value_type: u8, parts: &mut dyn Parts) -> Result<(), Stop> {
 }
 
 /// Reads a value of one of the [`TYPES`].
-pub fn read(value_type: u8, from: &mut Reader<'_>, making: &Making<'_>) -> Option<Option<EntryBox>> {
-    making.make(|set: &mut SetMut<'_>| fill_set(set, value_type, from)).map(Some)
+pub fn read(value_type: u8, from: &mut Reader<'_>, making: &Making<'_>) -> Option<Made> {
+    making.make(|set: &mut SetMut<'_>| fill_set(set, value_type, from))
 }
 
 fn fill_set(set: &mut SetMut<'_>, value_type: u8, from: &mut Reader<'_>) -> Option<()> {
     let mut insert = |member: &[u8]| set.insert(member).then_some(());
     match value_type {
-        types::SET => from.repeated(|from| insert(&from.string()?)),
-        types::SET_LISTPACK => reader::each_packed(&from.string()?, insert),
-        _ => IntSet::check(&from.string()?)?
-            .iter()
-            .try_for_each(|value| number::format_i64(value, &mut insert)),
+        types::SET => {
+            from.repeated(|from| from.string_as(Flaw::Twice("set members"), |member| insert(&member)))
+        }
+        types::SET_LISTPACK => {
+            from.string_as(Flaw::Packed("Set listpack"), |packed| reader::each_packed(&packed, insert))
+        }
+        _ => from.string_as(Flaw::Packed("Intset"), |packed| {
+            IntSet::check(&packed)?.iter().try_for_each(|value| number::format_i64(value, &mut insert))
+        }),
     }
 }

@@ -4,13 +4,14 @@ use braid_protocol::number;
 
 use super::{
     codes::types,
-    making::Making,
+    flaw::Flaw,
+    making::{Made, Making},
     reader::{self, Reader},
     walk::{self, Parts, Stop},
     writer,
 };
 use crate::{
-    entry::{EntryBox, EntryRef},
+    entry::EntryRef,
     hash::Router,
     sorted_set::{self, Gathered, SortedSetType, ZeroSign},
     time::Millis,
@@ -53,26 +54,42 @@ pub fn walk(value_type: u8, parts: &mut dyn Parts) -> Result<(), Stop> {
 
 /// Reads a value of one of the [`TYPES`]. As in Redis, one that was written member by member is large until all of it is there, so it
 /// keeps the sign of zeros if it stays large; one that was packed keeps what is in it.
-pub fn read(value_type: u8, from: &mut Reader<'_>, making: &Making<'_>) -> Option<Option<EntryBox>> {
+pub fn read(value_type: u8, from: &mut Reader<'_>, making: &Making<'_>) -> Option<Made> {
     let mut gathered = Gathered::new(&Router::unsharded(making.hasher));
-    let mut add =
-        |member: &[u8], score: f64| (!score.is_nan() && gathered.insert(member, score)).then_some(());
+    let mut add = |member: &[u8], score: f64| match score.is_nan() {
+        true => Err(Flaw::NotANumber),
+        false if gathered.insert(member, score) => Ok(()),
+        false => Err(Flaw::Twice("zset fields")),
+    };
     let zero_sign = match value_type {
         types::SORTED_SET => {
-            from.repeated(|from| add(&from.string()?, from.double()?))?;
+            from.repeated(|from| {
+                let (member, score) = (from.string()?, from.double()?);
+                match add(&member, score) {
+                    Ok(()) => Some(()),
+                    Err(flaw) => from.refuse(flaw),
+                }
+            })?;
             ZeroSign::Dropped
         }
         types::SORTED_SET_OF_TEXTS => {
-            from.repeated(|from| add(&from.string()?, from.double_in_text()?))?;
+            from.repeated(|from| {
+                let (member, score) = (from.string()?, from.double_in_text()?);
+                match add(&member, score) {
+                    Ok(()) => Some(()),
+                    Err(flaw) => from.refuse(flaw),
+                }
+            })?;
             ZeroSign::Dropped
         }
         _ => {
             let is_ziplist = value_type == types::SORTED_SET_ZIPLIST;
-            reader::each_pair(is_ziplist, &from.string()?, |member, score| {
-                add(member, number::parse_f64(score)?)
-            })?;
+            let flaw = Flaw::Packed(if is_ziplist { "Zset ziplist" } else { "Zset listpack" });
+            let add = |member: &[u8], score: &[u8]| add(member, number::parse_f64(score)?).ok();
+            from.string_as(flaw, |packed| reader::each_pair(is_ziplist, &packed, add))?;
             ZeroSign::Kept
         }
     };
-    gathered.sort().into_entry_with(zero_sign, making.key, making.thresholds).map(Some)
+    let made = gathered.sort().into_entry_with(zero_sign, making.key, making.thresholds);
+    Some(made.map_or(Made::Empty, Made::Entry))
 }

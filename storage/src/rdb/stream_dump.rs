@@ -16,7 +16,8 @@ use std::collections::BTreeMap;
 
 use super::{
     codes::types,
-    making::Making,
+    flaw::Flaw,
+    making::{Made, Making},
     reader::Reader,
     walk::{self, Parts, Stop},
     writer,
@@ -125,27 +126,33 @@ pub fn walk(value_type: u8, parts: &mut dyn Parts) -> Result<(), Stop> {
 }
 
 /// Reads a value of one of the [`TYPES`].
-pub fn read(value_type: u8, from: &mut Reader<'_>, making: &Making<'_>) -> Option<Option<EntryBox>> {
+pub fn read(value_type: u8, from: &mut Reader<'_>, making: &Making<'_>) -> Option<Made> {
     let entries = read_entries(value_type, from)?;
     let mut groups = Groups::default();
     from.repeated(|from| {
         let name = from.string()?;
         let group = read_group(value_type, &entries, from)?;
-        groups.create(&name, group).then_some(())
+        from.require(groups.create(&name, group), Flaw::Twice("stream consumer group"))
     })?;
     let stream = Stream::of(entries, groups);
-    Some(Some(EntryBox::with_object(Kind::Stream, Encoding::default(), making.key, stream, None)))
+    Some(Made::Entry(EntryBox::with_object(Kind::Stream, Encoding::default(), making.key, stream, None)))
 }
 
 fn read_entries(value_type: u8, from: &mut Reader<'_>) -> Option<Entries> {
     let mut entries = Entries::default();
     from.repeated(|from| {
-        let id = id_of_raw((*from.string()?).try_into().ok()?);
-        entries.append_node(id, Node::check(from.string()?.into_owned(), id)?)
+        let id = from.string_as(Flaw::Stream("the ID of a stream's node is not 16 bytes long"), |raw| {
+            Some(id_of_raw((*raw).try_into().ok()?))
+        })?;
+        let node =
+            from.string_as(Flaw::Packed("Stream listpack"), |packed| Node::check(packed.into_owned(), id))?;
+        entries
+            .append_node(id, node)
+            .or_else(|| from.refuse(Flaw::Stream("a stream's entries are out of order")))
     })?;
     let (n_live, last) = (from.len()?, read_id(from)?);
     if n_live != entries.len() || last < entries.last_id() {
-        return None;
+        return from.refuse(Flaw::Stream("a stream's length or last ID is not that of its entries"));
     }
     if value_type == types::STREAM {
         entries.set_last_id(last, Some(n_live), Some(StreamId::MIN));
@@ -169,10 +176,12 @@ fn read_group(value_type: u8, entries: &Entries, from: &mut Reader<'_>) -> Optio
     let mut unowned = BTreeMap::new();
     from.repeated(|from| {
         let (id, delivered_at) = (id_of_raw(from.array()?), from.time()?);
-        unowned.insert(id, (delivered_at, from.len()?)).is_none().then_some(())
+        let before = unowned.insert(id, (delivered_at, from.len()?));
+        from.require(before.is_none(), Flaw::Twice("pending stream entry"))
     })?;
     from.repeated(|from| read_consumer(value_type, &mut group, &mut unowned, from))?;
-    unowned.is_empty().then_some(group)
+    from.require(unowned.is_empty(), Flaw::Stream("a pending stream entry has no consumer"))?;
+    Some(group)
 }
 
 /// Reads a consumer, which takes what it has pending out of `unowned`.
@@ -185,13 +194,18 @@ fn read_consumer(
     let (name, seen_at) = (from.string()?, from.time()?);
     // Before there were two times, whoever was seen counted as active.
     let active_at = if value_type == types::STREAM_3 { from.time()? } else { seen_at };
-    let number = group.create_consumer(&name, seen_at)?;
+    let Some(number) = group.create_consumer(&name, seen_at) else {
+        return from.refuse(Flaw::Twice("stream consumer"));
+    };
     if active_at != Millis(NEVER) {
         group.note_active(number, active_at);
     }
     from.repeated(|from| {
         let id = id_of_raw(from.array()?);
-        let (delivered_at, n_deliveries) = unowned.remove(&id)?;
+        let Some((delivered_at, n_deliveries)) = unowned.remove(&id) else {
+            return from
+                .refuse(Flaw::Stream("a consumer has a stream entry that its group does not have pending"));
+        };
         group.assign(id, number, delivered_at, n_deliveries);
         Some(())
     })

@@ -2,7 +2,7 @@
 
 use super::{
     codes::types,
-    making::Making,
+    making::{Made, Making},
     reader::Reader,
     walk::{Parts, Stop},
     writer,
@@ -28,8 +28,8 @@ pub fn walk(_: u8, parts: &mut dyn Parts) -> Result<(), Stop> {
 }
 
 /// Reads a value.
-pub fn read(_: u8, from: &mut Reader<'_>, making: &Making<'_>) -> Option<Option<EntryBox>> {
+pub fn read(_: u8, from: &mut Reader<'_>, making: &Making<'_>) -> Option<Made> {
     let text = from.string()?;
     let encoding = StringOrigin::Written.encoding();
-    Some(Some(EntryBox::with_bytes(Kind::String, encoding, making.key, &text, making.deadline)))
+    Some(Made::Entry(EntryBox::with_bytes(Kind::String, encoding, making.key, &text, making.deadline)))
 }

@@ -40,7 +40,7 @@ impl World {
     }
 
     fn restore(&self, payload: &[u8]) -> Result<EntryBox, Malformed> {
-        let entry = restore(payload, &self.key(), &self.keyspace, NOW)?;
+        let entry = restore(payload, &self.key(), &self.keyspace, NOW, Checksums::Compared)?;
         Ok(entry.expect("not all of it has expired"))
     }
 
@@ -276,42 +276,55 @@ fn compressed_strings_are_read() {
         b"\xc3\x02\x0b\x05a",
         b"\xc3\x05\x80\xff\xff\xff\xff\x00a\xe0\x01\x00",
     ] {
-        assert!(matches!(world.restore(&payload(types::STRING, value)), Err(Malformed::Payload)));
+        let refused = world.restore(&payload(types::STRING, value)).err();
+        assert_eq!(refused.map(|malformed| malformed.flaw), Some(Flaw::Part));
     }
 }
 
 #[test]
 fn what_no_redis_writes_is_refused() {
     let world = World::new();
-    for (value_type, value) in [
-        (types::LIST, &b"\x00"[..]),
-        (types::SET, b"\x00"),
-        (types::SET, b"\x02\x01a\x01a"),
-        (types::HASH, b"\x02\x01a\x01b\x01a\x01c"),
-        (types::HASH, b"\x81\xff\xff\xff\xff\xff\xff\xff\xff\x01a\x01b"),
-        (types::SORTED_SET, b"\x01\x01a\x00\x00\x00\x00\x00\x00\xf8\x7f"),
-        (types::SORTED_SET_OF_TEXTS, b"\x01\x01a\xfd"),
-        (types::HASH_LISTPACK, b"\x0a\x0a\x00\x00\x00\x01\x00\x81a\x02\xff"),
-        (types::SET_INTSET, b"\x08\x02\x00\x00\x00\x00\x00\x00\x00"),
-        (types::SET_INTSET, b"\x0c\x02\x00\x00\x00\x02\x00\x00\x00\x02\x00\x01\x00"),
-        (types::LIST_OF_LISTPACKS, b"\x01\x03\x01a"),
-        (types::STRING, b"\x80\xff\xff\xff\xffabc"),
-        (types::STRING, b"\xc4\x01"),
-        (types::LIST_OF_LISTPACKS, b"\x01\x01\x00"),
+    let twice = Flaw::Twice("hash fields");
+    let zipmap = Flaw::Packed("Zipmap");
+    for (value_type, value, flaw, at) in [
+        (types::LIST, &b"\x00"[..], Flaw::Empty, 2),
+        (types::SET, b"\x00", Flaw::Empty, 2),
+        (types::SET, b"\x02\x01a\x01a", Flaw::Twice("set members"), 4),
+        (types::HASH, b"\x02\x01a\x01b\x01a\x01c", twice, 10),
+        (types::HASH, b"\x81\xff\xff\xff\xff\xff\xff\xff\xff\x01a\x01b", Flaw::Part, 14),
+        (types::SORTED_SET, b"\x01\x01a\x00\x00\x00\x00\x00\x00\xf8\x7f", Flaw::NotANumber, 12),
+        (types::SORTED_SET_OF_TEXTS, b"\x01\x01a\xfd", Flaw::Part, 5),
+        (
+            types::HASH_LISTPACK,
+            b"\x0a\x0a\x00\x00\x00\x01\x00\x81a\x02\xff",
+            Flaw::Packed("Hash listpack"),
+            1,
+        ),
+        (types::SET_INTSET, b"\x08\x02\x00\x00\x00\x00\x00\x00\x00", Flaw::Packed("Intset"), 1),
+        (
+            types::SET_INTSET,
+            b"\x0c\x02\x00\x00\x00\x02\x00\x00\x00\x02\x00\x01\x00",
+            Flaw::Packed("Intset"),
+            1,
+        ),
+        (types::LIST_OF_LISTPACKS, b"\x01\x03\x01a", Flaw::Part, 3),
+        (types::STRING, b"\x80\xff\xff\xff\xffabc", Flaw::Part, 6),
+        (types::STRING, b"\xc4\x01", Flaw::Part, 2),
+        (types::LIST_OF_LISTPACKS, b"\x01\x01\x00", Flaw::Empty, 4),
         // A zipmap that miscounts, has a field twice, has no end, an end too early, or more room to spare than there is.
-        (types::HASH_ZIPMAP, b"\x08\x02\x01a\x01\x00b\xff"),
-        (types::HASH_ZIPMAP, b"\x0c\x02\x01a\x01\x00b\x01a\x01\x00c\xff"),
-        (types::HASH_ZIPMAP, b"\x06\x01\x01a\x01\x00b"),
-        (types::HASH_ZIPMAP, b"\x04\x01\x01a\xff"),
-        (types::HASH_ZIPMAP, b"\x07\x01\x01a\x01\x05b\xff"),
-        (types::HASH_ZIPMAP, b"\x02\x00\xff"),
+        (types::HASH_ZIPMAP, b"\x07\x02\x01a\x01\x00b\xff", zipmap, 1),
+        (types::HASH_ZIPMAP, b"\x0c\x02\x01a\x01\x00b\x01a\x01\x00c\xff", zipmap, 1),
+        (types::HASH_ZIPMAP, b"\x06\x01\x01a\x01\x00b", zipmap, 1),
+        (types::HASH_ZIPMAP, b"\x04\x01\x01a\xff", zipmap, 1),
+        (types::HASH_ZIPMAP, b"\x07\x01\x01a\x01\x05b\xff", zipmap, 1),
+        (types::HASH_ZIPMAP, b"\x02\x00\xff", zipmap, 1),
         // One with a length that is longer than it need be.
-        (types::HASH_ZIPMAP, b"\x0b\x01\xfe\x01\0\0\0c\x01\x00d\xff"),
-        (8, b"\x01a"),
-        (255, b""),
+        (types::HASH_ZIPMAP, b"\x0b\x01\xfe\x01\0\0\0c\x01\x00d\xff", zipmap, 1),
+        (8, b"\x01a", Flaw::Type(8), 1),
+        (255, b"", Flaw::Type(255), 1),
     ] {
         let refused = world.restore(&payload(value_type, value)).err();
-        assert_eq!(refused, Some(Malformed::Payload), "{value_type} {value:?}");
+        assert_eq!(refused, Some(Malformed { at, flaw }), "{value_type} {value:?}");
     }
 }
 
@@ -322,8 +335,9 @@ fn footers_are_checked() {
     for at in 0..right.len() {
         let mut wrong = right.clone();
         wrong[at] ^= 1;
-        assert_eq!(world.restore(&wrong).err(), Some(Malformed::Footer));
-        assert_eq!(world.restore(&right[..at]).err(), Some(Malformed::Footer));
+        for wrong in [&wrong, &right[..at]] {
+            assert!(world.restore(wrong).err().is_some_and(|malformed| malformed.flaw.is_of_footer()));
+        }
     }
     let versioned = |version: u16| {
         let mut out = right[..right.len() - FOOTER_BYTES].to_vec();
@@ -331,7 +345,25 @@ fn footers_are_checked() {
         out.extend_from_slice(&CHECKSUM.checksum(&out).to_le_bytes());
         world.restore(&out).err()
     };
-    assert_eq!([9, 10, 12, 13].map(versioned), [None, None, None, Some(Malformed::Footer)]);
+    let too_new = Some(Malformed { at: 3, flaw: Flaw::Version(13) });
+    assert_eq!([9, 10, 12, 13].map(versioned), [None, None, None, too_new]);
+}
+
+#[test]
+fn a_checksum_that_is_ignored_may_be_any() {
+    let world = World::new();
+    let restore =
+        |payload: &[u8]| restore(payload, &world.key(), &world.keyspace, NOW, Checksums::Ignored).err();
+    let mut payload = payload(types::STRING, b"\x01a");
+    let (right, at) = (payload.clone(), payload.len() - 1);
+    payload[at] ^= 1;
+    assert_eq!(restore(&payload), None);
+    // All else is looked at as ever.
+    payload[1] = 2;
+    assert_eq!(restore(&payload), Some(Malformed { at: 2, flaw: Flaw::Part }));
+    payload[at - 8] = 1;
+    assert_eq!(restore(&payload).map(|malformed| malformed.flaw), Some(Flaw::Version(266)));
+    assert_eq!(restore(&right[..9]).map(|malformed| malformed.flaw), Some(Flaw::NoFooter));
 }
 
 /// Whatever comes, there is an answer, and what is accepted can be dumped again.
@@ -356,7 +388,8 @@ fn no_cut_and_no_flip_panics() {
         let value = &payload[..payload.len() - FOOTER_BYTES];
         let try_one = |mut value: Vec<u8>| {
             add_footer(&mut value, VERSION_MAX);
-            if let Ok(Some(entry)) = restore(&value, &world.key(), &world.keyspace, NOW) {
+            if let Ok(Some(entry)) = restore(&value, &world.key(), &world.keyspace, NOW, Checksums::Compared)
+            {
                 let back = world.restore(&dump(entry.as_ref(), NOW)).expect("what is dumped is restored");
                 assert_eq!(contents(back.as_ref()), contents(entry.as_ref()));
             }

@@ -10,7 +10,7 @@ const END: u8 = 0xff;
 const LONG: u8 = 0xfe;
 const UNCOUNTED: u8 = 0xfe;
 
-/// Calls `each` with names and values. What is not well formed may be found out after some calls.
+/// Calls `each` with names and values, of which there must be some, as in Redis. What is not well formed may be found out after some calls.
 pub fn each(bytes: &[u8], mut each: impl FnMut(&[u8], &[u8]) -> Option<()>) -> Option<()> {
     let (&stated, rest) = bytes.split_first()?;
     let (&end, mut fields) = rest.split_last()?;
@@ -28,7 +28,7 @@ pub fn each(bytes: &[u8], mut each: impl FnMut(&[u8], &[u8]) -> Option<()>) -> O
         each(name, value)?;
         count += 1;
     }
-    (stated == UNCOUNTED || usize::from(stated) == count).then_some(())
+    (count > 0 && (stated == UNCOUNTED || usize::from(stated) == count)).then_some(())
 }
 
 fn length(bytes: &[u8]) -> Option<(usize, &[u8])> {

@@ -182,9 +182,9 @@ impl World {
 
     /// What is encoded, read back.
     fn decode(&self, encoded: &Encoded, given: &mut Given) {
-        let mut reader = Reader(&encoded.bytes);
+        let mut reader = Reader::new(&encoded.bytes);
         let mut n_keys = 0;
-        while !reader.0.is_empty() {
+        while !reader.is_at_end() {
             let (mut deadline, mut first) = (None, reader.byte().unwrap());
             loop {
                 match first {
@@ -203,8 +203,8 @@ impl World {
                 now: Millis(START),
                 deadline,
             };
-            let mut entry =
-                kinds::restore(first, &mut reader, &making).expect("it is whole").expect("a value");
+            let made = kinds::restore(first, &mut reader, &making).expect("it is whole");
+            let mut entry = made.into_entry().expect("a value");
             entry.set_deadline(deadline);
             given.add(encoded.db, entry.as_ref());
             n_keys += 1;

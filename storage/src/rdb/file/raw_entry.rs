@@ -5,10 +5,10 @@ use std::borrow::Cow;
 use crate::{
     Keyspace,
     access::{Access, AccessPolicy, idle_seconds},
-    entry::{EntryBox, EntryRef, Kind},
+    entry::{EntryRef, Kind},
     kinds,
     rdb::{
-        Making, Parts, Reader, Stop,
+        Flaw, Made, Making, Malformed, Parts, Reader, Stop,
         codes::{encoded, opcode},
         lzf::Compressor,
         walk::{Walker, Written},
@@ -192,21 +192,25 @@ impl RawEntry<'_> {
         self.deadline.is_some_and(|deadline| deadline.has_passed(now))
     }
 
-    /// Builds the entry, with its deadline; nothing of it is left if all its fields have expired. `None` if the value makes no sense.
-    pub fn build(&self, keyspace: &Keyspace, now: Millis) -> Option<Option<EntryBox>> {
+    /// Builds the entry, with its deadline.
+    ///
+    /// # Errors
+    /// If the value makes no sense.
+    pub fn build(&self, keyspace: &Keyspace, now: Millis) -> Result<Made, Malformed> {
         let hasher = keyspace.router().hasher();
         let (thresholds, deadline) = (keyspace.thresholds(), self.deadline);
         let making = Making { key: &self.key, hasher, thresholds, now, deadline };
-        let mut reader = Reader(self.value);
-        let mut built = kinds::restore(self.value_type, &mut reader, &making)?;
-        if !reader.0.is_empty() {
-            return None;
+        let mut reader = Reader::new(self.value);
+        let built = kinds::restore(self.value_type, &mut reader, &making);
+        let mut built = built.ok_or_else(|| reader.malformed())?;
+        if !reader.is_at_end() {
+            return Err(Malformed { at: reader.at(), flaw: Flaw::GoesOn });
         }
-        if let Some(entry) = &mut built
+        if let Made::Entry(entry) = &mut built
             && entry.as_ref().deadline() != self.deadline
         {
             entry.set_deadline(self.deadline);
         }
-        Some(built)
+        Ok(built)
     }
 }

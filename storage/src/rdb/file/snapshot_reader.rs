@@ -13,7 +13,7 @@ use super::{HEADER_BYTES, MAGIC, RawEntry, Recency, VERSION_OF_VALKEY, VERSION_W
 use crate::{
     kinds,
     rdb::{
-        CHECKSUM, Parts, Reader, Stop, VERSION_MAX,
+        CHECKSUM, Malformed, Parts, Reader, Stop, VERSION_MAX,
         codes::{module, opcode, types},
         walk::Walker,
     },
@@ -96,8 +96,8 @@ pub enum Problem {
     Module(String),
     /// Functions as the release candidates of Redis 7.0 wrote them.
     EarlyLibrary,
-    /// A value whose bytes make no sense.
-    Value,
+    /// A value whose bytes make no sense, and where in the value that was found.
+    Value(Malformed),
     /// The checksum in the file is not that of the file.
     Checksum {
         /// The one in the file.
@@ -131,7 +131,7 @@ impl fmt::Display for Problem {
             Problem::EarlyLibrary => {
                 write!(f, "functions of a release candidate of Redis 7.0 are not supported")
             }
-            Problem::Value => write!(f, "the value is not well formed"),
+            Problem::Value(malformed) => write!(f, "the value is not well formed: {malformed} of the value"),
             Problem::Checksum { stated, computed } => write!(
                 f,
                 "CRC error: the checksum is {stated:016x} in the file and {computed:016x} of what was read: the file is damaged"
@@ -305,7 +305,7 @@ impl<R: Read> SnapshotReader<R> {
             Missing::Problem(problem) => self.wrong(0, problem),
             Missing::OfKey(key, problem) => {
                 let written = &self.buffer[self.n_given..][key];
-                let key = Reader(written).string().map(Cow::into_owned);
+                let key = Reader::new(written).string().map(Cow::into_owned);
                 FileError { key, ..self.wrong(0, problem) }
             }
         }
@@ -399,7 +399,7 @@ fn entry(walker: &mut Walker<'_>, first: u8, version: u16) -> Result<EntryParts,
     };
     match walked {
         Ok(()) => Ok(EntryParts { deadline, recency, value_type, key, value: start..walker.at() }),
-        Err(Stop::Malformed) => Err(Missing::OfKey(key, Problem::Value)),
+        Err(Stop::Malformed) => Err(Missing::OfKey(key, Problem::Length)),
         Err(more) => Err(Missing::Stop(more)),
     }
 }
@@ -413,7 +413,7 @@ fn string(walker: &mut Walker<'_>) -> Result<Range<usize>, Stop> {
 
 /// A record with its strings; nothing if one of them makes no sense.
 fn item(record: Record, bytes: &[u8], offset: u64) -> Option<Item<'_>> {
-    let text = |range: Range<usize>| Reader(&bytes[range]).string();
+    let text = |range: Range<usize>| Reader::new(&bytes[range]).string();
     Some(match record {
         Record::Aux(name, value) => Item::Aux(text(name)?, text(value)?),
         Record::Library(code) => Item::Library(text(code)?),

@@ -54,7 +54,7 @@ fn what_has_expired_is_neither_written_nor_read() {
     let whole = dump(entry.as_ref(), NOW);
     let later = |ms| Millis(NOW.0 + ms);
     let n_fields = |payload: &[u8], now| {
-        let entry = restore(payload, &key, &world.keyspace, now).expect("it is read");
+        let entry = restore(payload, &key, &world.keyspace, now, Checksums::Compared).expect("it is read");
         entry.map(|entry| ValueRef::<HashType>::of(entry.as_ref(), Millis(0)).unwrap().len())
     };
     for (ms, n) in [(0, 4), (1000, 4), (1001, 3), (3001, 2), (4001, 1)] {
@@ -90,7 +90,13 @@ fn triple(deadline: u8) -> [u8; 16] {
 fn early_types_are_read() {
     let world = World::new();
     let deadline = |value_type, value: &[u8]| {
-        let entry = restore(&payload(value_type, value), &world.key(), &world.keyspace, Millis(5));
+        let entry = restore(
+            &payload(value_type, value),
+            &world.key(),
+            &world.keyspace,
+            Millis(5),
+            Checksums::Compared,
+        );
         let entry = entry.ok()?.expect("it has not expired");
         let hash = ValueRef::<HashType>::of(entry.as_ref(), Millis(5)).unwrap();
         Some(hash.field(b"f").unwrap().deadline.map_or(0, |deadline| deadline.0.0))

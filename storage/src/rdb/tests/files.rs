@@ -7,7 +7,8 @@ use std::{
 
 use super::{
     file::{
-        FileError, Item, Problem, Recency, SnapshotOptions, SnapshotReader, SnapshotWriter, encode_entry,
+        FileError, Item, Problem, RawEntry, Recency, SnapshotOptions, SnapshotReader, SnapshotWriter,
+        encode_entry,
     },
     *,
 };
@@ -86,8 +87,9 @@ fn read(keyspace: &Keyspace, source: impl Read, total: Option<u64>) -> Result<Co
         match reader.next_item()? {
             Item::Select(selected) => db = selected,
             Item::Entry(raw) => {
-                let wrong = || FileError { offset: raw.offset, key: None, problem: Problem::Value };
-                let Some(entry) = raw.build(keyspace, NOW).ok_or_else(wrong)? else { continue };
+                let wrong =
+                    |found| FileError { offset: raw.offset, key: None, problem: Problem::Value(found) };
+                let Some(entry) = raw.build(keyspace, NOW).map_err(wrong)?.into_entry() else { continue };
                 assert_eq!(entry.as_ref().deadline(), raw.deadline);
                 let known = (db, digest_of(entry.as_ref(), NOW), raw.deadline, raw.recency);
                 contents.entries.insert(raw.key.to_vec(), known);
@@ -300,7 +302,7 @@ fn what_is_wrong_is_told_in_words() {
         of(b"\x1a\x03k\n\x01"),
         "at byte 9, key 'k\\n\\x01': values of type 26 are not known to this version"
     );
-    assert_eq!(of(b"\x00\x01k\xc4"), "at byte 9, key 'k': the value is not well formed");
+    assert_eq!(of(b"\x00\x01k\xc4"), "at byte 9, key 'k': a length or string is not well formed");
     assert_eq!(of(b"\xfa\xc4"), "at byte 11: a length or string is not well formed");
     assert_eq!(
         of(b"\xfa\x20ab"),
@@ -311,6 +313,59 @@ fn what_is_wrong_is_told_in_words() {
         told(&of_records("0080", b"\x16\x01k\x00")),
         "at byte 9, key 'k': values of type 22 are not known to this version"
     );
+}
+
+#[test]
+fn a_value_that_makes_no_sense_says_what_and_where() {
+    let world = World::new();
+    let told =
+        |records: &[u8]| read_all(&world.keyspace, &of_records("0012", records)).unwrap_err().to_string();
+    assert_eq!(
+        told(b"\x00\x01a\x01v\x02\x01k\x02\x01m\x01m"),
+        "at byte 14: the value is not well formed: Duplicate set members detected, at byte 3 of the value"
+    );
+    assert_eq!(
+        told(b"\x10\x01k\x0a\x0a\0\0\0\x01\0\x81a\x02\xff"),
+        "at byte 9: the value is not well formed: Hash listpack integrity check failed, at byte 0 of the value"
+    );
+}
+
+/// Redis has written such values, and skips them when it loads a file.
+#[test]
+fn values_without_elements_are_known_for_what_they_are() {
+    let world = World::new();
+    let (listpack, ziplist) = (b"\x07\x07\0\0\0\0\0\xff", b"\x0b\x0b\0\0\0\x0a\0\0\0\0\0\xff");
+    let of = |value_type: u8, value: &[u8]| {
+        let raw = RawEntry {
+            key: b"k".as_slice().into(),
+            deadline: None,
+            recency: None,
+            value_type,
+            value,
+            offset: 0,
+        };
+        matches!(raw.build(&world.keyspace, NOW), Ok(Made::Empty))
+    };
+    for value_type in [
+        types::LIST,
+        types::SET,
+        types::HASH,
+        types::SORTED_SET,
+        types::LIST_OF_ZIPLISTS,
+        types::LIST_OF_LISTPACKS,
+    ] {
+        assert!(of(value_type, b"\0"), "{value_type}");
+    }
+    for value_type in [types::HASH_LISTPACK, types::SORTED_SET_LISTPACK, types::SET_LISTPACK] {
+        assert!(of(value_type, listpack), "{value_type}");
+    }
+    for value_type in [types::HASH_ZIPLIST, types::SORTED_SET_ZIPLIST, types::LIST_ZIPLIST] {
+        assert!(of(value_type, ziplist), "{value_type}");
+    }
+    assert!(of(types::LIST_OF_ZIPLISTS, &[b"\x02", &ziplist[..], ziplist].concat()));
+    assert!(!of(types::LIST, b"\x01\x01a"));
+    // What is made after one is not harmed by it.
+    assert!(read_all(&world.keyspace, &of_records("0012", b"\x02\x01e\0\x02\x01k\x01\x01m")).is_ok());
 }
 
 #[test]
@@ -343,7 +398,7 @@ fn announced_lengths_are_not_believed() {
             let bytes = of_records("0010", records);
             let mut reader = SnapshotReader::new(&bytes[..], total, true).unwrap();
             let error = reader.next_item().map(|_| ()).unwrap_err();
-            assert!(matches!(error.problem, Problem::Ends | Problem::Value), "{error}");
+            assert!(matches!(error.problem, Problem::Ends | Problem::Length), "{error}");
             assert!(reader.allocated_bytes() <= 4 << 20);
         }
     }
