@@ -352,7 +352,7 @@ impl<'w> Replay<'w> {
         let n_bytes = file.metadata().map_err(|error| failed(path, error))?.len();
         let mut reader = Reader::from_offset(file, from).map_err(|error| failed(path, error))?;
         let all = self.server.engine.all_shards();
-        let mut is_over = false;
+        let (mut is_over, mut units) = (false, Vec::new());
         while !is_over {
             if self.server.stopping.load(Ordering::Relaxed) {
                 return Err(failed(path, "the server is stopping"));
@@ -360,18 +360,30 @@ impl<'w> Replay<'w> {
             let Self { session, n_commands, n_failed, .. } = self;
             let ran = self.worker.with_shards(&all, |held, thread| {
                 let began = Instant::now();
-                // Clients may have been here meanwhile, with WATCH, and have moved the time on.
+                // Once a hold, and not once a unit: these look at each shard, which takes longer than a command. Clients may have been
+                // here meanwhile, with WATCH, and have moved the time on.
                 let loads_at = thread.server().clock.now();
-                all.iter().for_each(|&id| held.shard(id).turn_back_time(loads_at));
-                while began.elapsed() < HELD_FOR {
-                    let at = reader.position();
-                    let Some(units) = reader.next_units()? else { return Ok(true) };
-                    let ran = run_units(&mut units.to_vec(), session, held, thread);
-                    let (n_run, n_bad) = ran.map_err(|why| Stopped::ByCommand { at, why })?;
-                    *n_commands += n_run;
-                    *n_failed += n_bad;
+                for &id in &all {
+                    held.shard(id).turn_back_time(loads_at);
+                    held.shard(id).lift_limit();
                 }
-                Ok(false)
+                let mut run = || {
+                    while began.elapsed() < HELD_FOR {
+                        let at = reader.position();
+                        let Some(read) = reader.next_units()? else { return Ok(true) };
+                        units.clear();
+                        units.extend_from_slice(read);
+                        let ran = run_units(&mut units, session, held, thread);
+                        let (n_run, n_bad) = ran.map_err(|why| Stopped::ByCommand { at, why })?;
+                        *n_commands += n_run;
+                        *n_failed += n_bad;
+                    }
+                    Ok(false)
+                };
+                let ran = run();
+                // What comes before a torn end has changed something, too.
+                forget_changes(held);
+                ran
             });
             match ran {
                 None => thread::sleep(Duration::from_millis(1)),
@@ -502,7 +514,6 @@ fn run_units(
         let server = thread.server();
         let mut call =
             Call { held: Some(held), ..Call::of_session(&TABLE, server, session, Millis(0), thread) };
-        call.lift_limits();
         out.clear();
         step::answer(&mut call, command, words, None, &mut out, thread);
         if call.must_run_again() {
@@ -511,12 +522,15 @@ fn run_units(
         n_run += 1;
         n_failed += u64::from(out.first() == Some(&b'-'));
     }
+    Ok((n_run, n_failed))
+}
+
+/// Forgets what units have changed. Nobody is told of what was, and waiting commands are not served with it: they look when all is loaded.
+fn forget_changes(held: &mut Held<'_, Job>) {
     record::clear();
-    // Nobody is told of what was, and waiting commands are not served with it: they look when all is loaded.
     let mut untold = Vec::new();
     for index in 0..held.ids().len() {
         let id = held.ids()[index];
         held.shard(id).take_changes(&mut untold);
     }
-    Ok((n_run, n_failed))
 }
