@@ -11,7 +11,7 @@ use std::{
 
 use support::{
     Client, Dice, Reply, Resp, Server,
-    crowd::{AtEnd, Meeting, ask, crowd, everywhere, tell, until, while_connections_move},
+    crowd::{AtEnd, Meeting, ask, crowd, everywhere, figure, tell, until, while_connections_move},
     dice::seed,
 };
 
@@ -407,6 +407,8 @@ fn a_client_that_leaves_in_the_middle_of_subscribing_no_longer_counts() {
     everywhere(|server| {
         let is_over = AtomicBool::new(false);
         let n_left = AtomicUsize::new(N_CLIENTS);
+        let mut observer = server.connect();
+        let n_before = figure(&mut observer, "total_connections_received");
         crowd(server, 1 + N_CLIENTS, |id, client| {
             if id == 0 {
                 // One client keeps the shards busy.
@@ -424,7 +426,10 @@ fn a_client_that_leaves_in_the_middle_of_subscribing_no_longer_counts() {
             }
         });
         let _over = AtEnd(&is_over);
-        let mut observer = server.connect();
+        // The last ones may not have been accepted yet: they would subscribe for a moment.
+        let n_connected = n_before + 1 + N_CLIENTS + N_CLIENTS * N_ROUNDS;
+        until("all were accepted", || figure(&mut observer, "total_connections_received") >= n_connected);
+        until("all have left", || figure(&mut observer, "connected_clients") == 1);
         until("nobody listens", || nobody_listens(&mut observer));
         // A new subscriber receives its own messages only.
         let mut subscriber = server.connect();
