@@ -88,7 +88,7 @@ pub trait DiskFile: Clone + Send {
 #[derive(Clone, Debug)]
 pub struct Folder {
     path: PathBuf,
-    /// The folder itself, locked. The system lets go of it when the last copy is closed, also when the process is killed.
+    /// A file in it, locked. The system lets go of it when the last copy is closed, also when the process is killed.
     _lock: Option<Arc<File>>,
 }
 
@@ -104,14 +104,20 @@ impl Folder {
         }
     }
 
-    /// The same, for as long as this or a copy of it is there for nobody else who asks for it so. Where the file system has no locks
-    /// it is nobody's.
+    /// The same, for as long as this or a copy of it is there for nobody else who asks for it with this name. The name is that of the
+    /// append-only file: as in Redis, two servers may have one each in a folder. What is locked is a file beside it, which stays.
+    /// Where the file system has no locks, or does not let it be made, it is nobody's.
     ///
     /// # Errors
     /// If another has it ([`io::ErrorKind::ResourceBusy`]), or as in [`Folder::new`].
-    pub fn locked(path: PathBuf) -> io::Result<Self> {
+    pub fn locked(path: PathBuf, name: &str) -> io::Result<Self> {
         let folder = Self::new(path)?;
-        let lock = File::open(&folder.path)?;
+        let file = File::options()
+            .write(true)
+            .create(true)
+            .truncate(false)
+            .open(folder.path.join(format!("{name}.lock")));
+        let Ok(lock) = file else { return Ok(folder) };
         match flock(&lock, FlockOperation::NonBlockingLockExclusive) {
             Err(Errno::WOULDBLOCK) => {
                 let why = "another server that is running has its append-only file there";

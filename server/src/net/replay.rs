@@ -77,7 +77,7 @@ impl FoundAof {
     /// # Errors
     /// If it cannot be read, or its manifest is none, or another server has it.
     pub fn look(server_dir: &Path, folder: &Path, name: &str) -> Result<Self, ReplayError> {
-        Self::look_in(Folder::locked(folder.to_owned()), server_dir, folder, name)
+        Self::look_in(Folder::locked(folder.to_owned(), name), server_dir, folder, name)
     }
 
     /// Looks for the one that this server has open.

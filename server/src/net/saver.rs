@@ -256,7 +256,7 @@ impl Saver {
     /// Opens an append-only file to be begun, unless the disk refuses.
     fn open_log(&self) -> Option<Aof<LogFolder>> {
         let (server, config) = (self.server, self.server.config.load_full());
-        let opened = Folder::locked(server.log_folder.clone()).and_then(|folder| {
+        let opened = Folder::locked(server.log_folder.clone(), &config.appendfilename).and_then(|folder| {
             let before = store::manifest_in(&folder, &config.appendfilename);
             let before = before.map_err(|error| io::Error::other(format!("its manifest: {error:?}")))?;
             let mut aof = Aof::begin_aside(server.journal.folder(folder), &config.appendfilename, before)?;
@@ -402,7 +402,8 @@ impl Saver {
         let name = format!("{UNFINISHED}{}.rdb", std::process::id());
         let path = folder.join(&name);
         // The log has it, or nobody may.
-        let files = if is_logged { Folder::new(folder) } else { Folder::locked(folder) };
+        let files =
+            if is_logged { Folder::new(folder) } else { Folder::locked(folder, &config.appendfilename) };
         let files = files.map(|folder| server.journal.folder(folder));
         let files = files.map_err(|error| Failure::Io("opening its folder", error));
         let created = files
