@@ -608,6 +608,8 @@ fn a_second_server_leaves_the_folder_alone_as_long_as_the_first_lives() {
     let folder = home.path().join("appendonlydir");
     assert!(refusal.contains(folder.to_str().expect("it is UTF-8")), "{refusal}");
     assert!(refusal.contains("another server that is running has its append-only file there"), "{refusal}");
+    // A file of another name is another's.
+    drop(home.serve(&["--appendfilename", "other.aof"]));
     // One that logs nothing may work there until it would write.
     let second = home.serve(&["--appendonly", "no"]);
     let mut client = second.connect();
