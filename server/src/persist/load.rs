@@ -402,6 +402,7 @@ impl Builder<'_> {
             let &Cut { db, routed, deadline, recency, value_type, offset, .. } = cut;
             let raw = RawEntry { key: key.into(), deadline, recency, value_type, value, offset };
             let made = raw.build(self.keyspace, self.as_of).map_err(|malformed| {
+                // Each builder may meet one, and the error that ends the loading names the first builder's.
                 let (key_shown, path) = (log::shown(key), self.path.display());
                 warning!(
                     "The key '{key_shown}' at byte {offset} of {path} is refused: {malformed} of its value"

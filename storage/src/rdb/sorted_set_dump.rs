@@ -62,19 +62,11 @@ pub fn read(value_type: u8, from: &mut Reader<'_>, making: &Making<'_>) -> Optio
         false => Err(Flaw::Twice("zset fields")),
     };
     let zero_sign = match value_type {
-        types::SORTED_SET => {
+        types::SORTED_SET | types::SORTED_SET_OF_TEXTS => {
+            let is_text = value_type == types::SORTED_SET_OF_TEXTS;
             from.repeated(|from| {
-                let (member, score) = (from.string()?, from.double()?);
-                match add(&member, score) {
-                    Ok(()) => Some(()),
-                    Err(flaw) => from.refuse(flaw),
-                }
-            })?;
-            ZeroSign::Dropped
-        }
-        types::SORTED_SET_OF_TEXTS => {
-            from.repeated(|from| {
-                let (member, score) = (from.string()?, from.double_in_text()?);
+                let member = from.string()?;
+                let score = if is_text { from.double_in_text()? } else { from.double()? };
                 match add(&member, score) {
                     Ok(()) => Some(()),
                     Err(flaw) => from.refuse(flaw),
