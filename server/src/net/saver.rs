@@ -2,8 +2,8 @@
 //!
 //! ```text
 //! cut     its node takes all shards for a moment, and each begins to save (`Task::Cut`)
-//! walk    shard by shard, 50 µs a hold: what a step gives is compressed, summed and written with nothing held; before each step, what
-//!         was saved before its turn in whatever shard
+//! walk    shard by shard, 50 µs a hold, by the threads that serve connections (`WalkStep`): what a step gives is compressed, summed and
+//!         written here, with nothing held; before that, what was saved before its turn in whatever shard
 //! end     the file is synced, renamed, and so is its folder synced
 //! ```
 //!
@@ -54,25 +54,35 @@ use crate::{
     persist::{self, CommandsWriter, EntriesWriter, Loaded, Purpose},
     run::unit,
     shared::{
-        functions::Existing, journal::Journal, saves::Order, server::Server, thread_state::ThreadState,
+        functions::Existing,
+        journal::Journal,
+        mail::Mail,
+        saves::{Order, WalkStep},
+        server::Server,
+        thread_state::ThreadState,
     },
     warning,
 };
 
-/// How long a step may hold a shard.
-const STEP_TIME: Duration = Duration::from_micros(50);
-/// How much a step may give.
-const STEP_BYTES: usize = 256 << 10;
+/// So many steps at most are under way: the saver writes what one has given while threads take the next ones.
+const STEPS_MAX: usize = 4;
+/// While a step takes longer than this, what is saved early is written.
+const STEP_PATIENCE: Duration = Duration::from_millis(2);
+/// How much sooner others get a core that it wants, too. With this, a busy server's clients hardly feel it; at an equal rank, one in a
+/// thousand requests waits some milliseconds longer.
+const NICENESS: i32 = 5;
 /// How much that was saved early is written at once.
 const EARLY_BYTES_AT_ONCE: usize = 256 << 10;
-/// Above so much that was saved early the saver does not rest, and does nothing else.
+/// Above so much that was saved early the saver does not rest: clients write so much that the sooner it is done, the better for them.
+const EARLY_BYTES_FEW: usize = 16 << 10;
+/// Above so much, it does nothing else than write that.
 const EARLY_BYTES_MANY: usize = 1 << 20;
 /// At so much, writes are held back until there is less than [`EARLY_BYTES_MANY`].
 const EARLY_BYTES_MAX: usize = 8 << 20;
 /// The saver rests after it has worked for so long: what wants its core waits no longer.
 const WORK_TIME: Duration = Duration::from_micros(200);
-/// And so many times as long,
-const REST_TIMES: u32 = 2;
+/// And as many times as long,
+const REST_TIMES: u32 = 1;
 /// but for what it has spent on more than this, which may have been waiting for the disk.
 const MOST_WORK_TIME: Duration = Duration::from_micros(500);
 /// How long the saver waits when all shards that it has yet to visit are held.
@@ -88,6 +98,8 @@ const RETRY_SECONDS: u64 = 5;
 
 /// Takes snapshots until the server stops.
 pub fn run_saver(server: &'static Server, index: usize, poll: Poll) {
+    // Without that, it takes cores as it is: nobody is to be told.
+    let _: Result<(), rustix::io::Errno> = rustix::process::setpriority_process(None, NICENESS);
     let mut saver = Saver::new(server, index, poll);
     while !server.stopping.load(Relaxed) {
         saver.turn();
@@ -188,6 +200,8 @@ impl Saver {
             (false, true) => return self.end_log(),
             (true, false) if self.begun.is_some() || self.may_rewrite() => return self.begin_log(),
             (false, false) if self.is_begun_in_vain() => self.give_up_begun(),
+            // The command that it was begun for runs in a moment.
+            (false, false) if self.begun.is_some() => {}
             (_, is_writing) if self.is_rewrite_due() => {
                 return self.rewrite(if is_writing { LogCut::Made } else { LogCut::None });
             }
@@ -343,6 +357,8 @@ impl Saver {
         let begins = matches!(log, LogCut::Begun(_));
         saves.rewrite_began_at.store(server.clock.uptime_millis(), Relaxed);
         saves.is_rewriting.store(true, Relaxed);
+        // As in Redis: this is what was asked for.
+        saves.is_rewrite_scheduled.store(false, Relaxed);
         self.writes_base = !matches!(log, LogCut::None);
         if !self.writes_base {
             self.give_up_begun();
@@ -469,7 +485,7 @@ impl Saver {
         let saves = &self.server.saves;
         let may_sleep = peer.inbox.may_sleep(|| {
             let is_asked = saves.is_scheduled() || saves.is_rewrite_scheduled.load(Relaxed);
-            saves.orders.is_empty() && !(is_idle && is_asked)
+            saves.orders.is_empty() && saves.taken.is_empty() && !(is_idle && is_asked)
         });
         let timeout = if may_sleep { most } else { Duration::ZERO };
         if let Err(error) = self.poll.poll(&mut self.events, Some(timeout))
@@ -807,70 +823,21 @@ impl Saver {
 
     /// Visits all shards until each has given all; writes what they give, or has them give nothing more.
     fn walk(&mut self, mut to: Option<(&mut Snapshot, &Uses)>) -> Result<(), Failure> {
-        let mut left: VecDeque<ShardId> = self.server.engine.all_shards().iter().copied().collect();
-        let (mut n_held, mut n_panics) = (0, 0);
         let is_hurried = to.is_none() || self.fulfilling.is_some_and(SaveOrder::is_shutdown);
         let mut pace = Pace::new(is_hurried);
-        let mut buffer = Vec::new();
-        while let Some(id) = left.pop_front() {
-            let is_given_up = to.is_none();
-            self.take_early(&mut to, &mut pace)?;
-            let mut parts = Parts::default();
-            parts.reuse(std::mem::take(&mut buffer));
-            let now = self.server.clock.now();
-            let step = self.worker.with_shards(&[id], |held, _| {
-                let shard = held.shard(id);
-                shard.start();
-                shard.begin(Db::default(), now);
-                if is_given_up {
-                    shard.give_up_snapshot();
-                    self.server.panic_while_saving();
+        let mut walk = Walk::new(self.server, to.is_none());
+        let ended = self.walk_on(&mut walk, &mut to, &mut pace);
+        // Whatever has failed, what others were asked to take comes back, with what it has pinned.
+        while walk.n_under_way() > 0 && !self.server.stopping.load(Relaxed) {
+            match self.server.saves.taken.pop() {
+                Some(mut step) => {
+                    walk.idle.push_back(step.thread);
+                    let _: Result<(), Failure> = self.take_parts(&mut step.parts, &mut None);
                 }
-                let began = Instant::now();
-                shard.save_some(&mut parts, |parts| {
-                    if !is_given_up {
-                        self.server.panic_while_saving();
-                    }
-                    began.elapsed() < STEP_TIME && parts.n_bytes() < STEP_BYTES
-                })
-            });
-            match step {
-                None => {
-                    left.push_back(id);
-                    n_held += 1;
-                    if n_held >= left.len() {
-                        n_held = 0;
-                        std::thread::sleep(BUSY_REST);
-                    }
-                }
-                Some(Ok(step)) => {
-                    n_held = 0;
-                    if step == SaveStep::More {
-                        left.push_front(id);
-                    }
-                }
-                // It goes on from where it stands to clear the marks.
-                Some(Err(_)) if is_given_up && n_panics < PANICS_MAX => {
-                    n_panics += 1;
-                    left.push_front(id);
-                }
-                Some(Err(_)) if is_given_up => self.abandon(id),
-                // What is pinned is let go of below.
-                Some(Err(_)) => to = None,
-            }
-            let n_keys = parts.n_keys();
-            buffer = self.take_parts(parts, &mut to)?;
-            if to.is_none() && !is_given_up {
-                return Err(Failure::Io("going through the keys", io::Error::other("a shard panicked")));
-            }
-            if to.is_some() {
-                self.rest_after(n_keys);
-                pace.rest();
-                if self.is_outdated() {
-                    return Err(Failure::GivenUp);
-                }
+                None => self.sleep(LOOK_EVERY, false),
             }
         }
+        ended?;
         // No shard has more to give, so this comes to an end.
         while self.server.keyspace.early().n_bytes() > 0 {
             self.take_early(&mut to, &mut pace)?;
@@ -878,6 +845,103 @@ impl Saver {
         self.server.keyspace.early().clear();
         self.server.let_writes_go(&mut self.worker.thread);
         Ok(())
+    }
+
+    fn walk_on(
+        &mut self,
+        walk: &mut Walk,
+        to: &mut Option<(&mut Snapshot, &Uses)>,
+        pace: &mut Pace,
+    ) -> Result<(), Failure> {
+        while !walk.is_over() {
+            self.take_early(to, pace)?;
+            let step = if pace.is_hurried { self.step_here(walk) } else { self.step_of_others(walk) };
+            if let Some(mut step) = step {
+                let n_keys = step.parts.n_keys();
+                let written = self.take_parts(&mut step.parts, to);
+                walk.spare.push(step);
+                written?;
+                if walk.n_panics > 0 && to.is_some() {
+                    return Err(Failure::Io("going through the keys", io::Error::other("a shard panicked")));
+                }
+                if to.is_some() {
+                    self.rest_after(n_keys);
+                    if self.server.keyspace.early().n_bytes() < EARLY_BYTES_FEW {
+                        pace.rest();
+                    }
+                }
+            } else if !walk.is_over() {
+                self.sleep(STEP_PATIENCE, false);
+                pace.was_resting();
+            }
+            if to.is_some() && self.is_outdated() {
+                return Err(Failure::GivenUp);
+            }
+        }
+        Ok(())
+    }
+
+    /// Takes a step.
+    fn step_here(&mut self, walk: &mut Walk) -> Option<Box<WalkStep>> {
+        let mut step = walk.next_step()?;
+        step.take(&mut self.worker);
+        self.end_step(walk, &mut step);
+        Some(step)
+    }
+
+    /// Has threads that serve sockets take steps, each between two of its turns, and gives one that was taken. With others after the same
+    /// core this thread may stand still at any time, and who holds a shard then has everybody wait for it.
+    fn step_of_others(&mut self, walk: &mut Walk) -> Option<Box<WalkStep>> {
+        let taken = self.server.saves.taken.pop().map(|mut step| {
+            walk.idle.push_back(step.thread);
+            self.end_step(walk, &mut step);
+            step
+        });
+        let is_delayed = self.server.config.load().rdb_key_save_delay.is_some();
+        let n_in_use = self.server.spread.n_in_use();
+        let n_max = if is_delayed { 1 } else { STEPS_MAX };
+        while (taken.is_none() || !is_delayed)
+            && walk.n_under_way() < n_max
+            // One without connections is asleep, and would first have to get a core.
+            && let Some(at) = walk.idle.iter().position(|&thread| thread < n_in_use)
+            && let Some(mut step) = walk.next_step()
+        {
+            let thread = walk.idle.remove(at).expect("it was found there");
+            step.thread = thread;
+            self.worker.thread.send_mail(thread, Mail::WalkStep(step));
+        }
+        self.worker.thread.send_wakes();
+        taken
+    }
+
+    /// Looks at what has come of a step.
+    fn end_step(&mut self, walk: &mut Walk, step: &mut WalkStep) {
+        let id = step.shard;
+        let ended = step.ended.take();
+        if ended.is_some() {
+            walk.n_held = 0;
+        }
+        match ended {
+            None => {
+                walk.left.push_back(id);
+                walk.n_held += 1;
+                if walk.n_held >= walk.left.len() {
+                    walk.n_held = 0;
+                    std::thread::sleep(BUSY_REST);
+                }
+            }
+            Some(Ok(SaveStep::More)) => walk.left.push_front(id),
+            Some(Ok(SaveStep::Done)) => {}
+            Some(Err(_)) => {
+                walk.n_panics += 1;
+                // It goes on from where it stands to clear the marks.
+                if walk.gives_up && walk.n_panics <= PANICS_MAX {
+                    walk.left.push_front(id);
+                } else if walk.gives_up {
+                    self.abandon(id);
+                }
+            }
+        }
     }
 
     /// Has a shard that panics again and again save no more. What it holds is marked as it was, so no snapshot can be taken from now on that would
@@ -922,7 +986,9 @@ impl Saver {
                 n_bytes = 0;
             } else {
                 self.server.let_writes_go(&mut self.worker.thread);
-                pace.rest();
+                if early.n_bytes() < EARLY_BYTES_FEW {
+                    pace.rest();
+                }
             }
         }
         // They may have been held back just when the last was taken.
@@ -975,14 +1041,13 @@ impl Saver {
         }
     }
 
-    /// Writes what a step has given, and lets go of what is pinned. Returns memory to be used again.
+    /// Writes what a step has given, and lets go of what is pinned. Keeps memory to be used again.
     fn take_parts(
         &mut self,
-        parts: Parts,
+        parts: &mut Parts,
         to: &mut Option<(&mut Snapshot, &Uses)>,
-    ) -> Result<Vec<u8>, Failure> {
-        let Parts { encoded, pinned, removed, flushed, .. } = parts;
-        let mut buffer = Vec::new();
+    ) -> Result<(), Failure> {
+        let Parts { encoded, pinned, removed, flushed, .. } = std::mem::take(parts);
         let mut result = Ok(());
         // Whatever fails: what is pinned must be unpinned, or its writers would wait for ever.
         let mut write = |write: &mut dyn FnMut(&mut Snapshot, &Uses) -> io::Result<()>| {
@@ -994,7 +1059,9 @@ impl Saver {
         };
         for part in encoded {
             write(&mut |snapshot, _| snapshot.add(part.db, &part.bytes, part.n_keys));
-            buffer = self.server.keyspace.early().give_back(part.bytes).unwrap_or(buffer);
+            if let Some(memory) = self.server.keyspace.early().give_back(part.bytes) {
+                parts.reuse(memory);
+            }
         }
         for (db, entry) in removed {
             write(&mut |snapshot, uses| snapshot.add_entry(db, &entry, uses));
@@ -1011,7 +1078,7 @@ impl Saver {
             write(&mut |snapshot, uses| snapshot.add_entry(db, &entry, uses));
             self.unpin(pinned_in, entry);
         }
-        result.map(|()| buffer).map_err(|error| Failure::Io("writing", error))
+        result.map_err(|error| Failure::Io("writing", error))
     }
 
     /// Has a key be written again.
@@ -1055,6 +1122,54 @@ fn give_up(aof: Aof<LogFolder>) {
     }
 }
 
+/// How far the walk through the shards has come.
+struct Walk {
+    /// The shards that have more to give, but for those that are giving.
+    left: VecDeque<ShardId>,
+    gives_up: bool,
+    /// Threads that serve sockets and are not asked for a step.
+    idle: VecDeque<usize>,
+    n_threads: usize,
+    /// Steps to be taken anew.
+    #[expect(clippy::vec_box, reason = "they are sent in their boxes")]
+    spare: Vec<Box<WalkStep>>,
+    /// How many shards in a row were held by others.
+    n_held: usize,
+    n_panics: u32,
+}
+
+impl Walk {
+    fn new(server: &Server, gives_up: bool) -> Self {
+        let n_threads = server.io_threads().len();
+        Self {
+            left: server.engine.all_shards().iter().copied().collect(),
+            gives_up,
+            idle: (0..n_threads).collect(),
+            n_threads,
+            spare: Vec::new(),
+            n_held: 0,
+            n_panics: 0,
+        }
+    }
+
+    /// How many steps others were asked to take.
+    fn n_under_way(&self) -> usize {
+        self.n_threads - self.idle.len()
+    }
+
+    fn is_over(&self) -> bool {
+        self.left.is_empty() && self.n_under_way() == 0
+    }
+
+    /// A step of the next shard, to be taken.
+    fn next_step(&mut self) -> Option<Box<WalkStep>> {
+        let shard = self.left.pop_front()?;
+        let mut step = self.spare.pop().unwrap_or_else(WalkStep::new);
+        (step.shard, step.gives_up) = (shard, self.gives_up);
+        Some(step)
+    }
+}
+
 /// Keeps the saver from taking a core that others want: it works for a while and rests for longer. While cores are idle it does not
 /// rest.
 struct Pace {
@@ -1074,6 +1189,11 @@ impl Pace {
             load: File::open("/proc/loadavg").ok(),
             n_cores: std::thread::available_parallelism().map_or(1, usize::from),
         }
+    }
+
+    /// Notes that there was nothing to do until now.
+    fn was_resting(&mut self) {
+        self.began = Instant::now();
     }
 
     /// Rests, if it is time to.

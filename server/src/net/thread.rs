@@ -349,6 +349,10 @@ impl IoThread {
                 Mail::SyncWaits => self.must_look_at_waits = true,
                 Mail::Resume => self.resume_postponed(),
                 Mail::Room => self.release_held_back(),
+                Mail::WalkStep(mut step) => {
+                    step.take(&mut self.worker);
+                    server.give_step_back(step);
+                }
             }
         }
     }

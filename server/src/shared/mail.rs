@@ -4,6 +4,7 @@ use std::sync::Arc;
 
 use braid_storage::executor::Node;
 
+use super::saves::WalkStep;
 use crate::client::{
     connection::Connection,
     node::{Job, Parked},
@@ -29,4 +30,6 @@ pub enum Mail {
     Resume,
     /// Look again at clients that wait for a queue of notifications to empty.
     Room,
+    /// Take a step of the walk of a snapshot for the saver.
+    WalkStep(Box<WalkStep>),
 }

@@ -3,9 +3,16 @@
 //! One thread takes all of them, the saver. Others leave it [orders](Saves::orders) or [schedule](Saves::schedule) one, and read here how it
 //! goes; it alone writes the figures.
 
-use std::sync::atomic::{AtomicBool, AtomicI64, AtomicU64, Ordering};
+use std::{
+    sync::atomic::{AtomicBool, AtomicI64, AtomicU64, Ordering},
+    time::{Duration, Instant},
+};
 
-use braid_storage::executor::Node;
+use braid_storage::{
+    Db, Parts, SaveStep, ShardId,
+    coordinator::{Panic, Worker},
+    executor::Node,
+};
 use crossbeam_queue::SegQueue;
 
 use crate::client::{node::Job, session::SaveOrder};
@@ -18,10 +25,60 @@ pub struct Order {
     pub node: Option<(Box<Node<Job>>, bool)>,
 }
 
+/// A step of a snapshot's walk: a shard gives some of what it holds. It goes from the saver to a thread that serves sockets, and back.
+pub struct WalkStep {
+    /// Who gives.
+    pub shard: ShardId,
+    /// It gives nothing, and its marks are cleared.
+    pub gives_up: bool,
+    /// What it has given.
+    pub parts: Parts,
+    /// Who takes it.
+    pub thread: usize,
+    /// What has come of it; `None` if somebody else has the shard.
+    pub ended: Option<Result<SaveStep, Panic>>,
+}
+
+impl WalkStep {
+    /// How long it may hold a shard.
+    const TIME: Duration = Duration::from_micros(50);
+    /// How much it may give, in bytes.
+    const N_BYTES: usize = 256 << 10;
+
+    /// One that has nothing to give yet.
+    pub fn new() -> Box<Self> {
+        Box::new(Self { shard: ShardId(0), gives_up: false, parts: Parts::default(), thread: 0, ended: None })
+    }
+
+    /// Takes it.
+    pub fn take(&mut self, worker: &mut Worker<Job>) {
+        let Self { shard, gives_up, ref mut parts, ref mut ended, .. } = *self;
+        *ended = worker.with_shards(&[shard], |held, thread| {
+            let server = thread.server();
+            let shard = held.shard(shard);
+            shard.start();
+            shard.begin(Db::default(), server.clock.now());
+            if gives_up {
+                shard.give_up_snapshot();
+                server.panic_while_saving();
+            }
+            let began = Instant::now();
+            shard.save_some(parts, |parts| {
+                if !gives_up {
+                    server.panic_while_saving();
+                }
+                began.elapsed() < Self::TIME && parts.n_bytes() < Self::N_BYTES
+            })
+        });
+    }
+}
+
 /// How the last snapshots went, and how the one under way goes. Relaxed throughout: each is a figure for itself.
 pub struct Saves {
     /// What is waited for, in order.
     pub orders: SegQueue<Order>,
+    /// Steps that were taken for the saver.
+    pub taken: SegQueue<Box<WalkStep>>,
     /// One is being taken, or about to be.
     pub is_under_way: AtomicBool,
     /// One is to be taken as soon as may be.
@@ -71,6 +128,7 @@ impl Saves {
     pub fn new(now: u64) -> Self {
         Self {
             orders: SegQueue::new(),
+            taken: SegQueue::new(),
             is_under_way: AtomicBool::new(false),
             is_scheduled: AtomicBool::new(false),
             saved_at: AtomicU64::new(now),

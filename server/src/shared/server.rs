@@ -52,7 +52,7 @@ use crate::{
         pause::Pause,
         programs::Running,
         recorded::Recorder,
-        saves::{Order, Saves},
+        saves::{Order, Saves, WalkStep},
         scripts::Scripts,
         splits::Splits,
         spread::Spread,
@@ -470,6 +470,12 @@ impl Server {
             (false, false) => warning!("Writing the initial append-only file, can't exit."),
         }
         has_base || is_forced
+    }
+
+    /// Tells the saver what has come of a step.
+    pub fn give_step_back(&self, step: Box<WalkStep>) {
+        self.saves.taken.push(step);
+        self.saver().wake_if_asleep();
     }
 
     /// What is asked of the saver before the server stops, if anything is.
