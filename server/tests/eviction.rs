@@ -69,6 +69,32 @@ fn whatever_the_policy_writes_go_on_and_the_limit_holds() {
     }
 }
 
+/// A limit may be little more than what is in use: what commands leave behind when they first run must fit, or all keys go for it.
+#[test]
+fn commands_leave_little_behind_when_they_first_run() {
+    let server = laid_out((1, 16));
+    let mut client = server.connect();
+    figure(&mut client, "used_memory");
+    let before = figure(&mut client, "used_memory");
+    for command in [
+        "SETEX a 100 x",
+        "SET b x",
+        "HSET c f v",
+        "LPUSH d x",
+        "SADD e x",
+        "ZADD f 1 x",
+        "GET b",
+        "DEL b",
+        "TTL a",
+        "FLUSHALL",
+    ] {
+        ask(&mut client, command);
+    }
+    assert_eq!(ask(&mut client, "CONFIG SET maxmemory 1gb"), "+OK");
+    let used = figure(&mut client, "used_memory");
+    assert!(used < before + (60 << 10), "{} bytes more", used - before);
+}
+
 /// What is used stays, what is not goes.
 #[test]
 fn keys_in_use_stay() {

@@ -50,7 +50,10 @@ mod value;
 mod waiters;
 mod work;
 
-pub use allocator::{Allocator, allocated_bytes, heed_limit, is_above_limit, set_limit, settle_before_sleep};
+pub use allocator::{
+    Allocator, allocated_bytes, heed_limit, is_above_limit, return_large_blocks, set_limit,
+    settle_before_sleep,
+};
 pub use channels::{Audience, ChannelKind};
 pub use digest::Digest;
 pub use entry::class_bytes;

@@ -18,10 +18,10 @@ pub type Glob = fn(&[u8], &[u8]) -> bool;
 #[derive(Clone, Debug)]
 pub struct Config {
     settings: Settings,
-    /// One value for each row of the table.
-    pub(super) values: Vec<Value>,
+    /// One value for each row of the table; what is not changed, copies share.
+    pub(super) values: Vec<Arc<Value>>,
     /// What [`Config::new`] began with.
-    pub(super) defaults: Arc<[Value]>,
+    pub(super) defaults: Arc<[Arc<Value>]>,
     pub(super) file: Option<PathBuf>,
 }
 
@@ -83,15 +83,16 @@ impl Config {
     /// The configuration that holds when nothing is set: `n_cores` is the default of `io-threads` (cut to its
     /// bounds), `dir` the absolute working directory.
     pub fn new(n_cores: usize, dir: PathBuf) -> Self {
-        let mut defaults: Vec<Value> = DIRECTIVES.iter().map(Directive::default_value).collect();
-        defaults[place_of("io-threads")] = Value::Number(n_cores.clamp(1, 128) as i128);
+        let mut defaults: Vec<Arc<Value>> =
+            DIRECTIVES.iter().map(Directive::default_value).map(Arc::new).collect();
+        defaults[place_of("io-threads")] = Arc::new(Value::Number(n_cores.clamp(1, 128) as i128));
         let mut config = Config {
             settings: Settings::default(),
             values: defaults.clone(),
             defaults: defaults.into(),
             file: None,
         };
-        config.values[place_of("dir")] = Value::Dir(dir);
+        config.values[place_of("dir")] = Arc::new(Value::Dir(dir));
         for place in 0..DIRECTIVES.len() {
             config.apply(place);
         }
@@ -156,7 +157,7 @@ impl Config {
         let before = self.values.clone();
         for (&(name, place), &(_, text)) in places.iter().zip(pairs) {
             match DIRECTIVES[place].parse(&[text], &self.values[place]) {
-                Ok(value) => self.values[place] = value,
+                Ok(value) => self.values[place] = Arc::new(value),
                 Err(reason) => {
                     self.values = before;
                     return Err(ConfigError::Refused { name, reason });
@@ -229,7 +230,7 @@ impl Config {
             words
         };
         let place = place_of("user");
-        self.values[place] = Value::Lines(users.iter().map(words).collect());
+        self.values[place] = Arc::new(Value::Lines(users.iter().map(words).collect()));
         self.apply(place);
     }
 
@@ -248,7 +249,7 @@ impl Config {
 
     pub(super) fn not_default(&self) -> impl Iterator<Item = (&'static Directive, &Value)> {
         let rows = DIRECTIVES.iter().zip(&self.values).zip(self.defaults.iter());
-        rows.filter(|((_, value), default)| value != default).map(|(row, _)| row)
+        rows.filter(|((_, value), default)| value != default).map(|((row, value), _)| (row, &**value))
     }
 
     /// Writes the value at `place` to the settings.

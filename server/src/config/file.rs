@@ -3,6 +3,7 @@
 use std::fmt;
 use std::io;
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
 
 use super::configuration::{Config, Glob};
 use super::directives::{self, DIRECTIVES};
@@ -128,14 +129,14 @@ impl<'a> Loader<'a> {
             Kind::Line { .. } if row.name == "user" => refuse_second_declaration(&value)?,
             _ => {}
         }
-        self.config.values[place] = value;
+        self.config.values[place] = Arc::new(value);
         self.config.apply(place);
         Ok(())
     }
 
     /// The save points after a `save` line with the points `new`. `save ""` takes all away, a bare `save` adds none.
     fn more_save_points(&self, place: usize, new: Value, is_bare: bool) -> Value {
-        match (&self.config.values[place], new) {
+        match (&*self.config.values[place], new) {
             (Value::Save(old), Value::Save(new)) if self.saw_save && (is_bare || !new.is_empty()) => {
                 Value::Save([old.as_slice(), &new].concat())
             }

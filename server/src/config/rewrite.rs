@@ -136,7 +136,7 @@ fn says(config: &Config, place: usize, lines: &[Vec<Vec<u8>>]) -> bool {
     let row = &DIRECTIVES[place];
     let mut value = match row.kind {
         Kind::Save => Value::Save(Vec::new()),
-        _ => config.defaults[place].clone(),
+        _ => Value::clone(&config.defaults[place]),
     };
     for words in lines {
         let words: Vec<&[u8]> = words.iter().map(Vec::as_slice).collect();
@@ -148,7 +148,7 @@ fn says(config: &Config, place: usize, lines: &[Vec<Vec<u8>>]) -> bool {
             (Err(_), _) => return false,
         }
     }
-    value == config.values[place]
+    value == *config.values[place]
 }
 
 fn new_lines(config: &Config, place: usize) -> Vec<Vec<u8>> {

@@ -488,6 +488,7 @@ impl Saver {
             saves.orders.is_empty() && saves.taken.is_empty() && !(is_idle && is_asked)
         });
         let timeout = if may_sleep { most } else { Duration::ZERO };
+        braid_storage::settle_before_sleep();
         if let Err(error) = self.poll.poll(&mut self.events, Some(timeout))
             && error.kind() != io::ErrorKind::Interrupted
         {
@@ -564,6 +565,8 @@ impl Saver {
             reply.truncate(start);
         }
         let origin = session.origin.thread;
+        // The client may look at once at how much memory is in use, or limit it by that.
+        braid_storage::settle_before_sleep();
         self.worker.thread.send_home(origin, node);
         self.worker.thread.send_wakes();
     }

@@ -184,7 +184,12 @@ pub fn load(server: &Server, path: &Path, as_of: Millis) -> Result<Loaded, LoadE
             let builder =
                 Builder { owned, first, keyspace, now, as_of, n_empty: n_empty_seen, path, give_back };
             let named = thread::Builder::new().name(format!("load-{nth}"));
-            builders.push(named.spawn_scoped(scope, move || builder.run(&inlet)).map_err(Why::Io)?);
+            let run = move || {
+                let built = builder.run(&inlet);
+                braid_storage::settle_before_sleep();
+                built
+            };
+            builders.push(named.spawn_scoped(scope, run).map_err(Why::Io)?);
             outlets.push(Outlet { batch: Batch::default(), to: outlet });
         }
         let mut reading =

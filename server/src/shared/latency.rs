@@ -1,7 +1,10 @@
 //! How long commands take: a histogram for each command and thread.
 //!
 //! A thread alone records in its histograms, and a reader sums those of all threads, so recording is a load and a
-//! store on a line that is its own. A histogram is allocated when its command first runs on its thread.
+//! store on a line that is its own. A histogram is allocated when its command first runs on its thread, and each of its powers of two
+//! when a run first takes so long: a kilobyte each, where all of them would be 24, with hundreds of commands and as many threads as cores.
+
+use std::sync::OnceLock;
 
 use crate::shared::stats::Count;
 
@@ -37,13 +40,16 @@ const fn longest_of(slot: usize) -> u64 {
     ((slot - shift * SLOTS_PER_OCTAVE + 1) << shift) - 1
 }
 
+/// The counts of one power of two, or of one half of what is told apart to the nanosecond.
+type Octave = [Count; SLOTS_PER_OCTAVE as usize];
+
 /// The latencies of one command on one thread.
 #[derive(Debug)]
-pub struct Recorder(Box<[Count]>);
+pub struct Recorder(Box<[OnceLock<Box<Octave>>]>);
 
 impl Default for Recorder {
     fn default() -> Self {
-        Self((0..N_SLOTS).map(|_| Count::default()).collect())
+        Self((0..N_SLOTS / SLOTS_PER_OCTAVE as usize).map(|_| OnceLock::new()).collect())
     }
 }
 
@@ -51,12 +57,22 @@ impl Recorder {
     /// Records that `n` commands took so many nanoseconds each. Only the owning thread may.
     #[inline]
     pub fn record(&self, nanos: u64, n: u64) {
-        self.0[slot_of(nanos.min(LONGEST_NANOS))].add(n);
+        let slot = slot_of(nanos.min(LONGEST_NANOS));
+        let (octave, slot) = (slot / SLOTS_PER_OCTAVE as usize, slot % SLOTS_PER_OCTAVE as usize);
+        let new = || Box::new(std::array::from_fn(|_| Count::default()));
+        self.0[octave].get_or_init(new)[slot].add(n);
+    }
+
+    /// What is counted: slots, and how many runs fell into each.
+    fn counts(&self) -> impl Iterator<Item = (usize, &Count)> {
+        let octaves = self.0.iter().enumerate();
+        let used = octaves.filter_map(|(nth, octave)| Some((nth, octave.get()?)));
+        used.flat_map(|(nth, octave)| (nth * octave.len()..).zip(octave.iter()))
     }
 
     /// Starts over.
     pub fn reset(&self) {
-        self.0.iter().for_each(Count::reset);
+        self.counts().for_each(|(_, count)| count.reset());
     }
 }
 
@@ -73,7 +89,7 @@ impl Latencies {
         let mut sum: Option<Vec<u64>> = None;
         for recorder in recorders {
             let slots = sum.get_or_insert_with(|| vec![0; N_SLOTS]);
-            slots.iter_mut().zip(&recorder.0).for_each(|(sum, count)| *sum += count.get());
+            recorder.counts().for_each(|(slot, count)| slots[slot] += count.get());
         }
         let slots = sum?;
         let n_calls = slots.iter().sum();
@@ -150,6 +166,14 @@ mod tests {
             assert!(slot >= before && slot < N_SLOTS);
             before = slot;
         }
+    }
+
+    #[test]
+    fn only_what_is_recorded_takes_memory() {
+        assert_eq!(N_SLOTS as u64 % SLOTS_PER_OCTAVE, 0, "all slots are those of whole powers of two");
+        let recorder = Recorder::default();
+        [100, 1000, 1010, 1500].into_iter().for_each(|nanos| recorder.record(nanos, 1));
+        assert_eq!(recorder.0.iter().filter(|octave| octave.get().is_some()).count(), 3);
     }
 
     #[test]

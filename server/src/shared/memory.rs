@@ -2,8 +2,9 @@
 //!
 //! What is allocated is counted by the allocator, to 64 KiB a thread; less what only waits to be freed, that is the memory in use. The
 //! limit is one of *resident* memory: what the allocator needs beside what it was asked for is taken off it, so that the process stays
-//! near it. Of that overhead 12 MiB are free, as a small limit would not be kept by any process; it counts at once when it grows and slowly
-//! less when it shrinks, and not more of it than 30 % of the limit: half of the data is not thrown away for a heap full of holes.
+//! near it. Of that overhead some is free, as a small limit would not be kept by any process; it counts at once when it grows and slowly
+//! less when it shrinks, and not more of it than 30 % of the limit: half of the data is not thrown away for a heap full of holes. While
+//! there is more than is free, large blocks are given back to the system as soon as they are freed.
 
 use std::{
     sync::atomic::{AtomicBool, AtomicU64, Ordering},
@@ -17,8 +18,9 @@ const OVERHEAD_MAX_PERCENT: u64 = 30;
 const MARGIN_PART: u64 = 1024;
 const MARGIN_MAX_BYTES: u64 = 64 << 10;
 
-/// So much of it counts for nothing: a small limit is one of what is in use.
+/// So much of it counts for nothing under a small limit, which is one of what is in use; less the larger it is, down to this part of it.
 const OVERHEAD_FREE_BYTES: u64 = 12 << 20;
+const OVERHEAD_FREE_PART: u64 = 50;
 
 /// For how long what is freed may stay resident without being overhead: the allocator gives pages back after a second. Were it overhead at
 /// once, each eviction would be a reason for the next, down to the most that counts. In spans of a tenth of that.
@@ -151,11 +153,14 @@ impl Memory {
     ) -> u64 {
         let used = Self::used();
         self.peak.fetch_max(used, Ordering::Relaxed);
+        if limit.is_none() {
+            braid_storage::return_large_blocks(false);
+        }
         let target = limit.map_or(i64::MAX as u64, |limit| {
             let lately = self.most_of_late(braid_storage::allocated_bytes(), uptime);
             let beside = resident().saturating_sub(lately);
             limit
-                - self.note_overhead(beside).min(limit / 100 * OVERHEAD_MAX_PERCENT)
+                - self.note_overhead(beside, limit).min(limit / 100 * OVERHEAD_MAX_PERCENT)
                 - (limit / MARGIN_PART).min(MARGIN_MAX_BYTES)
         });
         self.target_beside_log.store(target, Ordering::Relaxed);
@@ -182,9 +187,12 @@ impl Memory {
         recent.map(|span| span.most_bytes.load(Ordering::Relaxed)).max().unwrap_or(allocated)
     }
 
-    /// Notes how much is resident and not counted; gives how much of that counts as overhead.
-    fn note_overhead(&self, beside: u64) -> u64 {
-        let now = beside.saturating_sub(self.base.load(Ordering::Relaxed) + OVERHEAD_FREE_BYTES);
+    /// Notes how much is resident and not counted; gives how much of that counts as overhead under a limit.
+    fn note_overhead(&self, beside: u64, limit: u64) -> u64 {
+        let part = limit / OVERHEAD_FREE_PART;
+        let free = OVERHEAD_FREE_BYTES.saturating_sub(2 * part).max(part);
+        let now = beside.saturating_sub(self.base.load(Ordering::Relaxed) + free);
+        braid_storage::return_large_blocks(now > 0);
         let before = self.overhead.load(Ordering::Relaxed);
         let overhead = now.max(before - before / FALLS_BY);
         self.overhead.store(overhead, Ordering::Relaxed);
@@ -214,10 +222,21 @@ mod tests {
     fn the_overhead_rises_at_once_and_falls_slowly() {
         let memory = Memory::default();
         memory.base.store(1000, Ordering::Relaxed);
-        assert_eq!(memory.note_overhead(500), 0, "less than at the start");
-        assert_eq!(memory.note_overhead(1000 + OVERHEAD_FREE_BYTES), 0, "little");
-        assert_eq!(memory.note_overhead(17_000 + OVERHEAD_FREE_BYTES), 16_000);
-        assert_eq!(memory.note_overhead(1000), 15_000);
-        assert!((0..200).map(|_| memory.note_overhead(1000)).last().is_some_and(|overhead| overhead < 100));
+        let note = |beside| memory.note_overhead(beside, 0);
+        assert_eq!(note(500), 0, "less than at the start");
+        assert_eq!(note(1000 + OVERHEAD_FREE_BYTES), 0, "little");
+        assert_eq!(note(17_000 + OVERHEAD_FREE_BYTES), 16_000);
+        assert_eq!(note(1000), 15_000);
+        let later = (0..200).fold(0, |_, _| note(1000));
+        assert!(later < 100);
+    }
+
+    #[test]
+    fn what_is_free_of_it_is_enough_to_stay_near_the_limit() {
+        let free = |limit_mib: u64| {
+            let beside = 1 << 40;
+            (beside - Memory::default().note_overhead(beside, limit_mib << 20)) as f64 / f64::from(1 << 20)
+        };
+        assert_eq!([0, 100, 200, 400, 10_000].map(free), [12.0, 8.0, 4.0, 8.0, 200.0]);
     }
 }

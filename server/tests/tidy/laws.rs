@@ -112,6 +112,11 @@ const LOCK_EXCEPTIONS: Exceptions = &[
         "a thread's histograms of a family of commands, made by that thread when `latency-split` first needs them",
     ),
     (
+        "server/src/shared/latency.rs",
+        "OnceLock",
+        "a power of two of a histogram, initialised by its owning thread only",
+    ),
+    (
         "server/src/shared/stats.rs",
         "OnceLock",
         "a thread's histogram of a command, made by that thread when the command first runs there",
