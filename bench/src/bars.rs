@@ -15,24 +15,31 @@ use crate::error::{BenchError, Doing};
 use crate::output;
 use crate::process;
 
+mod access;
 mod append_only;
+mod beside;
 mod contest;
 mod cpu;
 mod cpu_types;
 mod durability;
+mod events;
 mod expiry;
 mod fan_out;
+mod hit_ratio;
 mod hot_key;
 mod latency;
 mod loaded_script;
 mod long_work;
 mod measures;
+mod memory_limit;
 mod memory_types;
+mod operations;
 mod preload;
 mod redis_benchmark_program;
 mod requests;
 mod resident;
 mod results;
+mod scrapes;
 mod script_cpu;
 mod script_open;
 mod script_others;
@@ -40,6 +47,7 @@ mod scripts;
 mod slow;
 mod snapshot;
 mod threads;
+mod tls;
 mod values;
 
 use self::contest::{Bar, Contest, n_cores};
@@ -76,6 +84,7 @@ const FAMILIES: &[Family] = &[
     Family { name: "slow-types", bars: slow::TYPES },
     Family { name: "scripts", bars: scripts::BARS },
     Family { name: "durability", bars: durability::BARS },
+    Family { name: "operations", bars: operations::BARS },
 ];
 
 /// All names that `--only` takes.

@@ -159,6 +159,22 @@ impl Client {
             other => Err(wrong_reply(&["DBSIZE"], &other)),
         }
     }
+
+    /// Asks INFO for a figure.
+    ///
+    /// # Errors
+    /// As [`Client::call`], and when INFO has no such figure or it is no number.
+    pub fn info_figure(&mut self, name: &str) -> Result<f64, BenchError> {
+        let argv = ["INFO", "everything"];
+        let reply = self.call(&argv)?;
+        let found = match &reply {
+            Value::Bulk(text) => String::from_utf8_lossy(text)
+                .lines()
+                .find_map(|line| line.strip_prefix(name)?.strip_prefix(':')?.trim().parse().ok()),
+            _ => None,
+        };
+        found.ok_or_else(|| wrong_reply(&argv, &reply))
+    }
 }
 
 /// The error for a reply that is not what the request asked for.

@@ -159,7 +159,10 @@ fn log_path(scratch: &Path) -> PathBuf {
 }
 
 /// A port that nobody listens on now.
-fn free_port() -> Result<u16, BenchError> {
+///
+/// # Errors
+/// When all are taken.
+pub fn free_port() -> Result<u16, BenchError> {
     let n_ports = u32::from(PORTS.end - PORTS.start);
     // Programs that run at once begin at different ports.
     let first = std::process::id().wrapping_mul(31) % n_ports;

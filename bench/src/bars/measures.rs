@@ -87,13 +87,16 @@ pub struct Target {
     pub value_at_most: Option<f64>,
     /// Bound on Braid's figure over the other's.
     pub ratio_at_most: Option<f64>,
+    /// Bound on Braid's figure minus the other's, in the figure's own unit.
+    pub difference_at_most: Option<f64>,
     /// Which figures the bounds apply to.
     pub judged: Judged,
 }
 
 impl Target {
     /// Nothing to reach: the figure is there to be read.
-    pub const NONE: Self = Self { value_at_most: None, ratio_at_most: None, judged: Judged::Medians };
+    pub const NONE: Self =
+        Self { value_at_most: None, ratio_at_most: None, difference_at_most: None, judged: Judged::Medians };
 
     /// Bounds Braid's own figure.
     pub const fn value(at_most: f64) -> Self {
@@ -103,6 +106,11 @@ impl Target {
     /// Bounds Braid's figure over the other's.
     pub const fn ratio(at_most: f64) -> Self {
         Self { ratio_at_most: Some(at_most), ..Self::NONE }
+    }
+
+    /// Bounds Braid's figure minus the other's.
+    pub const fn difference(at_most: f64) -> Self {
+        Self { difference_at_most: Some(at_most), ..Self::NONE }
     }
 
     /// Bounds the ratio as well.
@@ -116,13 +124,15 @@ impl Target {
     }
 
     fn has_bounds(self) -> bool {
-        self.value_at_most.is_some() || self.ratio_at_most.is_some()
+        self.value_at_most.is_some() || self.ratio_at_most.is_some() || self.difference_at_most.is_some()
     }
 
-    /// Whether a figure and its ratio are within the bounds. A figure that is no number is not.
-    fn holds(self, value: f64, ratio: f64) -> bool {
+    /// Whether a figure, its ratio and its difference are within the bounds. A figure that is no number is not.
+    fn holds(self, value: f64, ratio: f64, difference: f64) -> bool {
         let within = |bound: Option<f64>, figure: f64| bound.is_none_or(|bound| figure <= bound);
-        within(self.value_at_most, value) && within(self.ratio_at_most, ratio)
+        within(self.value_at_most, value)
+            && within(self.ratio_at_most, ratio)
+            && within(self.difference_at_most, difference)
     }
 }
 
@@ -130,7 +140,8 @@ impl fmt::Display for Target {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let value = self.value_at_most.map(|bound| format!("≤ {bound}"));
         let ratio = self.ratio_at_most.map(|bound| format!("ratio ≤ {bound}"));
-        let parts: Vec<_> = value.into_iter().chain(ratio).collect();
+        let difference = self.difference_at_most.map(|bound| format!("difference ≤ {bound}"));
+        let parts: Vec<_> = value.into_iter().chain(ratio).chain(difference).collect();
         let each = if self.has_bounds() && self.judged == Judged::EachRound { " in each round" } else { "" };
         f.pad(&format!("{}{each}", parts.join(", ")))
     }
@@ -187,31 +198,36 @@ impl Measure {
 
     /// Sums the rounds up.
     pub fn summary(&self) -> Summary {
-        let ratios: Vec<f64> =
-            self.braid.iter().zip(&self.redis).map(|(braid, redis)| braid / redis).collect();
-        let (braid, ratio) = (middle(&self.braid), middle(&ratios));
-        Summary {
-            braid,
+        let ratios: Vec<f64> = self.rounds().map(|(braid, redis)| braid / redis).collect();
+        let differences: Vec<f64> = self.rounds().map(|(braid, redis)| braid - redis).collect();
+        let mut summary = Summary {
+            braid: middle(&self.braid),
             redis: middle(&self.redis),
-            ratio,
+            ratio: middle(&ratios),
             ratio_min: ratios.iter().copied().fold(f64::NAN, f64::min),
             ratio_max: ratios.iter().copied().fold(f64::NAN, f64::max),
-            verdict: self.verdict(braid, ratio, &ratios),
+            difference: middle(&differences),
+            verdict: Verdict::None,
+        };
+        if self.target.has_bounds() {
+            summary.verdict = if self.is_met(&summary) { Verdict::Met } else { Verdict::Missed };
+        }
+        summary
+    }
+
+    fn is_met(&self, medians: &Summary) -> bool {
+        match self.target.judged {
+            Judged::Medians => self.target.holds(medians.braid, medians.ratio, medians.difference),
+            Judged::EachRound => {
+                let holds = |(braid, redis)| self.target.holds(braid, braid / redis, braid - redis);
+                !self.braid.is_empty() && self.rounds().all(holds)
+            }
         }
     }
 
-    fn verdict(&self, median: f64, median_ratio: f64, ratios: &[f64]) -> Verdict {
-        if !self.target.has_bounds() {
-            return Verdict::None;
-        }
-        let is_met = match self.target.judged {
-            Judged::Medians => self.target.holds(median, median_ratio),
-            Judged::EachRound => {
-                let mut rounds = self.braid.iter().zip(ratios);
-                !ratios.is_empty() && rounds.all(|(&value, &ratio)| self.target.holds(value, ratio))
-            }
-        };
-        if is_met { Verdict::Met } else { Verdict::Missed }
+    /// Both figures of each round.
+    fn rounds(&self) -> impl Iterator<Item = (f64, f64)> {
+        self.braid.iter().copied().zip(self.redis.iter().copied())
     }
 }
 
@@ -233,6 +249,8 @@ pub struct Summary {
     pub ratio_min: f64,
     /// Largest ratio of a round.
     pub ratio_max: f64,
+    /// Median of the rounds' differences, Braid's figure minus the other's.
+    pub difference: f64,
     /// Whether the target is reached.
     pub verdict: Verdict,
 }
@@ -267,6 +285,20 @@ mod tests {
         assert_eq!(verdict(both, f64::NAN, 0.125), Verdict::Missed);
         assert_eq!(verdict(Target::NONE, 1e9, 1e9), Verdict::None);
         assert_eq!(both.to_string(), "≤ 10, ratio ≤ 0.125");
+    }
+
+    #[test]
+    fn a_difference_is_bounded_in_the_unit_of_its_figure() {
+        let verdict = |rounds: &[[f64; 2]]| {
+            let mut measure = Measure::new("misses", Unit::Percent, Target::difference(0.25));
+            rounds.iter().for_each(|&round| measure.push(round));
+            measure.summary().verdict
+        };
+        assert_eq!(verdict(&[[20.25, 20.0]]), Verdict::Met);
+        assert_eq!(verdict(&[[20.5, 20.0]]), Verdict::Missed);
+        assert_eq!(verdict(&[[20.5, 20.0], [0.0, 9.0], [0.0, 0.0]]), Verdict::Met);
+        assert_eq!(verdict(&[]), Verdict::Missed);
+        assert_eq!(Target::difference(0.25).to_string(), "difference ≤ 0.25");
     }
 
     #[test]

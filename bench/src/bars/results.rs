@@ -89,7 +89,7 @@ impl fmt::Display for Report {
 }
 
 fn cells(bar: &str, measure: &Measure) -> [String; 8] {
-    let Summary { braid, redis, ratio, ratio_min, ratio_max, verdict } = measure.summary();
+    let Summary { braid, redis, ratio, ratio_min, ratio_max, verdict, .. } = measure.summary();
     let unit = measure.unit;
     let (ratio, range) = if unit.is_compared() {
         (three_digits(ratio), format!("({}..{})", three_digits(ratio_min), three_digits(ratio_max)))

@@ -1,17 +1,13 @@
 //! BGSAVE of two million keys beside a load, and loading what it has written.
 
-use std::net::SocketAddr;
-use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread;
 use std::time::{Duration, Instant};
 
-use braid_protocol::Value;
-
+use super::beside::beside;
 use super::contest::{Contest, N_CONNECTIONS, Side};
 use crate::bars::measures::{Measure, Target, Unit};
 use crate::client::{Client, wrong_reply};
-use crate::engine::{self, Limit};
+use crate::engine;
 use crate::error::{BenchError, Doing};
 use crate::load::Load;
 use crate::process;
@@ -205,34 +201,11 @@ fn take_beside(contest: &Contest, side: Side, requests: Requests) -> Result<Take
     Ok(taken)
 }
 
-/// Does something while a load runs.
-fn beside<T>(
-    load: &Load,
-    server: &Server,
-    what: impl FnOnce(&mut Client) -> Result<T, BenchError>,
-) -> Result<(T, engine::Outcome), BenchError> {
-    let address: SocketAddr = server.address();
-    let target = engine::Target::plain(address);
-    let is_over = Arc::new(AtomicBool::new(false));
-    let load = load.until(Limit::Told(Arc::clone(&is_over)));
-    let mut client = Client::connect(address)?;
-    thread::scope(|scope| {
-        let running = scope.spawn(|| load.run(&target, &mut |_| {}));
-        let done = what(&mut client);
-        is_over.store(true, Ordering::Relaxed);
-        let outcome = running.join().expect("a load does not panic")?;
-        match outcome.record.errors.keys().next() {
-            Some(error) => Err(BenchError::WrongReply { request: "the load".into(), reply: error.clone() }),
-            None => Ok((done?, outcome)),
-        }
-    })
-}
-
 /// Commands a second while something is done, as the server counts them.
 fn rate(client: &mut Client, what: impl FnOnce() -> Result<(), BenchError>) -> Result<f64, BenchError> {
-    let (n_before, began) = (figure(client, "total_commands_processed")?, Instant::now());
+    let (n_before, began) = (client.info_figure("total_commands_processed")?, Instant::now());
     what()?;
-    let n_commands = figure(client, "total_commands_processed")? - n_before;
+    let n_commands = client.info_figure("total_commands_processed")? - n_before;
     Ok(n_commands / began.elapsed().as_secs_f64())
 }
 
@@ -241,7 +214,7 @@ fn wait_until_saved(
     mut look: impl FnMut() -> Result<(), BenchError>,
 ) -> Result<(), BenchError> {
     let began = Instant::now();
-    while figure(client, "rdb_bgsave_in_progress")? > 0.0 {
+    while client.info_figure("rdb_bgsave_in_progress")? > 0.0 {
         if began.elapsed() > PATIENCE {
             return Err(BenchError::Machine(format!("a snapshot takes longer than {PATIENCE:?}")));
         }
@@ -249,19 +222,6 @@ fn wait_until_saved(
         thread::sleep(LOOK_EVERY);
     }
     Ok(())
-}
-
-/// A figure of INFO.
-fn figure(client: &mut Client, name: &str) -> Result<f64, BenchError> {
-    let argv = ["INFO", "everything"];
-    let reply = client.call(&argv)?;
-    let found = match &reply {
-        Value::Bulk(text) => String::from_utf8_lossy(text)
-            .lines()
-            .find_map(|line| line.strip_prefix(name)?.strip_prefix(':')?.trim().parse().ok()),
-        _ => None,
-    };
-    found.ok_or_else(|| wrong_reply(&argv, &reply))
 }
 
 fn call(client: &mut Client, argv: &[&str]) -> Result<(), BenchError> {
