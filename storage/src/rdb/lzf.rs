@@ -58,6 +58,15 @@ const TABLE_BITS: u32 = 14;
 /// So many misses in a row, as a power of two, make the search step further by one: what does not repeat takes less time.
 const MISSES_A_STEP_BITS: usize = 5;
 
+/// After so many short strings in a row that do not become shorter,
+const VAIN_MAX: u32 = 64;
+
+/// only one of so many is tried, until one does: the data are of a kind that cannot be compressed, or are compressed already.
+const TRIED_ONE_OF: u32 = 8;
+
+/// Longer strings are always tried. Trying takes as long as reading them, and what could be saved is much.
+const SHORT_MAX_BYTES: usize = 1024;
+
 /// Compresses one string after the other. It remembers where three bytes were last seen, in a table that is not cleared in between:
 /// places are counted through all strings, so that those of earlier ones are told by their numbers.
 pub struct Compressor {
@@ -65,15 +74,36 @@ pub struct Compressor {
     /// The place of the next string's first byte. 0 stands for none.
     next: u32,
     out: Vec<u8>,
+    /// How many short strings in a row have not become shorter, or were not tried.
+    n_vain: u32,
 }
 
 impl Default for Compressor {
     fn default() -> Self {
-        Self { last_seen: Box::new([0; 1 << TABLE_BITS]), next: 1, out: Vec::new() }
+        Self { last_seen: Box::new([0; 1 << TABLE_BITS]), next: 1, out: Vec::new(), n_vain: 0 }
     }
 }
 
 impl Compressor {
+    /// The string compressed, if that takes at most `max_bytes` and is likely enough to be tried.
+    pub fn try_compress(&mut self, text: &[u8], max_bytes: usize) -> Option<&[u8]> {
+        if text.len() > SHORT_MAX_BYTES {
+            return self.compress(text, max_bytes);
+        }
+        self.n_vain += 1;
+        if self.n_vain > VAIN_MAX {
+            if !self.n_vain.is_multiple_of(TRIED_ONE_OF) {
+                return None;
+            }
+            self.n_vain = VAIN_MAX;
+        }
+        let is_shorter = self.compress(text, max_bytes).is_some();
+        if is_shorter {
+            self.n_vain = 0;
+        }
+        is_shorter.then_some(&self.out)
+    }
+
     /// The string compressed, if that takes at most `max_bytes`.
     pub fn compress(&mut self, text: &[u8], max_bytes: usize) -> Option<&[u8]> {
         let first = self.begin(text)?;

@@ -83,7 +83,7 @@ fn compressed(out: &mut Vec<u8>, text: &[u8], compressor: &mut Compressor) -> bo
     if text.len() < COMPRESSED_MIN_BYTES {
         return false;
     }
-    let Some(bytes) = compressor.compress(text, text.len() - SAVED_MIN_BYTES) else { return false };
+    let Some(bytes) = compressor.try_compress(text, text.len() - SAVED_MIN_BYTES) else { return false };
     out.push(encoded::LZF);
     writer::number_of(out, bytes.len());
     writer::number_of(out, text.len());

@@ -71,3 +71,18 @@ proptest! {
         assert_comes_back(&mut compressor, &texts.concat());
     }
 }
+
+#[test]
+fn short_strings_that_never_become_shorter_are_hardly_tried_until_one_does() {
+    let mut compressor = Compressor::default();
+    let mut is_compressed = |text: &[u8]| compressor.try_compress(text, text.len() - 4).is_some();
+    let dull = [b'a'; 100];
+    let random: Vec<u8> = (0..100_u32).map(|n| (n.wrapping_mul(2_654_435_761) >> 24) as u8).collect();
+    assert!(!is_compressed(&random));
+    assert!(is_compressed(&dull), "one in vain is no sign");
+    (0..1000).for_each(|_| assert!(!is_compressed(&random)));
+    assert!(is_compressed(&[b'a'; 2000]), "a long one is always tried");
+    let n_until_tried = (1..).find(|_| is_compressed(&dull)).expect("it goes on for ever");
+    assert!((2..=8).contains(&n_until_tried), "{n_until_tried}");
+    assert!((0..10).all(|_| is_compressed(&dull)));
+}
