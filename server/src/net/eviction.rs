@@ -1,9 +1,9 @@
 //! Eviction: removes keys while more memory is in use than there may be.
 //!
-//! A thread that is about to run a command makes room first, with nothing held. It tries a shard at random, draws some keys there, and
-//! keeps the best of all that it has drawn in a pool, as Redis does; the best of the pool goes. What the pool says of a key may be long
-//! over, so the key is looked up again under its shard's hold. Each removal is a unit of its own: observers hear of it, and waiting nodes
-//! are served.
+//! A thread that is about to run a command that does more than read makes room first, with nothing held. It tries a shard at random, draws
+//! some keys there, and keeps the best of all that it has drawn in a pool, as Redis does; the best of the pool goes. What the pool says of
+//! a key may be long over, so the key is looked up again under its shard's hold. Each removal is a unit of its own: observers hear of it,
+//! and waiting nodes are served.
 //!
 //! Whoever allocates pays: a writer evicts until there is room. Where that would take long, because `maxmemory` was lowered or
 //! something large has come, all threads go on with it in each of their turns, and writers are served meanwhile, as in Redis.

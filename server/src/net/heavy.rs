@@ -82,7 +82,10 @@ pub fn run_heavy(server: &'static Server, index: usize, parker: &Parker) {
         let has_freed = !server.holds_heavy.load(Ordering::Relaxed) && free_some();
         // What tables gave up meanwhile is freed here or nowhere: others' flushes do not reach it.
         flush_retired();
-        if !has_freed && !worked {
+        if has_freed {
+            // Whoever wants this core has something more urgent to do.
+            std::thread::yield_now();
+        } else if !worked {
             braid_storage::settle_before_sleep();
             parker.park_timeout(HOUSEKEEPING);
             (server.process.return_freed_memory)();

@@ -17,7 +17,7 @@ use super::{
 };
 use crate::{
     access::Context,
-    catalog::{Args, CommandError, Denial, Words},
+    catalog::{Args, CommandError, Denial, Flags, Words},
     client::{
         connection::Connection,
         footprint::Part,
@@ -348,7 +348,9 @@ impl IoThread {
         if !gates::renew(server, session) {
             return Gate::Shut(Ended::Closed);
         }
-        if braid_storage::is_above_limit() {
+        // A command that reads would wait for what others have written: threads go on with that at the end of each turn.
+        let reads = || matches!(parsed.found, Found::Command(command) if command.has(Flags::READONLY));
+        if braid_storage::is_above_limit() && !reads() {
             self.eviction.make_room(&mut self.worker);
         }
         let (command, admission) = match gates::admit(server, session, &parsed.found, words) {
