@@ -95,6 +95,32 @@ fn commands_leave_little_behind_when_they_first_run() {
     assert!(used < before + (60 << 10), "{} bytes more", used - before);
 }
 
+/// What it adds comes at once, so there is no eviction in between: room is made for all of it before.
+#[test]
+fn a_large_transaction_does_not_exceed_the_limit() {
+    for layout in LAYOUTS {
+        let server = laid_out(layout);
+        let mut client = server.connect();
+        let limit = configure(&mut client, "allkeys-random", ROOM);
+        ask(&mut client, "CONFIG SET maxmemory-eviction-tenacity 100");
+        write_much(&server, 2, &[]);
+        let value = vec![b'x'; 100_000];
+        ask(&mut client, "MULTI");
+        for n in 0..10 {
+            assert_eq!(
+                client.command(&[b"SET", format!("large:{n}").as_bytes(), &value]).to_string(),
+                "+QUEUED"
+            );
+        }
+        ask(&mut client, "INFO memory");
+        let Reply::Array(replies) = client.command(&["EXEC"]) else { panic!("it runs") };
+        let info = replies.last().and_then(Reply::text).expect("INFO is the last, and answers text");
+        let used = info.lines().find_map(|line| line.strip_prefix("used_memory:")?.parse::<usize>().ok());
+        let used = used.expect("it is told");
+        assert!(used < limit + (300 << 10), "{layout:?}: {used} of {limit}");
+    }
+}
+
 /// What is used stays, what is not goes.
 #[test]
 fn keys_in_use_stay() {

@@ -6,7 +6,8 @@
 //! and waiting nodes are served.
 //!
 //! Whoever allocates pays: a writer evicts until there is room. Where that would take long, because `maxmemory` was lowered or
-//! something large has come, all threads go on with it in each of their turns, and writers are served meanwhile, as in Redis.
+//! something large has come, all threads go on with it in each of their turns, and writers are served meanwhile, as in Redis. For a large
+//! transaction there is room before it runs: what it adds comes at once.
 
 use std::time::{Duration, Instant};
 
@@ -73,8 +74,12 @@ enum Attempt {
     Nothing,
 }
 
+/// How much longer a thread evicts for each MiB that a command is about to take.
+const EACH_WANTED_MIB: Duration = Duration::from_millis(1);
+const MIB: f64 = 1048576.0;
+
 /// How often a thread that evicts has the resident memory looked at: what keys leave behind may not fit those that come.
-const MEASURE_EVERY: Duration = Duration::from_millis(10);
+const MEASURE_EVERY: Duration = Duration::from_millis(3);
 
 /// A thread's part in eviction.
 #[derive(Default)]
@@ -114,16 +119,17 @@ fn budget(tenacity: u32) -> Duration {
 }
 
 impl Eviction {
-    /// Removes keys until there is room or its time is over, with nothing held. Says whether threads should go on with it.
+    /// Removes keys until there is room for so many bytes more or its time is over, with nothing held. Says whether threads should go on
+    /// with it.
     #[cold]
-    pub fn make_room(&mut self, worker: &mut Worker<Job>) -> bool {
+    pub fn make_room(&mut self, worker: &mut Worker<Job>, wanted: usize) -> bool {
         let began = watch::event_begins(&worker.thread);
-        let must_go_on = self.evict(worker);
+        let must_go_on = self.evict(worker, wanted);
         watch::event_ends(EVICTION_CYCLE, began, &worker.thread);
         must_go_on
     }
 
-    fn evict(&mut self, worker: &mut Worker<Job>) -> bool {
+    fn evict(&mut self, worker: &mut Worker<Job>, wanted: usize) -> bool {
         let server = worker.thread.server();
         let config = server.config.load();
         let policy = choice(config.maxmemory_policy);
@@ -131,14 +137,17 @@ impl Eviction {
             self.policy = policy;
             self.pool.clear();
         }
-        let budget = budget(config.maxmemory_eviction_tenacity);
+        let wanted = wanted as i64;
+        let budget = budget(config.maxmemory_eviction_tenacity)
+            .saturating_add(EACH_WANTED_MIB.mul_f64(wanted as f64 / MIB));
         let began = Instant::now();
         if self.measured_at.is_none_or(|measured| began - measured > MEASURE_EVERY) {
             self.measured_at = Some(began);
             server.measure_memory();
         }
         for n_evicted in 1.. {
-            if server.memory.room() >= 0 {
+            let room = server.memory.room();
+            if room >= wanted {
                 heed_limit();
                 server.memory.is_short.set(false);
                 server.memory.note_exceeding(false, server.started);
@@ -151,8 +160,8 @@ impl Eviction {
             let attempt = policy
                 .map_or(Attempt::Nothing, |policy| self.evict_one(worker, policy, config.maxmemory_samples));
             if attempt == Attempt::Nothing {
-                server.memory.is_short.set(true);
-                server.memory.note_exceeding(true, server.started);
+                server.memory.is_short.set(room < 0);
+                server.memory.note_exceeding(room < 0, server.started);
                 return false;
             }
             let is_due = n_evicted % CLOCK_EVERY == 0 || attempt == Attempt::Busy;
@@ -161,8 +170,9 @@ impl Eviction {
             }
         }
         server.memory.is_short.set(false);
-        server.memory.note_exceeding(true, server.started);
-        true
+        let is_exceeded = server.memory.room() < 0;
+        server.memory.note_exceeding(is_exceeded, server.started);
+        is_exceeded
     }
 
     /// Whether there is something to do in this turn of the thread's loop.

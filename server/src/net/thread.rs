@@ -268,7 +268,7 @@ impl IoThread {
             self.take_finished();
             self.step_sweeps();
             self.step_expiry();
-            if Eviction::is_due(self.server()) && self.eviction.make_room(&mut self.worker) {
+            if Eviction::is_due(self.server()) && self.eviction.make_room(&mut self.worker, 0) {
                 // It may go on for long: whoever wants this core, such as a client on the same machine, is not to wait for a slice to end.
                 std::thread::yield_now();
             }

@@ -18,9 +18,13 @@ const OVERHEAD_MAX_PERCENT: u64 = 30;
 const MARGIN_PART: u64 = 1024;
 const MARGIN_MAX_BYTES: u64 = 64 << 10;
 
-/// So much of it counts for nothing under a small limit, which is one of what is in use; less the larger it is, down to this part of it.
+/// So much of it counts for nothing under a small limit, which is one of what is in use; less by a part of the limit, down to another.
 const OVERHEAD_FREE_BYTES: u64 = 12 << 20;
-const OVERHEAD_FREE_PART: u64 = 50;
+const OVERHEAD_FREE_LESS_PART: u64 = 16;
+const OVERHEAD_FREE_PART: u64 = 200;
+
+/// So much of it is none.
+const OVERHEAD_LITTLE_BYTES: u64 = 64 << 10;
 
 /// For how long what is freed may stay resident without being overhead: the allocator gives pages back after a second. Were it overhead at
 /// once, each eviction would be a reason for the next, down to the most that counts. In spans of a tenth of that.
@@ -28,7 +32,7 @@ const N_SPANS: usize = 12;
 const SPAN_MILLIS: u64 = 100;
 
 /// By what part it falls at most between two looks.
-const FALLS_BY: u64 = 16;
+const FALLS_BY: u64 = 48;
 
 /// What is known of the process's memory. Numbers of bytes.
 #[derive(Default)]
@@ -51,6 +55,8 @@ pub struct Memory {
     /// so before that.
     exceeded_since: AtomicU64,
     exceeded_micros: AtomicU64,
+    /// The system is asked for no huge pages.
+    does_without_huge_pages: Flag,
     /// Too much is, and nothing can be evicted: commands that need memory are refused.
     pub is_short: Flag,
 }
@@ -155,6 +161,7 @@ impl Memory {
         self.peak.fetch_max(used, Ordering::Relaxed);
         if limit.is_none() {
             braid_storage::return_large_blocks(false);
+            self.do_without_huge_pages(false);
         }
         let target = limit.map_or(i64::MAX as u64, |limit| {
             let lately = self.most_of_late(braid_storage::allocated_bytes(), uptime);
@@ -189,14 +196,25 @@ impl Memory {
 
     /// Notes how much is resident and not counted; gives how much of that counts as overhead under a limit.
     fn note_overhead(&self, beside: u64, limit: u64) -> u64 {
-        let part = limit / OVERHEAD_FREE_PART;
-        let free = OVERHEAD_FREE_BYTES.saturating_sub(2 * part).max(part);
+        let less = limit / OVERHEAD_FREE_LESS_PART;
+        let free = OVERHEAD_FREE_BYTES.saturating_sub(less).max(limit / OVERHEAD_FREE_PART);
         let now = beside.saturating_sub(self.base.load(Ordering::Relaxed) + free);
         braid_storage::return_large_blocks(now > 0);
         let before = self.overhead.load(Ordering::Relaxed);
         let overhead = now.max(before - before / FALLS_BY);
         self.overhead.store(overhead, Ordering::Relaxed);
+        self.do_without_huge_pages(overhead > OVERHEAD_LITTLE_BYTES);
         overhead
+    }
+
+    /// Has the system give no huge pages, or give them again. Each is 2 MiB at once, for whatever is written first.
+    fn do_without_huge_pages(&self, does_without: bool) {
+        if self.does_without_huge_pages.get() != does_without {
+            self.does_without_huge_pages.set(does_without);
+            // A system that has none is no worse off.
+            let _: Result<(), rustix::io::Errno> =
+                rustix::thread::disable_transparent_huge_pages(does_without);
+        }
     }
 }
 
@@ -226,8 +244,8 @@ mod tests {
         assert_eq!(note(500), 0, "less than at the start");
         assert_eq!(note(1000 + OVERHEAD_FREE_BYTES), 0, "little");
         assert_eq!(note(17_000 + OVERHEAD_FREE_BYTES), 16_000);
-        assert_eq!(note(1000), 15_000);
-        let later = (0..200).fold(0, |_, _| note(1000));
+        assert_eq!(note(1000), 16_000 - 16_000 / FALLS_BY);
+        let later = (0..600).fold(0, |_, _| note(1000));
         assert!(later < 100);
     }
 
@@ -237,6 +255,6 @@ mod tests {
             let beside = 1 << 40;
             (beside - Memory::default().note_overhead(beside, limit_mib << 20)) as f64 / f64::from(1 << 20)
         };
-        assert_eq!([0, 100, 200, 400, 10_000].map(free), [12.0, 8.0, 4.0, 8.0, 200.0]);
+        assert_eq!([0, 64, 160, 200, 400, 10_000].map(free), [12.0, 8.0, 2.0, 1.0, 2.0, 50.0]);
     }
 }
