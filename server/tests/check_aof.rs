@@ -195,6 +195,27 @@ fn what_a_server_refuses_to_load_it_says_how_to_repair() {
 }
 
 #[test]
+fn what_a_server_writes_to_is_checked_and_not_cut() {
+    let (home, starts) = Home::with_frames();
+    let dir = home.0.scratch().to_str().expect("it is UTF-8");
+    let server = Server::start(&["--dir", dir, "--appendonly", "yes"]);
+    assert_eq!(server.connect().command(&["SET", "key:4", "value"]).to_string(), "+OK");
+    until("it is written", || home.n_bytes() > starts[3] + 50);
+    let n_bytes = home.n_bytes();
+    assert_says(&check(&[], &home.manifest(), ""), true, &["All AOF files and manifest are valid"]);
+    for words in [&["--fix"][..], &["--truncate-to-timestamp", "1"]] {
+        assert_says(
+            &check(words, &home.manifest(), "y\n"),
+            false,
+            &["Cannot repair", "another server that is running"],
+        );
+    }
+    assert_eq!(home.n_bytes(), n_bytes);
+    drop(server);
+    assert_says(&check(&["--fix"], &home.manifest(), ""), true, &["are valid"]);
+}
+
+#[test]
 fn only_the_last_file_is_cut() {
     let home = Home::new();
     let set = request(&["SET", "a", "1"]);

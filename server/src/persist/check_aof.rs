@@ -62,7 +62,12 @@ impl Checking<'_> {
         };
         self.say("Start checking Multi Part AOF");
         let folder = path.parent().filter(|folder| !folder.as_os_str().is_empty()).unwrap_or(Path::new("."));
-        let folder = Folder::new(folder.to_owned()).map_err(|error| cannot("open", path, &error))?;
+        let folder = match self.work {
+            AofWork::Check => Folder::new(folder.to_owned()).map_err(|error| cannot("open", path, &error)),
+            // A server that writes to it would go on where the file ended before.
+            AofWork::Fix | AofWork::CutAfter(_) => Folder::locked(folder.to_owned(), &name_of(path))
+                .map_err(|error| cannot("repair", path, &error)),
+        }?;
         let path_and_name =
             |part: &Part| (folder.path_of(&part.name), String::from_utf8_lossy(&part.name).into_owned());
         if let Some(base) = &manifest.base {
@@ -259,6 +264,12 @@ impl Checking<'_> {
         // Whoever reads it may have read enough.
         let _ = writeln!(self.out, "{line}");
     }
+}
+
+/// The name of the append-only file that a manifest is of.
+fn name_of(manifest: &Path) -> String {
+    let name = manifest.file_name().unwrap_or_default().to_string_lossy();
+    name.strip_suffix(".manifest").unwrap_or(&name).to_owned()
 }
 
 fn cannot(what: &str, path: &Path, error: &std::io::Error) -> String {
