@@ -118,6 +118,15 @@ fn a_large_transaction_does_not_exceed_the_limit() {
         let used = info.lines().find_map(|line| line.strip_prefix("used_memory:")?.parse::<usize>().ok());
         let used = used.expect("it is told");
         assert!(used < limit + (300 << 10), "{layout:?}: {used} of {limit}");
+
+        // One that adds nothing needs no room.
+        ask(&mut client, "MULTI");
+        (0..10).for_each(|_| assert_eq!(client.command(&[b"GET".as_slice(), &value]).to_string(), "+QUEUED"));
+        let mut other = server.connect();
+        let n_evicted = figure(&mut other, "evicted_keys");
+        client.command(&["EXEC"]);
+        let n_more = figure(&mut other, "evicted_keys") - n_evicted;
+        assert!(n_more < ROOM / VALUE / 20, "{layout:?}: {n_more} keys");
     }
 }
 

@@ -153,8 +153,8 @@ impl Eviction {
                 server.memory.note_exceeding(false, server.started);
                 return false;
             }
-            // Nothing is to change under CLIENT PAUSE.
-            if server.is_paused() {
+            // Nothing is to change under CLIENT PAUSE, and what is loaded is to be what was saved.
+            if server.is_paused() || server.loading.is_on() {
                 return false;
             }
             let attempt = policy

@@ -138,6 +138,25 @@ fn admit_listener(command: &Registered, session: &Session) -> Result<(), Command
     Ok(())
 }
 
+/// Whether a command may add to what is in use.
+fn needs_memory(server: &Server, command: &Registered, words: Words<'_>) -> bool {
+    foresight::flags(server, command, words).has(Flags::DENYOOM)
+}
+
+/// A transaction of at least so many bytes has room made for what it may add before it runs.
+const LARGE_QUEUE_BYTES: usize = 64 << 10;
+
+/// How many bytes EXEC may add to what is in use, as far as its commands bring them; of a short queue, none.
+#[inline]
+pub fn brought_by_exec(server: &Server, command: &Registered, session: &Session) -> usize {
+    let Some(queue) = &session.queue else { return 0 };
+    if !command.runs_queue() || queue.refused || queue.n_bytes() < LARGE_QUEUE_BYTES {
+        return 0;
+    }
+    let adding = rows::queued(queue).filter(|&(queued, words)| needs_memory(server, queued, words));
+    adding.flat_map(|(_, words)| words.iter()).map(<[u8]>::len).sum()
+}
+
 /// When memory is short, queueing is refused, too: a queue is memory. EXEC is if it would run what is.
 fn admit_memory(
     command: &Registered,
@@ -148,12 +167,10 @@ fn admit_memory(
     if !server.memory.is_short.get() {
         return Ok(());
     }
-    let needs_memory =
-        |command: &Registered, words| foresight::flags(server, command, words).has(Flags::DENYOOM);
-    let denied = needs_memory(command, words)
+    let denied = needs_memory(server, command, words)
         || match &session.queue {
             Some(queue) if command.runs_queue() => {
-                rows::queued(queue).any(|(queued, words)| needs_memory(queued, words))
+                rows::queued(queue).any(|(queued, words)| needs_memory(server, queued, words))
             }
             Some(_) => !command.has(Flags::IMMEDIATE),
             None => false,

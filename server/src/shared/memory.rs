@@ -4,7 +4,7 @@
 //! limit is one of *resident* memory: what the allocator needs beside what it was asked for is taken off it, so that the process stays
 //! near it. Of that overhead some is free, as a small limit would not be kept by any process; it counts at once when it grows and slowly
 //! less when it shrinks, and not more of it than 30 % of the limit: half of the data is not thrown away for a heap full of holes. While
-//! there is more than is free, large blocks are given back to the system as soon as they are freed.
+//! there is more than is free, large blocks are given back to the system as soon as they are freed, and it gives no huge pages.
 
 use std::{
     sync::atomic::{AtomicBool, AtomicU64, Ordering},

@@ -77,9 +77,6 @@ enum Gate {
 /// input, because all the input before it has run when its last bytes come.
 const LONG_REQUEST_BYTES: usize = 4 << 20;
 
-/// A transaction of at least so many bytes has room made for all that it may add before it runs.
-const LARGE_QUEUE_BYTES: usize = 64 << 10;
-
 /// Where a batch goes on.
 enum Next {
     /// With this command of it.
@@ -337,14 +334,14 @@ impl IoThread {
     /// Evicts, if a command is to wait for that.
     fn make_room_for(&mut self, found: &Found, session: &Session, server: &Server) {
         // What has come was counted when it came. What a transaction does comes at once.
-        let wanted = match (&session.queue, found) {
-            (Some(queue), Found::Command(command)) if command.runs_queue() => queue.n_bytes(),
+        let wanted = match found {
+            Found::Command(command) => gates::brought_by_exec(server, command, session),
             _ => 0,
         };
         // A command that reads would wait for what others have written: threads go on with that at the end of each turn.
         let reads = || matches!(found, Found::Command(command) if command.has(Flags::READONLY));
         let is_due = braid_storage::is_above_limit() && !reads();
-        if is_due || wanted >= LARGE_QUEUE_BYTES && server.memory.room() < wanted as i64 {
+        if is_due || wanted > 0 && server.memory.room() < wanted as i64 {
             self.eviction.make_room(&mut self.worker, wanted);
         }
     }
