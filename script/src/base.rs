@@ -7,6 +7,7 @@
 use std::ffi::c_int;
 use std::rc::Rc;
 
+use braid_protocol::number;
 use mlua::{Function, IntoLuaMulti, Lua, Table, Value, ffi, lua_CFunction, lua_State};
 
 use crate::bridge;
@@ -58,7 +59,7 @@ macro_rules! callable {
 
 callable! {
     getmetatable setmetatable next pairs rawget rawset insert remove sort unpack refuse_write
-    pcall xpcall handle resume wrap resume_wrapped load in_lua
+    pcall xpcall handle resume wrap resume_wrapped load in_lua tonumber
 }
 
 /// Puts the functions in the place of the originals, which are globals of `lua`, in `world` and in the libraries.
@@ -69,7 +70,7 @@ pub(crate) fn install(lua: &Lua, world: &Table, parts: &Parts<'_>) -> mlua::Resu
         closure(lua, own, function)
     };
     let next = close(&globals.raw_get("next")?, &Value::Nil, callable::next)?;
-    let functions: [(&str, lua_CFunction); 10] = [
+    let functions: [(&str, lua_CFunction); 11] = [
         ("getmetatable", callable::getmetatable),
         ("setmetatable", callable::setmetatable),
         ("rawget", callable::rawget),
@@ -79,6 +80,7 @@ pub(crate) fn install(lua: &Lua, world: &Table, parts: &Parts<'_>) -> mlua::Resu
         ("xpcall", callable::xpcall),
         ("next", callable::next),
         ("load", callable::load),
+        ("tonumber", callable::tonumber),
         ("collectgarbage", callable::in_lua),
     ];
     for (name, function) in functions {
@@ -114,6 +116,17 @@ fn in_lua(stack: Stack<'_>) -> c_int {
     stack.insert(1);
     stack.call_for_all(stack.len() - 1);
     stack.len()
+}
+
+/// Lua reads a text twice over, each time by `strtod`. What scripts have to read are integers, nearly always.
+fn tonumber(stack: Stack<'_>) -> c_int {
+    if stack.len() == 1
+        && let Some(integer) = stack.text(1).and_then(number::parse_i64)
+    {
+        stack.push_number(integer as f64);
+        return 1;
+    }
+    stack.call_in_place(ORIGINAL)
 }
 
 // Tables and their fronts.

@@ -18,8 +18,7 @@ use crate::library;
 use crate::{random, strings};
 
 /// Lua's global functions that scripts have as they are. `base.rs` has the others.
-const PLAIN: &[&str] =
-    &["assert", "error", "gcinfo", "ipairs", "rawequal", "select", "tonumber", "tostring", "type"];
+const PLAIN: &[&str] = &["assert", "error", "gcinfo", "ipairs", "rawequal", "select", "tostring", "type"];
 /// The tables that scripts share.
 const LIBRARIES: &[&str] =
     &["string", "table", "math", "coroutine", "os", "cjson", "cmsgpack", "struct", "bit"];

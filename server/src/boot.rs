@@ -89,8 +89,7 @@ pub fn serve(mut config: Config, mut process: Process) -> Result<(), String> {
         // Before there are threads, which would stay behind. As in Redis, the working directory stays.
         nix::unistd::daemon(true, false).map_err(|error| format!("Going to the background: {error}"))?;
     }
-    // Until there is data: `Server::measure_memory` allows them again.
-    let _ = rustix::thread::disable_transparent_huge_pages(true);
+    Memory::without_huge_pages();
     log::set_level(config.loglevel);
     log::set_file(config.logfile.as_deref());
     if config.syslog_enabled {

@@ -4,7 +4,9 @@ use std::{
     alloc::{GlobalAlloc, Layout},
     cell::Cell,
     ffi::{CStr, c_long},
-    ptr::NonNull,
+    io::Error,
+    ops::Range,
+    ptr::{self, NonNull},
     sync::atomic::{AtomicBool, AtomicI64, AtomicU64, Ordering::Relaxed},
 };
 
@@ -42,7 +44,7 @@ impl Allocator {
     pub fn stats() -> String {
         // SAFETY: without a buffer the call makes one, a text that ends with a zero, which is freed after it has been copied.
         unsafe {
-            let text = mimalloc::mi_stats_get_json(0, std::ptr::null_mut());
+            let text = mimalloc::mi_stats_get_json(0, ptr::null_mut());
             let Some(text) = NonNull::new(text) else { return String::new() };
             let copy = CStr::from_ptr(text.as_ptr()).to_string_lossy().into_owned();
             mimalloc::mi_free(text.as_ptr().cast());
@@ -191,6 +193,22 @@ unsafe fn return_pages(block: *mut u8, size: usize) {
         let _ = unsafe {
             rustix::mm::madvise(block.with_addr(first).cast(), n_bytes, rustix::mm::Advice::LinuxDontNeed)
         };
+    }
+}
+
+/// `madvise`'s advice to put a range into huge pages at once, of Linux 6.1. The C library's headers have no name for it yet.
+const MADV_COLLAPSE: i32 = 25;
+
+/// Has the system put what lies at these addresses into huge pages, where it lies. The first one is that of a page.
+///
+/// # Errors
+/// The system's: it may know no such call, have no memory in one piece, or have nothing there.
+pub fn collapse(addresses: Range<usize>) -> Result<(), Error> {
+    let start = ptr::without_provenance_mut(addresses.start);
+    // SAFETY: the call changes in which memory bytes lie, and none of them, whoever uses them meanwhile.
+    match unsafe { libc::madvise(start, addresses.len(), MADV_COLLAPSE) } {
+        0 => Ok(()),
+        _ => Err(Error::last_os_error()),
     }
 }
 

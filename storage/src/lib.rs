@@ -51,7 +51,7 @@ mod waiters;
 mod work;
 
 pub use allocator::{
-    Allocator, allocated_bytes, heed_limit, is_above_limit, return_large_blocks, set_limit,
+    Allocator, allocated_bytes, collapse, heed_limit, is_above_limit, return_large_blocks, set_limit,
     settle_before_sleep,
 };
 pub use channels::{Audience, ChannelKind};

@@ -338,10 +338,12 @@ impl<'a> Packed<'a> {
         let wanted = Element::of(text);
         let mut at = from;
         while at != self.end() {
-            if self.get(at) == wanted {
+            let body = body_bytes(&self.0[at.0..]);
+            if self.is_at(at, body, wanted) {
                 return Some(at);
             }
-            for _ in 0..step {
+            at = At(at.0 + body + back_bytes(body));
+            for _ in 1..step {
                 if at == self.end() {
                     return None;
                 }
@@ -349,6 +351,19 @@ impl<'a> Packed<'a> {
             }
         }
         None
+    }
+
+    /// Whether this element is at `at`, whose body has so many bytes. The last bytes are looked at first: texts of one set often begin
+    /// alike.
+    #[inline]
+    fn is_at(self, at: At, body: usize, wanted: Element<'_>) -> bool {
+        if let Element::Text(text) = wanted {
+            let bytes = &self.0[at.0..at.0 + body];
+            if body <= text.len() || bytes.last_chunk::<8>() != text.last_chunk() && text.len() >= 8 {
+                return false;
+            }
+        }
+        self.get(at) == wanted
     }
 
     /// Where the next element begins, or the end.

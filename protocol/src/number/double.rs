@@ -7,6 +7,10 @@ use super::extended::Numeral;
 /// Accepts decimals with or without point and exponent, `inf` and `infinity` in any case, and hexadecimal floats.
 /// Refuses the empty text, spaces, `nan`, finite texts that overflow, and texts other than zero that round to zero.
 pub fn parse_f64(text: &[u8]) -> Option<f64> {
+    // Most scores and bounds are whole numbers. As a double one is rounded just as its digits would be.
+    if let Some(whole) = super::parse_i64(text) {
+        return Some(whole as f64);
+    }
     let Ok(value) = str::from_utf8(text).ok()?.parse::<f64>() else {
         return parse_hexadecimal(text);
     };
@@ -193,6 +197,13 @@ mod tests {
         ];
         for (text, value) in table {
             assert_eq!(parse_f64(text.as_bytes()), Some(*value), "{text}");
+        }
+        // Whole numbers that are no doubles are rounded to the next, and half way between two to the even one.
+        for whole in
+            [(1 << 53) + 1, (1 << 53) + 3, 1_000_000_000_000_000_003, i64::MAX, i64::MAX - 511, i64::MIN]
+        {
+            let text = whole.to_string();
+            assert_eq!(parse_f64(text.as_bytes()), text.parse().ok(), "{text}");
         }
         assert!(parse_f64(b"-0").unwrap().is_sign_negative());
     }

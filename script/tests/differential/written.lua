@@ -660,6 +660,22 @@ return tostring(tonumber('x'))
 --
 return tonumber('1e2')
 --
+local all = {}
+for _, text in ipairs({'0', '-0', '00', '007', '-7', '+7', '', '-', '12 ', ' 12', '12x', '1_000', '9007199254740993', '-9007199254740993',
+  '9223372036854775807', '-9223372036854775808', '9223372036854775808', '18446744073709551616', '123456789012345678901234567890'}) do
+  local number = tonumber(text)
+  all[#all + 1] = number and string.format('%.17g %.3g', number, 1 / number) or 'none'
+end
+return all
+--
+return {tostring(tonumber(12)), tostring(tonumber(nil)), tostring(tonumber({})), tostring(tonumber(true)), tostring(tonumber('12', 10))}
+--
+return {pcall(tonumber)}
+--
+return tonumber()
+--
+return tonumber('1', 99)
+--
 return {unpack({1,2,3})}
 --
 return {unpack({1,2,3}, 2)}

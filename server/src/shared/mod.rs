@@ -9,6 +9,7 @@ pub mod command_log;
 pub mod descriptors;
 pub mod functions;
 pub mod hot_keys;
+pub mod huge_pages;
 pub mod journal;
 pub mod last_writes;
 pub mod latency;

@@ -69,11 +69,6 @@ pub const SPARE_THREADS: usize = 6;
 /// Our own.
 pub const BRAID_VERSION: &str = env!("CARGO_PKG_VERSION");
 
-/// The data from which on the allocator's memory may be in huge pages. Random access to it is some percent cheaper then, but
-/// they are resident as soon as a part is: a server with next to no data would be three times as large, and one with 40 MiB
-/// by 5 to 20 %, depending on how it was loaded.
-const HUGE_PAGES_FROM_BYTES: u64 = 64 << 20;
-
 /// The server, as all threads see it.
 pub struct Server {
     /// The time.
@@ -511,15 +506,10 @@ impl Server {
 
     /// Looks at how much memory is in use, for INFO and for `maxmemory`.
     pub fn measure_memory(&self) {
-        let peak = self.memory.peak.load(Ordering::Relaxed);
         let (limit, waiting) = (self.config.load().maxmemory, self.journal.waiting_bytes());
-        let used = self.memory.measure(limit, waiting, resident_bytes, self.uptime());
+        self.memory.measure(limit, waiting, resident_bytes, self.uptime());
         if self.memory.room() >= 0 {
             self.memory.note_exceeding(false, self.started);
-        }
-        if peak < HUGE_PAGES_FROM_BYTES && used >= HUGE_PAGES_FROM_BYTES {
-            // What kernel or container do not allow is done without.
-            let _ = rustix::thread::disable_transparent_huge_pages(false);
         }
     }
 

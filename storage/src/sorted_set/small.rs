@@ -126,15 +126,19 @@ impl ExactSizeIterator for Pairs<'_> {}
 /// Adds a member that is not there.
 pub(super) fn insert(buffer: &mut impl Splice, member: &[u8], score: f64) {
     let at = place_for(Packed::new(buffer.bytes()), Ranked { score, member });
-    // The score goes first, so that the member is put before it, at the same place.
-    format_score(score, ZeroSign::Dropped, |text| packed::insert(buffer, at, text));
-    packed::insert(buffer, at, member);
+    insert_pair(buffer, at, member, score, ZeroSign::Dropped);
 }
 
 /// Adds a member at the end, where it belongs.
 pub(super) fn push(buffer: &mut impl Splice, member: &[u8], score: f64, zero_sign: ZeroSign) {
-    packed::push(buffer, member);
-    format_score(score, zero_sign, |text| packed::push(buffer, text));
+    let end = Packed::new(buffer.bytes()).end();
+    insert_pair(buffer, end, member, score, zero_sign);
+}
+
+fn insert_pair(buffer: &mut impl Splice, at: At, member: &[u8], score: f64, zero_sign: ZeroSign) {
+    format_score(score, zero_sign, |score| {
+        packed::insert_all(buffer, at, &[Element::of(member), Element::of(score)]);
+    });
 }
 
 /// Calls `with` with the text of a score. As in Redis, whole scores are packed as integers, so a zero that is added loses its sign.

@@ -329,9 +329,11 @@ fn share(set: SortedSetRef<'_>, n: usize) -> usize {
 /// How many members a command removes.
 fn removed(look: &mut Look<'_, '_>, mut args: Args<'_>, by: By) -> usize {
     let (Ok(key), Ok(min), Ok(max)) = (args.key(), args.next(), args.next()) else { return 0 };
-    let Ok(span) = Span::read(by, min, max) else { return 0 };
     let n = |set: SortedSetRef<'_>| {
-        if set.len() <= WORK_MAX / 8 { 0 } else { span.ranks(set, Order::Ascending).len() }
+        if set.len() <= WORK_MAX / 8 {
+            return 0;
+        }
+        Span::read(by, min, max).map_or(0, |span| span.ranks(set, Order::Ascending).len())
     };
     look.sorted_set(&key, n).unwrap_or(0)
 }
