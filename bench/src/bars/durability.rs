@@ -9,6 +9,7 @@ pub(super) const BARS: &[Bar] = &[
     Bar { name: "snapshot-time", run: snapshot::time },
     Bar { name: "snapshot-latency", run: snapshot::latency },
     Bar { name: "loading", run: snapshot::loading },
+    Bar { name: "loading-log", run: snapshot::log_loading },
     Bar { name: "aof-everysec", run: |contest, bar| append_only::cpu(contest, bar, "everysec", 0.5) },
     Bar { name: "aof-always", run: |contest, bar| append_only::cpu(contest, bar, "always", 0.6) },
     Bar { name: "aof-always-rate", run: append_only::rate },

@@ -138,17 +138,39 @@ pub(super) fn latency(contest: &Contest, bar: &str) -> Result<Vec<Measure>, Benc
 
 /// Seconds from starting a server that has a snapshot to load until it answers.
 pub(super) fn loading(contest: &Contest, bar: &str) -> Result<Vec<Measure>, BenchError> {
-    let measures = vec![Measure::new("start with 2M keys", Unit::Seconds, Target::ratio(0.5))];
-    let folder = std::env::temp_dir().join(format!("braid-bench-{}-loading", std::process::id()));
+    start_with(contest, bar, &[], 0.5, |server| save(server).map(drop))
+}
+
+/// The same with an append-only file that has a command for each key.
+pub(super) fn log_loading(contest: &Contest, bar: &str) -> Result<Vec<Measure>, BenchError> {
+    let arguments = ["--appendonly", "yes", "--auto-aof-rewrite-percentage", "0"];
+    start_with(contest, bar, &arguments, 0.556, |_| Ok(()))
+}
+
+/// Starts a server with what another one has left that `keep` has seen to.
+fn start_with(
+    contest: &Contest,
+    bar: &str,
+    arguments: &[&str],
+    at_most: f64,
+    keep: impl Fn(&Server) -> Result<(), BenchError>,
+) -> Result<Vec<Measure>, BenchError> {
+    let measures = vec![Measure::new("start with 2M keys", Unit::Seconds, Target::ratio(at_most))];
+    let folder = std::env::temp_dir().join(format!("braid-bench-{}-{bar}", std::process::id()));
     std::fs::create_dir_all(&folder).doing(format!("create {}", folder.display()))?;
     let path = folder.display().to_string();
     let measured = contest.rounds(bar, contest.few_rounds(), measures, |side| {
-        let server = contest.start(side, &["--dir", &path])?;
+        let path = format!("{path}/{}", side.name());
+        // What the last round has left.
+        let _ = std::fs::remove_dir_all(&path);
+        std::fs::create_dir_all(&path).doing(format!("create {path}"))?;
+        let arguments = [&["--dir", &path], arguments].concat();
+        let server = contest.start(side, &arguments)?;
         fill(&server)?;
-        save(&server)?;
+        keep(&server)?;
         drop(server);
         let began = Instant::now();
-        let server = contest.start(side, &["--dir", &path])?;
+        let server = contest.start(side, &arguments)?;
         let took = began.elapsed();
         match Client::connect(server.address())?.dbsize()? {
             N_KEYS => Ok(vec![took.as_secs_f64()]),

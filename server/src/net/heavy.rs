@@ -38,6 +38,12 @@ pub fn run_heavy(server: &'static Server, index: usize, parker: &Parker) {
     let mut certificates = (index == server.io_threads().len()).then(CertificateWatch::new);
     while !server.stopping.load(Ordering::Relaxed) {
         worker.thread.renew_budget();
+        if !worker.is_reserved()
+            && let Some(share) = server.loading.take_share()
+        {
+            share(&mut worker);
+            continue;
+        }
         let may_begin = worker.is_reserved() || !server.holds_heavy.load(Ordering::Relaxed);
         // Those that stand in begin where others are stuck.
         let may_begin =

@@ -2,6 +2,7 @@
 
 mod accept;
 mod certificate_watch;
+mod chunks;
 mod eviction;
 mod expiry;
 mod heavy;

@@ -20,34 +20,27 @@ use braid_journal::{
     reader::{Broken, Reader},
     store::{self, Aof, End, ManifestError},
 };
-use braid_protocol::request::{Limits, Parse, RequestParser};
 use braid_storage::{
-    Form,
+    Db, Form,
     coordinator::{Held, Worker},
     rdb::file::{SnapshotOptions, SnapshotWriter},
     record,
     time::Millis,
 };
 
+use super::chunks::{self, Chunk, Counts, Crew, Stopped};
 use crate::{
-    catalog::Words,
     client::{
         id::{ClientId, Endpoint, Origin},
         node::Job,
         record::ClientRecord,
-        session::Session,
     },
     clock::Clock,
-    command::{self, Call, Found, TABLE},
-    notice,
+    command, notice,
     persist::{self, CommandsWriter, EntriesWriter, Purpose},
-    run::step,
     shared::{journal::Journal, loading::EverySecond, server::Server, thread_state::ThreadState},
     warning,
 };
-
-/// How long all shards are held at a time.
-const HELD_FOR: Duration = Duration::from_millis(5);
 
 /// Why an append-only file is not loaded, in words for the log.
 #[derive(Debug)]
@@ -265,15 +258,14 @@ fn adopt_single_file(
 /// Who replays.
 pub struct Replay<'w> {
     server: &'static Server,
-    worker: &'w mut Worker<Job>,
-    session: Session,
+    crew: Crew<'w>,
+    /// The selected database.
+    db: Db,
     /// What to check if it cannot be loaded: the manifest.
     checked: PathBuf,
     /// Bytes of the files before the one that is read.
     n_bytes_before: u64,
     every_second: EverySecond,
-    n_commands: u64,
-    n_failed: u64,
 }
 
 impl<'w> Replay<'w> {
@@ -286,13 +278,11 @@ impl<'w> Replay<'w> {
         let record = Arc::new(ClientRecord::new(ClientId(0), origin, nowhere(), nowhere(), -1, 0, user));
         Self {
             server,
-            worker,
-            session: Session::new(record, origin),
+            crew: Crew::new(server, worker, record),
+            db: Db::default(),
             checked: PathBuf::new(),
             n_bytes_before: 0,
             every_second: EverySecond::default(),
-            n_commands: 0,
-            n_failed: 0,
         }
     }
 
@@ -322,11 +312,10 @@ impl<'w> Replay<'w> {
             end = self.replay(&path, 0, is_last)?;
             end.offset = end.offset.max(before);
         }
-        if self.n_failed > 0 {
+        let Counts { n_run, n_failed } = self.crew.counts;
+        if n_failed > 0 {
             warning!(
-                "{} of {} commands of the append-only file have failed, as they may have when they were logged",
-                self.n_failed,
-                self.n_commands
+                "{n_failed} of {n_run} commands of the append-only file have failed, as they may have when they were logged"
             );
         }
         Ok(end)
@@ -339,7 +328,7 @@ impl<'w> Replay<'w> {
         command::replace_libraries(self.server, &loaded.libraries).map_err(|why| failed(path, why))?;
         loaded.tell();
         let all = self.server.engine.all_shards();
-        while self.worker.with_shards(&all, |held, _| loaded.install(held)).is_none() {
+        while self.crew.worker.with_shards(&all, |held, _| loaded.install(held)).is_none() {
             thread::sleep(Duration::from_millis(1));
         }
         self.server.loading.note_loaded(loaded.n_keys, 0);
@@ -351,52 +340,33 @@ impl<'w> Replay<'w> {
         let file = File::open(path).map_err(|error| failed(path, error))?;
         let n_bytes = file.metadata().map_err(|error| failed(path, error))?.len();
         let mut reader = Reader::from_offset(file, from).map_err(|error| failed(path, error))?;
-        let all = self.server.engine.all_shards();
-        let (mut is_over, mut units) = (false, Vec::new());
-        while !is_over {
+        let (mut last, mut room) = (Arc::default(), Chunk::default());
+        loop {
+            // While the end of the last chunk is still under way.
+            let chunk = Arc::new(room.read(&mut reader, &mut self.db, &self.crew.parts));
+            let mut ran = self.crew.await_others();
+            room = Arc::try_unwrap(std::mem::replace(&mut last, Arc::clone(&chunk))).unwrap_or_default();
+            ran = ran.and_then(|()| self.crew.run(&chunk));
+            if chunk.end.is_some() {
+                ran = ran.and_then(|()| self.crew.await_others());
+            }
+            ran.map_err(|stopped| failed(path, self.advise(path, &stopped)))?;
+            self.note(self.n_bytes_before + reader.position());
+            match &chunk.end {
+                None => {}
+                Some(chunks::End::Reached) => break,
+                Some(chunks::End::Stopped(Stopped::Broken(Broken::Torn { at }))) if is_last => {
+                    self.accept_torn(path, *at, n_bytes)?;
+                    let offset = reader.stream_offset().unwrap_or(0);
+                    return Ok(End { n_bytes: *at, previous: reader.previous_sum(), offset });
+                }
+                Some(chunks::End::Stopped(stopped)) => return Err(failed(path, self.advise(path, stopped))),
+            }
             if self.server.stopping.load(Ordering::Relaxed) {
+                // Nobody looks at what else comes of it.
+                let _ = self.crew.await_others();
                 return Err(failed(path, "the server is stopping"));
             }
-            let Self { session, n_commands, n_failed, .. } = self;
-            let ran = self.worker.with_shards(&all, |held, thread| {
-                let began = Instant::now();
-                // Once a hold, and not once a unit: these look at each shard, which takes longer than a command. Clients may have been
-                // here meanwhile, with WATCH, and have moved the time on.
-                let loads_at = thread.server().clock.now();
-                for &id in &all {
-                    held.shard(id).turn_back_time(loads_at);
-                    held.shard(id).lift_limit();
-                }
-                let mut run = || {
-                    while began.elapsed() < HELD_FOR {
-                        let at = reader.position();
-                        let Some(read) = reader.next_units()? else { return Ok(true) };
-                        units.clear();
-                        units.extend_from_slice(read);
-                        let ran = run_units(&mut units, session, held, thread);
-                        let (n_run, n_bad) = ran.map_err(|why| Stopped::ByCommand { at, why })?;
-                        *n_commands += n_run;
-                        *n_failed += n_bad;
-                    }
-                    Ok(false)
-                };
-                let ran = run();
-                // What comes before a torn end has changed something, too.
-                forget_changes(held);
-                ran
-            });
-            match ran {
-                None => thread::sleep(Duration::from_millis(1)),
-                Some(Ok(Ok(ended))) => is_over = ended,
-                Some(Ok(Err(Stopped::ByFile(Broken::Torn { at })))) if is_last => {
-                    self.accept_torn(path, at, n_bytes)?;
-                    let offset = reader.stream_offset().unwrap_or(0);
-                    return Ok(End { n_bytes: at, previous: reader.previous_sum(), offset });
-                }
-                Some(Ok(Err(stopped))) => return Err(failed(path, self.advise(path, &stopped))),
-                Some(Err(_)) => return Err(failed(path, "a command of it panicked")),
-            }
-            self.note(self.n_bytes_before + reader.position());
         }
         self.n_bytes_before += n_bytes;
         let offset = reader.stream_offset().unwrap_or(0);
@@ -426,21 +396,22 @@ impl<'w> Replay<'w> {
 
     fn advise(&self, path: &Path, stopped: &Stopped) -> String {
         match stopped {
-            Stopped::ByFile(broken) => format!(
+            Stopped::Broken(broken) => format!(
                 "Bad file format reading the append only file: it {broken}. Nothing is served from it: what is behind may build on what is lost. Put another copy of {} in its \
                  place, or make a copy and run 'braid-server --check-aof --fix {}', which says what would be lost and asks before \
                  it cuts",
                 path.display(),
                 self.checked.display()
             ),
-            Stopped::ByCommand { at, why } => format!("at byte {at}: {why}"),
+            Stopped::AtCommand { at, why } => format!("at byte {at}: {why}"),
+            Stopped::Panicked => "a command of it panicked".to_owned(),
         }
     }
 
     fn note(&mut self, n_bytes: u64) {
         self.server.loading.note(n_bytes);
         if self.every_second.has_passed() {
-            notice!("Loading the append-only file: {n_bytes} bytes, {} commands", self.n_commands);
+            notice!("Loading the append-only file: {n_bytes} bytes, {} commands", self.crew.counts.n_run);
             self.server.measure_memory();
         }
     }
@@ -456,81 +427,10 @@ fn cut(path: &Path, n_bytes: u64) -> io::Result<()> {
     file.sync_all()
 }
 
-/// Why replaying has stopped.
-enum Stopped {
-    ByFile(Broken),
-    ByCommand { at: u64, why: String },
-}
-
-impl From<Broken> for Stopped {
-    fn from(broken: Broken) -> Self {
-        Stopped::ByFile(broken)
-    }
-}
-
 fn is_snapshot(path: &Path) -> io::Result<bool> {
     let mut magic = [0; 5];
     match File::open(path)?.read_exact(&mut magic) {
         Err(error) if error.kind() == io::ErrorKind::UnexpectedEof => Ok(false),
         read => read.map(|()| &magic == b"REDIS"),
-    }
-}
-
-/// Runs the commands of some units; says how many there were, and how many failed.
-fn run_units(
-    units: &mut [u8],
-    session: &mut Session,
-    held: &mut Held<'_, Job>,
-    thread: &mut ThreadState,
-) -> Result<(u64, u64), String> {
-    let limits = Limits { max_bulk_bytes: u64::MAX, authenticated: true };
-    let (mut parser, mut args, mut out) = (RequestParser::new(limits), Vec::new(), Vec::new());
-    let (mut at, mut n_run, mut n_failed) = (0, 0, 0);
-    while at < units.len() {
-        args.clear();
-        let consumed = match parser.parse(&mut units[at..], &mut args) {
-            Ok(Parse::Request { consumed }) => consumed,
-            Ok(Parse::Empty { consumed }) => {
-                at += consumed;
-                continue;
-            }
-            Ok(Parse::Incomplete { .. }) => return Err("a command is not whole".to_owned()),
-            Err(error) => return Err(error.to_string()),
-        };
-        let words = Words::new(&units[at..at + consumed], &args);
-        at += consumed;
-        let name = words.get(0);
-        // Nothing else runs meanwhile: all of it is one transaction.
-        if name.eq_ignore_ascii_case(b"multi") || name.eq_ignore_ascii_case(b"exec") {
-            continue;
-        }
-        let Found::Command(command) = TABLE.find(words) else {
-            let name = String::from_utf8_lossy(name).into_owned();
-            return Err(format!("Unknown command '{name}' reading the append only file"));
-        };
-        if !command.spec.arity.admits(words.len()) {
-            return Err(format!("'{}' has a wrong number of arguments", command.full_name));
-        }
-        let server = thread.server();
-        let mut call =
-            Call { held: Some(held), ..Call::of_session(&TABLE, server, session, Millis(0), thread) };
-        out.clear();
-        step::answer(&mut call, command, words, None, &mut out, thread);
-        if call.must_run_again() {
-            return Err(format!("'{}' cannot be run here", command.full_name));
-        }
-        n_run += 1;
-        n_failed += u64::from(out.first() == Some(&b'-'));
-    }
-    Ok((n_run, n_failed))
-}
-
-/// Forgets what units have changed. Nobody is told of what was, and waiting commands are not served with it: they look when all is loaded.
-fn forget_changes(held: &mut Held<'_, Job>) {
-    record::clear();
-    let mut untold = Vec::new();
-    for index in 0..held.ids().len() {
-        let id = held.ids()[index];
-        held.shard(id).take_changes(&mut untold);
     }
 }

@@ -5,7 +5,10 @@ use std::{
     time::Instant,
 };
 
-use crate::{clock::Clock, shared::attention::Attention};
+use braid_storage::coordinator::Worker;
+use crossbeam_queue::SegQueue;
+
+use crate::{client::node::Job, clock::Clock, shared::attention::Attention};
 
 /// The loading of a data set. Commands that are not for such a time are refused meanwhile.
 #[derive(Debug, Default)]
@@ -22,7 +25,12 @@ pub struct Loading {
     /// Of the last time.
     keys_loaded: AtomicU64,
     keys_expired: AtomicU64,
+    /// What the threads that wait for heavy work can do of it.
+    shares: SegQueue<Share>,
 }
+
+/// A share of the work of loading.
+pub type Share = Box<dyn FnOnce(&mut Worker<Job>) + Send>;
 
 /// How far loading has come.
 #[derive(Clone, Copy, Debug, PartialEq)]
@@ -67,6 +75,16 @@ impl Loading {
         if self.is_on.swap(false, Ordering::Relaxed) {
             attention.lower();
         }
+    }
+
+    /// Leaves a share to whoever takes it first. The threads that wait for heavy work are to be woken.
+    pub fn share(&self, share: Share) {
+        self.shares.push(share);
+    }
+
+    /// Takes a share that nobody has taken.
+    pub fn take_share(&self) -> Option<Share> {
+        self.shares.pop()
     }
 
     /// How far loading has come, while there is some.

@@ -1,0 +1,433 @@
+//! Chunks of an append-only file: its commands, parsed ahead and shared out by shard among threads.
+//!
+//! Shards are in parts, and each part is one thread's at a time. A command whose keys are all in one part runs there, in order with all
+//! others of that part. What may reach further runs alone: after all that came before it, and before all that comes behind.
+
+use std::{
+    fs::File,
+    ops::Range,
+    sync::{
+        Arc,
+        mpsc::{self, Receiver},
+    },
+    thread,
+    time::{Duration, Instant},
+};
+
+use braid_journal::reader::{Broken, Reader};
+use braid_protocol::{
+    number::parse_i64,
+    reply::{Reply, Resp},
+    request::{Arg, Limits, Parse, RequestParser},
+};
+use braid_storage::{
+    Db, Routed, Router, ShardId,
+    coordinator::{Held, Worker},
+    record,
+    table::PREFETCH_MAX,
+    time::Millis,
+};
+use smallvec::SmallVec;
+
+use crate::{
+    catalog::{Flags, Words},
+    client::{id::Origin, node::Job, record::ClientRecord, session::Session},
+    command::{Call, Found, Registered, Run, TABLE},
+    run::step,
+    shared::{server::Server, thread_state::ThreadState},
+};
+
+/// A chunk ends with the units that bring it to so many bytes, or commands.
+const CHUNK_BYTES: usize = 1 << 20;
+const CHUNK_COMMANDS: usize = 16_384;
+
+/// Fewer commands in a row run on the thread that has read them: to share them out would take longer.
+const SHARED_FROM: usize = 512;
+
+/// How long shards are held at a time.
+const HELD_FOR: Duration = Duration::from_millis(5);
+
+/// How long a thread sleeps when somebody else has one of its shards: who looks for what has expired has it no longer than this.
+const BUSY: Duration = Duration::from_micros(200);
+
+/// Commands that were read together.
+#[derive(Default)]
+pub struct Chunk {
+    bytes: Vec<u8>,
+    args: Vec<Arg>,
+    commands: Vec<Logged>,
+    /// How many more there were that need not run.
+    pub n_skipped: u64,
+    /// Why nothing comes behind it, if that is so.
+    pub end: Option<End>,
+}
+
+/// Why a chunk is the last one.
+pub enum End {
+    /// The file is at its end.
+    Reached,
+    /// The rest cannot be run.
+    Stopped(Stopped),
+}
+
+/// Why commands of a file cannot be run.
+pub enum Stopped {
+    /// The file is broken.
+    Broken(Broken),
+    /// It says what is no command, or none that can be run. `at` is where its unit begins.
+    AtCommand { at: u64, why: String },
+    /// A command panicked.
+    Panicked,
+}
+
+/// A command of the file.
+struct Logged {
+    command: &'static Registered,
+    db: Db,
+    /// Where in the file its unit begins.
+    at: u64,
+    bytes: Range<usize>,
+    args: Range<usize>,
+    /// Where its first key lives, if all its keys are known.
+    first: Option<Routed>,
+    /// The part that has all its keys.
+    part: Option<usize>,
+}
+
+/// How many commands have run, and how many of them have failed.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct Counts {
+    pub n_run: u64,
+    pub n_failed: u64,
+}
+
+impl Counts {
+    pub fn add(&mut self, other: Counts) {
+        self.n_run += other.n_run;
+        self.n_failed += other.n_failed;
+    }
+}
+
+type Ran = Result<Counts, Stopped>;
+
+impl Chunk {
+    /// Reads one, in the room of another. `db` is the selected database, before and after it.
+    pub fn read(mut self, reader: &mut Reader<File>, db: &mut Db, parts: &Parts) -> Self {
+        self.clear();
+        while self.bytes.len() < CHUNK_BYTES && self.commands.len() < CHUNK_COMMANDS {
+            let at = reader.position();
+            match reader.next_units() {
+                Ok(Some(units)) => {
+                    let start = self.bytes.len();
+                    self.bytes.extend_from_slice(units);
+                    if let Err(why) = self.parse(start, at, db, parts) {
+                        self.end = Some(End::Stopped(Stopped::AtCommand { at, why }));
+                    }
+                }
+                Ok(None) => self.end = Some(End::Reached),
+                Err(broken) => self.end = Some(End::Stopped(Stopped::Broken(broken))),
+            }
+            if self.end.is_some() {
+                break;
+            }
+        }
+        self
+    }
+
+    fn clear(&mut self) {
+        self.bytes.clear();
+        // One unit may have been very large.
+        self.bytes.shrink_to(2 * CHUNK_BYTES);
+        self.args.clear();
+        self.args.shrink_to(16 * CHUNK_COMMANDS);
+        self.commands.clear();
+        self.n_skipped = 0;
+        self.end = None;
+    }
+
+    /// Parses the units from `start` on, which begin `at` a byte of the file.
+    fn parse(&mut self, start: usize, at: u64, db: &mut Db, parts: &Parts) -> Result<(), String> {
+        let limits = Limits { max_bulk_bytes: u64::MAX, authenticated: true };
+        let mut parser = RequestParser::new(limits);
+        let mut next = start;
+        while next < self.bytes.len() {
+            let first_arg = self.args.len();
+            let consumed = match parser.parse(&mut self.bytes[next..], &mut self.args) {
+                Ok(Parse::Request { consumed }) => consumed,
+                Ok(Parse::Empty { consumed }) => {
+                    next += consumed;
+                    continue;
+                }
+                Ok(Parse::Incomplete { .. }) => return Err("a command is not whole".to_owned()),
+                Err(error) => return Err(error.to_string()),
+            };
+            let (bytes, args) = (next..next + consumed, first_arg..self.args.len());
+            next += consumed;
+            let words = Words::new(&self.bytes[bytes.clone()], &self.args[args.clone()]);
+            let name = words.get(0);
+            // Nobody sees what is between: all of it is one transaction.
+            if name.eq_ignore_ascii_case(b"multi") || name.eq_ignore_ascii_case(b"exec") {
+                continue;
+            }
+            let Found::Command(command) = TABLE.find(words) else {
+                let name = String::from_utf8_lossy(name).into_owned();
+                return Err(format!("Unknown command '{name}' reading the append only file"));
+            };
+            if !command.spec.arity.admits(words.len()) {
+                return Err(format!("'{}' has a wrong number of arguments", command.full_name));
+            }
+            if name.eq_ignore_ascii_case(b"select")
+                && let Some(selected) = parts.database(words.get(1))
+            {
+                *db = selected;
+                self.n_skipped += 1;
+                continue;
+            }
+            let (first, part) = parts.of(command, words).unzip();
+            self.commands.push(Logged { command, db: *db, at, bytes, args, first, part });
+        }
+        Ok(())
+    }
+
+    /// The commands in a row that can be shared out, and those that cannot, by turns.
+    fn rows(&self) -> impl Iterator<Item = (bool, Range<u32>)> {
+        let mut from = 0;
+        self.commands.chunk_by(|a, b| a.part.is_some() == b.part.is_some()).map(move |row| {
+            let range = from..from + row.len() as u32;
+            from = range.end;
+            (row[0].part.is_some() && row.len() >= SHARED_FROM, range)
+        })
+    }
+
+    /// Runs some of the commands in their order, with these shards held for a few milliseconds at a time.
+    fn run(
+        &self,
+        commands: &[u32],
+        ids: &[ShardId],
+        record: &Arc<ClientRecord>,
+        worker: &mut Worker<Job>,
+    ) -> Ran {
+        let origin = Origin { thread: worker.thread.index, slot: 0 };
+        let mut session = Session::new(Arc::clone(record), origin);
+        let (mut counts, mut rest) = (Counts::default(), commands);
+        while !rest.is_empty() {
+            let ran = worker.with_shards(ids, |held, thread| {
+                let began = Instant::now();
+                // Once a hold, and not once a unit: these look at each shard, which takes longer than a command. Clients may have been
+                // here meanwhile, with WATCH, and have moved the time on.
+                let loads_at = thread.server().clock.now();
+                for &id in ids {
+                    held.shard(id).turn_back_time(loads_at);
+                    held.shard(id).lift_limit();
+                }
+                let groups = rest.chunks(PREFETCH_MAX);
+                let run = || {
+                    for group in groups {
+                        self.prefetch(group, thread.server());
+                        counts.add(self.run_group(group, &mut session, held, thread)?);
+                        rest = &rest[group.len()..];
+                        if began.elapsed() >= HELD_FOR {
+                            break;
+                        }
+                    }
+                    Ok(())
+                };
+                let ran = run();
+                // What comes before a command that cannot be run has changed something, too.
+                forget_changes(held);
+                ran
+            });
+            match ran {
+                None => thread::sleep(BUSY),
+                Some(Ok(ran)) => ran?,
+                Some(Err(_)) => return Err(Stopped::Panicked),
+            }
+        }
+        Ok(counts)
+    }
+
+    /// Fetches what a group's look-ups will touch.
+    fn prefetch(&self, group: &[u32], server: &Server) {
+        let mut keys = SmallVec::<[Routed; PREFETCH_MAX]>::new();
+        let db = self.commands[group[0] as usize].db;
+        let of_db =
+            group.iter().map(|&index| &self.commands[index as usize]).filter(|logged| logged.db == db);
+        for first in of_db.filter_map(|logged| logged.first) {
+            server.keyspace.prefetch_root(db, first);
+            keys.push(first);
+        }
+        server.keyspace.prefetch(db, &keys);
+    }
+
+    fn run_group(
+        &self,
+        group: &[u32],
+        session: &mut Session,
+        held: &mut Held<'_, Job>,
+        thread: &ThreadState,
+    ) -> Ran {
+        let (mut counts, mut out) = (Counts::default(), Vec::new());
+        for &index in group {
+            let Logged { command, db, at, ref bytes, ref args, first, .. } = self.commands[index as usize];
+            let words = Words::new(&self.bytes[bytes.clone()], &self.args[args.clone()]);
+            session.db = db;
+            let of_session = Call::of_session(&TABLE, thread.server(), session, Millis(0), thread);
+            let mut call = Call { held: Some(held), ..of_session };
+            out.clear();
+            // Not as a client's: it is neither timed nor counted.
+            let outcome =
+                step::execute(&mut call, command, words, first, &mut Reply::new(&mut out, Resp::default()));
+            if call.must_run_again() || matches!(&outcome, Err(error) if error.is_too_much()) {
+                let why = format!("'{}' cannot be run here", command.full_name);
+                return Err(Stopped::AtCommand { at, why });
+            }
+            counts.n_run += 1;
+            counts.n_failed += u64::from(outcome.is_err() || out.first() == Some(&b'-'));
+        }
+        Ok(counts)
+    }
+}
+
+/// Forgets what commands have changed. Nobody is told of what was, and waiting commands are not served with it: they look when all is
+/// loaded.
+fn forget_changes(held: &mut Held<'_, Job>) {
+    record::clear();
+    let mut untold = Vec::new();
+    for index in 0..held.ids().len() {
+        let id = held.ids()[index];
+        held.shard(id).take_changes(&mut untold);
+    }
+}
+
+/// How the shards are shared out.
+pub struct Parts {
+    router: Router,
+    n_dbs: u16,
+    /// The shards of each part.
+    ids: Vec<Arc<[ShardId]>>,
+    all: Vec<ShardId>,
+}
+
+impl Parts {
+    /// As many as the process has cores: those of the threads that wait for heavy work are enough.
+    pub fn new(server: &Server) -> Self {
+        let n_cores = thread::available_parallelism().map_or(1, |cores| cores.get());
+        let all = server.engine.all_shards().to_vec();
+        let n_parts = n_cores.min(server.heavy.len()).min(all.len());
+        let of_part = |part: usize| all.iter().copied().skip(part).step_by(n_parts).collect();
+        let ids = (0..n_parts).map(of_part).collect();
+        let n_dbs = server.keyspace.n_dbs() as u16;
+        Parts { router: *server.keyspace.router(), n_dbs, ids, all }
+    }
+
+    fn database(&self, number: &[u8]) -> Option<Db> {
+        let number = u16::try_from(parse_i64(number)?).ok()?;
+        (number < self.n_dbs).then_some(Db(number))
+    }
+
+    /// Where the first key of a command lives, and the part that has all its keys, if it touches nothing else.
+    fn of(&self, command: &Registered, words: Words<'_>) -> Option<(Routed, usize)> {
+        let part_of = |routed: Routed| routed.shard.index() % self.ids.len();
+        match command.spec.run {
+            Run::Shard(_) => {
+                let first = self.router.route(words.get(1));
+                Some((first, part_of(first)))
+            }
+            Run::Transaction(_) if command.names_all_keys && command.has(Flags::WRITE) => {
+                let mut keys = SmallVec::<[Routed; 8]>::new();
+                let get = |at| words.get(at);
+                command
+                    .spec
+                    .keys
+                    .positions(words.len(), get, |at, _| keys.push(self.router.route(words.get(at))));
+                let first = *keys.first()?;
+                keys.iter().all(|key| part_of(*key) == part_of(first)).then(|| (first, part_of(first)))
+            }
+            _ => None,
+        }
+    }
+}
+
+/// Who runs chunks: itself, and with the threads that wait for heavy work.
+pub struct Crew<'w> {
+    server: &'static Server,
+    pub worker: &'w mut Worker<Job>,
+    record: Arc<ClientRecord>,
+    pub parts: Parts,
+    /// What the others run.
+    under_way: Option<Receiver<Ran>>,
+    pub counts: Counts,
+}
+
+impl<'w> Crew<'w> {
+    pub fn new(server: &'static Server, worker: &'w mut Worker<Job>, record: Arc<ClientRecord>) -> Self {
+        let parts = Parts::new(server);
+        Crew { server, worker, record, parts, under_way: None, counts: Counts::default() }
+    }
+
+    /// Runs a chunk. When this returns, the last of it may be under way.
+    ///
+    /// # Errors
+    /// Why it cannot be run. Nothing is under way then.
+    pub fn run(&mut self, chunk: &Arc<Chunk>) -> Result<(), Stopped> {
+        self.counts.n_run += chunk.n_skipped;
+        for (can_be_shared, row) in chunk.rows() {
+            self.await_others()?;
+            if can_be_shared && self.parts.ids.len() > 1 {
+                self.share_out(chunk, row);
+            } else {
+                let commands: Vec<u32> = row.collect();
+                let ran = chunk.run(&commands, &self.parts.all, &self.record, self.worker)?;
+                self.counts.add(ran);
+            }
+        }
+        Ok(())
+    }
+
+    fn share_out(&mut self, chunk: &Arc<Chunk>, row: Range<u32>) {
+        let mut shares = vec![Vec::new(); self.parts.ids.len()];
+        for index in row {
+            let part = chunk.commands[index as usize].part.expect("the row is of commands with a part");
+            shares[part].push(index);
+        }
+        let (done, under_way) = mpsc::channel();
+        for (ids, commands) in self.parts.ids.iter().zip(shares) {
+            let (ids, chunk, record) = (Arc::clone(ids), Arc::clone(chunk), Arc::clone(&self.record));
+            let done = done.clone();
+            self.server.loading.share(Box::new(move |worker| {
+                let ran = chunk.run(&commands, &ids, &record, worker);
+                // Its room is used again as soon as all shares are done.
+                drop(chunk);
+                // The other end waits for all.
+                let _ = done.send(ran);
+            }));
+        }
+        self.under_way = Some(under_way);
+        self.server.wake_heavy();
+    }
+
+    /// Waits until nothing is under way, and helps.
+    ///
+    /// # Errors
+    /// Why something could not be run.
+    pub fn await_others(&mut self) -> Result<(), Stopped> {
+        let Some(under_way) = self.under_way.take() else { return Ok(()) };
+        while let Some(share) = self.server.loading.take_share() {
+            share(self.worker);
+        }
+        let mut stopped = None;
+        let mut n_done = 0;
+        for ran in under_way {
+            n_done += 1;
+            match ran {
+                Ok(counts) => self.counts.add(counts),
+                Err(why) => stopped = stopped.or(Some(why)),
+            }
+        }
+        match stopped {
+            Some(why) => Err(why),
+            None if n_done < self.parts.ids.len() => Err(Stopped::Panicked),
+            None => Ok(()),
+        }
+    }
+}
