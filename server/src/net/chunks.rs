@@ -58,16 +58,8 @@ pub struct Chunk {
     commands: Vec<Logged>,
     /// How many more there were that need not run.
     pub n_skipped: u64,
-    /// Why nothing comes behind it, if that is so.
-    pub end: Option<End>,
-}
-
-/// Why a chunk is the last one.
-pub enum End {
-    /// The file is at its end.
-    Reached,
-    /// The rest cannot be run.
-    Stopped(Stopped),
+    /// If nothing comes behind it: whether the file is at its end, or why the rest cannot be run.
+    pub end: Option<Result<(), Stopped>>,
 }
 
 /// Why commands of a file cannot be run.
@@ -121,11 +113,11 @@ impl Chunk {
                     let start = self.bytes.len();
                     self.bytes.extend_from_slice(units);
                     if let Err(why) = self.parse(start, at, db, parts) {
-                        self.end = Some(End::Stopped(Stopped::AtCommand { at, why }));
+                        self.end = Some(Err(Stopped::AtCommand { at, why }));
                     }
                 }
-                Ok(None) => self.end = Some(End::Reached),
-                Err(broken) => self.end = Some(End::Stopped(Stopped::Broken(broken))),
+                Ok(None) => self.end = Some(Ok(())),
+                Err(broken) => self.end = Some(Err(Stopped::Broken(broken))),
             }
             if self.end.is_some() {
                 break;

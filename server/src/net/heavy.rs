@@ -38,6 +38,7 @@ pub fn run_heavy(server: &'static Server, index: usize, parker: &Parker) {
     let mut certificates = (index == server.io_threads().len()).then(CertificateWatch::new);
     while !server.stopping.load(Ordering::Relaxed) {
         worker.thread.renew_budget();
+        // While a log is loaded nobody is served who could wait behind that.
         if !worker.is_reserved()
             && let Some(share) = server.loading.take_share()
         {

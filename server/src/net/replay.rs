@@ -28,7 +28,7 @@ use braid_storage::{
     time::Millis,
 };
 
-use super::chunks::{self, Chunk, Counts, Crew, Stopped};
+use super::chunks::{Chunk, Counts, Crew, Stopped};
 use crate::{
     client::{
         id::{ClientId, Endpoint, Origin},
@@ -354,13 +354,13 @@ impl<'w> Replay<'w> {
             self.note(self.n_bytes_before + reader.position());
             match &chunk.end {
                 None => {}
-                Some(chunks::End::Reached) => break,
-                Some(chunks::End::Stopped(Stopped::Broken(Broken::Torn { at }))) if is_last => {
+                Some(Ok(())) => break,
+                Some(Err(Stopped::Broken(Broken::Torn { at }))) if is_last => {
                     self.accept_torn(path, *at, n_bytes)?;
                     let offset = reader.stream_offset().unwrap_or(0);
                     return Ok(End { n_bytes: *at, previous: reader.previous_sum(), offset });
                 }
-                Some(chunks::End::Stopped(stopped)) => return Err(failed(path, self.advise(path, stopped))),
+                Some(Err(stopped)) => return Err(failed(path, self.advise(path, stopped))),
             }
             if self.server.stopping.load(Ordering::Relaxed) {
                 // Nobody looks at what else comes of it.

@@ -196,43 +196,30 @@ fn rights(server: &Server, command: &Registered, program: &Program) -> Result<Ri
     Ok(Rights { is_read_only: writes_nothing, may_exceed_memory })
 }
 
-/// The words of a command that a script runs, one behind the other.
+/// The words of a command that a script runs.
+#[derive(Default)]
 struct Request {
-    /// Where they are if they are few.
-    few: [u8; FEW_BYTES],
-    many: Vec<u8>,
+    bytes: SmallVec<[u8; 256]>,
     ranges: SmallVec<[Arg; 8]>,
 }
 
-/// So many bytes of words are copied to where they need no allocation.
-const FEW_BYTES: usize = 256;
-
 impl Request {
-    fn of(args: &[&[u8]]) -> Result<Self, CommandError> {
-        let n_bytes = args.iter().map(|arg| arg.len()).sum();
-        if u32::try_from(n_bytes).is_err() {
-            return Err(CommandError::text("ERR a command of a script is longer than 4 GiB"));
-        }
-        let mut request = Request { few: [0; FEW_BYTES], many: Vec::new(), ranges: SmallVec::new() };
-        if n_bytes > FEW_BYTES {
-            request.many.reserve_exact(n_bytes);
-            args.iter().for_each(|arg| request.many.extend_from_slice(arg));
-        }
-        let mut end = 0;
+    fn fill(&mut self, args: &[&[u8]]) -> Result<(), CommandError> {
+        self.bytes.reserve_exact(args.iter().map(|arg| arg.len()).sum());
+        self.ranges.reserve_exact(args.len());
         for arg in args {
-            let start = end;
-            end += arg.len();
-            request.ranges.push(Arg { start: start as u32, len: arg.len() as u32 });
-            if n_bytes <= FEW_BYTES {
-                request.few[start..end].copy_from_slice(arg);
-            }
+            let start = u32::try_from(self.bytes.len());
+            let (Ok(start), Ok(len)) = (start, u32::try_from(arg.len())) else {
+                return Err(CommandError::text("ERR a command of a script is longer than 4 GiB"));
+            };
+            self.ranges.push(Arg { start, len });
+            self.bytes.extend_from_slice(arg);
         }
-        Ok(request)
+        Ok(())
     }
 
     fn words(&self) -> Words<'_> {
-        let bytes = if self.many.is_empty() { &self.few[..] } else { &self.many };
-        Words::new(bytes, &self.ranges)
+        Words::new(&self.bytes, &self.ranges)
     }
 }
 
@@ -764,9 +751,10 @@ fn held_of<'c, 'h>(call: &'c mut Call<'_, 'h>) -> &'c mut Held<'h, Job> {
 
 impl Host for Running<'_, '_, '_> {
     fn call(&mut self, args: &[&[u8]], resp: Resp, reply: &mut Vec<u8>) -> Result<(), Stop> {
+        let mut request = Request::default();
         let start = reply.len();
-        let request = Request::of(args).map_err(Refused::from);
-        let ran = request.and_then(|request| self.run_command(request.words(), resp, reply));
+        let filled = request.fill(args).map_err(Refused::from);
+        let ran = filled.and_then(|()| self.run_command(request.words(), resp, reply));
         match ran {
             Ok(()) => Ok(()),
             Err(Refused::Stop(stop)) => Err(stop),
@@ -794,7 +782,8 @@ impl Host for Running<'_, '_, '_> {
     }
 
     fn acl_check(&mut self, args: &[&[u8]]) -> Result<bool, UnknownCommand> {
-        let request = Request::of(args).map_err(|_| UnknownCommand)?;
+        let mut request = Request::default();
+        request.fill(args).map_err(|_| UnknownCommand)?;
         let Found::Command(command) = TABLE.find(request.words()) else { return Err(UnknownCommand) };
         let user = self.call.session.rights.as_ref();
         Ok(user.is_none_or(|user| user.check(&command.asked(request.words())).is_ok()))
