@@ -483,6 +483,8 @@ fn build(
     let latency_monitor = Arc::new(LatencyMonitor::default());
     let journal = Journal::new(peers.len(), log_parker.unparker().clone(), Arc::clone(&latency_monitor));
     journal.configure(&config);
+    let memory = Memory::default();
+    memory.set_limit(config.maxmemory);
     let server: &'static Server = Box::leak(Box::new(Server {
         journal,
         log_folder: log_folder(&config),
@@ -508,7 +510,7 @@ fn build(
         attention: CachePadded::default(),
         pause: Pause::default(),
         loading: Loading::default(),
-        memory: Memory::default(),
+        memory,
         limiting_clients: Mutex::default(),
         leaving_bytes: AtomicU64::new(0),
         purges: AtomicU64::new(0),

@@ -623,7 +623,6 @@ fn config_set(call: &mut Call<'_, '_>, args: Args<'_>, reply: &mut Reply<'_>) ->
     if let Some(held) = &mut call.held {
         events::settle(server, held);
     }
-    server.measure_memory();
     server.limit_clients(call.thread);
     reply.ok();
     Ok(())

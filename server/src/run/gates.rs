@@ -164,7 +164,7 @@ fn admit_memory(
     server: &Server,
     session: &Session,
 ) -> Result<(), CommandError> {
-    if !server.memory.is_short.get() {
+    if !server.memory.is_short() {
         return Ok(());
     }
     let denied = needs_memory(server, command, words)

@@ -188,7 +188,7 @@ fn rights(server: &Server, command: &Registered, program: &Program) -> Result<Ri
     if is_read_only && !writes_nothing {
         return Err(CommandError::text("ERR Can not execute a script with write flag using *_ro command."));
     }
-    if server.memory.is_short.get() && !may_exceed_memory && !writes_nothing {
+    if server.memory.is_short() && !may_exceed_memory && !writes_nothing {
         return Err(CommandError::text(
             "OOM allow-oom flag is not set on the script, can not run it when used memory > 'maxmemory'",
         ));
@@ -443,7 +443,7 @@ impl<'r, 'a, 'h> Running<'r, 'a, 'h> {
         if self.rights.is_read_only && (writes || command.has(Flags::MAY_REPLICATE)) {
             return Err(CommandError::text("ERR Write commands are not allowed from read-only scripts."));
         }
-        let is_short = || self.call.server.memory.is_short.get();
+        let is_short = || self.call.server.memory.is_short();
         if command.has(Flags::DENYOOM) && !self.has_written && !self.rights.may_exceed_memory && is_short() {
             return Err(CommandError::text("OOM command not allowed when used memory > 'maxmemory'."));
         }

@@ -56,10 +56,11 @@ pub struct Memory {
     spans: [Span; N_SPANS],
     /// How much is resident beside what is counted, apart from that.
     overhead: AtomicU64,
-    /// How much may be in use.
-    target: AtomicU64,
-    /// The same but for what waits to be logged.
-    target_beside_log: AtomicU64,
+    /// `maxmemory`, or 0 for none. Whoever measures has read the rest a while before it writes that: were this part of it, a limit that is
+    /// no more could come back.
+    limit: AtomicU64,
+    /// What waits to be logged.
+    waiting: AtomicU64,
     /// Since when too much has been in use and was not removed in time, in microseconds from the start on, or 0; and for how long it was
     /// so before that.
     exceeded_since: AtomicU64,
@@ -68,8 +69,8 @@ pub struct Memory {
     has_huge_pages: Flag,
     /// What had been written to before was put into them.
     is_collapsed: AtomicBool,
-    /// Too much is, and nothing can be evicted: commands that need memory are refused.
-    pub is_short: Flag,
+    /// Too much was in use, and nothing could be evicted.
+    is_exhausted: Flag,
 }
 
 /// A span of time.
@@ -148,48 +149,67 @@ impl Memory {
         [now, all].map(Duration::from_micros)
     }
 
+    /// Sets `maxmemory`; it holds for whoever asks from now on.
+    pub fn set_limit(&self, limit: Option<u64>) {
+        self.limit.store(limit.unwrap_or(0), Ordering::Relaxed);
+    }
+
+    /// How much may be in use.
+    fn target(&self) -> u64 {
+        match self.limit.load(Ordering::Relaxed) {
+            0 => i64::MAX as u64,
+            limit => {
+                let overhead = self.overhead.load(Ordering::Relaxed).min(limit / 100 * OVERHEAD_MAX_PERCENT);
+                let margin = (limit / MARGIN_PART).min(MARGIN_MAX_BYTES);
+                (limit - overhead - margin).saturating_add(self.waiting.load(Ordering::Relaxed))
+            }
+        }
+    }
+
     /// How much more may be in use; less than nothing if too much is.
     pub fn room(&self) -> i64 {
-        self.target.load(Ordering::Relaxed).cast_signed().saturating_sub(Self::used().cast_signed())
+        self.target().cast_signed().saturating_sub(Self::used().cast_signed())
+    }
+
+    /// Whether commands that need memory are refused: too much is in use, and nothing could be evicted.
+    #[inline(always)]
+    pub fn is_short(&self) -> bool {
+        self.is_exhausted.get() && self.room() < 0
+    }
+
+    /// Whether nothing could be evicted when somebody last tried.
+    pub fn is_exhausted(&self) -> bool {
+        self.is_exhausted.get()
+    }
+
+    /// Notes whether nothing could be evicted while too much was in use.
+    pub fn note_exhausted(&self, is_exhausted: bool) {
+        self.is_exhausted.set(is_exhausted);
     }
 
     /// Has so many bytes that wait to be logged be in use beside what may be: as in Redis they are no reason to evict, as they come with the
     /// writes that evict.
     pub fn allow(&self, waiting_bytes: u64) {
-        let beside_log = self.target_beside_log.load(Ordering::Relaxed);
-        if beside_log == 0 {
-            // Nobody has looked yet.
-            return;
-        }
-        let target = beside_log.saturating_add(waiting_bytes);
-        self.target.store(target, Ordering::Relaxed);
-        braid_storage::set_limit(target);
+        self.waiting.store(waiting_bytes, Ordering::Relaxed);
+        braid_storage::set_limit(self.target());
     }
 
     /// Looks at how much is in use.
-    pub fn measure(
-        &self,
-        limit: Option<u64>,
-        waiting_bytes: u64,
-        resident: impl FnOnce() -> u64,
-        uptime: Duration,
-    ) {
+    pub fn measure(&self, waiting_bytes: u64, resident: impl FnOnce() -> u64, uptime: Duration) {
         self.peak.fetch_max(Self::used(), Ordering::Relaxed);
-        if limit.is_none() {
-            braid_storage::return_large_blocks(false);
-            self.choose_pages(0);
+        match self.limit.load(Ordering::Relaxed) {
+            0 => {
+                braid_storage::return_large_blocks(false);
+                self.choose_pages(0);
+            }
+            limit => {
+                let lately = self.most_of_late(braid_storage::allocated_bytes(), uptime);
+                self.note_overhead(resident().saturating_sub(lately), limit);
+            }
         }
-        let target = limit.map_or(i64::MAX as u64, |limit| {
-            let lately = self.most_of_late(braid_storage::allocated_bytes(), uptime);
-            let beside = resident().saturating_sub(lately);
-            limit
-                - self.note_overhead(beside, limit).min(limit / 100 * OVERHEAD_MAX_PERCENT)
-                - (limit / MARGIN_PART).min(MARGIN_MAX_BYTES)
-        });
-        self.target_beside_log.store(target, Ordering::Relaxed);
-        self.allow(if limit.is_some() { waiting_bytes } else { 0 });
+        self.allow(waiting_bytes);
         if self.room() >= 0 {
-            self.is_short.set(false);
+            self.is_exhausted.set(false);
         }
     }
 
@@ -209,7 +229,7 @@ impl Memory {
         recent.map(|span| span.most_bytes.load(Ordering::Relaxed)).max().unwrap_or(allocated)
     }
 
-    /// Notes how much is resident and not counted; gives how much of that counts as overhead under a limit.
+    /// Notes how much is resident and not counted; gives how much of that is overhead under a limit.
     fn note_overhead(&self, beside: u64, limit: u64) -> u64 {
         let less = limit / OVERHEAD_FREE_LESS_PART;
         let free = OVERHEAD_FREE_BYTES.saturating_sub(less).max(limit / OVERHEAD_FREE_PART);
@@ -255,6 +275,25 @@ mod tests {
         assert_eq!(most(600, 1250), 600, "a second is over");
         assert_eq!(most(1000, 1260), 1000, "what is new counts at once");
         assert_eq!(most(10, 60_000), 10);
+    }
+
+    #[test]
+    fn a_limit_that_is_no_more_does_not_come_back() {
+        const LIMIT: u64 = 1 << 30;
+        let memory = Memory::default();
+        let unlimited = memory.room();
+        memory.set_limit(Some(LIMIT));
+        // As by a thread that begins to look under the old limit, and ends after the new one has come.
+        let mut n_looks = 0;
+        let resident = || {
+            n_looks += 1;
+            memory.set_limit(None);
+            1 << 40
+        };
+        memory.measure(0, resident, Duration::ZERO);
+        assert_eq!((n_looks, memory.room()), (1, unlimited));
+        memory.set_limit(Some(LIMIT));
+        assert!(memory.room() < LIMIT.cast_signed(), "a new one holds at once");
     }
 
     #[test]

@@ -306,6 +306,7 @@ impl Server {
         }
         self.time_each(command_log::times_each(&config));
         self.journal.configure(&config);
+        self.memory.set_limit(config.maxmemory);
         self.config.store(Arc::new(config));
         // It may have to begin a log, or to end it.
         self.saver().wake_if_asleep();
@@ -506,8 +507,7 @@ impl Server {
 
     /// Looks at how much memory is in use, for INFO and for `maxmemory`.
     pub fn measure_memory(&self) {
-        let (limit, waiting) = (self.config.load().maxmemory, self.journal.waiting_bytes());
-        self.memory.measure(limit, waiting, resident_bytes, self.uptime());
+        self.memory.measure(self.journal.waiting_bytes(), resident_bytes, self.uptime());
         if self.memory.room() >= 0 {
             self.memory.note_exceeding(false, self.started);
         }
