@@ -89,7 +89,6 @@ pub fn serve(mut config: Config, mut process: Process) -> Result<(), String> {
         // Before there are threads, which would stay behind. As in Redis, the working directory stays.
         nix::unistd::daemon(true, false).map_err(|error| format!("Going to the background: {error}"))?;
     }
-    Memory::without_huge_pages();
     log::set_level(config.loglevel);
     log::set_file(config.logfile.as_deref());
     if config.syslog_enabled {

@@ -32,6 +32,9 @@ fn what_was_written_in_small_pages_comes_into_huge_ones_when_there_is_much() {
         return;
     };
     assert_eq!(allowed, 0, "a server without data");
+    let memory = format!("/proc/{}/smaps_rollup", server.pid());
+    // What the allocator takes first, before `main`, was written before anybody could say so there.
+    assert_eq!(number(&memory, "AnonHugePages:").unwrap_or(0), 0, "a server without data");
     let mut client = server.connect();
     client.command(&["DEBUG", "POPULATE", "250000", "few", "64"]);
     client.command(&["PING"]);
@@ -40,7 +43,6 @@ fn what_was_written_in_small_pages_comes_into_huge_ones_when_there_is_much() {
     let n_failed = failed();
     client.command(&["DEBUG", "POPULATE", "600000", "many", "64"]);
     until("huge pages are allowed", || number(&status, "THP_enabled:") == Some(1));
-    let memory = format!("/proc/{}/smaps_rollup", server.pid());
     if makes_huge_pages() {
         // A machine whose free memory is all in pieces has none to give.
         let is_huge = || number(&memory, "AnonHugePages:").is_some_and(|kib| kib >= 40 << 10);
