@@ -115,8 +115,9 @@ impl Sampler {
         }
     }
 
-    /// Reckons anew; `time` is that of all threads since they began, `idle` that of processors that had nothing to do.
-    pub fn adapt(&mut self, spread: &Spread, time: Time<u64>, idle: Option<u64>, now: Instant) {
+    /// Reckons anew; `time` is that of all threads since they began, `idle` that of processors that had nothing to do. If the server works
+    /// `beside` its clients, a processor is kept for that, and help comes only where there is room.
+    pub fn adapt(&mut self, spread: &Spread, time: Time<u64>, idle: Option<u64>, beside: bool, now: Instant) {
         let elapsed = now - self.at;
         if elapsed < SAMPLE_MIN {
             return;
@@ -129,12 +130,14 @@ impl Sampler {
         let idle_lately =
             idle.zip(self.idle).map(|(idle, before)| idle.saturating_sub(before) as f64 / nanos);
         (self.at, self.time, self.idle) = (now, time, idle);
-        let is_room = idle_lately.is_none_or(|idle| idle >= ROOM);
-        spread.use_some(self.n_to_use(spread.n_in_use(), spread.n_threads, lately, is_room));
+        let n_kept = if beside { 1.0 } else { 0.0 };
+        let is_room = idle_lately.is_none_or(|idle| idle >= ROOM + n_kept);
+        let may_try = is_room || !beside && now >= self.tried_at + RARELY;
+        spread.use_some(self.n_to_use(spread.n_in_use(), spread.n_threads, lately, may_try));
     }
 
-    /// How many threads to use from now on. `is_room` says whether processors have nothing to do.
-    fn n_to_use(&mut self, n_in_use: usize, n_threads: usize, lately: Time<f64>, is_room: bool) -> usize {
+    /// How many threads to use from now on. `may_try` says whether more may be, as far as others' use of the processors goes.
+    fn n_to_use(&mut self, n_in_use: usize, n_threads: usize, lately: Time<f64>, may_try: bool) -> usize {
         if let Some(trial) = &mut self.trial {
             trial.n_samples += 1;
             if trial.n_samples < N_TRIAL_SAMPLES {
@@ -155,8 +158,7 @@ impl Sampler {
         let n_needed = n_needed(n_in_use, lately).min(n_threads);
         self.n_short = if n_needed > n_in_use { self.n_short + 1 } else { 0 };
         self.n_spare = if n_needed < n_in_use { self.n_spare + 1 } else { 0 };
-        let may_try = self.at >= self.no_trial_before && (is_room || self.at >= self.tried_at + RARELY);
-        if self.n_short >= N_AGREEING && may_try {
+        if self.n_short >= N_AGREEING && may_try && self.at >= self.no_trial_before {
             self.n_short = 0;
             self.tried_at = self.at;
             self.trial = Some(Trial { n_before: n_in_use, before: lately, n_samples: 0 });
@@ -240,14 +242,14 @@ mod tests {
 
     /// Every 100 ms so many processors are had and wanted, as `load` tells for the threads in use. Gives what was in use.
     fn in_use(n_threads: usize, n_samples: u32, load: impl Fn(u32, usize) -> (f64, f64)) -> Vec<usize> {
-        in_use_beside_others(n_threads, n_samples, 1.0, load)
+        in_use_beside(n_threads, n_samples, (1.0, false), load)
     }
 
-    /// [`in_use`] where so many processors have nothing to do, whatever the threads use.
-    fn in_use_beside_others(
+    /// [`in_use`] where so many processors have nothing to do, whatever the threads use, and the server works beside its clients or not.
+    fn in_use_beside(
         n_threads: usize,
         n_samples: u32,
-        n_idle: f64,
+        (n_idle, beside): (f64, bool),
         load: impl Fn(u32, usize) -> (f64, f64),
     ) -> Vec<usize> {
         let spread = Spread::new(n_threads);
@@ -260,7 +262,7 @@ mod tests {
             time.had += (had * 1e8) as u64;
             time.wanted += (wanted * 1e8) as u64;
             let idle = f64::from(nth) * n_idle * 1e8;
-            sampler.adapt(&spread, time, Some(idle as u64), now);
+            sampler.adapt(&spread, time, Some(idle as u64), beside, now);
             spread.n_in_use()
         };
         (0..n_samples).map(sample).collect()
@@ -292,12 +294,21 @@ mod tests {
     fn help_comes_rarely_where_other_programs_use_all_processors() {
         let grows = |used: &[usize]| used.windows(2).filter(|pair| pair[0] < pair[1]).count();
         // It would be of no use, nor is it tried soon.
-        let used = in_use_beside_others(2, 250, 0.1, |_, n| (1.0, n as f64));
+        let used = in_use_beside(2, 250, (0.1, false), |_, n| (1.0, n as f64));
         assert_eq!(used[..99], [1; 99]);
         assert_eq!(grows(&used), 2, "{used:?}");
         // It takes from the others what it can, and stays.
-        let used = in_use_beside_others(2, 250, 0.0, |_, n| (if n == 2 { 1.3 } else { 1.0 }, n as f64));
+        let used = in_use_beside(2, 250, (0.0, false), |_, n| (if n == 2 { 1.3 } else { 1.0 }, n as f64));
         assert_eq!((grows(&used), used[249]), (1, 2), "{used:?}");
+    }
+
+    #[test]
+    fn help_comes_beside_a_snapshot_only_where_there_is_room_for_both() {
+        let use_up = |_, n: usize| (n as f64, n as f64);
+        for n_idle in [0.0, 1.0] {
+            assert_eq!(in_use_beside(2, 250, (n_idle, true), use_up), [1; 250], "{n_idle} idle");
+        }
+        assert_eq!(in_use_beside(2, 4, (1.5, true), use_up), [1, 1, 2, 2]);
     }
 
     #[test]

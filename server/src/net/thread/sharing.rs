@@ -49,7 +49,9 @@ impl IoThread {
                 };
                 let time = Time { had: sum(|peer| &peer.nanos_had), wanted: sum(|peer| &peer.nanos_wanted) };
                 let idle = spread::idle_time_of_the_machine();
-                self.sampler.adapt(&server.spread, time, idle, Instant::now());
+                // The saver works and rests in turns, and these threads walk for it.
+                let is_saving = server.saves.is_under_way.load(Ordering::Relaxed);
+                self.sampler.adapt(&server.spread, time, idle, is_saving, Instant::now());
             }
             Some(_) => {}
             // Nor is it as needed where the system does not tell what would be.
