@@ -149,7 +149,7 @@ impl Eviction {
             let room = server.memory.room();
             if room >= wanted {
                 heed_limit();
-                server.memory.note_exhausted(false);
+                server.memory.is_exhausted.set(false);
                 server.memory.note_exceeding(false, server.started);
                 return false;
             }
@@ -160,7 +160,7 @@ impl Eviction {
             let attempt = policy
                 .map_or(Attempt::Nothing, |policy| self.evict_one(worker, policy, config.maxmemory_samples));
             if attempt == Attempt::Nothing {
-                server.memory.note_exhausted(room < 0);
+                server.memory.is_exhausted.set(room < 0);
                 server.memory.note_exceeding(room < 0, server.started);
                 return false;
             }
@@ -169,7 +169,7 @@ impl Eviction {
                 break;
             }
         }
-        server.memory.note_exhausted(false);
+        server.memory.is_exhausted.set(false);
         let is_exceeded = server.memory.room() < 0;
         server.memory.note_exceeding(is_exceeded, server.started);
         is_exceeded
@@ -177,7 +177,7 @@ impl Eviction {
 
     /// Whether there is something to do in this turn of the thread's loop.
     pub fn is_due(server: &Server) -> bool {
-        is_above_limit() && !server.memory.is_exhausted() && !server.loading.is_on()
+        is_above_limit() && !server.memory.is_exhausted.get() && !server.loading.is_on()
     }
 
     fn evict_one(&mut self, worker: &mut Worker<Job>, policy: EvictionPolicy, n_samples: usize) -> Attempt {

@@ -69,8 +69,8 @@ pub struct Memory {
     has_huge_pages: Flag,
     /// What had been written to before was put into them.
     is_collapsed: AtomicBool,
-    /// Too much was in use, and nothing could be evicted.
-    is_exhausted: Flag,
+    /// Too much was in use, and nothing could be evicted, when somebody last tried.
+    pub is_exhausted: Flag,
 }
 
 /// A span of time.
@@ -154,14 +154,16 @@ impl Memory {
         self.limit.store(limit.unwrap_or(0), Ordering::Relaxed);
     }
 
-    /// How much may be in use.
+    /// How much may be in use: 2^63 - 1 at most.
     fn target(&self) -> u64 {
+        const UNLIMITED: u64 = i64::MAX as u64;
         match self.limit.load(Ordering::Relaxed) {
-            0 => i64::MAX as u64,
+            0 => UNLIMITED,
             limit => {
                 let overhead = self.overhead.load(Ordering::Relaxed).min(limit / 100 * OVERHEAD_MAX_PERCENT);
                 let margin = (limit / MARGIN_PART).min(MARGIN_MAX_BYTES);
-                (limit - overhead - margin).saturating_add(self.waiting.load(Ordering::Relaxed))
+                let waiting = self.waiting.load(Ordering::Relaxed);
+                (limit - overhead - margin).saturating_add(waiting).min(UNLIMITED)
             }
         }
     }
@@ -171,20 +173,10 @@ impl Memory {
         self.target().cast_signed().saturating_sub(Self::used().cast_signed())
     }
 
-    /// Whether commands that need memory are refused: too much is in use, and nothing could be evicted.
+    /// Whether commands that need memory are refused. What was found when somebody last tried to evict may be over, so that does not suffice.
     #[inline(always)]
     pub fn is_short(&self) -> bool {
         self.is_exhausted.get() && self.room() < 0
-    }
-
-    /// Whether nothing could be evicted when somebody last tried.
-    pub fn is_exhausted(&self) -> bool {
-        self.is_exhausted.get()
-    }
-
-    /// Notes whether nothing could be evicted while too much was in use.
-    pub fn note_exhausted(&self, is_exhausted: bool) {
-        self.is_exhausted.set(is_exhausted);
     }
 
     /// Has so many bytes that wait to be logged be in use beside what may be: as in Redis they are no reason to evict, as they come with the
@@ -292,8 +284,19 @@ mod tests {
         };
         memory.measure(0, resident, Duration::ZERO);
         assert_eq!((n_looks, memory.room()), (1, unlimited));
+        // Nor by one that found nothing to evict under it.
+        memory.is_exhausted.set(true);
+        assert!(!memory.is_short());
         memory.set_limit(Some(LIMIT));
         assert!(memory.room() < LIMIT.cast_signed(), "a new one holds at once");
+    }
+
+    #[test]
+    fn the_largest_limit_is_none() {
+        let memory = Memory::default();
+        let unlimited = memory.room();
+        memory.set_limit(Some(u64::MAX));
+        assert_eq!(memory.room(), unlimited);
     }
 
     #[test]
