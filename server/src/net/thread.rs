@@ -238,6 +238,7 @@ impl IoThread {
             stats.turns.add(1);
             self.read_mail();
             self.take_finished();
+            self.worker.thread.n_handed_off = 0;
             self.worker.take_injected();
             for event in &events {
                 match event.token() {
@@ -248,12 +249,16 @@ impl IoThread {
                         }
                     }
                     Token(slot) => {
+                        self.worker.thread.leave_to_others();
                         self.on_event(slot, event);
                         if !self.worker.engine().injector_is_empty() {
                             self.worker.take_injected();
                         }
                     }
                 }
+            }
+            if self.has_work_left() {
+                self.worker.thread.leave_to_others();
             }
             self.accept();
             // After what the events have brought about, whose replies may wait for it, and before the writes.
@@ -294,16 +299,7 @@ impl IoThread {
         let peer = &self.server().threads[self.worker.thread.index];
         // Commands that hold nothing may have sent something.
         self.worker.thread.send_wakes();
-        let busy = !self.again.is_empty()
-            || !self.accepting.is_empty()
-            || !self.sweeps.is_empty()
-            || self.handshakes.are_waiting()
-            || self.is_forgetting
-            || self.expiry.is_behind()
-            || Eviction::is_due(self.server())
-            || braid_storage::has_garbage()
-            || self.worker.thread.has_unpublished();
-        let may_sleep = !busy
+        let may_sleep = !self.has_work_left()
             && peer.inbox.may_sleep(|| {
                 peer.mail.is_empty()
                     && self.may_leave_notifications()
@@ -320,6 +316,19 @@ impl IoThread {
             Err(error) if error.kind() != io::ErrorKind::Interrupted => Err(error),
             _ => Ok(()),
         }
+    }
+
+    /// Whether there is something to do that nobody announces.
+    fn has_work_left(&self) -> bool {
+        !self.again.is_empty()
+            || !self.accepting.is_empty()
+            || !self.sweeps.is_empty()
+            || self.handshakes.are_waiting()
+            || self.is_forgetting
+            || self.expiry.is_behind()
+            || Eviction::is_due(self.server())
+            || braid_storage::has_garbage()
+            || self.worker.thread.has_unpublished()
     }
 
     /// Until the cron, or until the first command that waits for keys gives up.
@@ -362,6 +371,7 @@ impl IoThread {
     fn take_finished(&mut self) {
         let server = self.server();
         for node in server.threads[self.worker.thread.index].inbox.take() {
+            self.worker.thread.leave_to_others();
             self.take_back(node);
         }
     }

@@ -373,7 +373,7 @@ impl coordinator::Job for Job {
     }
 
     fn handed_off(thread: &mut ThreadState) {
-        thread.wake_someone = true;
+        thread.n_handed_off += 1;
     }
 
     fn heavy_waits(thread: &mut ThreadState) {

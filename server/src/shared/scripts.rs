@@ -8,7 +8,7 @@ use std::{
     collections::HashMap,
     hash::{BuildHasherDefault, Hasher},
     sync::{
-        Arc, Mutex,
+        Arc, LazyLock, Mutex,
         atomic::{AtomicBool, AtomicU64, Ordering},
     },
 };
@@ -16,7 +16,7 @@ use std::{
 use arc_swap::{ArcSwap, Guard};
 use braid_script::{CompileError, Engine, Flavour, Handle};
 use sha1::{Digest, Sha1};
-use xxhash_rust::xxh3::Xxh3Builder;
+use xxhash_rust::xxh3::xxh3_64_with_secret;
 
 use crate::{
     random,
@@ -97,12 +97,36 @@ impl Hasher for OfDigest {
     }
 }
 
+/// What texts are hashed with: nobody outside knows it, and so can steer no hash. It is made once and whole, as to make one of a seed
+/// takes longer than to hash a short script.
+static TEXT_KEY: LazyLock<[u8; 192]> = LazyLock::new(|| {
+    let mut key = [0; 192];
+    key.chunks_exact_mut(8).for_each(|part| part.copy_from_slice(&random::random().to_le_bytes()));
+    key
+});
+
+/// Hashes a text.
+#[derive(Default)]
+struct OfText(u64);
+
+impl Hasher for OfText {
+    fn write(&mut self, text: &[u8]) {
+        self.0 = xxh3_64_with_secret(text, &*TEXT_KEY);
+    }
+
+    // The hash of a text depends on its length.
+    fn write_usize(&mut self, _len: usize) {}
+
+    fn finish(&self) -> u64 {
+        self.0
+    }
+}
+
 /// The scripts that are known at a moment.
-#[derive(Clone)]
+#[derive(Clone, Default)]
 pub struct Known {
     by_sha: HashMap<Sha, Arc<Script>, BuildHasherDefault<OfDigest>>,
-    /// By a keyed hash, which nobody outside can steer.
-    by_source: HashMap<Arc<[u8]>, Arc<Script>, Xxh3Builder>,
+    by_source: HashMap<Arc<[u8]>, Arc<Script>, BuildHasherDefault<OfText>>,
     /// How many scripts have gone so far.
     n_forgotten: u64,
 }
@@ -157,18 +181,11 @@ impl Known {
 }
 
 /// All scripts that are known.
+#[derive(Default)]
 pub struct Scripts {
     known: ArcSwap<Known>,
     /// Serialises changes, and counts the scripts there have been.
     writer: Mutex<u64>,
-}
-
-impl Default for Scripts {
-    fn default() -> Self {
-        let by_source = HashMap::with_hasher(Xxh3Builder::new().with_seed(random::random()));
-        let known = Known { by_sha: HashMap::default(), by_source, n_forgotten: 0 };
-        Self { known: ArcSwap::from_pointee(known), writer: Mutex::default() }
-    }
 }
 
 impl Scripts {
@@ -212,8 +229,7 @@ impl Scripts {
         let _writer = self.writer.lock().expect("nobody panics with it");
         let known = self.known.load();
         let n_forgotten = known.n_forgotten + known.len() as u64;
-        let by_source = HashMap::with_hasher(*known.by_source.hasher());
-        self.known.store(Arc::new(Known { by_sha: HashMap::default(), by_source, n_forgotten }));
+        self.known.store(Arc::new(Known { n_forgotten, ..Known::default() }));
     }
 }
 

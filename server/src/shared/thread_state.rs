@@ -36,8 +36,8 @@ pub struct ThreadState {
     wakes: Cell<u128>,
     /// The threads whose queues were too full when something was sent to them since the last `charge`, a bit each.
     flooded: Cell<u128>,
-    /// A held shard lies in the injector.
-    pub wake_someone: bool,
+    /// How much of what it held it has put into the injector, and has not left to others yet.
+    pub n_handed_off: usize,
     /// A job waits for a heavy-work thread.
     pub wake_heavy: bool,
     /// Nodes that have pinned their values: a heavy-work thread goes on with them when it holds nothing.
@@ -82,7 +82,7 @@ impl ThreadState {
             stats: &server.threads[index].stats,
             wakes: Cell::new(0),
             flooded: Cell::new(0),
-            wake_someone: false,
+            n_handed_off: 0,
             wake_heavy: false,
             offloaded: VecDeque::new(),
             spent: Vec::new(),
@@ -207,13 +207,22 @@ impl ThreadState {
             wakes &= wakes - 1;
             self.server.threads[thread].wake_if_asleep();
         }
-        if self.wake_someone {
-            self.wake_someone = false;
-            self.wake_another();
+        // One hold may wait for this thread's next turn, which begins with it: to wake another thread for it, and to sleep until that one
+        // has no time either, costs more than all that happens under it. [`Self::leave_to_others`] is called where there is no such turn.
+        if self.n_handed_off > usize::from(self.serves_sockets()) {
+            self.leave_to_others();
         }
         if self.wake_heavy {
             self.wake_heavy = false;
             self.server.wake_heavy();
+        }
+    }
+
+    /// Has another thread take what is in the injector, because this one has something else to do.
+    #[inline]
+    pub fn leave_to_others(&mut self) {
+        if std::mem::take(&mut self.n_handed_off) > 0 {
+            self.wake_another();
         }
     }
 

@@ -105,6 +105,7 @@ const LOCK_EXCEPTIONS: Exceptions = &[
         "whom to tell when a snapshot is given too much before its turn, set once at start",
     ),
     ("server/src/shared/scripts.rs", "Mutex", "changes of the known scripts, one at a time"),
+    ("server/src/shared/scripts.rs", "LazyLock", "what the texts of scripts are hashed with, made once"),
     ("server/src/shared/functions.rs", "Mutex", "changes of the known libraries, one at a time"),
     (
         "server/src/shared/splits.rs",
