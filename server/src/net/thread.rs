@@ -238,8 +238,12 @@ impl IoThread {
             stats.turns.add(1);
             self.read_mail();
             self.take_finished();
-            self.worker.thread.n_handed_off = 0;
+            self.worker.thread.comes_back(true);
             self.worker.take_injected();
+            self.worker.thread.comes_back(false);
+            if self.has_work_left() {
+                self.worker.thread.leave_to_others();
+            }
             for event in &events {
                 match event.token() {
                     WAKER => {}
@@ -249,16 +253,12 @@ impl IoThread {
                         }
                     }
                     Token(slot) => {
-                        self.worker.thread.leave_to_others();
                         self.on_event(slot, event);
                         if !self.worker.engine().injector_is_empty() {
                             self.worker.take_injected();
                         }
                     }
                 }
-            }
-            if self.has_work_left() {
-                self.worker.thread.leave_to_others();
             }
             self.accept();
             // After what the events have brought about, whose replies may wait for it, and before the writes.
@@ -284,6 +284,7 @@ impl IoThread {
             // A turn that has served somebody knows the time well enough.
             now = self.served_at.take().unwrap_or_else(Instant::now);
             if now >= self.next_cron {
+                self.worker.thread.leave_to_others();
                 self.cron();
             }
             self.step_log();
@@ -350,6 +351,7 @@ impl IoThread {
         let server = self.server();
         let peer = &server.threads[self.worker.thread.index];
         while let Some(mail) = peer.mail.pop() {
+            self.worker.thread.leave_to_others();
             match mail {
                 Mail::Serve(accepted) => self.welcome(*accepted),
                 Mail::Adopt(connection) => self.adopt(connection),

@@ -373,7 +373,7 @@ impl coordinator::Job for Job {
     }
 
     fn handed_off(thread: &mut ThreadState) {
-        thread.n_handed_off += 1;
+        thread.handed_off();
     }
 
     fn heavy_waits(thread: &mut ThreadState) {

@@ -36,8 +36,12 @@ pub struct ThreadState {
     wakes: Cell<u128>,
     /// The threads whose queues were too full when something was sent to them since the last `charge`, a bit each.
     flooded: Cell<u128>,
-    /// How much of what it held it has put into the injector, and has not left to others yet.
-    pub n_handed_off: usize,
+    /// A held shard, or the lane, lies in the injector for others.
+    wake_someone: bool,
+    /// One lies there that this thread comes back to.
+    keeps_one: bool,
+    /// See [`Self::comes_back`].
+    comes_back: bool,
     /// A job waits for a heavy-work thread.
     pub wake_heavy: bool,
     /// Nodes that have pinned their values: a heavy-work thread goes on with them when it holds nothing.
@@ -82,7 +86,9 @@ impl ThreadState {
             stats: &server.threads[index].stats,
             wakes: Cell::new(0),
             flooded: Cell::new(0),
-            n_handed_off: 0,
+            wake_someone: false,
+            keeps_one: false,
+            comes_back: false,
             wake_heavy: false,
             offloaded: VecDeque::new(),
             spent: Vec::new(),
@@ -207,10 +213,9 @@ impl ThreadState {
             wakes &= wakes - 1;
             self.server.threads[thread].wake_if_asleep();
         }
-        // One hold may wait for this thread's next turn, which begins with it: to wake another thread for it, and to sleep until that one
-        // has no time either, costs more than all that happens under it. [`Self::leave_to_others`] is called where there is no such turn.
-        if self.n_handed_off > usize::from(self.serves_sockets()) {
-            self.leave_to_others();
+        if self.wake_someone {
+            self.wake_someone = false;
+            self.wake_another();
         }
         if self.wake_heavy {
             self.wake_heavy = false;
@@ -218,10 +223,29 @@ impl ThreadState {
         }
     }
 
-    /// Has another thread take what is in the injector, because this one has something else to do.
+    /// Says that the first hold that goes to the injector from now on, or none any more, is taken out again by this thread at its next turn.
+    /// To wake another for it, and to sleep until that one has no time either, costs more than what happens under it. If the thread has
+    /// something of its own to do before, it [leaves it to others](Self::leave_to_others).
+    pub fn comes_back(&mut self, comes_back: bool) {
+        self.comes_back = comes_back;
+        if comes_back {
+            self.keeps_one = false;
+        }
+    }
+
+    /// Notes that something held went to the injector.
+    pub fn handed_off(&mut self) {
+        if self.comes_back && !self.keeps_one {
+            self.keeps_one = true;
+        } else {
+            self.wake_someone = true;
+        }
+    }
+
+    /// Has another thread take what this one would come back to.
     #[inline]
     pub fn leave_to_others(&mut self) {
-        if std::mem::take(&mut self.n_handed_off) > 0 {
+        if std::mem::take(&mut self.keeps_one) {
             self.wake_another();
         }
     }

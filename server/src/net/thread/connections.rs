@@ -123,6 +123,7 @@ impl IoThread {
     ///
     /// `self.out` may already hold replies of it.
     pub(super) fn go_on(&mut self, slot: usize) {
+        self.worker.thread.leave_to_others();
         let Some(mut connection) = self.connections.get_mut(slot).and_then(Option::take) else { return };
         let mut out = std::mem::take(&mut self.out);
         self.worker.thread.ticket.set(0);
