@@ -7,9 +7,9 @@ mod support;
 use std::fs::{self, OpenOptions};
 
 use support::{
-    Client, Server,
+    Client,
     crowd::{ask, figure, until},
-    home::Home,
+    home::{Home, until_accepted, until_refused},
 };
 
 /// Has operations on the append-only file fail or wait from now on.
@@ -22,15 +22,6 @@ fn fail_once(client: &mut Client, operation: &str, nth: usize) {
     assert_eq!(ask(client, &format!("DEBUG AOF-FAIL {operation} EIO {nth} 1")), "+OK");
 }
 
-fn until_refused(client: &mut Client) {
-    until("writes are refused", || ask(client, "PING").starts_with("-MISCONF"));
-    assert!(ask(client, "SET refused 1").starts_with("-MISCONF"));
-}
-
-fn until_accepted(client: &mut Client) {
-    until("writes are accepted again", || ask(client, "PING") == "+PONG");
-}
-
 fn info(client: &mut Client, field: &str) -> String {
     let info = client.command(&["INFO", "persistence"]).text().expect("it is text");
     let found = info.lines().find_map(|line| line.strip_prefix(field)?.strip_prefix(':').map(str::to_owned));
@@ -39,23 +30,6 @@ fn info(client: &mut Client, field: &str) -> String {
 
 fn await_rewrite(client: &mut Client) {
     until("it is rewritten", || figure(client, "aof_rewrite_in_progress") == 0);
-}
-
-/// Has what the next server finds be as it is, but for some keys of which nobody was told.
-fn found_after_kill(home: &Home, server: Server, args: &[&str], unknown: &[&str]) {
-    server.stop();
-    home.check_after_kill();
-    for _ in 0..2 {
-        let server = home.serve(args);
-        let mut client = server.connect();
-        for key in ["before", "later"] {
-            if !unknown.contains(&key) {
-                assert_eq!(ask(&mut client, &format!("GET {key}")), "\"1\"", "{key} is lost");
-            }
-        }
-        assert_eq!(ask(&mut client, "EXISTS refused"), ":0");
-        server.stop();
-    }
 }
 
 #[test]
@@ -77,14 +51,14 @@ fn a_full_disk_refuses_writes_loses_nothing_and_goes_on_by_itself() {
             let was_told = writer.has_reply();
             if !goes_on {
                 assert!(!was_told, "what is not in the file is not acknowledged");
-                found_after_kill(&home, server, &args, &["later"]);
+                home.found_after_kill(server, &args, &["later"]);
                 continue;
             }
             fail(&mut control, "RESERVE", "NONE");
             fail(&mut control, "WRITE", "NONE");
             until_accepted(&mut control);
             assert_eq!(writer.receive().to_string(), "+OK");
-            found_after_kill(&home, server, &args, &[]);
+            home.found_after_kill(server, &args, &[]);
         }
     }
 }
@@ -103,7 +77,7 @@ fn what_is_on_its_way_when_the_disk_fills_up_has_room() {
         // Nothing waits to be written, and all the same it is noticed that there is room.
         until_accepted(&mut control);
         assert_eq!(ask(&mut control, "SET later 1"), "+OK");
-        found_after_kill(&home, server, &args, &[]);
+        home.found_after_kill(server, &args, &[]);
     }
 }
 
@@ -126,7 +100,7 @@ fn what_could_not_be_synced_is_acknowledged_only_when_a_new_base_has_it() {
         assert!(!writer.has_reply(), "what may be lost is not acknowledged");
         assert!(ask(&mut control, "SET refused 1").starts_with("-MISCONF"));
         if !goes_on {
-            found_after_kill(&home, server, &args, &["later"]);
+            home.found_after_kill(server, &args, &["later"]);
             continue;
         }
         fail(&mut control, "BASE", "NONE");
@@ -135,7 +109,7 @@ fn what_could_not_be_synced_is_acknowledged_only_when_a_new_base_has_it() {
         assert_eq!(figure(&mut control, "aof_rewrites"), 1);
         assert_eq!((home.parts(".1.incr.aof").len(), home.parts(".2.incr.aof").len()), (0, 1));
         assert_eq!(ask(&mut writer, "INCR counter"), ":1");
-        found_after_kill(&home, server, &args, &[]);
+        home.found_after_kill(server, &args, &[]);
     }
 }
 
@@ -154,7 +128,7 @@ fn a_failed_sync_under_everysec_is_mended_by_itself() {
     fail(&mut control, "BASE", "NONE");
     until_accepted(&mut control);
     assert_eq!((figure(&mut control, "aof_rewrites"), home.parts(".1.incr.aof").len()), (1, 0));
-    found_after_kill(&home, server, &args, &[]);
+    home.found_after_kill(server, &args, &[]);
 }
 
 /// The old increment's sync fails where a rewrite begins: nobody may take the next one's success for its own.
@@ -171,7 +145,7 @@ fn a_sync_that_fails_where_a_rewrite_begins_is_mended_by_itself() {
     until_accepted(&mut control);
     assert_eq!((figure(&mut control, "aof_rewrites"), home.parts(".1.incr.aof").len()), (1, 0));
     assert_eq!(ask(&mut control, "SET later 1"), "+OK");
-    found_after_kill(&home, server, &args, &[]);
+    home.found_after_kill(server, &args, &[]);
 }
 
 #[test]
@@ -193,7 +167,7 @@ fn a_sync_that_fails_after_the_cut_of_a_rewrite_is_not_mended_by_its_base() {
     assert_eq!(writer.receive().to_string(), "+OK");
     until_accepted(&mut control);
     assert_eq!(figure(&mut control, "aof_rewrites"), 2, "the first base lacks what was lost");
-    found_after_kill(&home, server, &args, &[]);
+    home.found_after_kill(server, &args, &[]);
 }
 
 #[test]
@@ -215,7 +189,7 @@ fn while_a_sync_takes_long_only_those_wait_who_asked_for_it() {
         fail(&mut control, "SYNC", "NONE");
         assert_eq!(writer.receive().to_string(), "+OK");
         assert_eq!(reader.receive().to_string(), "\"1\"");
-        found_after_kill(&home, server, &args, &[]);
+        home.found_after_kill(server, &args, &[]);
     }
 }
 
@@ -290,7 +264,7 @@ fn a_rewrite_that_fails_leaves_files_that_hold() {
         let mut control = server.connect();
         ask(&mut control, "BGREWRITEAOF");
         until("it is rewritten", || figure(&mut control, "aof_rewrites") == 1);
-        found_after_kill(&home, server, &args, &[]);
+        home.found_after_kill(server, &args, &[]);
     }
 }
 

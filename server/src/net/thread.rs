@@ -241,7 +241,7 @@ impl IoThread {
             self.worker.thread.comes_back(true);
             self.worker.take_injected();
             self.worker.thread.comes_back(false);
-            if self.has_work_left() {
+            if self.worker.thread.keeps_one && (self.has_work_left() || !self.may_leave_notifications()) {
                 self.worker.thread.leave_to_others();
             }
             for event in &events {

@@ -3,6 +3,7 @@
 use std::{
     cell::{Cell, RefCell},
     collections::VecDeque,
+    hint::cold_path,
     time::{Duration, Instant},
 };
 
@@ -39,7 +40,7 @@ pub struct ThreadState {
     /// A held shard, or the lane, lies in the injector for others.
     wake_someone: bool,
     /// One lies there that this thread comes back to.
-    keeps_one: bool,
+    pub keeps_one: bool,
     /// See [`Self::comes_back`].
     comes_back: bool,
     /// A job waits for a heavy-work thread.
@@ -245,7 +246,9 @@ impl ThreadState {
     /// Has another thread take what this one would come back to.
     #[inline]
     pub fn leave_to_others(&mut self) {
-        if std::mem::take(&mut self.keeps_one) {
+        if self.keeps_one {
+            cold_path();
+            self.keeps_one = false;
             self.wake_another();
         }
     }

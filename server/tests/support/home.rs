@@ -6,7 +6,10 @@ use std::{
     process::{Command, Output},
 };
 
-use super::Server;
+use super::{
+    Client, Server,
+    crowd::{ask, until},
+};
 
 /// A folder that outlives the servers that work in it: that of a server which does nothing.
 pub struct Home(Server);
@@ -74,6 +77,44 @@ impl Home {
             assert!(why.contains("is torn:") && !why.contains("is damaged"), "{why}");
         }
     }
+
+    /// Kills a server that was given the keys `before` and `later`, both 1, and refused the key `refused`. The next two must find that, but
+    /// for keys of which nobody was told.
+    ///
+    /// # Panics
+    /// If they find less, or more.
+    pub fn found_after_kill(&self, server: Server, args: &[&str], unknown: &[&str]) {
+        server.stop();
+        self.check_after_kill();
+        for _ in 0..2 {
+            let server = self.serve(args);
+            let mut client = server.connect();
+            for key in ["before", "later"] {
+                if !unknown.contains(&key) {
+                    assert_eq!(ask(&mut client, &format!("GET {key}")), "\"1\"", "{key} is lost, {args:?}");
+                }
+            }
+            assert_eq!(ask(&mut client, "EXISTS refused"), ":0", "{args:?}");
+            server.stop();
+        }
+    }
+}
+
+/// Waits until what cannot be logged is refused.
+///
+/// # Panics
+/// When it never is.
+pub fn until_refused(client: &mut Client) {
+    until("writes are refused", || ask(client, "PING").starts_with("-MISCONF"));
+    assert!(ask(client, "SET refused 1").starts_with("-MISCONF"));
+}
+
+/// Waits until writes are accepted again.
+///
+/// # Panics
+/// When they never are.
+pub fn until_accepted(client: &mut Client) {
+    until("writes are accepted again", || ask(client, "PING") == "+PONG");
 }
 
 fn text_of(output: &Output) -> String {

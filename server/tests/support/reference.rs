@@ -23,7 +23,15 @@ pub fn has_reference(test: &str) -> bool {
     let why = format!(
         "there is no {REFERENCE} 7.0 to compare Braid with (apt-get install redis-server): {version:?}"
     );
-    assert!(std::env::var(REQUIRE_REDIS).as_deref() != Ok("1"), "{why}");
-    writeln!(std::io::stderr(), "{test}: nothing is compared, {why}").expect("standard error is open");
+    leave_out(test, &why, REQUIRE_REDIS);
     false
+}
+
+/// Says why a test does nothing on this machine, also where the output of tests that pass is not shown.
+///
+/// # Panics
+/// When it has to do something: the variable `required_by` is 1.
+pub fn leave_out(test: &str, why: &str, required_by: &str) {
+    assert!(std::env::var(required_by).as_deref() != Ok("1"), "{why}");
+    writeln!(std::io::stderr(), "{test}: nothing is tested, {why}").expect("standard error is open");
 }
