@@ -626,7 +626,13 @@ fn a_second_server_leaves_the_folder_alone_as_long_as_the_first_lives() {
     until("it has its base", || figure(&mut client, "aof_rewrites") == 1);
     assert_eq!(ask(&mut client, "DEBUG LOADAOF"), "+OK");
     assert!(home.refusal(&[]).contains("another server"));
+    // Until what was logged is on disk, it has its file: who waits for the end sees it, and is let in then.
+    ask(&mut client, "DEBUG AOF-FAIL SYNC HOLD 1 1000000");
     assert_eq!(ask(&mut client, "CONFIG SET appendonly no"), "+OK");
+    until("it logs no more", || ask(&mut client, "WAITAOF 1 0 1").contains("appendonly is disabled"));
+    assert!(ask(&mut client, "INFO persistence").contains("aof_current_size"));
+    assert!(home.refusal(&[]).contains("another server"));
+    ask(&mut client, "DEBUG AOF-FAIL SYNC NONE 1 1");
     until("it has ended", || !ask(&mut client, "INFO persistence").contains("aof_current_size"));
     let third = home.serve(&[]);
     assert_eq!(ask(&mut third.connect(), "EXISTS key"), ":0", "the second had nothing, and logged that");

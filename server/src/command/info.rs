@@ -339,7 +339,7 @@ fn persistence_section(server: &Server, text: &mut Text<'_>) {
     text.field("aof_last_cow_size", 0);
     text.field("module_fork_in_progress", 0);
     text.field("module_fork_last_cow_size", 0);
-    if is_on {
+    if server.journal.has_file() {
         let (n_bytes, n_bytes_rewritten) = server.journal.sizes();
         text.field("aof_current_size", n_bytes);
         text.field("aof_base_size", n_bytes_rewritten);

@@ -56,8 +56,10 @@ pub struct Journal {
     keeps: AtomicBool,
     /// The units that were kept.
     kept: SegQueue<Vec<LoggedCommand>>,
-    /// Whether there is an append-only file.
+    /// Whether units write to an append-only file.
     is_writing: AtomicBool,
+    /// See [`Journal::has_file`].
+    has_file: AtomicBool,
     intake: Intake,
     /// See [`Journal::n_delayed`].
     n_delayed: AtomicU64,
@@ -187,6 +189,7 @@ impl Journal {
             keeps: AtomicBool::new(false),
             kept: SegQueue::new(),
             is_writing: AtomicBool::new(false),
+            has_file: AtomicBool::new(false),
             intake,
             n_delayed: AtomicU64::new(0),
             merged_bytes: AtomicUsize::new(0),
@@ -233,10 +236,17 @@ impl Journal {
         self.is_on.load(Ordering::Relaxed)
     }
 
-    /// Whether there is an append-only file.
+    /// Whether units write to an append-only file.
     #[inline]
     pub fn is_writing(&self) -> bool {
         self.is_writing.load(Ordering::Relaxed)
+    }
+
+    /// Whether there is an append-only file: for longer than units write to it, as what they wrote is then synced, and only after that may
+    /// another server have its folder.
+    pub fn has_file(&self) -> bool {
+        // Acquire pairs with the Release in `close`: the folder's lock is let go before anybody hears of the end.
+        self.has_file.load(Ordering::Acquire)
     }
 
     /// Whether writing has failed, and has not succeeded since, or a sync has: writes are refused.
@@ -321,6 +331,7 @@ impl Journal {
         file.n_files += 1;
         file.skips_to_cut = true;
         drop(file);
+        self.has_file.store(true, Ordering::Relaxed);
         self.is_writing.store(true, Ordering::Relaxed);
         self.is_on.store(true, Ordering::Relaxed);
         // From the first change on: until it is known which keys have changed, all reads wait.
@@ -823,6 +834,8 @@ impl Journal {
             }),
             false => aof.close(),
         };
+        // Release pairs with the Acquire in `has_file`.
+        self.has_file.store(false, Ordering::Release);
         if let Err(error) = &closed {
             warning!("Closing the append-only file has failed: {error}");
         }
