@@ -28,6 +28,7 @@ fn info(client: &mut Client, field: &str) -> String {
     found.unwrap_or_else(|| panic!("there is no {field}"))
 }
 
+/// Waits until a rewrite has ended and is counted, which it is a moment after writes are accepted again.
 fn await_rewrite(client: &mut Client) {
     until("it is rewritten", || figure(client, "aof_rewrite_in_progress") == 0);
 }
@@ -106,6 +107,7 @@ fn what_could_not_be_synced_is_acknowledged_only_when_a_new_base_has_it() {
         fail(&mut control, "BASE", "NONE");
         assert_eq!(writer.receive().to_string(), "+OK");
         until_accepted(&mut control);
+        await_rewrite(&mut control);
         assert_eq!(figure(&mut control, "aof_rewrites"), 1);
         assert_eq!((home.parts(".1.incr.aof").len(), home.parts(".2.incr.aof").len()), (0, 1));
         assert_eq!(ask(&mut writer, "INCR counter"), ":1");
@@ -127,6 +129,7 @@ fn a_failed_sync_under_everysec_is_mended_by_itself() {
     assert_eq!(ask(&mut control, "MGET before later"), "[\"1\" \"1\"]");
     fail(&mut control, "BASE", "NONE");
     until_accepted(&mut control);
+    await_rewrite(&mut control);
     assert_eq!((figure(&mut control, "aof_rewrites"), home.parts(".1.incr.aof").len()), (1, 0));
     home.found_after_kill(server, &args, &[]);
 }
@@ -143,6 +146,7 @@ fn a_sync_that_fails_where_a_rewrite_begins_is_mended_by_itself() {
     ask(&mut control, "BGREWRITEAOF");
     until_refused(&mut control);
     until_accepted(&mut control);
+    await_rewrite(&mut control);
     assert_eq!((figure(&mut control, "aof_rewrites"), home.parts(".1.incr.aof").len()), (1, 0));
     assert_eq!(ask(&mut control, "SET later 1"), "+OK");
     home.found_after_kill(server, &args, &[]);
@@ -166,6 +170,7 @@ fn a_sync_that_fails_after_the_cut_of_a_rewrite_is_not_mended_by_its_base() {
     fail(&mut control, "BASE", "NONE");
     assert_eq!(writer.receive().to_string(), "+OK");
     until_accepted(&mut control);
+    await_rewrite(&mut control);
     assert_eq!(figure(&mut control, "aof_rewrites"), 2, "the first base lacks what was lost");
     home.found_after_kill(server, &args, &[]);
 }
