@@ -19,5 +19,5 @@ pub mod request;
 pub mod value;
 
 pub use reply::{Reply, Resp};
-pub use request::{Arg, Limits, Parse, ProtocolError, RequestParser};
+pub use request::{Arg, Limits, Parse, ProtocolError, RequestParser, Words};
 pub use value::{ReplyError, ReplyParser, ReplySkipper, Value, parse_reply, skip_reply};

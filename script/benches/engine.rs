@@ -2,21 +2,21 @@
 
 use std::hint::black_box;
 
-use braid_protocol::{Reply, Resp};
+use braid_protocol::{Reply, Resp, Words};
 use braid_script::{Engine, Flavour, Host, LogLevel, Settings, Stop, UnknownCommand, Version};
 use criterion::{Criterion, criterion_group, criterion_main};
 
 struct Trivial;
 
 impl Host for Trivial {
-    fn call(&mut self, _: &[&[u8]], _: Resp, reply: &mut Vec<u8>) -> Result<(), Stop> {
+    fn call(&mut self, _: Words<'_>, _: Resp, reply: &mut Vec<u8>) -> Result<(), Stop> {
         reply.extend_from_slice(b"$5\r\nvalue\r\n");
         Ok(())
     }
 
     fn log(&mut self, _: LogLevel, _: &[u8]) {}
 
-    fn acl_check(&mut self, _: &[&[u8]]) -> Result<bool, UnknownCommand> {
+    fn acl_check(&mut self, _: Words<'_>) -> Result<bool, UnknownCommand> {
         Ok(true)
     }
 

@@ -9,17 +9,13 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::ptr;
 use std::rc::Rc;
 
-use braid_protocol::{Reply, number};
+use braid_protocol::{Reply, Words, number};
 use mlua::{Function, LightUserData, Lua, Table, Value, ffi, lua_State};
-use smallvec::SmallVec;
 
 use crate::convert::{self, Unreadable, Writer};
 use crate::engine::Ended;
-use crate::host::{Run, Stop};
+use crate::host::{Request, Run, Stop};
 use crate::stack::{self, Kept, Kind, Stack};
-
-/// The most arguments that are kept in place.
-const FEW: usize = 8;
 
 /// Begins the runs of a state.
 pub(crate) struct Bridge {
@@ -373,7 +369,7 @@ unsafe extern "C-unwind" fn acl_check_cmd(state: *mut lua_State) -> c_int {
     // SAFETY: as in `call`.
     let stack = unsafe { Stack::new(state) };
     let run = run_of(stack);
-    let answer = with_arguments(stack, |args| run.question(|host| Ok(host.acl_check(args))));
+    let answer = with_words(stack, run, |words| run.question(|host| Ok(host.acl_check(words))));
     match answer {
         Ok(Ok(Ok(may))) => stack.push_boolean(may),
         Ok(Ok(Err(_))) => {
@@ -387,7 +383,7 @@ unsafe extern "C-unwind" fn acl_check_cmd(state: *mut lua_State) -> c_int {
 
 fn command(stack: Stack<'_>, errors: Errors) -> c_int {
     let run = run_of(stack);
-    match with_arguments(stack, |args| ask(run, args)) {
+    match with_words(stack, run, |words| ask(run, words)) {
         Ok(Ok(())) => {}
         Ok(Err(_)) => raise_end(stack),
         Err(complaint) => {
@@ -410,9 +406,9 @@ fn command(stack: Stack<'_>, errors: Errors) -> c_int {
 }
 
 /// Has the host run a command. Its reply is in the run's buffer then.
-fn ask(run: &Run, args: &[&[u8]]) -> Result<(), Stop> {
+fn ask(run: &Run, words: Words<'_>) -> Result<(), Stop> {
     let mut reply = run.emptied_reply();
-    run.question(|host| host.call(args, run.resp.get(), &mut reply))
+    run.question(|host| host.call(words, run.resp.get(), &mut reply))
 }
 
 fn raise_object(stack: Stack<'_>, error: (&[u8], &[u8])) -> ! {
@@ -427,69 +423,41 @@ pub(crate) fn raise_end(stack: Stack<'_>) -> ! {
     stack.raise()
 }
 
-/// Calls `with` with the arguments as bytes, or says what is wrong with them.
-fn with_arguments<R>(stack: Stack<'_>, with: impl FnOnce(&[&[u8]]) -> R) -> Result<R, &'static [u8]> {
-    let n = stack.len();
-    if n == 0 {
-        return Err(b"Please specify at least one argument for this redis lib call");
-    }
-    let mut bytes = SmallVec::<[&[u8]; FEW]>::new();
-    for index in 1..=n {
-        match stack.text(index) {
-            Some(text) => bytes.push(text),
-            None => return with_numbers(stack, n, with),
-        }
-    }
-    Ok(with(&bytes))
+/// Calls `with` with the arguments as words, or says what is wrong with them.
+fn with_words<R>(stack: Stack<'_>, run: &Run, with: impl FnOnce(Words<'_>) -> R) -> Result<R, &'static [u8]> {
+    let mut request = run.request.borrow_mut();
+    let read = match stack.len() {
+        0 => Err(&b"Please specify at least one argument for this redis lib call"[..]),
+        n => (1..=n).try_for_each(|index| add_word(stack, index, &mut request)),
+    };
+    let answer = read.map(|()| with(request.words()));
+    request.clear();
+    answer
 }
 
-/// The same, where some of them are numbers.
-fn with_numbers<R>(stack: Stack<'_>, n: c_int, with: impl FnOnce(&[&[u8]]) -> R) -> Result<R, &'static [u8]> {
-    let mut held = SmallVec::<[Argument<'_>; FEW]>::new();
-    for index in 1..=n {
-        held.push(
-            Argument::read(stack, index)
-                .ok_or(&b"Lua redis lib command arguments must be strings or integers"[..])?,
-        );
-    }
-    let bytes: SmallVec<[&[u8]; FEW]> = held.iter().map(Argument::bytes).collect();
-    Ok(with(&bytes))
+/// Adds an argument to a request, or says what is wrong with it.
+#[inline]
+fn add_word(stack: Stack<'_>, index: c_int, request: &mut Request) -> Result<(), &'static [u8]> {
+    let is_added = if let Some(text) = stack.text(index) {
+        request.add(|bytes| bytes.extend_from_slice(text))
+    } else if let Some(number) = stack.number(index) {
+        request.add(|bytes| write_number(bytes, number))
+    } else {
+        return Err(b"Lua redis lib command arguments must be strings or integers");
+    };
+    if is_added { Ok(()) } else { Err(b"a command of a script is longer than 4 GiB") }
 }
 
-/// One argument of a command.
-enum Argument<'l> {
-    Text(&'l [u8]),
-    Number(SmallVec<[u8; 24]>),
-}
-
-impl<'l> Argument<'l> {
-    fn read(stack: Stack<'l>, index: c_int) -> Option<Self> {
-        if let Some(text) = stack.text(index) {
-            return Some(Argument::Text(text));
-        }
-        Some(Argument::Number(written(stack.number(index)?)))
-    }
-
-    fn bytes(&self) -> &[u8] {
-        match self {
-            Argument::Text(text) => text,
-            Argument::Number(text) => text,
-        }
-    }
-}
-
-/// A number as Redis writes it in an argument since 7.2: an integer up to 2^62 in full, 0 without a sign, and any other in the fewest
+/// Writes a number as Redis does in an argument since 7.2: an integer up to 2^62 in full, 0 without a sign, and any other in the fewest
 /// digits that read back as the same.
-fn written(number: f64) -> SmallVec<[u8; 24]> {
+fn write_number(bytes: &mut Vec<u8>, number: f64) {
     const MAX: f64 = (1u64 << 62) as f64;
     let integer = number as i64;
     if integer as f64 == number && number.abs() <= MAX {
-        return number::format_i64(integer, SmallVec::from_slice);
+        return number::format_i64(integer, |text| bytes.extend_from_slice(text));
     }
-    let mut text = Vec::with_capacity(24);
     if number.is_nan() && number.is_sign_negative() {
-        text.push(b'-');
+        bytes.push(b'-');
     }
-    number::write_f64(&mut text, number);
-    text.into()
+    number::write_f64(bytes, number);
 }

@@ -10,7 +10,7 @@ use std::fmt;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::time::{Duration, Instant};
 
-use braid_protocol::Resp;
+use braid_protocol::{Arg, Resp, Words};
 use mlua::Lua;
 use scoped_tls_hkt::scoped_thread_local;
 
@@ -25,7 +25,7 @@ pub trait Host {
     /// # Errors
     ///
     /// An error ends the run at once, whatever the script does.
-    fn call(&mut self, args: &[&[u8]], resp: Resp, reply: &mut Vec<u8>) -> Result<(), Stop>;
+    fn call(&mut self, words: Words<'_>, resp: Resp, reply: &mut Vec<u8>) -> Result<(), Stop>;
 
     /// Writes a line of `redis.log`.
     fn log(&mut self, level: LogLevel, message: &[u8]);
@@ -35,7 +35,7 @@ pub trait Host {
     /// # Errors
     ///
     /// If there is no such command.
-    fn acl_check(&mut self, args: &[&[u8]]) -> Result<bool, UnknownCommand>;
+    fn acl_check(&mut self, words: Words<'_>) -> Result<bool, UnknownCommand>;
 
     /// Says which copies `redis.set_repl` wants written: bit 0 the log, bit 1 the replicas.
     fn set_replication(&mut self, flags: u8);
@@ -86,8 +86,8 @@ impl Pace {
     }
 }
 
-/// Beyond this size the buffer for replies is not kept.
-const KEPT_REPLY_BYTES: usize = 64 * 1024;
+/// Beyond this size the buffers for a command and for its reply are not kept.
+const KEPT_BYTES: usize = 64 * 1024;
 
 /// Why the host ends a run.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -150,8 +150,17 @@ pub(crate) struct Run {
     pub random: Cell<Random>,
     /// The functions that a library has registered; nothing unless one is loading.
     pub registered: RefCell<Option<Vec<Registered>>>,
+    /// Room for the words of a command.
+    pub request: RefCell<Request>,
     /// The last command's reply. Its room is kept for the next.
     pub reply: RefCell<Vec<u8>>,
+}
+
+/// The words of a command, one behind the other.
+#[derive(Default)]
+pub(crate) struct Request {
+    bytes: Vec<u8>,
+    ranges: Vec<Arg>,
 }
 
 /// What a panic carries.
@@ -196,7 +205,7 @@ impl Run {
     pub fn emptied_reply(&self) -> RefMut<'_, Vec<u8>> {
         let mut reply = self.reply.borrow_mut();
         reply.clear();
-        reply.shrink_to(KEPT_REPLY_BYTES);
+        reply.shrink_to(KEPT_BYTES);
         reply
     }
 
@@ -222,6 +231,32 @@ impl Run {
     pub fn is_full(&self, lua: &Lua, more_bytes: usize) -> bool {
         let limit = self.memory_limit.get();
         limit != 0 && lua.used_memory().saturating_add(more_bytes) > limit
+    }
+}
+
+impl Request {
+    /// Adds a word: what `write` adds to the bytes. Returns false if there are 4 GiB.
+    pub fn add(&mut self, write: impl FnOnce(&mut Vec<u8>)) -> bool {
+        let start = self.bytes.len();
+        write(&mut self.bytes);
+        let (Ok(start), Ok(len)) = (u32::try_from(start), u32::try_from(self.bytes.len() - start)) else {
+            return false;
+        };
+        self.ranges.push(Arg { start, len });
+        true
+    }
+
+    /// All words.
+    pub fn words(&self) -> Words<'_> {
+        Words::new(&self.bytes, &self.ranges)
+    }
+
+    /// Forgets them. Most of their room is kept.
+    pub fn clear(&mut self) {
+        self.bytes.clear();
+        self.bytes.shrink_to(KEPT_BYTES);
+        self.ranges.clear();
+        self.ranges.shrink_to(KEPT_BYTES / size_of::<Arg>());
     }
 }
 

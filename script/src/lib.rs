@@ -6,17 +6,17 @@
 //! an engine each ([`Flavour`]), because their globals and error texts differ.
 //!
 //! ```
-//! # use braid_protocol::{Reply, Resp};
+//! # use braid_protocol::{Reply, Resp, Words};
 //! # use braid_script::{Engine, Ended, Flavour, Host, LogLevel, Settings, Stop, UnknownCommand, Version};
 //! struct Echo;
 //!
 //! impl Host for Echo {
-//!     fn call(&mut self, args: &[&[u8]], resp: Resp, reply: &mut Vec<u8>) -> Result<(), Stop> {
-//!         Reply::new(reply, resp).bulk(args[1]);
+//!     fn call(&mut self, words: Words<'_>, resp: Resp, reply: &mut Vec<u8>) -> Result<(), Stop> {
+//!         Reply::new(reply, resp).bulk(words.get(1));
 //!         Ok(())
 //!     }
 //! #   fn log(&mut self, _: LogLevel, _: &[u8]) {}
-//! #   fn acl_check(&mut self, _: &[&[u8]]) -> Result<bool, UnknownCommand> { Ok(true) }
+//! #   fn acl_check(&mut self, _: Words<'_>) -> Result<bool, UnknownCommand> { Ok(true) }
 //! #   fn set_replication(&mut self, _: u8) {}
 //! #   fn interrupt(&mut self) -> Result<(), Stop> { Ok(()) }
 //!     // log, acl_check, set_replication, interrupt ...

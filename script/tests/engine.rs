@@ -2,7 +2,7 @@
 
 use std::panic::{AssertUnwindSafe, catch_unwind};
 
-use braid_protocol::{Reply, Resp};
+use braid_protocol::{Reply, Resp, Words};
 use braid_script::{
     Ended, Engine, Flavour, Handle, Host, LoadError, LogLevel, Settings, Stop, UnknownCommand, Version,
 };
@@ -19,9 +19,9 @@ struct Answers {
 }
 
 impl Host for Answers {
-    fn call(&mut self, args: &[&[u8]], _: Resp, reply: &mut Vec<u8>) -> Result<(), Stop> {
-        self.calls.push(args.iter().map(|arg| arg.escape_ascii().to_string()).collect());
-        match args[0] {
+    fn call(&mut self, words: Words<'_>, _: Resp, reply: &mut Vec<u8>) -> Result<(), Stop> {
+        self.calls.push(words.iter().map(|word| word.escape_ascii().to_string()).collect());
+        match words.get(0) {
             b"giveup" => return Err(Stop::GiveUp),
             b"panic" => panic!("the host panics"),
             b"fail" => reply.extend_from_slice(b"-WRONG kind\r\n"),
@@ -34,7 +34,7 @@ impl Host for Answers {
                 engine.run(handle, &[], &[], &mut inner, &mut reply)?;
             }
             b"echo" => {
-                Reply::new(reply, Resp::V2).bulk(args[1]);
+                Reply::new(reply, Resp::V2).bulk(words.get(1));
             }
             _ => reply.extend_from_slice(b"+OK\r\n"),
         }
@@ -45,7 +45,7 @@ impl Host for Answers {
         self.log.push((level, message.escape_ascii().to_string()));
     }
 
-    fn acl_check(&mut self, _: &[&[u8]]) -> Result<bool, UnknownCommand> {
+    fn acl_check(&mut self, _: Words<'_>) -> Result<bool, UnknownCommand> {
         Ok(false)
     }
 

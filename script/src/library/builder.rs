@@ -167,6 +167,16 @@ fn keep(stack: Stack<'_>, n_before: c_int) -> c_int {
 
 fn put(stack: Stack<'_>, part: &Part<'_>, to: To) {
     stack.reserve(4);
+    push(stack, part);
+    match to {
+        To::Stack => {}
+        To::Element(n) => stack.set_element(-2, n),
+        To::Key => stack.set(-3),
+    }
+}
+
+/// Puts a value, or the table that it begins, on the stack. Raises.
+pub(super) fn push(stack: Stack<'_>, part: &Part<'_>) {
     match part {
         Part::Nil => stack.push_nil(),
         Part::Null => stack.push_null(),
@@ -175,10 +185,5 @@ fn put(stack: Stack<'_>, part: &Part<'_>, to: To) {
         Part::Text(text) => stack.push_text(text),
         Part::Open => stack.push_table(0, 0),
         Part::Close => {}
-    }
-    match to {
-        To::Stack => {}
-        To::Element(n) => stack.set_element(-2, n),
-        To::Key => stack.set(-3),
     }
 }

@@ -6,7 +6,7 @@ use std::io::{BufRead, BufReader, ErrorKind, Write};
 use std::os::unix::net::UnixStream;
 use std::time::Duration;
 
-use braid_protocol::{Reply, Resp, skip_reply};
+use braid_protocol::{Reply, Resp, Words, skip_reply};
 use braid_script::{Engine, Flavour, Handle, Host, LogLevel, Settings, Stop, UnknownCommand, Version};
 use sha1::{Digest, Sha1};
 
@@ -101,7 +101,8 @@ impl Forward {
 }
 
 impl Host for Forward {
-    fn call(&mut self, args: &[&[u8]], resp: Resp, reply: &mut Vec<u8>) -> Result<(), Stop> {
+    fn call(&mut self, words: Words<'_>, resp: Resp, reply: &mut Vec<u8>) -> Result<(), Stop> {
+        let args: &[&[u8]] = &words.iter().collect::<Vec<_>>();
         let client = if resp == Resp::V3 { &mut self.v3 } else { &mut self.v2 };
         let answer = client.ask(args);
         let is_unknown = [&b"-ERR unknown command"[..], b"-ERR unknown subcommand '"];
@@ -117,8 +118,8 @@ impl Host for Forward {
 
     fn log(&mut self, _: LogLevel, _: &[u8]) {}
 
-    fn acl_check(&mut self, args: &[&[u8]]) -> Result<bool, UnknownCommand> {
-        let info = self.v2.ask(&[b"COMMAND", b"INFO", args[0]]);
+    fn acl_check(&mut self, words: Words<'_>) -> Result<bool, UnknownCommand> {
+        let info = self.v2.ask(&[b"COMMAND", b"INFO", words.get(0)]);
         if info == b"*1\r\n$-1\r\n" { Err(UnknownCommand) } else { Ok(true) }
     }
 

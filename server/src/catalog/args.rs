@@ -1,77 +1,9 @@
 //! The cursor that handlers read their arguments with.
 
-use braid_protocol::{number, request::Arg};
+use braid_protocol::{Words, number};
 use braid_storage::{Key, Router, hash::Routed, time::Millis};
 
 use super::CommandError;
-
-/// The words of one command, the name first. They lie in the buffer they arrived in.
-#[derive(Clone, Copy)]
-pub struct Words<'a> {
-    bytes: &'a [u8],
-    ranges: &'a [Arg],
-}
-
-impl<'a> Words<'a> {
-    /// The words at `ranges` of `bytes`.
-    pub fn new(bytes: &'a [u8], ranges: &'a [Arg]) -> Self {
-        Self { bytes, ranges }
-    }
-
-    /// How many, the name included.
-    #[inline]
-    pub fn len(self) -> usize {
-        self.ranges.len()
-    }
-
-    /// Whether there are none.
-    pub fn is_empty(self) -> bool {
-        self.ranges.is_empty()
-    }
-
-    /// The word at `index`.
-    #[inline]
-    pub fn get(self, index: usize) -> &'a [u8] {
-        self.ranges[index].of(self.bytes)
-    }
-
-    /// The words from `n` on.
-    ///
-    /// # Panics
-    /// If there are fewer than `n`.
-    pub fn from(self, n: usize) -> Self {
-        Self { bytes: self.bytes, ranges: &self.ranges[n..] }
-    }
-
-    /// Where the word at `index` starts in the bytes.
-    #[inline]
-    pub fn offset(self, index: usize) -> usize {
-        self.ranges[index].start as usize
-    }
-
-    /// All words.
-    pub fn iter(self) -> impl ExactSizeIterator<Item = &'a [u8]> {
-        self.ranges.iter().map(move |range| range.of(self.bytes))
-    }
-
-    /// The most bytes that the request can have: exactly so many where it lies alone in its buffer.
-    #[inline]
-    pub fn most_bytes(self) -> usize {
-        self.bytes.len()
-    }
-
-    /// The bytes that the words take as a request of the protocol.
-    pub fn request_bytes(self) -> usize {
-        // A kind, a length in decimal, and an end of line.
-        let header = |n: usize| 3 + n.checked_ilog10().unwrap_or(0) as usize + 1;
-        header(self.len()) + self.iter().map(|word| header(word.len()) + word.len() + 2).sum::<usize>()
-    }
-
-    /// The request they are of, and where in it they are.
-    pub(super) fn parts(self) -> (&'a [u8], &'a [Arg]) {
-        (self.bytes, self.ranges)
-    }
-}
 
 /// What remains of a command's arguments.
 #[derive(Clone, Copy)]

@@ -8,7 +8,8 @@ mod flags;
 mod key_spec;
 mod requests;
 
-pub use args::{Args, Words};
+pub use args::Args;
+pub use braid_protocol::Words;
 pub use category::Categories;
 pub use error::{CommandError, Denial, Outcome, shown};
 pub use facts::{Arity, Deprecation, Group};

@@ -19,7 +19,7 @@ use super::{
     scripting::{BUSY_SCRIPT, READS, RUNS, busy_programs, declared, kill},
 };
 use crate::{
-    catalog::{Args, Arity, Categories, CommandError, Flags, Group, KeyUse, Keys, Outcome},
+    catalog::{Args, Arity, Categories, CommandError, Flags, Group, KeyUse, Keys, Outcome, Words},
     shared::{
         functions::{self, Conflict, Existing, Function, Library},
         programs::{Program, Running},
@@ -167,7 +167,7 @@ struct Loading {
 }
 
 impl Host for Loading {
-    fn call(&mut self, _: &[&[u8]], _: Resp, reply: &mut Vec<u8>) -> Result<(), Stop> {
+    fn call(&mut self, _: Words<'_>, _: Resp, reply: &mut Vec<u8>) -> Result<(), Stop> {
         reply.extend_from_slice(b"-ERR redis.call is not available while a library loads\r\n");
         Ok(())
     }
@@ -176,7 +176,7 @@ impl Host for Loading {
         warning_later!("{}", String::from_utf8_lossy(message));
     }
 
-    fn acl_check(&mut self, _: &[&[u8]]) -> Result<bool, UnknownCommand> {
+    fn acl_check(&mut self, _: Words<'_>) -> Result<bool, UnknownCommand> {
         Err(UnknownCommand)
     }
 

@@ -14,10 +14,7 @@ use std::{
     time::{Duration, Instant},
 };
 
-use braid_protocol::{
-    reply::{Reply, Resp},
-    request::Arg,
-};
+use braid_protocol::reply::{Reply, Resp};
 use braid_script::{
     Ended, Engine, Handle, Host, LoadError, LogLevel, Stop, UnknownCommand, shebang::Flags as ScriptFlags,
 };
@@ -194,33 +191,6 @@ fn rights(server: &Server, command: &Registered, program: &Program) -> Result<Ri
         ));
     }
     Ok(Rights { is_read_only: writes_nothing, may_exceed_memory })
-}
-
-/// The words of a command that a script runs.
-#[derive(Default)]
-struct Request {
-    bytes: SmallVec<[u8; 256]>,
-    ranges: SmallVec<[Arg; 8]>,
-}
-
-impl Request {
-    fn fill(&mut self, args: &[&[u8]]) -> Result<(), CommandError> {
-        self.bytes.reserve_exact(args.iter().map(|arg| arg.len()).sum());
-        self.ranges.reserve_exact(args.len());
-        for arg in args {
-            let start = u32::try_from(self.bytes.len());
-            let (Ok(start), Ok(len)) = (start, u32::try_from(arg.len())) else {
-                return Err(CommandError::text("ERR a command of a script is longer than 4 GiB"));
-            };
-            self.ranges.push(Arg { start, len });
-            self.bytes.extend_from_slice(arg);
-        }
-        Ok(())
-    }
-
-    fn words(&self) -> Words<'_> {
-        Words::new(&self.bytes, &self.ranges)
-    }
 }
 
 /// A command that has run.
@@ -750,12 +720,9 @@ fn held_of<'c, 'h>(call: &'c mut Call<'_, 'h>) -> &'c mut Held<'h, Job> {
 }
 
 impl Host for Running<'_, '_, '_> {
-    fn call(&mut self, args: &[&[u8]], resp: Resp, reply: &mut Vec<u8>) -> Result<(), Stop> {
-        let mut request = Request::default();
+    fn call(&mut self, words: Words<'_>, resp: Resp, reply: &mut Vec<u8>) -> Result<(), Stop> {
         let start = reply.len();
-        let filled = request.fill(args).map_err(Refused::from);
-        let ran = filled.and_then(|()| self.run_command(request.words(), resp, reply));
-        match ran {
+        match self.run_command(words, resp, reply) {
             Ok(()) => Ok(()),
             Err(Refused::Stop(stop)) => Err(stop),
             Err(Refused::Error(error)) => {
@@ -781,12 +748,10 @@ impl Host for Running<'_, '_, '_> {
         }
     }
 
-    fn acl_check(&mut self, args: &[&[u8]]) -> Result<bool, UnknownCommand> {
-        let mut request = Request::default();
-        request.fill(args).map_err(|_| UnknownCommand)?;
-        let Found::Command(command) = TABLE.find(request.words()) else { return Err(UnknownCommand) };
+    fn acl_check(&mut self, words: Words<'_>) -> Result<bool, UnknownCommand> {
+        let Found::Command(command) = TABLE.find(words) else { return Err(UnknownCommand) };
         let user = self.call.session.rights.as_ref();
-        Ok(user.is_none_or(|user| user.check(&command.asked(request.words())).is_ok()))
+        Ok(user.is_none_or(|user| user.check(&command.asked(words)).is_ok()))
     }
 
     fn set_replication(&mut self, _: u8) {}

@@ -178,6 +178,7 @@ const UNSAFE_MODULES: &[(&str, &str)] = &[
     ("script/src/base", "functions of Lua's own libraries that go on to the originals"),
     ("script/src/bridge", "functions that Lua calls at each command and each run"),
     ("script/src/library/builder", "makes tables on Lua's own stack"),
+    ("script/src/library/cmsgpack/short", "the same, where they are short"),
     ("script/src/stack", "Lua's own stack"),
     ("storage/src/allocator", "calls into mimalloc"),
     ("storage/src/coordinator", "hands out the shards that a job holds"),

@@ -3,11 +3,13 @@
 //! It is the format's older form: no types for bytes, times and extensions.
 
 mod pack;
+#[allow(unsafe_code)]
+mod short;
 mod unpack;
 
 use mlua::Lua;
 
-use super::raised::function;
+use super::raised::{function, function_at};
 use super::tables::Crossing;
 
 /// Makes the table.
@@ -15,7 +17,8 @@ pub(super) fn install(lua: &Lua) -> mlua::Result<()> {
     let crossing = Crossing::new(lua)?;
     let table = lua.create_table()?;
     table.raw_set("pack", function(lua, move |lua, arguments| pack::pack(lua, arguments, &crossing))?)?;
-    table.raw_set("unpack", function(lua, unpack::unpack)?)?;
+    // The caller is behind the function for short data.
+    table.raw_set("unpack", short::unpack(lua, function_at(lua, 2, unpack::unpack)?)?)?;
     table.raw_set("unpack_one", function(lua, unpack::unpack_one)?)?;
     table.raw_set("unpack_limit", function(lua, unpack::unpack_limit)?)?;
     table.raw_set("_NAME", "cmsgpack")?;

@@ -53,10 +53,15 @@ fn unpack_some(lua: &Lua, mut arguments: Arguments, limit: i64, offset: i64) -> 
     };
     let is_all = limit == 0 && offset == 0;
     let limit = if is_all { i64::from(i32::MAX) } else { limit };
-    let mut unpacker =
-        Unpacker { lua, rest, builder: Builder::new(), levels: Vec::new(), meter: Meter::new(lua) };
+    let mut unpacker = Unpacker {
+        lua,
+        data: Reader { rest },
+        builder: Builder::new(),
+        levels: Vec::new(),
+        meter: Meter::new(lua),
+    };
     unpacker.values(limit)?;
-    let n_left = unpacker.rest.len();
+    let n_left = unpacker.data.rest.len();
     let mut values = unpacker.builder.finish(lua)?;
     if !is_all {
         let next = if n_left == 0 { -1 } else { (data.len() - n_left) as i64 };
@@ -66,7 +71,7 @@ fn unpack_some(lua: &Lua, mut arguments: Arguments, limit: i64, offset: i64) -> 
 }
 
 /// What a value's first bytes say.
-enum Item<'a> {
+pub(super) enum Item<'a> {
     /// A value that is no table.
     Value(Part<'a>),
     /// A table with so many values to come, keys counted.
@@ -84,7 +89,7 @@ struct Level {
 
 struct Unpacker<'a> {
     lua: &'a Lua,
-    rest: &'a [u8],
+    data: Reader<'a>,
     builder: Builder<'a>,
     levels: Vec<Level>,
     meter: Meter<'a>,
@@ -93,7 +98,7 @@ struct Unpacker<'a> {
 impl<'a> Unpacker<'a> {
     fn values(&mut self, limit: i64) -> Result<(), Failure> {
         let (mut n_values, mut n_held) = (0, 0);
-        while !self.rest.is_empty() && (n_values as i64) < limit {
+        while !self.data.rest.is_empty() && (n_values as i64) < limit {
             n_held += usize::from(self.value()?);
             if n_values == MAX_VALUES || n_held > MAX_HELD {
                 return Err(Failure::fixed(TOO_MANY_VALUES));
@@ -107,7 +112,7 @@ impl<'a> Unpacker<'a> {
     fn value(&mut self) -> Result<bool, Failure> {
         loop {
             self.meter.spend(1)?;
-            let part = match self.item()? {
+            let part = match self.data.item()? {
                 Item::Value(part) => part,
                 Item::Table(kind, n_values) => {
                     self.open(kind, n_values)?;
@@ -164,9 +169,16 @@ impl<'a> Unpacker<'a> {
             part = Part::Close;
         }
     }
+}
 
+/// What is still to be read.
+pub(super) struct Reader<'a> {
+    pub rest: &'a [u8],
+}
+
+impl<'a> Reader<'a> {
     /// Reads a value's first bytes, and all of it that is no table's contents.
-    fn item(&mut self) -> Result<Item<'a>, Failure> {
+    pub fn item(&mut self) -> Result<Item<'a>, Failure> {
         let tag = self.take(1)?[0];
         Ok(match tag {
             0..=0x7f | 0xe0..=0xff => whole(i64::from(tag as i8)),
@@ -223,7 +235,7 @@ fn text(text: &[u8]) -> Item<'_> {
     Item::Value(Part::Text(Cow::Borrowed(text)))
 }
 
-fn refusal_of_key(key: &Part<'_>) -> Option<&'static str> {
+pub(super) fn refusal_of_key(key: &Part<'_>) -> Option<&'static str> {
     match key {
         Part::Nil => Some("table index is nil"),
         Part::Number(value) if value.is_nan() => Some("table index is NaN"),
