@@ -342,6 +342,50 @@ fn flushall_saves_where_there_are_save_points() {
     assert_eq!(ask(&mut client, "FLUSHALL"), "+OK");
 }
 
+/// As in Redis, whether it has begun to be written or not: the file stays as it was.
+#[test]
+fn flushall_gives_up_the_snapshot_that_was_begun_before() {
+    let server = Server::start(&["--io-threads", "2", "--save", ""]);
+    let dump = server.scratch().join("dump.rdb");
+    let mut client = server.connect();
+    ask(&mut client, "CONFIG SET rdb-key-save-delay 100000000");
+    for is_begun in [true, false, false, false, false, false] {
+        ask(&mut client, "MSET a 1 b 2");
+        if is_begun {
+            ask(&mut client, "BGSAVE");
+            until("it is under way", || figure(&mut client, "current_save_keys_total") == 2);
+            assert_eq!(ask(&mut client, "FLUSHALL"), "+OK");
+        } else {
+            client.send(&["BGSAVE"]);
+            client.send(&["FLUSHALL"]);
+            assert_eq!(client.receive().to_string(), "+Background saving started");
+            assert_eq!(client.receive().to_string(), "+OK");
+        }
+        until("it has ended", || figure(&mut client, "rdb_bgsave_in_progress") == 0);
+        assert!(!dump.exists());
+    }
+    assert_eq!(figure(&mut client, "rdb_changes_since_last_save"), 24);
+    assert!(ask(&mut client, "INFO persistence").contains("rdb_last_bgsave_status:ok"));
+    // What was flushed within a transaction is not there after the next start either.
+    ask(&mut client, "CONFIG SET rdb-key-save-delay 0");
+    client.command(&["CONFIG", "SET", "save", "3600 100000"]);
+    for words in ["SET key value", "BGSAVE", "MULTI", "FLUSHALL", "EXEC"] {
+        client.send(&words.split(' ').collect::<Vec<_>>());
+    }
+    for _ in 0..5 {
+        client.receive();
+    }
+    until("that is saved", || figure(&mut client, "rdb_changes_since_last_save") == 0);
+    assert!(contents(&dump).is_empty());
+    // A snapshot that somebody waits for is taken.
+    client.command(&["CONFIG", "SET", "save", ""]);
+    ask(&mut client, "SET key value");
+    ask(&mut client, "FLUSHALL");
+    ask(&mut client, "SET key other");
+    assert_eq!(ask(&mut client, "SAVE"), "+OK");
+    assert_eq!(contents(&dump).len(), 1);
+}
+
 #[test]
 fn debug_reload_adds_to_what_is_there_if_wanted() {
     for layout in LAYOUTS {

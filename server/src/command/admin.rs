@@ -292,10 +292,11 @@ fn debug_load_log(call: &mut Call<'_, '_>, args: Args<'_>, _: &mut Reply<'_>) ->
     ask_saver(call, SaveOrder::LoadLog)
 }
 
-/// Has the snapshot hold no more than a flushed keyspace, if there are save points; returns whether the saver answers the command when that is
-/// done. Within a transaction or a script it is done after that.
+/// Gives up the snapshot that is taken in the background, and has the file hold no more than a flushed keyspace, if there are save points;
+/// returns whether the saver answers the command when that is done. Within a transaction or a script it is done after that.
 pub(super) fn save_flushed(call: &Call<'_, '_>) -> bool {
     let server = call.server;
+    server.saves.note_flush();
     if server.config.load().save.is_empty() {
         return false;
     }

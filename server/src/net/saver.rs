@@ -183,7 +183,7 @@ impl Saver {
         }
         let saves = &self.server.saves;
         if saves.take_scheduled() || self.is_due() {
-            saves.is_under_way.store(true, Relaxed);
+            saves.enter();
             let _: bool = self.save();
             return;
         }
@@ -771,8 +771,15 @@ impl Saver {
             .and_then(|()| Snapshot::create(&path, Purpose::Snapshot, &cut, &config, server))
             .and_then(|mut snapshot| {
                 self.walk(Some((&mut snapshot, &uses)))?;
+                if self.would_bring_back() {
+                    return Err(Failure::GivenUp);
+                }
                 snapshot.finish(&path, &name, &config.dir)
             });
+        // Where there are save points, the file is to have what is left: who has flushed outside of a transaction asks for that itself.
+        if self.would_bring_back() && !config.save.is_empty() && !self.is_flush_ordered() {
+            saves.schedule();
+        }
         if written.is_err() {
             // No shard is left saving: the next snapshot begins from nothing.
             let _ = self.walk(None);
@@ -1023,13 +1030,22 @@ impl Saver {
             || saves.is_given_up.load(Relaxed)
             // As in Redis: what is being rewritten becomes the base of what is begun.
             || begins_log
-            // What was flushed would be in it.
-            || !is_rewriting
-                && self.fulfilling.is_none()
-                && self.orders.iter().any(|order| order.what == SaveOrder::SaveFlushed)
+            || self.would_bring_back()
             || self.writes_base && !server.config.load().appendonly
             || !self.fulfilling.is_some_and(SaveOrder::is_shutdown)
                 && self.orders.iter().any(|order| order.what.is_shutdown())
+    }
+
+    /// Whether somebody who has flushed everything waits for a snapshot.
+    fn is_flush_ordered(&mut self) -> bool {
+        self.read_orders();
+        self.orders.iter().any(|order| order.what == SaveOrder::SaveFlushed)
+    }
+
+    /// Whether what was flushed would be in the snapshot that is under way, and nobody waits for it.
+    fn would_bring_back(&self) -> bool {
+        let saves = &self.server.saves;
+        saves.is_flushed() && self.fulfilling.is_none() && !saves.is_rewriting.load(Relaxed)
     }
 
     /// Rests for as long as is configured after so many keys, unless that is changed meanwhile.

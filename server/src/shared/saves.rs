@@ -83,6 +83,8 @@ pub struct Saves {
     pub is_under_way: AtomicBool,
     /// One is to be taken as soon as may be.
     is_scheduled: AtomicBool,
+    /// All was flushed since the one under way was asked for.
+    is_flushed: AtomicBool,
     /// When the last that succeeded did, in seconds of Unix time; before the first, when the server started.
     pub saved_at: AtomicU64,
     /// When the last one was begun.
@@ -131,6 +133,7 @@ impl Saves {
             taken: SegQueue::new(),
             is_under_way: AtomicBool::new(false),
             is_scheduled: AtomicBool::new(false),
+            is_flushed: AtomicBool::new(false),
             saved_at: AtomicU64::new(now),
             tried_at: AtomicU64::new(0),
             has_failed: AtomicBool::new(false),
@@ -155,11 +158,30 @@ impl Saves {
 
     /// Has a snapshot be taken in the background; returns false if one is under way already. The saver is to be woken.
     pub fn begin(&self) -> bool {
-        let begins = !self.is_under_way.swap(true, Ordering::Relaxed);
+        let begins = self.enter();
         if begins {
             self.schedule();
         }
         begins
+    }
+
+    /// One is under way from now on; returns false if that was so before.
+    pub fn enter(&self) -> bool {
+        let enters = !self.is_under_way.swap(true, Ordering::Relaxed);
+        if enters {
+            self.is_flushed.store(false, Ordering::Relaxed);
+        }
+        enters
+    }
+
+    /// Has the one that is taken in the background, if there is one, be given up: it would bring back what was flushed.
+    pub fn note_flush(&self) {
+        self.is_flushed.store(true, Ordering::Relaxed);
+    }
+
+    /// Whether that has happened since the one under way was asked for.
+    pub fn is_flushed(&self) -> bool {
+        self.is_flushed.load(Ordering::Relaxed)
     }
 
     /// Has a snapshot be taken when the one under way is done.
