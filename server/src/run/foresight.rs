@@ -22,10 +22,9 @@ use crate::{
 pub struct Parts<'w> {
     /// The text, the digest, or the function's name.
     pub named: &'w [u8],
-    /// The keys that it declares.
-    pub keys: SmallVec<[&'w [u8]; 8]>,
-    /// What follows them.
-    pub argv: SmallVec<[&'w [u8]; 8]>,
+    /// The keys that it declares, and what follows them.
+    args: SmallVec<[&'w [u8]; 12]>,
+    n_keys: usize,
 }
 
 impl<'w> Parts<'w> {
@@ -44,9 +43,17 @@ impl<'w> Parts<'w> {
         }
         let n_keys = usize::try_from(n_keys)
             .map_err(|_| CommandError::text("ERR Number of keys can't be negative"))?;
-        let mut rest = args.rest();
-        let keys = rest.by_ref().take(n_keys).collect();
-        Ok(Parts { named, keys, argv: rest.collect() })
+        Ok(Parts { named, args: args.rest().collect(), n_keys })
+    }
+
+    /// The keys that it declares.
+    pub fn keys(&self) -> &[&'w [u8]] {
+        &self.args[..self.n_keys]
+    }
+
+    /// What follows them.
+    pub fn argv(&self) -> &[&'w [u8]] {
+        &self.args[self.n_keys..]
     }
 }
 
@@ -87,7 +94,7 @@ pub fn predict(server: &Server, from: ScriptIn, words: Words<'_>, each: &mut dyn
             && let Ok(parts) = Parts::read(Args::new(words, server.keyspace.router(), None), from)
         {
             // Arguments that are wrong reach nowhere; of too many keys the others are met when it runs.
-            let complete: Result<(), TooMany> = program.analysis.keys(&parts.keys, &parts.argv, each);
+            let complete: Result<(), TooMany> = program.analysis.keys(parts.keys(), parts.argv(), each);
             is_incomplete = complete.is_err();
         }
         Expected {

@@ -122,7 +122,8 @@ fn run_script(
     };
     let rights = rights(server, command, &script.program)?;
     script.note_run(server.clock.uptime_millis());
-    let mut running = Running::new(call, &script.program, rights, command, words, &parts.keys);
+    let mut notes = Notes::default();
+    let mut running = Running::new(call, &mut notes, &script.program, rights, command, words, parts.keys());
     let ran = scripts::with_thread_scripts(|own| {
         let handle = own.compiled(script, &known).map_err(|error| CommandError::owned(error.to_string()))?;
         Ok(running.run_in(&mut own.engine, handle, parts, reply))
@@ -145,7 +146,8 @@ fn run_function(
     let (library, function) =
         known.function(parts.named).ok_or(CommandError::text("ERR Function not found"))?;
     let rights = rights(server, command, &function.program)?;
-    let mut running = Running::new(call, &function.program, rights, command, words, &parts.keys);
+    let mut notes = Notes::default();
+    let mut running = Running::new(call, &mut notes, &function.program, rights, command, words, parts.keys());
     running.is_function = true;
     let ran = functions::with_thread_functions(|own| {
         let loaded = own.loaded(library, &function.name, &known, &mut running);
@@ -269,7 +271,7 @@ struct Running<'r, 'a, 'h> {
     keys: &'r [&'r [u8]],
     routed: &'r [Routed],
     rights: Rights,
-    notes: Notes,
+    notes: &'r mut Notes,
     has_written: bool,
     /// It has come to a write before which it must take the lane.
     needs_lane: bool,
@@ -294,13 +296,13 @@ struct Running<'r, 'a, 'h> {
 impl<'r, 'a, 'h> Running<'r, 'a, 'h> {
     fn new(
         call: &'r mut Call<'a, 'h>,
+        notes: &'r mut Notes,
         program: &'r Program,
         rights: Rights,
         row: &'static Registered,
         words: Words<'r>,
         keys: &'r [&'r [u8]],
     ) -> Self {
-        let mut notes = Notes::default();
         let line = monitor::line_for_later(call.session, Sender::Client, Flags::NONE, words, call.server);
         notes.lines.extend(line);
         let (db, waiting) = (call.session.db, std::mem::replace(&mut call.waiting, Waiting::MayNot));
@@ -342,7 +344,7 @@ impl<'r, 'a, 'h> Running<'r, 'a, 'h> {
         self.n_timed = if engine.n_runs().is_multiple_of(RUNS_PER_TIMED) { RUNS_PER_TIMED } else { 0 };
         let thread = self.call.thread;
         engine.limit_memory(thread.stats().lua_memory_limit.load(Ordering::Relaxed));
-        let ran = engine.run(handle, &parts.keys, &parts.argv, self, reply);
+        let ran = engine.run(handle, parts.keys(), parts.argv(), self, reply);
         thread.program().note_lua_bytes(self.is_function, engine.used_bytes() as u64);
         ran
     }
