@@ -35,7 +35,7 @@ pub fn parse_i64(text: &[u8]) -> Option<i64> {
 #[inline]
 pub fn parse_u64(text: &[u8]) -> Option<u64> {
     match text {
-        [b'0'] => return Some(0),
+        [only @ b'0'..=b'9'] => return Some((only - b'0').into()),
         [b'1'..=b'9', ..] => {}
         _ => return None,
     }

@@ -19,20 +19,29 @@ use crate::{
 };
 
 /// The arguments of EVAL and its kin, taken apart.
-pub struct Parts<'w> {
+#[derive(Clone, Copy)]
+pub struct Parts<'p> {
     /// The text, the digest, or the function's name.
-    pub named: &'w [u8],
-    /// The keys that it declares, and what follows them.
-    args: SmallVec<[&'w [u8]; 12]>,
-    n_keys: usize,
+    pub named: &'p [u8],
+    /// The keys that it declares.
+    pub keys: &'p [&'p [u8]],
+    /// What follows them.
+    pub argv: &'p [&'p [u8]],
 }
 
-impl<'w> Parts<'w> {
+/// Room for a few keys and what follows them.
+pub type PartsRoom<'w> = SmallVec<[&'w [u8]; 12]>;
+
+impl<'p> Parts<'p> {
     /// Takes them apart.
     ///
     /// # Errors
     /// If the number of keys is none.
-    pub fn read(mut args: Args<'w>, from: ScriptIn) -> Result<Self, CommandError> {
+    pub fn read<'w: 'p>(
+        mut args: Args<'w>,
+        from: ScriptIn,
+        room: &'p mut PartsRoom<'w>,
+    ) -> Result<Self, CommandError> {
         let named = args.next()?;
         let n_keys = args.int().map_err(|error| match from {
             ScriptIn::Function => CommandError::text("ERR Bad number of keys provided"),
@@ -43,17 +52,9 @@ impl<'w> Parts<'w> {
         }
         let n_keys = usize::try_from(n_keys)
             .map_err(|_| CommandError::text("ERR Number of keys can't be negative"))?;
-        Ok(Parts { named, args: args.rest().collect(), n_keys })
-    }
-
-    /// The keys that it declares.
-    pub fn keys(&self) -> &[&'w [u8]] {
-        &self.args[..self.n_keys]
-    }
-
-    /// What follows them.
-    pub fn argv(&self) -> &[&'w [u8]] {
-        &self.args[self.n_keys..]
+        room.extend(args.rest());
+        let (keys, argv) = room.split_at(n_keys);
+        Ok(Parts { named, keys, argv })
     }
 }
 
@@ -91,10 +92,11 @@ pub fn predict(server: &Server, from: ScriptIn, words: Words<'_>, each: &mut dyn
         if let Some(program) = program
             && program.is_predictable()
             && program.analysis.n_templates() > 0
-            && let Ok(parts) = Parts::read(Args::new(words, server.keyspace.router(), None), from)
+            && let args = Args::new(words, server.keyspace.router(), None)
+            && let Ok(parts) = Parts::read(args, from, &mut PartsRoom::new())
         {
             // Arguments that are wrong reach nowhere; of too many keys the others are met when it runs.
-            let complete: Result<(), TooMany> = program.analysis.keys(parts.keys(), parts.argv(), each);
+            let complete: Result<(), TooMany> = program.analysis.keys(parts.keys, parts.argv, each);
             is_incomplete = complete.is_err();
         }
         Expected {

@@ -37,7 +37,7 @@ use crate::{
     },
     run::{
         budget::Budget,
-        foresight::{self, Parts},
+        foresight::{self, Parts, PartsRoom},
         gates, lines,
         route::Needs,
         step,
@@ -89,7 +89,8 @@ pub fn run(
     args: Args<'_>,
     reply: &mut Reply<'_>,
 ) -> Outcome {
-    let parts = Parts::read(args, from)?;
+    let mut room = PartsRoom::new();
+    let parts = Parts::read(args, from, &mut room)?;
     let start = reply.written_bytes();
     let ran = match from {
         ScriptIn::Text | ScriptIn::Digest => run_script(call, command, from, &parts, args.words(), reply),
@@ -123,7 +124,7 @@ fn run_script(
     let rights = rights(server, command, &script.program)?;
     script.note_run(server.clock.uptime_millis());
     let mut notes = Notes::default();
-    let mut running = Running::new(call, &mut notes, &script.program, rights, command, words, parts.keys());
+    let mut running = Running::new(call, &mut notes, &script.program, rights, command, words, parts.keys);
     let ran = scripts::with_thread_scripts(|own| {
         let handle = own.compiled(script, &known).map_err(|error| CommandError::owned(error.to_string()))?;
         Ok(running.run_in(&mut own.engine, handle, parts, reply))
@@ -147,7 +148,7 @@ fn run_function(
         known.function(parts.named).ok_or(CommandError::text("ERR Function not found"))?;
     let rights = rights(server, command, &function.program)?;
     let mut notes = Notes::default();
-    let mut running = Running::new(call, &mut notes, &function.program, rights, command, words, parts.keys());
+    let mut running = Running::new(call, &mut notes, &function.program, rights, command, words, parts.keys);
     running.is_function = true;
     let ran = functions::with_thread_functions(|own| {
         let loaded = own.loaded(library, &function.name, &known, &mut running);
@@ -210,15 +211,24 @@ struct Done {
 struct Notes {
     /// The commands, in order.
     ran: SmallVec<[Done; 8]>,
-    /// The errors of those that failed, in order.
-    errors: Vec<String>,
-    lines: Vec<Arc<[u8]>>,
-    denied: Vec<Entry>,
-    /// Those that took long.
-    long: Vec<Long>,
-    logged: Vec<(log::Level, String)>,
+    /// What most runs have none of, in order.
+    others: Vec<Note>,
     /// What they take, about.
     n_bytes: usize,
+}
+
+/// Something that a run shows beside its commands.
+enum Note {
+    /// A command has failed.
+    Error(String),
+    /// A line of MONITOR.
+    Line(Arc<[u8]>),
+    /// Something was denied.
+    Denied(Entry),
+    /// Something took long.
+    Long(Long),
+    /// The script has written to the server's log.
+    Logged(log::Level, String),
 }
 
 impl Notes {
@@ -227,7 +237,7 @@ impl Notes {
     fn note_denial(&mut self, call: &Call<'_, '_>, denial: Denial, words: Words<'_>) {
         let entry = command::entry_of(call.session, denial, words, Context::Script, call.table, call.server);
         self.n_bytes += entry.object.len() + entry.client.len();
-        self.denied.push(entry);
+        self.others.push(Note::Denied(entry));
     }
 
     fn tell(&mut self, session: &Session, thread: &ThreadState) {
@@ -242,19 +252,26 @@ impl Notes {
                 counts.failed.add(1);
             }
         }
-        self.errors.iter().for_each(|error| stats.error(error));
-        for entry in self.denied.drain(..) {
-            command::count_denial(entry.reason, thread);
-            thread.server().note_denial(entry);
-        }
-        self.lines.iter().for_each(|line| monitor::send(line, session, thread));
-        self.long.drain(..).for_each(|long| watch::note(long, thread));
         self.ran.clear();
-        self.errors.clear();
-        self.lines.clear();
         self.n_bytes = 0;
-        for (level, message) in self.logged.drain(..) {
-            log::line_later(level, format_args!("{message}"));
+        if !self.others.is_empty() {
+            self.tell_others(session, thread);
+        }
+    }
+
+    #[cold]
+    fn tell_others(&mut self, session: &Session, thread: &ThreadState) {
+        for note in self.others.drain(..) {
+            match note {
+                Note::Error(error) => thread.stats().error(&error),
+                Note::Line(line) => monitor::send(&line, session, thread),
+                Note::Denied(entry) => {
+                    command::count_denial(entry.reason, thread);
+                    thread.server().note_denial(entry);
+                }
+                Note::Long(long) => watch::note(long, thread),
+                Note::Logged(level, message) => log::line_later(level, format_args!("{message}")),
+            }
         }
     }
 }
@@ -294,6 +311,8 @@ struct Running<'r, 'a, 'h> {
 }
 
 impl<'r, 'a, 'h> Running<'r, 'a, 'h> {
+    /// Inline, as it would be copied into its place otherwise.
+    #[inline(always)]
     fn new(
         call: &'r mut Call<'a, 'h>,
         notes: &'r mut Notes,
@@ -304,7 +323,7 @@ impl<'r, 'a, 'h> Running<'r, 'a, 'h> {
         keys: &'r [&'r [u8]],
     ) -> Self {
         let line = monitor::line_for_later(call.session, Sender::Client, Flags::NONE, words, call.server);
-        notes.lines.extend(line);
+        notes.others.extend(line.map(Note::Line));
         let (db, waiting) = (call.session.db, std::mem::replace(&mut call.waiting, Waiting::MayNot));
         // What was found out is where the declared keys are; each command looks for its own.
         let routed = std::mem::take(&mut call.routed);
@@ -344,7 +363,7 @@ impl<'r, 'a, 'h> Running<'r, 'a, 'h> {
         self.n_timed = if engine.n_runs().is_multiple_of(RUNS_PER_TIMED) { RUNS_PER_TIMED } else { 0 };
         let thread = self.call.thread;
         engine.limit_memory(thread.stats().lua_memory_limit.load(Ordering::Relaxed));
-        let ran = engine.run(handle, parts.keys(), parts.argv(), self, reply);
+        let ran = engine.run(handle, parts.keys, parts.argv, self, reply);
         thread.program().note_lua_bytes(self.is_function, engine.used_bytes() as u64);
         ran
     }
@@ -378,7 +397,8 @@ impl<'r, 'a, 'h> Running<'r, 'a, 'h> {
         let nanos = span.end(self.call.thread).nanos;
         if !is_given_up && watch::is_long(nanos, self.call.thread) {
             let client = &self.call.session.record;
-            self.notes.long.push(Long::new(self.row, client, self.words, nanos, self.call.thread));
+            let long = Long::new(self.row, client, self.words, nanos, self.call.thread);
+            self.notes.others.push(Note::Long(long));
         }
     }
 
@@ -634,7 +654,7 @@ impl<'r, 'a, 'h> Running<'r, 'a, 'h> {
         let flags = command.spec.flags;
         let line = monitor::line_for_later(self.call.session, Sender::Script, flags, words, self.call.server);
         self.notes.n_bytes += line.as_ref().map_or(0, |line| line.len());
-        self.notes.lines.extend(line);
+        self.notes.others.extend(line.map(Note::Line));
         let start = out.len();
         let is_alone = self.met_long_work || watch::times_each(self.call.thread);
         let n_timed = if is_alone { 1 } else { self.n_timed };
@@ -658,12 +678,12 @@ impl<'r, 'a, 'h> Running<'r, 'a, 'h> {
             error.write(&mut Reply::new(out, resp));
             let text = error.wire_text().into_owned();
             self.notes.n_bytes += text.len();
-            self.notes.errors.push(text);
+            self.notes.others.push(Note::Error(text));
         }
         let nanos = began.map_or(0, |began| began.elapsed().as_nanos() as u64);
         if n_timed > 0 && watch::is_long(nanos, self.call.thread) {
             let long = Long::new(command, &self.call.session.record, words, nanos, self.call.thread);
-            self.notes.long.push(long);
+            self.notes.others.push(Note::Long(long));
             self.notes.n_bytes += size_of::<Long>();
         }
         self.notes.ran.push(Done { command: command.id, has_failed, nanos, n_timed });
@@ -674,7 +694,7 @@ impl<'r, 'a, 'h> Running<'r, 'a, 'h> {
     /// Counts what was noted, and shows what there is when it is much, or when the run cannot be given up any more.
     fn noted(&mut self, n_bytes: usize) {
         self.notes.n_bytes += n_bytes;
-        if self.notes.n_bytes >= NOTES_MAX_BYTES || !self.notes.logged.is_empty() && !self.may_give_up() {
+        if self.notes.n_bytes >= NOTES_MAX_BYTES || !self.notes.others.is_empty() && !self.may_give_up() {
             self.notes.tell(self.call.session, self.call.thread);
         }
     }
@@ -731,7 +751,7 @@ impl Host for Running<'_, '_, '_> {
                 reply.truncate(start);
                 error.write(&mut Reply::new(reply, resp));
                 // It counts as the command's, and not once more as the script's.
-                self.notes.errors.push(error.wire_text().into_owned());
+                self.notes.others.push(Note::Error(error.wire_text().into_owned()));
                 Ok(())
             }
         }
@@ -745,7 +765,7 @@ impl Host for Running<'_, '_, '_> {
             LogLevel::Warning => log::Level::Warning,
         };
         if log::is_shown(level) {
-            self.notes.logged.push((level, String::from_utf8_lossy(message).into_owned()));
+            self.notes.others.push(Note::Logged(level, String::from_utf8_lossy(message).into_owned()));
             self.noted(message.len());
         }
     }
