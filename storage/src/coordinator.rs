@@ -461,6 +461,24 @@ impl<'a, J: Job> Held<'a, J> {
         unsafe { self.engine.executor(id).shard() }
     }
 
+    /// Calls `each` with every held shard, ascending.
+    #[inline]
+    pub fn each_shard(&mut self, mut each: impl FnMut(&mut J::Shard)) {
+        self.any_shard(|shard| {
+            each(shard);
+            false
+        });
+    }
+
+    /// Whether `is` says so of a held shard. It is asked of one after the other, ascending, until it does.
+    #[inline]
+    pub fn any_shard(&mut self, mut is: impl FnMut(&mut J::Shard) -> bool) -> bool {
+        let engine = self.engine;
+        // SAFETY: `ids` names shards that are held for this job and no others, and `is` gets one reference at a time, while `&mut self`
+        // lets out none.
+        self.ids().iter().any(|&id| is(unsafe { engine.executor(id).shard() }))
+    }
+
     /// Whether the job holds the lane, and so may ask for [`Next::KeepAnd`].
     pub fn has_lane(&self) -> bool {
         self.lane == LaneHold::Taken

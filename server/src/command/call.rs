@@ -117,10 +117,7 @@ impl Call<'_, '_> {
     /// Has nothing be too much for the hold.
     pub fn lift_limits(&mut self) {
         if let Some(held) = &mut self.held {
-            for index in 0..held.ids().len() {
-                let id = held.ids()[index];
-                held.shard(id).lift_limit();
-            }
+            held.each_shard(Shard::lift_limit);
         }
     }
 
@@ -128,12 +125,10 @@ impl Call<'_, '_> {
     pub fn each_shard(&mut self, db: Db, mut each: impl FnMut(&mut Shard)) {
         let now = self.now;
         let held = self.held.as_mut().expect("a command over all shards runs under their holds");
-        for index in 0..held.ids().len() {
-            let id = held.ids()[index];
-            let shard = held.shard(id);
+        held.each_shard(|shard| {
             shard.begin(db, now);
             each(shard);
-        }
+        });
     }
 }
 

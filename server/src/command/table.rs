@@ -131,10 +131,60 @@ impl Found {
     }
 }
 
+/// A command by its name.
+#[derive(Clone, Copy)]
+struct Place {
+    /// Where the name begins, and how long it is: that tells most from others.
+    head: Head,
+    command: &'static Registered,
+}
+
+/// The first eight bytes of a name in lower case, and its length.
+#[derive(Clone, Copy, PartialEq, Eq)]
+struct Head {
+    bytes: u64,
+    n_bytes: usize,
+}
+
+impl Head {
+    #[inline]
+    fn of(name: &[u8]) -> Self {
+        let bytes = match name.first_chunk() {
+            Some(first) => u64::from_le_bytes(*first),
+            None => name.iter().rev().fold(0, |bytes, &byte| bytes << 8 | u64::from(byte)),
+        };
+        Head { bytes: lower_case(bytes), n_bytes: name.len() }
+    }
+
+    #[inline]
+    fn hash(self) -> usize {
+        ((self.bytes ^ self.n_bytes as u64).wrapping_mul(0x9E37_79B9_7F4A_7C15) >> 40) as usize
+    }
+
+    /// Whether it is all of the name.
+    #[inline]
+    fn is_all(self) -> bool {
+        self.n_bytes <= size_of::<u64>()
+    }
+}
+
+/// Eight bytes with those from A to Z in lower case.
+#[inline]
+fn lower_case(bytes: u64) -> u64 {
+    const EACH: u64 = 0x0101_0101_0101_0101;
+    const HIGH: u64 = 0x80 * EACH;
+    // Without its highest bit no byte carries into the next.
+    let low = bytes & !HIGH;
+    let from_a = low + (0x80 - b'A' as u64) * EACH;
+    let behind_z = low + (0x7f - b'Z' as u64) * EACH;
+    let is_upper = (from_a ^ behind_z) & !bytes & HIGH;
+    bytes | is_upper >> 2
+}
+
 /// All commands.
 pub struct CommandTable {
     /// Open addressing over a power of two of places, at most a quarter full.
-    places: Box<[Option<&'static Registered>]>,
+    places: Box<[Option<Place>]>,
     all: Vec<&'static Registered>,
     top: Vec<&'static Registered>,
     /// By full name, whatever they are called.
@@ -167,11 +217,12 @@ impl CommandTable {
         assert!(all.len() < N_COMMANDS_MAX, "rules of access control need a bit for each command");
         let mut places = vec![None; (top.len() * 4).next_power_of_two()].into_boxed_slice();
         for &command in &top {
-            let mut place = hash(command.called) & (places.len() - 1);
+            let head = Head::of(command.called);
+            let mut place = head.hash() & (places.len() - 1);
             while places[place].is_some() {
                 place = (place + 1) & (places.len() - 1);
             }
-            places[place] = Some(command);
+            places[place] = Some(Place { head, command });
         }
         let originally = all.iter().map(|&command| (command.full_name, command)).collect();
         Self { places, all, top, originally }
@@ -186,9 +237,10 @@ impl CommandTable {
     /// Finds a command by the name alone by which it is called, in either case.
     #[inline]
     pub fn command(&self, name: &[u8]) -> Option<&'static Registered> {
-        let mut place = hash(name) & (self.places.len() - 1);
-        while let Some(command) = self.places[place] {
-            if command.is_named(name) {
+        let wanted = Head::of(name);
+        let mut place = wanted.hash() & (self.places.len() - 1);
+        while let Some(Place { head, command }) = self.places[place] {
+            if head == wanted && (head.is_all() || command.is_named(name)) {
                 return Some(command);
             }
             place = (place + 1) & (self.places.len() - 1);
@@ -305,13 +357,37 @@ fn only_key(spec: &CommandSpec) -> Option<KeyRights> {
     }
 }
 
-/// Hashes a name by its first eight bytes and its length, the same in both cases.
-#[inline]
-fn hash(name: &[u8]) -> usize {
-    let mut head = [0; 8];
-    let n = name.len().min(8);
-    head[..n].copy_from_slice(&name[..n]);
-    // 0x20 makes letters lower case; what it does to other bytes only matters to names nobody has.
-    let head = u64::from_le_bytes(head) | 0x2020_2020_2020_2020;
-    ((head ^ name.len() as u64).wrapping_mul(0x9E37_79B9_7F4A_7C15) >> 40) as usize
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::command::TABLE;
+
+    #[test]
+    fn bytes_become_lower_case_as_in_ascii() {
+        for byte in 0..=u8::MAX {
+            for other in [0, b'A', b'Z', b'[', b'@', 0x7f, 0x80, 0xff] {
+                let mut bytes = [byte, other, byte, byte, other, byte, other, byte];
+                let lower = lower_case(u64::from_le_bytes(bytes));
+                bytes.make_ascii_lowercase();
+                assert_eq!(lower.to_le_bytes(), bytes);
+            }
+        }
+    }
+
+    #[test]
+    fn commands_are_found_in_either_case_and_no_others() {
+        for &command in TABLE.top() {
+            let upper = command.called.to_ascii_uppercase();
+            for name in [command.called, &upper] {
+                assert!(TABLE.command(name).is_some_and(|found| std::ptr::eq(found, command)));
+            }
+            for at in 0..upper.len() {
+                let mut other = upper.clone();
+                other[at] ^= 0x40;
+                assert!(TABLE.command(&other).is_none(), "{}", other.escape_ascii());
+            }
+            assert!(TABLE.command(&[command.called, b"\0"].concat()).is_none());
+        }
+        assert!(TABLE.command(b"").is_none());
+    }
 }

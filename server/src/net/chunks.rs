@@ -285,10 +285,7 @@ impl Chunk {
 fn forget_changes(held: &mut Held<'_, Job>) {
     record::clear();
     let mut untold = Vec::new();
-    for index in 0..held.ids().len() {
-        let id = held.ids()[index];
-        held.shard(id).take_changes(&mut untold);
-    }
+    held.each_shard(|shard| shard.take_changes(&mut untold));
 }
 
 /// How the shards are shared out.

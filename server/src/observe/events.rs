@@ -71,12 +71,10 @@ pub fn settle(server: &Server, held: &mut Held<'_, Job>) {
         return;
     }
     debug_assert_eq!(held.ids().len(), server.engine.n_shards(), "all shards are to tell");
-    for index in 0..held.ids().len() {
-        let id = held.ids()[index];
-        let shard = held.shard(id);
+    held.each_shard(|shard| {
         shard.hear_all(EVENTS, !wanted.is_empty());
         shard.hear_all(MISSES, wanted.contains(KeyspaceEvents::KEY_MISS));
-    }
+    });
 }
 
 /// Publishes changes.

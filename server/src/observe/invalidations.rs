@@ -81,10 +81,7 @@ pub fn remember(server: &Server, held: &mut Held<'_, Job>, session: &Session, ke
 
 /// Says whose command changes keys of the held shards from here on.
 pub fn set_author(held: &mut Held<'_, Job>, client: ClientId) {
-    for index in 0..held.ids().len() {
-        let id = held.ids()[index];
-        held.shard(id).set_author(client.0);
-    }
+    held.each_shard(|shard| shard.set_author(client.0));
 }
 
 /// Tells of what has changed in a shard that is about to be let go: what nobody has taken at the end of a unit. Nodes that wait for a

@@ -309,37 +309,26 @@ fn gate_rights(session: &mut Session, command: &Registered, words: Words<'_>) ->
 /// Storing it back is what `Shard::begin` does for each shard that is touched.
 pub fn start(held: &mut Held<'_, Job>, sampled: Millis, session: &Session) -> Millis {
     let mut time = sampled;
-    for index in 0..held.ids().len() {
-        let id = held.ids()[index];
-        let shard = held.shard(id);
+    held.each_shard(|shard| {
         time = time.max(shard.start());
         if session.no_touch {
             shard.leave_untouched();
         }
-    }
+    });
     time
 }
 
 /// Whether anybody waits for keys in the shards that are held, or has pinned some.
 pub fn has_lines(held: &mut Held<'_, Job>) -> bool {
-    (0..held.ids().len()).any(|index| {
-        let id = held.ids()[index];
-        held.shard(id).has_lines()
-    })
+    held.any_shard(|shard| shard.has_lines())
 }
 
 /// Whether a held shard has yet to give something to a snapshot.
 pub fn is_saving(held: &mut Held<'_, Job>) -> bool {
-    (0..held.ids().len()).any(|index| {
-        let id = held.ids()[index];
-        held.shard(id).is_saving()
-    })
+    held.any_shard(|shard| shard.is_saving())
 }
 
 /// Whether anybody waits for keys in the shards that are held, has pinned some, or hears of changes.
 pub fn is_observed(held: &mut Held<'_, Job>) -> bool {
-    (0..held.ids().len()).any(|index| {
-        let id = held.ids()[index];
-        held.shard(id).has_observers()
-    })
+    held.any_shard(|shard| shard.has_observers())
 }

@@ -253,11 +253,10 @@ pub fn end(held: &mut Held<'_, Job>, thread: &mut ThreadState, now: Millis) {
 /// Counts nothing of what the units of this hold have looked up.
 #[cold]
 pub fn forget_lookups(held: &mut Held<'_, Job>) {
-    for index in 0..held.ids().len() {
-        let id = held.ids()[index];
-        held.shard(id).take_lookups();
-        held.shard(id).forget_misses();
-    }
+    held.each_shard(|shard| {
+        shard.take_lookups();
+        shard.forget_misses();
+    });
 }
 
 /// A node's next command, as a unit.
