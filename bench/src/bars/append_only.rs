@@ -14,6 +14,7 @@ use crate::bars::measures::{Measure, Target, Unit};
 use crate::client::Client;
 use crate::engine::Limit;
 use crate::error::{BenchError, Doing};
+use crate::null_server::NullServer;
 use crate::spawn::Server;
 
 /// Keys that are set at random.
@@ -43,22 +44,33 @@ pub(super) fn cpu(
     })
 }
 
-/// Time from one SET to the next under `always`, of which the disk's own is a part.
+/// Time from one SET to the next under `always`, of which the disk's own is a part, and the load's: from a server that does nothing
+/// redis-benchmark would get replies no faster.
 pub(super) fn rate(contest: &Contest, bar: &str) -> Result<Vec<Measure>, BenchError> {
     let measures = vec![
         Measure::new("50 clients, a SET", Unit::Micros, Target::ratio(0.769)),
         Measure::new("500 clients, a SET", Unit::Micros, Target::ratio(0.5)),
         Measure::new("disk: write and sync", Unit::Micros, Target::NONE),
+        Measure::new("load alone, 50 clients", Unit::Micros, Target::NONE),
+        Measure::new("load alone, 500 clients", Unit::Micros, Target::NONE),
     ];
+    let idle = NullServer::start(None)?;
     contest.rounds(bar, contest.n_rounds, measures, |side| {
         let server = start(contest, side, "always", &[])?;
         let n_requests = contest.n_requests(1).to_string();
-        let micros = |n_clients: &str| -> Result<f64, BenchError> {
+        let micros = |address, n_clients: &str| -> Result<f64, BenchError> {
             let arguments = ["-c", n_clients, "-n", &n_requests, "-r", N_KEYS, "-d", "32", "-t", "set"];
-            let throughput = contest.redis_benchmark.run(server.address(), &arguments)?;
+            let throughput = contest.redis_benchmark.run(address, &arguments)?;
             Ok(1e6 / throughput.per_second)
         };
-        Ok(vec![micros("50")?, micros("500")?, disk_micros()?])
+        let (of_server, of_load) = (server.address(), idle.address());
+        Ok(vec![
+            micros(of_server, "50")?,
+            micros(of_server, "500")?,
+            disk_micros()?,
+            micros(of_load, "50")?,
+            micros(of_load, "500")?,
+        ])
     })
 }
 
