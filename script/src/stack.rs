@@ -324,11 +324,17 @@ impl<'l> Stack<'l> {
         unsafe { ffi::lua_call(self.state, n_arguments, ffi::LUA_MULTRET) }
     }
 
-    /// Has a function in C run as if Lua had called it in place of the present one. It has no own values. Raises. Returns how many values
-    /// on top are its results; none if the value is no such function.
+    /// Has a function in C run as if Lua had called it in place of the present one. It has no own values, or the present one begins with the
+    /// same. Raises. Returns how many values on top are its results; none if the value is no such function.
     pub fn call_in_place(self, function: c_int) -> c_int {
         // SAFETY: it finds its arguments as the present function has found them; it may raise; see `new`.
         unsafe { ffi::lua_tocfunction(self.state, function).map_or(0, |function| function(self.state)) }
+    }
+
+    /// Puts the own value `n` of a function in C, from 1, on the stack, if it has so many.
+    pub fn push_own_of(self, function: c_int, n: c_int) -> bool {
+        // SAFETY: the value is a function, and there is room, as `push` says; see `new`.
+        unsafe { !ffi::lua_getupvalue(self.state, function, n).is_null() }
     }
 
     /// Makes a function whose own values are the topmost `n`, and puts it in their place. Raises.

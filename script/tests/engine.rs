@@ -183,6 +183,35 @@ fn a_panic_of_the_host_comes_out_as_a_panic() {
     }
 }
 
+/// As redis-server 7.0 names them, with the place of the call.
+#[test]
+fn what_cannot_be_unpacked_is_complained_of_where_it_is_unpacked() {
+    let missing = "-ERR user_script:2: Missing bytes in input. script: sha, on @user_script:2.";
+    let long = format!("('\\145'):rep({})", 5000);
+    for (call, error) in [
+        ("cmsgpack.unpack('\\145')", missing),
+        ("cmsgpack.unpack('\\220\\31\\64' .. ('\\1'):rep(5000))", missing),
+        ("cmsgpack.unpack(('\\145'):rep(100))", missing),
+        (
+            "cmsgpack.unpack({})",
+            "-ERR user_script:2: bad argument #1 to 'unpack' (string expected, got table) script: sha, on @user_script:2.",
+        ),
+        (
+            "({f = cmsgpack.unpack}):f()",
+            "-ERR user_script:2: calling 'f' on bad self (string expected, got table) script: sha, on @user_script:2.",
+        ),
+        ("cmsgpack.unpack('\\129\\192\\1')", "-ERR table index is nil script: sha, on @user_script:2."),
+        (
+            &format!("cmsgpack.unpack({long})"),
+            "-ERR user_script:2: stack overflow (in function mp_decode_to_lua_array) script: sha, on @user_script:2.",
+        ),
+    ] {
+        let source = format!("local a\na = {call}\nreturn 1");
+        let escaped = error.replace('\'', "\\'");
+        assert_eq!(run(&source), format!("{escaped}\\r\\n"), "{call}");
+    }
+}
+
 #[test]
 fn a_host_may_run_another_engine() {
     assert_eq!(

@@ -105,9 +105,7 @@ impl Failure {
     #[cold]
     fn raise(self, lua: &Lua, level: usize) -> Error {
         let text = match self {
-            Self::Argument { number, text } => {
-                positioned(lua, level, &argument_text(lua, level - 1, number, &text))
-            }
+            Self::Argument { number, text } => positioned(lua, level, &argument_text(lua, number, &text)),
             Self::Plain(text) => positioned(lua, level, &text),
             Self::Bare(text) => text.as_bytes().to_vec(),
             Self::Lua(error) => return error,
@@ -125,8 +123,8 @@ where
     function_at(lua, 1, body)
 }
 
-/// Like [`function`], for one that is called by another part of the library: an error's position is that of the function `level` calls up,
-/// where 1 is the caller, and names what that has called.
+/// Like [`function`], for one that is called by a library's part in Lua: an error's position is that of the function `level`
+/// calls up, where 1 is the caller.
 pub(super) fn function_at<F, R>(lua: &Lua, level: usize, body: F) -> mlua::Result<Function>
 where
     F: Fn(&Lua, Arguments) -> Result<R, Failure> + 'static,
@@ -138,8 +136,8 @@ where
 }
 
 /// Names the wrong argument as Lua does: after the name by which the script called the function. A method's object does not count.
-fn argument_text(lua: &Lua, level: usize, number: usize, text: &[u8]) -> Vec<u8> {
-    let (name, is_method) = called_name(lua, level);
+fn argument_text(lua: &Lua, number: usize, text: &[u8]) -> Vec<u8> {
+    let (name, is_method) = called_name(lua);
     let mut out = match (is_method, number) {
         (true, 1) => format!("calling '{name}' on bad self ("),
         (true, _) => format!("bad argument #{} to '{name}' (", number as i64 - 1),
@@ -151,9 +149,9 @@ fn argument_text(lua: &Lua, level: usize, number: usize, text: &[u8]) -> Vec<u8>
     out
 }
 
-/// Returns the name under which the function `level` calls up was called, where 0 is the one that runs, and whether it was called as a method.
-fn called_name(lua: &Lua, level: usize) -> (String, bool) {
-    lua.inspect_stack(level, |frame| {
+/// Returns the name under which the running function was called, and whether it was called as a method.
+fn called_name(lua: &Lua) -> (String, bool) {
+    lua.inspect_stack(0, |frame| {
         let names = frame.names();
         let is_method = names.name_what == Some("method");
         (names.name.map_or_else(|| "?".to_owned(), Cow::into_owned), is_method)

@@ -9,7 +9,7 @@ mod unpack;
 
 use mlua::Lua;
 
-use super::raised::{function, function_at};
+use super::raised::function;
 use super::tables::Crossing;
 
 /// Makes the table.
@@ -17,8 +17,7 @@ pub(super) fn install(lua: &Lua) -> mlua::Result<()> {
     let crossing = Crossing::new(lua)?;
     let table = lua.create_table()?;
     table.raw_set("pack", function(lua, move |lua, arguments| pack::pack(lua, arguments, &crossing))?)?;
-    // The caller is behind the function for short data.
-    table.raw_set("unpack", short::unpack(lua, function_at(lua, 2, unpack::unpack)?)?)?;
+    table.raw_set("unpack", short::unpack(lua, function(lua, unpack::unpack)?)?)?;
     table.raw_set("unpack_one", function(lua, unpack::unpack_one)?)?;
     table.raw_set("unpack_limit", function(lua, unpack::unpack_limit)?)?;
     table.raw_set("_NAME", "cmsgpack")?;

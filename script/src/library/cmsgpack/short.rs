@@ -15,13 +15,27 @@ const SHORT_BYTES: usize = 4096;
 /// How deep tables nest at most.
 const MAX_DEPTH: usize = 16;
 
-/// The function for all other data.
-const OTHERS: c_int = Stack::own(1);
+/// The own value of the function for all other data, which finds it as the first of the one that runs in its place.
+const OF_OTHERS: c_int = 1;
+/// That function.
+const OTHERS: c_int = Stack::own(2);
 
-/// Makes the function. `others` is called by it.
+/// Makes the function. Where it does not do, `others` runs in its place, as if it had been called itself: errors name its caller.
 pub(super) fn unpack(lua: &Lua, others: Function) -> mlua::Result<Function> {
-    // SAFETY: the closure owns nothing; the function's own value is on the stack.
-    unsafe { lua.exec_raw(others, |state| ffi::lua_pushcclosure(state, called, 1)) }
+    // SAFETY: the closure owns nothing; the function's own values are on the stack.
+    let function: Option<Function> = unsafe {
+        lua.exec_raw(others, |state| {
+            let stack = Stack::new(state);
+            // One value of its own is what mlua gives a function.
+            if stack.push_own_of(1, OF_OTHERS) && !stack.push_own_of(1, OF_OTHERS + 1) {
+                stack.insert(1);
+                ffi::lua_pushcclosure(state, called, 2);
+            } else {
+                stack.cut(0);
+            }
+        })?
+    };
+    function.ok_or_else(|| mlua::Error::runtime("a function of mlua has other values of its own than one"))
 }
 
 /// # Safety
@@ -38,10 +52,7 @@ unsafe extern "C-unwind" fn called(state: *mut lua_State) -> c_int {
         return stack.len() - n_arguments;
     }
     stack.cut(n_arguments);
-    stack.push(OTHERS);
-    stack.insert(1);
-    stack.call_for_all(n_arguments);
-    stack.len()
+    stack.call_in_place(OTHERS)
 }
 
 /// Puts all values of the data on the stack, unless something is unusual. Raises.
