@@ -523,3 +523,17 @@ fn scripts_of_long_calls_leave_their_threads_clients_alone() {
         expect_killed(&mut client, call);
     }
 }
+
+/// What a run would show is kept back only as long as it is little: also where all its commands are refused.
+#[test]
+fn what_a_run_keeps_back_is_bounded() {
+    for refused in ["'nosuch'", "'get'", "'subscribe', 'channel'"] {
+        let server = Server::start(&["--io-threads", "2", "--shards", "64", "--busy-reply-threshold", "10"]);
+        let (mut client, mut other) = (server.connect(), server.connect());
+        client.send(&["EVAL", &format!("while true do redis.pcall({refused}) end"), "0"]);
+        until("its errors are counted", || ask(&mut other, "INFO errorstats").contains("errorstat_ERR:"));
+        until("it is killed", || ask(&mut other, "SCRIPT KILL") == "+OK");
+        let reply = client.receive().to_string();
+        assert!(reply.contains("Script killed by user"), "{reply}");
+    }
+}

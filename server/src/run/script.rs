@@ -751,7 +751,10 @@ impl Host for Running<'_, '_, '_> {
                 reply.truncate(start);
                 error.write(&mut Reply::new(reply, resp));
                 // It counts as the command's, and not once more as the script's.
-                self.notes.others.push(Note::Error(error.wire_text().into_owned()));
+                let text = error.wire_text().into_owned();
+                let n_bytes = size_of::<Note>() + text.len();
+                self.notes.others.push(Note::Error(text));
+                self.noted(n_bytes);
                 Ok(())
             }
         }
