@@ -367,7 +367,6 @@ fn flushall_gives_up_the_snapshot_that_was_begun_before() {
     assert_eq!(figure(&mut client, "rdb_changes_since_last_save"), 24);
     assert!(ask(&mut client, "INFO persistence").contains("rdb_last_bgsave_status:ok"));
     // What was flushed within a transaction is not there after the next start either.
-    ask(&mut client, "CONFIG SET rdb-key-save-delay 0");
     client.command(&["CONFIG", "SET", "save", "3600 100000"]);
     for words in ["SET key value", "BGSAVE", "MULTI", "FLUSHALL", "EXEC"] {
         client.send(&words.split(' ').collect::<Vec<_>>());
@@ -376,7 +375,10 @@ fn flushall_gives_up_the_snapshot_that_was_begun_before() {
         client.receive();
     }
     until("that is saved", || figure(&mut client, "rdb_changes_since_last_save") == 0);
+    until("it has ended", || figure(&mut client, "rdb_bgsave_in_progress") == 0);
     assert!(contents(&dump).is_empty());
+    assert_eq!(figure(&mut client, "rdb_saves"), 1, "nothing is left of the one before");
+    ask(&mut client, "CONFIG SET rdb-key-save-delay 0");
     // A snapshot that somebody waits for is taken.
     client.command(&["CONFIG", "SET", "save", ""]);
     ask(&mut client, "SET key value");

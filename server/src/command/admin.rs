@@ -301,8 +301,8 @@ pub(super) fn save_flushed(call: &Call<'_, '_>) -> bool {
         return false;
     }
     if call.n_in_transaction.is_some() || call.is_in_script {
-        server.saves.schedule();
-        server.saver().wake_if_asleep();
+        // Its cut has to wait until the shards are let go.
+        server.order_save(SaveOrder::SaveFlushed, None);
         return false;
     }
     let is_answered = call.session.replies == Replies::On;

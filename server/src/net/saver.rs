@@ -546,6 +546,8 @@ impl Saver {
         let (flushed, others): (VecDeque<Order>, _) =
             orders.into_iter().partition(|order| order.what == SaveOrder::SaveFlushed);
         self.orders = others;
+        // What was asked for before the cut has it, too.
+        let _: bool = self.server.saves.take_scheduled();
         // As in Redis, whether that succeeds is told by INFO and the log.
         let _: Option<&str> = self.save_for(SaveOrder::SaveFlushed);
         self.answer(node, None);
@@ -776,10 +778,6 @@ impl Saver {
                 }
                 snapshot.finish(&path, &name, &config.dir)
             });
-        // Where there are save points, the file is to have what is left: who has flushed outside of a transaction asks for that itself.
-        if self.would_bring_back() && !config.save.is_empty() && !self.is_flush_ordered() {
-            saves.schedule();
-        }
         if written.is_err() {
             // No shard is left saving: the next snapshot begins from nothing.
             let _ = self.walk(None);
@@ -1034,12 +1032,6 @@ impl Saver {
             || self.writes_base && !server.config.load().appendonly
             || !self.fulfilling.is_some_and(SaveOrder::is_shutdown)
                 && self.orders.iter().any(|order| order.what.is_shutdown())
-    }
-
-    /// Whether somebody who has flushed everything waits for a snapshot.
-    fn is_flush_ordered(&mut self) -> bool {
-        self.read_orders();
-        self.orders.iter().any(|order| order.what == SaveOrder::SaveFlushed)
     }
 
     /// Whether what was flushed would be in the snapshot that is under way, and nobody waits for it.
