@@ -10,7 +10,7 @@ use std::{
 
 use support::{
     Client, Reply, Server,
-    crowd::{AtEnd, ask, await_clients, crowd, laid_out, tell, until},
+    crowd::{AtEnd, ask, await_clients, crowd, figure, laid_out, tell, until},
 };
 
 const LAYOUTS: [(usize, usize); 4] = [(1, 1), (2, 16), (8, 1), (8, 1024)];
@@ -364,8 +364,12 @@ fn config_set_holds_for_whatever_comes_later() {
         drop(others);
         await_clients(&mut control, 1);
         assert_eq!(ask(&mut control, "CONFIG SET maxclients 1"), "+OK");
+        let n_came = figure(&mut control, "total_connections_received");
         let mut refused = server.connect();
         assert_eq!(refused.receive().to_string(), "-ERR max number of clients reached");
+        // A connection that is refused has not become a client.
+        assert_eq!(figure(&mut control, "rejected_connections"), 1);
+        assert_eq!(figure(&mut control, "total_connections_received"), n_came);
         assert_eq!(refused.await_close().expect("it closes"), None);
         assert_eq!(ask(&mut control, "CONFIG SET maxclients 2"), "+OK");
         assert_eq!(ask(&mut server.connect(), "PING"), "+PONG");

@@ -30,7 +30,6 @@ only need to do one of the above things in order for the server to start accepti
 
 /// Lets a connection in or turns it away. It goes to the thread in use with the fewest connections.
 pub fn welcome(server: &Server, stats: &ThreadStats, mut accepted: Accepted) {
-    stats.connections.add(1);
     let config = server.config.load();
     // Those that are on their way to their thread count, too.
     let n_connections = server.io_threads().iter().map(|peer| peer.n_connections()).sum::<u32>();

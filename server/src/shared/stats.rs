@@ -80,7 +80,7 @@ pub struct ThreadStats {
     pub lua_memory_limit: AtomicUsize,
     /// Clients for whom more bytes of replies wait are closed (`client-output-buffer-limit`). A copy like that.
     pub output_limit: AtomicUsize,
-    /// Connections accepted.
+    /// Connections that became clients.
     pub connections: Count,
     /// Connections refused over `maxclients`.
     pub refused: Count,

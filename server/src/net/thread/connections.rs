@@ -58,6 +58,8 @@ impl IoThread {
         record.footprint = Footprint::of_new_client(Connection::OWN_BYTES);
         let record = Arc::new(record);
         server.clients.add(Arc::clone(&record));
+        // Not before it is one of the clients: who has seen the count of those that came finds each of them, or it has left.
+        self.worker.thread.stats().connections.add(1);
         let pace = if let Stream::Tls(_) = accepted.stream { Pace::UntilSecure } else { Pace::Free };
         let id = record.id;
         let mut session = Session::new(Arc::clone(&record), origin);
