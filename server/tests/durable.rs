@@ -644,6 +644,8 @@ fn under_always_nothing_waits_in_vain_from_the_start_on() {
         let home = Home::new();
         let server = home.serve(&["--appendfsync", "always", "--io-threads", "2"]);
         let (mut control, mut writer) = (server.connect(), server.connect());
+        // The first read may wait until all that the server began with is on disk.
+        assert_eq!(ask(&mut control, "GET other"), "(nil)");
         assert_eq!(ask(&mut control, "DEBUG AOF-FAIL SYNC HOLD 1 1000000"), "+OK");
         writer.send(&["SET", "key", "value"]);
         until("it has run", || ask(&mut control, "INFO commandstats").contains("cmdstat_set:calls=1,"));
