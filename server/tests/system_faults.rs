@@ -9,6 +9,7 @@ mod support;
 use std::{
     fs,
     io::{BufRead, BufReader},
+    path::Path,
     process::{Child, ChildStderr, Command, Stdio},
 };
 
@@ -37,7 +38,12 @@ impl Fault {
     /// # Panics
     /// In that case, if it has to be possible.
     fn begin(server: &Server, calls: &str, what: &str) -> Option<Fault> {
-        match Fault::try_begin(server, calls, what) {
+        Fault::begin_told(server, calls, what, Path::new("/dev/null"))
+    }
+
+    /// The same, and each of the calls is written to a file, behind the number of its thread.
+    fn begin_told(server: &Server, calls: &str, what: &str, told: &Path) -> Option<Fault> {
+        match Fault::try_begin(server, calls, what, told) {
             Ok(fault) => Some(fault),
             Err(why) => {
                 leave_out("faults of the system", &why, REQUIRE_STRACE);
@@ -46,9 +52,10 @@ impl Fault {
         }
     }
 
-    fn try_begin(server: &Server, calls: &str, what: &str) -> Result<Fault, String> {
+    fn try_begin(server: &Server, calls: &str, what: &str, told: &Path) -> Result<Fault, String> {
         let mut tracer = Command::new("strace")
-            .args(["-f", "-o", "/dev/null", "-e", &format!("trace={calls}")])
+            .args(["-f", "-e", &format!("trace={calls}"), "-o"])
+            .arg(told)
             .args(["-e", &format!("inject={calls}:{what}"), "-p", &server.pid().to_string()])
             .stdin(Stdio::null())
             .stderr(Stdio::piped())
@@ -168,4 +175,31 @@ fn a_rewrite_or_snapshot_that_the_system_fails_leaves_the_files_of_before() {
         until_accepted(&mut control);
         home.found_after_kill(server, &["--appendfsync", "always"], &[]);
     }
+}
+
+/// Who names files in the manifest keeps all writers from the log meanwhile. The saver ranks below everybody and would have to wait for a core
+/// that they use, so it is not the saver.
+#[test]
+fn the_files_of_a_rewrite_are_named_by_the_thread_that_syncs() {
+    let home = Home::new();
+    let server = home.serve(&["--appendfsync", "everysec"]);
+    let mut control = server.connect();
+    assert_eq!(ask(&mut control, "SET key 1"), "+OK");
+    let told = home.path().join("calls");
+    let calls = "rename,renameat,renameat2,unlink,unlinkat";
+    let Some(traced) = Fault::begin_told(&server, calls, "delay_enter=1", &told) else { return };
+    ask(&mut control, "BGREWRITEAOF");
+    until("it is rewritten", || figure(&mut control, "aof_rewrites") == 1);
+    drop(traced);
+    let told = fs::read_to_string(told).expect("strace has written it");
+    let callers: Vec<String> = told
+        .lines()
+        .filter(|line| line.contains("appendonly.aof"))
+        .filter_map(|line| line.split_whitespace().next())
+        .map(|thread| fs::read_to_string(format!("/proc/{}/task/{thread}/comm", server.pid())))
+        .map(|name| name.expect("the thread is there").trim().to_owned())
+        .collect();
+    // The base gets its name and the manifest is replaced, at the cut as well; the old files and then their names are removed.
+    assert!(callers.len() >= 5, "{told}");
+    assert!(callers.iter().all(|name| name == "log"), "{callers:?}\n{told}");
 }

@@ -13,6 +13,7 @@ const LOOK_EVERY: Duration = Duration::from_millis(100);
 pub fn run_logger(server: &'static Server, parker: &Parker) {
     let mut has_failed = false;
     while !server.stopping.load(Ordering::Relaxed) {
+        server.journal.do_chores();
         let has_advanced = server.journal.sync_if_due();
         if has_advanced {
             server.wake_who_awaits_log();

@@ -17,7 +17,11 @@ use std::{
     io,
     os::unix::fs::FileExt,
     path::Path,
-    sync::{Arc, atomic::Ordering::Relaxed},
+    sync::{
+        Arc,
+        atomic::Ordering::Relaxed,
+        mpsc::{Receiver, RecvTimeoutError},
+    },
     time::{Duration, Instant},
 };
 
@@ -55,7 +59,7 @@ use crate::{
     run::unit,
     shared::{
         functions::Existing,
-        journal::Journal,
+        journal::{Base, Journal},
         mail::Mail,
         saves::{Order, WalkStep},
         server::Server,
@@ -441,10 +445,13 @@ impl Saver {
             if !was_cut {
                 return Err(Failure::GivenUp);
             }
+            let is_snapshot = form == Form::Snapshot;
             let ended = match is_logged {
-                true => server.journal.end_rewrite(name.as_bytes(), n_bytes, form == Form::Snapshot),
+                true => {
+                    let base = Base { written_as: name.clone().into_bytes(), n_bytes, is_snapshot };
+                    self.await_log(&server.journal.order_end_of_rewrite(base))?
+                }
                 false => {
-                    let is_snapshot = form == Form::Snapshot;
                     let name_of_all = &config.appendfilename;
                     let replaced = store::replace(&mut files, name_of_all, name.as_bytes(), is_snapshot);
                     replaced.map(|()| self.tidy())
@@ -460,12 +467,23 @@ impl Saver {
         written
     }
 
+    /// Waits for what the thread that syncs was asked for, unless the server stops.
+    fn await_log(&self, told: &Receiver<io::Result<()>>) -> Result<io::Result<()>, Failure> {
+        loop {
+            match told.recv_timeout(LOOK_EVERY) {
+                Ok(ended) => return Ok(ended),
+                Err(RecvTimeoutError::Timeout) if !self.server.stopping.load(Relaxed) => {}
+                Err(_) => return Err(Failure::GivenUp),
+            }
+        }
+    }
+
     /// Removes what the append-only file needs no more, if that is wanted.
     fn tidy(&mut self) {
         self.give_up_begun();
         let (server, config) = (self.server, self.server.config.load());
         if server.journal.is_writing() {
-            return server.journal.tidy();
+            return server.journal.order_tidying();
         }
         let folder = server.log_folder.clone();
         if config.aof_disable_auto_gc || !folder.is_dir() {

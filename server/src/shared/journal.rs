@@ -13,6 +13,7 @@ use std::{
     sync::{
         Arc,
         atomic::{AtomicBool, AtomicU8, AtomicU64, AtomicUsize, Ordering, fence},
+        mpsc::{Receiver, SyncSender, sync_channel},
     },
     thread,
     time::{Duration, Instant},
@@ -108,7 +109,25 @@ pub struct Journal {
     /// Whether a new increment could be begun at the last.
     is_cut: AtomicBool,
     file: Baton<LogFile>,
+    chores: SegQueue<Chore>,
     thread: Unparker,
+}
+
+/// What is asked of the thread that syncs. The saver would do it itself, but whoever writes waits for the baton, and for a core the saver
+/// waits longer than anybody.
+enum Chore {
+    EndRewrite(Base, SyncSender<io::Result<()>>),
+    Tidy,
+}
+
+/// A file that has all that was logged before the last cut, and is synced.
+pub struct Base {
+    /// Its name so far.
+    pub written_as: Vec<u8>,
+    /// How long it is.
+    pub n_bytes: u64,
+    /// Whether it is a snapshot, and not commands.
+    pub is_snapshot: bool,
 }
 
 /// The units that were kept at the most: what comes after them is not.
@@ -226,6 +245,7 @@ impl Journal {
                 sync_took: Duration::ZERO,
                 n_synced: 0,
             }),
+            chores: SegQueue::new(),
             thread,
         }
     }
@@ -741,41 +761,66 @@ impl Journal {
         (self.n_cuts() > n_before).then(|| self.is_cut.load(Ordering::Relaxed))
     }
 
-    /// Takes a file of so many bytes, which is synced, as the base of what was written since the cut.
-    ///
-    /// # Errors
-    /// The disk's: the files hold as before.
-    pub fn end_rewrite(&self, written_as: &[u8], n_bytes: u64, is_snapshot: bool) -> io::Result<()> {
+    /// Has a file be the base of what was written since the cut. What becomes of that is sent; of an error the disk's, and the files hold
+    /// as before.
+    pub fn order_end_of_rewrite(&self, base: Base) -> Receiver<io::Result<()>> {
+        let (tell, told) = sync_channel(1);
+        self.order(Chore::EndRewrite(base, tell));
+        told
+    }
+
+    /// Has what nothing needs any more be removed, if there is anything and that is wanted.
+    pub fn order_tidying(&self) {
+        self.order(Chore::Tidy);
+    }
+
+    fn order(&self, chore: Chore) {
+        self.chores.push(chore);
+        self.thread.unpark();
+    }
+
+    /// Does what was asked of the thread that syncs. It must look after that what has been published.
+    pub fn do_chores(&self) {
+        while let Some(chore) = self.chores.pop() {
+            match chore {
+                Chore::EndRewrite(base, tell) => {
+                    let ended = self.end_rewrite(&base);
+                    // The saver does not wait for it when the server stops.
+                    let _ = tell.send(ended);
+                }
+                Chore::Tidy => {
+                    if let Some(aof) = &mut self.file.take().aof {
+                        self.remove_history(aof);
+                    }
+                }
+            }
+        }
+    }
+
+    fn end_rewrite(&self, base: &Base) -> io::Result<()> {
         let mut file = self.file.take();
         let LogFile { aof: Some(aof), appended, .. } = &mut *file else { return Ok(()) };
-        self.is_syncing.store(true, Ordering::Relaxed);
         let began = self.latency_begins();
-        let ended = aof.end_rewrite(written_as, is_snapshot);
+        // As with a sync, nobody waits for this who does not ask for it.
+        self.is_syncing.store(true, Ordering::Relaxed);
+        let ended = aof.end_rewrite(&base.written_as, base.is_snapshot);
         if let Some(began) = began {
             self.note_latency(&[AOF_RENAME], began.elapsed());
         }
+        if ended.is_ok() {
+            self.remove_history(aof);
+        }
         self.is_syncing.store(false, Ordering::Relaxed);
         ended?;
-        self.remove_history(aof);
-        self.n_bytes_before.store(n_bytes, Ordering::Relaxed);
-        self.n_bytes_rewritten.store(n_bytes + aof.increment_bytes(), Ordering::Relaxed);
+        self.n_bytes_before.store(base.n_bytes, Ordering::Relaxed);
+        self.n_bytes_rewritten.store(base.n_bytes + aof.increment_bytes(), Ordering::Relaxed);
         self.needs_base.store(false, Ordering::Relaxed);
         // All that may have been lost is in the new base, unless that was lost since the cut.
         if !aof.is_lost() && self.has_lost.swap(false, Ordering::Relaxed) {
             self.note_written(aof, *appended);
             notice!("The append-only file has been rewritten: what a failed sync may have lost is in it");
         }
-        drop(file);
-        self.thread.unpark();
         Ok(())
-    }
-
-    /// Removes what nothing needs any more, if there is anything and that is wanted.
-    pub fn tidy(&self) {
-        if let Some(aof) = &mut self.file.take().aof {
-            self.remove_history(aof);
-        }
-        self.thread.unpark();
     }
 
     fn remove_history(&self, aof: &mut Aof<LogFolder>) {
