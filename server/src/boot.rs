@@ -142,14 +142,6 @@ pub fn serve(mut config: Config, mut process: Process) -> Result<(), String> {
     server.show_title();
     server.memory.begin(resident_bytes());
     let mut threads = Vec::new();
-    for (index, mut io_thread) in io_threads.into_iter().enumerate() {
-        threads.push(spawn(format!("io-{index}"), move || {
-            if let Err(error) = io_thread.run() {
-                warning!("An event loop has failed: {error}");
-                server.stop();
-            }
-        })?);
-    }
     if let Some(endpoint) = endpoint {
         // It ends with the process.
         spawn("metrics".to_owned(), move || {
@@ -180,14 +172,26 @@ pub fn serve(mut config: Config, mut process: Process) -> Result<(), String> {
         })?);
     }
 
-    if !is_loading {
-        tell(supervisor, NotifyState::Ready, "Ready to accept connections");
-    }
-
     let saver = server.threads.len() - 1;
     threads.push(spawn("saver".to_owned(), move || run_saver(server, saver, saver_poll))?);
 
     threads.push(spawn("log".to_owned(), move || run_logger(server, &log_parker))?);
+
+    // Who connects meanwhile waits: as in Redis, a small data set is there before anybody is told that it is not.
+    while server.loading.is_brief(&server.clock) && !server.stopping.load(Ordering::Relaxed) {
+        thread::sleep(Duration::from_millis(1));
+    }
+    for (index, mut io_thread) in io_threads.into_iter().enumerate() {
+        threads.push(spawn(format!("io-{index}"), move || {
+            if let Err(error) = io_thread.run() {
+                warning!("An event loop has failed: {error}");
+                server.stop();
+            }
+        })?);
+    }
+    if !is_loading {
+        tell(supervisor, NotifyState::Ready, "Ready to accept connections");
+    }
 
     heed_signals(server, &mut signals);
     tell(supervisor, NotifyState::Stopping, "Stopping");

@@ -10,6 +10,11 @@ use crossbeam_queue::SegQueue;
 
 use crate::{client::node::Job, clock::Clock, shared::attention::Attention};
 
+/// Once it has read so much, loading may take longer than clients should go without an answer. Redis looks at its sockets then, too.
+const BRIEF_BYTES: u64 = 2 << 20;
+/// And after so long, however little it has read.
+const BRIEF_MILLIS: u64 = 1000;
+
 /// The loading of a data set. Commands that are not for such a time are refused meanwhile.
 #[derive(Debug, Default)]
 pub struct Loading {
@@ -107,6 +112,13 @@ impl Loading {
             percent: 100.0 * loaded_bytes as f64 / total_bytes.max(1) as f64,
             eta_seconds,
         })
+    }
+
+    /// Whether it has only begun, and may be over in a moment.
+    pub fn is_brief(&self, clock: &Clock) -> bool {
+        self.is_on()
+            && self.loaded_bytes.load(Ordering::Relaxed) < BRIEF_BYTES
+            && clock.uptime_millis().saturating_sub(self.began_uptime.load(Ordering::Relaxed)) < BRIEF_MILLIS
     }
 
     /// Notes how many bytes are read.
