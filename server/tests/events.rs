@@ -139,7 +139,8 @@ fn a_key_whose_time_is_over_has_expired_before_it_is_written_again() {
             assert_eq!(heard.get(1).map(String::as_str), is_written.then_some("space@0__:k new"), "{again}");
             ask(&mut client, "DEL k from");
         }
-        // And without any command.
+        // And without any command. The key that has told the time is not to be found then.
+        ask(&mut client, "DEL lapse");
         let n_before = figure(&mut client, "expired_keys");
         ask(&mut client, "SET k v PX 1");
         ask(&mut client, "DEBUG SET-ACTIVE-EXPIRE 1");
