@@ -274,8 +274,7 @@ impl Pen {
     /// The next record, if it is there.
     fn find(&mut self, intake: &Intake) -> Option<(usize, Head)> {
         let n_lanes = self.lanes.len();
-        (0..n_lanes).find_map(|step| {
-            let lane = (self.last + step) % n_lanes;
+        (self.last..n_lanes).chain(0..self.last).find_map(|lane| {
             let open = &mut self.lanes[lane];
             if open.at >= open.batch.len() {
                 let batch = intake.lanes[lane].full.pop()?;

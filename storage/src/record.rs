@@ -233,16 +233,23 @@ pub fn clear() {
 /// Notes that a key was changed.
 #[cold]
 pub(crate) fn changed(db: Db, key: &[u8], event: Event) {
-    with(|record| match event {
-        Event::Flushed | Event::Swapped => record.touches_all = true,
-        _ => record.touched.push(place_of(db, key)),
+    with(|record| {
+        match event {
+            Event::Flushed | Event::Swapped => record.touches_all = true,
+            _ => record.touched.push(place_of(db, key)),
+        }
+        match event {
+            Event::Expired | Event::Evicted => record.gone.add(db, [key]),
+            // Its fields were noted one by one; the others leave the value what it was.
+            Event::HExpired
+            | Event::Unpinned
+            | Event::Forgotten
+            | Event::KeyMiss
+            | Event::New
+            | Event::Made => {}
+            _ => record.n_changes += 1,
+        }
     });
-    match event {
-        Event::Expired | Event::Evicted => with(|record| record.gone.add(db, [key])),
-        // Its fields were noted one by one; the others leave the value what it was.
-        Event::HExpired | Event::Unpinned | Event::Forgotten | Event::KeyMiss | Event::New | Event::Made => {}
-        _ => with(|record| record.n_changes += 1),
-    }
 }
 
 /// Notes that a field of a hash has gone because its deadline had passed.

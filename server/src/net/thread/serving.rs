@@ -161,7 +161,12 @@ impl IoThread {
                     done = input.len();
                     break;
                 }
-                (Ended::Ran, Ok(end)) => done = end,
+                (Ended::Ran, Ok(end)) => {
+                    done = end;
+                    if done == input.len() {
+                        break;
+                    }
+                }
                 (Ended::Ran, Err(error)) => {
                     report_protocol_error(connection, error, out, &self.worker.thread);
                     done = input.len();
