@@ -9,7 +9,7 @@ use std::{
         atomic::{AtomicBool, AtomicU16, AtomicU32, AtomicU64, Ordering},
         mpsc,
     },
-    thread,
+    thread::{self, JoinHandle},
     time::{Duration, Instant},
 };
 
@@ -177,18 +177,7 @@ pub fn serve(mut config: Config, mut process: Process) -> Result<(), String> {
 
     threads.push(spawn("log".to_owned(), move || run_logger(server, &log_parker))?);
 
-    // Who connects meanwhile waits: as in Redis, a small data set is there before anybody is told that it is not.
-    while server.loading.is_brief(&server.clock) && !server.stopping.load(Ordering::Relaxed) {
-        thread::sleep(Duration::from_millis(1));
-    }
-    for (index, mut io_thread) in io_threads.into_iter().enumerate() {
-        threads.push(spawn(format!("io-{index}"), move || {
-            if let Err(error) = io_thread.run() {
-                warning!("An event loop has failed: {error}");
-                server.stop();
-            }
-        })?);
-    }
+    begin_to_serve(server, io_threads, &mut threads)?;
     if !is_loading {
         tell(supervisor, NotifyState::Ready, "Ready to accept connections");
     }
@@ -239,6 +228,27 @@ fn name_disabled(users: &Users) {
              configuration error."
         );
     }
+}
+
+/// Starts the threads that serve clients. Who has connected before that waits: as in Redis, a small data set is there before anybody is told
+/// that it is not.
+fn begin_to_serve(
+    server: &'static Server,
+    io_threads: Vec<IoThread>,
+    threads: &mut Vec<JoinHandle<()>>,
+) -> Result<(), String> {
+    while server.loading.is_brief(server.clock.uptime_millis()) && !server.stopping.load(Ordering::Relaxed) {
+        thread::sleep(Duration::from_millis(1));
+    }
+    for (index, mut io_thread) in io_threads.into_iter().enumerate() {
+        threads.push(spawn(format!("io-{index}"), move || {
+            if let Err(error) = io_thread.run() {
+                warning!("An event loop has failed: {error}");
+                server.stop();
+            }
+        })?);
+    }
+    Ok(())
 }
 
 /// Lets clients at the data, which has just been loaded.
@@ -418,7 +428,7 @@ fn fit_to_descriptors(config: &mut Config) -> Result<(), String> {
 
 /// Starts a thread. A panic outside of any work on shards ends the process: nobody else can serve the thread's clients, or
 /// let go of what it holds.
-fn spawn(name: String, run: impl FnOnce() + Send + 'static) -> Result<thread::JoinHandle<()>, String> {
+fn spawn(name: String, run: impl FnOnce() + Send + 'static) -> Result<JoinHandle<()>, String> {
     let run = move || {
         if catch_unwind(AssertUnwindSafe(run)).is_err() {
             warning!(

@@ -115,10 +115,10 @@ impl Loading {
     }
 
     /// Whether it has only begun, and may be over in a moment.
-    pub fn is_brief(&self, clock: &Clock) -> bool {
+    pub fn is_brief(&self, uptime_millis: u64) -> bool {
         self.is_on()
             && self.loaded_bytes.load(Ordering::Relaxed) < BRIEF_BYTES
-            && clock.uptime_millis().saturating_sub(self.began_uptime.load(Ordering::Relaxed)) < BRIEF_MILLIS
+            && uptime_millis.saturating_sub(self.began_uptime.load(Ordering::Relaxed)) < BRIEF_MILLIS
     }
 
     /// Notes how many bytes are read.
@@ -162,5 +162,26 @@ impl EverySecond {
             self.0 = now;
         }
         has_passed
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn loading_is_brief_until_much_is_read_or_it_lasts_or_ends() {
+        let (loading, clock, attention) = (Loading::default(), Clock::start(), Attention::default());
+        assert!(!loading.is_brief(0), "nothing is loaded");
+        loading.begin(1 << 30, &clock, &attention);
+        let began = loading.began_uptime.load(Ordering::Relaxed);
+        loading.note(BRIEF_BYTES - 1);
+        assert!(loading.is_brief(began + BRIEF_MILLIS - 1));
+        assert!(!loading.is_brief(began + BRIEF_MILLIS));
+        loading.note(BRIEF_BYTES);
+        assert!(!loading.is_brief(began));
+        loading.note(0);
+        loading.end(&attention);
+        assert!(!loading.is_brief(began));
     }
 }

@@ -163,6 +163,7 @@ impl IoThread {
                 }
                 (Ended::Ran, Ok(end)) => {
                     done = end;
+                    // Mostly that was all, and nothing is left to look for.
                     if done == input.len() {
                         break;
                     }
