@@ -89,10 +89,13 @@ pub fn serve(mut config: Config, mut process: Process) -> Result<(), String> {
         // Before there are threads, which would stay behind. As in Redis, the working directory stays.
         nix::unistd::daemon(true, false).map_err(|error| format!("Going to the background: {error}"))?;
     }
-    log::set_level(config.loglevel);
+    log::configure(&config);
     log::set_file(config.logfile.as_deref());
     if config.syslog_enabled {
         open_syslog(&config);
+    }
+    if let Err(error) = (process.report_faults)() {
+        warning!("Faults of the program will not be reported: {error}");
     }
     introduce(&config, process.supervisor);
     command::rename(&config.renamed_commands)?;

@@ -7,7 +7,7 @@ use std::{
     path::{Path, PathBuf},
     sync::{
         OnceLock,
-        atomic::{AtomicU8, Ordering},
+        atomic::{AtomicBool, AtomicU8, Ordering},
     },
     time::{SystemTime, UNIX_EPOCH},
 };
@@ -15,7 +15,7 @@ use std::{
 pub mod syslog;
 
 use self::syslog::Syslog;
-use crate::config::LogLevel;
+use crate::config::{Config, LogLevel};
 
 /// How much a line matters.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -32,6 +32,7 @@ pub enum Level {
 }
 
 static THRESHOLD: AtomicU8 = AtomicU8::new(Level::Notice as u8);
+static REPORTS_FAULTS: AtomicBool = AtomicBool::new(true);
 static FILE: OnceLock<PathBuf> = OnceLock::new();
 static SYSLOG: OnceLock<Syslog> = OnceLock::new();
 
@@ -43,9 +44,15 @@ pub fn is_shown(level: Level) -> bool {
     level as u8 >= THRESHOLD.load(Ordering::Relaxed)
 }
 
-/// Sets the lowest level that is written (`loglevel`).
-pub fn set_level(level: LogLevel) {
-    let level = match level {
+/// Whether faults of the program are reported (`crash-log-enabled`).
+pub fn reports_faults() -> bool {
+    REPORTS_FAULTS.load(Ordering::Relaxed)
+}
+
+/// Takes over what the configuration says of the log: the lowest level that is written (`loglevel`), and whether faults are reported.
+pub fn configure(config: &Config) {
+    REPORTS_FAULTS.store(config.crash_log_enabled, Ordering::Relaxed);
+    let level = match config.loglevel {
         LogLevel::Debug => Level::Debug as u8,
         LogLevel::Verbose => Level::Verbose as u8,
         LogLevel::Notice => Level::Notice as u8,

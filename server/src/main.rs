@@ -2,6 +2,8 @@
 
 #![deny(unsafe_code)]
 
+mod crash;
+
 use std::{
     env,
     io::{self, Write as _},
@@ -93,6 +95,7 @@ fn process() -> Process {
     Process {
         return_freed_memory: Allocator::return_freed_memory,
         allocator_stats: Allocator::stats,
+        report_faults: crash::report_faults,
         supervisor: Supervised::No,
         title: env::args_os().next().and_then(Title::new),
     }

@@ -126,7 +126,7 @@ fn a_panic_after_a_change_ends_the_process_and_says_why() {
 
 fn assert_stopped_by_panic(server: &mut Server) {
     assert!(!server.await_end().success());
-    let log = server.log_tail();
+    let log = server.log();
     assert!(log.contains("A command panicked after it had begun to change its shard (DEBUG PANIC-"), "{log}");
     assert!(log.contains("stopping rather than serve it"), "{log}");
 }

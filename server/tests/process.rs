@@ -1,10 +1,10 @@
-//! The server as a process: in the background, under systemd, and with the system's log.
+//! The server as a process: in the background, under systemd, with the system's log, and at a fault.
 
 mod support;
 
 use std::{
     fs,
-    os::unix::net::UnixDatagram,
+    os::unix::{net::UnixDatagram, process::ExitStatusExt as _},
     path::{Path, PathBuf},
     process::{Child, Command, Stdio},
 };
@@ -170,5 +170,74 @@ fn help_that_nobody_reads_to_its_end_is_no_failure() {
         let asked = Command::new(SERVER).arg(question).stdout(writer).output().expect("it runs");
         let said = String::from_utf8_lossy(&asked.stderr);
         assert!(asked.status.success() && said.is_empty(), "{question}: {said}");
+    }
+}
+
+/// Starts a server and does something to it that ends it; gives the signal that did, and its log.
+fn fault(name: &str, args: &[&str], harm: impl FnOnce(&mut Client, u32)) -> (Option<i32>, String) {
+    let scratch = Scratch::new(name);
+    let port = Port::claim();
+    let args = [&["--enable-debug-command", "yes"], args].concat();
+    // What ends it would leave a core in the scratch space.
+    let mut child =
+        command(&scratch, &port, &args).stderr(Stdio::null()).spawn().expect("the server can be run");
+    let _process = Process(child.id());
+    harm(&mut connect(&port), child.id());
+    until("it ends", || child.try_wait().expect("the process is this test's own").is_some());
+    (child.wait().expect("it has ended").signal(), scratch.read("log"))
+}
+
+fn segfault(client: &mut Client, _: u32) {
+    client.send(&["DEBUG", "SEGFAULT"]);
+    client.await_close().expect("it is closed");
+}
+
+const SEGV: i32 = 11;
+const ABRT: i32 = 6;
+
+#[test]
+fn the_log_tells_where_a_fault_was_and_the_process_ends_by_its_signal() {
+    let (signal, log) = fault("segfault", &[], segfault);
+    assert_eq!(signal, Some(SEGV));
+    for told in ["crashed by signal: 11 (SIGSEGV)", "Thread: io-0", "STACK TRACE", "REPORT END"] {
+        assert!(log.contains(told), "{told} in {log}");
+    }
+    assert!(log.contains("debug_segfault at "), "the stack has the command in {log}");
+    // By the outermost call it is the whole stack of that thread, and by the innermost nothing of the report's own.
+    assert!(log.contains("start_thread") && !log.contains("on_fault"), "{log}");
+}
+
+#[test]
+fn a_panic_that_ends_the_process_is_reported_with_its_place() {
+    let (signal, log) = fault("panic", &[], |client, _| {
+        client.send(&["DEBUG", "PANIC-AFTER-CHANGE", "key"]);
+        client.await_close().expect("it is closed");
+    });
+    assert_eq!(signal, Some(ABRT));
+    assert!(log.contains("crashed by signal: 6 (SIGABRT)") && log.contains("run_transaction"), "{log}");
+}
+
+#[test]
+fn a_signal_of_a_fault_that_another_process_sends_is_reported_too() {
+    let (signal, log) = fault("sent", &["--daemonize", "no"], |_, pid| {
+        let sent = Command::new("kill").args(["-ABRT", &pid.to_string()]).status();
+        assert!(sent.expect("there is a kill").success());
+    });
+    assert_eq!(signal, Some(ABRT));
+    assert!(log.contains("crashed by signal: 6 (SIGABRT)") && log.contains("STACK TRACE"), "{log}");
+}
+
+#[test]
+fn nothing_is_reported_where_that_is_not_wanted() {
+    let switch_off = |client: &mut Client, pid| {
+        assert_eq!(ask(client, "CONFIG SET crash-log-enabled no"), "+OK");
+        segfault(client, pid);
+    };
+    for (signal, log) in [
+        fault("unreported", &["--crash-log-enabled", "no"], segfault),
+        fault("unreported-any-more", &[], switch_off),
+    ] {
+        assert_eq!(signal, Some(SEGV));
+        assert!(!log.contains("crashed by signal") && !log.contains("STACK TRACE"), "{log}");
     }
 }

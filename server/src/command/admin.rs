@@ -18,6 +18,7 @@ use braid_storage::{
     glob::{Case, glob_match},
     record,
 };
+use nix::sys::signal::{Signal, raise};
 
 use super::{
     Call, CommandSpec, Run, Work, acl,
@@ -614,7 +615,7 @@ fn config_set(call: &mut Call<'_, '_>, args: Args<'_>, reply: &mut Reply<'_>) ->
         }
         return Err(error);
     }
-    log::set_level(config.loglevel);
+    log::configure(&config);
     let password = config.requirepass.clone();
     let has_changed = password != server.config.load().requirepass;
     server.set_config(config);
@@ -1007,6 +1008,12 @@ const DEBUG: &[CommandSpec] = &[
         ..DEBUG_ROW
     },
     CommandSpec {
+        name: "segfault",
+        run: Run::Session(debug_segfault),
+        summary: "Has the server end as it would where it accesses memory that is not its own, with a report in its log.",
+        ..DEBUG_ROW
+    },
+    CommandSpec {
         name: "set-active-expire",
         run: Run::Session(debug_set_active_expire),
         syntax: "<0 | 1>",
@@ -1097,6 +1104,8 @@ const DEBUG_HELP: &[&str] = &[
     "    Accepted for test suites, without effect: lists have no nodes for single elements.",
     "REPLYBUFFER <option> <value>",
     "    Accepted for test suites, without effect: no client has a buffer for replies.",
+    "SEGFAULT",
+    "    End as at an access to memory that is not the server's own: the log tells where.",
     "SET-ACTIVE-EXPIRE <0|1>",
     "    Turn the expiry of keys that nobody asks for off and on.",
     "SET-SKIP-CHECKSUM-VALIDATION <0|1>",
@@ -1379,6 +1388,11 @@ fn debug_log(call: &mut Call<'_, '_>, mut args: Args<'_>, reply: &mut Reply<'_>)
     warning_later!("DEBUG LOG: {}", args.next()?.escape_ascii());
     reply.ok();
     Ok(())
+}
+
+fn debug_segfault(call: &mut Call<'_, '_>, args: Args<'_>, _: &mut Reply<'_>) -> Outcome {
+    debug_args(call, args, 0)?;
+    raise(Signal::SIGSEGV).map_err(|_| CommandError::text("ERR the system has refused to send the signal"))
 }
 
 fn debug_object(call: &mut Call<'_, '_>, mut args: Args<'_>, reply: &mut Reply<'_>) -> Outcome {

@@ -263,7 +263,9 @@ directives! {
     choice("syslog-facility", SyslogFacility::WORDS, "local0").immutable() =>
         /// With what facility.
         live syslog_facility: SyslogFacility = one_word;
-    yes_no("crash-log-enabled", "yes");
+    yes_no("crash-log-enabled", "yes") =>
+        /// Whether the log tells where the program was at a fault that ends it.
+        live crash_log_enabled: bool = Value::yes;
     yes_no("crash-memcheck-enabled", "yes");
     integer("watchdog-period", 0, INT, "0").hidden();
     yes_no("use-exit-on-panic", "no").hidden();

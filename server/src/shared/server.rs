@@ -1,6 +1,7 @@
 //! What all threads share.
 
 use std::{
+    io,
     path::PathBuf,
     sync::{
         Arc, Mutex,
@@ -182,6 +183,8 @@ pub struct Process {
     pub return_freed_memory: fn(),
     /// What the allocator tells of itself.
     pub allocator_stats: fn() -> String,
+    /// Has the log tell of faults that end the process. Called once it is in the background, if it goes there.
+    pub report_faults: fn() -> io::Result<()>,
     /// Who has started it and waits to hear that it is ready.
     pub supervisor: Supervised,
     /// Its title, where there is room for one.

@@ -184,10 +184,15 @@ impl Server {
 
     /// The last lines that the server printed.
     pub fn log_tail(&self) -> String {
-        let log = fs::read(self.log_path()).unwrap_or_default();
-        let log = String::from_utf8_lossy(&log);
+        let log = self.log();
         let lines: Vec<&str> = log.lines().collect();
         lines[lines.len().saturating_sub(20)..].join("\n")
+    }
+
+    /// All that the server has logged so far.
+    pub fn log(&self) -> String {
+        let log = fs::read(self.log_path()).unwrap_or_default();
+        String::from_utf8_lossy(&log).into_owned()
     }
 
     fn log_path(&self) -> PathBuf {

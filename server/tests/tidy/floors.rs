@@ -24,7 +24,7 @@ const FLOORS: &[Floor] = &[
     ("run", &["run"]),
     ("net", &["net"]),
     ("status", &["status"]),
-    ("boot", &["boot", "lib", "main"]),
+    ("boot", &["boot", "crash", "lib", "main"]),
 ];
 
 /// What is wrong with where files lie.

@@ -225,6 +225,7 @@ const SHARED_FILES: &[(&str, &[&str])] = &[
 const UNSENT: Exceptions = &[
     ("shutdown", "transcript", "ends the server that plays the transcripts"),
     ("debug|panic-after-change", "transcript", "ends the server that plays the transcripts"),
+    ("debug|segfault", "transcript", "ends the server that plays the transcripts"),
     ("debug|advance-time", "transcript", "the transcripts' own `@advance` is this command"),
 ];
 
