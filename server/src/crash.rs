@@ -53,9 +53,15 @@ pub fn report_faults() -> io::Result<()> {
     if BELL.set(ringer).is_err() {
         return Ok(());
     }
-    thread::Builder::new().name("crash".to_owned()).spawn(move || write_report(bell))?;
-    // A stack that is full has no room for the handler. It is reset to what the signal does without: a fault of its own ends the process.
-    let flags = SaFlags::SA_ONSTACK | SaFlags::SA_SIGINFO | SaFlags::SA_RESETHAND;
+    // Its thread blocks the signals from its beginning on: what another process sends goes to any thread that does not, and this one could not
+    // wait for its own report. A fault of its own ends the process at once.
+    let signals: SigSet = SIGNALS.into_iter().collect();
+    signals.thread_block()?;
+    let spawned = thread::Builder::new().name("crash".to_owned()).spawn(move || write_report(bell));
+    signals.thread_unblock()?;
+    spawned?;
+    // A stack that is full has no room for the handler, which so has the one that each thread keeps for this.
+    let flags = SaFlags::SA_ONSTACK | SaFlags::SA_SIGINFO;
     let action = SigAction::new(SigHandler::SigAction(on_fault), flags, SigSet::empty());
     for signal in SIGNALS {
         // SAFETY: the handler makes system calls and touches atomics. It takes no lock, allocates nothing and does not unwind.
@@ -82,9 +88,13 @@ extern "C" fn on_fault(signal: c_int, info: *mut siginfo_t, _: *mut c_void) {
             }
         }
     }
-    // Blocked while this runs, and what a signal does without a handler from then on. A fault would come again by itself, but another process
-    // may have sent this.
-    let _ = Signal::try_from(signal).map(raise);
+    let Ok(signal) = Signal::try_from(signal) else { return };
+    let default = SigAction::new(SigHandler::SigDfl, SaFlags::empty(), SigSet::empty());
+    // SAFETY: there is no handler in it.
+    #[allow(unsafe_code)]
+    let _ = unsafe { sigaction(signal, &default) };
+    // Blocked until this returns. A fault would come again by itself, but not what another process has sent.
+    let _ = raise(signal);
 }
 
 fn note_fault(signal: c_int, info: *mut siginfo_t) {

@@ -192,6 +192,11 @@ fn segfault(client: &mut Client, _: u32) {
     client.await_close().expect("it is closed");
 }
 
+fn send(signal: &str, pid: u32) {
+    let sent = Command::new("kill").args([&format!("-{signal}"), &pid.to_string()]).status();
+    assert!(sent.expect("there is a kill").success());
+}
+
 const SEGV: i32 = 11;
 const ABRT: i32 = 6;
 
@@ -219,12 +224,17 @@ fn a_panic_that_ends_the_process_is_reported_with_its_place() {
 
 #[test]
 fn a_signal_of_a_fault_that_another_process_sends_is_reported_too() {
-    let (signal, log) = fault("sent", &["--daemonize", "no"], |_, pid| {
-        let sent = Command::new("kill").args(["-ABRT", &pid.to_string()]).status();
-        assert!(sent.expect("there is a kill").success());
-    });
+    let (signal, log) = fault("sent", &[], |_, pid| send("ABRT", pid));
     assert_eq!(signal, Some(ABRT));
     assert!(log.contains("crashed by signal: 6 (SIGABRT)") && log.contains("STACK TRACE"), "{log}");
+}
+
+#[test]
+fn further_faults_do_not_cut_the_report_off() {
+    let (signal, log) = fault("further", &[], |_, pid| (0..3).for_each(|_| send("SEGV", pid)));
+    assert_eq!(signal, Some(SEGV));
+    assert_eq!(log.matches("crashed by signal").count(), 1, "{log}");
+    assert!(log.contains("REPORT END"), "{log}");
 }
 
 #[test]
