@@ -9,7 +9,7 @@ use std::time::{Duration, Instant};
 
 use super::contest::{Contest, Side, VALUE, load_keys};
 use super::cpu;
-use super::requests::{ClosedLoop, Misses, Request};
+use super::requests::{Misses, Request, RequestLoad};
 use crate::bars::measures::{Measure, Target, Unit};
 use crate::client::Client;
 use crate::engine::Limit;
@@ -80,8 +80,9 @@ pub(super) fn slow_disk(contest: &Contest, bar: &str) -> Result<Vec<Measure>, Be
         Measure::new("GET p99", Unit::Millis, Target::value(5.0)),
         Measure::new("GET max", Unit::Millis, Target::NONE),
     ];
-    let gets = ClosedLoop {
+    let gets = RequestLoad {
         request: Request::Get,
+        rate: None,
         n_connections: 16,
         n_keys: 100_000,
         value_bytes: VALUE.len(),

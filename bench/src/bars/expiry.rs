@@ -8,7 +8,7 @@ use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 use super::contest::{Contest, N_CONNECTIONS, N_KEYS, VALUE, load_keys};
 use crate::bars::measures::{Measure, Target, Unit};
 use crate::bars::preload;
-use crate::bars::requests::{ClosedLoop, Misses, Request};
+use crate::bars::requests::{Misses, Request, RequestLoad};
 use crate::client::Client;
 use crate::engine::Limit;
 use crate::error::BenchError;
@@ -44,8 +44,9 @@ fn expire_once(server: &Server) -> Result<Vec<f64>, BenchError> {
 
 /// GETs of the expiring keys for as long as DBSIZE counts any of them, and at least for a second.
 fn get_until_empty(server: &Server) -> Result<Vec<f64>, BenchError> {
-    let load = ClosedLoop {
+    let load = RequestLoad {
         request: Request::Get,
+        rate: None,
         n_connections: N_CONNECTIONS,
         n_keys: N_KEYS,
         value_bytes: VALUE.len(),

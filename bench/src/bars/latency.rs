@@ -1,50 +1,84 @@
-//! How long the requests of a closed loop wait.
+//! How long requests wait, in a closed loop and by a schedule.
 
 use std::time::Duration;
 
 use super::contest::{Contest, N_CONNECTIONS, N_KEYS, VALUE};
 use crate::bars::measures::{Measure, Target, Unit};
-use crate::bars::requests::{ClosedLoop, Misses, Request};
+use crate::bars::requests::{Latencies, Misses, Request, RequestLoad};
 use crate::engine::Limit;
 use crate::error::BenchError;
 use crate::spawn::Server;
 
-/// What [`percentiles`] returns. The targets are on the 99th percentiles of each request: `p99` on that of all requests sent,
-/// `p99_any_moment` on that of requests at any moment.
-pub(super) fn measures(requests: &[Request], p99: Target, p99_any_moment: Target) -> Vec<Measure> {
-    let of_request = |request: &Request| {
-        let measure = |percentile, target| {
-            Measure::new(format!("{} {percentile}", request.name()), Unit::Millis, target)
-        };
+/// Requests a second by a schedule. A server that does nothing for half of the time can still answer them all in the other half.
+const RATE: f64 = 5000.0;
+
+fn measure(request: Request, percentile: &str, target: Target) -> Measure {
+    Measure::new(format!("{} {percentile}", request.name()), Unit::Millis, target)
+}
+
+/// What [`percentiles`] returns. The target is on the 99th percentile of requests at any moment.
+pub(super) fn measures(requests: &[Request], p99_any_moment: Target) -> Vec<Measure> {
+    let of_request = |&request: &Request| {
         [
-            measure("p50", Target::NONE),
-            measure("p99", p99),
-            measure("p99.9", Target::NONE),
-            measure("p99 any moment", p99_any_moment),
+            measure(request, "p50", Target::NONE),
+            measure(request, "p99", Target::NONE),
+            measure(request, "p99.9", Target::NONE),
+            measure(request, "p99 any moment", p99_any_moment),
         ]
     };
     requests.iter().flat_map(of_request).collect()
 }
 
-/// Runs a load of each of `requests` in turn over the loaded keys.
+/// What [`percentiles_on_schedule`] returns.
+pub(super) fn measures_on_schedule(requests: &[Request], p99: Target) -> Vec<Measure> {
+    let of_request = |&request: &Request| {
+        [measure(request, "on schedule p50", Target::NONE), measure(request, "on schedule p99", p99)]
+    };
+    requests.iter().flat_map(of_request).collect()
+}
+
+/// Runs a load of each of `requests` in turn over the loaded keys, [`RATE`] a second, whose waits begin when they are due.
+pub(super) fn percentiles_on_schedule(
+    contest: &Contest,
+    server: &Server,
+    requests: &[Request],
+) -> Result<Vec<f64>, BenchError> {
+    let mut figures = Vec::new();
+    for &request in requests {
+        let latencies = load(contest, server, request, Some(RATE))?;
+        figures.extend([50.0, 99.0].map(|percent| latencies.percentile_millis(percent)));
+    }
+    Ok(figures)
+}
+
+/// Runs a closed loop of each of `requests` in turn over the loaded keys.
 pub(super) fn percentiles(
     contest: &Contest,
     server: &Server,
     requests: &[Request],
 ) -> Result<Vec<f64>, BenchError> {
-    let limit = Limit::Time { warmup: Duration::ZERO, measured: contest.load_time() };
     let mut figures = Vec::new();
     for &request in requests {
-        let load = ClosedLoop {
-            request,
-            n_connections: N_CONNECTIONS,
-            n_keys: N_KEYS,
-            value_bytes: VALUE.len(),
-            misses: Misses::Wrong,
-        };
-        let latencies = load.run(server.address(), limit.clone())?;
+        let latencies = load(contest, server, request, None)?;
         figures.extend([50.0, 99.0, 99.9].map(|percent| latencies.percentile_millis(percent)));
         figures.push(latencies.percentile_millis_any_moment(99.0));
     }
     Ok(figures)
+}
+
+fn load(
+    contest: &Contest,
+    server: &Server,
+    request: Request,
+    rate: Option<f64>,
+) -> Result<Latencies, BenchError> {
+    let load = RequestLoad {
+        request,
+        rate,
+        n_connections: N_CONNECTIONS,
+        n_keys: N_KEYS,
+        value_bytes: VALUE.len(),
+        misses: Misses::Wrong,
+    };
+    load.run(server.address(), Limit::Time { warmup: Duration::ZERO, measured: contest.load_time() })
 }

@@ -1,15 +1,17 @@
-//! The requests whose waits the bars measure, in a closed loop: each of many connections has one outstanding and sends the next
-//! when it is answered.
+//! The requests whose waits the bars measure, in a closed loop or by a schedule.
 //!
-//! One thread of the engine serves all connections, so that the load leaves the machine's cores to the server. A stall of
-//! the server delays one request of every connection, as it would with as many patient clients.
+//! In a closed loop each of many connections has one outstanding and sends the next when it is answered: a stall of the server delays one
+//! request of every connection, as it would with as many patient clients. By a schedule requests are due whatever the server does, as those of
+//! people are who know nothing of each other, and wait from then on: a stall delays all that become due in it.
+//!
+//! One thread of the engine serves all connections, so that the load leaves the machine's cores to the server.
 
 use std::net::SocketAddr;
 use std::time::Duration;
 
 use hdrhistogram::Histogram;
 
-use crate::engine::{Limit, Record, Target};
+use crate::engine::{Limit, Record, Shape, Target};
 use crate::error::BenchError;
 use crate::load::Load;
 use crate::workload::{Command, Keys, Workload};
@@ -78,11 +80,13 @@ pub enum Misses {
     Wrong,
 }
 
-/// A closed loop over one kind of request.
+/// A load of one kind of request.
 #[derive(Debug, Clone, Copy)]
-pub struct ClosedLoop {
+pub struct RequestLoad {
     /// What is asked for.
     pub request: Request,
+    /// How often a second, by all connections together, as independent users ask; in a closed loop if it is not said.
+    pub rate: Option<f64>,
     /// How many connections ask.
     pub n_connections: usize,
     /// Keys are picked at random from the first `n_keys`, named as [`preload::name`](super::preload::name) does.
@@ -93,7 +97,7 @@ pub struct ClosedLoop {
     pub misses: Misses,
 }
 
-impl ClosedLoop {
+impl RequestLoad {
     /// Runs it to its end, the replies to the last requests included, so that the slowest are not left out.
     ///
     /// # Errors
@@ -110,6 +114,8 @@ impl ClosedLoop {
     fn workload(&self) -> Workload {
         Workload {
             connections: self.n_connections,
+            rate: self.rate,
+            arrivals: self.rate.map(|_| Shape::Poisson.to_string()),
             keys: Keys { count: self.n_keys, ..Keys::default() },
             commands: vec![self.request.command(self.value_bytes)],
             ..Workload::default()
@@ -178,12 +184,12 @@ mod tests {
     use crate::bars::preload;
     use crate::workload::{Compiled, Generator, Moment};
 
-    fn load(request: Request, misses: Misses) -> ClosedLoop {
-        ClosedLoop { request, n_connections: 1, n_keys: 10, value_bytes: 3, misses }
+    fn load(request: Request, misses: Misses) -> RequestLoad {
+        RequestLoad { request, rate: None, n_connections: 1, n_keys: 10, value_bytes: 3, misses }
     }
 
     /// Asks once a server that gives `reply` to whatever it is asked.
-    fn ask_once(load: &ClosedLoop, reply: &'static [u8]) -> Result<Latencies, BenchError> {
+    fn ask_once(load: &RequestLoad, reply: &'static [u8]) -> Result<Latencies, BenchError> {
         let listener = TcpListener::bind(("127.0.0.1", 0)).expect("loopback can be listened on");
         let address = listener.local_addr().expect("it listens");
         let serving = thread::spawn(move || {

@@ -65,7 +65,7 @@ pub(super) fn keys(contest: &Contest, bar: &str) -> Result<Vec<Measure>, BenchEr
     run(contest, bar, contest.few_rounds(), &servers, &slow, [target; 2])
 }
 
-/// MGET of a hundred thousand keys, spread over the million. Each round must reach the plain target: one that does not is a stall.
+/// MGET of a hundred thousand keys, spread over the million. Each round must reach the target by a schedule: one that does not is a stall.
 pub(super) fn mget(contest: &Contest, bar: &str) -> Result<Vec<Measure>, BenchError> {
     let mut argv = vec!["MGET".to_owned()];
     argv.extend((0..N_MGET_KEYS).map(|index| preload::name(index * (N_KEYS / N_MGET_KEYS))));
@@ -137,7 +137,7 @@ fn member(value_type: ValueType, index: u64) -> Vec<u8> {
     }
 }
 
-/// Runs the loads beside `slow`. The targets are on their 99th percentiles, plain and at any moment.
+/// Runs the loads beside `slow`. The targets are on their 99th percentiles, by a schedule and, in a closed loop, at any moment.
 fn run(
     contest: &Contest,
     bar: &str,
@@ -146,12 +146,17 @@ fn run(
     slow: &SlowRequest,
     [p99, p99_any_moment]: [Target; 2],
 ) -> Result<Vec<Measure>, BenchError> {
-    let mut measures = latency::measures(&REQUESTS, p99, p99_any_moment);
+    let mut measures = latency::measures(&REQUESTS, p99_any_moment);
+    measures.extend(latency::measures_on_schedule(&REQUESTS, p99));
     // Waiting less because the slow client starves would be no success: show how it fares.
     measures.push(Measure::new(slow.name, Unit::PerSecond, Target::NONE));
     contest.rounds(bar, n_rounds, measures, |side| {
         let server = side.of(servers);
-        run_beside(server, slow, || latency::percentiles(contest, server, &REQUESTS))
+        run_beside(server, slow, || {
+            let mut figures = latency::percentiles(contest, server, &REQUESTS)?;
+            figures.extend(latency::percentiles_on_schedule(contest, server, &REQUESTS)?);
+            Ok(figures)
+        })
     })
 }
 

@@ -22,7 +22,7 @@ pub(super) fn run(contest: &Contest, bar: &str) -> Result<Vec<Measure>, BenchErr
         NAMES,
         bar,
         contest.few_rounds(),
-        latency::measures(&REQUESTS, Target::NONE, Target::NONE),
+        latency::measures(&REQUESTS, Target::NONE),
         |side| latency::percentiles(contest, side.of(&servers), &REQUESTS),
     )?;
     let named = |measure: Measure| Measure { name: format!("{} (8 over 2)", measure.name), ..measure };
