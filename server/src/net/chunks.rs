@@ -181,14 +181,9 @@ impl Chunk {
         Ok(())
     }
 
-    /// The commands in a row that can be shared out, and those that cannot, by turns.
-    fn rows(&self) -> impl Iterator<Item = (bool, Range<u32>)> {
-        let mut from = 0;
-        self.commands.chunk_by(|a, b| a.part.is_some() == b.part.is_some()).map(move |row| {
-            let range = from..from + row.len() as u32;
-            from = range.end;
-            (row[0].part.is_some() && row.len() >= SHARED_FROM, range)
-        })
+    /// The commands in a row that are to be shared out, and those that are not, by turns.
+    fn rows(&self) -> Vec<(bool, Range<u32>)> {
+        rows_of(self.commands.iter().map(|logged| logged.part.is_some()))
     }
 
     /// Runs some of the commands in their order, with these shards held for a few milliseconds at a time.
@@ -277,6 +272,34 @@ impl Chunk {
             counts.n_failed += u64::from(outcome.is_err() || out.first() == Some(&b'-'));
         }
         Ok(counts)
+    }
+}
+
+/// Whether commands are to be shared out, for the longest rows of which that holds, by whether each can be. Each row that is not is one for which
+/// all shards are held, which takes longer than a command: however short those are that could be, what lies between two others belongs to them.
+fn rows_of(can_be_shared: impl Iterator<Item = bool>) -> Vec<(bool, Range<u32>)> {
+    let mut rows: Vec<(bool, Range<u32>)> = Vec::new();
+    for (index, can_be_shared) in (0..).zip(can_be_shared) {
+        match rows.last_mut() {
+            Some((is_shared, row)) if *is_shared == can_be_shared => row.end = index + 1,
+            _ => {
+                close_row(&mut rows);
+                rows.push((can_be_shared, index..index + 1));
+            }
+        }
+    }
+    close_row(&mut rows);
+    rows
+}
+
+/// Has the last row not be shared out if it is too short for that, and be one with that before it if neither is.
+fn close_row(rows: &mut Vec<(bool, Range<u32>)>) {
+    if let Some((is_shared, row)) = rows.last_mut() {
+        *is_shared &= row.len() >= SHARED_FROM;
+    }
+    if let [.., (false, before), (false, last)] = rows.as_mut_slice() {
+        before.end = last.end;
+        rows.pop();
     }
 }
 
@@ -418,5 +441,30 @@ impl<'w> Crew<'w> {
             None if n_done < self.parts.ids.len() => Err(Stopped::Panicked),
             None => Ok(()),
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn rows_that_are_too_short_to_be_shared_are_one_with_their_neighbours() {
+        let rows = |lengths: &[(bool, usize)]| {
+            let commands =
+                lengths.iter().flat_map(|&(can_be_shared, n)| std::iter::repeat_n(can_be_shared, n));
+            let rows = rows_of(commands).into_iter();
+            rows.map(|(is_shared, row)| (is_shared, row.len())).collect::<Vec<_>>()
+        };
+        let long = SHARED_FROM;
+        assert_eq!(rows(&[]), []);
+        assert_eq!(rows(&[(true, long)]), [(true, long)]);
+        assert_eq!(rows(&[(true, long - 1)]), [(false, long - 1)]);
+        // As of commands with two keys each, which lie together or not: each row used to take all shards.
+        assert_eq!(rows(&[(true, 1), (false, 1), (true, 2), (false, 1), (true, 1)]), [(false, 6)]);
+        assert_eq!(
+            rows(&[(false, 2), (true, 3), (false, 1), (true, long), (true, 1), (false, 4), (true, 5)]),
+            [(false, 6), (true, long + 1), (false, 9)]
+        );
     }
 }
