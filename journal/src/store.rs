@@ -353,13 +353,25 @@ impl<D: Disk> Aof<D> {
         Ok(over.into_iter().map(|part| part.name).collect())
     }
 
-    /// Gives back what was reserved, and syncs: nothing more is appended.
+    /// Syncs, notes that in the file, and gives back what was reserved: nothing more is appended.
     ///
     /// # Errors
     /// The disk's, or that the increment is [lost](Aof::is_lost).
-    pub fn close(self) -> io::Result<()> {
+    pub fn close(mut self) -> io::Result<()> {
         if self.is_lost {
             return Err(io::Error::other("it could not be synced before"));
+        }
+        if !self.is_fresh {
+            // Whoever then finds something broken in it knows that it was whole, and does not take what is behind for a torn end.
+            self.file.sync()?;
+            let mut framer = Framer { safe: self.framer.offset, ..self.framer };
+            let mut anchor = Vec::new();
+            framer.anchor(&mut anchor);
+            self.touched = self.touched.max(self.end + anchor.len() as u64);
+            // On a full disk there may be no room for it.
+            if self.file.write_at(&anchor, self.end).is_ok() {
+                self.end += anchor.len() as u64;
+            }
         }
         if self.reserved.max(self.touched) > self.end {
             self.file.truncate(self.end)?;

@@ -187,9 +187,7 @@ pub fn serve(mut config: Config, mut process: Process) -> Result<(), String> {
 
     heed_signals(server, &mut signals);
     tell(supervisor, NotifyState::Stopping, "Stopping");
-    for thread in threads {
-        thread.join().expect("a thread that panics ends the process");
-    }
+    join(server, threads);
     if !server.journal.close() {
         warning!("The append-only file may lack the last writes");
     }
@@ -202,6 +200,28 @@ pub fn serve(mut config: Config, mut process: Process) -> Result<(), String> {
     }
     warning!("Braid is now ready to exit, bye bye...");
     Ok(())
+}
+
+/// How long a script may go on when the server stops, where the configuration has no bound on scripts (`busy-reply-threshold`).
+const SCRIPT_MAX: Duration = Duration::from_secs(5);
+
+/// Waits for the threads to end, but for one whose script others have waited too long for: that ends with the process. Nothing of it is logged, as it
+/// has not come to its end.
+fn join(server: &Server, mut threads: Vec<JoinHandle<()>>) {
+    let longest = server.config.load().busy_reply_threshold.unwrap_or(SCRIPT_MAX).as_millis() as u64;
+    let is_stuck = |peer: &Peer| {
+        peer.program.runs_for(server.clock.uptime_millis()).is_some_and(|millis| millis >= longest)
+    };
+    loop {
+        for thread in threads.extract_if(.., |thread| thread.is_finished()) {
+            thread.join().expect("a thread that panics ends the process");
+        }
+        if threads.is_empty() || server.threads.iter().filter(|peer| is_stuck(peer)).count() >= threads.len()
+        {
+            return;
+        }
+        thread::sleep(Duration::from_millis(1));
+    }
 }
 
 /// Says in the log what starts here, and what an operator should know of its configuration.

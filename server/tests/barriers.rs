@@ -153,6 +153,24 @@ fn what_a_pause_holds_back_runs_once_and_in_order() {
     }
 }
 
+/// Commands that hold nothing run as parts of a transaction do once a pause is over, and used to be taken for such: they waited for nothing, or
+/// were refused.
+#[test]
+fn what_waited_for_the_end_of_a_pause_is_no_part_of_a_transaction() {
+    let server = Server::start(&["--appendonly", "yes", "--auto-aof-rewrite-percentage", "0"]);
+    let (mut control, mut client) = (server.connect(), server.connect());
+    assert_eq!(ask(&mut client, "SET key value"), "+OK");
+    for (command, reply) in [
+        ("SAVE", "+OK"),
+        ("WAITAOF 1 0 0", "[:1 :0]"),
+        ("BGREWRITEAOF", "+Background append only file rewriting started"),
+    ] {
+        until("nothing is saved", || figure(&mut client, "aof_rewrite_in_progress") == 0);
+        assert_eq!(ask(&mut control, "CLIENT PAUSE 50 ALL"), "+OK");
+        assert_eq!(ask(&mut client, command), reply, "{command}");
+    }
+}
+
 #[test]
 fn a_pause_of_everything_ends_by_itself() {
     for layout in LAYOUTS {

@@ -202,6 +202,11 @@ const FORMS: &[(&str, &str, &[&str])] = &[
         &["XGROUP CREATECONSUMER k g c", "XGROUP SETID k g 1-1 ENTRIESREAD 1"],
     ),
     (
+        "XGROUP CREATE k g $ MKSTREAM",
+        "XREADGROUP GROUP g c BLOCK 1 STREAMS k >",
+        &["XGROUP CREATECONSUMER k g c"],
+    ),
+    (
         "XADD k 1-1 f v;XGROUP CREATE k g 0;XREADGROUP GROUP g c STREAMS k >",
         "XACK k g 1-1",
         &["XACK k g 1-1"],

@@ -454,6 +454,14 @@ fn large_values_are_those_of_the_cut() {
     }
 }
 
+/// What may be replicated or run anything, and writes nothing, goes on while writes are refused.
+const HARMLESS: &[(&str, &str)] = &[
+    ("PUBLISH channel message", ":0"),
+    ("EVAL return(1) 0", ":1"),
+    ("EVAL return(redis.call('get',KEYS[1])) 1 key", "\"1\""),
+    ("PFCOUNT missing", ":0"),
+];
+
 /// The file cannot be put in its place: a folder lies there.
 #[test]
 fn a_snapshot_that_fails_keeps_writers_from_going_on_unless_they_may() {
@@ -480,7 +488,18 @@ fn a_snapshot_that_fails_keeps_writers_from_going_on_unless_they_may() {
     for line in ["SET key 2", "PING", "EVAL redis.call('set',KEYS[1],3) 1 key"] {
         assert!(ask(&mut client, line).contains("MISCONF Redis is configured to save RDB"), "{line}");
     }
+    assert!(
+        ask(&mut client, "EVAL return(redis.call('incr','other')) 0").contains("MISCONF Redis is configured")
+    );
     assert_eq!(ask(&mut client, "GET key"), "\"1\"");
+    for (line, reply) in HARMLESS {
+        assert_eq!(ask(&mut client, line), *reply, "{line}");
+    }
+    assert_eq!(ask(&mut client, "MULTI"), "+OK");
+    for (line, _) in HARMLESS {
+        assert_eq!(ask(&mut client, line), "+QUEUED");
+    }
+    assert!(ask(&mut client, "EXEC").starts_with("[:0 :1 "));
     assert_eq!(ask(&mut client, "MULTI"), "+OK");
     assert!(ask(&mut client, "SET key 2").contains("MISCONF"));
     assert!(ask(&mut client, "EXEC").contains("EXECABORT"));
@@ -533,7 +552,11 @@ fn whoever_stops_the_server_saves_what_save_points_are_for() {
                 let sent = Command::new("kill").args([&format!("-{how}"), &pid]).status();
                 assert!(sent.expect("kill is everywhere").success());
             }
-            command => client.send(&command.split(' ').collect::<Vec<_>>()),
+            command => {
+                client.send(&command.split(' ').collect::<Vec<_>>());
+                // A client would take an answer for a refusal.
+                assert_eq!(client.await_close().expect("it is closed"), None, "{how}");
+            }
         }
         assert!(server.await_end().success(), "{how}");
         assert_eq!(file(&server).exists(), is_saved, "{points:?}, {how}");

@@ -94,12 +94,27 @@ pub(crate) fn write_stream(out: &mut Vec<u8>, entry: EntryRef<'_>, now: Millis) 
         write_group(out, key, name, group);
     }
     if !gone.is_empty() {
-        let mut deleting = Adding::new(out, b"XDEL", key, (gone.len(), 1));
-        for &id in &gone {
-            deleting.begin_element();
-            deleting.word(id_text(id).as_bytes());
-        }
+        delete(out, key, stream, &gone);
         write_ids(out, key, stream);
+    }
+}
+
+/// Deletes entries that are gone. Those before the first that is there are trimmed, which leaves the greatest identity that was deleted as it is:
+/// they may have been trimmed themselves, and XSETID cannot take it back to none.
+fn delete(out: &mut Vec<u8>, key: &[u8], stream: &Stream, gone: &BTreeSet<StreamId>) {
+    let first = stream.entries().range(StreamId::MIN, StreamId::MAX).next().map(|entry| entry.id());
+    match first {
+        None => return write(out, &[b"XTRIM", key, b"MAXLEN", b"0"]),
+        Some(first) if gone.first().is_some_and(|&id| id < first) => {
+            write(out, &[b"XTRIM", key, b"MINID", id_text(first).as_bytes()]);
+        }
+        Some(_) => {}
+    }
+    let between = || gone.iter().copied().filter(|&id| Some(id) > first);
+    let mut deleting = Adding::new(out, b"XDEL", key, (between().count(), 1));
+    for id in between() {
+        deleting.begin_element();
+        deleting.word(id_text(id).as_bytes());
     }
 }
 
@@ -112,6 +127,7 @@ fn pending_and_gone(stream: &Stream) -> BTreeSet<StreamId> {
 /// The entries, and empty ones for those that are gone.
 fn write_entries(out: &mut Vec<u8>, key: &[u8], stream: &Stream, gone: &BTreeSet<StreamId>) {
     let empty = |out: &mut Vec<u8>, id| write(out, &[b"XADD", key, id_text(id).as_bytes(), b"x", b"y"]);
+    let is_empty = gone.is_empty();
     let mut gone = gone.iter().copied().peekable();
     for entry in stream.entries().range(StreamId::MIN, StreamId::MAX) {
         while let Some(id) = gone.next_if(|&id| id < entry.id()) {
@@ -125,7 +141,7 @@ fn write_entries(out: &mut Vec<u8>, key: &[u8], stream: &Stream, gone: &BTreeSet
         }
     }
     gone.for_each(|id| empty(out, id));
-    if stream.entries().is_empty() {
+    if stream.entries().is_empty() && is_empty {
         // One that comes and goes leaves the stream.
         let id = stream.entries().last_id().max(StreamId::new(0, 1));
         write(out, &[b"XADD", key, b"MAXLEN", b"0", id_text(id).as_bytes(), b"x", b"y"]);

@@ -25,6 +25,7 @@ use super::{
     client::timeout_millis,
     digest::{debug_digest, debug_digest_value},
     help::{help, misused},
+    scripting::{BUSY_FUNCTION, BUSY_SCRIPT, busy_programs},
     work,
 };
 use crate::{
@@ -301,7 +302,7 @@ pub(super) fn save_flushed(call: &Call<'_, '_>) -> bool {
     if server.config.load().save.is_empty() {
         return false;
     }
-    if call.n_in_transaction.is_some() || call.is_in_script {
+    if call.is_part() {
         // Its cut has to wait until the shards are let go.
         server.order_save(SaveOrder::SaveFlushed, None);
         return false;
@@ -313,7 +314,7 @@ pub(super) fn save_flushed(call: &Call<'_, '_>) -> bool {
 
 /// Has the command be answered by the saver, which it is outside of scripts and transactions only.
 fn ask_saver(call: &mut Call<'_, '_>, order: SaveOrder) -> Outcome {
-    if call.held.is_some() {
+    if call.is_part() {
         return Err(CommandError::text("ERR Command not allowed inside a transaction"));
     }
     let is_answered = call.session.replies == Replies::On;
@@ -325,7 +326,7 @@ fn background_save(call: &mut Call<'_, '_>, mut args: Args<'_>, reply: &mut Repl
     args.tag("SCHEDULE");
     args.finish()?;
     let saves = &call.server.saves;
-    if call.held.is_some() && !saves.is_under_way.load(Ordering::Relaxed) {
+    if call.is_part() && !saves.is_under_way.load(Ordering::Relaxed) {
         saves.schedule();
         reply.simple("Background saving scheduled");
         return Ok(());
@@ -343,7 +344,7 @@ fn rewrite(call: &mut Call<'_, '_>, _: Args<'_>, reply: &mut Reply<'_>) -> Outco
     if saves.is_rewriting.load(Ordering::Relaxed) {
         return Err(CommandError::text("ERR Background append only file rewriting already in progress"));
     }
-    let must_wait = call.held.is_some() || saves.is_under_way.load(Ordering::Relaxed);
+    let must_wait = call.is_part() || saves.is_under_way.load(Ordering::Relaxed);
     saves.is_rewrite_scheduled.store(true, Ordering::Relaxed);
     server.saver().wake_if_asleep();
     reply.simple(match must_wait {
@@ -375,7 +376,7 @@ fn wait(call: &mut Call<'_, '_>, mut args: Args<'_>, reply: &mut Reply<'_>) -> O
     let n_replicas = args.int()?;
     let timeout = timeout_millis(args.next()?)?;
     match u64::try_from(n_replicas) {
-        Ok(n_replicas @ 1..) if call.held.is_none() => {
+        Ok(n_replicas @ 1..) if !call.is_part() => {
             await_sync(call, SyncAnswer::Replicas, (false, n_replicas), timeout);
         }
         _ => reply.integer(0),
@@ -402,7 +403,7 @@ fn wait_aof(call: &mut Call<'_, '_>, mut args: Args<'_>, reply: &mut Reply<'_>) 
     if n_local > 0 && synced.is_none() {
         return Err(CommandError::text(NOT_LOGGED));
     }
-    if call.held.is_some() {
+    if call.is_part() {
         // What the transaction itself writes is logged when it ends.
         write_synced(reply, synced == Some(call.server.journal.last_ticket()));
         return Ok(());
@@ -444,6 +445,10 @@ fn shutdown(call: &mut Call<'_, '_>, mut args: Args<'_>, _: &mut Reply<'_>) -> O
     }
     if abort {
         return Err(CommandError::text("ERR No shutdown in progress."));
+    }
+    if !nosave && let Some(program) = busy_programs(call).first() {
+        // It would wait for what may never end.
+        return Err(CommandError::text(if program.is_function() { BUSY_FUNCTION } else { BUSY_SCRIPT }));
     }
     warning!("User requested shutdown...");
     if !call.server.may_stop(force) {

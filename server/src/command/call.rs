@@ -93,6 +93,12 @@ impl<'a> Call<'a, '_> {
 }
 
 impl Call<'_, '_> {
+    /// Whether it is part of a transaction or a script, and so can wait for nothing. A command that waited for the end of a pause runs under a
+    /// hold as these do, and is not.
+    pub fn is_part(&self) -> bool {
+        self.n_in_transaction.is_some() || self.is_in_script
+    }
+
     /// The shard where a key of the command lives, with the session's database selected.
     ///
     /// # Panics

@@ -552,6 +552,11 @@ impl Saver {
                 "ERR Error trying to load the AOF files, check server logs."
             }),
             SaveOrder::SaveFlushed => return self.save_flushed(node),
+            SaveOrder::Shutdown | SaveOrder::ForcedShutdown => match self.save_for(what) {
+                // As in Redis there is no reply: the connection ends with the process.
+                None => return,
+                refusal => refusal,
+            },
             _ => self.save_for(what),
         };
         self.answer(node, refusal);

@@ -203,13 +203,21 @@ fn admit_saved(
 ) -> Result<(), CommandError> {
     if !server.attention.is_idle(session.rights_as_of) {
         cold_path();
-        let is_told = command.spec.tells_of_failed_saves || rows::may_write(server, session, command, words);
-        if is_told && server.must_save_first() {
-            return Err(UNSAVED);
+        let is_told = command.spec.tells_of_failed_saves || rows::writes(server, session, command, words);
+        if is_told {
+            admit_write(server)?;
         }
-        if is_told && server.journal.has_failed() {
-            return Err(UNLOGGED);
-        }
+    }
+    Ok(())
+}
+
+/// Refuses writes while what they would write might not come to the disk.
+pub fn admit_write(server: &Server) -> Result<(), CommandError> {
+    if server.must_save_first() {
+        return Err(UNSAVED);
+    }
+    if server.journal.has_failed() {
+        return Err(UNLOGGED);
     }
     Ok(())
 }

@@ -37,6 +37,13 @@ pub fn may_write(server: &Server, session: &Session, command: &Registered, words
     holds_or_queues(session, command, words, writes)
 }
 
+/// Whether a command writes, now or by what EXEC would run. Of a script that does not say what it does, each command is asked when it runs.
+pub fn writes(server: &Server, session: &Session, command: &Registered, words: Words<'_>) -> bool {
+    let writes =
+        |command: &Registered, words: Words<'_>| foresight::flags(server, command, words).has(Flags::WRITE);
+    holds_or_queues(session, command, words, writes)
+}
+
 /// Whether a command may touch keys in another database than the selected one, now or by what EXEC would run.
 pub fn may_leave_database(session: &Session, command: &Registered, words: Words<'_>) -> bool {
     holds_or_queues(session, command, words, |command, _| command.has(Flags::OTHER_DATABASES))

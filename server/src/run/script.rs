@@ -439,8 +439,8 @@ impl<'r, 'a, 'h> Running<'r, 'a, 'h> {
         if command.has(Flags::DENYOOM) && !self.has_written && !self.rights.may_exceed_memory && is_short() {
             return Err(CommandError::text("OOM command not allowed when used memory > 'maxmemory'."));
         }
-        if writes && !self.has_written && self.call.server.must_save_first() {
-            return Err(gates::UNSAVED);
+        if writes && !self.has_written {
+            gates::admit_write(self.call.server)?;
         }
         Ok(command)
     }
@@ -795,7 +795,8 @@ impl Host for Running<'_, '_, '_> {
             return Err(self.give_up(GaveUp::TooLong));
         }
         self.refuse_waiting(uptime_millis);
-        if self.call.thread.program().is_killed() || self.call.server.stopping.load(Ordering::Relaxed) {
+        // Where the server stops it goes on, if it is not too long: half of it would be logged otherwise.
+        if self.call.thread.program().is_killed() {
             return Err(Stop::Killed);
         }
         Ok(())

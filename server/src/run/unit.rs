@@ -65,7 +65,8 @@ pub struct Unit<'a> {
     pub budget: &'a Budget,
 }
 
-/// What became of a unit. In all cases but the first nothing has changed.
+/// What became of a unit. In all cases but the first nothing has changed, except that one that waits may have become a consumer of the group
+/// that it reads for.
 pub enum Ended {
     /// It ran, and its reply is written; or its user may not run it any more, and that is written.
     Ran,
@@ -138,12 +139,7 @@ pub fn run(
         }
     };
     if unit.is_served {
-        let mark = Mark::here();
-        let ended = body(unit, session, held, now, out, thread);
-        if !matches!(ended, Ended::Ran) {
-            mark.rewind();
-        }
-        return ended;
+        return body(unit, session, held, now, out, thread);
     }
     if (unit.wants_lane || route::needs_lane(thread.server(), session, unit.command)) && !held.try_lane() {
         return Ended::Needs(Route::new(held.ids().into()).through_lane());
@@ -155,11 +151,7 @@ pub fn run(
     {
         return Ended::Needs(route);
     }
-    let mark = Mark::here();
     let ended = body(unit, session, held, now, out, thread);
-    if !matches!(ended, Ended::Ran) {
-        mark.rewind();
-    }
     // Whatever became of it: what has expired under its eyes is a change.
     end(held, thread, now);
     thread.charge(session);
@@ -226,11 +218,14 @@ fn body(
         waiting: Waiting::May,
         ..Call::of_session(&TABLE, thread.server(), session, now, thread)
     };
+    let mark = Mark::here();
     step::answer(&mut call, command, words, first, out, thread);
     if call.is_too_much {
+        mark.rewind();
         return Ended::TooLong(Method::Pinned);
     }
     if let Some(gave_up) = call.gave_up.take() {
+        mark.rewind();
         forget_lookups(held);
         return gave_up.into();
     }
