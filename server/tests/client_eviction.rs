@@ -2,7 +2,10 @@
 
 mod support;
 
-use std::io;
+use std::{
+    io::{self, Read as _, Write as _},
+    net::TcpStream,
+};
 
 use support::{
     Client, Reply, Server,
@@ -335,4 +338,20 @@ fn many_clients_that_grow_at_once_are_closed_and_no_other() {
                 && figure(&mut observer, "mem_clients_normal") < LIMIT / 16
         });
     }
+}
+
+/// A reply is kept in one piece until its last byte is sent, and used to count by what was left of it.
+#[test]
+fn a_reply_that_is_partly_sent_counts_whole() {
+    const N_BYTES: usize = 64 << 20;
+    let server = laid_out((2, 16));
+    let mut observer = server.connect();
+    assert_eq!(ask(&mut observer, &format!("SETRANGE big {} x", N_BYTES - 1)), format!(":{N_BYTES}"));
+    let mut half = TcpStream::connect(("127.0.0.1", server.port())).expect("the server listens");
+    half.write_all(b"CLIENT SETNAME half\r\nGET big\r\n").expect("it reads");
+    half.read_exact(&mut vec![0; N_BYTES / 2]).expect("it sends");
+    // The system has taken more than that, but not all.
+    assert!(field_of(&mut observer, "half", "omem") >= Some(N_BYTES));
+    half.read_exact(&mut vec![0; N_BYTES / 2]).expect("it sends the rest");
+    until("nothing is left", || field_of(&mut observer, "half", "omem") == Some(0));
 }

@@ -178,7 +178,7 @@ impl Connection {
     #[inline]
     pub fn publish_backlog(&self) {
         let n_held_back = self.held_back.as_ref().map_or(0, Vec::len);
-        self.record.footprint.set(Part::Output, self.backlog.n_bytes + n_held_back);
+        self.record.footprint.set(Part::Output, self.backlog.kept_bytes() + n_held_back);
         self.record.output_pieces.store(self.backlog.pieces.len() as u32, Ordering::Relaxed);
     }
 }
@@ -307,6 +307,15 @@ impl Backlog {
     #[inline]
     pub fn is_empty(&self) -> bool {
         self.pieces.is_empty()
+    }
+
+    /// How much memory it keeps, about: a piece goes when its last byte is written, with the room that it has beyond its end.
+    fn kept_bytes(&self) -> usize {
+        let n_spare = match self.pieces.front() {
+            Some(Piece::Own(first)) => first.capacity() - first.len(),
+            _ => 0,
+        };
+        self.n_bytes + self.sent + n_spare
     }
 
     /// Adds `bytes` from `from` on, and empties `bytes`.
