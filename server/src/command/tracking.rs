@@ -95,7 +95,7 @@ impl Options {
     }
 }
 
-/// A client's prefixes with some new ones. No key may begin with two of them.
+/// A client's prefixes with some new ones. No key may begin with two of those that are named; all keys are added without a look at them, as in Redis.
 fn with_new(before: Option<&Mode>, mut new: Vec<Name>) -> Result<Vec<Name>, CommandError> {
     let old = before.map_or(&[][..], |mode| &mode.prefixes);
     if new.is_empty() {
@@ -103,6 +103,7 @@ fn with_new(before: Option<&Mode>, mut new: Vec<Name>) -> Result<Vec<Name>, Comm
         if old.contains(&new[0]) {
             return Ok(old.to_vec());
         }
+        return Ok([&new, old].concat());
     }
     let overlap = |a: &Name, b: &Name| a.starts_with(b) || b.starts_with(a);
     let refusal = |a: &Name, which: &str, b: &Name| {

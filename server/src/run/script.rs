@@ -90,16 +90,24 @@ pub fn run(
     reply: &mut Reply<'_>,
 ) -> Outcome {
     let mut room = PartsRoom::new();
-    let parts = Parts::read(args, from, &mut room)?;
+    let words = args.words();
+    let parts = Parts::read(args, from, &mut room).map_err(|error| refuse(call, words, error))?;
     let start = reply.written_bytes();
     let ran = match from {
-        ScriptIn::Text | ScriptIn::Digest => run_script(call, command, from, &parts, args.words(), reply),
-        ScriptIn::Function => run_function(call, command, &parts, args.words(), reply),
+        ScriptIn::Text | ScriptIn::Digest => run_script(call, command, from, &parts, words, reply),
+        ScriptIn::Function => run_function(call, command, &parts, words, reply),
     }?;
     if let Ok(Ended::Error { is_counted }) = ran {
         count_error(call, command, is_counted, reply.written_since(start));
     }
     Ok(())
+}
+
+/// Shows a script that cannot begin to who monitors: one that begins shows itself, before its commands.
+#[cold]
+fn refuse(call: &Call<'_, '_>, words: Words<'_>, error: CommandError) -> CommandError {
+    monitor::observe(call.session, Flags::NONE, words, call.thread);
+    error
 }
 
 fn run_script(
@@ -116,12 +124,16 @@ fn run_script(
     let script = match (foresight::script(&known, from, parts.named), from) {
         (Some(script), _) => script,
         (None, ScriptIn::Text) => {
-            learnt = command::learn_script(server, &TABLE, parts.named, Origin::Evaluated)?;
+            learnt = command::learn_script(server, &TABLE, parts.named, Origin::Evaluated)
+                .map_err(|error| refuse(call, words, error))?;
             &*learnt
         }
-        (None, _) => return Err(CommandError::text("NOSCRIPT No matching script. Please use EVAL.")),
+        (None, _) => {
+            let error = CommandError::text("NOSCRIPT No matching script. Please use EVAL.");
+            return Err(refuse(call, words, error));
+        }
     };
-    let rights = rights(server, command, &script.program)?;
+    let rights = rights(server, command, &script.program).map_err(|error| refuse(call, words, error))?;
     script.note_run(server.clock.uptime_millis());
     let mut notes = Notes::default();
     let mut running = Running::new(call, &mut notes, &script.program, rights, command, words, parts.keys);
@@ -144,9 +156,10 @@ fn run_function(
 ) -> Result<Ran, CommandError> {
     let server = call.server;
     let known = server.functions.known();
-    let (library, function) =
-        known.function(parts.named).ok_or(CommandError::text("ERR Function not found"))?;
-    let rights = rights(server, command, &function.program)?;
+    let (library, function) = known
+        .function(parts.named)
+        .ok_or_else(|| refuse(call, words, CommandError::text("ERR Function not found")))?;
+    let rights = rights(server, command, &function.program).map_err(|error| refuse(call, words, error))?;
     let mut notes = Notes::default();
     let mut running = Running::new(call, &mut notes, &function.program, rights, command, words, parts.keys);
     running.is_function = true;
