@@ -220,19 +220,19 @@ fn a_killed_client_gets_no_reply_in_place_of_another() {
         await_pinned(&mut control, 1);
         let replies = format!("${VALUE}\r\n{value}\r\n").repeat(N_READS);
         let mut id = None;
-        let mut n_waiting = 0;
+        let mut n_sent = 0;
         until("replies wait for the socket", || {
             let list = control.command(&["CLIENT", "LIST"]).text().expect("a text");
             let line = list.lines().find(|line| line.contains("cmd=smembers ")).expect("it is connected");
             let of = |name: &str| line.split(' ').find_map(|field| field.strip_prefix(name)?.parse().ok());
             id = of("id=");
-            n_waiting = of("omem=").unwrap_or(0);
-            n_waiting > 0
+            n_sent = of("tot-net-out=").expect("a number");
+            of("omem=").is_some_and(|n_waiting| n_waiting > 0)
         });
         let id = id.expect("a number");
         assert_eq!(ask(&mut control, &format!("CLIENT KILL ID {id}")), ":1");
         // There is room in the socket again.
-        let mut received = vec![0; replies.len() - n_waiting];
+        let mut received = vec![0; n_sent];
         reader.read_exact(&mut received).expect("the socket has taken these");
         assert_eq!(ask(&mut control, "DEBUG HOLD-OFFLOADED 0"), "+OK");
         // The connection may be reset.
