@@ -54,6 +54,8 @@ pub struct Aof<D: Disk> {
     is_aside: bool,
     /// Nothing was appended to the increment since it was begun.
     is_fresh: bool,
+    /// Something was appended to the increment since it was opened or begun.
+    has_grown: bool,
     /// Its name may go with the machine.
     is_name_unsynced: bool,
     /// The manifest may name an increment that was not begun after all.
@@ -165,6 +167,7 @@ impl<D: Disk> Aof<D> {
             framer,
             is_aside: false,
             is_fresh: false,
+            has_grown: false,
             is_name_unsynced: false,
             is_manifest_unsure: false,
             touched: 0,
@@ -278,7 +281,7 @@ impl<D: Disk> Aof<D> {
         framer.write(units, ends, &mut self.frames);
         self.touched = self.touched.max(self.end + self.frames.len() as u64);
         self.file.write_at(&self.frames, self.end)?;
-        (self.framer, self.is_fresh) = (framer, false);
+        (self.framer, self.is_fresh, self.has_grown) = (framer, false, true);
         self.end += self.frames.len() as u64;
         self.frames.clear();
         self.frames.shrink_to(KEPT_BYTES);
@@ -310,6 +313,7 @@ impl<D: Disk> Aof<D> {
         (self.file, self.end) = begun?;
         (self.manifest, self.framer, self.reserved, self.is_fresh) = (manifest, framer, 0, true);
         (self.is_aside, self.is_lost, self.is_manifest_unsure, self.touched) = (is_aside, false, false, 0);
+        self.has_grown = false;
         Ok(())
     }
 
@@ -361,7 +365,7 @@ impl<D: Disk> Aof<D> {
         if self.is_lost {
             return Err(io::Error::other("it could not be synced before"));
         }
-        if !self.is_fresh {
+        if self.has_grown {
             // Whoever then finds something broken in it knows that it was whole, and does not take what is behind for a torn end.
             self.file.sync()?;
             let mut framer = Framer { safe: self.framer.offset, ..self.framer };
