@@ -11,8 +11,8 @@
 //! stream was known to be on disk when the frame was written: what is lost before there was lost by the disk, and what is lost behind may
 //! never have got there.
 //!
-//! A file of ours begins with a frame of no bytes, an *anchor*, and one that was closed ends with one, which says that all before it is safe. Where times are told, a line `#TS:<seconds since 1970>` stands before the first frame
-//! of each second, and so before the anchor.
+//! A file of ours begins with a frame of no bytes, an *anchor*. One that was closed ends with one, which says that all before it is safe. Where
+//! times are told, a line `#TS:<seconds since 1970>` stands before the first frame of each second, and so before the anchor.
 //!
 //! Redis reads such a line as an annotation, for which it has 128 bytes.
 

@@ -365,19 +365,16 @@ impl<D: Disk> Aof<D> {
         if self.is_lost {
             return Err(io::Error::other("it could not be synced before"));
         }
+        let mut may_be_longer = self.reserved.max(self.touched) > self.end;
         if self.has_grown {
             // Whoever then finds something broken in it knows that it was whole, and does not take what is behind for a torn end.
             self.file.sync()?;
-            let mut framer = Framer { safe: self.framer.offset, ..self.framer };
-            let mut anchor = Vec::new();
-            framer.anchor(&mut anchor);
-            self.touched = self.touched.max(self.end + anchor.len() as u64);
-            // On a full disk there may be no room for it.
-            if self.file.write_at(&anchor, self.end).is_ok() {
-                self.end += anchor.len() as u64;
-            }
+            self.framer.safe = self.framer.offset;
+            // On a full disk there may be no room for it, or for a part of it.
+            self.end += write_anchor(&self.file, self.end, &mut self.framer).unwrap_or(0);
+            may_be_longer = true;
         }
-        if self.reserved.max(self.touched) > self.end {
+        if may_be_longer {
             self.file.truncate(self.end)?;
         }
         self.file.sync()

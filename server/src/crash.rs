@@ -141,7 +141,7 @@ fn write_report(mut bell: PipeReader) {
         .iter()
         .map(|frame| name_of(frame.load(Ordering::Relaxed)))
         .collect();
-    // Outermost of what is not of interest: the handler, and behind it how the kernel has called that.
+    // The innermost are the handler's own, and behind it stands how the kernel has called that.
     let is_handler = |frame: &Vec<String>| frame.iter().any(|call| call.contains("on_fault"));
     let n_skipped = frames.iter().rposition(is_handler).map_or(0, |handler| handler + 2);
     for call in frames.iter().skip(n_skipped).flatten() {

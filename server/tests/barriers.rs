@@ -166,7 +166,7 @@ fn what_waited_for_the_end_of_a_pause_is_no_part_of_a_transaction() {
         ("BGREWRITEAOF", "+Background append only file rewriting started"),
     ] {
         until("nothing is saved", || figure(&mut client, "aof_rewrite_in_progress") == 0);
-        assert_eq!(ask(&mut control, "CLIENT PAUSE 50 ALL"), "+OK");
+        assert_eq!(ask(&mut control, "CLIENT PAUSE 200 ALL"), "+OK");
         assert_eq!(ask(&mut client, command), reply, "{command}");
     }
 }

@@ -178,7 +178,6 @@ fn fault(name: &str, args: &[&str], harm: impl FnOnce(&mut Client, u32)) -> (Opt
     let scratch = Scratch::new(name);
     let port = Port::claim();
     let args = [&["--enable-debug-command", "yes"], args].concat();
-    // What ends it would leave a core in the scratch space.
     let mut child =
         command(&scratch, &port, &args).stderr(Stdio::null()).spawn().expect("the server can be run");
     let _process = Process(child.id());

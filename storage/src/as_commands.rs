@@ -127,7 +127,7 @@ fn pending_and_gone(stream: &Stream) -> BTreeSet<StreamId> {
 /// The entries, and empty ones for those that are gone.
 fn write_entries(out: &mut Vec<u8>, key: &[u8], stream: &Stream, gone: &BTreeSet<StreamId>) {
     let empty = |out: &mut Vec<u8>, id| write(out, &[b"XADD", key, id_text(id).as_bytes(), b"x", b"y"]);
-    let is_empty = gone.is_empty();
+    let leaves_none = gone.is_empty() && stream.entries().is_empty();
     let mut gone = gone.iter().copied().peekable();
     for entry in stream.entries().range(StreamId::MIN, StreamId::MAX) {
         while let Some(id) = gone.next_if(|&id| id < entry.id()) {
@@ -141,7 +141,7 @@ fn write_entries(out: &mut Vec<u8>, key: &[u8], stream: &Stream, gone: &BTreeSet
         }
     }
     gone.for_each(|id| empty(out, id));
-    if stream.entries().is_empty() && is_empty {
+    if leaves_none {
         // One that comes and goes leaves the stream.
         let id = stream.entries().last_id().max(StreamId::new(0, 1));
         write(out, &[b"XADD", key, b"MAXLEN", b"0", id_text(id).as_bytes(), b"x", b"y"]);

@@ -43,12 +43,9 @@ pub(super) fn percentiles_on_schedule(
     server: &Server,
     requests: &[Request],
 ) -> Result<Vec<f64>, BenchError> {
-    let mut figures = Vec::new();
-    for &request in requests {
-        let latencies = load(contest, server, request, Some(RATE))?;
-        figures.extend([50.0, 99.0].map(|percent| latencies.percentile_millis(percent)));
-    }
-    Ok(figures)
+    figures(contest, server, requests, Some(RATE), |latencies| {
+        [50.0, 99.0].map(|percent| latencies.percentile_millis(percent)).to_vec()
+    })
 }
 
 /// Runs a closed loop of each of `requests` in turn over the loaded keys.
@@ -57,28 +54,32 @@ pub(super) fn percentiles(
     server: &Server,
     requests: &[Request],
 ) -> Result<Vec<f64>, BenchError> {
-    let mut figures = Vec::new();
-    for &request in requests {
-        let latencies = load(contest, server, request, None)?;
-        figures.extend([50.0, 99.0, 99.9].map(|percent| latencies.percentile_millis(percent)));
-        figures.push(latencies.percentile_millis_any_moment(99.0));
-    }
-    Ok(figures)
+    figures(contest, server, requests, None, |latencies| {
+        let percentiles = [50.0, 99.0, 99.9].map(|percent| latencies.percentile_millis(percent));
+        [&percentiles[..], &[latencies.percentile_millis_any_moment(99.0)]].concat()
+    })
 }
 
-fn load(
+/// Runs a load of each of `requests` in turn over the loaded keys, and takes some figures of each.
+fn figures(
     contest: &Contest,
     server: &Server,
-    request: Request,
+    requests: &[Request],
     rate: Option<f64>,
-) -> Result<Latencies, BenchError> {
-    let load = RequestLoad {
-        request,
-        rate,
-        n_connections: N_CONNECTIONS,
-        n_keys: N_KEYS,
-        value_bytes: VALUE.len(),
-        misses: Misses::Wrong,
-    };
-    load.run(server.address(), Limit::Time { warmup: Duration::ZERO, measured: contest.load_time() })
+    of: impl Fn(&Latencies) -> Vec<f64>,
+) -> Result<Vec<f64>, BenchError> {
+    let limit = Limit::Time { warmup: Duration::ZERO, measured: contest.load_time() };
+    let mut figures = Vec::new();
+    for &request in requests {
+        let load = RequestLoad {
+            request,
+            rate,
+            n_connections: N_CONNECTIONS,
+            n_keys: N_KEYS,
+            value_bytes: VALUE.len(),
+            misses: Misses::Wrong,
+        };
+        figures.extend(of(&load.run(server.address(), limit.clone())?));
+    }
+    Ok(figures)
 }

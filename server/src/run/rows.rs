@@ -30,18 +30,17 @@ pub fn next(job: &Job) -> (&'static Registered, Words<'_>) {
 
 /// Whether a command may change keys, or how they are stored, now or by what EXEC would run.
 pub fn may_write(server: &Server, session: &Session, command: &Registered, words: Words<'_>) -> bool {
-    let writes = |command: &Registered, words: Words<'_>| {
-        let flags = foresight::flags(server, command, words);
-        flags.has(Flags::WRITE) || flags.has(Flags::MAY_REPLICATE)
-    };
-    holds_or_queues(session, command, words, writes)
+    let may_write = |flags: Flags| flags.has(Flags::WRITE) || flags.has(Flags::MAY_REPLICATE);
+    holds_or_queues(session, command, words, |command, words| {
+        may_write(foresight::flags(server, command, words))
+    })
 }
 
 /// Whether a command writes, now or by what EXEC would run. Of a script that does not say what it does, each command is asked when it runs.
 pub fn writes(server: &Server, session: &Session, command: &Registered, words: Words<'_>) -> bool {
-    let writes =
-        |command: &Registered, words: Words<'_>| foresight::flags(server, command, words).has(Flags::WRITE);
-    holds_or_queues(session, command, words, writes)
+    holds_or_queues(session, command, words, |command, words| {
+        foresight::flags(server, command, words).has(Flags::WRITE)
+    })
 }
 
 /// Whether a command may touch keys in another database than the selected one, now or by what EXEC would run.

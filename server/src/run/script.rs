@@ -89,25 +89,33 @@ pub fn run(
     args: Args<'_>,
     reply: &mut Reply<'_>,
 ) -> Outcome {
-    let mut room = PartsRoom::new();
-    let words = args.words();
-    let parts = Parts::read(args, from, &mut room).map_err(|error| refuse(call, words, error))?;
-    let start = reply.written_bytes();
-    let ran = match from {
-        ScriptIn::Text | ScriptIn::Digest => run_script(call, command, from, &parts, words, reply),
-        ScriptIn::Function => run_function(call, command, &parts, words, reply),
-    }?;
+    let (words, start) = (args.words(), reply.written_bytes());
+    let ran = begin(call, command, from, args, reply);
+    if ran.is_err() {
+        // It could not begin: one that does shows itself, before its commands.
+        monitor::observe(call.session, Flags::NONE, words, call.thread);
+    }
+    let ran = ran?;
     if let Ok(Ended::Error { is_counted }) = ran {
         count_error(call, command, is_counted, reply.written_since(start));
     }
     Ok(())
 }
 
-/// Shows a script that cannot begin to who monitors: one that begins shows itself, before its commands.
-#[cold]
-fn refuse(call: &Call<'_, '_>, words: Words<'_>, error: CommandError) -> CommandError {
-    monitor::observe(call.session, Flags::NONE, words, call.thread);
-    error
+/// Runs it, or says why it cannot begin.
+fn begin(
+    call: &mut Call<'_, '_>,
+    command: &'static Registered,
+    from: ScriptIn,
+    args: Args<'_>,
+    reply: &mut Reply<'_>,
+) -> Result<Ran, CommandError> {
+    let (words, mut room) = (args.words(), PartsRoom::new());
+    let parts = Parts::read(args, from, &mut room)?;
+    match from {
+        ScriptIn::Text | ScriptIn::Digest => run_script(call, command, from, &parts, words, reply),
+        ScriptIn::Function => run_function(call, command, &parts, words, reply),
+    }
 }
 
 fn run_script(
@@ -124,16 +132,12 @@ fn run_script(
     let script = match (foresight::script(&known, from, parts.named), from) {
         (Some(script), _) => script,
         (None, ScriptIn::Text) => {
-            learnt = command::learn_script(server, &TABLE, parts.named, Origin::Evaluated)
-                .map_err(|error| refuse(call, words, error))?;
+            learnt = command::learn_script(server, &TABLE, parts.named, Origin::Evaluated)?;
             &*learnt
         }
-        (None, _) => {
-            let error = CommandError::text("NOSCRIPT No matching script. Please use EVAL.");
-            return Err(refuse(call, words, error));
-        }
+        (None, _) => return Err(CommandError::text("NOSCRIPT No matching script. Please use EVAL.")),
     };
-    let rights = rights(server, command, &script.program).map_err(|error| refuse(call, words, error))?;
+    let rights = rights(server, command, &script.program)?;
     script.note_run(server.clock.uptime_millis());
     let mut notes = Notes::default();
     let mut running = Running::new(call, &mut notes, &script.program, rights, command, words, parts.keys);
@@ -156,10 +160,9 @@ fn run_function(
 ) -> Result<Ran, CommandError> {
     let server = call.server;
     let known = server.functions.known();
-    let (library, function) = known
-        .function(parts.named)
-        .ok_or_else(|| refuse(call, words, CommandError::text("ERR Function not found")))?;
-    let rights = rights(server, command, &function.program).map_err(|error| refuse(call, words, error))?;
+    let (library, function) =
+        known.function(parts.named).ok_or(CommandError::text("ERR Function not found"))?;
+    let rights = rights(server, command, &function.program)?;
     let mut notes = Notes::default();
     let mut running = Running::new(call, &mut notes, &function.program, rights, command, words, parts.keys);
     running.is_function = true;
@@ -335,8 +338,6 @@ impl<'r, 'a, 'h> Running<'r, 'a, 'h> {
         words: Words<'r>,
         keys: &'r [&'r [u8]],
     ) -> Self {
-        let line = monitor::line_for_later(call.session, Sender::Client, Flags::NONE, words, call.server);
-        notes.others.extend(line.map(Note::Line));
         let (db, waiting) = (call.session.db, std::mem::replace(&mut call.waiting, Waiting::MayNot));
         // What was found out is where the declared keys are; each command looks for its own.
         let routed = std::mem::take(&mut call.routed);
@@ -373,6 +374,9 @@ impl<'r, 'a, 'h> Running<'r, 'a, 'h> {
         parts: &Parts<'_>,
         reply: &mut Reply<'_>,
     ) -> Ran {
+        let (session, words) = (&*self.call.session, self.words);
+        let line = monitor::line_for_later(session, Sender::Client, Flags::NONE, words, self.call.server);
+        self.notes.others.extend(line.map(Note::Line));
         self.n_timed = if engine.n_runs().is_multiple_of(RUNS_PER_TIMED) { RUNS_PER_TIMED } else { 0 };
         let thread = self.call.thread;
         engine.limit_memory(thread.stats().lua_memory_limit.load(Ordering::Relaxed));
