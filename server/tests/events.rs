@@ -118,6 +118,57 @@ fn whichever_way_a_command_ran_its_events_come_once_and_in_order() {
     }
 }
 
+/// Who listens hears of all in the order in which it was done, and a command of a transaction decides of what comes behind it only.
+#[test]
+fn what_a_transaction_publishes_comes_between_the_events_around_it() {
+    for layout in LAYOUTS {
+        let server = laid_out(layout);
+        let (mut client, mut waiting) = (server.connect(), server.connect());
+        configure(&mut client, "KA");
+        let mut listener = Listener::new(&server, "*");
+        waiting.send(&["BLPOP", "list", "0"]);
+        until("it waits", || figure(&mut client, "blocked_clients") == 1);
+        for command in [
+            "MULTI",
+            "RPUSH list v",
+            "PUBLISH news one",
+            "MSET b 1 c 2",
+            "PUBLISH news two",
+            "SET b 3",
+            "EXEC",
+        ] {
+            ask(&mut client, command);
+        }
+        assert_eq!(waiting.receive().to_string(), "[\"list\" \"v\"]");
+        let script =
+            "redis.call('SET', KEYS[1], 1) redis.call('PUBLISH', 'news', 3) redis.call('DEL', KEYS[1])";
+        client.command(&["EVAL", script, "1", "d"]);
+        for command in ["MULTI", "SET a 1"] {
+            ask(&mut client, command);
+        }
+        client.command(&["CONFIG", "SET", "notify-keyspace-events", ""]);
+        for command in ["SET a 2", "EXEC"] {
+            ask(&mut client, command);
+        }
+        let expected = [
+            "space@0__:list rpush",
+            "news one",
+            "space@0__:b set",
+            "space@0__:c set",
+            "news two",
+            "space@0__:b set",
+            // It is served when the transaction is over.
+            "space@0__:list lpop",
+            "space@0__:list del",
+            "space@0__:d set",
+            "news 3",
+            "space@0__:d del",
+            "space@0__:a set",
+        ];
+        assert_eq!(listener.heard(&mut client), expected);
+    }
+}
+
 #[test]
 fn a_key_whose_time_is_over_has_expired_before_it_is_written_again() {
     for layout in LAYOUTS {

@@ -58,6 +58,8 @@ pub struct Change {
     pub wakes: bool,
     /// Tracking clients that have read the key since it last changed. They are no longer remembered.
     pub readers: Readers,
+    /// Observers have been told of it ([`Shard::take_untold`](crate::Shard::take_untold)): what is left is that it wakes nodes.
+    pub is_told: bool,
 }
 
 /// One who hears of every change on a shard, whatever the key. Which one it is, is not known here; there are up to eight.
@@ -226,6 +228,7 @@ impl Ledger {
             author: self.author,
             wakes: false,
             readers: Readers::new(),
+            is_told: false,
         }
     }
 
@@ -283,15 +286,13 @@ impl Ledger {
         !self.sink.is_empty()
     }
 
-    /// Puts changes that were taken back at the front of the sink, as far as they wake nodes and those have not been served: only
-    /// that is left of them.
-    pub(crate) fn put_back_wakes(&mut self, changes: &mut Vec<Change>) {
-        let waking = changes.drain(..).filter(|change| change.wakes);
-        let back: Vec<Change> = waking
-            .filter(|change| change.key.as_deref().is_some_and(|key| self.waiters.wake(change.db, key)))
-            .map(|change| Change { effect: Effect::None, readers: Readers::new(), ..change })
-            .collect();
-        self.sink.splice(..0, back);
+    /// Takes what nobody has been told of, and keeps which keys wake nodes.
+    pub(crate) fn take_untold(&mut self, to: &mut Vec<Change>) {
+        let n_told = self.sink.iter().rposition(|change| change.is_told).map_or(0, |last| last + 1);
+        let untold = self.sink.split_off(n_told);
+        let wakes = untold.iter().filter(|change| change.wakes);
+        self.sink.extend(wakes.map(|change| Change { is_told: true, ..change.clone() }));
+        to.extend(untold);
     }
 
     /// Empties the sink. Who waits for a key that is in it has been told then.

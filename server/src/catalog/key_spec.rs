@@ -316,6 +316,11 @@ impl Keys {
         if self.0.iter().all(is_told) { self.0 } else { &[] }
     }
 
+    /// Whether there are any, and not only channels.
+    pub fn are_some(self) -> bool {
+        self.0.iter().any(|keys| keys.used.is_key())
+    }
+
     /// Every argument from the first on.
     pub const fn all(used: KeyUse) -> [KeySpec; 1] {
         [KeySpec { at: KeysAt::Range { first: 1, last: -1, step: 1 }, used }]

@@ -364,7 +364,7 @@ fn keys_of(
     let Found::Command(command) = table.find(words) else {
         return Err(CommandError::text("ERR Invalid command specified"));
     };
-    if !command.spec.keys.0.iter().any(|keys| keys.used.is_key()) {
+    if !command.spec.keys.are_some() {
         return Err(CommandError::text("ERR The command has no key arguments"));
     }
     if !command.spec.arity.admits(words.len()) {

@@ -95,9 +95,8 @@ pub fn announce_before_leaving(shard: &mut Shard, thread: &ThreadState) {
     shard.set_author(0);
     if shard.has_changes() {
         let mut changes = thread.changes.take();
-        shard.take_changes(&mut changes);
+        shard.take_untold(&mut changes);
         observe::tell(&changes, thread);
-        shard.put_back_wakes(&mut changes);
         thread.keep_room(changes);
     }
 }

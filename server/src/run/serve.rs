@@ -7,7 +7,7 @@ use std::{
 };
 
 use braid_storage::{
-    Db, Key,
+    Change, Db, Key, Shard,
     coordinator::{Held, Job as _},
     executor::Node,
     time::Millis,
@@ -97,18 +97,36 @@ fn serve(
 /// have to look at.
 pub fn tell_observers(held: &mut Held<'_, Job>, thread: &ThreadState, ready: &mut VecDeque<ReadyKey>) {
     logging::log_unit(thread);
-    let mut changes = thread.changes.take();
-    for index in 0..held.ids().len() {
-        let id = held.ids()[index];
-        held.shard(id).take_changes(&mut changes);
-    }
+    let mut changes = take_in_order(held, thread, Shard::take_changes);
     if !changes.is_empty() {
-        if held.ids().len() > 1 {
-            changes.sort_unstable_by_key(|change| change.order);
-        }
-        observe::tell(&changes, thread);
+        let n_told = changes.partition_point(|change| change.is_told);
+        observe::tell(&changes[n_told..], thread);
         let waking = changes.drain(..).filter(|change| change.wakes);
         ready.extend(waking.filter_map(|change| Some(ReadyKey { db: change.db, bytes: change.key? })));
     }
     thread.keep_room(changes);
+}
+
+/// Tells the observers what a unit that goes on has changed so far. Nodes that wait are served when it ends.
+///
+/// What is told goes to those who listen now, and comes before what the unit publishes from here on.
+#[cold]
+pub fn tell_observers_so_far(held: &mut Held<'_, Job>, thread: &ThreadState) {
+    let changes = take_in_order(held, thread, Shard::take_untold);
+    observe::tell(&changes, thread);
+    thread.keep_room(changes);
+}
+
+/// Takes changes from the held shards, in the order in which they were made; first those that observers have been told of.
+fn take_in_order(
+    held: &mut Held<'_, Job>,
+    thread: &ThreadState,
+    take: impl Fn(&mut Shard, &mut Vec<Change>),
+) -> Vec<Change> {
+    let mut changes = thread.changes.take();
+    held.each_shard(|shard| take(shard, &mut changes));
+    if held.ids().len() > 1 {
+        changes.sort_unstable_by_key(|change| (!change.is_told, change.order));
+    }
+    changes
 }

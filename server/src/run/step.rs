@@ -18,9 +18,9 @@ use crate::{
     command::{self, Call, Log, Registered, Run, TABLE},
     observe::invalidations,
     run::{
-        logging,
+        gates, logging,
         sampling::Sampled,
-        script, transaction,
+        script, serve, transaction,
         watch::{self, Timer},
     },
     shared::thread_state::ThreadState,
@@ -78,7 +78,13 @@ fn run(
         | Run::Transaction(run)
         | Run::Own(run)
         | Run::Everything(run)
-        | Run::Barrier(run) => run(call, args, reply),
+        | Run::Barrier(run) => {
+            if call.is_part() && !command.spec.keys.are_some() {
+                // It may send messages, or change who hears of changes: what was changed before it is told first.
+                tell_so_far(call);
+            }
+            run(call, args, reply)
+        }
         Run::Shard(run) => {
             let mut key_first = args;
             let key = key_first.key()?;
@@ -93,6 +99,15 @@ fn run(
             Ok(())
         }
         Run::Container => Err(CommandError::Arity(command.full_name)),
+    }
+}
+
+#[cold]
+fn tell_so_far(call: &mut Call<'_, '_>) {
+    if let Some(held) = &mut call.held
+        && gates::is_observed(held)
+    {
+        serve::tell_observers_so_far(held, call.thread);
     }
 }
 

@@ -216,9 +216,10 @@ impl Shard {
         }
     }
 
-    /// Puts changes back that were taken where waiting nodes cannot be served, for the next unit on this shard to serve them.
-    pub fn put_back_wakes(&mut self, changes: &mut Vec<Change>) {
-        self.ledger.put_back_wakes(changes);
+    /// Adds what has happened and nobody has been told of, in order, where nodes that wait cannot be served yet: which of them are woken is
+    /// kept for the [end](Self::take_changes) of this unit, or the next.
+    pub fn take_untold(&mut self, to: &mut Vec<Change>) {
+        self.ledger.take_untold(to);
         self.update_observers();
     }
 

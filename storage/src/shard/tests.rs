@@ -264,16 +264,24 @@ fn nodes_that_wait_are_woken_once_and_readers_told_once() {
 }
 
 #[test]
-fn wakes_that_are_put_back_are_kept_until_somebody_serves_them() {
-    let mut bench = Bench::unobserved();
+fn what_was_told_before_the_end_of_a_unit_is_told_once_and_still_wakes() {
+    let mut bench = Bench::counted();
     bench.wait_for(Db(0), b"l");
     bench.push(b"l", b"a");
-    let mut changes = taken(&mut bench.shard);
-    bench.shard.put_back_wakes(&mut changes);
+    let mut untold = Vec::new();
+    let mut events = |bench: &mut Bench| {
+        bench.shard.take_untold(&mut untold);
+        untold.drain(..).map(|change| change.event).collect::<Vec<_>>()
+    };
+    assert_eq!(events(&mut bench), [Event::New, Event::RPush]);
+    assert!(events(&mut bench).is_empty());
     bench.push(b"l", b"b");
+    assert_eq!(events(&mut bench), [Event::RPush]);
+    bench.set(b"s");
     let changes = taken(&mut bench.shard);
-    assert_eq!(changes.len(), 1);
-    assert!(changes[0].wakes && changes[0].effect == Effect::None);
+    let left: Vec<_> = changes.iter().map(|change| (change.event, change.wakes, change.is_told)).collect();
+    let expected = [(Event::RPush, true, true), (Event::New, false, false), (Event::Set, false, false)];
+    assert_eq!(left, expected);
 }
 
 #[test]
