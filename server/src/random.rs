@@ -10,10 +10,25 @@ thread_local! {
     static STATE: Cell<u64> = Cell::new(RandomState::new().hash_one(0u64));
 }
 
+const STEP: u64 = 0x9e37_79b9_7f4a_7c15;
+
 /// A random number, by SplitMix64 (Steele, Lea and Flood, 2014).
 pub fn random() -> u64 {
-    let state = STATE.get().wrapping_add(0x9e37_79b9_7f4a_7c15);
+    let state = STATE.get().wrapping_add(STEP);
     STATE.set(state);
+    mixed(state)
+}
+
+/// What [`random`] will give on this thread, one after the other.
+pub fn coming() -> impl Iterator<Item = u64> {
+    let mut state = STATE.get();
+    std::iter::repeat_with(move || {
+        state = state.wrapping_add(STEP);
+        mixed(state)
+    })
+}
+
+fn mixed(state: u64) -> u64 {
     let mixed = (state ^ state >> 30).wrapping_mul(0xbf58_476d_1ce4_e5b9);
     let mixed = (mixed ^ mixed >> 27).wrapping_mul(0x94d0_49bb_1331_11eb);
     mixed ^ mixed >> 31
@@ -22,4 +37,15 @@ pub fn random() -> u64 {
 /// A random index below `n`, which must not be 0.
 pub fn random_below(n: usize) -> usize {
     ((u128::from(random()) * n as u128) >> 64) as usize
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_comes_is_told_before() {
+        let told: Vec<u64> = coming().take(3).collect();
+        assert_eq!(told, [random(), random(), random()]);
+    }
 }

@@ -30,10 +30,14 @@ impl ShardId {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct KeyHash(pub u64);
 
+/// Which bit of a place is the tag's first, counted from the top.
+pub(crate) const TAG_BEGINS_AT: u32 = 19;
+
 /// A key's place in its table: its hash, turned so that the bits that chose the shard come last.
 ///
-/// The top bits are the *position*, by which tables order their entries; bits 16 to 24 are the *tag*, which is
-/// independent of the bucket as long as a table is below 2³⁰ buckets, and of the shard.
+/// The top bits are the *position*, by which tables order their entries. Eight bits of it are the *tag*: those behind the [`TAG_BEGINS_AT`]
+/// that stand beside an entry's address. So a bucket tells positions to 26 bits, and the tag is independent of the bucket as long as a
+/// table has no more than 2¹⁹ of them, which is 3.6 million entries; each doubling beyond takes a bit from it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Place(pub(crate) u64);
 
@@ -47,7 +51,7 @@ impl Place {
     /// The byte that stands for the key in its bucket: never 0, which means an empty slot.
     #[inline]
     pub(crate) const fn tag(self) -> u8 {
-        let tag = (self.0 >> 16) as u8;
+        let tag = (self.0 >> (64 - TAG_BEGINS_AT - u8::BITS)) as u8;
         tag | (tag == 0) as u8
     }
 }

@@ -341,13 +341,25 @@ impl Shard {
     /// Fetches what look-ups of some members touch, if the key holds a large set, hash or sorted set, so that their latencies
     /// overlap. More than [`PREFETCH_MAX`] are of no use. Whatever the key holds, nothing else comes of it.
     pub fn prefetch_members<'m>(&mut self, key: &Key<'_>, members: impl Iterator<Item = &'m [u8]>) {
-        let table = &self.tables[self.db];
-        let Some(entry) = table.find_near(key.bytes, key.routed.place, &mut self.hint) else { return };
-        if let Some(large) = kinds::member_table(entry) {
+        if let Some(large) = self.member_table(key) {
             let places: SmallVec<[Place; PREFETCH_MAX]> =
                 members.take(PREFETCH_MAX).map(|member| large.router().place(member)).collect();
             large.prefetch(&places);
         }
+    }
+
+    /// The same for members that are drawn by random numbers.
+    pub fn prefetch_draws(&mut self, key: &Key<'_>, randoms: impl Iterator<Item = u64>) {
+        if let Some(large) = self.member_table(key) {
+            let randoms: SmallVec<[u64; PREFETCH_MAX]> = randoms.take(PREFETCH_MAX).collect();
+            large.prefetch_samples(&randoms);
+        }
+    }
+
+    /// The table of a large value's members.
+    fn member_table(&mut self, key: &Key<'_>) -> Option<&Table> {
+        let entry = self.tables[self.db].find_near(key.bytes, key.routed.place, &mut self.hint)?;
+        kinds::member_table(entry)
     }
 
     /// A live string, to be used.

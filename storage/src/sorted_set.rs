@@ -29,7 +29,7 @@ use self::{
 use crate::{
     entry::{Encoding, EntryBox, EntryRef, Kind},
     packed::{self, Element, Packed},
-    table::{Position, Table},
+    table::{PREFETCH_MAX, Position, Table},
     value::{ValueMut, ValueRef, ValueType},
 };
 
@@ -89,6 +89,15 @@ pub(crate) fn member_table(entry: EntryRef<'_>) -> Option<&Table> {
     match Stored::of(entry) {
         Stored::Large(large) => Some(large.table()),
         Stored::Packed(_) => None,
+    }
+}
+
+/// Fetches what removing members from an end touches, if the value is a large sorted set. More than [`PREFETCH_MAX`] are of no use.
+pub fn prefetch_end(entry: EntryRef<'_>, end: End, n: usize) {
+    if entry.kind() == Kind::SortedSet
+        && let Stored::Large(large) = Stored::of(entry)
+    {
+        large.prefetch(end.ranks(large.len(), n.min(PREFETCH_MAX)));
     }
 }
 
@@ -376,6 +385,17 @@ pub enum End {
     Highest,
 }
 
+impl End {
+    /// The ranks of up to `n` members of `len` at this end.
+    fn ranks(self, len: usize, n: usize) -> Range<usize> {
+        let n = n.min(len);
+        match self {
+            End::Lowest => 0..n,
+            End::Highest => len - n..len,
+        }
+    }
+}
+
 impl SortedSetMut<'_> {
     /// Gives a member a score. No score is NaN.
     pub fn add(&mut self, member: &[u8], score: f64, rule: AddRule) -> Added {
@@ -469,12 +489,7 @@ impl SortedSetMut<'_> {
     /// Removes up to `n` members from an end on, after it has shown each of them.
     pub fn pop(&mut self, end: End, n: usize, mut show: impl FnMut(Scored<'_>)) {
         let set = self.as_ref();
-        let len = set.len();
-        let n = n.min(len);
-        let ranks = match end {
-            End::Lowest => 0..n,
-            End::Highest => len - n..len,
-        };
+        let ranks = end.ranks(set.len(), n);
         let members = set.iter(ranks.clone());
         match end {
             End::Lowest => members.for_each(&mut show),

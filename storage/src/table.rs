@@ -59,6 +59,7 @@ pub use self::segment::Fill;
 use self::segment::{BUCKETS_MAX, Segment};
 use crate::entry::{Encoding, EntryBox, EntryRef, Object};
 use crate::hash::{Place, Router};
+use crate::prefetch;
 use crate::time::{Deadline, Millis};
 
 /// Siblings with at most this many entries together merge; well below what makes a segment split again.
@@ -269,6 +270,21 @@ impl Table {
         self.sample_where(random, |_, _| true, usize::MAX).map(|spot| spot.entry(self))
     }
 
+    /// Fetches the entries that these random numbers will draw, or most of them.
+    pub fn prefetch_samples(&self, randoms: &[u64]) {
+        let Some(directory) = self.root().directory() else { return };
+        for &random in randoms {
+            if let Some(Sampled { segment, at, .. }) = Sampled::draw(directory, &mut SplitMix(random)) {
+                prefetch::for_read(segment.bucket(at));
+            }
+        }
+        for &random in randoms {
+            if let Some(Sampled { segment, at, slot }) = self.sample_where(random, |_, _| true, 0) {
+                prefetch::for_read(segment.bucket(at).slot(slot).address());
+            }
+        }
+    }
+
     /// Takes a random entry out; see [`sample`](Self::sample).
     pub fn remove_sample(&mut self, random: u64) -> Option<EntryBox> {
         let Sampled { segment, at, slot } = self.sample_where(random, |_, _| true, usize::MAX)?;
@@ -311,20 +327,13 @@ impl Table {
     ) -> Option<Sampled> {
         let directory = self.root().directory()?;
         let mut random = SplitMix(random);
-        // A single segment may have few buckets; of several, all are judged against the largest size.
-        let n_buckets =
-            if directory.depth() == 0 { directory.segment(0).segment().n_buckets() } else { BUCKETS_MAX };
         for _ in 0..SAMPLE_TRIES {
-            let index = directory.index(random.next());
-            let segment = directory.segment(index).segment();
-            let cell = random.below(n_buckets * SLOTS);
-            let (at, slot) = (cell / SLOTS, cell % SLOTS);
-            if directory.first_index(index, segment.depth()) != index || at >= segment.n_buckets() {
-                continue;
-            }
-            let tags = segment.bucket(at).tags();
-            if tags.tag(slot) != 0 && accept(tags, slot) {
-                return Some(Sampled { segment, at, slot });
+            if let Some(drawn) = Sampled::draw(directory, &mut random)
+                && let tags = drawn.segment.bucket(drawn.at).tags()
+                && tags.tag(drawn.slot) != 0
+                && accept(tags, drawn.slot)
+            {
+                return Some(drawn);
             }
         }
         let start = directory.index(random.next());
@@ -844,6 +853,19 @@ struct Sampled {
 }
 
 impl Sampled {
+    /// Draws a slot, occupied or not; none if it hits a segment's further words, or what would be there if all were large.
+    fn draw(directory: DirectoryRef, random: &mut SplitMix) -> Option<Sampled> {
+        // A single segment may have few buckets; of several, all are judged against the largest size.
+        let n_buckets =
+            if directory.depth() == 0 { directory.segment(0).segment().n_buckets() } else { BUCKETS_MAX };
+        let index = directory.index(random.next());
+        let segment = directory.segment(index).segment();
+        let cell = random.below(n_buckets * SLOTS);
+        let (at, slot) = (cell / SLOTS, cell % SLOTS);
+        let is_there = directory.first_index(index, segment.depth()) == index && at < segment.n_buckets();
+        is_there.then_some(Sampled { segment, at, slot })
+    }
+
     /// The entry in the slot. `table` is the one that was sampled, and keeps it as it is.
     fn entry(self, _table: &Table) -> EntryRef<'_> {
         // SAFETY: the slot was found occupied, and changing the entry takes the table mutably.

@@ -192,32 +192,48 @@ pub enum Channels {
     Patterns,
 }
 
-/// Positions of members of a collection; the command's name is at 0. Options may push them further back: then what is fetched ahead
-/// is of no use, and nothing else.
+/// Which members of a collection a command reaches for: they are fetched ahead. Options may change that: then what is fetched ahead is of
+/// no use, and nothing else.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct MembersAt {
-    /// Of the first member.
-    pub first: u8,
-    /// From a member to the next; none if there is only one.
-    pub step: Option<NonZeroU8>,
+pub enum MembersAt {
+    /// Those at some positions of its words; the command's name is at 0.
+    Words {
+        /// Of the first member.
+        first: u8,
+        /// From a member to the next; none if there is only one.
+        step: Option<NonZeroU8>,
+    },
+    /// One that the next random number draws.
+    Draw,
+    /// The first of a sorted set.
+    Lowest,
+    /// The last of a sorted set.
+    Highest,
 }
 
 impl MembersAt {
     /// One, behind the key.
-    pub const ONE: Option<MembersAt> = Some(MembersAt { first: 2, step: None });
+    pub const ONE: Option<MembersAt> = Some(MembersAt::Words { first: 2, step: None });
     /// All that is behind the key.
-    pub const ALL: Option<MembersAt> = Some(MembersAt { first: 2, step: NonZeroU8::new(1) });
+    pub const ALL: Option<MembersAt> = Some(MembersAt::Words { first: 2, step: NonZeroU8::new(1) });
     /// Each with its value behind it.
-    pub const WITH_VALUES: Option<MembersAt> = Some(MembersAt { first: 2, step: NonZeroU8::new(2) });
+    pub const WITH_VALUES: Option<MembersAt> = Some(MembersAt::Words { first: 2, step: NonZeroU8::new(2) });
     /// Each with its score before it.
-    pub const WITH_SCORES: Option<MembersAt> = Some(MembersAt { first: 3, step: NonZeroU8::new(2) });
+    pub const WITH_SCORES: Option<MembersAt> = Some(MembersAt::Words { first: 3, step: NonZeroU8::new(2) });
     /// Each with its longitude and latitude before it.
-    pub const WITH_COORDINATES: Option<MembersAt> = Some(MembersAt { first: 4, step: NonZeroU8::new(3) });
+    pub const WITH_COORDINATES: Option<MembersAt> =
+        Some(MembersAt::Words { first: 4, step: NonZeroU8::new(3) });
 
     /// The members among a command's words.
-    pub fn of(self, words: Words<'_>) -> impl Iterator<Item = &[u8]> + Clone {
-        let (n_max, step) = self.step.map_or((1, 1), |step| (usize::MAX, step.get() as usize));
-        (self.first as usize..words.len()).step_by(step).take(n_max).map(move |at| words.get(at))
+    pub fn named(self, words: Words<'_>) -> impl Iterator<Item = &[u8]> + Clone {
+        let (positions, step) = match self {
+            MembersAt::Words { first, step: Some(step) } => (first as usize..words.len(), step.get()),
+            MembersAt::Words { first, step: None } => {
+                (first as usize..words.len().min(first as usize + 1), 1)
+            }
+            MembersAt::Draw | MembersAt::Lowest | MembersAt::Highest => (0..0, 1),
+        };
+        positions.step_by(step as usize).map(move |at| words.get(at))
     }
 }
 

@@ -25,7 +25,7 @@ pub struct CommandSpec {
     pub keys: Keys,
     /// Which of its words are channels that the client must have a right to.
     pub channels: Channels,
-    /// Where it names members of the collection that its key holds, if it does: those are fetched ahead.
+    /// Which members it reaches for of the collection that its key holds, if it does: those are fetched ahead.
     pub members: Option<MembersAt>,
     /// Whether it is answered that the last snapshot has failed, as writes are: whoever watches over the server looks at that.
     pub tells_of_failed_saves: bool,

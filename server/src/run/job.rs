@@ -386,7 +386,7 @@ impl coordinator::Job for Job {
     }
 }
 
-/// Fetches the members that a node's commands name of the first one's key.
+/// Fetches the members that a node's commands reach for, of the first one's key.
 fn prefetch_node(job: &Job, held: &mut Held<'_, Job>) {
     let Some(Delegated { command, routed: Some(routed), .. }) = job.commands.get(job.n_run).copied() else {
         return;

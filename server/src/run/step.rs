@@ -6,17 +6,21 @@ use std::{
 };
 
 use braid_protocol::reply::Reply;
-use braid_storage::{Key, Routed, Shard, record};
+use braid_storage::{
+    Key, Routed, Shard, record,
+    sorted_set::{self, End},
+};
 
 use crate::{
     access::Context,
-    catalog::{CommandError, Denial, Flags, Outcome, Words},
+    catalog::{CommandError, Denial, Flags, MembersAt, Outcome, Words},
     client::{
         session::{Replies, Session},
         sweep::{Step, Sweep},
     },
     command::{self, Call, Log, Registered, Run, TABLE},
     observe::invalidations,
+    random,
     run::{
         gates, logging,
         sampling::Sampled,
@@ -133,18 +137,34 @@ pub fn step_sweep(command: &'static Registered, sweep: &mut Sweep, shard: &mut S
     step(sweep, shard)
 }
 
-/// Fetches the members that commands on one key name, so that the commands do not wait for each in turn.
+/// Fetches the members that commands on one key reach for, as the first of them does, so that the commands do not wait for each in turn.
 pub fn prefetch_members<'w>(
     shard: &mut Shard,
     key: &Key<'_>,
     commands: impl Iterator<Item = (&'static Registered, Words<'w>)> + Clone,
 ) {
-    let named = commands.flat_map(|(command, words)| {
-        command.spec.members.map(|members| members.of(words)).into_iter().flatten()
-    });
+    let Some(first) = commands.clone().next().and_then(|(command, _)| command.spec.members) else { return };
+    let n_alike = commands.clone().filter(|(command, _)| command.spec.members == Some(first)).count();
     // A single one would only be delayed by it.
-    if named.clone().nth(1).is_some() {
-        shard.prefetch_members(key, named);
+    match first {
+        MembersAt::Words { .. } => {
+            let named = commands.flat_map(|(command, words)| {
+                command.spec.members.map(|members| members.named(words)).into_iter().flatten()
+            });
+            if named.clone().nth(1).is_some() {
+                shard.prefetch_members(key, named);
+            }
+        }
+        _ if n_alike == 1 => {}
+        MembersAt::Draw => shard.prefetch_draws(key, random::coming().take(n_alike)),
+        MembersAt::Lowest => prefetch_end(shard, key, End::Lowest, n_alike),
+        MembersAt::Highest => prefetch_end(shard, key, End::Highest, n_alike),
+    }
+}
+
+fn prefetch_end(shard: &Shard, key: &Key<'_>, end: End, n: usize) {
+    if let Some(entry) = shard.glance(shard.db(), key) {
+        sorted_set::prefetch_end(entry, end, n);
     }
 }
 

@@ -3,7 +3,7 @@
 use std::collections::{BTreeMap, BTreeSet, HashSet};
 
 use braid_server::{
-    catalog::{Arity, Flags, KeysAt},
+    catalog::{Arity, Flags, KeysAt, MembersAt},
     command::{Registered, Run, TABLE, Work},
 };
 
@@ -63,7 +63,10 @@ fn members_that_are_fetched_ahead_are_where_the_syntax_has_them() {
         let is_member = |word: &&str| word.starts_with("member") || *word == "field";
         let on_one_shard = matches!(command.spec.run, Run::Shard(_));
         let first = needed.iter().position(is_member).filter(|_| on_one_shard && needed[0] == "key");
-        let fetched = command.spec.members.map(|members| members.first as usize - 1);
+        let fetched = match command.spec.members {
+            Some(MembersAt::Words { first, .. }) => Some(first as usize - 1),
+            _ => None,
+        };
         let agrees = match fetched {
             // Where all are optional, the syntax has none that are needed.
             Some(_) => fetched == first || command.spec.syntax == "key [member [member ...]]",

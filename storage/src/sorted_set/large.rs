@@ -16,8 +16,9 @@ use super::{
 use crate::{
     entry::{Encoding, EntryBox, EntryHandle, EntryRef, Object},
     hash::Place,
+    prefetch,
     rubble::Rubble,
-    table::{Position, Table},
+    table::{PREFETCH_MAX, Position, Table},
 };
 
 /// Both parts always have the same entries, and the table never moves one: scores are overwritten where they are.
@@ -80,6 +81,14 @@ impl Large {
     /// The elements of some ranks.
     pub(super) fn iter(&self, ranks: Range<usize>) -> Iter<'_> {
         Iter { members: self.members(), walk: self.tree.walk(ranks) }
+    }
+
+    /// Fetches what removing the elements of some ranks touches, [`PREFETCH_MAX`] at the most.
+    pub(super) fn prefetch(&self, ranks: Range<usize>) {
+        self.tree.walk(ranks.clone()).for_each(|handle| prefetch::for_read(handle.address()));
+        let places: SmallVec<[Place; PREFETCH_MAX]> =
+            self.iter(ranks).map(|element| self.table.router().place(element.member)).collect();
+        self.table.prefetch(&places);
     }
 
     /// As [`Table::scan`].

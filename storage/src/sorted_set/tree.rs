@@ -363,9 +363,14 @@ impl Leaf {
 
     /// Has two neighbours join, or share what they have; says whether all is in `self` now.
     fn level(&mut self, right: &mut Leaf, edit: &mut Edit<'_>) -> bool {
+        let n_before = self.handles.len();
         let joined = edit.level(&mut self.handles, &mut right.handles);
-        self.rule(edit.members);
-        right.rule(edit.members);
+        // To rule a leaf is to read all its entries: one that has only given some away keeps its marks.
+        let (given_to, other) = if self.handles.len() > n_before { (self, right) } else { (right, self) };
+        given_to.rule(edit.members);
+        if !joined {
+            other.rule_anew(edit.members);
+        }
         joined
     }
 }

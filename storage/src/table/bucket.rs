@@ -3,13 +3,18 @@
 use std::sync::atomic::{AtomicPtr, AtomicU64, Ordering::Relaxed};
 
 use crate::entry::{EntryBox, EntryHandle, EntryRef, SPARE_BITS};
-use crate::hash::Place;
+use crate::hash::{Place, TAG_BEGINS_AT};
 
 /// Entries a bucket.
 pub(super) const SLOTS: usize = 7;
 
 /// Position bits that a slot keeps beside the address of its entry: the top ones.
-pub(super) const SLOT_POSITION_BITS: u32 = SPARE_BITS - 1;
+const SLOT_POSITION_BITS: u32 = SPARE_BITS - 1;
+
+const _: () = assert!(SLOT_POSITION_BITS == TAG_BEGINS_AT, "the tag is what follows in the position");
+
+/// Position bits that a bucket knows of an entry: those, and all of the tag's but the last, which is set where the tag would be 0.
+pub(super) const KNOWN_POSITION_BITS: u32 = SLOT_POSITION_BITS + 7;
 
 /// The last bit that a slot has beside the address: whether its entry goes on in a second cache line. So nobody fetches a line
 /// for nothing, which with many small entries takes as long as to fetch one that is needed.
@@ -144,7 +149,7 @@ impl SlotWord {
 
     /// The position, cut to its top 19 bits.
     #[inline]
-    pub(super) fn position_top(self) -> u64 {
+    fn position_top(self) -> u64 {
         self.0.spare() & !SPANS_LINES
     }
 
@@ -234,6 +239,14 @@ pub(super) struct Content {
     pub(super) has_deadline: bool,
 }
 
+impl Content {
+    /// The entry's position, cut to its top [`KNOWN_POSITION_BITS`].
+    #[inline]
+    pub(super) fn position_top(self) -> u64 {
+        self.word.position_top() | u64::from(self.tag >> 1) << (64 - KNOWN_POSITION_BITS)
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -272,6 +285,25 @@ mod tests {
         // SAFETY: the slot owns the entry just made, and is not used again.
         let entry = unsafe { word.into_entry() };
         assert_eq!(entry.as_ref().key(), b"key");
+    }
+
+    #[test]
+    fn word_and_tag_tell_the_top_of_the_position() {
+        // With every tag, that which stands for 0 among them.
+        for bits in 0..256 {
+            let place = Place(0xabcd_e000_0000_0000 | bits << (64 - TAG_BEGINS_AT - 8) | 0x1f_ffff_ffff);
+            let entry = EntryBox::string(b"key", b"value");
+            let word = SlotWord::new(entry, place.position());
+            let content = Content { word, tag: place.tag(), has_deadline: false };
+            assert_ne!(content.tag, 0);
+            assert_eq!(
+                content.position_top(),
+                place.position() & !(u64::MAX >> KNOWN_POSITION_BITS),
+                "{bits}"
+            );
+            // SAFETY: the slot owns the entry just made, and is not used again.
+            drop(unsafe { word.into_entry() });
+        }
     }
 
     #[test]

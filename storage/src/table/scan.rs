@@ -21,7 +21,7 @@
 //! multiples of 2²⁵; so nothing is lost.
 
 use super::Table;
-use super::bucket::{SLOT_POSITION_BITS, SLOTS};
+use super::bucket::{KNOWN_POSITION_BITS, SLOTS};
 use crate::entry::EntryRef;
 use crate::hash::{Place, Router, ShardId};
 use crate::prefetch;
@@ -114,7 +114,7 @@ impl Table {
             let to = segment.start_of(last, from);
             let is_inside = |position: u64| from <= position && to.is_none_or(|to| position < to);
             // The top of a position is enough to judge it against bounds of which there is nothing below.
-            let top_is_enough = (from | to.unwrap_or(0)) << SLOT_POSITION_BITS == 0;
+            let top_is_enough = (from | to.unwrap_or(0)) << KNOWN_POSITION_BITS == 0;
             // Their latencies overlap.
             for at in first..last.min(first + FETCHED_BUCKETS) {
                 for content in segment.bucket(at).contents() {
@@ -130,7 +130,7 @@ impl Table {
                     // SAFETY: the slot is occupied, and changing the entry takes the table mutably.
                     let entry = unsafe { content.word.entry() };
                     let position = if top_is_enough {
-                        content.word.position_top()
+                        content.position_top()
                     } else {
                         self.router().place(entry.key()).position()
                     };

@@ -15,7 +15,7 @@ use std::ptr::NonNull;
 use braid_protocol::bytes::is_same;
 use crossbeam_epoch::Guard;
 
-use super::bucket::{Bucket, Content, SLOT_POSITION_BITS, SLOTS};
+use super::bucket::{Bucket, Content, KNOWN_POSITION_BITS, SLOTS};
 use super::retired::retire;
 use crate::entry::{ADDRESS_BITS, EntryBox, EntryRef};
 use crate::hash::{Place, Router};
@@ -27,6 +27,10 @@ pub(super) const BUCKETS_MAX: usize = 63;
 /// Position bits behind a segment's prefix that choose the home: enough that the homes' shares differ by 6 % at
 /// most.
 const HOME_BITS: u32 = 10;
+
+/// Position bits that are taken from buckets; in unit tests fewer than they know, so that tables that fit there have segments of which keys
+/// must be read, too.
+const POSITION_BITS: u32 = if cfg!(test) { 14 } else { KNOWN_POSITION_BITS };
 
 /// So many buckets ahead are keys fetched that will be hashed: some 25 lines.
 const BUCKETS_AHEAD: usize = 4;
@@ -332,7 +336,7 @@ impl Segment {
     #[inline]
     pub(super) fn position(&self, content: Content, router: &Router) -> u64 {
         if self.has_positions() {
-            content.word.position_top()
+            content.position_top()
         } else {
             // SAFETY: contents are those of occupied slots, and the holder reads the key only while it is in
             // this function.
@@ -376,10 +380,10 @@ impl Segment {
         }
     }
 
-    /// Whether the slots have all that must be known of positions here.
+    /// Whether the buckets have all that must be known of positions here. Else keys are read, which lie all over the memory.
     #[inline]
     fn has_positions(&self) -> bool {
-        self.depth + HOME_BITS <= SLOT_POSITION_BITS
+        self.depth + HOME_BITS <= POSITION_BITS
     }
 
     /// How many entries would go into the upper half if this segment split.

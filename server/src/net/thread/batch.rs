@@ -301,9 +301,9 @@ impl Parsed {
         self.end - self.start
     }
 
-    /// Whether it names members of the collection that its key holds.
+    /// Whether it reaches for members of the collection that its key holds.
     #[inline]
-    pub(super) fn names_members(&self) -> bool {
+    pub(super) fn reaches_for_members(&self) -> bool {
         matches!(&self.found, Found::Command(command) if command.spec.members.is_some())
     }
 

@@ -538,7 +538,7 @@ impl IoThread {
                     cold_path();
                     return Stopped::ByObservers;
                 }
-                if leader.names_members() {
+                if leader.reaches_for_members() {
                     fetch_members(shard, turn, &commands[begin..end], session.db);
                 }
                 let is_saving = shard.is_saving();
@@ -658,7 +658,7 @@ impl IoThread {
         let next = Cell::new(group.start);
         let n_kept = Cell::new(out.len());
         let held = self.worker.with_shards(&[routed.shard], |held, thread| {
-            if leader.names_members() {
+            if leader.reaches_for_members() {
                 fetch_members(
                     held.shard(routed.shard),
                     turn,
@@ -1019,8 +1019,8 @@ fn n_scripts_together(turn: Turn<'_>, index: usize, command: &Registered, sessio
     1 + batch.commands[index + 1..].iter().take_while(follows).count()
 }
 
-/// Fetches the members that commands which run together name of the first one's key. Apart, to keep it out of the way of those
-/// that name none.
+/// Fetches the members that commands which run together reach for, of the first one's key. Apart, to keep it out of the way of those
+/// that reach for none.
 #[inline(never)]
 fn fetch_members(shard: &mut Shard, turn: Turn<'_>, group: &[Parsed], db: Db) {
     let leader = &group[0];
