@@ -16,7 +16,7 @@ use serde::{Deserialize, Serialize};
 use crate::bars;
 use crate::endpoint::Endpoint;
 use crate::error::{BenchError, Doing};
-use crate::load::{Load, LoadOptions};
+use crate::load::{Load, LoadOptions, PaceOptions};
 use crate::measure::measure;
 use crate::observe::Observer;
 use crate::output;
@@ -51,6 +51,8 @@ pub struct Options {
     max_regress: f64,
     #[command(flatten)]
     load: LoadOptions,
+    #[command(flatten)]
+    pace: PaceOptions,
     #[command(flatten)]
     bars: bars::Options,
 }
@@ -131,7 +133,7 @@ pub fn run(options: &Options) -> Result<ExitCode, BenchError> {
     if options.servers.is_empty() && options.spawn.is_empty() {
         return bars::run(&options.bars, options.gate.is_some());
     }
-    let load = options.load.windows(WARMUP, WINDOW)?;
+    let load = options.load.windows(&options.pace, WARMUP, WINDOW)?;
     let baseline =
         options.gate.as_ref().and_then(Option::as_ref).map(|path| Baseline::read(path)).transpose()?;
     if baseline.as_ref().is_some_and(|baseline| baseline.workload != load.workload().to_toml()) {

@@ -21,18 +21,9 @@ pub struct LoadOptions {
     /// A named workload, or a file: see `braid-bench workloads`.
     #[arg(short, long, value_name = "NAME|FILE", default_value = "cache")]
     workload: String,
-    /// Requests a second over all connections; without it a connection sends its next request when the last is answered.
-    #[arg(short, long, value_name = "RATE")]
-    rate: Option<f64>,
     /// How requests of a rate are spread: constant, poisson, or bursty:ON/OFF.
     #[arg(long, value_name = "SHAPE")]
     arrivals: Option<Shape>,
-    /// How long to measure.
-    #[arg(short, long, value_name = "TIME", value_parser = humantime::parse_duration)]
-    duration: Option<Duration>,
-    /// How long to run before measuring.
-    #[arg(long, value_name = "TIME", value_parser = humantime::parse_duration)]
-    warmup: Option<Duration>,
     /// Connections.
     #[arg(short, long, value_name = "N")]
     connections: Option<usize>,
@@ -62,6 +53,20 @@ pub struct LoadOptions {
     no_preload: bool,
 }
 
+/// Options that say how much of a load is sent and for how long, for tasks that do not find that out by themselves.
+#[derive(Debug, Clone, Default, Args)]
+pub struct PaceOptions {
+    /// Requests a second over all connections; without it a connection sends its next request when the last is answered.
+    #[arg(short, long, value_name = "RATE")]
+    rate: Option<f64>,
+    /// How long to measure.
+    #[arg(short, long, value_name = "TIME", value_parser = humantime::parse_duration)]
+    duration: Option<Duration>,
+    /// How long to run before measuring.
+    #[arg(long, value_name = "TIME", value_parser = humantime::parse_duration)]
+    warmup: Option<Duration>,
+}
+
 /// A load that is ready to be run, again and again if wanted.
 #[derive(Debug, Clone)]
 pub struct Load {
@@ -87,28 +92,33 @@ impl LoadOptions {
     ///
     /// # Errors
     /// When the workload makes no sense.
-    pub fn load(&self) -> Result<Load, BenchError> {
-        self.load_of(Workload::named_or_file(&self.workload)?)
+    pub fn load(&self, pace: &PaceOptions) -> Result<Load, BenchError> {
+        self.load_of(Workload::named_or_file(&self.workload)?, pace)
     }
 
     /// The same for a task that measures many short windows: the options' times, or else these, never the workload's.
     ///
     /// # Errors
     /// As [`LoadOptions::load`].
-    pub fn windows(&self, warmup: Duration, measured: Duration) -> Result<Load, BenchError> {
+    pub fn windows(
+        &self,
+        pace: &PaceOptions,
+        warmup: Duration,
+        measured: Duration,
+    ) -> Result<Load, BenchError> {
         let workload = Workload::named_or_file(&self.workload)?;
-        self.load_of(Workload { warmup, duration: measured, ..workload })
+        self.load_of(Workload { warmup, duration: measured, ..workload }, pace)
     }
 
-    fn load_of(&self, mut workload: Workload) -> Result<Load, BenchError> {
+    fn load_of(&self, mut workload: Workload, pace: &PaceOptions) -> Result<Load, BenchError> {
         replace(&mut workload.connections, self.connections);
         replace(&mut workload.pipeline, self.pipeline);
         replace(&mut workload.keys.count, self.keys);
         replace(&mut workload.protocol, self.protocol);
         replace(&mut workload.seed, self.seed);
-        replace(&mut workload.duration, self.duration);
-        replace(&mut workload.warmup, self.warmup);
-        workload.rate = self.rate.or(workload.rate);
+        replace(&mut workload.duration, pace.duration);
+        replace(&mut workload.warmup, pace.warmup);
+        workload.rate = pace.rate.or(workload.rate);
         if self.no_preload {
             workload.preload.clear();
         }

@@ -12,7 +12,7 @@ use serde::Serialize;
 
 use crate::endpoint::{Endpoint, EndpointOptions};
 use crate::error::BenchError;
-use crate::load::{Load, LoadOptions};
+use crate::load::{Load, LoadOptions, PaceOptions};
 use crate::measure::measure;
 use crate::observe::Observer;
 use crate::output;
@@ -85,7 +85,7 @@ struct MaxReport<'a> {
 /// # Errors
 /// When the server cannot be loaded or a file cannot be written.
 pub fn run(options: &Options) -> Result<ExitCode, BenchError> {
-    let load = options.load.windows(WARMUP, WINDOW)?;
+    let load = options.load.windows(&PaceOptions::default(), WARMUP, WINDOW)?;
     let endpoint = options.endpoint.open(load.workload().protocol)?;
     let observer = Observer::new(&endpoint);
     observer.pin(&options.load.server_cpus)?;

@@ -16,7 +16,7 @@ use braid_bench::model::search::{self, Found};
 use crate::client::Client;
 use crate::endpoint::{Endpoint, EndpointOptions};
 use crate::error::BenchError;
-use crate::load::Load;
+use crate::load::{Load, PaceOptions};
 use crate::max::{SearchSummary, WARMUP, WINDOW};
 use crate::measure::measure;
 use crate::observe::Observer;
@@ -67,7 +67,7 @@ struct Measurements {
 /// # Errors
 /// When the server cannot be loaded, holds keys already or keeps the target at no rate, or a file cannot be written.
 pub fn run(options: &Options) -> Result<ExitCode, BenchError> {
-    let load = options.load.windows(WARMUP, WINDOW)?;
+    let load = options.load.windows(&PaceOptions::default(), WARMUP, WINDOW)?;
     let over_threads = match options.thread_counts()? {
         Some(counts) => Some(options.measure_threads(&load, &counts)?),
         None => None,

@@ -8,7 +8,7 @@ use clap::Args;
 
 use crate::endpoint::EndpointOptions;
 use crate::error::BenchError;
-use crate::load::LoadOptions;
+use crate::load::{LoadOptions, PaceOptions};
 use crate::measure::measure;
 use crate::observe::Observer;
 use crate::output;
@@ -22,6 +22,8 @@ pub struct Options {
     endpoint: EndpointOptions,
     #[command(flatten)]
     load: LoadOptions,
+    #[command(flatten)]
+    pace: PaceOptions,
     /// Writes the report as JSON.
     #[arg(long, value_name = "FILE")]
     json: Option<PathBuf>,
@@ -44,7 +46,7 @@ pub struct Options {
 /// # Errors
 /// When the server cannot be loaded or a file cannot be written.
 pub fn run(options: &Options) -> Result<ExitCode, BenchError> {
-    let load = options.load.load()?;
+    let load = options.load.load(&options.pace)?;
     let endpoint = options.endpoint.open(load.workload().protocol)?;
     let observer = Observer::new(&endpoint);
     observer.pin(&options.load.server_cpus)?;

@@ -118,6 +118,29 @@ fn whichever_way_a_command_ran_its_events_come_once_and_in_order() {
     }
 }
 
+/// A look-up is told once, also where it was made twice because the command went elsewhere.
+#[test]
+fn what_is_missed_is_told_once_wherever_the_command_ran() {
+    for layout in LAYOUTS {
+        let server = laid_out(layout);
+        let mut client = server.connect();
+        fill_set(&mut client, "large", 20_000);
+        configure(&mut client, "KAm");
+        let mut listener = Listener::new(&server, "__keyspace@*");
+        ask(&mut client, "SUNION none large");
+        ask(&mut client, "SUNIONSTORE all none large");
+        assert_eq!(
+            listener.heard(&mut client),
+            ["none keymiss", "none keymiss", "all sunionstore"].map(|event| format!("space@0__:{event}"))
+        );
+        assert_eq!(ask(&mut client, "XREAD BLOCK 1 STREAMS nn 0"), "(nil-array)");
+        let once = listener.heard(&mut client);
+        assert_eq!(ask(&mut client, "XREAD STREAMS nn 0"), "(nil-array)");
+        assert_eq!(once, listener.heard(&mut client));
+        assert!(once.iter().all(|event| event == "space@0__:nn keymiss") && !once.is_empty(), "{once:?}");
+    }
+}
+
 /// Who listens hears of all in the order in which it was done, and a command of a transaction decides of what comes behind it only.
 #[test]
 fn what_a_transaction_publishes_comes_between_the_events_around_it() {

@@ -259,6 +259,21 @@ fn what_is_read_after_tracking_began_anew_is_remembered() {
 }
 
 #[test]
+fn keys_that_a_script_reads_are_remembered_and_those_that_it_only_declares_are_not() {
+    let server = Server::start(&["--io-threads", "2"]);
+    let mut other = server.connect();
+    let mut client = server.connect();
+    let caching = Caching::new(&mut client, "CLIENT TRACKING ON");
+    let script = "redis.call('SET', 'written', 1) return redis.call('GET', KEYS[1] .. 'er')";
+    caching.client.send(&["EVAL", script, "2", "read", "declared"]);
+    assert_eq!(caching.client.receive().to_string(), "(nil)");
+    for key in ["read", "declared", "written", "reader"] {
+        assert_eq!(ask(&mut other, &format!("SET {key} 1")), "+OK");
+    }
+    assert_eq!(caching.client.receive().to_string(), ">[\"invalidate\" [\"reader\"]]");
+}
+
+#[test]
 fn the_limit_on_remembered_keys_holds_while_keys_are_read() {
     const N_KEYS_READ: usize = 20_000;
     let server = Server::start(&["--io-threads", "2", "--tracking-table-max-keys", "1000"]);

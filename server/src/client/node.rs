@@ -351,7 +351,7 @@ impl Parked {
 pub struct Offload {
     /// The shard, which nobody else has.
     pub shard: Shard,
-    /// The keys whose values are pinned.
+    /// The keys whose values are pinned, each once.
     pub keys: Vec<PinnedKey>,
     /// What the command has done there: its result is stored as the same events.
     pub changes: Vec<Change>,
@@ -367,21 +367,24 @@ pub struct Offload {
 pub struct PinnedKey {
     /// Which.
     pub key: WatchedKey,
-    /// What the command does to it.
-    pub used: KeyUse,
+    /// The command reads what was there.
+    pub is_read: bool,
+    /// The command may write it.
+    pub is_written: bool,
     /// What was there when it was pinned.
     pub shared: Option<EntryBox>,
 }
 
 impl PinnedKey {
-    /// Whether the command reads what was there.
-    pub fn is_read(&self) -> bool {
-        !matches!(self.used, KeyUse::Overwrite | KeyUse::Insert | KeyUse::Delete)
+    /// One that is to be pinned.
+    pub fn new(key: WatchedKey) -> PinnedKey {
+        PinnedKey { key, is_read: false, is_written: false, shared: None }
     }
 
-    /// Whether the command may write it.
-    pub fn is_written(&self) -> bool {
-        !matches!(self.used, KeyUse::Read | KeyUse::Look)
+    /// Notes what the command does to it, beside what is noted already.
+    pub fn add_use(&mut self, used: KeyUse) {
+        self.is_read |= !matches!(used, KeyUse::Overwrite | KeyUse::Insert | KeyUse::Delete);
+        self.is_written |= !matches!(used, KeyUse::Read | KeyUse::Look);
     }
 }
 

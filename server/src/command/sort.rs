@@ -284,14 +284,15 @@ fn sort_by_number(
     Ok(())
 }
 
-/// A text as a number, as C reads one: blanks may lead, nothing is 0, and what is too small to be held exactly is out of range.
+/// A text as a number, as C reads one: it ends at a zero byte, blanks may lead, nothing is 0, and what is too small to be held exactly is
+/// out of range.
 fn weight_of(element: Element<'_>) -> Option<f64> {
     match element {
         Element::Integer(integer) => Some(integer as f64),
-        Element::Text(b"") => Some(0.0),
-        Element::Text(text) => {
-            number::parse_f64(text.trim_ascii_start()).filter(|weight| !weight.is_subnormal())
-        }
+        Element::Text(text) => match text.split(|&byte| byte == 0).next() {
+            None | Some(b"") => Some(0.0),
+            Some(text) => number::parse_f64(text.trim_ascii_start()).filter(|weight| !weight.is_subnormal()),
+        },
     }
 }
 

@@ -95,7 +95,7 @@ impl Registered {
         matches!(self.spec.run, Run::Queue)
     }
 
-    /// Whether tracking remembers the keys that it names: of a script's, if one of its commands reads.
+    /// Whether tracking remembers the keys that it names: of a script those that its commands read.
     #[inline]
     pub fn reads_its_keys(&self) -> bool {
         self.has(Flags::READONLY) && !matches!(self.spec.run, Run::Script(_))

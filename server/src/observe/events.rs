@@ -63,6 +63,12 @@ pub fn is_settled(server: &Server) -> bool {
     server.published_events.load(Ordering::Relaxed) == wanted(server).bits()
 }
 
+/// Whether anybody hears of look-ups that find nothing.
+pub fn hears_misses(server: &Server) -> bool {
+    KeyspaceEvents::of_bits(server.published_events.load(Ordering::Relaxed))
+        .contains(KeyspaceEvents::KEY_MISS)
+}
+
 /// Has what is published be what is wanted, and the shards tell of changes if that is anything. To be called with all shards held.
 pub fn settle(server: &Server, held: &mut Held<'_, Job>) {
     let wanted = wanted(server);

@@ -14,13 +14,14 @@
 //! after that stands after it.
 
 use std::{
+    collections::HashMap,
     panic::{AssertUnwindSafe, catch_unwind},
     sync::atomic::Ordering,
     time::Instant,
 };
 
 use braid_storage::{
-    Change, Effect, Event, Key, Shard, WatchedKey,
+    Change, Db, Effect, Event, Key, MISSES, Shard, WatchedKey,
     coordinator::{Held, Job as _, Panic, Route, Weight},
     entry::EntryBox,
     executor::Node,
@@ -35,7 +36,7 @@ use crate::{
         split::Phase,
     },
     command::{Call, TABLE},
-    observe::{hearers, invalidations, monitor},
+    observe::{events, hearers, invalidations, monitor},
     run::{
         gates::{self, Closed},
         lines,
@@ -86,20 +87,25 @@ pub fn pin(job: &mut Job, held: &mut Held<'_, Job>, thread: &mut ThreadState) {
     let time = gates::start(held, job.now, &job.session);
     let (command, words) = rows::next(job);
     let db = job.session.db;
-    let mut keys: Vec<PinnedKey> = Vec::new();
+    let (mut keys, mut at_of): (Vec<PinnedKey>, HashMap<&[u8], usize>) = Default::default();
     command.spec.keys.positions(
         words.len(),
         |at| words.get(at),
         |at, used| {
             let bytes = words.get(at);
-            let key = WatchedKey { db, bytes: bytes.into(), routed: server.keyspace.router().route(bytes) };
-            keys.push(PinnedKey { key, used, shared: None });
+            // A key that is named twice has one result.
+            let at = *at_of.entry(bytes).or_insert_with(|| {
+                let routed = server.keyspace.router().route(bytes);
+                keys.push(PinnedKey::new(WatchedKey { db, bytes: bytes.into(), routed }));
+                keys.len() - 1
+            });
+            keys[at].add_use(used);
         },
     );
     let contested = |pinned: &PinnedKey, held: &mut Held<'_, Job>| {
         let PinnedKey { key, .. } = pinned;
         let shard = held.shard(key.routed.shard);
-        shard.is_pinned(db, &key.bytes) && (pinned.is_written() || shard.is_awaited_unpinned(db, &key.bytes))
+        shard.is_pinned(db, &key.bytes) && (pinned.is_written || shard.is_awaited_unpinned(db, &key.bytes))
     };
     if let Some(pinned) = keys.iter().find(|pinned| contested(pinned, held)) {
         let wait = lines::wait_for_unpinning(pinned.key.clone());
@@ -170,6 +176,7 @@ pub fn work(node: &mut Node<Job>, thread: &mut ThreadState) {
     offload.shard.lift_limit();
     offload.shard.hear_all(hearers::TRANSFER, true);
     offload.shard.hear_all(record::LOG, server.journal.is_on());
+    offload.shard.hear_all(MISSES, events::hears_misses(server));
     let job = &mut node.job;
     job.n_replied_bytes = job.reply.len();
     job.pass(Phase::Shards);
@@ -186,7 +193,7 @@ pub fn work(node: &mut Node<Job>, thread: &mut ThreadState) {
         node.job.panicked(thread);
         node.job.session.n_commands = n_counted;
         node.job.n_run -= 1;
-        offload.keys.iter_mut().for_each(|pinned| pinned.used = KeyUse::Look);
+        offload.keys.iter_mut().for_each(|pinned| pinned.is_written = false);
     }
     let shards = offload.keys.iter().map(|pinned| pinned.key.routed.shard).collect();
     node.job.task = Task::Unpin(offload);
@@ -270,7 +277,7 @@ fn conclude(
 ) -> Option<Route> {
     let server = thread.server();
     let (command, words) = rows::next(job);
-    let writes = offload.keys.iter().any(PinnedKey::is_written);
+    let writes = offload.keys.iter().any(|pinned| pinned.is_written);
     let stores = writes && offload.shard.is_torn();
     if stores && let Some(route) = lines::further_shards(server, &job.session, command, words, held) {
         return Some(route);
@@ -286,13 +293,16 @@ fn conclude(
     let is_recorded = offload.shard.is_logged() == server.journal.is_on();
     let is_valid = gate.is_ok()
         && (!stores || is_recorded && offload.keys.iter().all(|pinned| pinned.is_unchanged(held, time)));
+    if is_valid {
+        tell_misses(&offload.changes, job.session.db, held, server);
+    }
     for pinned in &mut offload.keys {
         let key = pinned.key.key();
         let shard = held.shard(key.routed.shard);
         shard.begin(pinned.key.db, time);
         offload.shard.begin(pinned.key.db, time);
         let result = offload.shard.take(&key, Event::Made);
-        if stores && is_valid && pinned.is_written() {
+        if stores && is_valid && pinned.is_written {
             store(shard, &key, result, &offload.changes);
         } else if let Some(result) = result {
             braid_storage::release(result);
@@ -336,10 +346,20 @@ fn conclude(
     None
 }
 
+/// Tells of look-ups that have found nothing.
+fn tell_misses(changes: &[Change], db: Db, held: &mut Held<'_, Job>, server: &Server) {
+    for change in changes.iter().filter(|change| change.event == Event::KeyMiss) {
+        let bytes = change.key.as_deref().expect("it is a key that was missed");
+        let shard = held.shard(server.keyspace.router().route(bytes).shard);
+        shard.tell_miss(db, bytes);
+    }
+}
+
 /// Stores what a command has left under a key, as the events that its changes of the key were.
 fn store(shard: &mut Shard, key: &Key<'_>, result: Option<EntryBox>, changes: &[Change]) {
     let of_key = changes.iter().filter(|change| change.key.as_deref() == Some(key.bytes));
-    let done = of_key.filter(|change| change.effect != Effect::None && change.event != Event::New);
+    let is_told = |change: &&Change| !matches!(change.event, Event::New | Event::KeyMiss);
+    let done = of_key.filter(|change| change.effect != Effect::None).filter(is_told);
     let mut events = done.map(|change| change.event);
     let is_stored = match (result, events.next()) {
         (Some(result), Some(event)) => {
@@ -365,7 +385,7 @@ impl PinnedKey {
         let shard = held.shard(self.key.routed.shard);
         shard.begin(self.key.db, now);
         let entry = shard.peek(&self.key.key());
-        !self.is_read()
+        !self.is_read
             || match (&self.shared, entry) {
                 (None, None) => true,
                 (Some(shared), Some(entry)) => shared.as_ref().has_value_of(entry),

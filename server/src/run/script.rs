@@ -567,12 +567,12 @@ impl<'r, 'a, 'h> Running<'r, 'a, 'h> {
         }
     }
 
-    /// Has tracking remember the keys that the script declares: as in Redis, if it runs any command that reads.
+    /// Has tracking remember the keys that a command has read.
     #[cold]
-    fn note_reads(&mut self) {
+    fn note_reads(&mut self, command: &Registered, words: Words<'_>) {
         let Call { session, held, server, .. } = &mut *self.call;
         let held = held.as_mut().expect("a script runs under a hold");
-        invalidations::note_reads(server, held, session, self.row.spec.keys, self.words);
+        invalidations::note_reads(server, held, session, command.spec.keys, words);
     }
 
     /// Tells clients that wait for the script's keys that it is busy, once it has run for `busy-reply-threshold`.
@@ -687,7 +687,7 @@ impl<'r, 'a, 'h> Running<'r, 'a, 'h> {
             outcome = step::execute(self.call, command, words, first, &mut Reply::new(out, resp));
         }
         if self.call.session.tracking.is_some() && command.has(Flags::READONLY) {
-            self.note_reads();
+            self.note_reads(command, words);
         }
         let has_failed = outcome.is_err();
         if let Err(error) = outcome {

@@ -144,7 +144,7 @@ pub fn prefetch_members<'w>(
     commands: impl Iterator<Item = (&'static Registered, Words<'w>)> + Clone,
 ) {
     let Some(first) = commands.clone().next().and_then(|(command, _)| command.spec.members) else { return };
-    let n_alike = commands.clone().filter(|(command, _)| command.spec.members == Some(first)).count();
+    let alike = commands.clone().filter(|(command, _)| command.spec.members == Some(first));
     // A single one would only be delayed by it.
     match first {
         MembersAt::Words { .. } => {
@@ -155,10 +155,10 @@ pub fn prefetch_members<'w>(
                 shard.prefetch_members(key, named);
             }
         }
-        _ if n_alike == 1 => {}
-        MembersAt::Draw => shard.prefetch_draws(key, random::coming().take(n_alike)),
-        MembersAt::Lowest => prefetch_end(shard, key, End::Lowest, n_alike),
-        MembersAt::Highest => prefetch_end(shard, key, End::Highest, n_alike),
+        _ if alike.clone().nth(1).is_none() => {}
+        MembersAt::Draw => shard.prefetch_draws(key, random::coming().take(alike.count())),
+        MembersAt::Lowest => prefetch_end(shard, key, End::Lowest, alike.count()),
+        MembersAt::Highest => prefetch_end(shard, key, End::Highest, alike.count()),
     }
 }
 

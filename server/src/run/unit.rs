@@ -57,6 +57,8 @@ pub struct Unit<'a> {
     pub sampled: Millis,
     /// Monitoring clients have been shown the command already.
     pub was_shown: bool,
+    /// It runs where it was read: if it has to wait, its node looks its keys up once more.
+    pub is_in_place: bool,
     /// It had waited and is served now, at the end of another unit.
     pub is_served: bool,
     /// It is expected to need the lane.
@@ -192,7 +194,7 @@ fn body(
     out: &mut Vec<u8>,
     thread: &mut ThreadState,
 ) -> Ended {
-    let Unit { command, words, first, routed, is_fetched, was_shown, budget, .. } = *unit;
+    let Unit { command, words, first, routed, is_fetched, was_shown, is_in_place, budget, .. } = *unit;
     if gates::is_saving(held)
         && thread.serves_sockets()
         && lines::must_save_much(thread.server(), session, command, words, held)
@@ -230,6 +232,9 @@ fn body(
         return gave_up.into();
     }
     if let Waiting::Asked(wait) = call.waiting {
+        if is_in_place {
+            forget_lookups(held);
+        }
         return Ended::Waits(wait);
     }
     if !was_shown {
@@ -247,7 +252,7 @@ pub fn end(held: &mut Held<'_, Job>, thread: &mut ThreadState, now: Millis) {
 
 /// Counts nothing of what the units of this hold have looked up.
 #[cold]
-pub fn forget_lookups(held: &mut Held<'_, Job>) {
+fn forget_lookups(held: &mut Held<'_, Job>) {
     held.each_shard(|shard| {
         shard.take_lookups();
         shard.forget_misses();
@@ -286,6 +291,7 @@ impl Job {
             is_fetched: false,
             sampled: *now,
             was_shown: *was_shown,
+            is_in_place: false,
             is_served,
             wants_lane: false,
             budget,

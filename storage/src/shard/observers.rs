@@ -208,6 +208,12 @@ impl Shard {
         }
     }
 
+    /// Tells of a look-up of a key that found nothing, on a shard apart.
+    pub fn tell_miss(&mut self, db: Db, key: &[u8]) {
+        self.ledger.missed(db, key);
+        self.update_observers();
+    }
+
     /// Forgets the look-ups of a command that have found nothing: it is given up, and makes them once more.
     pub fn forget_misses(&mut self) {
         if self.ledger.has_changes() {

@@ -675,6 +675,7 @@ impl IoThread {
                     is_fetched: false,
                     sampled: turn.now,
                     was_shown: false,
+                    is_in_place: true,
                     is_served: false,
                     wants_lane: false,
                     budget,
@@ -787,16 +788,12 @@ impl IoThread {
                     is_fetched: !ahead.is_empty(),
                     sampled: now,
                     was_shown: false,
+                    is_in_place: true,
                     is_served: false,
                     wants_lane: expected.wants_lane,
                     budget,
                 };
-                let ended = unit::run(&unit, session, held, out, thread);
-                if let UnitEnded::Waits(_) = ended {
-                    // The node looks the keys up once more.
-                    unit::forget_lookups(held);
-                }
-                ended
+                unit::run(&unit, session, held, out, thread)
             });
             route = match held {
                 Some(Ok(UnitEnded::Ran)) => {
