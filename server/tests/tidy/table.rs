@@ -93,7 +93,7 @@ const NEITHER: Exceptions = &[
 fn commands_with_keys_either_read_or_write() {
     let mut found = Vec::new();
     // A channel is declared as a key is, for the sake of its shard, and holds nothing to be read or written.
-    let has_keys = |command: &Registered| command.spec.keys.0.iter().any(|keys| keys.used.is_key());
+    let has_keys = |command: &Registered| command.spec.keys.are_some();
     for command in TABLE.all().iter().filter(|command| has_keys(command)) {
         let [reads, writes] = [Flags::READONLY, Flags::WRITE].map(|flag| command.has(flag));
         if reads == writes {
