@@ -216,6 +216,44 @@ fn a_client_over_the_hard_output_limit_is_closed() {
     assert!(server.log_tail().contains("for overcoming of output buffer limits"), "{}", server.log_tail());
 }
 
+/// It used to show that nothing waited for it, until the shards in which it had something were free.
+#[test]
+fn a_client_that_was_closed_shows_why_as_long_as_it_is_listed() {
+    for layout in LAYOUTS {
+        let server = laid_out(layout);
+        let mut control = server.connect();
+        let mut deaf = server.connect();
+        tell(&mut deaf, "CLIENT SETNAME deaf");
+        tell(&mut deaf, "SUBSCRIBE channel");
+        (0..2).for_each(|_| drop(deaf.receive()));
+        let mut omem = || {
+            let list = ask(&mut control, "CLIENT LIST");
+            let (_, line) = list.split_once("name=deaf")?;
+            let (_, rest) = line.split_once(" omem=")?;
+            rest.split(' ').next()?.parse::<u64>().ok()
+        };
+        let mut publisher = server.connect();
+        assert_eq!(ask(&mut publisher, "CONFIG SET busy-reply-threshold 1"), "+OK");
+        let message = "x".repeat(1 << 20);
+        until("more waits than its socket takes", || {
+            ask(&mut publisher, &format!("PUBLISH channel {message}"));
+            omem().is_some_and(|n_bytes| n_bytes > 4 << 20)
+        });
+        // What is left of the subscription cannot be taken out of the shard meanwhile.
+        let mut holder = server.connect();
+        holder.send(&["EVAL", "while true do end", "1", "channel"]);
+        until("the shard is held", || ask(&mut publisher, "GET channel").starts_with("-BUSY"));
+        let limit = ["CONFIG", "SET", "client-output-buffer-limit", "pubsub 1mb 0 0"];
+        assert_eq!(publisher.command(&limit).to_string(), "+OK");
+        until("it is closed", || {
+            ask(&mut publisher, "INFO stats").contains("client_output_buffer_limit_disconnections:1\\r")
+        });
+        assert!(omem().is_some_and(|n_bytes| n_bytes > 4 << 20), "{:?}", omem());
+        assert_eq!(ask(&mut publisher, "SCRIPT KILL"), "+OK");
+        until("it is listed no more", || omem().is_none());
+    }
+}
+
 /// The thread used to keep the room in which it had composed the reply.
 #[test]
 fn a_reply_over_the_hard_output_limit_leaves_no_memory_behind() {

@@ -41,8 +41,9 @@ impl Server {
         }
         // Two at once would close twice as many as need be.
         let _turn = self.limiting_clients.lock().unwrap_or_else(PoisonError::into_inner);
-        let mut clients: Vec<_> =
-            self.clients.all().into_iter().map(|client| (client.footprint.sum(), client)).collect();
+        // Those that are killed are free by now, or will be.
+        let clients = self.clients.all().into_iter().filter(|client| !client.is_killed());
+        let mut clients: Vec<_> = clients.map(|client| (client.footprint.sum(), client)).collect();
         let mut all: u64 = clients.iter().map(|(bytes, _)| bytes).sum();
         clients.sort_unstable_by_key(|(bytes, _)| std::cmp::Reverse(*bytes));
         for (bytes, client) in clients {

@@ -171,7 +171,9 @@ impl IoThread {
             connection.closing = true;
             connection.is_lost = true;
             connection.backlog = Backlog::default();
-            self.count_memory(&mut connection);
+            if connection.is_parked() {
+                self.count_memory(&mut connection);
+            }
         }
         self.keep_or_close(slot, connection);
     }
@@ -191,12 +193,12 @@ impl IoThread {
         self.connections[slot] = Some(connection);
     }
 
-    /// Closes a connection at once, or, if a command of it is under way, as soon as that comes back.
+    /// Closes a connection at once, or, if a command of it is under way, as soon as that comes back. As long as it is listed it shows
+    /// what it took at last: that is why it may have been closed.
     pub(super) fn drop_connection(&mut self, slot: usize) {
         let Some(Some(connection)) = self.connections.get_mut(slot) else { return };
         connection.closing = true;
         connection.backlog = Backlog::default();
-        connection.publish_backlog();
         if connection.is_parked() {
             // What comes back would be taken for the replies that are dropped here.
             connection.is_lost = true;
