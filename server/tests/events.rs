@@ -138,6 +138,11 @@ fn what_is_missed_is_told_once_wherever_the_command_ran() {
         assert_eq!(ask(&mut client, "XREAD STREAMS nn 0"), "(nil-array)");
         assert_eq!(once, listener.heard(&mut client));
         assert!(once.iter().all(|event| event == "space@0__:nn keymiss") && !once.is_empty(), "{once:?}");
+        // It tells of keys, and asks for none.
+        for about in ["ENCODING", "IDLETIME", "REFCOUNT"] {
+            assert_eq!(ask(&mut client, &format!("OBJECT {about} nn")), "(nil)");
+        }
+        assert!(listener.heard(&mut client).is_empty());
     }
 }
 

@@ -4,7 +4,7 @@ macro_rules! flags {
     ($($(#[$doc:meta])* $name:ident = $bit:literal, $wire:expr;)*) => {
         /// Properties of a command, a set.
         #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-        pub struct Flags(u32);
+        pub struct Flags(u64);
 
         impl Flags {
             $($(#[$doc])* pub const $name: Flags = Flags(1 << $bit);)*
@@ -80,11 +80,18 @@ flags! {
     SECRET_DIRECTIVES = 31, None;
     /// What CLIENT CACHING has said holds beyond it. A container's flag is for all its subcommands.
     KEEPS_CACHING = 29, None;
+    /// Only for those whom `enable-debug-command` lets use DEBUG.
+    DEBUGGING = 32, None;
+    /// Only for those whom `enable-module-command` lets load modules.
+    LOADS_MODULES = 33, None;
 }
 
 impl Flags {
     /// No properties.
     pub const NONE: Flags = Flags(0);
+
+    /// Those of which each has a directive that says for whom it is.
+    pub const PROTECTED: Flags = Flags::DEBUGGING.and(Flags::LOADS_MODULES);
 
     /// Both.
     pub const fn and(self, other: Flags) -> Flags {
@@ -100,5 +107,11 @@ impl Flags {
     #[inline(always)]
     pub const fn has(self, other: Flags) -> bool {
         self.0 & other.0 == other.0
+    }
+
+    /// Whether any of `other` is in `self`.
+    #[inline(always)]
+    pub const fn has_any(self, other: Flags) -> bool {
+        self.0 & other.0 != 0
     }
 }

@@ -2,6 +2,8 @@
 
 use std::net::SocketAddr;
 
+use crate::config::Asker;
+
 /// A client's number: never used twice.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct ClientId(pub u64);
@@ -13,6 +15,16 @@ pub enum Endpoint {
     Inet(SocketAddr),
     /// A Unix socket's path.
     Unix(String),
+}
+
+impl Endpoint {
+    /// Where from is asked who has this end of a connection.
+    pub fn asker(&self) -> Asker {
+        match self {
+            Endpoint::Inet(address) if !address.ip().is_loopback() => Asker::Remote,
+            Endpoint::Inet(_) | Endpoint::Unix(_) => Asker::Local,
+        }
+    }
 }
 
 impl std::fmt::Display for Endpoint {

@@ -3,11 +3,7 @@
 use braid_protocol::reply::Reply;
 
 use super::{Call, CommandSpec, Run, help::help};
-use crate::{
-    catalog::{Args, Arity, Categories, CommandError, Deprecation, Flags, Group, Outcome},
-    client::id::Endpoint,
-    config::Access,
-};
+use crate::catalog::{Args, Arity, Categories, CommandError, Deprecation, Flags, Group, Outcome};
 
 const ASKS: Flags = Flags::STALE;
 const ASKS_ADMIN: Flags = ASKS.and(Flags::ADMIN);
@@ -317,7 +313,7 @@ fn failover(_: &mut Call<'_, '_>, mut args: Args<'_>, _: &mut Reply<'_>) -> Outc
 
 const LOADS: CommandSpec = CommandSpec {
     arity: Arity::AtLeast(3),
-    flags: Flags::ADMIN.and(Flags::NOSCRIPT).and(Flags::NO_ASYNC_LOADING),
+    flags: Flags::ADMIN.and(Flags::NOSCRIPT).and(Flags::NO_ASYNC_LOADING).and(Flags::LOADS_MODULES),
     run: Run::Session(load_module),
     since: "4.0.0",
     group: Group::Server,
@@ -383,25 +379,10 @@ fn list_modules(_: &mut Call<'_, '_>, _: Args<'_>, reply: &mut Reply<'_>) -> Out
     Ok(())
 }
 
-fn load_module(call: &mut Call<'_, '_>, _: Args<'_>, _: &mut Reply<'_>) -> Outcome {
-    admit_modules(call)?;
+fn load_module(_: &mut Call<'_, '_>, _: Args<'_>, _: &mut Reply<'_>) -> Outcome {
     Err(CommandError::text("ERR Error loading the extension: this server has no modules"))
 }
 
-fn unload_module(call: &mut Call<'_, '_>, _: Args<'_>, _: &mut Reply<'_>) -> Outcome {
-    admit_modules(call)?;
+fn unload_module(_: &mut Call<'_, '_>, _: Args<'_>, _: &mut Reply<'_>) -> Outcome {
     Err(CommandError::text("ERR Error unloading module: no such module with that name"))
-}
-
-/// Who may not load modules is told so first.
-fn admit_modules(call: &Call<'_, '_>) -> Outcome {
-    let may = match (call.server.config.load().enable_module_command, &call.session.record.peer) {
-        (Access::Yes, _) | (Access::Local, Endpoint::Unix(_)) => true,
-        (Access::Local, Endpoint::Inet(address)) => address.ip().is_loopback(),
-        (Access::No, _) => false,
-    };
-    may.then_some(()).ok_or(CommandError::text(
-        "ERR MODULE command not allowed. If the enable-module-command option is set to \"local\", you can run it from a local \
-         connection, otherwise you need to set this option in the configuration file, and then restart the server.",
-    ))
 }

@@ -33,12 +33,9 @@ use crate::{
         Args, Arity, Categories, CommandError, Deprecation, Flags, Group, KeySpec, KeyUse, Keys, KeysAt,
         Outcome, Words, shown,
     },
-    client::{
-        id::Endpoint,
-        session::{AwaitSync, Counts, LogBegun, Reloading, Replies, Request, SaveOrder, SyncAnswer},
-    },
+    client::session::{AwaitSync, Counts, LogBegun, Reloading, Replies, Request, SaveOrder, SyncAnswer},
     command::info,
-    config::{self, Access, Appended, Asker, Config, REDIS_VERSION, ShutdownOptions},
+    config::{self, Appended, Config, REDIS_VERSION, ShutdownOptions},
     log,
     observe::{events, hearers},
     shared::{
@@ -52,6 +49,7 @@ use crate::{
 
 const ANY_TIME: Flags = Flags::LOADING.and(Flags::STALE);
 const ADMIN: Flags = ANY_TIME.and(Flags::ADMIN).and(Flags::NOSCRIPT);
+const DEBUGGING: Flags = ADMIN.and(Flags::DEBUGGING);
 const SAVING: Flags = Flags::ADMIN.and(Flags::NOSCRIPT).and(Flags::NO_ASYNC_LOADING);
 const REPLICATING: Flags = SAVING.and(Flags::STALE);
 const ABOUT_SERVER: Option<Categories> = Some(Categories::ADMIN.and(Categories::DANGEROUS));
@@ -117,7 +115,7 @@ pub(super) const COMMANDS: &[CommandSpec] = &[
     CommandSpec {
         name: "debug",
         arity: Arity::AtLeast(2),
-        flags: ADMIN,
+        flags: DEBUGGING,
         run: Run::Session(debug_unknown),
         since: "1.0.0",
         group: Group::Server,
@@ -271,7 +269,7 @@ fn save(call: &mut Call<'_, '_>, _: Args<'_>, _: &mut Reply<'_>) -> Outcome {
 }
 
 fn debug_reload(call: &mut Call<'_, '_>, mut args: Args<'_>, _: &mut Reply<'_>) -> Outcome {
-    debug_args(call, args, args.remaining())?;
+    debug_args(args, args.remaining())?;
     let mut how = Reloading { saves: true, flushes: true, merges: false };
     while !args.is_empty() {
         if args.tag("NOSAVE") {
@@ -290,7 +288,7 @@ fn debug_reload(call: &mut Call<'_, '_>, mut args: Args<'_>, _: &mut Reply<'_>) 
 }
 
 fn debug_load_log(call: &mut Call<'_, '_>, args: Args<'_>, _: &mut Reply<'_>) -> Outcome {
-    debug_args(call, args, 0)?;
+    debug_args(args, 0)?;
     ask_saver(call, SaveOrder::LoadLog)
 }
 
@@ -600,7 +598,7 @@ fn config_set(call: &mut Call<'_, '_>, args: Args<'_>, reply: &mut Reply<'_>) ->
     let _writer = server.config_writer.lock().unwrap_or_else(|poisoned| poisoned.into_inner());
     let mut config = Config::clone(&server.config.load());
     let refused = |error| CommandError::owned(format!("ERR {error}"));
-    let changed = config.set(&pairs, asker(call)).map_err(refused)?;
+    let changed = config.set(&pairs, call.session.record.peer.asker()).map_err(refused)?;
     config.check_at_run_time(&changed).map_err(refused)?;
     if let (Some(LogBegun::Failed), true) = (call.session.log_begun.take(), config.appendonly) {
         return Err(CommandError::text(
@@ -702,14 +700,6 @@ fn listen_where(new: &Config, server: &Server) -> Outcome {
     })
 }
 
-/// Where the client is connected from.
-fn asker(call: &Call<'_, '_>) -> Asker {
-    match &call.session.record.peer {
-        Endpoint::Inet(address) if !address.ip().is_loopback() => Asker::Remote,
-        Endpoint::Inet(_) | Endpoint::Unix(_) => Asker::Local,
-    }
-}
-
 fn config_resetstat(call: &mut Call<'_, '_>, _: Args<'_>, reply: &mut Reply<'_>) -> Outcome {
     for peer in &call.server.threads {
         peer.stats.reset();
@@ -776,7 +766,7 @@ const OVERWRITES: Keys = Keys(&[KeySpec { at: DEBUG_KEY, used: KeyUse::Overwrite
 
 /// Every subcommand counts its arguments itself, because errors are Redis's, which knows DEBUG as one command.
 const DEBUG_ROW: CommandSpec =
-    CommandSpec { arity: Arity::AtLeast(2), flags: ADMIN, group: Group::Server, ..CommandSpec::ROW };
+    CommandSpec { arity: Arity::AtLeast(2), flags: DEBUGGING, group: Group::Server, ..CommandSpec::ROW };
 
 const DEBUG: &[CommandSpec] = &[
     CommandSpec {
@@ -985,7 +975,7 @@ const DEBUG: &[CommandSpec] = &[
     },
     CommandSpec {
         name: "reload",
-        flags: ADMIN.and(Flags::NO_MULTI),
+        flags: DEBUGGING.and(Flags::NO_MULTI),
         run: Run::Session(debug_reload),
         syntax: "[MERGE] [NOFLUSH] [NOSAVE]",
         summary: "Saves the keyspace and loads it again, in place of what is there or in addition to that.",
@@ -993,7 +983,7 @@ const DEBUG: &[CommandSpec] = &[
     },
     CommandSpec {
         name: "loadaof",
-        flags: ADMIN.and(Flags::NO_MULTI),
+        flags: DEBUGGING.and(Flags::NO_MULTI),
         run: Run::Session(debug_load_log),
         summary: "Loads the append-only file in place of what is there.",
         ..DEBUG_ROW
@@ -1120,19 +1110,8 @@ const DEBUG_HELP: &[&str] = &[
     "    Decimals are allowed.",
 ];
 
-/// Errs unless `enable-debug-command` lets this client use DEBUG, and there are `n` arguments.
-pub(super) fn debug_args(call: &Call<'_, '_>, args: Args<'_>, n: usize) -> Outcome {
-    let allowed = match call.server.config.load().enable_debug_command {
-        Access::Yes => true,
-        Access::No => false,
-        Access::Local => asker(call) == Asker::Local,
-    };
-    if !allowed {
-        return Err(CommandError::text(
-            "ERR DEBUG command not allowed. If the enable-debug-command option is set to \"local\", you can run it from a \
-             local connection, otherwise you need to set this option in the configuration file, and then restart the server.",
-        ));
-    }
+/// Errs unless there are `n` arguments.
+pub(super) fn debug_args(args: Args<'_>, n: usize) -> Outcome {
     if args.remaining() == n {
         return Ok(());
     }
@@ -1140,17 +1119,17 @@ pub(super) fn debug_args(call: &Call<'_, '_>, args: Args<'_>, n: usize) -> Outco
 }
 
 /// No number of arguments makes an unknown subcommand right.
-fn debug_unknown(call: &mut Call<'_, '_>, args: Args<'_>, _: &mut Reply<'_>) -> Outcome {
-    debug_args(call, args, usize::MAX)
+fn debug_unknown(_: &mut Call<'_, '_>, args: Args<'_>, _: &mut Reply<'_>) -> Outcome {
+    debug_args(args, usize::MAX)
 }
 
-fn debug_help(call: &mut Call<'_, '_>, args: Args<'_>, reply: &mut Reply<'_>) -> Outcome {
-    debug_args(call, args, 0)?;
+fn debug_help(_: &mut Call<'_, '_>, args: Args<'_>, reply: &mut Reply<'_>) -> Outcome {
+    debug_args(args, 0)?;
     help(reply, "DEBUG", DEBUG_HELP)
 }
 
 fn debug_sleep(call: &mut Call<'_, '_>, mut args: Args<'_>, reply: &mut Reply<'_>) -> Outcome {
-    debug_args(call, args, 1)?;
+    debug_args(args, 1)?;
     let seconds = number::parse_f64(args.next()?).ok_or(CommandError::NotFloat)?;
     // The conversion saturates, and takes what is no number for 0.
     let millis = (seconds * 1000.0) as u64;
@@ -1162,14 +1141,14 @@ fn debug_sleep(call: &mut Call<'_, '_>, mut args: Args<'_>, reply: &mut Reply<'_
 }
 
 fn debug_advance_time(call: &mut Call<'_, '_>, mut args: Args<'_>, reply: &mut Reply<'_>) -> Outcome {
-    debug_args(call, args, 1)?;
+    debug_args(args, 1)?;
     call.server.clock.advance(args.int()?);
     reply.ok();
     Ok(())
 }
 
 fn debug_set_active_expire(call: &mut Call<'_, '_>, mut args: Args<'_>, reply: &mut Reply<'_>) -> Outcome {
-    debug_args(call, args, 1)?;
+    debug_args(args, 1)?;
     let on = args.int()? != 0;
     call.server.active_expire.store(on, Ordering::Relaxed);
     reply.ok();
@@ -1177,15 +1156,15 @@ fn debug_set_active_expire(call: &mut Call<'_, '_>, mut args: Args<'_>, reply: &
 }
 
 fn debug_pause_cron(call: &mut Call<'_, '_>, mut args: Args<'_>, reply: &mut Reply<'_>) -> Outcome {
-    debug_args(call, args, 1)?;
+    debug_args(args, 1)?;
     let on = args.int()? != 0;
     call.server.pauses_cron.store(on, Ordering::Relaxed);
     reply.ok();
     Ok(())
 }
 
-fn debug_reply_buffer(call: &mut Call<'_, '_>, mut args: Args<'_>, reply: &mut Reply<'_>) -> Outcome {
-    debug_args(call, args, 2)?;
+fn debug_reply_buffer(_: &mut Call<'_, '_>, mut args: Args<'_>, reply: &mut Reply<'_>) -> Outcome {
+    debug_args(args, 2)?;
     let given = args;
     if args.tag("RESIZING") {
         args.int()?;
@@ -1201,7 +1180,7 @@ fn debug_set_disable_deny_scripts(
     mut args: Args<'_>,
     reply: &mut Reply<'_>,
 ) -> Outcome {
-    debug_args(call, args, 1)?;
+    debug_args(args, 1)?;
     let on = args.int()? != 0;
     call.server.allows_all_in_scripts.store(on, Ordering::Relaxed);
     reply.ok();
@@ -1213,7 +1192,7 @@ fn debug_set_skip_checksum_validation(
     mut args: Args<'_>,
     reply: &mut Reply<'_>,
 ) -> Outcome {
-    debug_args(call, args, 1)?;
+    debug_args(args, 1)?;
     // As in Redis, what is no number is 0.
     let skips = number::parse_i64(args.next()?).is_some_and(|number| number != 0);
     call.server.skips_checksums.store(skips, Ordering::Relaxed);
@@ -1222,7 +1201,7 @@ fn debug_set_skip_checksum_validation(
 }
 
 fn debug_hold_heavy(call: &mut Call<'_, '_>, mut args: Args<'_>, reply: &mut Reply<'_>) -> Outcome {
-    debug_args(call, args, 1)?;
+    debug_args(args, 1)?;
     let on = args.int()? != 0;
     call.server.holds_heavy.store(on, Ordering::Relaxed);
     call.server.wake_heavy();
@@ -1231,7 +1210,7 @@ fn debug_hold_heavy(call: &mut Call<'_, '_>, mut args: Args<'_>, reply: &mut Rep
 }
 
 fn debug_record_changes(call: &mut Call<'_, '_>, mut args: Args<'_>, reply: &mut Reply<'_>) -> Outcome {
-    debug_args(call, args, 1)?;
+    debug_args(args, 1)?;
     let on = args.int()? != 0;
     call.server.records_changes.store(on, Ordering::Relaxed);
     call.each_shard(call.session.db, |shard| shard.hear_all(hearers::RECORDER, on));
@@ -1240,7 +1219,7 @@ fn debug_record_changes(call: &mut Call<'_, '_>, mut args: Args<'_>, reply: &mut
 }
 
 fn debug_record_log(call: &mut Call<'_, '_>, mut args: Args<'_>, reply: &mut Reply<'_>) -> Outcome {
-    debug_args(call, args, 1)?;
+    debug_args(args, 1)?;
     let on = args.int()? != 0;
     let is_logged = on || call.server.journal.is_writing();
     call.each_shard(call.session.db, |shard| shard.hear_all(record::LOG, is_logged));
@@ -1250,7 +1229,7 @@ fn debug_record_log(call: &mut Call<'_, '_>, mut args: Args<'_>, reply: &mut Rep
 }
 
 fn debug_logged(call: &mut Call<'_, '_>, args: Args<'_>, reply: &mut Reply<'_>) -> Outcome {
-    debug_args(call, args, 0)?;
+    debug_args(args, 0)?;
     let units = call.server.journal.take_kept();
     reply.array(units.len());
     for unit in units {
@@ -1265,7 +1244,7 @@ fn debug_logged(call: &mut Call<'_, '_>, args: Args<'_>, reply: &mut Reply<'_>) 
 }
 
 fn debug_changes(call: &mut Call<'_, '_>, args: Args<'_>, reply: &mut Reply<'_>) -> Outcome {
-    debug_args(call, args, 0)?;
+    debug_args(args, 0)?;
     let recorded = call.server.recorder.take();
     reply.array(recorded.len());
     for Recorded { db, event, key } in recorded {
@@ -1276,7 +1255,7 @@ fn debug_changes(call: &mut Call<'_, '_>, args: Args<'_>, reply: &mut Reply<'_>)
 }
 
 fn debug_aof_fail(call: &mut Call<'_, '_>, mut args: Args<'_>, reply: &mut Reply<'_>) -> Outcome {
-    debug_args(call, args, 4)?;
+    debug_args(args, 4)?;
     let operation = Operation::named(args.next()?).ok_or(CommandError::Syntax)?;
     let fault = Fault::named(args.next()?).ok_or(CommandError::Syntax)?;
     let first = args.int()?.max(1) as u64;
@@ -1290,14 +1269,14 @@ fn debug_aof_fail(call: &mut Call<'_, '_>, mut args: Args<'_>, reply: &mut Reply
 }
 
 fn debug_aof_flush_sleep(call: &mut Call<'_, '_>, mut args: Args<'_>, reply: &mut Reply<'_>) -> Outcome {
-    debug_args(call, args, 1)?;
+    debug_args(args, 1)?;
     call.server.journal.delay_writes(args.int()?.max(0) as u64);
     reply.ok();
     Ok(())
 }
 
 fn debug_give_up_saving(call: &mut Call<'_, '_>, args: Args<'_>, reply: &mut Reply<'_>) -> Outcome {
-    debug_args(call, args, 0)?;
+    debug_args(args, 0)?;
     let saves = &call.server.saves;
     // What has just been asked for may not have begun.
     let will_rewrite = saves.is_rewrite_scheduled.load(Ordering::Relaxed)
@@ -1312,7 +1291,7 @@ fn debug_give_up_saving(call: &mut Call<'_, '_>, args: Args<'_>, reply: &mut Rep
 }
 
 fn debug_hold_offloaded(call: &mut Call<'_, '_>, mut args: Args<'_>, reply: &mut Reply<'_>) -> Outcome {
-    debug_args(call, args, 1)?;
+    debug_args(args, 1)?;
     let on = args.int()? != 0;
     call.server.holds_offloaded.store(on, Ordering::Relaxed);
     call.server.wake_heavy();
@@ -1321,7 +1300,7 @@ fn debug_hold_offloaded(call: &mut Call<'_, '_>, mut args: Args<'_>, reply: &mut
 }
 
 fn debug_io_threads_in_use(call: &mut Call<'_, '_>, mut args: Args<'_>, reply: &mut Reply<'_>) -> Outcome {
-    debug_args(call, args, 1)?;
+    debug_args(args, 1)?;
     let n = usize::try_from(args.int()?).unwrap_or(0);
     if n == 0 || n > call.server.io_threads().len() {
         return Err(CommandError::text("ERR count must be between 1 and io-threads"));
@@ -1332,7 +1311,7 @@ fn debug_io_threads_in_use(call: &mut Call<'_, '_>, mut args: Args<'_>, reply: &
 }
 
 fn debug_config_rewrite_force_all(call: &mut Call<'_, '_>, args: Args<'_>, reply: &mut Reply<'_>) -> Outcome {
-    debug_args(call, args, 0)?;
+    debug_args(args, 0)?;
     rewrite_config(call, Appended::All, reply)
 }
 
@@ -1340,11 +1319,11 @@ fn debug_config_rewrite_force_all(call: &mut Call<'_, '_>, args: Args<'_>, reply
 const PACKED_THRESHOLD_MAX: u64 = (1 << 32) - (1 << 20);
 
 fn debug_quicklist_packed_threshold(
-    call: &mut Call<'_, '_>,
+    _: &mut Call<'_, '_>,
     mut args: Args<'_>,
     reply: &mut Reply<'_>,
 ) -> Outcome {
-    debug_args(call, args, 1)?;
+    debug_args(args, 1)?;
     config::memory(args.next()?).filter(|&bytes| bytes <= PACKED_THRESHOLD_MAX).ok_or(CommandError::text(
         "ERR argument must be a memory value bigger than 1 and smaller than 4gb",
     ))?;
@@ -1353,7 +1332,7 @@ fn debug_quicklist_packed_threshold(
 }
 
 fn debug_populate(call: &mut Call<'_, '_>, mut args: Args<'_>, reply: &mut Reply<'_>) -> Outcome {
-    debug_args(call, args, args.remaining().clamp(1, 3))?;
+    debug_args(args, args.remaining().clamp(1, 3))?;
     let n_keys = positive(args.next()?)?;
     let prefix = if args.is_empty() { b"key".as_slice() } else { args.next()? };
     let size = if args.is_empty() { None } else { Some(positive(args.next()?)?).filter(|&size| size > 0) };
@@ -1382,26 +1361,26 @@ fn positive(word: &[u8]) -> Result<u64, CommandError> {
         .ok_or(CommandError::text("ERR value is out of range, must be positive"))
 }
 
-fn debug_error(call: &mut Call<'_, '_>, mut args: Args<'_>, _: &mut Reply<'_>) -> Outcome {
-    debug_args(call, args, 1)?;
+fn debug_error(_: &mut Call<'_, '_>, mut args: Args<'_>, _: &mut Reply<'_>) -> Outcome {
+    debug_args(args, 1)?;
     Err(CommandError::owned(String::from_utf8_lossy(args.next()?).into_owned()))
 }
 
-fn debug_log(call: &mut Call<'_, '_>, mut args: Args<'_>, reply: &mut Reply<'_>) -> Outcome {
-    debug_args(call, args, 1)?;
+fn debug_log(_: &mut Call<'_, '_>, mut args: Args<'_>, reply: &mut Reply<'_>) -> Outcome {
+    debug_args(args, 1)?;
     // What a client says must not look like further lines of the log.
     warning_later!("DEBUG LOG: {}", args.next()?.escape_ascii());
     reply.ok();
     Ok(())
 }
 
-fn debug_segfault(call: &mut Call<'_, '_>, args: Args<'_>, _: &mut Reply<'_>) -> Outcome {
-    debug_args(call, args, 0)?;
+fn debug_segfault(_: &mut Call<'_, '_>, args: Args<'_>, _: &mut Reply<'_>) -> Outcome {
+    debug_args(args, 0)?;
     raise(Signal::SIGSEGV).map_err(|_| CommandError::text("ERR the system has refused to send the signal"))
 }
 
 fn debug_object(call: &mut Call<'_, '_>, mut args: Args<'_>, reply: &mut Reply<'_>) -> Outcome {
-    debug_args(call, args, 1)?;
+    debug_args(args, 1)?;
     let key = args.key()?;
     let shard = call.shard_of(&key);
     let now = shard.now();
@@ -1419,7 +1398,7 @@ fn debug_object(call: &mut Call<'_, '_>, mut args: Args<'_>, reply: &mut Reply<'
 }
 
 fn debug_observed_shards(call: &mut Call<'_, '_>, args: Args<'_>, reply: &mut Reply<'_>) -> Outcome {
-    debug_args(call, args, 0)?;
+    debug_args(args, 0)?;
     let held = call.held.as_mut().expect("all shards are held");
     let ids = held.ids().to_vec();
     reply.integer(ids.into_iter().filter(|&id| held.shard(id).has_observers()).count() as i64);
@@ -1427,21 +1406,21 @@ fn debug_observed_shards(call: &mut Call<'_, '_>, args: Args<'_>, reply: &mut Re
 }
 
 fn debug_panic_before_change(call: &mut Call<'_, '_>, mut args: Args<'_>, _: &mut Reply<'_>) -> Outcome {
-    debug_args(call, args, 1)?;
+    debug_args(args, 1)?;
     let key = args.key()?;
     call.shard_of(&key).peek(&key);
     panic!("DEBUG PANIC-BEFORE-CHANGE");
 }
 
 fn debug_panic_while_pinning(call: &mut Call<'_, '_>, args: Args<'_>, reply: &mut Reply<'_>) -> Outcome {
-    debug_args(call, args, 0)?;
+    debug_args(args, 0)?;
     call.server.panics_while_pinning.store(true, Ordering::Relaxed);
     reply.ok();
     Ok(())
 }
 
 fn debug_panic_while_saving(call: &mut Call<'_, '_>, mut args: Args<'_>, reply: &mut Reply<'_>) -> Outcome {
-    debug_args(call, args, args.remaining().min(1))?;
+    debug_args(args, args.remaining().min(1))?;
     let n_steps = if args.is_empty() { 1 } else { args.int()? };
     call.server.panics_while_saving.store(u32::try_from(n_steps).unwrap_or(0), Ordering::Relaxed);
     reply.ok();
@@ -1449,19 +1428,19 @@ fn debug_panic_while_saving(call: &mut Call<'_, '_>, mut args: Args<'_>, reply: 
 }
 
 fn debug_panic_while_unpinning(call: &mut Call<'_, '_>, args: Args<'_>, reply: &mut Reply<'_>) -> Outcome {
-    debug_args(call, args, 0)?;
+    debug_args(args, 0)?;
     call.server.panics_while_unpinning.store(true, Ordering::Relaxed);
     reply.ok();
     Ok(())
 }
 
-fn debug_panic_without_keys(call: &mut Call<'_, '_>, args: Args<'_>, _: &mut Reply<'_>) -> Outcome {
-    debug_args(call, args, 0)?;
+fn debug_panic_without_keys(_: &mut Call<'_, '_>, args: Args<'_>, _: &mut Reply<'_>) -> Outcome {
+    debug_args(args, 0)?;
     panic!("DEBUG PANIC-WITHOUT-KEYS");
 }
 
 fn debug_panic_after_change(call: &mut Call<'_, '_>, mut args: Args<'_>, _: &mut Reply<'_>) -> Outcome {
-    debug_args(call, args, 1)?;
+    debug_args(args, 1)?;
     let key = args.key()?;
     tear(call.shard_of(&key), &key);
     panic!("DEBUG PANIC-AFTER-CHANGE");
@@ -1472,8 +1451,8 @@ fn tear(shard: &mut Shard, key: &Key<'_>) {
 }
 
 #[expect(clippy::approx_constant, reason = "clients' tests expect these three digits")]
-fn debug_protocol(call: &mut Call<'_, '_>, mut args: Args<'_>, reply: &mut Reply<'_>) -> Outcome {
-    debug_args(call, args, 1)?;
+fn debug_protocol(_: &mut Call<'_, '_>, mut args: Args<'_>, reply: &mut Reply<'_>) -> Outcome {
+    debug_args(args, 1)?;
     match &args.next()?.to_ascii_lowercase()[..] {
         b"string" => reply.bulk(b"Hello World"),
         b"integer" => reply.integer(12_345),

@@ -8,7 +8,7 @@ use crate::catalog::{Args, Outcome};
 
 /// The digest of all databases: zeros if there are no keys.
 pub(super) fn debug_digest(call: &mut Call<'_, '_>, args: Args<'_>, reply: &mut Reply<'_>) -> Outcome {
-    debug_args(call, args, 0)?;
+    debug_args(args, 0)?;
     let mut digest = Digest::default();
     for index in 0..call.server.keyspace.n_dbs() {
         call.each_shard(Db(index as u16), |shard| {
@@ -32,7 +32,7 @@ pub(super) fn debug_digest_value(
     mut args: Args<'_>,
     reply: &mut Reply<'_>,
 ) -> Outcome {
-    debug_args(call, args, args.remaining())?;
+    debug_args(args, args.remaining())?;
     reply.array(args.remaining());
     while !args.is_empty() {
         let key = args.key()?;

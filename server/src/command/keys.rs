@@ -775,7 +775,7 @@ fn dbsize(call: &mut Call<'_, '_>, _: Args<'_>, reply: &mut Reply<'_>) -> Outcom
 
 fn object_encoding(call: &mut Call<'_, '_>, mut args: Args<'_>, reply: &mut Reply<'_>) -> Outcome {
     let key = args.key()?;
-    match call.shard_of(&key).look(&key) {
+    match call.shard_of(&key).look_quietly(&key) {
         Some(entry) => reply.bulk(encoding_name(entry).as_bytes()),
         None => reply.null(),
     }
@@ -787,7 +787,7 @@ fn object_freq(call: &mut Call<'_, '_>, mut args: Args<'_>, reply: &mut Reply<'_
     let access = call.server.keyspace.access();
     let shard = call.shard_of(&key);
     let now = shard.now();
-    match shard.look(&key) {
+    match shard.look_quietly(&key) {
         None => reply.null(),
         Some(_) if access.policy() == AccessPolicy::Lru => {
             return Err(CommandError::text(
@@ -805,7 +805,7 @@ fn object_idletime(call: &mut Call<'_, '_>, mut args: Args<'_>, reply: &mut Repl
     let policy = call.server.keyspace.access().policy();
     let shard = call.shard_of(&key);
     let now = shard.now();
-    match shard.look(&key) {
+    match shard.look_quietly(&key) {
         None => reply.null(),
         Some(entry) if policy == AccessPolicy::Lru => {
             reply.integer(access::idle_seconds(entry, now) as i64);
@@ -823,7 +823,7 @@ fn object_idletime(call: &mut Call<'_, '_>, mut args: Args<'_>, reply: &mut Repl
 fn object_refcount(call: &mut Call<'_, '_>, mut args: Args<'_>, reply: &mut Reply<'_>) -> Outcome {
     let key = args.key()?;
     let shares = call.server.config.load().shares_integers();
-    match call.shard_of(&key).look(&key) {
+    match call.shard_of(&key).look_quietly(&key) {
         Some(entry) if shares && is_small_integer(entry) => reply.integer(SHARED),
         Some(_) => reply.integer(1),
         None => reply.null(),

@@ -39,10 +39,16 @@ pub struct Registered {
 }
 
 impl Registered {
-    /// Whether its keys need more than one shard at a time, or none.
+    /// Whether it has all of some properties.
     #[inline]
     pub fn has(&self, flags: Flags) -> bool {
         self.spec.flags.has(flags)
+    }
+
+    /// Whether it has one of them.
+    #[inline]
+    pub fn has_any(&self, flags: Flags) -> bool {
+        self.spec.flags.has_any(flags)
     }
 
     /// Whether a word is the name by which it is called, in either case.

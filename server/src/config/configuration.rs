@@ -25,13 +25,24 @@ pub struct Config {
     pub(super) file: Option<PathBuf>,
 }
 
-/// Where a client that asks for a change is connected from, which decides about protected directives.
+/// Where a client is connected from, which decides about protected directives and dangerous features.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Asker {
     /// The loopback interface or a Unix socket.
     Local,
     /// Anywhere else.
     Remote,
+}
+
+impl Access {
+    /// Whether it is for somebody who asks from there.
+    pub fn admits(self, asker: Asker) -> bool {
+        match self {
+            Access::Yes => true,
+            Access::No => false,
+            Access::Local => asker == Asker::Local,
+        }
+    }
 }
 
 /// Why `CONFIG SET` changed nothing. Prints as Redis's reply without the leading `ERR `.
@@ -199,7 +210,9 @@ impl Config {
             let flags = DIRECTIVES[place].flags;
             let why = if flags.contains(Flags::IMMUTABLE) {
                 Some("can't set immutable config")
-            } else if flags.contains(Flags::PROTECTED) && !self.may_set_protected(asker) {
+            } else if flags.contains(Flags::PROTECTED)
+                && !self.settings.enable_protected_configs.admits(asker)
+            {
                 Some("can't set protected config")
             } else if !seen.insert(name) {
                 Some("duplicate parameter")
@@ -212,14 +225,6 @@ impl Config {
             places.push((name, place));
         }
         Ok(places)
-    }
-
-    fn may_set_protected(&self, asker: Asker) -> bool {
-        match self.settings.enable_protected_configs {
-            Access::Yes => true,
-            Access::No => false,
-            Access::Local => asker == Asker::Local,
-        }
     }
 
     /// Puts the users that access control knows now in the place of those that were declared, for `CONFIG REWRITE`.

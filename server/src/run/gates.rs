@@ -32,6 +32,7 @@ pub fn admit(
 ) -> Result<(&'static Registered, Admission), CommandError> {
     let command = known(found, words)?;
     admit_arity(command, words)?;
+    admit_protected(command, server, session)?;
     admit_authenticated(command, session)?;
     admit_in_transaction(command, session)?;
     admit_rights(command, words, session)?;
@@ -83,6 +84,27 @@ fn unknown_subcommand(container: &Registered, words: Words<'_>) -> CommandError 
 
 fn admit_arity(command: &'static Registered, words: Words<'_>) -> Result<(), CommandError> {
     if command.spec.arity.admits(words.len()) { Ok(()) } else { Err(CommandError::Arity(command.full_name)) }
+}
+
+/// Commands of dangerous features are for those whom the configuration allows them, whoever they say they are.
+fn admit_protected(command: &Registered, server: &Server, session: &Session) -> Result<(), CommandError> {
+    if !command.has_any(Flags::PROTECTED) {
+        return Ok(());
+    }
+    cold_path();
+    let config = server.config.load();
+    let (access, name, directive) = if command.has(Flags::DEBUGGING) {
+        (config.enable_debug_command, "DEBUG", "enable-debug-command")
+    } else {
+        (config.enable_module_command, "MODULE", "enable-module-command")
+    };
+    if access.admits(session.record.peer.asker()) {
+        return Ok(());
+    }
+    Err(CommandError::owned(format!(
+        "ERR {name} command not allowed. If the {directive} option is set to \"local\", you can run it from a local connection, \
+         otherwise you need to set this option in the configuration file, and then restart the server."
+    )))
 }
 
 fn admit_authenticated(command: &Registered, session: &Session) -> Result<(), CommandError> {
