@@ -210,3 +210,32 @@ fn a_stream_that_expires_under_a_command_that_then_waits_wakes_the_readers_of_it
         assert_eq!(ask(&mut control, "DEBUG SET-ACTIVE-EXPIRE 1"), "+OK");
     });
 }
+
+/// SWAPDB had all who wait for keys of the databases look at them, in an order of its own, and what was written behind it came to nothing for
+/// the order.
+#[test]
+fn after_a_swap_those_who_wait_for_different_keys_are_served_in_the_order_of_the_writes() {
+    const N_WAITING: usize = 12;
+    everywhere(|server| {
+        let mut client = server.connect();
+        let mut waiting: Vec<Client> = (0..N_WAITING).map(|_| server.connect()).collect();
+        for (nth, one) in waiting.iter_mut().enumerate() {
+            tell(one, &format!("BLMOVE key-{nth} served LEFT RIGHT 0"));
+        }
+        until("all wait", || {
+            ask(&mut client, "INFO clients").contains(&format!("blocked_clients:{N_WAITING}\\r"))
+        });
+        // What is there already comes with the swap, before all others.
+        for command in ["SELECT 1", "RPUSH key-3 3", "SELECT 0", "MULTI", "SWAPDB 0 1"] {
+            ask(&mut client, command);
+        }
+        let order = [7, 0, 11, 5, 2, 9, 4, 1, 10, 8, 6];
+        for nth in order {
+            ask(&mut client, &format!("RPUSH key-{nth} {nth}"));
+        }
+        ask(&mut client, "EXEC");
+        let expected: Vec<String> = [3].iter().chain(&order).map(|nth| format!("\"{nth}\"")).collect();
+        assert_eq!(ask(&mut client, "LRANGE served 0 -1"), format!("[{}]", expected.join(" ")));
+        waiting.iter_mut().for_each(|one| drop(one.receive()));
+    });
+}

@@ -190,14 +190,14 @@ impl Ledger {
         }
     }
 
-    /// Notes what happened to a whole database. All nodes that wait for its keys have to look.
-    pub(crate) fn announce_database(&mut self, db: Db, event: Event) {
+    /// Notes what happened to a whole database. Nodes that wait for some of its keys have to look.
+    pub(crate) fn announce_database(&mut self, db: Db, event: Event, awaited: &[(Db, Box<[u8]>)]) {
         self.record(db, &[], event);
         if self.tells() {
             self.push(self.change(db, event, Effect::Modified));
         }
-        for key in self.waiters.keys_in(db) {
-            self.wake(db, &key, event);
+        for (_, key) in awaited.iter().filter(|(of, _)| *of == db) {
+            self.wake(db, key, event);
         }
     }
 

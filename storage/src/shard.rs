@@ -714,7 +714,7 @@ impl Shard {
 
     /// Empties the command's database. Memory is freed later, outside the hold.
     pub fn flush(&mut self) {
-        let touched = self.watched_in(&[self.db]);
+        let (watched, awaited) = (self.watched_in(&[self.db]), self.awaited_in(&[self.db]));
         self.marks.tear();
         let table = &mut self.tables[self.db];
         if table.is_empty() {
@@ -732,8 +732,8 @@ impl Shard {
         }
         let flushed = self.db;
         self.ledger.fields_changed_dbs(|db| (db != flushed).then_some(db));
-        self.move_stamps(&touched);
-        self.ledger.announce_database(self.db, Event::Flushed);
+        self.move_stamps(&watched);
+        self.ledger.announce_database(self.db, Event::Flushed, &awaited);
     }
 
     /// Swaps two databases.
@@ -743,7 +743,8 @@ impl Shard {
         }
         self.remove_what_comes_expired(a, b);
         self.remove_what_comes_expired(b, a);
-        let touched = self.watched_in(&[a, b]);
+        // What comes to be another value, or none.
+        let (watched, awaited) = (self.watched_in(&[a, b]), self.awaited_in(&[a, b]));
         self.marks.tear();
         self.tables.swap(a, b);
         if let Some(saving) = &mut self.ledger.saving {
@@ -755,9 +756,9 @@ impl Shard {
             _ if db == b => Some(a),
             _ => Some(db),
         });
-        self.move_stamps(&touched);
-        self.ledger.announce_database(a, Event::Swapped);
-        self.ledger.announce_database(b, Event::Swapped);
+        self.move_stamps(&watched);
+        self.ledger.announce_database(a, Event::Swapped, &awaited);
+        self.ledger.announce_database(b, Event::Swapped, &awaited);
     }
 
     /// Has [nothing be refused](Shard::whole_string) as too much, up to the next [`Shard::start`]: in the middle of a transaction there is no other way.

@@ -98,11 +98,14 @@ impl Shard {
     /// Tells whoever watches keys or waits for some that these may be others.
     pub fn announce_contents(&mut self) {
         let dbs: Vec<Db> = (0..self.tables.len()).map(|db| Db(db as u16)).collect();
-        let touched = self.watched_in(&dbs);
-        self.move_stamps(&touched);
+        let watched = self.watched_in(&dbs);
+        self.move_stamps(&watched);
         for db in dbs {
             if !self.tables[db].is_empty() {
-                self.ledger.announce_database(db, Event::Swapped);
+                // What was there before is not known any more.
+                let awaited =
+                    self.ledger.waiters.keys_in(db).into_iter().map(|key| (db, key)).collect::<Vec<_>>();
+                self.ledger.announce_database(db, Event::Swapped, &awaited);
             }
         }
         self.update_observers();

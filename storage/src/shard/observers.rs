@@ -37,11 +37,23 @@ impl Shard {
         self.ledger.stamps.of(key) != stamp
     }
 
-    /// The watched keys that exist in any of these databases, under each of them.
+    /// The watched keys that exist in any of these databases, under each of them: flushed or swapped, they are another value, or none.
     pub(super) fn watched_in(&self, dbs: &[Db]) -> Vec<(Db, Box<[u8]>)> {
-        if self.ledger.stamps.is_empty() {
-            return Vec::new();
+        match self.ledger.stamps.is_empty() {
+            true => Vec::new(),
+            false => self.existing_in(dbs, |db| self.ledger.stamps.keys_in(db)),
         }
+    }
+
+    /// The same of keys for which nodes wait.
+    pub(super) fn awaited_in(&self, dbs: &[Db]) -> Vec<(Db, Box<[u8]>)> {
+        match self.ledger.waiters.is_empty() {
+            true => Vec::new(),
+            false => self.existing_in(dbs, |db| self.ledger.waiters.keys_in(db)),
+        }
+    }
+
+    fn existing_in(&self, dbs: &[Db], keys_in: impl Fn(Db) -> Vec<Box<[u8]>>) -> Vec<(Db, Box<[u8]>)> {
         let exists = |key: &[u8]| {
             dbs.iter().any(|&db| {
                 let table = &self.tables[db];
@@ -49,7 +61,7 @@ impl Shard {
             })
         };
         dbs.iter()
-            .flat_map(|&db| self.ledger.stamps.keys_in(db).into_iter().map(move |key| (db, key)))
+            .flat_map(|&db| keys_in(db).into_iter().map(move |key| (db, key)))
             .filter(|(_, key)| exists(key))
             .collect()
     }

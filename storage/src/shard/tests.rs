@@ -227,17 +227,19 @@ fn what_expires_is_told_however_it_goes_and_is_nobodys_command() {
 }
 
 #[test]
-fn flushes_and_swaps_are_told_once_a_database_and_wake_those_who_wait() {
+fn flushes_and_swaps_are_told_once_a_database_and_wake_those_whose_keys_come_or_go() {
     let mut bench = Bench::counted();
     bench.set(b"s");
     bench.set(b"t");
+    bench.wait_for(Db(1), b"s");
+    // There is no such key in either.
     bench.wait_for(Db(1), b"w");
     bench.events();
     bench.shard.swap(Db(0), Db(1));
-    assert_eq!(bench.events(), ["swapped *", "swapped *", "swapped w"]);
+    assert_eq!(bench.events(), ["swapped *", "swapped *", "swapped s"]);
     bench.shard.begin(Db(1), Millis(1_000));
     bench.shard.flush();
-    assert_eq!(bench.events(), ["flushed *", "flushed w"]);
+    assert_eq!(bench.events(), ["flushed *", "flushed s"]);
     // There was nothing left to flush.
     bench.shard.flush();
     assert!(bench.events().is_empty());
