@@ -112,7 +112,10 @@ pub fn serve(mut config: Config, mut process: Process) -> Result<(), String> {
     let listeners = bind_all(&config)?;
     let endpoint = Endpoint::bind(&config)?;
     let pidfile = config.pidfile.clone().or_else(|| is_daemon.then(|| DAEMON_PIDFILE.into()));
-    let kinds: Vec<String> = listeners.iter().map(|listener| listener.kind().to_string()).collect();
+    let mut kinds: Vec<String> = listeners.iter().map(|listener| listener.kind().to_string()).collect();
+    // Several addresses may be of one kind.
+    kinds.sort();
+    kinds.dedup();
     let source = Source::of(&config)?;
     // As in Redis, nobody is kept from starting by a place where only the administrator may write.
     if let Some(path) = &pidfile

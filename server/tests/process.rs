@@ -151,13 +151,18 @@ fn a_server_that_nobody_supervises_says_so_and_serves() {
     let scratch = Scratch::new("unsupervised");
     let port = Port::claim();
     let args = ["--supervised", "systemd", "--syslog-enabled", "yes", "--syslog-ident", "unheard"];
+    let args = [&args[..], &["--bind", "127.0.0.1", "127.0.0.2"]].concat();
     let child = command(&scratch, &port, &args).spawn().expect("the server can be run");
     let _server = Process(child.id());
     let mut client = connect(&port);
     assert_eq!(info(&mut client, "process_supervised"), "no");
     assert!(scratch.read("log").contains("no systemd waits for this process"), "{}", scratch.read("log"));
     // Whether there is a log of the system's or not, its file has all.
-    assert!(scratch.read("log").contains("Ready to accept connections"));
+    assert_eq!(
+        scratch.read("log").matches("Ready to accept connections").count(),
+        1,
+        "once for both addresses"
+    );
     client.send(&["SHUTDOWN", "NOSAVE"]);
     await_end(child);
 }

@@ -370,7 +370,6 @@ fn keys_of(
     if !command.spec.arity.admits(words.len()) {
         return Err(CommandError::text("ERR Invalid number of arguments specified for command"));
     }
-    let invalid = CommandError::text("ERR Invalid arguments specified for command");
     let mut keys = Vec::new();
     for spec in command.spec.keys.0 {
         let n_before = keys.len();
@@ -378,12 +377,14 @@ fn keys_of(
         these.positions(words.len(), |at| words.get(at), |at, used| keys.push((at, used)));
         // Where a number of keys is wrong, others do not make up for them.
         if keys.len() == n_before && matches!(spec.at, KeysAt::Counted { .. }) {
-            let names_none = command.has(Flags::NO_MANDATORY_KEYS)
-                && braid_protocol::number::parse_i64(words.get(2)) == Some(0);
-            return if names_none { Ok(keys) } else { Err(invalid) };
+            keys.clear();
+            break;
         }
     }
-    if keys.is_empty() { Err(invalid) } else { Ok(keys) }
+    if keys.is_empty() && !command.has(Flags::NO_MANDATORY_KEYS) {
+        return Err(CommandError::text("ERR Invalid arguments specified for command"));
+    }
+    Ok(keys)
 }
 
 fn docs(call: &mut Call<'_, '_>, args: Args<'_>, reply: &mut Reply<'_>) -> Outcome {
