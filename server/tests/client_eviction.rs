@@ -355,3 +355,28 @@ fn a_reply_that_is_partly_sent_counts_whole() {
     half.read_exact(&mut vec![0; N_BYTES / 2]).expect("it sends the rest");
     until("nothing is left", || field_of(&mut observer, "half", "omem") == Some(0));
 }
+
+/// The room was made for all that was announced, and counted as memory in use, for which keys were evicted, but not as its client's.
+#[test]
+fn room_for_what_a_client_has_announced_counts_and_is_in_proportion_to_what_it_has_sent() {
+    const N_SENT: usize = 300_000;
+    for layout in LAYOUTS {
+        let server = laid_out(layout);
+        let mut observer = server.connect();
+        let before = figure(&mut observer, "used_memory");
+        let mut client = named(&server, "announces");
+        let mut request = format!("*2\r\n${}\r\n", 400 << 20).into_bytes();
+        request.resize(request.len() + N_SENT, b'x');
+        client.send_raw(&request);
+        until("it is read", || field_of(&mut observer, "announces", "qbuf") == Some(N_SENT));
+        until("there is room", || field_of(&mut observer, "announces", "qbuf-free") > Some(N_SENT));
+        let room = field_of(&mut observer, "announces", "qbuf-free").expect("it is there");
+        assert!(room <= 16 * N_SENT, "{room}");
+        assert!(field_of(&mut observer, "announces", "tot-mem") > Some(N_SENT + room));
+        let after = figure(&mut observer, "used_memory");
+        assert!(after < before + 20 * N_SENT, "{before} {after}");
+        limit(&mut observer, LIMIT);
+        until("it is closed", || field_of(&mut observer, "announces", "qbuf").is_none());
+        assert_eq!(figure(&mut observer, "evicted_clients"), 1);
+    }
+}

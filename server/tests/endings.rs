@@ -254,6 +254,37 @@ fn a_client_that_was_closed_shows_why_as_long_as_it_is_listed() {
     }
 }
 
+/// All replies of a batch were made before the first was written, and the server learned that there was nobody to read it.
+#[test]
+fn what_a_client_has_asked_for_that_leaves_is_not_made() {
+    for layout in LAYOUTS {
+        let server = laid_out(layout);
+        let mut control = server.connect();
+        assert_eq!(control.command(&[&b"SET"[..], b"big", &[b'x'; 3 << 20]]).to_string(), "+OK");
+        for _ in 0..5 {
+            let mut hasty = raw(&server);
+            // It has left before its GETs run.
+            hasty.write_all(&command(&[b"DEBUG", b"SLEEP", b"600"])).expect("it is sent");
+            hasty.write_all(&command(&[b"GET", b"big"]).repeat(30)).expect("it is sent");
+        }
+        until("all have come", || figure(&mut control, "total_connections_received") >= 6);
+        await_clients(&mut control, 1);
+        let stats = ask(&mut control, "INFO commandstats");
+        let calls = stats.split_once("cmdstat_get:calls=").and_then(|(_, rest)| rest.split(',').next());
+        let calls: usize = calls.and_then(|calls| calls.parse().ok()).expect("GETs have run");
+        assert!(calls <= 5 * 5, "{calls} replies of 3 MB were made for nobody");
+        // Who sends no more and reads has them all.
+        let mut client = raw(&server);
+        client.write_all(&command(&[b"GET", b"big"]).repeat(30)).expect("it is sent");
+        client.shutdown(Shutdown::Write).expect("it is connected");
+        let mut replies = BufReader::new(&client);
+        for _ in 0..30 {
+            let reply = Reply::read(&mut replies).expect("a reply");
+            assert!(matches!(reply, Reply::Bulk(value) if value.len() == 3 << 20));
+        }
+    }
+}
+
 /// The thread used to keep the room in which it had composed the reply.
 #[test]
 fn a_reply_over_the_hard_output_limit_leaves_no_memory_behind() {

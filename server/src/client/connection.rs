@@ -205,6 +205,9 @@ impl Connection {
             None => (n_unread, self.n_under_way),
         };
         self.record.footprint.set(Part::Input, n_input);
+        // That of a buffer which has grown with what came is not worth the figures that would differ from client to client.
+        let n_room = if self.n_ready == 0 { 0 } else { self.unread.capacity() - n_unread };
+        self.record.footprint.set(Part::InputRoom, n_room);
         self.record.footprint.set(Part::Arguments, n_arguments);
         if let Some(node) = &self.node {
             node.job.session.publish_footprint();

@@ -7,6 +7,8 @@ use std::sync::atomic::{AtomicU64, Ordering};
 pub enum Part {
     /// What was read and is not parsed.
     Input,
+    /// Room for more of that.
+    InputRoom,
     /// The arguments of a command that is not complete, or is under way.
     Arguments,
     /// What its socket has not taken yet.

@@ -7,8 +7,10 @@
 /// An argument is long that lacks at least so many bytes.
 const LONG_BYTES: usize = 1 << 20;
 
-/// An announced length is believed once so many bytes have come. Room that nobody has written to costs addresses only.
+/// An announced length is believed once so many bytes have come, and up to so many times what has come: room that nobody has written to
+/// costs addresses only, but counts as memory that is used.
 const TRUSTED_BYTES: usize = 256 * 1024;
+const TRUSTED_MAX_PART: usize = 16;
 
 /// The most bytes that are written to ahead of what has come, and how many times what has come they are at most: a client that
 /// announces much and sends little takes little memory.
@@ -38,11 +40,15 @@ impl Room {
         Room { bytes, n_wanted: n_lacking + read_bytes, n_ready: 0 }
     }
 
-    /// Makes the room, all of it, and writes to what is needed next.
+    /// Makes the room, all of it if that is believed, and writes to what is needed next.
     pub fn make(&mut self) {
         let len = self.bytes.len();
+        let n_believed = TRUSTED_MAX_PART * len;
+        // A rest for which no room would be asked for comes with what is before it.
+        let n_reserved =
+            if self.n_wanted <= n_believed + 2 * LONG_BYTES { self.n_wanted } else { n_believed };
         // Without so many addresses it is made as it is needed.
-        let _ = self.bytes.try_reserve_exact(self.n_wanted);
+        let _ = self.bytes.try_reserve_exact(n_reserved);
         self.n_ready = len + self.n_wanted.min(READY_MAX_BYTES).min(READY_MAX_PART * len);
         self.bytes.resize(self.n_ready, 0);
         self.bytes.truncate(len);
@@ -62,7 +68,7 @@ mod tests {
 
     #[test]
     fn every_read_of_a_long_argument_finds_room() {
-        for announced in [3 << 20, 20 << 20, 100 << 20] {
+        for announced in [3 << 20, (5 << 20) + 300_000, (6 << 20) + 1, 20 << 20, 100 << 20] {
             let (mut bytes, mut n_ready, mut n_made) = (vec![b'x'; TRUSTED_BYTES], 0, 0);
             while bytes.len() < announced {
                 let n_lacking = announced - bytes.len();
@@ -88,6 +94,8 @@ mod tests {
         assert!(!Room::is_wanted(&few, 0, 512 << 20, READ_BYTES));
         let mut room = Room::behind(vec![b'x'; TRUSTED_BYTES], 512 << 20, READ_BYTES);
         room.make();
-        assert!(room.into_parts().1 <= (1 + READY_MAX_PART) * TRUSTED_BYTES);
+        let (bytes, n_ready) = room.into_parts();
+        assert!(n_ready <= (1 + READY_MAX_PART) * TRUSTED_BYTES);
+        assert!(bytes.capacity() <= (1 + TRUSTED_MAX_PART) * TRUSTED_BYTES, "{}", bytes.capacity());
     }
 }

@@ -319,8 +319,9 @@ fn list(call: &mut Call<'_, '_>, mut args: Args<'_>, reply: &mut Reply<'_>) -> O
 pub(crate) fn describe(client: &ClientRecord, table: &CommandTable, uptime_millis: u64) -> String {
     let (said, user) = (client.said(), client.user.load());
     let read = |since: u64| uptime_millis.saturating_sub(since) / 1000;
-    let [input_bytes, argument_bytes, queue_bytes, output_bytes] =
-        [Part::Input, Part::Arguments, Part::Queue, Part::Output].map(|part| client.footprint.of(part));
+    let [input_bytes, room_bytes, argument_bytes, queue_bytes, output_bytes] =
+        [Part::Input, Part::InputRoom, Part::Arguments, Part::Queue, Part::Output]
+            .map(|part| client.footprint.of(part));
     let mut line = String::with_capacity(400);
     let mut add = |arguments: std::fmt::Arguments<'_>| {
         line.write_fmt(arguments).expect("a string takes whatever is written");
@@ -334,7 +335,7 @@ pub(crate) fn describe(client: &ClientRecord, table: &CommandTable, uptime_milli
     }
     add(format_args!(" multi={}", client.queued.load(Ordering::Relaxed)));
     add(format_args!(" watch={}", client.watched.load(Ordering::Relaxed)));
-    add(format_args!(" qbuf={input_bytes} qbuf-free=0 argv-mem={argument_bytes}"));
+    add(format_args!(" qbuf={input_bytes} qbuf-free={room_bytes} argv-mem={argument_bytes}"));
     add(format_args!(" multi-mem={queue_bytes} rbs=0 rbp=0 obl=0"));
     add(format_args!(" oll={} omem={output_bytes}", client.output_pieces.load(Ordering::Relaxed)));
     add(format_args!(" tot-mem={}", client.footprint.sum()));

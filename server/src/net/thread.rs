@@ -39,7 +39,7 @@ use self::{
 };
 use crate::{
     client::{
-        connection::{Connection, Piece},
+        connection::{Connection, Piece, TURN_BYTES},
         copies::Leftover,
         node::{Job, Task, empty},
         session::{AwaitSync, Replies, Request},
@@ -379,6 +379,9 @@ impl IoThread {
     }
 
     fn take_back(&mut self, mut node: Box<Node<Job>>) {
+        if node.job.reply.len() >= TURN_BYTES && node.job.n_run < node.job.commands.len() {
+            self.send_ahead(&mut node.job);
+        }
         match &mut node.job.task {
             Task::Goodbye => return self.server().clients.remove(node.job.session.record.id),
             Task::MustWithdraw(parked) => {
@@ -424,7 +427,7 @@ impl IoThread {
                 }
             }
             Task::Commands if node.job.n_run < node.job.commands.len() => {
-                // A pause holds the rest back, or one of them has panicked.
+                // A pause holds the rest back, one of them has panicked, or it was offloaded.
                 let (next, words) = rows::next(&node.job);
                 let server = self.server();
                 if server.holds_back(|| rows::may_write(server, &node.job.session, next, words)) {
@@ -465,6 +468,23 @@ impl IoThread {
                 self.give_back_after_notifications(node)
             }
             Some(Request::ReadNotifications | Request::AwaitRoom) | None => self.give_back(node),
+        }
+    }
+
+    /// Sends what has come together of replies to commands of which more are under way, as it is much: who reads has it sooner, and of who
+    /// has left that is known before the rest is made, which does not run then.
+    fn send_ahead(&mut self, job: &mut Job) {
+        let journal = &self.server().journal;
+        if journal.is_writing() && job.ticket > journal.reached() {
+            return;
+        }
+        let slot = job.session.origin.slot;
+        std::mem::swap(&mut self.out, &mut job.reply);
+        empty(&mut job.reply);
+        self.go_on(slot);
+        let connection = self.connections[slot].as_ref().expect("a connection is in its place while parked");
+        if connection.is_lost {
+            job.n_run = job.commands.len();
         }
     }
 
