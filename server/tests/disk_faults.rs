@@ -430,3 +430,23 @@ fn config_set_begins_the_file_while_a_snapshot_is_taken_and_in_the_place_of_one_
     server.stop();
     assert_eq!(ask(&mut home.serve(&[]).connect(), "DBSIZE"), ":2");
 }
+
+/// Who waits for the file waits while it is scheduled or in progress: between a failed attempt and the next it was neither.
+#[test]
+fn a_file_that_could_not_begin_is_scheduled_until_it_does() {
+    let home = Home::new();
+    let server = home.serve(&["--appendonly", "no"]);
+    let mut client = server.connect();
+    ask(&mut client, "SET key value");
+    let scheduled = |client: &mut Client| figure(client, "aof_rewrite_scheduled");
+    assert_eq!(scheduled(&mut client), 0);
+    fail(&mut client, "BASE", "ENOSPC");
+    assert_eq!(ask(&mut client, "CONFIG SET appendonly yes"), "+OK");
+    until("it has failed", || info(&mut client, "aof_last_bgrewrite_status") == "err");
+    assert_eq!((scheduled(&mut client), figure(&mut client, "aof_enabled")), (1, 1));
+    fail(&mut client, "BASE", "NONE");
+    assert!(ask(&mut client, "BGREWRITEAOF").starts_with('+'));
+    until("it has its base", || figure(&mut client, "aof_rewrites") == 1);
+    until("it has begun", || scheduled(&mut client) == 0);
+    assert_eq!(ask(&mut client, "WAITAOF 1 0 0"), "[:1 :0]");
+}

@@ -320,6 +320,8 @@ fn persistence_section(server: &Server, text: &mut Text<'_>) {
     // What was asked for begins in a moment, unless a snapshot comes first.
     let has_failed = saves.has_rewrite_failed.load(Ordering::Relaxed);
     let will_begin = is_wanted && !is_on && !has_failed && !server.loading.is_on();
+    // The log that was turned on has nothing to begin with yet: that is tried again.
+    let is_put_off = is_wanted && !is_on && has_failed && !server.loading.is_on();
     let is_scheduled = is_scheduled || will_begin;
     let begins = is_scheduled && !is_under_way;
     let is_rewriting = saves.is_rewriting.load(Ordering::Relaxed) || begins;
@@ -329,7 +331,7 @@ fn persistence_section(server: &Server, text: &mut Text<'_>) {
     let status = |has_failed: bool| if has_failed { "err" } else { "ok" };
     text.field("aof_enabled", u8::from(is_wanted));
     text.field("aof_rewrite_in_progress", u8::from(is_rewriting));
-    text.field("aof_rewrite_scheduled", u8::from(is_scheduled && is_under_way));
+    text.field("aof_rewrite_scheduled", u8::from(is_scheduled && is_under_way || is_put_off));
     text.field("aof_last_rewrite_time_sec", seconds.load(Ordering::Relaxed));
     text.field("aof_current_rewrite_time_sec", if is_rewriting { so_far as i64 } else { -1 });
     text.field("aof_last_bgrewrite_status", status(has_failed));

@@ -237,6 +237,8 @@ struct Notes {
 enum Note {
     /// A command has failed.
     Error(String),
+    /// A command was refused.
+    Rejected(CommandId),
     /// A line of MONITOR.
     Line(Arc<[u8]>),
     /// Something was denied.
@@ -248,6 +250,12 @@ enum Note {
 }
 
 impl Notes {
+    #[cold]
+    fn note(&mut self, note: Note) {
+        self.n_bytes += size_of::<Note>();
+        self.others.push(note);
+    }
+
     /// Notes what a command was denied.
     #[cold]
     fn note_denial(&mut self, call: &Call<'_, '_>, denial: Denial, words: Words<'_>) {
@@ -280,6 +288,7 @@ impl Notes {
         for note in self.others.drain(..) {
             match note {
                 Note::Error(error) => thread.stats().error(&error),
+                Note::Rejected(command) => thread.stats().commands[command.index()].rejected.add(1),
                 Note::Line(line) => monitor::send(&line, session, thread),
                 Note::Denied(entry) => {
                     command::count_denial(entry.reason, thread);
@@ -429,11 +438,22 @@ impl<'r, 'a, 'h> Running<'r, 'a, 'h> {
         Stop::GiveUp
     }
 
-    /// Checks whether the script may run a command, in the order in which users can observe it.
+    /// Finds a command that the script may run.
     fn admit(&mut self, words: Words<'_>) -> Result<&'static Registered, CommandError> {
         let Found::Command(command) = TABLE.find(words) else {
             return Err(CommandError::text("ERR Unknown Redis command called from script"));
         };
+        match self.admit_command(command, words) {
+            Ok(()) => Ok(command),
+            Err(error) => {
+                self.notes.note(Note::Rejected(command.id));
+                Err(error)
+            }
+        }
+    }
+
+    /// Checks whether the script may run a command, in the order in which users can observe it.
+    fn admit_command(&mut self, command: &'static Registered, words: Words<'_>) -> Result<(), CommandError> {
         if !command.spec.arity.admits(words.len()) {
             return Err(CommandError::text("ERR Wrong number of args calling Redis command from script"));
         }
@@ -459,7 +479,7 @@ impl<'r, 'a, 'h> Running<'r, 'a, 'h> {
         if writes && !self.has_written {
             gates::admit_write(self.call.server)?;
         }
-        Ok(command)
+        Ok(())
     }
 
     /// Takes what a command needs beside what is held. Returns where its first word lives, if that is a key.
