@@ -678,3 +678,50 @@ fn one_snapshot_is_taken_at_a_time() {
     assert!(server.await_end().success());
     assert_eq!(contents(&server.scratch().join("dump.rdb"))[&(0, "key:1".to_owned())].number(), 3);
 }
+
+/// Save points count as Redis does: elements, not keys. A loader that fills few keys was saved by the hour only, and one SWAPDB counted for each
+/// shard.
+#[test]
+fn changes_are_counted_by_elements() {
+    let server = Server::start(&["--io-threads", "2"]);
+    let mut client = server.connect();
+    let mut last = 0;
+    let mut counts = |line: &str| {
+        ask(&mut client, line);
+        let all = figure(&mut client, "rdb_changes_since_last_save");
+        all - std::mem::replace(&mut last, all)
+    };
+    for (line, n) in [
+        ("RPUSH list 1 2 3 4 5", 5),
+        ("LPOP list 2", 2),
+        ("LTRIM list 1 1", 2),
+        ("LREM list 0 none", 0),
+        ("SADD set 1 2 3 4 5 6 7 8", 8),
+        ("SADD set 1 2", 0),
+        ("SREM set 1 2 none", 2),
+        ("SPOP set 2", 2),
+        ("SPOP set 100", 4),
+        ("HSET hash a 1 b 2 c 3", 3),
+        ("HDEL hash a b none", 2),
+        ("ZADD sorted 1 a 2 b 3 c 4 d", 4),
+        ("ZADD sorted 1 a 3 b", 1),
+        ("ZREMRANGEBYRANK sorted 0 1", 2),
+        ("ZPOPMIN sorted 9", 2),
+        ("XADD stream 1-1 a b", 1),
+        ("XADD stream 1-2 a b", 1),
+        ("XGROUP CREATE stream group 0", 1),
+        ("XREADGROUP GROUP group one STREAMS stream >", 2),
+        ("XACK stream group 1-1 1-2", 2),
+        ("XTRIM stream MAXLEN 0", 2),
+        ("MSET a 1 b 2 c 3", 3),
+        ("SWAPDB 1 2", 1),
+        ("FLUSHALL", 6),
+    ] {
+        let counted = counts(line);
+        if line.starts_with("XREADGROUP") {
+            assert!(counted > 0, "{line}");
+        } else {
+            assert_eq!(counted, n, "{line}");
+        }
+    }
+}

@@ -263,28 +263,33 @@ impl ListMut<'_> {
     #[inline(always)]
     pub fn push<'t>(&mut self, end: ListEnd, texts: impl Iterator<Item = &'t [u8]> + Clone) -> usize {
         let push_chunked = |chunks: &mut Chunks| {
+            let n_before = chunks.len();
             texts.clone().for_each(|text| chunks.push(end, text));
-            chunks.len()
+            (n_before, chunks.len())
         };
-        if let Some(len) = self.arrange_object(push_chunked) {
-            self.mark_changed();
-            return len;
-        }
-        self.push_small(end, texts)
+        let (n_before, len) =
+            self.arrange_object(push_chunked).unwrap_or_else(|| self.push_small(end, texts));
+        self.mark_all_changed(len - n_before);
+        len
     }
 
-    fn push_small<'t>(&mut self, end: ListEnd, texts: impl Iterator<Item = &'t [u8]> + Clone) -> usize {
-        let limit = self.limit();
-        self.change(|entry| {
+    /// Gives the lengths before and then.
+    fn push_small<'t>(
+        &mut self,
+        end: ListEnd,
+        texts: impl Iterator<Item = &'t [u8]> + Clone,
+    ) -> (usize, usize) {
+        let (limit, n_before) = (self.limit(), self.as_ref().len());
+        self.arrange(|entry| {
             grow(entry, limit, texts.clone());
             match FormMut::of(entry) {
                 FormMut::Packed(entry) => {
                     texts.for_each(|text| push_packed(entry, end, text));
-                    Packed::new(entry.bytes()).len()
+                    (n_before, Packed::new(entry.bytes()).len())
                 }
                 FormMut::Chunked(chunks) => {
                     texts.for_each(|text| chunks.push(end, text));
-                    chunks.len()
+                    (n_before, chunks.len())
                 }
             }
         })
@@ -304,6 +309,7 @@ impl ListMut<'_> {
                 ControlFlow::Continue(())
             });
         }
+        let n_popped = n.min(self.as_ref().len());
         let cut_chunked = |chunks: &mut Chunks| {
             chunks.remove_at_end(end, n);
             chunks.only().is_some()
@@ -316,7 +322,7 @@ impl ListMut<'_> {
                 self.arrange(|entry| shrink(entry, limit));
             }
         }
-        self.mark_changed();
+        self.mark_all_changed(n_popped);
     }
 
     /// Moves the element at an end to an end. `text` is the element's text.
@@ -337,8 +343,11 @@ impl ListMut<'_> {
     pub fn trim(&mut self, kept: Range<usize>) {
         let (limit, len) = (self.limit(), self.as_ref().len());
         let kept = if kept.is_empty() { len..len } else { kept };
-        self.change(|entry| {
-            cut(entry, ListEnd::Right, len.saturating_sub(kept.end));
+        // As in Redis, to trim is a change, although nothing is beyond the ends.
+        let n_behind = len.saturating_sub(kept.end);
+        self.mark_all_changed((kept.start + n_behind).max(1));
+        self.arrange(|entry| {
+            cut(entry, ListEnd::Right, n_behind);
             cut(entry, ListEnd::Left, kept.start);
             shrink(entry, limit);
         });
@@ -388,7 +397,7 @@ impl ListMut<'_> {
             }
             n_removed
         });
-        self.mark_changed_if(n_removed > 0);
+        self.mark_all_changed(n_removed);
         n_removed
     }
 

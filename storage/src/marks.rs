@@ -1,7 +1,7 @@
 //! What a shard notes of the changes under way.
 
 /// What has been changed: the top bit says that a change has begun since [`Shard::start`](crate::Shard::start), so a panic now may leave the shard torn; the others
-/// count the changes of keys since the last [`Shard::take_changed`](crate::Shard::take_changed). One word, as the first line has no room for more.
+/// count the changes of keys, or of elements in them, since the last [`Shard::take_changed`](crate::Shard::take_changed). One word, as the first line has no room for more.
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct Marks(u32);
 
@@ -28,6 +28,14 @@ impl Marks {
     #[inline(always)]
     pub(crate) fn count(&mut self) {
         self.0 += 1;
+    }
+
+    /// Counts so many changes at once; beyond 2³¹ - 1 there are no more.
+    #[inline(always)]
+    pub(crate) fn count_all(&mut self, n: usize) {
+        let n_before = (self.0 & !Self::TORN) as usize;
+        let n_changes = n_before.saturating_add(n).min(!Self::TORN as usize);
+        self.0 = self.0 & Self::TORN | n_changes as u32;
     }
 
     /// The changes since the last call.

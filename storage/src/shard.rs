@@ -231,10 +231,15 @@ impl Shard {
         std::mem::take(&mut self.lookups)
     }
 
-    /// How many changes of keys there were since the last call: Redis's `dirty`.
+    /// How many changes of keys, or of elements in them, there were since the last call: Redis's `dirty`.
     #[inline]
     pub fn take_changed(&mut self) -> u32 {
         self.marks.take()
+    }
+
+    /// Counts more changes than the one that was made: it stands for those of so many elements.
+    pub fn count_further(&mut self, n: usize) {
+        self.marks.count_all(n);
     }
 
     /// The shard's number.
@@ -721,7 +726,7 @@ impl Shard {
             return;
         }
         let bytes = table.allocated_bytes();
-        self.marks.count();
+        self.marks.count_all(table.len());
         let (entries, router) = (table.detach(), *table.router());
         let entries = match &mut self.ledger.saving {
             Some(saving) => saving.keep_flushed(self.db, entries, router),
@@ -750,7 +755,10 @@ impl Shard {
         if let Some(saving) = &mut self.ledger.saving {
             saving.swap(a, b);
         }
-        self.marks.count();
+        // One change for all shards.
+        if self.id == ShardId(0) {
+            self.marks.count();
+        }
         self.ledger.fields_changed_dbs(|db| match db {
             _ if db == a => Some(b),
             _ if db == b => Some(a),

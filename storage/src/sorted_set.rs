@@ -481,9 +481,9 @@ impl SortedSetMut<'_> {
         }
         let is_large = self.arrange_object(|large: &mut Large| large.remove_ranks(ranks.clone())).is_some();
         if !is_large {
-            self.arrange(|entry| small::remove_ranks(entry, ranks));
+            self.arrange(|entry| small::remove_ranks(entry, ranks.clone()));
         }
-        self.mark_changed();
+        self.mark_all_changed(ranks.len());
     }
 
     /// Removes up to `n` members from an end on, after it has shown each of them.

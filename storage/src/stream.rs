@@ -248,14 +248,14 @@ impl StreamMut<'_> {
     /// Removes entries from the start; says how many.
     pub fn trim(&mut self, trim: &Trim) -> u64 {
         let n = self.edit(|stream, _| stream.trim(trim));
-        self.mark_changed_if(n > 0);
+        self.mark_all_changed(n as usize);
         n
     }
 
     /// Deletes entries; `each` hears what became of each of them, in order. Says how many are deleted.
     pub fn delete(&mut self, ids: &[StreamId], references: References, each: impl FnMut(Deletion)) -> usize {
         let n = self.edit(|stream, _| stream.delete(ids, references, each));
-        self.mark_changed_if(n > 0);
+        self.mark_all_changed(n);
         n
     }
 
@@ -269,7 +269,7 @@ impl StreamMut<'_> {
     ) {
         let n = self.edit(|stream, _| stream.acknowledge_and_delete(group, ids, references, each));
         if n > 0 {
-            self.mark_changed();
+            self.mark_all_changed(n);
         } else {
             self.set_event(Event::Acknowledged);
             self.mark_changed_quietly();
@@ -280,12 +280,6 @@ impl StreamMut<'_> {
     pub fn set_last_id(&mut self, last: StreamId, n_added: Option<u64>, max_deleted: Option<StreamId>) {
         self.edit(|stream, _| stream.entries.set_last_id(last, n_added, max_deleted));
         self.mark_changed_quietly();
-    }
-
-    fn mark_changed_if(&mut self, is_changed: bool) {
-        if is_changed {
-            self.mark_changed();
-        }
     }
 
     fn mark_changed_quietly_if(&mut self, is_changed: bool) {

@@ -100,6 +100,8 @@ pub struct ValueMut<'a, T: ValueType> {
     /// What was done besides.
     further: Option<Event>,
     effect: Effect,
+    /// How many elements were changed, added or removed.
+    n_changes: usize,
     /// The key has come into being with this guard.
     is_new: bool,
     /// Nodes that wait for the key have to look, although it counts as unchanged.
@@ -133,6 +135,7 @@ impl<'a, T: ValueType> ValueMut<'a, T> {
             event,
             further: None,
             effect: Effect::None,
+            n_changes: 0,
             is_new: false,
             is_ready: false,
             has_lost_expired: false,
@@ -200,7 +203,7 @@ impl<'a, T: ValueType> ValueMut<'a, T> {
     /// Changes the entry.
     #[inline]
     pub fn change<R>(&mut self, change: impl FnOnce(&mut EntryBox) -> R) -> R {
-        self.effect = Effect::Modified;
+        self.mark_changed();
         self.arrange(change)
     }
 
@@ -248,15 +251,30 @@ impl<'a, T: ValueType> ValueMut<'a, T> {
         self.is_ready = true;
     }
 
-    /// Notes that the value is another than before: who watches the key or waits for it hears of it when the guard drops.
+    /// Notes that the value is another than before, by one element: who watches the key or waits for it hears of it when the guard drops.
     #[inline]
     pub fn mark_changed(&mut self) {
-        self.effect = Effect::Modified;
+        self.mark_all_changed(1);
+    }
+
+    /// Notes that so many of its elements were changed, added or removed.
+    #[inline]
+    pub fn mark_all_changed(&mut self, n: usize) {
+        if n > 0 {
+            self.effect = Effect::Modified;
+            self.n_changes += n;
+        }
     }
 
     /// Notes a change that WATCH and tracking clients do not see.
     pub fn mark_changed_quietly(&mut self) {
-        if self.effect == Effect::None {
+        self.mark_all_changed_quietly(1);
+    }
+
+    /// The same of so many elements.
+    pub fn mark_all_changed_quietly(&mut self, n: usize) {
+        self.n_changes += n;
+        if n > 0 && self.effect == Effect::None {
             self.effect = Effect::Quiet;
         }
     }
@@ -331,7 +349,7 @@ impl<T: ValueType> Drop for ValueMut<'_, T> {
         let next_deadline = T::next_deadline(slot.entry());
         self.ledger.fields_moved(self.db, slot.place(), self.next_deadline, next_deadline);
         if self.has_changed() {
-            self.marks.count();
+            self.marks.count_all(self.n_changes.max(1));
         }
         if T::is_empty(slot.entry()) {
             return self.remove_empty();

@@ -386,12 +386,14 @@ fn spop_many(shard: &mut Shard, key: &Key<'_>, mut args: Args<'_>, reply: &mut R
         reply.set(0);
         return Ok(());
     };
-    if count >= set.as_ref().len() {
+    let n_members = set.as_ref().len();
+    if count >= n_members {
         write_members(set.as_ref(), reply);
         drop(set);
         // Redis answers this as it answers SUNION, and counts it so.
         shard.look(key);
         if shard.remove(key, Event::SPop) {
+            shard.count_further(n_members - 1);
             shard.follow_up(key, Event::Del);
         }
         shard.log(&[b"DEL", key.bytes]);

@@ -123,6 +123,8 @@ impl SetMut<'_> {
         let len = self.as_ref().len();
         assert!(n < len, "there are {len} members");
         let n_kept = len - n;
+        // One is noted with the change itself.
+        self.mark_all_changed(n.saturating_sub(1));
         if self.entry().encoding() != HASHTABLE {
             self.change(|entry| split(entry, n, random, each));
         } else if n / POP_BY_ONE_MAX < n_kept {

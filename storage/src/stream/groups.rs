@@ -321,7 +321,7 @@ impl StreamMut<'_> {
         let n_released = self.edit(|stream, _| {
             stream.groups.with(group, |group| ids.iter().filter(|id| group.release(**id)).count())
         });
-        self.mark_changed_quietly_if(n_released.is_some_and(|n| n > 0));
+        self.mark_all_changed_quietly(n_released.unwrap_or(0));
         n_released
     }
 
