@@ -2,9 +2,14 @@
 
 mod support;
 
+use std::{
+    sync::atomic::{AtomicBool, Ordering},
+    thread,
+};
+
 use support::{
     Client, Reply,
-    crowd::{ask, crowd, figure, laid_out, until},
+    crowd::{AtEnd, ask, crowd, figure, laid_out, until},
     dice::{self, Dice},
     encode,
 };
@@ -372,4 +377,104 @@ fn who_waits_behind_a_script_that_waits_is_told() {
     assert!(busy.receive().is_error());
     assert_eq!(stuck.receive().text().as_deref(), Some("1"), "it has all its effects");
     assert_eq!(ask(&mut control, "GET free"), "\"1\"");
+}
+
+/// A transaction took the library, the scripts and the configuration anew for each of its commands.
+#[test]
+fn all_of_a_transaction_goes_by_the_same_scripts_functions_and_configuration() {
+    const SHA: &str = "e0e1f9fabfc9d4800c877a703b823ac0578ff8db";
+    for layout in LAYOUTS {
+        let server = laid_out(layout);
+        let load = |client: &mut Client, n: usize| {
+            let code = format!(
+                "#!lua name=both\nredis.register_function('one', function() return {n} end) \
+                 redis.register_function('other', function() return {n} end)"
+            );
+            assert_eq!(client.command(&["FUNCTION", "LOAD", "REPLACE", &code]).to_string(), "\"both\"");
+        };
+        load(&mut server.connect(), 0);
+        crowd(&server, 4, |id, client| {
+            for n in 0..300 {
+                if id == 0 {
+                    load(client, n);
+                    assert_eq!(
+                        client.command(&["SCRIPT", "LOAD", "return 1"]).to_string(),
+                        format!("\"{SHA}\"")
+                    );
+                    ask(client, &format!("CONFIG SET slowlog-max-len {}", 100 + n));
+                    ask(client, "SCRIPT FLUSH");
+                    continue;
+                }
+                let lines = [
+                    "FCALL one 0".to_owned(),
+                    format!("EVALSHA {SHA} 0"),
+                    "CONFIG GET slowlog-max-len".to_owned(),
+                    "CONFIG GET slowlog-max-len".to_owned(),
+                    format!("EVALSHA {SHA} 0"),
+                    "FCALL other 0".to_owned(),
+                ];
+                ask(client, "MULTI");
+                lines.iter().for_each(|line| drop(ask(client, line)));
+                let Reply::Array(replies) = client.command(&["EXEC"]) else { panic!("an array") };
+                let replies: Vec<String> = replies.iter().map(Reply::to_string).collect();
+                (0..3).for_each(|nth| assert_eq!(replies[nth], replies[5 - nth], "{}", lines[nth]));
+            }
+        });
+        // What it changes itself it sees.
+        let mut client = server.connect();
+        ask(&mut client, "MULTI");
+        ask(&mut client, "FCALL one 0");
+        client.command(&["EVAL", "return 1", "0"]);
+        ask(&mut client, "FUNCTION DELETE both");
+        ask(&mut client, &format!("EVALSHA {SHA} 0"));
+        ask(&mut client, "SCRIPT FLUSH");
+        for line in ["FCALL one 0", &format!("EVALSHA {SHA} 0")] {
+            ask(&mut client, line);
+        }
+        let Reply::Array(replies) = client.command(&["EXEC"]) else { panic!("an array") };
+        let replies: Vec<String> = replies.iter().map(Reply::to_string).collect();
+        assert_eq!(replies[..5], [":299", ":1", "+OK", ":1", "+OK"]);
+        let unknown = ["-ERR Function not found", "-NOSCRIPT No matching script. Please use EVAL."];
+        assert_eq!(replies[5..], unknown);
+    }
+}
+
+/// Who had the message found what had been there before, if the script came to the key only then.
+#[test]
+fn what_a_script_has_published_is_heard_when_all_that_it_writes_is_there() {
+    const LOOP: &str = "for n = 1, 3000000 do end redis.call('SET', 'de' .. 'rived', ARGV[1])";
+    for layout in LAYOUTS {
+        let server = laid_out(layout);
+        let is_over = AtomicBool::new(false);
+        thread::scope(|scope| {
+            let _stop = AtEnd(&is_over);
+            // No thread sleeps until it is told that there is a message.
+            for _ in 0..8 {
+                let mut busy = server.connect();
+                let is_over = &is_over;
+                scope.spawn(move || {
+                    while !is_over.load(Ordering::Relaxed) {
+                        ask(&mut busy, "PING");
+                    }
+                });
+            }
+            let (mut client, mut listener, mut reader) =
+                (server.connect(), server.connect(), server.connect());
+            ask(&mut listener, "SUBSCRIBE news");
+            let mut check = |value: &str| {
+                assert_eq!(listener.receive().to_string(), format!("[\"message\" \"news\" \"{value}\"]"));
+                assert_eq!(ask(&mut reader, "GET derived"), format!("\"{value}\""));
+            };
+            let script = format!("redis.call('PUBLISH', 'news', ARGV[1]) {LOOP}");
+            client.send(&["EVAL", &script, "0", "one"]);
+            check("one");
+            client.receive();
+            ask(&mut client, "MULTI");
+            client.command(&["EVAL", "return redis.call('PUBLISH', 'news', ARGV[1])", "0", "two"]);
+            client.command(&["EVAL", LOOP, "0", "two"]);
+            client.send(&["EXEC"]);
+            check("two");
+            assert_eq!(client.receive().to_string(), "[:1 (nil)]");
+        });
+    }
 }

@@ -575,7 +575,7 @@ fn config_help(_: &mut Call<'_, '_>, _: Args<'_>, reply: &mut Reply<'_>) -> Outc
 
 fn config_get(call: &mut Call<'_, '_>, args: Args<'_>, reply: &mut Reply<'_>) -> Outcome {
     let patterns: Vec<&[u8]> = args.rest().collect();
-    let found = call.server.config.load().get(&patterns, matches);
+    let found = call.config().get(&patterns, matches);
     reply.map(found.len());
     for (name, value) in found {
         // A parameter that is asked for by name is answered in the asker's spelling.
@@ -622,6 +622,7 @@ fn config_set(call: &mut Call<'_, '_>, args: Args<'_>, reply: &mut Reply<'_>) ->
     let password = config.requirepass.clone();
     let has_changed = password != server.config.load().requirepass;
     server.set_config(config);
+    call.renew_definitions();
     if has_changed {
         server.set_default_password(password.as_deref(), call.table, call.session, call.thread);
     }

@@ -1,5 +1,8 @@
 //! What a handler may use that is not confined to one shard.
 
+use std::sync::Arc;
+
+use arc_swap::Guard;
 use braid_protocol::reply::Reply;
 use braid_storage::{
     Db, Key, Routed, Shard, WatchedKey,
@@ -16,7 +19,15 @@ use crate::{
         session::Session,
         waits::{Awaited, Nothing, Wait, WaitedKey, Waiting},
     },
-    shared::{server::Server, stats::ThreadStats, thread_state::ThreadState},
+    config::Config,
+    shared::{
+        definitions::Definitions,
+        functions::KnownFunctions,
+        scripts::{Known, Script},
+        server::Server,
+        stats::ThreadStats,
+        thread_state::ThreadState,
+    },
 };
 
 /// What a command that is not confined to one shard may use.
@@ -45,6 +56,8 @@ pub struct Call<'a, 'h> {
     pub waiting: Waiting,
     /// How many commands the transaction has that it is part of, if it is.
     pub n_in_transaction: Option<usize>,
+    /// What that transaction goes by, once it has asked.
+    pub definitions: Option<Box<Definitions>>,
     /// Set when it turned out to be too much work for a hold; nothing of it has happened.
     pub is_too_much: bool,
     /// Whether a script runs it.
@@ -85,6 +98,7 @@ impl<'a> Call<'a, '_> {
             is_fetched: false,
             waiting: Waiting::MayNot,
             n_in_transaction: None,
+            definitions: None,
             is_too_much: false,
             is_in_script: false,
             gave_up: None,
@@ -118,6 +132,47 @@ impl Call<'_, '_> {
         };
         shard.begin(db, self.now);
         shard
+    }
+
+    /// The scripts that are known to it: within a transaction, to all of it.
+    pub fn scripts(&mut self) -> Guard<Arc<Known>> {
+        match self.definitions() {
+            None => self.server.scripts.known(),
+            Some(definitions) => Guard::from_inner(Arc::clone(&definitions.scripts)),
+        }
+    }
+
+    /// The functions that are known to it: within a transaction, to all of it.
+    pub fn functions(&mut self) -> Guard<Arc<KnownFunctions>> {
+        match self.definitions() {
+            None => self.server.functions.known(),
+            Some(definitions) => Guard::from_inner(Arc::clone(&definitions.functions)),
+        }
+    }
+
+    /// The configuration: within a transaction, that of all of it.
+    pub fn config(&mut self) -> Guard<Arc<Config>> {
+        match self.definitions() {
+            None => self.server.config.load(),
+            Some(definitions) => Guard::from_inner(Arc::clone(&definitions.config)),
+        }
+    }
+
+    fn definitions(&mut self) -> Option<&mut Definitions> {
+        self.n_in_transaction?;
+        Some(self.definitions.get_or_insert_with(|| Box::new(Definitions::now(self.server))))
+    }
+
+    /// Has the rest of a transaction know a script that it has made known.
+    pub fn learn(&mut self, script: &Arc<Script>) {
+        if let Some(definitions) = &mut self.definitions {
+            definitions.learn(script);
+        }
+    }
+
+    /// Has the rest of a transaction see what it has changed of functions, of the configuration, or by forgetting all scripts.
+    pub fn renew_definitions(&mut self) {
+        self.definitions = None;
     }
 
     /// Has nothing be too much for the hold.

@@ -206,9 +206,14 @@ pub fn add_libraries(server: &Server, codes: &[Vec<u8>], existing: Existing) -> 
     added.map_err(|error| error.wire_text().to_string())
 }
 
+/// What a library calls itself in its first line.
+fn name_in(code: &[u8]) -> Result<String, CommandError> {
+    shebang::library(code).map_err(|error| CommandError::owned(format!("ERR {error}")))
+}
+
 /// Reads a library from its text, and loads it once, to see what it registers.
 fn library_of(table: &'static CommandTable, code: &[u8]) -> Result<Library, CommandError> {
-    let name = shebang::library(code).map_err(|error| CommandError::owned(format!("ERR {error}")))?;
+    let name = name_in(code)?;
     let specs = functions::with_thread_functions(|own| {
         let specs = own.engine.load_library(code, &mut Loading { began: Instant::now() })?;
         // It is loaded anew once it is known.
@@ -236,10 +241,14 @@ fn function_load(call: &mut Call<'_, '_>, mut args: Args<'_>, reply: &mut Reply<
         existing = Existing::Replace;
     }
     let code = args.next()?;
+    let name = name_in(code)?;
+    // Its code does not run in vain.
+    if existing == Existing::Keep && call.functions().has(&name) {
+        return Err(taken(Conflict::Library(name)));
+    }
     let library = library_of(call.table, code)?;
-    let name = library.name.clone();
     call.server.functions.add(vec![library], existing).map_err(taken)?;
-    log(call, &[b"LOAD", b"REPLACE", code]);
+    note_change(call, &[b"LOAD", b"REPLACE", code]);
     reply.bulk(name.as_bytes());
     Ok(())
 }
@@ -251,8 +260,9 @@ fn taken(conflict: Conflict) -> CommandError {
     })
 }
 
-/// Logs what was done to the libraries: no key was changed, so nobody else would.
-fn log(call: &Call<'_, '_>, words: &[&[u8]]) {
+/// Has the rest of a transaction go by what was done to the libraries, and logs it: no key was changed, so nobody else would.
+fn note_change(call: &mut Call<'_, '_>, words: &[&[u8]]) {
+    call.renew_definitions();
     if call.server.journal.is_on() {
         record::add(call.session.db, std::iter::once(&b"FUNCTION"[..]).chain(words.iter().copied()));
     }
@@ -263,7 +273,7 @@ fn function_delete(call: &mut Call<'_, '_>, mut args: Args<'_>, reply: &mut Repl
     if !call.server.functions.delete(name) {
         return Err(CommandError::text("ERR Library not found"));
     }
-    log(call, &[b"DELETE", name]);
+    note_change(call, &[b"DELETE", name]);
     reply.ok();
     Ok(())
 }
@@ -276,7 +286,7 @@ fn function_flush(call: &mut Call<'_, '_>, mut args: Args<'_>, reply: &mut Reply
         return Err(CommandError::text("ERR FUNCTION FLUSH only supports SYNC|ASYNC option"));
     }
     call.server.functions.add(Vec::new(), Existing::Flush).map_err(taken)?;
-    log(call, &[b"FLUSH"]);
+    note_change(call, &[b"FLUSH"]);
     reply.ok();
     Ok(())
 }
@@ -300,7 +310,7 @@ fn function_list(call: &mut Call<'_, '_>, mut args: Args<'_>, reply: &mut Reply<
             return Err(CommandError::owned(format!("ERR Unknown argument {option}")));
         }
     }
-    let known = call.server.functions.known();
+    let known = call.functions();
     let is_wanted = |library: &&std::sync::Arc<Library>| {
         pattern.is_none_or(|pattern| glob_match(pattern, library.name.as_bytes(), Case::Insensitive))
     };
@@ -339,7 +349,7 @@ fn show_library(library: &Library, with_code: bool, reply: &mut Reply<'_>) {
 }
 
 fn function_stats(call: &mut Call<'_, '_>, _: Args<'_>, reply: &mut Reply<'_>) -> Outcome {
-    let known = call.server.functions.known();
+    let known = call.functions();
     let now = call.server.clock.uptime_millis();
     let mut running = call.server.threads.iter().map(|peer| &peer.program);
     let running = running.find(|program| program.is_function() && program.runs_for(now).is_some());
@@ -380,7 +390,7 @@ fn fail_while_busy(call: &Call<'_, '_>) -> Outcome {
 }
 
 fn function_dump(call: &mut Call<'_, '_>, _: Args<'_>, reply: &mut Reply<'_>) -> Outcome {
-    let known = call.server.functions.known();
+    let known = call.functions();
     reply.bulk(&rdb::dump_libraries(known.libraries().map(|library| &*library.code)));
     Ok(())
 }
@@ -416,7 +426,7 @@ fn function_restore(call: &mut Call<'_, '_>, mut args: Args<'_>, reply: &mut Rep
         function => taken(function),
     })?;
     let policy: &[u8] = if existing == Existing::Flush { b"FLUSH" } else { b"REPLACE" };
-    log(call, &[b"RESTORE", payload, policy]);
+    note_change(call, &[b"RESTORE", payload, policy]);
     reply.ok();
     Ok(())
 }

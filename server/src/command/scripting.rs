@@ -178,7 +178,7 @@ fn script_debug(_: &mut Call<'_, '_>, _: Args<'_>, _: &mut Reply<'_>) -> Outcome
 }
 
 fn script_exists(call: &mut Call<'_, '_>, args: Args<'_>, reply: &mut Reply<'_>) -> Outcome {
-    let known = call.server.scripts.known();
+    let known = call.scripts();
     reply.array(args.remaining());
     args.rest().for_each(|sha| reply.integer(known.by_sha(sha).is_some().into()));
     Ok(())
@@ -189,6 +189,7 @@ fn script_flush(call: &mut Call<'_, '_>, mut args: Args<'_>, reply: &mut Reply<'
         return Err(CommandError::text("ERR SCRIPT FLUSH only support SYNC|ASYNC option"));
     }
     call.server.scripts.flush();
+    call.renew_definitions();
     reply.ok();
     Ok(())
 }
@@ -261,12 +262,13 @@ pub(crate) fn learn_script(
 
 fn script_load(call: &mut Call<'_, '_>, mut args: Args<'_>, reply: &mut Reply<'_>) -> Outcome {
     let script = learn_script(call.server, call.table, args.next()?, Origin::Loaded)?;
+    call.learn(&script);
     reply.bulk(&script.sha);
     Ok(())
 }
 
 fn script_show(call: &mut Call<'_, '_>, mut args: Args<'_>, reply: &mut Reply<'_>) -> Outcome {
-    match call.server.scripts.known().by_sha(args.next()?) {
+    match call.scripts().by_sha(args.next()?) {
         Some(script) => reply.bulk(&script.source),
         None => return Err(CommandError::text("NOSCRIPT No matching script. Please use EVAL.")),
     }

@@ -93,17 +93,17 @@ fn admit_protected(command: &Registered, server: &Server, session: &Session) -> 
     }
     cold_path();
     let config = server.config.load();
-    let (access, name, directive) = if command.has(Flags::DEBUGGING) {
-        (config.enable_debug_command, "DEBUG", "enable-debug-command")
-    } else {
-        (config.enable_module_command, "MODULE", "enable-module-command")
+    let (access, name) = match command.has(Flags::DEBUGGING) {
+        true => (config.enable_debug_command, "debug"),
+        false => (config.enable_module_command, "module"),
     };
     if access.admits(session.record.peer.asker()) {
         return Ok(());
     }
     Err(CommandError::owned(format!(
-        "ERR {name} command not allowed. If the {directive} option is set to \"local\", you can run it from a local connection, \
-         otherwise you need to set this option in the configuration file, and then restart the server."
+        "ERR {} command not allowed. If the enable-{name}-command option is set to \"local\", you can run it from a local \
+         connection, otherwise you need to set this option in the configuration file, and then restart the server.",
+        name.to_ascii_uppercase()
     )))
 }
 

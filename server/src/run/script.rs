@@ -89,8 +89,11 @@ pub fn run(
     args: Args<'_>,
     reply: &mut Reply<'_>,
 ) -> Outcome {
-    let (words, start) = (args.words(), reply.written_bytes());
+    let (words, start, thread) = (args.words(), reply.written_bytes(), call.thread);
+    let kept_back = thread.keep_back_notifications();
     let ran = begin(call, command, from, args, reply);
+    drop(kept_back);
+    thread.charge(call.session);
     if ran.is_err() {
         // It could not begin: one that does shows itself, before its commands.
         monitor::observe(call.session, Flags::NONE, words, call.thread);
@@ -127,12 +130,13 @@ fn run_script(
     reply: &mut Reply<'_>,
 ) -> Result<Ran, CommandError> {
     let server = call.server;
-    let known = server.scripts.known();
+    let known = call.scripts();
     let learnt;
     let script = match (foresight::script(&known, from, parts.named), from) {
         (Some(script), _) => script,
         (None, ScriptIn::Text) => {
             learnt = command::learn_script(server, &TABLE, parts.named, Origin::Evaluated)?;
+            call.learn(&learnt);
             &*learnt
         }
         (None, _) => return Err(CommandError::text("NOSCRIPT No matching script. Please use EVAL.")),
@@ -159,7 +163,7 @@ fn run_function(
     reply: &mut Reply<'_>,
 ) -> Result<Ran, CommandError> {
     let server = call.server;
-    let known = server.functions.known();
+    let known = call.functions();
     let (library, function) =
         known.function(parts.named).ok_or(CommandError::text("ERR Function not found"))?;
     let rights = rights(server, command, &function.program)?;

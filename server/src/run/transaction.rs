@@ -6,7 +6,7 @@ use crate::{
     access::Context,
     catalog::{CommandError, Denial, Outcome, Words},
     client::{session::Queue, waits::Waiting},
-    command::{self, Call, Registered, forget_own_watches},
+    command::{self, Call, Registered, Run, forget_own_watches},
     observe::{invalidations, monitor},
     run::{
         rows,
@@ -45,6 +45,9 @@ pub fn exec(call: &mut Call<'_, '_>, command: &Registered, reply: &mut Reply<'_>
     call.n_in_transaction = Some(queue.len());
     call.lift_limits();
     reply.array(queue.len());
+    let has_scripts = rows::queued(&queue).any(|(command, _)| matches!(command.spec.run, Run::Script(_)));
+    let thread = call.thread;
+    let kept_back = has_scripts.then(|| thread.keep_back_notifications());
     let span = is_watched(&queue, call.thread).then(|| Span::begin(call.thread));
     for (command, words) in rows::queued(&queue) {
         run_queued(call, command, words, reply);
@@ -52,6 +55,10 @@ pub fn exec(call: &mut Call<'_, '_>, command: &Registered, reply: &mut Reply<'_>
             // The others run all the same: it is a transaction.
             reply.cut();
         }
+    }
+    if let Some(kept_back) = kept_back {
+        drop(kept_back);
+        thread.charge(call.session);
     }
     if let Some(span) = span {
         watch::end_of_queue(span, command, &queue, call.session, call.thread);

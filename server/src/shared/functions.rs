@@ -64,6 +64,11 @@ impl KnownFunctions {
         Some((library, &library.functions[name]))
     }
 
+    /// Whether there is a library of this name.
+    pub fn has(&self, name: &str) -> bool {
+        self.libraries.contains_key(name)
+    }
+
     /// The libraries, by name.
     pub fn libraries(&self) -> impl ExactSizeIterator<Item = &Arc<Library>> {
         self.libraries.values()

@@ -6,6 +6,7 @@ pub mod certificates;
 pub mod ciphers;
 pub mod client_limit;
 pub mod command_log;
+pub mod definitions;
 pub mod descriptors;
 pub mod functions;
 pub mod hot_keys;

@@ -161,7 +161,7 @@ impl Known {
         self.by_sha.values().map(|script| script.n_bytes()).sum()
     }
 
-    fn add(&mut self, script: &Arc<Script>) {
+    pub(super) fn add(&mut self, script: &Arc<Script>) {
         self.by_sha.insert(script.sha, Arc::clone(script));
         self.by_source.insert(Arc::clone(&script.source), Arc::clone(script));
     }

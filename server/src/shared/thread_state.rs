@@ -58,6 +58,8 @@ pub struct ThreadState {
     pub channel_name: Cell<Vec<u8>>,
     /// What it has logged and not published yet.
     pub log: RefCell<Writer>,
+    /// What it sends once the scripts that run are over, if it keeps that back.
+    kept_back: RefCell<Option<Vec<(usize, Notification)>>>,
     /// The last ticket that the log has given to what is under way, or to what that has read; 0 if none.
     pub ticket: Cell<Ticket>,
     /// What this turn has spent on others' work.
@@ -97,6 +99,7 @@ impl ThreadState {
             changes: Cell::default(),
             channel_name: Cell::default(),
             log: RefCell::new(Writer::new(index)),
+            kept_back: RefCell::new(None),
             ticket: Cell::new(0),
             drain: Drain::default(),
         }
@@ -174,10 +177,25 @@ impl ThreadState {
 
     /// Tells a thread of something, under a hold likewise.
     pub fn notify(&self, thread: usize, notification: Notification) {
+        if let Some(kept_back) = &mut *self.kept_back.borrow_mut() {
+            kept_back.push((thread, notification));
+            return;
+        }
         if self.server.threads[thread].notifications.add(notification) {
             self.flooded.set(self.flooded.get() | 1 << thread);
         }
         self.wake_later(thread);
+    }
+
+    /// Keeps back what it sends until the guard drops: a script may yet come to keys that nobody holds, and who has its message is to find
+    /// what it has written there.
+    pub fn keep_back_notifications(&self) -> KeptBack<'_> {
+        let mut kept_back = self.kept_back.borrow_mut();
+        let begins = kept_back.is_none();
+        if begins {
+            *kept_back = Some(Vec::new());
+        }
+        KeptBack(begins.then_some(self))
     }
 
     /// Has a client whose command has just sent to queues that are too full wait for them before its next command.
@@ -292,5 +310,19 @@ impl ThreadState {
     #[inline]
     pub fn renew_budget(&mut self) {
         self.drain = Drain::default();
+    }
+}
+
+/// As long as this is there, its thread keeps back what it sends; nothing within another one.
+#[must_use]
+pub struct KeptBack<'t>(Option<&'t ThreadState>);
+
+impl Drop for KeptBack<'_> {
+    fn drop(&mut self) {
+        let Some(thread) = self.0 else { return };
+        let kept_back = thread.kept_back.take();
+        for (to, notification) in kept_back.into_iter().flatten() {
+            thread.notify(to, notification);
+        }
     }
 }

@@ -1,0 +1,49 @@
+//! What a transaction goes by beside the keys.
+
+use std::sync::Arc;
+
+use arc_swap::Guard;
+
+use crate::{
+    config::Config,
+    shared::{
+        functions::KnownFunctions,
+        scripts::{Known, Script},
+        server::Server,
+    },
+};
+
+/// The scripts, the functions and the configuration of one moment. No shard has them, so a transaction that asks for them holds nothing which
+/// would keep others from changing them: it takes them once.
+pub struct Definitions {
+    /// The scripts.
+    pub scripts: Arc<Known>,
+    /// The functions.
+    pub functions: Arc<KnownFunctions>,
+    /// The configuration.
+    pub config: Arc<Config>,
+}
+
+impl Definitions {
+    /// Those of a moment.
+    pub fn now(server: &Server) -> Self {
+        loop {
+            let all = Self {
+                scripts: Guard::into_inner(server.scripts.known()),
+                functions: Guard::into_inner(server.functions.known()),
+                config: server.config.load_full(),
+            };
+            // What is the same before and after all were read was so at one moment.
+            if Arc::ptr_eq(&all.scripts, &server.scripts.known())
+                && Arc::ptr_eq(&all.functions, &server.functions.known())
+            {
+                return all;
+            }
+        }
+    }
+
+    /// Adds a script that the transaction itself makes known.
+    pub fn learn(&mut self, script: &Arc<Script>) {
+        Arc::make_mut(&mut self.scripts).add(script);
+    }
+}
