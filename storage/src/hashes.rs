@@ -421,7 +421,8 @@ impl HashMut<'_> {
         if let Expiry::At(_) = expiry {
             self.admit_deadlines();
         }
-        let inserted = self.change(|entry| match Form::of(entry.as_ref()) {
+        self.mark_changed();
+        let inserted = self.arrange(|entry| match Form::of(entry.as_ref()) {
             Form::Packed(layout) => packed_fields::set(entry, layout, name, value, expiry, now),
             Form::Table => table_mut(entry).set(name, value, expiry, now),
         });
@@ -457,7 +458,8 @@ impl HashMut<'_> {
         if deadline.is_some() {
             self.admit_deadlines();
         }
-        self.change(|entry| match Form::of(entry.as_ref()) {
+        self.mark_changed();
+        self.arrange(|entry| match Form::of(entry.as_ref()) {
             Form::Packed(Layout::Pairs) => {}
             Form::Packed(Layout::Triples) => packed_fields::set_deadline(entry, name, deadline),
             Form::Table => table_mut(entry).set_deadline(name, deadline),

@@ -100,7 +100,7 @@ pub struct ValueMut<'a, T: ValueType> {
     /// What was done besides.
     further: Option<Event>,
     effect: Effect,
-    /// How many elements were changed, added or removed.
+    /// How many elements were changed, added or removed; 0 if that is not counted.
     n_changes: usize,
     /// The key has come into being with this guard.
     is_new: bool,
@@ -200,10 +200,10 @@ impl<'a, T: ValueType> ValueMut<'a, T> {
         self.change(|entry| entry.set_deadline(deadline));
     }
 
-    /// Changes the entry.
+    /// Changes the entry: however often, that is one change, unless [elements](Self::mark_changed) are counted.
     #[inline]
     pub fn change<R>(&mut self, change: impl FnOnce(&mut EntryBox) -> R) -> R {
-        self.mark_changed();
+        self.effect = Effect::Modified;
         self.arrange(change)
     }
 

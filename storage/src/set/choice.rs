@@ -108,10 +108,10 @@ impl SetMut<'_> {
     /// # Panics
     /// If there are none.
     pub fn pop<R>(&mut self, random: u64, with: impl FnOnce(Element<'_>) -> R) -> R {
-        if self.entry().encoding() != HASHTABLE {
-            return self.change(|entry| pop(entry, random, with));
-        }
         self.mark_changed();
+        if self.entry().encoding() != HASHTABLE {
+            return self.arrange(|entry| pop(entry, random, with));
+        }
         self.arrange_object(|members: &mut Members| members.pop(random, with)).expect(IS_OBJECT)
     }
 
@@ -123,8 +123,7 @@ impl SetMut<'_> {
         let len = self.as_ref().len();
         assert!(n < len, "there are {len} members");
         let n_kept = len - n;
-        // One is noted with the change itself.
-        self.mark_all_changed(n.saturating_sub(1));
+        self.mark_all_changed(n);
         if self.entry().encoding() != HASHTABLE {
             self.change(|entry| split(entry, n, random, each));
         } else if n / POP_BY_ONE_MAX < n_kept {
