@@ -730,14 +730,36 @@ fn a_second_server_leaves_the_folder_alone_as_long_as_the_first_lives() {
     assert!(home.refusal(&[]).contains("another server"));
     // Until what was logged is on disk, it has its file: who waits for the end sees it, and is let in then.
     ask(&mut client, "DEBUG AOF-FAIL SYNC HOLD 1 1000000");
-    assert_eq!(ask(&mut client, "CONFIG SET appendonly no"), "+OK");
+    let mut off = second.connect();
+    off.send(&["CONFIG", "SET", "appendonly", "no"]);
     until("it logs no more", || ask(&mut client, "WAITAOF 1 0 1").contains("appendonly is disabled"));
+    assert!(!off.has_reply());
     assert!(ask(&mut client, "INFO persistence").contains("aof_current_size"));
     assert!(home.refusal(&[]).contains("another server"));
     ask(&mut client, "DEBUG AOF-FAIL SYNC NONE 1 1");
-    until("it has ended", || !ask(&mut client, "INFO persistence").contains("aof_current_size"));
+    assert_eq!(off.receive().to_string(), "+OK");
+    assert!(!ask(&mut client, "INFO persistence").contains("aof_current_size"));
     let third = home.serve(&[]);
     assert_eq!(ask(&mut third.connect(), "EXISTS key"), ":0", "the second had nothing, and logged that");
+}
+
+#[test]
+fn what_is_written_after_the_file_was_turned_off_is_not_in_it() {
+    for beside_snapshot in [false, true] {
+        let home = Home::new();
+        let server = home.serve(&["--rdb-key-save-delay", "100000000", "--io-threads", "2"]);
+        let mut client = server.connect();
+        ask(&mut client, "SET before value");
+        if beside_snapshot {
+            ask(&mut client, "BGSAVE");
+            until("it saves", || figure(&mut client, "rdb_bgsave_in_progress") == 1);
+        }
+        assert_eq!(ask(&mut client, "CONFIG SET appendonly no"), "+OK");
+        assert!(!ask(&mut client, "INFO persistence").contains("aof_current_size"));
+        ask(&mut client, "SET after value");
+        assert_eq!(ask(&mut client, "DEBUG LOADAOF"), "+OK");
+        assert_eq!(ask(&mut client, "KEYS *"), "[\"before\"]");
+    }
 }
 
 #[test]

@@ -153,6 +153,8 @@ pub enum SaveOrder {
     LoadLog,
     /// CONFIG SET appendonly yes: the file is begun. Then the command runs, which knows by its session what has become of that.
     BeginLog,
+    /// CONFIG SET appendonly no: the reply comes when nothing is logged any more, and what was is on disk.
+    EndLog,
 }
 
 /// The options of DEBUG RELOAD.

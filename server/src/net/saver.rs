@@ -547,6 +547,13 @@ impl Saver {
     fn fulfil(&mut self, Order { what, node }: Order) {
         let refusal = match what {
             SaveOrder::BeginLog => return self.begin_log_for(node),
+            SaveOrder::EndLog => {
+                // Unless another client has turned it on again.
+                if self.server.journal.is_writing() && !self.server.config.load().appendonly {
+                    self.end_log();
+                }
+                None
+            }
             SaveOrder::LoadLog => self.load_log().err().map(|why| {
                 warning!("DEBUG LOADAOF: {why}");
                 "ERR Error trying to load the AOF files, check server logs."
@@ -565,10 +572,7 @@ impl Saver {
     /// Takes a snapshot for all who have flushed everything by now.
     fn save_flushed(&mut self, node: Option<(Box<Node<Job>>, bool)>) {
         self.read_orders();
-        let orders = std::mem::take(&mut self.orders);
-        let (flushed, others): (VecDeque<Order>, _) =
-            orders.into_iter().partition(|order| order.what == SaveOrder::SaveFlushed);
-        self.orders = others;
+        let flushed = self.take_orders(SaveOrder::SaveFlushed);
         // What was asked for before the cut has it, too.
         let _: bool = self.server.saves.take_scheduled();
         // As in Redis, whether that succeeds is told by INFO and the log.
@@ -624,7 +628,7 @@ impl Saver {
                 "ERR Error trying to load the RDB dump, check server logs."
             }),
             SaveOrder::Reload(_) => Some("ERR"),
-            SaveOrder::LoadLog | SaveOrder::BeginLog => unreachable!("it saves nothing"),
+            SaveOrder::LoadLog | SaveOrder::BeginLog | SaveOrder::EndLog => unreachable!("it saves nothing"),
         }
     }
 
@@ -1039,12 +1043,14 @@ impl Saver {
         }
         let (server, saves) = (self.server, &self.server.saves);
         let is_rewriting = saves.is_rewriting.load(Relaxed);
+        let is_wanted = server.config.load().appendonly;
+        // A rewrite that writes the base of what ends is given up first.
+        if !self.writes_base || is_wanted {
+            self.take_orders(SaveOrder::EndLog).into_iter().for_each(|order| self.fulfil(order));
+        }
         let mut begins_log = self.orders.iter().any(|order| order.what == SaveOrder::BeginLog);
-        if begins_log && (!is_rewriting || server.config.load().appendonly) {
-            let orders = std::mem::take(&mut self.orders);
-            let (begins, others) = orders.into_iter().partition(|order| order.what == SaveOrder::BeginLog);
-            self.orders = others;
-            VecDeque::into_iter(begins).for_each(|order| self.fulfil(order));
+        if begins_log && (!is_rewriting || is_wanted) {
+            self.take_orders(SaveOrder::BeginLog).into_iter().for_each(|order| self.fulfil(order));
             begins_log = false;
         }
         server.stopping.load(Relaxed)
@@ -1055,6 +1061,14 @@ impl Saver {
             || self.writes_base && !server.config.load().appendonly
             || !self.fulfilling.is_some_and(SaveOrder::is_shutdown)
                 && self.orders.iter().any(|order| order.what.is_shutdown())
+    }
+
+    /// Takes all such orders out of their turn.
+    fn take_orders(&mut self, what: SaveOrder) -> VecDeque<Order> {
+        let orders = std::mem::take(&mut self.orders);
+        let (taken, others) = orders.into_iter().partition(|order| order.what == what);
+        self.orders = others;
+        taken
     }
 
     /// Whether what was flushed would be in the snapshot that is under way, and nobody waits for it.
