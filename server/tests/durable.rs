@@ -745,7 +745,7 @@ fn a_second_server_leaves_the_folder_alone_as_long_as_the_first_lives() {
 
 #[test]
 fn what_is_written_after_the_file_was_turned_off_is_not_in_it() {
-    for beside_snapshot in [false, true] {
+    for (beside_snapshot, in_transaction) in [(false, false), (true, false), (true, true)] {
         let home = Home::new();
         let server = home.serve(&["--rdb-key-save-delay", "100000000", "--io-threads", "2"]);
         let mut client = server.connect();
@@ -754,7 +754,13 @@ fn what_is_written_after_the_file_was_turned_off_is_not_in_it() {
             ask(&mut client, "BGSAVE");
             until("it saves", || figure(&mut client, "rdb_bgsave_in_progress") == 1);
         }
-        assert_eq!(ask(&mut client, "CONFIG SET appendonly no"), "+OK");
+        if in_transaction {
+            ask(&mut client, "MULTI");
+            ask(&mut client, "CONFIG SET appendonly no");
+            assert_eq!(ask(&mut client, "EXEC"), "[+OK]");
+        } else {
+            assert_eq!(ask(&mut client, "CONFIG SET appendonly no"), "+OK");
+        }
         assert!(!ask(&mut client, "INFO persistence").contains("aof_current_size"));
         ask(&mut client, "SET after value");
         assert_eq!(ask(&mut client, "DEBUG LOADAOF"), "+OK");

@@ -91,7 +91,7 @@ pub enum Request {
     Save {
         /// What for.
         order: SaveOrder,
-        /// Whether the client wants the reply.
+        /// Whether the saver is to add its reply: the command has none of its own, and the client wants it.
         is_answered: bool,
     },
     /// WAIT and WAITAOF: answer when what the connection has written is where it is to be.
@@ -153,7 +153,7 @@ pub enum SaveOrder {
     LoadLog,
     /// CONFIG SET appendonly yes: the file is begun. Then the command runs, which knows by its session what has become of that.
     BeginLog,
-    /// CONFIG SET appendonly no: the reply comes when nothing is logged any more, and what was is on disk.
+    /// CONFIG SET appendonly no: its reply leaves when nothing is logged any more, and what was is on disk.
     EndLog,
 }
 

@@ -630,26 +630,12 @@ fn config_set(call: &mut Call<'_, '_>, args: Args<'_>, reply: &mut Reply<'_>) ->
         events::settle(server, held);
     }
     server.limit_clients(call.thread);
-    if !end_log(call) {
-        reply.ok();
+    reply.ok();
+    // The reply waits until what was logged is on disk, in a transaction that of EXEC.
+    if !server.config.load().appendonly && server.journal.has_file() {
+        call.session.ask(Request::Save { order: SaveOrder::EndLog, is_answered: false });
     }
     Ok(())
-}
-
-/// Has the saver end the append-only file, if that is turned off and there is one; returns whether the saver answers the command when that
-/// is done. Within a transaction it is done after that.
-fn end_log(call: &Call<'_, '_>) -> bool {
-    let server = call.server;
-    if server.config.load().appendonly || !server.journal.has_file() {
-        return false;
-    }
-    if call.is_part() {
-        server.order_save(SaveOrder::EndLog, None);
-        return false;
-    }
-    let is_answered = call.session.replies == Replies::On;
-    call.session.ask(Request::Save { order: SaveOrder::EndLog, is_answered });
-    true
 }
 
 /// Whether a CONFIG SET of these words turns the append-only file on: that is begun before it runs. Within a transaction it is
