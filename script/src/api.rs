@@ -121,6 +121,7 @@ fn log(run: &Run, args: &MultiValue) -> mlua::Result<Value> {
     }
     let level = match args[0] {
         Value::Integer(_) | Value::Number(_) => integer(&args[0]),
+        Value::String(ref text) if is_numeric(&text.as_bytes()) => integer(&args[0]),
         _ => return Err(errors::object("ERR First argument must be a number (log level).")),
     };
     let level = match level {
@@ -203,6 +204,10 @@ fn one_text(args: &MultiValue) -> Option<Vec<u8>> {
         Some(Value::String(text)) if args.len() == 1 => Some(text.as_bytes().to_vec()),
         _ => None,
     }
+}
+
+fn is_numeric(text: &[u8]) -> bool {
+    std::str::from_utf8(text).is_ok_and(|text| text.trim().parse::<f64>().is_ok())
 }
 
 /// What `lua_tonumber` gives, as an integer; 0 for what is no number.

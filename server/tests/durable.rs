@@ -520,6 +520,7 @@ fn under_always_only_reads_of_what_is_not_on_disk_wait_for_it() {
             &["GET", "written"][..],
             &["MGET", "other", "written"],
             &["KEYS", "*"],
+            &["DBSIZE"],
             &["SORT", "list", "BY", "nosort", "GET", "writ*"],
             &["EVAL", "return redis.call('GET', KEYS[1])", "1", "written"],
             &["SETNX", "written", "never"],
@@ -766,6 +767,50 @@ fn what_is_written_after_the_file_was_turned_off_is_not_in_it() {
         assert_eq!(ask(&mut client, "DEBUG LOADAOF"), "+OK");
         assert_eq!(ask(&mut client, "KEYS *"), "[\"before\"]");
     }
+}
+
+#[test]
+fn a_file_that_was_turned_off_while_it_began_has_not_failed() {
+    let home = Home::new();
+    let server = home.serve(&["--appendonly", "no", "--rdb-key-save-delay", "100000000"]);
+    let mut client = server.connect();
+    ask(&mut client, "SET key value");
+    for _ in 0..4 {
+        assert_eq!(ask(&mut client, "CONFIG SET appendonly yes"), "+OK");
+        until("it is begun", || figure(&mut client, "aof_rewrite_in_progress") == 1);
+        assert_eq!(ask(&mut client, "CONFIG SET appendonly no"), "+OK");
+    }
+    assert!(ask(&mut client, "INFO persistence").contains("aof_last_bgrewrite_status:ok"));
+    assert_eq!(ask(&mut client, "CONFIG SET rdb-key-save-delay 0"), "+OK");
+    ask(&mut client, "MULTI");
+    ask(&mut client, "CONFIG SET appendonly yes");
+    ask(&mut client, "SET other value");
+    assert_eq!(ask(&mut client, "EXEC"), "[+OK +OK]");
+    // Were those failures, it would be tried minutes later.
+    until("it has a base", || figure(&mut client, "aof_rewrites") == 1);
+    server.stop();
+    assert_eq!(ask(&mut home.serve(&[]).connect(), "DBSIZE"), ":2");
+}
+
+#[test]
+fn pending_entries_that_are_given_up_after_they_were_deleted_are_logged() {
+    let home = Home::new();
+    let server = home.serve(&[]);
+    let mut client = server.connect();
+    for words in [
+        "XADD stream 1-1 field value",
+        "XADD stream 2-1 field value",
+        "XGROUP CREATE stream group 0",
+        "XREADGROUP GROUP group consumer STREAMS stream >",
+        "XDEL stream 2-1",
+    ] {
+        ask(&mut client, words);
+    }
+    assert_eq!(ask(&mut client, "XDELEX stream DELREF IDS 1 2-1"), "[:-1]");
+    let pending = ask(&mut client, "XPENDING stream group");
+    assert!(pending.starts_with("[:1 \"1-1\""), "{pending}");
+    assert_eq!(ask(&mut client, "DEBUG LOADAOF"), "+OK");
+    assert_eq!(ask(&mut client, "XPENDING stream group"), pending);
 }
 
 #[test]

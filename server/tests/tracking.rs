@@ -301,3 +301,28 @@ fn the_limit_on_remembered_keys_holds_while_keys_are_read() {
     }
     assert!((900..=1100).contains(&most), "{most} keys were remembered");
 }
+
+/// While its node is away, a connection is sent what it has not asked for in the dialect that it was told last.
+#[test]
+fn invalidations_reach_clients_that_wait_in_the_dialect_they_have_just_chosen() {
+    let server = Server::start(&["--io-threads", "2", "--io-threads-always-active", "yes"]);
+    let mut other = server.connect();
+    for waits in [&["BLPOP", "queue", "0"][..], &["WAIT", "1", "0"]] {
+        let mut client = server.connect();
+        assert_eq!(ask(&mut client, "CLIENT TRACKING ON"), "+OK");
+        client.send(&["HELLO", "3"]);
+        client.send(&["GET", "key"]);
+        client.send(waits);
+        until("it waits", || figure(&mut other, "blocked_clients") == 1);
+        ask(&mut other, "SET key value");
+        client.receive();
+        assert_eq!(client.receive().to_string(), "(nil)");
+        let Reply::Push(push) = client.receive() else {
+            panic!("an invalidation comes while {waits:?} waits")
+        };
+        assert_eq!(push[0].text().as_deref(), Some("invalidate"));
+        drop(client);
+        until("it has left", || figure(&mut other, "connected_clients") == 1);
+        ask(&mut other, "DEL key");
+    }
+}

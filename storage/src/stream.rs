@@ -254,8 +254,16 @@ impl StreamMut<'_> {
 
     /// Deletes entries; `each` hears what became of each of them, in order. Says how many are deleted.
     pub fn delete(&mut self, ids: &[StreamId], references: References, each: impl FnMut(Deletion)) -> usize {
-        let n = self.edit(|stream, _| stream.delete(ids, references, each));
+        let (n, has_released) = self.edit(|stream, _| {
+            let n_pending =
+                |stream: &Stream| stream.groups().map(|(_, group)| group.n_pending()).sum::<usize>();
+            let n_before = n_pending(stream);
+            let n = stream.delete(ids, references, each);
+            (n, n_pending(stream) != n_before)
+        });
         self.mark_all_changed(n);
+        // An entry that is long gone may be pending all the same.
+        self.mark_changed_quietly_if(n == 0 && has_released);
         n
     }
 

@@ -70,6 +70,8 @@ pub struct Connection {
     pub postponed: Option<u64>,
     /// The command of it that waits for keys.
     pub waiting: Option<Arc<Parked>>,
+    /// WAIT or WAITAOF waits, and all replies before it have been written.
+    pub awaits_sync: bool,
     /// Nothing more is written: the socket has failed, or the client is closed in the middle of its replies.
     pub is_lost: bool,
     /// What others see.
@@ -144,6 +146,23 @@ impl Connection {
             None if self.record.resp.load(Ordering::Relaxed) == 3 => Resp::V3,
             None => Resp::V2,
         }
+    }
+
+    /// Notes that WAIT or WAITAOF waits, whose node is this.
+    pub fn begin_sync_wait(&mut self, node: &Node<Job>) {
+        node.job.session.publish_dialect();
+        self.awaits_sync = node.job.reply.is_empty();
+        // There is no reply that this would have to follow.
+        if self.awaits_sync
+            && let Some(held_back) = self.held_back.take()
+        {
+            self.send(&held_back);
+        }
+    }
+
+    /// Whether a command is under way that may read keys: it is not while it waits for keys or for the disk.
+    pub fn may_read(&self) -> bool {
+        self.waiting.is_none() && !self.awaits_sync
     }
 
     /// Adds to what waits to be written.

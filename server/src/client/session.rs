@@ -316,10 +316,22 @@ impl Session {
 
     /// Publishes what CLIENT LIST shows of the session, while a transaction of so many commands runs or outside of one.
     pub fn publish(&self, n_in_transaction: Option<usize>) {
+        self.publish_dialect();
+        self.publish_state(n_in_transaction);
+    }
+
+    /// Publishes its dialect. While its node is away, that is the one of what the client has not asked for, so it must not come
+    /// before the reply that tells the client.
+    #[inline]
+    pub fn publish_dialect(&self) {
+        self.record.resp.store(if self.resp == Resp::V3 { 3 } else { 2 }, Ordering::Relaxed);
+    }
+
+    /// Publishes all but its dialect.
+    pub fn publish_state(&self, n_in_transaction: Option<usize>) {
         let record = &self.record;
         let n_queued = n_in_transaction.or_else(|| self.queue.as_ref().map(|queue| queue.len()));
         record.db.store(self.db.0 as u32, Ordering::Relaxed);
-        record.resp.store(if self.resp == Resp::V3 { 3 } else { 2 }, Ordering::Relaxed);
         record.queued.store(n_queued.map_or(-1, |n| n as i32), Ordering::Relaxed);
         record.watched.store(self.watched.len() as u32, Ordering::Relaxed);
     }

@@ -232,13 +232,18 @@ fn change_users<T>(
     let table = *table;
     let identity = session.record.user.load_full();
     let new_allows_all_channels = allows_all_channels(&server.config.load());
-    server.change_users(session, thread, |users| {
+    let changed = server.change_users(session, thread, |users| {
         if let Found::Command(command) = table.find(words) {
             check_still_allowed(users, &identity, &command.asked(words))?;
         }
         users.new_allows_all_channels = new_allows_all_channels;
         change(users, table)
-    })
+    })?;
+    if call.is_part() {
+        // The rest of the transaction goes by that. If the user is gone the client ends behind it.
+        let _: bool = call.server.renew_rights(call.session);
+    }
+    Ok(changed)
 }
 
 fn check_still_allowed(users: &Users, identity: &Identity, asked: &Asked<'_>) -> Outcome {

@@ -210,6 +210,9 @@ fn hello(call: &mut Call<'_, '_>, mut args: Args<'_>, reply: &mut Reply<'_>) -> 
         call.session.record.say(|said| said.name = name.to_owned());
     }
     call.session.resp = resp;
+    if !call.is_part() {
+        call.session.publish_dialect();
+    }
     // The answer is in the new version already.
     reply.set_version(resp);
     describe_server(reply, call.session);

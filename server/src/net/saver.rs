@@ -370,9 +370,17 @@ impl Saver {
         self.begin_snapshot();
         let written = self.write_base(log);
         server.journal.end_snapshot();
-        self.writes_base = false;
         saves.rewrite_took_seconds.store(began.elapsed().as_secs() as i64, Relaxed);
-        saves.has_rewrite_failed.store(written.is_err(), Relaxed);
+        // What is given up because the file was turned off has not failed, so the next may begin at once.
+        let has_failed = match &written {
+            Ok(()) => false,
+            Err(Failure::GivenUp) => {
+                !self.writes_base || server.config.load().appendonly || saves.is_given_up.load(Relaxed)
+            }
+            Err(Failure::Io(..)) => true,
+        };
+        saves.has_rewrite_failed.store(has_failed, Relaxed);
+        self.writes_base = false;
         match written {
             Ok(()) => {
                 saves.n_rewritten.fetch_add(1, Relaxed);
@@ -390,7 +398,9 @@ impl Saver {
                         warning!("Rewriting the append-only file failed while {what}: {error}");
                     }
                 }
-                saves.count_failed_rewrite();
+                if has_failed {
+                    saves.count_failed_rewrite();
+                }
                 if begins {
                     self.end_log();
                 }

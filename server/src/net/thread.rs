@@ -455,7 +455,11 @@ impl IoThread {
                 node.job.session.ask(Request::ReadNotifications);
                 node.job.task = Task::Idle;
                 let slot = node.job.session.origin.slot;
-                let last = self.connections[slot].as_ref().map_or(0, |connection| connection.last_ticket);
+                let connection =
+                    self.connections[slot].as_mut().expect("a connection is in its place while parked");
+                let last = connection.last_ticket;
+                connection.begin_sync_wait(&node);
+                self.again.push(slot);
                 let ticket = last.max(node.job.ticket);
                 self.await_sync(node, wanted, ticket);
             }
@@ -505,6 +509,8 @@ impl IoThread {
             connection.record.blocked.store(false, Ordering::Relaxed);
         }
         connection.parser.set_authenticated(node.job.session.authenticated);
+        connection.awaits_sync = false;
+        node.job.session.publish_dialect();
         node.job.session.log_begun = None;
         node.job.session.count_commands();
         connection.node = Some(node);

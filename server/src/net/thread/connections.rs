@@ -88,6 +88,7 @@ impl IoThread {
             held_back: None,
             postponed: None,
             waiting: None,
+            awaits_sync: false,
             split: None,
             over_soft_limit_since: None,
         })));

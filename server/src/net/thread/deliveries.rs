@@ -88,7 +88,7 @@ impl IoThread {
     /// Gives a node back to its connection when all that is sent by now has been read. It counts as parked until then, so what
     /// belongs after its replies is held back.
     pub(super) fn give_back_after_notifications(&mut self, node: Box<Node<Job>>) {
-        node.job.session.publish(None);
+        node.job.session.publish_state(None);
         self.giving.turns.push_back((self.notifications().n_added(), Successor::Node(node)));
     }
 
@@ -366,7 +366,7 @@ impl IoThread {
                     reply.bulk(b"tracking-redir-broken");
                     reply.integer(target.0 as i64);
                     given = Shareable::new(bytes);
-                    Some((Given::whole(&given), connection.waiting.is_none()))
+                    Some((Given::whole(&given), connection.may_read()))
                 });
             }
         }
@@ -427,7 +427,7 @@ impl IoThread {
             }
             given = Shareable::new(bytes);
             // Not before the reply in which it reads the key. While it waits for keys it has read what it read before.
-            let reads = connection.record.id == what.author || connection.waiting.is_none();
+            let reads = connection.record.id == what.author || connection.may_read();
             Some((Given::whole(&given), reads))
         });
     }

@@ -931,6 +931,7 @@ impl IoThread {
             node.job.session.ask(Request::ReadNotifications);
             node.job.session.n_commands += 1;
             let ticket = connection.last_ticket.max(self.worker.thread.ticket.get());
+            connection.begin_sync_wait(&node);
             self.await_sync(node, wanted, ticket);
             return Some(Ended::Parked(input_from));
         }
