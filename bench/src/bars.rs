@@ -33,6 +33,7 @@ mod long_work;
 mod measures;
 mod memory_limit;
 mod memory_types;
+mod one_client;
 mod operations;
 mod preload;
 mod redis_benchmark_program;
@@ -69,6 +70,7 @@ const BARS: &[Bar] = &[
     Bar { name: "expiry", run: expiry::run },
     Bar { name: "fan-out", run: fan_out::run },
     Bar { name: "long-work", run: long_work::run },
+    Bar { name: "one-client", run: one_client::run },
 ];
 
 /// Bars that measure the same of many commands or types, and can be chosen together.

@@ -51,9 +51,9 @@ pub enum Kind {
     /// Commands.
     Commands {
         /// The database that the first of them needs to be selected.
-        first_db: u16,
+        first_db: u32,
         /// The one that is selected behind the last.
-        last_db: u16,
+        last_db: u32,
     },
     /// No commands: here the log is cut.
     Cut,
@@ -69,7 +69,7 @@ struct Head {
 impl Head {
     const BYTES: usize = 24;
     /// In place of a database.
-    const CUT: u16 = u16::MAX;
+    const CUT: u32 = u32::MAX;
 
     fn write(&self, to: &mut [u8]) {
         let (first_db, last_db) = match self.kind {
@@ -78,14 +78,14 @@ impl Head {
         };
         to[..8].copy_from_slice(&self.ticket.to_le_bytes());
         to[8..16].copy_from_slice(&(self.n_bytes as u64).to_le_bytes());
-        to[16..18].copy_from_slice(&first_db.to_le_bytes());
-        to[18..20].copy_from_slice(&last_db.to_le_bytes());
+        to[16..20].copy_from_slice(&first_db.to_le_bytes());
+        to[20..24].copy_from_slice(&last_db.to_le_bytes());
     }
 
     fn read(from: &[u8]) -> Self {
         let number = |at: usize| u64::from_le_bytes(from[at..at + 8].try_into().expect("eight bytes"));
-        let short = |at: usize| u16::from_le_bytes(from[at..at + 2].try_into().expect("two bytes"));
-        let kind = match (short(16), short(18)) {
+        let short = |at: usize| u32::from_le_bytes(from[at..at + 4].try_into().expect("four bytes"));
+        let kind = match (short(16), short(20)) {
             (Self::CUT, _) => Kind::Cut,
             (first_db, last_db) => Kind::Commands { first_db, last_db },
         };
@@ -189,13 +189,13 @@ pub struct Pen {
     /// Where the last record was found: the next one is mostly there, too.
     last: usize,
     /// The database that is selected at the end of the stream, if it is known.
-    db: Option<u16>,
+    db: Option<u32>,
 }
 
 /// Where merged records go.
 pub trait Stream {
     /// Has a database be selected for what follows.
-    fn select(&mut self, db: u16);
+    fn select(&mut self, db: u32);
     /// Appends what one unit has done.
     fn append(&mut self, commands: &[u8]);
 }
@@ -313,7 +313,7 @@ mod tests {
     struct Told(Vec<u8>);
 
     impl Stream for Told {
-        fn select(&mut self, db: u16) {
+        fn select(&mut self, db: u32) {
             self.0.extend_from_slice(format!("[{db}]").as_bytes());
         }
 
@@ -322,7 +322,7 @@ mod tests {
         }
     }
 
-    fn add(writer: &mut Writer, intake: &Intake, text: &str, db: u16) -> Ticket {
+    fn add(writer: &mut Writer, intake: &Intake, text: &str, db: u32) -> Ticket {
         writer.add(intake, |to| {
             to.extend_from_slice(text.as_bytes());
             Kind::Commands { first_db: db, last_db: db }

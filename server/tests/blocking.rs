@@ -239,3 +239,40 @@ fn after_a_swap_those_who_wait_for_different_keys_are_served_in_the_order_of_the
         waiting.iter_mut().for_each(|one| drop(one.receive()));
     });
 }
+
+/// What many clients wait for is written by commands that have nothing for them, and by one that serves them all.
+#[test]
+fn many_who_wait_for_the_same_keys_are_passed_over_and_then_served_in_order() {
+    const N_WAITING: usize = 60;
+    const N_KEYS: usize = 80;
+    everywhere(|server| {
+        let mut client = server.connect();
+        let keys: Vec<String> = (0..N_KEYS).map(|nth| format!("key-{nth}")).collect();
+        let mut waiting: Vec<Client> = (0..N_WAITING).map(|_| server.connect()).collect();
+        for (nth, one) in waiting.iter_mut().enumerate() {
+            // Every other one writes elsewhere when it is served.
+            match nth % 2 {
+                0 => tell(one, &format!("BLPOP {} 0", keys.join(" "))),
+                _ => tell(one, "BLMOVE key-0 served LEFT RIGHT 0"),
+            }
+            until("it waits", || {
+                ask(&mut client, "INFO clients").contains(&format!("blocked_clients:{}\\r", nth + 1))
+            });
+        }
+        let words: Vec<String> = keys.iter().map(|key| format!("{key} x")).collect();
+        assert_eq!(ask(&mut client, &format!("MSET {}", words.join(" "))), "+OK");
+        assert_eq!(ask(&mut client, &format!("DEL {}", keys.join(" "))), format!(":{N_KEYS}"));
+        ask(&mut client, "MULTI");
+        for nth in 0..N_WAITING {
+            ask(&mut client, &format!("RPUSH key-0 {nth}"));
+        }
+        ask(&mut client, "EXEC");
+        for (nth, one) in waiting.iter_mut().enumerate() {
+            let expected = if nth % 2 == 0 { format!("[\"key-0\" \"{nth}\"]") } else { format!("\"{nth}\"") };
+            assert_eq!(one.receive().to_string(), expected);
+        }
+        let moved: Vec<String> = (1..N_WAITING).step_by(2).map(|nth| format!("\"{nth}\"")).collect();
+        let served = ask(&mut client, "LRANGE served 0 -1");
+        assert_eq!(served.split_whitespace().collect::<String>(), format!("[{}]", moved.concat()));
+    });
+}

@@ -406,3 +406,47 @@ fn a_key_that_is_named_twice_is_stored_once() {
         assert_eq!(ask(&mut client, "GETRANGE a 0 0"), "\"y\"");
     });
 }
+
+#[test]
+fn copying_a_large_value_holds_no_shard() {
+    everywhere(|server| {
+        let mut pinned = Pinned::by(server, "COPY big {big}stored");
+        // They are where the copy is read from and where it goes to.
+        assert_eq!(ask(&mut pinned.control, "SCARD big"), format!(":{N_MEMBERS}"));
+        assert_eq!(ask(&mut pinned.control, "SET {big}other x"), "+OK");
+        assert_eq!(ask(&mut pinned.control, "EXISTS {big}stored"), ":0");
+        assert_eq!(pinned.go_on().to_string(), ":1");
+        assert_eq!(ask(&mut pinned.control, "SCARD {big}stored"), format!(":{N_MEMBERS}"));
+        // The two are not one.
+        assert_eq!(ask(&mut pinned.control, "SADD big x"), ":1");
+        assert_eq!(ask(&mut pinned.control, "SCARD {big}stored"), format!(":{N_MEMBERS}"));
+    });
+}
+
+#[test]
+fn a_large_value_is_copied_to_another_database_unless_it_is_swapped_for_one_that_has_the_key() {
+    everywhere(|server| {
+        let mut pinned = Pinned::by(server, "COPY big big DB 3");
+        assert_eq!(pinned.go_on().to_string(), ":1");
+        assert_eq!(ask(&mut pinned.control, "SELECT 3"), "+OK");
+        assert_eq!(ask(&mut pinned.control, "SCARD big"), format!(":{N_MEMBERS}"));
+        assert_eq!(ask(&mut pinned.control, "SELECT 0"), "+OK");
+
+        let mut pinned = Pinned::by(server, "COPY big big DB 4");
+        assert_eq!(ask(&mut pinned.control, "SWAPDB 3 4"), "+OK");
+        assert_eq!(pinned.go_on().to_string(), ":0", "the key is there by now");
+
+        let mut pinned = Pinned::by(server, "COPY big big DB 5");
+        let mut writer = server.connect();
+        assert_eq!(ask(&mut writer, "SELECT 5"), "+OK");
+        let id = id_of(&mut writer);
+        tell(&mut writer, "APPEND big x");
+        await_command(&mut pinned.control, id, "append");
+        assert_eq!(pinned.go_on().to_string(), ":1");
+        assert!(writer.receive().is_error(), "it has waited, and finds a set");
+
+        let mut pinned = Pinned::by(server, "COPY big big DB 6 REPLACE");
+        assert_eq!(ask(&mut pinned.control, "FLUSHALL"), "+OK");
+        assert_eq!(pinned.go_on().to_string(), ":0");
+    });
+}

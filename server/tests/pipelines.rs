@@ -230,3 +230,33 @@ fn pipelines_run_each_command_once_whatever_goes_on_beside_them() {
         });
     }
 }
+
+/// A client that asks for much at once gets its replies by and by, and others are served in between.
+#[test]
+fn replies_that_nobody_reads_are_not_all_made_at_once() {
+    const N_REPLIES: usize = 400;
+    const VALUE_BYTES: usize = 1 << 20;
+    let server = Server::start(&["--io-threads", "1"]);
+    let mut greedy = server.connect();
+    assert_eq!(greedy.command(&["SET", "value", &"x".repeat(VALUE_BYTES)]).to_string(), "+OK");
+    let mut other = server.connect();
+    let id = greedy.id().expect("a client has an id");
+    let mut pipeline = Vec::new();
+    (0..N_REPLIES).for_each(|_| encode(&["GET", "value"], &mut pipeline));
+    greedy.send_raw(&pipeline);
+    let mut seen = Vec::new();
+    loop {
+        let list = other.command(&["CLIENT", "LIST", "ID", &id.to_string()]).text().expect("a text");
+        let unread = list.split(' ').find_map(|field| field.strip_prefix("omem=")).expect("a field");
+        seen.push(unread.parse::<usize>().expect("a number"));
+        // Some of it is in the socket.
+        if seen.last() > Some(&((N_REPLIES - 16) * VALUE_BYTES)) {
+            break;
+        }
+    }
+    assert!(seen.iter().any(|n| (1..N_REPLIES / 2 * VALUE_BYTES).contains(n)), "{seen:?}");
+    for nth in 0..N_REPLIES {
+        assert_eq!(greedy.receive().text().map(|text| text.len()), Some(VALUE_BYTES), "reply {nth}");
+    }
+    assert_eq!(ask(&mut greedy, "PING"), "+PONG");
+}

@@ -43,7 +43,7 @@ impl Held {
 /// Does something for the n-th time.
 type Writer<'a> = &'a (dyn Fn(&mut Client, usize) + Sync);
 
-type Contents = BTreeMap<(u16, String), Held>;
+type Contents = BTreeMap<(u32, String), Held>;
 
 /// What a file has, each key once.
 fn contents(path: &Path) -> Contents {
@@ -54,7 +54,7 @@ fn contents(path: &Path) -> Contents {
     let (mut contents, mut db) = (Contents::new(), 0);
     loop {
         match reader.next_item().expect("the snapshot is whole") {
-            Item::Select(selected) => db = selected as u16,
+            Item::Select(selected) => db = selected as u32,
             Item::Entry(raw) => {
                 let made = raw.build(&keyspace, Millis(0)).expect("it is a value");
                 let entry = made.into_entry().expect("it has not expired");
@@ -163,7 +163,7 @@ fn databases_that_are_swapped_meanwhile_are_whole() {
         ask(client, "SWAPDB 0 1");
     };
     while_written(&server, 8, &[&swap], |contents| {
-        let of_db = |db: u16| {
+        let of_db = |db: u32| {
             let held: Vec<i64> = (0..1000).map(|n| contents[&(db, format!("key:{n}"))].number()).collect();
             assert!(held.iter().all(|number| *number == held[0]), "database {db} is of one moment");
             held[0]

@@ -212,7 +212,7 @@ fn our_files_are_loaded_by_redis() {
             writer.select(Db(db)).unwrap();
             writer.sizes(n as u64 / 2, n as u64 / 2).unwrap();
             braid.ask(&["SELECT", &db.to_string()]);
-            for nth in (usize::from(db) % 2..n).step_by(2) {
+            for nth in (db as usize % 2..n).step_by(2) {
                 braid.ask(&["PEXPIREAT", &key(nth), "9999999999999"]);
                 writer.entries(&entry_of(&braid.dump(&key(nth)), &key(nth))).unwrap();
             }
@@ -226,7 +226,7 @@ fn our_files_are_loaded_by_redis() {
 }
 
 /// A file with entries of strings, each of a database.
-fn strings(entries: &[(u16, &str, Option<u64>)]) -> Vec<u8> {
+fn strings(entries: &[(u32, &str, Option<u64>)]) -> Vec<u8> {
     let options = SnapshotOptions { has_field_deadlines: false, checksum: true, compress: true };
     let mut writer = SnapshotWriter::new(Vec::new(), options);
     for &(db, key, deadline) in entries {
@@ -266,7 +266,7 @@ fn keys_that_have_expired_are_left_out_and_counted() {
 #[test]
 fn many_keys_are_loaded_over_all_layouts() {
     let names: Vec<String> = (0..50_000).map(|nth| format!("key:{nth}")).collect();
-    let entries: Vec<_> = names.iter().zip(0u16..).map(|(name, nth)| (nth % 3, &name[..], None)).collect();
+    let entries: Vec<_> = names.iter().zip(0u32..).map(|(name, nth)| (nth % 3, &name[..], None)).collect();
     let directory = Directory::with_file(&strings(&entries));
     for (shards, io_threads) in [("1", "1"), ("2", "4"), ("1024", "2")] {
         let mut side = start_in(braid(), &directory, &["--shards", shards, "--io-threads", io_threads]);

@@ -130,7 +130,7 @@ pub enum HashTags {
 }
 
 /// Where a key lives.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct Routed {
     /// The shard.
     pub shard: ShardId,

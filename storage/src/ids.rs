@@ -2,7 +2,7 @@
 
 /// A database's number (`SELECT`).
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub struct Db(pub u16);
+pub struct Db(pub u32);
 
 impl Db {
     /// The position in an array of all databases.

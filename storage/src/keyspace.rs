@@ -1,31 +1,58 @@
 //! What can be known of all shards without holding them: where keys live, and published counts.
 
 use std::{
-    ops::Range,
+    collections::HashMap,
+    hint::cold_path,
     sync::{Arc, atomic::Ordering},
 };
 
+use crossbeam_epoch::pin;
 use crossbeam_utils::CachePadded;
+use smallvec::SmallVec;
 
 use crate::{
     Db,
     access::Access,
     hash::{Routed, Router, ShardId},
     published::Published,
-    shard::Shard,
+    shard::{Shard, Tables},
     snapshot::Early,
-    table::{Fill, PREFETCH_MAX, Root, Roots, prefetch_behind_roots},
+    table::{Counts, Fill, Known, PREFETCH_MAX, Root, Roots, prefetch_behind_roots},
     thresholds::Thresholds,
     time::{Deadline, Millis},
 };
+
+/// To add up what so many tables count takes some 200 µs.
+const TABLES_MANY: usize = 2000;
+
+/// What a database holds, as its tables count it.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct DatabaseCounts {
+    /// Keys.
+    pub n_keys: u64,
+    /// Keys that have a deadline.
+    pub n_deadlines: u64,
+    /// Bytes of entries and tables.
+    pub used_bytes: u64,
+}
+
+impl DatabaseCounts {
+    fn add(&mut self, counts: &Counts) {
+        self.n_keys += counts.len() as u64;
+        self.n_deadlines += counts.n_deadlines() as u64;
+        self.used_bytes += counts.allocated_bytes() as u64;
+    }
+}
 
 /// The map of the keyspace.
 #[derive(Clone)]
 pub struct Keyspace {
     router: Router,
     n_dbs: usize,
-    /// The roots of all tables, database by database, so that those of one database lie together.
+    /// The roots of the first database's tables, one a shard.
     roots: Roots,
+    /// Where the tables of the other databases are found, for each shard.
+    known: Arc<[Known]>,
     access: Arc<Access>,
     thresholds: Arc<Thresholds>,
     published: Arc<[Arc<CachePadded<Published>>]>,
@@ -36,7 +63,7 @@ impl Keyspace {
     /// Makes a keyspace of empty shards.
     pub fn new(router: Router, n_dbs: usize) -> (Self, Vec<Shard>) {
         let n_shards = router.n_shards();
-        let roots = Roots::new(n_shards * n_dbs, router, Fill::Roomy);
+        let (roots, known) = (Roots::new(n_shards, router, Fill::Roomy), Known::many(n_shards));
         let access = Arc::new(Access::default());
         let thresholds = Arc::new(Thresholds::default());
         let published: Arc<[_]> =
@@ -45,8 +72,7 @@ impl Keyspace {
             .map(|index| {
                 Shard::new(
                     ShardId(index as u16),
-                    n_dbs,
-                    &roots,
+                    Tables::new(&roots, &known, index),
                     Arc::clone(&published[index]),
                     Arc::clone(&access),
                     Arc::clone(&thresholds),
@@ -54,7 +80,7 @@ impl Keyspace {
             })
             .collect();
         let early = Arc::new(Early::default());
-        (Self { router, n_dbs, roots, access, thresholds, published, early }, shards)
+        (Self { router, n_dbs, roots, known, access, thresholds, published, early }, shards)
     }
 
     /// Where keys live.
@@ -68,36 +94,44 @@ impl Keyspace {
         self.n_dbs
     }
 
-    /// Fetches what a look-up of a key touches first: its table's root.
+    /// Fetches what a look-up of a key touches first: its table's root, or what leads there.
     #[inline]
     pub fn prefetch_root(&self, db: Db, routed: Routed) {
-        self.root(db, routed).prefetch();
+        if db.0 == 0 {
+            self.roots.get(routed.shard.index()).prefetch();
+        } else {
+            cold_path();
+            self.known[routed.shard.index()].prefetch();
+        }
     }
 
     /// Fetches what look-ups of these keys touch behind the roots, stage by stage, so that their latencies overlap. Reads
     /// table structure only, never an entry, and needs no hold.
     #[inline(never)]
     pub fn prefetch(&self, db: Db, keys: &[Routed]) {
+        if db.0 != 0 {
+            cold_path();
+            return self.prefetch_numbered(db, keys);
+        }
         for keys in keys.chunks(PREFETCH_MAX) {
-            prefetch_behind_roots(keys.len(), |index| (self.root(db, keys[index]), keys[index].place));
+            prefetch_behind_roots(keys.len(), |index| {
+                (self.roots.get(keys[index].shard.index()), keys[index].place)
+            });
         }
     }
 
-    #[inline(always)]
-    fn root(&self, db: Db, routed: Routed) -> &Root {
-        self.roots.get(self.index(db, routed.shard))
-    }
-
-    /// The number of a table.
-    #[inline(always)]
-    fn index(&self, db: Db, shard: ShardId) -> usize {
-        (db.index() << self.router.shard_bits()) + shard.index()
-    }
-
-    /// The numbers of a database's tables.
-    fn indexes(&self, db: Db) -> Range<usize> {
-        let first = self.index(db, ShardId(0));
-        first..first + self.router.n_shards()
+    /// The same for another database than the first.
+    #[inline(never)]
+    fn prefetch_numbered(&self, db: Db, keys: &[Routed]) {
+        let pinned = &pin();
+        for keys in keys.chunks(PREFETCH_MAX) {
+            for key in keys {
+                self.known[key.shard.index()].prefetch_table(db.0, pinned);
+            }
+            let roots: SmallVec<[&Root; PREFETCH_MAX]> =
+                keys.iter().map(|key| self.known[key.shard.index()].root(db.0, pinned)).collect();
+            prefetch_behind_roots(keys.len(), |index| (roots[index], keys[index].place));
+        }
     }
 
     /// How keys note their use.
@@ -116,18 +150,19 @@ impl Keyspace {
 
     /// A shard by itself, for work on values that are shared from others. It is no part of the keyspace.
     pub fn shard_apart(&self) -> Shard {
-        Shard::apart(self.n_dbs, self.router, Arc::clone(&self.access), Arc::clone(&self.thresholds))
+        Shard::apart(self.router, Arc::clone(&self.access), Arc::clone(&self.thresholds))
     }
 
     /// Empty shards like those of the keyspace, that are no part of it, to be [loaded](Shard::load) and
     /// [adopted](Shard::adopt).
     pub fn aside(&self) -> Vec<Shard> {
         let n_shards = self.router.n_shards();
-        let roots = Roots::new(n_shards * self.n_dbs, self.router, Fill::Roomy);
+        let (roots, known) = (Roots::new(n_shards, self.router, Fill::Roomy), Known::many(n_shards));
         let shard = |index| {
             let published = Arc::new(CachePadded::new(Published::new()));
             let (access, thresholds) = (Arc::clone(&self.access), Arc::clone(&self.thresholds));
-            Shard::new(ShardId(index as u16), self.n_dbs, &roots, published, access, thresholds)
+            let tables = Tables::new(&roots, &known, index);
+            Shard::new(ShardId(index as u16), tables, published, access, thresholds)
         };
         (0..n_shards).map(shard).collect()
     }
@@ -143,25 +178,76 @@ impl Keyspace {
 
     /// The number of keys in a database.
     pub fn n_keys(&self, db: Db) -> u64 {
-        self.indexes(db).map(|index| self.roots.counts(index).len() as u64).sum()
+        self.sum_of(db, |counts| counts.len())
     }
 
     /// The number of keys of a database in one shard.
     #[inline]
     pub fn n_keys_in(&self, db: Db, shard: ShardId) -> u64 {
-        self.roots.counts(self.index(db, shard)).len() as u64
+        if db.0 == 0 {
+            return self.roots.counts(shard.index()).len() as u64;
+        }
+        self.known[shard.index()].counts(db.0, &pin()).map_or(0, |counts| counts.len() as u64)
     }
 
     /// The number of keys of a database that have a deadline.
     pub fn n_deadlines(&self, db: Db) -> u64 {
-        self.indexes(db).map(|index| self.roots.counts(index).n_deadlines() as u64).sum()
+        self.sum_of(db, |counts| counts.n_deadlines())
     }
 
-    /// The number of keys of one shard, in all databases, that have a deadline.
-    pub fn n_deadlines_in(&self, shard: ShardId) -> u64 {
-        let tables = (0..self.n_dbs).map(|db| self.index(Db(db as u16), shard));
-        let counts = tables.filter_map(|index| self.roots.counts_of_entries(index));
-        counts.map(|counts| counts.n_deadlines() as u64).sum()
+    /// Adds up what a database's tables count.
+    fn sum_of(&self, db: Db, number: impl Fn(&Counts) -> usize) -> u64 {
+        let pinned = &pin();
+        let all = 0..self.router.n_shards();
+        let numbers = all.filter_map(|shard| match db.0 {
+            0 => Some(number(self.roots.counts(shard))),
+            _ => self.known[shard].counts(db.0, pinned).map(&number),
+        });
+        numbers.map(|number| number as u64).sum()
+    }
+
+    /// Whether some database has keys in a shard that are counted, such as those that have a deadline.
+    pub fn has_in(&self, shard: ShardId, number: impl Fn(&Counts) -> usize) -> bool {
+        if number(self.roots.counts(shard.index())) > 0 {
+            return true;
+        }
+        let pinned = &pin();
+        self.known[shard.index()].any(pinned, |counts| number(counts) > 0)
+    }
+
+    /// The databases that have keys, in ascending order, each with what it holds. Takes time in proportion to how many tables there are: one
+    /// for each database and shard that have a key in common.
+    pub fn databases(&self) -> Vec<(Db, DatabaseCounts)> {
+        let mut by_db: HashMap<u32, DatabaseCounts> = HashMap::new();
+        self.each_table(|number, _, counts| by_db.entry(number).or_default().add(counts));
+        let with_keys = by_db.into_iter().filter(|(_, counts)| counts.n_keys > 0);
+        let mut databases: Vec<_> = with_keys.map(|(number, counts)| (Db(number), counts)).collect();
+        databases.sort_unstable_by_key(|(db, _)| *db);
+        databases
+    }
+
+    /// Bytes of each database's tables, their entries aside, if it has keys. Walks their directories, and needs no hold.
+    pub fn table_bytes(&self) -> HashMap<Db, u64> {
+        let mut by_db = HashMap::new();
+        self.each_table(|number, root, _| match root.structure_bytes() {
+            0 => {}
+            bytes => *by_db.entry(Db(number)).or_default() += bytes as u64,
+        });
+        by_db
+    }
+
+    fn each_table(&self, mut visit: impl FnMut(u32, &Root, &Counts)) {
+        for shard in 0..self.router.n_shards() {
+            visit(0, self.roots.get(shard), self.roots.counts(shard));
+            // What is freed meanwhile waits for no more than one shard.
+            self.known[shard].each(&pin(), &mut visit);
+        }
+    }
+
+    /// Whether there are so many tables that it takes long to add up what they count.
+    pub fn has_many_tables(&self) -> bool {
+        let n_tables: usize = self.known.iter().map(Known::n_tables).sum();
+        n_tables > TABLES_MANY
     }
 
     /// Whether a field of one shard's hashes has expired and waits to be removed.
@@ -185,18 +271,14 @@ impl Keyspace {
         self.sum(|published| published.watched_keys.load(Ordering::Relaxed))
     }
 
-    /// Bytes of all tables and entries.
-    pub fn used_bytes(&self) -> u64 {
-        let all = 0..self.n_dbs * self.router.n_shards();
-        let of_entries = all.filter_map(|index| self.roots.counts_of_entries(index));
-        of_entries.map(|counts| counts.allocated_bytes() as u64).sum::<u64>()
-            + self.sum(|published| published.other_bytes.load(Ordering::Relaxed))
+    /// Bytes of what shards keep beside their tables.
+    pub fn other_bytes(&self) -> u64 {
+        self.sum(|published| published.other_bytes.load(Ordering::Relaxed))
     }
 
-    /// Bytes of a database's tables, their entries aside. Walks their directories, and needs no hold.
-    pub fn table_bytes(&self, db: Db) -> u64 {
-        let with_entries = self.indexes(db).filter(|&index| self.roots.counts_of_entries(index).is_some());
-        with_entries.map(|index| self.roots.get(index).structure_bytes() as u64).sum()
+    /// Bytes of all tables and entries, and of what is kept beside them.
+    pub fn used_bytes(&self) -> u64 {
+        self.databases().iter().map(|(_, counts)| counts.used_bytes).sum::<u64>() + self.other_bytes()
     }
 
     /// CONFIG RESETSTAT. A count that its holder is just storing may survive.

@@ -19,6 +19,7 @@ use crate::{
     event::Event,
     hash::Place,
     published::Published,
+    reclaim,
     record::{self, LOG},
     snapshot::Saving,
     stamps::Stamps,
@@ -190,14 +191,15 @@ impl Ledger {
         }
     }
 
-    /// Notes what happened to a whole database. Nodes that wait for some of its keys have to look.
+    /// Notes what happened to a whole database, or to all of them, of which this is the first. Nodes that wait for some of the keys have
+    /// to look.
     pub(crate) fn announce_database(&mut self, db: Db, event: Event, awaited: &[(Db, Box<[u8]>)]) {
         self.record(db, &[], event);
         if self.tells() {
             self.push(self.change(db, event, Effect::Modified));
         }
-        for (_, key) in awaited.iter().filter(|(of, _)| *of == db) {
-            self.wake(db, key, event);
+        for (of, key) in awaited {
+            self.wake(*of, key, event);
         }
     }
 
@@ -404,6 +406,14 @@ impl Ledger {
     /// Notes that hashes that were in database `from` are in database `to(from)`, or nowhere.
     pub(crate) fn fields_changed_dbs(&mut self, to: impl Fn(Db) -> Option<Db>) {
         self.fields.replan(|(db, place)| Some((to(db)?, place)));
+        self.publish_fields();
+    }
+
+    /// Notes that no hash is left in any database.
+    pub(crate) fn forget_fields(&mut self) {
+        let fields = std::mem::take(&mut self.fields);
+        let bytes = fields.allocated_bytes();
+        reclaim::free_part(fields, bytes, DeadlineIndex::demolish);
         self.publish_fields();
     }
 

@@ -16,7 +16,7 @@ use crate::{
     allocator,
     entry::EntryBox,
     rubble::{Rubble, free_pieces},
-    table::Detached,
+    table::{Detached, TakenTables},
 };
 
 /// An entry of at least so many bytes is not freed under the hold: that may take a system call.
@@ -25,6 +25,9 @@ pub(crate) const LARGE_BYTES: usize = 64 * 1024;
 /// How many pieces of a value, or entries of a flushed table, are freed at a time, fewer if they are long: some 4 MiB of those. That
 /// takes tenths of a millisecond, since most are in no cache.
 const STEP_COST: usize = 1024;
+
+/// What it costs to take a flushed table apart, its entries aside, in entries.
+const TABLE_COST: usize = 4;
 
 /// Bytes in one piece that are at least so many take too long to be freed by a thread that serves sockets.
 const VERY_LARGE_BYTES: usize = 1 << 20;
@@ -67,6 +70,8 @@ enum Garbage {
     Rubble(Box<dyn Rubble>, usize),
     /// A flushed database, likewise.
     Table(Detached, usize),
+    /// Flushed databases, likewise: the one that is being freed, and those that have yet to be taken apart.
+    Tables(Option<Detached>, TakenTables, usize),
 }
 
 /// Bytes in one piece.
@@ -79,7 +84,7 @@ enum Bytes {
 impl Garbage {
     /// Leaves it to [`reclaim`].
     fn leave(self) {
-        let (Garbage::Entry(_, bytes) | Garbage::Rubble(_, bytes) | Garbage::Table(_, bytes)) = self;
+        let bytes = self.bytes();
         N_PENDING.fetch_add(1, Relaxed);
         N_BYTES.fetch_add(bytes, Relaxed);
         LEFT.set(LEFT.get() + bytes);
@@ -88,7 +93,7 @@ impl Garbage {
 
     /// Frees a piece of it, and puts back what is left.
     fn step(self) {
-        let (Garbage::Entry(_, bytes) | Garbage::Rubble(_, bytes) | Garbage::Table(_, bytes)) = self;
+        let bytes = self.bytes();
         let (counted, left) = (allocator::counted_bytes(), LEFT.get());
         let rest = self.free_some();
         // What is freed, and what counts as garbage of its own now.
@@ -111,6 +116,16 @@ impl Garbage {
             Garbage::Entry(entry, _) => Garbage::Entry(entry, bytes),
             Garbage::Rubble(rubble, _) => Garbage::Rubble(rubble, bytes),
             Garbage::Table(table, _) => Garbage::Table(table, bytes),
+            Garbage::Tables(table, others, _) => Garbage::Tables(table, others, bytes),
+        }
+    }
+
+    fn bytes(&self) -> usize {
+        match self {
+            Garbage::Entry(_, bytes)
+            | Garbage::Rubble(_, bytes)
+            | Garbage::Table(_, bytes)
+            | Garbage::Tables(_, _, bytes) => *bytes,
         }
     }
 
@@ -131,22 +146,46 @@ impl Garbage {
                 is_left.then_some(Garbage::Rubble(rubble, bytes))
             }
             Garbage::Table(mut table, bytes) => {
-                let mut n_freed = 0;
-                free_pieces(&mut table, STEP_COST, |entry| {
-                    let bytes = entry.as_ref().allocated_bytes();
-                    if bytes >= LARGE_BYTES && (bytes >= VERY_LARGE_BYTES || entry.as_ref().is_object()) {
-                        // It counts when it is freed.
-                        leave(entry, bytes);
-                        return 0;
-                    }
-                    n_freed += 1;
-                    bytes
-                });
-                N_RECLAIMED.fetch_add(n_freed, Relaxed);
+                free_entries(&mut table, STEP_COST);
                 (table.len() > 0).then_some(Garbage::Table(table, bytes))
+            }
+            Garbage::Tables(mut table, mut others, bytes) => {
+                let mut n_left = STEP_COST;
+                while n_left > 0 {
+                    let Some(current) = &mut table else {
+                        match others.detach_one() {
+                            Some((_, next)) => table = Some(next),
+                            None => return None,
+                        }
+                        continue;
+                    };
+                    // A table costs as much as some entries.
+                    n_left = n_left.saturating_sub(free_entries(current, n_left) + TABLE_COST);
+                    if current.len() == 0 {
+                        table = None;
+                    }
+                }
+                Some(Garbage::Tables(table, others, bytes))
             }
         }
     }
+}
+
+/// Frees some entries of a flushed table; says what that cost.
+fn free_entries(table: &mut Detached, cost_max: usize) -> usize {
+    let mut n_freed = 0;
+    let cost = free_pieces(table, cost_max, |entry| {
+        let bytes = entry.as_ref().allocated_bytes();
+        if bytes >= LARGE_BYTES && (bytes >= VERY_LARGE_BYTES || entry.as_ref().is_object()) {
+            // It counts when it is freed.
+            leave(entry, bytes);
+            return 0;
+        }
+        n_freed += 1;
+        bytes
+    });
+    N_RECLAIMED.fetch_add(n_freed, Relaxed);
+    cost
 }
 
 impl Bytes {
@@ -208,6 +247,13 @@ pub fn release(entry: EntryBox) {
 /// Frees a flushed table of so many bytes by and by.
 pub(crate) fn free_table(table: Detached, bytes: usize) {
     Garbage::Table(table, bytes).leave();
+}
+
+/// Frees flushed tables of so many bytes by and by.
+pub(crate) fn free_tables(tables: TakenTables, bytes: usize) {
+    if !tables.is_empty() {
+        Garbage::Tables(None, tables, bytes).leave();
+    }
 }
 
 /// Frees a part of a value that holds so many bytes, now or, if they are many, by and by as what `demolish` makes of it. Says how

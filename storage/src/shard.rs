@@ -12,17 +12,15 @@ pub mod loading;
 mod observers;
 mod pinning;
 pub mod saving;
+mod tables;
 mod values;
 
-use std::{
-    hint::cold_path,
-    ops::{Index, IndexMut},
-    sync::Arc,
-};
+use std::{hint::cold_path, sync::Arc};
 
 use crossbeam_utils::CachePadded;
 use smallvec::SmallVec;
 
+pub(crate) use self::tables::Tables;
 use crate::{
     Db, StorageError,
     access::Access,
@@ -38,60 +36,11 @@ use crate::{
     published::Published,
     reclaim,
     string::{StringMut, StringOrigin},
-    table::{Fill, Hint, PREFETCH_MAX, Position, Roots, Table},
+    table::{Fill, Hint, Known, PREFETCH_MAX, Position, Roots, Table},
     thresholds::Thresholds,
     time::{Deadline, Expiry, Millis},
     work::WORK_MAX_BYTES,
 };
-
-/// A shard's tables, by database. The first lies in the shard itself: the line is fetched together with the shard's word.
-#[repr(C)]
-struct Tables {
-    first: Table,
-    others: Box<[Table]>,
-}
-
-impl Tables {
-    fn len(&self) -> usize {
-        1 + self.others.len()
-    }
-
-    fn swap(&mut self, a: Db, b: Db) {
-        let (low, high) = (a.min(b), a.max(b));
-        let others = &mut self.others;
-        if low.index() == 0 {
-            self.first.swap_contents(&mut others[high.index() - 1]);
-        } else {
-            let pair = others.get_disjoint_mut([low.index() - 1, high.index() - 1]);
-            let [low, high] = pair.expect("two databases that exist");
-            low.swap_contents(high);
-        }
-    }
-}
-
-impl Index<Db> for Tables {
-    type Output = Table;
-
-    #[inline(always)]
-    fn index(&self, db: Db) -> &Table {
-        if db.0 == 0 {
-            return &self.first;
-        }
-        cold_path();
-        &self.others[db.index() - 1]
-    }
-}
-
-impl IndexMut<Db> for Tables {
-    #[inline(always)]
-    fn index_mut(&mut self, db: Db) -> &mut Table {
-        if db.0 == 0 {
-            return &mut self.first;
-        }
-        cold_path();
-        &mut self.others[db.index() - 1]
-    }
-}
 
 /// One partition of the keyspace.
 ///
@@ -142,22 +91,6 @@ pub struct Lookups {
 impl Shard {
     pub(crate) fn new(
         id: ShardId,
-        n_dbs: usize,
-        roots: &Roots,
-        published: Arc<CachePadded<Published>>,
-        access: Arc<Access>,
-        thresholds: Arc<Thresholds>,
-    ) -> Self {
-        let n_shards = roots.router().n_shards();
-        let tables = Tables {
-            first: roots.table(id.index()),
-            others: (1..n_dbs).map(|db| roots.table(db * n_shards + id.index())).collect(),
-        };
-        Self::with_tables(id, tables, published, access, thresholds)
-    }
-
-    fn with_tables(
-        id: ShardId,
         tables: Tables,
         published: Arc<CachePadded<Published>>,
         access: Arc<Access>,
@@ -186,19 +119,11 @@ impl Shard {
     }
 
     /// A shard by itself, for work on shared values: nobody else sees it, and nothing is too much for it.
-    pub(crate) fn apart(
-        n_dbs: usize,
-        router: Router,
-        access: Arc<Access>,
-        thresholds: Arc<Thresholds>,
-    ) -> Self {
+    pub(crate) fn apart(router: Router, access: Arc<Access>, thresholds: Arc<Thresholds>) -> Self {
         let published = Arc::new(CachePadded::new(Published::new()));
-        let roots = Roots::new(n_dbs, router, Fill::Roomy);
-        let tables = Tables { first: roots.table(0), others: (1..n_dbs).map(|db| roots.table(db)).collect() };
-        Self {
-            is_limited: false,
-            ..Self::with_tables(ShardId::default(), tables, published, access, thresholds)
-        }
+        let roots = Roots::new(1, router, Fill::Roomy);
+        let tables = Tables::new(&roots, &Known::many(1), 0);
+        Self { is_limited: false, ..Self::new(ShardId::default(), tables, published, access, thresholds) }
     }
 
     /// Starts a command, or a transaction of several: what was changed before it is whole. Gives the latest time that a
@@ -220,7 +145,6 @@ impl Shard {
     /// Goes on to database `db`. The command's time is `now`, or the shard's own if that is later.
     #[inline]
     pub fn begin(&mut self, db: Db, now: Millis) {
-        debug_assert!(db.index() < self.tables.len(), "SELECT has checked the database");
         self.db = db;
         self.now = self.now.max(now);
     }
@@ -266,16 +190,13 @@ impl Shard {
 
     /// The number of keys of the database, expired ones that nobody has met yet included.
     pub fn n_keys(&self) -> usize {
-        self.tables[self.db].len()
+        self.tables.get(self.db).map_or(0, Table::len)
     }
 
     /// What a key of a database holds, whether or not it has expired, to judge how much work it is: counts nothing, is no use
     /// of the key, and removes nothing. Nothing if there is no such database.
     pub fn glance(&self, db: Db, key: &Key<'_>) -> Option<EntryRef<'_>> {
-        if db.index() >= self.tables.len() {
-            return None;
-        }
-        self.tables[db].find(key.bytes, key.routed.place)
+        self.tables.get(db)?.find(key.bytes, key.routed.place)
     }
 
     /// Whether some hash here has fields with deadlines.
@@ -342,7 +263,7 @@ impl Shard {
     /// A live entry; what is to become of one that has expired is said by `expire`.
     #[inline(always)]
     fn live(&mut self, key: &Key<'_>, expire: impl FnOnce(&mut Self, &Key<'_>)) -> Option<EntryRef<'_>> {
-        let entry = self.tables[self.db].find(key.bytes, key.routed.place)?;
+        let entry = self.tables.get(self.db)?.find(key.bytes, key.routed.place)?;
         if has_expired(entry, self.now) {
             expire(self, key);
             return None;
@@ -372,7 +293,8 @@ impl Shard {
 
     /// The table of a large value's members.
     fn member_table(&mut self, key: &Key<'_>) -> Option<&Table> {
-        let entry = self.tables[self.db].find_near(key.bytes, key.routed.place, &mut self.hint)?;
+        let table = self.tables.get(self.db)?;
+        let entry = table.find_near(key.bytes, key.routed.place, &mut self.hint)?;
         kinds::member_table(entry)
     }
 
@@ -473,8 +395,8 @@ impl Shard {
     pub fn put_string(&mut self, key: &Key<'_>, value: &[u8], expiry: Expiry, event: Event) {
         self.marks.tear();
         let now = self.now;
-        let table = &mut self.tables[self.db];
-        let Some(mut slot) = table.find_mut(key.bytes, key.routed.place) else {
+        let table = self.tables.get_mut(self.db);
+        let Some(mut slot) = table.and_then(|table| table.find_mut(key.bytes, key.routed.place)) else {
             let deadline = match expiry {
                 Expiry::At(deadline) => Some(deadline),
                 Expiry::Keep | Expiry::Clear => None,
@@ -592,8 +514,8 @@ impl Shard {
             self.expire_before_write(key);
         }
         self.marks.tear();
-        let table = &mut self.tables[self.db];
-        let Some(mut slot) = table.find_mut(key.bytes, key.routed.place) else {
+        let table = self.tables.get_mut(self.db);
+        let Some(mut slot) = table.and_then(|table| table.find_mut(key.bytes, key.routed.place)) else {
             self.insert(key, entry);
             return false;
         };
@@ -623,7 +545,7 @@ impl Shard {
     fn insert(&mut self, key: &Key<'_>, entry: EntryBox) {
         self.marks.tear();
         let now = self.now;
-        let table = &mut self.tables[self.db];
+        let table = self.tables.or_make(self.db, self.is_saving);
         let fields = kinds::next_deadline(entry.as_ref());
         let entry = table.insert(entry, key.routed.place).into_entry();
         self.access.begin(entry, now);
@@ -675,8 +597,10 @@ impl Shard {
             return false;
         }
         self.marks.tear();
-        let table = &mut self.tables[self.db];
-        let Some(mut slot) = table.find_mut(key.bytes, key.routed.place) else { return false };
+        let table = self.tables.get_mut(self.db);
+        let Some(mut slot) = table.and_then(|table| table.find_mut(key.bytes, key.routed.place)) else {
+            return false;
+        };
         self.ledger.before_change(self.db, key.routed.place, slot.entry(), self.now);
         slot.set_deadline(deadline);
         self.ledger.after_change(self.db, key.routed.place, slot.entry());
@@ -703,7 +627,7 @@ impl Shard {
 
     /// A random entry of the database, each nearly as likely as any other. It may have expired.
     pub fn sample(&self, random: u64) -> Option<EntryRef<'_>> {
-        self.tables[self.db].sample(random)
+        self.tables.get(self.db)?.sample(random)
     }
 
     /// Visits the database's entries from a position on, through at most `n_buckets` buckets; gives the position to go on
@@ -714,17 +638,14 @@ impl Shard {
         n_buckets: usize,
         visit: &mut dyn FnMut(EntryRef<'_>),
     ) -> Option<Position> {
-        self.tables[self.db].scan(from, n_buckets, visit)
+        self.tables.get(self.db)?.scan(from, n_buckets, visit)
     }
 
     /// Empties the command's database. Memory is freed later, outside the hold.
     pub fn flush(&mut self) {
         let (watched, awaited) = (self.watched_in(&[self.db]), self.awaited_in(&[self.db]));
         self.marks.tear();
-        let table = &mut self.tables[self.db];
-        if table.is_empty() {
-            return;
-        }
+        let Some(table) = self.tables.get_mut(self.db).filter(|table| !table.is_empty()) else { return };
         let bytes = table.allocated_bytes();
         self.marks.count_all(table.len());
         let (entries, router) = (table.detach(), *table.router());
@@ -741,6 +662,42 @@ impl Shard {
         self.ledger.announce_database(self.db, Event::Flushed, &awaited);
     }
 
+    /// Empties all databases.
+    pub fn flush_all(&mut self) {
+        self.ledger.forget_fields();
+        let db = std::mem::replace(&mut self.db, Db(0));
+        self.flush();
+        self.db = db;
+        if self.tables.len() == 1 {
+            return;
+        }
+        let (watched, awaited) = (self.watched_anywhere(), self.awaited_anywhere());
+        self.marks.tear();
+        let router = *self.tables.router();
+        let mut others = self.tables.take_others();
+        let (mut n_keys, mut bytes) = (0, 0);
+        for counts in others.counts() {
+            n_keys += counts.len();
+            bytes += counts.allocated_bytes();
+        }
+        self.marks.count_all(n_keys);
+        match &mut self.ledger.saving {
+            Some(saving) => {
+                saving.go_back(1);
+                while let Some((number, entries)) = others.detach_one() {
+                    if let Some(entries) = saving.keep_flushed(Db(number), entries, router) {
+                        reclaim::free_table(entries, 0);
+                    }
+                }
+            }
+            None => reclaim::free_tables(others, bytes),
+        }
+        self.move_stamps(&watched);
+        if n_keys > 0 {
+            self.ledger.announce_database(Db(0), Event::Flushed, &awaited);
+        }
+    }
+
     /// Swaps two databases.
     pub fn swap(&mut self, a: Db, b: Db) {
         if a == b {
@@ -751,9 +708,10 @@ impl Shard {
         // What comes to be another value, or none.
         let (watched, awaited) = (self.watched_in(&[a, b]), self.awaited_in(&[a, b]));
         self.marks.tear();
-        self.tables.swap(a, b);
+        self.tables.swap(a, b, self.is_saving);
         if let Some(saving) = &mut self.ledger.saving {
-            saving.swap(a, b);
+            let places = [a, b].map(|db| self.tables.place_of(db));
+            saving.swap(a, b, places.into_iter().flatten().min());
         }
         // One change for all shards.
         if self.id == ShardId(0) {
@@ -765,8 +723,9 @@ impl Shard {
             _ => Some(db),
         });
         self.move_stamps(&watched);
-        self.ledger.announce_database(a, Event::Swapped, &awaited);
-        self.ledger.announce_database(b, Event::Swapped, &awaited);
+        let (of_a, of_b): (Vec<_>, Vec<_>) = awaited.into_iter().partition(|(db, _)| *db == a);
+        self.ledger.announce_database(a, Event::Swapped, &of_a);
+        self.ledger.announce_database(b, Event::Swapped, &of_b);
     }
 
     /// Has [nothing be refused](Shard::whole_string) as too much, up to the next [`Shard::start`]: in the middle of a transaction there is no other way.
@@ -775,8 +734,7 @@ impl Shard {
     }
 
     fn remove_entry(&mut self, key: &Key<'_>) -> Option<EntryBox> {
-        let table = &mut self.tables[self.db];
-        let slot = table.find_mut(key.bytes, key.routed.place)?;
+        let slot = self.tables.get_mut(self.db)?.find_mut(key.bytes, key.routed.place)?;
         self.marks.tear();
         let entry = slot.remove();
         let fields = kinds::next_deadline(entry.as_ref());

@@ -18,7 +18,7 @@
 //! A database that is flushed in the middle is handed to the walk as it is, and so are large values that are removed: nobody else has
 //! them any more.
 
-use std::sync::Arc;
+use std::{collections::HashMap, sync::Arc};
 
 pub use early::Early;
 
@@ -35,8 +35,13 @@ mod early;
 
 /// A shard that has not yet given all that it held at the cut.
 pub(crate) struct Saving {
-    /// By database, as they are numbered now.
-    tables: Box<[TableSaving]>,
+    /// How far the walk has come in the first database.
+    first: TableSaving,
+    /// The same of others, as they are numbered now, if the walk has come to them or they have been swapped or flushed. Of one that is not
+    /// here nothing is passed.
+    others: HashMap<Db, TableSaving>,
+    /// The place of the table, among those of the shard, that the walk has come to.
+    nth: usize,
     /// What was saved before its turn, and is no full chunk yet.
     chunk: Encoded,
     /// Where full chunks go.
@@ -57,6 +62,12 @@ struct TableSaving {
     was: Db,
     /// What lies before has been passed; `None`: all has.
     passed: Option<Position>,
+}
+
+impl TableSaving {
+    fn not_begun(db: Db) -> Self {
+        Self { was: db, passed: Some(Position::START) }
+    }
 }
 
 /// How entries are written. Types' own files know that, which use what uses this.
@@ -188,19 +199,12 @@ impl Iterator for FlushedPart {
 }
 
 impl Saving {
-    /// Begins to save what some databases hold, which have so many keys.
-    pub(crate) fn new(
-        n_keys: impl Iterator<Item = usize>,
-        format: &'static Format,
-        uses: Option<Arc<Access>>,
-        early: Arc<Early>,
-    ) -> Self {
-        let of_db = |(db, n_keys)| TableSaving {
-            was: Db(db as u16),
-            passed: (n_keys > 0).then_some(Position::START),
-        };
+    /// Begins to save what all databases hold.
+    pub(crate) fn new(format: &'static Format, uses: Option<Arc<Access>>, early: Arc<Early>) -> Self {
         Self {
-            tables: n_keys.enumerate().map(of_db).collect(),
+            first: TableSaving::not_begun(Db(0)),
+            others: HashMap::new(),
+            nth: 0,
             chunk: Encoded::default(),
             early,
             kept: Parts::default(),
@@ -219,7 +223,7 @@ impl Saving {
     /// Whether the walk has yet to come to a place.
     #[inline]
     pub(crate) fn is_ahead(&self, db: Db, place: Place) -> bool {
-        self.tables[db.index()].passed.is_some_and(|passed| !passed.has_passed(place))
+        self.of(db).passed.is_some_and(|passed| !passed.has_passed(place))
     }
 
     /// Whether that is so of an entry, and it takes long to save it.
@@ -231,7 +235,7 @@ impl Saving {
     pub(crate) fn save_early(&mut self, db: Db, place: Place, entry: EntryRef<'_>, now: Millis) {
         if self.is_unsaved(db, place, entry) {
             if !self.is_given_up {
-                self.encode_early(self.tables[db.index()].was, entry, now);
+                self.encode_early(self.of(db).was, entry, now);
             }
             entry.set_in_snapshot(true);
         }
@@ -258,7 +262,7 @@ impl Saving {
         now: Millis,
     ) -> Option<EntryBox> {
         if self.is_unsaved(db, place, entry.as_ref()) && !self.is_given_up {
-            let was = self.tables[db.index()].was;
+            let was = self.of(db).was;
             if (self.format.is_large)(entry.as_ref()) {
                 self.kept.removed.push((was, entry));
                 return None;
@@ -278,19 +282,43 @@ impl Saving {
 
     /// Keeps what a database held that is flushed, unless all of it is saved.
     pub(crate) fn keep_flushed(&mut self, db: Db, entries: Detached, router: Router) -> Option<Detached> {
-        let TableSaving { was, passed } = &mut self.tables[db.index()];
-        match passed.take() {
+        let TableSaving { was, passed } = self.of(db);
+        self.pass(db, None);
+        match passed {
             Some(passed) if !self.is_given_up => {
-                self.kept.flushed.push(FlushedPart { db: *was, entries, passed, router });
+                self.kept.flushed.push(FlushedPart { db: was, entries, passed, router });
                 None
             }
             _ => Some(entries),
         }
     }
 
-    /// Follows a swap of two databases.
-    pub(crate) fn swap(&mut self, a: Db, b: Db) {
-        self.tables.swap(a.index(), b.index());
+    /// Follows a swap of two databases. The walk goes back to the first of their tables: what has come there it may not have passed.
+    pub(crate) fn swap(&mut self, a: Db, b: Db, first_place: Option<usize>) {
+        let (of_a, of_b) = (self.of(a), self.of(b));
+        *self.of_mut(a) = of_b;
+        *self.of_mut(b) = of_a;
+        self.go_back(first_place.unwrap_or(usize::MAX));
+    }
+
+    /// Has the walk go back to a place: other tables stand there from now on.
+    pub(crate) fn go_back(&mut self, to: usize) {
+        self.nth = self.nth.min(to);
+    }
+
+    #[inline]
+    fn of(&self, db: Db) -> TableSaving {
+        match db {
+            Db(0) => self.first,
+            db => self.others.get(&db).copied().unwrap_or(TableSaving::not_begun(db)),
+        }
+    }
+
+    fn of_mut(&mut self, db: Db) -> &mut TableSaving {
+        match db {
+            Db(0) => &mut self.first,
+            db => self.others.entry(db).or_insert(TableSaving::not_begun(db)),
+        }
     }
 
     /// Has nothing more be encoded.
@@ -300,14 +328,20 @@ impl Saving {
         self.kept = Parts::default();
     }
 
-    /// The database in which the walk stands, as it is numbered now and as it was, and how far it is there.
-    pub(crate) fn stands_at(&self) -> Option<(Db, Db, Position)> {
-        let (db, table, passed) = self
-            .tables
-            .iter()
-            .enumerate()
-            .find_map(|(db, table)| table.passed.map(|passed| (db, table, passed)))?;
-        Some((Db(db as u16), table.was, passed))
+    /// The place of the table that the walk has come to.
+    pub(crate) fn nth(&self) -> usize {
+        self.nth
+    }
+
+    /// How far the walk is in the database of that table, and the number that this had at the cut; none if all of it is passed.
+    pub(crate) fn stands_at(&self, db: Db) -> Option<(Db, Position)> {
+        let TableSaving { was, passed } = self.of(db);
+        Some((was, passed?))
+    }
+
+    /// Has the walk go on to the next table.
+    pub(crate) fn go_on(&mut self) {
+        self.nth += 1;
     }
 
     /// Passes an entry, which is of a database that had this number: it is saved, unless it is marked, and not marked any more. One that is
@@ -331,7 +365,7 @@ impl Saving {
 
     /// Notes how far the walk has come in a database.
     pub(crate) fn pass(&mut self, db: Db, to: Option<Position>) {
-        self.tables[db.index()].passed = to;
+        self.of_mut(db).passed = to;
     }
 
     /// Hands out what was saved early and is still here.

@@ -73,6 +73,11 @@ impl Stamps {
     pub(crate) fn keys_in(&self, db: Db) -> Vec<Box<[u8]>> {
         self.watched.keys().filter(|(of, _)| *of == db).map(|(_, key)| key.clone()).collect()
     }
+
+    /// The watched keys of all databases.
+    pub(crate) fn keys(&self) -> impl Iterator<Item = &(Db, Box<[u8]>)> {
+        self.watched.keys()
+    }
 }
 
 #[cfg(test)]

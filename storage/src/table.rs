@@ -40,6 +40,7 @@ mod bucket;
 mod detached;
 mod directory;
 mod lookahead;
+mod numbered;
 mod retired;
 mod scan;
 mod segment;
@@ -53,6 +54,7 @@ pub use self::detached::Detached;
 use self::directory::{Count, DirectoryRef, SegmentWord};
 pub use self::directory::{Counts, Root, Roots};
 pub use self::lookahead::{PREFETCH_MAX, prefetch_behind_roots};
+pub use self::numbered::{Known, NumberedTables, TakenTables};
 pub use self::retired::flush_retired;
 pub use self::scan::{Cursor, Position};
 pub use self::segment::Fill;
@@ -77,7 +79,7 @@ pub struct Table {
     /// First, so that a look-up needs one line of the table's owner.
     root: NonNull<Root>,
     counts: NonNull<Counts>,
-    /// Keeps the root and the counts alive, and has the router.
+    /// Keeps the root and the counts alive, unless they lie apart, and has the router.
     roots: Roots,
 }
 
@@ -95,6 +97,11 @@ impl Roots {
     pub fn table(&self, index: usize) -> Table {
         let (root, counts) = self.claim(index);
         Table { roots: self.clone(), root, counts }
+    }
+
+    /// Makes a table whose root and counts lie elsewhere, and live as long as it.
+    fn table_apart(&self, root: &Root, counts: &Counts) -> Table {
+        Table { roots: self.clone(), root: NonNull::from(root), counts: NonNull::from(counts) }
     }
 }
 
@@ -482,7 +489,7 @@ impl Table {
 
     #[inline]
     fn root(&self) -> &Root {
-        // SAFETY: the root is one of `self.roots`, which keeps it.
+        // SAFETY: the root is one of `self.roots`, which keeps it, or lives as long as the table.
         unsafe { self.root.as_ref() }
     }
 
@@ -491,9 +498,10 @@ impl Table {
         self.roots.fill()
     }
 
+    /// What the table counts.
     #[inline]
-    fn counts(&self) -> &Counts {
-        // SAFETY: the counts are among those of `self.roots`, which keeps them.
+    pub fn counts(&self) -> &Counts {
+        // SAFETY: the counts are among those of `self.roots`, which keeps them, or live as long as the table.
         unsafe { self.counts.as_ref() }
     }
 

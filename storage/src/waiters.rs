@@ -42,6 +42,15 @@ impl Awaits {
     }
 }
 
+/// What serving a waiter may write.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Reach {
+    /// The keys that it waits for.
+    Own,
+    /// Another key as well.
+    Further,
+}
+
 /// A waiter's rank in all lines in which it stands.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Ticket(u64);
@@ -67,6 +76,8 @@ struct Line {
     db: Db,
     /// The sink has a change of the key that wakes the line: one is enough.
     is_woken: bool,
+    /// Those of them that reach for a [further key](Reach::Further).
+    reaching: BTreeMap<Ticket, Waiter>,
     /// By what they wait for; none of them is empty.
     by_awaited: SmallVec<[(Awaits, BTreeMap<Ticket, Waiter>); 1]>,
 }
@@ -79,12 +90,22 @@ impl Waiters {
     }
 
     /// Puts one into a key's line.
-    pub(crate) fn enter(&mut self, db: Db, key: &[u8], awaits: Awaits, ticket: Ticket, waiter: Waiter) {
+    pub(crate) fn enter(
+        &mut self,
+        db: Db,
+        key: &[u8],
+        (awaits, reach): (Awaits, Reach),
+        ticket: Ticket,
+        waiter: Waiter,
+    ) {
         let lines = self.lines.entry(Box::from(key)).or_default();
         let at = lines.iter().position(|line| line.db == db).unwrap_or_else(|| {
-            lines.push(Line { db, is_woken: false, by_awaited: SmallVec::new() });
+            lines.push(Line { db, is_woken: false, reaching: BTreeMap::new(), by_awaited: SmallVec::new() });
             lines.len() - 1
         });
+        if reach == Reach::Further {
+            lines[at].reaching.insert(ticket, Arc::clone(&waiter));
+        }
         let line = &mut lines[at].by_awaited;
         match line.iter_mut().find(|(awaited, _)| *awaited == awaits) {
             Some((_, waiters)) => drop(waiters.insert(ticket, waiter)),
@@ -96,6 +117,7 @@ impl Waiters {
     pub(crate) fn leave(&mut self, db: Db, key: &[u8], awaits: Awaits, ticket: Ticket) {
         let Some(lines) = self.lines.get_mut(key) else { return };
         let Some(at) = lines.iter().position(|line| line.db == db) else { return };
+        lines[at].reaching.remove(&ticket);
         let line = &mut lines[at].by_awaited;
         let Some(of) = line.iter().position(|(awaited, _)| *awaited == awaits) else { return };
         line[of].1.remove(&ticket);
@@ -135,10 +157,9 @@ impl Waiters {
         line.any(|(awaits, _)| *awaits == Awaits::Unpinning)
     }
 
-    /// Those that wait for a key in any database.
-    pub(crate) fn everywhere(&self, key: &[u8]) -> impl Iterator<Item = &Waiter> {
-        let lines = self.lines.get(key).into_iter().flatten();
-        lines.flat_map(|line| &line.by_awaited).flat_map(|(_, waiters)| waiters.values())
+    /// Those that wait for a key in any database and reach for a further one.
+    pub(crate) fn reaching(&self, key: &[u8]) -> impl Iterator<Item = &Waiter> {
+        self.lines.get(key).into_iter().flatten().flat_map(|line| line.reaching.values())
     }
 
     /// Says whether somebody waits for a key and is not to be woken already.
@@ -160,6 +181,11 @@ impl Waiters {
     pub(crate) fn keys_in(&self, db: Db) -> Vec<Box<[u8]>> {
         let in_db = self.lines.iter().filter(|(_, lines)| lines.iter().any(|line| line.db == db));
         in_db.map(|(key, _)| key.clone()).collect()
+    }
+
+    /// The keys of all databases that somebody waits for.
+    pub(crate) fn keys(&self) -> impl Iterator<Item = (Db, Box<[u8]>)> {
+        self.lines.iter().flat_map(|(key, lines)| lines.iter().map(|line| (line.db, key.clone())))
     }
 
     fn line_mut(&mut self, db: Db, key: &[u8]) -> Option<&mut Line> {
@@ -191,9 +217,9 @@ mod tests {
     fn lines_keep_their_order_and_go_when_they_are_empty() {
         let mut waiters = Waiters::default();
         let tickets = [Ticket::next(), Ticket::next()];
-        waiters.enter(Db(0), b"k", LIST, tickets[0], waiter("first"));
-        waiters.enter(Db(0), b"k", LIST, tickets[1], waiter("second"));
-        waiters.enter(Db(1), b"k", LIST, tickets[1], waiter("second"));
+        waiters.enter(Db(0), b"k", (LIST, Reach::Own), tickets[0], waiter("first"));
+        waiters.enter(Db(0), b"k", (LIST, Reach::Own), tickets[1], waiter("second"));
+        waiters.enter(Db(1), b"k", (LIST, Reach::Further), tickets[1], waiter("second"));
         let lists = |waiters: &Waiters, db| names(waiters, db, b"k", Some(Kind::List));
         assert_eq!(lists(&waiters, Db(0)), ["first", "second"]);
         assert_eq!(lists(&waiters, Db(1)), ["second"]);
@@ -212,21 +238,22 @@ mod tests {
         let mut waiters = Waiters::default();
         let awaits = [LIST, Awaits::Unpinning, Awaits::Kind(Kind::SortedSet), Awaits::Other, LIST];
         for (awaits, name) in awaits.into_iter().zip(["a", "b", "c", "d", "e"]) {
-            waiters.enter(Db(0), b"k", awaits, Ticket::next(), waiter(name));
+            let reach = if name == "e" { Reach::Further } else { Reach::Own };
+            waiters.enter(Db(0), b"k", (awaits, reach), Ticket::next(), waiter(name));
         }
         assert_eq!(names(&waiters, Db(0), b"k", Some(Kind::List)), ["a", "b", "d", "e"]);
         assert_eq!(names(&waiters, Db(0), b"k", Some(Kind::SortedSet)), ["b", "c", "d"]);
         assert_eq!(names(&waiters, Db(0), b"k", None), ["b", "d"]);
         assert!(waiters.is_awaited_unpinned(Db(0), b"k"));
         assert!(!waiters.is_awaited_unpinned(Db(1), b"k"));
-        assert_eq!(waiters.everywhere(b"k").count(), 5);
+        assert_eq!(waiters.reaching(b"k").count(), 1);
     }
 
     #[test]
     fn a_line_is_woken_once_until_it_is_told() {
         let mut waiters = Waiters::default();
-        waiters.enter(Db(0), b"a", LIST, Ticket::next(), waiter("one"));
-        waiters.enter(Db(2), b"a", LIST, Ticket::next(), waiter("one"));
+        waiters.enter(Db(0), b"a", (LIST, Reach::Own), Ticket::next(), waiter("one"));
+        waiters.enter(Db(2), b"a", (LIST, Reach::Own), Ticket::next(), waiter("one"));
         assert!(!waiters.wake(Db(0), b"b") && !waiters.wake(Db(1), b"a"));
         assert!(waiters.wake(Db(0), b"a") && !waiters.wake(Db(0), b"a"));
         waiters.told(Db(0), b"a");

@@ -18,7 +18,7 @@ use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering::Relaxed};
 
 use braid_storage::entry::EntryBox;
 use braid_storage::hash::{HashTags, KeyHasher, Place, Router};
-use braid_storage::table::{Fill, Roots, Table, prefetch_behind_roots};
+use braid_storage::table::{Fill, Known, NumberedTables, Roots, Table, prefetch_behind_roots};
 use braid_storage::time::{Deadline, Millis};
 
 const N_KEYS: usize = 4000;
@@ -83,7 +83,66 @@ fn change(one: &mut Table, other: &mut Table, round: usize) {
 fn main() {
     drop(crossbeam_epoch::pin());
     prefetchers_read_structure_while_it_changes();
+    numbered_tables_are_found_while_they_come_and_go();
     pins_are_read_while_the_entry_changes();
+}
+
+fn numbered_tables_are_found_while_they_come_and_go() {
+    const N_TABLES: u32 = 40;
+    let router = Router::new(KeyHasher::with_key(5, 6), 2, HashTags::Honoured);
+    let blank = Roots::new(0, router, Fill::Roomy);
+    let known = Known::many(1);
+    let (stop, n_found) = (AtomicBool::new(false), AtomicUsize::new(0));
+    std::thread::scope(|scope| {
+        let readers = [0, 1].map(|_| {
+            let (known, stop, n_found) = (&known[0], &stop, &n_found);
+            scope.spawn(move || {
+                let places: Vec<_> = (0..32).map(|i| router.place(&key(i))).collect();
+                while !stop.load(Relaxed) {
+                    let pinned = &crossbeam_epoch::pin();
+                    for number in 1..N_TABLES {
+                        let root = known.root(number, pinned);
+                        prefetch_behind_roots(places.len(), |at| (root, places[at]));
+                        n_found.fetch_add(
+                            known.counts(number, pinned).map_or(0, |counts| counts.len()),
+                            Relaxed,
+                        );
+                    }
+                    known.each(pinned, |number, _, counts| {
+                        assert!(number < N_TABLES && counts.len() <= 32);
+                    });
+                }
+            })
+        });
+        let mut tables = NumberedTables::new(known.clone(), 0, blank.clone());
+        for round in 0.. {
+            for number in (1..N_TABLES).filter(|number| !(number + round).is_multiple_of(3)) {
+                let table = tables.or_make(number, round % 2 == 0);
+                for i in 0..32 {
+                    table.insert(EntryBox::string(&key(i), b"v"), router.place(&key(i)));
+                }
+            }
+            tables.swap_contents(1, 2, false);
+            for number in (1..N_TABLES).filter(|number| !(number + round).is_multiple_of(5)) {
+                if let Some(table) = tables.get_mut(number) {
+                    drop(table.detach());
+                }
+            }
+            tables.drop_empty();
+            let mut taken = tables.take();
+            while let Some((_, entries)) = taken.detach_one() {
+                drop(entries);
+            }
+            assert!(tables.is_empty() && tables.get(1).is_none());
+            braid_storage::table::flush_retired();
+            // On two cores the readers may not have come to run yet.
+            if round >= N_ROUNDS as u32 && n_found.load(Relaxed) > 0 {
+                break;
+            }
+        }
+        stop.store(true, Relaxed);
+        readers.into_iter().for_each(|reader| reader.join().expect("a reader does not panic"));
+    });
 }
 
 fn prefetchers_read_structure_while_it_changes() {

@@ -70,6 +70,7 @@ const ROWS: &[Row] = &[
     alone("LCS", &["LCS text text2 LEN"]),
     alone("ZUNIONSTORE in MULTI", &["MULTI", "ZUNIONSTORE stored 2 zset:0 zset:1", "EXEC"]),
     alone("COPY", &["COPY set stored REPLACE"]),
+    alone("COPY, keys of its shard", &["COPY set {other}stored REPLACE"]),
     after("SPOP", &["COPY set spent REPLACE"], &["SPOP spent 900000"]),
     alone("BITOP", &["BITOP NOT stored bytes"]),
     alone("GET 200 MB", &["GET bytes"]),
@@ -177,9 +178,7 @@ fn fill(server: &Server) -> Result<(), BenchError> {
     let long = vec![b'x'; 100 << 20];
     client.call(&[&b"RPUSH"[..], b"long-elements", &long])?;
     client.call(&[&b"HSET"[..], b"long-fields", b"field", &long])?;
-    for nth in 0..N_KEYS {
-        client.call(&[&b"SET"[..], &getter_key(nth), b"value"])?;
-    }
+    make_getter_keys(&mut client)?;
     client.call_encoded(
         "make the values",
         &encoded(&[
@@ -192,6 +191,14 @@ fn fill(server: &Server) -> Result<(), BenchError> {
     )
 }
 
+/// Makes the keys that are asked for.
+pub(super) fn make_getter_keys(client: &mut Client) -> Result<(), BenchError> {
+    for nth in 0..N_KEYS {
+        client.call(&[&b"SET"[..], &getter_key(nth), b"value"])?;
+    }
+    Ok(())
+}
+
 /// Sends the commands a few times; returns the longest wait of a GET meanwhile, in milliseconds.
 fn worst_get(
     address: SocketAddr,
@@ -201,27 +208,35 @@ fn worst_get(
     n_replies: usize,
 ) -> Result<f64, BenchError> {
     let mut client = Client::connect(address)?;
-    let target = engine::Target::plain(address);
-    let question = |nth| vec![b"GET".to_vec(), getter_key(nth)];
-    let is_answer = |reply: &Value| matches!(reply, Value::Bulk(_));
-    let prober = Prober { n_connections: N_GETTERS, pace: PACE, question: &question, is_answer };
     let mut longest = Duration::ZERO;
     for _ in 0..N_TIMES {
         client.call_encoded(name, &encoded(prepare), prepare.len())?;
-        thread::sleep(MARGIN);
-        let is_over = AtomicBool::new(false);
-        let waited = thread::scope(|scope| {
-            let getting = scope.spawn(|| prober.longest_wait(&target, &is_over, || Ok(())));
-            thread::sleep(MARGIN);
-            let asked = client.call_encoded(name, commands, n_replies);
-            thread::sleep(MARGIN);
-            is_over.store(true, Ordering::SeqCst);
-            let waited = getting.join().expect("a getter does not panic");
-            asked.and(waited)
-        })?;
-        longest = longest.max(waited);
+        longest =
+            longest.max(longest_get(address, || client.call_encoded(name, commands, n_replies).map(|_| ()))?);
     }
     let millis = longest.as_secs_f64() * 1e3;
     eprintln!("  {name}: {millis:.1} ms");
     Ok(millis)
+}
+
+/// Has something done; returns the longest wait of a GET meanwhile. The keys must be [there](make_getter_keys).
+pub(super) fn longest_get(
+    address: SocketAddr,
+    work: impl FnOnce() -> Result<(), BenchError>,
+) -> Result<Duration, BenchError> {
+    let target = engine::Target::plain(address);
+    let question = |nth| vec![b"GET".to_vec(), getter_key(nth)];
+    let is_answer = |reply: &Value| matches!(reply, Value::Bulk(_));
+    let prober = Prober { n_connections: N_GETTERS, pace: PACE, question: &question, is_answer };
+    thread::sleep(MARGIN);
+    let is_over = AtomicBool::new(false);
+    thread::scope(|scope| {
+        let getting = scope.spawn(|| prober.longest_wait(&target, &is_over, || Ok(())));
+        thread::sleep(MARGIN);
+        let done = work();
+        thread::sleep(MARGIN);
+        is_over.store(true, Ordering::SeqCst);
+        let waited = getting.join().expect("a getter does not panic");
+        done.and(waited)
+    })
 }

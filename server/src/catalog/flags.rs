@@ -84,6 +84,8 @@ flags! {
     DEBUGGING = 32, None;
     /// Only for those whom `enable-module-command` lets load modules.
     LOADS_MODULES = 33, None;
+    /// Adds up what all tables count: no thread with sockets runs it where there are [very many](braid_storage::Keyspace::has_many_tables).
+    ADDS_UP_TABLES = 34, None;
 }
 
 impl Flags {

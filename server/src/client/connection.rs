@@ -52,6 +52,8 @@ pub struct Connection {
     pub writable: bool,
     /// The socket may have more to read.
     pub readable: bool,
+    /// Commands that have come whole wait in `unread` for the next turn: it has had its share of this one.
+    pub is_behind: bool,
     /// The client has closed its end, or both.
     pub peer_closed: bool,
     /// Close as soon as the backlog is written, and read nothing more.
@@ -349,6 +351,10 @@ impl Backlog {
         }
         self.n_bytes += n_new;
         if n_new >= OWN_PIECE_BYTES {
+            if bytes.capacity() > bytes.len() + bytes.len() / 4 {
+                // It may wait for long.
+                bytes.shrink_to_fit();
+            }
             if self.pieces.is_empty() {
                 self.sent = from;
                 self.pieces.push_back(Piece::Own(std::mem::take(bytes)));

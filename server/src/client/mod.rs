@@ -19,3 +19,4 @@ pub mod subscriptions;
 pub mod sweep;
 pub mod tls;
 pub mod waits;
+pub mod watches;

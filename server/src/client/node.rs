@@ -7,7 +7,7 @@ use std::sync::{
 
 use braid_journal::{faults::LogFolder, intake::Ticket as JournalTicket, store::Aof};
 use braid_storage::{
-    Change, Db, Form, Key, Routed, Shard, Ticket, Uses, Waiter, WatchedKey,
+    Change, Form, Key, Reach, Routed, Shard, Ticket, Uses, Waiter, WatchedKey,
     coordinator::{self, Held, Route},
     entry::{EntryBox, Kind},
     executor::Node,
@@ -69,8 +69,6 @@ pub struct Cut {
     pub uses: Uses,
     /// How it is written.
     pub form: Form,
-    /// The databases that have keys, with the numbers of keys and of those with deadlines.
-    pub sizes: Vec<(Db, u64, u64)>,
     /// Whether some hash has fields with deadlines.
     pub has_field_deadlines: bool,
     /// The texts of the libraries of functions.
@@ -94,15 +92,7 @@ pub enum LogCut {
 impl Cut {
     /// One that is yet to be made.
     pub fn new(uses: Uses, form: Form, log: LogCut) -> Self {
-        Self {
-            uses,
-            form,
-            sizes: Vec::new(),
-            has_field_deadlines: false,
-            libraries: Vec::new(),
-            n_changes: 0,
-            log,
-        }
+        Self { uses, form, has_field_deadlines: false, libraries: Vec::new(), n_changes: 0, log }
     }
 }
 
@@ -266,10 +256,12 @@ impl Parked {
             ticket: Ticket::next(),
             origin,
         });
+        let reach = if parked.wait.destination.is_some() { Reach::Further } else { Reach::Own };
         for WaitedKey { key, awaited } in &parked.wait.keys {
             let shard = held.shard(key.routed.shard);
             shard.begin(key.db, now);
-            shard.enter_line(&key.bytes, awaited.awaits(), parked.ticket, Arc::clone(&parked) as Waiter);
+            let waits = (awaited.awaits(), reach);
+            shard.enter_line(&key.bytes, waits, parked.ticket, Arc::clone(&parked) as Waiter);
         }
         parked
     }
@@ -337,6 +329,8 @@ impl Parked {
         let mut waited = self.wait.keys.iter();
         waited.any(|waited| {
             waited.key.db == db
+                // So the others are passed without a look at their names.
+                && waited.key.routed == key.routed
                 && *waited.key.bytes == *key.bytes
                 && match &waited.awaited {
                     Awaited::Kind(wanted) => kind == Some(*wanted),

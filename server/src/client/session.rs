@@ -6,7 +6,7 @@ use std::{
 };
 
 use braid_protocol::reply::Resp;
-use braid_storage::{Db, Stamp, WatchedKey};
+use braid_storage::Db;
 
 use crate::{
     access::User,
@@ -17,6 +17,7 @@ use crate::{
         id::Origin,
         record::{ClientRecord, Identity, Listens},
         subscriptions::TopicKind,
+        watches::Watches,
     },
 };
 
@@ -46,9 +47,7 @@ pub struct Session {
     /// Why the EXEC that runs next refuses: it must still end the transaction and let go of what is watched.
     pub exec_refusal: Option<CommandError>,
     /// WATCH.
-    pub watched: Vec<Watch>,
-    /// The memory of what is watched, if something is.
-    watched_bytes: usize,
+    pub watched: Watches,
     /// CLIENT TRACKING.
     pub tracking: Option<Box<Tracking>>,
     /// CLIENT REPLY.
@@ -197,15 +196,6 @@ pub enum Replies {
     Skipping,
 }
 
-/// A key the client watches.
-#[derive(Clone, Debug)]
-pub struct Watch {
-    /// Which.
-    pub key: WatchedKey,
-    /// When it was last written, as of the WATCH.
-    pub stamp: Stamp,
-}
-
 /// What waits for EXEC.
 #[derive(Default)]
 pub struct Queue {
@@ -274,8 +264,7 @@ impl Session {
             has_authenticated: false,
             queue: None,
             exec_refusal: None,
-            watched: Vec::new(),
-            watched_bytes: 0,
+            watched: Watches::default(),
             tracking: None,
             replies: Replies::On,
             no_touch: false,
@@ -331,7 +320,7 @@ impl Session {
     pub fn publish_state(&self, n_in_transaction: Option<usize>) {
         let record = &self.record;
         let n_queued = n_in_transaction.or_else(|| self.queue.as_ref().map(|queue| queue.len()));
-        record.db.store(self.db.0 as u32, Ordering::Relaxed);
+        record.db.store(self.db.0, Ordering::Relaxed);
         record.queued.store(n_queued.map_or(-1, |n| n as i32), Ordering::Relaxed);
         record.watched.store(self.watched.len() as u32, Ordering::Relaxed);
     }
@@ -340,18 +329,9 @@ impl Session {
     #[inline]
     pub fn publish_footprint(&self) {
         let queue_bytes = self.queue.as_ref().map_or(0, |queue| queue.n_bytes());
-        let watched_bytes = if self.watched.is_empty() { 0 } else { self.watched_bytes };
+        let watched_bytes = self.watched.n_bytes(NAME_BYTES);
         self.record.footprint.set(Part::Queue, queue_bytes);
         self.record.footprint.set(Part::Watches, watched_bytes);
-    }
-
-    /// Watches one more key.
-    pub fn watch(&mut self, watch: Watch) {
-        if self.watched.is_empty() {
-            self.watched_bytes = 0;
-        }
-        self.watched_bytes += size_of::<Watch>() + NAME_BYTES + watch.key.bytes.len();
-        self.watched.push(watch);
     }
 
     /// Has the record count the commands that it does not count yet. Only the connection's thread may.

@@ -58,7 +58,7 @@ pub(super) const COMMANDS: &[CommandSpec] = &[
     CommandSpec {
         name: "info",
         arity: Arity::AtLeast(1),
-        flags: ANY_TIME.and(Flags::DANGEROUS).and(Flags::WHOLE_KEYSPACE),
+        flags: ANY_TIME.and(Flags::DANGEROUS).and(Flags::WHOLE_KEYSPACE).and(Flags::ADDS_UP_TABLES),
         run: Run::Session(print_info),
         since: "1.0.0",
         group: Group::Server,

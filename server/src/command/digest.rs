@@ -1,7 +1,7 @@
 //! DEBUG DIGEST and DIGEST-VALUE.
 
 use braid_protocol::reply::Reply;
-use braid_storage::{Db, Digest, Position, digest_of, entry::EntryRef, has_expired};
+use braid_storage::{Digest, Position, digest_of, entry::EntryRef, has_expired};
 
 use super::{Call, admin::debug_args};
 use crate::catalog::{Args, Outcome};
@@ -10,12 +10,12 @@ use crate::catalog::{Args, Outcome};
 pub(super) fn debug_digest(call: &mut Call<'_, '_>, args: Args<'_>, reply: &mut Reply<'_>) -> Outcome {
     debug_args(args, 0)?;
     let mut digest = Digest::default();
-    for index in 0..call.server.keyspace.n_dbs() {
-        call.each_shard(Db(index as u16), |shard| {
+    for (db, _) in call.server.keyspace.databases() {
+        call.each_shard(db, |shard| {
             let now = shard.now();
             let mut visit = |entry: EntryRef<'_>| {
                 if !has_expired(entry, now) {
-                    let of_key = Digest::default().then_number(index as u64).then(entry.key());
+                    let of_key = Digest::default().then_number(u64::from(db.0)).then(entry.key());
                     digest = digest.and(of_key.and_then(&digest_of(entry, now)));
                 }
             };

@@ -133,7 +133,7 @@ fn select(call: &mut Call<'_, '_>, mut args: Args<'_>, reply: &mut Reply<'_>) ->
         ));
     }
     let n_databases = call.server.config.load().databases as i64;
-    let db = u16::try_from(index).ok().filter(|_| index < n_databases).ok_or(CommandError::DbIndex)?;
+    let db = u32::try_from(index).ok().filter(|_| index < n_databases).ok_or(CommandError::DbIndex)?;
     call.session.db = Db(db);
     reply.ok();
     Ok(())

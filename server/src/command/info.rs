@@ -537,14 +537,9 @@ fn cluster_section(_: &Server, text: &mut Text<'_>) {
 }
 
 fn keyspace_section(server: &Server, text: &mut Text<'_>) {
-    let keyspace = &server.keyspace;
-    for index in 0..keyspace.n_dbs() {
-        let db = Db(index as u16);
-        let n_keys = keyspace.n_keys(db);
-        if n_keys > 0 {
-            let n_deadlines = keyspace.n_deadlines(db);
-            text.line(format_args!("db{index}:keys={n_keys},expires={n_deadlines},avg_ttl=0,subexpiry=0"));
-        }
+    for (Db(index), counts) in server.keyspace.databases() {
+        let (n_keys, n_deadlines) = (counts.n_keys, counts.n_deadlines);
+        text.line(format_args!("db{index}:keys={n_keys},expires={n_deadlines},avg_ttl=0,subexpiry=0"));
     }
 }
 

@@ -20,7 +20,8 @@ use super::{
 };
 use crate::{
     catalog::{
-        Args, Arity, Categories, CommandError, Flags, Group, KeySpec, KeyUse, Keys, KeysAt, Outcome, shown,
+        Args, Arity, Categories, CommandError, Flags, Group, KeySpec, KeyUse, Keys, KeysAt, Outcome, Words,
+        shown,
     },
     client::sweep::{Seek, Sweep},
 };
@@ -240,7 +241,8 @@ pub(super) const COMMANDS: &[CommandSpec] = &[
         flags: Flags::WRITE.and(Flags::DENYOOM).and(Flags::OTHER_DATABASES),
         keys: Keys(&[source(KeyUse::Read), destination(KeyUse::Overwrite)]),
         run: Run::Transaction(copy),
-        work: Work::held(work::copied),
+        work: Work::pinned(work::copied),
+        database_of: Some(database_of_copied),
         since: "6.2.0",
         group: Group::Generic,
         syntax: "source destination [DB destination-db] [REPLACE]",
@@ -683,6 +685,16 @@ fn copy(call: &mut Call<'_, '_>, mut args: Args<'_>, reply: &mut Reply<'_>) -> O
     Ok(())
 }
 
+/// The database of COPY's source or destination, unless it is the selected one.
+fn database_of_copied(words: Words<'_>, at: usize) -> Option<Db> {
+    let options = (3..words.len()).find(|&option| words.get(option).eq_ignore_ascii_case(b"DB"));
+    let number = options.filter(|option| at == 2 && option + 1 < words.len());
+    number
+        .and_then(|option| number::parse_i64(words.get(option + 1)))
+        .and_then(|db| db.try_into().ok())
+        .map(Db)
+}
+
 fn move_to(call: &mut Call<'_, '_>, mut args: Args<'_>, reply: &mut Reply<'_>) -> Outcome {
     let key = args.key()?;
     let from_db = call.session.db;
@@ -711,7 +723,7 @@ fn db(call: &Call<'_, '_>, number: i64) -> Result<Db, CommandError> {
             "ERR value is out of range, value must between -2147483648 and 2147483647",
         ));
     }
-    match u16::try_from(number) {
+    match u32::try_from(number) {
         Ok(index) if (index as usize) < call.server.keyspace.n_dbs() => Ok(Db(index)),
         _ => Err(CommandError::DbIndex),
     }
@@ -877,9 +889,7 @@ fn flushdb(call: &mut Call<'_, '_>, args: Args<'_>, reply: &mut Reply<'_>) -> Ou
 
 fn flushall(call: &mut Call<'_, '_>, args: Args<'_>, reply: &mut Reply<'_>) -> Outcome {
     read_flush_mode(args)?;
-    for index in 0..call.server.keyspace.n_dbs() {
-        call.each_shard(Db(index as u16), Shard::flush);
-    }
+    call.each_shard(call.session.db, Shard::flush_all);
     super::tracking::tell_of_flush(call);
     if !super::admin::save_flushed(call) {
         reply.ok();

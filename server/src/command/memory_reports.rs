@@ -1,9 +1,9 @@
 //! MEMORY: what the server's memory is used for, and what a key takes.
 
-use std::sync::atomic::Ordering;
+use std::{collections::HashMap, sync::atomic::Ordering};
 
 use braid_protocol::reply::Reply;
-use braid_storage::Db;
+use braid_storage::{DatabaseCounts, Db};
 
 use super::{Call, CommandSpec, Run, help::help};
 use crate::{
@@ -31,6 +31,7 @@ const MEMORY: &[CommandSpec] = &[
     CommandSpec {
         name: "doctor",
         arity: Arity::Exactly(2),
+        flags: Flags::ADDS_UP_TABLES,
         run: Run::Session(memory_doctor),
         summary: "Returns a report about memory in words.",
         tips: SPECIAL,
@@ -63,6 +64,7 @@ const MEMORY: &[CommandSpec] = &[
     CommandSpec {
         name: "stats",
         arity: Arity::Exactly(2),
+        flags: Flags::ADDS_UP_TABLES,
         run: Run::Session(memory_stats),
         summary: "Returns what memory is used for.",
         complexity: "O(N) where N is the number of segments of all tables",
@@ -108,7 +110,9 @@ pub(super) struct Figures {
     /// What waits to be given to clients that subscribe, monitor or track.
     pub(super) notifications: u64,
     /// The tables of each database, their entries aside.
-    pub(super) tables: Vec<u64>,
+    tables: HashMap<Db, u64>,
+    /// What the databases hold that have keys.
+    databases: Vec<(Db, DatabaseCounts)>,
     /// The texts of scripts, and of libraries.
     pub(super) scripts: u64,
     pub(super) functions: u64,
@@ -130,7 +134,8 @@ impl Figures {
     /// Reads them. Each is of a moment of its own.
     pub(super) fn read(server: &Server) -> Self {
         let keyspace = &server.keyspace;
-        let tables: Vec<u64> = (0..keyspace.n_dbs()).map(|db| keyspace.table_bytes(Db(db as u16))).collect();
+        let (databases, tables) = (keyspace.databases(), keyspace.table_bytes());
+        let used_by_databases: u64 = databases.iter().map(|(_, counts)| counts.used_bytes).sum();
         let in_lua = |of_functions| -> u64 {
             server.threads.iter().map(|peer| peer.program.lua_bytes(of_functions)).sum()
         };
@@ -138,8 +143,9 @@ impl Figures {
             startup: server.memory.startup.load(Ordering::Relaxed),
             of_clients: server.client_bytes(),
             notifications: server.notification_bytes(),
-            dataset: keyspace.used_bytes().saturating_sub(tables.iter().sum()),
+            dataset: (used_by_databases + keyspace.other_bytes()).saturating_sub(tables.values().sum()),
             tables,
+            databases,
             scripts: server.scripts.known().n_bytes() as u64,
             functions: server.functions.known().n_bytes() as u64,
             in_lua: [in_lua(false), in_lua(true)],
@@ -149,6 +155,10 @@ impl Figures {
             own: own_bytes(),
         };
         Figures { peak: figures.peak.max(figures.used), ..figures }
+    }
+
+    fn n_keys(&self) -> u64 {
+        self.databases.iter().map(|(_, counts)| counts.n_keys).sum()
     }
 
     /// What is in use that is no key or value.
@@ -209,7 +219,7 @@ fn memory_stats(call: &mut Call<'_, '_>, _: Args<'_>, reply: &mut Reply<'_>) -> 
     let server = call.server;
     let figures = Figures::read(server);
     let added = figures.used() - figures.startup;
-    let n_keys: u64 = (0..server.keyspace.n_dbs()).map(|db| server.keyspace.n_keys(Db(db as u16))).sum();
+    let n_keys = figures.n_keys();
     let stats = reply.map_later();
     let mut n_stats = 0;
     let mut count = |reply: &mut Reply<'_>, name: &str, bytes: u64| {
@@ -233,18 +243,14 @@ fn memory_stats(call: &mut Call<'_, '_>, _: Args<'_>, reply: &mut Reply<'_>) -> 
     ] {
         count(reply, name, bytes);
     }
-    let mut n_dbs = 0;
-    for (db, bytes) in figures.tables.iter().enumerate() {
-        if server.keyspace.n_keys(Db(db as u16)) > 0 {
-            n_dbs += 1;
-            reply.bulk(format!("db.{db}").as_bytes());
-            reply.map(2);
-            reply.bulk(b"overhead.hashtable.main");
-            reply.integer(*bytes as i64);
-            reply.bulk(b"overhead.hashtable.expires");
-            // A deadline is part of its entry.
-            reply.integer(0);
-        }
+    for (db, _) in &figures.databases {
+        reply.bulk(format!("db.{}", db.0).as_bytes());
+        reply.map(2);
+        reply.bulk(b"overhead.hashtable.main");
+        reply.integer(figures.tables.get(db).copied().unwrap_or(0) as i64);
+        reply.bulk(b"overhead.hashtable.expires");
+        // A deadline is part of its entry.
+        reply.integer(0);
     }
     for (name, bytes) in [
         ("overhead.total", figures.overhead()),
@@ -262,7 +268,7 @@ fn memory_stats(call: &mut Call<'_, '_>, _: Args<'_>, reply: &mut Reply<'_>) -> 
     share("dataset.percentage", figures.dataset_percent());
     share("peak.percentage", figures.peak_percent());
     n_stats += write_allocator(&figures, reply);
-    reply.close(stats, n_stats + n_dbs);
+    reply.close(stats, n_stats + figures.databases.len());
     Ok(())
 }
 

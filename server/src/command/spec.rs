@@ -1,7 +1,7 @@
 //! What a row of the command table says.
 
 use braid_protocol::reply::Reply;
-use braid_storage::Shard;
+use braid_storage::{Db, Shard};
 
 use super::{Call, Work};
 use crate::{
@@ -37,6 +37,8 @@ pub struct CommandSpec {
     pub work: Work,
     /// Whether a command of these words reaches for keys that cannot be known before it runs: then it takes all shards.
     pub roams: Option<fn(Words<'_>) -> bool>,
+    /// The database of the key at a position among its words, where that is not the selected one.
+    pub database_of: Option<fn(Words<'_>, usize) -> Option<Db>>,
     /// The Redis version (or `valkey x.y`) that introduced it.
     pub since: &'static str,
     /// The family.
@@ -147,6 +149,7 @@ impl CommandSpec {
         run: Run::Container,
         work: Work::Bounded,
         roams: None,
+        database_of: None,
         since: "1.0.0",
         group: Group::Server,
         syntax: "",

@@ -6,10 +6,7 @@ use braid_storage::{ShardId, WatchedKey, coordinator::Held, time::Millis};
 use super::{Call, CommandSpec, Run};
 use crate::{
     catalog::{Args, Arity, CommandError, Flags, Group, KeyUse, Keys, Outcome},
-    client::{
-        node::Job,
-        session::{Queue, Watch},
-    },
+    client::{node::Job, session::Queue, watches::Watch},
 };
 
 /// Runs between MULTI and EXEC instead of being queued, and in every state of the server.
@@ -115,12 +112,10 @@ fn watch(call: &mut Call<'_, '_>, mut args: Args<'_>, reply: &mut Reply<'_>) -> 
     let db = call.session.db;
     while !args.is_empty() {
         let key = args.key()?;
-        let known =
-            call.session.watched.iter().any(|watch| watch.key.db == db && *watch.key.bytes == *key.bytes);
-        if !known {
+        if !call.session.watched.has(db, &key) {
             let stamp = call.shard_of(&key).watch(&key);
             let key = WatchedKey { db, bytes: key.bytes.into(), routed: key.routed };
-            call.session.watch(Watch { key, stamp });
+            call.session.watched.add(Watch { key, stamp });
         }
     }
     reply.ok();

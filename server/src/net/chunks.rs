@@ -314,7 +314,7 @@ fn forget_changes(held: &mut Held<'_, Job>) {
 /// How the shards are shared out.
 pub struct Parts {
     router: Router,
-    n_dbs: u16,
+    n_dbs: u32,
     /// The shards of each part.
     ids: Vec<Arc<[ShardId]>>,
     all: Vec<ShardId>,
@@ -328,12 +328,12 @@ impl Parts {
         let n_parts = n_cores.min(server.heavy.len()).min(all.len());
         let of_part = |part: usize| all.iter().copied().skip(part).step_by(n_parts).collect();
         let ids = (0..n_parts).map(of_part).collect();
-        let n_dbs = server.keyspace.n_dbs() as u16;
+        let n_dbs = server.keyspace.n_dbs() as u32;
         Parts { router: *server.keyspace.router(), n_dbs, ids, all }
     }
 
     fn database(&self, number: &[u8]) -> Option<Db> {
-        let number = u16::try_from(parse_i64(number)?).ok()?;
+        let number = u32::try_from(parse_i64(number)?).ok()?;
         (number < self.n_dbs).then_some(Db(number))
     }
 

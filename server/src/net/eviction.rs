@@ -209,18 +209,11 @@ impl Eviction {
         policy: EvictionPolicy,
         n_samples: usize,
     ) -> Option<bool> {
-        let keyspace = &worker.thread.server().keyspace;
         let drawn = worker.with_shards(&[id], |held, thread| {
             let shard = held.shard(id);
             let now = shard.start().max(thread.server().clock.now());
-            for db in (0..keyspace.n_dbs()).map(|db| Db(db as u16)) {
-                if keyspace.n_keys_in(db, id) > 0 {
-                    shard.begin(db, now);
-                    shard.sample_victims(db, policy, n_samples, random, |key, score| {
-                        self.offer(score, db, id, key);
-                    });
-                }
-            }
+            shard.begin(Db::default(), now);
+            shard.sample_victims(policy, n_samples, random, |db, key, score| self.offer(score, db, id, key));
             let best = self.pool.pop_if(|best| best.shard == id);
             best.is_some_and(|best| best.evict(held, thread, now))
         });
@@ -257,10 +250,7 @@ fn shard_with_victims(server: &Server, policy: EvictionPolicy) -> Option<ShardId
     let n_shards = server.engine.n_shards();
     let first = random_below(n_shards);
     let ids = (first..n_shards).chain(0..first).map(|index| ShardId(index as u16));
-    let has_victims = |id: &ShardId| match policy.volatile_only {
-        true => keyspace.n_deadlines_in(*id) > 0,
-        false => (0..keyspace.n_dbs()).any(|db| keyspace.n_keys_in(Db(db as u16), *id) > 0),
-    };
+    let has_victims = |id: &ShardId| keyspace.has_in(*id, |counts| policy.n_victims(counts));
     ids.into_iter().find(has_victims)
 }
 

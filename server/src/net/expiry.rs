@@ -5,7 +5,7 @@ use std::{
     time::{Duration, Instant},
 };
 
-use braid_storage::{ExpiryCursor, ShardId, coordinator::Worker, time::Millis};
+use braid_storage::{ExpiryCursor, ShardId, coordinator::Worker, table::Counts, time::Millis};
 
 use crate::{client::node::Job, run::unit, shared::stats::ThreadStats};
 
@@ -128,7 +128,7 @@ impl Visit {
     /// Does one piece of work under the shard's hold; says whether there may be more.
     fn step(&mut self, worker: &mut Worker<Job>, id: ShardId, now: Millis, cycle: &mut Cycle) -> bool {
         let keyspace = &worker.thread.server().keyspace;
-        let has_keys = !self.keys_are_done && keyspace.n_deadlines_in(id) > 0;
+        let has_keys = !self.keys_are_done && keyspace.has_in(id, Counts::n_deadlines);
         let has_fields = self.n_fields < VISIT_FIELDS && keyspace.has_due_fields_in(id, now);
         if !has_keys && !has_fields {
             return false;

@@ -12,7 +12,7 @@
 //! it gives then is thrown away.
 
 use std::{
-    collections::VecDeque,
+    collections::{HashMap, VecDeque},
     fs::{self, File},
     io,
     os::unix::fs::FileExt,
@@ -32,7 +32,7 @@ use braid_journal::{
 };
 use braid_protocol::reply::Reply;
 use braid_storage::{
-    Db, FlushedPart, Form, Parts, PinnedPart, SaveStep, ShardId, Uses,
+    DatabaseCounts, Db, FlushedPart, Form, Parts, PinnedPart, SaveStep, ShardId, Uses,
     coordinator::{Held, Route, Weight, Worker},
     entry::EntryBox,
     executor::Node,
@@ -661,13 +661,9 @@ impl Saver {
         server.loading.begin(found.n_bytes(), &server.clock, &server.attention);
         self.end_log();
         let found = look(FoundAof::look).inspect_err(|_| server.loading.end(&server.attention))?;
-        self.on_all_shards(|held, now| {
-            let n_dbs = server.keyspace.n_dbs();
+        self.on_all_shards(|held, _| {
             for &id in server.engine.all_shards().iter() {
-                for db in 0..n_dbs {
-                    held.shard(id).begin(Db(db as u16), now);
-                    held.shard(id).flush();
-                }
+                held.shard(id).flush_all();
             }
         });
         let emptied = command::replace_libraries(server, &[]).map_err(|why| why.to_string());
@@ -802,7 +798,8 @@ impl Saver {
             saves.is_under_way.store(false, Relaxed);
             return false;
         };
-        saves.n_keys.store(cut.sizes.iter().map(|&(_, n_keys, _)| n_keys).sum(), Relaxed);
+        let databases = server.keyspace.databases();
+        saves.n_keys.store(databases.iter().map(|(_, counts)| counts.n_keys).sum(), Relaxed);
         let name = config.dir.join(config.dbfilename.clone().unwrap_or_default());
         let path = config.dir.join(format!("temp-{}.rdb", std::process::id()));
         let written = self
@@ -1284,7 +1281,8 @@ struct Snapshot {
     form: Form,
     /// Of which database the last entry was.
     db: Option<Db>,
-    sizes: Vec<(Db, u64, u64)>,
+    /// About how much the databases hold of which no entry is written yet.
+    sizes: HashMap<Db, DatabaseCounts>,
     server: &'static Server,
 }
 
@@ -1308,16 +1306,16 @@ impl Snapshot {
             Ok(writer)
         };
         let writer = begin().map_err(|error| Failure::Io("opening its temporary file", error))?;
-        Ok(Snapshot { writer, form: cut.form, db: None, sizes: cut.sizes.clone(), server })
+        let sizes = server.keyspace.databases().into_iter().collect();
+        Ok(Snapshot { writer, form: cut.form, db: None, sizes, server })
     }
 
     fn add(&mut self, db: Db, entries: &[u8], n_keys: u64) -> io::Result<()> {
         if self.db != Some(db) {
             self.writer.select(db)?;
             self.db = Some(db);
-            if let Some(at) = self.sizes.iter().position(|(sized, ..)| *sized == db) {
-                let (_, n_keys, n_deadlines) = self.sizes.swap_remove(at);
-                self.writer.sizes(n_keys, n_deadlines)?;
+            if let Some(counts) = self.sizes.remove(&db) {
+                self.writer.sizes(counts.n_keys, counts.n_deadlines)?;
             }
         }
         self.writer.entries(entries)?;

@@ -300,7 +300,7 @@ impl Reading<'_> {
 
     fn database(&self, selected: u64, offset: u64) -> Result<Db, Why> {
         let n_dbs = self.server.keyspace.n_dbs();
-        let db = u16::try_from(selected).ok().filter(|&db| usize::from(db) < n_dbs).map(Db);
+        let db = u32::try_from(selected).ok().filter(|&db| (db as usize) < n_dbs).map(Db);
         db.ok_or(Why::Database { offset, db: selected, n_dbs })
     }
 

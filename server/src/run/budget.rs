@@ -79,7 +79,7 @@ fn expected_of(look: &mut Look<'_, '_>, router: &Router, queue: &Queue) -> usize
         let own = match command.spec.work {
             Work::Bounded => 0,
             Work::Selects => {
-                let db = args.peek().and_then(parse_i64).and_then(|db| u16::try_from(db).ok());
+                let db = args.peek().and_then(parse_i64).and_then(|db| u32::try_from(db).ok());
                 look.db = db.map_or(look.db, Db);
                 0
             }

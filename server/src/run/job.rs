@@ -4,7 +4,7 @@ use std::{sync::Arc, time::Instant};
 
 use braid_protocol::reply::Reply;
 use braid_storage::{
-    Db, Key, Shard,
+    Key, Shard,
     coordinator::{self, Held, Next, Panic, Route, Weight},
     executor::Node,
     record,
@@ -253,11 +253,6 @@ fn make_cut(cut: &mut Cut, held: &mut Held<'_, Job>, thread: &ThreadState) {
         cut.has_field_deadlines |= shard.has_field_deadlines();
         shard.begin_snapshot(cut.uses.clone(), cut.form, Arc::clone(server.keyspace.early()));
     }
-    let sizes = (0..server.keyspace.n_dbs()).map(|db| {
-        let db = Db(db as u16);
-        (db, server.keyspace.n_keys(db), server.keyspace.n_deadlines(db))
-    });
-    cut.sizes = sizes.filter(|&(_, n_keys, _)| n_keys > 0).collect();
     cut.libraries = server.functions.known().libraries().map(|library| library.code.clone()).collect();
     let log = &mut thread.log.borrow_mut();
     match &mut cut.log {

@@ -53,7 +53,7 @@ pub fn park(job: &mut Job, mut wait: Wait, held: &mut Held<'_, Job>) {
     job.task = Task::Wait(Parked::enter(job.session.origin, wait, held, job.now));
 }
 
-/// Of how many nodes in a line the destinations are looked up ahead, at the least.
+/// Of how many nodes the destinations are looked up ahead, at the least.
 const LOOK_AHEAD: usize = 64;
 
 /// The route over the shards that are held and those that serving needs, should the command write a key that is waited for; `None`
@@ -69,15 +69,17 @@ pub fn further_shards(
     let mut destinations: VecDeque<Box<[u8]>> = VecDeque::new();
     let mut known: HashSet<Box<[u8]>> = HashSet::new();
     let n_words = words.len() + session.queue.as_ref().map_or(0, |queue| queue.n_words());
+    let mut n_left = n_words.max(LOOK_AHEAD);
     let mut look = |key: &[u8], destinations: &mut VecDeque<Box<[u8]>>| {
         let routed = server.keyspace.router().route(key);
         if !held.has(routed.shard) {
             missing.push(routed.shard);
             return;
         }
-        let waiters = held.shard(routed.shard).waiters_everywhere(key).take(n_words.max(LOOK_AHEAD));
-        let named = waiters.filter_map(|waiter| waiter.downcast_ref::<Parked>()?.wait.destination.as_ref());
+        let reaching = held.shard(routed.shard).reaching_waiters(key).take(n_left);
+        let named = reaching.filter_map(|waiter| waiter.downcast_ref::<Parked>()?.wait.destination.as_ref());
         for destination in named {
+            n_left -= 1;
             if known.insert(destination.clone()) {
                 destinations.push_back(destination.clone());
             }

@@ -21,7 +21,7 @@ use std::{
 };
 
 use braid_storage::{
-    Change, Db, Effect, Event, Key, MISSES, Shard, WatchedKey,
+    Change, Db, Effect, Event, MISSES, Shard, WatchedKey,
     coordinator::{Held, Job as _, Panic, Route, Weight},
     entry::EntryBox,
     executor::Node,
@@ -87,25 +87,31 @@ pub fn pin(job: &mut Job, held: &mut Held<'_, Job>, thread: &mut ThreadState) {
     let time = gates::start(held, job.now, &job.session);
     let (command, words) = rows::next(job);
     let db = job.session.db;
-    let (mut keys, mut at_of): (Vec<PinnedKey>, HashMap<&[u8], usize>) = Default::default();
+    let mut keys: Vec<PinnedKey> = Vec::new();
+    let mut at_of: HashMap<(Db, &[u8]), usize> = HashMap::new();
+    // What is in another database may be swapped while what is read is not.
+    let is_all_read = command.has(Flags::OTHER_DATABASES);
     command.spec.keys.positions(
         words.len(),
         |at| words.get(at),
         |at, used| {
             let bytes = words.get(at);
+            let db = command.spec.database_of.and_then(|database_of| database_of(words, at)).unwrap_or(db);
             // A key that is named twice has one result.
-            let at = *at_of.entry(bytes).or_insert_with(|| {
+            let at = *at_of.entry((db, bytes)).or_insert_with(|| {
                 let routed = server.keyspace.router().route(bytes);
                 keys.push(PinnedKey::new(WatchedKey { db, bytes: bytes.into(), routed }));
                 keys.len() - 1
             });
             keys[at].add_use(used);
+            keys[at].is_read |= is_all_read;
         },
     );
     let contested = |pinned: &PinnedKey, held: &mut Held<'_, Job>| {
         let PinnedKey { key, .. } = pinned;
         let shard = held.shard(key.routed.shard);
-        shard.is_pinned(db, &key.bytes) && (pinned.is_written || shard.is_awaited_unpinned(db, &key.bytes))
+        let is_awaited = || shard.is_awaited_unpinned(key.db, &key.bytes);
+        shard.is_pinned(key.db, &key.bytes) && (pinned.is_written || is_awaited())
     };
     if let Some(pinned) = keys.iter().find(|pinned| contested(pinned, held)) {
         let wait = lines::wait_for_unpinning(pinned.key.clone());
@@ -123,13 +129,13 @@ pub fn pin(job: &mut Job, held: &mut Held<'_, Job>, thread: &mut ThreadState) {
     let ran = catch_unwind(AssertUnwindSafe(|| {
         for pinned in &mut offload.keys {
             let shard = held.shard(pinned.key.routed.shard);
-            shard.begin(db, time);
+            shard.begin(pinned.key.db, time);
             n_pinned += 1;
             pinned.shared = shard.pin(&pinned.key.key());
             if server.panics_while_pinning.swap(false, Ordering::Relaxed) {
                 panic!("DEBUG PANIC-WHILE-PINNING");
             }
-            offload.shard.begin(db, time);
+            offload.shard.begin(pinned.key.db, time);
             if let Some(shared) = &pinned.shared {
                 offload.shard.put(&pinned.key.key(), shared.as_ref().share(), Event::Made);
             }
@@ -294,7 +300,7 @@ fn conclude(
     let is_valid = gate.is_ok()
         && (!stores || is_recorded && offload.keys.iter().all(|pinned| pinned.is_unchanged(held, time)));
     if is_valid {
-        tell_misses(&offload.changes, job.session.db, held, server);
+        tell_misses(&offload.changes, held, server);
     }
     for pinned in &mut offload.keys {
         let key = pinned.key.key();
@@ -303,7 +309,7 @@ fn conclude(
         offload.shard.begin(pinned.key.db, time);
         let result = offload.shard.take(&key, Event::Made);
         if stores && is_valid && pinned.is_written {
-            store(shard, &key, result, &offload.changes);
+            store(shard, &pinned.key, result, &offload.changes);
         } else if let Some(result) = result {
             braid_storage::release(result);
         }
@@ -347,17 +353,23 @@ fn conclude(
 }
 
 /// Tells of look-ups that have found nothing.
-fn tell_misses(changes: &[Change], db: Db, held: &mut Held<'_, Job>, server: &Server) {
+fn tell_misses(changes: &[Change], held: &mut Held<'_, Job>, server: &Server) {
     for change in changes.iter().filter(|change| change.event == Event::KeyMiss) {
         let bytes = change.key.as_deref().expect("it is a key that was missed");
         let shard = held.shard(server.keyspace.router().route(bytes).shard);
-        shard.tell_miss(db, bytes);
+        shard.tell_miss(change.db, bytes);
     }
 }
 
 /// Stores what a command has left under a key, as the events that its changes of the key were.
-fn store(shard: &mut Shard, key: &Key<'_>, result: Option<EntryBox>, changes: &[Change]) {
-    let of_key = changes.iter().filter(|change| change.key.as_deref() == Some(key.bytes));
+fn store(shard: &mut Shard, watched: &WatchedKey, result: Option<EntryBox>, changes: &[Change]) {
+    let key = &watched.key();
+    let is_of_key = |change: &&Change| change.db == watched.db && change.key.as_deref() == Some(key.bytes);
+    let of_key = changes.iter().filter(is_of_key);
+    // To some commands a key is new although it takes the place of another.
+    if of_key.clone().any(|change| change.event == Event::New) && shard.peek(key).is_some() {
+        shard.announce_new(key);
+    }
     let is_told = |change: &&Change| !matches!(change.event, Event::New | Event::KeyMiss);
     let done = of_key.filter(|change| change.effect != Effect::None).filter(is_told);
     let mut events = done.map(|change| change.event);

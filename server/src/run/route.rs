@@ -60,7 +60,9 @@ impl Needs {
         words: Words<'_>,
     ) {
         match command.spec.run {
-            Run::Session(_) | Run::Container => self.everything |= command.has(Flags::WHOLE_KEYSPACE),
+            Run::Session(_) | Run::Container => {
+                self.everything |= session.queue.is_some() && command.has(Flags::WHOLE_KEYSPACE);
+            }
             Run::Everything(_) | Run::Barrier(_) | Run::EachShard { .. } => self.everything = true,
             Run::Transaction(_) | Run::Own(_) if command::joins_or_leaves_events(command, words) => {
                 self.everything = true;
@@ -154,6 +156,7 @@ pub fn is_heavy(server: &Server, session: &Session, command: &Registered, words:
 pub fn is_heavy_beside(server: &Server, session: &Session, command: &Registered, words: Words<'_>) -> bool {
     words.len() > HEAVY_KEYS
         || roams(command, words)
+        || matches!(command.spec.run, Run::Own(_) | Run::Queue) && session.watched.len() > HEAVY_KEYS
         || (command.runs_queue()
             && session.exec_refusal.is_none()
             && session.queue.as_ref().is_some_and(|queue| {
@@ -162,9 +165,15 @@ pub fn is_heavy_beside(server: &Server, session: &Session, command: &Registered,
                         words.len() > HEAVY_KEYS
                             || foresight::is_long(server, queued, words)
                             || queued.has(Flags::USES_FILES)
+                            || adds_up_much(server, queued)
                             || matches!(queued.spec.run, Run::EachShard { .. })
                     })
             }))
+}
+
+/// Whether a command adds up what very many tables count.
+pub fn adds_up_much(server: &Server, command: &Registered) -> bool {
+    command.has(Flags::ADDS_UP_TABLES) && server.keyspace.has_many_tables()
 }
 
 /// Whether a command must have the lane from its beginning: EXEC with a script that may reach for any key. Within a transaction it can

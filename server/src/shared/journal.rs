@@ -167,7 +167,7 @@ struct LogFile {
 struct Nowhere;
 
 impl Stream for Nowhere {
-    fn select(&mut self, _: u16) {}
+    fn select(&mut self, _: u32) {}
 
     fn append(&mut self, _: &[u8]) {}
 }
@@ -187,7 +187,7 @@ struct Units {
 }
 
 impl Stream for Units {
-    fn select(&mut self, db: u16) {
+    fn select(&mut self, db: u32) {
         let db = db.to_string();
         write_words(&mut self.bytes, 2, [&b"SELECT"[..], db.as_bytes()].into_iter());
     }

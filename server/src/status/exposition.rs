@@ -5,7 +5,7 @@
 
 use std::{collections::HashMap, fmt::Write as _, sync::atomic::Ordering};
 
-use braid_storage::Db;
+use braid_storage::{DatabaseCounts, Db};
 
 use crate::{
     catalog::Group,
@@ -527,16 +527,17 @@ fn instance(server: &Server, fields: &HashMap<&str, &str>, text: &mut Exposition
 }
 
 fn keyspace(server: &Server, text: &mut Exposition) {
-    let dbs = || (0..server.keyspace.n_dbs()).map(|db| Db(db as u16));
-    let shown: Vec<Db> = dbs().filter(|&db| db.0 == 0 || server.keyspace.n_keys(db) > 0).collect();
+    let mut shown = server.keyspace.databases();
+    if shown.first().is_none_or(|(db, _)| db.0 > 0) {
+        shown.insert(0, (Db(0), DatabaseCounts::default()));
+    }
     text.family("redis_db_keys", Gauge, "Keys of a database.");
-    for db in &shown {
-        text.sample("redis_db_keys", &[("db", &format!("db{}", db.0))], server.keyspace.n_keys(*db));
+    for (db, counts) in &shown {
+        text.sample("redis_db_keys", &[("db", &format!("db{}", db.0))], counts.n_keys);
     }
     text.family("redis_db_keys_expiring", Gauge, "Keys of a database that have a time to live.");
-    for db in &shown {
-        let n_deadlines = server.keyspace.n_deadlines(*db);
-        text.sample("redis_db_keys_expiring", &[("db", &format!("db{}", db.0))], n_deadlines);
+    for (db, counts) in &shown {
+        text.sample("redis_db_keys_expiring", &[("db", &format!("db{}", db.0))], counts.n_deadlines);
     }
 }
 

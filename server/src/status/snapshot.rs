@@ -133,9 +133,9 @@ fn figures(server: &Server, json: &mut Json) {
             json.name(field).number(value);
         }
     }
-    let dbs = || (0..server.keyspace.n_dbs()).map(|db| braid_storage::Db(db as u16));
-    json.name("keys").integer(dbs().map(|db| server.keyspace.n_keys(db)).sum());
-    json.name("keys_expiring").integer(dbs().map(|db| server.keyspace.n_deadlines(db)).sum());
+    let databases = server.keyspace.databases();
+    json.name("keys").integer(databases.iter().map(|(_, counts)| counts.n_keys).sum());
+    json.name("keys_expiring").integer(databases.iter().map(|(_, counts)| counts.n_deadlines).sum());
 }
 
 fn threads(server: &Server, json: &mut Json) {

@@ -48,7 +48,7 @@ impl Fixture {
         self.keyspace.thresholds().hash_max_listpack_value.set(value);
     }
 
-    fn shard(&mut self, db: u16) -> &mut Shard {
+    fn shard(&mut self, db: u32) -> &mut Shard {
         let shard = &mut self.shards[0];
         shard.start();
         shard.begin(Db(db), Millis(self.now));
@@ -60,7 +60,7 @@ impl Fixture {
     }
 
     /// Calls `with` with the hash under a key, which is made if it is missing.
-    fn with_hash<R>(&mut self, db: u16, key: &[u8], with: impl FnOnce(&mut HashMut<'_>) -> R) -> R {
+    fn with_hash<R>(&mut self, db: u32, key: &[u8], with: impl FnOnce(&mut HashMut<'_>) -> R) -> R {
         let key = self.key(key);
         with(&mut self.shard(db).value_or_create::<HashType>(&key, Event::Made).expect("no other types here"))
     }
@@ -117,7 +117,7 @@ fn alive(model: &mut Model, now: u64) {
     model.retain(|_, (_, deadline)| deadline.is_none_or(|deadline| now <= deadline));
 }
 
-fn step(fixture: &mut Fixture, random: &mut Random, db: u16, key: &[u8], model: &mut Model) {
+fn step(fixture: &mut Fixture, random: &mut Random, db: u32, key: &[u8], model: &mut Model) {
     let name = match random.below(3) {
         0 => random.below(12).to_string().into_bytes(),
         _ => format!("name {}", random.below(30)).into_bytes(),
@@ -177,7 +177,7 @@ fn run_against_model(seed: u64, n_steps: usize) {
         let key = fixture.key(keys[at]);
         match random.below(120) {
             0 => {
-                fixture.shard(db as u16).flush();
+                fixture.shard(db as u32).flush();
                 models[db] = Default::default();
             }
             1 => {
@@ -185,22 +185,22 @@ fn run_against_model(seed: u64, n_steps: usize) {
                 models.swap(0, 1);
             }
             2 => {
-                assert_eq!(fixture.shard(db as u16).remove(&key, Event::Del), !models[db][at].is_empty());
+                assert_eq!(fixture.shard(db as u32).remove(&key, Event::Del), !models[db][at].is_empty());
                 models[db][at].clear();
             }
             3 => {
                 let other = fixture.key(keys[1 - at]);
-                let copy = fixture.shard(db as u16).copy(&key, other.bytes);
+                let copy = fixture.shard(db as u32).copy(&key, other.bytes);
                 assert_eq!(copy.is_some(), !models[db][at].is_empty());
                 if let Some(copy) = copy {
-                    fixture.shard(db as u16).put(&other, copy, Event::Made);
+                    fixture.shard(db as u32).put(&other, copy, Event::Made);
                     models[db][1 - at] = models[db][at].clone();
                 }
             }
             4 => {
-                fixture.shard(db as u16).put_string(&key, b"no hash", Expiry::Keep, Event::Set);
+                fixture.shard(db as u32).put_string(&key, b"no hash", Expiry::Keep, Event::Set);
                 fixture.shards[0].check_fields();
-                fixture.shard(db as u16).remove(&key, Event::Del);
+                fixture.shard(db as u32).remove(&key, Event::Del);
                 models[db][at].clear();
             }
             5..15 => {
@@ -209,17 +209,17 @@ fn run_against_model(seed: u64, n_steps: usize) {
             }
             15 => {
                 let deadline = Deadline::at(fixture.now);
-                fixture.shard(db as u16).set_deadline(&key, Some(deadline), Event::Expire);
+                fixture.shard(db as u32).set_deadline(&key, Some(deadline), Event::Expire);
                 fixture.now += 1;
                 let mut cursor = ExpiryCursor::default();
                 while fixture.shards[0].expire_some(&mut cursor, Millis(fixture.now), 1).more {}
                 models.iter_mut().flatten().for_each(|model| alive(model, fixture.now));
                 models[db][at].clear();
             }
-            16..20 => fixture.shard(db as u16).expire_fields_of(&key),
-            _ => step(&mut fixture, random, db as u16, keys[at], &mut models[db][at]),
+            16..20 => fixture.shard(db as u32).expire_fields_of(&key),
+            _ => step(&mut fixture, random, db as u32, keys[at], &mut models[db][at]),
         }
-        let hash = fixture.shard(db as u16).value::<HashType>(&key).expect("all are hashes");
+        let hash = fixture.shard(db as u32).value::<HashType>(&key).expect("all are hashes");
         compare(hash, &models[db][at], random);
         fixture.shards[0].check_fields();
     }

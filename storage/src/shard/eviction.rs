@@ -1,7 +1,13 @@
 //! Eviction: the choice of keys to remove so that there is room, and their removal.
 
 use super::Shard;
-use crate::{Db, Key, access::idle_seconds, entry::EntryRef, event::Event};
+use crate::{
+    Db, Key,
+    access::idle_seconds,
+    entry::EntryRef,
+    event::Event,
+    table::{Counts, Table},
+};
 
 /// Which keys go first.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -25,26 +31,40 @@ pub struct EvictionPolicy {
     pub volatile_only: bool,
 }
 
+impl EvictionPolicy {
+    /// How many keys of a table may go.
+    pub fn n_victims(&self, counts: &Counts) -> usize {
+        if self.volatile_only { counts.n_deadlines() } else { counts.len() }
+    }
+
+    fn draw<'t>(&self, table: &'t Table, random: u64) -> Option<EntryRef<'t>> {
+        if self.volatile_only { table.sample_deadline(random) } else { table.sample(random) }
+    }
+}
+
+/// Keys are drawn from so many databases at a time.
+const DATABASES_A_DRAW: usize = 16;
+
 impl Shard {
-    /// Draws keys of a database by chance, at the command's time, and offers each that may be removed with a score: the higher, the
-    /// sooner it should go.
+    /// Draws keys by chance, at the command's time, from each of the databases or from some of many, and offers each that may be removed with a
+    /// score: the higher, the sooner it should go.
     pub fn sample_victims(
         &mut self,
-        db: Db,
         policy: EvictionPolicy,
         n_samples: usize,
         mut random: impl FnMut() -> u64,
-        mut offer: impl FnMut(&[u8], u64),
+        mut offer: impl FnMut(Db, &[u8], u64),
     ) {
-        for _ in 0..n_samples {
-            let table = &self.tables[db];
-            let sampled = match policy.volatile_only {
-                true => table.sample_deadline(random()),
-                false => table.sample(random()),
-            };
-            let Some(entry) = sampled else { return };
-            if !self.pinned.contains(db, entry.key()) {
-                offer(entry.key(), self.score(entry, policy.order));
+        let n_tables = self.tables.len();
+        let first = (random() % n_tables as u64) as usize;
+        let tables = (first..n_tables).chain(0..first).filter_map(|nth| self.tables.nth(nth));
+        let with_victims = tables.filter(|(_, table)| policy.n_victims(table.counts()) > 0);
+        for (db, table) in with_victims.take(DATABASES_A_DRAW) {
+            let drawn = std::iter::repeat_with(|| policy.draw(table, random())).take(n_samples);
+            for entry in drawn.map_while(|drawn| drawn) {
+                if !self.pinned.contains(db, entry.key()) {
+                    offer(db, entry.key(), self.score(entry, policy.order));
+                }
             }
         }
     }

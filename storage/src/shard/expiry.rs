@@ -2,15 +2,19 @@
 
 use super::Shard;
 use crate::{
-    Db, Key, entry::EntryBox, event::Event, kinds, published::count, reclaim, table::Position, time::Millis,
+    Key, entry::EntryBox, event::Event, kinds, published::count, reclaim, table::Position, time::Millis,
 };
 
 /// How far the expiry of a shard has come.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct ExpiryCursor {
-    db: Db,
+    /// The place of a table, which may be another's by the next step: then some keys are passed over until the next round.
+    nth: usize,
     position: Position,
 }
+
+/// So many tables without deadlines are passed in one step.
+const TABLES_A_STEP: usize = 64;
 
 /// What one step of expiry did.
 #[derive(Clone, Copy, Debug)]
@@ -26,14 +30,22 @@ pub struct ExpiryStep {
 impl Shard {
     /// Removes expired keys, from the cursor on, looking at no more than `n_buckets` buckets.
     pub fn expire_some(&mut self, cursor: &mut ExpiryCursor, now: Millis, n_buckets: usize) -> ExpiryStep {
-        self.begin(cursor.db, now);
-        let now = self.now;
-        let table = &mut self.tables[cursor.db];
-        let n_deadlines = table.n_deadlines();
         let mut step = ExpiryStep { n_seen: 0, n_expired: 0, more: true };
+        let last = self.tables.len().min(cursor.nth + TABLES_A_STEP);
+        let has_deadlines =
+            |&nth: &usize| self.tables.nth(nth).is_some_and(|(_, table)| table.n_deadlines() > 0);
+        let found = (cursor.nth..last).find(has_deadlines);
+        let nth = found.unwrap_or(last);
+        if nth != cursor.nth {
+            *cursor = ExpiryCursor { nth, position: Position::START };
+        }
         let mut position = None;
-        if n_deadlines > 0 {
+        if let Some((db, _)) = found.and_then(|nth| self.tables.nth(nth)) {
+            self.begin(db, now);
             self.marks.tear();
+            let now = self.now;
+            let table = self.tables.get_mut(db).expect("it stands there");
+            let n_deadlines = table.n_deadlines();
             let n_buckets_all = (table.len() / 6).max(1);
             let mut expired = Vec::new();
             position = table.expire_step(cursor.position, now, n_buckets, &mut expired);
@@ -43,7 +55,7 @@ impl Shard {
             if step.n_expired > 0 {
                 for entry in expired {
                     if let Some(fields) = kinds::next_deadline(entry.as_ref()) {
-                        let place = self.tables[self.db].router().place(entry.as_ref().key());
+                        let place = self.tables.router().place(entry.as_ref().key());
                         self.ledger.fields_moved(self.db, place, Some(fields), None);
                     }
                     self.expired(entry);
@@ -53,8 +65,9 @@ impl Shard {
         match position {
             Some(position) => cursor.position = position,
             None => {
-                *cursor = ExpiryCursor { db: Db(cursor.db.0 + 1), position: Position::START };
-                step.more = cursor.db.index() < self.tables.len();
+                let nth = if found.is_some() { nth + 1 } else { nth };
+                *cursor = ExpiryCursor { nth, position: Position::START };
+                step.more = nth < self.tables.len();
             }
         }
         step
@@ -63,7 +76,7 @@ impl Shard {
     /// Removes keys of the database that a scan has met after their deadline, unless expired keys are kept.
     pub fn expire_met(&mut self, keys: &[Box<[u8]>]) {
         for bytes in keys {
-            let routed = self.tables[self.db].router().route(bytes);
+            let routed = self.tables.router().route(bytes);
             self.expire_unless_kept(&Key { bytes, routed });
         }
     }

@@ -81,10 +81,8 @@ impl Shard {
     pub(crate) fn check_fields(&self) {
         use std::sync::atomic::Ordering::Relaxed;
 
-        let dbs = (0..self.tables.len()).map(|index| crate::Db(index as u16));
         let mut expected = Vec::new();
-        for db in dbs {
-            let table = &self.tables[db];
+        for (db, table) in self.tables.with_keys() {
             table.check_invariants();
             expected.extend(table.iter().filter_map(|entry| {
                 Some((hashes::next_deadline(entry)?, (db, table.router().place(entry.key()))))

@@ -22,7 +22,7 @@ impl Shard {
         now: Millis,
     ) -> Result<(), Twice> {
         let fields = kinds::next_deadline(entry.as_ref());
-        let table = &mut self.tables[db];
+        let table = self.tables.or_make(db, false);
         let (slot, is_new) = table.find_or_insert(key.bytes, key.routed.place, &mut self.hint, || entry);
         if !is_new {
             return Err(Twice);
@@ -41,28 +41,21 @@ impl Shard {
     /// Gives up what the shard holds, in all databases, for what another has loaded, which is empty then. Whoever watches a key
     /// that was there or is there now hears of it as of FLUSHALL.
     pub fn adopt(&mut self, loaded: &mut Shard) {
-        let current = self.db;
-        let dbs: Vec<Db> = (0..self.tables.len()).map(|db| Db(db as u16)).collect();
-        for &db in &dbs {
-            self.db = db;
-            self.flush();
-        }
-        self.db = current;
+        self.flush_all();
         self.marks.tear();
-        for &db in &dbs {
-            self.tables[db].swap_contents(&mut loaded.tables[db]);
-        }
+        self.tables.adopt(&mut loaded.tables);
         self.ledger.take_fields(&mut loaded.ledger);
         self.announce_contents();
     }
 
     /// A key that another has loaded and that this holds, too.
     pub fn key_in_both(&self, loaded: &Shard, router: &Router) -> Option<Box<[u8]>> {
-        (0..self.tables.len()).map(|db| Db(db as u16)).find_map(|db| {
+        loaded.tables.with_keys().find_map(|(db, _)| {
             let mut found = None;
             loaded.each_key(db, |bytes| {
                 let place = router.route(bytes).place;
-                if found.is_none() && self.tables[db].find(bytes, place).is_some() {
+                let held = self.tables.get(db).and_then(|table| table.find(bytes, place));
+                if found.is_none() && held.is_some() {
                     found = Some(bytes.into());
                 }
             });
@@ -73,7 +66,8 @@ impl Shard {
     /// Takes over what another has loaded; it takes the place of what is held under the same keys.
     pub fn merge(&mut self, loaded: &mut Shard, router: &Router) {
         let now = self.now;
-        for db in (0..self.tables.len()).map(|db| Db(db as u16)) {
+        let dbs: Vec<Db> = loaded.tables.with_keys().map(|(db, _)| db).collect();
+        for db in dbs {
             let mut keys: Vec<Box<[u8]>> = Vec::new();
             loaded.each_key(db, |bytes| keys.push(bytes.into()));
             self.begin(db, now);
@@ -91,22 +85,18 @@ impl Shard {
         const BUCKETS_AT_A_TIME: usize = 1024;
         let mut next = Some(Position::default());
         while let Some(from) = next {
-            next = self.tables[db].scan(from, BUCKETS_AT_A_TIME, &mut |entry| each(entry.key()));
+            let Some(table) = self.tables.get(db) else { return };
+            next = table.scan(from, BUCKETS_AT_A_TIME, &mut |entry| each(entry.key()));
         }
     }
 
     /// Tells whoever watches keys or waits for some that these may be others.
     pub fn announce_contents(&mut self) {
-        let dbs: Vec<Db> = (0..self.tables.len()).map(|db| Db(db as u16)).collect();
-        let watched = self.watched_in(&dbs);
+        let watched = self.watched_anywhere();
         self.move_stamps(&watched);
-        for db in dbs {
-            if !self.tables[db].is_empty() {
-                // What was there before is not known any more.
-                let awaited =
-                    self.ledger.waiters.keys_in(db).into_iter().map(|key| (db, key)).collect::<Vec<_>>();
-                self.ledger.announce_database(db, Event::Swapped, &awaited);
-            }
+        let awaited = self.awaited_anywhere();
+        if self.tables.with_keys().next().is_some() {
+            self.ledger.announce_database(Db(0), Event::Swapped, &awaited);
         }
         self.update_observers();
     }

@@ -11,7 +11,7 @@ use crate::{
     record,
     stamps::Stamp,
     tracked::{Reader, Remembered},
-    waiters::{Awaits, Ticket, Waiter},
+    waiters::{Awaits, Reach, Ticket, Waiter},
 };
 
 impl Shard {
@@ -53,13 +53,22 @@ impl Shard {
         }
     }
 
+    /// The watched keys that exist, in all databases.
+    pub(super) fn watched_anywhere(&self) -> Vec<(Db, Box<[u8]>)> {
+        self.ledger.stamps.keys().filter(|(db, key)| self.exists_in(*db, key)).cloned().collect()
+    }
+
+    /// The same of keys for which nodes wait.
+    pub(super) fn awaited_anywhere(&self) -> Vec<(Db, Box<[u8]>)> {
+        self.ledger.waiters.keys().filter(|(db, key)| self.exists_in(*db, key)).collect()
+    }
+
+    fn exists_in(&self, db: Db, key: &[u8]) -> bool {
+        self.tables.get(db).is_some_and(|table| table.find(key, table.router().place(key)).is_some())
+    }
+
     fn existing_in(&self, dbs: &[Db], keys_in: impl Fn(Db) -> Vec<Box<[u8]>>) -> Vec<(Db, Box<[u8]>)> {
-        let exists = |key: &[u8]| {
-            dbs.iter().any(|&db| {
-                let table = &self.tables[db];
-                table.find(key, table.router().place(key)).is_some()
-            })
-        };
+        let exists = |key: &[u8]| dbs.iter().any(|&db| self.exists_in(db, key));
         dbs.iter()
             .flat_map(|&db| keys_in(db).into_iter().map(move |key| (db, key)))
             .filter(|(_, key)| exists(key))
@@ -72,7 +81,7 @@ impl Shard {
         let db = self.db;
         self.begin(from, self.now);
         for bytes in self.ledger.stamps.keys_in(watched) {
-            let routed = self.tables[from].router().route(&bytes);
+            let routed = self.tables.router().route(&bytes);
             self.peek(&Key { bytes: &bytes, routed });
         }
         self.begin(db, self.now);
@@ -115,8 +124,8 @@ impl Shard {
     }
 
     /// Puts a node into a key's line, in the command's database.
-    pub fn enter_line(&mut self, key: &[u8], awaits: Awaits, ticket: Ticket, waiter: Waiter) {
-        self.ledger.waiters.enter(self.db, key, awaits, ticket, waiter);
+    pub fn enter_line(&mut self, key: &[u8], waits: (Awaits, Reach), ticket: Ticket, waiter: Waiter) {
+        self.ledger.waiters.enter(self.db, key, waits, ticket, waiter);
         self.update_observers();
     }
 
@@ -143,9 +152,10 @@ impl Shard {
         Some((ticket, Waiter::clone(waiter)))
     }
 
-    /// The nodes that wait for a key in any database.
-    pub fn waiters_everywhere(&self, key: &[u8]) -> impl Iterator<Item = &Waiter> {
-        self.ledger.waiters.everywhere(key)
+    /// The nodes that wait for a key in any database and write a further one when they are served; the first to come first, in each
+    /// database.
+    pub fn reaching_waiters(&self, key: &[u8]) -> impl Iterator<Item = &Waiter> {
+        self.ledger.waiters.reaching(key)
     }
 
     /// Remembers that a client has read a key: it is told of the next change.

@@ -90,7 +90,7 @@ impl Shard {
 
     /// Whether a key of a database holds a value that must be saved before it is changed, and that takes long.
     pub fn is_large_unsaved(&self, db: Db, key: &Key<'_>) -> bool {
-        let entry = self.tables[db].find(key.bytes, key.routed.place);
+        let entry = self.tables.get(db).and_then(|table| table.find(key.bytes, key.routed.place));
         entry.is_some_and(|entry| self.ledger.is_large_unsaved(db, key.routed.place, entry))
     }
 
@@ -100,8 +100,7 @@ impl Shard {
     /// If the shard has not given all to the last snapshot yet.
     pub fn begin_snapshot(&mut self, uses: Uses, form: Form, early: Arc<Early>) {
         assert!(self.ledger.saving.is_none(), "one snapshot is taken at a time");
-        let n_keys = (0..self.tables.len()).map(|db| self.tables[Db(db as u16)].len());
-        self.ledger.saving = Some(Box::new(Saving::new(n_keys, form.format(), uses.0, early)));
+        self.ledger.saving = Some(Box::new(Saving::new(form.format(), uses.0, early)));
         self.is_saving = true;
         self.ledger.observe();
     }
@@ -111,9 +110,14 @@ impl Shard {
         let now = self.now;
         // It stays where it is: whatever panics here, the walk can go on from there to clear the marks.
         let Some(saving) = &mut self.ledger.saving else { return SaveStep::Done };
-        while let Some((db, was, passed)) = saving.stands_at() {
+        // Tables keep their places meanwhile.
+        while let Some((db, table)) = self.tables.nth(saving.nth()) {
+            let Some((was, passed)) = saving.stands_at(db) else {
+                saving.go_on();
+                continue;
+            };
             let pinned = &mut self.pinned;
-            let next = self.tables[db].scan(passed, BUCKETS_A_LOOK, &mut |entry| {
+            let next = table.scan(passed, BUCKETS_A_LOOK, &mut |entry| {
                 saving.pass_entry(was, entry, now, to, |to| {
                     let (pinned_in, shared) = (db, entry.share());
                     pinned.add(db, entry.key());
@@ -127,10 +131,11 @@ impl Shard {
         }
         // Last, so that nothing is added to a chunk.
         saving.take_early(to);
-        let is_done = saving.stands_at().is_none();
+        let is_done = saving.nth() >= self.tables.len();
         if is_done {
             self.ledger.saving = None;
             self.is_saving = false;
+            self.tables.drop_empty();
         }
         self.update_observers();
         if is_done { SaveStep::Done } else { SaveStep::More }

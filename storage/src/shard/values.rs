@@ -33,10 +33,11 @@ impl Shard {
         event: Event,
     ) -> Result<Option<ValueMut<'a, T>>, StorageError> {
         let may_have_fields_expired = T::KIND == Kind::Hash && !self.ledger.fields.is_empty();
-        if self.tables[self.db].n_deadlines() > 0 || may_have_fields_expired {
+        let has_deadlines = self.tables.get(self.db).is_some_and(|table| table.n_deadlines() > 0);
+        if has_deadlines || may_have_fields_expired {
             let _: Option<EntryRef<'_>> = self.peek(key);
         }
-        let table = &mut self.tables[self.db];
+        let Some(table) = self.tables.get_mut(self.db) else { return Ok(None) };
         let Some(slot) = table.find_mut_near(key.bytes, key.routed.place, &mut self.hint) else {
             return Ok(None);
         };
@@ -75,10 +76,10 @@ impl Shard {
         key: &Key<'_>,
         event: Event,
     ) -> Result<ValueMut<'a, T>, StorageError> {
-        if self.tables[self.db].n_deadlines() > 0 {
+        if self.tables.get(self.db).is_some_and(|table| table.n_deadlines() > 0) {
             let _: Option<EntryRef<'_>> = self.peek(key);
         }
-        let table = &mut self.tables[self.db];
+        let table = self.tables.or_make(self.db, self.is_saving);
         let (slot, is_new) =
             table.find_or_insert(key.bytes, key.routed.place, &mut self.hint, || T::empty(key.bytes));
         if is_new {
@@ -102,7 +103,7 @@ impl Shard {
     pub fn replace_value<'a, T: ValueType>(&'a mut self, key: &Key<'_>, event: Event) -> ValueMut<'a, T> {
         self.peek(key);
         self.marks.tear();
-        let table = &mut self.tables[self.db];
+        let table = self.tables.or_make(self.db, self.is_saving);
         let (mut slot, is_new) =
             table.find_or_insert(key.bytes, key.routed.place, &mut self.hint, || T::empty(key.bytes));
         if !is_new {
@@ -126,7 +127,7 @@ impl Shard {
         event: Event,
         accept: impl Fn(EntryRef<'_>) -> bool,
     ) -> Option<ValueMut<'a, T>> {
-        let table = &mut self.tables[self.db];
+        let table = self.tables.get_mut(self.db)?;
         let slot = table.find_mut_at(place, |entry| entry.kind() == T::KIND && accept(entry))?;
         let (ledger, marks) = (&mut self.ledger, &mut self.marks);
         Some(ValueMut::new(slot, ledger, marks, &self.thresholds, (self.db, self.now), event))

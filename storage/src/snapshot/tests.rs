@@ -14,7 +14,7 @@ use crate::{
     time::Deadline,
 };
 
-const N_DBS: u16 = 3;
+const N_DBS: u32 = 12;
 const N_KEYS: u64 = 150;
 /// Sets of more members are large.
 const N_LARGE: u64 = 1024;
@@ -32,7 +32,7 @@ impl Choices {
 
 /// What a key holds: its fingerprint, and its deadline.
 type Held = (Digest, Option<Deadline>);
-type Contents = HashMap<(u16, Vec<u8>), Held>;
+type Contents = HashMap<(u32, Vec<u8>), Held>;
 
 struct World {
     keyspace: Keyspace,
@@ -50,7 +50,7 @@ fn held(entry: EntryRef<'_>) -> Held {
 impl World {
     fn new(seed: u64) -> Self {
         let router = Router::new(KeyHasher::with_key(seed, 7), 0, HashTags::Ignored);
-        let (keyspace, mut shards) = Keyspace::new(router, N_DBS.into());
+        let (keyspace, mut shards) = Keyspace::new(router, N_DBS as usize);
         let shard = shards.remove(0);
         World { keyspace, shard, choices: Choices(seed), now: START, parts: Parts::default() }
     }
@@ -72,7 +72,8 @@ impl World {
     /// One change, of whatever sort.
     fn change(&mut self) {
         self.now += self.choices.below(3);
-        let db = Db(self.choices.below(N_DBS.into()) as u16);
+        // Some databases have many keys, others few or none.
+        let db = Db(self.choices.below(N_DBS.into()).min(self.choices.below(N_DBS.into())) as u32);
         self.shard.start();
         self.shard.begin(db, Millis(self.now));
         let name = |n: u64| format!("key:{n}").into_bytes();
@@ -87,7 +88,7 @@ impl World {
         let long = vec![b'x'; self.choices.below(90_000) as usize];
         let deadline = Deadline::at(self.now + self.choices.below(4000));
         let shard = &mut self.shard;
-        match self.choices.below(24) {
+        match self.choices.below(25) {
             0..3 => shard.put_string(&key, b"short", Expiry::Clear, Event::Set),
             3 => shard.put_string(&key, &long, Expiry::Keep, Event::Set),
             4 => shard.put_string(&key, b"for a while", Expiry::At(deadline), Event::Set),
@@ -140,8 +141,10 @@ impl World {
             }
             22 if self.choices.below(20) == 0 => shard.flush(),
             23 if self.choices.below(6) == 0 => {
-                shard.swap(Db(0), Db(1 + self.choices.below(u64::from(N_DBS) - 1) as u16));
+                let [one, other] = [0, 0].map(|_| Db(self.choices.below(N_DBS.into()) as u32));
+                shard.swap(one, other);
             }
+            24 if self.choices.below(60) == 0 => shard.flush_all(),
             _ => {
                 let copied = shard.copy(&key, other.bytes);
                 if let Some(entry) = copied {

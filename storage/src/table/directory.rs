@@ -203,6 +203,11 @@ pub struct Root(AtomicPtr<Directory>);
 const UNCLAIMED: usize = 1;
 
 impl Root {
+    /// The root of a table that has nothing yet.
+    pub(super) const fn empty() -> Self {
+        Root(AtomicPtr::new(std::ptr::null_mut()))
+    }
+
     /// The directory, for the holder.
     #[inline]
     pub(super) fn directory(&self) -> Option<DirectoryRef> {
@@ -315,8 +320,7 @@ impl Count {
 
 /// The roots of many tables, side by side, with the router that tells the places of their keys, and the tables' counts.
 ///
-/// A keyspace has one, database by database: the table of shard `s` in database `d` has the root `d × shards +
-/// s`.
+/// A keyspace has one for the tables of its first database, a shard each. (For those of the others see `numbered.rs`.)
 #[derive(Clone)]
 pub struct Roots {
     shared: Arc<Shared>,
@@ -334,8 +338,7 @@ impl Roots {
     pub fn new(n_tables: usize, router: Router, fill: Fill) -> Self {
         let unclaimed = || Root(AtomicPtr::new(std::ptr::without_provenance_mut(UNCLAIMED)));
         let roots = (0..n_tables).map(|_| unclaimed()).collect();
-        // SAFETY: counts are atomics, and zeros are valid. (Databases without a key have their counts in pages that nobody has
-        // touched.)
+        // SAFETY: counts are atomics, and zeros are valid.
         let counts = unsafe { Box::new_zeroed_slice(n_tables).assume_init() };
         Roots { shared: Arc::new(Shared { router, fill, roots, counts }) }
     }

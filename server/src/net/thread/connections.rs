@@ -27,6 +27,7 @@ use crate::{
     },
     command::{subscribed_routes, watched_routes},
     config::OutputLimit,
+    run::route::HEAVY_KEYS,
     shared::server::Server,
     verbose, warning,
 };
@@ -77,6 +78,7 @@ impl IoThread {
             backlog: Backlog::default(),
             writable: true,
             readable: true,
+            is_behind: false,
             peer_closed: false,
             closing: false,
             is_lost: false,
@@ -131,7 +133,7 @@ impl IoThread {
         let mut out = std::mem::take(&mut self.out);
         self.worker.thread.ticket.set(0);
         let read = self.run_unread(&mut connection, &mut out).and_then(|()| {
-            if connection.readable && connection.may_go_on() {
+            if connection.readable && !connection.is_behind && connection.may_go_on() {
                 self.read(&mut connection, &mut out)
             } else {
                 Ok(())
@@ -187,7 +189,7 @@ impl IoThread {
             self.drop_connection(slot);
             return;
         }
-        let can_read = connection.readable && connection.may_go_on();
+        let can_read = (connection.readable || connection.is_behind) && connection.may_go_on();
         if can_read || connection.can_write() {
             self.again.push(slot);
         }
@@ -232,14 +234,18 @@ impl IoThread {
             } else {
                 watched_routes(&session.watched).chain(subscribed_routes(server, topics)).collect()
             };
+            let n_watched = session.watched.len();
             node.job.clear();
             node.job.task = Task::Goodbye;
-            node.set_route(Route::new(shards));
+            // Who has watched very many keys keeps no thread with sockets from its others.
+            let weight = if n_watched > HEAVY_KEYS { Weight::Heavy } else { Weight::Light };
+            node.set_route(Route::new(shards).with_weight(weight));
             self.worker.submit(node);
         }
     }
 
     fn run_unread(&mut self, connection: &mut Connection, out: &mut Vec<u8>) -> io::Result<()> {
+        connection.is_behind = false;
         // Once more for what comes after a request that was moved into a transaction.
         while !connection.unread.is_empty() && connection.may_go_on() {
             let mut unread = std::mem::take(&mut connection.unread);

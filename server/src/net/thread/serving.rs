@@ -61,6 +61,8 @@ enum Stopped {
     ByObservers,
     /// The next one is too much work for a hold.
     ByLongWork,
+    /// Their replies are as long as the replies of a turn may get.
+    ByLongReplies,
 }
 
 /// What the gates make of a command.
@@ -76,6 +78,9 @@ enum Gate {
 /// A request of at least so many bytes is moved rather than copied, and runs on a heavy-work thread: such a one is the first of its
 /// input, because all the input before it has run when its last bytes come.
 const LONG_REQUEST_BYTES: usize = 4 << 20;
+
+/// After so many bytes of replies a connection has had its share of a turn: about as much as is copied in a tenth of a millisecond.
+const TURN_REPLY_BYTES: usize = 1 << 20;
 
 /// Where a batch goes on.
 enum Next {
@@ -161,6 +166,11 @@ impl IoThread {
                     done = input.len();
                     break;
                 }
+                (Ended::Ran, Ok(end)) if out.len() > TURN_REPLY_BYTES => {
+                    done = end;
+                    connection.is_behind = done < input.len();
+                    break;
+                }
                 (Ended::Ran, Ok(end)) => {
                     done = end;
                     // Mostly that was all, and nothing is left to look for.
@@ -241,6 +251,11 @@ impl IoThread {
                     batch.leave_unmeasured(index - 1);
                 }
                 return ended;
+            }
+            if out.len() > TURN_REPLY_BYTES && index < batch.commands.len() {
+                cold_path();
+                connection.is_behind = true;
+                return Ended::Paused(end);
             }
         }
         Ended::Ran
@@ -429,6 +444,16 @@ impl IoThread {
         let parsed = &batch.commands[index];
         match command.spec.run {
             Run::Shard(_) => self.run_alike(connection, turn, index, out),
+            Run::Session(_) if route::adds_up_much(server, command) => {
+                batch.leave_unmeasured(index);
+                let mut node = connection.node.take().expect("a parked connection runs nothing");
+                node.job.is_timed = true;
+                node.job.push(command.id, turn.words(parsed), None);
+                node.job.task = Task::Commands;
+                node.set_route(Route::default().with_weight(Weight::Heavy));
+                self.worker.submit(node);
+                Next::Parked { input_from: parsed.end }
+            }
             Run::Session(_) | Run::Container => {
                 // CLIENT LIST shows its own client as of the commands before it.
                 connection.record.count_commands(batch.count(index));
@@ -578,6 +603,10 @@ impl IoThread {
                     }
                     next.set(next.get() + 1);
                     n_kept.set(out.len());
+                    if out.len() > TURN_REPLY_BYTES {
+                        cold_path();
+                        return Stopped::ByLongReplies;
+                    }
                 }
                 Stopped::No
             });
@@ -603,6 +632,11 @@ impl IoThread {
                         return Next::Command(begin);
                     }
                     return self.run_group_of_units(connection, turn, begin..end, out);
+                }
+                Some(Ok(Stopped::ByLongReplies)) => {
+                    cold_path();
+                    self.note_sizes(&connection.record, turn, first..next.get(), &out[n_before..]);
+                    return Next::Command(next.get());
                 }
                 Some(Ok(Stopped::ByLongWork)) => {
                     cold_path();
@@ -687,7 +721,7 @@ impl IoThread {
                 next.set(next.get() + 1);
                 n_kept.set(out.len());
                 // What it asks for comes before the next command.
-                if session.closing || session.request.get().is_some() {
+                if session.closing || session.request.get().is_some() || out.len() > TURN_REPLY_BYTES {
                     break;
                 }
             }

@@ -56,7 +56,7 @@ fn file(entries: &[EntryBox], options: SnapshotOptions, recency: Option<Recency>
     writer.aux(b"ctime", b"1700000000").unwrap();
     writer.write_library(b"#!lua name=a\n").unwrap();
     for (db, entries) in entries.chunks(entries.len().div_ceil(2)).enumerate() {
-        writer.select(Db(3 * db as u16)).unwrap();
+        writer.select(Db(3 * db as u32)).unwrap();
         writer.sizes(entries.len() as u64, 1).unwrap();
         let mut encoded = Vec::new();
         for entry in entries {

@@ -1,0 +1,186 @@
+//! How long a GET of another key waits for what one client does, or many do together, to very many keys, databases or replies.
+
+use std::{net::SocketAddr, thread, time::Duration};
+
+use braid_protocol::{Value, request::write_request};
+
+use super::{
+    contest::Contest,
+    long_work::{longest_get, make_getter_keys},
+};
+use crate::{
+    bars::measures::{Measure, Target, Unit},
+    client::{Client, wrong_reply},
+    error::BenchError,
+};
+
+/// Databases that have keys.
+const N_DATABASES: usize = 10_000;
+/// The keys of each.
+const N_KEYS_EACH: usize = 10;
+/// Clients that wait for the same keys.
+const N_WAITING: usize = 300;
+/// The keys that they wait for.
+const N_AWAITED: usize = 1000;
+/// Replies that nobody reads.
+const N_UNREAD: usize = 2000;
+/// How long these are made: another client's GETs are measured meanwhile.
+const UNREAD_FOR: Duration = Duration::from_secs(2);
+
+type Work = fn(SocketAddr) -> Result<Duration, BenchError>;
+
+/// Each makes what it needs, and leaves no clients behind.
+const ROWS: [(&str, Work); 8] = [
+    ("WATCH of 50,000 keys", watch),
+    ("300 clients begin to wait for 1000 keys", begin_to_wait),
+    ("MSET of 1000 keys that 300 clients wait for", write_awaited),
+    ("EXEC of 1900 pushes that 2000 clients wait for", push_awaited),
+    ("2000 GETs of 1 MiB that nobody reads", unread),
+    ("BGSAVE of 10,000 databases", |address| beside(address, &[b"BGSAVE"])),
+    ("INFO with 10,000 databases", |address| beside(address, &[b"INFO", b"everything"])),
+    ("FLUSHALL of 10,000 databases", |address| beside(address, &[b"FLUSHALL"])),
+];
+
+/// Runs every row on both servers.
+pub(super) fn run(contest: &Contest, bar: &str) -> Result<Vec<Measure>, BenchError> {
+    let databases = N_DATABASES.to_string();
+    let servers = contest.start_both(&["--databases", &databases, "--maxclients", "3000"])?;
+    let target = Target::value(15.0);
+    let measures = ROWS.iter().map(|(name, _)| Measure::new(name, Unit::Millis, target)).collect();
+    contest.rounds(bar, contest.few_rounds(), measures, |side| {
+        let address = side.of(&servers).address();
+        let mut client = Client::connect(address)?;
+        make_getter_keys(&mut client)?;
+        fill_databases(&mut client)?;
+        let wait = |(name, work): &(&str, Work)| {
+            let millis = work(address)?.as_secs_f64() * 1e3;
+            eprintln!("  {name}: {millis:.1} ms");
+            Ok(millis)
+        };
+        ROWS.iter().map(wait).collect()
+    })
+}
+
+/// Makes the keys of all databases.
+fn fill_databases(client: &mut Client) -> Result<(), BenchError> {
+    for db in 0..N_DATABASES {
+        let mut requests = Vec::new();
+        write_request(&mut requests, &["SELECT", &db.to_string()]);
+        (0..N_KEYS_EACH)
+            .for_each(|key| write_request(&mut requests, &["SET", &format!("key:{key}"), "value"]));
+        client.call_encoded("SELECT and SET", &requests, 1 + N_KEYS_EACH)?;
+    }
+    Ok(())
+}
+
+fn awaited(nth: usize) -> Vec<u8> {
+    format!("awaited:{nth}").into_bytes()
+}
+
+fn beside(address: SocketAddr, command: &[&[u8]]) -> Result<Duration, BenchError> {
+    let mut client = Client::connect(address)?;
+    longest_get(address, || {
+        client.call(command)?;
+        // A snapshot goes on after its command has been answered.
+        while client.info_figure("rdb_bgsave_in_progress")? > 0.0 {
+            thread::sleep(Duration::from_millis(20));
+        }
+        Ok(())
+    })
+}
+
+fn watch(address: SocketAddr) -> Result<Duration, BenchError> {
+    let mut client = Client::connect(address)?;
+    let keys = (0..50_000).map(|nth| format!("watched:{nth}").into_bytes());
+    let words: Vec<Vec<u8>> = [b"WATCH".to_vec()].into_iter().chain(keys).collect();
+    longest_get(address, || {
+        client.call(&words)?;
+        client.call(&["UNWATCH"]).map(|_| ())
+    })
+}
+
+/// Has clients wait for keys; returns them.
+fn waiting(address: SocketAddr, n_clients: usize, n_keys: usize) -> Result<Vec<Client>, BenchError> {
+    let mut control = Client::connect(address)?;
+    let mut request = Vec::new();
+    let keys = (0..n_keys).map(awaited);
+    let words: Vec<Vec<u8>> = [b"BLPOP".to_vec()].into_iter().chain(keys).chain([b"0".to_vec()]).collect();
+    write_request(&mut request, &words);
+    let mut clients = Vec::new();
+    for _ in 0..n_clients {
+        let mut client = Client::connect(address)?;
+        client.send(&request)?;
+        clients.push(client);
+    }
+    while n_blocked(&mut control)? < n_clients {
+        thread::sleep(Duration::from_millis(1));
+    }
+    Ok(clients)
+}
+
+/// How many clients wait.
+fn n_blocked(control: &mut Client) -> Result<usize, BenchError> {
+    let argv = ["INFO", "clients"];
+    let reply = control.call(&argv)?;
+    let text = if let Value::Bulk(text) = &reply { String::from_utf8_lossy(text) } else { "".into() };
+    let line = text.lines().find_map(|line| line.strip_prefix("blocked_clients:"));
+    line.and_then(|number| number.parse().ok()).ok_or_else(|| wrong_reply(&argv, &reply))
+}
+
+/// Waits until the clients that wait have left.
+fn part(address: SocketAddr, clients: Vec<Client>) -> Result<(), BenchError> {
+    drop(clients);
+    let mut control = Client::connect(address)?;
+    while n_blocked(&mut control)? > 0 {
+        thread::sleep(Duration::from_millis(1));
+    }
+    Ok(())
+}
+
+fn begin_to_wait(address: SocketAddr) -> Result<Duration, BenchError> {
+    let mut clients = Vec::new();
+    let waited = longest_get(address, || {
+        clients = waiting(address, N_WAITING, N_AWAITED)?;
+        Ok(())
+    });
+    part(address, clients)?;
+    waited
+}
+
+fn write_awaited(address: SocketAddr) -> Result<Duration, BenchError> {
+    let clients = waiting(address, N_WAITING, N_AWAITED)?;
+    let mut client = Client::connect(address)?;
+    let pairs = (0..N_AWAITED).flat_map(|nth| [awaited(nth), b"value".to_vec()]);
+    let words: Vec<Vec<u8>> = [b"MSET".to_vec()].into_iter().chain(pairs).collect();
+    let waited = longest_get(address, || client.call(&words).map(|_| ()));
+    part(address, clients)?;
+    let keys = (0..N_AWAITED).map(awaited);
+    client.call(&[b"DEL".to_vec()].into_iter().chain(keys).collect::<Vec<_>>())?;
+    waited
+}
+
+fn push_awaited(address: SocketAddr) -> Result<Duration, BenchError> {
+    let clients = waiting(address, 2000, 1)?;
+    let mut client = Client::connect(address)?;
+    let mut requests = Vec::new();
+    write_request(&mut requests, &["MULTI"]);
+    for _ in 0..1900 {
+        write_request(&mut requests, &[&b"RPUSH"[..], &awaited(0), b"x"]);
+    }
+    write_request(&mut requests, &["EXEC"]);
+    let waited = longest_get(address, || client.call_encoded("push", &requests, 1902));
+    part(address, clients)?;
+    waited
+}
+
+fn unread(address: SocketAddr) -> Result<Duration, BenchError> {
+    let mut client = Client::connect(address)?;
+    client.call(&[&b"SET"[..], b"long", &vec![b'x'; 1 << 20]])?;
+    let mut requests = Vec::new();
+    (0..N_UNREAD).for_each(|_| write_request(&mut requests, &["GET", "long"]));
+    longest_get(address, || {
+        client.send(&requests)?;
+        thread::sleep(UNREAD_FOR);
+        Ok(())
+    })
+}

@@ -1,0 +1,78 @@
+//! The keys that a client watches.
+
+use std::{collections::HashMap, ops::Deref};
+
+use braid_storage::{Db, Key, Routed, Stamp, WatchedKey};
+
+/// What a hash table takes for each entry beside the entry, about.
+const SLOT_BYTES: usize = 16;
+
+/// A watched key, and its stamp when it was watched.
+#[derive(Debug)]
+pub struct Watch {
+    /// The key.
+    pub key: WatchedKey,
+    /// Its stamp then.
+    pub stamp: Stamp,
+}
+
+/// The keys that a client watches, in the order in which it began to. Reads as a slice of them.
+#[derive(Debug, Default)]
+pub struct Watches {
+    list: Vec<Watch>,
+    /// Where each stands in the list, so that it takes no longer to watch many.
+    by_place: HashMap<(Db, Routed), u32>,
+    key_bytes: usize,
+}
+
+impl Watches {
+    /// Whether a key of a database is watched. Of two keys with one place, which only chance can make, the second is not known.
+    pub fn has(&self, db: Db, key: &Key<'_>) -> bool {
+        let at = self.by_place.get(&(db, key.routed));
+        at.is_some_and(|&at| *self.list[at as usize].key.bytes == *key.bytes)
+    }
+
+    /// Adds a key.
+    pub fn add(&mut self, watch: Watch) {
+        self.key_bytes += watch.key.bytes.len();
+        self.by_place.entry((watch.key.db, watch.key.routed)).or_insert(self.list.len() as u32);
+        self.list.push(watch);
+    }
+
+    /// The memory that they take, `each_bytes` of which are for each key beside what is here.
+    pub fn n_bytes(&self, each_bytes: usize) -> usize {
+        let of_each = size_of::<Watch>() + size_of::<((Db, Routed), u32)>() + SLOT_BYTES + each_bytes;
+        self.list.len() * of_each + self.key_bytes
+    }
+}
+
+impl Deref for Watches {
+    type Target = [Watch];
+
+    fn deref(&self) -> &[Watch] {
+        &self.list
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use braid_storage::{KeyHasher, Keyspace, Router, hash::HashTags};
+
+    use super::*;
+
+    #[test]
+    fn a_key_is_known_by_its_database_and_name() {
+        let router = Router::new(KeyHasher::with_key(1, 2), 2, HashTags::Honoured);
+        let (_, mut shards) = Keyspace::new(router, 16);
+        let key = |bytes: &'static [u8]| Key { bytes, routed: router.route(bytes) };
+        let mut watches = Watches::default();
+        for (db, name) in [(0, &b"a"[..]), (0, b"b"), (3, b"a")] {
+            assert!(!watches.has(Db(db), &key(name)));
+            let Key { bytes, routed } = key(name);
+            let stamp = shards[routed.shard.index()].watch(&key(name));
+            watches.add(Watch { key: WatchedKey { db: Db(db), bytes: bytes.into(), routed }, stamp });
+            assert!(watches.has(Db(db), &key(name)) && !watches.has(Db(1), &key(name)));
+        }
+        assert_eq!(watches.iter().map(|watch| &*watch.key.bytes).collect::<Vec<_>>(), [b"a", b"b", b"a"]);
+    }
+}

@@ -1,0 +1,116 @@
+//! A shard's tables, by database.
+
+use std::{hint::cold_path, sync::Arc};
+
+use crate::{
+    Db,
+    hash::Router,
+    table::{Known, NumberedTables, Roots, Table, TakenTables},
+};
+
+/// The tables of one shard.
+///
+/// The first database's lies in the shard itself: its line is fetched together with the shard's word. Those of other databases
+/// come into being with their first key.
+#[repr(C)]
+pub(crate) struct Tables {
+    first: Table,
+    others: Box<NumberedTables>,
+}
+
+impl Tables {
+    /// Tables that are found by the element `at` of `roots` and of `known`.
+    pub(crate) fn new(roots: &Roots, known: &Arc<[Known]>, at: usize) -> Self {
+        let others = NumberedTables::new(Arc::clone(known), at, roots.clone());
+        Self { first: roots.table(at), others: Box::new(others) }
+    }
+
+    /// The table of a database, if it has had a key here.
+    #[inline(always)]
+    pub(super) fn get(&self, db: Db) -> Option<&Table> {
+        if db.0 == 0 {
+            return Some(&self.first);
+        }
+        cold_path();
+        self.others.get(db.0)
+    }
+
+    /// The same, to be changed. Only [`or_make`](Self::or_make) gives one to add keys to.
+    #[inline(always)]
+    pub(super) fn get_mut(&mut self, db: Db) -> Option<&mut Table> {
+        if db.0 == 0 {
+            return Some(&mut self.first);
+        }
+        cold_path();
+        self.others.get_mut(db.0)
+    }
+
+    /// The table of a database, to add a key to. `empty_stay` says whether tables keep their [places](Self::nth).
+    #[inline(always)]
+    pub(super) fn or_make(&mut self, db: Db, empty_stay: bool) -> &mut Table {
+        if db.0 == 0 {
+            return &mut self.first;
+        }
+        cold_path();
+        self.others.or_make(db.0, empty_stay)
+    }
+
+    /// Tells the places of keys.
+    #[inline]
+    pub(super) fn router(&self) -> &Router {
+        self.first.router()
+    }
+
+    /// How many tables there are. Some may be empty.
+    pub(super) fn len(&self) -> usize {
+        1 + self.others.len()
+    }
+
+    /// A table by its place: first the first database's, then others in the order in which they came into being.
+    pub(super) fn nth(&self, nth: usize) -> Option<(Db, &Table)> {
+        match nth.checked_sub(1) {
+            None => Some((Db(0), &self.first)),
+            Some(nth) => self.others.nth(nth).map(|(number, table)| (Db(number), table)),
+        }
+    }
+
+    /// The tables that have keys.
+    pub(super) fn with_keys(&self) -> impl Iterator<Item = (Db, &Table)> {
+        (0..self.len()).filter_map(|nth| self.nth(nth)).filter(|(_, table)| !table.is_empty())
+    }
+
+    /// The place of a database's table.
+    pub(super) fn place_of(&self, db: Db) -> Option<usize> {
+        if db.0 == 0 { Some(0) } else { self.others.place_of(db.0).map(|nth| nth + 1) }
+    }
+
+    /// Swaps what two databases hold. The tables keep their places.
+    pub(super) fn swap(&mut self, a: Db, b: Db, empty_stay: bool) {
+        let holds_keys = |db| self.get(db).is_some_and(|table| !table.is_empty());
+        if !holds_keys(a) && !holds_keys(b) {
+            return;
+        }
+        let (low, high) = (a.min(b), a.max(b));
+        if low.0 == 0 {
+            self.first.swap_contents(self.others.or_make(high.0, empty_stay));
+        } else {
+            self.others.swap_contents(low.0, high.0, empty_stay);
+        }
+    }
+
+    /// Takes over all that another shard has, which is empty then. There must be nothing here.
+    pub(super) fn adopt(&mut self, other: &mut Tables) {
+        self.first.swap_contents(&mut other.first);
+        self.others.swap(&mut other.others);
+    }
+
+    /// Takes out the tables of all databases but the first.
+    pub(super) fn take_others(&mut self) -> TakenTables {
+        self.others.take()
+    }
+
+    /// Drops tables that are empty.
+    pub(super) fn drop_empty(&mut self) {
+        self.others.drop_empty();
+    }
+}

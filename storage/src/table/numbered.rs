@@ -1,0 +1,435 @@
+//! Tables that come into being with their first entry, found by number: those of a shard's databases but the first.
+//!
+//! ```text
+//! Known ─▶ Index (2^n slots) ─▶ Numbered: root and number │ counts
+//! ```
+//!
+//! The holder of the shard makes tables. Anyone may look for one under an epoch pin, to read its counts or to prefetch. The
+//! index is replaced when it gets full; tables that are empty by then are dropped. So an empty table is never more than one in
+//! a few that are not, and a key that comes and goes in one database makes its table once.
+
+use std::{
+    alloc::{Layout, alloc_zeroed, handle_alloc_error},
+    ptr::{self, NonNull},
+    sync::{
+        Arc,
+        atomic::{
+            AtomicPtr, AtomicU32, AtomicUsize,
+            Ordering::{Acquire, Relaxed, Release},
+        },
+    },
+};
+
+use crossbeam_epoch::Guard;
+
+use super::{
+    Detached, Table,
+    directory::{Counts, Root, Roots},
+    retired::retire,
+};
+use crate::prefetch;
+
+/// An index begins with so many slots.
+const SLOTS_MIN: usize = 4;
+/// An index is replaced when more than so many quarters of its slots are taken.
+const FULL_QUARTERS: usize = 3;
+
+/// What anyone may read of a table that has a number. The holder writes the counts, prefetchers read the root: they lie on
+/// lines of their own.
+#[repr(C)]
+struct Numbered {
+    root: Root,
+    number: u32,
+    /// Its place in [`NumberedTables`]. Of the holder only.
+    nth: AtomicU32,
+    counts: Counts,
+}
+
+/// A table's allocation, freed when nobody can be reading it any more.
+struct Owned(NonNull<Numbered>);
+
+// SAFETY: what it points to consists of atomics and a number that never changes.
+unsafe impl Send for Owned {}
+// SAFETY: as above.
+unsafe impl Sync for Owned {}
+
+impl Owned {
+    fn new(number: u32, nth: usize) -> Self {
+        let numbered = Numbered {
+            root: Root::empty(),
+            number,
+            nth: AtomicU32::new(nth as u32),
+            counts: Counts::default(),
+        };
+        Owned(NonNull::from(Box::leak(Box::new(numbered))))
+    }
+
+    fn get(&self) -> &Numbered {
+        // SAFETY: it is freed after this has been dropped.
+        unsafe { self.0.as_ref() }
+    }
+}
+
+impl Drop for Owned {
+    fn drop(&mut self) {
+        // SAFETY: the allocation is a box's, and no index that is still found has it: the caller has published one without
+        // it, or none. `Numbered` has nothing that must be dropped.
+        unsafe { retire(self.0.cast(), Layout::new::<Numbered>()) };
+    }
+}
+
+/// The slots by which tables are found, behind this header in the same allocation. A table stands in the first free slot from its
+/// home on.
+#[repr(C)]
+struct Index {
+    n_slots: usize,
+}
+
+/// A pointer to an index, of the holder or of somebody who is pinned.
+#[derive(Clone, Copy)]
+struct IndexRef(NonNull<Index>);
+
+impl IndexRef {
+    fn allocate(n_slots: usize) -> Self {
+        let layout = Self::layout(n_slots);
+        // SAFETY: the layout is not of size 0.
+        let start =
+            NonNull::new(unsafe { alloc_zeroed(layout) }).unwrap_or_else(|| handle_alloc_error(layout));
+        let index = start.cast::<Index>();
+        // SAFETY: the allocation is new, large enough and aligned; zeros are null pointers.
+        unsafe { index.write(Index { n_slots }) };
+        IndexRef(index)
+    }
+
+    fn layout(n_slots: usize) -> Layout {
+        let slots = Layout::array::<AtomicPtr<Numbered>>(n_slots).expect("there are 2^32 databases at most");
+        Layout::new::<Index>().extend(slots).expect("there are 2^32 databases at most").0
+    }
+
+    /// # Safety
+    /// Nobody finds the index from now on.
+    unsafe fn retire(self) {
+        // SAFETY: the index is from `allocate`, with this layout; the rest is the caller's promise.
+        unsafe { retire(self.0.cast(), Self::layout(self.n_slots())) };
+    }
+
+    fn n_slots(self) -> usize {
+        // SAFETY: whoever has `self` holds or is pinned, and the header never changes.
+        unsafe { self.0.as_ref() }.n_slots
+    }
+
+    fn slot(&self, at: usize) -> &AtomicPtr<Numbered> {
+        debug_assert!(at < self.n_slots());
+        // SAFETY: the slot is within the allocation, which lives while whoever has `self` holds or is pinned.
+        unsafe { self.0.add(1).cast::<AtomicPtr<Numbered>>().add(at).as_ref() }
+    }
+
+    /// The slots from a number's home on, each once.
+    fn slots_from_home(&self, number: u32) -> impl Iterator<Item = &AtomicPtr<Numbered>> {
+        let mask = self.n_slots() - 1;
+        // Databases that are used are mostly neighbours: so they have homes of their own.
+        let home = number as usize & mask;
+        (home..home + self.n_slots()).map(move |at| self.slot(at & mask))
+    }
+
+    fn find(&self, number: u32) -> Option<&Numbered> {
+        for slot in self.slots_from_home(number) {
+            // Acquire pairs with the Release in `add`: the number is seen. The holder has written it, or was handed it.
+            let numbered = NonNull::new(slot.load(Acquire))?;
+            // SAFETY: what an index leads to lives as long as the index can be read.
+            let numbered = unsafe { numbered.as_ref() };
+            if numbered.number == number {
+                return Some(numbered);
+            }
+        }
+        None
+    }
+
+    fn add(&self, owned: &Owned) {
+        let number = owned.get().number;
+        let free = self.slots_from_home(number).find(|slot| slot.load(Relaxed).is_null());
+        // Release pairs with the Acquire in `find` and `each`.
+        free.expect("an index is never full").store(owned.0.as_ptr(), Release);
+    }
+}
+
+/// Where the tables of one shard that have numbers are found without holding it. The holder publishes, anyone reads.
+#[derive(Default)]
+pub struct Known {
+    index: AtomicPtr<Index>,
+    n_tables: AtomicUsize,
+}
+
+impl Known {
+    /// Makes so many, of which none has a table.
+    pub fn many(n: usize) -> Arc<[Known]> {
+        (0..n).map(|_| Known::default()).collect()
+    }
+
+    /// How many tables there are.
+    pub fn n_tables(&self) -> usize {
+        self.n_tables.load(Relaxed)
+    }
+
+    fn index(&self) -> Option<IndexRef> {
+        // Acquire pairs with the Release in `publish`: the slots are seen as they were filled.
+        NonNull::new(self.index.load(Acquire)).map(IndexRef)
+    }
+
+    fn publish(&self, index: Option<IndexRef>, n_tables: usize) {
+        let index = index.map_or(ptr::null_mut(), |index| index.0.as_ptr());
+        // Release pairs with the Acquire in `index`.
+        self.index.store(index, Release);
+        self.n_tables.store(n_tables, Relaxed);
+    }
+
+    fn find<'g>(&self, number: u32, _pinned: &'g Guard) -> Option<&'g Numbered> {
+        let index = self.index()?;
+        let found = NonNull::from(index.find(number)?);
+        // SAFETY: what was found while the thread was pinned is not freed before it is no longer.
+        Some(unsafe { found.as_ref() })
+    }
+
+    /// Asks for the line in which looking for a table begins.
+    #[inline]
+    pub fn prefetch(&self) {
+        prefetch::for_read(self.index.load(Relaxed));
+    }
+
+    /// Asks for a table's root, unless another table stands in its home.
+    #[inline]
+    pub fn prefetch_table(&self, number: u32, _pinned: &Guard) {
+        if let Some(slot) =
+            self.index().and_then(|index| index.slots_from_home(number).next().map(NonNull::from))
+        {
+            // SAFETY: the slots are not freed while the thread is pinned.
+            prefetch::for_read(unsafe { slot.as_ref() }.load(Relaxed));
+        }
+    }
+
+    /// A table's root, to prefetch from; that of an empty table if there is no such table.
+    pub fn root<'g>(&self, number: u32, pinned: &'g Guard) -> &'g Root {
+        static EMPTY: Root = Root::empty();
+        self.find(number, pinned).map_or(&EMPTY, |numbered| &numbered.root)
+    }
+
+    /// A table's counts, if there is one.
+    pub fn counts<'g>(&self, number: u32, pinned: &'g Guard) -> Option<&'g Counts> {
+        self.find(number, pinned).map(|numbered| &numbered.counts)
+    }
+
+    /// All tables, in no order.
+    fn all<'g>(&self, _pinned: &'g Guard) -> impl Iterator<Item = &'g Numbered> {
+        self.index().into_iter().flat_map(|index| {
+            (0..index.n_slots()).filter_map(move |at| {
+                // Acquire pairs with the Release in `add`.
+                let numbered = NonNull::new(index.slot(at).load(Acquire))?;
+                // SAFETY: what was found while the thread was pinned is not freed before it is no longer.
+                Some(unsafe { numbered.as_ref() })
+            })
+        })
+    }
+
+    /// Visits all tables by their numbers, in no order.
+    pub fn each<'g>(&self, pinned: &'g Guard, mut visit: impl FnMut(u32, &'g Root, &'g Counts)) {
+        self.all(pinned).for_each(|numbered| visit(numbered.number, &numbered.root, &numbered.counts));
+    }
+
+    /// Whether the counts of some table are such.
+    pub fn any(&self, pinned: &Guard, accept: impl Fn(&Counts) -> bool) -> bool {
+        self.all(pinned).any(|numbered| accept(&numbered.counts))
+    }
+}
+
+/// A table with its number.
+struct NumberedTable {
+    // Dropped first: it leads into what follows.
+    table: Table,
+    owned: Owned,
+}
+
+impl NumberedTable {
+    fn number(&self) -> u32 {
+        self.owned.get().number
+    }
+}
+
+/// The tables of a shard that have numbers, of its holder.
+pub struct NumberedTables {
+    /// In the order in which they came into being.
+    tables: Vec<NumberedTable>,
+    known: Arc<[Known]>,
+    /// Which of `known` is the shard's.
+    at: usize,
+    /// Tells the places of keys, and has no tables itself.
+    blank: Roots,
+}
+
+impl NumberedTables {
+    /// No tables yet; those to come are found by the element `at` of `known`.
+    pub fn new(known: Arc<[Known]>, at: usize, blank: Roots) -> Self {
+        Self { tables: Vec::new(), known, at, blank }
+    }
+
+    fn index(&self) -> Option<IndexRef> {
+        // Relaxed: the holder has written it, or was handed it.
+        NonNull::new(self.known[self.at].index.load(Relaxed)).map(IndexRef)
+    }
+
+    /// How many tables there are, empty ones that are not dropped yet included.
+    pub fn len(&self) -> usize {
+        self.tables.len()
+    }
+
+    /// Whether there is none.
+    pub fn is_empty(&self) -> bool {
+        self.tables.is_empty()
+    }
+
+    /// The place of a table in the order in which they came into being.
+    pub fn place_of(&self, number: u32) -> Option<usize> {
+        let index = self.index()?;
+        let numbered = index.find(number)?;
+        Some(numbered.nth.load(Relaxed) as usize)
+    }
+
+    /// A table, if there is one.
+    pub fn get(&self, number: u32) -> Option<&Table> {
+        self.place_of(number).map(|at| &self.tables[at].table)
+    }
+
+    /// A table, to be changed, if there is one. Entries are only added to [one that is made](Self::or_make) for that.
+    pub fn get_mut(&mut self, number: u32) -> Option<&mut Table> {
+        self.place_of(number).map(|at| &mut self.tables[at].table)
+    }
+
+    /// A table by its place in the order in which they came into being. Places change when [one is made](Self::or_make), unless empty
+    /// ones stay.
+    pub fn nth(&self, nth: usize) -> Option<(u32, &Table)> {
+        self.tables.get(nth).map(|numbered| (numbered.number(), &numbered.table))
+    }
+
+    /// A table, which is made if there is none. Empty tables are dropped then now and again, unless they are to stay where they are.
+    pub fn or_make(&mut self, number: u32, empty_stay: bool) -> &mut Table {
+        let at = self.place_of(number).unwrap_or_else(|| self.make(number, empty_stay));
+        &mut self.tables[at].table
+    }
+
+    #[cold]
+    fn make(&mut self, number: u32, empty_stay: bool) -> usize {
+        let has_room = |index: &IndexRef| (self.tables.len() + 1) * 4 <= index.n_slots() * FULL_QUARTERS;
+        let index = match self.index().filter(has_room) {
+            Some(index) => index,
+            None => self.rebuild(1, empty_stay),
+        };
+        let at = self.tables.len();
+        let owned = Owned::new(number, at);
+        let numbered = owned.get();
+        let table = self.blank.table_apart(&numbered.root, &numbered.counts);
+        index.add(&owned);
+        self.tables.push(NumberedTable { table, owned });
+        self.known[self.at].n_tables.store(at + 1, Relaxed);
+        at
+    }
+
+    /// Makes another index, with room for as many tables again and some more.
+    fn rebuild(&mut self, n_more: usize, empty_stay: bool) -> IndexRef {
+        let is_over = |numbered: &mut NumberedTable| !empty_stay && numbered.table.is_empty();
+        let over: Vec<NumberedTable> = self.tables.extract_if(.., is_over).collect();
+        let n_slots = (2 * (self.tables.len() + n_more)).next_power_of_two().max(SLOTS_MIN);
+        let index = IndexRef::allocate(n_slots);
+        for (nth, numbered) in self.tables.iter().enumerate() {
+            numbered.owned.get().nth.store(nth as u32, Relaxed);
+            index.add(&numbered.owned);
+        }
+        self.publish(Some(index));
+        // Nobody finds them any more.
+        drop(over);
+        index
+    }
+
+    /// Publishes an index in place of the one that is there.
+    fn publish(&mut self, index: Option<IndexRef>) {
+        let before = self.index();
+        self.known[self.at].publish(index, self.tables.len());
+        if let Some(before) = before {
+            // SAFETY: it has just been replaced.
+            unsafe { before.retire() };
+        }
+    }
+
+    /// Drops the tables that are empty.
+    pub fn drop_empty(&mut self) {
+        if self.tables.iter().any(|numbered| numbered.table.is_empty()) {
+            self.rebuild(0, false);
+        }
+    }
+
+    /// Takes all tables out. Nobody finds them any more.
+    pub fn take(&mut self) -> TakenTables {
+        let tables = std::mem::take(&mut self.tables);
+        self.publish(None);
+        TakenTables { tables }
+    }
+
+    /// Swaps the contents of two tables, which are made if they are missing.
+    pub fn swap_contents(&mut self, one: u32, other: u32, empty_stay: bool) {
+        // To make the second may move the first.
+        self.or_make(one, empty_stay);
+        self.or_make(other, true);
+        let at = [one, other].map(|number| self.place_of(number).expect("both are there"));
+        let pair = self.tables.get_disjoint_mut(at).expect("two tables");
+        let [one, other] = pair;
+        one.table.swap_contents(&mut other.table);
+    }
+
+    /// Swaps all tables with those of another shard, whose keys must have the same places.
+    pub fn swap(&mut self, other: &mut NumberedTables) {
+        let (ours, theirs) = (self.index(), other.index());
+        std::mem::swap(&mut self.tables, &mut other.tables);
+        self.known[self.at].publish(theirs, self.tables.len());
+        other.known[other.at].publish(ours, other.tables.len());
+    }
+}
+
+/// Tables that have been [taken out](NumberedTables::take), as an iterator.
+pub struct TakenTables {
+    tables: Vec<NumberedTable>,
+}
+
+impl TakenTables {
+    /// How many tables there are.
+    pub fn len(&self) -> usize {
+        self.tables.len()
+    }
+
+    /// Whether there is none.
+    pub fn is_empty(&self) -> bool {
+        self.tables.is_empty()
+    }
+
+    /// What all of them count.
+    pub fn counts(&self) -> impl Iterator<Item = &Counts> {
+        self.tables.iter().map(|numbered| &numbered.owned.get().counts)
+    }
+
+    /// Takes all entries out of one of the tables; its number says which.
+    pub fn detach_one(&mut self) -> Option<(u32, Detached)> {
+        let mut numbered = self.tables.pop()?;
+        Some((numbered.number(), numbered.table.detach()))
+    }
+}
+
+impl std::fmt::Debug for TakenTables {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("TakenTables").field("len", &self.len()).finish_non_exhaustive()
+    }
+}
+
+impl Drop for NumberedTables {
+    fn drop(&mut self) {
+        let tables = std::mem::take(&mut self.tables);
+        self.publish(None);
+        drop(tables);
+    }
+}
