@@ -188,7 +188,7 @@ pub fn serve(mut config: Config, mut process: Process) -> Result<(), String> {
         tell(supervisor, NotifyState::Ready, "Ready to accept connections");
     }
 
-    heed_signals(server, &mut signals);
+    let insists = heed_signals(server, &mut signals);
     tell(supervisor, NotifyState::Stopping, "Stopping");
     join(server, threads);
     if !server.journal.close() {
@@ -200,6 +200,9 @@ pub fn serve(mut config: Config, mut process: Process) -> Result<(), String> {
     }
     if let Ok(why) = failure.try_recv() {
         return Err(why);
+    }
+    if insists {
+        return Err("Braid ends without its last snapshot".to_owned());
     }
     warning!("Braid is now ready to exit, bye bye...");
     Ok(())
@@ -284,17 +287,16 @@ fn end_loading(server: &Server, kinds: &[String], supervisor: Supervised) {
     tell(supervisor, NotifyState::Ready, "Ready to accept connections");
 }
 
-/// Has signals end the server, until it is at its end.
-fn heed_signals(server: &Server, signals: &mut Signals) {
-    let mut is_ending = false;
+/// Has signals end the server, until it is at its end. Returns whether it ends before its data is saved: as in Redis, if SIGINT is sent after
+/// another signal, and not if SIGTERM is, which a supervisor may send twice.
+fn heed_signals(server: &Server, signals: &mut Signals) -> bool {
+    let (mut was_signalled, mut insists) = (false, false);
     for signal in signals.forever() {
         let name = if signal == SIGINT { "SIGINT" } else { "SIGTERM" };
-        if std::mem::replace(&mut is_ending, true)
-            && signal == SIGINT
-            && server.saves.is_under_way.load(Ordering::Relaxed)
-        {
-            // Once more while the data is being saved.
+        let is_wanted = server.saves.ending.is_wanted();
+        if std::mem::replace(&mut was_signalled, true) && signal == SIGINT && is_wanted {
             warning!("You insist... exiting now.");
+            insists = true;
             server.stop();
             continue;
         }
@@ -303,6 +305,7 @@ fn heed_signals(server: &Server, signals: &mut Signals) {
         let options = if signal == SIGINT { config.shutdown_on_sigint } else { config.shutdown_on_sigterm };
         server.shut_down(options);
     }
+    insists
 }
 
 /// Where a daemon writes its number if the configuration does not say it, as in Redis.

@@ -79,6 +79,8 @@ pub struct Cut {
     pub n_changes: u64,
     /// What happens to the log at the same moment.
     pub log: LogCut,
+    /// The server is to end with this snapshot: writes wait from this moment on.
+    pub is_last: bool,
 }
 
 /// What happens to the log where a snapshot begins.
@@ -102,6 +104,7 @@ impl Cut {
             libraries: Vec::new(),
             n_changes: 0,
             log,
+            is_last: false,
         }
     }
 }

@@ -569,14 +569,43 @@ impl Saver {
                 "ERR Error trying to load the AOF files, check server logs."
             }),
             SaveOrder::SaveFlushed => return self.save_flushed(node),
-            SaveOrder::Shutdown | SaveOrder::ForcedShutdown => match self.save_for(what) {
-                // As in Redis there is no reply: the connection ends with the process.
-                None => return,
-                refusal => refusal,
-            },
+            SaveOrder::Shutdown | SaveOrder::ForcedShutdown => return self.end_server(what, node),
             _ => self.save_for(what),
         };
         self.answer(node, refusal);
+    }
+
+    /// Saves what there is and ends the server. If it does not end, all goes on.
+    fn end_server(&mut self, what: SaveOrder, node: Option<(Box<Node<Job>>, bool)>) {
+        let server = self.server;
+        let ending = &server.saves.ending;
+        // Somebody may have been refused just when this was asked for.
+        ending.ask();
+        let is_saved = !ending.is_aborted() && self.save_for(what).is_none();
+        if server.stopping.load(Relaxed) {
+            return;
+        }
+        // As in Redis there is no reply then: the connection ends with the process.
+        if (is_saved || what == SaveOrder::ForcedShutdown) && ending.decide() {
+            return server.stop();
+        }
+        self.read_orders();
+        let is_another = |order: &Order| order.what.is_shutdown();
+        let others = if ending.is_aborted() {
+            warning!("The end of the server was called off");
+            let (others, orders) = std::mem::take(&mut self.orders).into_iter().partition(is_another);
+            self.orders = orders;
+            others
+        } else {
+            warning!("Error trying to save the DB, can't exit.");
+            VecDeque::new()
+        };
+        if !self.orders.iter().any(is_another) {
+            ending.refused();
+        }
+        server.let_writes_go_on(&mut self.worker.thread);
+        let nodes = std::iter::once(node).chain(others.into_iter().map(|order| order.node));
+        nodes.for_each(|node| self.answer(node, Some("ERR Errors trying to SHUTDOWN. Check logs.")));
     }
 
     /// Takes a snapshot for all who have flushed everything by now.
@@ -618,21 +647,9 @@ impl Saver {
         let is_saved = !must_save || self.save();
         self.fulfilling = None;
         match what {
-            SaveOrder::ForcedShutdown => {
-                self.server.stop();
-                None
-            }
-            SaveOrder::Shutdown if is_saved => {
-                self.server.stop();
-                None
-            }
-            SaveOrder::Shutdown => {
-                warning!("Error trying to save the DB, can't exit.");
-                Some("ERR Errors trying to SHUTDOWN. Check logs.")
-            }
             SaveOrder::SaveFlushed => None,
-            SaveOrder::Save if is_saved => None,
-            SaveOrder::Save => Some("ERR"),
+            SaveOrder::Save | SaveOrder::Shutdown | SaveOrder::ForcedShutdown if is_saved => None,
+            SaveOrder::Save | SaveOrder::Shutdown | SaveOrder::ForcedShutdown => Some("ERR"),
             SaveOrder::Reload(how) if is_saved => self.reload(how).err().map(|why| {
                 warning!("DEBUG RELOAD: {why}");
                 "ERR Error trying to load the RDB dump, check server logs."
@@ -849,7 +866,7 @@ impl Saver {
     fn cut(&mut self, uses: Uses, form: Form, log: LogCut) -> Option<Box<Cut>> {
         let mut node = self.node.take().expect("it is here between two cuts");
         node.job.now = self.server.clock.now();
-        node.job.task = Task::Cut(Box::new(Cut::new(uses, form, log)));
+        node.job.task = Task::Cut(Box::new(Cut { is_last: self.is_last(), ..Cut::new(uses, form, log) }));
         node.set_route(Route::new(self.server.engine.all_shards()));
         self.worker.submit(node);
         loop {
@@ -868,7 +885,7 @@ impl Saver {
 
     /// Visits all shards until each has given all; writes what they give, or has them give nothing more.
     fn walk(&mut self, mut to: Option<(&mut Snapshot, &Uses)>) -> Result<(), Failure> {
-        let is_hurried = to.is_none() || self.fulfilling.is_some_and(SaveOrder::is_shutdown);
+        let is_hurried = to.is_none() || self.is_last();
         let mut pace = Pace::new(is_hurried);
         let mut walk = Walk::new(self.server, to.is_none());
         let ended = self.walk_on(&mut walk, &mut to, &mut pace);
@@ -1069,8 +1086,13 @@ impl Saver {
             || begins_log
             || self.would_bring_back()
             || self.writes_base && !server.config.load().appendonly
-            || !self.fulfilling.is_some_and(SaveOrder::is_shutdown)
-                && self.orders.iter().any(|order| order.what.is_shutdown())
+            || self.is_last() && saves.ending.is_aborted()
+            || !self.is_last() && self.orders.iter().any(|order| order.what.is_shutdown())
+    }
+
+    /// Whether the server is to end with the snapshot that is under way.
+    fn is_last(&self) -> bool {
+        self.fulfilling.is_some_and(SaveOrder::is_shutdown)
     }
 
     /// Takes all such orders out of their turn.
