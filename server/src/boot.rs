@@ -14,6 +14,7 @@ use std::{
 };
 
 use arc_swap::{ArcSwap, ArcSwapOption};
+use braid_journal::disk::Folder;
 use braid_storage::{
     Keyspace, Router,
     coordinator::{Engine, Weight, Worker},
@@ -42,7 +43,8 @@ use crate::{
         syslog::{self, Syslog},
     },
     net::{FoundAof, IoThread, Then, WAKER, replay, run_heavy, run_logger, run_saver},
-    notice, persist,
+    notice,
+    persist::{self, litter},
     shared::{
         accounts::Accounts,
         certificates::{self, Certificates},
@@ -117,6 +119,7 @@ pub fn serve(mut config: Config, mut process: Process) -> Result<(), String> {
     kinds.sort();
     kinds.dedup();
     let source = Source::of(&config)?;
+    remove_litter(&config);
     // As in Redis, nobody is kept from starting by a place where only the administrator may write.
     if let Some(path) = &pidfile
         && let Err(error) = std::fs::write(path, format!("{}\n", std::process::id()))
@@ -361,6 +364,25 @@ fn snapshot_to_load(config: &Config) -> Result<Option<(PathBuf, u64)>, String> {
 /// Where the append-only file is, from the start to the end.
 fn log_folder(config: &Config) -> PathBuf {
     config.dir.join(&config.appenddirname)
+}
+
+/// Removes what processes have left behind that ended while they wrote it. Of an append-only file that is loaded, that is done when it is: so long, it
+/// may be needed to find out what is wrong with it.
+fn remove_litter(config: &Config) {
+    let told = |path: &Path, removed: io::Result<()>| {
+        if let Err(error) = removed {
+            warning!("What is left over in {} cannot be removed: {error}", path.display());
+        }
+    };
+    told(&config.dir, litter::remove_from_dir(&config.dir));
+    let folder = log_folder(config);
+    if config.appendonly || !folder.is_dir() {
+        return;
+    }
+    // Another server may have it.
+    if let Ok(_ours) = Folder::locked(folder.clone(), &config.appendfilename) {
+        told(&folder, litter::remove_from_log(&folder, &config.appendfilename));
+    }
 }
 
 /// What the server starts from.

@@ -255,3 +255,57 @@ fn nothing_is_reported_where_that_is_not_wanted() {
         assert!(!log.contains("crashed by signal") && !log.contains("STACK TRACE"), "{log}");
     }
 }
+
+/// A closed terminal, a program that rotates logs, a profiler or a timer ended the server at once, without a snapshot.
+#[test]
+fn signals_that_ask_for_no_end_are_survived() {
+    let scratch = Scratch::new("signals");
+    let port = Port::claim();
+    let mut server = command(&scratch, &port, &[]).spawn().expect("it can be run");
+    let _ended = Process(server.id());
+    let mut client = connect(&port);
+    assert_eq!(ask(&mut client, "SET key value"), "+OK");
+    let named = ["HUP", "USR1", "USR2", "PIPE", "ALRM", "STKFLT", "CHLD", "CONT", "URG", "XCPU", "XFSZ", "VTALRM"];
+    let others = ["PROF", "WINCH", "IO", "PWR", "34", "50", "64"];
+    for signal in named.into_iter().chain(others) {
+        let sent = Command::new("kill").args([&format!("-{signal}"), &server.id().to_string()]).status();
+        assert!(sent.expect("kill is everywhere").success(), "{signal}");
+        assert_eq!(ask(&mut client, "GET key"), "\"value\"", "{signal}");
+    }
+    client.send(&["SHUTDOWN", "NOSAVE"]);
+    assert!(server.wait().expect("it is this test's own").success());
+}
+
+/// As in Redis, a supervisor may send SIGTERM twice, and nothing is lost. Who presses Ctrl-C once more has it end at once, and it says that it
+/// has not saved.
+#[test]
+fn a_second_signal_ends_the_last_snapshot_only_if_it_is_sigint() {
+    for (first, second, is_saved) in
+        [("TERM", "TERM", true), ("INT", "TERM", true), ("INT", "INT", false), ("TERM", "INT", false)]
+    {
+        let scratch = Scratch::new(&format!("{first}-{second}"));
+        let port = Port::claim();
+        let args = ["--save", "3600 1000", "--rdb-key-save-delay", "10000000"];
+        let mut server = command(&scratch, &port, &args).spawn().expect("it can be run");
+        let _ended = Process(server.id());
+        let mut client = connect(&port);
+        (0..10).for_each(|n| assert_eq!(ask(&mut client, &format!("SET k{n} v")), "+OK"));
+        let number = server.id().to_string();
+        let send = |signal: &str| {
+            let sent = Command::new("kill").args([&format!("-{signal}"), &number]).status();
+            assert!(sent.expect("kill is everywhere").success());
+        };
+        send(first);
+        let temporary = scratch.path(&format!("temp-{number}.rdb"));
+        until("it saves", || Path::new(&temporary).exists());
+        send(second);
+        if is_saved {
+            until("it has heard of both", || scratch.read("log").matches("scheduling shutdown").count() == 2);
+            assert_eq!(ask(&mut client, "CONFIG SET rdb-key-save-delay 0"), "+OK");
+        }
+        let status = server.wait().expect("it is this test's own");
+        assert_eq!(status.code(), Some(i32::from(!is_saved)), "{first}, {second}");
+        assert_eq!(Path::new(&scratch.path("dump.rdb")).exists(), is_saved, "{first}, {second}");
+        assert!(!Path::new(&temporary).exists());
+    }
+}

@@ -55,7 +55,7 @@ use crate::{
     config::Config,
     net::replay::{FoundAof, ReplayError, Then, UNFINISHED, replay},
     notice,
-    persist::{self, CommandsWriter, EntriesWriter, Loaded, Purpose},
+    persist::{self, litter, CommandsWriter, EntriesWriter, Loaded, Purpose},
     run::unit,
     shared::{
         functions::Existing,
@@ -433,7 +433,7 @@ impl Saver {
         let path = folder.join(&name);
         // The log has it, or nobody may.
         let files =
-            if is_logged { Folder::new(folder) } else { Folder::locked(folder, &config.appendfilename) };
+            if is_logged { Ok(Folder::at(folder)) } else { Folder::locked(folder, &config.appendfilename) };
         let files = files.map(|folder| server.journal.folder(folder));
         let files = files.map_err(|error| Failure::Io("opening its folder", error));
         let created = files
@@ -1320,6 +1320,7 @@ impl Snapshot {
     ) -> Result<Self, Failure> {
         let begin = || -> io::Result<EntriesWriter> {
             let file = File::create(path)?;
+            litter::lock(&file);
             let mut writer = match cut.form {
                 Form::Snapshot => {
                     EntriesWriter::Snapshot(begin_snapshot(file, purpose, cut, config, server)?)
