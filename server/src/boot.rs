@@ -71,11 +71,12 @@ use crate::{
     warning,
 };
 
-/// Checks the parts of a configuration that concern commands and users.
+/// Checks the parts of a configuration that concern commands, users and the log.
 ///
 /// # Errors
 /// What would keep the server from starting, in words for the log.
 pub fn check(config: &Config) -> Result<(), String> {
+    log::check(config)?;
     command::rename(&config.renamed_commands)?;
     command::users_at_start(config, &TABLE).map(|_| ())
 }
@@ -92,7 +93,7 @@ pub fn serve(mut config: Config, mut process: Process) -> Result<(), String> {
         nix::unistd::daemon(true, false).map_err(|error| format!("Going to the background: {error}"))?;
     }
     log::configure(&config);
-    log::set_file(config.logfile.as_deref());
+    log::set_file(&config);
     if config.syslog_enabled {
         open_syslog(&config);
     }

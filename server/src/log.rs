@@ -3,8 +3,8 @@
 use std::{
     cell::RefCell,
     fs::OpenOptions,
-    io::Write,
-    path::{Path, PathBuf},
+    io::{self, Write},
+    path::PathBuf,
     sync::{
         OnceLock,
         atomic::{AtomicBool, AtomicU8, Ordering},
@@ -61,11 +61,34 @@ pub fn configure(config: &Config) {
     THRESHOLD.store(level, Ordering::Relaxed);
 }
 
+/// Where the lines go: a path that is not absolute begins at `dir`, as it does in Redis once the server runs.
+fn path(config: &Config) -> Option<PathBuf> {
+    config.logfile.as_ref().map(|path| config.dir.join(path))
+}
+
+/// Checks that lines can be written where they are to go. What is not there stays so.
+///
+/// # Errors
+/// Why they cannot, in words: a server whose log goes nowhere does not start.
+pub fn check(config: &Config) -> Result<(), String> {
+    let Some(path) = path(config) else { return Ok(()) };
+    let mut options = OpenOptions::new();
+    options.append(true);
+    let opened = match options.open(&path) {
+        Err(error) if error.kind() == io::ErrorKind::NotFound => {
+            // A link may lead to where something can be made.
+            options.create(true).open(&path).and_then(|_| std::fs::remove_file(path.canonicalize()?))
+        }
+        opened => opened.map(drop),
+    };
+    opened.map_err(|error| format!("Can't open the log file {}: {error}", path.display()))
+}
+
 /// Sends the lines to a file (`logfile`) instead of standard output.
-pub fn set_file(path: Option<&Path>) {
-    if let Some(path) = path {
+pub fn set_file(config: &Config) {
+    if let Some(path) = path(config) {
         // A second call changes nothing: the file of a running server is fixed.
-        let _ = FILE.set(path.to_owned());
+        let _ = FILE.set(path);
     }
 }
 

@@ -309,3 +309,103 @@ fn a_second_signal_ends_the_last_snapshot_only_if_it_is_sigint() {
         assert!(!Path::new(&temporary).exists());
     }
 }
+
+fn run(scratch: &Scratch, args: &[&str]) -> (Option<i32>, String) {
+    let output = Command::new(SERVER)
+        .args(["--port", "0", "--unixsocket", &scratch.path("socket"), "--save", ""])
+        .args(args)
+        .current_dir(&scratch.0)
+        .output()
+        .expect("it can be run");
+    let text = [output.stdout, output.stderr].concat();
+    (output.status.code(), String::from_utf8_lossy(&text).into_owned())
+}
+
+/// It started, and said nothing anywhere.
+#[test]
+fn a_log_file_that_cannot_be_opened_ends_the_start() {
+    let scratch = Scratch::new("no-log");
+    fs::create_dir(scratch.path("folder")).expect("the folder is the test's own");
+    for place in [scratch.path("missing/log"), scratch.path("folder"), "missing/log".to_owned()] {
+        for checks in [&[][..], &["--check-config"], &["--daemonize", "yes"]] {
+            let (code, text) = run(&scratch, &[&["--logfile", &place], checks].concat());
+            assert_eq!(code, Some(1), "{place}, {checks:?}: {text}");
+            assert!(text.contains("Can't open the log file"), "{text}");
+        }
+    }
+    let (code, text) = run(&scratch, &["--logfile", &scratch.path("log"), "--check-config"]);
+    assert_eq!(code, Some(0), "{text}");
+    assert!(!Path::new(&scratch.path("log")).exists(), "a check leaves nothing");
+}
+
+/// Its first lines were where the server was started, and the others in `dir`.
+#[test]
+fn a_relative_log_file_is_one_file_in_the_folder_of_the_server() {
+    let scratch = Scratch::new("relative-log");
+    let port = Port::claim();
+    fs::create_dir(scratch.path("data")).expect("the folder is the test's own");
+    let mut server = Command::new(SERVER)
+        .args(["--port", &port.number().to_string(), "--save", "", "--io-threads", "1"])
+        .args(["--logfile", "log", "--dir", &scratch.path("data")])
+        .current_dir(&scratch.0)
+        .stdout(Stdio::null())
+        .spawn()
+        .expect("it can be run");
+    let _ended = Process(server.id());
+    connect(&port).send(&["SHUTDOWN", "NOSAVE"]);
+    assert!(server.wait().expect("it is this test's own").success());
+    let log = scratch.read("data/log");
+    for line in ["Braid is starting", "Ready to accept connections", "bye bye"] {
+        assert!(log.contains(line), "{line}: {log}");
+    }
+    assert!(!Path::new(&scratch.path("log")).exists());
+}
+
+/// It served data of its own, or without the promise that was asked for, and said so in a line of the log.
+#[test]
+fn what_is_not_there_and_changes_what_is_safe_ends_the_start() {
+    let scratch = Scratch::new("missing");
+    for words in [
+        &["--replicaof", "127.0.0.1", "6379"][..],
+        &["--slaveof", "127.0.0.1", "6379"],
+        &["--cluster-enabled", "yes"],
+        &["--min-replicas-to-write", "1"],
+        &["--min-slaves-to-write", "2"],
+        &["--loadmodule", "/usr/lib/module.so"],
+    ] {
+        let line = format!("{}\n", words.join(" ").trim_start_matches("--"));
+        fs::write(scratch.path("conf"), line).expect("the folder is the test's own");
+        for args in [words, &[&scratch.path("conf")[..]], &[words, &["--check-config"]].concat()] {
+            let (code, text) = match args.first().is_some_and(|first| first.starts_with("--")) {
+                true => run(&scratch, args),
+                false => {
+                    let output = Command::new(SERVER).args(args).output().expect("it can be run");
+                    (output.status.code(), String::from_utf8_lossy(&output.stderr).into_owned())
+                }
+            };
+            assert_eq!(code, Some(1), "{args:?}: {text}");
+            assert!(text.contains("support"), "{args:?}: {text}");
+        }
+    }
+    // What asks for nothing is no reason, and neither is what is taken back.
+    for words in [
+        &["--replicaof", "no", "one"][..],
+        &["--cluster-enabled", "no"],
+        &["--min-replicas-to-write", "0"],
+        &["--cluster-enabled", "yes", "--cluster-enabled", "no"],
+    ] {
+        let (code, text) = run(&scratch, &[words, &["--check-config"]].concat());
+        assert_eq!(code, Some(0), "{words:?}: {text}");
+    }
+    let port = Port::claim();
+    let mut server = command(&scratch, &port, &[]).spawn().expect("it can be run");
+    let _ended = Process(server.id());
+    let mut client = connect(&port);
+    for line in ["min-replicas-to-write 1", "min-slaves-to-write 1", "replicaof \"127.0.0.1 6379\"", "cluster-enabled yes"]
+    {
+        let refused = ask(&mut client, &format!("CONFIG SET {line}"));
+        assert!(refused.starts_with("-ERR"), "{line}: {refused}");
+    }
+    client.send(&["SHUTDOWN", "NOSAVE"]);
+    assert!(server.wait().expect("it is this test's own").success());
+}
