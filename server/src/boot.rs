@@ -2,6 +2,13 @@
 
 use std::{
     io,
+    os::{
+        linux::net::SocketAddrExt as _,
+        unix::{
+            ffi::OsStrExt as _,
+            net::{SocketAddr, UnixDatagram},
+        },
+    },
     panic::{AssertUnwindSafe, catch_unwind},
     path::{Path, PathBuf},
     sync::{
@@ -24,7 +31,6 @@ use braid_storage::{
 use crossbeam_queue::SegQueue;
 use crossbeam_utils::{CachePadded, sync::Parker};
 use mio::{Poll, Waker};
-use sd_notify::NotifyState;
 use signal_hook::{
     consts::{SIGINT, SIGTERM},
     iterator::Signals,
@@ -189,11 +195,11 @@ pub fn serve(mut config: Config, mut process: Process) -> Result<(), String> {
 
     begin_to_serve(server, io_threads, &mut threads)?;
     if !is_loading {
-        tell(supervisor, NotifyState::Ready, "Ready to accept connections");
+        tell(supervisor, Notice::Ready, "Ready to accept connections");
     }
 
     let insists = heed_signals(server, &mut signals);
-    tell(supervisor, NotifyState::Stopping, "Stopping");
+    tell(supervisor, Notice::Stopping, "Stopping");
     join(server, threads);
     if !server.journal.close() {
         warning!("The append-only file may lack the last writes");
@@ -288,7 +294,7 @@ fn begin_to_serve(
 fn end_loading(server: &Server, kinds: &[String], supervisor: Supervised) {
     log_ready(kinds);
     server.loading.end(&server.attention);
-    tell(supervisor, NotifyState::Ready, "Ready to accept connections");
+    tell(supervisor, Notice::Ready, "Ready to accept connections");
 }
 
 /// Has signals end the server, until it is at its end. Returns whether it ends before its data is saved: as in Redis, if SIGINT is sent after
@@ -324,13 +330,34 @@ fn supervisor(asked: Supervised) -> Supervised {
     }
 }
 
+/// What a supervisor hears of the process.
+#[derive(Clone, Copy)]
+enum Notice {
+    Ready,
+    Stopping,
+}
+
 /// Tells the supervisor, if there is one, what has become of the process.
-fn tell(supervisor: Supervised, what: NotifyState<'_>, status: &str) {
+fn tell(supervisor: Supervised, what: Notice, status: &str) {
+    let line = match what {
+        Notice::Ready => "READY=1",
+        Notice::Stopping => "STOPPING=1",
+    };
     if supervisor == Supervised::Systemd
-        && let Err(error) = sd_notify::notify(&[what, NotifyState::Status(status)])
+        && let Err(error) = notify(&format!("{line}\nSTATUS={status}\n"))
     {
         warning!("Telling systemd '{status}': {error}");
     }
+}
+
+/// Sends a message to where the environment says, as sd_notify(3) does: to the name of a file, or, after an `@`, to a name that is none.
+fn notify(message: &str) -> io::Result<()> {
+    let Some(place) = std::env::var_os("NOTIFY_SOCKET") else { return Ok(()) };
+    let address = match place.as_bytes() {
+        [b'@', name @ ..] => SocketAddr::from_abstract_name(name)?,
+        _ => SocketAddr::from_pathname(&place)?,
+    };
+    UnixDatagram::unbound()?.send_to_addr(message.as_bytes(), &address).map(|_| ())
 }
 
 /// Has the log go to the system's log, too.

@@ -6,10 +6,10 @@ use std::{
     io::{self, Write},
     path::PathBuf,
     sync::{
-        OnceLock,
-        atomic::{AtomicBool, AtomicU8, Ordering},
+        LazyLock, OnceLock,
+        atomic::{AtomicBool, AtomicU8, AtomicU64, Ordering},
     },
-    time::{SystemTime, UNIX_EPOCH},
+    time::{Instant, SystemTime, UNIX_EPOCH},
 };
 
 pub mod syslog;
@@ -154,6 +154,46 @@ pub fn line(level: Level, message: std::fmt::Arguments<'_>) {
     };
 }
 
+/// A kind of line that anybody can cause who can connect, as often as he likes: one is written in so much time, and says how many were not.
+pub struct Seldom {
+    /// When the next may be written, in milliseconds since the first of any kind.
+    free_at: AtomicU64,
+    n_left_out: AtomicU64,
+}
+
+impl Seldom {
+    /// So many milliseconds apart.
+    const EVERY: u64 = 10_000;
+
+    /// A kind of which none was written yet.
+    #[expect(clippy::new_without_default, reason = "each is a static")]
+    pub const fn new() -> Self {
+        Self { free_at: AtomicU64::new(0), n_left_out: AtomicU64::new(0) }
+    }
+
+    /// Writes a line of this kind, or counts it. Never called while a shard is held.
+    pub fn line(&self, level: Level, message: std::fmt::Arguments<'_>) {
+        static FIRST: LazyLock<Instant> = LazyLock::new(Instant::now);
+        if !is_shown(level) {
+            return;
+        }
+        let now = FIRST.elapsed().as_millis() as u64;
+        let free_at = self.free_at.load(Ordering::Relaxed);
+        let next = now + Self::EVERY;
+        // Of several threads one writes.
+        let is_free = now >= free_at
+            && self.free_at.compare_exchange(free_at, next, Ordering::Relaxed, Ordering::Relaxed).is_ok();
+        if !is_free {
+            self.n_left_out.fetch_add(1, Ordering::Relaxed);
+            return;
+        }
+        match self.n_left_out.swap(0, Ordering::Relaxed) {
+            0 => line(level, message),
+            n => line(level, format_args!("{message} (and {n} more of this kind before it)")),
+        }
+    }
+}
+
 /// Now, in UTC, as `20 Nov 2026 23:55:25.123`.
 fn timestamp() -> String {
     let Moment { year, month, day, hour, minute, second, millis } = Moment::now();
@@ -215,6 +255,15 @@ macro_rules! notice {
 #[macro_export]
 macro_rules! warning {
     ($($arg:tt)*) => { $crate::log::line($crate::log::Level::Warning, format_args!($($arg)*)) };
+}
+
+/// Logs what is important, but seldom: for what anybody can cause who can connect. Each place in the code is a kind of its own.
+#[macro_export]
+macro_rules! warning_seldom {
+    ($($arg:tt)*) => {{
+        static KIND: $crate::log::Seldom = $crate::log::Seldom::new();
+        KIND.line($crate::log::Level::Warning, format_args!($($arg)*))
+    }};
 }
 
 /// Logs what is important once no shard is held: for what may be called under a hold.

@@ -4,7 +4,13 @@ mod support;
 
 use std::{
     fs,
-    os::unix::{net::UnixDatagram, process::ExitStatusExt as _},
+    os::{
+        linux::net::SocketAddrExt as _,
+        unix::{
+            net::{SocketAddr, UnixDatagram},
+            process::ExitStatusExt as _,
+        },
+    },
     path::{Path, PathBuf},
     process::{Child, Command, Stdio},
 };
@@ -116,10 +122,18 @@ fn a_daemon_goes_to_the_background_and_serves_with_all_its_threads() {
 
 #[test]
 fn systemd_hears_that_the_server_is_ready_and_that_it_stops() {
-    for supervised in ["systemd", "auto"] {
-        let scratch = Scratch::new(supervised);
-        let socket = scratch.path("notify");
-        let systemd = UnixDatagram::bind(&socket).expect("the folder is writable");
+    for (supervised, is_file) in [("systemd", true), ("auto", true), ("systemd", false)] {
+        let scratch = Scratch::new(&format!("{supervised}-{}", u8::from(is_file)));
+        // Where containers share the folder, it is a name that is no file.
+        let (socket, systemd) = if is_file {
+            let socket = scratch.path("notify");
+            let systemd = UnixDatagram::bind(&socket).expect("the folder is writable");
+            (socket, systemd)
+        } else {
+            let name = format!("braid-notify-{}-{supervised}", std::process::id());
+            let address = SocketAddr::from_abstract_name(&name).expect("it is short");
+            (format!("@{name}"), UnixDatagram::bind_addr(&address).expect("nobody else has it"))
+        };
         systemd.set_read_timeout(Some(PATIENCE)).expect("it is a socket");
         let heard = || {
             let mut said = [0; 1000];

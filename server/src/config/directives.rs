@@ -440,6 +440,9 @@ directives! {
     row("metrics-bind", Kind::Addresses, "127.0.0.1 -::1").immutable() =>
         /// Addresses for that.
         live metrics_bind: Vec<BindAddress> = addresses;
+    row("metrics-hosts", Kind::Addresses, "") =>
+        /// Names under which browsers and scrapers may ask for them, beside the loopback's and those of `metrics-bind`.
+        live metrics_hosts: Vec<String> = names;
     yes_no("metrics-tls", "no").immutable() =>
         /// Whether that port speaks TLS, with the certificates of `tls-cert-file`.
         live metrics_tls: bool = Value::yes;
@@ -629,6 +632,10 @@ fn node_name(value: Value) -> Result<Value, Reason> {
 
 fn addresses(value: &Value) -> Vec<BindAddress> {
     value.addresses().iter().map(|word| BindAddress::parse(word)).collect()
+}
+
+fn names(value: &Value) -> Vec<String> {
+    value.addresses().iter().map(|word| String::from_utf8_lossy(word).into_owned()).collect()
 }
 
 fn one_word<T: Word>(value: &Value) -> T {

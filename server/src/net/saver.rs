@@ -129,6 +129,8 @@ struct Saver {
     keeps_history: bool,
     /// What is held may be marked as saved although it is not: a snapshot that panicked again and again has not been brought to its end.
     has_stale_marks: bool,
+    /// What is held was loaded, and the append-only file knows nothing of it.
+    owes_rewrite: bool,
     /// An append-only file that was begun for a CONFIG SET, which is to take effect next.
     begun: Option<Begun>,
 }
@@ -175,6 +177,7 @@ impl Saver {
             told_limit: None,
             keeps_history: false,
             has_stale_marks: false,
+            owes_rewrite: false,
             begun: None,
         }
     }
@@ -233,8 +236,8 @@ impl Saver {
             notice!("Starting automatic rewriting of AOF on {growth}% growth");
             return true;
         }
-        // Writes are refused until that has been mended.
-        server.journal.has_lost() && self.has_rested(RETRY_SECONDS)
+        // Of the first, writes are refused until that has been mended.
+        (server.journal.has_lost() || self.owes_rewrite) && self.has_rested(RETRY_SECONDS)
     }
 
     /// After a failure, it is not tried again for a while, and after some for a longer one.
@@ -386,6 +389,7 @@ impl Saver {
                 saves.n_rewritten.fetch_add(1, Relaxed);
                 saves.n_rewrites_failed.store(0, Relaxed);
                 self.told_limit = None;
+                self.owes_rewrite = false;
                 notice!(
                     "Background AOF rewrite finished successfully in {:.3} seconds",
                     began.elapsed().as_secs_f64()
@@ -719,9 +723,22 @@ impl Saver {
             return self.add_loaded(loaded, &libraries, how);
         }
         self.install(loaded);
-        // Nothing of this was logged.
-        saves.is_rewrite_scheduled.store(server.journal.is_writing(), Relaxed);
-        command::replace_libraries(server, &libraries).map_err(|why| why.to_string())
+        command::replace_libraries(server, &libraries).map_err(|why| why.to_string())?;
+        self.rewrite_after_load()
+    }
+
+    /// Rewrites the append-only file, if there is one, before anybody is told that something was loaded: nothing of that was logged. If that
+    /// fails it is tried again, as what the file has is not what is held.
+    fn rewrite_after_load(&mut self) -> Result<(), String> {
+        if !self.server.journal.is_writing() {
+            return Ok(());
+        }
+        self.owes_rewrite = true;
+        self.rewrite(LogCut::Made);
+        match self.owes_rewrite && self.server.journal.is_writing() {
+            true => Err("the append-only file does not have what was loaded, and is to be rewritten".to_owned()),
+            false => Ok(()),
+        }
     }
 
     /// Adds what was loaded to what is held, unless something of it is there and must stay.
@@ -761,8 +778,7 @@ impl Saver {
                 }
             }
         }
-        server.saves.is_rewrite_scheduled.store(server.journal.is_writing(), Relaxed);
-        Ok(())
+        self.rewrite_after_load()
     }
 
     /// Puts what was loaded in place of all that is held.

@@ -37,7 +37,7 @@ use crate::{
         watch,
     },
     shared::{server::Server, thread_state::ThreadState},
-    verbose, warning,
+    verbose, warning_seldom,
 };
 
 /// How the running of a batch ended.
@@ -1066,7 +1066,7 @@ fn is_cross_protocol(words: Words<'_>) -> bool {
 
 #[cold]
 fn report_cross_protocol(connection: &Connection) {
-    warning!(
+    warning_seldom!(
         "Possible SECURITY ATTACK detected. It looks like somebody is sending POST or Host: commands. \
          Connection from {} aborted.",
         connection.record.peer
