@@ -6,7 +6,7 @@ use std::{
     io::{self, Write},
     path::PathBuf,
     sync::{
-        LazyLock, OnceLock,
+        OnceLock,
         atomic::{AtomicBool, AtomicU8, AtomicU64, Ordering},
     },
     time::{Instant, SystemTime, UNIX_EPOCH},
@@ -173,11 +173,11 @@ impl Seldom {
 
     /// Writes a line of this kind, or counts it. Never called while a shard is held.
     pub fn line(&self, level: Level, message: std::fmt::Arguments<'_>) {
-        static FIRST: LazyLock<Instant> = LazyLock::new(Instant::now);
+        static FIRST: OnceLock<Instant> = OnceLock::new();
         if !is_shown(level) {
             return;
         }
-        let now = FIRST.elapsed().as_millis() as u64;
+        let now = FIRST.get_or_init(Instant::now).elapsed().as_millis() as u64;
         let free_at = self.free_at.load(Ordering::Relaxed);
         let next = now + Self::EVERY;
         // Of several threads one writes.

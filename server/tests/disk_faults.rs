@@ -471,7 +471,9 @@ fn a_rewrite_that_cannot_make_its_files_keeps_nobody_from_writing() {
             assert_eq!(planned, "+OK");
             for n_failed in 1..=2 {
                 ask(&mut client, "BGREWRITEAOF");
-                until("it has failed", || figure(&mut client, "aof_rewrites_consecutive_failures") == n_failed);
+                until("it has failed", || {
+                    figure(&mut client, "aof_rewrites_consecutive_failures") == n_failed
+                });
                 await_rewrite(&mut client);
                 assert_eq!(info(&mut client, "aof_last_bgrewrite_status"), "err", "{step}");
                 assert_eq!(info(&mut client, "aof_last_write_status"), "ok", "{step}");

@@ -1078,7 +1078,10 @@ fn a_transaction_that_turns_the_file_off_is_answered_when_it_is_off() {
             assert!(!ask(&mut client, line).starts_with('-'), "{line}");
         }
         assert_eq!(ask(&mut client, "EXEC"), "[:1 +OK :2]");
-        assert_eq!(ask(&mut client, "WAITAOF 1 0 0"), "-ERR WAITAOF cannot be used when numlocal is set but appendonly is disabled.");
+        assert_eq!(
+            ask(&mut client, "WAITAOF 1 0 0"),
+            "-ERR WAITAOF cannot be used when numlocal is set but appendonly is disabled."
+        );
         let next = home.serve(&[]);
         assert_eq!(ask(&mut next.connect(), "GET before"), "\"1\"");
         assert_eq!(ask(&mut client, "SET after 1"), "+OK");

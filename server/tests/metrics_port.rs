@@ -473,15 +473,31 @@ fn metrics_tell_whether_data_is_safe() {
 /// A page of a stranger had a browser within the network read all of it: by a name of his own that he had lead to the server.
 #[test]
 fn only_who_knows_the_server_by_a_name_of_its_own_is_answered() {
-    let place = Place::open(&["--metrics-bind", "0.0.0.0", "--metrics-hosts", "metrics.example.org", "Braid"]);
+    let place =
+        Place::open(&["--metrics-bind", "0.0.0.0", "--metrics-hosts", "metrics.example.org", "Braid"]);
     let code = |host: &str, path: &str| {
         let mut connection = place.connect();
         let request = format!("GET {path} HTTP/1.1\r\n{host}\r\n");
         connection.get_mut().write_all(request.as_bytes()).expect("it is read");
         receive(&mut connection).expect("it is answered").code
     };
-    let known = ["localhost", "LOCALHOST:80", "127.0.0.1", "127.0.0.1:9121", "[::1]:9121", "metrics.example.org", "braid:9121"];
-    let others = ["evil.example", "evil.example:9121", "localhost.evil.example", "127.0.0.1.evil.example", "10.1.2.3", ""];
+    let known = [
+        "localhost",
+        "LOCALHOST:80",
+        "127.0.0.1",
+        "127.0.0.1:9121",
+        "[::1]:9121",
+        "metrics.example.org",
+        "braid:9121",
+    ];
+    let others = [
+        "evil.example",
+        "evil.example:9121",
+        "localhost.evil.example",
+        "127.0.0.1.evil.example",
+        "10.1.2.3",
+        "",
+    ];
     for path in ["/", "/metrics", "/status.json", "/nowhere"] {
         for host in known {
             let expected = if path == "/nowhere" { 404 } else { 200 };

@@ -279,7 +279,8 @@ fn signals_that_ask_for_no_end_are_survived() {
     let _ended = Process(server.id());
     let mut client = connect(&port);
     assert_eq!(ask(&mut client, "SET key value"), "+OK");
-    let named = ["HUP", "USR1", "USR2", "PIPE", "ALRM", "STKFLT", "CHLD", "CONT", "URG", "XCPU", "XFSZ", "VTALRM"];
+    let named =
+        ["HUP", "USR1", "USR2", "PIPE", "ALRM", "STKFLT", "CHLD", "CONT", "URG", "XCPU", "XFSZ", "VTALRM"];
     let others = ["PROF", "WINCH", "IO", "PWR", "34", "50", "64"];
     for signal in named.into_iter().chain(others) {
         let sent = Command::new("kill").args([&format!("-{signal}"), &server.id().to_string()]).status();
@@ -415,8 +416,12 @@ fn what_is_not_there_and_changes_what_is_safe_ends_the_start() {
     let mut server = command(&scratch, &port, &[]).spawn().expect("it can be run");
     let _ended = Process(server.id());
     let mut client = connect(&port);
-    for line in ["min-replicas-to-write 1", "min-slaves-to-write 1", "replicaof \"127.0.0.1 6379\"", "cluster-enabled yes"]
-    {
+    for line in [
+        "min-replicas-to-write 1",
+        "min-slaves-to-write 1",
+        "replicaof \"127.0.0.1 6379\"",
+        "cluster-enabled yes",
+    ] {
         let refused = ask(&mut client, &format!("CONFIG SET {line}"));
         assert!(refused.starts_with("-ERR"), "{line}: {refused}");
     }

@@ -55,7 +55,7 @@ use crate::{
     config::Config,
     net::replay::{FoundAof, ReplayError, Then, UNFINISHED, replay},
     notice,
-    persist::{self, litter, CommandsWriter, EntriesWriter, Loaded, Purpose},
+    persist::{self, CommandsWriter, EntriesWriter, Loaded, Purpose, litter},
     run::unit,
     shared::{
         functions::Existing,
@@ -736,7 +736,9 @@ impl Saver {
         self.owes_rewrite = true;
         self.rewrite(LogCut::Made);
         match self.owes_rewrite && self.server.journal.is_writing() {
-            true => Err("the append-only file does not have what was loaded, and is to be rewritten".to_owned()),
+            true => {
+                Err("the append-only file does not have what was loaded, and is to be rewritten".to_owned())
+            }
             false => Ok(()),
         }
     }
