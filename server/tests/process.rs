@@ -325,13 +325,19 @@ fn a_second_signal_ends_the_last_snapshot_only_if_it_is_sigint() {
     }
 }
 
+/// Runs a server that does not serve for long, if at all; returns its code and what it says.
 fn run(scratch: &Scratch, args: &[&str]) -> (Option<i32>, String) {
-    let output = Command::new(SERVER)
-        .args(["--port", "0", "--unixsocket", &scratch.path("socket"), "--save", ""])
+    let mut child = Command::new(SERVER)
         .args(args)
+        .args(["--port", "0", "--unixsocket", &scratch.path("socket"), "--save", ""])
         .current_dir(&scratch.0)
-        .output()
+        .stdout(Stdio::piped())
+        .stderr(Stdio::piped())
+        .spawn()
         .expect("it can be run");
+    let _ended = Process(child.id());
+    until("it ends", || child.try_wait().expect("the process is this test's own").is_some());
+    let output = child.wait_with_output().expect("it has ended");
     let text = [output.stdout, output.stderr].concat();
     (output.status.code(), String::from_utf8_lossy(&text).into_owned())
 }
@@ -391,13 +397,7 @@ fn what_is_not_there_and_changes_what_is_safe_ends_the_start() {
         let line = format!("{}\n", words.join(" ").trim_start_matches("--"));
         fs::write(scratch.path("conf"), line).expect("the folder is the test's own");
         for args in [words, &[&scratch.path("conf")[..]], &[words, &["--check-config"]].concat()] {
-            let (code, text) = match args.first().is_some_and(|first| first.starts_with("--")) {
-                true => run(&scratch, args),
-                false => {
-                    let output = Command::new(SERVER).args(args).output().expect("it can be run");
-                    (output.status.code(), String::from_utf8_lossy(&output.stderr).into_owned())
-                }
-            };
+            let (code, text) = run(&scratch, args);
             assert_eq!(code, Some(1), "{args:?}: {text}");
             assert!(text.contains("support"), "{args:?}: {text}");
         }
