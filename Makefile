@@ -38,7 +38,7 @@ search: ## Run the tests that choose at random, with other choices than `make te
 	BRAID_SEED=$(SEED) BRAID_CASES=$(SEARCH_CASES) cargo test -p braid-script --test differential --test libraries
 	PROPTEST_RNG_SEED=$(SEED) cargo test -p braid-protocol -p braid-storage -p braid-journal -p braid-bench
 
-crash: ## Kill the server a thousand times under load (KILLS=… SEED=…), flip and tear a file at every byte, fail the system's calls
+crash: ## Kill and end the server a thousand times under load (KILLS=… SEED=…), flip and tear a file at every byte, fail the system's calls
 	@command -v strace >/dev/null || { echo "strace is missing: apt-get install strace"; exit 1; }
 	@echo "SEED=$(SEED)"
 	BRAID_SEED=$(SEED) BRAID_KILLS=$(KILLS) cargo test -p braid-server --test crash -- --nocapture

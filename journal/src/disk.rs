@@ -93,6 +93,11 @@ pub struct Folder {
 }
 
 impl Folder {
+    /// The folder of a path, where nothing is made if it is not there: files that were in it would be missed in another one.
+    pub fn at(path: PathBuf) -> Self {
+        Self { path, _lock: None }
+    }
+
     /// The folder of a path, which is made if it is not there, but not those above it.
     ///
     /// # Errors

@@ -102,7 +102,7 @@ pub fn replace<D: Disk>(disk: &mut D, name: &str, written_as: &[u8], is_snapshot
     let base = manifest.begin_base(name, is_snapshot, 0);
     disk.rename(written_as, &base.name)?;
     disk.sync_folder()?;
-    write_manifest(disk, name, &manifest)
+    Ok(write_manifest(disk, name, &manifest)?)
 }
 
 /// Removes what nothing needs any more of an append-only file that nobody writes to.
@@ -245,9 +245,16 @@ impl<D: Disk> Aof<D> {
         if !self.is_name_unsynced {
             let aside = format!("temp-{}.incr.aof", self.name).into_bytes();
             let mut framer = Framer { previous: 0, ..self.framer };
-            let file = self.disk.create(&aside)?;
-            let n_bytes = write_anchor(&file, 0, &mut framer)?;
-            file.sync()?;
+            let made = self.disk.create(&aside).and_then(|file| {
+                let n_bytes = write_anchor(&file, 0, &mut framer)?;
+                file.sync()?;
+                Ok((file, n_bytes))
+            });
+            let Ok((file, n_bytes)) = made else {
+                // What is open can be appended to all the same. The time stands behind the file's first line then.
+                self.is_fresh = false;
+                return Ok(());
+            };
             let last = self.manifest.increments.last().expect("it is written to");
             self.disk.rename(&aside, &last.name)?;
             (self.file, self.end, self.reserved, self.framer) = (file, n_bytes, 0, framer);
@@ -294,7 +301,8 @@ impl<D: Disk> Aof<D> {
     /// increment is named only together with the base, which has all of that. Until then the old files hold, up to where the last was torn.
     ///
     /// # Errors
-    /// The disk's. It goes on with the increment that there is, which may be [lost](Aof::is_lost) from now on.
+    /// The disk's. It goes on with the increment that there is, which may be [lost](Aof::is_lost) from now on. Only where the manifest may name
+    /// the new one all the same, [`Aof::begin_anew`] must come first.
     pub fn begin_rewrite(&mut self) -> io::Result<()> {
         // Of what could not be appended there may be a part, and another file follows.
         if self.touched > self.end {
@@ -307,10 +315,16 @@ impl<D: Disk> Aof<D> {
         let mut manifest = self.manifest.clone();
         let mut framer = Framer { safe: self.framer.offset, ..self.framer };
         let is_aside = self.is_aside || self.is_lost;
-        let named = if is_aside { Named::Later } else { Named::Now };
-        let begun = begin_increment(&mut self.disk, &self.name, (&mut manifest, named), &mut framer);
-        self.is_manifest_unsure |= begun.is_err() && !is_aside;
-        (self.file, self.end) = begun?;
+        let begun = begin_increment(&mut self.disk, &self.name, (&mut manifest, Named::Later), &mut framer)?;
+        if !is_aside && let Err(unwritten) = write_manifest(&mut self.disk, &self.name, &manifest) {
+            match unwritten.is_unsure {
+                true => self.is_manifest_unsure = true,
+                // The next to be begun writes over it, if it stays.
+                false => drop(self.disk.remove(&manifest.increments.last().expect("it was begun").name)),
+            }
+            return Err(unwritten.error);
+        }
+        (self.file, self.end) = begun;
         (self.manifest, self.framer, self.reserved, self.is_fresh) = (manifest, framer, 0, true);
         (self.is_aside, self.is_lost, self.is_manifest_unsure, self.touched) = (is_aside, false, false, 0);
         self.has_grown = false;
@@ -430,13 +444,32 @@ fn write_anchor(file: &impl DiskFile, at: u64, framer: &mut Framer) -> io::Resul
     Ok(anchor.len() as u64)
 }
 
-fn write_manifest(disk: &mut impl Disk, name: &str, manifest: &Manifest) -> io::Result<()> {
-    let aside = format!("temp-{name}.manifest").into_bytes();
-    let file = disk.create(&aside)?;
-    file.write_at(&manifest.text(), 0)?;
-    file.sync()?;
-    disk.rename(&aside, &manifest_name(name))?;
-    disk.sync_folder()
+/// Why a manifest could not be written.
+struct Unwritten {
+    error: io::Error,
+    /// It may be there all the same, now or when the machine has stopped.
+    is_unsure: bool,
+}
+
+impl From<Unwritten> for io::Error {
+    fn from(unwritten: Unwritten) -> Self {
+        unwritten.error
+    }
+}
+
+fn write_manifest(disk: &mut impl Disk, name: &str, manifest: &Manifest) -> Result<(), Unwritten> {
+    let (name, aside) = (manifest_name(name), format!("temp-{name}.manifest").into_bytes());
+    let text = manifest.text();
+    let made = disk.create(&aside).and_then(|file| {
+        file.write_at(&text, 0)?;
+        file.sync()
+    });
+    made.map_err(|error| Unwritten { error, is_unsure: false })?;
+    disk.rename(&aside, &name).map_err(|error| {
+        let is_another = disk.read(&name).is_ok_and(|there| there.as_ref() != Some(&text));
+        Unwritten { error, is_unsure: !is_another }
+    })?;
+    disk.sync_folder().map_err(|error| Unwritten { error, is_unsure: true })
 }
 
 #[cfg(test)]

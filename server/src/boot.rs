@@ -2,6 +2,13 @@
 
 use std::{
     io,
+    os::{
+        linux::net::SocketAddrExt as _,
+        unix::{
+            ffi::OsStrExt as _,
+            net::{SocketAddr, UnixDatagram},
+        },
+    },
     panic::{AssertUnwindSafe, catch_unwind},
     path::{Path, PathBuf},
     sync::{
@@ -14,6 +21,7 @@ use std::{
 };
 
 use arc_swap::{ArcSwap, ArcSwapOption};
+use braid_journal::disk::Folder;
 use braid_storage::{
     Keyspace, Router,
     coordinator::{Engine, Weight, Worker},
@@ -23,7 +31,6 @@ use braid_storage::{
 use crossbeam_queue::SegQueue;
 use crossbeam_utils::{CachePadded, sync::Parker};
 use mio::{Poll, Waker};
-use sd_notify::NotifyState;
 use signal_hook::{
     consts::{SIGINT, SIGTERM},
     iterator::Signals,
@@ -42,7 +49,8 @@ use crate::{
         syslog::{self, Syslog},
     },
     net::{FoundAof, IoThread, Then, WAKER, replay, run_heavy, run_logger, run_saver},
-    notice, persist,
+    notice,
+    persist::{self, litter},
     shared::{
         accounts::Accounts,
         certificates::{self, Certificates},
@@ -69,11 +77,12 @@ use crate::{
     warning,
 };
 
-/// Checks the parts of a configuration that concern commands and users.
+/// Checks the parts of a configuration that concern commands, users and the log.
 ///
 /// # Errors
 /// What would keep the server from starting, in words for the log.
 pub fn check(config: &Config) -> Result<(), String> {
+    log::check(config)?;
     command::rename(&config.renamed_commands)?;
     command::users_at_start(config, &TABLE).map(|_| ())
 }
@@ -90,7 +99,7 @@ pub fn serve(mut config: Config, mut process: Process) -> Result<(), String> {
         nix::unistd::daemon(true, false).map_err(|error| format!("Going to the background: {error}"))?;
     }
     log::configure(&config);
-    log::set_file(config.logfile.as_deref());
+    log::set_file(&config);
     if config.syslog_enabled {
         open_syslog(&config);
     }
@@ -117,6 +126,7 @@ pub fn serve(mut config: Config, mut process: Process) -> Result<(), String> {
     kinds.sort();
     kinds.dedup();
     let source = Source::of(&config)?;
+    remove_litter(&config);
     // As in Redis, nobody is kept from starting by a place where only the administrator may write.
     if let Some(path) = &pidfile
         && let Err(error) = std::fs::write(path, format!("{}\n", std::process::id()))
@@ -185,11 +195,11 @@ pub fn serve(mut config: Config, mut process: Process) -> Result<(), String> {
 
     begin_to_serve(server, io_threads, &mut threads)?;
     if !is_loading {
-        tell(supervisor, NotifyState::Ready, "Ready to accept connections");
+        tell(supervisor, Notice::Ready, "Ready to accept connections");
     }
 
-    heed_signals(server, &mut signals);
-    tell(supervisor, NotifyState::Stopping, "Stopping");
+    let insists = heed_signals(server, &mut signals);
+    tell(supervisor, Notice::Stopping, "Stopping");
     join(server, threads);
     if !server.journal.close() {
         warning!("The append-only file may lack the last writes");
@@ -200,6 +210,9 @@ pub fn serve(mut config: Config, mut process: Process) -> Result<(), String> {
     }
     if let Ok(why) = failure.try_recv() {
         return Err(why);
+    }
+    if insists {
+        return Err("Braid ends without its last snapshot".to_owned());
     }
     warning!("Braid is now ready to exit, bye bye...");
     Ok(())
@@ -281,20 +294,19 @@ fn begin_to_serve(
 fn end_loading(server: &Server, kinds: &[String], supervisor: Supervised) {
     log_ready(kinds);
     server.loading.end(&server.attention);
-    tell(supervisor, NotifyState::Ready, "Ready to accept connections");
+    tell(supervisor, Notice::Ready, "Ready to accept connections");
 }
 
-/// Has signals end the server, until it is at its end.
-fn heed_signals(server: &Server, signals: &mut Signals) {
-    let mut is_ending = false;
+/// Has signals end the server, until it is at its end. Returns whether it ends before its data is saved: as in Redis, if SIGINT is sent after
+/// another signal, and not if SIGTERM is, which a supervisor may send twice.
+fn heed_signals(server: &Server, signals: &mut Signals) -> bool {
+    let (mut was_signalled, mut insists) = (false, false);
     for signal in signals.forever() {
         let name = if signal == SIGINT { "SIGINT" } else { "SIGTERM" };
-        if std::mem::replace(&mut is_ending, true)
-            && signal == SIGINT
-            && server.saves.is_under_way.load(Ordering::Relaxed)
-        {
-            // Once more while the data is being saved.
+        let is_wanted = server.saves.ending.is_wanted();
+        if std::mem::replace(&mut was_signalled, true) && signal == SIGINT && is_wanted {
             warning!("You insist... exiting now.");
+            insists = true;
             server.stop();
             continue;
         }
@@ -303,6 +315,7 @@ fn heed_signals(server: &Server, signals: &mut Signals) {
         let options = if signal == SIGINT { config.shutdown_on_sigint } else { config.shutdown_on_sigterm };
         server.shut_down(options);
     }
+    insists
 }
 
 /// Where a daemon writes its number if the configuration does not say it, as in Redis.
@@ -317,13 +330,34 @@ fn supervisor(asked: Supervised) -> Supervised {
     }
 }
 
+/// What a supervisor hears of the process.
+#[derive(Clone, Copy)]
+enum Notice {
+    Ready,
+    Stopping,
+}
+
 /// Tells the supervisor, if there is one, what has become of the process.
-fn tell(supervisor: Supervised, what: NotifyState<'_>, status: &str) {
+fn tell(supervisor: Supervised, what: Notice, status: &str) {
+    let line = match what {
+        Notice::Ready => "READY=1",
+        Notice::Stopping => "STOPPING=1",
+    };
     if supervisor == Supervised::Systemd
-        && let Err(error) = sd_notify::notify(&[what, NotifyState::Status(status)])
+        && let Err(error) = notify(&format!("{line}\nSTATUS={status}\n"))
     {
         warning!("Telling systemd '{status}': {error}");
     }
+}
+
+/// Sends a message to where the environment says, as sd_notify(3) does: to the name of a file, or, after an `@`, to a name that is none.
+fn notify(message: &str) -> io::Result<()> {
+    let Some(place) = std::env::var_os("NOTIFY_SOCKET") else { return Ok(()) };
+    let address = match place.as_bytes() {
+        [b'@', name @ ..] => SocketAddr::from_abstract_name(name)?,
+        _ => SocketAddr::from_pathname(&place)?,
+    };
+    UnixDatagram::unbound()?.send_to_addr(message.as_bytes(), &address).map(|_| ())
 }
 
 /// Has the log go to the system's log, too.
@@ -358,6 +392,25 @@ fn snapshot_to_load(config: &Config) -> Result<Option<(PathBuf, u64)>, String> {
 /// Where the append-only file is, from the start to the end.
 fn log_folder(config: &Config) -> PathBuf {
     config.dir.join(&config.appenddirname)
+}
+
+/// Removes what processes have left behind that ended while they wrote it. Of an append-only file that is loaded, that is done when it is: so long, it
+/// may be needed to find out what is wrong with it.
+fn remove_litter(config: &Config) {
+    let told = |path: &Path, removed: io::Result<()>| {
+        if let Err(error) = removed {
+            warning!("What is left over in {} cannot be removed: {error}", path.display());
+        }
+    };
+    told(&config.dir, litter::remove_from_dir(&config.dir));
+    let folder = log_folder(config);
+    if config.appendonly || !folder.is_dir() {
+        return;
+    }
+    // Another server may have it.
+    if let Ok(_ours) = Folder::locked(folder.clone(), &config.appendfilename) {
+        told(&folder, litter::remove_from_log(&folder, &config.appendfilename));
+    }
 }
 
 /// What the server starts from.

@@ -3,13 +3,13 @@
 use std::{
     cell::RefCell,
     fs::OpenOptions,
-    io::Write,
-    path::{Path, PathBuf},
+    io::{self, Write},
+    path::PathBuf,
     sync::{
         OnceLock,
-        atomic::{AtomicBool, AtomicU8, Ordering},
+        atomic::{AtomicBool, AtomicU8, AtomicU64, Ordering},
     },
-    time::{SystemTime, UNIX_EPOCH},
+    time::{Instant, SystemTime, UNIX_EPOCH},
 };
 
 pub mod syslog;
@@ -61,11 +61,34 @@ pub fn configure(config: &Config) {
     THRESHOLD.store(level, Ordering::Relaxed);
 }
 
+/// Where the lines go: a path that is not absolute begins at `dir`, as it does in Redis once the server runs.
+fn path(config: &Config) -> Option<PathBuf> {
+    config.logfile.as_ref().map(|path| config.dir.join(path))
+}
+
+/// Checks that lines can be written where they are to go. What is not there stays so.
+///
+/// # Errors
+/// Why they cannot, in words: a server whose log goes nowhere does not start.
+pub fn check(config: &Config) -> Result<(), String> {
+    let Some(path) = path(config) else { return Ok(()) };
+    let mut options = OpenOptions::new();
+    options.append(true);
+    let opened = match options.open(&path) {
+        Err(error) if error.kind() == io::ErrorKind::NotFound => {
+            // A link may lead to where something can be made.
+            options.create(true).open(&path).and_then(|_| std::fs::remove_file(path.canonicalize()?))
+        }
+        opened => opened.map(drop),
+    };
+    opened.map_err(|error| format!("Can't open the log file {}: {error}", path.display()))
+}
+
 /// Sends the lines to a file (`logfile`) instead of standard output.
-pub fn set_file(path: Option<&Path>) {
-    if let Some(path) = path {
+pub fn set_file(config: &Config) {
+    if let Some(path) = path(config) {
         // A second call changes nothing: the file of a running server is fixed.
-        let _ = FILE.set(path.to_owned());
+        let _ = FILE.set(path);
     }
 }
 
@@ -131,6 +154,46 @@ pub fn line(level: Level, message: std::fmt::Arguments<'_>) {
     };
 }
 
+/// A kind of line that anybody can cause who can connect, as often as he likes: one is written in so much time, and says how many were not.
+pub struct Seldom {
+    /// When the next may be written, in milliseconds since the first of any kind.
+    free_at: AtomicU64,
+    n_left_out: AtomicU64,
+}
+
+impl Seldom {
+    /// So many milliseconds apart.
+    const EVERY: u64 = 10_000;
+
+    /// A kind of which none was written yet.
+    #[expect(clippy::new_without_default, reason = "each is a static")]
+    pub const fn new() -> Self {
+        Self { free_at: AtomicU64::new(0), n_left_out: AtomicU64::new(0) }
+    }
+
+    /// Writes a line of this kind, or counts it. Never called while a shard is held.
+    pub fn line(&self, level: Level, message: std::fmt::Arguments<'_>) {
+        static FIRST: OnceLock<Instant> = OnceLock::new();
+        if !is_shown(level) {
+            return;
+        }
+        let now = FIRST.get_or_init(Instant::now).elapsed().as_millis() as u64;
+        let free_at = self.free_at.load(Ordering::Relaxed);
+        let next = now + Self::EVERY;
+        // Of several threads one writes.
+        let is_free = now >= free_at
+            && self.free_at.compare_exchange(free_at, next, Ordering::Relaxed, Ordering::Relaxed).is_ok();
+        if !is_free {
+            self.n_left_out.fetch_add(1, Ordering::Relaxed);
+            return;
+        }
+        match self.n_left_out.swap(0, Ordering::Relaxed) {
+            0 => line(level, message),
+            n => line(level, format_args!("{message} (and {n} more of this kind before it)")),
+        }
+    }
+}
+
 /// Now, in UTC, as `20 Nov 2026 23:55:25.123`.
 fn timestamp() -> String {
     let Moment { year, month, day, hour, minute, second, millis } = Moment::now();
@@ -192,6 +255,15 @@ macro_rules! notice {
 #[macro_export]
 macro_rules! warning {
     ($($arg:tt)*) => { $crate::log::line($crate::log::Level::Warning, format_args!($($arg)*)) };
+}
+
+/// Logs what is important, but seldom: for what anybody can cause who can connect. Each place in the code is a kind of its own.
+#[macro_export]
+macro_rules! warning_seldom {
+    ($($arg:tt)*) => {{
+        static KIND: $crate::log::Seldom = $crate::log::Seldom::new();
+        KIND.line($crate::log::Level::Warning, format_args!($($arg)*))
+    }};
 }
 
 /// Logs what is important once no shard is held: for what may be called under a hold.

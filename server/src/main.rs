@@ -18,6 +18,8 @@ use braid_server::{
     persist,
     shared::{memory::Memory, server::Process, title::Title},
 };
+use nix::libc::{self, c_int};
+
 use braid_storage::{
     Allocator,
     glob::{Case, glob_match},
@@ -92,12 +94,39 @@ fn main() -> ExitCode {
 /// What the server may do with its process.
 fn process() -> Process {
     make_room_for_title();
+    ignore_signals();
     Process {
         return_freed_memory: Allocator::return_freed_memory,
         allocator_stats: Allocator::stats,
         report_faults: crash::report_faults,
         supervisor: Supervised::No,
         title: env::args_os().next().and_then(Title::new),
+    }
+}
+
+/// Signals that end a process unless it says otherwise, and by which nobody asks for its end: a terminal closes, a service is to read its
+/// configuration again, a timer or a tool counts on a handler that there is none of, a limit of file sizes or of time is reached.
+const IGNORED: [c_int; 12] = [
+    libc::SIGHUP,
+    libc::SIGUSR1,
+    libc::SIGUSR2,
+    libc::SIGPIPE,
+    libc::SIGALRM,
+    libc::SIGSTKFLT,
+    libc::SIGXCPU,
+    libc::SIGXFSZ,
+    libc::SIGVTALRM,
+    libc::SIGPROF,
+    libc::SIGIO,
+    libc::SIGPWR,
+];
+
+/// Has no signal end the server that does not ask for that: it would end without a snapshot. A write past a limit of file sizes fails then.
+#[allow(unsafe_code)]
+fn ignore_signals() {
+    for signal in IGNORED.into_iter().chain(libc::SIGRTMIN()..=libc::SIGRTMAX()) {
+        // SAFETY: to ignore a signal installs no handler, so nothing of the program runs when it comes.
+        unsafe { libc::signal(signal, libc::SIG_IGN) };
     }
 }
 

@@ -8,12 +8,17 @@
 //! off        nothing that came since is promised, until it is turned on and has been rewritten
 //! ```
 //!
+//! It is ended, too, in all ways in which nothing that was answered may be lost, whatever the settings: with the file, and with a last snapshot
+//! in its place.
+//!
 //! `make crash` does it a thousand times, `BRAID_KILLS` so often, and `BRAID_SEED` makes the same choices again.
 
 mod support;
 
 use std::{
     collections::{BTreeMap, BTreeSet},
+    fs,
+    process::Command,
     sync::{
         Mutex,
         atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering::SeqCst},
@@ -21,7 +26,7 @@ use std::{
 };
 
 use support::{
-    Client, Dice, Reply,
+    Client, Dice, Reply, Server,
     crowd::{ask, figure, until},
     dice,
     home::Home,
@@ -174,7 +179,7 @@ impl Worker<'_> {
 
     fn step(&mut self) -> Result<(), Gone> {
         let nth = self.nth;
-        match self.dice.roll(9) {
+        match self.dice.roll(10) {
             0 | 1 => {
                 let key = format!("counter:{nth}");
                 self.count(&key, &["INCR", &key])
@@ -229,6 +234,17 @@ impl Worker<'_> {
                 self.run(&["SET", &gone, "1", "PX", "1"])?;
                 Ok(())
             }
+            8 => {
+                let key = format!("function:{nth}");
+                let most = self.life.known.lock().expect("nobody panics with it").counts[&key].1 + 1;
+                self.known(|known| known.at_most(&key, most));
+                let code = library(nth, most);
+                let (_, level) = self.run(&["FUNCTION", "LOAD", "REPLACE", &code])?;
+                if level >= Level::No {
+                    self.known(|known| known.at_least(&key, most));
+                }
+                Ok(())
+            }
             _ => {
                 let (key, large) = (format!("size:{nth}"), format!("large:{nth}"));
                 let digit = char::from(b'0' + self.dice.roll(10) as u8);
@@ -238,6 +254,25 @@ impl Worker<'_> {
                 Ok(())
             }
         }
+    }
+}
+
+/// A library of a worker's own, with a function that tells a number.
+fn library(nth: usize, number: i64) -> String {
+    let function = format!("redis.register_function{{function_name='f{nth}', callback=function() return");
+    format!("#!lua name=l{nth}\n{function} {number} end, flags={{'no-writes'}}}}")
+}
+
+/// How far what is counted under a key has come.
+fn count_of(client: &mut Client, key: &str) -> i64 {
+    let (kind, nth) = key.split_once(':').expect("its name says what counts");
+    match kind {
+        "list" => number(&client.command(&["LLEN", key])),
+        "function" => {
+            let told = client.command(&["FCALL", &format!("f{nth}"), "0"]);
+            if told.is_error() { 0 } else { number(&told) }
+        }
+        _ => number(&client.command(&["GET", key])),
     }
 }
 
@@ -299,10 +334,7 @@ fn disturb(life: &Life, mut client: Client, mut level: Level, (dice, n_steps): (
 fn look(client: &mut Client, known: &Known) {
     let value = |client: &mut Client, key: &str| number(&client.command(&["GET", key]));
     for (key, &(least, most)) in &known.counts {
-        let count = match key.starts_with("list:") {
-            true => number(&client.command(&["LLEN", key])),
-            false => value(client, key),
-        };
+        let count = count_of(client, key);
         assert!((least..=most).contains(&count), "{key} is {count}, and was {least} to {most}");
     }
     let accounts = (0..N_ACCOUNTS).map(|nth| value(client, &format!("account:{nth}")));
@@ -339,10 +371,9 @@ fn look(client: &mut Client, known: &Known) {
 fn take_stock(client: &mut Client) -> Known {
     let mut known = Known::default();
     for nth in 0..N_WORKERS {
-        for kind in ["counter", "script", "list"] {
+        for kind in ["counter", "script", "list", "function"] {
             let key = format!("{kind}:{nth}");
-            let command = if kind == "list" { "LLEN" } else { "GET" };
-            known.at_least(&key, number(&client.command(&[command, &key])));
+            known.at_least(&key, count_of(client, &key));
         }
     }
     let Reply::Array(queued) = client.command(&["LRANGE", "queue", "0", "-1"]) else {
@@ -415,4 +446,137 @@ fn what_was_promised_outlives_every_kill() {
         before = Some(life.known.into_inner().expect("nobody panics with it"));
     }
     home.check_after_kill();
+}
+
+/// How a server ends with all that it has.
+#[derive(Clone, Copy, Debug)]
+enum End {
+    Signal(&'static str),
+    Command(&'static str),
+}
+
+impl End {
+    const ALL: [End; 5] = [
+        End::Signal("-TERM"),
+        End::Signal("-INT"),
+        End::Command("SHUTDOWN"),
+        End::Command("SHUTDOWN SAVE"),
+        End::Command("SHUTDOWN NOW FORCE"),
+    ];
+
+    fn ask(self, server: &Server) -> Client {
+        let mut client = server.connect();
+        match self {
+            End::Command(line) => client.send(&line.split(' ').collect::<Vec<_>>()),
+            End::Signal(name) => {
+                let sent = Command::new("kill").args([name, &server.pid().to_string()]).status();
+                assert!(sent.expect("kill is everywhere").success());
+            }
+        }
+        client
+    }
+}
+
+/// A server that has ended when this goes, also when a test panics: its clients would work for ever.
+struct Ended<'s>(&'s mut Server);
+
+impl Drop for Ended<'_> {
+    fn drop(&mut self) {
+        self.0.kill();
+    }
+}
+
+/// Asks for an end that does not come, because its snapshot cannot be written or it is called off. All who waited for that go on.
+fn end_in_vain(server: &Server, control: &mut Client, life: &Life, end: End, fails: bool) {
+    // Forced, it would end.
+    let End::Command("SHUTDOWN" | "SHUTDOWN SAVE") = end else { return };
+    let set = |control: &mut Client, name: &str, value: &str| {
+        assert_eq!(control.command(&["CONFIG", "SET", name, value]).to_string(), "+OK");
+    };
+    if fails {
+        set(control, "dbfilename", "taken.rdb");
+    }
+    let mut client = end.ask(server);
+    if !fails {
+        let mut is_aborted = || match ask(control, "SHUTDOWN ABORT").as_str() {
+            "+OK" => true,
+            "-ERR No shutdown in progress." => false,
+            other => panic!("{other}"),
+        };
+        until("it is under way, and called off", &mut is_aborted);
+    }
+    assert_eq!(client.receive().to_string(), "-ERR Errors trying to SHUTDOWN. Check logs.");
+    set(control, "dbfilename", "dump.rdb");
+    let n_before = life.n_done.load(SeqCst);
+    until("clients go on", || life.n_done.load(SeqCst) > n_before + 4 * N_WORKERS);
+}
+
+/// From the cut of the last snapshot on writes went on, were answered, and were lost with the process; so was what others had read of them.
+fn what_was_answered_outlives_every_end(settings: &[&str], saves: bool) {
+    let seed = dice::seed();
+    println!("BRAID_SEED={seed}");
+    let home = Home::new();
+    // No snapshot can be renamed to that.
+    fs::create_dir_all(home.path().join("taken.rdb/full")).expect("the folder is the test's own");
+    let path = home.path().to_str().expect("it is UTF-8").to_owned();
+    let mut before: Option<Known> = None;
+    for nth in 0..=n_kills() {
+        let mut dice = Dice(seed.wrapping_mul(1_000_003).wrapping_add(nth as u64));
+        let end = *dice.pick(&End::ALL);
+        let (threads, shards) = (*dice.pick(&["1", "2", "4"]), *dice.pick(&["1", "64", "1024"]));
+        println!("life {nth}: {end:?}, {threads} threads, {shards} shards");
+        let own = ["--dir", &path, "--io-threads", threads, "--shards", shards];
+        let own = [&own[..], &["--enable-protected-configs", "yes"]].concat();
+        let mut server = Server::start(&[&own[..], settings].concat());
+        let mut client = server.connect();
+        if let Some(known) = &before {
+            look(&mut client, known);
+        }
+        // Of so many, it takes a while to save them.
+        assert_eq!(ask(&mut client, "DEBUG POPULATE 500 filler"), "+OK");
+        assert_eq!(ask(&mut client, "CONFIG SET rdb-key-save-delay 100"), "+OK");
+        let life = Life {
+            promise: Promise::new(Level::Always),
+            known: Mutex::new(take_stock(&mut client)),
+            n_done: AtomicUsize::new(0),
+            is_over: AtomicBool::new(false),
+        };
+        let n_steps = 20 + dice.roll(300);
+        std::thread::scope(|scope| {
+            let life = &life;
+            let Ended(server) = &mut Ended(&mut server);
+            for nth in 0..N_WORKERS {
+                let (client, dice) = (server.connect(), Dice(dice.roll(1 << 40) as u64));
+                scope.spawn(move || Worker { life, nth, client, dice }.work());
+            }
+            for _ in 0..N_POPPERS {
+                let client = server.connect();
+                scope.spawn(move || pop(life, client));
+            }
+            until("clients have worked", || life.n_done.load(SeqCst) > n_steps);
+            if saves && dice.percent(40) {
+                end_in_vain(server, &mut client, life, end, dice.percent(50));
+            }
+            life.is_over.store(true, SeqCst);
+            let _asking = end.ask(server);
+            assert!(server.await_end().success(), "{}", server.log_tail());
+        });
+        before = Some(life.known.into_inner().expect("nobody panics with it"));
+    }
+}
+
+#[test]
+fn what_was_answered_outlives_every_end_with_a_last_snapshot() {
+    what_was_answered_outlives_every_end(&["--save", "3600 1000000"], true);
+}
+
+#[test]
+fn what_was_answered_outlives_every_end_with_a_file() {
+    what_was_answered_outlives_every_end(&["--appendonly", "yes", "--appendfsync", "everysec"], false);
+}
+
+#[test]
+fn what_was_answered_outlives_every_end_with_a_file_and_a_last_snapshot() {
+    let settings = ["--appendonly", "yes", "--appendfsync", "no", "--save", "3600 1000000"];
+    what_was_answered_outlives_every_end(&settings, true);
 }

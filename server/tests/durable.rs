@@ -1042,3 +1042,51 @@ fn under_always_the_replies_of_a_listening_client_wait_for_the_disk() {
     ask(&mut control, "DEBUG AOF-FAIL SYNC NONE 1 1");
     assert_eq!(flushing.receive().to_string(), "+OK");
 }
+
+/// The data set of another file was served, and the log went on from the one before: the next server had a mix of both.
+#[test]
+fn what_debug_reload_has_loaded_is_in_the_append_only_file_or_that_is_said() {
+    for fails in [false, true] {
+        let home = Home::new();
+        let server = home.serve(&[]);
+        let mut client = server.connect();
+        assert_eq!(ask(&mut client, "SET saved 1"), "+OK");
+        assert_eq!(ask(&mut client, "SAVE"), "+OK");
+        assert_eq!(ask(&mut client, "MSET saved 2 later 1"), "+OK");
+        if fails {
+            assert_eq!(ask(&mut client, "DEBUG AOF-FAIL BASE ENOSPC 1 1"), "+OK");
+        }
+        let reply = ask(&mut client, "DEBUG RELOAD NOSAVE");
+        assert_eq!(reply == "+OK", !fails, "{reply}");
+        assert_eq!(ask(&mut client, "MGET saved later"), "[\"1\" (nil)]");
+        until("the file has it", || figure(&mut client, "aof_rewrites") == 1);
+        assert_eq!(ask(&mut client, "INCR counter"), ":1");
+        server.stop();
+        let server = home.serve(&[]);
+        assert_eq!(ask(&mut server.connect(), "MGET saved later counter"), "[\"1\" (nil) \"1\"]");
+    }
+}
+
+/// Nothing is logged any more when EXEC is answered, and another server may have the files.
+#[test]
+fn a_transaction_that_turns_the_file_off_is_answered_when_it_is_off() {
+    for _ in 0..20 {
+        let home = Home::new();
+        let server = home.serve(&["--io-threads", "2"]);
+        let mut client = server.connect();
+        for line in ["SET before 1", "MULTI", "INCR counter", "CONFIG SET appendonly no", "INCR counter"] {
+            assert!(!ask(&mut client, line).starts_with('-'), "{line}");
+        }
+        assert_eq!(ask(&mut client, "EXEC"), "[:1 +OK :2]");
+        assert_eq!(
+            ask(&mut client, "WAITAOF 1 0 0"),
+            "-ERR WAITAOF cannot be used when numlocal is set but appendonly is disabled."
+        );
+        let next = home.serve(&[]);
+        assert_eq!(ask(&mut next.connect(), "GET before"), "\"1\"");
+        assert_eq!(ask(&mut client, "SET after 1"), "+OK");
+        next.stop();
+        let last = home.serve(&[]);
+        assert_eq!(ask(&mut last.connect(), "EXISTS after"), ":0");
+    }
+}

@@ -601,6 +601,25 @@ fn browsers_are_shown_the_door() {
     assert!(server.log_tail().contains("Possible SECURITY ATTACK detected"), "{}", server.log_tail());
 }
 
+/// Each of them had a line of the log: a stranger could fill the disk with them.
+#[test]
+fn strangers_do_not_fill_the_log() {
+    let server = laid_out((2, 16));
+    let mut client = server.connect();
+    assert_eq!(ask(&mut client, "CONFIG SET requirepass secret client-query-buffer-limit 1mb"), "+OK");
+    for n in 0..300 {
+        let mut stranger = raw(&server);
+        let request: &[u8] = if n % 2 == 0 { b"POST / HTTP/1.1\r\n\r\n" } else { b"Host: x\r\n\r\n" };
+        stranger.write_all(request).expect("it is sent");
+        let _ = stranger.read_to_end(&mut Vec::new());
+    }
+    assert_eq!(ask(&mut client, "ECHO on"), "\"on\"");
+    // One in ten seconds, however long the test takes.
+    let n_most = figure(&mut client, "uptime_in_seconds") / 10 + 2;
+    let n_lines = server.log().matches("Possible SECURITY ATTACK detected").count();
+    assert!((1..=n_most).contains(&n_lines), "{n_lines} lines");
+}
+
 #[test]
 fn a_stranger_cannot_make_the_server_hold_much() {
     let server = Server::start(&["--requirepass", "secret"]);

@@ -73,7 +73,7 @@ fn login(user: &str) -> String {
 }
 
 fn ask_for(connection: &mut BufReader<impl Read + Write>, path: &str, headers: &str) -> Answer {
-    let request = format!("GET {path} HTTP/1.1\r\nHost: braid\r\n{headers}\r\n");
+    let request = format!("GET {path} HTTP/1.1\r\nHost: localhost\r\n{headers}\r\n");
     connection.get_mut().write_all(request.as_bytes()).expect("it is read");
     receive(connection).expect("it is answered")
 }
@@ -373,7 +373,7 @@ fn slow_and_silent_visitors_keep_nobody_out() {
 fn garbage_does_no_harm() {
     let place = Place::open(&[]);
     let mut dice = Dice(seed());
-    let whole = b"GET /status.json HTTP/1.1\r\nHost: a\r\nAuthorization: Basic YTpi\r\n\r\n";
+    let whole = b"GET /status.json HTTP/1.1\r\nHost: [::1]\r\nAuthorization: Basic YTpi\r\n\r\n";
     for _ in 0..400 {
         let mut bytes = match dice.roll(3) {
             0 => (0..dice.roll(12_000)).map(|_| dice.roll(256) as u8).collect(),
@@ -468,4 +468,50 @@ fn metrics_tell_whether_data_is_safe() {
     has("braid_aof_rewrites_failed_in_a_row", 1.0);
     has("braid_rdb_saves_total", 1.0);
     assert!(metrics["braid_rdb_last_save_duration_seconds"] >= 0.0);
+}
+
+/// A page of a stranger had a browser within the network read all of it: by a name of his own that he had lead to the server.
+#[test]
+fn only_who_knows_the_server_by_a_name_of_its_own_is_answered() {
+    let place =
+        Place::open(&["--metrics-bind", "0.0.0.0", "--metrics-hosts", "metrics.example.org", "Braid"]);
+    let code = |host: &str, path: &str| {
+        let mut connection = place.connect();
+        let request = format!("GET {path} HTTP/1.1\r\n{host}\r\n");
+        connection.get_mut().write_all(request.as_bytes()).expect("it is read");
+        receive(&mut connection).expect("it is answered").code
+    };
+    let known = [
+        "localhost",
+        "LOCALHOST:80",
+        "127.0.0.1",
+        "127.0.0.1:9121",
+        "[::1]:9121",
+        "metrics.example.org",
+        "braid:9121",
+    ];
+    let others = [
+        "evil.example",
+        "evil.example:9121",
+        "localhost.evil.example",
+        "127.0.0.1.evil.example",
+        "10.1.2.3",
+        "",
+    ];
+    for path in ["/", "/metrics", "/status.json", "/nowhere"] {
+        for host in known {
+            let expected = if path == "/nowhere" { 404 } else { 200 };
+            assert_eq!(code(&format!("Host: {host}\r\n"), path), expected, "{host}, {path}");
+        }
+        for host in others {
+            assert_eq!(code(&format!("Host: {host}\r\n"), path), 421, "{host}, {path}");
+        }
+    }
+    assert_eq!(code("Host: localhost\r\nHost: evil.example\r\n", "/metrics"), 400);
+    // A browser always says where it wants to go.
+    assert_eq!(code("", "/metrics"), 200);
+    let mut client = place.server.connect();
+    assert_eq!(ask(&mut client, "CONFIG SET metrics-hosts evil.example"), "+OK");
+    assert_eq!(code("Host: evil.example\r\n", "/metrics"), 200);
+    assert_eq!(code("Host: braid\r\n", "/metrics"), 421);
 }

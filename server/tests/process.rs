@@ -4,7 +4,13 @@ mod support;
 
 use std::{
     fs,
-    os::unix::{net::UnixDatagram, process::ExitStatusExt as _},
+    os::{
+        linux::net::SocketAddrExt as _,
+        unix::{
+            net::{SocketAddr, UnixDatagram},
+            process::ExitStatusExt as _,
+        },
+    },
     path::{Path, PathBuf},
     process::{Child, Command, Stdio},
 };
@@ -116,10 +122,18 @@ fn a_daemon_goes_to_the_background_and_serves_with_all_its_threads() {
 
 #[test]
 fn systemd_hears_that_the_server_is_ready_and_that_it_stops() {
-    for supervised in ["systemd", "auto"] {
-        let scratch = Scratch::new(supervised);
-        let socket = scratch.path("notify");
-        let systemd = UnixDatagram::bind(&socket).expect("the folder is writable");
+    for (supervised, is_file) in [("systemd", true), ("auto", true), ("systemd", false)] {
+        let scratch = Scratch::new(&format!("{supervised}-{}", u8::from(is_file)));
+        // Where containers share the folder, it is a name that is no file.
+        let (socket, systemd) = if is_file {
+            let socket = scratch.path("notify");
+            let systemd = UnixDatagram::bind(&socket).expect("the folder is writable");
+            (socket, systemd)
+        } else {
+            let name = format!("braid-notify-{}-{supervised}", std::process::id());
+            let address = SocketAddr::from_abstract_name(&name).expect("it is short");
+            (format!("@{name}"), UnixDatagram::bind_addr(&address).expect("nobody else has it"))
+        };
         systemd.set_read_timeout(Some(PATIENCE)).expect("it is a socket");
         let heard = || {
             let mut said = [0; 1000];
@@ -254,4 +268,163 @@ fn nothing_is_reported_where_that_is_not_wanted() {
         assert_eq!(signal, Some(SEGV));
         assert!(!log.contains("crashed by signal") && !log.contains("STACK TRACE"), "{log}");
     }
+}
+
+/// A closed terminal, a program that rotates logs, a profiler or a timer ended the server at once, without a snapshot.
+#[test]
+fn signals_that_ask_for_no_end_are_survived() {
+    let scratch = Scratch::new("signals");
+    let port = Port::claim();
+    let mut server = command(&scratch, &port, &[]).spawn().expect("it can be run");
+    let _ended = Process(server.id());
+    let mut client = connect(&port);
+    assert_eq!(ask(&mut client, "SET key value"), "+OK");
+    let named =
+        ["HUP", "USR1", "USR2", "PIPE", "ALRM", "STKFLT", "CHLD", "CONT", "URG", "XCPU", "XFSZ", "VTALRM"];
+    let others = ["PROF", "WINCH", "IO", "PWR", "34", "50", "64"];
+    for signal in named.into_iter().chain(others) {
+        let sent = Command::new("kill").args([&format!("-{signal}"), &server.id().to_string()]).status();
+        assert!(sent.expect("kill is everywhere").success(), "{signal}");
+        assert_eq!(ask(&mut client, "GET key"), "\"value\"", "{signal}");
+    }
+    client.send(&["SHUTDOWN", "NOSAVE"]);
+    assert!(server.wait().expect("it is this test's own").success());
+}
+
+/// As in Redis, a supervisor may send SIGTERM twice, and nothing is lost. Who presses Ctrl-C once more has it end at once, and it says that it
+/// has not saved.
+#[test]
+fn a_second_signal_ends_the_last_snapshot_only_if_it_is_sigint() {
+    for (first, second, is_saved) in
+        [("TERM", "TERM", true), ("INT", "TERM", true), ("INT", "INT", false), ("TERM", "INT", false)]
+    {
+        let scratch = Scratch::new(&format!("{first}-{second}"));
+        let port = Port::claim();
+        let args = ["--save", "3600 1000", "--rdb-key-save-delay", "10000000"];
+        let mut server = command(&scratch, &port, &args).spawn().expect("it can be run");
+        let _ended = Process(server.id());
+        let mut client = connect(&port);
+        (0..10).for_each(|n| assert_eq!(ask(&mut client, &format!("SET k{n} v")), "+OK"));
+        let number = server.id().to_string();
+        let send = |signal: &str| {
+            let sent = Command::new("kill").args([&format!("-{signal}"), &number]).status();
+            assert!(sent.expect("kill is everywhere").success());
+        };
+        send(first);
+        let temporary = scratch.path(&format!("temp-{number}.rdb"));
+        until("it saves", || Path::new(&temporary).exists());
+        send(second);
+        if is_saved {
+            until("it has heard of both", || scratch.read("log").matches("scheduling shutdown").count() == 2);
+            assert_eq!(ask(&mut client, "CONFIG SET rdb-key-save-delay 0"), "+OK");
+        }
+        let status = server.wait().expect("it is this test's own");
+        assert_eq!(status.code(), Some(i32::from(!is_saved)), "{first}, {second}");
+        assert_eq!(Path::new(&scratch.path("dump.rdb")).exists(), is_saved, "{first}, {second}");
+        assert!(!Path::new(&temporary).exists());
+    }
+}
+
+/// Runs a server that does not serve for long, if at all; returns its code and what it says.
+fn run(scratch: &Scratch, args: &[&str]) -> (Option<i32>, String) {
+    let mut child = Command::new(SERVER)
+        .args(args)
+        .args(["--port", "0", "--unixsocket", &scratch.path("socket"), "--save", ""])
+        .current_dir(&scratch.0)
+        .stdout(Stdio::piped())
+        .stderr(Stdio::piped())
+        .spawn()
+        .expect("it can be run");
+    let _ended = Process(child.id());
+    until("it ends", || child.try_wait().expect("the process is this test's own").is_some());
+    let output = child.wait_with_output().expect("it has ended");
+    let text = [output.stdout, output.stderr].concat();
+    (output.status.code(), String::from_utf8_lossy(&text).into_owned())
+}
+
+/// It started, and said nothing anywhere.
+#[test]
+fn a_log_file_that_cannot_be_opened_ends_the_start() {
+    let scratch = Scratch::new("no-log");
+    fs::create_dir(scratch.path("folder")).expect("the folder is the test's own");
+    for place in [scratch.path("missing/log"), scratch.path("folder"), "missing/log".to_owned()] {
+        for checks in [&[][..], &["--check-config"], &["--daemonize", "yes"]] {
+            let (code, text) = run(&scratch, &[&["--logfile", &place], checks].concat());
+            assert_eq!(code, Some(1), "{place}, {checks:?}: {text}");
+            assert!(text.contains("Can't open the log file"), "{text}");
+        }
+    }
+    let (code, text) = run(&scratch, &["--logfile", &scratch.path("log"), "--check-config"]);
+    assert_eq!(code, Some(0), "{text}");
+    assert!(!Path::new(&scratch.path("log")).exists(), "a check leaves nothing");
+}
+
+/// Its first lines were where the server was started, and the others in `dir`.
+#[test]
+fn a_relative_log_file_is_one_file_in_the_folder_of_the_server() {
+    let scratch = Scratch::new("relative-log");
+    let port = Port::claim();
+    fs::create_dir(scratch.path("data")).expect("the folder is the test's own");
+    let mut server = Command::new(SERVER)
+        .args(["--port", &port.number().to_string(), "--save", "", "--io-threads", "1"])
+        .args(["--logfile", "log", "--dir", &scratch.path("data")])
+        .current_dir(&scratch.0)
+        .stdout(Stdio::null())
+        .spawn()
+        .expect("it can be run");
+    let _ended = Process(server.id());
+    connect(&port).send(&["SHUTDOWN", "NOSAVE"]);
+    assert!(server.wait().expect("it is this test's own").success());
+    let log = scratch.read("data/log");
+    for line in ["Braid is starting", "Ready to accept connections", "bye bye"] {
+        assert!(log.contains(line), "{line}: {log}");
+    }
+    assert!(!Path::new(&scratch.path("log")).exists());
+}
+
+/// It served data of its own, or without the promise that was asked for, and said so in a line of the log.
+#[test]
+fn what_is_not_there_and_changes_what_is_safe_ends_the_start() {
+    let scratch = Scratch::new("missing");
+    for words in [
+        &["--replicaof", "127.0.0.1", "6379"][..],
+        &["--slaveof", "127.0.0.1", "6379"],
+        &["--cluster-enabled", "yes"],
+        &["--min-replicas-to-write", "1"],
+        &["--min-slaves-to-write", "2"],
+        &["--loadmodule", "/usr/lib/module.so"],
+    ] {
+        let line = format!("{}\n", words.join(" ").trim_start_matches("--"));
+        fs::write(scratch.path("conf"), line).expect("the folder is the test's own");
+        for args in [words, &[&scratch.path("conf")[..]], &[words, &["--check-config"]].concat()] {
+            let (code, text) = run(&scratch, args);
+            assert_eq!(code, Some(1), "{args:?}: {text}");
+            assert!(text.contains("support"), "{args:?}: {text}");
+        }
+    }
+    // What asks for nothing is no reason, and neither is what is taken back.
+    for words in [
+        &["--replicaof", "no", "one"][..],
+        &["--cluster-enabled", "no"],
+        &["--min-replicas-to-write", "0"],
+        &["--cluster-enabled", "yes", "--cluster-enabled", "no"],
+    ] {
+        let (code, text) = run(&scratch, &[words, &["--check-config"]].concat());
+        assert_eq!(code, Some(0), "{words:?}: {text}");
+    }
+    let port = Port::claim();
+    let mut server = command(&scratch, &port, &[]).spawn().expect("it can be run");
+    let _ended = Process(server.id());
+    let mut client = connect(&port);
+    for line in [
+        "min-replicas-to-write 1",
+        "min-slaves-to-write 1",
+        "replicaof \"127.0.0.1 6379\"",
+        "cluster-enabled yes",
+    ] {
+        let refused = ask(&mut client, &format!("CONFIG SET {line}"));
+        assert!(refused.starts_with("-ERR"), "{line}: {refused}");
+    }
+    client.send(&["SHUTDOWN", "NOSAVE"]);
+    assert!(server.wait().expect("it is this test's own").success());
 }

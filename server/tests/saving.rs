@@ -725,3 +725,70 @@ fn changes_are_counted_by_elements() {
         }
     }
 }
+
+/// Whatever the last snapshot would lack waits, in whichever way it runs; what only reads is answered. CLIENT UNPAUSE is about something else.
+#[test]
+fn from_the_cut_of_the_last_snapshot_on_nothing_that_writes_is_answered() {
+    let commands: [&[&[&str]]; 12] = [
+        &[&["SET", "plain", "1"]],
+        &[&["MULTI"], &["INCR", "queued"], &["EXEC"]],
+        &[&["EVAL", "return redis.call('INCR', KEYS[1])", "1", "scripted"]],
+        &[&["EVAL", "return redis.call('INCR', 'undeclared')", "0"]],
+        &[&["SUNIONSTORE", "stored", "large"]],
+        &[&["RPUSH", "list", "1"]],
+        &[&["GETDEL", "key"]],
+        &[&["FLUSHDB"]],
+        &[&["SWAPDB", "0", "1"]],
+        &[&["PUBLISH", "channel", "message"]],
+        &[&["FUNCTION", "LOAD", "#!lua name=late\nredis.register_function('f', function() return 1 end)"]],
+        &[&["MULTI"], &["FUNCTION", "FLUSH"], &["EXEC"]],
+    ];
+    for (layout, aborts) in LAYOUTS.into_iter().zip([true, false].into_iter().cycle()) {
+        let (threads, shards) = (layout.0.to_string(), layout.1.to_string());
+        let args = ["--save", "3600 1000000", "--io-threads", &threads, "--shards", &shards];
+        let mut server = Server::start(&args);
+        let mut control = server.connect();
+        assert_eq!(ask(&mut control, "SET key value"), "+OK");
+        fill_set(&mut control, "large", 3000);
+        let mut waiting: Vec<Client> = commands.iter().map(|_| server.connect()).collect();
+        let mut popper = server.connect();
+        popper.send(&["BLPOP", "list", "0"]);
+        until("it waits", || figure(&mut control, "blocked_clients") == 1);
+        assert_eq!(ask(&mut control, "CONFIG SET rdb-key-save-delay 10000000"), "+OK");
+        let mut ending = server.connect();
+        ending.send(&["SHUTDOWN"]);
+        until("the last snapshot is cut", || figure(&mut control, "current_save_keys_total") == 2);
+        for (client, lines) in waiting.iter_mut().zip(&commands) {
+            for (nth, line) in lines.iter().enumerate() {
+                client.send(line);
+                if nth + 1 < lines.len() {
+                    client.receive();
+                }
+            }
+        }
+        until("all are held back", || figure(&mut control, "blocked_clients") > commands.len());
+        assert_eq!(ask(&mut control, "CLIENT UNPAUSE"), "+OK");
+        assert_eq!(ask(&mut control, "GET key"), "\"value\"");
+        assert_eq!(ask(&mut control, "EXISTS plain queued scripted undeclared stored list"), ":0");
+        assert_eq!(ask(&mut control, "FUNCTION LIST"), "[]");
+        assert!(waiting.iter_mut().all(|client| !client.has_reply()) && !popper.has_reply());
+        if aborts {
+            assert_eq!(ask(&mut control, "SHUTDOWN ABORT"), "+OK");
+            assert_eq!(ending.receive().to_string(), "-ERR Errors trying to SHUTDOWN. Check logs.");
+            for client in &mut waiting {
+                let reply = client.receive();
+                assert!(!reply.is_error(), "{reply}");
+            }
+            assert_eq!(ask(&mut control, "SHUTDOWN ABORT"), "-ERR No shutdown in progress.");
+            assert_eq!(ask(&mut control, "SET after 1"), "+OK");
+            assert_eq!(ask(&mut control, "FUNCTION FLUSH"), "+OK");
+        } else {
+            assert_eq!(ask(&mut control, "CONFIG SET rdb-key-save-delay 0"), "+OK");
+            assert!(server.await_end().success(), "{}", server.log_tail());
+            for client in waiting.iter_mut().chain([&mut popper, &mut ending]) {
+                assert!(client.await_close().is_ok_and(|left| left.is_none()), "it is answered");
+            }
+            assert_eq!(contents(&server.scratch().join("dump.rdb")).len(), 2);
+        }
+    }
+}

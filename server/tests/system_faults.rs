@@ -8,7 +8,8 @@ mod support;
 
 use std::{
     fs,
-    io::{BufRead, BufReader},
+    io::{BufRead, BufReader, Write},
+    os::unix::net::UnixStream,
     path::Path,
     process::{Child, ChildStderr, Command, Stdio},
 };
@@ -202,4 +203,43 @@ fn the_files_of_a_rewrite_are_named_by_the_thread_that_syncs() {
     // The base gets its name and the manifest is replaced, at the cut as well; the old files and then their names are removed.
     assert!(callers.len() >= 5, "{told}");
     assert!(callers.iter().all(|name| name == "log"), "{callers:?}\n{told}");
+}
+
+/// With a slow file system anybody could connect before the name had its mode, who may not (CVE-2023-45145).
+#[test]
+fn a_unix_socket_has_its_mode_before_anybody_can_connect() {
+    let home = Home::new();
+    let (told, socket) = (home.path().join("calls"), home.path().join("socket"));
+    let calls = "trace=bind,listen,/chmod";
+    let traced = Command::new("strace")
+        .args(["-f", "-e", calls, "-o"])
+        .arg(&told)
+        .arg(env!("CARGO_BIN_EXE_braid-server"))
+        .args(["--port", "0", "--save", "", "--unixsocketperm", "700", "--dir"])
+        .arg(home.path())
+        .arg("--unixsocket")
+        .arg(&socket)
+        .stdout(Stdio::null())
+        .stderr(Stdio::null())
+        .spawn();
+    let mut traced = match traced {
+        Ok(traced) => traced,
+        Err(error) => return leave_out("faults of the system", &error.to_string(), REQUIRE_STRACE),
+    };
+    let mut has_ended = false;
+    until("it serves, or cannot be traced", || {
+        has_ended = traced.try_wait().expect("it is this test's own").is_some();
+        has_ended || UnixStream::connect(&socket).is_ok()
+    });
+    if has_ended {
+        return leave_out("faults of the system", "strace may not trace here", REQUIRE_STRACE);
+    }
+    let mut client = UnixStream::connect(&socket).expect("it serves");
+    client.write_all(b"SHUTDOWN NOSAVE\r\n").expect("it is read");
+    assert!(traced.wait().expect("it is this test's own").success());
+    let told = fs::read_to_string(told).expect("strace has written it");
+    let at = |what: &str| told.find(what).unwrap_or_else(|| panic!("{what}: {told}"));
+    let bound = at("sun_path");
+    let (mode, listens) = (at("chmod"), bound + told[bound..].find("listen(").expect("it listens"));
+    assert!(bound < mode && mode < listens, "{told}");
 }

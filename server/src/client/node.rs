@@ -77,6 +77,8 @@ pub struct Cut {
     pub n_changes: u64,
     /// What happens to the log at the same moment.
     pub log: LogCut,
+    /// The server is to end with this snapshot: writes wait from this moment on.
+    pub is_last: bool,
 }
 
 /// What happens to the log where a snapshot begins.
@@ -92,7 +94,15 @@ pub enum LogCut {
 impl Cut {
     /// One that is yet to be made.
     pub fn new(uses: Uses, form: Form, log: LogCut) -> Self {
-        Self { uses, form, has_field_deadlines: false, libraries: Vec::new(), n_changes: 0, log }
+        Self {
+            uses,
+            form,
+            has_field_deadlines: false,
+            libraries: Vec::new(),
+            n_changes: 0,
+            log,
+            is_last: false,
+        }
     }
 }
 

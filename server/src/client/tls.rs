@@ -27,7 +27,7 @@ use rustls::{
     unbuffered::{ConnectionState, EncodeError, EncryptError, UnbufferedStatus},
 };
 
-use crate::warning;
+use crate::warning_seldom;
 
 /// How much ciphertext is read at a time. The plaintext in it is shorter.
 pub const READ_BYTES: usize = 64 * 1024;
@@ -143,7 +143,7 @@ impl TlsStream {
             self.is_broken = true;
             self.has_panicked = true;
             self.has_more = false;
-            warning!("TLS has panicked: that connection is closed (addr={})", peer_of(&self.socket));
+            warning_seldom!("TLS has panicked: that connection is closed (addr={})", peer_of(&self.socket));
             Err(io::Error::new(io::ErrorKind::InvalidData, "the server's TLS has panicked"))
         })
     }

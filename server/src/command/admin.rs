@@ -421,8 +421,18 @@ pub(crate) fn write_synced(reply: &mut Reply<'_>, is_synced: bool) {
     reply.integer(0);
 }
 
+/// Calls off an end that waits for its snapshot.
+fn abort_shutdown(call: &mut Call<'_, '_>, reply: &mut Reply<'_>) -> Outcome {
+    if !call.server.saves.ending.abort() {
+        return Err(CommandError::text("ERR No shutdown in progress."));
+    }
+    call.server.saver().wake_if_asleep();
+    reply.ok();
+    Ok(())
+}
+
 /// Answers only if it does not stop the server.
-fn shutdown(call: &mut Call<'_, '_>, mut args: Args<'_>, _: &mut Reply<'_>) -> Outcome {
+fn shutdown(call: &mut Call<'_, '_>, mut args: Args<'_>, reply: &mut Reply<'_>) -> Outcome {
     let [mut save, mut nosave, mut force, mut abort] = [false; 4];
     let n_options = args.remaining();
     while !args.is_empty() {
@@ -442,7 +452,7 @@ fn shutdown(call: &mut Call<'_, '_>, mut args: Args<'_>, _: &mut Reply<'_>) -> O
         return Err(CommandError::Syntax);
     }
     if abort {
-        return Err(CommandError::text("ERR No shutdown in progress."));
+        return abort_shutdown(call, reply);
     }
     if !nosave && let Some(program) = busy_programs(call).first() {
         // It would wait for what may never end.

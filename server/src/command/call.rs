@@ -62,11 +62,11 @@ pub struct Call<'a, 'h> {
     pub is_too_much: bool,
     /// Whether a script runs it.
     pub is_in_script: bool,
-    /// Set when a script was given up, to run again; nothing of it has happened.
+    /// Set when it was given up, to run again; nothing of it has happened.
     pub gave_up: Option<GaveUp>,
 }
 
-/// Why a script was given up.
+/// Why a script was given up, or a command that changes libraries.
 pub enum GaveUp {
     /// It reaches for shards that others hold.
     Needs(Route),
@@ -74,6 +74,8 @@ pub enum GaveUp {
     Waits(Box<Wait>),
     /// It takes too long for a thread that serves sockets.
     TooLong,
+    /// The last snapshot has been cut, and would lack what it does.
+    Ending,
 }
 
 impl<'a> Call<'a, '_> {

@@ -758,10 +758,12 @@ pub(super) fn pattern(glob: &[u8]) -> Option<Vec<u8>> {
     (!glob::matches_everything(glob)).then(|| glob.to_vec())
 }
 
-/// Reads a cursor as C's `strtoul` does, which takes a sign and leading zeros, and nothing at all for 0.
+/// Reads a cursor as Redis 7.4 does: as C's `strtoull`, which takes spaces before it, a plus and leading zeros; but nothing is no cursor, and
+/// neither is what is less than 0.
 pub(super) fn parse_cursor(text: &[u8]) -> Option<u64> {
-    let (negative, digits) = match text {
-        [] => return Some(0),
+    let is_space = |byte: &u8| byte.is_ascii_whitespace() || *byte == b'\x0b';
+    let text = &text[text.iter().take_while(|byte| is_space(byte)).count()..];
+    let (is_negative, digits) = match text {
         [b'-', digits @ ..] => (true, digits),
         [b'+', digits @ ..] => (false, digits),
         digits => (false, digits),
@@ -773,7 +775,7 @@ pub(super) fn parse_cursor(text: &[u8]) -> Option<u64> {
         let digit = byte.is_ascii_digit().then(|| (byte - b'0') as u64)?;
         value.checked_mul(10)?.checked_add(digit)
     })?;
-    Some(if negative { cursor.wrapping_neg() } else { cursor })
+    (cursor == 0 || !is_negative).then_some(cursor)
 }
 
 fn randomkey(call: &mut Call<'_, '_>, _: Args<'_>) -> Result<Sweep, CommandError> {
@@ -924,17 +926,21 @@ mod tests {
     use super::*;
 
     #[test]
-    fn cursors_are_read_as_strtoul_reads_them() {
+    fn cursors_are_read_as_redis_reads_them() {
         for (text, cursor) in [
-            ("", Some(0)),
+            ("", None),
             ("0", Some(0)),
             ("007", Some(7)),
             ("+7", Some(7)),
-            ("-1", Some(u64::MAX)),
+            ("-1", None),
+            ("-18446744073709551615", None),
+            ("-0", Some(0)),
             ("18446744073709551615", Some(u64::MAX)),
             ("18446744073709551616", None),
             ("-", None),
-            (" 1", None),
+            (" 1", Some(1)),
+            (" ", None),
+            ("1 ", None),
             ("1x", None),
         ] {
             assert_eq!(parse_cursor(text.as_bytes()), cursor, "{text:?}");

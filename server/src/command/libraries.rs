@@ -13,7 +13,7 @@ use braid_storage::{
 };
 
 use super::{
-    Call, CommandSpec, CommandTable, Run, ScriptIn, TABLE,
+    Call, CommandSpec, CommandTable, GaveUp, Run, ScriptIn, TABLE,
     help::{help, misused},
     reaches::Rows,
     scripting::{BUSY_SCRIPT, READS, RUNS, busy_programs, declared, kill},
@@ -247,7 +247,7 @@ fn function_load(call: &mut Call<'_, '_>, mut args: Args<'_>, reply: &mut Reply<
         return Err(taken(Conflict::Library(name)));
     }
     let library = library_of(call.table, code)?;
-    call.server.functions.add(vec![library], existing).map_err(taken)?;
+    changed(call, call.server.functions.add(vec![library], existing))?.map_err(taken)?;
     note_change(call, &[b"LOAD", b"REPLACE", code]);
     reply.bulk(name.as_bytes());
     Ok(())
@@ -257,7 +257,21 @@ fn taken(conflict: Conflict) -> CommandError {
     CommandError::owned(match conflict {
         Conflict::Library(name) => format!("ERR Library '{name}' already exists"),
         Conflict::Function(name) => format!("ERR Function {name} already exists"),
+        Conflict::Ending => "ERR the server is about to end".to_owned(),
     })
+}
+
+/// Has the command run again if it comes too late for the last snapshot: it waits then for what becomes of that.
+fn changed<T>(
+    call: &mut Call<'_, '_>,
+    change: Result<T, Conflict>,
+) -> Result<Result<T, Conflict>, CommandError> {
+    if let Err(Conflict::Ending) = change {
+        call.gave_up = Some(GaveUp::Ending);
+        // Nobody reads that.
+        return Err(taken(Conflict::Ending));
+    }
+    Ok(change)
 }
 
 /// Has the rest of a transaction go by what was done to the libraries, and logs it: no key was changed, so nobody else would.
@@ -270,7 +284,7 @@ fn note_change(call: &mut Call<'_, '_>, words: &[&[u8]]) {
 
 fn function_delete(call: &mut Call<'_, '_>, mut args: Args<'_>, reply: &mut Reply<'_>) -> Outcome {
     let name = args.next()?;
-    if !call.server.functions.delete(name) {
+    if changed(call, call.server.functions.delete(name))? != Ok(true) {
         return Err(CommandError::text("ERR Library not found"));
     }
     note_change(call, &[b"DELETE", name]);
@@ -285,7 +299,7 @@ fn function_flush(call: &mut Call<'_, '_>, mut args: Args<'_>, reply: &mut Reply
     if !args.is_empty() && !args.tag("SYNC") && !args.tag("ASYNC") {
         return Err(CommandError::text("ERR FUNCTION FLUSH only supports SYNC|ASYNC option"));
     }
-    call.server.functions.add(Vec::new(), Existing::Flush).map_err(taken)?;
+    changed(call, call.server.functions.add(Vec::new(), Existing::Flush))?.map_err(taken)?;
     note_change(call, &[b"FLUSH"]);
     reply.ok();
     Ok(())
@@ -420,7 +434,7 @@ fn function_restore(call: &mut Call<'_, '_>, mut args: Args<'_>, reply: &mut Rep
     })?;
     let libraries: Result<Vec<Library>, CommandError> =
         codes.iter().map(|code| library_of(call.table, code)).collect();
-    let restored = call.server.functions.add(libraries?, existing);
+    let restored = changed(call, call.server.functions.add(libraries?, existing))?;
     restored.map_err(|conflict| match conflict {
         Conflict::Library(name) => CommandError::owned(format!("ERR Library {name} already exists")),
         function => taken(function),

@@ -26,14 +26,14 @@ pub struct Directive {
 
 /// A feature that is not there.
 ///
-/// A file may ask for it, so that the server starts with the files of Redis. `CONFIG SET` is refused: an application that calls it acts on
-/// the answer, and would wait for what never comes.
+/// `CONFIG SET` is refused: an application that calls it acts on the answer, and would wait for what never comes. A file may ask for it, so that
+/// the server starts with the files of Redis, unless its absence changes what is safe.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Missing {
-    /// The value that asks for nothing, as `CONFIG GET` prints it.
-    pub idle: &'static str,
     /// The error's text.
     pub why: &'static str,
+    /// Whether a server that is told to have it must not start without it.
+    pub ends_start: bool,
 }
 
 /// A rule on a value that its kind accepts.
@@ -177,15 +177,28 @@ impl Directive {
         self
     }
 
-    pub(super) const fn missing(mut self, idle: &'static str, why: &'static str) -> Self {
-        self.missing = Some(Missing { idle, why });
+    pub(super) const fn missing(self, why: &'static str) -> Self {
+        self.lacking(Missing { why, ends_start: false })
+    }
+
+    pub(super) const fn never_without(self, why: &'static str) -> Self {
+        self.lacking(Missing { why, ends_start: true })
+    }
+
+    const fn lacking(mut self, missing: Missing) -> Self {
+        self.missing = Some(missing);
         self
     }
 
-    /// Why `CONFIG SET` must not change it to a value, if so.
+    /// Why `CONFIG SET` must not change it to a value, if so: any but the default asks for what is missing.
     pub(super) fn refused_at_run_time(&self, value: &Value) -> Option<&'static str> {
         let missing = self.missing?;
-        (self.kind.print(value) != missing.idle.as_bytes()).then_some(missing.why)
+        (*value != self.default_value()).then_some(missing.why)
+    }
+
+    /// Why the server must not start with a value, if so.
+    pub(super) fn refused_at_start(&self, value: &Value) -> Option<&'static str> {
+        self.missing.filter(|missing| missing.ends_start).and_then(|_| self.refused_at_run_time(value))
     }
 
     /// Whether Braid acts on it.

@@ -3,7 +3,8 @@
 //! A row says everything about its directive, its setting included: after `=>` stand the meaning, type and name of a field of
 //! [`Settings`], and the function that reads it from the directive's value. Nothing else knows directives by name. A field is
 //! `live` if something acts on it and `reserved` if nothing does yet; `tests/tidy.rs` holds each row to the word that fits it. A row
-//! says `.missing(…)` if an application that sets it at run time would wait for an effect that never comes.
+//! says `.missing(…)` if an application that sets it at run time would wait for an effect that never comes, and `.never_without(…)` if a server
+//! must not start either that is told to have it.
 
 use std::path::PathBuf;
 use std::sync::LazyLock;
@@ -22,6 +23,7 @@ pub const REDIS_VERSION: &str = "7.4.0";
 
 const PORT: i128 = u16::MAX as i128;
 const MEGABYTE: i128 = 1 << 20;
+const NO_REPLICATION: &str = "replication is not supported yet";
 /// Longest host name that a cluster node announces, as in Redis.
 const MAX_HOSTNAME_BYTES: usize = 255;
 
@@ -307,7 +309,7 @@ directives! {
     choice("enable-module-command", Access::WORDS, "no").immutable() =>
         /// Who is told that there are no modules, and not that MODULE is not allowed.
         live enable_module_command: Access = one_word;
-    line("loadmodule", 1, usize::MAX);
+    line("loadmodule", 1, usize::MAX).never_without("modules are not supported");
     choice("oom-score-adj", &["no", "yes", "relative", "absolute"], "no").rule(relative_is_yes);
     row("oom-score-adj-values", Kind::OomScores, "0 200 800");
     yes_no("disable-thp", "yes").immutable();
@@ -318,7 +320,7 @@ directives! {
     text("bgsave-cpulist", "").alias("bgsave_cpulist").immutable();
     text("ignore-warnings", "");
     yes_no("lua-enable-deprecated-api", "no").immutable().hidden();
-    yes_no("activedefrag", "no").missing("no", "active defragmentation is not supported");
+    yes_no("activedefrag", "no").missing("active defragmentation is not supported");
     memory("active-defrag-ignore-bytes", 1, LONG, "100mb");
     integer("active-defrag-threshold-lower", 0, 1_000, "10");
     integer("active-defrag-threshold-upper", 0, 1_000, "100");
@@ -385,7 +387,7 @@ directives! {
         /// Whether files stay that a rewrite has made superfluous.
         live aof_disable_auto_gc: bool = Value::yes;
     // Replication.
-    row("replicaof", Kind::Primary, "").alias("slaveof").immutable();
+    row("replicaof", Kind::Primary, "").alias("slaveof").immutable().never_without(NO_REPLICATION);
     text("masterauth", "").sensitive();
     text("masteruser", "").sensitive();
     yes_no("replica-serve-stale-data", "yes").alias("slave-serve-stale-data");
@@ -399,7 +401,7 @@ directives! {
     integer("replica-announce-port", 0, PORT, "0").alias("slave-announce-port");
     integer("min-replicas-to-write", 0, INT, "0")
         .alias("min-slaves-to-write")
-        .missing("0", "replication is not supported yet");
+        .never_without(NO_REPLICATION);
     integer("min-replicas-max-lag", 0, INT, "10").alias("min-slaves-max-lag");
     choice("propagation-error-behavior", &["ignore", "panic", "panic-on-replicas"], "ignore");
     yes_no("repl-diskless-sync", "yes");
@@ -412,7 +414,7 @@ directives! {
     memory("repl-backlog-size", 1, LONG, "1mb").rule(at_least_16_kilobytes);
     integer("repl-backlog-ttl", 0, LONG, "3600");
     // Cluster.
-    yes_no("cluster-enabled", "no").immutable();
+    yes_no("cluster-enabled", "no").immutable().never_without("Redis Cluster is not supported yet");
     text("cluster-config-file", "nodes.conf").immutable();
     integer("cluster-node-timeout", 0, LONG, "15000");
     integer("cluster-port", 0, PORT, "0").immutable();
@@ -438,6 +440,9 @@ directives! {
     row("metrics-bind", Kind::Addresses, "127.0.0.1 -::1").immutable() =>
         /// Addresses for that.
         live metrics_bind: Vec<BindAddress> = addresses;
+    row("metrics-hosts", Kind::Addresses, "") =>
+        /// Names under which browsers and scrapers may ask for them, beside the loopback's and those of `metrics-bind`.
+        live metrics_hosts: Vec<String> = names;
     yes_no("metrics-tls", "no").immutable() =>
         /// Whether that port speaks TLS, with the certificates of `tls-cert-file`.
         live metrics_tls: bool = Value::yes;
@@ -627,6 +632,10 @@ fn node_name(value: Value) -> Result<Value, Reason> {
 
 fn addresses(value: &Value) -> Vec<BindAddress> {
     value.addresses().iter().map(|word| BindAddress::parse(word)).collect()
+}
+
+fn names(value: &Value) -> Vec<String> {
+    value.addresses().iter().map(|word| String::from_utf8_lossy(word).into_owned()).collect()
 }
 
 fn one_word<T: Word>(value: &Value) -> T {

@@ -34,6 +34,13 @@ pub enum FatalConfigError {
         /// The operating system's words.
         why: String,
     },
+    /// Something is asked for that is not there, and without which the server must not start.
+    Missing {
+        /// The directive that asks for it.
+        name: &'static str,
+        /// What is not there.
+        why: &'static str,
+    },
     /// Users stand both in the configuration and in a file of their own.
     UsersTwice,
 }
@@ -54,6 +61,9 @@ impl fmt::Display for FatalConfigError {
             }
             FatalConfigError::Unreadable { path, why } => {
                 write!(out, "Fatal error, can't open config file '{}': {why}", path.display())
+            }
+            FatalConfigError::Missing { name, why } => {
+                write!(out, "Fatal error: '{name}' is set, and {why}. Take it away to start without that.")
             }
             FatalConfigError::UsersTwice => out.write_str(
                 "Users are declared both in the configuration and in the ACL file that 'aclfile' names. \

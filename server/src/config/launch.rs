@@ -148,6 +148,7 @@ fn load(mut args: &[&[u8]], host: &mut Host<'_>) -> Result<Config, FatalConfigEr
         text.extend(options_as_lines(args));
     }
     Loader::new(&mut config, host.glob).load(&text)?;
+    config.check_at_start()?;
     Ok(config)
 }
 

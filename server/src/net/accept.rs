@@ -14,7 +14,7 @@ use crate::{
         tls::TlsStream,
     },
     shared::{mail::Mail, server::Server, stats::ThreadStats},
-    verbose, warning,
+    verbose, warning_seldom,
 };
 
 /// What Redis says to a stranger who reaches an unprotected server.
@@ -76,7 +76,7 @@ fn begin_tls(server: &Server, stream: Stream) -> Option<Stream> {
     match TlsStream::new(socket, rules) {
         Ok(stream) => Some(Stream::Tls(Box::new(stream))),
         Err(error) => {
-            warning!("Beginning a TLS session: {error}");
+            warning_seldom!("Beginning a TLS session: {error}");
             None
         }
     }

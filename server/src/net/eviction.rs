@@ -50,6 +50,10 @@ struct Candidate {
 impl Candidate {
     /// Removes the key, if it is still there; says whether it was. Its shard is held.
     fn evict(&self, held: &mut Held<'_, Job>, thread: &mut ThreadState, now: Millis) -> bool {
+        // It would be there again after the end.
+        if thread.server().saves.has_last_cut() {
+            return false;
+        }
         let began = watch::event_begins(thread);
         let routed = thread.server().keyspace.router().route(&self.key);
         let shard = held.shard(self.shard);
@@ -154,7 +158,7 @@ impl Eviction {
                 return false;
             }
             // Nothing is to change under CLIENT PAUSE, and what is loaded is to be what was saved.
-            if server.is_paused() || server.loading.is_on() {
+            if server.keeps_all() || server.loading.is_on() {
                 return false;
             }
             let attempt = policy

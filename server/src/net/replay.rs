@@ -37,7 +37,7 @@ use crate::{
     },
     clock::Clock,
     command, notice,
-    persist::{self, CommandsWriter, EntriesWriter, Purpose},
+    persist::{self, CommandsWriter, EntriesWriter, Purpose, litter},
     shared::{journal::Journal, loading::EverySecond, server::Server, thread_state::ThreadState},
     warning,
 };
@@ -166,7 +166,10 @@ impl FoundAof {
     /// # Errors
     /// The disk's.
     pub fn open(self, end: End, journal: &Journal) -> Result<Aof<LogFolder>, ReplayError> {
-        remove_unfinished(&self.path).map_err(|error| failed(&self.path, error))?;
+        // It does no harm, and takes room.
+        if let Err(error) = litter::remove_from_log(&self.path, &self.name) {
+            warning!("What is left over in {} cannot be removed: {error}", self.path.display());
+        }
         let found = self.manifest.map(|manifest| (manifest, end));
         Aof::open(journal.folder(self.folder), &self.name, found).map_err(|error| failed(&self.path, error))
     }
@@ -174,17 +177,6 @@ impl FoundAof {
 
 /// What the name of a base begins with that is being written.
 pub const UNFINISHED: &str = "temp-rewriteaof-";
-
-/// Removes bases that were being written when the process ended.
-fn remove_unfinished(path: &Path) -> io::Result<()> {
-    for file in std::fs::read_dir(path)? {
-        let file = file?;
-        if file.file_name().to_string_lossy().starts_with(UNFINISHED) {
-            std::fs::remove_file(file.path())?;
-        }
-    }
-    Ok(())
-}
 
 /// What happens to an append-only file that has been loaded.
 #[derive(Clone, Copy, PartialEq, Eq)]
@@ -235,6 +227,8 @@ pub fn replay(
     while worker.with_shards(&all, &mut begin).is_none() {
         thread::sleep(Duration::from_millis(1));
     }
+    // The process before may have ended before it had done that.
+    server.journal.order_tidying();
     server.measure_memory();
     Ok(())
 }

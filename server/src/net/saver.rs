@@ -55,7 +55,7 @@ use crate::{
     config::Config,
     net::replay::{FoundAof, ReplayError, Then, UNFINISHED, replay},
     notice,
-    persist::{self, CommandsWriter, EntriesWriter, Loaded, Purpose},
+    persist::{self, CommandsWriter, EntriesWriter, Loaded, Purpose, litter},
     run::unit,
     shared::{
         functions::Existing,
@@ -129,6 +129,8 @@ struct Saver {
     keeps_history: bool,
     /// What is held may be marked as saved although it is not: a snapshot that panicked again and again has not been brought to its end.
     has_stale_marks: bool,
+    /// What is held was loaded, and the append-only file knows nothing of it.
+    owes_rewrite: bool,
     /// An append-only file that was begun for a CONFIG SET, which is to take effect next.
     begun: Option<Begun>,
 }
@@ -175,6 +177,7 @@ impl Saver {
             told_limit: None,
             keeps_history: false,
             has_stale_marks: false,
+            owes_rewrite: false,
             begun: None,
         }
     }
@@ -233,8 +236,8 @@ impl Saver {
             notice!("Starting automatic rewriting of AOF on {growth}% growth");
             return true;
         }
-        // Writes are refused until that has been mended.
-        server.journal.has_lost() && self.has_rested(RETRY_SECONDS)
+        // Of the first, writes are refused until that has been mended.
+        (server.journal.has_lost() || self.owes_rewrite) && self.has_rested(RETRY_SECONDS)
     }
 
     /// After a failure, it is not tried again for a while, and after some for a longer one.
@@ -386,6 +389,7 @@ impl Saver {
                 saves.n_rewritten.fetch_add(1, Relaxed);
                 saves.n_rewrites_failed.store(0, Relaxed);
                 self.told_limit = None;
+                self.owes_rewrite = false;
                 notice!(
                     "Background AOF rewrite finished successfully in {:.3} seconds",
                     began.elapsed().as_secs_f64()
@@ -433,7 +437,7 @@ impl Saver {
         let path = folder.join(&name);
         // The log has it, or nobody may.
         let files =
-            if is_logged { Folder::new(folder) } else { Folder::locked(folder, &config.appendfilename) };
+            if is_logged { Ok(Folder::at(folder)) } else { Folder::locked(folder, &config.appendfilename) };
         let files = files.map(|folder| server.journal.folder(folder));
         let files = files.map_err(|error| Failure::Io("opening its folder", error));
         let created = files
@@ -569,14 +573,43 @@ impl Saver {
                 "ERR Error trying to load the AOF files, check server logs."
             }),
             SaveOrder::SaveFlushed => return self.save_flushed(node),
-            SaveOrder::Shutdown | SaveOrder::ForcedShutdown => match self.save_for(what) {
-                // As in Redis there is no reply: the connection ends with the process.
-                None => return,
-                refusal => refusal,
-            },
+            SaveOrder::Shutdown | SaveOrder::ForcedShutdown => return self.end_server(what, node),
             _ => self.save_for(what),
         };
         self.answer(node, refusal);
+    }
+
+    /// Saves what there is and ends the server. If it does not end, all goes on.
+    fn end_server(&mut self, what: SaveOrder, node: Option<(Box<Node<Job>>, bool)>) {
+        let server = self.server;
+        let ending = &server.saves.ending;
+        // Somebody may have been refused just when this was asked for.
+        ending.ask();
+        let is_saved = !ending.is_aborted() && self.save_for(what).is_none();
+        if server.stopping.load(Relaxed) {
+            return;
+        }
+        // As in Redis there is no reply then: the connection ends with the process.
+        if (is_saved || what == SaveOrder::ForcedShutdown) && ending.decide() {
+            return server.stop();
+        }
+        self.read_orders();
+        let is_another = |order: &Order| order.what.is_shutdown();
+        let others = if ending.is_aborted() {
+            warning!("The end of the server was called off");
+            let (others, orders) = std::mem::take(&mut self.orders).into_iter().partition(is_another);
+            self.orders = orders;
+            others
+        } else {
+            warning!("Error trying to save the DB, can't exit.");
+            VecDeque::new()
+        };
+        if !self.orders.iter().any(is_another) {
+            ending.refused();
+        }
+        server.let_writes_go_on(&mut self.worker.thread);
+        let nodes = std::iter::once(node).chain(others.into_iter().map(|order| order.node));
+        nodes.for_each(|node| self.answer(node, Some("ERR Errors trying to SHUTDOWN. Check logs.")));
     }
 
     /// Takes a snapshot for all who have flushed everything by now.
@@ -618,21 +651,9 @@ impl Saver {
         let is_saved = !must_save || self.save();
         self.fulfilling = None;
         match what {
-            SaveOrder::ForcedShutdown => {
-                self.server.stop();
-                None
-            }
-            SaveOrder::Shutdown if is_saved => {
-                self.server.stop();
-                None
-            }
-            SaveOrder::Shutdown => {
-                warning!("Error trying to save the DB, can't exit.");
-                Some("ERR Errors trying to SHUTDOWN. Check logs.")
-            }
             SaveOrder::SaveFlushed => None,
-            SaveOrder::Save if is_saved => None,
-            SaveOrder::Save => Some("ERR"),
+            SaveOrder::Save | SaveOrder::Shutdown | SaveOrder::ForcedShutdown if is_saved => None,
+            SaveOrder::Save | SaveOrder::Shutdown | SaveOrder::ForcedShutdown => Some("ERR"),
             SaveOrder::Reload(how) if is_saved => self.reload(how).err().map(|why| {
                 warning!("DEBUG RELOAD: {why}");
                 "ERR Error trying to load the RDB dump, check server logs."
@@ -698,9 +719,24 @@ impl Saver {
             return self.add_loaded(loaded, &libraries, how);
         }
         self.install(loaded);
-        // Nothing of this was logged.
-        saves.is_rewrite_scheduled.store(server.journal.is_writing(), Relaxed);
-        command::replace_libraries(server, &libraries).map_err(|why| why.to_string())
+        command::replace_libraries(server, &libraries).map_err(|why| why.to_string())?;
+        self.rewrite_after_load()
+    }
+
+    /// Rewrites the append-only file, if there is one, before anybody is told that something was loaded: nothing of that was logged. If that
+    /// fails it is tried again, as what the file has is not what is held.
+    fn rewrite_after_load(&mut self) -> Result<(), String> {
+        if !self.server.journal.is_writing() {
+            return Ok(());
+        }
+        self.owes_rewrite = true;
+        self.rewrite(LogCut::Made);
+        match self.owes_rewrite && self.server.journal.is_writing() {
+            true => {
+                Err("the append-only file does not have what was loaded, and is to be rewritten".to_owned())
+            }
+            false => Ok(()),
+        }
     }
 
     /// Adds what was loaded to what is held, unless something of it is there and must stay.
@@ -740,8 +776,7 @@ impl Saver {
                 }
             }
         }
-        server.saves.is_rewrite_scheduled.store(server.journal.is_writing(), Relaxed);
-        Ok(())
+        self.rewrite_after_load()
     }
 
     /// Puts what was loaded in place of all that is held.
@@ -846,7 +881,7 @@ impl Saver {
     fn cut(&mut self, uses: Uses, form: Form, log: LogCut) -> Option<Box<Cut>> {
         let mut node = self.node.take().expect("it is here between two cuts");
         node.job.now = self.server.clock.now();
-        node.job.task = Task::Cut(Box::new(Cut::new(uses, form, log)));
+        node.job.task = Task::Cut(Box::new(Cut { is_last: self.is_last(), ..Cut::new(uses, form, log) }));
         node.set_route(Route::new(self.server.engine.all_shards()));
         self.worker.submit(node);
         loop {
@@ -865,7 +900,7 @@ impl Saver {
 
     /// Visits all shards until each has given all; writes what they give, or has them give nothing more.
     fn walk(&mut self, mut to: Option<(&mut Snapshot, &Uses)>) -> Result<(), Failure> {
-        let is_hurried = to.is_none() || self.fulfilling.is_some_and(SaveOrder::is_shutdown);
+        let is_hurried = to.is_none() || self.is_last();
         let mut pace = Pace::new(is_hurried);
         let mut walk = Walk::new(self.server, to.is_none());
         let ended = self.walk_on(&mut walk, &mut to, &mut pace);
@@ -1066,8 +1101,13 @@ impl Saver {
             || begins_log
             || self.would_bring_back()
             || self.writes_base && !server.config.load().appendonly
-            || !self.fulfilling.is_some_and(SaveOrder::is_shutdown)
-                && self.orders.iter().any(|order| order.what.is_shutdown())
+            || self.is_last() && saves.ending.is_aborted()
+            || !self.is_last() && self.orders.iter().any(|order| order.what.is_shutdown())
+    }
+
+    /// Whether the server is to end with the snapshot that is under way.
+    fn is_last(&self) -> bool {
+        self.fulfilling.is_some_and(SaveOrder::is_shutdown)
     }
 
     /// Takes all such orders out of their turn.
@@ -1296,6 +1336,7 @@ impl Snapshot {
     ) -> Result<Self, Failure> {
         let begin = || -> io::Result<EntriesWriter> {
             let file = File::create(path)?;
+            litter::lock(&file);
             let mut writer = match cut.form {
                 Form::Snapshot => {
                     EntriesWriter::Snapshot(begin_snapshot(file, purpose, cut, config, server)?)

@@ -4,6 +4,7 @@ mod check;
 mod check_aof;
 mod entries_writer;
 mod heading;
+pub mod litter;
 mod load;
 
 pub use check::check;

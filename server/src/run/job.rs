@@ -247,6 +247,9 @@ impl Job {
 /// Has all shards begin to save what they hold at this moment.
 fn make_cut(cut: &mut Cut, held: &mut Held<'_, Job>, thread: &ThreadState) {
     let server = thread.server();
+    if cut.is_last {
+        server.hold_writes_for_end();
+    }
     for index in 0..held.ids().len() {
         let id = held.ids()[index];
         let shard = held.shard(id);

@@ -62,6 +62,10 @@ impl Needs {
         match command.spec.run {
             Run::Session(_) | Run::Container => {
                 self.everything |= session.queue.is_some() && command.has(Flags::WHOLE_KEYSPACE);
+                // Within a transaction it cannot be given up when it finds that a snapshot was cut meanwhile: so none is.
+                if command.has(Flags::WRITE) {
+                    self.others.push(ShardId(0));
+                }
             }
             Run::Everything(_) | Run::Barrier(_) | Run::EachShard { .. } => self.everything = true,
             Run::Transaction(_) | Run::Own(_) if command::joins_or_leaves_events(command, words) => {

@@ -111,6 +111,7 @@ impl From<GaveUp> for Ended {
             GaveUp::Needs(route) => Ended::Needs(route),
             GaveUp::Waits(wait) => Ended::Waits(wait),
             GaveUp::TooLong => Ended::TooLong(Method::Held),
+            GaveUp::Ending => Ended::Paused,
         }
     }
 }

@@ -6,7 +6,7 @@
 use std::{
     cell::RefCell,
     collections::{BTreeMap, HashMap, HashSet},
-    sync::{Arc, Mutex},
+    sync::{Arc, Mutex, MutexGuard},
 };
 
 use arc_swap::{ArcSwap, Guard};
@@ -43,6 +43,8 @@ pub enum Conflict {
     Library(String),
     /// Another library has a function of that name.
     Function(String),
+    /// The last snapshot has been cut, and would lack the change.
+    Ending,
 }
 
 /// The libraries that are known at a moment.
@@ -126,8 +128,17 @@ pub enum Existing {
 #[derive(Default)]
 pub struct Functions {
     known: ArcSwap<KnownFunctions>,
-    /// Serialises changes, and counts the libraries there have been.
-    writer: Mutex<u64>,
+    /// Serialises changes.
+    writer: Mutex<Writer>,
+}
+
+/// What changes of the libraries go by.
+#[derive(Default)]
+struct Writer {
+    /// How many libraries there have been.
+    n_libraries: u64,
+    /// Nothing changes: see [`Functions::freeze`].
+    is_frozen: bool,
 }
 
 impl Functions {
@@ -140,9 +151,9 @@ impl Functions {
     /// Adds libraries, all or none.
     ///
     /// # Errors
-    /// If a name is taken.
+    /// If a name is taken, or nothing may change.
     pub fn add(&self, libraries: Vec<Library>, existing: Existing) -> Result<(), Conflict> {
-        let mut n_libraries = self.writer.lock().expect("nobody panics with it");
+        let mut writer = self.changing()?;
         let mut known = KnownFunctions::clone(&self.known.load());
         if existing == Existing::Flush {
             known = KnownFunctions { n_gone: known.n_gone + 1, ..KnownFunctions::default() };
@@ -151,8 +162,8 @@ impl Functions {
             if existing == Existing::Replace {
                 known.remove(&added.name);
             }
-            *n_libraries += 1;
-            added.id = *n_libraries;
+            writer.n_libraries += 1;
+            added.id = writer.n_libraries;
             known.add(&Arc::new(added))?;
         }
         self.known.store(Arc::new(known));
@@ -160,14 +171,37 @@ impl Functions {
     }
 
     /// Deletes a library; returns whether there was one of that name.
-    pub fn delete(&self, name: &[u8]) -> bool {
-        let _writer = self.writer.lock().expect("nobody panics with it");
+    ///
+    /// # Errors
+    /// If nothing may change.
+    pub fn delete(&self, name: &[u8]) -> Result<bool, Conflict> {
+        let _writer = self.changing()?;
         let mut known = KnownFunctions::clone(&self.known.load());
         let is_gone = std::str::from_utf8(name).is_ok_and(|name| known.remove(name));
         if is_gone {
             self.known.store(Arc::new(known));
         }
-        is_gone
+        Ok(is_gone)
+    }
+
+    /// Has nothing change until [`Functions::thaw`]. Libraries belong to no shard, so a cut holds up nobody who changes them: what is known after
+    /// this stays what it is.
+    pub fn freeze(&self) {
+        self.writer().is_frozen = true;
+    }
+
+    /// Lets libraries change again.
+    pub fn thaw(&self) {
+        self.writer().is_frozen = false;
+    }
+
+    fn writer(&self) -> MutexGuard<'_, Writer> {
+        self.writer.lock().expect("nobody panics with it")
+    }
+
+    fn changing(&self) -> Result<MutexGuard<'_, Writer>, Conflict> {
+        let writer = self.writer();
+        if writer.is_frozen { Err(Conflict::Ending) } else { Ok(writer) }
     }
 }
 

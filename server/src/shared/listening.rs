@@ -15,7 +15,7 @@ use mio::{
     Interest, Registry, Token,
     net::{TcpListener, UnixListener},
 };
-use socket2::{Domain, Protocol, Socket, Type};
+use socket2::{Domain, Protocol, SockAddr, Socket, Type};
 
 use crate::{
     client::{
@@ -23,7 +23,7 @@ use crate::{
         stream::{Accepted, Speaks, Stream},
     },
     config::{BindAddress, BindHost, Config},
-    warning,
+    warning, warning_seldom,
 };
 
 /// How many connections are accepted in one turn of the loop: hundreds may have come at once, and others wait for the thread.
@@ -74,7 +74,7 @@ pub fn bind_all(config: &Config) -> Result<Vec<Listener>, String> {
         }
     }
     if let Some(path) = &config.unixsocket {
-        let listener = bind_unix(path, config.unixsocketperm)
+        let listener = bind_unix(path, config.unixsocketperm, config.tcp_backlog)
             .map_err(|error| format!("Failed opening Unix socket {}: {error}", path.display()))?;
         listeners.push(Listener::Unix(listener));
     }
@@ -259,14 +259,18 @@ fn bind_tcp(address: SocketAddr, backlog: u32) -> io::Result<TcpListener> {
     Ok(TcpListener::from_std(socket.into()))
 }
 
-fn bind_unix(path: &Path, mode: Option<u32>) -> io::Result<UnixListener> {
+/// Nobody can connect before it listens, and then the name has the mode that it is to have.
+fn bind_unix(path: &Path, mode: Option<u32>, backlog: u32) -> io::Result<UnixListener> {
     // A socket file that a crashed server left behind would be in the way.
     let _ = std::fs::remove_file(path);
-    let listener = UnixListener::bind(path)?;
+    let socket = Socket::new(Domain::UNIX, Type::STREAM, None)?;
+    socket.set_nonblocking(true)?;
+    socket.bind(&SockAddr::unix(path)?)?;
     if let Some(mode) = mode {
         std::fs::set_permissions(path, std::fs::Permissions::from_mode(mode))?;
     }
-    Ok(listener)
+    socket.listen(backlog.min(i32::MAX as u32) as i32)?;
+    Ok(UnixListener::from_std(socket.into()))
 }
 
 impl Listener {
@@ -304,7 +308,7 @@ impl Listener {
                 Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
                 Err(error) => {
                     // Out of descriptors, mostly. No event tells when there are some again, so the cron tries.
-                    warning!("Accepting client connection: {error}");
+                    warning_seldom!("Accepting client connection: {error}");
                     return false;
                 }
             }

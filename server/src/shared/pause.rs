@@ -130,7 +130,9 @@ impl Server {
     #[cold]
     pub fn holds_back(&self, may_write: impl FnOnce() -> bool) -> bool {
         let pause = self.pause_under_way().filter(|_| self.is_paused());
-        let holds_writes = pause.is_some() || self.saves.holds_writes.load(Ordering::Relaxed);
+        let saves = &self.saves;
+        let holds_writes =
+            pause.is_some() || saves.holds_writes.load(Ordering::Relaxed) || saves.has_last_cut();
         pause.is_some_and(|pause| pause.scope() == PauseScope::All) || holds_writes && may_write()
     }
 
@@ -140,6 +142,29 @@ impl Server {
         if !self.saves.holds_writes.swap(true, Ordering::Relaxed) {
             self.attention.raise();
         }
+    }
+
+    /// Holds writes back from the cut of the last snapshot on, with all shards held. The snapshot would lack them, so nobody may hear that
+    /// they were done, or see what they do. Only [`Server::let_writes_go_on`] ends that.
+    pub fn hold_writes_for_end(&self) {
+        self.saves.set_last_cut(true);
+        self.functions.freeze();
+        self.attention.raise();
+    }
+
+    /// Has writes go on: the last snapshot was not the last.
+    pub fn let_writes_go_on(&self, thread: &mut ThreadState) {
+        if self.saves.set_last_cut(false) {
+            self.functions.thaw();
+            self.attention.lower();
+            (0..self.io_threads().len()).for_each(|to| thread.send_mail(to, Mail::Resume));
+            thread.send_wakes();
+        }
+    }
+
+    /// Whether nothing is to change by itself, such as by eviction.
+    pub fn keeps_all(&self) -> bool {
+        self.is_paused() || self.saves.has_last_cut()
     }
 
     /// Has writes go on that were held back for a snapshot.

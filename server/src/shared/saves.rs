@@ -4,7 +4,7 @@
 //! goes; it alone writes the figures.
 
 use std::{
-    sync::atomic::{AtomicBool, AtomicI64, AtomicU64, Ordering},
+    sync::atomic::{AtomicBool, AtomicI64, AtomicU8, AtomicU64, Ordering},
     time::{Duration, Instant},
 };
 
@@ -73,6 +73,51 @@ impl WalkStep {
     }
 }
 
+/// How far an end has come that saves first. Whoever aborts it and whoever decides on it agree on who was first.
+#[derive(Default)]
+pub struct Ending(AtomicU8);
+
+impl Ending {
+    const NONE: u8 = 0;
+    const WANTED: u8 = 1;
+    const ABORTED: u8 = 2;
+    const DECIDED: u8 = 3;
+
+    /// Somebody wants it.
+    pub fn ask(&self) {
+        self.go(Self::NONE, Self::WANTED);
+    }
+
+    /// Whether somebody wants it.
+    pub fn is_wanted(&self) -> bool {
+        self.0.load(Ordering::Relaxed) == Self::WANTED
+    }
+
+    /// Calls it off; returns false if nobody wants it, or it is too late.
+    pub fn abort(&self) -> bool {
+        self.go(Self::WANTED, Self::ABORTED)
+    }
+
+    /// Whether it was called off.
+    pub fn is_aborted(&self) -> bool {
+        self.0.load(Ordering::Relaxed) == Self::ABORTED
+    }
+
+    /// Nobody can call it off from now on; returns false if somebody has.
+    pub fn decide(&self) -> bool {
+        self.go(Self::WANTED, Self::DECIDED)
+    }
+
+    /// It has been refused to all who wanted it.
+    pub fn refused(&self) {
+        self.0.store(Self::NONE, Ordering::Relaxed);
+    }
+
+    fn go(&self, from: u8, to: u8) -> bool {
+        self.0.compare_exchange(from, to, Ordering::Relaxed, Ordering::Relaxed).is_ok()
+    }
+}
+
 /// How the last snapshots went, and how the one under way goes. Relaxed throughout: each is a figure for itself.
 pub struct Saves {
     /// What is waited for, in order.
@@ -119,6 +164,10 @@ pub struct Saves {
     pub n_changes_saved: AtomicU64,
     /// Writes are held back: so much waits to be written.
     pub holds_writes: AtomicBool,
+    /// The snapshot that the server ends with has been cut.
+    has_last_cut: AtomicBool,
+    /// How far the end has come that saves first.
+    pub ending: Ending,
     /// How many keys the one under way has to write.
     pub n_keys: AtomicU64,
     /// How many of them it has written.
@@ -151,6 +200,8 @@ impl Saves {
             n_saved: AtomicU64::new(0),
             n_changes_saved: AtomicU64::new(0),
             holds_writes: AtomicBool::new(false),
+            has_last_cut: AtomicBool::new(false),
+            ending: Ending::default(),
             n_keys: AtomicU64::new(0),
             n_keys_written: AtomicU64::new(0),
         }
@@ -206,6 +257,17 @@ impl Saves {
         const MINUTES_MAX: u64 = 60;
         let n_more = self.n_rewrites_failed.load(Ordering::Relaxed).checked_sub(N_AT_ONCE)?;
         Some(1u64.checked_shl(n_more.min(MINUTES_MAX) as u32).map_or(MINUTES_MAX, |n| n.min(MINUTES_MAX)))
+    }
+
+    /// Whether the snapshot that the server ends with has been cut, and what becomes of it is not known yet. Whoever holds a shard knows it as
+    /// it was when the shard was taken, or later.
+    pub fn has_last_cut(&self) -> bool {
+        self.has_last_cut.load(Ordering::Relaxed)
+    }
+
+    /// Notes whether that is so; returns whether it was.
+    pub fn set_last_cut(&self, has_last_cut: bool) -> bool {
+        self.has_last_cut.swap(has_last_cut, Ordering::Relaxed)
     }
 
     /// Whether one is to be taken now; it is asked for once.

@@ -423,6 +423,9 @@ impl Server {
 
     /// Has the saver take a snapshot that is waited for, if by a command in its node; with whether its client wants the reply.
     pub fn order_save(&self, what: SaveOrder, node: Option<(Box<Node<Job>>, bool)>) {
+        if what.is_shutdown() {
+            self.saves.ending.ask();
+        }
         self.saves.orders.push(Order { what, node });
         self.saver().wake_if_asleep();
     }
@@ -455,6 +458,8 @@ impl Server {
             return;
         }
         match self.order_at_shutdown(options) {
+            // As in Redis, to ask for it once more is not to ask for another one if that fails.
+            Some(_) if self.saves.ending.is_wanted() => {}
             Some(order) => self.order_save(order, None),
             None => self.stop(),
         }

@@ -22,7 +22,7 @@ use crate::{
     client::id::Endpoint as Place,
     config::Config,
     shared::{descriptors::METRICS_CONNECTIONS_MAX, listening::bind_apart, server::Server},
-    verbose, warning,
+    verbose, warning_seldom,
 };
 
 /// When accepting has failed, for want of a descriptor mostly, it is tried again after this: no event tells when there is one.
@@ -100,7 +100,7 @@ impl Endpoint {
                     Err(error) if error.kind() == io::ErrorKind::WouldBlock => break,
                     Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
                     Err(error) => {
-                        warning!("Accepting a connection on the metrics port: {error}");
+                        warning_seldom!("Accepting a connection on the metrics port: {error}");
                         went_well = false;
                         break;
                     }

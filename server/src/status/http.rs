@@ -15,6 +15,8 @@ pub struct Request {
     pub path: String,
     /// Only the head of the answer is wanted.
     pub wants_head_only: bool,
+    /// Under which name the server was asked: its host, without the port; none if the client does not say.
+    pub host: Option<String>,
     /// Who asks, with a password.
     pub credentials: Option<Credentials>,
     /// Whether the connection goes on.
@@ -65,6 +67,8 @@ pub enum Code {
     MethodNotAllowed,
     /// Nothing here takes a body.
     ContentTooLarge,
+    /// The server is not known by that name.
+    Misdirected,
     /// The head is too long.
     HeadTooLarge,
     /// The server is about to stop.
@@ -81,6 +85,7 @@ impl Code {
             Code::NotFound => "404 Not Found",
             Code::MethodNotAllowed => "405 Method Not Allowed",
             Code::ContentTooLarge => "413 Content Too Large",
+            Code::Misdirected => "421 Misdirected Request",
             Code::HeadTooLarge => "431 Request Header Fields Too Large",
             Code::Unavailable => "503 Service Unavailable",
         }
@@ -126,8 +131,23 @@ fn read(request: &httparse::Request<'_, '_>) -> Result<Request, Code> {
     if authorizations.next().is_some() {
         return Err(Code::BadRequest);
     }
+    let mut hosts = of(headers, "host");
+    let host = hosts.next().map(host_of).transpose()?;
+    if hosts.next().is_some() {
+        return Err(Code::BadRequest);
+    }
     let path = target.split(['?', '#']).next().unwrap_or_default().to_owned();
-    Ok(Request { path, wants_head_only, credentials, keeps_alive })
+    Ok(Request { path, wants_head_only, host, credentials, keeps_alive })
+}
+
+/// The host of a `Host` header, in lower case and without the port and the brackets of an IPv6 address.
+fn host_of(value: &[u8]) -> Result<String, Code> {
+    let value = str::from_utf8(value.trim_ascii()).map_err(|_| Code::BadRequest)?.to_ascii_lowercase();
+    let host = match value.strip_prefix('[') {
+        Some(rest) => rest.split_once(']').ok_or(Code::BadRequest)?.0,
+        None => value.split(':').next().unwrap_or_default(),
+    };
+    Ok(host.trim_end_matches('.').to_owned())
 }
 
 /// The values of a header.
@@ -236,6 +256,22 @@ mod tests {
     }
 
     #[test]
+    fn hosts_are_read_without_their_ports() {
+        for (value, host) in [
+            ("localhost:9121", "localhost"),
+            ("LocalHost.", "localhost"),
+            ("127.0.0.1", "127.0.0.1"),
+            ("[::1]:80", "::1"),
+            ("[::1]", "::1"),
+            ("", ""),
+        ] {
+            let request = request(&head(&format!("GET / HTTP/1.1\nHost: {value}")));
+            assert_eq!(request.host.as_deref(), Some(host), "{value}");
+        }
+        assert_eq!(request(&head("GET / HTTP/1.0")).host, None);
+    }
+
+    #[test]
     fn what_is_not_answered_is_refused() {
         for (lines, code) in [
             ("POST / HTTP/1.1", Code::MethodNotAllowed),
@@ -244,6 +280,8 @@ mod tests {
             ("POST / HTTP/1.1\nTransfer-Encoding: chunked", Code::ContentTooLarge),
             ("GET / HTTP/2.0", Code::BadRequest),
             ("GET /", Code::BadRequest),
+            ("GET / HTTP/1.1\nHost: a\nHost: a", Code::BadRequest),
+            ("GET / HTTP/1.1\nHost: [::1", Code::BadRequest),
             ("GET / HTTP/1.1\nAuthorization: Bearer x", Code::BadRequest),
             ("GET / HTTP/1.1\nAuthorization: Basic", Code::BadRequest),
             ("GET / HTTP/1.1\nAuthorization: Basic !", Code::BadRequest),

@@ -2,7 +2,7 @@
 
 use std::{
     io::{self, Read, Write},
-    net::SocketAddr,
+    net::{IpAddr, SocketAddr},
     sync::Arc,
     time::{Duration, Instant},
 };
@@ -26,10 +26,7 @@ const PIECE_BYTES: usize = 2048;
 pub struct Peer {
     socket: TcpStream,
     tls: Option<Box<ServerConnection>>,
-    /// Where it comes from.
-    pub address: SocketAddr,
-    /// How many passwords in a row did not fit.
-    pub n_failures: u32,
+    visitor: Visitor,
     input: Vec<u8>,
     answer: Vec<u8>,
     n_sent: usize,
@@ -38,6 +35,17 @@ pub struct Peer {
     closes: bool,
     /// It is closed then, if nothing has happened.
     due: Instant,
+}
+
+/// Who has connected.
+#[derive(Clone, Copy, Debug)]
+pub struct Visitor {
+    /// Where he comes from.
+    pub from: SocketAddr,
+    /// The address of this host that he has connected to, if the system says it.
+    pub to: Option<IpAddr>,
+    /// How many passwords in a row did not fit.
+    pub n_failures: u32,
 }
 
 /// What becomes of a connection.
@@ -51,8 +59,8 @@ pub enum Stays {
 
 /// What answers requests. It says for how long the answer is to wait.
 pub trait Answers {
-    /// Answers a request from a place where so many passwords in a row did not fit; sets that count.
-    fn answer(&mut self, request: &Request, from: SocketAddr, n_failures: &mut u32) -> (Answer, Duration);
+    /// Answers a request of a visitor, whose count of failures it sets.
+    fn answer(&mut self, request: &Request, visitor: &mut Visitor) -> (Answer, Duration);
 }
 
 impl Peer {
@@ -66,12 +74,12 @@ impl Peer {
         tls: Option<Arc<ServerConfig>>,
         now: Instant,
     ) -> io::Result<Self> {
+        let to = socket.local_addr().ok().map(|address| address.ip().to_canonical());
         let tls = tls.map(ServerConnection::new).transpose().map_err(io::Error::other)?.map(Box::new);
         Ok(Self {
             socket,
             tls,
-            address,
-            n_failures: 0,
+            visitor: Visitor { from: address, to, n_failures: 0 },
             input: Vec::new(),
             answer: Vec::new(),
             n_sent: 0,
@@ -132,7 +140,7 @@ impl Peer {
                     n_requests += 1;
                     self.input.drain(..n_bytes);
                     self.closes = !request.keeps_alive;
-                    let (answer, rest) = site.answer(&request, self.address, &mut self.n_failures);
+                    let (answer, rest) = site.answer(&request, &mut self.visitor);
                     answer.write(request.wants_head_only, request.keeps_alive, &mut self.answer);
                     self.rests_until = (rest > Duration::ZERO).then(|| now + rest);
                 }

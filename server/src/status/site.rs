@@ -1,15 +1,18 @@
 //! What there is at the metrics port, by path.
 
-use std::{net::SocketAddr, sync::atomic::Ordering, time::Duration};
+use std::{net::IpAddr, sync::atomic::Ordering, time::Duration};
 
 use super::{
     exposition,
     http::{Answer, Code, Request},
     login::{self, Sight},
-    peers::Answers,
+    peers::{Answers, Visitor},
     snapshot::Snapshots,
 };
-use crate::shared::server::Server;
+use crate::{
+    config::{BindAddress, BindHost},
+    shared::server::Server,
+};
 
 /// The status page: it fetches `/status.json`, and nothing else.
 const PAGE: &str = include_str!("page.html");
@@ -52,6 +55,18 @@ impl Site {
         }
     }
 
+    /// Whether a request may be for this server by the host that it names. A browser that was led here under a name of somebody else's, which now
+    /// has this address, would show that one what it is answered.
+    fn is_known_as(&self, host: &str, visitor: &Visitor) -> bool {
+        let config = self.server.config.load();
+        let address = host.parse::<IpAddr>().ok().map(|address| address.to_canonical());
+        let is_bound = |bind: &BindAddress| matches!(&bind.host, BindHost::Named(name) if name.eq_ignore_ascii_case(host));
+        host == "localhost"
+            || address.is_some_and(|address| address.is_loopback() || Some(address) == visitor.to)
+            || config.metrics_bind.iter().any(is_bound)
+            || config.metrics_hosts.iter().any(|known| known == "*" || known.eq_ignore_ascii_case(host))
+    }
+
     /// Whether the server serves. Anyone may know.
     fn health(&self) -> Answer {
         match self.server.stopping.load(Ordering::Relaxed) {
@@ -62,11 +77,17 @@ impl Site {
 }
 
 impl Answers for Site {
-    fn answer(&mut self, request: &Request, from: SocketAddr, n_failures: &mut u32) -> (Answer, Duration) {
+    fn answer(&mut self, request: &Request, visitor: &mut Visitor) -> (Answer, Duration) {
         if request.path == "/healthz" {
             return (self.health(), Duration::ZERO);
         }
-        match login::admit(self.server, request.credentials.as_ref(), from, n_failures) {
+        if let Some(host) = &request.host
+            && !self.is_known_as(host, visitor)
+        {
+            let why = "The server is not known by that name: see 'metrics-hosts'.";
+            return (Answer::text(Code::Misdirected, why), Duration::ZERO);
+        }
+        match login::admit(self.server, request.credentials.as_ref(), visitor.from, &mut visitor.n_failures) {
             Ok(sight) => (self.page(&request.path, sight), Duration::ZERO),
             Err(refusal) => {
                 let headers = if refusal.code == Code::Unauthorized { ASKS_FOR_PASSWORD } else { "" };

@@ -190,7 +190,7 @@ const UNSAFE_MODULES: &[(&str, &str)] = &[
     ("storage/src/sorted_set/members", "reads the entries that a tree has the addresses of"),
     ("storage/src/table", "structure that is read while it is replaced"),
     ("server/src/crash", "what is called at a fault that ends the process"),
-    ("server/src/main", "moves the environment before there are threads"),
+    ("server/src/main", "moves the environment before there are threads, and ignores signals"),
 ];
 
 /// How far above an unsafe block its reason may begin: a statement may be long.

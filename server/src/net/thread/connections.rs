@@ -29,7 +29,7 @@ use crate::{
     config::OutputLimit,
     run::route::HEAVY_KEYS,
     shared::server::Server,
-    verbose, warning,
+    verbose, warning_seldom,
 };
 
 /// So much room for replies a thread keeps. What it writes at a time fits in, and so does what that grows to.
@@ -42,7 +42,7 @@ impl IoThread {
         let entry = self.connections.vacant_entry();
         let slot = entry.key();
         if let Err(error) = accepted.stream.register(self.poll.registry(), Token(slot)) {
-            warning!("Registering a client's socket: {error}");
+            warning_seldom!("Registering a client's socket: {error}");
             server.threads[self.worker.thread.index].n_connections.fetch_sub(1, Ordering::Relaxed);
             return;
         }
@@ -356,7 +356,7 @@ impl IoThread {
             return Ok(());
         }
         self.worker.thread.stats().input_limit_closes.add(1);
-        warning!(
+        warning_seldom!(
             "Closing client that reached max query buffer length: id={} addr={} qbuf={n_bytes}",
             connection.record.id.0,
             connection.record.peer
@@ -405,7 +405,7 @@ impl IoThread {
     #[cold]
     pub(super) fn report_over_limit(&self, connection: &Connection) {
         self.worker.thread.stats().output_limit_closes.add(1);
-        warning!(
+        warning_seldom!(
             "Client id={} addr={} scheduled to be closed ASAP for overcoming of output buffer limits.",
             connection.record.id.0,
             connection.record.peer

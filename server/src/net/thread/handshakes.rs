@@ -19,7 +19,7 @@ use crate::{
     command::{self, TABLE},
     config::AuthClientsUser,
     net::accept::DENIED,
-    verbose, warning,
+    verbose, warning_seldom,
 };
 
 /// How long the handshakes of one turn of the loop may take. At least one goes on: with an RSA key its one signature may take longer.
@@ -28,9 +28,6 @@ const HANDSHAKE_BUDGET: Duration = Duration::from_micros(500);
 /// How long a client may take for its part. Waiting for its turn here does not count.
 const HANDSHAKE_TIMEOUT: Duration = Duration::from_secs(10);
 
-/// How often a failed handshake is logged: anyone can make them fail.
-const LOG_EVERY: Duration = Duration::from_secs(1);
-
 /// The TLS handshakes that are under way on a thread.
 #[derive(Default)]
 pub(super) struct Handshakes {
@@ -38,10 +35,6 @@ pub(super) struct Handshakes {
     queue: VecDeque<Place>,
     /// All, by when they must have come to an end.
     deadlines: VecDeque<(Instant, Place, ClientId)>,
-    /// When one that failed was last logged.
-    logged_at: Option<Instant>,
-    /// How many have failed since without that.
-    n_unlogged: u64,
 }
 
 impl Handshakes {
@@ -160,27 +153,16 @@ impl IoThread {
         }
     }
 
-    /// Logs that a handshake has failed, as Redis does, unless one has been logged just now.
+    /// Logs that a handshake has failed, as Redis does.
     fn report_failed_handshake(&mut self, place: Place, error: &io::Error) {
         self.worker.thread.stats().failed_handshakes.add(1);
         let Some(Some(connection)) = self.connections.get(place) else { return };
         let Connection { record, .. } = &**connection;
-        let log = &mut self.handshakes;
         if error.kind() != io::ErrorKind::InvalidData {
             verbose!("A client has left in its TLS handshake: {error} (addr={})", record.peer);
             return;
         }
-        let now = Instant::now();
-        if log.logged_at.is_some_and(|at| now - at < LOG_EVERY) {
-            log.n_unlogged += 1;
-            return;
-        }
-        log.logged_at = Some(now);
-        let others = match std::mem::take(&mut log.n_unlogged) {
-            0 => String::new(),
-            n => format!(", and {n} others before it"),
-        };
         let (peer, local) = (&record.peer, &record.local);
-        warning!("Error accepting a client connection: {error} (addr={peer} laddr={local}){others}");
+        warning_seldom!("Error accepting a client connection: {error} (addr={peer} laddr={local})");
     }
 }

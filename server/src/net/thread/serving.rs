@@ -37,7 +37,7 @@ use crate::{
         watch,
     },
     shared::{server::Server, thread_state::ThreadState},
-    verbose, warning,
+    verbose, warning_seldom,
 };
 
 /// How the running of a batch ended.
@@ -457,8 +457,18 @@ impl IoThread {
             Run::Session(_) | Run::Container => {
                 // CLIENT LIST shows its own client as of the commands before it.
                 connection.record.count_commands(batch.count(index));
-                self.run_on_session(connection, turn, command, parsed, out);
-                Next::Command(index + 1)
+                if self.run_on_session(connection, turn, command, parsed, out) {
+                    return Next::Command(index + 1);
+                }
+                // The last snapshot would lack what it does.
+                cold_path();
+                batch.leave_unmeasured(index);
+                let mut node = connection.node.take().expect("a parked connection runs nothing");
+                node.job.is_timed = true;
+                node.job.push(command.id, turn.words(parsed), None);
+                node.job.task = Task::Commands;
+                connection.postponed = Some(self.postpone(node));
+                Next::Parked { input_from: parsed.end }
             }
             Run::Transaction(_) | Run::Script(_) | Run::Own(_) | Run::Queue | Run::Everything(_) => {
                 let n_left = self.run_transaction(connection, turn, command, index, out);
@@ -486,7 +496,7 @@ impl IoThread {
         }
     }
 
-    /// Runs a command that needs no shard.
+    /// Runs a command that needs no shard; returns false if it is to run again later.
     #[inline(never)]
     fn run_on_session(
         &self,
@@ -495,14 +505,18 @@ impl IoThread {
         command: &'static Registered,
         parsed: &Parsed,
         out: &mut Vec<u8>,
-    ) {
+    ) -> bool {
         // CLIENT LIST shows its own client while its command is in the buffer.
         connection.record.footprint.set(Part::Input, turn.input.len());
         let session = &mut connection.node.as_mut().expect("a parked connection runs nothing").job.session;
         let (words, thread) = (turn.words(parsed), &self.worker.thread);
         let mut call = Call::of_session(&TABLE, turn.server, session, turn.now, thread);
         step::answer(&mut call, command, words, parsed.routed, out, thread);
+        if call.gave_up.is_some() {
+            return false;
+        }
         monitor::observe(session, command.spec.flags, words, thread);
+        true
     }
 
     /// Logs what the client's user may not do.
@@ -1086,7 +1100,7 @@ fn is_cross_protocol(words: Words<'_>) -> bool {
 
 #[cold]
 fn report_cross_protocol(connection: &Connection) {
-    warning!(
+    warning_seldom!(
         "Possible SECURITY ATTACK detected. It looks like somebody is sending POST or Host: commands. \
          Connection from {} aborted.",
         connection.record.peer

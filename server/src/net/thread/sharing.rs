@@ -20,7 +20,7 @@ use crate::{
         spread,
         spread::Time,
     },
-    warning,
+    warning_seldom,
 };
 
 /// How many connections one round of the cron hands over: each takes the thread some microseconds, and others wait for it.
@@ -91,7 +91,7 @@ impl IoThread {
             }
             let Some(mut connection) = self.connections.remove(slot) else { continue };
             if let Err(error) = connection.stream.deregister(self.poll.registry()) {
-                warning!("Handing over a client's socket: {error}");
+                warning_seldom!("Handing over a client's socket: {error}");
             }
             self.uncount_memory(&mut connection);
             // Whoever kills the client from now on writes to the other thread.
@@ -125,7 +125,7 @@ impl IoThread {
         match registered {
             Ok(()) => self.go_on(slot),
             Err(error) => {
-                warning!("Registering a client's socket: {error}");
+                warning_seldom!("Registering a client's socket: {error}");
                 self.drop_connection(slot);
             }
         }
