@@ -240,7 +240,7 @@ fn replies_that_nobody_reads_are_not_all_made_at_once() {
     let mut greedy = server.connect();
     assert_eq!(greedy.command(&["SET", "value", &"x".repeat(VALUE_BYTES)]).to_string(), "+OK");
     let mut other = server.connect();
-    let id = greedy.id().expect("a client has an id");
+    let id = greedy.command(&["CLIENT", "ID"]).integer().expect("a number");
     let mut pipeline = Vec::new();
     (0..N_REPLIES).for_each(|_| encode(&["GET", "value"], &mut pipeline));
     greedy.send_raw(&pipeline);

@@ -7,14 +7,19 @@ use std::{
 };
 
 use braid_storage::{
-    Change, Db, Key, Shard,
+    Change, Db, Key, Shard, ShardId,
     coordinator::{Held, Job as _},
     executor::Node,
     time::Millis,
 };
 
+use smallvec::SmallVec;
+
 use crate::{
-    client::node::{Job, Parked, Task},
+    client::{
+        node::{Job, Parked, Task},
+        waits::Cause,
+    },
     observe,
     run::logging,
     shared::thread_state::ThreadState,
@@ -60,9 +65,28 @@ fn serve_key(
         if parked.can_be_served(shard, &key, kind)
             && let Some(node) = parked.claim()
         {
+            let written = shards_written_by(&parked, held, thread);
             serve(node, parked, held, thread, now);
-            tell_observers(held, thread, further);
+            logging::log_unit(thread);
+            let mut changes = thread.changes.take();
+            written.iter().for_each(|&id| held.shard(id).take_changes(&mut changes));
+            put_in_order(&mut changes);
+            tell_of(changes, thread, further);
         }
+    }
+}
+
+/// The shards that are held and that a command which is served may change. So who serves many does not look at all shards for each.
+fn shards_written_by(parked: &Parked, held: &Held<'_, Job>, thread: &ThreadState) -> SmallVec<[ShardId; 6]> {
+    match parked.wait.cause {
+        Cause::Nothing => {
+            let router = thread.server().keyspace.router();
+            let destination = parked.wait.destination.iter().map(|key| router.route(key).shard);
+            let all = parked.keys().map(|key| key.routed.shard).chain(destination);
+            all.filter(|&shard| held.has(shard)).collect()
+        }
+        // That may be any command.
+        Cause::Pinned => held.ids().into(),
     }
 }
 
@@ -97,7 +121,12 @@ fn serve(
 /// have to look at.
 pub fn tell_observers(held: &mut Held<'_, Job>, thread: &ThreadState, ready: &mut VecDeque<ReadyKey>) {
     logging::log_unit(thread);
-    let mut changes = take_in_order(held, thread, Shard::take_changes);
+    let changes = take_in_order(held, thread, Shard::take_changes);
+    tell_of(changes, thread, ready);
+}
+
+/// Tells the observers of changes, and adds the keys that waiting nodes have to look at.
+fn tell_of(mut changes: Vec<Change>, thread: &ThreadState, ready: &mut VecDeque<ReadyKey>) {
     if !changes.is_empty() {
         let n_told = changes.partition_point(|change| change.is_told);
         observe::tell(&changes[n_told..], thread);
@@ -126,7 +155,11 @@ fn take_in_order(
     let mut changes = thread.changes.take();
     held.each_shard(|shard| take(shard, &mut changes));
     if held.ids().len() > 1 {
-        changes.sort_unstable_by_key(|change| (!change.is_told, change.order));
+        put_in_order(&mut changes);
     }
     changes
+}
+
+fn put_in_order(changes: &mut [Change]) {
+    changes.sort_unstable_by_key(|change| (!change.is_told, change.order));
 }
