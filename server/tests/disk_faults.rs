@@ -443,6 +443,7 @@ fn a_file_that_could_not_begin_is_scheduled_until_it_does() {
     fail(&mut client, "BASE", "ENOSPC");
     assert_eq!(ask(&mut client, "CONFIG SET appendonly yes"), "+OK");
     until("it has failed", || info(&mut client, "aof_last_bgrewrite_status") == "err");
+    await_rewrite(&mut client);
     assert_eq!((scheduled(&mut client), figure(&mut client, "aof_enabled")), (1, 1));
     fail(&mut client, "BASE", "NONE");
     assert!(ask(&mut client, "BGREWRITEAOF").starts_with('+'));

@@ -68,10 +68,13 @@ fn the_configuration_is_accepted_and_names_only_what_has_an_effect() {
     fs::create_dir_all(&scratch).expect("the build's scratch space is writable");
     let (set, examples) = conf();
     assert!(set.len() > 5 && examples.len() > 5, "{set:?} {examples:?}");
-    // The package makes this directory.
-    let here = format!("dir {}", scratch.display());
-    let is_dir = |line: &String| line.starts_with("dir ");
-    let lines: Vec<&str> = set.iter().map(|line| if is_dir(line) { &here } else { line.as_str() }).collect();
+    // The package makes the directories.
+    let here = |line: &String| match line.split_once(' ') {
+        Some(("dir", _)) => format!("dir {}", scratch.display()),
+        Some(("logfile", _)) => format!("logfile {}", scratch.join("log").display()),
+        _ => line.clone(),
+    };
+    let lines: Vec<String> = set.iter().map(here).collect();
     let file = scratch.join("braid.conf");
     fs::write(&file, lines.join("\n")).expect("the folder is writable");
     let checked = Command::new(SERVER).arg(&file).arg("--check-config").output().expect("it runs");
