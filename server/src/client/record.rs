@@ -263,7 +263,12 @@ impl ClientRecord {
         self.last_command.store(u32::from(command.0), Ordering::Relaxed);
     }
 
-    /// The last command.
+    /// Notes that its last command was none that there is.
+    pub fn named_no_command(&self) {
+        self.last_command.store(u32::MAX, Ordering::Relaxed);
+    }
+
+    /// The last command, which may have been refused; none if there is no such command.
     pub fn last_command(&self) -> Option<CommandId> {
         u16::try_from(self.last_command.load(Ordering::Relaxed)).ok().map(CommandId)
     }

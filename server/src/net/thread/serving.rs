@@ -388,6 +388,10 @@ impl IoThread {
         let (command, admission) = match gates::admit(server, session, &parsed.found, words) {
             Ok(admitted) => admitted,
             Err(refusal) => {
+                match parsed.found {
+                    Found::Command(refused) => connection.record.ran(refused.id),
+                    Found::Unknown | Found::UnknownSubcommand(_) => connection.record.named_no_command(),
+                }
                 if let CommandError::Denied(denial) = refusal {
                     self.note_denial(session, denial, words);
                 }
@@ -588,7 +592,7 @@ impl IoThread {
                     let Run::Shard(run) = command.spec.run else {
                         unreachable!("a group is made of commands on one shard")
                     };
-                    let now = shard.start().max(now);
+                    shard.start_at(now, || server.clock.now());
                     if session.no_touch {
                         cold_path();
                         shard.leave_untouched();
@@ -597,7 +601,7 @@ impl IoThread {
                         cold_path();
                         shard.refuse_unsaved();
                     }
-                    shard.begin(session.db, now);
+                    shard.go_to(session.db);
                     if let Work::Grows { .. } = command.spec.work
                         && !is_short(budget, shard, turn, parsed)
                     {

@@ -64,7 +64,7 @@ impl IoThread {
         if self.deadlines.is_empty() {
             return;
         }
-        let now = self.server().clock.now();
+        let now = self.server().clock.steady();
         while let Some(&(deadline, slot)) = self.deadlines.first()
             && deadline <= now
         {
