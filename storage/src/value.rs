@@ -232,6 +232,11 @@ impl<'a, T: ValueType> ValueMut<'a, T> {
     /// Notes that fields were removed because their deadline had passed.
     pub(crate) fn lose_expired_fields(&mut self, n: usize) {
         self.has_lost_expired |= n > 0;
+        self.count_expired_fields(n);
+    }
+
+    /// Counts fields that have expired.
+    pub(crate) fn count_expired_fields(&self, n: usize) {
         count(&self.ledger.published.expired_fields, n as u64);
     }
 

@@ -61,6 +61,8 @@ pub struct ClientRecord {
     pub queued: AtomicI32,
     /// Keys watched.
     pub watched: AtomicU32,
+    /// Whether one of them has been written: the transaction will not take place.
+    pub is_watch_lost: Arc<AtomicBool>,
     /// How much it is subscribed to, by [`TopicKind`].
     pub subscriptions: [AtomicU32; TopicKind::ALL.len()],
     /// SUBSCRIBE and its kin.
@@ -174,6 +176,7 @@ impl ClientRecord {
             resp: AtomicU8::new(2),
             queued: AtomicI32::new(-1),
             watched: AtomicU32::new(0),
+            is_watch_lost: Arc::default(),
             subscriptions: Default::default(),
             topics: Subscriptions::default(),
             tracking: ArcSwapOption::empty(),

@@ -127,7 +127,7 @@ pub(super) const COMMANDS: &[CommandSpec] = &[
     CommandSpec {
         name: "wait",
         arity: Arity::Exactly(3),
-        flags: Flags::NOSCRIPT,
+        flags: Flags::BLOCKING,
         run: Run::Session(wait),
         since: "3.0.0",
         group: Group::Generic,
@@ -140,7 +140,7 @@ pub(super) const COMMANDS: &[CommandSpec] = &[
     CommandSpec {
         name: "waitaof",
         arity: Arity::Exactly(4),
-        flags: Flags::NOSCRIPT,
+        flags: Flags::BLOCKING,
         run: Run::Session(wait_aof),
         since: "7.2.0",
         group: Group::Generic,

@@ -361,6 +361,7 @@ fn flags_of(client: &ClientRecord) -> String {
         ('R', client.has_lost_redirect.load(Ordering::Relaxed)),
         ('B', tracking.as_ref().is_some_and(|mode| mode.interest == Interest::Broadcast)),
         ('x', client.queued.load(Ordering::Relaxed) >= 0),
+        ('d', client.is_watch_lost.load(Ordering::Relaxed)),
         ('b', client.blocked.load(Ordering::Relaxed)),
         ('U', matches!(client.peer, Endpoint::Unix(_))),
         ('e', client.no_evict.load(Ordering::Relaxed)),

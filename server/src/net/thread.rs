@@ -525,7 +525,8 @@ impl IoThread {
             self.awaiting_log.push(slot);
         }
         if let Some(held_back) = connection.held_back.take() {
-            replies.extend_from_slice(&held_back);
+            let version = connection.version();
+            held_back.in_dialect(version).for_each(|part| replies.extend_from_slice(part));
         }
         std::mem::swap(&mut self.out, &mut replies);
         empty(&mut replies);

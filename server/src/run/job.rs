@@ -252,8 +252,7 @@ impl Job {
             }
             Task::Goodbye => {
                 gates::start(held, self.now, &self.session, thread.server());
-                let watched = std::mem::take(&mut self.session.watched);
-                command::forget_watches(held, &watched, self.now);
+                command::forget_watches(&mut self.session, held, self.now);
                 if self.session.record.topics.meet_events() {
                     events::settle(thread.server(), held);
                 }
