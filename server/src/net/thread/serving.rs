@@ -828,6 +828,14 @@ impl IoThread {
             if ahead.is_empty() {
                 needs.add_unforeseen(server, session, command, words);
             }
+            if let Some(unfetched @ [_, _, ..]) = needs.keys.get(ahead.len()..) {
+                // A script, or a transaction, looks them up one after the other.
+                for &key in unfetched {
+                    server.engine.prefetch(key.shard);
+                    server.keyspace.prefetch_root(session.db, key);
+                }
+                server.keyspace.prefetch(session.db, unfetched);
+            }
             let shards = needs.shards(server);
             let start = out.len();
             let budget = &self.budget;
