@@ -38,12 +38,14 @@ search: ## Run the tests that choose at random, with other choices than `make te
 	BRAID_SEED=$(SEED) BRAID_CASES=$(SEARCH_CASES) cargo test -p braid-script --test differential --test libraries
 	PROPTEST_RNG_SEED=$(SEED) cargo test -p braid-protocol -p braid-storage -p braid-journal -p braid-bench
 
-crash: ## Kill and end the server a thousand times under load (KILLS=… SEED=…), flip and tear a file at every byte, fail the system's calls
+crash: ## Kill and end the server a thousand times under load (KILLS=… SEED=…), flip and tear a file at every byte, fail the system's calls, set its clock
 	@command -v strace >/dev/null || { echo "strace is missing: apt-get install strace"; exit 1; }
+	@command -v faketime >/dev/null || { echo "faketime is missing: apt-get install faketime"; exit 1; }
 	@echo "SEED=$(SEED)"
 	BRAID_SEED=$(SEED) BRAID_KILLS=$(KILLS) cargo test -p braid-server --test crash -- --nocapture
 	BRAID_STRIDE=1 cargo test -p braid-server --test disk_faults
 	BRAID_REQUIRE_STRACE=1 cargo test -p braid-server --test system_faults
+	BRAID_REQUIRE_FAKETIME=1 cargo test -p braid-server --test clock
 
 lint: ## Check formatting and lints, warnings being errors
 	cargo fmt --all --check

@@ -1,7 +1,10 @@
-//! Wall time that neither jumps nor stands still when the system clock is set.
+//! The two clocks: wall time, which may be set, and the time since the start, which may not.
+//!
+//! What means a point in time, such as a deadline of a key, goes by wall time, as in Redis. What only waits goes by the other clock
+//! ([`Steady`]), so that nothing hangs when the system's clock is set back, and nothing gives up when it is set forward.
 
 use std::{
-    sync::atomic::{AtomicI64, Ordering},
+    sync::atomic::{AtomicI64, AtomicU64, Ordering},
     time::{Instant, SystemTime, UNIX_EPOCH},
 };
 
@@ -14,15 +17,40 @@ use nix::sys::{
 /// How far time can be advanced: some 140,000 years, which still can be counted in microseconds.
 const MAX_ADVANCED_MILLIS: i64 = 1 << 52;
 
-/// The monotonic clock plus an offset.
-///
-/// Deadlines are wall time, but a step of the system clock must not freeze or fire every TTL at once; so the
-/// offset is read once, at start.
+/// By how much the system's clock has to differ from what is known of it for that to be corrected, in microseconds. To read two clocks takes
+/// less.
+const HEEDED_MICROS: u64 = 1000;
+/// From how much on that is no drift, but somebody has set it.
+const STEP_MICROS: u64 = 1_000_000;
+/// How often the clocks are read once more because something has come between.
+const READINGS: usize = 5;
+
+/// A point in time by the clock that nobody sets, in milliseconds since the start.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
+pub struct Steady(pub u64);
+
+impl Steady {
+    /// The point in time that is so many milliseconds later.
+    pub fn after(self, millis: u64) -> Steady {
+        Steady(self.0.saturating_add(millis))
+    }
+
+    /// How many whole seconds have passed since one that was stored.
+    pub fn seconds_since(self, stored: &AtomicU64) -> u64 {
+        self.0.saturating_sub(stored.load(Ordering::Relaxed)) / 1000
+    }
+}
+
+/// Somebody has set the system's clock, by so many microseconds.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Step(pub i64);
+
+/// The monotonic clock plus an offset, which follows the system's clock ([`Clock::follow`]): to sample both times takes one reading.
 #[derive(Debug)]
 pub struct Clock {
     start: Instant,
-    /// Unix time at `start`, in microseconds.
-    start_unix_micros: u64,
+    /// What Unix time was at `start` by what the system's clock says now, in microseconds.
+    start_unix_micros: AtomicU64,
     /// What DEBUG ADVANCE-TIME has added, in milliseconds: tests expire keys without waiting.
     advanced_millis: AtomicI64,
 }
@@ -33,9 +61,47 @@ impl Clock {
         let unix = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
         Self {
             start: Instant::now(),
-            start_unix_micros: unix.as_micros() as u64,
+            start_unix_micros: AtomicU64::new(unix.as_micros() as u64),
             advanced_millis: AtomicI64::new(0),
         }
+    }
+
+    /// Looks at the system's clock, and goes by it from here on. Says by how much it was set, if it was; of several threads that look,
+    /// one is told.
+    pub fn follow(&self) -> Option<Step> {
+        for _ in 0..READINGS {
+            let before = self.start.elapsed();
+            let unix = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
+            let took = self.start.elapsed() - before;
+            if took.as_micros() < u128::from(HEEDED_MICROS) / 2 {
+                return self.heed((before + took / 2).as_micros() as u64, unix.as_micros() as u64);
+            }
+        }
+        // The thread hardly runs: the next look is as good.
+        None
+    }
+
+    /// Goes by a reading of both clocks: microseconds since the start, and of Unix time.
+    fn heed(&self, since_start: u64, unix: u64) -> Option<Step> {
+        let known = self.start_unix_micros.load(Ordering::Relaxed);
+        let found = unix.saturating_sub(since_start);
+        if found.abs_diff(known) < HEEDED_MICROS {
+            return None;
+        }
+        let is_first = self
+            .start_unix_micros
+            .compare_exchange(known, found, Ordering::Relaxed, Ordering::Relaxed)
+            .is_ok();
+        (is_first && found.abs_diff(known) >= STEP_MICROS).then(|| Step(found as i64 - known as i64))
+    }
+
+    /// The time by the clock that nobody sets. [`Clock::advance`] moves it, too.
+    pub fn steady(&self) -> Steady {
+        Steady(self.uptime_millis() + self.advanced_millis())
+    }
+
+    fn advanced_millis(&self) -> u64 {
+        self.advanced_millis.load(Ordering::Relaxed).max(0) as u64
     }
 
     /// Seconds of Unix time by the system's clock, which may jump: what people read on their own.
@@ -47,8 +113,8 @@ impl Clock {
     #[inline]
     pub fn times_at(&self, moment: Instant) -> (Millis, u64) {
         let uptime = moment.saturating_duration_since(self.start);
-        let advanced = self.advanced_millis.load(Ordering::Relaxed).max(0) as u64;
-        let unix = (self.start_unix_micros + uptime.as_micros() as u64) / 1000 + advanced;
+        let start_unix_micros = self.start_unix_micros.load(Ordering::Relaxed);
+        let unix = (start_unix_micros + uptime.as_micros() as u64) / 1000 + self.advanced_millis();
         (Millis(unix), uptime.as_millis() as u64)
     }
 
@@ -59,8 +125,8 @@ impl Clock {
 
     /// Unix time in microseconds.
     pub fn unix_micros(&self) -> u64 {
-        let advanced = self.advanced_millis.load(Ordering::Relaxed).max(0) as u64;
-        self.start_unix_micros + self.start.elapsed().as_micros() as u64 + advanced * 1000
+        let start_unix_micros = self.start_unix_micros.load(Ordering::Relaxed);
+        start_unix_micros + self.start.elapsed().as_micros() as u64 + self.advanced_millis() * 1000
     }
 
     /// Unix time in milliseconds.
@@ -68,9 +134,9 @@ impl Clock {
         Millis(self.unix_micros() / 1000)
     }
 
-    /// Unix time at the start.
+    /// When the start was, in Unix time as the system's clock has it now.
     pub fn started(&self) -> Millis {
-        Millis(self.start_unix_micros / 1000)
+        Millis(self.start_unix_micros.load(Ordering::Relaxed) / 1000)
     }
 
     /// Milliseconds since the clock was started, not moved by [`Clock::advance`].
@@ -90,4 +156,54 @@ pub fn processor_micros(of: UsageWho) -> [u64; 2] {
     // It fails only for a `UsageWho` that the system does not know.
     let Ok(usage) = getrusage(of) else { return [0; 2] };
     [usage.user_time(), usage.system_time()].map(|time| time.num_microseconds() as u64)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const SECOND: u64 = 1_000_000;
+
+    /// A clock that was started so many microseconds after the epoch.
+    fn started_at(unix: u64) -> Clock {
+        let clock = Clock::start();
+        clock.start_unix_micros.store(unix, Ordering::Relaxed);
+        clock
+    }
+
+    #[test]
+    fn a_clock_that_is_set_is_followed_and_told_of_once() {
+        let clock = started_at(1000 * SECOND);
+        assert_eq!(clock.heed(5 * SECOND, 1005 * SECOND), None);
+        assert_eq!(clock.heed(6 * SECOND, 8206 * SECOND), Some(Step(7200 * SECOND as i64)));
+        assert_eq!(clock.started(), Millis(8200 * 1000));
+        assert_eq!(clock.heed(7 * SECOND, 8207 * SECOND), None, "that is known");
+        assert_eq!(clock.heed(8 * SECOND, 1008 * SECOND), Some(Step(-7200 * SECOND as i64)));
+        assert_eq!(clock.started(), Millis(1000 * 1000));
+    }
+
+    #[test]
+    fn a_clock_that_drifts_is_followed_without_a_word() {
+        let clock = started_at(1000 * SECOND);
+        assert_eq!(clock.heed(5 * SECOND, 1005 * SECOND + 300), None);
+        assert_eq!(clock.started(), Millis(1000 * 1000), "the readings are not as exact as that");
+        assert_eq!(clock.heed(5 * SECOND, 1005 * SECOND + 2000), None);
+        assert_eq!(clock.started(), Millis(1000 * 1000 + 2));
+    }
+
+    #[test]
+    fn what_is_set_back_does_not_move_what_waits() {
+        let clock = started_at(1 << 50);
+        let before = clock.steady();
+        clock.heed(0, SECOND);
+        assert!(clock.steady() >= before && clock.steady() < before.after(60_000));
+        assert!(clock.now() < Millis(100_000), "and wall time is what was set");
+    }
+
+    #[test]
+    fn a_clock_from_before_the_epoch_begins_there() {
+        let clock = started_at(1000 * SECOND);
+        clock.heed(5 * SECOND, 0);
+        assert_eq!(clock.started(), Millis(0));
+    }
 }

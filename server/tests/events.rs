@@ -291,3 +291,50 @@ fn events_begin_and_end_with_the_answer() {
     until("they have left", || ask(&mut client, "PUBSUB NUMPAT") == ":0");
     assert_eq!(ask(&mut client, "PUBSUB CHANNELS"), "[]");
 }
+
+#[test]
+fn a_hash_whose_last_fields_expire_is_told_as_fields_that_expired_and_a_key_that_went() {
+    for layout in LAYOUTS {
+        let server = laid_out(layout);
+        let mut client = server.connect();
+        configure(&mut client, "KEA");
+        ask(&mut client, "DEBUG SET-ACTIVE-EXPIRE 0");
+        let mut listener = Listener::new(&server, "__keyspace*");
+        let counts =
+            |client: &mut Client| [figure(client, "expired_keys"), figure(client, "expired_subkeys")];
+        for (nth, way) in ["HGET h f", "EXISTS h", "SET h v", "active"].into_iter().enumerate() {
+            assert_eq!(ask(&mut client, "DEL h"), format!(":{}", usize::from(nth == 3)));
+            assert_eq!(ask(&mut client, "HSET h f v g v"), ":2");
+            assert_eq!(ask(&mut client, "HPEXPIRE h 600000 FIELDS 2 f g"), "[:1 :1]");
+            listener.heard(&mut client);
+            let before = counts(&mut client);
+            ask(&mut client, "DEBUG ADVANCE-TIME 600001");
+            match way {
+                "active" => {
+                    ask(&mut client, "DEBUG SET-ACTIVE-EXPIRE 1");
+                    until("the hash goes by itself", || figure(&mut client, "expired_subkeys") > before[1]);
+                }
+                _ => drop(ask(&mut client, way)),
+            }
+            let mut heard = listener.heard(&mut client);
+            heard.truncate(2);
+            assert_eq!(heard, ["space@0__:h hexpired", "space@0__:h del"], "{way}");
+            assert_eq!(counts(&mut client), [before[0], before[1] + 2], "{way}");
+        }
+    }
+}
+
+#[test]
+fn fields_that_are_given_a_time_that_is_over_count_as_expired() {
+    let server = Server::start(&[]);
+    let mut client = server.connect();
+    ask(&mut client, "HSET h a 1 b 2 c 3 d 4");
+    for (line, n) in [
+        ("HPEXPIRE h 0 FIELDS 2 a b", 2),
+        ("HSETEX h PXAT 1 FIELDS 1 c 5", 3),
+        ("HGETEX h PXAT 1 FIELDS 1 d", 4),
+    ] {
+        assert!(!ask(&mut client, line).starts_with('-'));
+        assert_eq!(figure(&mut client, "expired_subkeys"), n, "{line}");
+    }
+}

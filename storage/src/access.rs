@@ -103,7 +103,9 @@ impl Access {
         let is_lfu = self.policy.load(Relaxed) != 0;
         let bits = match (is_lfu, idle_seconds, frequency) {
             (true, _, Some(frequency)) => minutes(now) << 8 | u32::from(frequency),
-            (false, Some(idle), _) => ((now.0 / 1000).wrapping_sub(idle.min(CLOCK_MASK)) & CLOCK_MASK) as u32,
+            (false, Some(idle), _) => {
+                ((now.0 / 1000).wrapping_sub(idle.min(CLOCK_MASK / 2)) & CLOCK_MASK) as u32
+            }
             _ => return,
         };
         entry.set_access_clock(AccessClock::new(bits));
@@ -124,15 +126,23 @@ impl Access {
     pub fn frequency(&self, entry: EntryRef<'_>, now: Millis) -> u32 {
         let AccessPolicy::Lfu { decay_minutes, .. } = self.policy() else { return 0 };
         let bits = entry.access_clock().bits();
-        let passed = minutes(now).wrapping_sub(bits >> 8) & 0xffff;
+        let passed = passed(minutes(now), bits >> 8, 0xffff);
         let decayed = passed.checked_div(decay_minutes).unwrap_or(0);
         (bits & 0xff).saturating_sub(decayed)
     }
 }
 
-/// Seconds since an entry was last used, under an LRU policy. The clock wraps after 194 days.
+/// Seconds since an entry was last used, under an LRU policy. The clock wraps after 194 days, and tells half as much.
 pub fn idle_seconds(entry: EntryRef<'_>, now: Millis) -> u64 {
-    (now.0 / 1000).wrapping_sub(u64::from(entry.access_clock().bits())) & CLOCK_MASK
+    let seconds = ((now.0 / 1000) & CLOCK_MASK) as u32;
+    u64::from(passed(seconds, entry.access_clock().bits(), CLOCK_MASK as u32))
+}
+
+/// How much has passed since `then` by a clock that wraps at `mask`. None where `then` is ahead: the system's clock was set back, and what was
+/// used just before that is not what has been idle for the longest.
+fn passed(now: u32, then: u32, mask: u32) -> u32 {
+    let passed = now.wrapping_sub(then) & mask;
+    if passed > mask / 2 { 0 } else { passed }
 }
 
 fn minutes(now: Millis) -> u32 {

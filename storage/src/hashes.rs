@@ -489,6 +489,12 @@ impl HashMut<'_> {
         n_expired
     }
 
+    /// Removes a field that was given a deadline which has passed already: as in Redis, it counts as expired.
+    pub fn remove_over(&mut self, name: &[u8]) {
+        self.remove(name);
+        self.count_expired_fields(1);
+    }
+
     /// Has the log know of a field whose deadline has passed, as what comes takes it for one that is not there.
     #[cold]
     fn record_if_expired(&self, name: &[u8]) {

@@ -210,6 +210,18 @@ impl Ledger {
         self.author = author;
     }
 
+    /// Notes that a key has gone because the deadlines of all its parts had passed: they have expired, and it had become empty.
+    pub(crate) fn announce_over(&mut self, db: Db, key: &[u8]) {
+        if self.is_logged() {
+            record::lost_key(db, key);
+        }
+        self.announce_expired(db, key, Event::HExpired);
+        if self.tells() {
+            let change = self.change(db, Event::Del, Effect::Quiet);
+            self.push(Change { key: Some(key.into()), author: 0, ..change });
+        }
+    }
+
     /// Forgets who has read some key; says whether there was one. Its readers are told as if it had changed.
     pub(crate) fn forget_some_key(&mut self) -> bool {
         let Some((key, readers)) = self.tracked.as_mut().and_then(|tracked| tracked.take_any()) else {

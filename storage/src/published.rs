@@ -29,8 +29,8 @@ impl Published {
     }
 }
 
-/// Counts one more. Only the shard's holder may: there is no read-modify-write.
+/// Counts `n` more. Only the shard's holder may: there is no read-modify-write.
 #[inline(always)]
-pub(crate) fn count(counter: &AtomicU64) {
-    counter.store(counter.load(Ordering::Relaxed) + 1, Ordering::Relaxed);
+pub(crate) fn count(counter: &AtomicU64, n: u64) {
+    counter.store(counter.load(Ordering::Relaxed) + n, Ordering::Relaxed);
 }

@@ -252,6 +252,11 @@ pub(crate) fn changed(db: Db, key: &[u8], event: Event) {
     });
 }
 
+/// Notes that a key has gone because the deadlines of all its parts had passed.
+pub(crate) fn lost_key(db: Db, key: &[u8]) {
+    with(|record| record.gone.add(db, [key]));
+}
+
 /// Notes that a field of a hash has gone because its deadline had passed.
 pub(crate) fn lost_field(db: Db, key: &[u8], field: &[u8]) {
     with(|record| record.gone.add(db, [key, field]));

@@ -68,7 +68,7 @@ pub struct Shard {
     /// Look-ups since the last [`Shard::take_lookups`].
     lookups: Lookups,
     marks: Marks,
-    /// The time of the command under way. Never goes back.
+    /// The time of the command under way. It goes back only where [`Shard::start_at`] finds that the clock was set back.
     now: Millis,
     access: Arc<Access>,
     tables: Tables,
@@ -78,6 +78,9 @@ pub struct Shard {
     /// The channels that somebody subscribes to. Mostly none has any.
     channels: Option<Box<Channels>>,
 }
+
+/// By how much the times that threads sample may be apart: a shard that is ahead of a command by more asks the clock.
+const SKEW_MILLIS: u64 = 100;
 
 /// Look-ups of keys that are to be used.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -137,6 +140,25 @@ impl Shard {
         self.now
     }
 
+    /// Starts a command at its time, and gives that: the time that was sampled for it, or the shard's own if that is later.
+    ///
+    /// Samples of different threads are apart by the length of a turn. Where the shard is ahead by more, the sample is old, or the clock
+    /// was set back: then `clock` says what time it is. It is asked under the hold, so it is behind the shard only if it was set back,
+    /// and the shard's time goes back with it.
+    #[inline(always)]
+    pub fn start_at(&mut self, sampled: Millis, clock: impl FnOnce() -> Millis) -> Millis {
+        self.start();
+        if sampled >= self.now {
+            self.now = sampled;
+        } else if self.now.0 - sampled.0 > SKEW_MILLIS {
+            cold_path();
+            let now = clock();
+            let is_set_back = self.now.0.saturating_sub(now.0) > SKEW_MILLIS;
+            self.now = if is_set_back { now } else { self.now.max(now) };
+        }
+        self.now
+    }
+
     /// Has what follows, up to the next [`Shard::start`], not count as a use of the keys it reads.
     pub fn leave_untouched(&mut self) {
         self.touches = false;
@@ -147,6 +169,13 @@ impl Shard {
     pub fn begin(&mut self, db: Db, now: Millis) {
         self.db = db;
         self.now = self.now.max(now);
+    }
+
+    /// Goes on to database `db` at the command's time.
+    #[inline(always)]
+    pub fn go_to(&mut self, db: Db) {
+        debug_assert!(db.index() < self.tables.len(), "SELECT has checked the database");
+        self.db = db;
     }
 
     /// How many keys were looked up since the last call.
@@ -227,6 +256,14 @@ impl Shard {
             self.access.note(entry, now);
         }
         Some(entry)
+    }
+
+    /// Notes the use of a key, whoever uses it; says whether there is one.
+    pub fn touch(&mut self, key: &Key<'_>) -> bool {
+        let touches = std::mem::replace(&mut self.touches, true);
+        let is_there = self.read(key).is_some();
+        self.touches = touches;
+        is_there
     }
 
     /// A live entry, to be looked at: counts a hit or a miss, but is no use of the key.

@@ -1,6 +1,12 @@
 //! Stamps: when a watched key was last written, in its shard's own count.
 
-use std::collections::HashMap;
+use std::{
+    collections::HashMap,
+    sync::{
+        Arc,
+        atomic::{AtomicBool, Ordering},
+    },
+};
 
 use crate::{Db, key::WatchedKey};
 
@@ -19,6 +25,8 @@ pub(crate) struct Stamps {
 struct Watched {
     stamp: Stamp,
     n_watchers: u32,
+    /// Where the key's next write is noted for others to see, one for each watcher that has not seen one.
+    to_note: Vec<Arc<AtomicBool>>,
 }
 
 impl Stamps {
@@ -39,26 +47,34 @@ impl Stamps {
         if let Some(watched) = self.watched.get_mut(&(db, Box::from(key))) {
             self.last += 1;
             watched.stamp = Stamp(self.last);
+            // Relaxed: what counts is the stamp; this is shown to others.
+            watched.to_note.drain(..).for_each(|written| written.store(true, Ordering::Relaxed));
         }
     }
 
-    /// Adds a watcher of a key.
-    pub(crate) fn watch(&mut self, db: Db, key: &[u8]) -> Stamp {
-        let watched = self
-            .watched
-            .entry((db, Box::from(key)))
-            .or_insert(Watched { stamp: Stamp(self.last), n_watchers: 0 });
+    /// Adds a watcher of a key, whose flag is set when it is written.
+    pub(crate) fn watch(&mut self, db: Db, key: &[u8], written: &Arc<AtomicBool>) -> Stamp {
+        let watched = self.watched.entry((db, Box::from(key))).or_insert_with(|| Watched {
+            stamp: Stamp(self.last),
+            n_watchers: 0,
+            to_note: Vec::new(),
+        });
         watched.n_watchers += 1;
+        watched.to_note.push(Arc::clone(written));
         watched.stamp
     }
 
     /// Removes a watcher of a key; with the last one the stamp goes, too.
-    pub(crate) fn unwatch(&mut self, key: &WatchedKey) {
+    pub(crate) fn unwatch(&mut self, key: &WatchedKey, written: &Arc<AtomicBool>) {
         let place = (key.db, key.bytes.clone());
         let Some(watched) = self.watched.get_mut(&place) else {
             unreachable!("a key is unwatched only by who watches it")
         };
         watched.n_watchers -= 1;
+        // The last first: who has come late mostly leaves early.
+        if let Some(at) = watched.to_note.iter().rposition(|flag| Arc::ptr_eq(flag, written)) {
+            watched.to_note.swap_remove(at);
+        }
         if watched.n_watchers == 0 {
             self.watched.remove(&place);
         }
@@ -94,7 +110,7 @@ mod tests {
     fn a_write_moves_the_stamp_of_its_key_only() {
         let mut stamps = Stamps::default();
         let (a, b) = (watched_key(b"a"), watched_key(b"b"));
-        let (stamp_a, stamp_b) = (stamps.watch(Db(0), b"a"), stamps.watch(Db(0), b"b"));
+        let (stamp_a, stamp_b) = (stamps.watch(Db(0), b"a", &flag()), stamps.watch(Db(0), b"b", &flag()));
         stamps.moved(Db(0), b"a");
         assert_ne!(stamps.of(&a), stamp_a);
         assert_eq!(stamps.of(&b), stamp_b);
@@ -106,11 +122,11 @@ mod tests {
     fn the_last_watcher_takes_the_stamp_along() {
         let mut stamps = Stamps::default();
         let key = watched_key(b"a");
-        stamps.watch(Db(0), b"a");
-        stamps.watch(Db(0), b"a");
-        stamps.unwatch(&key);
+        stamps.watch(Db(0), b"a", &flag());
+        stamps.watch(Db(0), b"a", &flag());
+        stamps.unwatch(&key, &flag());
         assert!(!stamps.is_empty());
-        stamps.unwatch(&key);
+        stamps.unwatch(&key, &flag());
         assert!(stamps.is_empty());
     }
 
@@ -118,9 +134,26 @@ mod tests {
     fn who_watches_after_a_write_does_not_see_it() {
         let mut stamps = Stamps::default();
         let key = watched_key(b"a");
-        stamps.watch(Db(0), b"a");
+        stamps.watch(Db(0), b"a", &flag());
         stamps.moved(Db(0), b"a");
-        let late = stamps.watch(Db(0), b"a");
+        let late = stamps.watch(Db(0), b"a", &flag());
         assert_eq!(stamps.of(&key), late);
+    }
+
+    fn flag() -> Arc<AtomicBool> {
+        Arc::default()
+    }
+
+    #[test]
+    fn a_write_is_noted_for_those_who_watch_and_for_nobody_else() {
+        let mut stamps = Stamps::default();
+        let key = watched_key(b"a");
+        let [stays, leaves, late] = [flag(), flag(), flag()];
+        stamps.watch(Db(0), b"a", &stays);
+        stamps.watch(Db(0), b"a", &leaves);
+        stamps.unwatch(&key, &leaves);
+        stamps.moved(Db(0), b"a");
+        stamps.watch(Db(0), b"a", &late);
+        assert_eq!([stays, leaves, late].map(|flag| flag.load(Ordering::Relaxed)), [true, false, false]);
     }
 }

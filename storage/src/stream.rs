@@ -133,17 +133,31 @@ impl Stream {
         Some((entries.n_added() as i64).wrapping_sub(n_read as i64))
     }
 
+    /// How many entries are pending, in all groups.
+    fn n_pending(&self) -> usize {
+        self.groups().map(|(_, group)| group.n_pending()).sum()
+    }
+
     fn trim(&mut self, trim: &Trim) -> u64 {
         let Stream { entries, groups } = self;
         match trim.references {
             References::Keep => entries.trim(trim, None),
-            References::Delete => entries.trim(
-                trim,
-                Some(&mut |id| {
-                    groups.release(id);
-                    true
-                }),
-            ),
+            References::Delete => {
+                let n = entries.trim(
+                    trim,
+                    Some(&mut |id| {
+                        groups.release(id);
+                        true
+                    }),
+                );
+                // What was deleted before there may be pending still.
+                let first = if entries.is_empty() { StreamId::MAX } else { entries.first_id() };
+                groups.release_before(match trim.to {
+                    TrimTo::Id(id) => first.min(id),
+                    TrimTo::Len(_) => first,
+                });
+                n
+            }
             References::Obey => {
                 let settled = groups.delivered_to_all();
                 entries.trim(trim, Some(&mut |id| !groups.refer_to(id, settled)))
@@ -245,21 +259,28 @@ impl StreamMut<'_> {
         added
     }
 
-    /// Removes entries from the start; says how many.
+    /// Removes entries from the start; says how many. What was deleted before may be pending still, and is not any more with
+    /// [`References::Delete`]: that is a change, too.
     pub fn trim(&mut self, trim: &Trim) -> u64 {
-        let n = self.edit(|stream, _| stream.trim(trim));
+        let (n, has_released) = self.edit(|stream, _| {
+            let n_before = stream.n_pending();
+            let n = stream.trim(trim);
+            (n, stream.n_pending() != n_before)
+        });
         self.mark_all_changed(n as usize);
+        if n == 0 && has_released {
+            self.set_event(Event::Acknowledged);
+            self.mark_changed_quietly();
+        }
         n
     }
 
     /// Deletes entries; `each` hears what became of each of them, in order. Says how many are deleted.
     pub fn delete(&mut self, ids: &[StreamId], references: References, each: impl FnMut(Deletion)) -> usize {
         let (n, has_released) = self.edit(|stream, _| {
-            let n_pending =
-                |stream: &Stream| stream.groups().map(|(_, group)| group.n_pending()).sum::<usize>();
-            let n_before = n_pending(stream);
+            let n_before = stream.n_pending();
             let n = stream.delete(ids, references, each);
-            (n, n_pending(stream) != n_before)
+            (n, stream.n_pending() != n_before)
         });
         self.mark_all_changed(n);
         // An entry that is long gone may be pending all the same.

@@ -4,7 +4,7 @@
 //! `ValueMut<'_, Marker>`, and decides there what the entry's bytes or object mean. What is done through a [`ValueMut`] is
 //! announced, accounted and tidied when it drops, so no operation can forget any of it.
 
-use std::{marker::PhantomData, sync::atomic::Ordering::Relaxed};
+use std::marker::PhantomData;
 
 use crate::{
     Db, StorageError,
@@ -13,6 +13,7 @@ use crate::{
     hash::Router,
     ledger::{Effect, Ledger},
     marks::Marks,
+    published::count,
     reclaim,
     table::{SlotMut, Table},
     thresholds::Thresholds,
@@ -231,8 +232,12 @@ impl<'a, T: ValueType> ValueMut<'a, T> {
     /// Notes that fields were removed because their deadline had passed.
     pub(crate) fn lose_expired_fields(&mut self, n: usize) {
         self.has_lost_expired |= n > 0;
-        let expired = &self.ledger.published.expired_fields;
-        expired.store(expired.load(Relaxed) + n as u64, Relaxed);
+        self.count_expired_fields(n);
+    }
+
+    /// Counts fields that have expired.
+    pub(crate) fn count_expired_fields(&self, n: usize) {
+        count(&self.ledger.published.expired_fields, n as u64);
     }
 
     /// Whether changes are recorded for the log.
@@ -308,8 +313,9 @@ impl<T: ValueType> ValueMut<'_, T> {
         reclaim::free(slot.remove());
     }
 
+    /// Whether anything was changed through it, as far as others are told.
     #[inline(always)]
-    fn has_changed(&self) -> bool {
+    pub fn has_changed(&self) -> bool {
         self.effect != Effect::None || self.is_ready || self.has_lost_expired
     }
 

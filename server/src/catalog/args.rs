@@ -100,8 +100,9 @@ impl<'a> Args<'a> {
         number::parse_f64(self.next()?).ok_or(CommandError::NotFloat)
     }
 
-    /// Takes the next argument as the timeout, in seconds, of a command that waits from `now` on: its deadline, if it has one.
-    pub fn timeout(&mut self, now: Millis) -> Result<Option<Millis>, CommandError> {
+    /// Takes the next argument as the timeout, in seconds, of a command that waits: in milliseconds, if it has one. As in Redis, it is in range
+    /// if it ends, `now` being the time, before time does.
+    pub fn timeout(&mut self, now: Millis) -> Result<Option<u64>, CommandError> {
         let not_float = CommandError::text("ERR timeout is not a float or out of range");
         let seconds = number::parse_f64(self.next()?).ok_or(not_float)?;
         if seconds < 0.0 {
@@ -114,7 +115,7 @@ impl<'a> Args<'a> {
         if millis > i64::MAX as f64 - now.0 as f64 {
             return Err(CommandError::text("ERR timeout is out of range"));
         }
-        Ok(Some(Millis(now.0 + millis as u64)))
+        Ok(Some(millis as u64))
     }
 
     /// Takes the next argument if it is the given word, in either case. `tag` is upper case.

@@ -86,6 +86,8 @@ flags! {
     LOADS_MODULES = 33, None;
     /// Adds up what all tables count: no thread with sockets runs it where there are [very many](braid_storage::Keyspace::has_many_tables).
     ADDS_UP_TABLES = 34, None;
+    /// No pause holds it back: it ends them.
+    ENDS_PAUSES = 35, None;
 }
 
 impl Flags {

@@ -13,6 +13,7 @@ use braid_storage::executor::Node;
 use crate::client::{
     footprint::Part,
     given::{Given, Shareable},
+    held_back::HeldBack,
     node::{Job, Parked},
     record::ClientRecord,
     split::Split,
@@ -67,7 +68,7 @@ pub struct Connection {
     /// Its handshake waits for its turn on the thread.
     pub is_queued: bool,
     /// What is sent to it while the reply to a command that has changed its subscriptions is still to be written.
-    pub held_back: Option<Vec<u8>>,
+    pub held_back: Option<HeldBack>,
     /// Where its node is among those that a pause holds back.
     pub postponed: Option<u64>,
     /// The command of it that waits for keys.
@@ -158,8 +159,13 @@ impl Connection {
         if self.awaits_sync
             && let Some(held_back) = self.held_back.take()
         {
-            self.send(&held_back);
+            self.send_held_back(&held_back, node.job.session.resp);
         }
+    }
+
+    /// Sends what was held back: the dialect is known by now.
+    pub fn send_held_back(&mut self, held_back: &HeldBack, version: Resp) {
+        held_back.in_dialect(version).for_each(|part| self.send(part));
     }
 
     /// Whether a command is under way that may read keys: it is not while it waits for keys or for the disk.
@@ -198,7 +204,7 @@ impl Connection {
     /// Has others see how much waits to be written.
     #[inline]
     pub fn publish_backlog(&self) {
-        let n_held_back = self.held_back.as_ref().map_or(0, Vec::len);
+        let n_held_back = self.held_back.as_ref().map_or(0, HeldBack::n_bytes);
         self.record.footprint.set(Part::Output, self.backlog.kept_bytes() + n_held_back);
         self.record.output_pieces.store(self.backlog.pieces.len() as u32, Ordering::Relaxed);
     }

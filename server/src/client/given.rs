@@ -44,6 +44,12 @@ impl<'a> Given<'a> {
         Given { head: b"", rest }
     }
 
+    /// Something for this connection alone.
+    pub fn told(head: &'a [u8]) -> Self {
+        const NOTHING: &Shareable = &Shareable::Copied(Vec::new());
+        Given { head, rest: NOTHING }
+    }
+
     /// How many bytes it is.
     pub fn n_bytes(&self) -> usize {
         self.head.len() + self.rest.bytes().len()

@@ -5,6 +5,7 @@ pub mod connection;
 pub mod copies;
 pub mod footprint;
 pub mod given;
+pub mod held_back;
 pub mod id;
 pub mod identity;
 pub mod node;

@@ -26,6 +26,7 @@ use crate::{
         sweep::Sweep,
         waits::{Awaited, Wait, WaitedKey},
     },
+    clock::Steady,
 };
 
 /// The most input and output space that a node keeps between uses, in bytes.
@@ -133,6 +134,8 @@ pub struct Job {
     pub n_run: usize,
     /// How often the command that runs next has been given up because it needed more than was held.
     pub n_given_up: u8,
+    /// When the command that runs next gives up waiting, if it has waited: it may have to be run again, and waits no longer for that.
+    pub gives_up_at: Option<Steady>,
     /// Monitoring clients have been shown the command that runs next: it began to wait for keys after that.
     pub was_shown: bool,
     /// The command that runs next has been counted: it was offloaded, and is done again.
@@ -161,6 +164,7 @@ impl Job {
             is_timed: false,
             n_run: 0,
             n_given_up: 0,
+            gives_up_at: None,
             was_shown: false,
             was_counted: false,
             reply: Vec::new(),
@@ -207,6 +211,7 @@ impl Job {
     /// Counts a command of the client's, unless the batch that it was read in has counted it.
     pub fn count(&mut self) {
         self.session.n_commands += u64::from(self.is_timed);
+        self.gives_up_at = None;
     }
 
     /// Forgets the commands; keeps a little of the space.
@@ -215,6 +220,7 @@ impl Job {
         self.is_timed = false;
         self.n_run = 0;
         self.n_given_up = 0;
+        self.gives_up_at = None;
         self.was_shown = false;
         self.was_counted = false;
         self.n_replied_bytes = 0;
@@ -309,7 +315,7 @@ impl Parked {
     }
 
     /// When it gives up.
-    pub fn deadline(&self) -> Option<Millis> {
+    pub fn deadline(&self) -> Option<Steady> {
         self.wait.deadline
     }
 

@@ -61,6 +61,8 @@ pub struct ClientRecord {
     pub queued: AtomicI32,
     /// Keys watched.
     pub watched: AtomicU32,
+    /// Whether one of them has been written: the transaction will not take place.
+    pub is_watch_lost: Arc<AtomicBool>,
     /// How much it is subscribed to, by [`TopicKind`].
     pub subscriptions: [AtomicU32; TopicKind::ALL.len()],
     /// SUBSCRIBE and its kin.
@@ -174,6 +176,7 @@ impl ClientRecord {
             resp: AtomicU8::new(2),
             queued: AtomicI32::new(-1),
             watched: AtomicU32::new(0),
+            is_watch_lost: Arc::default(),
             subscriptions: Default::default(),
             topics: Subscriptions::default(),
             tracking: ArcSwapOption::empty(),
@@ -263,7 +266,12 @@ impl ClientRecord {
         self.last_command.store(u32::from(command.0), Ordering::Relaxed);
     }
 
-    /// The last command.
+    /// Notes that its last command was none that there is.
+    pub fn named_no_command(&self) {
+        self.last_command.store(u32::MAX, Ordering::Relaxed);
+    }
+
+    /// The last command, which may have been refused; none if there is no such command.
     pub fn last_command(&self) -> Option<CommandId> {
         u16::try_from(self.last_command.load(Ordering::Relaxed)).ok().map(CommandId)
     }

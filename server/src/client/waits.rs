@@ -1,7 +1,9 @@
 //! What commands wait for.
 
 use braid_protocol::reply::Reply;
-use braid_storage::{Awaits, Key, Shard, WatchedKey, entry::Kind, time::Millis};
+use braid_storage::{Awaits, Key, Shard, WatchedKey, entry::Kind};
+
+use crate::clock::Steady;
 
 /// What a command waits for.
 pub struct Wait {
@@ -9,8 +11,10 @@ pub struct Wait {
     pub keys: Vec<WaitedKey>,
     /// A key that the command writes when it is served.
     pub destination: Option<Box<[u8]>>,
-    /// When it gives up; `None`: never.
-    pub deadline: Option<Millis>,
+    /// After how many milliseconds it gives up; `None`: never.
+    pub timeout: Option<u64>,
+    /// When that is. Nobody sets the clock that it goes by.
+    pub deadline: Option<Steady>,
     /// What it answers where it may not wait.
     pub nothing: Nothing,
     /// The command's last words, where others take their place when it is served.
@@ -31,12 +35,13 @@ pub enum Cause {
 }
 
 impl Wait {
-    /// A wait for any of some keys until the deadline; `nothing` is the answer where the command may not wait.
-    pub fn new(keys: Vec<WaitedKey>, deadline: Option<Millis>, nothing: Nothing) -> Self {
+    /// A wait for any of some keys, for so many milliseconds; `nothing` is the answer where the command may not wait.
+    pub fn new(keys: Vec<WaitedKey>, timeout: Option<u64>, nothing: Nothing) -> Self {
         Self {
             keys,
             destination: None,
-            deadline,
+            timeout,
+            deadline: None,
             nothing,
             last_words: Vec::new(),
             hears_of_removal: false,

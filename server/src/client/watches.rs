@@ -69,7 +69,7 @@ mod tests {
         for (db, name) in [(0, &b"a"[..]), (0, b"b"), (3, b"a")] {
             assert!(!watches.has(Db(db), &key(name)));
             let Key { bytes, routed } = key(name);
-            let stamp = shards[routed.shard.index()].watch(&key(name));
+            let stamp = shards[routed.shard.index()].watch(&key(name), &std::sync::Arc::default());
             watches.add(Watch { key: WatchedKey { db: Db(db), bytes: bytes.into(), routed }, stamp });
             assert!(watches.has(Db(db), &key(name)) && !watches.has(Db(1), &key(name)));
         }

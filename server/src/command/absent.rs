@@ -257,7 +257,7 @@ const CLUSTER: &[CommandSpec] = &[
     CommandSpec {
         name: "shards",
         arity: Arity::Exactly(2),
-        flags: ASKS,
+        flags: ASKS.and(Flags::LOADING),
         since: "7.0.0",
         tips: &["nondeterministic_output"],
         ..CLUSTER_ROW
@@ -275,7 +275,7 @@ const CLUSTER: &[CommandSpec] = &[
     CommandSpec {
         name: "slots",
         arity: Arity::Exactly(2),
-        flags: ASKS,
+        flags: ASKS.and(Flags::LOADING),
         since: "3.0.0",
         tips: &["nondeterministic_output"],
         deprecated: Some(Deprecation { since: "7.0.0", replaced_by: "`CLUSTER SHARDS`" }),

@@ -127,7 +127,7 @@ pub(super) const COMMANDS: &[CommandSpec] = &[
     CommandSpec {
         name: "wait",
         arity: Arity::Exactly(3),
-        flags: Flags::NOSCRIPT,
+        flags: Flags::BLOCKING,
         run: Run::Session(wait),
         since: "3.0.0",
         group: Group::Generic,
@@ -140,7 +140,7 @@ pub(super) const COMMANDS: &[CommandSpec] = &[
     CommandSpec {
         name: "waitaof",
         arity: Arity::Exactly(4),
-        flags: Flags::NOSCRIPT,
+        flags: Flags::BLOCKING,
         run: Run::Session(wait_aof),
         since: "7.2.0",
         group: Group::Generic,
@@ -372,7 +372,7 @@ fn replica_of(_: &mut Call<'_, '_>, mut args: Args<'_>, reply: &mut Reply<'_>) -
 /// inside a transaction.
 fn wait(call: &mut Call<'_, '_>, mut args: Args<'_>, reply: &mut Reply<'_>) -> Outcome {
     let n_replicas = args.int()?;
-    let timeout = timeout_millis(args.next()?)?;
+    let timeout = timeout_millis(args.next()?, call.now)?;
     match u64::try_from(n_replicas) {
         Ok(n_replicas @ 1..) if !call.is_part() => {
             await_sync(call, SyncAnswer::Replicas, (false, n_replicas), timeout);
@@ -396,7 +396,7 @@ fn wait_aof(call: &mut Call<'_, '_>, mut args: Args<'_>, reply: &mut Reply<'_>) 
     }
     let n_replicas = u64::try_from(args.int()?)
         .map_err(|_| CommandError::text("ERR value is out of range, must be positive"))?;
-    let timeout = timeout_millis(args.next()?)?;
+    let timeout = timeout_millis(args.next()?, call.now)?;
     let synced = call.server.journal.synced();
     if n_local > 0 && synced.is_none() {
         return Err(CommandError::text(NOT_LOGGED));

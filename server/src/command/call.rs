@@ -202,10 +202,13 @@ impl Call<'_, '_> {
     }
 
     /// Has the command wait; where it may not, answers as if it had waited in vain. A handler that has called this is done.
-    pub fn wait_for(&mut self, wait: Wait, reply: &mut Reply<'_>) {
+    pub fn wait_for(&mut self, mut wait: Wait, reply: &mut Reply<'_>) {
         match self.waiting {
             Waiting::MayNot => wait.nothing.write(reply),
-            Waiting::May | Waiting::Asked(_) => self.waiting = Waiting::Asked(Box::new(wait)),
+            Waiting::May | Waiting::Asked(_) => {
+                wait.deadline = wait.timeout.map(|millis| self.server.clock.steady().after(millis));
+                self.waiting = Waiting::Asked(Box::new(wait));
+            }
         }
     }
 
@@ -215,12 +218,12 @@ impl Call<'_, '_> {
         kind: Kind,
         mut args: Args<'_>,
         n_keys: usize,
-        deadline: Option<Millis>,
+        timeout: Option<u64>,
         reply: &mut Reply<'_>,
     ) -> Outcome {
         let keys: Result<Vec<WaitedKey>, CommandError> =
             (0..n_keys).map(|_| Ok(self.waited_key(&args.key()?, Awaited::Kind(kind)))).collect();
-        self.wait_for(Wait::new(keys?, deadline, Nothing::NullArray), reply);
+        self.wait_for(Wait::new(keys?, timeout, Nothing::NullArray), reply);
         Ok(())
     }
 

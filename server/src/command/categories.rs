@@ -11,9 +11,12 @@ impl Categories {
             Some(categories) => categories,
             None => of_group(spec),
         };
+        // What only scripts would read may be more than reading: as in Redis, `@read` does not run them.
+        if spec.flags.has(Flags::READONLY) && !all.has(Categories::SCRIPTING) {
+            all = all.and(Categories::READ);
+        }
         let follows = [
             (Flags::WRITE, Categories::WRITE),
-            (Flags::READONLY, Categories::READ),
             (Flags::ADMIN, Categories::ADMIN.and(Categories::DANGEROUS)),
             (Flags::DANGEROUS, Categories::DANGEROUS),
             (Flags::BLOCKING, Categories::BLOCKING),

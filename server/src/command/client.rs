@@ -211,6 +211,7 @@ const SUBCOMMANDS: &[CommandSpec] = &[
         since: "6.2.0",
         summary: "Resumes processing commands from paused clients.",
         complexity: "O(N) where N is the number of paused clients",
+        flags: ADMIN.flags.and(Flags::ENDS_PAUSES),
         ..ADMIN
     },
 ];
@@ -360,6 +361,7 @@ fn flags_of(client: &ClientRecord) -> String {
         ('R', client.has_lost_redirect.load(Ordering::Relaxed)),
         ('B', tracking.as_ref().is_some_and(|mode| mode.interest == Interest::Broadcast)),
         ('x', client.queued.load(Ordering::Relaxed) >= 0),
+        ('d', client.is_watch_lost.load(Ordering::Relaxed)),
         ('b', client.blocked.load(Ordering::Relaxed)),
         ('U', matches!(client.peer, Endpoint::Unix(_))),
         ('e', client.no_evict.load(Ordering::Relaxed)),
@@ -603,8 +605,7 @@ fn pause(call: &mut Call<'_, '_>, mut args: Args<'_>, reply: &mut Reply<'_>) -> 
     } else {
         return Err(CommandError::text("ERR CLIENT PAUSE mode must be WRITE or ALL"));
     };
-    let millis = timeout_millis(timeout)?;
-    call.server.pause(Millis(call.server.clock.now().0.saturating_add(millis)), scope);
+    call.server.pause(timeout_millis(timeout, call.now)?, scope);
     reply.ok();
     Ok(())
 }
@@ -617,10 +618,13 @@ fn at_most(n: usize, args: Args<'_>) -> Outcome {
     Err(misused("CLIENT", args))
 }
 
-/// Reads a timeout in milliseconds.
-pub(super) fn timeout_millis(word: &[u8]) -> Result<u64, CommandError> {
+/// Reads a timeout in milliseconds. It is in range if it ends, `now` being the time, before time does.
+pub(super) fn timeout_millis(word: &[u8], now: Millis) -> Result<u64, CommandError> {
     let timeout =
         number::parse_i64(word).ok_or(CommandError::text("ERR timeout is not an integer or out of range"))?;
+    if timeout.checked_add_unsigned(now.0).is_none() {
+        return Err(CommandError::text("ERR timeout is out of range"));
+    }
     u64::try_from(timeout).map_err(|_| CommandError::text("ERR timeout is negative"))
 }
 

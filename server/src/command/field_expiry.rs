@@ -22,7 +22,7 @@ pub(super) const COMMANDS: &[CommandSpec] = &[
     CommandSpec {
         name: "hexpire",
         arity: Arity::AtLeast(6),
-        flags: Flags::WRITE.and(Flags::DENYOOM).and(Flags::FAST),
+        flags: Flags::WRITE.and(Flags::FAST),
         keys: Keys::UPDATE,
         log: Log::As(logged::field_deadlines),
         run: Run::Shard(hexpire),
@@ -36,7 +36,7 @@ pub(super) const COMMANDS: &[CommandSpec] = &[
     CommandSpec {
         name: "hpexpire",
         arity: Arity::AtLeast(6),
-        flags: Flags::WRITE.and(Flags::DENYOOM).and(Flags::FAST),
+        flags: Flags::WRITE.and(Flags::FAST),
         keys: Keys::UPDATE,
         log: Log::As(logged::field_deadlines),
         run: Run::Shard(hpexpire),
@@ -50,7 +50,7 @@ pub(super) const COMMANDS: &[CommandSpec] = &[
     CommandSpec {
         name: "hexpireat",
         arity: Arity::AtLeast(6),
-        flags: Flags::WRITE.and(Flags::DENYOOM).and(Flags::FAST),
+        flags: Flags::WRITE.and(Flags::FAST),
         keys: Keys::UPDATE,
         log: Log::As(logged::field_deadlines),
         run: Run::Shard(hexpireat),
@@ -64,7 +64,7 @@ pub(super) const COMMANDS: &[CommandSpec] = &[
     CommandSpec {
         name: "hpexpireat",
         arity: Arity::AtLeast(6),
-        flags: Flags::WRITE.and(Flags::DENYOOM).and(Flags::FAST),
+        flags: Flags::WRITE.and(Flags::FAST),
         keys: Keys::UPDATE,
         log: Log::As(logged::field_deadlines),
         run: Run::Shard(hpexpireat),
@@ -281,7 +281,7 @@ fn set_deadlines(
                     1
                 }
                 None => {
-                    hash.remove(name);
+                    hash.remove_over(name);
                     hash.set_event(Event::HDel);
                     2
                 }
@@ -391,7 +391,7 @@ impl Change {
             Change::ExpireAt(millis) => match future_deadline(millis, hash.now()) {
                 Some(deadline) => hash.set_field_deadline(name, Some(deadline)),
                 None => {
-                    hash.remove(name);
+                    hash.remove_over(name);
                     hash.set_event(Event::HDel);
                 }
             },
@@ -539,7 +539,7 @@ impl<'a> SetFields<'a> {
                 }
                 // Its time has come already.
                 None => {
-                    hash.remove(name);
+                    hash.remove_over(name);
                     hash.mark_changed();
                 }
             }

@@ -8,7 +8,7 @@ use braid_protocol::{
 };
 use braid_storage::Db;
 
-use super::{Call, CommandSpec, Run, Work, acl, forget_watches, is_confined, pubsub, tracking};
+use super::{Call, CommandSpec, Run, Work, acl, forget_own_watches, is_confined, pubsub, tracking};
 use crate::{
     access::DEFAULT_USER,
     catalog::{Args, Arity, CommandError, Deprecation, Flags, Group, Outcome, Words, shown},
@@ -266,12 +266,9 @@ fn quit(call: &mut Call<'_, '_>, _: Args<'_>, reply: &mut Reply<'_>) -> Outcome 
 fn reset(call: &mut Call<'_, '_>, _: Args<'_>, reply: &mut Reply<'_>) -> Outcome {
     pubsub::cease_to_listen(call);
     tracking::stop(call);
+    forget_own_watches(call);
     let session = &mut *call.session;
     session.queue = None;
-    let watched = std::mem::take(&mut session.watched);
-    if let Some(held) = call.held.as_deref_mut().filter(|_| !watched.is_empty()) {
-        forget_watches(held, &watched, call.now);
-    }
     session.db = Db::default();
     session.resp = Resp::V2;
     session.no_touch = false;

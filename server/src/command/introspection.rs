@@ -54,7 +54,7 @@ const SUBCOMMANDS: &[CommandSpec] = &[
     },
     CommandSpec {
         name: "getkeys",
-        arity: Arity::AtLeast(4),
+        arity: Arity::AtLeast(3),
         run: Run::Session(get_keys),
         since: "2.8.13",
         syntax: "command [arg [arg ...]]",
@@ -64,7 +64,7 @@ const SUBCOMMANDS: &[CommandSpec] = &[
     },
     CommandSpec {
         name: "getkeysandflags",
-        arity: Arity::AtLeast(4),
+        arity: Arity::AtLeast(3),
         run: Run::Session(get_keys_and_flags),
         since: "7.0.0",
         syntax: "command [arg [arg ...]]",

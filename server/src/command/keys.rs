@@ -452,8 +452,9 @@ fn exists(call: &mut Call<'_, '_>, args: Args<'_>, reply: &mut Reply<'_>) -> Out
     count_keys(call, args, reply, |shard, key| shard.look(key).is_some())
 }
 
+/// It is a use of the keys even for a client that has sent CLIENT NO-TOUCH.
 fn touch(call: &mut Call<'_, '_>, args: Args<'_>, reply: &mut Reply<'_>) -> Outcome {
-    count_keys(call, args, reply, |shard, key| shard.read(key).is_some())
+    count_keys(call, args, reply, |shard, key| shard.touch(key))
 }
 
 /// Replies for how many of the keys `counts` says yes.

@@ -5,7 +5,7 @@ use std::ops::{ControlFlow, Range};
 use braid_protocol::{number, reply::Reply};
 use braid_storage::{
     BYTES_PER_ELEMENT, Event, Key, ListEnd, ListMut, ListRef, ListType, Shard, StorageError, WORK_MAX,
-    WORK_MAX_BYTES, entry::Kind, list::Side, time::Millis,
+    WORK_MAX_BYTES, entry::Kind, list::Side,
 };
 use smallvec::SmallVec;
 
@@ -839,7 +839,7 @@ fn brpop(call: &mut Call<'_, '_>, args: Args<'_>, reply: &mut Reply<'_>) -> Outc
 
 fn blocking_pop(call: &mut Call<'_, '_>, args: Args<'_>, end: ListEnd, reply: &mut Reply<'_>) -> Outcome {
     let n_keys = args.remaining() - 1;
-    let deadline = args.skip(n_keys).timeout(call.now)?;
+    let timeout = args.skip(n_keys).timeout(call.now)?;
     let mut keys = args;
     for _ in 0..n_keys {
         let key = keys.key()?;
@@ -852,7 +852,7 @@ fn blocking_pop(call: &mut Call<'_, '_>, args: Args<'_>, end: ListEnd, reply: &m
         shard.log(&[pop_name(end), key.bytes]);
         return Ok(());
     }
-    call.wait_for_kind(Kind::List, args, n_keys, deadline, reply)
+    call.wait_for_kind(Kind::List, args, n_keys, timeout, reply)
 }
 
 /// The command that pops from an end and does not wait.
@@ -866,14 +866,14 @@ fn pop_name(end: ListEnd) -> &'static [u8] {
 fn blmove(call: &mut Call<'_, '_>, mut args: Args<'_>, reply: &mut Reply<'_>) -> Outcome {
     let (source, destination) = (args.key()?, args.key()?);
     let (from, to) = (list_end(&mut args)?, list_end(&mut args)?);
-    let deadline = args.timeout(call.now)?;
-    blocking_move(call, &source, &destination, (from, to), deadline, reply)
+    let timeout = args.timeout(call.now)?;
+    blocking_move(call, &source, &destination, (from, to), timeout, reply)
 }
 
 fn brpoplpush(call: &mut Call<'_, '_>, mut args: Args<'_>, reply: &mut Reply<'_>) -> Outcome {
     let (source, destination) = (args.key()?, args.key()?);
-    let deadline = args.timeout(call.now)?;
-    blocking_move(call, &source, &destination, (ListEnd::Right, ListEnd::Left), deadline, reply)
+    let timeout = args.timeout(call.now)?;
+    blocking_move(call, &source, &destination, (ListEnd::Right, ListEnd::Left), timeout, reply)
 }
 
 fn blocking_move(
@@ -881,14 +881,14 @@ fn blocking_move(
     source: &Key<'_>,
     destination: &Key<'_>,
     (from, to): (ListEnd, ListEnd),
-    deadline: Option<Millis>,
+    timeout: Option<u64>,
     reply: &mut Reply<'_>,
 ) -> Outcome {
     match move_element(call, source, destination, from, to)? {
         Some(text) => reply.bulk(&text),
         None => {
             let awaited = call.waited_key(source, Awaited::Kind(Kind::List));
-            let wait = Wait::new(vec![awaited], deadline, Nothing::Null).with_destination(destination.bytes);
+            let wait = Wait::new(vec![awaited], timeout, Nothing::Null).with_destination(destination.bytes);
             call.wait_for(wait, reply);
         }
     }
@@ -896,15 +896,15 @@ fn blocking_move(
 }
 
 fn blmpop(call: &mut Call<'_, '_>, mut args: Args<'_>, reply: &mut Reply<'_>) -> Outcome {
-    let mut timeout = args;
+    let mut first = args;
     args.next()?;
     let pop = MultiplePop::read(args)?;
     // As in Redis, the timeout is looked at last.
-    let deadline = timeout.timeout(call.now)?;
+    let timeout = first.timeout(call.now)?;
     if pop.run(call, reply)? {
         return Ok(());
     }
-    call.wait_for_kind(Kind::List, pop.keys, pop.n_keys, deadline, reply)
+    call.wait_for_kind(Kind::List, pop.keys, pop.n_keys, timeout, reply)
 }
 
 /// Takes LEFT or RIGHT.

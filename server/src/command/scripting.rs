@@ -163,6 +163,7 @@ const SCRIPT: &[CommandSpec] = &[
     CommandSpec {
         name: "show",
         arity: Arity::Exactly(3),
+        flags: Flags::NOSCRIPT.and(Flags::STALE),
         run: Run::Session(script_show),
         since: "valkey 8.0.0",
         syntax: "sha1",

@@ -834,15 +834,15 @@ fn zmpop(call: &mut Call<'_, '_>, args: Args<'_>, reply: &mut Reply<'_>) -> Outc
 }
 
 fn bzmpop(call: &mut Call<'_, '_>, mut args: Args<'_>, reply: &mut Reply<'_>) -> Outcome {
-    let mut timeout = args;
+    let mut first = args;
     args.next()?;
     let pop = MultiplePop::read(args)?;
     // As in Redis, the timeout is looked at last.
-    let deadline = timeout.timeout(call.now)?;
+    let timeout = first.timeout(call.now)?;
     if pop.run(call, reply)? {
         return Ok(());
     }
-    call.wait_for_kind(Kind::SortedSet, pop.keys, pop.n_keys, deadline, reply)
+    call.wait_for_kind(Kind::SortedSet, pop.keys, pop.n_keys, timeout, reply)
 }
 
 fn bzpopmin(call: &mut Call<'_, '_>, args: Args<'_>, reply: &mut Reply<'_>) -> Outcome {
@@ -855,7 +855,7 @@ fn bzpopmax(call: &mut Call<'_, '_>, args: Args<'_>, reply: &mut Reply<'_>) -> O
 
 fn blocking_pop(call: &mut Call<'_, '_>, args: Args<'_>, end: End, reply: &mut Reply<'_>) -> Outcome {
     let n_keys = args.remaining() - 1;
-    let deadline = args.skip(n_keys).timeout(call.now)?;
+    let timeout = args.skip(n_keys).timeout(call.now)?;
     let mut keys = args;
     for _ in 0..n_keys {
         let key = keys.key()?;
@@ -868,7 +868,7 @@ fn blocking_pop(call: &mut Call<'_, '_>, args: Args<'_>, end: End, reply: &mut R
         shard.log(&[pop_name(end), key.bytes]);
         return Ok(());
     }
-    call.wait_for_kind(Kind::SortedSet, args, n_keys, deadline, reply)
+    call.wait_for_kind(Kind::SortedSet, args, n_keys, timeout, reply)
 }
 
 /// The command that pops from an end and does not wait.

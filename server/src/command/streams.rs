@@ -495,7 +495,7 @@ fn xtrim(shard: &mut Shard, mut args: Args<'_>, reply: &mut Reply<'_>) -> Outcom
     let n_removed = match shard.value_mut::<StreamType>(&key, Event::XTrim)? {
         Some(mut stream) => {
             let n_removed = stream.trim(&trim);
-            if is_logged && n_removed > 0 {
+            if is_logged && stream.has_changed() {
                 match trim.references {
                     References::Keep => told::trimmed(db, &key, &stream),
                     _ => record::add(db, args.words().iter()),

@@ -1,12 +1,18 @@
 //! MULTI, EXEC, DISCARD, WATCH, UNWATCH.
 
+use std::sync::{Arc, atomic::Ordering};
+
 use braid_protocol::reply::Reply;
 use braid_storage::{ShardId, WatchedKey, coordinator::Held, time::Millis};
 
 use super::{Call, CommandSpec, Run};
 use crate::{
     catalog::{Args, Arity, CommandError, Flags, Group, KeyUse, Keys, Outcome},
-    client::{node::Job, session::Queue, watches::Watch},
+    client::{
+        node::Job,
+        session::{Queue, Session},
+        watches::Watch,
+    },
 };
 
 /// Runs between MULTI and EXEC instead of being queued, and in every state of the server.
@@ -113,7 +119,8 @@ fn watch(call: &mut Call<'_, '_>, mut args: Args<'_>, reply: &mut Reply<'_>) -> 
     while !args.is_empty() {
         let key = args.key()?;
         if !call.session.watched.has(db, &key) {
-            let stamp = call.shard_of(&key).watch(&key);
+            let written = Arc::clone(&call.session.record.is_watch_lost);
+            let stamp = call.shard_of(&key).watch(&key, &written);
             let key = WatchedKey { db, bytes: key.bytes.into(), routed: key.routed };
             call.session.watched.add(Watch { key, stamp });
         }
@@ -124,19 +131,24 @@ fn watch(call: &mut Call<'_, '_>, mut args: Args<'_>, reply: &mut Reply<'_>) -> 
 
 /// Lets go of what the client watches.
 pub(crate) fn forget_own_watches(call: &mut Call<'_, '_>) {
-    let watched = std::mem::take(&mut call.session.watched);
-    if let Some(held) = call.held.as_mut().filter(|_| !watched.is_empty()) {
-        forget_watches(held, &watched, call.now);
+    if let Some(held) = call.held.as_deref_mut() {
+        forget_watches(call.session, held, call.now);
     }
 }
 
-/// Lets go of watched keys, with their shards held.
-pub(crate) fn forget_watches(held: &mut Held<'_, Job>, watched: &[Watch], now: Millis) {
-    for watch in watched {
+/// Lets go of what a client watches, with the shards of that held.
+pub(crate) fn forget_watches(session: &mut Session, held: &mut Held<'_, Job>, now: Millis) {
+    let watched = std::mem::take(&mut session.watched);
+    if watched.is_empty() {
+        return;
+    }
+    let written = &session.record.is_watch_lost;
+    for watch in &*watched {
         let shard = held.shard(watch.key.routed.shard);
         shard.begin(watch.key.db, now);
-        shard.unwatch(&watch.key);
+        shard.unwatch(&watch.key, written);
     }
+    written.store(false, Ordering::Relaxed);
 }
 
 /// The shards of watched keys.

@@ -12,7 +12,7 @@
 use std::time::{Duration, Instant};
 
 use braid_storage::{
-    Db, EvictionOrder, EvictionPolicy, Key, ShardId,
+    Db, EvictionOrder, EvictionPolicy, Key, Shard, ShardId,
     coordinator::{Held, Worker},
     heed_limit, is_above_limit,
     time::Millis,
@@ -215,8 +215,8 @@ impl Eviction {
     ) -> Option<bool> {
         let drawn = worker.with_shards(&[id], |held, thread| {
             let shard = held.shard(id);
-            let now = shard.start().max(thread.server().clock.now());
-            shard.begin(Db::default(), now);
+            let now = started(shard, thread.server());
+            shard.go_to(Db::default());
             shard.sample_victims(policy, n_samples, random, |db, key, score| self.offer(score, db, id, key));
             let best = self.pool.pop_if(|best| best.shard == id);
             best.is_some_and(|best| best.evict(held, thread, now))
@@ -242,10 +242,16 @@ impl Eviction {
 /// Removes a key, if it is still there and nobody holds its shard.
 fn remove(worker: &mut Worker<Job>, candidate: &Candidate) -> bool {
     let removed = worker.with_shards(&[candidate.shard], |held, thread| {
-        let now = held.shard(candidate.shard).start().max(thread.server().clock.now());
+        let now = started(held.shard(candidate.shard), thread.server());
         candidate.evict(held, thread, now)
     });
     matches!(removed, Some(Ok(true)))
+}
+
+/// Starts a shard, and gives its time.
+fn started(shard: &mut Shard, server: &Server) -> Millis {
+    let now = || server.clock.now();
+    shard.start_at(now(), now)
 }
 
 /// A shard, from a random one on, that has keys which may go.

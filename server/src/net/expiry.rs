@@ -139,7 +139,7 @@ impl Visit {
                 return;
             }
             let shard = held.shard(id);
-            shard.start();
+            let now = shard.start_at(now, || thread.server().clock.now());
             if has_fields {
                 let n_expired = shard.expire_fields(now, STEP_FIELDS);
                 // Fields that cannot be removed now have their turn in the next cycle.

@@ -541,10 +541,10 @@ impl Saver {
     /// Whether a save point is reached.
     fn is_due(&self) -> bool {
         let (saves, config) = (&self.server.saves, self.server.config.load());
-        let now = self.server.clock.unix_seconds();
-        let since = now.saturating_sub(saves.saved_at.load(Relaxed));
-        let may_try = !saves.has_failed.load(Relaxed)
-            || now.saturating_sub(saves.tried_at.load(Relaxed)) > RETRY_SECONDS;
+        let now = self.server.clock.steady();
+        let since = now.seconds_since(&saves.saved_steady);
+        let may_try =
+            !saves.has_failed.load(Relaxed) || now.seconds_since(&saves.tried_steady) > RETRY_SECONDS;
         let n_changes = self.server.n_unsaved_changes();
         if self.server.loading.is_on() {
             return false;
@@ -762,8 +762,8 @@ impl Saver {
                 let now = server.clock.now();
                 let merged = self.worker.with_shards(&[id], |held, thread| {
                     let shard = held.shard(id);
-                    shard.start();
-                    shard.begin(Db::default(), now);
+                    shard.start_at(now, || server.clock.now());
+                    shard.go_to(Db::default());
                     loaded.merge_into(shard, router);
                     // Whoever logs begins anew from all of it.
                     record::clear();
@@ -801,8 +801,8 @@ impl Saver {
             let now = server.clock.now();
             let installed = self.worker.with_shards(&all, |held, thread| {
                 for &id in all.iter() {
-                    held.shard(id).start();
-                    held.shard(id).begin(Db::default(), now);
+                    held.shard(id).start_at(now, || server.clock.now());
+                    held.shard(id).go_to(Db::default());
                 }
                 work(held, now);
                 // No command does that: whoever logs begins anew from what was loaded.
@@ -822,7 +822,7 @@ impl Saver {
         let server = self.server;
         let (saves, config) = (&server.saves, server.config.load_full());
         let began = Instant::now();
-        saves.tried_at.store(server.clock.unix_seconds(), Relaxed);
+        saves.tried_steady.store(server.clock.steady().0, Relaxed);
         saves.began_at.store(server.clock.uptime_millis(), Relaxed);
         saves.n_keys_written.store(0, Relaxed);
         self.begin_snapshot();
@@ -860,6 +860,7 @@ impl Saver {
             Ok(n_bytes) => {
                 notice!("DB saved on disk: {n_bytes} bytes in {:.3} seconds", began.elapsed().as_secs_f64());
                 saves.saved_at.store(server.clock.unix_seconds(), Relaxed);
+                saves.saved_steady.store(server.clock.steady().0, Relaxed);
                 saves.n_changes_saved.store(cut.n_changes, Relaxed);
                 saves.n_saved.fetch_add(1, Relaxed);
             }
@@ -1185,8 +1186,8 @@ impl Saver {
             let now = self.server.clock.now();
             let ended = self.worker.with_shards(&[id], |held, thread| {
                 let shard = held.shard(id);
-                shard.start();
-                shard.begin(db, now);
+                shard.start_at(now, || self.server.clock.now());
+                shard.go_to(db);
                 // A value that is shared no longer is changed where it is.
                 if let Some(entry) = shared.take() {
                     braid_storage::release(entry);

@@ -27,7 +27,6 @@ use braid_storage::{
     coordinator::{Weight, Worker},
     executor::Node,
     table::flush_retired,
-    time::Millis,
 };
 use mio::{Events, Poll, Token};
 use slab::Slab;
@@ -45,6 +44,7 @@ use crate::{
         session::{AwaitSync, Replies, Request},
         tls::Ciphertext,
     },
+    clock::Steady,
     command::Registered,
     config::Config,
     net::{eviction::Eviction, welcome},
@@ -104,7 +104,7 @@ pub struct IoThread {
     /// How many were ever held back.
     n_postponed: u64,
     /// When commands that wait for keys give up, and the connections' places.
-    deadlines: BTreeSet<(Millis, usize)>,
+    deadlines: BTreeSet<(Steady, usize)>,
     /// Who is subscribed to what.
     subscribers: Subscribers,
     /// What is still to be forgotten of clients that tracked.
@@ -341,7 +341,7 @@ impl IoThread {
         match self.deadlines.first() {
             None => to_cron,
             Some((deadline, _)) => {
-                let millis = deadline.0.saturating_sub(self.server().clock.now().0);
+                let millis = deadline.0.saturating_sub(self.server().clock.steady().0);
                 to_cron.min(Duration::from_millis(millis))
             }
         }
@@ -430,7 +430,9 @@ impl IoThread {
                 // A pause holds the rest back, one of them has panicked, or it was offloaded.
                 let (next, words) = rows::next(&node.job);
                 let server = self.server();
-                if server.holds_back(|| rows::may_write(server, &node.job.session, next, words)) {
+                if server
+                    .holds_back(next.spec.flags, || rows::may_write(server, &node.job.session, next, words))
+                {
                     let slot = node.job.session.origin.slot;
                     let nth = self.postpone(node);
                     if let Some(connection) = self.connections[slot].as_mut() {
@@ -523,7 +525,8 @@ impl IoThread {
             self.awaiting_log.push(slot);
         }
         if let Some(held_back) = connection.held_back.take() {
-            replies.extend_from_slice(&held_back);
+            let version = connection.version();
+            held_back.in_dialect(version).for_each(|part| replies.extend_from_slice(part));
         }
         std::mem::swap(&mut self.out, &mut replies);
         empty(&mut replies);
@@ -591,6 +594,7 @@ impl IoThread {
         if server.pauses_cron.load(Ordering::Relaxed) {
             return;
         }
+        server.follow_clock();
         let is_paused = server.is_paused();
         if !self.postponed.is_empty() && !is_paused {
             self.resume_postponed();

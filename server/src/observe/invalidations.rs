@@ -59,7 +59,10 @@ fn reader(thread: usize, number: TrackerNumber) -> Reader {
     Reader { listener: thread as u32, number: number.0 }
 }
 
-/// Remembers that a client reads the keys of a command, with their shards held.
+/// Remembers that a client reads the keys of a command, as far as their shards are held.
+///
+/// They are all held but for a command that has waited and is served: that has been remembered for all its keys when it began to wait, and is
+/// once more when it leaves their lines, before its client hears anything.
 pub fn remember(server: &Server, held: &mut Held<'_, Job>, session: &Session, keys: Keys, words: Words<'_>) {
     let Some(tracking) = &session.tracking else { return };
     let reader = reader(session.origin.thread, tracking.number);
@@ -67,6 +70,9 @@ pub fn remember(server: &Server, held: &mut Held<'_, Job>, session: &Session, ke
     keys.positions(words.len(), get, |at, used| {
         if used.is_key() {
             let id = server.keyspace.router().route(words.get(at)).shard;
+            if !held.has(id) {
+                return;
+            }
             let shard = held.shard(id);
             let remembered = shard.track(words.get(at), reader);
             tracking.marks.add(id);

@@ -45,7 +45,7 @@ pub fn admit(
         return Ok((command, Admission::Queue));
     }
     if !server.attention.is_idle(session.rights_as_of)
-        && server.holds_back(|| rows::may_write(server, session, command, words))
+        && server.holds_back(command.spec.flags, || rows::may_write(server, session, command, words))
     {
         return Ok((command, Admission::Postpone));
     }
@@ -297,7 +297,7 @@ pub fn gate(
         if is_gone || session.record.is_killed() {
             return Err(Closed::Killed);
         }
-        if server.holds_back(|| rows::may_write(server, session, command, words)) {
+        if server.holds_back(command.spec.flags, || rows::may_write(server, session, command, words)) {
             return Err(Closed::Paused);
         }
         if is_replaying(server) {
@@ -334,13 +334,14 @@ fn gate_rights(session: &mut Session, command: &Registered, words: Words<'_>) ->
     Err(Closed::Denied(denial))
 }
 
-/// Starts a unit on the shards it holds, and gives its time: no shard's time ever goes back.
+/// Starts a unit on the shards it holds, and gives its time: the latest of the sample's and the shards', but for those that are ahead
+/// because the clock was set back.
 ///
 /// Storing it back is what `Shard::begin` does for each shard that is touched.
-pub fn start(held: &mut Held<'_, Job>, sampled: Millis, session: &Session) -> Millis {
+pub fn start(held: &mut Held<'_, Job>, sampled: Millis, session: &Session, server: &Server) -> Millis {
     let mut time = sampled;
     held.each_shard(|shard| {
-        time = time.max(shard.start());
+        time = shard.start_at(time, || server.clock.now());
         if session.no_touch {
             shard.leave_untouched();
         }

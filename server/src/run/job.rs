@@ -191,7 +191,12 @@ impl Job {
     }
 
     /// Has the next command wait, with the shards of the keys it waits for held.
-    fn wait(&mut self, wait: Wait, held: &mut Held<'_, Job>, thread: &ThreadState) {
+    fn wait(&mut self, mut wait: Wait, held: &mut Held<'_, Job>, thread: &ThreadState) {
+        if wait.is_visible() {
+            // One that could not be served where it was claimed waits on, and not anew.
+            wait.deadline = self.gives_up_at.or(wait.deadline);
+            self.gives_up_at = wait.deadline;
+        }
         // For how long it waits is its client's wish.
         self.split = None;
         // A command that waits until it may write has not begun for its client, so it is shown when it runs.
@@ -199,7 +204,21 @@ impl Job {
             let (command, words) = rows::next(self);
             monitor::observe(&self.session, command.spec.flags, words, thread);
         }
+        if wait.is_visible() {
+            self.note_reads_of(self.n_run, held, thread);
+        }
         lines::park(self, wait, held);
+    }
+
+    /// Remembers which keys a command that waits, or has waited, reads.
+    fn note_reads_of(&self, nth: usize, held: &mut Held<'_, Job>, thread: &ThreadState) {
+        if self.session.tracking.is_some()
+            && let Some((delegated, words)) = self.commands_from(nth).next()
+            && let command = rows::row(delegated.command)
+            && command.reads_its_keys()
+        {
+            invalidations::note_reads(thread.server(), held, &self.session, command.spec.keys, words);
+        }
     }
 }
 
@@ -216,22 +235,24 @@ impl Job {
             Task::Withdraw(parked) => {
                 let all = parked.leave_lines(held, self.now);
                 debug_assert!(all, "the route is over all lines");
+                if let Some(served) = self.n_run.checked_sub(1) {
+                    self.note_reads_of(served, held, thread);
+                }
             }
             Task::Sweep(sweep) if gates::is_replaying(thread.server()) => {
                 step::refuse(&gates::LOADING, &self.session, sweep.fail(), thread);
             }
             Task::Sweep(sweep) => {
                 let shard = held.shard(held.ids()[0]);
-                shard.start();
-                shard.begin(sweep.db, self.now);
+                self.now = shard.start_at(self.now, || thread.server().clock.now());
+                shard.go_to(sweep.db);
                 // A sweep that is done here is finished by its thread, which sees that the cursor has ended.
                 let _: Step = step::step_sweep(rows::row(self.commands[0].command), sweep, shard);
                 unit::end(held, thread, self.now);
             }
             Task::Goodbye => {
-                gates::start(held, self.now, &self.session);
-                let watched = std::mem::take(&mut self.session.watched);
-                command::forget_watches(held, &watched, self.now);
+                gates::start(held, self.now, &self.session, thread.server());
+                command::forget_watches(&mut self.session, held, self.now);
                 if self.session.record.topics.meet_events() {
                     events::settle(thread.server(), held);
                 }

@@ -84,7 +84,7 @@ pub fn pin(job: &mut Job, held: &mut Held<'_, Job>, thread: &mut ThreadState) {
         Err(Closed::Denied(denial)) => return answer_denied(job, denial, thread),
         Ok(()) => {}
     }
-    let time = gates::start(held, job.now, &job.session);
+    let time = gates::start(held, job.now, &job.session, thread.server());
     let (command, words) = rows::next(job);
     let db = job.session.db;
     let mut keys: Vec<PinnedKey> = Vec::new();
@@ -263,7 +263,7 @@ fn end_after_panic(
 ) {
     // Before those that wait are served: what they write is no sign that this unit has written.
     Job::caught(held, panic);
-    let time = gates::start(held, job.now, &job.session);
+    let time = gates::start(held, job.now, &job.session, thread.server());
     for PinnedKey { key, .. } in still_pinned {
         let shard = held.shard(key.routed.shard);
         shard.begin(key.db, time);
@@ -288,7 +288,7 @@ fn conclude(
     if stores && let Some(route) = lines::further_shards(server, &job.session, command, words, held) {
         return Some(route);
     }
-    let time = gates::start(held, job.now, &job.session);
+    let time = gates::start(held, job.now, &job.session, thread.server());
     if server.panics_while_unpinning.swap(false, Ordering::Relaxed) {
         panic!("DEBUG PANIC-WHILE-UNPINNING");
     }

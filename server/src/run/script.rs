@@ -553,10 +553,10 @@ impl<'r, 'a, 'h> Running<'r, 'a, 'h> {
                 return Ok(false);
             }
         }
-        let Call { held, session, .. } = &mut *self.call;
+        let Call { held, session, server, now, .. } = &mut *self.call;
         let held = held.as_mut().expect("a script runs under a hold");
         let shard = held.shard(id);
-        shard.start();
+        shard.start_at(*now, || server.clock.now());
         if session.no_touch {
             shard.leave_untouched();
         }

@@ -100,7 +100,7 @@ fn serve(
 ) {
     let left_all = parked.leave_lines(held, now);
     if parked.can_run_with(&node.job, held, thread.server()) {
-        node.job.now = node.job.now.max(now);
+        node.job.now = now;
         let before = thread.ticket.get();
         let (ticket, ()) = thread.ticket_of(|thread| {
             let ran = catch_unwind(AssertUnwindSafe(|| node.job.run_served(held, thread)));

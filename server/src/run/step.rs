@@ -86,6 +86,9 @@ fn run(
             if call.is_part() && !command.spec.keys.are_some() {
                 // It may send messages, or change who hears of changes: what was changed before it is told first.
                 tell_so_far(call);
+                let outcome = run(call, args, reply);
+                set_author(call);
+                return outcome;
             }
             run(call, args, reply)
         }
@@ -112,6 +115,16 @@ fn tell_so_far(call: &mut Call<'_, '_>) {
         && gates::is_observed(held)
     {
         serve::tell_observers_so_far(held, call.thread);
+    }
+}
+
+/// Says whose what follows is, in case shards are observed only now.
+#[cold]
+fn set_author(call: &mut Call<'_, '_>) {
+    if let Some(held) = &mut call.held
+        && gates::is_observed(held)
+    {
+        invalidations::set_author(held, call.session.record.id);
     }
 }
 

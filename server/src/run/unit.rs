@@ -174,7 +174,7 @@ fn begin(
 ) -> Result<Millis, Shut> {
     let Unit { command, words, .. } = *unit;
     gates::gate(server, session, command, words)?;
-    let now = gates::start(held, unit.sampled, session);
+    let now = gates::start(held, unit.sampled, session, server);
     if gates::is_observed(held) {
         invalidations::set_author(held, session.record.id);
         if gates::has_lines(held)

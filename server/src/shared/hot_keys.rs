@@ -15,6 +15,7 @@ use std::{
 use crossbeam_utils::CachePadded;
 
 use crate::{
+    clock::Steady,
     random::random_below,
     shared::top_keys::{TopKeys, Weighed, heaviest},
 };
@@ -42,6 +43,8 @@ pub struct Asked {
 pub struct Totals {
     /// The moment, in milliseconds of Unix time.
     pub unix_millis: u64,
+    /// The same by the clock that nobody sets.
+    pub steady: Steady,
     /// For how long commands have run, in microseconds.
     pub command_micros: u64,
     /// Bytes read and written.
@@ -51,11 +54,13 @@ pub struct Totals {
 }
 
 impl Totals {
-    /// What came between two moments. The moment is the duration, in milliseconds.
+    /// What came between two moments. Both moments are the duration, in milliseconds.
     fn since(self, began: Totals) -> Totals {
         let micros = |mode: usize| self.processor_micros[mode].saturating_sub(began.processor_micros[mode]);
+        let millis = self.steady.0.saturating_sub(began.steady.0);
         Totals {
-            unix_millis: self.unix_millis.saturating_sub(began.unix_millis),
+            unix_millis: millis,
+            steady: Steady(millis),
             // CONFIG RESETSTAT may have come between.
             command_micros: self.command_micros.saturating_sub(began.command_micros),
             net_bytes: self.net_bytes.saturating_sub(began.net_bytes),
@@ -101,8 +106,8 @@ struct Tracking {
 }
 
 impl Tracking {
-    fn is_over(&self, unix_millis: u64) -> bool {
-        let millis = u128::from(unix_millis.saturating_sub(self.began.unix_millis));
+    fn is_over(&self, now: Steady) -> bool {
+        let millis = u128::from(now.0.saturating_sub(self.began.steady.0));
         self.asked.duration.is_some_and(|duration| millis >= duration.as_millis())
     }
 }
@@ -169,14 +174,13 @@ impl HotKeys {
     }
 
     /// Whether the time is over for which keys were to be tracked.
-    pub fn is_over(&self, unix_millis: u64) -> bool {
-        self.is_active()
-            && lock(&self.tracking).as_ref().is_some_and(|tracking| tracking.is_over(unix_millis))
+    pub fn is_over(&self, now: Steady) -> bool {
+        self.is_active() && lock(&self.tracking).as_ref().is_some_and(|tracking| tracking.is_over(now))
     }
 
     /// Ends, likewise, if the time is over.
     pub fn stop_if_over(&self, now: Totals) -> bool {
-        self.end(now, |tracking| tracking.is_over(now.unix_millis))
+        self.end(now, |tracking| tracking.is_over(now.steady))
     }
 
     fn end(&self, now: Totals, if_so: impl Fn(&Tracking) -> bool) -> bool {
@@ -284,14 +288,21 @@ mod tests {
     fn it_ends_by_itself_and_keeps_what_it_has_found() {
         let hot_keys = HotKeys::new(2);
         let for_a_second = Asked { duration: Some(Duration::from_secs(1)), ..asked(1) };
-        let at = |unix_millis| Totals { unix_millis, net_bytes: unix_millis, ..Totals::default() };
+        let at = |millis| Totals {
+            unix_millis: millis,
+            steady: Steady(millis),
+            net_bytes: millis,
+            ..Totals::default()
+        };
         hot_keys.start(for_a_second.clone(), at(500)).unwrap();
         assert_eq!(hot_keys.start(for_a_second, at(500)), Err(InProgress));
         assert_eq!(hot_keys.reset(), Err(InProgress));
         let keys: [&[u8]; 2] = [b"a", b"b"];
         hot_keys.add(1, keys.into_iter(), Cost { nanos: 10, bytes: 8 });
-        assert!(!hot_keys.is_over(1499) && !hot_keys.stop_if_over(at(1499)));
-        assert!(hot_keys.is_over(1500) && hot_keys.stop_if_over(at(1600)) && !hot_keys.stop(at(1700)));
+        assert!(!hot_keys.is_over(Steady(1499)) && !hot_keys.stop_if_over(at(1499)));
+        assert!(
+            hot_keys.is_over(Steady(1500)) && hot_keys.stop_if_over(at(1600)) && !hot_keys.stop(at(1700))
+        );
         let report = hot_keys.report(at(9000)).unwrap();
         assert_eq!((report.is_active, report.began_unix_millis), (false, 500));
         assert_eq!(report.meanwhile, at(1100));

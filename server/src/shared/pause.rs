@@ -2,27 +2,29 @@
 
 use std::sync::atomic::{AtomicU64, Ordering};
 
-use braid_storage::time::Millis;
-
-use crate::shared::{mail::Mail, server::Server, thread_state::ThreadState};
+use crate::{
+    catalog::Flags,
+    clock::Steady,
+    shared::{mail::Mail, server::Server, thread_state::ThreadState},
+};
 
 /// CLIENT PAUSE: until when, and for which commands, in one word, so that a new pause and the end of an old one do not
 /// mix. Zero if there is none; otherwise a [`PauseState`].
 #[derive(Debug, Default)]
 pub struct Pause(AtomicU64);
 
-/// A pause: unix time in milliseconds, shifted left by one; the lowest bit says that only writes wait.
+/// A pause: when it ends, by the clock that nobody sets, shifted left by one; the lowest bit says that only writes wait.
 #[derive(Clone, Copy, PartialEq, Eq)]
 struct PauseState(u64);
 
 impl PauseState {
-    fn new(until: Millis, scope: PauseScope) -> Self {
+    fn new(until: Steady, scope: PauseScope) -> Self {
         // Never zero: that is no pause.
         Self(until.0.clamp(1, u64::MAX >> 1) << 1 | u64::from(scope == PauseScope::Writes))
     }
 
-    fn until(self) -> Millis {
-        Millis(self.0 >> 1)
+    fn until(self) -> Steady {
+        Steady(self.0 >> 1)
     }
 
     fn scope(self) -> PauseScope {
@@ -40,9 +42,10 @@ pub enum PauseScope {
 }
 
 impl Server {
-    /// Starts a pause. One that is under way gets longer, never shorter; the stricter scope holds.
-    pub fn pause(&self, until: Millis, scope: PauseScope) {
-        let now = self.clock.now();
+    /// Starts a pause of so many milliseconds. One that is under way gets longer, never shorter; the stricter scope holds.
+    pub fn pause(&self, millis: u64, scope: PauseScope) {
+        let now = self.clock.steady();
+        let until = now.after(millis);
         let change = |word| {
             let new = PauseState::new(until, scope);
             let old = Some(PauseState(word)).filter(|old| word != 0 && now < old.until());
@@ -80,7 +83,7 @@ impl Server {
     /// Whether a pause is under way. One whose time is over is ended.
     pub fn is_paused(&self) -> bool {
         let Some(pause) = self.pause_under_way() else { return false };
-        let is_over = self.clock.now() >= pause.until();
+        let is_over = self.clock.steady() >= pause.until();
         if is_over {
             self.end_overdue(pause);
         }
@@ -126,9 +129,12 @@ impl Server {
         }
     }
 
-    /// Whether a pause holds back a command that may write, or one that may not.
+    /// Whether a pause holds back a command with these flags that may write, or one that may not. Who can end one is never held back.
     #[cold]
-    pub fn holds_back(&self, may_write: impl FnOnce() -> bool) -> bool {
+    pub fn holds_back(&self, flags: Flags, may_write: impl FnOnce() -> bool) -> bool {
+        if flags.has(Flags::ENDS_PAUSES) {
+            return false;
+        }
         let pause = self.pause_under_way().filter(|_| self.is_paused());
         let saves = &self.saves;
         let holds_writes =

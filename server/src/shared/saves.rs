@@ -56,8 +56,8 @@ impl WalkStep {
         *ended = worker.with_shards(&[shard], |held, thread| {
             let server = thread.server();
             let shard = held.shard(shard);
-            shard.start();
-            shard.begin(Db::default(), server.clock.now());
+            shard.start_at(server.clock.now(), || server.clock.now());
+            shard.go_to(Db::default());
             if gives_up {
                 shard.give_up_snapshot();
                 server.panic_while_saving();
@@ -132,8 +132,10 @@ pub struct Saves {
     is_flushed: AtomicBool,
     /// When the last that succeeded did, in seconds of Unix time; before the first, when the server started.
     pub saved_at: AtomicU64,
-    /// When the last one was begun.
-    pub tried_at: AtomicU64,
+    /// The same in milliseconds by the clock that nobody sets: save points go by it.
+    pub saved_steady: AtomicU64,
+    /// When the last one was begun, likewise.
+    pub tried_steady: AtomicU64,
     /// Whether the last one failed.
     pub has_failed: AtomicBool,
     /// How many seconds the last one took; -1 if there was none.
@@ -184,7 +186,8 @@ impl Saves {
             is_scheduled: AtomicBool::new(false),
             is_flushed: AtomicBool::new(false),
             saved_at: AtomicU64::new(now),
-            tried_at: AtomicU64::new(0),
+            saved_steady: AtomicU64::new(0),
+            tried_steady: AtomicU64::new(0),
             has_failed: AtomicBool::new(false),
             took_seconds: AtomicI64::new(-1),
             began_at: AtomicU64::new(0),

@@ -34,7 +34,7 @@ use crate::{
         session::SaveOrder,
         split::Phase,
     },
-    clock::{Clock, processor_micros},
+    clock::{Clock, Step, processor_micros},
     config::{Config, MaxmemoryPolicy, ShutdownOptions, Supervised},
     shared::{
         accounts::Accounts,
@@ -329,6 +329,14 @@ impl Server {
         }
     }
 
+    /// Has the clock follow the system's. Part of a cron.
+    pub fn follow_clock(&self) {
+        if let Some(Step(micros)) = self.clock.follow() {
+            let which = if micros < 0 { "back" } else { "forward" };
+            warning!("The system's clock was set {which} by {:.3} seconds.", micros.abs() as f64 / 1e6);
+        }
+    }
+
     /// Begins to track what keys cost; returns false if that is done already.
     pub fn track_hot_keys(&self, asked: Asked) -> bool {
         let starts = self.hot_keys.start(asked, self.totals()).is_ok();
@@ -349,8 +357,7 @@ impl Server {
 
     /// Ends it if the time is over for which keys were to be tracked. Part of a cron, and asked before anything is told of it.
     pub fn end_hot_keys_in_time(&self) {
-        let unix_millis = self.clock.unix_micros() / 1000;
-        if self.hot_keys.is_over(unix_millis) && self.hot_keys.stop_if_over(self.totals()) {
+        if self.hot_keys.is_over(self.clock.steady()) && self.hot_keys.stop_if_over(self.totals()) {
             self.attention.lower();
         }
     }
@@ -364,6 +371,7 @@ impl Server {
         let commands = self.threads.iter().flat_map(|peer| &peer.stats.commands);
         Totals {
             unix_millis: self.clock.unix_micros() / 1000,
+            steady: self.clock.steady(),
             command_micros: commands.map(|counts| counts.nanos.get()).sum::<u64>() / 1000,
             net_bytes: self.sum(|stats| &stats.bytes_in) + self.sum(|stats| &stats.bytes_out),
             processor_micros: processor_micros(UsageWho::RUSAGE_SELF),

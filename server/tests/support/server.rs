@@ -111,13 +111,31 @@ impl Server {
         Server::try_until(env!("CARGO_BIN_EXE_braid-server"), args, Ready::Serving)
     }
 
+    /// Like [`Server::start`], but of Braid, with more variables in its environment.
+    ///
+    /// # Panics
+    /// When it does not start; the message has the end of what it printed.
+    pub fn start_with(variables: &[(&str, &str)], args: &[&str]) -> Server {
+        let program = env!("CARGO_BIN_EXE_braid-server");
+        Server::try_with(variables, program, args, Ready::Serving).unwrap_or_else(|why| panic!("{why}"))
+    }
+
     fn start_until(program: &str, args: &[&str], ready: Ready) -> Server {
         Server::try_until(program, args, ready).unwrap_or_else(|why| panic!("{why}"))
     }
 
     fn try_until(program: &str, args: &[&str], ready: Ready) -> Result<Server, String> {
+        Server::try_with(&[], program, args, ready)
+    }
+
+    fn try_with(
+        variables: &[(&str, &str)],
+        program: &str,
+        args: &[&str],
+        ready: Ready,
+    ) -> Result<Server, String> {
         for _ in 0..PORT_ATTEMPTS {
-            let mut server = Server::spawn(program, args);
+            let mut server = Server::spawn(variables, program, args);
             match server.await_ready(ready) {
                 Ok(()) => return Ok(server),
                 Err(Unready::PortTaken) => continue,
@@ -199,11 +217,12 @@ impl Server {
         self.scratch.join("server.log")
     }
 
-    fn spawn(program: &str, args: &[&str]) -> Server {
+    fn spawn(variables: &[(&str, &str)], program: &str, args: &[&str]) -> Server {
         let scratch = new_scratch();
         let port = Port::claim();
         let log = File::create(scratch.join("server.log")).expect("the scratch directory is writable");
         let child = Command::new(program)
+            .envs(variables.iter().copied())
             .args(["--port", &port.number.to_string(), "--bind", "127.0.0.1"])
             .args(["--save", "", "--appendonly", "no", "--enable-debug-command", "yes"])
             .arg("--dir")

@@ -363,7 +363,7 @@ fn who_watches_a_hash_hears_of_fields_that_expire_meanwhile_only() {
     });
     let watched = crate::WatchedKey { db: Db(0), bytes: key.bytes.into(), routed: key.routed };
     fixture.now = 1150;
-    let stamp = fixture.shard(0).watch(&key);
+    let stamp = fixture.shard(0).watch(&key, &std::sync::Arc::default());
     assert!(!fixture.shard(0).is_written_since(&watched, stamp), "the first was gone by then");
     fixture.now = 1250;
     assert!(fixture.shard(0).is_written_since(&watched, stamp));

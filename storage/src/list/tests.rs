@@ -410,9 +410,9 @@ fn only_what_changes_a_list_is_announced() {
     let mut lone = Lone::new(-2);
     let key = lone.key();
     let watched = crate::WatchedKey { db: Db(0), bytes: NAME.into(), routed: key.routed };
-    let stamp = lone.shard.watch(&key);
+    let stamp = lone.shard.watch(&key, &std::sync::Arc::default());
     let changed = |lone: &mut Lone, change: &mut dyn FnMut(&mut ListMut<'_>)| {
-        let before = lone.shard.watch(&key);
+        let before = lone.shard.watch(&key, &std::sync::Arc::default());
         change(&mut lone.list());
         lone.shard.is_written_since(&watched, before)
     };

@@ -325,16 +325,16 @@ fn only_what_changes_a_set_is_announced() {
         fixture.add("s", &slices(&members));
         let key = fixture.key("s");
         let watched = crate::WatchedKey { db: Db(0), bytes: Box::from(&b"s"[..]), routed: key.routed };
-        let stamp = fixture.shard.watch(&key);
+        let stamp = fixture.shard.watch(&key, &std::sync::Arc::default());
         fixture.add("s", &[&members[0]]);
         fixture.set_mut("s").unwrap().remove(b"none");
         assert!(!fixture.shard.is_written_since(&watched, stamp));
         fixture.add("s", &[b"new"]);
         assert!(fixture.shard.is_written_since(&watched, stamp));
-        let stamp = fixture.shard.watch(&key);
+        let stamp = fixture.shard.watch(&key, &std::sync::Arc::default());
         fixture.set_mut("s").unwrap().remove(b"new");
         assert!(fixture.shard.is_written_since(&watched, stamp));
-        let stamp = fixture.shard.watch(&key);
+        let stamp = fixture.shard.watch(&key, &std::sync::Arc::default());
         fixture.set_mut("s").unwrap().pop(3, |_| ());
         assert!(fixture.shard.is_written_since(&watched, stamp));
     }

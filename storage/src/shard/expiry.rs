@@ -97,11 +97,23 @@ impl Shard {
         }
     }
 
-    /// Notes that an entry was removed because its deadline had passed.
+    /// Notes that an entry was removed because its deadline had passed, or those of all its parts: as in Redis, its parts have expired
+    /// then, and the key was removed because it had become empty.
     fn expired(&mut self, entry: EntryBox) {
-        count(&self.ledger.published.expired);
+        let is_whole = entry.as_ref().deadline().is_some_and(|deadline| deadline.has_passed(self.now));
+        let published = &self.ledger.published;
+        if is_whole {
+            count(&published.expired, 1);
+        } else {
+            count(&published.expired_fields, kinds::n_elements(entry.as_ref()).unwrap_or(0) as u64);
+        }
         if self.ledger.is_observed {
-            self.ledger.announce_expired(self.db, entry.as_ref().key(), Event::Expired);
+            let key = entry.as_ref().key();
+            if is_whole {
+                self.ledger.announce_expired(self.db, key, Event::Expired);
+            } else {
+                self.ledger.announce_over(self.db, key);
+            }
         }
         reclaim::free(entry);
     }

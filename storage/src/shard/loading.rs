@@ -186,7 +186,7 @@ mod tests {
         drop(hash);
         let entry = other[at].take(&h, Event::Del).unwrap();
         shards[at].begin(Db(1), NOW);
-        let stamp = shards[at].watch(&h);
+        let stamp = shards[at].watch(&h, &std::sync::Arc::default());
         load(&keyspace, &mut aside, Db(1), b"h", entry).unwrap();
         shards[at].adopt(&mut aside[at]);
         let watched = WatchedKey { db: Db(1), bytes: h.bytes.into(), routed: h.routed };

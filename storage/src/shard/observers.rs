@@ -1,6 +1,8 @@
 //! Observers of a shard: who watches its keys, waits for them, has read them or hears of every change; and who subscribes to its
 //! channels.
 
+use std::sync::{Arc, atomic::AtomicBool};
+
 use super::Shard;
 use crate::{
     Db,
@@ -15,18 +17,19 @@ use crate::{
 };
 
 impl Shard {
-    /// Begins to watch a key. One that has expired is removed first, so that its later removal is no change.
-    pub fn watch(&mut self, key: &Key<'_>) -> Stamp {
+    /// Begins to watch a key for a client, whose flag is set when it is written. One that has expired is removed first, so that its later
+    /// removal is no change.
+    pub fn watch(&mut self, key: &Key<'_>, written: &Arc<AtomicBool>) -> Stamp {
         let _: Option<EntryRef<'_>> = self.peek(key);
         self.remove_expired_fields(key);
-        let stamp = self.ledger.stamps.watch(self.db, key.bytes);
+        let stamp = self.ledger.stamps.watch(self.db, key.bytes, written);
         self.ledger.watches_changed();
         stamp
     }
 
-    /// Ceases to watch a key.
-    pub fn unwatch(&mut self, key: &WatchedKey) {
-        self.ledger.stamps.unwatch(key);
+    /// Ceases to watch a key for a client.
+    pub fn unwatch(&mut self, key: &WatchedKey, written: &Arc<AtomicBool>) {
+        self.ledger.stamps.unwatch(key, written);
         self.ledger.watches_changed();
     }
 

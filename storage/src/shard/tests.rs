@@ -127,7 +127,7 @@ fn nothing_is_told_where_nobody_listens() {
     bench.set(b"s");
     // A watcher needs the stamp only, which moves at once.
     let s = bench.key(b"s");
-    let stamp = bench.shard.watch(&s);
+    let stamp = bench.shard.watch(&s, &std::sync::Arc::default());
     // Others care for other keys, or for the same key of another database.
     bench.wait_for(Db(0), b"other");
     bench.wait_for(Db(1), b"s");

@@ -71,6 +71,18 @@ impl Groups {
         }
     }
 
+    /// Has every group forget the entries before one.
+    pub(super) fn release_before(&mut self, id: StreamId) {
+        for group in self.by_name.values_mut() {
+            let bytes_before = group.allocated_bytes();
+            while let Some(pending) = group.first_pending_from(StreamId::MIN).filter(|&pending| pending < id)
+            {
+                group.release(pending);
+            }
+            self.bytes = self.bytes - bytes_before + group.allocated_bytes();
+        }
+    }
+
     /// Puts a group in; says whether there was none of this name.
     pub(crate) fn create(&mut self, name: &[u8], group: Group) -> bool {
         if self.by_name.contains_key(name) {

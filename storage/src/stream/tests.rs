@@ -291,6 +291,13 @@ impl Model {
             group.pending.remove(&id);
         }
     }
+
+    /// Has no group wait for anything before an entry.
+    fn forget_before(&mut self, id: StreamId) {
+        for group in self.groups.values_mut() {
+            group.pending = group.pending.split_off(&id);
+        }
+    }
 }
 
 fn name(n: u64) -> Vec<u8> {
@@ -430,9 +437,10 @@ impl Run {
         }
         for id in gone {
             self.model.live.remove(&id);
-            if trim.references == References::Delete {
-                self.model.forget(id);
-            }
+        }
+        if trim.references == References::Delete {
+            let first = self.model.live.keys().next().copied().unwrap_or(StreamId::MAX);
+            self.model.forget_before(if let TrimTo::Id(least) = to { first.min(least) } else { first });
         }
     }
 

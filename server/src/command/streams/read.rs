@@ -45,7 +45,7 @@ struct Request<'a> {
 }
 
 impl<'a> Request<'a> {
-    fn read(mut args: Args<'a>, reader: Reader) -> Result<Self, CommandError> {
+    fn read(mut args: Args<'a>, reader: Reader, now: Millis) -> Result<Self, CommandError> {
         let mut request = Request {
             reader,
             n_max: None,
@@ -59,7 +59,7 @@ impl<'a> Request<'a> {
                 request.streams = streams(args, reader)?;
                 break;
             }
-            request.take_option(&mut args)?;
+            request.take_option(&mut args, now)?;
         }
         if request.streams.is_empty() {
             return Err(CommandError::Syntax);
@@ -70,10 +70,10 @@ impl<'a> Request<'a> {
         Ok(request)
     }
 
-    fn take_option(&mut self, args: &mut Args<'a>) -> Outcome {
+    fn take_option(&mut self, args: &mut Args<'a>, now: Millis) -> Outcome {
         let n_behind = args.remaining() - 1;
         if n_behind >= 1 && args.tag("BLOCK") {
-            self.block = Some(timeout_millis(args.next()?)?);
+            self.block = Some(timeout_millis(args.next()?, now)?);
         } else if n_behind >= 1 && args.tag("COUNT") {
             // None, or fewer, means all.
             self.n_max = usize::try_from(args.int()?).ok().filter(|n| *n > 0);
@@ -163,12 +163,12 @@ fn meaningless(sign: u8) -> CommandError {
 }
 
 pub(super) fn xread(call: &mut Call<'_, '_>, args: Args<'_>, reply: &mut Reply<'_>) -> Outcome {
-    let request = Request::read(args, Reader::Anybody)?;
+    let request = Request::read(args, Reader::Anybody, call.now)?;
     serve(call, &request, reply)
 }
 
 pub(super) fn xreadgroup(call: &mut Call<'_, '_>, args: Args<'_>, reply: &mut Reply<'_>) -> Outcome {
-    let request = Request::read(args, Reader::Consumer)?;
+    let request = Request::read(args, Reader::Consumer, call.now)?;
     serve(call, &request, reply)
 }
 
@@ -292,7 +292,7 @@ fn has_undelivered(stream: &StreamMut<'_>, group: &[u8]) -> bool {
 /// Has a reader that there is nothing for wait, if it wants to.
 fn wait(call: &mut Call<'_, '_>, request: &Request<'_>, positions: &[StreamId], reply: &mut Reply<'_>) {
     let Some(millis) = request.block else { return reply.null_array() };
-    let deadline = (millis > 0).then(|| Millis(call.now.0.saturating_add(millis)));
+    let timeout = Some(millis).filter(|millis| *millis > 0);
     let streams = || request.streams.iter().zip(positions);
     let awaited = |position: StreamId| match request.group {
         None => Awaited::Test(Box::new(move |shard, key| has_after(shard, key, position))),
@@ -307,7 +307,7 @@ fn wait(call: &mut Call<'_, '_>, request: &Request<'_>, positions: &[StreamId], 
         b"$" | b"+" => Some(format!("{}-{}", position.ms, position.seq).into_bytes()),
         _ => None,
     });
-    let wait = Wait::new(keys, deadline, Nothing::NullArray).with_last_words(fixed.collect());
+    let wait = Wait::new(keys, timeout, Nothing::NullArray).with_last_words(fixed.collect());
     call.wait_for(if request.group.is_some() { wait.with_removal() } else { wait }, reply);
 }
 

@@ -22,6 +22,7 @@ use crate::{
         connection::{Connection, Pace},
         copies::{Interest, Invalidation, TrackerNumber, Whom},
         given::{Given, Shareable},
+        held_back::HeldBack,
         id::ClientId,
         node::Job,
         notifications::{Message, Notification, Notifications, Place},
@@ -39,6 +40,16 @@ enum Told {
     OfOwn,
     /// Those of another, which has it told in its place.
     OfOther,
+}
+
+/// What matters of a connection to what it is sent without having asked.
+#[derive(Clone, Copy)]
+struct Recipient {
+    id: ClientId,
+    /// A command of it is under way that may read keys.
+    may_read: bool,
+    /// It is subscribed to something.
+    hears_topics: bool,
 }
 
 /// What precedes a message's channel and payload, by dialect: those for whom it is need the first to know why they have it.
@@ -298,9 +309,9 @@ impl IoThread {
         places.extend(self.subscribers.of(topic, name));
         for place in places.drain(..) {
             // The reply to PUBLISH comes before what the client has published to itself.
-            self.give(place, limit, |connection| {
-                let given = Given { head: heads.of(connection.version()), rest: &message.body };
-                Some((given, connection.record.id == message.publisher))
+            self.give(place, limit, |to, version, give| {
+                let after = to.id == message.publisher;
+                give(Given { head: heads.of(version), rest: &message.body }, after);
             });
         }
         self.giving.places = places;
@@ -313,7 +324,9 @@ impl IoThread {
         let mut places = mem::take(&mut self.giving.places);
         places.extend(&self.subscribers.monitors);
         for place in places.drain(..) {
-            self.give(place, limit, |connection| Some((Given::whole(&line), connection.record.id == author)));
+            self.give(place, limit, |to, _, give| {
+                give(Given::whole(&line), to.id == author);
+            });
         }
         self.giving.places = places;
     }
@@ -354,19 +367,19 @@ impl IoThread {
             Some(record) => self.give_redirected(&record, what),
             None => {
                 let limit = self.config.client_output_buffer_limit.normal.hard();
-                let mut given = Shareable::new(Vec::new());
-                self.give(place, limit, |connection| {
+                if let Some(Some(connection)) = self.connections.get(place) {
                     connection.record.has_lost_redirect.store(true, Ordering::Relaxed);
-                    if connection.version() == Resp::V2 {
-                        return None;
+                }
+                self.give(place, limit, |to, version, give| {
+                    if version == Resp::V2 {
+                        return;
                     }
                     let mut bytes = Vec::new();
                     let mut reply = Reply::new(&mut bytes, Resp::V3);
                     reply.push(2);
                     reply.bulk(b"tracking-redir-broken");
                     reply.integer(target.0 as i64);
-                    given = Shareable::new(bytes);
-                    Some((Given::whole(&given), connection.may_read()))
+                    give(Given::told(&bytes), to.may_read);
                 });
             }
         }
@@ -400,9 +413,7 @@ impl IoThread {
 
     fn give_invalidation(&mut self, place: Place, told: Told, what: &Invalidation) {
         let limit = self.config.client_output_buffer_limit.normal.hard();
-        let mut given = Shareable::new(Vec::new());
-        self.give(place, limit, |connection| {
-            let version = connection.version();
+        self.give(place, limit, |to, version, give| {
             let mut bytes = Vec::new();
             let mut reply = Reply::new(&mut bytes, version);
             match told {
@@ -410,13 +421,13 @@ impl IoThread {
                     reply.push(2);
                     reply.bulk(b"invalidate");
                 }
-                Told::OfOther if connection.record.listens(Listens::ToTopics) => {
+                Told::OfOther if to.hears_topics => {
                     reply.array(3);
                     reply.bulk(b"message");
                     reply.bulk(invalidations::CHANNEL);
                 }
                 // There is no way to tell it.
-                _ => return None,
+                _ => return,
             }
             match &what.keys {
                 None => reply.null(),
@@ -425,37 +436,67 @@ impl IoThread {
                     keys.iter().for_each(|key| reply.bulk(key));
                 }
             }
-            given = Shareable::new(bytes);
             // Not before the reply in which it reads the key. While it waits for keys it has read what it read before.
-            let reads = connection.record.id == what.author || connection.may_read();
-            Some((Given::whole(&given), reads))
+            let reads = to.id == what.author || to.may_read;
+            give(Given::told(&bytes), reads);
         });
     }
 
-    /// Gives a connection something it has not asked for, which comes `after` the reply to a command that is under way; has it closed
-    /// if more than `limit` bytes wait then.
-    fn give<'b>(
+    /// Gives a connection something it has not asked for; has it closed if more than `limit` bytes wait then.
+    ///
+    /// `what` gives what that is in a dialect, if it is anything, and says whether it comes after the reply to a command that is under way.
+    /// That may change the dialect, so it is asked for both then.
+    fn give(
         &mut self,
         place: Place,
         limit: u64,
-        what: impl FnOnce(&Connection) -> Option<(Given<'b>, bool)>,
+        what: impl Fn(Recipient, Resp, &mut dyn FnMut(Given<'_>, bool)),
     ) {
         let Some(Some(connection)) = self.connections.get_mut(place) else { return };
-        if connection.closing {
+        // Who is killed hears nothing of what comes after that.
+        if connection.closing || connection.record.is_killed() {
             return;
         }
-        let Some((given, after)) = what(connection) else { return };
+        let to = Recipient {
+            id: connection.record.id,
+            may_read: connection.may_read(),
+            hears_topics: connection.record.listens(Listens::ToTopics),
+        };
         let slice = &mut self.giving.slice;
-        slice.n_given += 1;
-        slice.n_bytes += given.n_bytes();
-        let mut has_turn = false;
-        let n_waiting = if connection.held_back.is_some() || after && connection.is_parked() {
+        let (mut is_given, mut is_first) = (false, false);
+        let mut is_held_back = connection.held_back.is_some();
+        if !is_held_back {
+            what(to, connection.version(), &mut |given, after| {
+                is_held_back = after && connection.is_parked();
+                if !is_held_back {
+                    slice.n_bytes += given.n_bytes();
+                    is_first = connection.give(given);
+                    is_given = true;
+                }
+            });
+        }
+        if is_held_back {
             let held_back = connection.held_back.get_or_insert_default();
-            held_back.extend_from_slice(given.head);
-            held_back.extend_from_slice(given.rest.bytes());
-            held_back.len()
+            for version in [Resp::V2, Resp::V3] {
+                what(to, version, &mut |given, _| {
+                    held_back.push(Some(version), given.head);
+                    if version == Resp::V3 {
+                        slice.n_bytes += given.n_bytes();
+                        held_back.push(None, given.rest.bytes());
+                    }
+                    is_given = true;
+                });
+            }
+        }
+        if !is_given {
+            return;
+        }
+        slice.n_given += 1;
+        let mut has_turn = false;
+        let n_waiting = if is_held_back {
+            connection.held_back.as_ref().map_or(0, HeldBack::n_bytes)
         } else {
-            if connection.give(given) {
+            if is_first {
                 self.again.push(place);
             }
             has_turn = connection.writable;

@@ -388,6 +388,10 @@ impl IoThread {
         let (command, admission) = match gates::admit(server, session, &parsed.found, words) {
             Ok(admitted) => admitted,
             Err(refusal) => {
+                match parsed.found {
+                    Found::Command(refused) => connection.record.ran(refused.id),
+                    Found::Unknown | Found::UnknownSubcommand(_) => connection.record.named_no_command(),
+                }
                 if let CommandError::Denied(denial) = refusal {
                     self.note_denial(session, denial, words);
                 }
@@ -588,7 +592,7 @@ impl IoThread {
                     let Run::Shard(run) = command.spec.run else {
                         unreachable!("a group is made of commands on one shard")
                     };
-                    let now = shard.start().max(now);
+                    shard.start_at(now, || server.clock.now());
                     if session.no_touch {
                         cold_path();
                         shard.leave_untouched();
@@ -597,7 +601,7 @@ impl IoThread {
                         cold_path();
                         shard.refuse_unsaved();
                     }
-                    shard.begin(session.db, now);
+                    shard.go_to(session.db);
                     if let Work::Grows { .. } = command.spec.work
                         && !is_short(budget, shard, turn, parsed)
                     {
@@ -823,6 +827,14 @@ impl IoThread {
         if !expected.is_long && !route::is_heavy_beside(server, session, command, words) {
             if ahead.is_empty() {
                 needs.add_unforeseen(server, session, command, words);
+            }
+            if let Some(unfetched @ [_, _, ..]) = needs.keys.get(ahead.len()..) {
+                // A script, or a transaction, looks them up one after the other.
+                for &key in unfetched {
+                    server.engine.prefetch(key.shard);
+                    server.keyspace.prefetch_root(session.db, key);
+                }
+                server.keyspace.prefetch(session.db, unfetched);
             }
             let shards = needs.shards(server);
             let start = out.len();

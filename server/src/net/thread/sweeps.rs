@@ -152,8 +152,8 @@ impl IoThread {
                     return Step::Done;
                 }
                 let shard = held.shard(shard);
-                shard.start();
-                shard.begin(sweep.db, now);
+                let now = shard.start_at(now, || server.clock.now());
+                shard.go_to(sweep.db);
                 let step = step::step_sweep(command, sweep, shard);
                 // It may have removed keys that had expired.
                 unit::end(held, thread, now);

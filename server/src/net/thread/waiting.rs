@@ -34,7 +34,7 @@ impl IoThread {
         connection.waiting = Some(parked);
         // It has no reply to wait for now, which what was sent to it would have to follow.
         if let Some(held_back) = connection.held_back.take() {
-            connection.send(&held_back);
+            connection.send_held_back(&held_back, connection.version());
             self.again.push(slot);
         }
         if connection.closing || has_left || connection.record.is_killed() {
@@ -64,7 +64,7 @@ impl IoThread {
         if self.deadlines.is_empty() {
             return;
         }
-        let now = self.server().clock.now();
+        let now = self.server().clock.steady();
         while let Some(&(deadline, slot)) = self.deadlines.first()
             && deadline <= now
         {

@@ -1,0 +1,61 @@
+//! What a connection is sent without having asked while the reply to a command of it is still to be written.
+//!
+//! The command may change the dialect (HELLO within EXEC), so what depends on that is kept in both until the reply is there.
+
+use braid_protocol::reply::Resp;
+
+/// Bytes that follow a reply, in the order in which they came.
+#[derive(Debug, Default)]
+pub struct HeldBack {
+    bytes: Vec<u8>,
+    /// Whose parts they are, one after the other, with the length of each: none means either dialect's.
+    parts: Vec<(Option<Resp>, usize)>,
+}
+
+impl HeldBack {
+    /// Adds what clients of a dialect are sent, or all.
+    pub fn push(&mut self, of: Option<Resp>, bytes: &[u8]) {
+        self.bytes.extend_from_slice(bytes);
+        match self.parts.last_mut() {
+            Some((last, len)) if *last == of => *len += bytes.len(),
+            _ => self.parts.push((of, bytes.len())),
+        }
+    }
+
+    /// How many bytes it takes.
+    pub fn n_bytes(&self) -> usize {
+        self.bytes.len()
+    }
+
+    /// What a client of a dialect is sent.
+    pub fn in_dialect(&self, version: Resp) -> impl Iterator<Item = &[u8]> {
+        let mut rest = &self.bytes[..];
+        self.parts.iter().filter_map(move |&(of, len)| {
+            let (part, behind) = rest.split_at(len);
+            rest = behind;
+            of.is_none_or(|of| of == version).then_some(part)
+        })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn each_dialect_gets_its_own_and_what_is_for_both_in_order() {
+        let mut held_back = HeldBack::default();
+        for (of, bytes) in [
+            (Some(Resp::V2), "*3\r\n"),
+            (Some(Resp::V3), ">3\r\n"),
+            (None, "body"),
+            (None, " and more"),
+            (Some(Resp::V3), ">2\r\n"),
+        ] {
+            held_back.push(of, bytes.as_bytes());
+        }
+        let told = |version| held_back.in_dialect(version).collect::<Vec<_>>().concat();
+        assert_eq!(told(Resp::V2), b"*3\r\nbody and more");
+        assert_eq!(told(Resp::V3), b">3\r\nbody and more>2\r\n");
+    }
+}
