@@ -132,15 +132,20 @@ impl Framer {
 
     /// Appends the frames of units that lie one behind the other, and of which these are the ends.
     pub fn write(&mut self, units: &[u8], ends: &[usize], to: &mut Vec<u8>) {
-        self.tell_time(to);
         for range in frames(ends) {
             let bytes = &units[range];
-            let header = Header::of(bytes, self.offset, self.safe, self.previous);
-            header.write(to);
+            self.begin(bytes, to);
             to.extend_from_slice(bytes);
-            self.offset += header.n_bytes;
-            self.previous = header.sum;
         }
+    }
+
+    /// Appends what stands before the frame of some units, which follow.
+    pub fn begin(&mut self, units: &[u8], to: &mut Vec<u8>) {
+        self.tell_time(to);
+        let header = Header::of(units, self.offset, self.safe, self.previous);
+        header.write(to);
+        self.offset += header.n_bytes;
+        self.previous = header.sum;
     }
 }
 

@@ -29,6 +29,8 @@ pub type Ticket = u64;
 const SPARE_BATCHES: usize = 4;
 /// A batch that has had more room than this is not kept.
 const KEPT_BYTES: usize = 256 << 10;
+/// A record of at least so many bytes is not copied when it is merged, and nothing is added behind it in its batch, whose room would double.
+const LONG_BYTES: usize = 64 << 10;
 
 /// Where records come in.
 pub struct Intake {
@@ -41,7 +43,7 @@ pub struct Intake {
 struct Lane {
     full: SegQueue<Vec<u8>>,
     spare: ArrayQueue<Vec<u8>>,
-    /// What is in `full`, and what has been merged of it only in part, in bytes.
+    /// The room of what is in `full`, and of what has been merged of it only in part, in bytes.
     unmerged_bytes: AtomicUsize,
 }
 
@@ -117,7 +119,7 @@ impl Intake {
         self.lanes.iter().any(|lane| !lane.full.is_empty())
     }
 
-    /// How many bytes were published and are not merged.
+    /// How many bytes of memory have what was published and is not merged.
     pub fn unmerged_bytes(&self) -> usize {
         self.lanes.iter().map(|lane| lane.unmerged_bytes.load(Relaxed)).sum()
     }
@@ -138,6 +140,9 @@ impl Writer {
 
     /// Adds a record, whose bytes `build` appends; gives its ticket. To be called while the shards are held that the record is about.
     pub fn add(&mut self, intake: &Intake, build: impl FnOnce(&mut Vec<u8>) -> Kind) -> Ticket {
+        if self.batch.len() >= LONG_BYTES {
+            self.publish(intake);
+        }
         let at = self.batch.len();
         self.batch.resize(at + Head::BYTES, 0);
         let kind = build(&mut self.batch);
@@ -163,7 +168,7 @@ impl Writer {
         let lane = &intake.lanes[self.lane];
         let next = lane.spare.pop().unwrap_or_default();
         let batch = mem::replace(&mut self.batch, next);
-        lane.unmerged_bytes.fetch_add(batch.len(), Relaxed);
+        lane.unmerged_bytes.fetch_add(batch.capacity(), Relaxed);
         lane.full.push(batch);
     }
 }
@@ -209,6 +214,8 @@ pub enum Merged {
     Enough,
     /// A cut comes next.
     UpToCut,
+    /// What comes next is so long that it is to be written from where it is.
+    UpToLong,
 }
 
 impl Pen {
@@ -227,26 +234,34 @@ impl Pen {
         self.db = None;
     }
 
-    /// Merges what was published, in the order of the tickets, until `go_on` says no, which is asked after each record, or there is no more.
-    /// At a cut it stops before it.
+    /// Merges what was published, in the order of the tickets, until `go_on` says no, which is asked after each record of so many bytes, or there is no
+    /// more. At a cut it stops before it, and before a [long](Self::long) record behind the selection of its database.
     pub fn merge(
         &mut self,
         intake: &Intake,
         to: &mut impl Stream,
-        mut go_on: impl FnMut() -> bool,
+        mut go_on: impl FnMut(usize) -> bool,
     ) -> Merged {
         loop {
             let Some((lane, head)) = self.find(intake) else { return Merged::All };
             let Kind::Commands { first_db, last_db } = head.kind else { return Merged::UpToCut };
+            let is_long = head.n_bytes >= LONG_BYTES;
             if self.db != Some(first_db) {
                 to.select(first_db);
+                if is_long {
+                    to.append(&[]);
+                    self.db = Some(first_db);
+                }
+            }
+            if is_long {
+                return Merged::UpToLong;
             }
             self.db = Some(last_db);
             let open = &self.lanes[lane];
             let start = open.at + Head::BYTES;
             to.append(&open.batch[start..start + head.n_bytes]);
             self.pass(intake, lane, &head);
-            if !go_on() {
+            if !go_on(head.n_bytes) {
                 return Merged::Enough;
             }
         }
@@ -261,6 +276,44 @@ impl Pen {
         assert_eq!(head.kind, Kind::Cut, "what comes next is a cut");
         self.pass(intake, lane, &head);
         self.db = None;
+    }
+
+    /// Whether a long record comes next.
+    pub fn is_at_long(&mut self, intake: &Intake) -> bool {
+        self.find(intake).is_some_and(|(_, head)| head.kind != Kind::Cut && head.n_bytes >= LONG_BYTES)
+    }
+
+    /// The long record that [`merge`](Self::merge) has stopped at.
+    ///
+    /// # Panics
+    /// If there is none.
+    pub fn long(&mut self, intake: &Intake) -> &[u8] {
+        let (lane, head) = self.find(intake).expect("the record was seen");
+        let open = &self.lanes[lane];
+        &open.batch[open.at + Head::BYTES..][..head.n_bytes]
+    }
+
+    /// Goes on behind that record.
+    ///
+    /// # Panics
+    /// If there is none.
+    pub fn pass_long(&mut self, intake: &Intake) {
+        let (lane, head) = self.find(intake).expect("the record was seen");
+        let Kind::Commands { last_db, .. } = head.kind else { panic!("what comes next is a cut") };
+        self.pass(intake, lane, &head);
+        self.db = Some(last_db);
+    }
+
+    /// Passes over what was published before a cut, and the cut; says whether that has come.
+    pub fn skip_to_cut(&mut self, intake: &Intake) -> bool {
+        self.db = None;
+        while let Some((lane, head)) = self.find(intake) {
+            self.pass(intake, lane, &head);
+            if head.kind == Kind::Cut {
+                return true;
+            }
+        }
+        false
     }
 
     /// Passes over all that was published, up to a gap, as nobody wants it: the log has been turned off.
@@ -293,7 +346,7 @@ impl Pen {
         if open.at >= open.batch.len() {
             let mut batch = mem::take(open).batch;
             let of = &intake.lanes[lane];
-            of.unmerged_bytes.fetch_sub(batch.len(), Relaxed);
+            of.unmerged_bytes.fetch_sub(batch.capacity(), Relaxed);
             if batch.capacity() <= KEPT_BYTES {
                 batch.clear();
                 // More than are kept are freed.
@@ -338,16 +391,38 @@ mod tests {
         add(&mut b, &intake, "two ", 0);
         add(&mut a, &intake, "three ", 3);
         b.publish(&intake);
-        assert_eq!(pen.merge(&intake, &mut told, || true), Merged::All);
+        assert_eq!(pen.merge(&intake, &mut told, |_| true), Merged::All);
         assert_eq!(pen.merged(), 0, "the first is not published");
         a.publish(&intake);
         add(&mut b, &intake, "four", 3);
-        assert_eq!(pen.merge(&intake, &mut told, || true), Merged::All);
+        assert_eq!(pen.merge(&intake, &mut told, |_| true), Merged::All);
         assert_eq!((pen.merged(), &told.0[..]), (3, &b"[0]one two [3]three "[..]));
         b.publish(&intake);
-        pen.merge(&intake, &mut told, || true);
+        pen.merge(&intake, &mut told, |_| true);
         assert_eq!(told.0, b"[0]one two [3]three four");
         assert_eq!((intake.unmerged_bytes(), intake.last_ticket()), (0, 4));
+    }
+
+    #[test]
+    fn a_long_record_is_not_copied_and_comes_in_its_order() {
+        let intake = Intake::new(1);
+        let (mut writer, mut pen, mut told) = (Writer::new(0), Pen::new(&intake), Told::default());
+        let long = "x".repeat(3 * LONG_BYTES);
+        add(&mut writer, &intake, "before ", 0);
+        add(&mut writer, &intake, &long, 2);
+        add(&mut writer, &intake, &long, 2);
+        add(&mut writer, &intake, "behind", 2);
+        writer.publish(&intake);
+        assert!(intake.unmerged_bytes() < 7 * LONG_BYTES, "their room has not doubled");
+        for text in ["[0]before [2]", "[0]before [2]"] {
+            assert_eq!(pen.merge(&intake, &mut told, |_| true), Merged::UpToLong);
+            assert_eq!(told.0, text.as_bytes());
+            assert_eq!(pen.long(&intake), long.as_bytes());
+            pen.pass_long(&intake);
+        }
+        assert_eq!(pen.merge(&intake, &mut told, |_| true), Merged::All);
+        assert_eq!(told.0, b"[0]before [2]behind");
+        assert_eq!((pen.merged(), intake.unmerged_bytes()), (4, 0));
     }
 
     #[test]
@@ -358,11 +433,11 @@ mod tests {
         writer.add(&intake, |_| Kind::Cut);
         add(&mut writer, &intake, "behind", 1);
         writer.publish(&intake);
-        assert_eq!(pen.merge(&intake, &mut told, || true), Merged::UpToCut);
-        assert_eq!(pen.merge(&intake, &mut told, || true), Merged::UpToCut);
+        assert_eq!(pen.merge(&intake, &mut told, |_| true), Merged::UpToCut);
+        assert_eq!(pen.merge(&intake, &mut told, |_| true), Merged::UpToCut);
         assert_eq!((pen.merged(), &told.0[..]), (1, &b"[1]before"[..]));
         pen.pass_cut(&intake);
-        assert_eq!(pen.merge(&intake, &mut told, || true), Merged::All);
+        assert_eq!(pen.merge(&intake, &mut told, |_| true), Merged::All);
         assert_eq!(told.0, b"[1]before[1]behind");
     }
 
@@ -391,7 +466,7 @@ mod tests {
             }
             let mut pen = Pen::new(&intake);
             while pen.merged() < (N_THREADS * N_RECORDS) as u64 {
-                pen.merge(&intake, &mut told, || true);
+                pen.merge(&intake, &mut told, |_| true);
                 thread::yield_now();
             }
         });

@@ -283,13 +283,34 @@ impl<D: Disk> Aof<D> {
     /// # Errors
     /// The disk's. Nothing is appended then, whatever the file has behind its end, and the same may be tried again.
     pub fn append(&mut self, units: &[u8], ends: &[usize]) -> io::Result<()> {
-        self.frames.clear();
         let mut framer = self.framer;
+        self.frames.clear();
         framer.write(units, ends, &mut self.frames);
-        self.touched = self.touched.max(self.end + self.frames.len() as u64);
+        self.write(framer, &[])
+    }
+
+    /// Appends one unit, which is not copied.
+    ///
+    /// # Errors
+    /// As of [`append`](Self::append).
+    pub fn append_long(&mut self, unit: &[u8]) -> io::Result<()> {
+        let mut framer = self.framer;
+        self.frames.clear();
+        framer.begin(unit, &mut self.frames);
+        self.write(framer, unit)
+    }
+
+    /// Writes the frames there are, and behind them what the last of them still lacks. After that the framer is as this one.
+    fn write(&mut self, framer: Framer, rest: &[u8]) -> io::Result<()> {
+        let n_frames = self.frames.len() as u64;
+        let end = self.end + n_frames + rest.len() as u64;
+        self.touched = self.touched.max(end);
         self.file.write_at(&self.frames, self.end)?;
+        if !rest.is_empty() {
+            self.file.write_at(rest, self.end + n_frames)?;
+        }
         (self.framer, self.is_fresh, self.has_grown) = (framer, false, true);
-        self.end += self.frames.len() as u64;
+        self.end = end;
         self.frames.clear();
         self.frames.shrink_to(KEPT_BYTES);
         Ok(())

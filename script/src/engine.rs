@@ -86,7 +86,17 @@ pub struct Engine {
     scripts: Vec<Slot>,
     free: Vec<u32>,
     n_runs: u32,
+    /// What the state used when it was last collected.
+    collected_bytes: usize,
+    /// How many cycles of the collector are still to be done; none if no collection is under way.
+    n_cycles_left: u32,
 }
+
+/// A state that has grown by so many bytes is collected: Lua alone would do that only once it has doubled.
+const GROWN_BYTES: usize = 4 << 20;
+
+/// The collector may be anywhere in a cycle, and what has become garbage since that began is found by the next one.
+const N_CYCLES: u32 = 2;
 
 struct Slot {
     generation: u32,
@@ -135,8 +145,17 @@ impl Engine {
         })?;
         let bridge = Bridge::new(&lua, &run, &sandbox.world, &sandbox.handler)?;
         run.random.set(settings.seed.map_or_else(Random::default, Random::seeded));
-        let mut engine =
-            Engine { lua, run, sandbox, bridge, scripts: Vec::new(), free: Vec::new(), n_runs: 0 };
+        let mut engine = Engine {
+            lua,
+            run,
+            sandbox,
+            bridge,
+            scripts: Vec::new(),
+            free: Vec::new(),
+            n_runs: 0,
+            collected_bytes: 0,
+            n_cycles_left: 0,
+        };
         engine.limit_memory(settings.memory_limit);
         Ok(engine)
     }
@@ -338,6 +357,26 @@ impl Engine {
     /// How many runs there have been, of scripts, functions and libraries that load; it starts anew after 2^32.
     pub fn n_runs(&self) -> u32 {
         self.n_runs
+    }
+
+    /// Whether the state has grown so much that it must be [collected](Self::collect_some), between runs and with nothing held.
+    pub fn owes_collection(&self) -> bool {
+        self.n_cycles_left > 0 || self.used_bytes() > self.collected_bytes + GROWN_BYTES
+    }
+
+    /// Collects a little; says whether there is more to do.
+    pub fn collect_some(&mut self) -> bool {
+        if self.n_cycles_left == 0 {
+            self.n_cycles_left = N_CYCLES;
+        }
+        // What fails ends the cycle, too: nothing of Lua's own can.
+        if self.lua.gc_step().unwrap_or(true) {
+            self.n_cycles_left -= 1;
+            if self.n_cycles_left == 0 {
+                self.collected_bytes = self.used_bytes();
+            }
+        }
+        self.n_cycles_left > 0
     }
 
     /// The bytes that the state uses.

@@ -157,6 +157,8 @@ pub fn serve(mut config: Config, mut process: Process) -> Result<(), String> {
     // Before anyone is served, who could see what was there before, or set a title of his own meanwhile.
     server.show_title();
     server.memory.begin(resident_bytes());
+    server.warn_of_small_limit(server.config.load().maxmemory);
+    log::write_held_back();
     let mut threads = Vec::new();
     if let Some(endpoint) = endpoint {
         // It ends with the process.

@@ -87,6 +87,17 @@ fn text(path: &Path) -> &str {
 }
 
 #[test]
+fn who_has_not_authenticated_and_reads_nothing_is_closed_at_once() {
+    let place = Place::open(&["--requirepass", "secret"]);
+    let mut client = place.connect();
+    let lines = b"x\r\n".repeat(5000);
+    assert!((0..600).any(|_| client.try_send(&lines).is_err()), "nobody has closed it");
+    let mut patient = place.connect();
+    assert_eq!(patient.ask("GET k"), "-NOAUTH Authentication required.");
+    assert_eq!(patient.ask("AUTH secret"), "+OK");
+}
+
+#[test]
 fn both_versions_are_spoken_and_each_can_be_left_out() {
     let place = Place::open(&[]);
     let named = [ProtocolVersion::TLSv1_2, ProtocolVersion::TLSv1_3];

@@ -64,7 +64,10 @@ const SETTLED_ASLEEP_BYTES: u64 = 4 * 1024;
 /// The bytes that all threads have allocated and not freed, as far as they have settled.
 static ALLOCATED: CachePadded<AtomicI64> = CachePadded::new(AtomicI64::new(0));
 
-/// From so many on there is too much. Who settles looks at it.
+/// The bytes of the data set, likewise: of all tables, their entries, and what belongs to them. This is what eviction can free.
+static DATA: CachePadded<AtomicI64> = CachePadded::new(AtomicI64::new(0));
+
+/// From so many bytes of data on there is too much. Who settles looks at it.
 static LIMIT: CachePadded<AtomicI64> = CachePadded::new(AtomicI64::new(i64::MAX));
 
 /// How many bytes a thread may keep to itself.
@@ -80,6 +83,9 @@ thread_local! {
     /// The bytes that the thread has allocated, less those that it has freed, and how much of that is settled.
     static COUNTED: Cell<i64> = const { Cell::new(0) };
     static SETTLED: Cell<i64> = const { Cell::new(0) };
+    /// The same of data.
+    static DATA_COUNTED: Cell<i64> = const { Cell::new(0) };
+    static DATA_SETTLED: Cell<i64> = const { Cell::new(0) };
 }
 
 #[inline(always)]
@@ -94,8 +100,27 @@ fn count(bytes: i64) {
 #[cold]
 fn settle() {
     let counted = COUNTED.get();
-    let news = counted - SETTLED.replace(counted);
-    let all = ALLOCATED.fetch_add(news, Relaxed) + news;
+    ALLOCATED.fetch_add(counted - SETTLED.replace(counted), Relaxed);
+}
+
+/// Counts what has been added to the data set, or has left it.
+///
+/// What is allocated tells nothing of what it is for. Tables know what they and their entries have, whoever allocates and frees it, so the data
+/// is what they say, and everything else is the rest.
+#[inline(always)]
+pub(crate) fn count_data(bytes: i64) {
+    let counted = DATA_COUNTED.get() + bytes;
+    DATA_COUNTED.set(counted);
+    if (counted - DATA_SETTLED.get()).unsigned_abs() >= SETTLED_BYTES.load(Relaxed) {
+        settle_data();
+    }
+}
+
+#[cold]
+fn settle_data() {
+    let counted = DATA_COUNTED.get();
+    let news = counted - DATA_SETTLED.replace(counted);
+    let all = DATA.fetch_add(news, Relaxed) + news;
     if all > LIMIT.load(Relaxed) {
         IS_ABOVE_LIMIT.store(true, Relaxed);
     }
@@ -105,6 +130,9 @@ fn settle() {
 pub fn settle_before_sleep() {
     if (COUNTED.get() - SETTLED.get()).unsigned_abs() >= SETTLED_ASLEEP_BYTES {
         settle();
+    }
+    if (DATA_COUNTED.get() - DATA_SETTLED.get()).unsigned_abs() >= SETTLED_ASLEEP_BYTES {
+        settle_data();
     }
 }
 
@@ -118,6 +146,12 @@ pub(crate) fn counted_bytes() -> i64 {
 pub fn allocated_bytes() -> u64 {
     settle();
     u64::try_from(ALLOCATED.load(Relaxed)).unwrap_or(0)
+}
+
+/// The bytes of the data set, as far as they have settled: see [`allocated_bytes`].
+pub fn data_bytes() -> u64 {
+    settle_data();
+    u64::try_from(DATA.load(Relaxed)).unwrap_or(0)
 }
 
 /// mimalloc 3's `page_max_reclaim`, by its number among the options: the crate does not name those that are new.
@@ -142,15 +176,16 @@ fn share_pages(has_limit: bool) {
     }
 }
 
-/// Has [`is_above_limit`] say so from so many allocated bytes on.
-pub fn set_limit(bytes: u64) {
-    share_pages(i64::try_from(bytes).is_ok_and(|bytes| bytes < i64::MAX));
-    LIMIT.store(i64::try_from(bytes).unwrap_or(i64::MAX), Relaxed);
-    SETTLED_BYTES.store((bytes / SETTLED_PART).min(SETTLED_MAX_BYTES), Relaxed);
+/// Has [`is_above_limit`] say so from so many bytes of data on, where `maxmemory` is `limit`.
+pub fn set_limit(limit: Option<u64>, data_bytes: i64) {
+    share_pages(limit.is_some());
+    LIMIT.store(data_bytes, Relaxed);
+    let part = limit.map_or(u64::MAX, |limit| limit / SETTLED_PART);
+    SETTLED_BYTES.store(part.min(SETTLED_MAX_BYTES), Relaxed);
     heed_limit();
 }
 
-/// Whether more was allocated than the limit when a thread last settled, or when somebody last looked.
+/// Whether there was more data than may be when a thread last settled, or when somebody last looked.
 #[inline(always)]
 pub fn is_above_limit() -> bool {
     IS_ABOVE_LIMIT.load(Relaxed)
@@ -158,7 +193,7 @@ pub fn is_above_limit() -> bool {
 
 /// Looks whether it still is so.
 pub fn heed_limit() {
-    IS_ABOVE_LIMIT.store(ALLOCATED.load(Relaxed) > LIMIT.load(Relaxed), Relaxed);
+    IS_ABOVE_LIMIT.store(DATA.load(Relaxed) > LIMIT.load(Relaxed), Relaxed);
 }
 
 /// Blocks of so many bytes and more are worth a call of the system each.

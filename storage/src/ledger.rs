@@ -13,7 +13,7 @@ use std::{
 use crossbeam_utils::CachePadded;
 
 use crate::{
-    Db,
+    Db, allocator,
     deadline_index::DeadlineIndex,
     entry::{EntryBox, EntryRef},
     event::Event,
@@ -432,12 +432,23 @@ impl Ledger {
     /// Takes over which hashes have fields with deadlines.
     pub(crate) fn take_fields(&mut self, from: &mut Ledger) {
         self.fields = std::mem::take(&mut from.fields);
+        from.publish_fields();
         self.publish_fields();
     }
 
     fn publish_fields(&self) {
-        self.published.other_bytes.store(self.fields.allocated_bytes() as u64, Relaxed);
+        let bytes = self.fields.allocated_bytes() as u64;
+        let before = self.published.other_bytes.load(Relaxed);
+        self.published.other_bytes.store(bytes, Relaxed);
+        allocator::count_data(bytes as i64 - before as i64);
         let next = self.fields.first().map_or(u64::MAX, |deadline| deadline.0.0);
         self.published.next_field_deadline.store(next, Relaxed);
+    }
+}
+
+impl Drop for Ledger {
+    fn drop(&mut self) {
+        self.fields = DeadlineIndex::default();
+        self.publish_fields();
     }
 }

@@ -51,8 +51,8 @@ mod waiters;
 mod work;
 
 pub use allocator::{
-    Allocator, allocated_bytes, collapse, heed_limit, is_above_limit, return_large_blocks, set_limit,
-    settle_before_sleep,
+    Allocator, allocated_bytes, collapse, data_bytes, heed_limit, is_above_limit, return_large_blocks,
+    set_limit, settle_before_sleep,
 };
 pub use channels::{Audience, ChannelKind};
 pub use digest::Digest;
@@ -68,8 +68,8 @@ pub use kinds::{digest_of, encoding_name, has_expired, n_elements, type_name};
 pub use ledger::{Change, Effect, Hearer, MISSES};
 pub use list::{ListEnd, ListMut, ListRef, ListType};
 pub use reclaim::{
-    discard_bytes, garbage_bytes, has_garbage, help_reclaim_large, is_flooded, n_garbage, n_reclaimed,
-    reclaim, reclaim_large, release, reset_reclaimed, wants_idle_threads,
+    discard_bytes, garbage_bytes, has_garbage, has_much_large_garbage, help_reclaim_large, is_flooded,
+    n_garbage, n_reclaimed, reclaim, reclaim_large, release, reset_reclaimed, wants_idle_threads,
 };
 pub use rubble::Rubble;
 pub use set::{SetMut, SetRef, SetType};

@@ -311,6 +311,12 @@ pub fn reclaim_large() -> bool {
     true
 }
 
+/// Whether so many bytes wait in long pieces that they should be freed before more is made.
+pub fn has_much_large_garbage() -> bool {
+    const MUCH_BYTES: usize = 32 << 20;
+    N_LARGE_BYTES.load(Relaxed) >= MUCH_BYTES
+}
+
 /// Frees one of the long values that is not too long for a thread with sockets, if so much waits that those who make it are to be
 /// slowed down. To be called with no shard held.
 pub fn help_reclaim_large() {

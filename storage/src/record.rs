@@ -162,7 +162,12 @@ impl Record {
     }
 
     /// Adds what another record has.
-    pub fn append(&mut self, other: &Record) {
+    pub fn append(&mut self, mut other: Record) {
+        if self.is_empty() {
+            // It may be long.
+            std::mem::swap(&mut self.gone, &mut other.gone);
+            std::mem::swap(&mut self.commands, &mut other.commands);
+        }
         other.gone().for_each(|gone| self.gone.add(gone.db, gone.words()));
         other.commands().for_each(|command| self.commands.add(command.db, command.words()));
         self.n_changes += other.n_changes;

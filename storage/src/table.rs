@@ -51,7 +51,7 @@ use std::sync::atomic::Ordering::Relaxed;
 
 use self::bucket::{SLOTS, SlotWord};
 pub use self::detached::Detached;
-use self::directory::{Count, DirectoryRef, SegmentWord};
+use self::directory::{Bytes, DirectoryRef, SegmentWord};
 pub use self::directory::{Counts, Root, Roots};
 pub use self::lookahead::{PREFETCH_MAX, prefetch_behind_roots};
 pub use self::numbered::{Known, NumberedTables, TakenTables};
@@ -108,7 +108,9 @@ impl Roots {
 impl Table {
     /// A table by itself, such as that of a large set.
     pub fn alone(router: Router) -> Self {
-        Roots::new(1, router, Fill::Dense).table(0)
+        let table = Roots::new(1, router, Fill::Dense).table(0);
+        table.counts().allocated_bytes.be_part();
+        table
     }
 
     /// The number of entries.
@@ -240,9 +242,10 @@ impl Table {
         self.root().publish(None);
         let counts = self.counts();
         let detached = Detached::new(directory, counts.len());
-        for count in [&counts.len, &counts.n_deadlines, &counts.allocated_bytes] {
+        for count in [&counts.len, &counts.n_deadlines] {
             count.set(0);
         }
+        counts.allocated_bytes.clear();
         detached
     }
 
@@ -802,7 +805,7 @@ impl Drop for WriteBack<'_, '_> {
         let entry = unsafe { ManuallyDrop::take(&mut self.entry) };
         let (counts, bytes) = (table.counts(), entry.as_ref().allocated_bytes());
         if bytes != self.bytes_before {
-            counts.allocated_bytes.set(counts.allocated_bytes.get() + bytes - self.bytes_before);
+            counts.allocated_bytes.replace(self.bytes_before, bytes);
         }
         let has_deadline = entry.as_ref().has_deadline();
         let bucket = segment.bucket(*at);
@@ -823,7 +826,7 @@ impl Drop for WriteBack<'_, '_> {
 struct Recount<'a, T: Object> {
     object: &'a mut T,
     bytes_before: usize,
-    table_bytes: &'a Count,
+    table_bytes: &'a Bytes,
 }
 
 impl<T: Object> Drop for Recount<'_, T> {
@@ -831,7 +834,7 @@ impl<T: Object> Drop for Recount<'_, T> {
     fn drop(&mut self) {
         let bytes = self.object.allocated_bytes();
         if bytes != self.bytes_before {
-            self.table_bytes.set(self.table_bytes.get() + bytes - self.bytes_before);
+            self.table_bytes.replace(self.bytes_before, bytes);
         }
     }
 }

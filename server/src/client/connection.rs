@@ -45,8 +45,12 @@ pub struct Connection {
     pub wanted: usize,
     /// The input that what is under way was read from, in bytes.
     pub n_under_way: usize,
+    /// What the long command of it that is under way will add to the log, at the most, in bytes.
+    pub promised: usize,
     /// What of its memory its thread has counted.
     pub counted_bytes: u64,
+    /// What it sends that was counted as about to be data.
+    pub counted_incoming: u64,
     /// Replies that the socket has not taken yet.
     pub backlog: Backlog,
     /// The socket has taken all that was offered, so there is no event to wait for before it is offered more.
@@ -239,6 +243,16 @@ impl Connection {
         if let Some(node) = &self.node {
             node.job.session.publish_footprint();
         }
+    }
+
+    /// How much of what it is sending is about to be data: a long command that has come in part, or is under way. Of a client that
+    /// has not authenticated, nothing.
+    #[inline]
+    pub fn incoming_bytes(&self) -> u64 {
+        const LONG_BYTES: u64 = 64 << 10;
+        let parts = [Part::Input, Part::InputRoom, Part::Arguments];
+        let bytes = parts.into_iter().map(|part| self.record.footprint.of(part)).sum();
+        if bytes > LONG_BYTES && self.parser.limits().authenticated { bytes } else { 0 }
     }
 
     /// Has others see how much memory it takes; gives that.

@@ -120,6 +120,12 @@ pub(super) struct Figures {
     pub(super) in_lua: [u64; 2],
     /// Keys and values.
     pub(super) dataset: u64,
+    /// All of the data set's, tables included: what eviction can free.
+    pub(super) data: u64,
+    /// What waits to be written to the append-only file.
+    pub(super) unwritten: u64,
+    /// What does not count against `maxmemory`.
+    pub(super) uncounted: u64,
     /// What is in use.
     used: u64,
     /// The most that there was in use.
@@ -146,6 +152,9 @@ impl Figures {
             dataset: (used_by_databases + keyspace.other_bytes()).saturating_sub(tables.values().sum()),
             tables,
             databases,
+            data: braid_storage::data_bytes(),
+            unwritten: server.journal.unwritten_bytes() as u64,
+            uncounted: server.memory.uncounted(),
             scripts: server.scripts.known().n_bytes() as u64,
             functions: server.functions.known().n_bytes() as u64,
             in_lua: [in_lua(false), in_lua(true)],
@@ -164,6 +173,11 @@ impl Figures {
     /// What is in use that is no key or value.
     pub(super) fn overhead(&self) -> u64 {
         self.used.saturating_sub(self.dataset)
+    }
+
+    /// What is in use that is neither data nor clients': the server's own.
+    pub(super) fn of_server(&self) -> u64 {
+        self.used.saturating_sub(self.data).saturating_sub(self.of_clients)
     }
 
     /// All that is in use.
@@ -236,10 +250,14 @@ fn memory_stats(call: &mut Call<'_, '_>, _: Args<'_>, reply: &mut Reply<'_>) -> 
         ("clients.normal", figures.of_clients),
         ("clients.notifications", figures.notifications),
         ("cluster.links", 0),
-        ("aof.buffer", 0),
+        ("aof.buffer", figures.unwritten),
         ("lua.caches", figures.scripts),
         ("functions.caches", figures.functions),
         ("script.VMs", figures.in_lua.iter().sum()),
+        ("class.data", figures.data),
+        ("class.clients", figures.of_clients),
+        ("class.server", figures.of_server()),
+        ("uncounted", figures.uncounted),
     ] {
         count(reply, name, bytes);
     }

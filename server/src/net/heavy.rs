@@ -26,6 +26,9 @@ const HOUSEKEEPING: Duration = Duration::from_secs(1);
 /// How often a spare thread looks whether the others are stuck, while work waits.
 const SPARE_LOOKS_EVERY: Duration = Duration::from_millis(20);
 
+/// How long what programs have left in Lua is collected before heavy work is looked for.
+const COLLECTS_FOR: Duration = Duration::from_millis(2);
+
 /// How many steps of freeing are done before heavy work is looked for.
 const STEPS_AT_A_TIME: usize = 16;
 
@@ -49,7 +52,13 @@ pub fn run_heavy(server: &'static Server, index: usize, parker: &Parker) {
         // Those that stand in begin where others are stuck.
         let may_begin =
             may_begin && spare.is_none_or(|nth| worker.is_reserved() || nth < server.n_stuck_heavy());
+        // What is freed by the way must not pile up: each command may make as much again.
+        while braid_storage::has_much_large_garbage() && braid_storage::reclaim_large() {}
         let worked = may_begin && worker.take_heavy();
+        // What is long is written before the next of it comes.
+        if worked && server.journal.is_full() && server.journal.advance() {
+            server.wake_who_awaits_log();
+        }
         while !server.holds_offloaded.load(Ordering::Relaxed)
             && !worker.is_reserved()
             && let Some(mut node) = worker.thread.offloaded.pop_front()
@@ -71,6 +80,8 @@ pub fn run_heavy(server: &'static Server, index: usize, parker: &Parker) {
             }
             continue;
         }
+        worker.thread.collect_lua(COLLECTS_FOR);
+        let worked = worked || worker.thread.owes_collection.get();
         if spare.is_some() {
             flush_retired();
             if !worked && server.engine.heavy_is_empty() && worker.thread.offloaded.is_empty() {

@@ -280,6 +280,7 @@ impl IoThread {
             self.limit_tracking(self.server());
             self.step_forgetting();
             self.reclaim();
+            self.worker.thread.collect_lua(RECLAIM_BUDGET);
             self.end_overdue_waits();
             // A turn that has served somebody knows the time well enough.
             now = self.served_at.take().unwrap_or_else(Instant::now);
@@ -327,6 +328,7 @@ impl IoThread {
             || self.handshakes.are_waiting()
             || self.is_forgetting
             || self.expiry.is_behind()
+            || self.worker.thread.owes_collection.get()
             || Eviction::is_due(self.server())
             || braid_storage::has_garbage()
             || self.worker.thread.has_unpublished()
@@ -518,6 +520,10 @@ impl IoThread {
         connection.node = Some(node);
         connection.n_under_way = 0;
         let journal = &self.worker.thread.server().journal;
+        if connection.promised > 0 {
+            journal.redeem(std::mem::take(&mut connection.promised));
+            self.worker.thread.server().wake_who_awaits_log();
+        }
         // A sweep's replies are there already.
         let is_answered = !(replies.is_empty() && connection.backlog.is_empty());
         if journal.is_writing() && is_answered && ticket > journal.reached() {

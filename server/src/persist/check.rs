@@ -65,7 +65,7 @@ fn contents(file: File, n_bytes: u64, now: Millis) -> Result<Contents, FileError
                 contents.facts.push((name.escape_ascii().to_string(), value.escape_ascii().to_string()));
             }
             Item::Library(_) => contents.n_libraries += 1,
-            Item::Sizes(..) | Item::Other => {}
+            Item::Sizes(..) | Item::Other | Item::Long(_) => {}
             Item::Entry(entry) => {
                 // Before all time: nothing has expired.
                 let made = entry.build(&keyspace, Millis(0)).map_err(|malformed| FileError {

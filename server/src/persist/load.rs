@@ -21,9 +21,10 @@ use std::{
 use braid_storage::{
     Db, Key, Keyspace, Routed, Router, Shard, ShardId,
     coordinator::Held,
+    entry::EntryBox,
     rdb::{
         Checksums, Made,
-        file::{FileError, Item, Problem, RawEntry, Recency, SnapshotReader},
+        file::{FileError, Item, LongString, Problem, RawEntry, Recency, SnapshotReader},
     },
     table::flush_retired,
     time::{Deadline, Millis},
@@ -223,6 +224,18 @@ struct Batch {
     /// Keys and values, one after the other.
     bytes: Vec<u8>,
     entries: Vec<Cut>,
+    /// Entries that are built already: their values are so long that they were read to their places.
+    built: Vec<Built>,
+}
+
+/// An entry that is built already.
+struct Built {
+    key: Vec<u8>,
+    routed: Routed,
+    db: Db,
+    recency: Option<Recency>,
+    entry: EntryBox,
+    offset: u64,
 }
 
 /// What a batch knows of an entry beside its bytes.
@@ -262,6 +275,7 @@ impl Reading<'_> {
         let checks =
             self.server.config.load().rdbchecksum && self.server.payload_checksums() == Checksums::Compared;
         let mut reader = SnapshotReader::new(file, total, checks)?;
+        reader.leave_long();
         let (mut db, mut noted, mut every_second) = (Db(0), 0, EverySecond::default());
         loop {
             let offset = reader.offset();
@@ -271,6 +285,14 @@ impl Reading<'_> {
             }
             match reader.next_item()? {
                 Item::Entry(entry) => self.take(db, &entry)?,
+                Item::Long(long) if long.has_expired(self.as_of) => {
+                    self.n_expired += 1;
+                    reader.pass_long(&long)?;
+                }
+                Item::Long(long) => {
+                    let entry = reader.read_long(&long)?;
+                    self.take_built(db, long, entry)?;
+                }
                 Item::Select(selected) => db = self.database(selected, offset)?,
                 Item::Aux(name, value) => note_fact(&name, &value, self.now),
                 Item::Library(code) => self.libraries.push(code.into_owned()),
@@ -302,6 +324,15 @@ impl Reading<'_> {
         let n_dbs = self.server.keyspace.n_dbs();
         let db = u32::try_from(selected).ok().filter(|&db| (db as usize) < n_dbs).map(Db);
         db.ok_or(Why::Database { offset, db: selected, n_dbs })
+    }
+
+    /// Gives an entry that is built already to its builder.
+    fn take_built(&mut self, db: Db, long: LongString, entry: EntryBox) -> Result<(), Why> {
+        let LongString { key, recency, offset, .. } = long;
+        let routed = self.server.keyspace.router().route(&key);
+        let outlet = &mut self.outlets[routed.shard.index() / self.n_owned];
+        outlet.batch.built.push(Built { key, routed, db, recency, entry, offset });
+        outlet.send()
     }
 
     /// Puts an entry into the batch of its builder.
@@ -386,6 +417,10 @@ impl Builder<'_> {
         let mut tally = Tally::default();
         for mut batch in batches {
             self.build(&batch, &mut tally)?;
+            for Built { key, routed, db, recency, entry, offset } in batch.built.drain(..) {
+                self.put((db, &Key { bytes: &key, routed }), entry, recency, offset)?;
+                tally.n_keys += 1;
+            }
             flush_retired();
             // A value that was very long has made it large.
             if batch.bytes.capacity() <= 4 * BATCH_BYTES {
@@ -431,12 +466,22 @@ impl Builder<'_> {
                     continue;
                 }
             };
-            let shard = &mut self.owned[routed.shard.index() - self.first];
-            shard
-                .load((db, &Key { bytes: key, routed }), entry, recency, self.now)
-                .map_err(|_| Why::Twice { offset, db, key: key.to_vec() })?;
+            self.put((db, &Key { bytes: key, routed }), entry, recency, offset)?;
             tally.n_keys += 1;
         }
         Ok(())
+    }
+
+    /// Puts an entry into its shard. It begins at a byte of the file.
+    fn put(
+        &mut self,
+        (db, key): (Db, &Key<'_>),
+        entry: EntryBox,
+        recency: Option<Recency>,
+        offset: u64,
+    ) -> Result<(), Why> {
+        let shard = &mut self.owned[key.routed.shard.index() - self.first];
+        let loaded = shard.load((db, key), entry, recency, self.now);
+        loaded.map_err(|_| Why::Twice { offset, db, key: key.bytes.to_vec() })
     }
 }

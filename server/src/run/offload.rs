@@ -321,7 +321,7 @@ fn conclude(
         *n_unpinned += 1;
     }
     if stores && is_valid && offload.shard.is_logged() {
-        record::with(|record| record.append(&offload.record));
+        record::with(|record| record.append(std::mem::take(&mut offload.record)));
     }
     if is_valid && !command.has(Flags::READONLY) {
         monitor::observe(&job.session, command.spec.flags, words, thread);

@@ -395,6 +395,9 @@ impl<'r, 'a, 'h> Running<'r, 'a, 'h> {
         engine.limit_memory(thread.stats().lua_memory_limit.load(Ordering::Relaxed));
         let ran = engine.run(handle, parts.keys, parts.argv, self, reply);
         thread.program().note_lua_bytes(self.is_function, engine.used_bytes() as u64);
+        if engine.owes_collection() {
+            thread.owes_collection.set(true);
+        }
         ran
     }
 

@@ -14,14 +14,23 @@ use crate::{
     shared::{server::Server, thread_state::ThreadState},
 };
 
-/// How many bytes all clients may take together. A part of no limit is none.
+/// Where nothing is said of clients, they may take as much as `maxmemory`, and so much in any case: one argument may have half of it.
+const UNSAID_LEAST: u64 = 1 << 30;
+
+/// How many bytes all clients may take together. What they take does not count against `maxmemory`, so under that there is a limit in any case. A
+/// part of no limit is none.
 pub fn clients_limit(config: &Config) -> u64 {
-    match (config.maxmemory_clients, config.maxmemory) {
+    limit_of(config.maxmemory_clients, config.maxmemory)
+}
+
+fn limit_of(clients: Amount, maxmemory: Option<u64>) -> u64 {
+    match (clients, maxmemory) {
         (Amount::Bytes(bytes), _) => bytes,
         (Amount::OfMaxmemory(percent), Some(maxmemory)) => {
             maxmemory / 100 * percent + maxmemory % 100 * percent / 100
         }
-        (Amount::Unsaid, _) | (Amount::OfMaxmemory(_), None) => u64::MAX,
+        (Amount::Unsaid, Some(maxmemory)) => maxmemory.max(UNSAID_LEAST),
+        (Amount::Unsaid | Amount::OfMaxmemory(_), None) => u64::MAX,
     }
 }
 
@@ -79,5 +88,20 @@ impl Server {
         if bytes > 0 {
             self.leaving_bytes.fetch_sub(bytes, Ordering::Relaxed);
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn under_maxmemory_clients_have_a_limit_in_any_case() {
+        assert_eq!(limit_of(Amount::Unsaid, None), u64::MAX);
+        assert_eq!(limit_of(Amount::OfMaxmemory(5), None), u64::MAX);
+        assert_eq!(limit_of(Amount::Unsaid, Some(1 << 20)), UNSAID_LEAST);
+        assert_eq!(limit_of(Amount::Unsaid, Some(1 << 40)), 1 << 40);
+        assert_eq!(limit_of(Amount::Bytes(7), Some(1 << 40)), 7);
+        assert_eq!(limit_of(Amount::OfMaxmemory(5), Some(1000)), 50);
     }
 }

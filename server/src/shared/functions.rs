@@ -12,7 +12,7 @@ use std::{
 use arc_swap::{ArcSwap, Guard};
 use braid_script::{Engine, Flavour, Handle, Host, LoadError};
 
-use crate::shared::programs::{self, Program};
+use crate::shared::programs::{self, Program, Running};
 
 /// A function.
 pub struct Function {
@@ -269,6 +269,13 @@ impl ThreadFunctions {
 thread_local! {
     /// Made when the thread first needs it.
     static FUNCTIONS: RefCell<Option<Box<ThreadFunctions>>> = const { RefCell::new(None) };
+}
+
+/// Collects a little of what functions have left in the thread's Lua, if there is one; says whether there is more to do.
+pub fn collect_some(seen: &Running) -> bool {
+    FUNCTIONS.with_borrow_mut(|functions| {
+        functions.as_mut().is_some_and(|own| programs::collect_some(&mut own.engine, seen, true))
+    })
 }
 
 /// Does something with the thread's Lua for functions. A panic leaves the thread without it, until it is made anew.

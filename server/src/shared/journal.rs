@@ -64,8 +64,12 @@ pub struct Journal {
     intake: Intake,
     /// See [`Journal::n_delayed`].
     n_delayed: AtomicU64,
-    /// How many bytes are merged and not written.
+    /// How much memory has what is merged and not written.
     merged_bytes: AtomicUsize,
+    /// How many bytes long commands that are under way will add.
+    promised_bytes: AtomicUsize,
+    /// From how many bytes on that wait to be written replies wait, too.
+    behind_max: AtomicUsize,
     /// The last ticket that is in the file, and the last that is on disk.
     written: CachePadded<AtomicU64>,
     synced: CachePadded<AtomicU64>,
@@ -130,17 +134,23 @@ pub struct Base {
     pub is_snapshot: bool,
 }
 
+/// What a connection waits for, in place of a ticket, whose next command is long while the log [is full](Journal::is_full).
+pub const ROOM: Ticket = Ticket::MAX;
+
 /// The units that were kept at the most: what comes after them is not.
 const KEPT_MAX: usize = 1_000_000;
 
-/// While a sync is under way replies do not wait to be written, unless so many bytes do.
+/// While a sync is under way replies do not wait to be written, unless so many bytes of memory do, or under `maxmemory` a part of that, within limits.
 const BEHIND_MAX: usize = 64 << 20;
+const BEHIND_LEAST: usize = 1 << 20;
+const BEHIND_PART: u64 = 8;
 
 /// A sync that takes longer is counted, as in Redis.
 const DELAYS_FROM: Duration = Duration::from_secs(2);
 
-/// So many records are merged before they are written.
+/// So many records are merged before they are written, and so many bytes.
 const MERGED_AT_A_TIME: usize = 16 << 10;
+const MERGED_BYTES: usize = 1 << 20;
 
 /// How often `appendfsync everysec` syncs.
 const SYNC_EVERY: Duration = Duration::from_secs(1);
@@ -161,15 +171,6 @@ struct LogFile {
     /// How long the last sync took, and how many tickets it was about.
     sync_took: Duration,
     n_synced: u64,
-}
-
-/// Where what nobody wants is merged to.
-struct Nowhere;
-
-impl Stream for Nowhere {
-    fn select(&mut self, _: u32) {}
-
-    fn append(&mut self, _: &[u8]) {}
 }
 
 /// Who makes a cut, or begins an increment anew: it takes a while.
@@ -212,6 +213,8 @@ impl Journal {
             intake,
             n_delayed: AtomicU64::new(0),
             merged_bytes: AtomicUsize::new(0),
+            promised_bytes: AtomicUsize::new(0),
+            behind_max: AtomicUsize::new(BEHIND_MAX),
             written: CachePadded::default(),
             synced: CachePadded::default(),
             gathers_to: CachePadded::default(),
@@ -290,14 +293,9 @@ impl Journal {
         self.is_syncing.load(Ordering::Relaxed)
     }
 
-    /// How many bytes wait to be written.
+    /// How much memory has what waits to be written.
     pub fn unwritten_bytes(&self) -> usize {
         self.intake.unmerged_bytes() + self.merged_bytes.load(Ordering::Relaxed)
-    }
-
-    /// How much memory they take, about: while they are written there are two copies.
-    pub fn waiting_bytes(&self) -> u64 {
-        (self.intake.unmerged_bytes() + 2 * self.merged_bytes.load(Ordering::Relaxed)) as u64
     }
 
     /// Whether what is logged counts only once its base is there.
@@ -307,7 +305,24 @@ impl Journal {
 
     /// Whether so much is unwritten that nobody may add to it who does not wait.
     pub fn is_far_behind(&self) -> bool {
-        self.unwritten_bytes() >= BEHIND_MAX
+        self.unwritten_bytes() >= self.behind_max.load(Ordering::Relaxed)
+    }
+
+    /// Whether so much waits to be written, or is about to, that no long command may begin: each would add what is more than all others do.
+    /// Where nothing can be written all may, and are refused.
+    pub fn is_full(&self) -> bool {
+        let n_bytes = self.unwritten_bytes() + self.promised_bytes.load(Ordering::Relaxed);
+        self.is_writing() && n_bytes >= self.behind_max.load(Ordering::Relaxed) && !self.has_failed()
+    }
+
+    /// Notes that a long command begins that may add so many bytes.
+    pub fn promise(&self, n_bytes: usize) {
+        self.promised_bytes.fetch_add(n_bytes, Ordering::Relaxed);
+    }
+
+    /// Notes that it has ended.
+    pub fn redeem(&self, n_bytes: usize) {
+        self.promised_bytes.fetch_sub(n_bytes, Ordering::Relaxed);
     }
 
     /// How often a sync has kept writes waiting for seconds.
@@ -388,6 +403,11 @@ impl Journal {
         self.tells_time.store(config.aof_timestamp_enabled, Ordering::Relaxed);
         let latency = config.latency_monitor_threshold.map_or(u64::MAX, |time| time.as_nanos() as u64);
         self.latency_nanos.store(latency, Ordering::Relaxed);
+        let behind_max = config.maxmemory.map_or(BEHIND_MAX, |maxmemory| {
+            let part = usize::try_from(maxmemory / BEHIND_PART).unwrap_or(usize::MAX);
+            part.clamp(BEHIND_LEAST, BEHIND_MAX)
+        });
+        self.behind_max.store(behind_max, Ordering::Relaxed);
         self.thread.unpark();
     }
 
@@ -480,6 +500,11 @@ impl Journal {
     /// Notes which keys change, or none, as it is to be. All shards are held.
     pub fn note_writes(&self) {
         self.last_writes.turn(self.is_writing() && self.syncs_at_all_times(), self.last_ticket());
+    }
+
+    /// Whether what waits for a ticket, or for [`ROOM`], waits no more; `reached` was asked for just now.
+    pub fn is_over(&self, ticket: Ticket, reached: Ticket) -> bool {
+        if ticket == ROOM { !self.is_full() } else { ticket <= reached }
     }
 
     /// The last ticket whose replies may leave.
@@ -592,29 +617,30 @@ impl Journal {
             }
         }
         if *skips_to_cut {
-            if pen.merge(&self.intake, &mut Nowhere, || true) != Merged::UpToCut {
+            if !pen.skip_to_cut(&self.intake) {
                 return false;
             }
-            pen.pass_cut(&self.intake);
             *skips_to_cut = false;
             // Nothing of what came before is waited for any more.
             *appended = pen.merged();
             self.note_written(aof, *appended);
         }
         loop {
-            let mut is_at_cut = false;
+            let mut merged = Merged::All;
             if units.ends.is_empty() {
-                let mut n_left = MERGED_AT_A_TIME;
-                let merged = pen.merge(&self.intake, units, || {
+                let (mut n_left, mut n_bytes) = (MERGED_AT_A_TIME, 0);
+                merged = pen.merge(&self.intake, units, |n_more| {
                     n_left -= 1;
-                    n_left > 0
+                    n_bytes += n_more;
+                    n_left > 0 && n_bytes < MERGED_BYTES
                 });
-                is_at_cut = merged == Merged::UpToCut;
-                self.merged_bytes.store(units.bytes.len(), Ordering::Relaxed);
+                let room = if units.bytes.is_empty() { 0 } else { units.bytes.capacity() };
+                self.merged_bytes.store(room, Ordering::Relaxed);
             }
-            if units.ends.is_empty() {
+            let is_long = units.ends.is_empty() && merged == Merged::UpToLong;
+            if units.ends.is_empty() && !is_long {
                 match cutting {
-                    _ if !is_at_cut => break,
+                    _ if merged != Merged::UpToCut => break,
                     Cutting::IsForAnother => {
                         self.thread.unpark();
                         break;
@@ -630,7 +656,10 @@ impl Journal {
             self.delay_write();
             // What is on its way mostly fits into what was reserved before, though there is no more.
             let reserved = aof.reserve();
-            let appended_all = aof.append(&units.bytes, &units.ends);
+            let appended_all = match is_long {
+                true => aof.append_long(pen.long(&self.intake)),
+                false => aof.append(&units.bytes, &units.ends),
+            };
             if let Some(began) = began {
                 let is_beside = self.is_beside_snapshot.load(Ordering::Relaxed);
                 let kind = if is_beside { AOF_WRITE_ACTIVE_CHILD } else { AOF_WRITE_ALONE };
@@ -641,6 +670,9 @@ impl Journal {
                 break;
             }
             self.judge(reserved);
+            if is_long {
+                pen.pass_long(&self.intake);
+            }
             units.clear();
             self.merged_bytes.store(0, Ordering::Relaxed);
             *appended = pen.merged();
@@ -661,8 +693,11 @@ impl Journal {
 
     /// Looks whether there is room again, where nothing waits to be written that would show it.
     fn retry(&self, file: &mut LogFile) {
-        let LogFile { units, aof: Some(aof), .. } = file else { return };
-        if self.has_failed() && !self.has_lost() && units.ends.is_empty() && !aof.must_begin_anew() {
+        if file.has_merged(&self.intake) {
+            return;
+        }
+        let LogFile { aof: Some(aof), .. } = file else { return };
+        if self.has_failed() && !self.has_lost() && !aof.must_begin_anew() {
             self.judge(aof.reserve());
         }
     }
@@ -865,7 +900,7 @@ impl Journal {
     pub fn close(&self) -> bool {
         let mut file = self.file.take();
         self.write(&mut file, Cutting::IsForThis);
-        let is_whole = file.units.ends.is_empty() && !self.has_lost.load(Ordering::Relaxed);
+        let is_whole = !file.has_merged(&self.intake) && !self.has_lost.load(Ordering::Relaxed);
         self.end();
         file.units.clear();
         self.merged_bytes.store(0, Ordering::Relaxed);
@@ -888,6 +923,13 @@ impl Journal {
         self.has_lost.store(false, Ordering::Relaxed);
         self.has_failed_to_write.store(false, Ordering::Relaxed);
         closed.is_ok() && is_whole
+    }
+}
+
+impl LogFile {
+    /// Whether something was merged, or come to, that is not written.
+    fn has_merged(&mut self, intake: &Intake) -> bool {
+        !self.units.ends.is_empty() || self.pen.is_at_long(intake)
     }
 }
 

@@ -1,8 +1,18 @@
 //! How much memory is in use, and how much may be: `maxmemory`.
 //!
-//! What is allocated is counted by the allocator, to 64 KiB a thread; less what only waits to be freed, that is the memory in use. The
-//! limit is one of *resident* memory: what the allocator needs beside what it was asked for is taken off it, so that the process stays
-//! near it. Of that overhead some is free, as a small limit would not be kept by any process; it counts at once when it grows and slowly
+//! All that is allocated is counted by the allocator, to 64 KiB a thread; less what only waits to be freed, that is the memory in use. It is of
+//! three classes:
+//!
+//! - *Data*: tables, entries and what belongs to them, as the tables count it. Eviction can free it, and only this.
+//! - *Clients'*: what is in their [footprints](crate::client::footprint). Their own limits end it.
+//! - *The server's own*: all the rest. What makes it has limits of its own.
+//!
+//! Against the limit counts the data, what clients are sending that is about to be data, and of the rest as much as there was when the limit was
+//! set, or at the start, and a little more: so what is in use ends where the limit says, as long as nothing but data grows. What grows beyond
+//! that is no reason to evict. To remove keys would not end it, and it is others' keys that would go.
+//!
+//! The limit is one of *resident* memory: what the allocator needs beside what it was asked for is taken off it. Of that overhead some is free, as a
+//! small limit would not be kept by any process; it counts at once when it grows and slowly
 //! less when it shrinks, and not more of it than 30 % of the limit: half of the data is not thrown away for a heap full of holes. While
 //! there is more than is free, large blocks are given back to the system as soon as they are freed, and it gives no huge pages.
 
@@ -35,6 +45,14 @@ const OVERHEAD_LITTLE_BYTES: u64 = 64 << 10;
 /// by 5 to 20 %, depending on how it was loaded.
 const HUGE_PAGES_FROM_BYTES: u64 = 64 << 20;
 
+/// So much more than when the limit was set counts against it of what is no data: connections, and room that threads keep.
+const OWN_COUNTED_BYTES: u64 = 256 << 10;
+
+/// Of that what the server itself takes counts at once up to this. All else must last for so many spans of time: what clients are told of keys
+/// that are evicted would have more of them evicted.
+const OWN_AT_ONCE_BYTES: u64 = 32 << 10;
+const OWN_LASTS_SPANS: u64 = 3;
+
 /// For how long what is freed may stay resident without being overhead: the allocator gives pages back after a second. Were it overhead at
 /// once, each eviction would be a reason for the next, down to the most that counts. In spans of a tenth of that.
 const N_SPANS: usize = 12;
@@ -52,15 +70,23 @@ pub struct Memory {
     pub peak: AtomicU64,
     /// What was resident when the process began to serve and is not counted: code, stacks, the allocator's own.
     base: AtomicU64,
-    /// The most that was allocated in each of the last spans, which are numbered from the start on: the number and the bytes.
-    spans: [Span; N_SPANS],
+    /// What was allocated of late.
+    allocated: Lately,
+    /// What was in use of late by the server itself, and by its clients.
+    own: Lately,
+    of_clients: Lately,
+    /// What of both was in use when the limit was set, or at the start, and what counts against it.
+    own_at_first: AtomicU64,
+    counted_own: AtomicU64,
+    /// The most that was in use under this limit that is no data.
+    own_peak: AtomicU64,
+    /// What clients are sending that is about to be data.
+    incoming: AtomicU64,
     /// How much is resident beside what is counted, apart from that.
     overhead: AtomicU64,
     /// `maxmemory`, or 0 for none. Whoever measures has read the rest a while before it writes that: were this part of it, a limit that is
     /// no more could come back.
     limit: AtomicU64,
-    /// What waits to be logged.
-    waiting: AtomicU64,
     /// Since when too much has been in use and was not removed in time, in microseconds from the start on, or 0; and for how long it was
     /// so before that.
     exceeded_since: AtomicU64,
@@ -73,11 +99,58 @@ pub struct Memory {
     pub is_exhausted: Flag,
 }
 
-/// A span of time.
+/// What a number was in each of the last spans of time.
+#[derive(Default)]
+struct Lately([Span; N_SPANS]);
+
+/// A span of time. They are numbered from the start on.
 #[derive(Default)]
 struct Span {
     number: AtomicU64,
-    most_bytes: AtomicU64,
+    most: AtomicU64,
+    least: AtomicU64,
+}
+
+impl Lately {
+    /// Notes what it is now; gives the number of the span. Two threads that note it at once may lose one of the two.
+    fn note(&self, value: u64, uptime: Duration) -> u64 {
+        // Those that have not been yet have the number 0.
+        let number = 1 + uptime.as_millis() as u64 / SPAN_MILLIS;
+        let span = &self.0[number as usize % N_SPANS];
+        if span.number.swap(number, Ordering::Relaxed) == number {
+            span.most.fetch_max(value, Ordering::Relaxed);
+            span.least.fetch_min(value, Ordering::Relaxed);
+        } else {
+            span.most.store(value, Ordering::Relaxed);
+            span.least.store(value, Ordering::Relaxed);
+        }
+        number
+    }
+
+    /// The spans up to one, so many of them.
+    fn until(&self, number: u64, n_spans: u64) -> impl Iterator<Item = &Span> {
+        self.0.iter().filter(move |span| {
+            let at = span.number.load(Ordering::Relaxed);
+            at > 0 && at + n_spans > number
+        })
+    }
+
+    /// Notes what it is; returns the most that it was in the last second.
+    fn most(&self, value: u64, uptime: Duration) -> u64 {
+        let recent = self.until(self.note(value, uptime), N_SPANS as u64);
+        recent.map(|span| span.most.load(Ordering::Relaxed)).max().unwrap_or(value)
+    }
+
+    /// Notes what it is; returns the least that it was in so many spans.
+    fn least(&self, value: u64, uptime: Duration, n_spans: u64) -> u64 {
+        let recent = self.until(self.note(value, uptime), n_spans);
+        recent.map(|span| span.least.load(Ordering::Relaxed)).min().unwrap_or(value)
+    }
+
+    /// Forgets what it was.
+    fn restart(&self) {
+        self.0.iter().for_each(|span| span.number.store(0, Ordering::Relaxed));
+    }
 }
 
 /// Something that holds or does not, mostly for long. All threads read it.
@@ -118,10 +191,22 @@ impl Memory {
         braid_storage::allocated_bytes().saturating_sub(braid_storage::garbage_bytes())
     }
 
+    /// What of it is no data.
+    fn own() -> u64 {
+        Self::used().saturating_sub(braid_storage::data_bytes())
+    }
+
+    /// What of it does not count against the limit.
+    pub fn uncounted(&self) -> u64 {
+        let counted = self.counted_own.load(Ordering::Relaxed) + self.incoming.load(Ordering::Relaxed);
+        Self::own().saturating_sub(counted)
+    }
+
     /// Notes what is in use when the process begins to serve.
     pub fn begin(&self, resident: u64) {
         let allocated = braid_storage::allocated_bytes();
         self.startup.store(allocated, Ordering::Relaxed);
+        self.own_at_first.store(Self::own(), Ordering::Relaxed);
         self.base.store(resident.saturating_sub(allocated), Ordering::Relaxed);
     }
 
@@ -151,26 +236,33 @@ impl Memory {
 
     /// Sets `maxmemory`; it holds for whoever asks from now on.
     pub fn set_limit(&self, limit: Option<u64>) {
-        self.limit.store(limit.unwrap_or(0), Ordering::Relaxed);
+        let limit = limit.unwrap_or(0);
+        if self.limit.swap(limit, Ordering::Relaxed) != limit {
+            // It was chosen by what is in use now.
+            self.own_at_first.fetch_max(Self::own(), Ordering::Relaxed);
+            self.own.restart();
+            self.of_clients.restart();
+            self.own_peak.store(0, Ordering::Relaxed);
+        }
     }
 
-    /// How much may be in use: 2^63 - 1 at most.
-    fn target(&self) -> u64 {
-        const UNLIMITED: u64 = i64::MAX as u64;
+    /// How much data there may be; less than nothing where all else takes more than the limit.
+    fn data_limit(&self) -> i64 {
         match self.limit.load(Ordering::Relaxed) {
-            0 => UNLIMITED,
+            0 => i64::MAX,
             limit => {
                 let overhead = self.overhead.load(Ordering::Relaxed).min(limit / 100 * OVERHEAD_MAX_PERCENT);
                 let margin = (limit / MARGIN_PART).min(MARGIN_MAX_BYTES);
-                let waiting = self.waiting.load(Ordering::Relaxed);
-                (limit - overhead - margin).saturating_add(waiting).min(UNLIMITED)
+                let target = i64::try_from(limit - overhead - margin).unwrap_or(i64::MAX);
+                let own = self.counted_own.load(Ordering::Relaxed) + self.incoming.load(Ordering::Relaxed);
+                target.saturating_sub_unsigned(own)
             }
         }
     }
 
     /// How much more may be in use; less than nothing if too much is.
     pub fn room(&self) -> i64 {
-        self.target().cast_signed().saturating_sub(Self::used().cast_signed())
+        self.data_limit().saturating_sub_unsigned(braid_storage::data_bytes())
     }
 
     /// Whether commands that need memory are refused. What was found when somebody last tried to evict may be over, so that does not suffice.
@@ -179,15 +271,20 @@ impl Memory {
         self.is_exhausted.get() && self.room() < 0
     }
 
-    /// Has so many bytes that wait to be logged be in use beside what may be: as in Redis they are no reason to evict, as they come with the
-    /// writes that evict.
-    pub fn allow(&self, waiting_bytes: u64) {
-        self.waiting.store(waiting_bytes, Ordering::Relaxed);
-        braid_storage::set_limit(self.target());
+    /// Notes that clients are sending more of what is about to be data, or less: `before` bytes have become `after`.
+    pub fn note_incoming(&self, before: u64, after: u64) {
+        self.incoming.fetch_add(after.wrapping_sub(before), Ordering::Relaxed);
+        self.tell_allocator();
+    }
+
+    /// Has the allocator know how much data there may be.
+    fn tell_allocator(&self) {
+        let limit = self.limit.load(Ordering::Relaxed);
+        braid_storage::set_limit((limit != 0).then_some(limit), self.data_limit());
     }
 
     /// Looks at how much is in use.
-    pub fn measure(&self, waiting_bytes: u64, resident: impl FnOnce() -> u64, uptime: Duration) {
+    pub fn measure(&self, of_clients: u64, resident: impl FnOnce() -> u64, uptime: Duration) {
         self.peak.fetch_max(Self::used(), Ordering::Relaxed);
         match self.limit.load(Ordering::Relaxed) {
             0 => {
@@ -195,30 +292,29 @@ impl Memory {
                 self.choose_pages(0);
             }
             limit => {
-                let lately = self.most_of_late(braid_storage::allocated_bytes(), uptime);
-                self.note_overhead(resident().saturating_sub(lately), limit);
+                self.note_own(of_clients, uptime);
+                let lately = self.allocated.most(braid_storage::allocated_bytes(), uptime);
+                // The holes that this has left are no more a reason to evict than it was.
+                let left = self.own_peak.load(Ordering::Relaxed).saturating_sub(Self::own());
+                self.note_overhead(resident().saturating_sub(lately + left), limit);
             }
         }
-        self.allow(waiting_bytes);
+        self.tell_allocator();
         if self.room() >= 0 {
             self.is_exhausted.set(false);
         }
     }
 
-    /// Notes how much is allocated; returns the most that was in the last second. Two threads that note it at once may lose one of
-    /// the two.
-    fn most_of_late(&self, allocated: u64, uptime: Duration) -> u64 {
-        // The first has no number of those that are there at the start.
-        let number = 1 + uptime.as_millis() as u64 / SPAN_MILLIS;
-        let span = &self.spans[number as usize % N_SPANS];
-        if span.number.swap(number, Ordering::Relaxed) == number {
-            span.most_bytes.fetch_max(allocated, Ordering::Relaxed);
-        } else {
-            span.most_bytes.store(allocated, Ordering::Relaxed);
-        }
-        let is_recent = |span: &&Span| span.number.load(Ordering::Relaxed) + N_SPANS as u64 > number;
-        let recent = self.spans.iter().filter(is_recent);
-        recent.map(|span| span.most_bytes.load(Ordering::Relaxed)).max().unwrap_or(allocated)
+    /// Notes how much of what is in use is no data, and finds what of that counts.
+    fn note_own(&self, of_clients: u64, uptime: Duration) {
+        let own = Self::own();
+        self.own_peak.fetch_max(own, Ordering::Relaxed);
+        let now = own.saturating_sub(of_clients);
+        let lasting = self.own.least(now, uptime, OWN_LASTS_SPANS);
+        let of_clients = self.of_clients.least(of_clients, uptime, OWN_LASTS_SPANS);
+        let most = self.own_at_first.load(Ordering::Relaxed) + OWN_COUNTED_BYTES;
+        let counted = now.min(lasting + OWN_AT_ONCE_BYTES) + of_clients;
+        self.counted_own.store(counted.min(most), Ordering::Relaxed);
     }
 
     /// Notes how much is resident and not counted; gives how much of that is overhead under a limit.
@@ -258,7 +354,7 @@ mod tests {
     #[test]
     fn what_was_freed_lately_is_no_overhead() {
         let memory = Memory::default();
-        let most = |allocated, millis| memory.most_of_late(allocated, Duration::from_millis(millis));
+        let most = |allocated, millis| memory.allocated.most(allocated, Duration::from_millis(millis));
         assert_eq!(most(500, 0), 500);
         assert_eq!(most(900, 50), 900);
         assert_eq!(most(700, 60), 900);
@@ -267,6 +363,19 @@ mod tests {
         assert_eq!(most(600, 1250), 600, "a second is over");
         assert_eq!(most(1000, 1260), 1000, "what is new counts at once");
         assert_eq!(most(10, 60_000), 10);
+    }
+
+    #[test]
+    fn what_is_over_in_a_moment_does_not_count() {
+        let own = Lately::default();
+        let least = |own_bytes, millis| own.least(own_bytes, Duration::from_millis(millis), OWN_LASTS_SPANS);
+        assert_eq!(least(500, 0), 500);
+        assert_eq!(least(900, 100), 500);
+        assert_eq!(least(800, 299), 500);
+        assert_eq!(least(900, 301), 800, "it lasts");
+        assert_eq!(least(100, 302), 100, "less counts at once");
+        own.restart();
+        assert_eq!(least(700, 303), 700);
     }
 
     #[test]

@@ -7,7 +7,7 @@ use std::sync::{
 
 use arc_swap::ArcSwapOption;
 use braid_script::{
-    Flavour, Settings, Version,
+    Engine, Flavour, Settings, Version,
     analysis::{Analysis, Class},
     shebang::Flags,
 };
@@ -94,6 +94,19 @@ fn version_number(version: &str) -> u32 {
 
 /// Lua's memory is told to this many bytes.
 const LUA_BYTES_TOLD: u64 = 16 * 1024;
+
+/// So many steps of the collector are done at a time. Each looks at a few KB.
+const STEPS_AT_A_TIME: usize = 16;
+
+/// Collects a little in a thread's Lua if it owes that; says whether there is more to do. Others see what that has.
+pub fn collect_some(engine: &mut Engine, seen: &Running, of_functions: bool) -> bool {
+    if !engine.owes_collection() {
+        return false;
+    }
+    let is_left = (0..STEPS_AT_A_TIME).all(|_| engine.collect_some());
+    seen.note_lua_bytes(of_functions, engine.used_bytes() as u64);
+    is_left
+}
 
 /// The program that a thread runs, as others see it. Short ones are not seen: it is written at the engine's first question.
 #[derive(Default)]

@@ -20,7 +20,7 @@ use xxhash_rust::xxh3::xxh3_64_with_secret;
 
 use crate::{
     random,
-    shared::programs::{self, Program},
+    shared::programs::{self, Program, Running},
 };
 
 /// Scripts that came with EVAL are forgotten beyond this number, as in Redis 7.4: the one that has not run for longest goes.
@@ -320,5 +320,12 @@ pub fn with_thread_scripts<R>(work: impl FnOnce(&mut ThreadScripts) -> R) -> R {
         let result = work(&mut own);
         *scripts = Some(own);
         result
+    })
+}
+
+/// Collects a little of what scripts have left in the thread's Lua, if there is one; says whether there is more to do.
+pub fn collect_some(seen: &Running) -> bool {
+    SCRIPTS.with_borrow_mut(|scripts| {
+        scripts.as_mut().is_some_and(|own| programs::collect_some(&mut own.engine, seen, false))
     })
 }

@@ -36,6 +36,7 @@ use crate::{
     },
     clock::{Clock, Step, processor_micros},
     config::{Config, MaxmemoryPolicy, ShutdownOptions, Supervised},
+    log::{self, Level},
     shared::{
         accounts::Accounts,
         attention::Attention,
@@ -300,8 +301,33 @@ impl Server {
             .count()
     }
 
+    /// Tells the operator if there may be less in use than there is: keys will go for that, or writes will be refused.
+    pub fn warn_of_small_limit(&self, maxmemory: Option<u64>) {
+        let Some(limit) = maxmemory else { return };
+        let (used, startup) = (Memory::used(), self.memory.startup.load(Ordering::Relaxed));
+        if limit < startup {
+            // CONFIG SET may hold shards.
+            log::line_later(
+                Level::Warning,
+                format_args!(
+                    "maxmemory is {limit} bytes, and the server takes {startup} without any data: no key fits in"
+                ),
+            );
+        } else if limit < used {
+            log::line_later(
+                Level::Warning,
+                format_args!(
+                    "maxmemory is {limit} bytes, and {used} are in use: keys are evicted, or writes refused, as maxmemory-policy says"
+                ),
+            );
+        }
+    }
+
     /// Replaces the configuration.
     pub fn set_config(&self, config: Config) {
+        if config.maxmemory != self.config.load().maxmemory {
+            self.warn_of_small_limit(config.maxmemory);
+        }
         configure_keyspace(&self.keyspace, &config);
         self.trackers.set_max_keys(config.tracking_table_max_keys);
         for peer in &self.threads {
@@ -523,7 +549,8 @@ impl Server {
 
     /// Looks at how much memory is in use, for INFO and for `maxmemory`.
     pub fn measure_memory(&self) {
-        self.memory.measure(self.journal.waiting_bytes(), resident_bytes, self.uptime());
+        let of_clients = self.client_bytes() + self.notification_bytes();
+        self.memory.measure(of_clients, resident_bytes, self.uptime());
         if self.memory.room() >= 0 {
             self.memory.note_exceeding(false, self.started);
         }

@@ -17,7 +17,7 @@ use crate::{
         session::{Request, Session},
     },
     log,
-    shared::{mail::Mail, programs::Running, server::Server, stats::ThreadStats},
+    shared::{functions, mail::Mail, programs::Running, scripts, server::Server, stats::ThreadStats},
 };
 
 /// How long a thread drains others' work before it turns to its own sockets again.
@@ -62,6 +62,8 @@ pub struct ThreadState {
     kept_back: RefCell<Option<Vec<(usize, Notification)>>>,
     /// The last ticket that the log has given to what is under way, or to what that has read; 0 if none.
     pub ticket: Cell<Ticket>,
+    /// What programs have left in its Lua must be collected.
+    pub owes_collection: Cell<bool>,
     /// What this turn has spent on others' work.
     drain: Drain,
 }
@@ -101,6 +103,7 @@ impl ThreadState {
             log: RefCell::new(Writer::new(index)),
             kept_back: RefCell::new(None),
             ticket: Cell::new(0),
+            owes_collection: Cell::new(false),
             drain: Drain::default(),
         }
     }
@@ -156,6 +159,18 @@ impl ThreadState {
     /// The script or function that it runs, as others see it.
     pub fn program(&self) -> &'static Running {
         &self.server.threads[self.index].program
+    }
+
+    /// Collects what programs have left in its Lua, for a while and with nothing held, if that is much.
+    #[inline]
+    pub fn collect_lua(&self, budget: Duration) {
+        if !self.owes_collection.get() {
+            return;
+        }
+        cold_path();
+        let (began, seen) = (Instant::now(), self.program());
+        let is_left = || scripts::collect_some(seen) | functions::collect_some(seen);
+        while self.owes_collection.replace(is_left()) && began.elapsed() < budget {}
     }
 
     /// Whether sockets are served here, so that no command may work long.

@@ -4,22 +4,57 @@
 //! the length less two (seven: the next byte is added to it), its lower five and the byte behind are how far back it starts,
 //! less one.
 
+use crate::entry::Pinned;
+
 /// The bytes that were compressed, if there are exactly `len` of them. Nothing is allocated before it is needed.
 pub fn decompress(mut from: &[u8], len: usize) -> Option<Vec<u8>> {
     let mut out = Vec::new();
-    while let Some((&control, rest)) = from.split_first() {
-        if control < 32 {
-            let (literal, rest) = rest.split_at_checked(usize::from(control) + 1)?;
-            out.extend_from_slice(literal);
-            from = rest;
-        } else {
-            from = repeat(&mut out, control, rest)?;
-        }
+    while !from.is_empty() {
+        from = step(&mut out, from)?;
         if out.len() > len {
             return None;
         }
     }
     (out.len() == len).then_some(out)
+}
+
+/// Compressed bytes become at most so many times as many.
+const TIMES_MAX: usize = REPEATED_MAX / 3 + 1;
+
+/// What is decompressed before it goes to a blob.
+const PIECE_BYTES: usize = 256 << 10;
+
+/// The same as a blob, without a second copy of it all: a repetition starts only so far back. The blob's room is taken at once, if there can be
+/// as much.
+pub fn decompress_blob(mut from: &[u8], len: usize) -> Option<Pinned> {
+    if len / TIMES_MAX > from.len() {
+        return None;
+    }
+    let (mut blob, mut out) = (Pinned::with_capacity(len), Vec::with_capacity(2 * PIECE_BYTES));
+    while !from.is_empty() {
+        from = step(&mut out, from)?;
+        if blob.len() + out.len() > len {
+            return None;
+        }
+        if out.len() >= PIECE_BYTES {
+            let n_done = out.len() - BACK_MAX;
+            blob.extend_from_slice(&out[..n_done]);
+            out.drain(..n_done);
+        }
+    }
+    blob.extend_from_slice(&out);
+    (blob.len() == len).then_some(blob)
+}
+
+/// Adds what the next bytes stand for; gives what is behind them.
+fn step<'a>(out: &mut Vec<u8>, from: &'a [u8]) -> Option<&'a [u8]> {
+    let (&control, rest) = from.split_first()?;
+    if control >= 32 {
+        return repeat(out, control, rest);
+    }
+    let (literal, rest) = rest.split_at_checked(usize::from(control) + 1)?;
+    out.extend_from_slice(literal);
+    Some(rest)
 }
 
 /// Adds a repetition; gives what is behind it.

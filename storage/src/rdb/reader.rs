@@ -10,6 +10,7 @@ use super::{
     lzf, ziplist,
 };
 use crate::{
+    entry::Pinned,
     packed::{Element, Packed},
     time::Millis,
 };
@@ -128,6 +129,20 @@ impl<'a> Reader<'a> {
             }
         };
         Some(Cow::Owned(number::format_i64(integer, <[u8]>::to_vec)))
+    }
+
+    /// A string that is compressed and very long, as a blob; nothing if it is not, and is still to be read.
+    pub fn long_compressed(&mut self) -> Option<Option<Pinned>> {
+        const LONG_BYTES: usize = 1 << 20;
+        let start = self.rest;
+        if self.byte()? == encoded::LZF {
+            let (compressed, len) = (self.size()?, self.size()?);
+            if len >= LONG_BYTES {
+                return lzf::decompress_blob(self.bytes(compressed)?, len).map(Some);
+            }
+        }
+        self.rest = start;
+        Some(None)
     }
 
     /// A point in time.

@@ -8,9 +8,9 @@ use super::{
     writer,
 };
 use crate::{
-    entry::{EntryBox, EntryRef, Kind},
+    entry::{EntryBox, EntryRef, Kind, Pinned},
     string::StringOrigin,
-    time::Millis,
+    time::{Deadline, Millis},
 };
 
 /// The types that are read.
@@ -29,7 +29,15 @@ pub fn walk(_: u8, parts: &mut dyn Parts) -> Result<(), Stop> {
 
 /// Reads a value.
 pub fn read(_: u8, from: &mut Reader<'_>, making: &Making<'_>) -> Option<Made> {
-    let text = from.string()?;
     let encoding = StringOrigin::Written.encoding();
+    if let Some(blob) = from.long_compressed()? {
+        return Some(Made::Entry(long(making.key, blob, making.deadline)));
+    }
+    let text = from.string()?;
     Some(Made::Entry(EntryBox::with_bytes(Kind::String, encoding, making.key, &text, making.deadline)))
+}
+
+/// A string that is so long that its bytes were put into place when they were read.
+pub fn long(key: &[u8], blob: Pinned, deadline: Option<Deadline>) -> EntryBox {
+    EntryBox::with_pinned(Kind::String, StringOrigin::Written.encoding(), key, blob, deadline)
 }

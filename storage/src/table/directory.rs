@@ -5,7 +5,7 @@ use std::hint::cold_path;
 use std::ptr::NonNull;
 use std::sync::Arc;
 use std::sync::atomic::{
-    AtomicPtr, AtomicU32, AtomicUsize, Ordering::Acquire, Ordering::Relaxed, Ordering::Release,
+    AtomicBool, AtomicPtr, AtomicU32, AtomicUsize, Ordering::Acquire, Ordering::Relaxed, Ordering::Release,
 };
 
 use crossbeam_epoch::Guard;
@@ -13,6 +13,7 @@ use crossbeam_epoch::Guard;
 use super::bucket::Bucket;
 use super::retired::retire;
 use super::segment::{Fill, Segment};
+use crate::allocator::count_data;
 use crate::entry::ADDRESS_BITS;
 use crate::hash::Router;
 
@@ -258,7 +259,7 @@ impl Root {
 pub struct Counts {
     pub(super) len: Count,
     pub(super) n_deadlines: Count,
-    pub(super) allocated_bytes: Count,
+    pub(super) allocated_bytes: Bytes,
 }
 
 impl Counts {
@@ -315,6 +316,55 @@ impl Count {
         let ours = self.get();
         self.set(other.get());
         other.set(ours);
+    }
+}
+
+/// The bytes of a table. What the tables of the data set have is added up for `maxmemory` as it changes.
+#[derive(Default)]
+pub(super) struct Bytes {
+    n: Count,
+    /// The table is part of a value: its bytes are among those of its entry, which are counted.
+    is_part: AtomicBool,
+}
+
+impl Bytes {
+    #[inline]
+    pub(super) fn get(&self) -> usize {
+        self.n.get()
+    }
+
+    #[inline]
+    pub(super) fn add(&self, n: usize) {
+        self.replace(0, n);
+    }
+
+    #[inline]
+    pub(super) fn sub(&self, n: usize) {
+        self.replace(n, 0);
+    }
+
+    /// Counts what had `before` bytes, and has `after` now.
+    #[inline]
+    pub(super) fn replace(&self, before: usize, after: usize) {
+        self.n.set(self.n.get() + after - before);
+        if !self.is_part.load(Relaxed) {
+            count_data(after as i64 - before as i64);
+        }
+    }
+
+    /// Counts a table that has been emptied.
+    pub(super) fn clear(&self) {
+        self.sub(self.get());
+    }
+
+    /// Exchanges two tables' bytes. Both are of the data set, or neither is.
+    pub(super) fn swap(&self, other: &Bytes) {
+        self.n.swap(&other.n);
+    }
+
+    /// Notes that the table is part of a value.
+    pub(super) fn be_part(&self) {
+        self.is_part.store(true, Relaxed);
     }
 }
 

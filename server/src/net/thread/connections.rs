@@ -35,6 +35,9 @@ use crate::{
 /// So much room for replies a thread keeps. What it writes at a time fits in, and so does what that grows to.
 const KEPT_OUT_BYTES: usize = 2 * TURN_BYTES;
 
+/// So many bytes of replies may wait for a client that has not authenticated: it is told little but that it must.
+const STRANGER_OUTPUT_BYTES: usize = 16 << 10;
+
 impl IoThread {
     /// Begins to serve a connection.
     pub(super) fn welcome(&mut self, mut accepted: Accepted) {
@@ -74,7 +77,9 @@ impl IoThread {
             n_ready: 0,
             wanted: 0,
             n_under_way: 0,
+            promised: 0,
             counted_bytes: 0,
+            counted_incoming: 0,
             backlog: Backlog::default(),
             writable: true,
             readable: true,
@@ -370,7 +375,7 @@ impl IoThread {
         let limit = if connection.record.listens(Listens::ToTopics) {
             self.config.client_output_buffer_limit.pubsub.hard() as usize
         } else {
-            self.worker.thread.stats().output_limit.load(Ordering::Relaxed)
+            self.output_limit(connection)
         };
         let is_cut = || connection.node.as_ref().is_some_and(|node| node.job.session.is_over_limit);
         let is_over = n_new + connection.backlog.n_bytes > limit || connection.closing && is_cut();
@@ -378,6 +383,12 @@ impl IoThread {
             self.report_over_limit(connection);
         }
         is_over
+    }
+
+    /// How many bytes of replies may wait for a client that is subscribed to nothing.
+    pub(super) fn output_limit(&self, connection: &Connection) -> usize {
+        let limit = self.worker.thread.stats().output_limit.load(Ordering::Relaxed);
+        if connection.parser.limits().authenticated { limit } else { limit.min(STRANGER_OUTPUT_BYTES) }
     }
 
     /// Whether a client has been reading its replies too slowly for too long.
@@ -405,11 +416,15 @@ impl IoThread {
     #[cold]
     pub(super) fn report_over_limit(&self, connection: &Connection) {
         self.worker.thread.stats().output_limit_closes.add(1);
-        warning_seldom!(
-            "Client id={} addr={} scheduled to be closed ASAP for overcoming of output buffer limits.",
-            connection.record.id.0,
-            connection.record.peer
-        );
+        let (id, addr) = (connection.record.id.0, &connection.record.peer);
+        if connection.parser.limits().authenticated {
+            warning_seldom!(
+                "Client id={id} addr={addr} scheduled to be closed ASAP for overcoming of output buffer limits."
+            );
+        } else {
+            // Anybody can do that as often as he likes.
+            verbose!("Client id={id} addr={addr} is closed: it has not authenticated, and reads no replies.");
+        }
     }
 
     /// Closes connections that have been silent for longer than `timeout`.

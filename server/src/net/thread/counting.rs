@@ -13,6 +13,14 @@ impl IoThread {
         let before = std::mem::replace(&mut connection.counted_bytes, bytes);
         if bytes != before {
             self.add_memory(bytes, before);
+            self.count_incoming(connection, connection.incoming_bytes());
+        }
+    }
+
+    fn count_incoming(&self, connection: &mut Connection, bytes: u64) {
+        let before = std::mem::replace(&mut connection.counted_incoming, bytes);
+        if bytes != before {
+            self.server().memory.note_incoming(before, bytes);
         }
     }
 
@@ -28,6 +36,7 @@ impl IoThread {
     pub(super) fn uncount_memory(&mut self, connection: &mut Connection) {
         let before = std::mem::take(&mut connection.counted_bytes);
         self.add_memory(0, before);
+        self.count_incoming(connection, 0);
     }
 
     fn add_memory(&self, bytes: u64, before: u64) {

@@ -16,6 +16,7 @@ use crate::{
         session::{AwaitSync, SyncAnswer},
     },
     command,
+    shared::journal::ROOM,
 };
 
 impl IoThread {
@@ -24,6 +25,9 @@ impl IoThread {
         let journal = &self.server().journal;
         let ticket = self.worker.thread.ticket.get();
         connection.last_ticket = connection.last_ticket.max(ticket);
+        if connection.ticket == 0 && connection.incoming_bytes() > 0 && journal.is_full() {
+            return self.await_room_in_log(slot, connection);
+        }
         // Whoever wants no replies waits as well once much has come together.
         if connection.ticket != 0 || n_bytes == 0 && !journal.is_far_behind() {
             return;
@@ -32,6 +36,13 @@ impl IoThread {
             connection.ticket = ticket;
             self.awaiting_log.push(slot);
         }
+    }
+
+    /// Has a connection be read and served no further until long commands may begin.
+    #[cold]
+    pub(super) fn await_room_in_log(&mut self, slot: usize, connection: &mut Connection) {
+        connection.ticket = ROOM;
+        self.awaiting_log.push(slot);
     }
 
     /// Ends a turn: publishes what it has logged, writes what all have published if nobody else does, and lets replies go.
@@ -48,9 +59,6 @@ impl IoThread {
         self.worker.thread.publish_log();
         if server.journal.advance() {
             server.wake_who_awaits_log();
-        }
-        if self.config.maxmemory.is_some() {
-            server.memory.allow(server.journal.waiting_bytes());
         }
         self.release_replies();
         self.answer_synced();
@@ -147,18 +155,21 @@ impl IoThread {
         }
         let reached = journal.reached();
         let mut waiting = self.awaiting_log.iter().map(|&slot| self.connections.get(slot));
-        waiting.any(|place| matches!(place, Some(Some(connection)) if connection.ticket <= reached))
+        waiting.any(
+            |place| matches!(place, Some(Some(connection)) if journal.is_over(connection.ticket, reached)),
+        )
     }
 
     fn release_replies(&mut self) {
         if self.awaiting_log.is_empty() {
             return;
         }
-        let reached = self.server().journal.reached();
+        let journal = &self.server().journal;
+        let reached = journal.reached();
         for slot in std::mem::take(&mut self.awaiting_log) {
             // It may have closed, and its place may be another's.
             let Some(Some(connection)) = self.connections.get_mut(slot) else { continue };
-            if connection.ticket > reached {
+            if !journal.is_over(connection.ticket, reached) {
                 self.awaiting_log.push(slot);
             } else if connection.ticket != 0 {
                 connection.ticket = 0;

@@ -102,7 +102,6 @@ impl IoThread {
         let mut began = Instant::now();
         let (now, uptime_millis) = server.clock.times_at(began);
         connection.record.active_at.store(uptime_millis, Ordering::Relaxed);
-        let output_limit = self.worker.thread.stats().output_limit.load(Ordering::Relaxed);
         if self.woke_at.is_some() {
             self.begin_split(connection, began);
         }
@@ -161,7 +160,7 @@ impl IoThread {
                 }
                 (Ended::Ran, Ok(end)) if end == done => break,
                 // What follows does not run: the client is closed before it gets any of this.
-                (Ended::Ran, Ok(_)) if out.len() > output_limit => {
+                (Ended::Ran, Ok(_)) if out.len() > self.output_limit(connection) => {
                     connection.closing = true;
                     done = input.len();
                     break;
@@ -283,6 +282,17 @@ impl IoThread {
         let Turn { server, batch, .. } = turn;
         let parsed = &batch.commands[0];
         let words = turn.words(parsed);
+        if server.journal.is_full() {
+            let slot =
+                connection.node.as_ref().expect("a parked connection runs nothing").job.session.origin.slot;
+            self.await_room_in_log(slot, connection);
+            return Some(Ended::Paused(parsed.start));
+        }
+        // What has come was counted when it came. Until the command is over there are two of it.
+        let n_more = words.iter().map(<[u8]>::len).sum::<usize>();
+        if self.config.maxmemory.is_some() && server.memory.room() < n_more as i64 {
+            self.eviction.make_room(&mut self.worker, n_more);
+        }
         let node = connection.node.as_mut().expect("a parked connection runs nothing");
         let session = &mut node.job.session;
         if !gates::renew(server, session) {
@@ -343,6 +353,10 @@ impl IoThread {
                 queue.expect("the request has just been queued").adopt(input);
             }
             InputFor::Node(mut node) => {
+                if self.server().journal.is_writing() {
+                    connection.promised = consumed;
+                    self.server().journal.promise(consumed);
+                }
                 node.job.requests.adopt(input);
                 let route = offload::send_long_request(&mut node.job, self.server());
                 node.set_route(route);

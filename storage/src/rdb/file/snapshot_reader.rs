@@ -11,10 +11,12 @@ use crc::{Digest, Table};
 
 use super::{HEADER_BYTES, MAGIC, RawEntry, Recency, VERSION_OF_VALKEY, VERSION_WITH_CHECKSUM};
 use crate::{
+    entry::{EntryBox, Pinned},
     kinds,
     rdb::{
         CHECKSUM, Malformed, Parts, Reader, Stop, VERSION_MAX,
         codes::{module, opcode, types},
+        string_dump,
         walk::Walker,
     },
     time::{Deadline, Millis},
@@ -22,6 +24,9 @@ use crate::{
 
 /// Bytes that are read at once; more for an entry that is longer.
 const PIECE_BYTES: usize = 512 << 10;
+
+/// A string of so many bytes that the file has as they are can be [read in pieces](SnapshotReader::read_long).
+const LONG_BYTES: usize = 1 << 20;
 
 /// Reads a file record by record.
 ///
@@ -40,6 +45,8 @@ pub struct SnapshotReader<R> {
     /// The length of the file, if that is known.
     total: Option<u64>,
     checksum: Option<Digest<'static, u64, Table<16>>>,
+    /// Whether very long strings are left to be read in pieces.
+    leaves_long: bool,
 }
 
 /// What stands in a file.
@@ -57,11 +64,35 @@ pub enum Item<'a> {
     Other,
     /// An entry.
     Entry(RawEntry<'a>),
+    /// An entry whose value is a very long string, of which nothing is read yet; only if such are [left](SnapshotReader::leave_long).
+    Long(LongString),
     /// The end, and whether a checksum says that all before it is what was written.
     End {
         /// It was compared, and is right.
         is_checked: bool,
     },
+}
+
+/// An entry whose value is a very long string.
+#[derive(Debug, PartialEq, Eq)]
+pub struct LongString {
+    /// The key.
+    pub key: Vec<u8>,
+    /// When it expires.
+    pub deadline: Option<Deadline>,
+    /// How it was used.
+    pub recency: Option<Recency>,
+    /// Where the entry begins.
+    pub offset: u64,
+    /// How many bytes the value has.
+    pub n_bytes: usize,
+}
+
+impl LongString {
+    /// Whether it has expired.
+    pub fn has_expired(&self, now: Millis) -> bool {
+        self.deadline.is_some_and(|deadline| deadline.has_passed(now))
+    }
 }
 
 /// What is wrong with a file, and where.
@@ -201,6 +232,7 @@ impl<R: Read> SnapshotReader<R> {
             version: 0,
             total,
             checksum: checks.then(|| CHECKSUM.digest()),
+            leaves_long: false,
         };
         reader.read_more(HEADER_BYTES).map_err(|problem| match problem {
             Problem::Io(_) => reader.wrong(0, problem),
@@ -248,6 +280,12 @@ impl<R: Read> SnapshotReader<R> {
                 }
                 Err(Missing::Stop(Stop::More(n))) => {
                     let at = walker.at();
+                    if self.leaves_long
+                        && n >= LONG_BYTES
+                        && let Some(long) = self.long_string()
+                    {
+                        return Ok(Item::Long(long));
+                    }
                     self.read_more(n).map_err(|problem| self.wrong(at, problem))?;
                 }
                 Err(missing) => return Err(self.missing(walker.at(), missing)),
@@ -259,6 +297,60 @@ impl<R: Read> SnapshotReader<R> {
         let offset = self.first + at as u64;
         let bytes = &self.buffer[at..self.n_given];
         item(record, bytes, offset).ok_or(FileError { offset, key: None, problem: Problem::Length })
+    }
+
+    /// Leaves very long strings to be [read in pieces](Self::read_long), where it is known how long the file is.
+    pub fn leave_long(&mut self) {
+        self.leaves_long = self.total.is_some();
+    }
+
+    /// What comes next, if it is an entry whose value is a very long string, of which all but the value is there and all may come.
+    fn long_string(&mut self) -> Option<LongString> {
+        let mut walker = Walker::new(&self.buffer[self.n_given..]);
+        let first = walker.byte().ok()?;
+        let Head { deadline, recency, value_type, key } = head(&mut walker, first).ok()?;
+        // A compressed one has no length here.
+        let n_bytes = if value_type == types::STRING { walker.len().ok()? } else { return None };
+        let offset = self.first + self.n_given as u64;
+        let end = (offset + walker.at() as u64).checked_add(n_bytes)?;
+        if end > self.total? {
+            return None;
+        }
+        let key = Reader::new(&self.buffer[self.n_given..][key]).string()?.into_owned();
+        self.n_given += walker.at();
+        Some(LongString { key, deadline, recency, offset, n_bytes: usize::try_from(n_bytes).ok()? })
+    }
+
+    /// Reads the value of a very long string, which comes next, straight to its place.
+    ///
+    /// # Errors
+    /// If the file cannot be read, or ends.
+    pub fn read_long(&mut self, long: &LongString) -> Result<EntryBox, FileError> {
+        let mut blob = Pinned::with_capacity(long.n_bytes);
+        self.read_pieces(long.n_bytes, |piece| blob.extend_from_slice(piece))?;
+        Ok(string_dump::long(&long.key, blob, long.deadline))
+    }
+
+    /// Passes over the value of a very long string, which comes next.
+    ///
+    /// # Errors
+    /// As of [`read_long`](Self::read_long).
+    pub fn pass_long(&mut self, long: &LongString) -> Result<(), FileError> {
+        self.read_pieces(long.n_bytes, |_| ())
+    }
+
+    fn read_pieces(&mut self, n_bytes: usize, mut take: impl FnMut(&[u8])) -> Result<(), FileError> {
+        let mut n_left = n_bytes;
+        while n_left > 0 {
+            if self.n_given == self.buffer.len() {
+                self.read_more(1).map_err(|problem| self.wrong(0, problem))?;
+            }
+            let there = &self.buffer[self.n_given..];
+            let piece = &there[..there.len().min(n_left)];
+            take(piece);
+            (self.n_given, n_left) = (self.n_given + piece.len(), n_left - piece.len());
+        }
+        Ok(())
     }
 
     /// Compares the checksum, all of the file having been given out.
@@ -322,6 +414,10 @@ impl<R: Read> SnapshotReader<R> {
             }
         }
         let wanted = n.max(self.buffer.len()).max(PIECE_BYTES);
+        if self.total.is_some() {
+            // So much is there. To grow with what comes would copy it.
+            self.buffer.reserve_exact(n);
+        }
         // This allocates as it reads.
         let n_read =
             (&mut self.source).take(wanted as u64).read_to_end(&mut self.buffer).map_err(Problem::Io)?;
@@ -371,7 +467,15 @@ fn record(walker: &mut Walker<'_>, version: u16) -> Result<Record, Missing> {
     })
 }
 
-fn entry(walker: &mut Walker<'_>, first: u8, version: u16) -> Result<EntryParts, Missing> {
+/// What stands before an entry's value.
+struct Head {
+    deadline: Option<Deadline>,
+    recency: Option<Recency>,
+    value_type: u8,
+    key: Range<usize>,
+}
+
+fn head(walker: &mut Walker<'_>, first: u8) -> Result<Head, Stop> {
     let (mut next, mut deadline, mut recency) = (first, None, None);
     let value_type = loop {
         match next {
@@ -386,7 +490,11 @@ fn entry(walker: &mut Walker<'_>, first: u8, version: u16) -> Result<EntryParts,
         }
         next = walker.byte()?;
     };
-    let key = string(walker)?;
+    Ok(Head { deadline, recency, value_type, key: string(walker)? })
+}
+
+fn entry(walker: &mut Walker<'_>, first: u8, version: u16) -> Result<EntryParts, Missing> {
+    let Head { deadline, recency, value_type, key } = head(walker, first)?;
     let start = walker.at();
     let is_theirs = version == VERSION_OF_VALKEY && value_type > types::STREAM_3;
     let walked = if is_theirs { None } else { kinds::walk_dump(value_type, walker) };

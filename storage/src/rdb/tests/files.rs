@@ -405,3 +405,76 @@ fn announced_lengths_are_not_believed() {
     let bomb = of_records("0010", b"\x00\x01k\xc3\x03\xbf\xff\xff\xff\xe0\xff\x00");
     assert!(matches!(read_all(&world.keyspace, &bomb), Err(FileError { .. })));
 }
+
+/// A very long string is read to its place, and all else of the file is as it would be without.
+#[test]
+fn very_long_strings_are_read_in_pieces() {
+    let mut random = 1u64;
+    let mut byte = || {
+        random = random.wrapping_mul(6364136223846793005).wrapping_add(1442695040888963407);
+        (random >> 56) as u8
+    };
+    let long: Vec<u8> = (0..(3 << 20) + 17).map(|_| byte()).collect();
+    let entries: Vec<EntryBox> = [(&b"a"[..], &b"1"[..]), (b"long", &long), (b"b", b"2"), (b"last", &long)]
+        .map(|(key, value)| EntryBox::string(key, value))
+        .into();
+    let bytes = file(&entries, PLAIN, None);
+    let read = |bytes: &[u8], total| {
+        let mut reader = SnapshotReader::new(bytes, total, true)?;
+        reader.leave_long();
+        let (mut found, mut n_long) = (BTreeMap::new(), 0);
+        loop {
+            match reader.next_item()? {
+                Item::Entry(raw) => drop(found.insert(raw.key.to_vec(), raw.value.len())),
+                Item::Long(long_string) => {
+                    n_long += 1;
+                    // Every other one is passed over.
+                    if n_long % 2 == 0 {
+                        reader.pass_long(&long_string)?;
+                        continue;
+                    }
+                    let entry = reader.read_long(&long_string)?;
+                    assert_eq!(entry.as_ref().key(), long_string.key);
+                    assert!(entry.as_ref().bytes() == Some(&long[..]), "the value is another");
+                    assert!(reader.allocated_bytes() <= 4 << 20);
+                }
+                Item::End { is_checked } => {
+                    assert!(is_checked);
+                    return Ok((found, n_long));
+                }
+                _ => {}
+            }
+        }
+    };
+    let total = Some(bytes.len() as u64);
+    let (found, n_long) = read(&bytes, total).unwrap();
+    assert_eq!(
+        (found.into_iter().collect::<Vec<_>>(), n_long),
+        (vec![(b"a".into(), 2), (b"b".into(), 2)], 2)
+    );
+    // Of a pipe it is not known how long it is.
+    assert_eq!(read(&bytes, None).unwrap().1, 0);
+    // The end is missing, and is not where the file's length says.
+    let cut = &bytes[..bytes.len() / 4];
+    for total in [total, Some(cut.len() as u64)] {
+        let error: FileError = read(cut, total).unwrap_err();
+        assert!(matches!(error.problem, Problem::Ends), "{error}");
+    }
+    let mut flipped = bytes.clone();
+    flipped[bytes.len() / 4 * 3] ^= 1;
+    assert!(matches!(read(&flipped, total), Err(FileError { problem: Problem::Checksum { .. }, .. })));
+}
+
+/// A compressed one is decompressed to its place, and one that cannot be as long as it says is refused before there is room for it.
+#[test]
+fn very_long_compressed_strings_come_to_their_place() {
+    let world = World::new();
+    let text: Vec<u8> = (0..200_000u32).flat_map(|n| format!("{} and ", n / 3).into_bytes()).collect();
+    let entries = [EntryBox::string(b"long", &text)];
+    let bytes = file(&entries, SnapshotOptions { compress: true, ..PLAIN }, None);
+    assert!(bytes.len() < text.len() * 2 / 3 && text.len() > 1 << 20);
+    let contents = read_all(&world.keyspace, &bytes).unwrap();
+    let expected = (0, digest_of(entries[0].as_ref(), NOW), None, None);
+    assert_eq!(contents.entries[&b"long"[..]], expected);
+    assert!(lzf::decompress_blob(b"\x00a\xe0\xff\x00", 1 << 30).is_none());
+}
