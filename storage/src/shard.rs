@@ -712,11 +712,7 @@ impl Shard {
         self.marks.tear();
         let router = *self.tables.router();
         let mut others = self.tables.take_others();
-        let (mut n_keys, mut bytes) = (0, 0);
-        for counts in others.counts() {
-            n_keys += counts.len();
-            bytes += counts.allocated_bytes();
-        }
+        let (n_keys, bytes) = others.forget_bytes();
         self.marks.count_all(n_keys);
         match &mut self.ledger.saving {
             Some(saving) => {

@@ -46,7 +46,7 @@ pub(super) fn run(contest: &Contest, bar: &str) -> Result<Vec<Measure>, BenchErr
     let databases = N_DATABASES.to_string();
     let servers = contest.start_both(&["--databases", &databases, "--maxclients", "3000"])?;
     let target = Target::value(15.0);
-    let measures = ROWS.iter().map(|(name, _)| Measure::new(name, Unit::Millis, target)).collect();
+    let measures = ROWS.iter().map(|(name, _)| Measure::new(*name, Unit::Millis, target)).collect();
     contest.rounds(bar, contest.few_rounds(), measures, |side| {
         let address = side.of(&servers).address();
         let mut client = Client::connect(address)?;

@@ -408,9 +408,14 @@ impl TakenTables {
         self.tables.is_empty()
     }
 
-    /// What all of them count.
-    pub fn counts(&self) -> impl Iterator<Item = &Counts> {
-        self.tables.iter().map(|numbered| &numbered.owned.get().counts)
+    /// Has them count as data no longer; returns how many entries and how many bytes that were.
+    pub fn forget_bytes(&self) -> (usize, usize) {
+        let counts = self.tables.iter().map(|numbered| &numbered.owned.get().counts);
+        counts.fold((0, 0), |(n_entries, n_bytes), counts| {
+            let of_table = counts.allocated_bytes();
+            counts.allocated_bytes.clear();
+            (n_entries + counts.len(), n_bytes + of_table)
+        })
     }
 
     /// Takes all entries out of one of the tables; its number says which.
