@@ -174,7 +174,6 @@ impl Shard {
     /// Goes on to database `db` at the command's time.
     #[inline(always)]
     pub fn go_to(&mut self, db: Db) {
-        debug_assert!(db.index() < self.tables.len(), "SELECT has checked the database");
         self.db = db;
     }
 
