@@ -83,9 +83,8 @@ thread_local! {
     /// The bytes that the thread has allocated, less those that it has freed, and how much of that is settled.
     static COUNTED: Cell<i64> = const { Cell::new(0) };
     static SETTLED: Cell<i64> = const { Cell::new(0) };
-    /// The same of data.
-    static DATA_COUNTED: Cell<i64> = const { Cell::new(0) };
-    static DATA_SETTLED: Cell<i64> = const { Cell::new(0) };
+    /// The bytes of data that the thread has added, less those that it has removed, and that have not settled.
+    static UNSETTLED_DATA: Cell<i64> = const { Cell::new(0) };
 }
 
 #[inline(always)]
@@ -109,17 +108,16 @@ fn settle() {
 /// is what they say, and everything else is the rest.
 #[inline(always)]
 pub(crate) fn count_data(bytes: i64) {
-    let counted = DATA_COUNTED.get() + bytes;
-    DATA_COUNTED.set(counted);
-    if (counted - DATA_SETTLED.get()).unsigned_abs() >= SETTLED_BYTES.load(Relaxed) {
+    let news = UNSETTLED_DATA.get() + bytes;
+    UNSETTLED_DATA.set(news);
+    if news.unsigned_abs() >= SETTLED_BYTES.load(Relaxed) {
         settle_data();
     }
 }
 
 #[cold]
 fn settle_data() {
-    let counted = DATA_COUNTED.get();
-    let news = counted - DATA_SETTLED.replace(counted);
+    let news = UNSETTLED_DATA.replace(0);
     let all = DATA.fetch_add(news, Relaxed) + news;
     if all > LIMIT.load(Relaxed) {
         IS_ABOVE_LIMIT.store(true, Relaxed);
@@ -131,7 +129,7 @@ pub fn settle_before_sleep() {
     if (COUNTED.get() - SETTLED.get()).unsigned_abs() >= SETTLED_ASLEEP_BYTES {
         settle();
     }
-    if (DATA_COUNTED.get() - DATA_SETTLED.get()).unsigned_abs() >= SETTLED_ASLEEP_BYTES {
+    if UNSETTLED_DATA.get().unsigned_abs() >= SETTLED_ASLEEP_BYTES {
         settle_data();
     }
 }
