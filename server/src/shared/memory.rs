@@ -196,8 +196,11 @@ impl Memory {
         Self::used().saturating_sub(braid_storage::data_bytes())
     }
 
-    /// What of it does not count against the limit.
+    /// What of it does not count against the limit. While there is none, all counts: it would if there were one from now on.
     pub fn uncounted(&self) -> u64 {
+        if self.limit.load(Ordering::Relaxed) == 0 {
+            return 0;
+        }
         let counted = self.counted_own.load(Ordering::Relaxed) + self.incoming.load(Ordering::Relaxed);
         Self::own().saturating_sub(counted)
     }

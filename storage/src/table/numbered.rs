@@ -27,7 +27,7 @@ use super::{
     directory::{Counts, Root, Roots},
     retired::retire,
 };
-use crate::prefetch;
+use crate::{allocator::count_data, prefetch};
 
 /// An index begins with so many slots.
 const SLOTS_MIN: usize = 4;
@@ -54,6 +54,9 @@ unsafe impl Send for Owned {}
 unsafe impl Sync for Owned {}
 
 impl Owned {
+    /// What there is for a table beside what it counts itself.
+    const BYTES: i64 = (size_of::<Numbered>() + size_of::<NumberedTable>()) as i64;
+
     fn new(number: u32, nth: usize) -> Self {
         let numbered = Numbered {
             root: Root::empty(),
@@ -61,6 +64,8 @@ impl Owned {
             nth: AtomicU32::new(nth as u32),
             counts: Counts::default(),
         };
+        // It is there for keys, and goes with them.
+        count_data(Self::BYTES);
         Owned(NonNull::from(Box::leak(Box::new(numbered))))
     }
 
@@ -72,6 +77,7 @@ impl Owned {
 
 impl Drop for Owned {
     fn drop(&mut self) {
+        count_data(-Self::BYTES);
         // SAFETY: the allocation is a box's, and no index that is still found has it: the caller has published one without
         // it, or none. `Numbered` has nothing that must be dropped.
         unsafe { retire(self.0.cast(), Layout::new::<Numbered>()) };
@@ -92,6 +98,7 @@ struct IndexRef(NonNull<Index>);
 impl IndexRef {
     fn allocate(n_slots: usize) -> Self {
         let layout = Self::layout(n_slots);
+        count_data(layout.size() as i64);
         // SAFETY: the layout is not of size 0.
         let start =
             NonNull::new(unsafe { alloc_zeroed(layout) }).unwrap_or_else(|| handle_alloc_error(layout));
@@ -109,6 +116,7 @@ impl IndexRef {
     /// # Safety
     /// Nobody finds the index from now on.
     unsafe fn retire(self) {
+        count_data(-(Self::layout(self.n_slots()).size() as i64));
         // SAFETY: the index is from `allocate`, with this layout; the rest is the caller's promise.
         unsafe { retire(self.0.cast(), Self::layout(self.n_slots())) };
     }
