@@ -22,7 +22,7 @@ help: ## List the targets
 
 run: ## Build and serve on port 6379 (PORT=…), with snapshots in target/data
 	@mkdir -p target/data
-	cargo run --release --quiet -p braid-server -- --port $(PORT) --dir target/data
+	cargo run --release -p braid-server -- --port $(PORT) --dir target/data
 
 pgo: ## Build target/pgo/braid-server, optimised by a profile of its own work (needs llvm-profdata)
 	tools/pgo

@@ -86,8 +86,8 @@ impl Head {
 
     fn read(from: &[u8]) -> Self {
         let number = |at: usize| u64::from_le_bytes(from[at..at + 8].try_into().expect("eight bytes"));
-        let short = |at: usize| u32::from_le_bytes(from[at..at + 4].try_into().expect("four bytes"));
-        let kind = match (short(16), short(20)) {
+        let database = |at: usize| u32::from_le_bytes(from[at..at + 4].try_into().expect("four bytes"));
+        let kind = match (database(16), database(20)) {
             (Self::CUT, _) => Kind::Cut,
             (first_db, last_db) => Kind::Commands { first_db, last_db },
         };
@@ -214,7 +214,7 @@ pub enum Merged {
     Enough,
     /// A cut comes next.
     UpToCut,
-    /// What comes next is so long that it is to be written from where it is.
+    /// The next record is long: the caller writes it from its batch, without a copy.
     UpToLong,
 }
 

@@ -251,7 +251,7 @@ impl<D: Disk> Aof<D> {
                 Ok((file, n_bytes))
             });
             let Ok((file, n_bytes)) = made else {
-                // What is open can be appended to all the same. The time stands behind the file's first line then.
+                // The open file still takes appends. Its first line then has no time; the next frame has one.
                 self.is_fresh = false;
                 return Ok(());
             };

@@ -86,7 +86,7 @@ pub struct Engine {
     scripts: Vec<Slot>,
     free: Vec<u32>,
     n_runs: u32,
-    /// What the state used when it was last collected.
+    /// Bytes that the state used after its last collection.
     collected_bytes: usize,
     /// How many cycles of the collector are still to be done; none if no collection is under way.
     n_cycles_left: u32,
@@ -369,7 +369,7 @@ impl Engine {
         if self.n_cycles_left == 0 {
             self.n_cycles_left = N_CYCLES;
         }
-        // What fails ends the cycle, too: nothing of Lua's own can.
+        // An error ends the cycle as well; only finalizers can raise one, and there are none.
         if self.lua.gc_step().unwrap_or(true) {
             self.n_cycles_left -= 1;
             if self.n_cycles_left == 0 {

@@ -25,10 +25,8 @@ use braid_journal::disk::Folder;
 use braid_storage::{
     Keyspace, Router,
     coordinator::{Engine, Weight, Worker},
-    executor::Inbox,
     hash::{HashTags, KeyHasher},
 };
-use crossbeam_queue::SegQueue;
 use crossbeam_utils::{CachePadded, sync::Parker};
 use mio::{Poll, Waker};
 use signal_hook::{
@@ -38,9 +36,7 @@ use signal_hook::{
 
 use crate::{
     access::Users,
-    client::{
-        copies::Trackers, node::Job, notifications::Notifications, publishing::PubSub, record::Clients,
-    },
+    client::{copies::Trackers, node::Job, publishing::PubSub, record::Clients},
     clock::Clock,
     command::{self, TABLE},
     config::{Asker, Config, REDIS_VERSION, Supervised},
@@ -64,13 +60,12 @@ use crate::{
         loading::Loading,
         memory::{Memory, resident_bytes},
         pause::Pause,
-        programs::Running,
         recorded::Recorder,
         saves::Saves,
         scripts::Scripts,
         server::{BRAID_VERSION, Peer, Process, SPARE_THREADS, Server, configure_keyspace},
         spread::Spread,
-        stats::{Count, ThreadStats},
+        stats::ThreadStats,
         thread_state::ThreadState,
     },
     status::Endpoint,
@@ -332,7 +327,7 @@ fn supervisor(asked: Supervised) -> Supervised {
     }
 }
 
-/// What a supervisor hears of the process.
+/// A state of the process that its supervisor is told of.
 #[derive(Clone, Copy)]
 enum Notice {
     Ready,
@@ -545,22 +540,7 @@ fn build(
         let poll = Poll::new()?;
         let stats = ThreadStats::new(TABLE.all().len());
         stats.configure(&config);
-        peers.push(CachePadded::new(Peer {
-            inbox: Inbox::default(),
-            mail: SegQueue::new(),
-            notifications: Notifications::default(),
-            n_monitors: AtomicU32::new(0),
-            n_trackers: AtomicU32::new(0),
-            program: Running::default(),
-            awaits_log: AtomicBool::new(false),
-            waker: Waker::new(poll.registry(), WAKER)?,
-            stats: CachePadded::new(stats),
-            n_connections: AtomicU32::new(0),
-            client_bytes: Count::default(),
-            nanos_had: AtomicU64::new(0),
-            nanos_wanted: AtomicU64::new(0),
-            micros_by_mode: Default::default(),
-        }));
+        peers.push(CachePadded::new(Peer::new(Waker::new(poll.registry(), WAKER)?, stats)));
         if index < config.io_threads || index == saver {
             polls.push(poll);
         }

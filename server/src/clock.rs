@@ -1,7 +1,7 @@
 //! The two clocks: wall time, which may be set, and the time since the start, which may not.
 //!
-//! What means a point in time, such as a deadline of a key, goes by wall time, as in Redis. What only waits goes by the other clock
-//! ([`Steady`]), so that nothing hangs when the system's clock is set back, and nothing gives up when it is set forward.
+//! A point in time, such as a key's deadline, is wall time, as in Redis. A wait goes by the other clock ([`Steady`]): it neither hangs
+//! when the system's clock is set back, nor ends early when that is set forward.
 
 use std::{
     sync::atomic::{AtomicI64, AtomicU64, Ordering},
@@ -49,7 +49,7 @@ pub struct Step(pub i64);
 #[derive(Debug)]
 pub struct Clock {
     start: Instant,
-    /// What Unix time was at `start` by what the system's clock says now, in microseconds.
+    /// Unix time of `start`, in microseconds, by the system's clock as it is now.
     start_unix_micros: AtomicU64,
     /// What DEBUG ADVANCE-TIME has added, in milliseconds: tests expire keys without waiting.
     advanced_millis: AtomicI64,
@@ -134,7 +134,7 @@ impl Clock {
         Millis(self.unix_micros() / 1000)
     }
 
-    /// When the start was, in Unix time as the system's clock has it now.
+    /// Returns the time of the start, in Unix time by the system's clock as it is now.
     pub fn started(&self) -> Millis {
         Millis(self.start_unix_micros.load(Ordering::Relaxed) / 1000)
     }

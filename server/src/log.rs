@@ -61,7 +61,7 @@ pub fn configure(config: &Config) {
     THRESHOLD.store(level, Ordering::Relaxed);
 }
 
-/// Where the lines go: a path that is not absolute begins at `dir`, as it does in Redis once the server runs.
+/// Returns the path of the log file. A relative one begins at `dir`, as in Redis once the server runs.
 fn path(config: &Config) -> Option<PathBuf> {
     config.logfile.as_ref().map(|path| config.dir.join(path))
 }
@@ -156,7 +156,7 @@ pub fn line(level: Level, message: std::fmt::Arguments<'_>) {
 
 /// A kind of line that anybody can cause who can connect, as often as he likes: one is written in so much time, and says how many were not.
 pub struct Seldom {
-    /// When the next may be written, in milliseconds since the first of any kind.
+    /// Time from which the next line may be written, in milliseconds since the first line of any kind.
     free_at: AtomicU64,
     n_left_out: AtomicU64,
 }

@@ -1,4 +1,4 @@
-//! What clients are told where two features meet.
+//! Replies and notifications where two features meet.
 
 mod support;
 
@@ -36,7 +36,7 @@ fn reply_and_pushes(client: &mut Client) -> (Reply, Vec<String>) {
     }
 }
 
-/// What is pushed until a message that this sends itself comes back.
+/// Returns the pushes up to the reply of a PING that it sends.
 fn pushed_so_far(client: &mut Client) -> Vec<String> {
     tell(client, "PING end");
     reply_and_pushes(client).1

@@ -240,7 +240,7 @@ fn after_a_swap_those_who_wait_for_different_keys_are_served_in_the_order_of_the
     });
 }
 
-/// What many clients wait for is written by commands that have nothing for them, and by one that serves them all.
+/// Commands that serve nobody write keys that many clients wait for; then a transaction serves them all.
 #[test]
 fn many_who_wait_for_the_same_keys_are_passed_over_and_then_served_in_order() {
     const N_WAITING: usize = 60;

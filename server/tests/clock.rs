@@ -1,4 +1,4 @@
-//! What becomes of a server whose clock is set while it runs: deadlines mean wall time, and what only waits goes by a clock that nobody sets.
+//! Servers whose clock is set while they run: deadlines are wall time, and waits go by a clock that nobody sets.
 //!
 //! The library of `faketime` has the server read another wall clock. `make crash` requires it (`BRAID_REQUIRE_FAKETIME=1`); else the tests say
 //! so and pass where it is not installed.
@@ -6,6 +6,7 @@
 mod support;
 
 use std::{
+    ffi::OsStr,
     fs,
     path::PathBuf,
     time::{SystemTime, UNIX_EPOCH},
@@ -66,14 +67,13 @@ impl Wall {
 
     /// A server that goes by it.
     fn serve(&self, args: &[&str]) -> Server {
-        let [library, file] =
-            [&self.library, &self.file].map(|path| path.to_str().expect("it is UTF-8").to_owned());
+        let is_set = OsStr::new("1");
         let variables = [
-            ("LD_PRELOAD", &library[..]),
-            ("FAKETIME_TIMESTAMP_FILE", &file),
-            ("FAKETIME_NO_CACHE", "1"),
-            ("DONT_FAKE_MONOTONIC", "1"),
-            ("FAKETIME_DONT_FAKE_MONOTONIC", "1"),
+            ("LD_PRELOAD", self.library.as_os_str()),
+            ("FAKETIME_TIMESTAMP_FILE", self.file.as_os_str()),
+            ("FAKETIME_NO_CACHE", is_set),
+            ("DONT_FAKE_MONOTONIC", is_set),
+            ("FAKETIME_DONT_FAKE_MONOTONIC", is_set),
         ];
         Server::start_with(&variables, args)
     }
@@ -183,7 +183,7 @@ fn a_clock_that_is_set_back_is_followed_everywhere_and_keys_live_longer() {
         assert_near(number(&mut client, "TTL k"), 100);
         assert_eq!(ask(&mut client, "SET k v EX 100"), "+OK");
         assert_near(number(&mut client, "EXPIRETIME k"), now + 100 + 3);
-        // What had begun to wait before goes by the new time when it is served.
+        // A command that began to wait before that has the new time when it is served.
         ask(&mut client, "XADD other * f v");
         assert!(other.receive().to_string().contains("other"));
         assert_eq!(ask(&mut client, "SET k2 v EX 100"), "+OK");

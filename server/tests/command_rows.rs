@@ -1,4 +1,4 @@
-//! What COMMAND says of commands: what Redis says.
+//! COMMAND describes commands as Redis does.
 
 mod support;
 
@@ -6,7 +6,7 @@ use std::collections::BTreeMap;
 
 use support::{Reply, Server};
 
-/// What Redis says, a command a line.
+/// Redis's answers, a command a line.
 const ROWS: &str = include_str!("command_rows.txt");
 
 /// A command and its subcommands, in the form of the list.

@@ -23,6 +23,7 @@ use std::{
         Mutex,
         atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering::SeqCst},
     },
+    thread::Scope,
 };
 
 use support::{
@@ -115,6 +116,29 @@ struct Life {
     known: Mutex<Known>,
     n_done: AtomicUsize,
     is_over: AtomicBool,
+}
+
+impl Life {
+    fn new(level: Level, known: Known) -> Self {
+        Self {
+            promise: Promise::new(level),
+            known: Mutex::new(known),
+            n_done: AtomicUsize::new(0),
+            is_over: AtomicBool::new(false),
+        }
+    }
+
+    /// Lets clients of the server go to work.
+    fn begin<'s>(&'s self, scope: &'s Scope<'s, '_>, server: &Server, dice: &mut Dice) {
+        for nth in 0..N_WORKERS {
+            let (client, dice) = (server.connect(), Dice(dice.roll(1 << 40) as u64));
+            scope.spawn(move || Worker { life: self, nth, client, dice }.work());
+        }
+        for _ in 0..N_POPPERS {
+            let client = server.connect();
+            scope.spawn(move || pop(self, client));
+        }
+    }
 }
 
 fn number(reply: &Reply) -> i64 {
@@ -421,24 +445,11 @@ fn what_was_promised_outlives_every_kill() {
         if let Some(known) = &before {
             look(&mut client, known);
         }
-        let known = take_stock(&mut client);
-        let life = Life {
-            promise: Promise::new(level),
-            known: Mutex::new(known),
-            n_done: AtomicUsize::new(0),
-            is_over: AtomicBool::new(false),
-        };
+        let life = Life::new(level, take_stock(&mut client));
         let n_steps = 50 + dice.roll(500);
         std::thread::scope(|scope| {
             let life = &life;
-            for nth in 0..N_WORKERS {
-                let (client, dice) = (server.connect(), Dice(dice.roll(1 << 40) as u64));
-                scope.spawn(move || Worker { life, nth, client, dice }.work());
-            }
-            for _ in 0..N_POPPERS {
-                let client = server.connect();
-                scope.spawn(move || pop(life, client));
-            }
+            life.begin(scope, &server, &mut dice);
             disturb(life, client, level, (&mut dice, n_steps));
             life.is_over.store(true, SeqCst);
             server.kill();
@@ -535,24 +546,12 @@ fn what_was_answered_outlives_every_end(settings: &[&str], saves: bool) {
         // Of so many, it takes a while to save them.
         assert_eq!(ask(&mut client, "DEBUG POPULATE 500 filler"), "+OK");
         assert_eq!(ask(&mut client, "CONFIG SET rdb-key-save-delay 100"), "+OK");
-        let life = Life {
-            promise: Promise::new(Level::Always),
-            known: Mutex::new(take_stock(&mut client)),
-            n_done: AtomicUsize::new(0),
-            is_over: AtomicBool::new(false),
-        };
+        let life = Life::new(Level::Always, take_stock(&mut client));
         let n_steps = 20 + dice.roll(300);
         std::thread::scope(|scope| {
             let life = &life;
             let Ended(server) = &mut Ended(&mut server);
-            for nth in 0..N_WORKERS {
-                let (client, dice) = (server.connect(), Dice(dice.roll(1 << 40) as u64));
-                scope.spawn(move || Worker { life, nth, client, dice }.work());
-            }
-            for _ in 0..N_POPPERS {
-                let client = server.connect();
-                scope.spawn(move || pop(life, client));
-            }
+            life.begin(scope, server, &mut dice);
             until("clients have worked", || life.n_done.load(SeqCst) > n_steps);
             if saves && dice.percent(40) {
                 end_in_vain(server, &mut client, life, end, dice.percent(50));

@@ -493,7 +493,7 @@ fn a_rewrite_that_cannot_make_its_files_keeps_nobody_from_writing() {
     }
 }
 
-/// What is open can be appended to wherever it is, and no folder takes the place of the one that is gone: it would lack the other parts.
+/// An open file takes appends wherever its folder is; no new folder is made in its place, since it would lack the other parts.
 #[test]
 fn a_rewrite_in_a_folder_that_was_moved_keeps_nobody_from_writing() {
     let home = Home::new();

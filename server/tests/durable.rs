@@ -793,6 +793,22 @@ fn a_file_that_was_turned_off_while_it_began_has_not_failed() {
 }
 
 #[test]
+fn a_file_that_is_turned_on_after_a_failure_is_there_when_that_is_answered() {
+    let home = Home::new();
+    let (one, other) = (home.serve(&[]), home.serve(&["--appendonly", "no"]));
+    let (mut with, mut without) = (one.connect(), other.connect());
+    for nth in 0..800 {
+        // A change of where it listens takes a while, in which the file could be given up.
+        let bind = ["127.0.0.1", "127.0.0.1 -::1"][nth / 2 % 2];
+        assert!(ask(&mut without, "CONFIG SET appendonly yes").contains("Unable to turn on AOF"));
+        assert_eq!(ask(&mut with, "CONFIG SET appendonly no"), "+OK");
+        let words = ["CONFIG", "SET", "appendonly", "yes", "bind", bind];
+        assert_eq!(without.command(&words).to_string(), "+OK");
+        (with, without) = (without, with);
+    }
+}
+
+#[test]
 fn pending_entries_that_are_given_up_after_they_were_deleted_are_logged() {
     let home = Home::new();
     let server = home.serve(&[]);

@@ -118,7 +118,7 @@ fn a_large_transaction_does_not_exceed_the_limit() {
         let told = |name| info.lines().find_map(|line| line.strip_prefix(name)?.parse::<usize>().ok());
         let [used, uncounted] =
             ["used_memory:", "mem_not_counted_for_evict:"].map(|name| told(name).expect("it is told"));
-        // What the transaction has queued is its client's.
+        // Queued commands are their client's memory.
         let used = used - uncounted;
         assert!(used < limit + (300 << 10), "{layout:?}: {used} of {limit}");
 

@@ -1,4 +1,4 @@
-//! What processes leave behind that end while they write files, and what the next start makes of it.
+//! Files that processes leave behind when they end while they write, and the next start, which removes them.
 
 mod support;
 

@@ -124,7 +124,7 @@ fn a_daemon_goes_to_the_background_and_serves_with_all_its_threads() {
 fn systemd_hears_that_the_server_is_ready_and_that_it_stops() {
     for (supervised, is_file) in [("systemd", true), ("auto", true), ("systemd", false)] {
         let scratch = Scratch::new(&format!("{supervised}-{}", u8::from(is_file)));
-        // Where containers share the folder, it is a name that is no file.
+        // In some containers it is an abstract name, without a file.
         let (socket, systemd) = if is_file {
             let socket = scratch.path("notify");
             let systemd = UnixDatagram::bind(&socket).expect("the folder is writable");
@@ -402,7 +402,7 @@ fn what_is_not_there_and_changes_what_is_safe_ends_the_start() {
             assert!(text.contains("support"), "{args:?}: {text}");
         }
     }
-    // What asks for nothing is no reason, and neither is what is taken back.
+    // A value that asks for nothing ends no start, and neither does one that a later line takes back.
     for words in [
         &["--replicaof", "no", "one"][..],
         &["--cluster-enabled", "no"],

@@ -726,7 +726,7 @@ fn changes_are_counted_by_elements() {
     }
 }
 
-/// Whatever the last snapshot would lack waits, in whichever way it runs; what only reads is answered. CLIENT UNPAUSE is about something else.
+/// Every write waits that the last snapshot would lack, in whichever way it runs; reads are answered. CLIENT UNPAUSE does not end that.
 #[test]
 fn from_the_cut_of_the_last_snapshot_on_nothing_that_writes_is_answered() {
     let commands: [&[&[&str]]; 12] = [

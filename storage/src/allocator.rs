@@ -104,8 +104,8 @@ fn settle() {
 
 /// Counts what has been added to the data set, or has left it.
 ///
-/// What is allocated tells nothing of what it is for. Tables know what they and their entries have, whoever allocates and frees it, so the data
-/// is what they say, and everything else is the rest.
+/// An allocation does not tell what it is for. Tables know the bytes of their entries, whoever allocates and frees them, so the data is the
+/// sum of what tables count, and everything else is the rest.
 #[inline(always)]
 pub(crate) fn count_data(bytes: i64) {
     let news = UNSETTLED_DATA.get() + bytes;

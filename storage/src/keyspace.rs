@@ -25,7 +25,7 @@ use crate::{
 /// To add up what so many tables count takes some 200 µs.
 const TABLES_MANY: usize = 2000;
 
-/// What a database holds, as its tables count it.
+/// Counts of a database: the sums over its tables.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct DatabaseCounts {
     /// Keys.
@@ -51,7 +51,7 @@ pub struct Keyspace {
     n_dbs: usize,
     /// The roots of the first database's tables, one a shard.
     roots: Roots,
-    /// Where the tables of the other databases are found, for each shard.
+    /// The tables of the other databases, a set for each shard.
     known: Arc<[Known]>,
     access: Arc<Access>,
     thresholds: Arc<Thresholds>,
@@ -178,7 +178,12 @@ impl Keyspace {
 
     /// The number of keys in a database.
     pub fn n_keys(&self, db: Db) -> u64 {
-        self.sum_of(db, |counts| counts.len())
+        let pinned = &pin();
+        let counts = (0..self.router.n_shards()).filter_map(|shard| match db.0 {
+            0 => Some(self.roots.counts(shard)),
+            number => self.known[shard].counts(number, pinned),
+        });
+        counts.map(|counts| counts.len() as u64).sum()
     }
 
     /// The number of keys of a database in one shard.
@@ -190,29 +195,10 @@ impl Keyspace {
         self.known[shard.index()].counts(db.0, &pin()).map_or(0, |counts| counts.len() as u64)
     }
 
-    /// The number of keys of a database that have a deadline.
-    pub fn n_deadlines(&self, db: Db) -> u64 {
-        self.sum_of(db, |counts| counts.n_deadlines())
-    }
-
-    /// Adds up what a database's tables count.
-    fn sum_of(&self, db: Db, number: impl Fn(&Counts) -> usize) -> u64 {
-        let pinned = &pin();
-        let all = 0..self.router.n_shards();
-        let numbers = all.filter_map(|shard| match db.0 {
-            0 => Some(number(self.roots.counts(shard))),
-            _ => self.known[shard].counts(db.0, pinned).map(&number),
-        });
-        numbers.map(|number| number as u64).sum()
-    }
-
     /// Whether some database has keys in a shard that are counted, such as those that have a deadline.
     pub fn has_in(&self, shard: ShardId, number: impl Fn(&Counts) -> usize) -> bool {
-        if number(self.roots.counts(shard.index())) > 0 {
-            return true;
-        }
-        let pinned = &pin();
-        self.known[shard.index()].any(pinned, |counts| number(counts) > 0)
+        number(self.roots.counts(shard.index())) > 0
+            || self.known[shard.index()].any(&pin(), |counts| number(counts) > 0)
     }
 
     /// The databases that have keys, in ascending order, each with what it holds. Takes time in proportion to how many tables there are: one
@@ -239,7 +225,7 @@ impl Keyspace {
     fn each_table(&self, mut visit: impl FnMut(u32, &Root, &Counts)) {
         for shard in 0..self.router.n_shards() {
             visit(0, self.roots.get(shard), self.roots.counts(shard));
-            // What is freed meanwhile waits for no more than one shard.
+            // One pin a shard: retired memory waits no longer than that.
             self.known[shard].each(&pin(), &mut visit);
         }
     }

@@ -26,7 +26,7 @@ pub(crate) const LARGE_BYTES: usize = 64 * 1024;
 /// takes tenths of a millisecond, since most are in no cache.
 const STEP_COST: usize = 1024;
 
-/// What it costs to take a flushed table apart, its entries aside, in entries.
+/// Cost of a flushed table itself, in entries.
 const TABLE_COST: usize = 4;
 
 /// Bytes in one piece that are at least so many take too long to be freed by a thread that serves sockets.

@@ -25,7 +25,7 @@ pub(crate) struct Stamps {
 struct Watched {
     stamp: Stamp,
     n_watchers: u32,
-    /// Where the key's next write is noted for others to see, one for each watcher that has not seen one.
+    /// Flags that the key's next write sets, one for each watcher that has seen no write yet.
     to_note: Vec<Arc<AtomicBool>>,
 }
 

@@ -150,7 +150,7 @@ impl Stream {
                         true
                     }),
                 );
-                // What was deleted before there may be pending still.
+                // Entries before that may have been deleted and still be pending.
                 let first = if entries.is_empty() { StreamId::MAX } else { entries.first_id() };
                 groups.release_before(match trim.to {
                     TrimTo::Id(id) => first.min(id),

@@ -501,7 +501,7 @@ impl Table {
         self.roots.fill()
     }
 
-    /// What the table counts.
+    /// The table's counts.
     #[inline]
     pub fn counts(&self) -> &Counts {
         // SAFETY: the counts are among those of `self.roots`, which keeps them, or live as long as the table.

@@ -42,7 +42,7 @@ impl Awaits {
     }
 }
 
-/// What serving a waiter may write.
+/// The keys that a waiter may write when it is served.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Reach {
     /// The keys that it waits for.

@@ -45,11 +45,11 @@ pub struct Connection {
     pub wanted: usize,
     /// The input that what is under way was read from, in bytes.
     pub n_under_way: usize,
-    /// What the long command of it that is under way will add to the log, at the most, in bytes.
+    /// Upper bound, in bytes, of what its long command under way adds to the log.
     pub promised: usize,
     /// What of its memory its thread has counted.
     pub counted_bytes: u64,
-    /// What it sends that was counted as about to be data.
+    /// The [incoming bytes](Self::incoming_bytes) that were last counted.
     pub counted_incoming: u64,
     /// Replies that the socket has not taken yet.
     pub backlog: Backlog,

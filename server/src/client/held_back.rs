@@ -1,4 +1,4 @@
-//! What a connection is sent without having asked while the reply to a command of it is still to be written.
+//! Notifications that wait until the reply to the connection's command under way is written.
 //!
 //! The command may change the dialect (HELLO within EXEC), so what depends on that is kept in both until the reply is there.
 
@@ -8,7 +8,7 @@ use braid_protocol::reply::Resp;
 #[derive(Debug, Default)]
 pub struct HeldBack {
     bytes: Vec<u8>,
-    /// Whose parts they are, one after the other, with the length of each: none means either dialect's.
+    /// The length of each part, in order, with its dialect; none stands for both dialects.
     parts: Vec<(Option<Resp>, usize)>,
 }
 
@@ -27,7 +27,7 @@ impl HeldBack {
         self.bytes.len()
     }
 
-    /// What a client of a dialect is sent.
+    /// Iterates over the bytes for a client of a dialect.
     pub fn in_dialect(&self, version: Resp) -> impl Iterator<Item = &[u8]> {
         let mut rest = &self.bytes[..];
         self.parts.iter().filter_map(move |&(of, len)| {

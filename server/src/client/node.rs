@@ -134,7 +134,7 @@ pub struct Job {
     pub n_run: usize,
     /// How often the command that runs next has been given up because it needed more than was held.
     pub n_given_up: u8,
-    /// When the command that runs next gives up waiting, if it has waited: it may have to be run again, and waits no longer for that.
+    /// Deadline of the next command, if it has waited before: a command that is run again keeps its first deadline.
     pub gives_up_at: Option<Steady>,
     /// Monitoring clients have been shown the command that runs next: it began to wait for keys after that.
     pub was_shown: bool,

@@ -13,7 +13,7 @@ pub struct Wait {
     pub destination: Option<Box<[u8]>>,
     /// After how many milliseconds it gives up; `None`: never.
     pub timeout: Option<u64>,
-    /// When that is. Nobody sets the clock that it goes by.
+    /// The deadline, by the clock that nobody sets.
     pub deadline: Option<Steady>,
     /// What it answers where it may not wait.
     pub nothing: Nothing,

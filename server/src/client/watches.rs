@@ -4,7 +4,7 @@ use std::{collections::HashMap, ops::Deref};
 
 use braid_storage::{Db, Key, Routed, Stamp, WatchedKey};
 
-/// What a hash table takes for each entry beside the entry, about.
+/// Approximate overhead of a hash table, in bytes an entry.
 const SLOT_BYTES: usize = 16;
 
 /// A watched key, and its stamp when it was watched.
@@ -20,7 +20,7 @@ pub struct Watch {
 #[derive(Debug, Default)]
 pub struct Watches {
     list: Vec<Watch>,
-    /// Where each stands in the list, so that it takes no longer to watch many.
+    /// Position of each key in the list, so that a look-up takes the same time however many there are.
     by_place: HashMap<(Db, Routed), u32>,
     key_bytes: usize,
 }

@@ -610,7 +610,9 @@ fn config_set(call: &mut Call<'_, '_>, args: Args<'_>, reply: &mut Reply<'_>) ->
     let refused = |error| CommandError::owned(format!("ERR {error}"));
     let changed = config.set(&pairs, call.session.record.peer.asker()).map_err(refused)?;
     config.check_at_run_time(&changed).map_err(refused)?;
-    if let (Some(LogBegun::Failed), true) = (call.session.log_begun.take(), config.appendonly) {
+    // As long as this is, the file that was begun stays.
+    let log_begun = call.session.log_begun.take();
+    if let (Some(LogBegun::Failed), true) = (&log_begun, config.appendonly) {
         return Err(CommandError::text(
             "ERR CONFIG SET failed (possibly related to argument 'appendonly') - Unable to turn on AOF. Check server logs.",
         ));
@@ -631,6 +633,7 @@ fn config_set(call: &mut Call<'_, '_>, args: Args<'_>, reply: &mut Reply<'_>) ->
     log::configure(&config);
     let password = config.requirepass.clone();
     let has_changed = password != server.config.load().requirepass;
+    let (did_log, logs) = (server.config.load().appendonly, config.appendonly);
     server.set_config(config);
     call.renew_definitions();
     if has_changed {
@@ -641,8 +644,8 @@ fn config_set(call: &mut Call<'_, '_>, args: Args<'_>, reply: &mut Reply<'_>) ->
     }
     server.limit_clients(call.thread);
     reply.ok();
-    // The reply waits until what was logged is on disk, in a transaction that of EXEC.
-    if !server.config.load().appendonly && server.journal.has_file() {
+    // The reply waits until what was logged is on disk and others can have the folder, in a transaction that of EXEC.
+    if !logs && (did_log || server.journal.has_file()) {
         call.session.ask(Request::Save { order: SaveOrder::EndLog, is_answered: false });
     }
     Ok(())

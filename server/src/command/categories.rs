@@ -11,7 +11,7 @@ impl Categories {
             Some(categories) => categories,
             None => of_group(spec),
         };
-        // What only scripts would read may be more than reading: as in Redis, `@read` does not run them.
+        // A read-only script is no plain read: as in Redis, `@read` does not include EVAL_RO and its kin.
         if spec.flags.has(Flags::READONLY) && !all.has(Categories::SCRIPTING) {
             all = all.and(Categories::READ);
         }

@@ -111,7 +111,7 @@ pub(super) struct Figures {
     pub(super) notifications: u64,
     /// The tables of each database, their entries aside.
     tables: HashMap<Db, u64>,
-    /// What the databases hold that have keys.
+    /// The counts of all databases with keys.
     databases: Vec<(Db, DatabaseCounts)>,
     /// The texts of scripts, and of libraries.
     pub(super) scripts: u64,
@@ -122,9 +122,9 @@ pub(super) struct Figures {
     pub(super) dataset: u64,
     /// All of the data set's, tables included: what eviction can free.
     pub(super) data: u64,
-    /// What waits to be written to the append-only file.
+    /// Bytes that wait to be written to the append-only file.
     pub(super) unwritten: u64,
-    /// What does not count against `maxmemory`.
+    /// Bytes that do not count against `maxmemory`.
     pub(super) uncounted: u64,
     /// What is in use.
     used: u64,
@@ -175,7 +175,7 @@ impl Figures {
         self.used.saturating_sub(self.dataset)
     }
 
-    /// What is in use that is neither data nor clients': the server's own.
+    /// Returns the server's own bytes: those in use that are neither data nor clients'.
     pub(super) fn of_server(&self) -> u64 {
         self.used.saturating_sub(self.data).saturating_sub(self.of_clients)
     }

@@ -38,7 +38,7 @@ pub enum FatalConfigError {
     Missing {
         /// The directive that asks for it.
         name: &'static str,
-        /// What is not there.
+        /// The feature that is missing.
         why: &'static str,
     },
     /// Users stand both in the configuration and in a file of their own.

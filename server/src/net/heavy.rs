@@ -52,10 +52,10 @@ pub fn run_heavy(server: &'static Server, index: usize, parker: &Parker) {
         // Those that stand in begin where others are stuck.
         let may_begin =
             may_begin && spare.is_none_or(|nth| worker.is_reserved() || nth < server.n_stuck_heavy());
-        // What is freed by the way must not pile up: each command may make as much again.
+        // Large garbage must not pile up: each command may make as much again.
         while braid_storage::has_much_large_garbage() && braid_storage::reclaim_large() {}
         let worked = may_begin && worker.take_heavy();
-        // What is long is written before the next of it comes.
+        // A long record is written before the next one is made.
         if worked && server.journal.is_full() && server.journal.advance() {
             server.wake_who_awaits_log();
         }

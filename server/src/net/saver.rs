@@ -19,7 +19,10 @@ use std::{
     path::Path,
     sync::{
         Arc,
-        atomic::Ordering::Relaxed,
+        atomic::{
+            Ordering::{Acquire, Relaxed},
+            fence,
+        },
         mpsc::{Receiver, RecvTimeoutError},
     },
     time::{Duration, Instant},
@@ -129,7 +132,7 @@ struct Saver {
     keeps_history: bool,
     /// What is held may be marked as saved although it is not: a snapshot that panicked again and again has not been brought to its end.
     has_stale_marks: bool,
-    /// What is held was loaded, and the append-only file knows nothing of it.
+    /// A data set was loaded at run time, and the append-only file does not have it yet.
     owes_rewrite: bool,
     /// An append-only file that was begun for a CONFIG SET, which is to take effect next.
     begun: Option<Begun>,
@@ -324,6 +327,8 @@ impl Saver {
     /// Whether an append-only file was begun for a command that has not turned it on, and is over.
     fn is_begun_in_vain(&self) -> bool {
         let is_over = self.begun.as_ref().is_some_and(|begun| Arc::strong_count(&begun.wanted) == 1);
+        // Acquire pairs with the Release in the drop of the other `Arc`, before which the configuration has changed.
+        fence(Acquire);
         is_over && !self.server.config.load().appendonly
     }
 
@@ -565,6 +570,9 @@ impl Saver {
                 // Unless another client has turned it on again.
                 if self.server.journal.is_writing() && !self.server.config.load().appendonly {
                     self.end_log();
+                }
+                if self.is_begun_in_vain() {
+                    self.give_up_begun();
                 }
                 None
             }

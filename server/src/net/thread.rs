@@ -407,27 +407,7 @@ impl IoThread {
                 self.sweeps.push_back(node);
                 return;
             }
-            Task::Sweep(sweep) => {
-                if sweep.is_over_limit() {
-                    node.job.session.exceed_limit();
-                }
-                let journal = &self.worker.thread.server().journal;
-                if journal.holds_back_reads() {
-                    // It has read what others have written meanwhile.
-                    node.job.ticket = node.job.ticket.max(journal.last_ticket());
-                }
-                let pieces = sweep.take_reply();
-                let took = sweep.worked.as_nanos() as u64;
-                self.worker.thread.stats().took(node.job.commands[0].command, took, 1);
-                self.note_sweep(&node, took, pieces.iter().map(Vec::len).sum());
-                let wanted = node.job.session.replies == Replies::On;
-                node.job.session.drop_unwanted(0, &mut Vec::new());
-                if let Some(connection) =
-                    self.connections[node.job.session.origin.slot].as_mut().filter(|_| wanted)
-                {
-                    pieces.into_iter().for_each(|piece| connection.backlog.push_piece(Piece::Own(piece)));
-                }
-            }
+            Task::Sweep(_) => self.conclude_sweep(&mut node),
             Task::Commands if node.job.n_run < node.job.commands.len() => {
                 // A pause holds the rest back, one of them has panicked, or it was offloaded.
                 let (next, words) = rows::next(&node.job);
@@ -448,6 +428,33 @@ impl IoThread {
             Task::MakeRoom(_) => self.take_room(&mut node),
             Task::Commands | Task::Barrier | Task::Idle => {}
         }
+        self.comply(node);
+    }
+
+    /// Puts the reply of a sweep over all shards with what its connection is sent.
+    fn conclude_sweep(&mut self, node: &mut Node<Job>) {
+        let Task::Sweep(sweep) = &mut node.job.task else { unreachable!("it is a sweep's node") };
+        if sweep.is_over_limit() {
+            node.job.session.exceed_limit();
+        }
+        let journal = &self.worker.thread.server().journal;
+        if journal.holds_back_reads() {
+            // It has read what others have written meanwhile.
+            node.job.ticket = node.job.ticket.max(journal.last_ticket());
+        }
+        let pieces = sweep.take_reply();
+        let took = sweep.worked.as_nanos() as u64;
+        self.worker.thread.stats().took(node.job.commands[0].command, took, 1);
+        self.note_sweep(node, took, pieces.iter().map(Vec::len).sum());
+        let wanted = node.job.session.replies == Replies::On;
+        node.job.session.drop_unwanted(0, &mut Vec::new());
+        if let Some(connection) = self.connections[node.job.session.origin.slot].as_mut().filter(|_| wanted) {
+            pieces.into_iter().for_each(|piece| connection.backlog.push_piece(Piece::Own(piece)));
+        }
+    }
+
+    /// Does what a node asks for after its work, and gives it back to its connection then.
+    fn comply(&mut self, mut node: Box<Node<Job>>) {
         match node.job.session.request.take() {
             Some(Request::Sleep { millis, .. }) => {
                 // It may have asked for this as well.

@@ -93,7 +93,7 @@ fn is_part(name: &str, of: &str) -> bool {
     is_number && ["base.rdb", "base.aof", "incr.aof"].contains(&kind)
 }
 
-/// What the manifests of a folder name, copies that somebody has made of them, too.
+/// Returns the parts that the folder's manifests name; an operator's copies of manifests count.
 fn named_parts(folder: &Path) -> io::Result<BTreeSet<Vec<u8>>> {
     let mut named = BTreeSet::new();
     for entry in fs::read_dir(folder)? {

@@ -89,7 +89,7 @@ pub fn pin(job: &mut Job, held: &mut Held<'_, Job>, thread: &mut ThreadState) {
     let db = job.session.db;
     let mut keys: Vec<PinnedKey> = Vec::new();
     let mut at_of: HashMap<(Db, &[u8]), usize> = HashMap::new();
-    // What is in another database may be swapped while what is read is not.
+    // SWAPDB may exchange the destination's database and leave the source's.
     let is_all_read = command.has(Flags::OTHER_DATABASES);
     command.spec.keys.positions(
         words.len(),

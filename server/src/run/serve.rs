@@ -85,7 +85,7 @@ fn shards_written_by(parked: &Parked, held: &Held<'_, Job>, thread: &ThreadState
             let all = parked.keys().map(|key| key.routed.shard).chain(destination);
             all.filter(|&shard| held.has(shard)).collect()
         }
-        // That may be any command.
+        // Any command may have waited for a pin.
         Cause::Pinned => held.ids().into(),
     }
 }

@@ -14,7 +14,7 @@ use crate::{
     shared::{server::Server, thread_state::ThreadState},
 };
 
-/// Where nothing is said of clients, they may take as much as `maxmemory`, and so much in any case: one argument may have half of it.
+/// Least limit of all clients together where `maxmemory-clients` is not set: twice the longest argument. Above that, it is `maxmemory`.
 const UNSAID_LEAST: u64 = 1 << 30;
 
 /// How many bytes all clients may take together. What they take does not count against `maxmemory`, so under that there is a limit in any case. A

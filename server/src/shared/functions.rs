@@ -132,7 +132,7 @@ pub struct Functions {
     writer: Mutex<Writer>,
 }
 
-/// What changes of the libraries go by.
+/// State of the one writer of libraries.
 #[derive(Default)]
 struct Writer {
     /// How many libraries there have been.

@@ -54,7 +54,7 @@ pub struct Totals {
 }
 
 impl Totals {
-    /// What came between two moments. Both moments are the duration, in milliseconds.
+    /// Returns the difference of two totals; the steady time of the result is the duration.
     fn since(self, began: Totals) -> Totals {
         let micros = |mode: usize| self.processor_micros[mode].saturating_sub(began.processor_micros[mode]);
         let millis = self.steady.0.saturating_sub(began.steady.0);

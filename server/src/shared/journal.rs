@@ -134,7 +134,7 @@ pub struct Base {
     pub is_snapshot: bool,
 }
 
-/// What a connection waits for, in place of a ticket, whose next command is long while the log [is full](Journal::is_full).
+/// Stands for a ticket where a connection waits for room: its next command is long and the log [is full](Journal::is_full).
 pub const ROOM: Ticket = Ticket::MAX;
 
 /// The units that were kept at the most: what comes after them is not.
@@ -309,7 +309,7 @@ impl Journal {
     }
 
     /// Whether so much waits to be written, or is about to, that no long command may begin: each would add what is more than all others do.
-    /// Where nothing can be written all may, and are refused.
+    /// It is not full while the disk refuses writes: commands then run into their error.
     pub fn is_full(&self) -> bool {
         let n_bytes = self.unwritten_bytes() + self.promised_bytes.load(Ordering::Relaxed);
         self.is_writing() && n_bytes >= self.behind_max.load(Ordering::Relaxed) && !self.has_failed()

@@ -70,17 +70,17 @@ pub struct Memory {
     pub peak: AtomicU64,
     /// What was resident when the process began to serve and is not counted: code, stacks, the allocator's own.
     base: AtomicU64,
-    /// What was allocated of late.
+    /// Allocated bytes of late.
     allocated: Lately,
-    /// What was in use of late by the server itself, and by its clients.
+    /// Bytes in use of late by the server itself, and by its clients.
     own: Lately,
     of_clients: Lately,
-    /// What of both was in use when the limit was set, or at the start, and what counts against it.
+    /// Bytes of both when the limit was set, or at the start; and those that count against it.
     own_at_first: AtomicU64,
     counted_own: AtomicU64,
     /// The most that was in use under this limit that is no data.
     own_peak: AtomicU64,
-    /// What clients are sending that is about to be data.
+    /// Bytes of long commands that clients are sending: they are about to be data.
     incoming: AtomicU64,
     /// How much is resident beside what is counted, apart from that.
     overhead: AtomicU64,
@@ -99,7 +99,7 @@ pub struct Memory {
     pub is_exhausted: Flag,
 }
 
-/// What a number was in each of the last spans of time.
+/// A number's extremes in each of the last spans of time.
 #[derive(Default)]
 struct Lately([Span; N_SPANS]);
 
@@ -191,12 +191,12 @@ impl Memory {
         braid_storage::allocated_bytes().saturating_sub(braid_storage::garbage_bytes())
     }
 
-    /// What of it is no data.
+    /// Returns the bytes in use that are no data.
     fn own() -> u64 {
         Self::used().saturating_sub(braid_storage::data_bytes())
     }
 
-    /// What of it does not count against the limit. While there is none, all counts: it would if there were one from now on.
+    /// Returns the bytes in use that do not count against the limit. Without a limit there are none: all of them would count if one were set.
     pub fn uncounted(&self) -> u64 {
         if self.limit.load(Ordering::Relaxed) == 0 {
             return 0;

@@ -134,7 +134,7 @@ pub struct Saves {
     pub saved_at: AtomicU64,
     /// The same in milliseconds by the clock that nobody sets: save points go by it.
     pub saved_steady: AtomicU64,
-    /// When the last one was begun, likewise.
+    /// Begin of the last attempt, by the same clock.
     pub tried_steady: AtomicU64,
     /// Whether the last one failed.
     pub has_failed: AtomicBool,

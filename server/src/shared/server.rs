@@ -225,6 +225,26 @@ pub struct Peer {
 }
 
 impl Peer {
+    /// A thread that has done nothing yet.
+    pub fn new(waker: Waker, stats: ThreadStats) -> Self {
+        Self {
+            inbox: Inbox::default(),
+            mail: SegQueue::new(),
+            notifications: Notifications::default(),
+            n_monitors: AtomicU32::new(0),
+            n_trackers: AtomicU32::new(0),
+            program: Running::default(),
+            awaits_log: AtomicBool::new(false),
+            waker,
+            stats: CachePadded::new(stats),
+            n_connections: AtomicU32::new(0),
+            client_bytes: Count::default(),
+            nanos_had: AtomicU64::new(0),
+            nanos_wanted: AtomicU64::new(0),
+            micros_by_mode: Default::default(),
+        }
+    }
+
     /// How many connections it has.
     pub fn n_connections(&self) -> u32 {
         self.n_connections.load(Ordering::Relaxed)

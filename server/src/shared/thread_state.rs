@@ -62,7 +62,7 @@ pub struct ThreadState {
     kept_back: RefCell<Option<Vec<(usize, Notification)>>>,
     /// The last ticket that the log has given to what is under way, or to what that has read; 0 if none.
     pub ticket: Cell<Ticket>,
-    /// What programs have left in its Lua must be collected.
+    /// Its Lua states must be collected.
     pub owes_collection: Cell<bool>,
     /// What this turn has spent on others' work.
     drain: Drain,

@@ -37,10 +37,10 @@ pub struct Peer {
     due: Instant,
 }
 
-/// Who has connected.
+/// A client of the port.
 #[derive(Clone, Copy, Debug)]
 pub struct Visitor {
-    /// Where he comes from.
+    /// Its address.
     pub from: SocketAddr,
     /// The address of this host that he has connected to, if the system says it.
     pub to: Option<IpAddr>,

@@ -1,5 +1,6 @@
 //! A server process of a test's own.
 
+use std::ffi::OsStr;
 use std::fs::{self, File};
 use std::io;
 use std::net::{TcpListener, UdpSocket};
@@ -115,7 +116,7 @@ impl Server {
     ///
     /// # Panics
     /// When it does not start; the message has the end of what it printed.
-    pub fn start_with(variables: &[(&str, &str)], args: &[&str]) -> Server {
+    pub fn start_with(variables: &[(&str, &OsStr)], args: &[&str]) -> Server {
         let program = env!("CARGO_BIN_EXE_braid-server");
         Server::try_with(variables, program, args, Ready::Serving).unwrap_or_else(|why| panic!("{why}"))
     }
@@ -129,7 +130,7 @@ impl Server {
     }
 
     fn try_with(
-        variables: &[(&str, &str)],
+        variables: &[(&str, &OsStr)],
         program: &str,
         args: &[&str],
         ready: Ready,
@@ -217,7 +218,7 @@ impl Server {
         self.scratch.join("server.log")
     }
 
-    fn spawn(variables: &[(&str, &str)], program: &str, args: &[&str]) -> Server {
+    fn spawn(variables: &[(&str, &OsStr)], program: &str, args: &[&str]) -> Server {
         let scratch = new_scratch();
         let port = Port::claim();
         let log = File::create(scratch.join("server.log")).expect("the scratch directory is writable");

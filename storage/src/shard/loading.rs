@@ -163,7 +163,7 @@ mod tests {
         drop(aside);
         let n_keys: Vec<u64> = (0..3).map(|db| keyspace.n_keys(Db(db))).collect();
         assert_eq!(n_keys, [334, 333, 333]);
-        assert_eq!((0..3).map(|db| keyspace.n_deadlines(Db(db))).sum::<u64>(), 250);
+        assert_eq!(keyspace.databases().iter().map(|(_, counts)| counts.n_deadlines).sum::<u64>(), 250);
         for nth in 0..1000 {
             let name = format!("key {nth}");
             let shard = &mut shards[key(&keyspace, name.as_bytes()).routed.shard.index()];

@@ -415,11 +415,6 @@ impl Roots {
         &self.shared.counts[index]
     }
 
-    /// The counts of a table, unless it is empty: of one that always was, nothing but the root is touched.
-    pub fn counts_of_entries(&self, index: usize) -> Option<&Counts> {
-        self.get(index).directory_acquire().map(|_| self.counts(index))
-    }
-
     /// The router that tells the places of the tables' keys.
     #[inline]
     pub fn router(&self) -> &Router {

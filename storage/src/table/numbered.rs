@@ -29,13 +29,15 @@ use super::{
 };
 use crate::{allocator::count_data, prefetch};
 
-/// An index begins with so many slots.
-const SLOTS_MIN: usize = 4;
+/// An index begins with so many slots: most shards have one table at the most.
+const SLOTS_MIN: usize = 2;
+/// Up to so many tables there is no room for more.
+const FEW: usize = 4;
 /// An index is replaced when more than so many quarters of its slots are taken.
 const FULL_QUARTERS: usize = 3;
 
-/// What anyone may read of a table that has a number. The holder writes the counts, prefetchers read the root: they lie on
-/// lines of their own.
+/// The shared part of a table: anyone may read it. The holder writes the counts and prefetchers read the root, so each lies on a
+/// line of its own.
 #[repr(C)]
 struct Numbered {
     root: Root,
@@ -54,7 +56,7 @@ unsafe impl Send for Owned {}
 unsafe impl Sync for Owned {}
 
 impl Owned {
-    /// What there is for a table beside what it counts itself.
+    /// Bytes of a table beside those that it counts itself.
     const BYTES: i64 = (size_of::<Numbered>() + size_of::<NumberedTable>()) as i64;
 
     fn new(number: u32, nth: usize) -> Self {
@@ -161,7 +163,7 @@ impl IndexRef {
     }
 }
 
-/// Where the tables of one shard that have numbers are found without holding it. The holder publishes, anyone reads.
+/// The numbered tables of one shard, to be found without holding it. The holder publishes, anyone reads.
 #[derive(Default)]
 pub struct Known {
     index: AtomicPtr<Index>,
@@ -267,7 +269,7 @@ pub struct NumberedTables {
     /// In the order in which they came into being.
     tables: Vec<NumberedTable>,
     known: Arc<[Known]>,
-    /// Which of `known` is the shard's.
+    /// The index of the shard's element of `known`.
     at: usize,
     /// Tells the places of keys, and has no tables itself.
     blank: Roots,
@@ -335,6 +337,10 @@ impl NumberedTables {
         let numbered = owned.get();
         let table = self.blank.table_apart(&numbered.root, &numbered.counts);
         index.add(&owned);
+        if at < FEW {
+            // A vector would begin with room for four.
+            self.tables.reserve_exact(1);
+        }
         self.tables.push(NumberedTable { table, owned });
         self.known[self.at].n_tables.store(at + 1, Relaxed);
         at

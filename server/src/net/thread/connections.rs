@@ -242,7 +242,7 @@ impl IoThread {
             let n_watched = session.watched.len();
             node.job.clear();
             node.job.task = Task::Goodbye;
-            // Who has watched very many keys keeps no thread with sockets from its others.
+            // To forget very many watched keys is long work: no thread with sockets does it.
             let weight = if n_watched > HEAVY_KEYS { Weight::Heavy } else { Weight::Light };
             node.set_route(Route::new(shards).with_weight(weight));
             self.worker.submit(node);

@@ -42,7 +42,7 @@ enum Told {
     OfOther,
 }
 
-/// What matters of a connection to what it is sent without having asked.
+/// Facts about a connection on which its notifications depend.
 #[derive(Clone, Copy)]
 struct Recipient {
     id: ClientId,
@@ -445,7 +445,7 @@ impl IoThread {
     /// Gives a connection something it has not asked for; has it closed if more than `limit` bytes wait then.
     ///
     /// `what` gives what that is in a dialect, if it is anything, and says whether it comes after the reply to a command that is under way.
-    /// That may change the dialect, so it is asked for both then.
+    /// That command may change the dialect, so `what` is then called for both.
     fn give(
         &mut self,
         place: Place,
@@ -453,7 +453,7 @@ impl IoThread {
         what: impl Fn(Recipient, Resp, &mut dyn FnMut(Given<'_>, bool)),
     ) {
         let Some(Some(connection)) = self.connections.get_mut(place) else { return };
-        // Who is killed hears nothing of what comes after that.
+        // A killed client gets no later notifications.
         if connection.closing || connection.record.is_killed() {
             return;
         }

@@ -288,7 +288,7 @@ impl IoThread {
             self.await_room_in_log(slot, connection);
             return Some(Ended::Paused(parsed.start));
         }
-        // What has come was counted when it came. Until the command is over there are two of it.
+        // The request itself is counted already. Until the command is over there is a second copy, the value.
         let n_more = words.iter().map(<[u8]>::len).sum::<usize>();
         if self.config.maxmemory.is_some() && server.memory.room() < n_more as i64 {
             self.eviction.make_room(&mut self.worker, n_more);
@@ -437,11 +437,7 @@ impl IoThread {
             }
             Admission::Postpone => {
                 connection.record.ran(command.id);
-                batch.leave_unmeasured(index);
-                node.job.is_timed = true;
-                node.job.push(command.id, words, parsed.routed);
-                node.job.task = Task::Commands;
-                let node = connection.node.take().expect("here a moment ago");
+                let node = detach(connection, turn, index..index + 1, true);
                 connection.postponed = Some(self.postpone(node));
                 Gate::Shut(Ended::Parked(parsed.end))
             }
@@ -463,11 +459,7 @@ impl IoThread {
         match command.spec.run {
             Run::Shard(_) => self.run_alike(connection, turn, index, out),
             Run::Session(_) if route::adds_up_much(server, command) => {
-                batch.leave_unmeasured(index);
-                let mut node = connection.node.take().expect("a parked connection runs nothing");
-                node.job.is_timed = true;
-                node.job.push(command.id, turn.words(parsed), None);
-                node.job.task = Task::Commands;
+                let mut node = detach(connection, turn, index..index + 1, true);
                 node.set_route(Route::default().with_weight(Weight::Heavy));
                 self.worker.submit(node);
                 Next::Parked { input_from: parsed.end }
@@ -480,11 +472,7 @@ impl IoThread {
                 }
                 // The last snapshot would lack what it does.
                 cold_path();
-                batch.leave_unmeasured(index);
-                let mut node = connection.node.take().expect("a parked connection runs nothing");
-                node.job.is_timed = true;
-                node.job.push(command.id, turn.words(parsed), None);
-                node.job.task = Task::Commands;
+                let node = detach(connection, turn, index..index + 1, true);
                 connection.postponed = Some(self.postpone(node));
                 Next::Parked { input_from: parsed.end }
             }
@@ -493,17 +481,11 @@ impl IoThread {
                 if n_left == 0 {
                     return Next::Command(index + 1);
                 }
-                let left = index..index + n_left;
-                left.clone().for_each(|index| batch.leave_unmeasured(index));
-                Next::Parked { input_from: batch.commands[left.end - 1].end }
+                Next::Parked { input_from: batch.commands[index + n_left - 1].end }
             }
             Run::EachShard { begin, .. } => self.begin_sweep(connection, turn, index, begin, out),
             Run::Barrier(_) if command::turns_log_on(turn.words(parsed), server) => {
-                batch.leave_unmeasured(index);
-                let mut node = connection.node.take().expect("a parked connection runs nothing");
-                node.job.is_timed = true;
-                node.job.push(command.id, turn.words(parsed), None);
-                node.job.task = Task::Commands;
+                let node = detach(connection, turn, index..index + 1, true);
                 self.submit_commands(node);
                 Next::Parked { input_from: parsed.end }
             }
@@ -578,7 +560,7 @@ impl IoThread {
         let next = Cell::new(first);
         let n_before = out.len();
         let n_kept = Cell::new(n_before);
-        loop {
+        let (held, group) = loop {
             let begin = next.get();
             let leader = &commands[begin];
             let routed = leader.routed.expect("a command on one shard has its key first");
@@ -642,54 +624,34 @@ impl IoThread {
                 }
                 Stopped::No
             });
-            match held {
-                Some(Ok(Stopped::No)) => {
-                    // What has admitted one of them admits the next one.
-                    let is_alike = commands.get(end).is_some_and(|parsed| parsed.is_like(leader));
-                    if !is_alike || !server.attention.is_idle(rights_as_of) {
-                        self.note_sizes(&connection.record, turn, first..end, &out[n_before..]);
-                        return Next::Command(end);
-                    }
-                    // But for its keys.
-                    if is_restricted && !commands[end].is_allowed(session, turn) {
-                        self.note_sizes(&connection.record, turn, first..end, &out[n_before..]);
-                        return Next::Command(end);
-                    }
-                }
-                Some(Ok(Stopped::ByObservers)) => {
-                    cold_path();
-                    self.note_sizes(&connection.record, turn, first..begin, &out[n_before..]);
-                    // What it asks for afterwards concerns its replies, and not those before them.
-                    if begin > first {
-                        return Next::Command(begin);
-                    }
-                    return self.run_group_of_units(connection, turn, begin..end, out);
-                }
-                Some(Ok(Stopped::ByLongReplies)) => {
-                    cold_path();
-                    self.note_sizes(&connection.record, turn, first..next.get(), &out[n_before..]);
-                    return Next::Command(next.get());
-                }
-                Some(Ok(Stopped::ByLongWork)) => {
-                    cold_path();
-                    self.note_sizes(&connection.record, turn, first..next.get(), &out[n_before..]);
-                    return self.leave_group(connection, turn, next.get()..end, true);
-                }
-                Some(Err(_)) => {
-                    cold_path();
-                    out.truncate(n_kept.get());
-                    self.note_sizes(&connection.record, turn, first..next.get(), &out[n_before..]);
-                    let failed = commands[next.get()].command();
-                    job::answer_panic(out, session, Some(failed), &self.worker.thread);
-                    return Next::Command(next.get() + 1);
-                }
-                // Nobody asks the clock for what only waits for its turn: it has its share of the time here.
-                None => {
-                    cold_path();
-                    self.note_sizes(&connection.record, turn, first..begin, &out[n_before..]);
-                    return self.leave_group(connection, turn, begin..end, false);
-                }
+            if let Some(Ok(Stopped::No)) = held
+                && let Some(behind) = commands.get(end)
+                // Admission of one of them holds for the next one, but for its keys.
+                && behind.is_like(leader)
+                && server.attention.is_idle(rights_as_of)
+                && (!is_restricted || behind.is_allowed(session, turn))
+            {
+                continue;
             }
+            break (held, begin..end);
+        };
+        // Nothing of a command that failed half way is sent.
+        out.truncate(n_kept.get());
+        let next = next.get();
+        self.note_sizes(&connection.record, turn, first..next, &out[n_before..]);
+        match held {
+            Some(Ok(Stopped::No | Stopped::ByLongReplies)) => Next::Command(next),
+            // Observers ask for notices that concern its replies, and not those before them.
+            Some(Ok(Stopped::ByObservers)) if next > first => Next::Command(next),
+            Some(Ok(Stopped::ByObservers)) => self.run_group_of_units(connection, turn, group, out),
+            Some(Ok(Stopped::ByLongWork)) => self.leave_group(connection, turn, next..group.end, true),
+            Some(Err(_)) => {
+                let failed = commands[next].command();
+                job::answer_panic(out, session, Some(failed), &self.worker.thread);
+                Next::Command(next + 1)
+            }
+            // Nobody asks the clock for what only waits for its turn: it has its share of the time here.
+            None => self.leave_group(connection, turn, group, false),
         }
     }
 
@@ -801,16 +763,8 @@ impl IoThread {
         is_timed: bool,
     ) -> Next {
         let commands = &turn.batch.commands[group.clone()];
-        let mut node = connection.node.take().expect("a parked connection runs nothing");
-        for parsed in commands {
-            node.job.push(parsed.command().id, turn.words(parsed), parsed.routed);
-        }
         self.worker.thread.stats().delegated.add(commands.len() as u64);
-        node.job.is_timed = is_timed;
-        if is_timed {
-            group.for_each(|index| turn.batch.leave_unmeasured(index));
-        }
-        node.job.task = Task::Commands;
+        let mut node = detach(connection, turn, group, is_timed);
         let routed = commands[0].routed.expect("a command on one shard has its key first");
         node.set_route(Route::one(routed.shard));
         splitting::follow(&mut node, connection);
@@ -893,14 +847,9 @@ impl IoThread {
             };
         }
         let n_left = n_scripts_together(turn, index, command, session);
-        for parsed in &batch.commands[index..index + n_left] {
-            node.job.push(parsed.command().id, turn.words(parsed), parsed.routed);
-        }
-        node.job.is_timed = true;
         self.worker.thread.stats().delegated.add(n_left as u64);
-        node.job.task = Task::Commands;
+        let mut node = detach(connection, turn, index..index + n_left, true);
         node.set_route(route);
-        let mut node = connection.node.take().expect("here a moment ago");
         splitting::follow(&mut node, connection);
         self.worker.submit(node);
         n_left
@@ -1036,6 +985,25 @@ impl IoThread {
         node.set_route(node.job.route(server));
         self.worker.submit(node);
     }
+}
+
+/// Takes the node of a connection, to run these commands of the batch elsewhere. With `is_timed`, each is timed by itself, and not with the batch.
+fn detach(
+    connection: &mut Connection,
+    turn: Turn<'_>,
+    group: Range<usize>,
+    is_timed: bool,
+) -> Box<Node<Job>> {
+    let mut node = connection.node.take().expect("a parked connection runs nothing");
+    for parsed in &turn.batch.commands[group.clone()] {
+        node.job.push(parsed.command().id, turn.words(parsed), parsed.routed);
+    }
+    node.job.is_timed = is_timed;
+    if is_timed {
+        group.for_each(|index| turn.batch.leave_unmeasured(index));
+    }
+    node.job.task = Task::Commands;
+    node
 }
 
 /// Whether commands are logged in their own words, if they change anything.

@@ -78,11 +78,11 @@ pub enum Item<'a> {
 pub struct LongString {
     /// The key.
     pub key: Vec<u8>,
-    /// When it expires.
+    /// Its deadline.
     pub deadline: Option<Deadline>,
     /// How it was used.
     pub recency: Option<Recency>,
-    /// Where the entry begins.
+    /// Offset of the entry in the file.
     pub offset: u64,
     /// How many bytes the value has.
     pub n_bytes: usize,
@@ -304,7 +304,7 @@ impl<R: Read> SnapshotReader<R> {
         self.leaves_long = self.total.is_some();
     }
 
-    /// What comes next, if it is an entry whose value is a very long string, of which all but the value is there and all may come.
+    /// Returns the next entry if its value is a very long string, everything before the value has been read, and the file is long enough.
     fn long_string(&mut self) -> Option<LongString> {
         let mut walker = Walker::new(&self.buffer[self.n_given..]);
         let first = walker.byte().ok()?;
@@ -467,7 +467,7 @@ fn record(walker: &mut Walker<'_>, version: u16) -> Result<Record, Missing> {
     })
 }
 
-/// What stands before an entry's value.
+/// The part of an entry before its value.
 struct Head {
     deadline: Option<Deadline>,
     recency: Option<Recency>,
