@@ -592,6 +592,7 @@ fn build(
         hot_keys,
         latency_monitor,
         times_each: AtomicBool::new(false),
+        average_ttls: Default::default(),
         failed_logins: AtomicU64::new(0),
         rate_sampler: Mutex::default(),
         active_expire: AtomicBool::new(true),

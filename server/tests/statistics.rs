@@ -272,3 +272,67 @@ fn randomkey_removes_the_expired_keys_that_it_meets() {
         assert!(n_removed < 500, "all have been removed under one hold");
     }
 }
+
+/// A figure of a database in INFO keyspace.
+fn of_database(client: &mut Client, db: usize, name: &str) -> u64 {
+    let info = client.command(&["INFO", "keyspace"]).text().expect("INFO answers text");
+    let line = info.lines().find_map(|line| line.strip_prefix(&format!("db{db}:")));
+    let line = line.unwrap_or_else(|| panic!("no db{db} in {info}"));
+    let figure = line.split(',').find_map(|field| field.strip_prefix(name)?.strip_prefix('='));
+    figure.and_then(|figure| figure.parse().ok()).unwrap_or_else(|| panic!("no {name} in {line}"))
+}
+
+#[test]
+fn info_tells_how_long_keys_of_a_database_last() {
+    let server = Server::start(&["--io-threads", "2"]);
+    let mut client = server.connect();
+    for line in ["SET a v EX 1000", "SET b v EX 3000", "SET c v", "SELECT 3", "SET d v EX 50"] {
+        assert_eq!(ask(&mut client, line), "+OK");
+    }
+    until("expiry has met the keys", || (45_000..=50_000).contains(&of_database(&mut client, 3, "avg_ttl")));
+    until("expiry has met both", || (1_000_000..3_000_000).contains(&of_database(&mut client, 0, "avg_ttl")));
+    assert_eq!(ask(&mut client, "PERSIST d"), ":1");
+    assert_eq!(of_database(&mut client, 3, "avg_ttl"), 0);
+}
+
+#[test]
+fn info_tells_how_many_hashes_of_a_database_have_fields_that_expire() {
+    for layout in [["--io-threads", "1", "--shards", "1"], ["--io-threads", "2", "--shards", "1024"]] {
+        let server = Server::start(&layout);
+        let mut client = server.connect();
+        ask(&mut client, "SET stays v");
+        for n in 0..20 {
+            ask(&mut client, &format!("HSET h{n} f v g v"));
+            assert_eq!(ask(&mut client, &format!("HEXPIRE h{n} {} FIELDS 2 f g", 1000 + n)), "[:1 :1]");
+        }
+        assert_eq!(of_database(&mut client, 0, "subexpiry"), 20);
+        for (line, left) in [
+            ("HPERSIST h0 FIELDS 1 f", 20),
+            ("HPERSIST h0 FIELDS 1 g", 19),
+            ("HEXPIRE h1 2000 FIELDS 1 f", 19),
+            ("DEL h1", 18),
+            ("SET h2 v", 17),
+            ("RENAME h3 h4", 16),
+            ("COPY h4 h1", 17),
+            ("HDEL h4 f g", 16),
+            ("EXPIRE h5 -1", 15),
+            ("MOVE h6 3", 14),
+            ("DEBUG RELOAD", 14),
+            ("DEBUG ADVANCE-TIME 900000", 14),
+            ("SELECT 3", 14),
+        ] {
+            assert!(!ask(&mut client, line).starts_with('-'), "{line}");
+            assert_eq!(of_database(&mut client, 0, "subexpiry"), left, "{line}");
+        }
+        assert_eq!(of_database(&mut client, 3, "subexpiry"), 1);
+        ask(&mut client, "SET stays v");
+        assert_eq!(ask(&mut client, "SWAPDB 0 3"), "+OK");
+        assert_eq!([0, 3].map(|db| of_database(&mut client, db, "subexpiry")), [1, 14]);
+        ask(&mut client, "DEBUG ADVANCE-TIME 2000000");
+        until("all have expired", || of_database(&mut client, 3, "subexpiry") == 0);
+        assert_eq!(ask(&mut client, "SWAPDB 0 3"), "+OK");
+        ask(&mut client, "FLUSHALL");
+        ask(&mut client, "SET k v");
+        assert_eq!(of_database(&mut client, 3, "subexpiry"), 0);
+    }
+}

@@ -32,6 +32,8 @@ pub struct DatabaseCounts {
     pub n_keys: u64,
     /// Keys that have a deadline.
     pub n_deadlines: u64,
+    /// Keys with parts that have deadlines: hashes with fields that expire.
+    pub n_partly: u64,
     /// Bytes of entries and tables.
     pub used_bytes: u64,
 }
@@ -40,6 +42,7 @@ impl DatabaseCounts {
     fn add(&mut self, counts: &Counts) {
         self.n_keys += counts.len() as u64;
         self.n_deadlines += counts.n_deadlines() as u64;
+        self.n_partly += counts.n_partly() as u64;
         self.used_bytes += counts.allocated_bytes() as u64;
     }
 }

@@ -23,6 +23,7 @@ use crate::{
     record::{self, LOG},
     snapshot::Saving,
     stamps::Stamps,
+    table::Counts,
     time::{Deadline, Millis},
     tracked::{Readers, Tracked},
     waiters::Waiters,
@@ -395,22 +396,31 @@ impl Ledger {
 }
 
 impl Ledger {
-    /// Notes that the next deadline of the fields of a hash is another, or that the hash has come or gone.
+    /// Notes that the next deadline of the fields of a hash is another, or that the hash has come or gone. `counts` gives those of its table.
     #[inline(always)]
-    pub(crate) fn fields_moved(
+    pub(crate) fn fields_moved<'c>(
+        &mut self,
+        db: Db,
+        place: Place,
+        before: Option<Deadline>,
+        after: Option<Deadline>,
+        counts: impl FnOnce() -> &'c Counts,
+    ) {
+        if before != after {
+            counts().count_partly(before.is_some(), after.is_some());
+            self.reschedule_fields(db, place, before, after);
+        }
+    }
+
+    /// Has the deadline index follow.
+    #[cold]
+    pub(crate) fn reschedule_fields(
         &mut self,
         db: Db,
         place: Place,
         before: Option<Deadline>,
         after: Option<Deadline>,
     ) {
-        if before != after {
-            self.reschedule_fields(db, place, before, after);
-        }
-    }
-
-    #[cold]
-    fn reschedule_fields(&mut self, db: Db, place: Place, before: Option<Deadline>, after: Option<Deadline>) {
         self.fields.reschedule((db, place), before, after);
         self.publish_fields();
     }

@@ -84,7 +84,7 @@ pub use snapshot::{Early, Encoded, FlushedPart, Parts, PinnedPart, SaveStep};
 pub use sorted_set::{SortedSetMut, SortedSetRef, SortedSetType};
 pub use stamps::Stamp;
 pub use string::{StringMut, StringOrigin};
-pub use table::{Cursor, Position};
+pub use table::{Cursor, Lasting, Position};
 pub use time::Expiry;
 pub use tracked::{Reader, Readers, Remembered};
 pub use value::{ValueMut, ValueRef, ValueType};

@@ -151,12 +151,18 @@ impl Shard {
         if sampled >= self.now {
             self.now = sampled;
         } else if self.now.0 - sampled.0 > SKEW_MILLIS {
-            cold_path();
-            let now = clock();
-            let is_set_back = self.now.0.saturating_sub(now.0) > SKEW_MILLIS;
-            self.now = if is_set_back { now } else { self.now.max(now) };
+            self.heed(clock);
         }
         self.now
+    }
+
+    /// Goes by what time it is, for a command with an old sample.
+    #[cold]
+    #[inline(never)]
+    fn heed(&mut self, clock: impl FnOnce() -> Millis) {
+        let now = clock();
+        let is_set_back = self.now.0.saturating_sub(now.0) > SKEW_MILLIS;
+        self.now = if is_set_back { now } else { self.now.max(now) };
     }
 
     /// Has what follows, up to the next [`Shard::start`], not count as a use of the keys it reads.
@@ -493,7 +499,7 @@ impl Shard {
             );
             let old = slot.replace(entry);
             let fields = kinds::next_deadline(old.as_ref());
-            self.ledger.fields_moved(self.db, place, fields, None);
+            self.ledger.fields_moved(self.db, place, fields, None, || slot.counts());
             if let Some(old) = self.ledger.removed(self.db, place, old, now) {
                 reclaim::free(old);
             }
@@ -561,7 +567,8 @@ impl Shard {
         let entry = slot.into_entry();
         self.access.begin(entry, self.now);
         self.ledger.after_change(self.db, key.routed.place, entry);
-        self.ledger.fields_moved(self.db, key.routed.place, old_fields, new_fields);
+        self.ledger
+            .fields_moved(self.db, key.routed.place, old_fields, new_fields, || self.tables.counts(self.db));
         if let Some(old) = self.ledger.removed(self.db, key.routed.place, old, self.now) {
             reclaim::free(old);
         }
@@ -586,7 +593,7 @@ impl Shard {
         let entry = table.insert(entry, key.routed.place).into_entry();
         self.access.begin(entry, now);
         self.ledger.after_change(self.db, key.routed.place, entry);
-        self.ledger.fields_moved(self.db, key.routed.place, None, fields);
+        self.ledger.fields_moved(self.db, key.routed.place, None, fields, || self.tables.counts(self.db));
     }
 
     /// Takes a live entry out, to be put in elsewhere.
@@ -770,7 +777,7 @@ impl Shard {
         self.marks.tear();
         let entry = slot.remove();
         let fields = kinds::next_deadline(entry.as_ref());
-        self.ledger.fields_moved(self.db, key.routed.place, fields, None);
+        self.ledger.fields_moved(self.db, key.routed.place, fields, None, || self.tables.counts(self.db));
         Some(entry)
     }
 

@@ -242,7 +242,7 @@ impl Table {
         self.root().publish(None);
         let counts = self.counts();
         let detached = Detached::new(directory, counts.len());
-        for count in [&counts.len, &counts.n_deadlines] {
+        for count in [&counts.len, &counts.n_deadlines, &counts.n_partly] {
             count.set(0);
         }
         counts.allocated_bytes.clear();
@@ -268,6 +268,7 @@ impl Table {
         ours.len.swap(&theirs.len);
         ours.n_deadlines.swap(&theirs.n_deadlines);
         ours.allocated_bytes.swap(&theirs.allocated_bytes);
+        ours.n_partly.swap(&theirs.n_partly);
     }
 
     /// A random entry, each nearly as likely as any other, chosen by `random`.
@@ -384,6 +385,7 @@ impl Table {
         now: Millis,
         max_buckets: usize,
         expired: &mut Vec<EntryBox>,
+        lasting: &mut Lasting,
     ) -> Option<Position> {
         let mut position = from.0;
         let mut left = max_buckets.max(1);
@@ -396,6 +398,7 @@ impl Table {
                 while let Some(slot) = expired_slot(segment.bucket(at), now) {
                     expired.push(segment.remove(at, slot, self.roots.router()));
                 }
+                lasting.add(segment.bucket(at), now);
             }
             let next = segment.start_of(last, position);
             let removed = &expired[before..];
@@ -700,6 +703,11 @@ pub struct SlotMut<'t> {
 }
 
 impl<'t> SlotMut<'t> {
+    /// What the table counts.
+    pub(crate) fn counts(&self) -> &Counts {
+        self.table.counts()
+    }
+
     /// The entry, to read.
     #[inline]
     pub fn entry(&self) -> EntryRef<'_> {
@@ -881,6 +889,37 @@ impl Sampled {
     fn entry(self, _table: &Table) -> EntryRef<'_> {
         // SAFETY: the slot was found occupied, and changing the entry takes the table mutably.
         unsafe { self.segment.bucket(self.at).slot(self.slot).entry() }
+    }
+}
+
+/// The entries with a deadline that were met and have not expired.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Lasting {
+    /// How many.
+    pub n: u64,
+    /// How long they last, all together, in milliseconds.
+    pub millis: u64,
+}
+
+impl Lasting {
+    /// Adds others.
+    pub fn join(&mut self, other: Lasting) {
+        self.n += other.n;
+        self.millis = self.millis.saturating_add(other.millis);
+    }
+
+    fn add(&mut self, bucket: &bucket::Bucket, now: Millis) {
+        let tags = bucket.tags();
+        if !tags.has_deadlines() {
+            return;
+        }
+        for slot in tags.occupied().filter(|&slot| tags.has_deadline(slot)) {
+            // SAFETY: the slot is occupied, and the entry is only read here, by the holder.
+            if let Some(Deadline(at)) = unsafe { bucket.slot(slot).entry() }.deadline() {
+                self.n += 1;
+                self.millis = self.millis.saturating_add(at.0.saturating_sub(now.0));
+            }
+        }
     }
 }
 

@@ -353,7 +353,7 @@ impl<T: ValueType> Drop for ValueMut<'_, T> {
         let slot = self.slot.as_ref().expect("the slot is there until the guard drops");
         // An empty value has no deadlines left.
         let next_deadline = T::next_deadline(slot.entry());
-        self.ledger.fields_moved(self.db, slot.place(), self.next_deadline, next_deadline);
+        self.ledger.fields_moved(self.db, slot.place(), self.next_deadline, next_deadline, || slot.counts());
         if self.has_changed() {
             self.marks.count_all(self.n_changes.max(1));
         }

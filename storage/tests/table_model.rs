@@ -310,7 +310,9 @@ fn expiry_hands_out_what_is_past_and_only_that() {
         // Entries that wrapped round a segment's end may wait for the next round.
         for _ in 0..2 {
             let mut position = Position::START;
-            while let Some(next) = table.expire_step(position, Millis(now), 5, &mut expired) {
+            while let Some(next) =
+                table.expire_step(position, Millis(now), 5, &mut expired, &mut Default::default())
+            {
                 assert!(next > position);
                 position = next;
                 if expired.len() % 10 == 0 {

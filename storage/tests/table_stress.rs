@@ -65,7 +65,9 @@ fn change(one: &mut Table, other: &mut Table, round: usize) {
         1 => {
             let mut expired = vec![];
             let mut position = Default::default();
-            while let Some(next) = one.expire_step(position, Millis(11), 7, &mut expired) {
+            while let Some(next) =
+                one.expire_step(position, Millis(11), 7, &mut expired, &mut Default::default())
+            {
                 position = next;
             }
             assert!(expired.len() > N_KEYS / 6);

@@ -224,9 +224,24 @@ pub(super) fn longest_get(
     address: SocketAddr,
     work: impl FnOnce() -> Result<(), BenchError>,
 ) -> Result<Duration, BenchError> {
+    longest_answer(address, |reply| matches!(reply, Value::Bulk(_)), work)
+}
+
+/// Has something done that may remove the keys; returns the longest wait of a GET meanwhile.
+pub(super) fn longest_get_of_any(
+    address: SocketAddr,
+    work: impl FnOnce() -> Result<(), BenchError>,
+) -> Result<Duration, BenchError> {
+    longest_answer(address, |reply| matches!(reply, Value::Bulk(_) | Value::NullBulk), work)
+}
+
+fn longest_answer(
+    address: SocketAddr,
+    is_answer: fn(&Value) -> bool,
+    work: impl FnOnce() -> Result<(), BenchError>,
+) -> Result<Duration, BenchError> {
     let target = engine::Target::plain(address);
     let question = |nth| vec![b"GET".to_vec(), getter_key(nth)];
-    let is_answer = |reply: &Value| matches!(reply, Value::Bulk(_));
     let prober = Prober { n_connections: N_GETTERS, pace: PACE, question: &question, is_answer };
     thread::sleep(MARGIN);
     let is_over = AtomicBool::new(false);

@@ -6,7 +6,7 @@ use braid_protocol::{Value, request::write_request};
 
 use super::{
     contest::Contest,
-    long_work::{longest_get, make_getter_keys},
+    long_work::{longest_get, longest_get_of_any, make_getter_keys},
 };
 use crate::{
     bars::measures::{Measure, Target, Unit},
@@ -79,7 +79,7 @@ fn awaited(nth: usize) -> Vec<u8> {
 
 fn beside(address: SocketAddr, command: &[&[u8]]) -> Result<Duration, BenchError> {
     let mut client = Client::connect(address)?;
-    longest_get(address, || {
+    longest_get_of_any(address, || {
         client.call(command)?;
         // A snapshot goes on after its command has been answered.
         while client.info_figure("rdb_bgsave_in_progress")? > 0.0 {

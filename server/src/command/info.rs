@@ -13,7 +13,7 @@ use std::{
     },
 };
 
-use braid_storage::{ChannelKind, Db, hash::KeyHasher};
+use braid_storage::{ChannelKind, hash::KeyHasher};
 use nix::sys::resource::UsageWho;
 
 use crate::{
@@ -540,9 +540,20 @@ fn cluster_section(_: &Server, text: &mut Text<'_>) {
 }
 
 fn keyspace_section(server: &Server, text: &mut Text<'_>) {
-    for (Db(index), counts) in server.keyspace.databases() {
-        let (n_keys, n_deadlines) = (counts.n_keys, counts.n_deadlines);
-        text.line(format_args!("db{index}:keys={n_keys},expires={n_deadlines},avg_ttl=0,subexpiry=0"));
+    let databases = server.keyspace.databases();
+    let average_ttls = server.average_ttls.of_those(|db| {
+        let found = databases.binary_search_by_key(&db, |&(db, _)| db);
+        found.is_ok_and(|at| databases[at].1.n_deadlines > 0)
+    });
+    for (db, counts) in databases {
+        text.line(format_args!(
+            "db{}:keys={},expires={},avg_ttl={},subexpiry={}",
+            db.0,
+            counts.n_keys,
+            counts.n_deadlines,
+            average_ttls.get(&db).unwrap_or(&0),
+            counts.n_partly,
+        ));
     }
 }
 

@@ -1,13 +1,14 @@
 //! Active expiry: removes keys, and fields of hashes, whose deadline has passed although nobody asks for them.
 
 use std::{
+    collections::BTreeMap,
     sync::atomic::Ordering,
     time::{Duration, Instant},
 };
 
-use braid_storage::{ExpiryCursor, ShardId, coordinator::Worker, table::Counts, time::Millis};
+use braid_storage::{Db, ExpiryCursor, Lasting, ShardId, coordinator::Worker, table::Counts, time::Millis};
 
-use crate::{client::node::Job, run::unit, shared::stats::ThreadStats};
+use crate::{client::node::Job, run::unit, shared::thread_state::ThreadState};
 
 /// What a thread spends on looking for expired keys in a cycle of 100 ms, whatever it finds: one turn, because more in a row is met
 /// by more commands than one in a hundred. A million keys are looked at within half a minute.
@@ -50,6 +51,8 @@ struct Cycle {
     n_expired: u64,
     /// Shards passed since the cycle began: one round is enough.
     n_shards: usize,
+    /// The keys with a deadline that it has met, by database.
+    met: BTreeMap<Db, Lasting>,
 }
 
 impl Cycle {
@@ -60,8 +63,12 @@ impl Cycle {
 }
 
 impl Cycle {
-    /// Tells which share of what was looked at had expired: on average over the last cycles, as in Redis.
-    fn tell_stale(&self, stats: &ThreadStats) {
+    /// Tells which share of what was looked at had expired, and how long the rest lasts: on average over the last cycles, as in Redis.
+    fn tell(&self, thread: &ThreadState) {
+        if !self.met.is_empty() {
+            thread.server().average_ttls.follow(&self.met);
+        }
+        let stats = thread.stats();
         let now = (self.n_expired * 1_000_000).checked_div(self.n_seen).unwrap_or(0);
         let before = stats.stale_millionths.load(Ordering::Relaxed);
         stats.stale_millionths.store((now + 19 * before) / 20, Ordering::Relaxed);
@@ -100,7 +107,7 @@ impl Expiry {
                 self.shard = self.first;
             }
             if self.first >= n_shards || cycle.n_shards * self.stride > n_shards {
-                cycle.tell_stale(worker.thread.stats());
+                cycle.tell(&worker.thread);
                 return began.elapsed();
             }
             let id = ShardId(self.shard as u16);
@@ -118,7 +125,7 @@ impl Expiry {
             self.cycle = Some(cycle);
         } else {
             worker.thread.stats().expiry_caps.add(1);
-            cycle.tell_stale(worker.thread.stats());
+            cycle.tell(&worker.thread);
         }
         took
     }
@@ -152,6 +159,9 @@ impl Visit {
                 self.keys_are_done = !step.more;
                 cycle.n_seen += step.n_seen;
                 cycle.n_expired += step.n_expired;
+                if let Some((db, lasting)) = step.met {
+                    cycle.met.entry(db).or_default().join(lasting);
+                }
             }
             unit::end(held, thread, now);
         });

@@ -2,6 +2,7 @@
 
 pub mod accounts;
 pub mod attention;
+pub mod average_ttls;
 pub mod certificates;
 pub mod ciphers;
 pub mod client_limit;

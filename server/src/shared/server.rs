@@ -40,6 +40,7 @@ use crate::{
     shared::{
         accounts::Accounts,
         attention::Attention,
+        average_ttls::AverageTtls,
         certificates::Certificates,
         command_log::{self, CommandLog},
         functions::Functions,
@@ -130,6 +131,8 @@ pub struct Server {
     pub hot_keys: HotKeys,
     /// Whether each command is timed alone.
     pub times_each: AtomicBool,
+    /// How long keys with a deadline last.
+    pub average_ttls: AverageTtls,
     /// How many passwords did not fit at the metrics port, whose thread has no statistics.
     pub failed_logins: AtomicU64,
     /// The log of what was changed.

@@ -2,7 +2,14 @@
 
 use super::Shard;
 use crate::{
-    Key, entry::EntryBox, event::Event, kinds, published::count, reclaim, table::Position, time::Millis,
+    Db, Key,
+    entry::EntryBox,
+    event::Event,
+    kinds,
+    published::count,
+    reclaim,
+    table::{Lasting, Position},
+    time::Millis,
 };
 
 /// How far the expiry of a shard has come.
@@ -23,6 +30,8 @@ pub struct ExpiryStep {
     pub n_seen: u64,
     /// Keys that were removed.
     pub n_expired: u64,
+    /// Keys that were met and have a deadline that has not passed, and their database.
+    pub met: Option<(Db, Lasting)>,
     /// The shard has more to look at.
     pub more: bool,
 }
@@ -30,7 +39,7 @@ pub struct ExpiryStep {
 impl Shard {
     /// Removes expired keys, from the cursor on, looking at no more than `n_buckets` buckets.
     pub fn expire_some(&mut self, cursor: &mut ExpiryCursor, now: Millis, n_buckets: usize) -> ExpiryStep {
-        let mut step = ExpiryStep { n_seen: 0, n_expired: 0, more: true };
+        let mut step = ExpiryStep { n_seen: 0, n_expired: 0, met: None, more: true };
         let last = self.tables.len().min(cursor.nth + TABLES_A_STEP);
         let has_deadlines =
             |&nth: &usize| self.tables.nth(nth).is_some_and(|(_, table)| table.n_deadlines() > 0);
@@ -48,7 +57,9 @@ impl Shard {
             let n_deadlines = table.n_deadlines();
             let n_buckets_all = (table.len() / 6).max(1);
             let mut expired = Vec::new();
-            position = table.expire_step(cursor.position, now, n_buckets, &mut expired);
+            let mut lasting = Lasting::default();
+            position = table.expire_step(cursor.position, now, n_buckets, &mut expired, &mut lasting);
+            step.met = Some((db, lasting));
             step.n_expired = expired.len() as u64;
             step.n_seen =
                 ((n_deadlines * n_buckets.min(n_buckets_all) / n_buckets_all) as u64).max(step.n_expired);
@@ -56,7 +67,7 @@ impl Shard {
                 for entry in expired {
                     if let Some(fields) = kinds::next_deadline(entry.as_ref()) {
                         let place = self.tables.router().place(entry.as_ref().key());
-                        self.ledger.fields_moved(self.db, place, Some(fields), None);
+                        self.ledger.fields_moved(db, place, Some(fields), None, || self.tables.counts(db));
                     }
                     self.expired(entry);
                 }

@@ -29,7 +29,7 @@ impl Shard {
             let now = self.now;
             let Some(mut hash) = self.hash_at(place, deadline) else {
                 // Of two hashes at one place, the other is left, without a line of its own.
-                self.ledger.fields_moved(db, place, Some(deadline), None);
+                self.ledger.reschedule_fields(db, place, Some(deadline), None);
                 continue;
             };
             if hash.entry().is_pinned() {
@@ -84,6 +84,8 @@ impl Shard {
         let mut expected = Vec::new();
         for (db, table) in self.tables.with_keys() {
             table.check_invariants();
+            let n_partly = table.iter().filter(|entry| hashes::next_deadline(*entry).is_some()).count();
+            assert_eq!(table.counts().n_partly(), n_partly);
             expected.extend(table.iter().filter_map(|entry| {
                 Some((hashes::next_deadline(entry)?, (db, table.router().place(entry.key()))))
             }));

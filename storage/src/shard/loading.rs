@@ -34,7 +34,7 @@ impl Shard {
             Some(Recency::Frequency(frequency)) => self.access.resume(entry, now, None, Some(frequency)),
             None => {}
         }
-        self.ledger.fields_moved(db, key.routed.place, None, fields);
+        self.ledger.fields_moved(db, key.routed.place, None, fields, || self.tables.counts(db));
         Ok(())
     }
 

@@ -5,7 +5,7 @@ use std::{hint::cold_path, sync::Arc};
 use crate::{
     Db,
     hash::Router,
-    table::{Known, NumberedTables, Roots, Table, TakenTables},
+    table::{Counts, Known, NumberedTables, Roots, Table, TakenTables},
 };
 
 /// The tables of one shard.
@@ -33,6 +33,12 @@ impl Tables {
         }
         cold_path();
         self.others.get(db.0)
+    }
+
+    /// What the table of a database counts, which has had a key here.
+    #[inline(always)]
+    pub(super) fn counts(&self, db: Db) -> &Counts {
+        self.get(db).expect("a table stays while its shard is held").counts()
     }
 
     /// The same, to be changed. Only [`or_make`](Self::or_make) gives one to add keys to.

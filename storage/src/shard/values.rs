@@ -109,7 +109,7 @@ impl Shard {
         if !is_new {
             let old = slot.replace(T::empty(key.bytes));
             let fields = kinds::next_deadline(old.as_ref());
-            self.ledger.fields_moved(self.db, key.routed.place, fields, None);
+            self.ledger.fields_moved(self.db, key.routed.place, fields, None, || slot.counts());
             if let Some(old) = self.ledger.removed(self.db, key.routed.place, old, self.now) {
                 reclaim::free(old);
             }

@@ -260,9 +260,26 @@ pub struct Counts {
     pub(super) len: Count,
     pub(super) n_deadlines: Count,
     pub(super) allocated_bytes: Bytes,
+    pub(super) n_partly: Count,
 }
 
 impl Counts {
+    /// The number of entries with parts that have deadlines of their own.
+    #[inline]
+    pub fn n_partly(&self) -> usize {
+        self.n_partly.get()
+    }
+
+    /// Notes that an entry has parts with deadlines of their own now, or has none any more.
+    pub(crate) fn count_partly(&self, before: bool, after: bool) {
+        match (before, after) {
+            (false, true) => self.n_partly.add(1),
+            // A table that has become empty counts anew, before it is told that its last entry has gone.
+            (true, false) => self.n_partly.set(self.n_partly.get().saturating_sub(1)),
+            _ => {}
+        }
+    }
+
     /// The number of entries.
     #[inline]
     pub fn len(&self) -> usize {
