@@ -186,6 +186,21 @@ impl<R: Read + Seek> Reader<R> {
         }
     }
 
+    /// Moves the units that were read last behind `bytes`, without a copy if those are few beside them.
+    pub fn move_units(&mut self, bytes: &mut Vec<u8>) {
+        let (n_before, n_units) = (bytes.len(), self.unit.len());
+        if n_units < 2 * n_before {
+            bytes.append(&mut self.unit);
+            return;
+        }
+        self.unit.reserve_exact(n_before);
+        self.unit.resize(n_before + n_units, 0);
+        self.unit.copy_within(..n_units, n_before);
+        self.unit[..n_before].copy_from_slice(bytes);
+        std::mem::swap(bytes, &mut self.unit);
+        self.unit.clear();
+    }
+
     /// Whether the comment that has been read says that what follows was written too late to be read.
     fn is_too_late(&self, start: u64) -> Result<bool, Broken> {
         let (Some(until), Some(time)) = (self.until, self.line.strip_prefix(TIME_MAGIC)) else {

@@ -297,11 +297,10 @@ fn end_loading(server: &Server, kinds: &[String], supervisor: Supervised) {
 /// Has signals end the server, until it is at its end. Returns whether it ends before its data is saved: as in Redis, if SIGINT is sent after
 /// another signal, and not if SIGTERM is, which a supervisor may send twice.
 fn heed_signals(server: &Server, signals: &mut Signals) -> bool {
-    let (mut was_signalled, mut insists) = (false, false);
+    let mut insists = false;
     for signal in signals.forever() {
         let name = if signal == SIGINT { "SIGINT" } else { "SIGTERM" };
-        let is_wanted = server.saves.ending.is_wanted();
-        if std::mem::replace(&mut was_signalled, true) && signal == SIGINT && is_wanted {
+        if signal == SIGINT && server.saves.ending.is_wanted_by_signal() {
             warning!("You insist... exiting now.");
             insists = true;
             server.stop();

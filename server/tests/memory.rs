@@ -332,3 +332,28 @@ fn a_server_that_starts_with_one_long_string_needs_little_more() {
         assert!(client.command(&["GET", "long"]).to_string().len() >= VALUE_MIB << 20);
     }
 }
+
+#[test]
+fn a_start_reads_what_is_large_once_and_builds_it_once() {
+    const VALUE_MIB: usize = 96;
+    // A snapshot, and the file of commands.
+    for appendonly in ["no", "yes"] {
+        let home = Home::new();
+        let args = ["--save", "", "--io-threads", "1", "--appendonly", appendonly];
+        let server = home.serve(&args);
+        let mut client = server.connect();
+        let value: Vec<u8> = (0..VALUE_MIB << 20).map(|at| (at / 1000 % 251) as u8).collect();
+        assert_eq!(ask(&mut client, "SET before v"), "+OK");
+        assert_eq!(client.command(&[b"HSET".as_slice(), b"large", b"field", &value]).to_string(), ":1");
+        if appendonly == "no" {
+            assert_eq!(ask(&mut client, "SAVE"), "+OK");
+        }
+        drop(server);
+        let server = home.serve(&args);
+        let mut client = server.connect();
+        assert_eq!(ask(&mut client, "GET before"), "\"v\"");
+        assert_eq!(ask(&mut client, "HSTRLEN large field"), format!(":{}", VALUE_MIB << 20));
+        let peak = peak_mib(&server);
+        assert!(peak <= VALUE_MIB * 23 / 10, "appendonly {appendonly}: {peak} MiB");
+    }
+}

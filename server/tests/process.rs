@@ -325,6 +325,117 @@ fn a_second_signal_ends_the_last_snapshot_only_if_it_is_sigint() {
     }
 }
 
+/// A server with ten keys that is at its snapshot for as long as the test wants.
+struct Ending {
+    scratch: Scratch,
+    port: Port,
+    server: Child,
+    _ended: Process,
+    client: Client,
+    other: Client,
+}
+
+impl Ending {
+    fn new(name: &str, save: &str) -> Self {
+        let scratch = Scratch::new(name);
+        let port = Port::claim();
+        let args = ["--save", save, "--rdb-key-save-delay", "10000000"];
+        let server = command(&scratch, &port, &args).spawn().expect("it can be run");
+        let ended = Process(server.id());
+        let [mut client, other] = [connect(&port), connect(&port)];
+        (0..10).for_each(|n| assert_eq!(ask(&mut client, &format!("SET k{n} v")), "+OK"));
+        Ending { scratch, port, server, _ended: ended, client, other }
+    }
+
+    fn send(&self, signal: &str) {
+        send(signal, self.server.id());
+    }
+
+    fn until_it_saves(&self) {
+        let temporary = self.scratch.path(&format!("temp-{}.rdb", self.server.id()));
+        until("it saves", || Path::new(&temporary).exists());
+    }
+
+    fn let_it_save(&mut self) {
+        assert_eq!(ask(&mut self.client, "CONFIG SET rdb-key-save-delay 0"), "+OK");
+    }
+
+    /// Returns its code, and whether it has left a snapshot.
+    fn end(mut self) -> (Option<i32>, bool) {
+        let status = self.server.wait().expect("it is this test's own");
+        (status.code(), Path::new(&self.scratch.path("dump.rdb")).exists())
+    }
+}
+
+/// What a supervisor or another client sends meanwhile used to end the server with nothing saved, and with success.
+#[test]
+fn an_end_that_saves_nothing_waits_for_what_is_being_saved() {
+    for (save, first) in [("", "SHUTDOWN SAVE"), ("", "SAVE"), ("3600 1000", "SHUTDOWN")] {
+        for second in ["SIGTERM", "SHUTDOWN NOSAVE"] {
+            let mut ending = Ending::new("waits", save);
+            ending.other.send(&first.split(' ').collect::<Vec<_>>());
+            ending.until_it_saves();
+            match second {
+                "SIGTERM" => {
+                    ending.send("TERM");
+                    until("it has heard", || ending.scratch.read("log").contains("scheduling shutdown"));
+                }
+                _ => {
+                    let mut third = connect(&ending.port);
+                    third.send(&["SHUTDOWN", "NOSAVE"]);
+                    let n_orders = if first == "SAVE" { 1 } else { 2 };
+                    let log = || ending.scratch.read("log");
+                    until("it has heard", || log().matches("User requested shutdown").count() == n_orders);
+                }
+            }
+            ending.let_it_save();
+            if first == "SAVE" {
+                assert_eq!(ending.other.receive().to_string(), "+OK", "{first}, {second}");
+            }
+            assert_eq!(ending.end(), (Some(0), true), "{first}, {second}");
+        }
+    }
+}
+
+/// A signal that was refused, or whose end was called off, made the next SIGINT one that insists.
+#[test]
+fn a_signal_insists_on_the_end_that_a_signal_has_begun_and_on_no_other() {
+    let mut ending = Ending::new("insists", "3600 1000");
+    ending.send("TERM");
+    ending.until_it_saves();
+    assert_eq!(ask(&mut ending.client, "SHUTDOWN ABORT"), "+OK");
+    until("it goes on", || ending.scratch.read("log").contains("was called off"));
+    ending.other.send(&["SHUTDOWN"]);
+    ending.until_it_saves();
+    ending.send("INT");
+    until("it has heard", || ending.scratch.read("log").matches("scheduling shutdown").count() == 2);
+    ending.let_it_save();
+    assert_eq!(ending.end(), (Some(0), true));
+}
+
+/// It was dropped together with the end that the abort was for, and the server ran on.
+#[test]
+fn an_end_that_is_asked_for_after_an_abort_comes() {
+    for second in ["SIGTERM", "SHUTDOWN"] {
+        let mut ending = Ending::new("after-abort", "3600 1000");
+        ending.other.send(&["SHUTDOWN"]);
+        ending.until_it_saves();
+        let mut third = connect(&ending.port);
+        // One behind the other, so that the saver sees both at once.
+        third.send(&["SHUTDOWN", "ABORT"]);
+        match second {
+            "SIGTERM" => {
+                assert_eq!(third.receive().to_string(), "+OK");
+                ending.send("TERM");
+            }
+            _ => third.send(&["SHUTDOWN"]),
+        }
+        assert!(ending.other.receive().to_string().starts_with("-ERR Errors trying to SHUTDOWN"));
+        ending.let_it_save();
+        assert_eq!(ending.end(), (Some(0), true), "{second}");
+    }
+}
+
 /// Runs a server that does not serve for long, if at all; returns its code and what it says.
 fn run(scratch: &Scratch, args: &[&str]) -> (Option<i32>, String) {
     let mut child = Command::new(SERVER)

@@ -7,7 +7,6 @@ use std::{
 };
 
 use crossbeam_epoch::pin;
-use crossbeam_utils::CachePadded;
 use smallvec::SmallVec;
 
 use crate::{
@@ -58,7 +57,7 @@ pub struct Keyspace {
     known: Arc<[Known]>,
     access: Arc<Access>,
     thresholds: Arc<Thresholds>,
-    published: Arc<[Arc<CachePadded<Published>>]>,
+    published: Arc<[Arc<Published>]>,
     early: Arc<Early>,
 }
 
@@ -69,8 +68,7 @@ impl Keyspace {
         let (roots, known) = (Roots::new(n_shards, router, Fill::Roomy), Known::many(n_shards));
         let access = Arc::new(Access::default());
         let thresholds = Arc::new(Thresholds::default());
-        let published: Arc<[_]> =
-            (0..n_shards).map(|_| Arc::new(CachePadded::new(Published::new()))).collect();
+        let published: Arc<[_]> = (0..n_shards).map(|_| Arc::new(Published::new())).collect();
         let shards = (0..n_shards)
             .map(|index| {
                 Shard::new(
@@ -162,7 +160,7 @@ impl Keyspace {
         let n_shards = self.router.n_shards();
         let (roots, known) = (Roots::new(n_shards, self.router, Fill::Roomy), Known::many(n_shards));
         let shard = |index| {
-            let published = Arc::new(CachePadded::new(Published::new()));
+            let published = Arc::new(Published::new());
             let (access, thresholds) = (Arc::clone(&self.access), Arc::clone(&self.thresholds));
             let tables = Tables::new(&roots, &known, index);
             Shard::new(ShardId(index as u16), tables, published, access, thresholds)

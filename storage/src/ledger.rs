@@ -10,8 +10,6 @@ use std::{
     sync::{Arc, atomic::Ordering::Relaxed},
 };
 
-use crossbeam_utils::CachePadded;
-
 use crate::{
     Db, allocator,
     deadline_index::DeadlineIndex,
@@ -101,7 +99,7 @@ pub(crate) struct Ledger {
     pub(crate) is_observed: bool,
     /// The [`Hearer`]s, as bits.
     hearers: u8,
-    pub(crate) published: Arc<CachePadded<Published>>,
+    pub(crate) published: Arc<Published>,
     pub(crate) stamps: Stamps,
     pub(crate) waiters: Waiters,
     /// The hashes whose fields have deadlines, by the earliest of each.
@@ -119,7 +117,7 @@ pub(crate) struct Ledger {
 }
 
 impl Ledger {
-    pub(crate) fn new(published: Arc<CachePadded<Published>>) -> Self {
+    pub(crate) fn new(published: Arc<Published>) -> Self {
         Self {
             is_observed: false,
             hearers: 0,

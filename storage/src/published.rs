@@ -2,8 +2,10 @@
 
 use std::sync::atomic::{AtomicU64, Ordering};
 
-/// Numbers that a shard's holder stores and anyone reads, each at a moment of its own.
+/// Numbers that a shard's holder stores and anyone reads, each at a moment of its own. They have a line to themselves. That behind it is not
+/// written by others: the count of references is in front.
 #[derive(Debug)]
+#[repr(align(64))]
 pub struct Published {
     /// Keys that were removed because their deadline had passed.
     pub(crate) expired: AtomicU64,

@@ -17,7 +17,6 @@ mod values;
 
 use std::{hint::cold_path, sync::Arc};
 
-use crossbeam_utils::CachePadded;
 use smallvec::SmallVec;
 
 pub(crate) use self::tables::Tables;
@@ -95,7 +94,7 @@ impl Shard {
     pub(crate) fn new(
         id: ShardId,
         tables: Tables,
-        published: Arc<CachePadded<Published>>,
+        published: Arc<Published>,
         access: Arc<Access>,
         thresholds: Arc<Thresholds>,
     ) -> Self {
@@ -123,7 +122,7 @@ impl Shard {
 
     /// A shard by itself, for work on shared values: nobody else sees it, and nothing is too much for it.
     pub(crate) fn apart(router: Router, access: Arc<Access>, thresholds: Arc<Thresholds>) -> Self {
-        let published = Arc::new(CachePadded::new(Published::new()));
+        let published = Arc::new(Published::new());
         let roots = Roots::new(1, router, Fill::Roomy);
         let tables = Tables::new(&roots, &Known::many(1), 0);
         Self { is_limited: false, ..Self::new(ShardId::default(), tables, published, access, thresholds) }

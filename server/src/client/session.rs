@@ -144,6 +144,8 @@ pub enum SaveOrder {
     Shutdown,
     /// SHUTDOWN FORCE, which stops it in any case.
     ForcedShutdown,
+    /// SHUTDOWN NOSAVE, and an end without save points, while other orders are being fulfilled: those come first.
+    Stop,
     /// FLUSHALL, where there are save points: the snapshot holds no more than what is there. The reply comes with its end, whatever that is.
     SaveFlushed,
     /// DEBUG RELOAD: the snapshot is loaded again.
@@ -170,7 +172,7 @@ pub struct Reloading {
 impl SaveOrder {
     /// Whether the server is to stop.
     pub fn is_shutdown(self) -> bool {
-        matches!(self, SaveOrder::Shutdown | SaveOrder::ForcedShutdown)
+        matches!(self, SaveOrder::Shutdown | SaveOrder::ForcedShutdown | SaveOrder::Stop)
     }
 }
 

@@ -109,9 +109,9 @@ impl Chunk {
         while self.bytes.len() < CHUNK_BYTES && self.commands.len() < CHUNK_COMMANDS {
             let at = reader.position();
             match reader.next_units() {
-                Ok(Some(units)) => {
+                Ok(Some(_)) => {
                     let start = self.bytes.len();
-                    self.bytes.extend_from_slice(units);
+                    reader.move_units(&mut self.bytes);
                     if let Err(why) = self.parse(start, at, db, parts) {
                         self.end = Some(Err(Stopped::AtCommand { at, why }));
                     }

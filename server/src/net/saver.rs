@@ -124,6 +124,8 @@ struct Saver {
     orders: VecDeque<Order>,
     /// The one that is being fulfilled.
     fulfilling: Option<SaveOrder>,
+    /// The round of the last order that was to end the server.
+    ending_in: u64,
     /// It writes the base of what is logged, which nobody needs once that is turned off.
     writes_base: bool,
     /// How many minutes a rewrite waits after failures, as the log was told.
@@ -176,6 +178,7 @@ impl Saver {
             node: Some(Node::new(Job::new(Session::new(record, origin)))),
             orders: VecDeque::new(),
             fulfilling: None,
+            ending_in: 0,
             writes_base: false,
             told_limit: None,
             keeps_history: false,
@@ -302,6 +305,7 @@ impl Saver {
 
     /// Begins an append-only file for a CONFIG SET, which runs then and finds in its session what has become of that.
     fn begin_log_for(&mut self, node: Option<(Box<Node<Job>>, bool)>) {
+        self.server.saves.note_fulfilled();
         let Some((mut node, _)) = node else { return };
         let server = self.server;
         let begun = if server.config.load().appendonly {
@@ -522,7 +526,7 @@ impl Saver {
         let saves = &self.server.saves;
         let may_sleep = peer.inbox.may_sleep(|| {
             let is_asked = saves.is_scheduled() || saves.is_rewrite_scheduled.load(Relaxed);
-            saves.orders.is_empty() && saves.taken.is_empty() && !(is_idle && is_asked)
+            !saves.has_next_order() && saves.taken.is_empty() && !(is_idle && is_asked)
         });
         let timeout = if may_sleep { most } else { Duration::ZERO };
         braid_storage::settle_before_sleep();
@@ -538,7 +542,7 @@ impl Saver {
     }
 
     fn read_orders(&mut self) {
-        while let Some(order) = self.server.saves.orders.pop() {
+        while let Some(order) = self.server.saves.next_order() {
             self.orders.push_back(order);
         }
     }
@@ -563,7 +567,7 @@ impl Saver {
     }
 
     /// Does what a command waits for.
-    fn fulfil(&mut self, Order { what, node }: Order) {
+    fn fulfil(&mut self, Order { what, round, node }: Order) {
         let refusal = match what {
             SaveOrder::BeginLog => return self.begin_log_for(node),
             SaveOrder::EndLog => {
@@ -581,29 +585,32 @@ impl Saver {
                 "ERR Error trying to load the AOF files, check server logs."
             }),
             SaveOrder::SaveFlushed => return self.save_flushed(node),
-            SaveOrder::Shutdown | SaveOrder::ForcedShutdown => return self.end_server(what, node),
+            SaveOrder::Shutdown | SaveOrder::ForcedShutdown | SaveOrder::Stop => {
+                return self.end_server(what, round, node);
+            }
             _ => self.save_for(what),
         };
         self.answer(node, refusal);
     }
 
     /// Saves what there is and ends the server. If it does not end, all goes on.
-    fn end_server(&mut self, what: SaveOrder, node: Option<(Box<Node<Job>>, bool)>) {
+    fn end_server(&mut self, what: SaveOrder, round: u64, node: Option<(Box<Node<Job>>, bool)>) {
         let server = self.server;
         let ending = &server.saves.ending;
-        // Somebody may have been refused just when this was asked for.
-        ending.ask();
-        let is_saved = !ending.is_aborted() && self.save_for(what).is_none();
+        ending.ask_still(round);
+        self.ending_in = round;
+        let is_saved =
+            !ending.is_called_off(round) && (what == SaveOrder::Stop || self.save_for(what).is_none());
         if server.stopping.load(Relaxed) {
             return;
         }
         // As in Redis there is no reply then: the connection ends with the process.
-        if (is_saved || what == SaveOrder::ForcedShutdown) && ending.decide() {
+        if (is_saved || what == SaveOrder::ForcedShutdown) && ending.decide(round) {
             return server.stop();
         }
         self.read_orders();
-        let is_another = |order: &Order| order.what.is_shutdown();
-        let others = if ending.is_aborted() {
+        let is_another = |order: &Order| order.what.is_shutdown() && order.round == round;
+        let others = if ending.is_called_off(round) {
             warning!("The end of the server was called off");
             let (others, orders) = std::mem::take(&mut self.orders).into_iter().partition(is_another);
             self.orders = orders;
@@ -613,7 +620,7 @@ impl Saver {
             VecDeque::new()
         };
         if !self.orders.iter().any(is_another) {
-            ending.refused();
+            ending.refused(round);
         }
         server.let_writes_go_on(&mut self.worker.thread);
         let nodes = std::iter::once(node).chain(others.into_iter().map(|order| order.node));
@@ -634,6 +641,7 @@ impl Saver {
 
     /// Answers a command that has waited for the saver.
     fn answer(&mut self, node: Option<(Box<Node<Job>>, bool)>, refusal: Option<&'static str>) {
+        self.server.saves.note_fulfilled();
         let Some((mut node, is_answered)) = node else { return };
         let Job { session, reply, .. } = &mut node.job;
         let start = reply.len();
@@ -667,7 +675,9 @@ impl Saver {
                 "ERR Error trying to load the RDB dump, check server logs."
             }),
             SaveOrder::Reload(_) => Some("ERR"),
-            SaveOrder::LoadLog | SaveOrder::BeginLog | SaveOrder::EndLog => unreachable!("it saves nothing"),
+            SaveOrder::Stop | SaveOrder::LoadLog | SaveOrder::BeginLog | SaveOrder::EndLog => {
+                unreachable!("it saves nothing")
+            }
         }
     }
 
@@ -1082,7 +1092,8 @@ impl Saver {
         Ok(())
     }
 
-    /// Whether nobody needs the snapshot that is under way any more: SHUTDOWN does not wait for one that is older than it.
+    /// Whether nobody needs the snapshot that is under way any more: SHUTDOWN does not wait for one that is older than it, unless somebody waits
+    /// for that.
     fn is_outdated(&mut self) -> bool {
         self.read_orders();
         // To load the append-only file does not wait for a snapshot that nobody waits for.
@@ -1110,8 +1121,8 @@ impl Saver {
             || begins_log
             || self.would_bring_back()
             || self.writes_base && !server.config.load().appendonly
-            || self.is_last() && saves.ending.is_aborted()
-            || !self.is_last() && self.orders.iter().any(|order| order.what.is_shutdown())
+            || self.is_last() && saves.ending.is_called_off(self.ending_in)
+            || self.fulfilling.is_none() && self.orders.iter().any(|order| order.what.is_shutdown())
     }
 
     /// Whether the server is to end with the snapshot that is under way.

@@ -21,7 +21,6 @@ use std::{
 use braid_storage::{
     Db, Key, Keyspace, Routed, Router, Shard, ShardId,
     coordinator::Held,
-    entry::EntryBox,
     rdb::{
         Checksums, Made,
         file::{FileError, Item, LongString, Problem, RawEntry, Recency, SnapshotReader},
@@ -40,6 +39,9 @@ use crate::{
 /// What a batch holds before it is given to its builder: bytes, or entries.
 const BATCH_BYTES: usize = 256 << 10;
 const BATCH_ENTRIES: usize = 2048;
+
+/// A value of so many bytes is built by the thread that has read it: another copy of it would be worse.
+const LARGE_BYTES: usize = 16 << 20;
 
 /// Batches that wait for a builder, at most.
 const BATCHES_AHEAD: usize = 4;
@@ -175,15 +177,14 @@ pub fn load(server: &Server, path: &Path, as_of: Millis) -> Result<Loaded, LoadE
     let n_builders = n_builders.min(BUILDERS_MAX).min(shards.len());
     let n_owned = shards.len().div_ceil(n_builders);
     let (now, n_empty) = (server.clock.now(), AtomicU64::new(0));
-    let (keyspace, n_empty_seen) = (&server.keyspace, &n_empty);
+    let making = Making { keyspace: &server.keyspace, as_of, n_empty: &n_empty, path };
     let (read, built) = thread::scope(|scope| {
         let (give_back, given_back) = channel();
         let (mut outlets, mut builders) = (Vec::new(), Vec::new());
         for (nth, owned) in shards.chunks_mut(n_owned).enumerate() {
             let (outlet, inlet) = sync_channel(BATCHES_AHEAD);
             let (first, give_back) = (nth * n_owned, give_back.clone());
-            let builder =
-                Builder { owned, first, keyspace, now, as_of, n_empty: n_empty_seen, path, give_back };
+            let builder = Builder { owned, first, making, now, give_back };
             let named = thread::Builder::new().name(format!("load-{nth}"));
             let run = move || {
                 let built = builder.run(&inlet);
@@ -193,8 +194,9 @@ pub fn load(server: &Server, path: &Path, as_of: Millis) -> Result<Loaded, LoadE
             builders.push(named.spawn_scoped(scope, run).map_err(Why::Io)?);
             outlets.push(Outlet { batch: Batch::default(), to: outlet });
         }
+        let libraries = Vec::new();
         let mut reading =
-            Reading { server, now, as_of, n_owned, outlets, given_back, libraries: Vec::new(), n_expired: 0 };
+            Reading { server, now, making, n_owned, outlets, given_back, libraries, n_expired: 0 };
         let read = reading.run(file, total);
         let (libraries, n_expired) = (std::mem::take(&mut reading.libraries), reading.n_expired);
         // The builders end when nobody can give them more.
@@ -234,7 +236,7 @@ struct Built {
     routed: Routed,
     db: Db,
     recency: Option<Recency>,
-    entry: EntryBox,
+    made: Made,
     offset: u64,
 }
 
@@ -260,7 +262,7 @@ struct Outlet {
 struct Reading<'s> {
     server: &'s Server,
     now: Millis,
-    as_of: Millis,
+    making: Making<'s>,
     /// How many shards each builder has.
     n_owned: usize,
     outlets: Vec<Outlet>,
@@ -285,13 +287,14 @@ impl Reading<'_> {
             }
             match reader.next_item()? {
                 Item::Entry(entry) => self.take(db, &entry)?,
-                Item::Long(long) if long.has_expired(self.as_of) => {
+                Item::Long(long) if long.has_expired(self.making.as_of) => {
                     self.n_expired += 1;
                     reader.pass_long(&long)?;
                 }
                 Item::Long(long) => {
                     let entry = reader.read_long(&long)?;
-                    self.take_built(db, long, entry)?;
+                    let LongString { key, recency, offset, .. } = long;
+                    self.take_built(db, key, Made::Entry(entry), recency, offset)?;
                 }
                 Item::Select(selected) => db = self.database(selected, offset)?,
                 Item::Aux(name, value) => note_fact(&name, &value, self.now),
@@ -327,19 +330,29 @@ impl Reading<'_> {
     }
 
     /// Gives an entry that is built already to its builder.
-    fn take_built(&mut self, db: Db, long: LongString, entry: EntryBox) -> Result<(), Why> {
-        let LongString { key, recency, offset, .. } = long;
+    fn take_built(
+        &mut self,
+        db: Db,
+        key: Vec<u8>,
+        made: Made,
+        recency: Option<Recency>,
+        offset: u64,
+    ) -> Result<(), Why> {
         let routed = self.server.keyspace.router().route(&key);
         let outlet = &mut self.outlets[routed.shard.index() / self.n_owned];
-        outlet.batch.built.push(Built { key, routed, db, recency, entry, offset });
+        outlet.batch.built.push(Built { key, routed, db, recency, made, offset });
         outlet.send()
     }
 
     /// Puts an entry into the batch of its builder.
     fn take(&mut self, db: Db, entry: &RawEntry<'_>) -> Result<(), Why> {
-        if entry.has_expired(self.as_of) {
+        if entry.has_expired(self.making.as_of) {
             self.n_expired += 1;
             return Ok(());
+        }
+        if entry.value.len() >= LARGE_BYTES {
+            let made = self.making.build(entry)?;
+            return self.take_built(db, entry.key.to_vec(), made, entry.recency, entry.offset);
         }
         let routed = self.server.keyspace.router().route(&entry.key);
         let outlet = &mut self.outlets[routed.shard.index() / self.n_owned];
@@ -388,6 +401,29 @@ fn note_fact(name: &[u8], value: &[u8], now: Millis) {
     }
 }
 
+/// How entries are made of what was read.
+#[derive(Clone, Copy)]
+struct Making<'s> {
+    keyspace: &'s Keyspace,
+    as_of: Millis,
+    /// How many keys without a value there were.
+    n_empty: &'s AtomicU64,
+    /// The file, for the log.
+    path: &'s Path,
+}
+
+impl Making<'_> {
+    fn build(&self, raw: &RawEntry<'_>) -> Result<Made, Why> {
+        raw.build(self.keyspace, self.as_of).map_err(|malformed| {
+            // Several threads may meet one, and the error that ends the loading names the first.
+            let (shown, offset, path) = (log::shown(&raw.key), raw.offset, self.path.display());
+            warning!("The key '{shown}' at byte {offset} of {path} is refused: {malformed} of its value");
+            let key = Some(raw.key.to_vec());
+            Why::File(FileError { offset, key, problem: Problem::Value(malformed) })
+        })
+    }
+}
+
 /// What a builder has built.
 #[derive(Default)]
 struct Tally {
@@ -402,13 +438,8 @@ struct Builder<'s> {
     owned: &'s mut [Shard],
     /// The number of the first.
     first: usize,
-    keyspace: &'s Keyspace,
+    making: Making<'s>,
     now: Millis,
-    as_of: Millis,
-    /// How many keys without a value all builders have found.
-    n_empty: &'s AtomicU64,
-    /// The file, for the log.
-    path: &'s Path,
     give_back: Sender<Batch>,
 }
 
@@ -417,9 +448,8 @@ impl Builder<'_> {
         let mut tally = Tally::default();
         for mut batch in batches {
             self.build(&batch, &mut tally)?;
-            for Built { key, routed, db, recency, entry, offset } in batch.built.drain(..) {
-                self.put((db, &Key { bytes: &key, routed }), entry, recency, offset)?;
-                tally.n_keys += 1;
+            for Built { key, routed, db, recency, made, offset } in batch.built.drain(..) {
+                self.put((db, &Key { bytes: &key, routed }), made, recency, offset, &mut tally)?;
             }
             flush_retired();
             // A value that was very long has made it large.
@@ -441,47 +471,36 @@ impl Builder<'_> {
             rest = behind;
             let &Cut { db, routed, deadline, recency, value_type, offset, .. } = cut;
             let raw = RawEntry { key: key.into(), deadline, recency, value_type, value, offset };
-            let made = raw.build(self.keyspace, self.as_of).map_err(|malformed| {
-                // Each builder may meet one, and the error that ends the loading names the first builder's.
-                let (key_shown, path) = (log::shown(key), self.path.display());
-                warning!(
-                    "The key '{key_shown}' at byte {offset} of {path} is refused: {malformed} of its value"
-                );
-                Why::File(FileError { offset, key: Some(key.to_vec()), problem: Problem::Value(malformed) })
-            })?;
-            let entry = match made {
-                Made::Entry(entry) => entry,
-                Made::Over => {
-                    tally.n_over += 1;
-                    continue;
-                }
-                Made::Empty => {
-                    if self.n_empty.fetch_add(1, Ordering::Relaxed) < EMPTY_TOLD_MAX {
-                        warning!(
-                            "While loading {}: skipping empty key: {}",
-                            self.path.display(),
-                            log::shown(key)
-                        );
-                    }
-                    continue;
-                }
-            };
-            self.put((db, &Key { bytes: key, routed }), entry, recency, offset)?;
-            tally.n_keys += 1;
+            let made = self.making.build(&raw)?;
+            self.put((db, &Key { bytes: key, routed }), made, recency, offset, tally)?;
         }
         Ok(())
     }
 
-    /// Puts an entry into its shard. It begins at a byte of the file.
+    /// Puts what was made of an entry into its shard. The entry begins at a byte of the file.
     fn put(
         &mut self,
         (db, key): (Db, &Key<'_>),
-        entry: EntryBox,
+        made: Made,
         recency: Option<Recency>,
         offset: u64,
+        tally: &mut Tally,
     ) -> Result<(), Why> {
-        let shard = &mut self.owned[key.routed.shard.index() - self.first];
-        let loaded = shard.load((db, key), entry, recency, self.now);
-        loaded.map_err(|_| Why::Twice { offset, db, key: key.bytes.to_vec() })
+        match made {
+            Made::Entry(entry) => {
+                let shard = &mut self.owned[key.routed.shard.index() - self.first];
+                let loaded = shard.load((db, key), entry, recency, self.now);
+                loaded.map_err(|_| Why::Twice { offset, db, key: key.bytes.to_vec() })?;
+                tally.n_keys += 1;
+            }
+            Made::Over => tally.n_over += 1,
+            Made::Empty => {
+                if self.making.n_empty.fetch_add(1, Ordering::Relaxed) < EMPTY_TOLD_MAX {
+                    let (shown, path) = (log::shown(key.bytes), self.making.path.display());
+                    warning!("While loading {path}: skipping empty key: {shown}");
+                }
+            }
+        }
+        Ok(())
     }
 }

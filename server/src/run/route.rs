@@ -20,6 +20,9 @@ use crate::{
 /// Above so many keys a command counts as slow and goes to a heavy-work thread: some 200 µs of expected work.
 pub const HEAVY_KEYS: usize = 2000;
 
+/// The same of commands that may wait for their keys: to be listed as a waiting client costs some ten look-ups.
+const HEAVY_KEYS_AWAITED: usize = 200;
+
 /// What commands need to have held together.
 #[derive(Default)]
 pub struct Needs {
@@ -158,7 +161,7 @@ pub fn is_heavy(server: &Server, session: &Session, command: &Registered, words:
 
 /// The same, but for a script of its own.
 pub fn is_heavy_beside(server: &Server, session: &Session, command: &Registered, words: Words<'_>) -> bool {
-    words.len() > HEAVY_KEYS
+    words.len() > if command.has(Flags::BLOCKING) { HEAVY_KEYS_AWAITED } else { HEAVY_KEYS }
         || roams(command, words)
         || matches!(command.spec.run, Run::Own(_) | Run::Queue) && session.watched.len() > HEAVY_KEYS
         || (command.runs_queue()

@@ -4,7 +4,7 @@
 //! goes; it alone writes the figures.
 
 use std::{
-    sync::atomic::{AtomicBool, AtomicI64, AtomicU8, AtomicU64, Ordering},
+    sync::atomic::{AtomicBool, AtomicI64, AtomicU64, AtomicUsize, Ordering},
     time::{Duration, Instant},
 };
 
@@ -21,6 +21,8 @@ use crate::client::{node::Job, session::SaveOrder};
 pub struct Order {
     /// What for.
     pub what: SaveOrder,
+    /// If the server is to end: the [round](Ending::ask) in which that was asked for.
+    pub round: u64,
     /// By whom, if it was a command, and whether its client wants the reply.
     pub node: Option<(Box<Node<Job>>, bool)>,
 }
@@ -73,55 +75,101 @@ impl WalkStep {
     }
 }
 
-/// How far an end has come that saves first. Whoever aborts it and whoever decides on it agree on who was first.
+/// How far an end has come that is asked of the saver. Whoever calls it off and whoever decides on it agree on who was first.
+///
+/// ```text
+///           ask                decide
+/// NOBODY ─────────▶ WANTED ─────────────▶ DECIDED
+///    ▲                │
+///    └────────────────┘ refused; or aborted, which begins the next round: what was asked for in an earlier one is called off
+/// ```
 #[derive(Default)]
-pub struct Ending(AtomicU8);
+pub struct Ending(AtomicU64);
+
+/// Who asks for an end.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub enum AskedBy {
+    /// A client, by SHUTDOWN.
+    Client,
+    /// A signal.
+    Signal,
+}
 
 impl Ending {
-    const NONE: u8 = 0;
-    const WANTED: u8 = 1;
-    const ABORTED: u8 = 2;
-    const DECIDED: u8 = 3;
+    /// A word is one of these and a round.
+    const NOBODY: u64 = 0;
+    const WANTED: u64 = 1;
+    const WANTED_BY_SIGNAL: u64 = 2;
+    const DECIDED: u64 = 3;
+    const STATES: u64 = 4;
 
-    /// Somebody wants it.
-    pub fn ask(&self) {
-        self.go(Self::NONE, Self::WANTED);
+    fn load(&self) -> (u64, u64) {
+        let word = self.0.load(Ordering::Relaxed);
+        (word / Self::STATES, word % Self::STATES)
+    }
+
+    /// Has the word become what is said of its round and state; returns false if that says nothing.
+    fn update(&self, to: impl Fn(u64, u64) -> Option<(u64, u64)>) -> bool {
+        let to = |word| {
+            to(word / Self::STATES, word % Self::STATES).map(|(round, state)| round * Self::STATES + state)
+        };
+        self.0.fetch_update(Ordering::Relaxed, Ordering::Relaxed, to).is_ok()
+    }
+
+    /// Somebody wants it. Returns the round in which that was.
+    pub fn ask(&self, by: AskedBy) -> u64 {
+        self.update(|round, state| match (state, by) {
+            (Self::NOBODY, AskedBy::Client) => Some((round, Self::WANTED)),
+            (Self::NOBODY | Self::WANTED, AskedBy::Signal) => Some((round, Self::WANTED_BY_SIGNAL)),
+            _ => None,
+        });
+        self.load().0
+    }
+
+    /// It is wanted still, if it was asked for in this round: somebody else may have been refused just then.
+    pub fn ask_still(&self, round: u64) {
+        self.update(|now, state| (now == round && state == Self::NOBODY).then_some((round, Self::WANTED)));
     }
 
     /// Whether somebody wants it.
     pub fn is_wanted(&self) -> bool {
-        self.0.load(Ordering::Relaxed) == Self::WANTED
+        matches!(self.load().1, Self::WANTED | Self::WANTED_BY_SIGNAL)
+    }
+
+    /// Whether a signal has asked for it, too.
+    pub fn is_wanted_by_signal(&self) -> bool {
+        self.load().1 == Self::WANTED_BY_SIGNAL
     }
 
     /// Calls it off; returns false if nobody wants it, or it is too late.
     pub fn abort(&self) -> bool {
-        self.go(Self::WANTED, Self::ABORTED)
+        self.update(|round, state| {
+            matches!(state, Self::WANTED | Self::WANTED_BY_SIGNAL).then_some((round + 1, Self::NOBODY))
+        })
     }
 
-    /// Whether it was called off.
-    pub fn is_aborted(&self) -> bool {
-        self.0.load(Ordering::Relaxed) == Self::ABORTED
+    /// Whether what was asked for in this round was called off.
+    pub fn is_called_off(&self, round: u64) -> bool {
+        self.load().0 != round
     }
 
-    /// Nobody can call it off from now on; returns false if somebody has.
-    pub fn decide(&self) -> bool {
-        self.go(Self::WANTED, Self::DECIDED)
+    /// Nobody can call off from now on what was asked for in this round; returns false if somebody has.
+    pub fn decide(&self, round: u64) -> bool {
+        self.update(|now, _| (now == round).then_some((round, Self::DECIDED)))
     }
 
-    /// It has been refused to all who wanted it.
-    pub fn refused(&self) {
-        self.0.store(Self::NONE, Ordering::Relaxed);
-    }
-
-    fn go(&self, from: u8, to: u8) -> bool {
-        self.0.compare_exchange(from, to, Ordering::Relaxed, Ordering::Relaxed).is_ok()
+    /// It has been refused to all who wanted it in this round.
+    pub fn refused(&self, round: u64) {
+        self.update(|now, state| (now == round && state != Self::DECIDED).then_some((round, Self::NOBODY)));
     }
 }
 
 /// How the last snapshots went, and how the one under way goes. Relaxed throughout: each is a figure for itself.
 pub struct Saves {
     /// What is waited for, in order.
-    pub orders: SegQueue<Order>,
+    orders: SegQueue<Order>,
+    /// How many of them are not fulfilled, those included that the saver has taken.
+    n_unfulfilled: AtomicUsize,
     /// Steps that were taken for the saver.
     pub taken: SegQueue<Box<WalkStep>>,
     /// One is being taken, or about to be.
@@ -168,7 +216,7 @@ pub struct Saves {
     pub holds_writes: AtomicBool,
     /// The snapshot that the server ends with has been cut.
     has_last_cut: AtomicBool,
-    /// How far the end has come that saves first.
+    /// How far the end has come that the saver was asked for.
     pub ending: Ending,
     /// How many keys the one under way has to write.
     pub n_keys: AtomicU64,
@@ -181,6 +229,7 @@ impl Saves {
     pub fn new(now: u64) -> Self {
         Self {
             orders: SegQueue::new(),
+            n_unfulfilled: AtomicUsize::new(0),
             taken: SegQueue::new(),
             is_under_way: AtomicBool::new(false),
             is_scheduled: AtomicBool::new(false),
@@ -208,6 +257,32 @@ impl Saves {
             n_keys: AtomicU64::new(0),
             n_keys_written: AtomicU64::new(0),
         }
+    }
+
+    /// Leaves an order. The saver is to be woken.
+    pub fn order(&self, order: Order) {
+        self.n_unfulfilled.fetch_add(1, Ordering::Relaxed);
+        self.orders.push(order);
+    }
+
+    /// The next order, for the saver.
+    pub fn next_order(&self) -> Option<Order> {
+        self.orders.pop()
+    }
+
+    /// Whether there is a next order.
+    pub fn has_next_order(&self) -> bool {
+        !self.orders.is_empty()
+    }
+
+    /// Whether somebody waits for an order to be fulfilled.
+    pub fn has_unfulfilled(&self) -> bool {
+        self.n_unfulfilled.load(Ordering::Relaxed) > 0
+    }
+
+    /// Notes that an order has been fulfilled, or refused.
+    pub fn note_fulfilled(&self) {
+        self.n_unfulfilled.fetch_sub(1, Ordering::Relaxed);
     }
 
     /// Has a snapshot be taken in the background; returns false if one is under way already. The saver is to be woken.
@@ -276,5 +351,47 @@ impl Saves {
     /// Whether one is to be taken now; it is asked for once.
     pub fn take_scheduled(&self) -> bool {
         self.is_scheduled.swap(false, Ordering::Relaxed)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_is_asked_for_after_an_abort_is_not_called_off() {
+        let ending = Ending::default();
+        assert!(!ending.abort(), "nobody wants it");
+        let first = ending.ask(AskedBy::Client);
+        assert!(ending.abort() && !ending.abort());
+        let second = ending.ask(AskedBy::Signal);
+        assert!(ending.is_called_off(first) && !ending.is_called_off(second));
+        assert!(!ending.decide(first) && ending.decide(second));
+        assert!(!ending.abort(), "it is too late");
+    }
+
+    #[test]
+    fn a_signal_counts_as_long_as_its_end_is_wanted() {
+        let ending = Ending::default();
+        let round = ending.ask(AskedBy::Signal);
+        assert!(ending.is_wanted_by_signal());
+        ending.refused(round);
+        assert!(!ending.is_wanted());
+        assert_eq!(ending.ask(AskedBy::Client), round);
+        assert!(ending.is_wanted() && !ending.is_wanted_by_signal());
+        ending.ask(AskedBy::Signal);
+        assert!(ending.is_wanted_by_signal());
+        assert!(ending.abort() && !ending.is_wanted());
+    }
+
+    #[test]
+    fn an_order_that_comes_while_another_is_refused_is_wanted_still() {
+        let ending = Ending::default();
+        let round = ending.ask(AskedBy::Client);
+        ending.refused(round);
+        ending.ask_still(round);
+        assert!(ending.is_wanted() && ending.decide(round));
+        ending.refused(round);
+        assert!(!ending.is_wanted() && !ending.abort(), "it is decided");
     }
 }

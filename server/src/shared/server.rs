@@ -55,7 +55,7 @@ use crate::{
         pause::Pause,
         programs::Running,
         recorded::Recorder,
-        saves::{Order, Saves, WalkStep},
+        saves::{AskedBy, Order, Saves, WalkStep},
         scripts::Scripts,
         splits::Splits,
         spread::Spread,
@@ -480,10 +480,12 @@ impl Server {
 
     /// Has the saver take a snapshot that is waited for, if by a command in its node; with whether its client wants the reply.
     pub fn order_save(&self, what: SaveOrder, node: Option<(Box<Node<Job>>, bool)>) {
-        if what.is_shutdown() {
-            self.saves.ending.ask();
-        }
-        self.saves.orders.push(Order { what, node });
+        self.order_of(AskedBy::Client, what, node);
+    }
+
+    fn order_of(&self, by: AskedBy, what: SaveOrder, node: Option<(Box<Node<Job>>, bool)>) {
+        let round = if what.is_shutdown() { self.saves.ending.ask(by) } else { 0 };
+        self.saves.order(Order { what, round, node });
         self.saver().wake_if_asleep();
     }
 
@@ -509,15 +511,15 @@ impl Server {
             && !config.save.is_empty()
     }
 
-    /// Stops the server, saving its data before if that is asked for.
+    /// Stops the server because of a signal, saving its data before if that is asked for.
     pub fn shut_down(&self, options: ShutdownOptions) {
         if !self.may_stop(options.force) {
             return;
         }
         match self.order_at_shutdown(options) {
             // As in Redis, to ask for it once more is not to ask for another one if that fails.
-            Some(_) if self.saves.ending.is_wanted() => {}
-            Some(order) => self.order_save(order, None),
+            Some(_) if self.saves.ending.is_wanted() => drop(self.saves.ending.ask(AskedBy::Signal)),
+            Some(order) => self.order_of(AskedBy::Signal, order, None),
             None => self.stop(),
         }
     }
@@ -539,12 +541,15 @@ impl Server {
         self.saver().wake_if_asleep();
     }
 
-    /// What is asked of the saver before the server stops, if anything is.
+    /// What is asked of the saver before the server stops, if anything is. What somebody waits for is saved in any case.
     pub fn order_at_shutdown(&self, options: ShutdownOptions) -> Option<SaveOrder> {
         let ShutdownOptions { save, nosave, force, .. } = options;
         // What has not been loaded yet must not be overwritten by what has.
-        if self.loading.is_on() || !save && (nosave || self.config.load().save.is_empty()) {
+        if self.loading.is_on() {
             return None;
+        }
+        if !save && (nosave || self.config.load().save.is_empty()) {
+            return self.saves.has_unfulfilled().then_some(SaveOrder::Stop);
         }
         Some(if force { SaveOrder::ForcedShutdown } else { SaveOrder::Shutdown })
     }

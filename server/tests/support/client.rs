@@ -174,12 +174,16 @@ impl Client {
     /// # Errors
     /// When the connection stays open for longer than a reply may take.
     pub fn await_close(&mut self) -> io::Result<Option<Vec<u8>>> {
-        match self.stream.fill_buf() {
-            Ok([]) => Ok(None),
-            Ok(bytes) => Ok(Some(bytes.to_vec())),
-            // A server that closes with unread input makes the kernel send a reset.
-            Err(error) if error.kind() == ErrorKind::ConnectionReset => Ok(None),
-            Err(error) => Err(error),
+        loop {
+            return match self.stream.fill_buf() {
+                Ok([]) => Ok(None),
+                Ok(bytes) => Ok(Some(bytes.to_vec())),
+                // A server that closes with unread input makes the kernel send a reset.
+                Err(error) if error.kind() == ErrorKind::ConnectionReset => Ok(None),
+                // A machine that was suspended ends waits that have a timeout: signal(7).
+                Err(error) if error.kind() == ErrorKind::Interrupted => continue,
+                Err(error) => Err(error),
+            };
         }
     }
 

@@ -75,6 +75,11 @@ const LOCK_EXCEPTIONS: Exceptions = &[
         "what a client is subscribed to: SUBSCRIBE and its kin, and ACL SETUSER",
     ),
     ("server/src/config/directives.rs", "LazyLock", "the directives by name, for CONFIG and the start"),
+    (
+        "server/src/shared/average_ttls.rs",
+        "Mutex",
+        "how long keys last: at the end of a cycle of expiry, and for INFO",
+    ),
     ("server/src/shared/accounts.rs", "Mutex", "changes of the users, one at a time, and what was denied"),
     (
         "server/src/shared/command_log.rs",
@@ -152,6 +157,7 @@ const LOCKING: Exceptions = &[
         "no CONFIG SET while changed certificates replace others",
     ),
     ("server/src/shared/accounts.rs", ".lock()", "a change of the users, and what is denied to one"),
+    ("server/src/shared/average_ttls.rs", ".lock()", "a cycle of expiry ends, or INFO asks"),
     ("server/src/shared/client_limit.rs", ".lock()", "clients take too much memory: one thread closes some"),
     ("server/src/shared/command_log.rs", ".lock()", "an entry of the slow log comes, or is read"),
     ("server/src/shared/hot_keys.rs", ".lock()", "a sampled command is added, or HOTKEYS asks"),

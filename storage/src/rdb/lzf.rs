@@ -6,9 +6,12 @@
 
 use crate::entry::Pinned;
 
-/// The bytes that were compressed, if there are exactly `len` of them. Nothing is allocated before it is needed.
+/// The bytes that were compressed, if there are exactly `len` of them. Their room is taken at once, if there can be as many.
 pub fn decompress(mut from: &[u8], len: usize) -> Option<Vec<u8>> {
-    let mut out = Vec::new();
+    if len / TIMES_MAX > from.len() {
+        return None;
+    }
+    let mut out = Vec::with_capacity(len);
     while !from.is_empty() {
         from = step(&mut out, from)?;
         if out.len() > len {

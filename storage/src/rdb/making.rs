@@ -3,8 +3,6 @@
 
 use std::{cell::Cell, sync::Arc};
 
-use crossbeam_utils::CachePadded;
-
 use crate::{
     Db,
     entry::EntryBox,
@@ -103,7 +101,7 @@ impl Bench {
         let router = Router::unsharded(hasher);
         let kept = BENCH.take().filter(|bench| *bench.table.router() == router);
         kept.unwrap_or_else(|| {
-            let ledger = Ledger::new(Arc::new(CachePadded::new(Published::new())));
+            let ledger = Ledger::new(Arc::new(Published::new()));
             Box::new(Self { table: Table::alone(router), ledger })
         })
     }
