@@ -1,8 +1,10 @@
 //! What the append-only file needs of a file system: one folder. Tests have one that forgets, at any moment, what was not synced.
 
 use std::{
+    ffi::OsStr,
     fs::{self, File, OpenOptions},
     io,
+    os::unix::ffi::{OsStrExt, OsStringExt},
     os::unix::fs::FileExt,
     path::PathBuf,
     sync::Arc,
@@ -29,6 +31,12 @@ pub trait Disk {
     /// # Errors
     /// See [`Disk::read`].
     fn create(&mut self, name: &[u8]) -> io::Result<Self::File>;
+
+    /// The names of all files.
+    ///
+    /// # Errors
+    /// See [`Disk::read`].
+    fn names(&self) -> io::Result<Vec<Vec<u8>>>;
 
     /// Opens a file that is there.
     ///
@@ -137,7 +145,6 @@ impl Folder {
 
     /// The path of a file.
     pub fn path_of(&self, name: &[u8]) -> PathBuf {
-        use std::{ffi::OsStr, os::unix::ffi::OsStrExt};
         self.path.join(OsStr::from_bytes(name))
     }
 }
@@ -154,6 +161,10 @@ impl Disk for Folder {
 
     fn create(&mut self, name: &[u8]) -> io::Result<Arc<File>> {
         File::create(self.path_of(name)).map(Arc::new)
+    }
+
+    fn names(&self) -> io::Result<Vec<Vec<u8>>> {
+        fs::read_dir(&self.path)?.map(|entry| Ok(entry?.file_name().into_vec())).collect()
     }
 
     fn open(&mut self, name: &[u8]) -> io::Result<Arc<File>> {

@@ -180,6 +180,10 @@ impl<D: Disk> Disk for Faulty<D> {
         self.of.create(name).map(|file| self.file(file))
     }
 
+    fn names(&self) -> io::Result<Vec<Vec<u8>>> {
+        self.of.names()
+    }
+
     fn open(&mut self, name: &[u8]) -> io::Result<Self::File> {
         self.of.open(name).map(|file| self.file(file))
     }

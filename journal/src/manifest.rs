@@ -13,6 +13,28 @@ use braid_protocol::request::{Limits, Parse, RequestParser};
 /// The longest line, its end included.
 const LINE_MAX: usize = 1024;
 
+/// What a file is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Kind {
+    /// What there was at some moment.
+    Base,
+    /// What was done since.
+    Increment,
+}
+
+/// What a file of this name is, and its number, if it is a part of the append-only file `of` by its name.
+pub fn part_named(name: &[u8], of: &str) -> Option<(Kind, u64)> {
+    let rest = name.strip_prefix(of.as_bytes())?.strip_prefix(b".")?;
+    let (number, kind) = std::str::from_utf8(rest).ok()?.split_once('.')?;
+    let kind = match kind {
+        "base.rdb" | "base.aof" => Kind::Base,
+        "incr.aof" => Kind::Increment,
+        _ => return None,
+    };
+    let is_number = number.bytes().all(|byte| byte.is_ascii_digit());
+    number.parse().ok().filter(|_| is_number).map(|number| (kind, number))
+}
+
 /// One file.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Part {
@@ -76,6 +98,28 @@ impl Manifest {
             })?;
         }
         Ok(manifest)
+    }
+
+    /// One that names nothing yet, and numbers its files behind those of the same kind that have such names: a manifest that was lost may have
+    /// named them.
+    pub fn behind<'n>(names: impl IntoIterator<Item = &'n [u8]>, of: &str) -> Manifest {
+        let mut manifest = Manifest::default();
+        for (kind, number) in names.into_iter().filter_map(|name| part_named(name, of)) {
+            let last = match kind {
+                Kind::Base => &mut manifest.last_base,
+                Kind::Increment => &mut manifest.last_increment,
+            };
+            *last = number.max(*last);
+        }
+        manifest
+    }
+
+    /// The lowest number of a file that is named, if there is one of that kind.
+    pub fn first_of(&self, kind: Kind) -> Option<u64> {
+        match kind {
+            Kind::Base => self.base.as_ref().map(|part| part.seq),
+            Kind::Increment => self.increments.first().map(|part| part.seq),
+        }
     }
 
     fn add_line(&mut self, line: &[u8]) -> Result<(), &'static str> {
@@ -212,6 +256,33 @@ mod tests {
 
     fn why(text: &str) -> &'static str {
         Manifest::read(text.as_bytes()).expect_err("it is invalid").why
+    }
+
+    #[test]
+    fn only_names_of_its_own_are_parts() {
+        for (name, is) in [
+            ("appendonly.aof.1.base.rdb", Some((Kind::Base, 1))),
+            ("appendonly.aof.22.base.aof", Some((Kind::Base, 22))),
+            ("appendonly.aof.3.incr.aof", Some((Kind::Increment, 3))),
+            ("appendonly.aof.3.incr.aof.bak", None),
+            ("appendonly.aof.x.incr.aof", None),
+            ("appendonly.aof.+3.incr.aof", None),
+            ("appendonly.aof..incr.aof", None),
+            ("appendonly.aof", None),
+            ("other.aof.1.base.rdb", None),
+        ] {
+            assert_eq!(part_named(name.as_bytes(), "appendonly.aof"), is, "{name}");
+        }
+    }
+
+    #[test]
+    fn without_a_manifest_parts_that_are_there_are_numbered_past() {
+        let names = ["a.7.base.rdb", "a.3.base.aof", "a.9.incr.aof", "b.20.incr.aof", "a.30.incr.aof.bak"];
+        let mut manifest = Manifest::behind(names.map(str::as_bytes), "a");
+        assert_eq!(manifest, Manifest { last_base: 7, last_increment: 9, ..Manifest::default() });
+        manifest.begin_increment("a");
+        assert_eq!(manifest.first_of(Kind::Increment), Some(10));
+        assert_eq!(manifest.first_of(Kind::Base), None);
     }
 
     #[test]

@@ -75,6 +75,14 @@ pub fn manifest_in(disk: &impl Disk, name: &str) -> Result<Option<Manifest>, Man
     text.map(|text| Manifest::read(&text).map_err(ManifestError::Invalid)).transpose()
 }
 
+/// A manifest that names nothing yet, for a folder without one. Parts that are there all the same are not written over.
+///
+/// # Errors
+/// The disk's.
+pub fn new_manifest(disk: &impl Disk, name: &str) -> io::Result<Manifest> {
+    Ok(Manifest::behind(disk.names()?.iter().map(Vec::as_slice), name))
+}
+
 /// Why there is no manifest.
 #[derive(Debug)]
 pub enum ManifestError {
@@ -98,7 +106,10 @@ impl From<ManifestError> for io::Error {
 /// # Errors
 /// The disk's, or that the manifest is none. What was there before holds, unless the new manifest was written.
 pub fn replace<D: Disk>(disk: &mut D, name: &str, written_as: &[u8], is_snapshot: bool) -> io::Result<()> {
-    let mut manifest = manifest_in(disk, name)?.unwrap_or_default();
+    let mut manifest = match manifest_in(disk, name)? {
+        Some(manifest) => manifest,
+        None => new_manifest(disk, name)?,
+    };
     let base = manifest.begin_base(name, is_snapshot, 0);
     disk.rename(written_as, &base.name)?;
     disk.sync_folder()?;
@@ -126,7 +137,10 @@ impl<D: Disk> Aof<D> {
     /// # Errors
     /// The disk's.
     pub fn open(mut disk: D, name: &str, found: Option<(Manifest, End)>) -> io::Result<Self> {
-        let (mut manifest, end) = found.unwrap_or_default();
+        let (mut manifest, end) = match found {
+            Some(found) => found,
+            None => (new_manifest(&disk, name)?, End::default()),
+        };
         let is_fresh = manifest.increments.is_empty();
         let mut framer =
             Framer { offset: end.offset, safe: end.offset, previous: end.previous, ..Framer::default() };
@@ -150,7 +164,8 @@ impl<D: Disk> Aof<D> {
     /// # Errors
     /// The disk's.
     pub fn begin_aside(mut disk: D, name: &str, before: Option<Manifest>) -> io::Result<Self> {
-        let (mut manifest, mut framer) = (before.unwrap_or_default(), Framer::default());
+        let before = before.map_or_else(|| new_manifest(&disk, name), Ok)?;
+        let (mut manifest, mut framer) = (before, Framer::default());
         let begun = begin_increment(&mut disk, name, (&mut manifest, Named::Later), &mut framer)?;
         Ok(Self { is_aside: true, is_fresh: true, ..Self::new(disk, name, manifest, begun, framer) })
     }
@@ -446,15 +461,22 @@ fn begin_increment<D: Disk>(
     framer: &mut Framer,
 ) -> io::Result<(D::File, u64)> {
     let part = manifest.begin_increment(name);
-    let file = disk.create(&part.name)?;
     (framer.previous, framer.told) = (0, 0);
-    let n_bytes = write_anchor(&file, 0, framer)?;
-    file.sync()?;
-    disk.sync_folder()?;
+    let mut make = || {
+        let file = disk.create(&part.name)?;
+        let n_bytes = write_anchor(&file, 0, framer)?;
+        file.sync()?;
+        disk.sync_folder()?;
+        Ok((file, n_bytes))
+    };
+    let made = make().inspect_err(|_: &io::Error| {
+        // Nothing names it, and without a manifest it would look like a part of one that was lost.
+        let _ = disk.remove(&part.name);
+    })?;
     if let Named::Now = named {
         write_manifest(disk, name, manifest)?;
     }
-    Ok((file, n_bytes))
+    Ok(made)
 }
 
 /// Writes a frame of no units to where a file ends; says how long it is.

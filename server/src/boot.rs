@@ -445,6 +445,7 @@ impl Source {
             Source::Snapshot(path, _) => return load_snapshot(server, &mut worker, &path),
             Source::Aof(found, snapshot) => (found, snapshot),
         };
+        found.tell_unread();
         if let Some(path) = snapshot {
             notice!("There is no append-only file yet: it begins with what {} holds", path.display());
             found.begin_from(&path).map_err(|error| error.to_string())?;

@@ -5,7 +5,7 @@ mod support;
 use std::{
     collections::BTreeSet,
     fs,
-    path::Path,
+    path::{Path, PathBuf},
     process::{Command, Stdio},
 };
 
@@ -25,6 +25,12 @@ fn number_of_the_dead() -> u32 {
 fn names_in(folder: &Path) -> BTreeSet<String> {
     let listed = fs::read_dir(folder).expect("it is there");
     listed.map(|file| file.expect("it can be listed").file_name().into_string().expect("UTF-8")).collect()
+}
+
+fn contents_of(parts: &[PathBuf]) -> Vec<Vec<u8>> {
+    let parts =
+        parts.iter().filter(|path| path.extension().is_some_and(|kind| kind == "aof" || kind == "rdb"));
+    parts.map(|path| fs::read(path).expect("it is still there")).collect()
 }
 
 /// Unfinished snapshots, bases and increments stayed for ever, some for each kill.
@@ -74,18 +80,47 @@ fn what_a_killed_server_was_writing_is_removed_at_the_next_start() {
     }
 }
 
-/// A manifest may have been lost: then the parts are all that is left of the data.
+/// A manifest may have been lost: then the parts are all that is left of the data. The first start used to write over them, and the second to
+/// remove them.
 #[test]
-fn without_a_manifest_no_part_of_an_append_only_file_is_removed() {
+fn without_a_manifest_no_part_of_an_append_only_file_is_touched() {
     let home = Home::new();
     let server = home.serve(&[]);
     assert_eq!(ask(&mut server.connect(), "SET key value"), "+OK");
     server.stop();
-    let folder = home.path().join("appendonlydir");
-    let (parts, name) = (home.parts(".aof"), "appendonly.aof.manifest");
-    fs::remove_file(folder.join(name)).expect("it is there");
+    let manifest = home.path().join("appendonlydir/appendonly.aof.manifest");
+    let parts = home.parts("");
+    let (lost, contents) = (fs::read(&manifest).expect("it is there"), contents_of(&parts));
+    fs::remove_file(&manifest).expect("it is there");
     home.serve(&["--appendonly", "no"]).stop();
-    assert_eq!(home.parts(".aof"), parts);
+    for _ in 0..2 {
+        let server = home.serve(&[]);
+        assert_eq!(ask(&mut server.connect(), "DBSIZE"), ":0");
+        server.stop();
+    }
+    let server = home.serve(&["--appendonly", "no"]);
+    let mut client = server.connect();
+    fs::remove_file(&manifest).expect("the server has made one");
+    assert_eq!(ask(&mut client, "CONFIG SET appendonly yes"), "+OK");
+    until("it has its base", || figure(&mut client, "aof_rewrites") == 1);
+    server.stop();
+    // As an operator would who has found it.
+    fs::write(&manifest, lost).expect("the folder is the test's own");
+    assert_eq!(contents_of(&parts), contents);
+    assert_eq!(ask(&mut home.serve(&[]).connect(), "GET key"), "\"value\"");
+}
+
+#[test]
+fn parts_that_no_manifest_names_are_told() {
+    let home = Home::new();
+    let server = home.serve(&[]);
+    assert_eq!(ask(&mut server.connect(), "SET key value"), "+OK");
+    server.stop();
+    fs::remove_file(home.path().join("appendonlydir/appendonly.aof.manifest")).expect("it is there");
+    let log = home.serve(&[]).log();
+    for told in ["appendonly.aof.1.incr.aof", "no appendonly.aof.manifest that names them"] {
+        assert!(log.contains(told), "{told}: {log}");
+    }
 }
 
 /// The other one has its snapshot in the same folder, under another name, and its process may not be seen from here.

@@ -161,6 +161,10 @@ impl Disk for Simulated {
         Ok(SimulatedFile { disk: self.clone(), index })
     }
 
+    fn names(&self) -> io::Result<Vec<Vec<u8>>> {
+        Ok(self.with(|platter| platter.names().into_keys().collect()))
+    }
+
     fn open(&mut self, name: &[u8]) -> io::Result<SimulatedFile> {
         self.file(name).ok_or_else(|| io::ErrorKind::NotFound.into())
     }

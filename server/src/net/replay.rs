@@ -16,7 +16,7 @@ use std::{
 use braid_journal::{
     disk::{Disk, Folder},
     faults::LogFolder,
-    manifest::Manifest,
+    manifest::{Manifest, part_named},
     reader::{Broken, Reader},
     store::{self, Aof, End, ManifestError},
 };
@@ -111,6 +111,22 @@ impl FoundAof {
         self.manifest.is_none()
     }
 
+    /// Says that there are parts that nobody reads, because there is no manifest.
+    pub fn tell_unread(&self) {
+        let names = self.folder.names().unwrap_or_default();
+        let parts: Vec<_> = names.iter().filter(|name| part_named(name, &self.name).is_some()).collect();
+        if self.is_new() && !parts.is_empty() {
+            let shown: Vec<_> = parts.iter().map(|name| String::from_utf8_lossy(name)).collect();
+            warning!(
+                "{} holds parts of an append-only file, but no {}.manifest that names them: {}. They are not read, and are left alone. If the manifest was \
+                 lost, stop this server, write it anew and start again",
+                self.path.display(),
+                self.name,
+                shown.join(", ")
+            );
+        }
+    }
+
     /// What `--check-aof` is given to check it: its manifest, or the one file that it was before there were manifests.
     fn to_check(&self) -> PathBuf {
         let manifest = self.path.join(format!("{}.manifest", self.name));
@@ -154,11 +170,18 @@ impl FoundAof {
     }
 
     fn begin(&mut self, form: Form, write: impl FnOnce(&Path) -> io::Result<()>) -> Result<(), ReplayError> {
-        let mut manifest = Manifest::default();
-        let base = self.folder.path_of(&manifest.begin_base(&self.name, form == Form::Snapshot, 0).name);
-        write(&base).and_then(|()| File::open(&base)?.sync_all()).map_err(|error| failed(&base, error))?;
-        self.manifest = Some(manifest);
-        Ok(())
+        let begin = || {
+            let mut manifest = store::new_manifest(&self.folder, &self.name)?;
+            let base = &manifest.begin_base(&self.name, form == Form::Snapshot, 0).name;
+            // Were it cut off under its name, it would look like a part whose manifest was lost.
+            let aside = format!("{UNFINISHED}{}.rdb", std::process::id());
+            let path = self.folder.path_of(aside.as_bytes());
+            write(&path).and_then(|()| File::open(&path)?.sync_all())?;
+            self.folder.rename(aside.as_bytes(), base)?;
+            self.manifest = Some(manifest);
+            Ok(())
+        };
+        begin().map_err(|error: io::Error| failed(&self.path, error))
     }
 
     /// Goes on with it where it ends.
