@@ -357,3 +357,25 @@ fn a_start_reads_what_is_large_once_and_builds_it_once() {
         assert!(peak <= VALUE_MIB * 23 / 10, "appendonly {appendonly}: {peak} MiB");
     }
 }
+
+/// What a request of many words took, its room that had grown by doubling and its copy looked like holes once they were freed: a client that wrote
+/// the same keys again had half of all others evicted.
+#[test]
+fn a_long_request_that_overwrites_evicts_nothing() {
+    const N_KEYS: usize = 60_000;
+    let server = Server::start(&["--io-threads", "2"]);
+    let mut client = server.connect();
+    let mset = |from: usize, n: usize| {
+        let pairs = (from..from + n).flat_map(|nth| [format!("key:{nth}"), "x".repeat(1000)]);
+        ["MSET".to_owned()].into_iter().chain(pairs).collect::<Vec<_>>()
+    };
+    for from in (0..N_KEYS).step_by(1000) {
+        assert_eq!(client.command(&mset(from, 1000)).to_string(), "+OK");
+    }
+    assert_eq!(ask(&mut client, "CONFIG SET maxmemory-policy allkeys-lru maxmemory 110mb"), "+OK");
+    let again = mset(0, 20_000);
+    for _ in 0..6 {
+        assert_eq!(client.command(&again).to_string(), "+OK");
+    }
+    assert_eq!(ask(&mut client, "DBSIZE"), format!(":{N_KEYS}"));
+}

@@ -61,8 +61,9 @@ const SETTLED_PART: u64 = 4096;
 /// And so many if it sleeps.
 const SETTLED_ASLEEP_BYTES: u64 = 4 * 1024;
 
-/// The bytes that all threads have allocated and not freed, as far as they have settled.
-static ALLOCATED: CachePadded<AtomicI64> = CachePadded::new(AtomicI64::new(0));
+/// The bytes that all threads have allocated and not freed, as far as they have settled; and the most there were since somebody asked. Who settles
+/// uses both.
+static ALLOCATED: CachePadded<[AtomicI64; 2]> = CachePadded::new([AtomicI64::new(0), AtomicI64::new(0)]);
 
 /// The bytes of the data set, likewise: of all tables, their entries, and what belongs to them. This is what eviction can free.
 static DATA: CachePadded<AtomicI64> = CachePadded::new(AtomicI64::new(0));
@@ -99,7 +100,12 @@ fn count(bytes: i64) {
 #[cold]
 fn settle() {
     let counted = COUNTED.get();
-    ALLOCATED.fetch_add(counted - SETTLED.replace(counted), Relaxed);
+    let news = counted - SETTLED.replace(counted);
+    let [now, most] = &*ALLOCATED;
+    let now = now.fetch_add(news, Relaxed) + news;
+    if now > most.load(Relaxed) {
+        most.fetch_max(now, Relaxed);
+    }
 }
 
 /// Counts what has been added to the data set, or has left it.
@@ -143,7 +149,15 @@ pub(crate) fn counted_bytes() -> i64 {
 /// than it has told, or 4 KiB if it sleeps.
 pub fn allocated_bytes() -> u64 {
     settle();
-    u64::try_from(ALLOCATED.load(Relaxed)).unwrap_or(0)
+    u64::try_from(ALLOCATED[0].load(Relaxed)).unwrap_or(0)
+}
+
+/// The most that was allocated since this was last asked, likewise. A thread that asks at the same time may be told less.
+pub fn take_most_allocated() -> u64 {
+    settle();
+    let [now, most] = &*ALLOCATED;
+    let now = now.load(Relaxed);
+    u64::try_from(most.swap(now, Relaxed).max(now)).unwrap_or(0)
 }
 
 /// The bytes of the data set, as far as they have settled: see [`allocated_bytes`].
@@ -209,6 +223,13 @@ pub fn return_large_blocks(returns: bool) {
     if RETURNS_BLOCKS.load(Relaxed) != returns {
         RETURNS_BLOCKS.store(returns, Relaxed);
     }
+}
+
+/// Blocks of so many bytes are given back in any case under a limit: what a request of megabytes has taken would look like holes.
+const ALWAYS_RETURNED_BYTES: usize = 4 << 20;
+
+fn returns_block(size: usize) -> bool {
+    RETURNS_BLOCKS.load(Relaxed) || size >= ALWAYS_RETURNED_BYTES && HAS_LIMIT.load(Relaxed)
 }
 
 /// Gives the whole pages of a block back, but for the first, which the allocator will write.
@@ -287,7 +308,7 @@ unsafe impl GlobalAlloc for Allocator {
     #[inline]
     unsafe fn dealloc(&self, block: *mut u8, layout: Layout) {
         count(-(layout.size() as i64));
-        if layout.size() >= RETURNED_BYTES && RETURNS_BLOCKS.load(Relaxed) {
+        if layout.size() >= RETURNED_BYTES && returns_block(layout.size()) {
             // SAFETY: as below, and it is freed next.
             unsafe { return_pages(block, layout.size()) };
         }
@@ -297,6 +318,21 @@ unsafe impl GlobalAlloc for Allocator {
 
     #[inline]
     unsafe fn realloc(&self, block: *mut u8, layout: Layout, size: usize) -> *mut u8 {
+        if size > layout.size()
+            && layout.size() >= ALWAYS_RETURNED_BYTES
+            && HAS_LIMIT.load(Relaxed)
+            && let Ok(larger) = Layout::from_size_align(size, layout.align())
+        {
+            // SAFETY: the caller's promises are those of the three calls, and the new block has room for all of the old one.
+            unsafe {
+                let to = self.alloc(larger);
+                if !to.is_null() {
+                    ptr::copy_nonoverlapping(block, to, layout.size());
+                    self.dealloc(block, layout);
+                }
+                return to;
+            }
+        }
         count(size as i64 - layout.size() as i64);
         // SAFETY: the block is from one of the other calls, as the caller promises, and the sizes are as in `alloc`.
         unsafe {

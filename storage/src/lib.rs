@@ -52,7 +52,7 @@ mod work;
 
 pub use allocator::{
     Allocator, allocated_bytes, collapse, data_bytes, heed_limit, is_above_limit, return_large_blocks,
-    set_limit, settle_before_sleep,
+    set_limit, settle_before_sleep, take_most_allocated,
 };
 pub use channels::{Audience, ChannelKind};
 pub use digest::Digest;

@@ -199,6 +199,8 @@ impl Bytes {
     }
 
     fn free(self, n_bytes: usize) {
+        // The allocator counts it as freed at once, and the system may take its time.
+        N_LARGE_BYTES.fetch_sub(n_bytes, Relaxed);
         match self {
             Bytes::Entry(entry) => {
                 drop(entry);
@@ -206,7 +208,6 @@ impl Bytes {
             }
             Bytes::Part(part) => drop(part),
         }
-        N_LARGE_BYTES.fetch_sub(n_bytes, Relaxed);
         N_PENDING.fetch_sub(1, Relaxed);
     }
 }

@@ -40,7 +40,7 @@ use crate::{
     run::{
         gates::{self, Closed},
         lines,
-        route::Needs,
+        route::{self, Needs},
         rows, step, unit, watch,
     },
     shared::{server::Server, thread_state::ThreadState},
@@ -53,9 +53,15 @@ pub fn send(job: &mut Job, server: &Server) -> Route {
     Route::new(Needs::of_next(job, server).shards(server)).with_weight(Weight::Heavy)
 }
 
-/// Offloads a job whose next command has very long arguments, which are copied: gives the route on which it begins.
+/// Offloads a job whose next command is very long: gives the route on which it begins.
 pub fn send_long_request(job: &mut Job, server: &Server) -> Route {
     let (command, words) = rows::next(job);
+    if route::is_heavy(server, &job.session, command, words) {
+        // Long by many words rather than by one.
+        let route = job.route(server);
+        job.task = Task::Commands;
+        return route;
+    }
     let (mut n_keys, mut is_put) = (0, true);
     command.spec.keys.positions(
         words.len(),

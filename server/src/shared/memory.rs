@@ -296,10 +296,14 @@ impl Memory {
             }
             limit => {
                 self.note_own(of_clients, uptime);
-                let lately = self.allocated.most(braid_storage::allocated_bytes(), uptime);
+                // What a long request took, and what was replaced by it, has come and gone between two looks.
+                let lately = self.allocated.most(braid_storage::take_most_allocated(), uptime);
                 // The holes that this has left are no more a reason to evict than it was.
                 let left = self.own_peak.load(Ordering::Relaxed).saturating_sub(Self::own());
-                self.note_overhead(resident().saturating_sub(lately + left), limit);
+                let resident = resident();
+                let now = self.note_overhead(resident.saturating_sub(lately + left), limit);
+                braid_storage::return_large_blocks(now > 0 || resident > limit);
+                self.choose_pages(self.overhead.load(Ordering::Relaxed));
             }
         }
         self.tell_allocator();
@@ -320,17 +324,14 @@ impl Memory {
         self.counted_own.store(counted.min(most), Ordering::Relaxed);
     }
 
-    /// Notes how much is resident and not counted; gives how much of that is overhead under a limit.
+    /// Notes how much is resident and not counted; gives how much of that is overhead now under a limit.
     fn note_overhead(&self, beside: u64, limit: u64) -> u64 {
         let less = limit / OVERHEAD_FREE_LESS_PART;
         let free = OVERHEAD_FREE_BYTES.saturating_sub(less).max(limit / OVERHEAD_FREE_PART);
         let now = beside.saturating_sub(self.base.load(Ordering::Relaxed) + free);
-        braid_storage::return_large_blocks(now > 0);
         let before = self.overhead.load(Ordering::Relaxed);
-        let overhead = now.max(before - before / FALLS_BY);
-        self.overhead.store(overhead, Ordering::Relaxed);
-        self.choose_pages(overhead);
-        overhead
+        self.overhead.store(now.max(before - before / FALLS_BY), Ordering::Relaxed);
+        now
     }
 
     /// Has the system give huge pages where there is much data and little overhead: each is 2 MiB at once, for whatever is written first.
@@ -415,7 +416,10 @@ mod tests {
     fn the_overhead_rises_at_once_and_falls_slowly() {
         let memory = Memory::default();
         memory.base.store(1000, Ordering::Relaxed);
-        let note = |beside| memory.note_overhead(beside, 0);
+        let note = |beside| {
+            memory.note_overhead(beside, 0);
+            memory.overhead.load(Ordering::Relaxed)
+        };
         assert_eq!(note(500), 0, "less than at the start");
         assert_eq!(note(1000 + OVERHEAD_FREE_BYTES), 0, "little");
         assert_eq!(note(17_000 + OVERHEAD_FREE_BYTES), 16_000);

@@ -308,6 +308,7 @@ impl IoThread {
             self.buffer = buffer;
         } else {
             let is_complete = connection.unread.is_empty() || n >= connection.wanted;
+            grow_closely(&mut connection.unread, n);
             connection.unread.extend_from_slice(&self.buffer[..n]);
             if is_complete {
                 // A long request may be what makes it too much.
@@ -479,5 +480,14 @@ fn give_up_room(buffer: &mut Vec<u8>) {
     } else if buffer.capacity() > 4 * buffer.len().max(READ_BYTES) {
         let rest = buffer.to_vec();
         braid_storage::discard_bytes(std::mem::replace(buffer, rest));
+    }
+}
+
+/// Makes room for more of a long request: where nothing says how long it gets, to double it would take, and count, up to twice what has come.
+fn grow_closely(bytes: &mut Vec<u8>, n_more: usize) {
+    const LONG_BYTES: usize = 4 << 20;
+    let len = bytes.len();
+    if len >= LONG_BYTES && bytes.capacity() - len < n_more {
+        bytes.reserve_exact((len / 8).max(n_more));
     }
 }

@@ -311,8 +311,7 @@ impl IoThread {
                 Some(Ended::Paused(parsed.end))
             }
             Ok((command, Admission::Run))
-                if matches!(command.spec.run, Run::Shard(_) | Run::Transaction(_) | Run::Script(_))
-                    && !route::is_heavy(server, session, command, words) =>
+                if matches!(command.spec.run, Run::Shard(_) | Run::Transaction(_) | Run::Script(_)) =>
             {
                 connection.record.ran(command.id);
                 batch.leave_unmeasured(0);
