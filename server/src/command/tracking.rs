@@ -1,6 +1,9 @@
 //! CLIENT TRACKING and its kin. How changes reach who keeps copies is told in [`crate::observe::invalidations`].
 
-use std::sync::{Arc, atomic::Ordering};
+use std::{
+    collections::HashSet,
+    sync::{Arc, atomic::Ordering},
+};
 
 use braid_protocol::reply::Reply;
 use braid_storage::Remembered;
@@ -112,11 +115,21 @@ fn with_new(before: Option<&Mode>, mut new: Vec<Name>) -> Result<Vec<Name>, Comm
             "ERR Prefix '{a}' overlaps with {which} prefix '{b}'. Prefixes for a single client must not overlap."
         ))
     };
+    // In order, what begins with a prefix comes right behind it: where two overlap, two neighbours do.
+    let mut in_order: Vec<&Name> = new.iter().collect();
+    in_order.sort_unstable();
+    let overlapping: HashSet<&Name> =
+        in_order.windows(2).filter(|pair| overlap(pair[0], pair[1])).flatten().copied().collect();
     for (nth, prefix) in new.iter().enumerate() {
-        if let Some(other) = old.iter().find(|other| overlap(prefix, other)) {
+        // Those there are stand in order. None begins with another, unless the first is empty.
+        let at = old.partition_point(|other| other < prefix);
+        let near = old.first().into_iter().chain(&old[at.saturating_sub(1)..old.len().min(at + 1)]);
+        if let Some(other) = near.into_iter().find(|other| overlap(prefix, other)) {
             return Err(refusal(prefix, "an existing", other));
         }
-        if let Some(other) = new[nth + 1..].iter().find(|other| overlap(prefix, other)) {
+        if overlapping.contains(prefix)
+            && let Some(other) = new[nth + 1..].iter().find(|other| overlap(prefix, other))
+        {
             return Err(refusal(prefix, "another provided", other));
         }
     }
@@ -266,6 +279,52 @@ pub fn tell_of_flush(call: &mut Call<'_, '_>) {
     for (thread, peer) in call.server.threads.iter().enumerate() {
         if peer.n_trackers.load(Ordering::Relaxed) > 0 {
             call.thread.notify(thread, Notification::Invalidated(Whom::Everybody, Arc::clone(&what)));
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn names(words: &[&str]) -> Vec<Name> {
+        words.iter().map(|word| Name::from(word.as_bytes())).collect()
+    }
+
+    fn mode(prefixes: Vec<Name>) -> Mode {
+        Mode { interest: Interest::Broadcast, redirect: None, noloop: false, prefixes }
+    }
+
+    #[test]
+    fn prefixes_overlap_as_if_each_were_compared_with_each() {
+        let words = ["", "a", "ab", "abc", "ac", "b", "ba", "c", "\u{ff}"];
+        // All sets of up to three that are there, and all lists of up to two that are named.
+        for bits in 0..1u32 << words.len() {
+            let there: Vec<_> =
+                (0..words.len()).filter(|nth| bits >> nth & 1 == 1).map(|nth| words[nth]).collect();
+            if there.len() > 3 {
+                continue;
+            }
+            let before = mode(names(&there));
+            for one in words {
+                for other in words {
+                    let new = names(&[one, other]);
+                    let overlap = |a: &Name, b: &Name| a.starts_with(b) || b.starts_with(a);
+                    let is_free = |old: &[Name]| {
+                        old.iter().enumerate().all(|(nth, a)| old[nth + 1..].iter().all(|b| !overlap(a, b)))
+                    };
+                    if !is_free(&before.prefixes[usize::from(there.first() == Some(&""))..]) {
+                        continue;
+                    }
+                    let is_refused = overlap(&new[0], &new[1])
+                        || new.iter().any(|name| before.prefixes.iter().any(|old| overlap(name, old)));
+                    assert_eq!(
+                        with_new(Some(&before), new).is_err(),
+                        is_refused,
+                        "{there:?}, {one}, {other}"
+                    );
+                }
+            }
         }
     }
 }
