@@ -13,16 +13,16 @@ use braid_protocol::request::{Limits, Parse, RequestParser};
 /// The longest line, its end included.
 const LINE_MAX: usize = 1024;
 
-/// What a file is.
+/// The kinds of files.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Kind {
-    /// What there was at some moment.
+    /// A data set as it was at some moment.
     Base,
-    /// What was done since.
+    /// Changes since then.
     Increment,
 }
 
-/// What a file of this name is, and its number, if it is a part of the append-only file `of` by its name.
+/// Tells by its name the kind and the number of a part of the append-only file `of`.
 pub fn part_named(name: &[u8], of: &str) -> Option<(Kind, u64)> {
     let rest = name.strip_prefix(of.as_bytes())?.strip_prefix(b".")?;
     let (number, kind) = std::str::from_utf8(rest).ok()?.split_once('.')?;

@@ -1,6 +1,7 @@
 //! From a configuration to a running server, and back to the shell.
 
 use std::{
+    collections::BTreeSet,
     io,
     os::{
         linux::net::SocketAddrExt as _,
@@ -116,10 +117,7 @@ pub fn serve(mut config: Config, mut process: Process) -> Result<(), String> {
     let listeners = bind_all(&config)?;
     let endpoint = Endpoint::bind(&config)?;
     let pidfile = config.pidfile.clone().or_else(|| is_daemon.then(|| DAEMON_PIDFILE.into()));
-    let mut kinds: Vec<String> = listeners.iter().map(|listener| listener.kind().to_string()).collect();
-    // Several addresses may be of one kind.
-    kinds.sort();
-    kinds.dedup();
+    let kinds = kinds_of(&listeners);
     let source = Source::of(&config)?;
     remove_litter(&config);
     // As in Redis, nobody is kept from starting by a place where only the administrator may write.
@@ -163,27 +161,19 @@ pub fn serve(mut config: Config, mut process: Process) -> Result<(), String> {
             }
         })?;
     }
-    let (fail_loading, failure) = mpsc::channel();
     let is_loading = source.is_some();
-    let mut load = source.map(|source| (source, kinds, fail_loading));
-    for (nth, parker) in parkers.into_iter().enumerate() {
-        let index = server.io_threads().len() + nth;
-        // One of them loads first: there is no heavy work before that is done.
-        let load = load.take();
-        threads.push(spawn(format!("heavy-{nth}"), move || {
-            if let Some((source, kinds, fail_loading)) = load {
-                match source.load(server, index) {
-                    Ok(()) => end_loading(server, &kinds, supervisor),
-                    Err(why) => {
-                        // Whoever started this thread waits for its end first.
-                        let _ = fail_loading.send(why);
-                        server.stop();
-                    }
-                }
+    let (fail_loading, failure) = mpsc::channel();
+    let load = source.map(|source| {
+        move |index| match source.load(server, index) {
+            Ok(()) => end_loading(server, &kinds, supervisor),
+            Err(why) => {
+                // Whoever started this thread waits for its end first.
+                let _ = fail_loading.send(why);
+                server.stop();
             }
-            run_heavy(server, index, &parker);
-        })?);
-    }
+        }
+    });
+    spawn_heavy(server, parkers, load, &mut threads)?;
 
     let saver = server.threads.len() - 1;
     threads.push(spawn("saver".to_owned(), move || run_saver(server, saver, saver_poll))?);
@@ -213,6 +203,32 @@ pub fn serve(mut config: Config, mut process: Process) -> Result<(), String> {
     }
     warning!("Braid is now ready to exit, bye bye...");
     Ok(())
+}
+
+/// Starts the threads for heavy work. One of them loads first: there is no heavy work before that is done.
+fn spawn_heavy(
+    server: &'static Server,
+    parkers: Vec<Parker>,
+    mut load: Option<impl FnOnce(usize) + Send + 'static>,
+    threads: &mut Vec<JoinHandle<()>>,
+) -> Result<(), String> {
+    for (nth, parker) in parkers.into_iter().enumerate() {
+        let index = server.io_threads().len() + nth;
+        let load = load.take();
+        threads.push(spawn(format!("heavy-{nth}"), move || {
+            if let Some(load) = load {
+                load(index);
+            }
+            run_heavy(server, index, &parker);
+        })?);
+    }
+    Ok(())
+}
+
+/// The kinds of listeners, each once, for the log.
+fn kinds_of(listeners: &[Listener]) -> Vec<String> {
+    let kinds: BTreeSet<String> = listeners.iter().map(|listener| listener.kind().to_string()).collect();
+    kinds.into_iter().collect()
 }
 
 /// How long a script may go on when the server stops, where the configuration has no bound on scripts (`busy-reply-threshold`).

@@ -80,15 +80,21 @@ fn what_a_killed_server_was_writing_is_removed_at_the_next_start() {
     }
 }
 
-/// A manifest may have been lost: then the parts are all that is left of the data. The first start used to write over them, and the second to
-/// remove them.
-#[test]
-fn without_a_manifest_no_part_of_an_append_only_file_is_touched() {
+/// A folder in which a server has logged a key, and the path of the manifest.
+fn with_a_key() -> (Home, PathBuf) {
     let home = Home::new();
     let server = home.serve(&[]);
     assert_eq!(ask(&mut server.connect(), "SET key value"), "+OK");
     server.stop();
     let manifest = home.path().join("appendonlydir/appendonly.aof.manifest");
+    (home, manifest)
+}
+
+/// A manifest may have been lost: then the parts are all that is left of the data. The first start used to write over them, and the second to
+/// remove them.
+#[test]
+fn without_a_manifest_no_part_of_an_append_only_file_is_touched() {
+    let (home, manifest) = with_a_key();
     let parts = home.parts("");
     let (lost, contents) = (fs::read(&manifest).expect("it is there"), contents_of(&parts));
     fs::remove_file(&manifest).expect("it is there");
@@ -112,11 +118,8 @@ fn without_a_manifest_no_part_of_an_append_only_file_is_touched() {
 
 #[test]
 fn parts_that_no_manifest_names_are_told() {
-    let home = Home::new();
-    let server = home.serve(&[]);
-    assert_eq!(ask(&mut server.connect(), "SET key value"), "+OK");
-    server.stop();
-    fs::remove_file(home.path().join("appendonlydir/appendonly.aof.manifest")).expect("it is there");
+    let (home, manifest) = with_a_key();
+    fs::remove_file(manifest).expect("it is there");
     let log = home.serve(&[]).log();
     for told in ["appendonly.aof.1.incr.aof", "no appendonly.aof.manifest that names them"] {
         assert!(log.contains(told), "{told}: {log}");

@@ -358,8 +358,8 @@ fn a_start_reads_what_is_large_once_and_builds_it_once() {
     }
 }
 
-/// What a request of many words took, its room that had grown by doubling and its copy looked like holes once they were freed: a client that wrote
-/// the same keys again had half of all others evicted.
+/// The room of a request of many words, which had grown by doubling, and its copy looked like holes once they were freed: a client that wrote the
+/// same keys again had half of all others evicted.
 #[test]
 fn a_long_request_that_overwrites_evicts_nothing() {
     const N_KEYS: usize = 60_000;
@@ -378,4 +378,19 @@ fn a_long_request_that_overwrites_evicts_nothing() {
         assert_eq!(client.command(&again).to_string(), "+OK");
     }
     assert_eq!(ask(&mut client, "DBSIZE"), format!(":{N_KEYS}"));
+}
+
+/// The answer of INFO was beyond the limit itself, so that programs which look for more than 4 KiB over it found that now and then.
+#[test]
+fn what_is_in_use_under_a_small_limit_has_room_for_the_command_that_asks() {
+    let server = Server::start(&["--io-threads", "2"]);
+    let mut client = server.connect();
+    let limit = figure(&mut client, "used_memory") + (100 << 10);
+    assert_eq!(ask(&mut client, "CONFIG SET maxmemory-policy allkeys-lru"), "+OK");
+    assert_eq!(ask(&mut client, &format!("CONFIG SET maxmemory {limit}")), "+OK");
+    for nth in 0..4000 {
+        assert_eq!(ask(&mut client, &format!("SET key:{nth} x")), "+OK");
+    }
+    assert!(figure(&mut client, "evicted_keys") > 0);
+    until("it is below the limit", || figure(&mut client, "used_memory") <= limit);
 }

@@ -367,7 +367,7 @@ impl Ending {
     }
 }
 
-/// What a supervisor or another client sends meanwhile used to end the server with nothing saved, and with success.
+/// A signal of a supervisor, or another client, used to end the server meanwhile with nothing saved, and with success.
 #[test]
 fn an_end_that_saves_nothing_waits_for_what_is_being_saved() {
     for (save, first) in [("", "SHUTDOWN SAVE"), ("", "SAVE"), ("3600 1000", "SHUTDOWN")] {

@@ -16,7 +16,7 @@ use crate::{
     allocator,
     entry::EntryBox,
     rubble::{Rubble, free_pieces},
-    table::{Detached, TakenTables},
+    table::{Detached, TakenTables, retired_bytes},
 };
 
 /// An entry of at least so many bytes is not freed under the hold: that may take a system call.
@@ -348,7 +348,7 @@ pub fn reset_reclaimed() {
 
 /// The bytes of all that waits to be freed.
 pub fn garbage_bytes() -> u64 {
-    (N_BYTES.load(Relaxed) + N_LARGE_BYTES.load(Relaxed)) as u64
+    (N_BYTES.load(Relaxed) + N_LARGE_BYTES.load(Relaxed) + retired_bytes()) as u64
 }
 
 /// How many entries, parts of values and flushed tables wait to be freed.

@@ -56,6 +56,7 @@ pub use self::directory::{Counts, Root, Roots};
 pub use self::lookahead::{PREFETCH_MAX, prefetch_behind_roots};
 pub use self::numbered::{Known, NumberedTables, TakenTables};
 pub use self::retired::flush_retired;
+pub(crate) use self::retired::retired_bytes;
 pub use self::scan::{Cursor, Position};
 pub use self::segment::Fill;
 use self::segment::{BUCKETS_MAX, Segment};

@@ -28,8 +28,10 @@ use super::huge_pages;
 /// The part of the limit, in percent, that the overhead takes at most.
 const OVERHEAD_MAX_PERCENT: u64 = 30;
 
-/// The part of the limit, and the most, that is left for what commands take while they run.
+/// The part of the limit, the least and the most, that is left for what commands take while they run: INFO takes some 4 KiB, and tables that grow
+/// give up structure in blocks of 2 KiB.
 const MARGIN_PART: u64 = 1024;
+const MARGIN_MIN_BYTES: u64 = 6 << 10;
 const MARGIN_MAX_BYTES: u64 = 64 << 10;
 
 /// So much of it counts for nothing under a small limit, which is one of what is in use; less by a part of the limit, down to another.
@@ -255,8 +257,8 @@ impl Memory {
             0 => i64::MAX,
             limit => {
                 let overhead = self.overhead.load(Ordering::Relaxed).min(limit / 100 * OVERHEAD_MAX_PERCENT);
-                let margin = (limit / MARGIN_PART).min(MARGIN_MAX_BYTES);
-                let target = i64::try_from(limit - overhead - margin).unwrap_or(i64::MAX);
+                let margin = (limit / MARGIN_PART).clamp(MARGIN_MIN_BYTES, MARGIN_MAX_BYTES);
+                let target = i64::try_from(limit.saturating_sub(overhead + margin)).unwrap_or(i64::MAX);
                 let own = self.counted_own.load(Ordering::Relaxed) + self.incoming.load(Ordering::Relaxed);
                 target.saturating_sub_unsigned(own)
             }
@@ -296,7 +298,7 @@ impl Memory {
             }
             limit => {
                 self.note_own(of_clients, uptime);
-                // What a long request took, and what was replaced by it, has come and gone between two looks.
+                // The room of a long request may have come and gone between two looks.
                 let lately = self.allocated.most(braid_storage::take_most_allocated(), uptime);
                 // The holes that this has left are no more a reason to evict than it was.
                 let left = self.own_peak.load(Ordering::Relaxed).saturating_sub(Self::own());

@@ -86,7 +86,7 @@ impl WalkStep {
 #[derive(Default)]
 pub struct Ending(AtomicU64);
 
-/// Who asks for an end.
+/// The side from which an end is asked for.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub enum AskedBy {
     /// A client, by SHUTDOWN.
@@ -168,7 +168,7 @@ impl Ending {
 pub struct Saves {
     /// What is waited for, in order.
     orders: SegQueue<Order>,
-    /// How many of them are not fulfilled, those included that the saver has taken.
+    /// The number of orders that are not fulfilled, those included that the saver has taken.
     n_unfulfilled: AtomicUsize,
     /// Steps that were taken for the saver.
     pub taken: SegQueue<Box<WalkStep>>,

@@ -541,7 +541,7 @@ impl Server {
         self.saver().wake_if_asleep();
     }
 
-    /// What is asked of the saver before the server stops, if anything is. What somebody waits for is saved in any case.
+    /// Returns the order for the saver before the server stops, if there is any. A save that somebody waits for comes first in any case.
     pub fn order_at_shutdown(&self, options: ShutdownOptions) -> Option<SaveOrder> {
         let ShutdownOptions { save, nosave, force, .. } = options;
         // What has not been loaded yet must not be overwritten by what has.

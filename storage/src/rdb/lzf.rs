@@ -24,7 +24,7 @@ pub fn decompress(mut from: &[u8], len: usize) -> Option<Vec<u8>> {
 /// Compressed bytes become at most so many times as many.
 const TIMES_MAX: usize = REPEATED_MAX / 3 + 1;
 
-/// So many bytes are decompressed at a time before they go to a blob.
+/// The size of a piece that is decompressed before it goes to a blob.
 const PIECE_BYTES: usize = 256 << 10;
 
 /// The same as a blob, without a second copy of it all: a repetition starts only so far back. The blob's room is taken at once, if there can be

@@ -35,7 +35,7 @@ impl Tables {
         self.others.get(db.0)
     }
 
-    /// What the table of a database counts, which has had a key here.
+    /// The counts of a database's table. The database has had a key here.
     #[inline(always)]
     pub(super) fn counts(&self, db: Db) -> &Counts {
         self.get(db).expect("a table stays while its shard is held").counts()

@@ -3,11 +3,25 @@
 use std::{
     alloc::{Layout, dealloc},
     ptr::NonNull,
+    sync::atomic::{AtomicUsize, Ordering::Relaxed},
 };
+
+/// The bytes that wait to be freed.
+static N_BYTES: AtomicUsize = AtomicUsize::new(0);
+
+/// While fewer wait, no thread hands over what it has: each time takes a block of 2 KiB until that is freed.
+const FEW_BYTES: usize = 64 << 10;
+
+/// The bytes that tables have given up and that are not freed yet.
+pub fn retired_bytes() -> usize {
+    N_BYTES.load(Relaxed)
+}
 
 /// Helps to free what tables have given up, for threads that are about to sleep.
 pub fn flush_retired() {
-    crossbeam_epoch::pin().flush();
+    if retired_bytes() >= FEW_BYTES {
+        crossbeam_epoch::pin().flush();
+    }
 }
 
 /// Frees structure once nobody who is pinned now can be reading it.
@@ -16,7 +30,12 @@ pub fn flush_retired() {
 /// `start` is an allocation with this layout, to which no pointer leads that is loaded from now on.
 pub(super) unsafe fn retire(start: NonNull<u8>, layout: Layout) {
     let start = start.as_ptr();
-    // SAFETY: who was pinned before the pointers to it were overwritten may still read it, nobody else; the
-    // epoch waits for them. The layout is that of the allocation, as the caller promises.
-    unsafe { crossbeam_epoch::pin().defer_unchecked(move || dealloc(start, layout)) };
+    N_BYTES.fetch_add(layout.size(), Relaxed);
+    let free = move || {
+        N_BYTES.fetch_sub(layout.size(), Relaxed);
+        // SAFETY: the layout is that of the allocation, as the caller promises, and nobody reads it any more.
+        unsafe { dealloc(start, layout) };
+    };
+    // SAFETY: who was pinned before the pointers to it were overwritten may still read it, nobody else; the epoch waits for them.
+    unsafe { crossbeam_epoch::pin().defer_unchecked(free) };
 }

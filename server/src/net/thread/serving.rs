@@ -109,40 +109,12 @@ impl IoThread {
         let mut done = 0;
         loop {
             let parsed = batch.parse(server, connection, input, done);
-            let accounted_nanos = self.worker.thread.accounted_nanos.get();
             let ended = if batch.commands.is_empty() {
                 Ended::Ran
             } else {
                 batch.prefetch(server, connection);
-                self.budget = Budget::of_batch();
                 let turn = Turn { server, batch: &batch, input, now };
-                let long = match batch.commands[0].n_bytes() {
-                    LONG_REQUEST_BYTES.. => self.run_long_request(connection, turn, out),
-                    _ => None,
-                };
-                let ended = match long {
-                    Some(ended) => ended,
-                    None => self.run_batch(connection, turn, out),
-                };
-                let ended_at = Instant::now();
-                self.served_at = Some(ended_at);
-                if let Some(split) = &mut connection.split {
-                    cold_path();
-                    splitting::ran(split, &batch.commands[0], ended_at);
-                }
-                let elapsed = ended_at - std::mem::replace(&mut began, ended_at);
-                let parked_at =
-                    if let Ended::Parked(at) | Ended::Paused(at) = ended { Some(at) } else { None };
-                let n_begun = batch.n_begun(parked_at);
-                let stats = self.worker.thread.stats();
-                let nanos = elapsed.as_nanos() as u64;
-                batch.share_out_time(nanos, stats, n_begun);
-                if nanos >= stats.thresholds.together_nanos.load(Ordering::Relaxed) {
-                    let turn = Turn { server, batch: &batch, input, now };
-                    self.note_long_batch(connection, turn, n_begun, nanos, accounted_nanos);
-                }
-                connection.record.count_commands(batch.count(n_begun));
-                ended
+                self.run_timed(connection, turn, &mut began, out)
             };
             match (ended, parsed) {
                 (Ended::Parked(at) | Ended::Paused(at), parsed) => {
@@ -193,6 +165,45 @@ impl IoThread {
         }
         self.batch = Some(batch);
         done
+    }
+
+    /// Runs a batch, and puts down its time and its commands. `began` is when it begins, and then when it has ended.
+    #[inline(always)]
+    fn run_timed(
+        &mut self,
+        connection: &mut Connection,
+        turn: Turn<'_>,
+        began: &mut Instant,
+        out: &mut Vec<u8>,
+    ) -> Ended {
+        let batch = turn.batch;
+        let accounted_nanos = self.worker.thread.accounted_nanos.get();
+        self.budget = Budget::of_batch();
+        let long = match batch.commands[0].n_bytes() {
+            LONG_REQUEST_BYTES.. => self.run_long_request(connection, turn, out),
+            _ => None,
+        };
+        let ended = match long {
+            Some(ended) => ended,
+            None => self.run_batch(connection, turn, out),
+        };
+        let ended_at = Instant::now();
+        self.served_at = Some(ended_at);
+        if let Some(split) = &mut connection.split {
+            cold_path();
+            splitting::ran(split, &batch.commands[0], ended_at);
+        }
+        let elapsed = ended_at - std::mem::replace(began, ended_at);
+        let parked_at = if let Ended::Parked(at) | Ended::Paused(at) = ended { Some(at) } else { None };
+        let n_begun = batch.n_begun(parked_at);
+        let stats = self.worker.thread.stats();
+        let nanos = elapsed.as_nanos() as u64;
+        batch.share_out_time(nanos, stats, n_begun);
+        if nanos >= stats.thresholds.together_nanos.load(Ordering::Relaxed) {
+            self.note_long_batch(connection, turn, n_begun, nanos, accounted_nanos);
+        }
+        connection.record.count_commands(batch.count(n_begun));
+        ended
     }
 
     /// Puts down the time of a batch to one of its first commands, if what they have taken together is long.
