@@ -9,9 +9,6 @@ use std::{
 /// The bytes that wait to be freed.
 static N_BYTES: AtomicUsize = AtomicUsize::new(0);
 
-/// While fewer wait, no thread hands over what it has: each time takes a block of 2 KiB until that is freed.
-const FEW_BYTES: usize = 64 << 10;
-
 /// The bytes that tables have given up and that are not freed yet.
 pub fn retired_bytes() -> usize {
     N_BYTES.load(Relaxed)
@@ -19,9 +16,7 @@ pub fn retired_bytes() -> usize {
 
 /// Helps to free what tables have given up, for threads that are about to sleep.
 pub fn flush_retired() {
-    if retired_bytes() >= FEW_BYTES {
-        crossbeam_epoch::pin().flush();
-    }
+    crossbeam_epoch::pin().flush();
 }
 
 /// Frees structure once nobody who is pinned now can be reading it.
