@@ -679,6 +679,25 @@ fn one_snapshot_is_taken_at_a_time() {
     assert_eq!(contents(&server.scratch().join("dump.rdb"))[&(0, "key:1".to_owned())].number(), 3);
 }
 
+/// Two rewrites that were asked for in one go were both told to have started, if the first had not begun by then.
+#[test]
+fn a_rewrite_is_in_progress_as_soon_as_it_is_answered() {
+    let server = Server::start(&["--save", "", "--rdb-key-save-delay", "10000000"]);
+    let mut client = server.connect();
+    ask(&mut client, "SET key 1");
+    for n_done in 1..=10 {
+        client.send(&["BGREWRITEAOF"]);
+        client.send(&["BGREWRITEAOF"]);
+        assert_eq!(client.receive().to_string(), "+Background append only file rewriting started");
+        assert!(client.receive().to_string().contains("already in progress"));
+        assert_eq!(figure(&mut client, "aof_rewrite_in_progress"), 1);
+        ask(&mut client, "CONFIG SET rdb-key-save-delay 0");
+        until("it is done", || figure(&mut client, "aof_rewrites") == n_done);
+        until("it has ended", || figure(&mut client, "aof_rewrite_in_progress") == 0);
+        ask(&mut client, "CONFIG SET rdb-key-save-delay 10000000");
+    }
+}
+
 /// Save points count as Redis does: elements, not keys. A loader that fills few keys was saved by the hour only, and one SWAPDB counted for each
 /// shard.
 #[test]

@@ -339,11 +339,11 @@ fn background_save(call: &mut Call<'_, '_>, mut args: Args<'_>, reply: &mut Repl
 
 fn rewrite(call: &mut Call<'_, '_>, _: Args<'_>, reply: &mut Reply<'_>) -> Outcome {
     let (server, saves) = (call.server, &call.server.saves);
-    if saves.is_rewriting.load(Ordering::Relaxed) {
+    let is_saving = saves.is_under_way.load(Ordering::Relaxed);
+    let must_wait = call.is_part() || is_saving;
+    if !saves.schedule_rewrite(must_wait) {
         return Err(CommandError::text("ERR Background append only file rewriting already in progress"));
     }
-    let must_wait = call.is_part() || saves.is_under_way.load(Ordering::Relaxed);
-    saves.is_rewrite_scheduled.store(true, Ordering::Relaxed);
     server.saver().wake_if_asleep();
     reply.simple(match must_wait {
         true => "Background append only file rewriting scheduled",

@@ -226,7 +226,8 @@ impl Saver {
     /// Whether the append-only file is to be rewritten: because somebody asks for it, or it has grown.
     fn is_rewrite_due(&mut self) -> bool {
         let (server, saves) = (self.server, &self.server.saves);
-        if saves.is_rewrite_scheduled.swap(false, Relaxed) {
+        // It stays asked for until it is said to be under way.
+        if saves.is_rewrite_scheduled.load(Relaxed) {
             return true;
         }
         if !server.journal.is_writing() {

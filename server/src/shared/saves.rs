@@ -323,6 +323,16 @@ impl Saves {
         self.is_scheduled.load(Ordering::Relaxed)
     }
 
+    /// Has the append-only file be rewritten, when a snapshot is done or at once; returns false if that is under way, or begins in a moment
+    /// without waiting for one. The saver is to be woken.
+    pub fn schedule_rewrite(&self, waits_for_snapshot: bool) -> bool {
+        if self.is_rewriting.load(Ordering::Relaxed) {
+            return false;
+        }
+        let is_asked_for = self.is_rewrite_scheduled.swap(true, Ordering::Relaxed);
+        waits_for_snapshot || !is_asked_for
+    }
+
     /// Notes that the append-only file could not be rewritten.
     pub fn count_failed_rewrite(&self) {
         self.n_rewrites_failed.fetch_add(1, Ordering::Relaxed);
@@ -357,6 +367,19 @@ impl Saves {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_rewrite_is_asked_for_once_before_it_begins() {
+        let saves = Saves::new(0);
+        assert!(saves.schedule_rewrite(true) && saves.schedule_rewrite(true), "a snapshot comes first");
+        assert!(!saves.schedule_rewrite(false), "the snapshot is done");
+        saves.is_rewriting.store(true, Ordering::Relaxed);
+        saves.is_rewrite_scheduled.store(false, Ordering::Relaxed);
+        assert!(!saves.schedule_rewrite(false) && !saves.schedule_rewrite(true));
+        assert!(!saves.is_rewrite_scheduled.load(Ordering::Relaxed), "there is no other behind it");
+        saves.is_rewriting.store(false, Ordering::Relaxed);
+        assert!(saves.schedule_rewrite(false) && !saves.schedule_rewrite(false));
+    }
 
     #[test]
     fn what_is_asked_for_after_an_abort_is_not_called_off() {
