@@ -211,6 +211,56 @@ fn a_stream_that_expires_under_a_command_that_then_waits_wakes_the_readers_of_it
     });
 }
 
+/// A write to a stream had everybody looked at who waited for it, for whatever entry: behind 2000 readers who waited for later entries,
+/// 3000 entries took a second, and nobody else was served meanwhile.
+#[test]
+fn readers_of_a_stream_are_served_by_the_entries_that_they_wait_for() {
+    everywhere(|server| {
+        let mut client = server.connect();
+        for group in ["one", "other", "late"] {
+            ask(&mut client, &format!("XGROUP CREATE s {group} 0 MKSTREAM"));
+        }
+        ask(&mut client, "XGROUP SETID s late 1-3");
+        let waits = [
+            "XREAD BLOCK 0 STREAMS s 1-2",
+            "XREAD BLOCK 0 STREAMS s 1-1",
+            "XREADGROUP GROUP one a BLOCK 0 STREAMS s >",
+            "XREADGROUP GROUP one b BLOCK 0 STREAMS s >",
+            "XREADGROUP GROUP other a BLOCK 0 STREAMS s >",
+            "XREADGROUP GROUP late a BLOCK 0 STREAMS s >",
+            "XREAD BLOCK 0 STREAMS s s 1-9 0-0",
+        ];
+        let mut readers: Vec<(&str, Client)> = Vec::new();
+        for line in waits {
+            let mut reader = server.connect();
+            tell(&mut reader, line);
+            readers.push((line, reader));
+            let n_blocked = format!("blocked_clients:{}\\r", readers.len());
+            until("it waits", || ask(&mut client, "INFO clients").contains(&n_blocked));
+        }
+        let mut add = |id: &str, n_left: usize| {
+            assert_eq!(ask(&mut client, &format!("XADD s {id} f v")), format!("\"{id}\""));
+            let n_blocked = format!("blocked_clients:{n_left}\\r");
+            until("the others wait on", || ask(&mut client, "INFO clients").contains(&n_blocked));
+        };
+        let mut served = |id: &str, which: &[usize]| {
+            for &nth in which {
+                let (line, reader) = &mut readers[nth];
+                let reply = reader.receive().to_string();
+                assert_eq!(reply, format!("[[\"s\" [[\"{id}\" [\"f\" \"v\"]]]]]"), "{line}");
+            }
+        };
+        add("1-1", 4);
+        served("1-1", &[2, 4, 6]);
+        add("1-2", 2);
+        served("1-2", &[1, 3]);
+        add("1-3", 1);
+        served("1-3", &[0]);
+        add("1-4", 0);
+        served("1-4", &[5]);
+    });
+}
+
 /// SWAPDB had all who wait for keys of the databases look at them, in an order of its own, and what was written behind it came to nothing for
 /// the order.
 #[test]

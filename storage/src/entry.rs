@@ -48,7 +48,7 @@ const LINE: usize = 64;
 pub(crate) const ADDRESS_BITS: u32 = 48;
 
 /// What type of value a key has.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 #[repr(u8)]
 pub enum Kind {
     /// A string.

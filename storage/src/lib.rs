@@ -88,5 +88,5 @@ pub use table::{Cursor, Lasting, Position};
 pub use time::Expiry;
 pub use tracked::{Reader, Readers, Remembered};
 pub use value::{ValueMut, ValueRef, ValueType};
-pub use waiters::{Awaits, Reach, Ticket, Waiter};
+pub use waiters::{Awaits, Reach, Ticket, Turns, Waiter};
 pub use work::{BYTES_PER_ELEMENT, WORK_MAX, WORK_MAX_BYTES};

@@ -10,7 +10,7 @@
 mod entries;
 mod group;
 mod groups;
-mod id;
+pub(crate) mod id;
 pub mod node;
 
 use crate::{

@@ -1,12 +1,13 @@
 //! Waiting nodes: a line for each key, first come first served.
 //!
 //! The shard keeps the lines; that a key with a line was written is told through the shard's sink, and the end of the unit that
-//! wrote it serves the line before the shard is let go. What a waiter is, and when it can be served, is not known here; only what kind of value it waits for, so that
-//! a write looks at none that wait for another.
+//! wrote it serves the line before the shard is let go. What a waiter is, is not known here; only what it waits for. So a write looks
+//! at none that wait for something else, and, of those that wait for the same, at one that cannot be served.
 
 use std::{
     any::Any,
-    collections::{BTreeMap, HashMap},
+    cmp::Reverse,
+    collections::{BTreeMap, BinaryHeap, HashMap},
     ops::Bound,
     sync::{
         Arc,
@@ -14,32 +15,22 @@ use std::{
     },
 };
 
-use smallvec::SmallVec;
-
-use crate::{Db, entry::Kind};
+use crate::{Db, entry::Kind, stream::id::StreamId};
 
 /// One who waits. It may stand in the lines of several keys, in several shards.
 pub type Waiter = Arc<dyn Any + Send + Sync>;
 
-/// What a waiter waits for at a key.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+/// What a waiter waits for at a key. Those of a key that wait for the same are served by the same.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Awaits {
     /// A value of this type.
     Kind(Kind),
-    /// Something that only the waiter can tell.
-    Other,
     /// That the key is no longer pinned.
     Unpinning,
-}
-
-impl Awaits {
-    /// Whether a waiter may be served by a key that holds a value of a kind, or none.
-    fn may_be_met_by(self, kind: Option<Kind>) -> bool {
-        match self {
-            Awaits::Kind(wanted) => kind == Some(wanted),
-            Awaits::Other | Awaits::Unpinning => true,
-        }
-    }
+    /// Entries of a stream behind this one.
+    EntriesAfter(StreamId),
+    /// Entries that were not delivered yet to this group of a stream; or that there is no such group.
+    Group(Arc<[u8]>),
 }
 
 /// The keys that a waiter may write when it is served.
@@ -65,6 +56,39 @@ impl Ticket {
     }
 }
 
+/// What a key holds, for those that wait for it.
+pub(crate) struct Holds<'a> {
+    pub(crate) kind: Option<Kind>,
+    /// If it is a stream: its last entry that was not deleted.
+    pub(crate) last: Option<StreamId>,
+    /// Up to where a group of it has had its entries.
+    pub(crate) delivered: &'a dyn Fn(&[u8]) -> Option<StreamId>,
+    pub(crate) is_pinned: bool,
+}
+
+impl Holds<'_> {
+    /// Whether one who waits for this can be served.
+    fn serves(&self, awaits: &Awaits) -> bool {
+        match awaits {
+            Awaits::Kind(wanted) => self.kind == Some(*wanted),
+            Awaits::Unpinning => !self.is_pinned,
+            Awaits::EntriesAfter(id) => self.last.is_some_and(|last| last > *id),
+            // Those that read as a group are told that it is gone, or the stream.
+            Awaits::Group(name) => {
+                (self.delivered)(name).is_none_or(|delivered| self.last.is_some_and(|last| last > delivered))
+            }
+        }
+    }
+}
+
+/// Those in a key's line who have yet to be looked at: of each that wait for the same, the first.
+#[derive(Default)]
+pub struct Turns {
+    /// How many were looked at.
+    pub n_looks: usize,
+    firsts: BinaryHeap<Reverse<(Ticket, Awaits)>>,
+}
+
 /// The lines of a shard.
 #[derive(Default)]
 pub(crate) struct Waiters {
@@ -79,7 +103,7 @@ struct Line {
     /// Those of them that reach for a [further key](Reach::Further).
     reaching: BTreeMap<Ticket, Waiter>,
     /// By what they wait for; none of them is empty.
-    by_awaited: SmallVec<[(Awaits, BTreeMap<Ticket, Waiter>); 1]>,
+    by_awaited: BTreeMap<Awaits, BTreeMap<Ticket, Waiter>>,
 }
 
 impl Waiters {
@@ -100,29 +124,25 @@ impl Waiters {
     ) {
         let lines = self.lines.entry(Box::from(key)).or_default();
         let at = lines.iter().position(|line| line.db == db).unwrap_or_else(|| {
-            lines.push(Line { db, is_woken: false, reaching: BTreeMap::new(), by_awaited: SmallVec::new() });
+            lines.push(Line { db, is_woken: false, reaching: BTreeMap::new(), by_awaited: BTreeMap::new() });
             lines.len() - 1
         });
         if reach == Reach::Further {
             lines[at].reaching.insert(ticket, Arc::clone(&waiter));
         }
-        let line = &mut lines[at].by_awaited;
-        match line.iter_mut().find(|(awaited, _)| *awaited == awaits) {
-            Some((_, waiters)) => drop(waiters.insert(ticket, waiter)),
-            None => line.push((awaits, BTreeMap::from([(ticket, waiter)]))),
-        }
+        lines[at].by_awaited.entry(awaits).or_default().insert(ticket, waiter);
     }
 
     /// Takes one out of a key's line, if it stands there.
-    pub(crate) fn leave(&mut self, db: Db, key: &[u8], awaits: Awaits, ticket: Ticket) {
+    pub(crate) fn leave(&mut self, db: Db, key: &[u8], awaits: &Awaits, ticket: Ticket) {
         let Some(lines) = self.lines.get_mut(key) else { return };
         let Some(at) = lines.iter().position(|line| line.db == db) else { return };
         lines[at].reaching.remove(&ticket);
         let line = &mut lines[at].by_awaited;
-        let Some(of) = line.iter().position(|(awaited, _)| *awaited == awaits) else { return };
-        line[of].1.remove(&ticket);
-        if line[of].1.is_empty() {
-            line.swap_remove(of);
+        let Some(alike) = line.get_mut(awaits) else { return };
+        alike.remove(&ticket);
+        if alike.is_empty() {
+            line.remove(awaits);
         }
         if line.is_empty() {
             lines.swap_remove(at);
@@ -136,25 +156,44 @@ impl Waiters {
         self.lines.get(key)?.iter().find(|line| line.db == db)
     }
 
-    /// The next one in a key's line that may be served by a value of a kind, after a ticket; the lowest tickets come first.
-    pub(crate) fn next(
-        &self,
-        db: Db,
-        key: &[u8],
-        kind: Option<Kind>,
-        after: Option<Ticket>,
-    ) -> Option<(Ticket, &Waiter)> {
-        let range = (after.map_or(Bound::Unbounded, Bound::Excluded), Bound::Unbounded);
-        let line = self.line(db, key)?.by_awaited.iter();
-        let candidates = line.filter(|(awaits, _)| awaits.may_be_met_by(kind));
-        let firsts = candidates.filter_map(|(_, waiters)| waiters.range(range).next());
-        firsts.min_by_key(|(ticket, _)| **ticket).map(|(ticket, waiter)| (*ticket, waiter))
+    /// Those in a key's line whom it can serve with what it holds.
+    pub(crate) fn turns(&self, db: Db, key: &[u8], holds: &Holds<'_>) -> Turns {
+        let Some(Line { by_awaited, .. }) = self.line(db, key) else { return Turns::default() };
+        // Those that wait for later entries are not even looked at.
+        let (entries, groups) = (Awaits::EntriesAfter(StreamId::MIN), Awaits::Group(Arc::default()));
+        let last = holds.last.unwrap_or(StreamId::MIN);
+        let of_entries = by_awaited.range(&entries..&Awaits::EntriesAfter(last));
+        let others = by_awaited.range(..&entries).chain(by_awaited.range(&groups..));
+        let mut n_looks = 0;
+        let others = others.inspect(|_| n_looks += 1).filter(|(awaits, _)| holds.serves(awaits));
+        let firsts = others
+            .chain(of_entries)
+            .filter_map(|(awaits, alike)| Some(Reverse((*alike.first_key_value()?.0, awaits.clone()))))
+            .collect();
+        Turns { n_looks, firsts }
+    }
+
+    /// The next one whose turn it is and whom the key can serve still; those that came first come first.
+    pub(crate) fn next(&self, db: Db, key: &[u8], holds: &Holds<'_>, turns: &mut Turns) -> Option<Waiter> {
+        while let Some(Reverse((ticket, awaits))) = turns.firsts.pop() {
+            // What cannot serve this one cannot serve those that wait for the same.
+            let alike = self.line(db, key)?.by_awaited.get(&awaits).filter(|_| holds.serves(&awaits));
+            let Some(alike) = alike else { continue };
+            let waiter = alike.get(&ticket);
+            if let Some((behind, _)) = alike.range((Bound::Excluded(ticket), Bound::Unbounded)).next() {
+                turns.firsts.push(Reverse((*behind, awaits)));
+            }
+            // It may have been served already, because it waits for several things.
+            if waiter.is_some() {
+                return waiter.cloned();
+            }
+        }
+        None
     }
 
     /// Whether somebody waits until a key is no longer pinned.
     pub(crate) fn is_awaited_unpinned(&self, db: Db, key: &[u8]) -> bool {
-        let mut line = self.line(db, key).into_iter().flat_map(|line| &line.by_awaited);
-        line.any(|(awaits, _)| *awaits == Awaits::Unpinning)
+        self.line(db, key).is_some_and(|line| line.by_awaited.contains_key(&Awaits::Unpinning))
     }
 
     /// Those that wait for a key in any database and reach for a further one.
@@ -198,13 +237,13 @@ mod tests {
     use super::*;
 
     fn names(waiters: &Waiters, db: Db, key: &[u8], kind: Option<Kind>) -> Vec<&'static str> {
-        let mut after = None;
-        let name = || {
-            let (ticket, waiter) = waiters.next(db, key, kind, after)?;
-            after = Some(ticket);
-            Some(*waiter.downcast_ref::<&'static str>().expect("a name"))
-        };
-        std::iter::from_fn(name).collect()
+        served(waiters, db, key, &Holds { kind, delivered: &|_| None, last: None, is_pinned: true })
+    }
+
+    fn served(waiters: &Waiters, db: Db, key: &[u8], holds: &Holds<'_>) -> Vec<&'static str> {
+        let mut turns = waiters.turns(db, key, holds);
+        let next = || waiters.next(db, key, holds, &mut turns);
+        std::iter::from_fn(next).map(|waiter| *waiter.downcast_ref().expect("a name")).collect()
     }
 
     fn waiter(name: &'static str) -> Waiter {
@@ -223,27 +262,47 @@ mod tests {
         let lists = |waiters: &Waiters, db| names(waiters, db, b"k", Some(Kind::List));
         assert_eq!(lists(&waiters, Db(0)), ["first", "second"]);
         assert_eq!(lists(&waiters, Db(1)), ["second"]);
-        waiters.leave(Db(0), b"k", LIST, tickets[0]);
-        waiters.leave(Db(0), b"k", LIST, tickets[0]);
-        waiters.leave(Db(0), b"other", LIST, tickets[0]);
+        waiters.leave(Db(0), b"k", &LIST, tickets[0]);
+        waiters.leave(Db(0), b"k", &LIST, tickets[0]);
+        waiters.leave(Db(0), b"other", &LIST, tickets[0]);
         assert_eq!(lists(&waiters, Db(0)), ["second"]);
-        waiters.leave(Db(0), b"k", LIST, tickets[1]);
+        waiters.leave(Db(0), b"k", &LIST, tickets[1]);
         assert!(!waiters.is_empty());
-        waiters.leave(Db(1), b"k", LIST, tickets[1]);
+        waiters.leave(Db(1), b"k", &LIST, tickets[1]);
         assert!(waiters.is_empty());
     }
 
     #[test]
     fn only_those_come_up_that_a_value_may_serve() {
         let mut waiters = Waiters::default();
-        let awaits = [LIST, Awaits::Unpinning, Awaits::Kind(Kind::SortedSet), Awaits::Other, LIST];
-        for (awaits, name) in awaits.into_iter().zip(["a", "b", "c", "d", "e"]) {
-            let reach = if name == "e" { Reach::Further } else { Reach::Own };
+        let id = |seq| StreamId { ms: 0, seq };
+        let group = Awaits::Group(Arc::from(&b"g"[..]));
+        let awaits = [
+            (LIST, "a"),
+            (Awaits::Unpinning, "b"),
+            (Awaits::EntriesAfter(id(5)), "c"),
+            (Awaits::Kind(Kind::SortedSet), "d"),
+            (group, "e"),
+            (Awaits::EntriesAfter(id(3)), "f"),
+            (LIST, "g"),
+        ];
+        for (awaits, name) in awaits {
+            let reach = if name == "g" { Reach::Further } else { Reach::Own };
             waiters.enter(Db(0), b"k", (awaits, reach), Ticket::next(), waiter(name));
         }
-        assert_eq!(names(&waiters, Db(0), b"k", Some(Kind::List)), ["a", "b", "d", "e"]);
-        assert_eq!(names(&waiters, Db(0), b"k", Some(Kind::SortedSet)), ["b", "c", "d"]);
-        assert_eq!(names(&waiters, Db(0), b"k", None), ["b", "d"]);
+        assert_eq!(names(&waiters, Db(0), b"k", Some(Kind::List)), ["a", "e", "g"]);
+        assert_eq!(names(&waiters, Db(0), b"k", Some(Kind::SortedSet)), ["d", "e"]);
+        assert_eq!(names(&waiters, Db(0), b"k", None), ["e"]);
+        let unpinned = Holds { kind: None, delivered: &|_| None, last: None, is_pinned: false };
+        assert_eq!(served(&waiters, Db(0), b"k", &unpinned), ["b", "e"]);
+        let delivered = |_: &[u8]| Some(id(5));
+        let up_to = |seq| {
+            let (kind, last) = (Some(Kind::Stream), Some(id(seq)));
+            served(&waiters, Db(0), b"k", &Holds { kind, last, delivered: &delivered, is_pinned: true })
+        };
+        assert!(up_to(3).is_empty());
+        assert_eq!(up_to(5), ["f"]);
+        assert_eq!(up_to(6), ["c", "e", "f"]);
         assert!(waiters.is_awaited_unpinned(Db(0), b"k"));
         assert!(!waiters.is_awaited_unpinned(Db(1), b"k"));
         assert_eq!(waiters.reaching(b"k").count(), 1);

@@ -7,9 +7,9 @@ use std::sync::{
 
 use braid_journal::{faults::LogFolder, intake::Ticket as JournalTicket, store::Aof};
 use braid_storage::{
-    Change, Form, Key, Reach, Routed, Shard, Ticket, Uses, Waiter, WatchedKey,
+    Awaits, Change, Form, Reach, Routed, Shard, Ticket, Uses, Waiter, WatchedKey,
     coordinator::{self, Held, Route},
-    entry::{EntryBox, Kind},
+    entry::EntryBox,
     executor::Node,
     record::Record,
     time::Millis,
@@ -24,7 +24,7 @@ use crate::{
         session::{Replies, Session},
         split::Split,
         sweep::Sweep,
-        waits::{Awaited, Wait, WaitedKey},
+        waits::{Wait, WaitedKey},
     },
     clock::Steady,
 };
@@ -273,10 +273,10 @@ impl Parked {
             origin,
         });
         let reach = if parked.wait.destination.is_some() { Reach::Further } else { Reach::Own };
-        for WaitedKey { key, awaited } in &parked.wait.keys {
+        for WaitedKey { key, awaits } in &parked.wait.keys {
             let shard = held.shard(key.routed.shard);
             shard.begin(key.db, now);
-            let waits = (awaited.awaits(), reach);
+            let waits = (awaits.clone(), reach);
             shard.enter_line(&key.bytes, waits, parked.ticket, Arc::clone(&parked) as Waiter);
         }
         parked
@@ -311,7 +311,7 @@ impl Parked {
 
     /// Whether it is served as well when a key is there no longer.
     pub fn hears_of_removal(&self) -> bool {
-        self.wait.hears_of_removal
+        self.wait.keys.iter().any(|waited| matches!(waited.awaits, Awaits::Group(_)))
     }
 
     /// When it gives up.
@@ -327,33 +327,16 @@ impl Parked {
     /// Gives up the places in the lines of the shards that are held; says whether those were all.
     pub fn leave_lines(&self, held: &mut Held<'_, Job>, now: Millis) -> bool {
         let mut all = true;
-        for WaitedKey { key, awaited } in &self.wait.keys {
+        for WaitedKey { key, awaits } in &self.wait.keys {
             if !held.has(key.routed.shard) {
                 all = false;
                 continue;
             }
             let shard = held.shard(key.routed.shard);
             shard.begin(key.db, now);
-            shard.leave_line(&key.bytes, awaited.awaits(), self.ticket);
+            shard.leave_line(&key.bytes, awaits, self.ticket);
         }
         all
-    }
-
-    /// Whether a key of a shard holds what the command waits for. `kind` is what it holds.
-    pub fn can_be_served(&self, shard: &mut Shard, key: &Key<'_>, kind: Option<Kind>) -> bool {
-        let db = shard.db();
-        let mut waited = self.wait.keys.iter();
-        waited.any(|waited| {
-            waited.key.db == db
-                // So the others are passed without a look at their names.
-                && waited.key.routed == key.routed
-                && *waited.key.bytes == *key.bytes
-                && match &waited.awaited {
-                    Awaited::Kind(wanted) => kind == Some(*wanted),
-                    Awaited::Test(test) => test(shard, key),
-                    Awaited::Unpinned => !shard.is_pinned(db, key.bytes),
-                }
-        })
     }
 }
 

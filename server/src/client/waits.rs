@@ -1,7 +1,7 @@
 //! What commands wait for.
 
 use braid_protocol::reply::Reply;
-use braid_storage::{Awaits, Key, Shard, WatchedKey, entry::Kind};
+use braid_storage::{Awaits, WatchedKey};
 
 use crate::clock::Steady;
 
@@ -19,8 +19,6 @@ pub struct Wait {
     pub nothing: Nothing,
     /// The command's last words, where others take their place when it is served.
     pub last_words: Vec<Option<Vec<u8>>>,
-    /// Whether it is served as well when a key is there no longer.
-    pub hears_of_removal: bool,
     /// Why.
     pub cause: Cause,
 }
@@ -44,15 +42,8 @@ impl Wait {
             deadline: None,
             nothing,
             last_words: Vec::new(),
-            hears_of_removal: false,
             cause: Cause::Nothing,
         }
-    }
-
-    /// The same for a command that is served as well when a key is there no longer.
-    pub fn with_removal(mut self) -> Self {
-        self.hears_of_removal = true;
-        self
     }
 
     /// The same for a command that writes another key when it is served.
@@ -82,33 +73,9 @@ impl Wait {
 pub struct WaitedKey {
     /// Which.
     pub key: WatchedKey,
-    /// What it must hold.
-    pub awaited: Awaited,
+    /// What it must hold, or what must have become of it.
+    pub awaits: Awaits,
 }
-
-/// What a key must hold for a command to be served.
-pub enum Awaited {
-    /// A value of this type.
-    Kind(Kind),
-    /// Whatever passes the test.
-    Test(Test),
-    /// Whatever it holds, if it is not pinned.
-    Unpinned,
-}
-
-impl Awaited {
-    /// What the shard is to know of it.
-    pub fn awaits(&self) -> Awaits {
-        match self {
-            Awaited::Kind(kind) => Awaits::Kind(*kind),
-            Awaited::Test(_) => Awaits::Other,
-            Awaited::Unpinned => Awaits::Unpinning,
-        }
-    }
-}
-
-/// Looks at a key under its shard's hold.
-pub type Test = Box<dyn Fn(&mut Shard, &Key<'_>) -> bool + Send + Sync>;
 
 /// The answer of a command that got nothing.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use arc_swap::Guard;
 use braid_protocol::reply::Reply;
 use braid_storage::{
-    Db, Key, Routed, Shard, WatchedKey,
+    Awaits, Db, Key, Routed, Shard, WatchedKey,
     coordinator::{Held, Route},
     entry::Kind,
     time::Millis,
@@ -17,7 +17,7 @@ use crate::{
     client::{
         node::Job,
         session::Session,
-        waits::{Awaited, Nothing, Wait, WaitedKey, Waiting},
+        waits::{Nothing, Wait, WaitedKey, Waiting},
     },
     config::Config,
     shared::{
@@ -222,7 +222,7 @@ impl Call<'_, '_> {
         reply: &mut Reply<'_>,
     ) -> Outcome {
         let keys: Result<Vec<WaitedKey>, CommandError> =
-            (0..n_keys).map(|_| Ok(self.waited_key(&args.key()?, Awaited::Kind(kind)))).collect();
+            (0..n_keys).map(|_| Ok(self.waited_key(&args.key()?, Awaits::Kind(kind)))).collect();
         self.wait_for(Wait::new(keys?, timeout, Nothing::NullArray), reply);
         Ok(())
     }
@@ -235,10 +235,10 @@ impl Call<'_, '_> {
     }
 
     /// A key of the command, to be waited for.
-    pub fn waited_key(&self, key: &Key<'_>, awaited: Awaited) -> WaitedKey {
+    pub fn waited_key(&self, key: &Key<'_>, awaits: Awaits) -> WaitedKey {
         WaitedKey {
             key: WatchedKey { db: self.session.db, bytes: key.bytes.into(), routed: key.routed },
-            awaited,
+            awaits,
         }
     }
 }

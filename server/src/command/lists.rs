@@ -4,8 +4,8 @@ use std::ops::{ControlFlow, Range};
 
 use braid_protocol::{number, reply::Reply};
 use braid_storage::{
-    BYTES_PER_ELEMENT, Event, Key, ListEnd, ListMut, ListRef, ListType, Shard, StorageError, WORK_MAX,
-    WORK_MAX_BYTES, entry::Kind, list::Side,
+    Awaits, BYTES_PER_ELEMENT, Event, Key, ListEnd, ListMut, ListRef, ListType, Shard, StorageError,
+    WORK_MAX, WORK_MAX_BYTES, entry::Kind, list::Side,
 };
 use smallvec::SmallVec;
 
@@ -19,7 +19,7 @@ use crate::{
         ALL_BUT_LAST, Args, Arity, CommandError, Deprecation, Flags, Group, KeySpec, KeyUse, Keys, KeysAt,
         Outcome,
     },
-    client::waits::{Awaited, Nothing, Wait},
+    client::waits::{Nothing, Wait},
 };
 
 pub(super) const COMMANDS: &[CommandSpec] = &[
@@ -887,7 +887,7 @@ fn blocking_move(
     match move_element(call, source, destination, from, to)? {
         Some(text) => reply.bulk(&text),
         None => {
-            let awaited = call.waited_key(source, Awaited::Kind(Kind::List));
+            let awaited = call.waited_key(source, Awaits::Kind(Kind::List));
             let wait = Wait::new(vec![awaited], timeout, Nothing::Null).with_destination(destination.bytes);
             call.wait_for(wait, reply);
         }

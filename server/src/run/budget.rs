@@ -18,12 +18,18 @@ const BATCH_WORK_MAX: usize = 4 * WORK_MAX;
 /// How much work a thread that serves sockets still does of what a client has sent at once.
 pub struct Budget {
     left: Cell<usize>,
+    left_for_woken: Cell<usize>,
 }
 
 impl Budget {
     /// What it does of one pipeline.
     pub fn of_batch() -> Self {
-        Budget { left: Cell::new(BATCH_WORK_MAX) }
+        Budget { left: Cell::new(BATCH_WORK_MAX), left_for_woken: Cell::new(BATCH_WORK_MAX) }
+    }
+
+    /// Gives it as much for the client's own commands as in the beginning.
+    pub fn renew(&self) {
+        self.left.set(BATCH_WORK_MAX);
     }
 
     /// Takes the expected work of a command off, which is about to run with its shards held; says whether there is so much left. EXEC
@@ -45,6 +51,16 @@ impl Budget {
         let left = self.left.get().checked_sub(expected).filter(|_| expected <= WORK_MAX);
         self.left.set(left.unwrap_or(self.left.get()));
         left.is_some()
+    }
+
+    /// Takes off what a command has caused, and nobody could tell before: work for those who waited for its keys.
+    pub fn charge_for_woken(&self, work: usize) {
+        self.left_for_woken.set(self.left_for_woken.get().saturating_sub(work));
+    }
+
+    /// Whether nothing is left of that: what the client has sent goes on when others have had their turn.
+    pub fn is_spent(&self) -> bool {
+        self.left_for_woken.get() == 0
     }
 }
 

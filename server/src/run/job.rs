@@ -140,7 +140,7 @@ impl Job {
                     return Next::Again(Route::new(held.ids().into()).with_weight(Weight::Heavy));
                 }
             }
-            if self.n_run < self.commands.len() && !held.may_go_on(thread) {
+            if self.n_run < self.commands.len() && (budget.is_spent() || !held.may_go_on(thread)) {
                 return Next::Yield;
             }
         }
@@ -248,7 +248,7 @@ impl Job {
                 shard.go_to(sweep.db);
                 // A sweep that is done here is finished by its thread, which sees that the cursor has ended.
                 let _: Step = step::step_sweep(rows::row(self.commands[0].command), sweep, shard);
-                unit::end(held, thread, self.now);
+                let _: usize = unit::end(held, thread, self.now);
             }
             Task::Goodbye => {
                 gates::start(held, self.now, &self.session, thread.server());

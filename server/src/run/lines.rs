@@ -29,7 +29,7 @@ use std::collections::{HashSet, VecDeque};
 
 use braid_protocol::reply::Reply;
 use braid_storage::{
-    Key, ShardId, WatchedKey,
+    Awaits, Key, ShardId, WatchedKey,
     coordinator::{Held, Route},
     executor::Node,
 };
@@ -40,7 +40,7 @@ use crate::{
     client::{
         node::{Job, Parked, Task},
         session::Session,
-        waits::{Awaited, Cause, GaveUp, Wait, WaitedKey},
+        waits::{Cause, GaveUp, Wait, WaitedKey},
     },
     command::{self, Registered},
     run::{route::Needs, rows},
@@ -168,7 +168,7 @@ pub fn pinned_key(
 
 /// The wait until nobody pins a key any more.
 pub fn wait_for_unpinning(key: WatchedKey) -> Wait {
-    Wait::for_unpinning(WaitedKey { key, awaited: Awaited::Unpinned })
+    Wait::for_unpinning(WaitedKey { key, awaits: Awaits::Unpinning })
 }
 
 /// How a wait ends without having been served, and whether it can be.

@@ -33,39 +33,43 @@ pub struct ReadyKey {
     pub bytes: Box<[u8]>,
 }
 
+/// About as much work as looking at so many elements: one who is served.
+const SERVED_WORK: usize = 32;
+
 /// Serves nodes that wait for keys that were written, in the order of the writes. The shards are held, and the unit that wrote is
-/// over.
-pub fn serve_ready(held: &mut Held<'_, Job>, thread: &mut ThreadState, now: Millis) {
+/// over. Returns how much work that was, as a number of elements looked at.
+pub fn serve_ready(held: &mut Held<'_, Job>, thread: &mut ThreadState, now: Millis) -> usize {
     let mut ready = VecDeque::new();
     tell_observers(held, thread, &mut ready);
+    let mut work = 0;
     while let Some(key) = ready.pop_front() {
-        serve_key(&key, held, thread, now, &mut ready);
+        work += serve_key(&key, held, thread, now, &mut ready);
     }
+    work
 }
 
-/// Serves the line of a key, as far as the key has something for those in it.
+/// Serves the line of a key, as far as the key has something for those in it. Returns how much work that was.
 fn serve_key(
     ready: &ReadyKey,
     held: &mut Held<'_, Job>,
     thread: &mut ThreadState,
     now: Millis,
     further: &mut VecDeque<ReadyKey>,
-) {
+) -> usize {
     let routed = thread.server().keyspace.router().route(&ready.bytes);
     let key = Key { bytes: &ready.bytes, routed };
-    let mut after = None;
+    let shard = held.shard(routed.shard);
+    shard.begin(ready.db, now);
+    let mut turns = shard.waiters_turns(&key);
+    let mut work = turns.n_looks;
     loop {
         let shard = held.shard(routed.shard);
         shard.begin(ready.db, now);
-        let kind = shard.peek(&key).map(|entry| entry.kind());
-        // Those that wait for another kind of value are not even looked at.
-        let Some((ticket, waiter)) = shard.next_waiter(key.bytes, kind, after) else { return };
-        after = Some(ticket);
+        let Some(waiter) = shard.next_waiter(&key, &mut turns) else { return work };
         let parked = Arc::downcast::<Parked>(waiter).expect("only parked commands wait");
-        if parked.can_be_served(shard, &key, kind)
-            && let Some(node) = parked.claim()
-        {
+        if let Some(node) = parked.claim() {
             let written = shards_written_by(&parked, held, thread);
+            work += SERVED_WORK;
             serve(node, parked, held, thread, now);
             logging::log_unit(thread);
             let mut changes = thread.changes.take();

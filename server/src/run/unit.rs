@@ -156,7 +156,7 @@ pub fn run(
     }
     let ended = body(unit, session, held, now, out, thread);
     // Whatever became of it: what has expired under its eyes is a change.
-    end(held, thread, now);
+    unit.budget.charge_for_woken(end(held, thread, now));
     thread.charge(session);
     if session.record.listens(Listens::ToTopics) {
         // An event may be for the client itself: it comes right behind the reply.
@@ -244,11 +244,10 @@ fn body(
     Ended::Ran
 }
 
-/// Ends a unit, the shards still being held: tells the observers what it changed, and serves whom that wakes.
-pub fn end(held: &mut Held<'_, Job>, thread: &mut ThreadState, now: Millis) {
-    if gates::is_observed(held) {
-        serve::serve_ready(held, thread, now);
-    }
+/// Ends a unit, the shards still being held: tells the observers what it changed, and serves whom that wakes. Returns how much work that
+/// was.
+pub fn end(held: &mut Held<'_, Job>, thread: &mut ThreadState, now: Millis) -> usize {
+    if gates::is_observed(held) { serve::serve_ready(held, thread, now) } else { 0 }
 }
 
 /// Counts nothing of what the units of this hold have looked up.

@@ -7,20 +7,21 @@ use super::Shard;
 use crate::{
     Db,
     channels::{Audience, ChannelKind},
-    entry::{EntryRef, Kind},
+    entry::EntryRef,
     key::{Key, WatchedKey},
     ledger::{Change, Hearer},
     record,
     stamps::Stamp,
+    stream::StreamRef,
     tracked::{Reader, Remembered},
-    waiters::{Awaits, Reach, Ticket, Waiter},
+    waiters::{Awaits, Holds, Reach, Ticket, Turns, Waiter, Waiters},
 };
 
 impl Shard {
     /// Begins to watch a key for a client, whose flag is set when it is written. One that has expired is removed first, so that its later
     /// removal is no change.
     pub fn watch(&mut self, key: &Key<'_>, written: &Arc<AtomicBool>) -> Stamp {
-        let _: Option<EntryRef<'_>> = self.peek(key);
+        self.remove_if_expired(key);
         self.remove_expired_fields(key);
         let stamp = self.ledger.stamps.watch(self.db, key.bytes, written);
         self.ledger.watches_changed();
@@ -35,7 +36,7 @@ impl Shard {
 
     /// Whether a watched key of the command's database has been written, or has expired, since it had this stamp.
     pub fn is_written_since(&mut self, key: &WatchedKey, stamp: Stamp) -> bool {
-        let _: Option<EntryRef<'_>> = self.peek(&key.key());
+        self.remove_if_expired(&key.key());
         self.remove_expired_fields(&key.key());
         self.ledger.stamps.of(key) != stamp
     }
@@ -133,7 +134,7 @@ impl Shard {
     }
 
     /// Takes a node out of a key's line, in the command's database, if it stands there.
-    pub fn leave_line(&mut self, key: &[u8], awaits: Awaits, ticket: Ticket) {
+    pub fn leave_line(&mut self, key: &[u8], awaits: &Awaits, ticket: Ticket) {
         self.ledger.waiters.leave(self.db, key, awaits, ticket);
         self.update_observers();
     }
@@ -143,16 +144,34 @@ impl Shard {
         self.ledger.waiters.is_awaited_unpinned(db, key)
     }
 
-    /// The next node in a key's line, in the command's database, that may be served by a value of a kind, after a ticket; those
-    /// that came first have the lowest tickets.
-    pub fn next_waiter(
-        &self,
-        key: &[u8],
-        kind: Option<Kind>,
-        after: Option<Ticket>,
-    ) -> Option<(Ticket, Waiter)> {
-        let (ticket, waiter) = self.ledger.waiters.next(self.db, key, kind, after)?;
-        Some((ticket, Waiter::clone(waiter)))
+    /// Those in a key's line, in the command's database, whom the key can serve with what it holds.
+    pub fn waiters_turns(&mut self, key: &Key<'_>) -> Turns {
+        self.with_holds(key, |waiters, holds, db| waiters.turns(db, key.bytes, holds))
+    }
+
+    /// The next one of them whom the key can serve still.
+    pub fn next_waiter(&mut self, key: &Key<'_>, turns: &mut Turns) -> Option<Waiter> {
+        self.with_holds(key, |waiters, holds, db| waiters.next(db, key.bytes, holds, turns))
+    }
+
+    /// Looks at what a key of the command's database holds for those that wait for it. One that has expired is gone then.
+    fn with_holds<R>(&mut self, key: &Key<'_>, look: impl FnOnce(&Waiters, &Holds<'_>, Db) -> R) -> R {
+        self.remove_if_expired(key);
+        let entry = self.tables.get(self.db).and_then(|table| table.find(key.bytes, key.routed.place));
+        let stream =
+            entry.and_then(|entry| StreamRef::of(entry, self.now).ok()).map(|stream| stream.stream());
+        let group = |name: &[u8]| stream.and_then(|stream| stream.group(name));
+        let holds = Holds {
+            kind: entry.map(|entry| entry.kind()),
+            last: stream.and_then(|stream| stream.entries().last_live_id()),
+            delivered: &|name| group(name).map(|group| group.last_delivered_id()),
+            is_pinned: self.is_pinned(self.db, key.bytes),
+        };
+        look(&self.ledger.waiters, &holds, self.db)
+    }
+
+    fn remove_if_expired(&mut self, key: &Key<'_>) {
+        let _: Option<EntryRef<'_>> = self.peek(key);
     }
 
     /// The nodes that wait for a key in any database and write a further one when they are served; the first to come first, in each

@@ -66,7 +66,7 @@ impl Bench {
     fn wait_for(&mut self, db: Db, bytes: &[u8]) {
         let now = self.shard.now();
         self.shard.begin(db, now);
-        self.shard.enter_line(bytes, (Awaits::Other, Reach::Own), Ticket::next(), Arc::new(()));
+        self.shard.enter_line(bytes, (Awaits::Kind(Kind::List), Reach::Own), Ticket::next(), Arc::new(()));
         self.shard.begin(Db(0), now);
     }
 

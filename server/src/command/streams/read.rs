@@ -1,8 +1,10 @@
 //! XREAD and XREADGROUP.
 
+use std::sync::Arc;
+
 use braid_protocol::reply::Reply;
 use braid_storage::{
-    Db, Event, Key, Shard,
+    Awaits, Db, Event, Key,
     stream::{Acknowledgement, Delivery, StreamId, StreamMut, StreamRef, StreamType},
     time::Millis,
 };
@@ -15,7 +17,7 @@ use super::{
 };
 use crate::{
     catalog::{Args, CommandError, Outcome, shown},
-    client::waits::{Awaited, Nothing, Wait},
+    client::waits::{Nothing, Wait},
     command::{Call, client::timeout_millis},
 };
 
@@ -294,35 +296,17 @@ fn wait(call: &mut Call<'_, '_>, request: &Request<'_>, positions: &[StreamId], 
     let Some(millis) = request.block else { return reply.null_array() };
     let timeout = Some(millis).filter(|millis| *millis > 0);
     let streams = || request.streams.iter().zip(positions);
-    let awaited = |position: StreamId| match request.group {
-        None => Awaited::Test(Box::new(move |shard, key| has_after(shard, key, position))),
-        Some((group, _)) => {
-            let group = Box::<[u8]>::from(group);
-            Awaited::Test(Box::new(move |shard, key| has_news_for(shard, key, &group)))
-        }
+    let group = request.group.map(|(group, _)| Arc::<[u8]>::from(group));
+    let awaits = |position| match &group {
+        None => Awaits::EntriesAfter(position),
+        Some(group) => Awaits::Group(Arc::clone(group)),
     };
-    let keys = streams().map(|((key, _), position)| call.waited_key(key, awaited(*position))).collect();
+    let keys = streams().map(|((key, _), position)| call.waited_key(key, awaits(*position))).collect();
     // What the last entry is now says where to go on; later, it would be another one.
     let fixed = streams().map(|((_, word), position)| match *word {
         b"$" | b"+" => Some(format!("{}-{}", position.ms, position.seq).into_bytes()),
         _ => None,
     });
     let wait = Wait::new(keys, timeout, Nothing::NullArray).with_last_words(fixed.collect());
-    call.wait_for(if request.group.is_some() { wait.with_removal() } else { wait }, reply);
-}
-
-/// Whether a key holds a stream with entries behind `position`.
-fn has_after(shard: &mut Shard, key: &Key<'_>, position: StreamId) -> bool {
-    let now = shard.now();
-    let stream = shard.peek(key).map(|entry| StreamRef::of(entry, now));
-    matches!(stream, Some(Ok(stream)) if stream.stream().entries().has_after(position))
-}
-
-/// Whether a stream has something for a group; or the group is gone, or the stream, which its readers are told, too.
-fn has_news_for(shard: &mut Shard, key: &Key<'_>, group: &[u8]) -> bool {
-    let now = shard.now();
-    let stream = shard.peek(key).map(|entry| StreamRef::of(entry, now));
-    let Some(Ok(stream)) = stream else { return true };
-    let stream = stream.stream();
-    stream.group(group).is_none_or(|group| stream.has_undelivered(group))
+    call.wait_for(wait, reply);
 }

@@ -105,6 +105,7 @@ impl IoThread {
         if self.woke_at.is_some() {
             self.begin_split(connection, began);
         }
+        self.budget = Budget::of_batch();
         let mut batch = self.batch.take().unwrap_or_default();
         let mut done = 0;
         loop {
@@ -137,7 +138,7 @@ impl IoThread {
                     done = input.len();
                     break;
                 }
-                (Ended::Ran, Ok(end)) if out.len() > TURN_REPLY_BYTES => {
+                (Ended::Ran, Ok(end)) if out.len() > TURN_REPLY_BYTES || self.budget.is_spent() => {
                     done = end;
                     connection.is_behind = done < input.len();
                     break;
@@ -178,7 +179,7 @@ impl IoThread {
     ) -> Ended {
         let batch = turn.batch;
         let accounted_nanos = self.worker.thread.accounted_nanos.get();
-        self.budget = Budget::of_batch();
+        self.budget.renew();
         let long = match batch.commands[0].n_bytes() {
             LONG_REQUEST_BYTES.. => self.run_long_request(connection, turn, out),
             _ => None,
@@ -262,7 +263,7 @@ impl IoThread {
                 }
                 return ended;
             }
-            if out.len() > TURN_REPLY_BYTES && index < batch.commands.len() {
+            if (out.len() > TURN_REPLY_BYTES || self.budget.is_spent()) && index < batch.commands.len() {
                 cold_path();
                 connection.is_behind = true;
                 return Ended::Paused(end);
@@ -725,7 +726,8 @@ impl IoThread {
                 next.set(next.get() + 1);
                 n_kept.set(out.len());
                 // What it asks for comes before the next command.
-                if session.closing || session.request.get().is_some() || out.len() > TURN_REPLY_BYTES {
+                let is_over = out.len() > TURN_REPLY_BYTES || budget.is_spent();
+                if session.closing || session.request.get().is_some() || is_over {
                     break;
                 }
             }
