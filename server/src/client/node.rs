@@ -7,7 +7,7 @@ use std::sync::{
 
 use braid_journal::{faults::LogFolder, intake::Ticket as JournalTicket, store::Aof};
 use braid_storage::{
-    Awaits, Change, Form, Reach, Routed, Shard, Ticket, Uses, Waiter, WatchedKey,
+    Awaits, Change, ChannelKind, Form, Reach, Routed, Shard, Ticket, Uses, Waiter, WatchedKey,
     coordinator::{self, Held, Route},
     entry::EntryBox,
     executor::Node,
@@ -23,8 +23,10 @@ use crate::{
         room::Room,
         session::{Replies, Session},
         split::Split,
+        subscriptions::Name,
         sweep::Sweep,
         waits::{Wait, WaitedKey},
+        watches::Watch,
     },
     clock::Steady,
 };
@@ -46,8 +48,8 @@ pub enum Task {
     Barrier,
     /// Have all shards begin to save what they hold.
     Cut(Box<Cut>),
-    /// Let go of what a closed connection watched and was subscribed to.
-    Goodbye,
+    /// Let go of some of what a closed connection watched and was subscribed to.
+    Goodbye(Farewell),
     /// Wait for keys: the node goes to those who may claim it, not home.
     Wait(Arc<Parked>),
     /// The command is served, or has given up, but still stands in lines of keys.
@@ -62,6 +64,26 @@ pub enum Task {
     Offloaded(Box<Offload>),
     /// Store its result and unpin the values.
     Unpin(Box<Offload>),
+}
+
+/// What a closed connection has left to let go of.
+#[derive(Default)]
+pub struct Farewell {
+    /// The keys that it watches still.
+    pub watched: Vec<Watch>,
+    /// How many of them, of the last, are let go of now.
+    pub n_watched: usize,
+    /// The channels that it leaves now.
+    pub channels: Vec<(ChannelKind, Name)>,
+    /// Whether it heard of keyspace events by what it leaves now.
+    pub meets_events: bool,
+}
+
+impl Farewell {
+    /// The watched keys that are let go of now.
+    pub fn now(&self) -> &[Watch] {
+        &self.watched[self.watched.len() - self.n_watched..]
+    }
 }
 
 /// What is known of a snapshot once it has begun.

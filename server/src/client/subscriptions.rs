@@ -135,6 +135,21 @@ impl Subscriptions {
         Some(name)
     }
 
+    /// Takes up to `n_max` away, of any kind.
+    pub fn take_some(&self, n_max: usize) -> Vec<(TopicKind, Name)> {
+        let mut taken = Vec::new();
+        for kind in TopicKind::ALL {
+            let some: Vec<Name> = match &*self.topics() {
+                Some(topics) => {
+                    topics.by_kind[kind as usize].keys().take(n_max - taken.len()).cloned().collect()
+                }
+                None => break,
+            };
+            taken.extend(some.iter().filter_map(|name| Some((kind, self.remove(kind, name)?))));
+        }
+        taken
+    }
+
     /// How many there are of a kind.
     pub fn n_of(&self, kind: TopicKind) -> usize {
         self.topics().as_ref().map_or(0, |topics| topics.by_kind[kind as usize].len())
@@ -193,6 +208,13 @@ mod tests {
         assert!(own.remove(TopicKind::Channel, b"0").is_some());
         assert!(own.remove(TopicKind::Pattern, b"b").is_none());
         assert_eq!(own.n_bytes(), 3 * (NAME_BYTES + 1));
+        let others = Subscriptions::default();
+        for kind in [TopicKind::Pattern, TopicKind::ShardChannel] {
+            assert!(others.add(kind, b"a").is_some());
+        }
+        assert_eq!(others.take_some(1), [(TopicKind::Pattern, Name::from(&b"a"[..]))]);
+        assert_eq!(others.take_some(9), [(TopicKind::ShardChannel, Name::from(&b"a"[..]))]);
+        assert!(others.is_empty() && others.take_some(9).is_empty());
         for kind in TopicKind::ALL {
             assert!(own.remove(kind, b"a").is_some());
         }

@@ -39,6 +39,11 @@ impl Watches {
         self.list.push(watch);
     }
 
+    /// The keys, for a client that watches none any more.
+    pub fn into_list(self) -> Vec<Watch> {
+        self.list
+    }
+
     /// The memory that they take, `each_bytes` of which are for each key beside what is here.
     pub fn n_bytes(&self, each_bytes: usize) -> usize {
         let of_each = size_of::<Watch>() + size_of::<((Db, Routed), u32)>() + SLOT_BYTES + each_bytes;

@@ -1,6 +1,9 @@
 //! MULTI, EXEC, DISCARD, WATCH, UNWATCH.
 
-use std::sync::{Arc, atomic::Ordering};
+use std::sync::{
+    Arc,
+    atomic::{AtomicBool, Ordering},
+};
 
 use braid_protocol::reply::Reply;
 use braid_storage::{ShardId, WatchedKey, coordinator::Held, time::Millis};
@@ -137,18 +140,28 @@ pub(crate) fn forget_own_watches(call: &mut Call<'_, '_>) {
 }
 
 /// Lets go of what a client watches, with the shards of that held.
-pub(crate) fn forget_watches(session: &mut Session, held: &mut Held<'_, Job>, now: Millis) {
+fn forget_watches(session: &mut Session, held: &mut Held<'_, Job>, now: Millis) {
     let watched = std::mem::take(&mut session.watched);
     if watched.is_empty() {
         return;
     }
     let written = &session.record.is_watch_lost;
-    for watch in &*watched {
+    unwatch_keys(&watched, written, held, now);
+    written.store(false, Ordering::Relaxed);
+}
+
+/// Has shards that are held tell a client no more that its keys are written.
+pub(crate) fn unwatch_keys(
+    watched: &[Watch],
+    written: &Arc<AtomicBool>,
+    held: &mut Held<'_, Job>,
+    now: Millis,
+) {
+    for watch in watched {
         let shard = held.shard(watch.key.routed.shard);
         shard.begin(watch.key.db, now);
         shard.unwatch(&watch.key, written);
     }
-    written.store(false, Ordering::Relaxed);
 }
 
 /// The shards of watched keys.

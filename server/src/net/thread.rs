@@ -7,6 +7,7 @@ mod deliveries;
 mod durable;
 mod giving;
 mod handshakes;
+mod leaving;
 mod serving;
 mod sharing;
 mod splitting;
@@ -385,7 +386,7 @@ impl IoThread {
             self.send_ahead(&mut node.job);
         }
         match &mut node.job.task {
-            Task::Goodbye => return self.server().clients.remove(node.job.session.record.id),
+            Task::Goodbye(_) => return self.go_on_leaving(node),
             Task::MustWithdraw(parked) => {
                 let parked = Arc::clone(parked);
                 self.withdraw(node, parked);

@@ -250,13 +250,14 @@ impl Job {
                 let _: Step = step::step_sweep(rows::row(self.commands[0].command), sweep, shard);
                 let _: usize = unit::end(held, thread, self.now);
             }
-            Task::Goodbye => {
+            Task::Goodbye(farewell) => {
                 gates::start(held, self.now, &self.session, thread.server());
-                command::forget_watches(&mut self.session, held, self.now);
-                if self.session.record.topics.meet_events() {
+                command::unwatch_keys(farewell.now(), &self.session.record.is_watch_lost, held, self.now);
+                farewell.watched.truncate(farewell.watched.len() - farewell.n_watched);
+                if farewell.meets_events {
                     events::settle(thread.server(), held);
                 }
-                for (kind, name) in self.session.record.topics.channels() {
+                for (kind, name) in farewell.channels.drain(..) {
                     command::leave_channel(thread.server(), held, kind, &name, self.session.origin.thread);
                 }
             }

@@ -25,9 +25,7 @@ use crate::{
         stream::{Accepted, Stream},
         waits::GaveUp,
     },
-    command::{subscribed_routes, watched_routes},
     config::OutputLimit,
-    run::route::HEAVY_KEYS,
     shared::server::Server,
     verbose, warning_seldom,
 };
@@ -213,7 +211,7 @@ impl IoThread {
             self.end_wait(slot, GaveUp::Left);
             return;
         }
-        let Some(mut connection) = self.connections.remove(slot) else { return };
+        let Some(mut connection) = self.connections[slot].take() else { return };
         connection.stream.close();
         self.uncount_memory(&mut connection);
         let server = self.server();
@@ -226,27 +224,7 @@ impl IoThread {
             server.killed_client_left();
         }
         server.evicted_client_left(record);
-        self.forget_subscriptions(slot, &mut connection);
-        let mut node = connection.node.take().expect("checked above");
-        let session = &node.job.session;
-        let topics = &session.record.topics;
-        if session.watched.is_empty() && topics.is_empty() {
-            server.clients.remove(session.record.id);
-        } else {
-            // It is listed until nothing of it is left in the shards: it counts for PUBLISH till then.
-            let shards = if topics.meet_events() {
-                server.engine.all_shards()
-            } else {
-                watched_routes(&session.watched).chain(subscribed_routes(server, topics)).collect()
-            };
-            let n_watched = session.watched.len();
-            node.job.clear();
-            node.job.task = Task::Goodbye;
-            // To forget very many watched keys is long work: no thread with sockets does it.
-            let weight = if n_watched > HEAVY_KEYS { Weight::Heavy } else { Weight::Light };
-            node.set_route(Route::new(shards).with_weight(weight));
-            self.worker.submit(node);
-        }
+        self.bid_farewell(slot, *connection);
     }
 
     fn run_unread(&mut self, connection: &mut Connection, out: &mut Vec<u8>) -> io::Result<()> {

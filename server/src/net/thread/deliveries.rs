@@ -514,27 +514,4 @@ impl IoThread {
             self.count_memory_at(place);
         }
     }
-
-    /// Lets go of what a connection listened to, apart from its shards' knowledge of that.
-    pub(super) fn forget_subscriptions(&mut self, place: Place, connection: &mut Connection) {
-        let server = self.server();
-        let thread = self.worker.thread.index;
-        if connection.record.listens(Listens::ToCommands) {
-            self.subscribers.monitors.remove(&place);
-            server.remove_monitor(thread);
-        }
-        let tracking = connection.node.as_mut().and_then(|node| node.job.session.tracking.take());
-        if let Some(tracking) = tracking {
-            self.subscribers.track_no_more(tracking.number);
-            server.trackers.remove_prefixes(&tracking.mode.prefixes, thread);
-            server.threads[thread].n_trackers.fetch_sub(1, Ordering::Relaxed);
-            self.forgetting.push_back(invalidations::leftover(*tracking, server, thread));
-        }
-        for kind in TopicKind::ALL {
-            for name in &connection.record.topics.of(kind) {
-                self.subscribers.remove(place, kind, name);
-                server.pubsub.left(kind, name, thread);
-            }
-        }
-    }
 }

@@ -1,0 +1,86 @@
+//! What a client leaves behind that has gone: its subscriptions, and the keys that it watched. Of very many, some at a time.
+
+use std::sync::atomic::Ordering;
+
+use braid_storage::{coordinator::Route, executor::Node};
+
+use super::IoThread;
+use crate::{
+    client::{
+        connection::Connection,
+        node::{Farewell, Job, Task},
+        notifications::Place,
+        record::Listens,
+    },
+    observe::invalidations,
+};
+
+/// So many subscriptions, and so many watched keys, are let go of in one go.
+const STEP: usize = 512;
+
+impl IoThread {
+    /// Lets go of what a connection has listened to or watched, which is closed. It is listed until nothing of that is left, since it counts
+    /// for PUBLISH till then; and as long its place is nobody else's.
+    pub(super) fn bid_farewell(&mut self, slot: Place, mut connection: Connection) {
+        self.forget_notifications(slot, &mut connection);
+        let mut node = connection.node.take().expect("a connection that is dropped has its node");
+        let watched = std::mem::take(&mut node.job.session.watched).into_list();
+        node.job.clear();
+        node.job.task = Task::Goodbye(Farewell { watched, ..Farewell::default() });
+        self.go_on_leaving(node);
+    }
+
+    /// Lets go of some more, and has the shards do so; or the client is listed no longer.
+    pub(super) fn go_on_leaving(&mut self, mut node: Box<Node<Job>>) {
+        let server = self.server();
+        let index = self.worker.thread.index;
+        let Job { session, task: Task::Goodbye(farewell), .. } = &mut node.job else {
+            unreachable!("only one who has gone leaves")
+        };
+        let (slot, topics) = (session.origin.slot, session.record.topics.take_some(STEP));
+        if topics.is_empty() && farewell.watched.is_empty() {
+            server.clients.remove(session.record.id);
+            let _: Option<Box<Connection>> = self.connections.remove(slot);
+            return;
+        }
+        farewell.meets_events = topics.iter().any(|(kind, name)| kind.meets_events(name));
+        for (kind, name) in &topics {
+            self.subscribers.remove(slot, *kind, name);
+            server.pubsub.left(*kind, name, index);
+        }
+        let of_shards = topics.into_iter().filter_map(|(kind, name)| Some((kind.channel_kind()?, name)));
+        farewell.channels = of_shards.collect();
+        farewell.n_watched = farewell.watched.len().min(STEP);
+        let router = server.keyspace.router();
+        let route = if farewell.meets_events {
+            server.engine.all_shards()
+        } else {
+            let channels = farewell.channels.iter().map(|(_, name)| router.route(name).shard);
+            channels.chain(farewell.now().iter().map(|watch| watch.key.routed.shard)).collect()
+        };
+        if route.is_empty() {
+            // Others have their turn all the same.
+            self.worker.thread.send_home(index, node);
+        } else {
+            node.set_route(Route::new(route));
+            self.worker.submit(node);
+        }
+    }
+
+    /// Has a connection hear nothing more, but for what it is subscribed to.
+    fn forget_notifications(&mut self, place: Place, connection: &mut Connection) {
+        let server = self.server();
+        let thread = self.worker.thread.index;
+        if connection.record.listens(Listens::ToCommands) {
+            self.subscribers.monitors.remove(&place);
+            server.remove_monitor(thread);
+        }
+        let tracking = connection.node.as_mut().and_then(|node| node.job.session.tracking.take());
+        if let Some(tracking) = tracking {
+            self.subscribers.track_no_more(tracking.number);
+            server.trackers.remove_prefixes(&tracking.mode.prefixes, thread);
+            server.threads[thread].n_trackers.fetch_sub(1, Ordering::Relaxed);
+            self.forgetting.push_back(invalidations::leftover(*tracking, server, thread));
+        }
+    }
+}
