@@ -132,3 +132,79 @@ fn a_command_that_cannot_be_run_is_named_with_its_place_behind_many_that_can() {
     let told = "1 of 20001 commands of the append-only file have failed";
     assert!(server.log_tail().contains(told), "{}", server.log_tail());
 }
+
+/// A home whose append-only file has these commands, and how many bytes of it come before the last one.
+fn home_with(commands: &[&str]) -> (Home, usize) {
+    let home = Home::new();
+    home.serve(&[]).stop();
+    let path = home.parts(".incr.aof").pop().expect("there is one");
+    let (mut log, mut at) = (Vec::new(), 0);
+    for line in commands {
+        at = log.len();
+        encode(&line.split(' ').collect::<Vec<_>>(), &mut log);
+    }
+    fs::write(path, log).expect("it can be written");
+    (home, at)
+}
+
+/// SHUTDOWN ended the start with code 0, CLIENT PAUSE held all clients back, and after a SELECT that failed all was written to another database.
+#[test]
+fn a_command_that_no_append_only_file_has_ends_the_start_and_is_named() {
+    for (line, name) in [
+        ("SHUTDOWN NOSAVE", "'shutdown'"),
+        ("shutdown", "'shutdown'"),
+        ("CLIENT PAUSE 100000", "'client|pause'"),
+        ("CONFIG SET maxmemory 1", "'config|set'"),
+        ("DEBUG SLEEP 1", "'debug|sleep'"),
+        ("DEBUG SEGFAULT", "'debug|segfault'"),
+        ("SUBSCRIBE channel", "'subscribe'"),
+        ("MONITOR", "'monitor'"),
+        ("QUIT", "'quit'"),
+        ("RESET", "'reset'"),
+        ("HELLO 3", "'hello'"),
+        ("AUTH password", "'auth'"),
+        ("ACL SETUSER default off", "'acl|setuser'"),
+        ("SAVE", "'save'"),
+        ("BGSAVE", "'bgsave'"),
+        ("BGREWRITEAOF", "'bgrewriteaof'"),
+        ("WATCH key", "'watch'"),
+        ("SELECT 16", "SELECT of a database beyond 'databases'"),
+    ] {
+        let (home, at) = home_with(&["SET key 1", line]);
+        let why = home.try_serve(&[]).err().unwrap_or_else(|| panic!("it starts with {line}"));
+        let told = format!("at byte {at}: {name}");
+        assert!(why.contains(&told) && why.contains("appendonly.aof.1.incr.aof"), "{line}: {why}");
+    }
+    // It ends as a start that has failed does.
+    let (home, _) = home_with(&["SHUTDOWN NOSAVE"]);
+    home.refusal(&[]);
+}
+
+#[test]
+fn all_that_servers_log_is_loaded_and_what_does_no_harm_too() {
+    let (home, _) = home_with(&[
+        "SELECT 1",
+        "MULTI",
+        "SET key 1",
+        "EXEC",
+        "SELECT 0",
+        "EVAL redis.call('incr','by-eval') 0",
+        "SCRIPT LOAD redis.call('incr','by-evalsha')",
+        "EVALSHA d888fb394323c14639cfd8de7b59eb80f3fe0bbb 0",
+        "FUNCTION DELETE nosuch",
+        "PUBLISH channel message",
+        "SPUBLISH channel message",
+        "PFCOUNT key",
+        "RPUSH list a b",
+        "BRPOPLPUSH list other 0",
+        "BLPOP nosuch 0",
+        "WAIT 1 0",
+        "PING",
+        "INCR last",
+    ]);
+    let server = home.serve(&[]);
+    let mut client = server.connect();
+    assert_eq!(ask(&mut client, "MGET by-eval last"), "[\"1\" \"1\"]");
+    assert_eq!(ask(&mut client, "LRANGE other 0 -1"), "[\"b\"]");
+    assert_eq!(ask(&mut client, "DBSIZE"), ":5");
+}

@@ -160,4 +160,10 @@ impl CommandSpec {
         deprecated: None,
         subcommands: &[],
     };
+
+    /// Whether an append-only file may have it: a write, a script, or a command that scripts may call. What scripts may not call belongs to a client or
+    /// an operator. It would end, pause or change the server that loads the file.
+    pub fn may_be_loaded(&self) -> bool {
+        !self.flags.has(Flags::NOSCRIPT) || self.flags.has(Flags::WRITE) || self.group == Group::Scripting
+    }
 }

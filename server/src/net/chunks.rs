@@ -168,10 +168,12 @@ impl Chunk {
             if !command.spec.arity.admits(words.len()) {
                 return Err(format!("'{}' has a wrong number of arguments", command.full_name));
             }
-            if name.eq_ignore_ascii_case(b"select")
-                && let Some(selected) = parts.database(words.get(1))
-            {
-                *db = selected;
+            if !command.spec.may_be_loaded() {
+                return Err(format!("'{}' is a command that no append-only file has", command.full_name));
+            }
+            if name.eq_ignore_ascii_case(b"select") {
+                // What follows would be written to another database.
+                *db = parts.database(words.get(1)).ok_or("SELECT of a database beyond 'databases'")?;
                 self.n_skipped += 1;
                 continue;
             }
