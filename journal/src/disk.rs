@@ -2,16 +2,16 @@
 
 use std::{
     ffi::OsStr,
-    fs::{self, File, OpenOptions},
-    io,
+    fs::{self, File, FileType, OpenOptions},
+    io::{self, Read},
     os::unix::ffi::{OsStrExt, OsStringExt},
-    os::unix::fs::FileExt,
-    path::PathBuf,
+    os::unix::fs::{FileExt, FileTypeExt, OpenOptionsExt},
+    path::{Path, PathBuf},
     sync::Arc,
 };
 
 use rustix::{
-    fs::{FallocateFlags, FlockOperation, fallocate, flock},
+    fs::{FallocateFlags, FlockOperation, OFlags, fallocate, fcntl_setfl, flock},
     io::Errno,
 };
 
@@ -92,6 +92,51 @@ pub trait DiskFile: Clone + Send {
     fn sync(&self) -> io::Result<()>;
 }
 
+/// Opens a file for reading. To open a FIFO in its place would wait for a writer, who may never come.
+///
+/// # Errors
+/// The system's, or that it is no regular file.
+pub fn open_regular(path: &Path) -> io::Result<File> {
+    open_at_once(path, |kind| kind.is_file())
+}
+
+/// Reads a whole file, as [`open_regular`] opens it.
+///
+/// # Errors
+/// See [`open_regular`].
+pub fn read_regular(path: &Path) -> io::Result<Vec<u8>> {
+    let mut bytes = Vec::new();
+    open_regular(path)?.read_to_end(&mut bytes)?;
+    Ok(bytes)
+}
+
+/// Opens a file, or a pipe. What others write to the pipe from now on is waited for. A pipe without writers is empty.
+///
+/// # Errors
+/// The system's, or that it is neither.
+pub fn open_file_or_pipe(path: &Path) -> io::Result<File> {
+    let file = open_at_once(path, |kind| kind.is_file() || kind.is_fifo())?;
+    fcntl_setfl(&file, OFlags::empty())?;
+    Ok(file)
+}
+
+/// Opens for reading what is of a kind that is wanted. Reads of a pipe do not wait either.
+fn open_at_once(path: &Path, is_wanted: fn(FileType) -> bool) -> io::Result<File> {
+    let unwanted = || io::Error::new(io::ErrorKind::InvalidInput, "it is no regular file");
+    match File::options().read(true).custom_flags(OFlags::NONBLOCK.bits() as i32).open(path) {
+        // A socket.
+        Err(error) if error.raw_os_error() == Some(Errno::NXIO.raw_os_error()) => Err(unwanted()),
+        Err(error) => Err(error),
+        Ok(file) => {
+            if is_wanted(file.metadata()?.file_type()) {
+                Ok(file)
+            } else {
+                Err(unwanted())
+            }
+        }
+    }
+}
+
 /// A folder of the system's.
 #[derive(Clone, Debug)]
 pub struct Folder {
@@ -153,7 +198,7 @@ impl Disk for Folder {
     type File = Arc<File>;
 
     fn read(&self, name: &[u8]) -> io::Result<Option<Vec<u8>>> {
-        match fs::read(self.path_of(name)) {
+        match read_regular(&self.path_of(name)) {
             Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(None),
             read => read.map(Some),
         }

@@ -539,3 +539,76 @@ fn what_is_not_there_and_changes_what_is_safe_ends_the_start() {
     client.send(&["SHUTDOWN", "NOSAVE"]);
     assert!(server.wait().expect("it is this test's own").success());
 }
+
+/// What a test puts in the place of a file.
+fn put(kind: &str, path: &str) {
+    // What was there before.
+    let _ = fs::remove_file(path);
+    let made = match kind {
+        "fifo" => Command::new("mkfifo").arg(path).status().is_ok_and(|status| status.success()),
+        "socket" => std::os::unix::net::UnixListener::bind(path).is_ok(),
+        "device" => std::os::unix::fs::symlink("/dev/zero", path).is_ok(),
+        _ => fs::create_dir(path).is_ok(),
+    };
+    assert!(made, "no {kind} at {path}");
+}
+
+/// The start waited for a writer of the FIFO.
+#[test]
+fn what_is_no_file_in_the_place_of_one_ends_the_start() {
+    for kind in ["fifo", "socket", "device", "folder"] {
+        let scratch = Scratch::new(&format!("no-file-{kind}"));
+        fs::create_dir(scratch.path("appendonlydir")).expect("the folder is the test's own");
+        let dir = scratch.path("");
+        let log = ["--appendonly", "yes", "--dir", &dir];
+        let manifest = scratch.path("appendonlydir/appendonly.aof.manifest");
+        let refused = |args: &[&str], why: &str| {
+            let (code, text) = run(&scratch, args);
+            assert_eq!(code, Some(1), "{kind}, {args:?}: {text}");
+            assert!(text.contains(why), "{kind}, {args:?}: {text}");
+            assert!(!text.contains("DB loaded"), "{kind}, {args:?}: {text}");
+        };
+        for (part, line) in [
+            ("appendonly.aof.1.base.rdb", "file appendonly.aof.1.base.rdb seq 1 type b"),
+            ("appendonly.aof.1.incr.aof", "file appendonly.aof.1.incr.aof seq 1 type i"),
+        ] {
+            fs::write(&manifest, format!("{line}\n")).expect("the folder is the test's own");
+            put(kind, &scratch.path(&format!("appendonlydir/{part}")));
+            refused(&log, &format!("{part} cannot be used: it is no regular file"));
+        }
+        put(kind, &manifest);
+        refused(&log, "its manifest: it is no regular file");
+        let checked = Command::new(SERVER).args(["--check-aof", &manifest]).output().expect("it can be run");
+        assert!(!checked.status.success(), "{checked:?}");
+
+        put(kind, &scratch.path("users"));
+        refused(&["--aclfile", &scratch.path("users")], "users': it is no regular file");
+        put(kind, &scratch.path("cert"));
+        let tls = ["--tls-port", "1", "--tls-cert-file", &scratch.path("cert"), "--tls-key-file", "key"];
+        refused(&tls, "cert: it is no regular file");
+
+        put(kind, &scratch.path("dump.rdb"));
+        // A pipe that somebody writes to is a snapshot like another.
+        let why = if kind == "fifo" {
+            "dump.rdb failed at byte 0"
+        } else {
+            "dump.rdb failed: it is no regular file"
+        };
+        refused(&["--dir", &dir], why);
+        fs::remove_dir_all(scratch.path("appendonlydir")).expect("the folder is the test's own");
+        refused(&log, "it is no regular file");
+    }
+}
+
+/// A shell that has the lines in a variable, or decrypts them, gives them by a pipe.
+#[test]
+fn a_configuration_may_come_from_a_pipe() {
+    let scratch = Scratch::new("piped");
+    put("fifo", &scratch.path("conf"));
+    let (path, text) = (scratch.path("conf"), "maxclients 77\n");
+    let writer = std::thread::spawn(move || fs::write(path, text));
+    let (code, text) = run(&scratch, &[&scratch.path("conf"), "--check-config"]);
+    writer.join().expect("it does not panic").expect("the server reads it");
+    assert_eq!(code, Some(0), "{text}");
+    assert!(text.contains("maxclients 77"), "{text}");
+}

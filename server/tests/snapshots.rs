@@ -383,25 +383,25 @@ fn a_file_can_be_named_otherwise_and_none_is_no_fault() {
     assert_eq!(side.ask(&["DBSIZE"]).to_string(), ":0");
 }
 
-/// A pipe in place of a file: the server loads for as long as the test likes.
-fn pipe() -> Directory {
+/// A pipe in place of a file, and an end of it to write to: the server loads for as long as the test likes.
+fn pipe() -> (Directory, File) {
     let directory = Directory::new();
     let made = Command::new("mkfifo").arg(directory.file()).status().expect("there is mkfifo");
     assert!(made.success());
-    directory
+    // Nobody reads it yet. To open it for writing alone would wait for that.
+    let pipe = File::options().read(true).write(true).open(directory.file()).expect("it is there");
+    (directory, pipe)
 }
 
 /// A server that loads what is written into the pipe.
-fn loading(directory: &Directory) -> (Server, File) {
-    let server = Server::start_loading(&["--dir", directory.name()]);
-    let pipe = File::options().write(true).open(directory.file()).expect("the server reads it");
-    (server, pipe)
+fn loading(directory: &Directory) -> Server {
+    Server::start_loading(&["--dir", directory.name()])
 }
 
 #[test]
 fn while_it_loads_commands_on_data_are_refused() {
-    let directory = pipe();
-    let (server, mut pipe) = loading(&directory);
+    let (directory, mut pipe) = pipe();
+    let server = loading(&directory);
     let bytes = strings(&[(0, "a", None), (1, "b", None)]);
     pipe.write_all(&bytes[..20]).expect("the server reads it");
     let mut client = server.connect();
@@ -457,8 +457,8 @@ fn await_loaded(client: &mut Client) {
 
 #[test]
 fn a_server_can_be_stopped_while_it_loads() {
-    let directory = pipe();
-    let (mut server, pipe) = loading(&directory);
+    let (directory, pipe) = pipe();
+    let mut server = loading(&directory);
     let mut client = server.connect();
     client.send(&["SHUTDOWN", "NOSAVE"]);
     assert!(client.await_close().is_ok());
@@ -470,10 +470,9 @@ fn a_server_can_be_stopped_while_it_loads() {
 #[test]
 fn a_server_that_is_stopped_while_it_loads_saves_nothing() {
     for how in ["SHUTDOWN", "SHUTDOWN SAVE", "SHUTDOWN FORCE", "TERM"] {
-        let directory = pipe();
+        let (directory, pipe) = pipe();
         let options = ["--dir", directory.name(), "--save", "3600 1"];
         let mut server = Server::start_loading(&options);
-        let pipe = File::options().write(true).open(directory.file()).expect("the server reads it");
         let mut client = server.connect();
         assert!(client.command(&["PING"]).to_string().starts_with("-LOADING"));
         match how {

@@ -2,6 +2,7 @@
 
 use std::{fs, io, io::Write, os::unix::fs::OpenOptionsExt, path::Path};
 
+use braid_journal::disk::read_regular;
 use braid_protocol::reply::Reply;
 use rustix::rand::{GetRandomFlags, getrandom};
 
@@ -566,7 +567,7 @@ fn load(call: &mut Call<'_, '_>, args: Args<'_>, reply: &mut Reply<'_>) -> Outco
 }
 
 fn read_file(dir: &Path, path: &Path) -> Result<Vec<u8>, String> {
-    fs::read(dir.join(path)).map_err(|error| {
+    read_regular(&dir.join(path)).map_err(|error| {
         let why = error.to_string();
         let why = why.split(" (os error").next().unwrap_or_default();
         format!("Error loading ACLs, opening file '{}': {why}", path.display())

@@ -8,7 +8,10 @@ use std::{
     sync::{Arc, atomic::Ordering},
 };
 
-use braid_journal::faults::{Fault, Operation};
+use braid_journal::{
+    disk::read_regular,
+    faults::{Fault, Operation},
+};
 use braid_protocol::{
     number,
     reply::{Reply, Resp},
@@ -749,7 +752,7 @@ fn rewrite_config(call: &Call<'_, '_>, appended: Appended, reply: &mut Reply<'_>
 
 /// Puts a new file in the place of the old one, so that a reader, or a crash, meets either of them whole.
 fn rewrite_file(path: &Path, config: &Config, appended: Appended) -> io::Result<()> {
-    let original = match fs::read(path) {
+    let original = match read_regular(path) {
         Err(error) if error.kind() == io::ErrorKind::NotFound => Vec::new(),
         read => read?,
     };

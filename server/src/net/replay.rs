@@ -14,7 +14,7 @@ use std::{
 };
 
 use braid_journal::{
-    disk::{Disk, Folder},
+    disk::{Disk, Folder, open_regular},
     faults::LogFolder,
     manifest::{Manifest, part_named},
     reader::{Broken, Reader},
@@ -90,7 +90,7 @@ impl FoundAof {
         let path = path.to_owned();
         let mut folder = folder.map_err(|error| failed(&path, error))?;
         let manifest = store::manifest_in(&folder, name).map_err(|error| match error {
-            ManifestError::Io(error) => failed(&path, error),
+            ManifestError::Io(error) => failed(&path, format!("its manifest: {error}")),
             ManifestError::Invalid(invalid) => failed(&path, format!("its manifest: {invalid}")),
         })?;
         let is_of_single_file = manifest.as_ref().is_none_or(|found| {
@@ -145,7 +145,10 @@ impl FoundAof {
     /// # Errors
     /// The disk's.
     pub fn begin_from(&mut self, snapshot: &Path) -> Result<(), ReplayError> {
-        self.begin(Form::Snapshot, |base| std::fs::copy(snapshot, base).map(|_| ()))
+        self.begin(Form::Snapshot, |base| {
+            open_regular(snapshot)?;
+            std::fs::copy(snapshot, base).map(|_| ())
+        })
     }
 
     /// Begins one whose base holds nothing.
@@ -354,7 +357,7 @@ impl<'w> Replay<'w> {
 
     /// Does what a file of commands says, from an offset on.
     fn replay(&mut self, path: &Path, from: u64, is_last: bool) -> Result<End, ReplayError> {
-        let file = File::open(path).map_err(|error| failed(path, error))?;
+        let file = open_regular(path).map_err(|error| failed(path, error))?;
         let n_bytes = file.metadata().map_err(|error| failed(path, error))?.len();
         let mut reader = Reader::from_offset(file, from).map_err(|error| failed(path, error))?;
         let (mut last, mut room) = (Arc::default(), Chunk::default());
@@ -446,7 +449,7 @@ fn cut(path: &Path, n_bytes: u64) -> io::Result<()> {
 
 fn is_snapshot(path: &Path) -> io::Result<bool> {
     let mut magic = [0; 5];
-    match File::open(path)?.read_exact(&mut magic) {
+    match open_regular(path)?.read_exact(&mut magic) {
         Err(error) if error.kind() == io::ErrorKind::UnexpectedEof => Ok(false),
         read => read.map(|()| &magic == b"REDIS"),
     }

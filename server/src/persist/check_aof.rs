@@ -11,7 +11,7 @@ use std::{
 
 use braid_journal::{
     check::{Checked, FramesAfter, check},
-    disk::Folder,
+    disk::{Folder, open_regular, read_regular},
     manifest::{Manifest, Part},
     reader::Broken,
 };
@@ -90,7 +90,10 @@ impl Checking<'_> {
     /// Checks a file of commands, or of a snapshot with commands after it.
     fn check_file(&mut self, kind: &str, (path, name): (&Path, &str), is_last: bool) -> Result<(), String> {
         let writes = self.work != AofWork::Check;
-        let file = OpenOptions::new().read(true).write(writes).open(path);
+        let file = open_regular(path).and_then(|file| match writes {
+            true => OpenOptions::new().read(true).write(true).open(path),
+            false => Ok(file),
+        });
         let file = file.map_err(|error| cannot("open", path, &error))?;
         let n_bytes = file.metadata().map_err(|error| cannot("read", path, &error))?.len();
         let verdict = match n_bytes {
@@ -287,7 +290,7 @@ const HEAD_BYTES: u64 = 64 << 10;
 
 fn head(path: &Path) -> Result<Vec<u8>, String> {
     let mut head = Vec::new();
-    let file = File::open(path).map_err(|error| cannot("open", path, &error))?;
+    let file = open_regular(path).map_err(|error| cannot("open", path, &error))?;
     file.take(HEAD_BYTES).read_to_end(&mut head).map_err(|error| cannot("read", path, &error))?;
     Ok(head)
 }
@@ -305,7 +308,7 @@ fn manifest_at(path: &Path) -> Result<Option<Manifest>, String> {
     if !is_named && !begins {
         return Ok(None);
     }
-    let text = std::fs::read(path).map_err(|error| cannot("read", path, &error))?;
+    let text = read_regular(path).map_err(|error| cannot("read", path, &error))?;
     let invalid = |invalid| format!("The manifest {} is not valid: {invalid}", path.display());
     Manifest::read(&text).map(Some).map_err(invalid)
 }

@@ -11,7 +11,10 @@ use std::{
     process,
 };
 
-use braid_journal::manifest::{Manifest, part_named};
+use braid_journal::{
+    disk::{open_regular, read_regular},
+    manifest::{Manifest, part_named},
+};
 use nix::{errno::Errno, sys::signal::kill, unistd::Pid};
 
 use crate::notice;
@@ -36,7 +39,7 @@ pub fn remove_from_dir(dir: &Path) -> io::Result<()> {
 /// If the folder cannot be read, or a file not be removed.
 pub fn remove_from_log(folder: &Path, of: &str) -> io::Result<()> {
     let named = named_parts(folder)?;
-    let manifest = fs::read(folder.join(format!("{of}.manifest"))).ok();
+    let manifest = read_regular(&folder.join(format!("{of}.manifest"))).ok();
     let manifest = manifest.and_then(|text| Manifest::read(&text).ok());
     let is_since = |name: &str| {
         let (kind, number) = part_named(name.as_bytes(), of)?;
@@ -87,7 +90,7 @@ fn writer_of(name: &str) -> Option<i32> {
 fn is_abandoned(path: &Path, writer: i32) -> bool {
     let is_alive = || !matches!(kill(Pid::from_raw(writer), None), Err(Errno::ESRCH));
     let is_free = |file: File| !matches!(file.try_lock(), Err(TryLockError::WouldBlock));
-    (writer.unsigned_abs() == process::id() || !is_alive()) && File::open(path).is_ok_and(is_free)
+    (writer.unsigned_abs() == process::id() || !is_alive()) && open_regular(path).is_ok_and(is_free)
 }
 
 /// Returns the parts that the folder's manifests name; an operator's copies of manifests count.
@@ -101,7 +104,8 @@ fn named_parts(folder: &Path) -> io::Result<BTreeSet<Vec<u8>>> {
             continue;
         }
         // One that says nothing keeps nothing.
-        if let Ok(Manifest { base, increments, history, .. }) = Manifest::read(&fs::read(entry.path())?) {
+        if let Ok(Manifest { base, increments, history, .. }) = Manifest::read(&read_regular(&entry.path())?)
+        {
             named.extend(base.into_iter().chain(increments).chain(history).map(|part| part.name));
         }
     }

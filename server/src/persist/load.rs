@@ -18,6 +18,7 @@ use std::{
     thread,
 };
 
+use braid_journal::disk::open_file_or_pipe;
 use braid_storage::{
     Db, Key, Keyspace, Routed, Router, Shard, ShardId,
     coordinator::Held,
@@ -168,7 +169,7 @@ impl Loaded {
 /// If it cannot be read or makes no sense, or the server is stopping.
 pub fn load(server: &Server, path: &Path, as_of: Millis) -> Result<Loaded, LoadError> {
     let failed = |why| LoadError { path: path.to_owned(), why };
-    let file = File::open(path).map_err(|error| failed(Why::Io(error)))?;
+    let file = open_file_or_pipe(path).map_err(|error| failed(Why::Io(error)))?;
     let metadata = file.metadata().map_err(|error| failed(Why::Io(error)))?;
     // A pipe ends where it ends.
     let total = metadata.is_file().then_some(metadata.len());

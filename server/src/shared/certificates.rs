@@ -6,6 +6,7 @@ use std::{
     sync::Arc,
 };
 
+use braid_journal::disk::read_regular;
 use rustls::{
     Error, InconsistentKeys, RootCertStore, ServerConfig,
     crypto::{CryptoProvider, GetRandomFailed, ring},
@@ -47,7 +48,7 @@ impl Contents {
         }
         let mut hash = Sha256::new();
         for path in paths {
-            let bytes = fs::read(&path).unwrap_or_default();
+            let bytes = read_regular(&path).unwrap_or_default();
             hash.update(path.as_os_str().as_encoded_bytes());
             hash.update([0]);
             hash.update(bytes.len().to_le_bytes());
@@ -108,7 +109,7 @@ fn certified_key(config: &Config, provider: &CryptoProvider) -> Result<Certified
     }
     let failed =
         |why: &dyn fmt::Display| format!("Failed to load private key: {}: {why}", key_file.display());
-    let pem = fs::read(key_file).map_err(|error| failed(&error))?;
+    let pem = read_regular(key_file).map_err(|error| failed(&error))?;
     if pem.windows(ENCRYPTED.len()).any(|part| part == ENCRYPTED) {
         return Err(failed(&format!(
             "it is encrypted, which is not supported with or without tls-key-file-pass. Decrypt it with \
@@ -184,7 +185,7 @@ fn authorities(config: &Config) -> Result<RootCertStore, String> {
 
 fn certificates(path: &Path) -> Result<Vec<CertificateDer<'static>>, String> {
     let failed = |why: &dyn fmt::Display| format!("Failed to load certificate: {}: {why}", path.display());
-    let pem = fs::read(path).map_err(|error| failed(&error))?;
+    let pem = read_regular(path).map_err(|error| failed(&error))?;
     CertificateDer::pem_slice_iter(&pem).collect::<Result<_, _>>().map_err(|error| failed(&error))
 }
 
