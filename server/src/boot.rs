@@ -57,7 +57,7 @@ use crate::{
         hot_keys::HotKeys,
         journal::Journal,
         latency_monitor::LatencyMonitor,
-        listening::{Listener, Listening, bind_all},
+        listening::{self, Listener, Listening, bind_all},
         loading::Loading,
         memory::{Memory, resident_bytes},
         pause::Pause,
@@ -73,14 +73,32 @@ use crate::{
     warning,
 };
 
-/// Checks the parts of a configuration that concern commands, users and the log.
+/// Checks the parts of a configuration that concern commands, users, the log, sockets and certificates. A start and `--check-config` both begin with
+/// this. Whether addresses are free is left to the start: a running server may have them until then.
 ///
 /// # Errors
 /// What would keep the server from starting, in words for the log.
 pub fn check(config: &Config) -> Result<(), String> {
     log::check(config)?;
     command::rename(&config.renamed_commands)?;
-    command::users_at_start(config, &TABLE).map(|_| ())
+    command::users_at_start(config, &TABLE)?;
+    listening::check(config)?;
+    enter_dir(config)?;
+    certificates(config).map(|_| ())
+}
+
+/// Moves to the folder of the data, where relative names of files begin.
+fn enter_dir(config: &Config) -> Result<(), String> {
+    std::env::set_current_dir(&config.dir)
+        .map_err(|error| format!("Can't chdir to '{}': {error}", config.dir.display()))
+}
+
+/// Reads the certificates, if anybody is to be shown them.
+fn certificates(config: &Config) -> Result<Option<Arc<Certificates>>, String> {
+    if config.tls_port == 0 && !config.metrics_tls {
+        return Ok(None);
+    }
+    certificates::read(config).map(Some).map_err(|why| format!("Failed to configure TLS: {why}"))
 }
 
 /// Serves until SHUTDOWN or a signal.
@@ -107,12 +125,8 @@ pub fn serve(mut config: Config, mut process: Process) -> Result<(), String> {
     let users = command::users_at_start(&config, &TABLE)?;
     name_disabled(&users);
     fit_to_descriptors(&mut config)?;
-    std::env::set_current_dir(&config.dir)
-        .map_err(|error| format!("Can't chdir to '{}': {error}", config.dir.display()))?;
-    let tls = match config.tls_port {
-        0 if !config.metrics_tls => None,
-        _ => Some(certificates::read(&config).map_err(|why| format!("Failed to configure TLS: {why}"))?),
-    };
+    enter_dir(&config)?;
+    let tls = certificates(&config)?;
     let supervisor = process.supervisor;
     let listeners = bind_all(&config)?;
     let endpoint = Endpoint::bind(&config)?;

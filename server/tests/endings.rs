@@ -766,13 +766,39 @@ fn what_cannot_be_bound_is_said_and_ends_the_start() {
     assert!(log.contains("ddress already in use") && log.contains(&port), "{log}");
 }
 
-/// It served on, and nobody could ever reach it.
+/// It served on, and nobody could ever reach it; and `--check-config` accepted what the start refused.
 #[test]
-fn a_server_that_would_listen_nowhere_does_not_start() {
-    let output = run(&["--port", "0"], "");
-    assert_eq!(output.status.code(), Some(1));
-    let log = String::from_utf8_lossy(&output.stdout);
-    assert!(log.contains("Configured to not listen anywhere, exiting."), "{log}");
+fn a_server_that_could_not_listen_does_not_start_and_a_check_says_so() {
+    let folder = env!("CARGO_TARGET_TMPDIR");
+    let (missing, long) = (format!("{folder}/missing/socket"), format!("{folder}/{}", "x".repeat(108)));
+    let file = env!("CARGO_BIN_EXE_braid-server");
+    for (args, why) in [
+        (&["--port", "0"][..], "Configured to not listen anywhere, exiting."),
+        (&["--bind", ""], "Configured to not listen anywhere, exiting."),
+        (&["--bind", "", "--tls-port", "1"], "Configured to not listen anywhere, exiting."),
+        (&["--tls-port", "1"], "Failed to configure TLS: No tls-cert-file configured!"),
+        (
+            &["--tls-port", "1", "--tls-cert-file", &missing],
+            "Failed to configure TLS: No tls-key-file configured!",
+        ),
+        (
+            &["--tls-port", "1", "--tls-cert-file", &missing, "--tls-key-file", &missing],
+            "Failed to configure TLS: Failed to load certificate",
+        ),
+        (&["--metrics-port", "1", "--metrics-tls", "yes"], "Failed to configure TLS: No tls-cert-file"),
+        (&["--unixsocket", &long], "xxx: path must be shorter than SUN_LEN"),
+        (&["--unixsocket", folder], "is a directory"),
+        (&["--unixsocket", &missing], "missing/socket: No such file or directory"),
+        (&["--unixsocket", &format!("{file}/socket")], "braid-server/socket: Not a directory"),
+    ] {
+        let said = [&[][..], &["--check-config"]].map(|more| {
+            let output = run(&[&["--save", ""], args, more].concat(), "");
+            assert_eq!(output.status.code(), Some(1), "{args:?} {more:?}");
+            String::from_utf8_lossy(&output.stderr).into_owned()
+        });
+        assert!(said[0].contains(why), "{args:?}: {}", said[0]);
+        assert_eq!(said[0], said[1], "{args:?}");
+    }
 }
 
 #[test]

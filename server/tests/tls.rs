@@ -774,7 +774,7 @@ fn a_server_without_what_tls_needs_does_not_start() {
             .args(args)
             .output()
             .expect("the server can be run");
-        let said = String::from_utf8_lossy(&program.stdout);
+        let said = String::from_utf8_lossy(&program.stderr);
         assert!(!program.status.success());
         assert!(said.contains("Failed to configure TLS: ") && said.contains(why), "{said}");
     }

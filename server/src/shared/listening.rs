@@ -60,7 +60,27 @@ struct Wanted {
     optional: bool,
 }
 
-/// Binds everything that the configuration names. Port 0 means that there is no TCP.
+/// Checks that the configuration names a place to listen at, and that a Unix socket can be there. Binds nothing.
+///
+/// # Errors
+/// Why it does not or cannot, in words for the log.
+pub fn check(config: &Config) -> Result<(), String> {
+    let Some(path) = &config.unixsocket else {
+        let has_port = (config.port, config.tls_port) != (0, 0) && !config.bind.is_empty();
+        return if has_port { Ok(()) } else { Err("Configured to not listen anywhere, exiting.".to_owned()) };
+    };
+    SockAddr::unix(path).map_err(|error| not_opened(path, &error))?;
+    let place = config.dir.join(path);
+    // A link is removed before the socket is bound.
+    if place.symlink_metadata().is_ok_and(|found| found.is_dir()) {
+        return Err(not_opened(path, &io::ErrorKind::IsADirectory.into()));
+    }
+    // With a dot at its end, what is no folder is an error.
+    let folder = place.with_file_name(".");
+    folder.metadata().map(drop).map_err(|error| not_opened(path, &error))
+}
+
+/// Binds everything that the configuration names, which is [checked](check). Port 0 means that there is no TCP.
 ///
 /// # Errors
 /// What could not be bound, in words for the log.
@@ -75,13 +95,14 @@ pub fn bind_all(config: &Config) -> Result<Vec<Listener>, String> {
     }
     if let Some(path) = &config.unixsocket {
         let listener = bind_unix(path, config.unixsocketperm, config.tcp_backlog)
-            .map_err(|error| format!("Failed opening Unix socket {}: {error}", path.display()))?;
+            .map_err(|error| not_opened(path, &error))?;
         listeners.push(Listener::Unix(listener));
     }
-    if listeners.is_empty() {
-        return Err("Configured to not listen anywhere, exiting.".to_owned());
-    }
     Ok(listeners)
+}
+
+fn not_opened(path: &Path, error: &io::Error) -> String {
+    format!("Failed opening Unix socket {}: {error}", path.display())
 }
 
 /// Where the configuration says to listen for TCP.
