@@ -15,6 +15,8 @@ use rustix::{
     io::Errno,
 };
 
+use crate::manifest::{Kind, part_named};
+
 /// A folder of files.
 pub trait Disk {
     /// A file that is open; clones are of the same file.
@@ -163,7 +165,8 @@ impl Folder {
     }
 
     /// The same, for as long as this or a copy of it is there for nobody else who asks for it with this name. The name is that of the
-    /// append-only file: as in Redis, two servers may have one each in a folder. What is locked is a file beside it, which stays.
+    /// append-only file: as in Redis, two servers may have one each in a folder. What is locked is a file beside it, which stays. Somebody may
+    /// delete that file, so an increment that another has open for writing counts, too.
     /// Where the file system has no locks, or does not let it be made, it is nobody's.
     ///
     /// # Errors
@@ -174,18 +177,36 @@ impl Folder {
             .write(true)
             .create(true)
             .truncate(false)
+            .custom_flags(OFlags::NONBLOCK.bits() as i32)
             .open(folder.path.join(format!("{name}.lock")));
+        let busy = || {
+            let why = "another server that is running has its append-only file there";
+            Err(io::Error::new(io::ErrorKind::ResourceBusy, why))
+        };
+        if folder.is_written(name)? {
+            return busy();
+        }
         let Ok(lock) = file else { return Ok(folder) };
         match flock(&lock, FlockOperation::NonBlockingLockExclusive) {
-            Err(Errno::WOULDBLOCK) => {
-                let why = "another server that is running has its append-only file there";
-                Err(io::Error::new(io::ErrorKind::ResourceBusy, why))
-            }
+            Err(Errno::WOULDBLOCK) => busy(),
             Err(Errno::NOLCK | Errno::NOSYS | Errno::OPNOTSUPP | Errno::BADF | Errno::INVAL) => Ok(folder),
             locked => {
                 locked.map(|()| Self { _lock: Some(Arc::new(lock)), ..folder }).map_err(io::Error::from)
             }
         }
+    }
+
+    /// Whether somebody has an increment of the append-only file `of` open for writing.
+    fn is_written(&self, of: &str) -> io::Result<bool> {
+        let names = self.names()?;
+        let mut increments =
+            names.iter().filter(|name| part_named(name, of).is_some_and(|(kind, _)| kind == Kind::Increment));
+        Ok(increments.any(|name| {
+            let file = open_regular(&self.path_of(name));
+            file.is_ok_and(|file| {
+                flock(&file, FlockOperation::NonBlockingLockExclusive) == Err(Errno::WOULDBLOCK)
+            })
+        }))
     }
 
     /// The path of a file.
@@ -205,7 +226,7 @@ impl Disk for Folder {
     }
 
     fn create(&mut self, name: &[u8]) -> io::Result<Arc<File>> {
-        File::create(self.path_of(name)).map(Arc::new)
+        File::create(self.path_of(name)).map(written)
     }
 
     fn names(&self) -> io::Result<Vec<Vec<u8>>> {
@@ -213,7 +234,7 @@ impl Disk for Folder {
     }
 
     fn open(&mut self, name: &[u8]) -> io::Result<Arc<File>> {
-        OpenOptions::new().write(true).open(self.path_of(name)).map(Arc::new)
+        OpenOptions::new().write(true).open(self.path_of(name)).map(written)
     }
 
     fn rename(&mut self, from: &[u8], to: &[u8]) -> io::Result<()> {
@@ -230,6 +251,13 @@ impl Disk for Folder {
     fn sync_folder(&mut self) -> io::Result<()> {
         File::open(&self.path)?.sync_all()
     }
+}
+
+/// A file that this process writes, locked for as long as it is open. The lock is a shared one, as the process may open the file twice.
+fn written(file: File) -> Arc<File> {
+    // A file system without locks has none here either.
+    let _ = flock(&file, FlockOperation::NonBlockingLockShared);
+    Arc::new(file)
 }
 
 impl DiskFile for Arc<File> {

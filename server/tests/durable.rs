@@ -744,6 +744,39 @@ fn a_second_server_leaves_the_folder_alone_as_long_as_the_first_lives() {
     assert_eq!(ask(&mut third.connect(), "EXISTS key"), ":0", "the second had nothing, and logged that");
 }
 
+/// It was let in, and both wrote to one file.
+#[test]
+fn a_second_server_is_kept_out_also_if_the_lock_was_deleted() {
+    let home = Home::new();
+    let args = ["--auto-aof-rewrite-percentage", "0"];
+    let lock = home.path().join("appendonlydir").join("appendonly.aof.lock");
+    let is_kept_out = || {
+        let why = home.try_serve(&args).err().expect("the second is not let in");
+        assert!(why.contains("another server that is running"), "{why}");
+    };
+    for nth in 0..2 {
+        let first = home.serve(&args);
+        let mut client = first.connect();
+        // As it was begun, or found.
+        fs::remove_file(&lock).expect("it is there");
+        is_kept_out();
+        assert_eq!(ask(&mut client, "INCR key"), format!(":{}", 2 * nth + 1));
+        // With a file that a rewrite has begun.
+        ask(&mut client, "BGREWRITEAOF");
+        until("it is rewritten", || figure(&mut client, "aof_rewrites") == 1);
+        fs::remove_file(&lock).expect("the refused server has made one");
+        is_kept_out();
+        let second = home.serve(&["--appendonly", "no"]);
+        assert!(ask(&mut second.connect(), "CONFIG SET appendonly yes").contains("Unable to turn on AOF"));
+        // A file of another name is another's.
+        drop(home.serve(&["--appendfilename", "other.aof"]));
+        assert_eq!(ask(&mut client, "INCR key"), format!(":{}", 2 * nth + 2));
+        assert_eq!(ask(&mut client, "CONFIG SET appendonly no"), "+OK");
+        assert_eq!(ask(&mut client, "CONFIG SET appendonly yes"), "+OK");
+        until("it has its base", || figure(&mut client, "aof_rewrite_in_progress") == 0);
+    }
+}
+
 #[test]
 fn what_is_written_after_the_file_was_turned_off_is_not_in_it() {
     for (beside_snapshot, in_transaction) in [(false, false), (true, false), (true, true)] {
