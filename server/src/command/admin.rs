@@ -981,6 +981,7 @@ const DEBUG: &[CommandSpec] = &[
     },
     CommandSpec {
         name: "populate",
+        flags: DEBUGGING.and(Flags::WRITE),
         run: Run::Everything(debug_populate),
         work: Work::held(work::everything),
         syntax: "count [prefix [size]]",
