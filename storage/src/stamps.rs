@@ -17,9 +17,12 @@ pub struct Stamp(u64);
 /// The stamps of a shard's watched keys. Keys that nobody watches have none.
 #[derive(Debug, Default)]
 pub(crate) struct Stamps {
-    watched: HashMap<(Db, Box<[u8]>), Watched>,
+    /// None before somebody watches here: most shards of most servers have none, and there are many shards.
+    watched: Option<Box<WatchedKeys>>,
     last: u64,
 }
+
+type WatchedKeys = HashMap<(Db, Box<[u8]>), Watched>;
 
 #[derive(Debug)]
 struct Watched {
@@ -33,18 +36,19 @@ impl Stamps {
     /// Whether nobody watches anything here: the one test that a write pays for.
     #[inline(always)]
     pub(crate) fn is_empty(&self) -> bool {
-        self.watched.is_empty()
+        self.len() == 0
     }
 
     /// The number of watched keys.
     pub(crate) fn len(&self) -> usize {
-        self.watched.len()
+        self.watched.as_ref().map_or(0, |watched| watched.len())
     }
 
     /// Moves the stamp of a key, if somebody watches it.
     #[cold]
     pub(crate) fn moved(&mut self, db: Db, key: &[u8]) {
-        if let Some(watched) = self.watched.get_mut(&(db, Box::from(key))) {
+        let Some(watched) = &mut self.watched else { return };
+        if let Some(watched) = watched.get_mut(&(db, Box::from(key))) {
             self.last += 1;
             watched.stamp = Stamp(self.last);
             // Relaxed: what counts is the stamp; this is shown to others.
@@ -54,7 +58,8 @@ impl Stamps {
 
     /// Adds a watcher of a key, whose flag is set when it is written.
     pub(crate) fn watch(&mut self, db: Db, key: &[u8], written: &Arc<AtomicBool>) -> Stamp {
-        let watched = self.watched.entry((db, Box::from(key))).or_insert_with(|| Watched {
+        let all = self.watched.get_or_insert_default();
+        let watched = all.entry((db, Box::from(key))).or_insert_with(|| Watched {
             stamp: Stamp(self.last),
             n_watchers: 0,
             to_note: Vec::new(),
@@ -67,7 +72,8 @@ impl Stamps {
     /// Removes a watcher of a key; with the last one the stamp goes, too.
     pub(crate) fn unwatch(&mut self, key: &WatchedKey, written: &Arc<AtomicBool>) {
         let place = (key.db, key.bytes.clone());
-        let Some(watched) = self.watched.get_mut(&place) else {
+        let all = self.watched.get_or_insert_default();
+        let Some(watched) = all.get_mut(&place) else {
             unreachable!("a key is unwatched only by who watches it")
         };
         watched.n_watchers -= 1;
@@ -76,23 +82,24 @@ impl Stamps {
             watched.to_note.swap_remove(at);
         }
         if watched.n_watchers == 0 {
-            self.watched.remove(&place);
+            all.remove(&place);
         }
     }
 
     /// The stamp of a watched key.
     pub(crate) fn of(&self, key: &WatchedKey) -> Stamp {
-        self.watched.get(&(key.db, key.bytes.clone())).map(|watched| watched.stamp).unwrap_or_default()
+        let watched = self.watched.as_ref().and_then(|watched| watched.get(&(key.db, key.bytes.clone())));
+        watched.map(|watched| watched.stamp).unwrap_or_default()
     }
 
     /// The watched keys of a database.
     pub(crate) fn keys_in(&self, db: Db) -> Vec<Box<[u8]>> {
-        self.watched.keys().filter(|(of, _)| *of == db).map(|(_, key)| key.clone()).collect()
+        self.keys().filter(|(of, _)| *of == db).map(|(_, key)| key.clone()).collect()
     }
 
     /// The watched keys of all databases.
     pub(crate) fn keys(&self) -> impl Iterator<Item = &(Db, Box<[u8]>)> {
-        self.watched.keys()
+        self.watched.iter().flat_map(|watched| watched.keys())
     }
 }
 

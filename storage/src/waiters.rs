@@ -92,8 +92,12 @@ pub struct Turns {
 /// The lines of a shard.
 #[derive(Default)]
 pub(crate) struct Waiters {
-    lines: HashMap<Box<[u8]>, Vec<Line>>,
+    /// None before somebody waits here: most shards of most servers have none, and there are many shards.
+    lines: Option<Box<Lines>>,
 }
+
+/// The lines of each key.
+type Lines = HashMap<Box<[u8]>, Vec<Line>>;
 
 /// The waiters of a key in one database.
 struct Line {
@@ -110,7 +114,7 @@ impl Waiters {
     /// Whether nobody waits here.
     #[inline(always)]
     pub(crate) fn is_empty(&self) -> bool {
-        self.lines.is_empty()
+        self.lines.as_ref().is_none_or(|lines| lines.is_empty())
     }
 
     /// Puts one into a key's line.
@@ -122,7 +126,7 @@ impl Waiters {
         ticket: Ticket,
         waiter: Waiter,
     ) {
-        let lines = self.lines.entry(Box::from(key)).or_default();
+        let lines = self.lines.get_or_insert_default().entry(Box::from(key)).or_default();
         let at = lines.iter().position(|line| line.db == db).unwrap_or_else(|| {
             lines.push(Line { db, is_woken: false, reaching: BTreeMap::new(), by_awaited: BTreeMap::new() });
             lines.len() - 1
@@ -135,7 +139,8 @@ impl Waiters {
 
     /// Takes one out of a key's line, if it stands there.
     pub(crate) fn leave(&mut self, db: Db, key: &[u8], awaits: &Awaits, ticket: Ticket) {
-        let Some(lines) = self.lines.get_mut(key) else { return };
+        let Some(all) = &mut self.lines else { return };
+        let Some(lines) = all.get_mut(key) else { return };
         let Some(at) = lines.iter().position(|line| line.db == db) else { return };
         lines[at].reaching.remove(&ticket);
         let line = &mut lines[at].by_awaited;
@@ -148,12 +153,17 @@ impl Waiters {
             lines.swap_remove(at);
         }
         if lines.is_empty() {
-            self.lines.remove(key);
+            all.remove(key);
         }
     }
 
+    /// Those of a key, one for each database.
+    fn of(&self, key: &[u8]) -> &[Line] {
+        self.lines.as_ref().and_then(|lines| lines.get(key)).map_or(&[], Vec::as_slice)
+    }
+
     fn line(&self, db: Db, key: &[u8]) -> Option<&Line> {
-        self.lines.get(key)?.iter().find(|line| line.db == db)
+        self.of(key).iter().find(|line| line.db == db)
     }
 
     /// Those in a key's line whom it can serve with what it holds.
@@ -198,7 +208,7 @@ impl Waiters {
 
     /// Those that wait for a key in any database and reach for a further one.
     pub(crate) fn reaching(&self, key: &[u8]) -> impl Iterator<Item = &Waiter> {
-        self.lines.get(key).into_iter().flatten().flat_map(|line| line.reaching.values())
+        self.of(key).iter().flat_map(|line| line.reaching.values())
     }
 
     /// Says whether somebody waits for a key and is not to be woken already.
@@ -218,17 +228,17 @@ impl Waiters {
 
     /// The keys of a database that somebody waits for.
     pub(crate) fn keys_in(&self, db: Db) -> Vec<Box<[u8]>> {
-        let in_db = self.lines.iter().filter(|(_, lines)| lines.iter().any(|line| line.db == db));
-        in_db.map(|(key, _)| key.clone()).collect()
+        self.keys().filter(|(of, _)| *of == db).map(|(_, key)| key).collect()
     }
 
     /// The keys of all databases that somebody waits for.
     pub(crate) fn keys(&self) -> impl Iterator<Item = (Db, Box<[u8]>)> {
-        self.lines.iter().flat_map(|(key, lines)| lines.iter().map(|line| (line.db, key.clone())))
+        let lines = self.lines.iter().flat_map(|lines| &**lines);
+        lines.flat_map(|(key, lines)| lines.iter().map(|line| (line.db, key.clone())))
     }
 
     fn line_mut(&mut self, db: Db, key: &[u8]) -> Option<&mut Line> {
-        self.lines.get_mut(key)?.iter_mut().find(|line| line.db == db)
+        self.lines.as_mut()?.get_mut(key)?.iter_mut().find(|line| line.db == db)
     }
 }
 
