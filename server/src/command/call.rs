@@ -5,7 +5,7 @@ use std::sync::Arc;
 use arc_swap::Guard;
 use braid_protocol::reply::Reply;
 use braid_storage::{
-    Awaits, Db, Key, Routed, Shard, WatchedKey,
+    Awaits, Db, Key, Routed, Shard, StorageError, WatchedKey,
     coordinator::{Held, Route},
     entry::Kind,
     time::Millis,
@@ -225,6 +225,29 @@ impl Call<'_, '_> {
             (0..n_keys).map(|_| Ok(self.waited_key(&args.key()?, Awaits::Kind(kind)))).collect();
         self.wait_for(Wait::new(keys?, timeout, Nothing::NullArray), reply);
         Ok(())
+    }
+
+    /// Has `pop` reply with an element of the first key that holds one, or has the command wait for any of them. The words of `args` are
+    /// keys, and then the timeout.
+    pub fn pop_or_wait(
+        &mut self,
+        kind: Kind,
+        args: Args<'_>,
+        reply: &mut Reply<'_>,
+        mut pop: impl FnMut(&mut Shard, &Key<'_>, &mut Reply<'_>) -> Result<bool, StorageError>,
+    ) -> Outcome {
+        let n_keys = args.remaining() - 1;
+        let timeout = args.skip(n_keys).timeout(self.now)?;
+        let mut keys = args;
+        for _ in 0..n_keys {
+            let key = keys.key()?;
+            if let Some(shard) = self.shard_if_held(&key)
+                && pop(shard, &key, reply)?
+            {
+                return Ok(());
+            }
+        }
+        self.wait_for_kind(kind, args, n_keys, timeout, reply)
     }
 
     /// The shard where a key of the command lives, unless a blocked command is being served under a hold without it: then the

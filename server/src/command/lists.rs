@@ -838,21 +838,15 @@ fn brpop(call: &mut Call<'_, '_>, args: Args<'_>, reply: &mut Reply<'_>) -> Outc
 }
 
 fn blocking_pop(call: &mut Call<'_, '_>, args: Args<'_>, end: ListEnd, reply: &mut Reply<'_>) -> Outcome {
-    let n_keys = args.remaining() - 1;
-    let timeout = args.skip(n_keys).timeout(call.now)?;
-    let mut keys = args;
-    for _ in 0..n_keys {
-        let key = keys.key()?;
-        let Some(shard) = call.shard_if_held(&key) else { continue };
-        let Some(mut list) = shard.value_mut::<ListType>(&key, pop_event(end))? else { continue };
+    call.pop_or_wait(Kind::List, args, reply, |shard, key, reply| {
+        let Some(mut list) = shard.value_mut::<ListType>(key, pop_event(end))? else { return Ok(false) };
         reply.array(2);
         reply.bulk(key.bytes);
         list.pop(end, 1, |element| write_element(element, reply));
         drop(list);
         shard.log(&[pop_name(end), key.bytes]);
-        return Ok(());
-    }
-    call.wait_for_kind(Kind::List, args, n_keys, timeout, reply)
+        Ok(true)
+    })
 }
 
 /// The command that pops from an end and does not wait.

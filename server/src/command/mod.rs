@@ -43,6 +43,7 @@ mod scripting;
 mod sets;
 mod sort;
 mod sorted_sets;
+mod source_keys;
 mod streams;
 mod strings;
 mod tracking;

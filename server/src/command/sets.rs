@@ -3,19 +3,18 @@
 use braid_protocol::{number, reply::Reply};
 use braid_storage::{
     Event, Key, SetRef, SetType, Shard, StorageError,
-    entry::EntryBox,
+    entry::EntryRef,
     set::{Element, Operation, SetBuilder, intersection},
     table::Position,
     time::Millis,
 };
-use smallvec::SmallVec;
 
 use super::{
     Call, CommandSpec, Log, Run, Work,
-    each_key::for_each_key,
     keys::parse_cursor,
     logged,
     members::{ScanOptions, write_element, write_samples, write_scanned},
+    source_keys::{KeyRole, Sources},
     work,
 };
 use crate::{
@@ -465,8 +464,8 @@ fn sdiff(call: &mut Call<'_, '_>, args: Args<'_>, reply: &mut Reply<'_>) -> Outc
 }
 
 fn combine(call: &mut Call<'_, '_>, args: Args<'_>, operation: Operation, reply: &mut Reply<'_>) -> Outcome {
-    let sources = Sources::share(call, args.rest().map(|key| (key, KeyRole::Source)))?;
-    write_combined(&sources.sets(), operation, reply);
+    let sources = Sources::share(call, args.rest().map(|key| (key, KeyRole::Source)), check_source)?;
+    write_combined(&sources.views(source_set), operation, reply);
     Ok(())
 }
 
@@ -501,10 +500,10 @@ fn combine_and_store(
     let destination = args.key()?;
     let keys = std::iter::once((destination.bytes, KeyRole::Destination))
         .chain(args.rest().map(|key| (key, KeyRole::Source)));
-    let sources = Sources::share(call, keys)?;
+    let sources = Sources::share(call, keys, check_source)?;
     let keyspace = &call.server.keyspace;
     let result = SetBuilder::new(destination.bytes, keyspace.thresholds(), keyspace.router().hasher());
-    let result = operation.store(&sources.sets(), result);
+    let result = operation.store(&sources.views(source_set), result);
     drop(sources);
     let shard = call.shard_of(&destination);
     let n = match result {
@@ -540,55 +539,20 @@ fn sintercard(call: &mut Call<'_, '_>, mut args: Args<'_>, reply: &mut Reply<'_>
         let given = number::parse_i64(args.next()?).and_then(|limit| usize::try_from(limit).ok());
         limit = given.ok_or(CommandError::text("ERR LIMIT can't be negative"))?;
     }
-    let sources = Sources::share(call, keys.map(|key| (key, KeyRole::Source)))?;
+    let sources = Sources::share(call, keys.map(|key| (key, KeyRole::Source)), check_source)?;
     // 0 is no limit.
     let limit = if limit == 0 { usize::MAX } else { limit };
-    reply.integer(intersection(&sources.sets()).take(limit).count() as i64);
+    reply.integer(intersection(&sources.views(source_set)).take(limit).count() as i64);
     Ok(())
 }
 
-/// What a key is to a command that combines sets.
-#[derive(Clone, Copy, PartialEq)]
-enum KeyRole {
-    Source,
-    Destination,
+/// A source of a command as a set, if the key exists.
+fn source_set(entry: Option<EntryRef<'_>>, now: Millis) -> Result<Option<SetRef<'_>>, StorageError> {
+    entry.map(|entry| SetRef::of(entry, now)).transpose()
 }
 
-/// Sets that are read at once, wherever they live.
-struct Sources {
-    entries: SmallVec<[Option<EntryBox>; 4]>,
-    now: Millis,
-}
-
-impl Sources {
-    /// Shares the sources among a command's keys, which are all of them, in order. A missing set is a source, too.
-    fn share<'k>(
-        call: &mut Call<'_, '_>,
-        keys: impl Iterator<Item = (&'k [u8], KeyRole)>,
-    ) -> Result<Self, CommandError> {
-        let mut sources = Sources { entries: SmallVec::new(), now: call.now };
-        let mut outcome = Ok(());
-        for_each_key(call, keys, |shard, key, role| {
-            if role == KeyRole::Source && outcome.is_ok() {
-                outcome = sources.add(shard, key);
-            }
-        });
-        outcome?;
-        Ok(sources)
-    }
-
-    /// Shares one more.
-    fn add(&mut self, shard: &mut Shard, key: &Key<'_>) -> Result<(), StorageError> {
-        let set = shard.value::<SetType>(key)?;
-        self.entries.push(set.map(|set| set.entry().share()));
-        Ok(())
-    }
-
-    fn sets(&self) -> SmallVec<[Option<SetRef<'_>>; 4]> {
-        let entries = self.entries.iter().map(|entry| entry.as_ref().map(EntryBox::as_ref));
-        let set = |entry| SetRef::of(entry, self.now).expect("only sets were shared");
-        entries.map(|entry| entry.map(set)).collect()
-    }
+fn check_source(entry: Option<EntryRef<'_>>, now: Millis) -> Result<(), StorageError> {
+    source_set(entry, now).map(drop)
 }
 
 fn sscan(shard: &mut Shard, mut args: Args<'_>, reply: &mut Reply<'_>) -> Outcome {

@@ -854,21 +854,15 @@ fn bzpopmax(call: &mut Call<'_, '_>, args: Args<'_>, reply: &mut Reply<'_>) -> O
 }
 
 fn blocking_pop(call: &mut Call<'_, '_>, args: Args<'_>, end: End, reply: &mut Reply<'_>) -> Outcome {
-    let n_keys = args.remaining() - 1;
-    let timeout = args.skip(n_keys).timeout(call.now)?;
-    let mut keys = args;
-    for _ in 0..n_keys {
-        let key = keys.key()?;
-        let Some(shard) = call.shard_if_held(&key) else { continue };
-        let Some(mut set) = shard.value_mut::<SortedSetType>(&key, pop_event(end))? else { continue };
+    call.pop_or_wait(Kind::SortedSet, args, reply, |shard, key, reply| {
+        let Some(mut set) = shard.value_mut::<SortedSetType>(key, pop_event(end))? else { return Ok(false) };
         reply.array(3);
         reply.bulk(key.bytes);
         pop_one(&mut set, end, reply);
         drop(set);
         shard.log(&[pop_name(end), key.bytes]);
-        return Ok(());
-    }
-    call.wait_for_kind(Kind::SortedSet, args, n_keys, timeout, reply)
+        Ok(true)
+    })
 }
 
 /// The command that pops from an end and does not wait.

@@ -2,8 +2,8 @@
 
 use braid_protocol::{number, reply::Reply};
 use braid_storage::{
-    Event, Key, Router, SetRef, Shard, SortedSetRef, StorageError,
-    entry::{EntryBox, EntryRef, Kind},
+    Event, Key, Router, SetRef, SortedSetRef, StorageError,
+    entry::{EntryRef, Kind},
     packed::Element,
     sorted_set::{Gathered, Sorted},
     time::Millis,
@@ -13,7 +13,10 @@ use smallvec::SmallVec;
 use super::{store, write_list};
 use crate::{
     catalog::{Args, CommandError, Outcome},
-    command::{Call, each_key::for_each_key},
+    command::{
+        Call,
+        source_keys::{KeyRole, Sources},
+    },
 };
 
 /// What is made of several sets.
@@ -102,49 +105,6 @@ impl<'a> Input<'a> {
                 set.iter().all(|member| member.with_text(|member| visit(member, 1.0)));
             }
         }
-    }
-}
-
-/// What a key is to a command that combines sets.
-#[derive(Clone, Copy, PartialEq, Eq)]
-enum KeyRole {
-    Source,
-    Destination,
-}
-
-/// The sources of a command, kept readable wherever they live. They are dropped before a set that may be one of them is written.
-struct Sources {
-    entries: SmallVec<[Option<EntryBox>; 4]>,
-    now: Millis,
-}
-
-impl Sources {
-    /// Shares the sources among a command's keys, which are all of them, in order.
-    fn share<'k>(
-        call: &mut Call<'_, '_>,
-        keys: impl Iterator<Item = (&'k [u8], KeyRole)>,
-    ) -> Result<Self, CommandError> {
-        let mut sources = Sources { entries: SmallVec::new(), now: call.now };
-        let mut outcome = Ok(());
-        for_each_key(call, keys, |shard, key, role| {
-            if role == KeyRole::Source && outcome.is_ok() {
-                outcome = sources.add(shard, key);
-            }
-        });
-        outcome?;
-        Ok(sources)
-    }
-
-    /// Shares one more.
-    fn add(&mut self, shard: &mut Shard, key: &Key<'_>) -> Result<(), StorageError> {
-        Input::of(shard.read(key), self.now)?;
-        self.entries.push(shard.peek(key).map(EntryRef::share));
-        Ok(())
-    }
-
-    fn inputs(&self) -> SmallVec<[Input<'_>; 4]> {
-        let entries = self.entries.iter().map(|entry| entry.as_ref().map(EntryBox::as_ref));
-        entries.map(|entry| Input::of(entry, self.now).expect("only inputs were shared")).collect()
     }
 }
 
@@ -243,7 +203,9 @@ impl Combination {
         let destination = destination.map(|key| (key.bytes, KeyRole::Destination));
         let keys = args.rest().take(n_sources).map(|key| (key, KeyRole::Source));
         // What is wrong with a key is said before what is wrong with the options.
-        let sources = Sources::share(call, destination.into_iter().chain(keys))?;
+        let sources = Sources::share(call, destination.into_iter().chain(keys), |entry, now| {
+            Input::of(entry, now).map(drop)
+        })?;
         for _ in 0..n_sources {
             args.next()?;
         }
@@ -253,7 +215,7 @@ impl Combination {
 
     fn gather(&self, router: &Router) -> Sorted {
         let mut gathered = Gathered::new(router);
-        let inputs = self.sources.inputs();
+        let inputs = self.sources.views(Input::of);
         match self.operation {
             Operation::Union => self.unite(&inputs, &mut gathered),
             Operation::Intersection => self.intersect(&inputs, |member, score| {
@@ -359,7 +321,7 @@ pub(super) fn zintercard(call: &mut Call<'_, '_>, args: Args<'_>, reply: &mut Re
     let purpose = Purpose::Count;
     let combination = Combination::read(call, args, None, Operation::Intersection, purpose, "zintercard")?;
     let mut n = 0;
-    combination.intersect(&combination.sources.inputs(), |_, _| {
+    combination.intersect(&combination.sources.views(Input::of), |_, _| {
         n += 1;
         n != combination.options.limit
     });
