@@ -48,11 +48,11 @@ use crate::{
     net::{FoundAof, IoThread, Then, WAKER, replay, run_heavy, run_logger, run_saver},
     notice,
     persist::{self, litter},
+    process::descriptors::room_for_clients,
     shared::{
         accounts::Accounts,
         certificates::{self, Certificates},
         command_log::{self, CommandLog},
-        descriptors::room_for_clients,
         functions::Functions,
         hot_keys::HotKeys,
         journal::Journal,

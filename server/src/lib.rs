@@ -15,6 +15,7 @@ pub mod access;
 
 pub mod client;
 
+pub mod process;
 pub mod shared;
 
 pub mod observe;

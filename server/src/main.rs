@@ -16,7 +16,8 @@ use braid_server::{
     clock::Clock,
     config::{Host, Launch, Supervised, launch},
     persist,
-    shared::{memory::Memory, server::Process, title::Title},
+    process::title::Title,
+    shared::{memory::Memory, server::Process},
 };
 use nix::libc::{self, c_int};
 

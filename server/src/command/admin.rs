@@ -41,9 +41,9 @@ use crate::{
     config::{self, Appended, Config, REDIS_VERSION, ShutdownOptions},
     log,
     observe::{events, hearers},
+    process::descriptors::room_for_clients,
     shared::{
         certificates::{self, Certificates},
-        descriptors::room_for_clients,
         recorded::Recorded,
         server::Server,
     },

@@ -22,10 +22,8 @@ use crate::{
     clock::processor_micros,
     command::{CommandTable, memory_reports::Figures},
     config::{REDIS_VERSION, Supervised, short_decimal},
-    shared::{
-        server::{BRAID_VERSION, SPARE_THREADS, Server},
-        system::kilobytes_of,
-    },
+    process::system::kilobytes_of,
+    shared::server::{BRAID_VERSION, SPARE_THREADS, Server},
 };
 
 /// When a section is shown.

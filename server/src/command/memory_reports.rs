@@ -8,10 +8,10 @@ use braid_storage::{DatabaseCounts, Db};
 use super::{Call, CommandSpec, Run, help::help};
 use crate::{
     catalog::{Args, Arity, CommandError, Flags, Group, KeySpec, KeyUse, Keys, KeysAt, Outcome},
+    process::system::own_bytes,
     shared::{
         memory::{Memory, resident_bytes},
         server::Server,
-        system::own_bytes,
     },
 };
 

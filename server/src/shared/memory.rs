@@ -23,7 +23,7 @@ use std::{
     time::{Duration, Instant},
 };
 
-use super::huge_pages;
+use crate::process::huge_pages;
 
 /// The part of the limit, in percent, that the overhead takes at most.
 const OVERHEAD_MAX_PERCENT: u64 = 30;

@@ -37,6 +37,7 @@ use crate::{
     clock::{Clock, Step, processor_micros},
     config::{Config, MaxmemoryPolicy, ShutdownOptions, Supervised},
     log::{self, Level},
+    process::title::Title,
     shared::{
         accounts::Accounts,
         attention::Attention,
@@ -61,7 +62,6 @@ use crate::{
         spread::Spread,
         stats::{CommandCounts, Count, RateSampler, Rates, ThreadStats},
         thread_state::ThreadState,
-        title::Title,
     },
     warning,
 };

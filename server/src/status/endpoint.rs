@@ -21,7 +21,8 @@ use super::{
 use crate::{
     client::id::Endpoint as Place,
     config::Config,
-    shared::{descriptors::METRICS_CONNECTIONS_MAX, listening::bind_apart, server::Server},
+    process::descriptors::METRICS_CONNECTIONS_MAX,
+    shared::{listening::bind_apart, server::Server},
     verbose, warning_seldom,
 };
 

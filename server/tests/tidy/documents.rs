@@ -431,7 +431,7 @@ const NAMED_DIRECTIVES: Exceptions = &[
     ("server/src/config/configuration.rs", "io-threads", "its default is the number of cores"),
     ("server/src/command/info.rs", "maxmemory-policy", "INFO prints its word"),
     ("server/src/command/info.rs", "repl-backlog-size", "INFO prints it"),
-    ("server/src/shared/title.rs", "tls-port", "a variable of the title"),
+    ("server/src/process/title.rs", "tls-port", "a variable of the title"),
     (
         "server/src/command/admin.rs",
         "tls-port",

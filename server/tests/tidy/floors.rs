@@ -17,7 +17,7 @@ const FLOORS: &[Floor] = &[
     ("catalog", &["catalog"]),
     ("access", &["access"]),
     ("client", &["client"]),
-    ("shared", &["shared"]),
+    ("shared", &["shared", "process"]),
     ("observe", &["observe"]),
     ("persist", &["persist"]),
     ("command", &["command"]),
