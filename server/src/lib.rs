@@ -16,6 +16,7 @@ pub mod access;
 pub mod client;
 
 pub mod process;
+pub mod scripting;
 pub mod shared;
 
 pub mod observe;

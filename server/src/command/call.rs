@@ -20,14 +20,12 @@ use crate::{
         waits::{Nothing, Wait, WaitedKey, Waiting},
     },
     config::Config,
-    shared::{
+    scripting::{
         definitions::Definitions,
         functions::KnownFunctions,
         scripts::{Known, Script},
-        server::Server,
-        stats::ThreadStats,
-        thread_state::ThreadState,
     },
+    shared::{server::Server, stats::ThreadStats, thread_state::ThreadState},
 };
 
 /// What a command that is not confined to one shard may use.

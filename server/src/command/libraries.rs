@@ -20,11 +20,11 @@ use super::{
 };
 use crate::{
     catalog::{Args, Arity, Categories, CommandError, Flags, Group, KeyUse, Keys, Outcome, Words},
-    shared::{
+    scripting::{
         functions::{self, Conflict, Existing, Function, Library},
         programs::{Program, Running},
-        server::Server,
     },
+    shared::server::Server,
     verbose_later, warning_later,
 };
 

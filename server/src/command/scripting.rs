@@ -8,11 +8,11 @@ use braid_script::{analysis, shebang};
 use super::{Call, CommandSpec, Run, ScriptIn, help::help, reaches::Rows, table::CommandTable};
 use crate::{
     catalog::{Args, Arity, Categories, CommandError, Flags, Group, KeySpec, KeyUse, Keys, KeysAt, Outcome},
-    shared::{
+    scripting::{
         programs::{Program, Running},
         scripts::{self, Origin, Script},
-        server::Server,
     },
+    shared::server::Server,
 };
 
 /// The keys that a script declares: the second argument says how many.

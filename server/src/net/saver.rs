@@ -60,8 +60,8 @@ use crate::{
     notice,
     persist::{self, CommandsWriter, EntriesWriter, Loaded, Purpose, litter},
     run::unit,
+    scripting::functions::Existing,
     shared::{
-        functions::Existing,
         journal::{Base, Journal},
         mail::Mail,
         saves::{Order, WalkStep},

@@ -11,11 +11,11 @@ use smallvec::SmallVec;
 use crate::{
     catalog::{Args, CommandError, Flags, Words},
     command::{self, Registered, Run, ScriptIn, TABLE},
-    shared::{
+    scripting::{
         programs::Program,
         scripts::{Known, Origin, Script},
-        server::Server,
     },
+    shared::server::Server,
 };
 
 /// The arguments of EVAL and its kin, taken apart.

@@ -43,13 +43,12 @@ use crate::{
         step,
         watch::{self, Long, Span},
     },
-    shared::{
+    scripting::{
         functions,
         programs::Program,
         scripts::{self, Origin},
-        server::Server,
-        thread_state::ThreadState,
     },
+    shared::{server::Server, thread_state::ThreadState},
     warning,
 };
 

@@ -17,7 +17,8 @@ use crate::{
         session::{Request, Session},
     },
     log,
-    shared::{functions, mail::Mail, programs::Running, scripts, server::Server, stats::ThreadStats},
+    scripting::{functions, programs::Running, scripts},
+    shared::{mail::Mail, server::Server, stats::ThreadStats},
 };
 
 /// How long a thread drains others' work before it turns to its own sockets again.

@@ -17,7 +17,7 @@ const FLOORS: &[Floor] = &[
     ("catalog", &["catalog"]),
     ("access", &["access"]),
     ("client", &["client"]),
-    ("shared", &["shared", "process"]),
+    ("shared", &["shared", "scripting", "process"]),
     ("observe", &["observe"]),
     ("persist", &["persist"]),
     ("command", &["command"]),

@@ -110,9 +110,9 @@ const LOCK_EXCEPTIONS: Exceptions = &[
         "OnceLock",
         "whom to tell when a snapshot is given too much before its turn, set once at start",
     ),
-    ("server/src/shared/scripts.rs", "Mutex", "changes of the known scripts, one at a time"),
-    ("server/src/shared/scripts.rs", "LazyLock", "what the texts of scripts are hashed with, made once"),
-    ("server/src/shared/functions.rs", "Mutex", "changes of the known libraries, one at a time"),
+    ("server/src/scripting/scripts.rs", "Mutex", "changes of the known scripts, one at a time"),
+    ("server/src/scripting/scripts.rs", "LazyLock", "what the texts of scripts are hashed with, made once"),
+    ("server/src/scripting/functions.rs", "Mutex", "changes of the known libraries, one at a time"),
     (
         "server/src/shared/splits.rs",
         "OnceLock",
@@ -164,8 +164,8 @@ const LOCKING: Exceptions = &[
     ("server/src/shared/latency_monitor.rs", ".lock()", "an event took long, or is asked for"),
     ("server/src/shared/listening.rs", ".lock()", "accepts connections, or listens elsewhere"),
     ("server/src/log.rs", ".lock()", "standard output"),
-    ("server/src/shared/scripts.rs", ".lock()", "a script comes or goes"),
-    ("server/src/shared/functions.rs", ".lock()", "a library comes or goes"),
+    ("server/src/scripting/scripts.rs", ".lock()", "a script comes or goes"),
+    ("server/src/scripting/functions.rs", ".lock()", "a library comes or goes"),
     ("server/src/shared/server.rs", ".lock()", "a cron's sampler, and the end of the process"),
 ];
 

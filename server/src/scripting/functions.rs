@@ -12,7 +12,7 @@ use std::{
 use arc_swap::{ArcSwap, Guard};
 use braid_script::{Engine, Flavour, Handle, Host, LoadError};
 
-use crate::shared::programs::{self, Program, Running};
+use crate::scripting::programs::{self, Program, Running};
 
 /// A function.
 pub struct Function {

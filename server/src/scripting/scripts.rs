@@ -20,7 +20,7 @@ use xxhash_rust::xxh3::xxh3_64_with_secret;
 
 use crate::{
     random,
-    shared::programs::{self, Program, Running},
+    scripting::programs::{self, Program, Running},
 };
 
 /// Scripts that came with EVAL are forgotten beyond this number, as in Redis 7.4: the one that has not run for longest goes.

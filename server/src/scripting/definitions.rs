@@ -6,11 +6,11 @@ use arc_swap::Guard;
 
 use crate::{
     config::Config,
-    shared::{
+    scripting::{
         functions::KnownFunctions,
         scripts::{Known, Script},
-        server::Server,
     },
+    shared::server::Server,
 };
 
 /// The scripts, the functions and the configuration of one moment. No shard has them, so a transaction that asks for them holds nothing which
