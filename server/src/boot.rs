@@ -53,10 +53,7 @@ use crate::{
     shared::{
         accounts::Accounts,
         certificates::{self, Certificates},
-        command_log::{self, CommandLog},
-        hot_keys::HotKeys,
         journal::Journal,
-        latency_monitor::LatencyMonitor,
         listening::{self, Listener, Listening, bind_all},
         loading::Loading,
         memory::{Memory, resident_bytes},
@@ -65,10 +62,15 @@ use crate::{
         saves::Saves,
         server::{BRAID_VERSION, Peer, Process, SPARE_THREADS, Server, configure_keyspace},
         spread::Spread,
-        stats::ThreadStats,
         thread_state::ThreadState,
     },
     status::Endpoint,
+    telemetry::{
+        command_log::{self, CommandLog},
+        hot_keys::HotKeys,
+        latency_monitor::LatencyMonitor,
+        stats::ThreadStats,
+    },
     warning,
 };
 

@@ -10,15 +10,17 @@ use braid_journal::intake::Ticket;
 use braid_protocol::{reply::Resp, request::RequestParser};
 use braid_storage::executor::Node;
 
-use crate::client::{
-    footprint::Part,
-    given::{Given, Shareable},
-    held_back::HeldBack,
-    node::{Job, Parked},
-    record::ClientRecord,
-    split::Split,
-    stream::Stream,
-    tls::Ciphertext,
+use crate::{
+    client::{
+        footprint::Part,
+        given::{Given, Shareable},
+        held_back::HeldBack,
+        node::{Job, Parked},
+        record::ClientRecord,
+        stream::Stream,
+        tls::Ciphertext,
+    },
+    telemetry::split::Split,
 };
 
 /// How much is written to one socket in one turn: a system call that copies megabytes would stall the thread's other

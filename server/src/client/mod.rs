@@ -14,7 +14,6 @@ pub mod publishing;
 pub mod record;
 pub mod room;
 pub mod session;
-pub mod split;
 pub mod stream;
 pub mod subscriptions;
 pub mod sweep;

@@ -22,13 +22,13 @@ use crate::{
         id::Origin,
         room::Room,
         session::{Replies, Session},
-        split::Split,
         subscriptions::Name,
         sweep::Sweep,
         waits::{Wait, WaitedKey},
         watches::Watch,
     },
     clock::Steady,
+    telemetry::split::Split,
 };
 
 /// The most input and output space that a node keeps between uses, in bytes.

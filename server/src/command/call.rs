@@ -25,7 +25,8 @@ use crate::{
         functions::KnownFunctions,
         scripts::{Known, Script},
     },
-    shared::{server::Server, stats::ThreadStats, thread_state::ThreadState},
+    shared::{server::Server, thread_state::ThreadState},
+    telemetry::stats::ThreadStats,
 };
 
 /// What a command that is not confined to one shard may use.

@@ -7,7 +7,7 @@ use braid_protocol::{number::parse_i64, reply::Reply};
 use super::{Call, CommandSpec, Run, help::help};
 use crate::{
     catalog::{Args, Arity, CommandError, Flags, Group, Outcome},
-    shared::hot_keys::{Asked, Report},
+    telemetry::hot_keys::{Asked, Report},
 };
 
 const ADMIN: CommandSpec = CommandSpec {

@@ -18,12 +18,13 @@ use nix::sys::resource::UsageWho;
 
 use crate::{
     catalog::Group,
-    client::{footprint::Part, node::Parked, record::Listens, split::Phase},
+    client::{footprint::Part, node::Parked, record::Listens},
     clock::processor_micros,
     command::{CommandTable, memory_reports::Figures},
     config::{REDIS_VERSION, Supervised, short_decimal},
     process::system::kilobytes_of,
     shared::server::{BRAID_VERSION, SPARE_THREADS, Server},
+    telemetry::split::Phase,
 };
 
 /// When a section is shown.

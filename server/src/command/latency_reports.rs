@@ -8,7 +8,7 @@ use super::{Call, CommandSpec, Registered, Run, help::help, introspection};
 use crate::{
     catalog::{Args, Arity, CommandError, Flags, Group, Outcome},
     config::Config,
-    shared::latency_monitor::{
+    telemetry::latency_monitor::{
         AOF_FSYNC_ALWAYS, AOF_RENAME, AOF_WRITE, COMMAND, EVICTION_CYCLE, EVICTION_DEL, EXPIRE_CYCLE,
         FAST_COMMAND, LOOP, Sample, Series,
     },

@@ -5,7 +5,8 @@ use braid_protocol::{number::parse_i64, reply::Reply};
 use super::{Call, CommandSpec, Run, help::help, help::misused};
 use crate::{
     catalog::{Args, Arity, CommandError, Flags, Group, Outcome},
-    shared::{command_log::LogOf, server::Server},
+    shared::server::Server,
+    telemetry::command_log::LogOf,
 };
 
 const ANY_TIME: Flags = Flags::LOADING.and(Flags::STALE);

@@ -13,7 +13,8 @@ use crate::{
         stream::{Accepted, Speaks, Stream},
         tls::TlsStream,
     },
-    shared::{mail::Mail, server::Server, stats::ThreadStats},
+    shared::{mail::Mail, server::Server},
+    telemetry::stats::ThreadStats,
     verbose, warning_seldom,
 };
 

@@ -23,11 +23,8 @@ use crate::{
     config::MaxmemoryPolicy,
     random::{random, random_below},
     run::{unit, watch},
-    shared::{
-        latency_monitor::{EVICTION_CYCLE, EVICTION_DEL},
-        server::Server,
-        thread_state::ThreadState,
-    },
+    shared::{server::Server, thread_state::ThreadState},
+    telemetry::latency_monitor::{EVICTION_CYCLE, EVICTION_DEL},
 };
 
 /// How many keys a thread remembers that might go.

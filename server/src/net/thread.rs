@@ -51,14 +51,10 @@ use crate::{
     net::{eviction::Eviction, welcome},
     run::{budget::Budget, rows, watch},
     shared::{
-        client_limit::clients_limit,
-        latency_monitor::{EXPIRE_CYCLE, LOOP},
-        listening::Listening,
-        mail::Mail,
-        server::Server,
-        spread::Sampler,
+        client_limit::clients_limit, listening::Listening, mail::Mail, server::Server, spread::Sampler,
         thread_state::ThreadState,
     },
+    telemetry::latency_monitor::{EXPIRE_CYCLE, LOOP},
 };
 
 /// The token of the thread's own wake-ups.

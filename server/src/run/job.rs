@@ -15,7 +15,6 @@ use crate::{
     client::{
         node::{Cut, Delegated, Job, LogCut, Task},
         session::Session,
-        split::Phase,
         sweep::Step,
         waits::Wait,
     },
@@ -30,6 +29,7 @@ use crate::{
         watch::{self, Span},
     },
     shared::{mail::Mail, server::Server, thread_state::ThreadState},
+    telemetry::split::Phase,
     warning, warning_later,
 };
 

@@ -44,7 +44,8 @@ use crate::{
     },
     command::{self, Registered},
     run::{route::Needs, rows},
-    shared::{server::Server, stats::ThreadStats},
+    shared::server::Server,
+    telemetry::stats::ThreadStats,
 };
 
 /// Has a job wait, with the shards of the keys it waits for held.

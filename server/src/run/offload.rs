@@ -31,10 +31,7 @@ use braid_storage::{
 
 use crate::{
     catalog::{Denial, Flags, KeyUse},
-    client::{
-        node::{Job, Offload, PinnedKey, Task},
-        split::Phase,
-    },
+    client::node::{Job, Offload, PinnedKey, Task},
     command::{Call, TABLE},
     observe::{events, hearers, invalidations, monitor},
     run::{
@@ -44,6 +41,7 @@ use crate::{
         rows, step, unit, watch,
     },
     shared::{server::Server, thread_state::ThreadState},
+    telemetry::split::Phase,
     warning,
 };
 

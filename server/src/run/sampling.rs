@@ -8,9 +8,7 @@ use std::time::Instant;
 use smallvec::SmallVec;
 
 use crate::{
-    catalog::Words,
-    command::Registered,
-    shared::{hot_keys::Cost, thread_state::ThreadState},
+    catalog::Words, command::Registered, shared::thread_state::ThreadState, telemetry::hot_keys::Cost,
 };
 
 /// So many of a command's keys are looked at: it holds their shards meanwhile.

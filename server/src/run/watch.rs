@@ -22,11 +22,10 @@ use crate::{
     command::{Registered, Run, Work},
     observe::secrets::shown,
     run::rows,
-    shared::{
+    shared::{server::Server, thread_state::ThreadState},
+    telemetry::{
         command_log::{LogOf, Noted},
         latency_monitor::{COMMAND, FAST_COMMAND, Sample},
-        server::Server,
-        thread_state::ThreadState,
     },
 };
 

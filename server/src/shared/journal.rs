@@ -35,12 +35,10 @@ use crate::{
     clock::Clock,
     config::{AppendFsync, Config},
     notice,
-    shared::{
-        last_writes::LastWrites,
-        latency_monitor::{
-            AOF_FSYNC_ALWAYS, AOF_RENAME, AOF_WRITE, AOF_WRITE_ACTIVE_CHILD, AOF_WRITE_ALONE, LatencyMonitor,
-            Sample,
-        },
+    shared::last_writes::LastWrites,
+    telemetry::latency_monitor::{
+        AOF_FSYNC_ALWAYS, AOF_RENAME, AOF_WRITE, AOF_WRITE_ACTIVE_CHILD, AOF_WRITE_ALONE, LatencyMonitor,
+        Sample,
     },
     warning,
 };

@@ -18,7 +18,8 @@ use crate::{
     },
     log,
     scripting::{functions, programs::Running, scripts},
-    shared::{mail::Mail, server::Server, stats::ThreadStats},
+    shared::{mail::Mail, server::Server},
+    telemetry::stats::ThreadStats,
 };
 
 /// How long a thread drains others' work before it turns to its own sockets again.

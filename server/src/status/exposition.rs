@@ -9,13 +9,9 @@ use braid_storage::{DatabaseCounts, Db};
 
 use crate::{
     catalog::Group,
-    client::split::Phase,
     command::{TABLE, info_text},
-    shared::{
-        command_log::LogOf,
-        server::{BRAID_VERSION, Peer, Server},
-        stats::CommandCounts,
-    },
+    shared::server::{BRAID_VERSION, Peer, Server},
+    telemetry::{command_log::LogOf, split::Phase, stats::CommandCounts},
 };
 
 /// What Prometheus calls types.

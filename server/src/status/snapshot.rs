@@ -9,12 +9,8 @@ use std::{
 use super::{json::Json, login::Sight};
 use crate::{
     command::{TABLE, info_text},
-    shared::{
-        command_log::LogOf,
-        hot_keys::Report,
-        latency::Latencies,
-        server::{BRAID_VERSION, Server},
-    },
+    shared::server::{BRAID_VERSION, Server},
+    telemetry::{command_log::LogOf, hot_keys::Report, latency::Latencies},
 };
 
 /// Percentiles are of about so long.
@@ -151,7 +147,7 @@ fn threads(server: &Server, json: &mut Json) {
 
 fn commands(server: &Server, json: &mut Json) {
     let counted = TABLE.all().iter().map(|command| {
-        let sum = |of: fn(&crate::shared::stats::CommandCounts) -> u64| {
+        let sum = |of: fn(&crate::telemetry::stats::CommandCounts) -> u64| {
             server.counts_of(command.id).map(of).sum::<u64>()
         };
         (command, sum(|counts| counts.calls.get()), sum(|counts| counts.nanos.get()))

@@ -395,7 +395,7 @@ const OTHER_MEANINGS: Exceptions = &[
     ("server/src/catalog/facts.rs", "cluster", "a group of commands"),
     ("server/src/command/info.rs", "cluster", "a section of INFO"),
     ("server/src/catalog/flags.rs", "readonly", "a flag of commands"),
-    ("server/src/shared/latency_monitor.rs", "command", "an event of the latency monitor"),
+    ("server/src/telemetry/latency_monitor.rs", "command", "an event of the latency monitor"),
     ("server/src/command/libraries.rs", "command", "what FUNCTION STATS calls a function's words"),
 ];
 

@@ -14,7 +14,8 @@ use crate::{
     client::{connection::Connection, node::Job, session::Session},
     command::{Found, Registered, Run, TABLE},
     run::gates::{self, Admission},
-    shared::{server::Server, stats::ThreadStats},
+    shared::server::Server,
+    telemetry::stats::ThreadStats,
 };
 
 /// How many commands are parsed ahead, prefetched together and then run.

@@ -6,12 +6,9 @@ use braid_storage::executor::Node;
 
 use super::{IoThread, batch::Parsed};
 use crate::{
-    client::{
-        connection::Connection,
-        node::Job,
-        split::{Phase, Split},
-    },
+    client::{connection::Connection, node::Job},
     command::Found,
+    telemetry::split::{Phase, Split},
 };
 
 impl IoThread {

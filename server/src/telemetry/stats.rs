@@ -14,7 +14,7 @@ use crossbeam_utils::CachePadded;
 use crate::{
     catalog::CommandId,
     config::Config,
-    shared::{command_log::Thresholds, latency::Recorder, splits::Splits},
+    telemetry::{command_log::Thresholds, latency::Recorder, splits::Splits},
 };
 
 /// How many different first words of error replies a thread counts.

@@ -6,7 +6,7 @@
 
 use std::sync::OnceLock;
 
-use crate::shared::stats::Count;
+use crate::telemetry::stats::Count;
 
 /// Values below are told apart to the nanosecond.
 const EXACT: u64 = 256;

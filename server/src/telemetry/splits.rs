@@ -4,8 +4,10 @@ use std::sync::OnceLock;
 
 use crate::{
     catalog::Group,
-    client::split::Phase,
-    shared::latency::{Latencies, Recorder},
+    telemetry::{
+        latency::{Latencies, Recorder},
+        split::Phase,
+    },
 };
 
 /// A recorder for each phase.

@@ -17,7 +17,7 @@ use crossbeam_utils::CachePadded;
 use crate::{
     clock::Steady,
     random::random_below,
-    shared::top_keys::{TopKeys, Weighed, heaviest},
+    telemetry::top_keys::{TopKeys, Weighed, heaviest},
 };
 
 /// Of a longer key nobody would want to read the name; and what is kept of keys has to be bounded.
