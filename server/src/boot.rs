@@ -37,7 +37,7 @@ use signal_hook::{
 
 use crate::{
     access::Users,
-    client::{copies::Trackers, node::Job, publishing::PubSub, record::Clients},
+    client::{node::Job, record::Clients},
     clock::Clock,
     command::{self, TABLE},
     config::{Asker, Config, REDIS_VERSION, Supervised},
@@ -47,6 +47,7 @@ use crate::{
     },
     net::{FoundAof, IoThread, Then, WAKER, replay, run_heavy, run_logger, run_saver},
     notice,
+    notify::{copies::Trackers, publishing::PubSub},
     persist::{self, litter},
     process::descriptors::room_for_clients,
     scripting::{functions::Functions, scripts::Scripts},

@@ -14,6 +14,7 @@ pub mod catalog;
 pub mod access;
 
 pub mod client;
+pub mod notify;
 pub mod telemetry;
 
 pub mod process;

@@ -13,13 +13,13 @@ use braid_storage::executor::Node;
 use crate::{
     client::{
         footprint::Part,
-        given::{Given, Shareable},
         held_back::HeldBack,
         node::{Job, Parked},
         record::ClientRecord,
         stream::Stream,
         tls::Ciphertext,
     },
+    notify::given::{Given, Shareable},
     telemetry::split::Split,
 };
 

@@ -1,21 +1,15 @@
 //! What there is of a client: its socket, its session, its node, and what it is told.
 
-pub mod audiences;
 pub mod connection;
-pub mod copies;
 pub mod footprint;
-pub mod given;
 pub mod held_back;
 pub mod id;
 pub mod identity;
 pub mod node;
-pub mod notifications;
-pub mod publishing;
 pub mod record;
 pub mod room;
 pub mod session;
 pub mod stream;
-pub mod subscriptions;
 pub mod sweep;
 pub mod tls;
 pub mod waits;

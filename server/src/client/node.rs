@@ -22,12 +22,12 @@ use crate::{
         id::Origin,
         room::Room,
         session::{Replies, Session},
-        subscriptions::Name,
         sweep::Sweep,
         waits::{Wait, WaitedKey},
         watches::Watch,
     },
     clock::Steady,
+    notify::subscriptions::Name,
     telemetry::split::Split,
 };
 

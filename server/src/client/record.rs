@@ -12,10 +12,12 @@ use crate::{
     access::{User, UserName},
     catalog::CommandId,
     client::{
-        copies::Mode,
         footprint::{Footprint, NAME_BYTES, Part},
         id::{ClientId, Endpoint, Origin},
         node::Parked,
+    },
+    notify::{
+        copies::Mode,
         subscriptions::{Subscriptions, TopicKind},
     },
 };

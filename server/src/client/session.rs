@@ -12,13 +12,12 @@ use crate::{
     access::User,
     catalog::{CommandError, CommandId, Requests, Words},
     client::{
-        copies::Tracking,
         footprint::{NAME_BYTES, Part},
         id::Origin,
         record::{ClientRecord, Identity, Listens},
-        subscriptions::TopicKind,
         watches::Watches,
     },
+    notify::{copies::Tracking, subscriptions::TopicKind},
 };
 
 /// One client's state. It travels in the client's node while a command of it waits at a shard, so whoever runs the

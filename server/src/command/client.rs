@@ -17,14 +17,13 @@ use super::{
 use crate::{
     catalog::{Args, Arity, CommandError, Flags, Group, Outcome, shown},
     client::{
-        copies::Interest,
         footprint::Part,
         id::{ClientId, Endpoint},
         record::{ClientRecord, Identity, Listens, SyncWait},
         session::Replies,
-        subscriptions::TopicKind,
         waits::GaveUp,
     },
+    notify::{copies::Interest, subscriptions::TopicKind},
     shared::{mail::Mail, pause::PauseScope, server::Server},
 };
 

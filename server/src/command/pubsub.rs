@@ -1,4 +1,4 @@
-//! Publish and subscribe, and MONITOR. How messages travel is told in [`crate::client::publishing`].
+//! Publish and subscribe, and MONITOR. How messages travel is told in [`crate::notify::publishing`].
 
 use braid_protocol::reply::{Reply, Resp};
 use braid_storage::{ChannelKind, Cursor, ShardId, coordinator::Held};
@@ -13,11 +13,13 @@ use crate::{
     },
     client::{
         node::Job,
-        notifications::Notification,
         record::Listens,
         session::{Replies, Request, Session},
-        subscriptions::{Name, Subscriptions, TopicKind},
         sweep::{Seek, Step, Sweep},
+    },
+    notify::{
+        notifications::Notification,
+        subscriptions::{Name, Subscriptions, TopicKind},
     },
     observe::events,
     shared::server::Server,

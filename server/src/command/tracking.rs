@@ -12,11 +12,13 @@ use super::Call;
 use crate::{
     catalog::{Args, CommandError, Outcome, shown},
     client::{
-        copies::{Interest, Invalidation, Marks, Mode, Tracking, Whom},
         id::ClientId,
-        notifications::Notification,
         record::{ClientRecord, Listens},
         session::{Request, Session},
+    },
+    notify::{
+        copies::{Interest, Invalidation, Marks, Mode, Tracking, Whom},
+        notifications::Notification,
         subscriptions::Name,
     },
     observe::{hearers::PREFIXES, invalidations},

@@ -40,7 +40,6 @@ use self::{
 use crate::{
     client::{
         connection::{Connection, Piece, TURN_BYTES},
-        copies::Leftover,
         node::{Job, Task, empty},
         session::{AwaitSync, Replies, Request},
         tls::Ciphertext,
@@ -49,6 +48,7 @@ use crate::{
     command::Registered,
     config::Config,
     net::{eviction::Eviction, welcome},
+    notify::copies::Leftover,
     run::{budget::Budget, rows, watch},
     shared::{
         client_limit::clients_limit, listening::Listening, mail::Mail, server::Server, spread::Sampler,

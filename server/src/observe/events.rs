@@ -13,8 +13,9 @@ use braid_protocol::number::format_i64;
 use braid_storage::{Change, ChannelKind, Effect, Event, EventClass, MISSES, coordinator::Held};
 
 use crate::{
-    client::{id::ClientId, node::Job, subscriptions::EventChannel},
+    client::{id::ClientId, node::Job},
     config::KeyspaceEvents,
+    notify::subscriptions::EventChannel,
     observe::hearers::EVENTS,
     shared::{server::Server, thread_state::ThreadState},
 };

@@ -14,13 +14,11 @@ use smallvec::SmallVec;
 
 use crate::{
     catalog::{Keys, Words},
-    client::{
+    client::{id::ClientId, node::Job, session::Session},
+    notify::{
         audiences::Heard,
         copies::{Interest, Invalidation, Leftover, Marks, TrackerNumber, Tracking, Whom},
-        id::ClientId,
-        node::Job,
         notifications::Notification,
-        session::Session,
         subscriptions::Name,
     },
     observe::{self, hearers::PREFIXES},

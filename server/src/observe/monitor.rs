@@ -7,8 +7,9 @@ use std::sync::{Arc, atomic::Ordering};
 
 use crate::{
     catalog::{Flags, Words},
-    client::{id::Endpoint, notifications::Notification, session::Session},
+    client::{id::Endpoint, session::Session},
     config::quote,
+    notify::notifications::Notification,
     observe::secrets::shown,
     shared::{server::Server, thread_state::ThreadState},
 };

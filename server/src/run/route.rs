@@ -8,8 +8,9 @@ use smallvec::SmallVec;
 
 use crate::{
     catalog::{Flags, Words},
-    client::{node::Job, session::Session, subscriptions::TopicKind},
+    client::{node::Job, session::Session},
     command::{self, Registered, Run},
+    notify::subscriptions::TopicKind,
     run::{
         foresight::{self, Expected},
         rows,

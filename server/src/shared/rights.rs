@@ -9,7 +9,8 @@ use std::{convert::Infallible, sync::Arc};
 
 use crate::{
     access::{Commands, Entry, User, Users},
-    client::{id::Endpoint, record::ClientRecord, session::Session, subscriptions::TopicKind},
+    client::{id::Endpoint, record::ClientRecord, session::Session},
+    notify::subscriptions::TopicKind,
     shared::{server::Server, thread_state::ThreadState},
 };
 

@@ -25,17 +25,15 @@ use nix::sys::resource::UsageWho;
 use crate::{
     catalog::{CommandId, Group},
     client::{
-        copies::Trackers,
         id::ClientId,
         node::{Engine, Job},
-        notifications::Notifications,
-        publishing::PubSub,
         record::Clients,
         session::SaveOrder,
     },
     clock::{Clock, Step, processor_micros},
     config::{Config, MaxmemoryPolicy, ShutdownOptions, Supervised},
     log::{self, Level},
+    notify::{copies::Trackers, notifications::Notifications, publishing::PubSub},
     process::title::Title,
     scripting::{functions::Functions, programs::Running, scripts::Scripts},
     shared::{

@@ -13,10 +13,10 @@ use braid_storage::{Change, executor::Node};
 use crate::{
     client::{
         node::{Job, Offload},
-        notifications::Notification,
         session::{Request, Session},
     },
     log,
+    notify::notifications::Notification,
     scripting::{functions, programs::Running, scripts},
     shared::{mail::Mail, server::Server},
     telemetry::stats::ThreadStats,

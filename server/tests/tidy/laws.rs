@@ -70,7 +70,7 @@ const LOCK_EXCEPTIONS: Exceptions = &[
         "the names by which commands are called, set once before the table is built",
     ),
     (
-        "server/src/client/subscriptions.rs",
+        "server/src/notify/subscriptions.rs",
         "Mutex",
         "what a client is subscribed to: SUBSCRIBE and its kin, and ACL SETUSER",
     ),
@@ -149,7 +149,7 @@ const LOCKING: Exceptions = &[
     ("journal/src/baton.rs", ".lock()", "the thread that syncs, the saver, the start and the end"),
     ("server/src/boot.rs", ".lock()", "before the threads start"),
     ("server/src/client/record.rs", ".lock()", "what a client says of itself"),
-    ("server/src/client/subscriptions.rs", ".lock()", "what a client is subscribed to"),
+    ("server/src/notify/subscriptions.rs", ".lock()", "what a client is subscribed to"),
     ("server/src/command/admin.rs", ".lock()", "CONFIG SET and REWRITE, one at a time"),
     (
         "server/src/net/certificate_watch.rs",

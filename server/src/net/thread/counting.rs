@@ -1,6 +1,6 @@
 //! How much memory the thread's connections take, for `maxmemory-clients`.
 
-use crate::client::{connection::Connection, notifications::Place};
+use crate::{client::connection::Connection, notify::notifications::Place};
 
 use super::IoThread;
 

@@ -20,13 +20,15 @@ use super::{
 use crate::{
     client::{
         connection::{Connection, Pace},
-        copies::{Interest, Invalidation, TrackerNumber, Whom},
-        given::{Given, Shareable},
         held_back::HeldBack,
         id::ClientId,
         node::Job,
-        notifications::{Message, Notification, Notifications, Place},
         record::{ClientRecord, Listens},
+    },
+    notify::{
+        copies::{Interest, Invalidation, TrackerNumber, Whom},
+        given::{Given, Shareable},
+        notifications::{Message, Notification, Notifications, Place},
         subscriptions::TopicKind,
     },
     observe::invalidations,

@@ -8,12 +8,13 @@ use std::{
 
 use braid_storage::{KeyHasher, executor::Node};
 
-use crate::client::{
-    copies::{Invalidation, Mode, TrackerNumber},
-    id::ClientId,
-    node::Job,
-    notifications::Place,
-    subscriptions::{Name, TopicKind},
+use crate::{
+    client::{id::ClientId, node::Job},
+    notify::{
+        copies::{Invalidation, Mode, TrackerNumber},
+        notifications::Place,
+        subscriptions::{Name, TopicKind},
+    },
 };
 
 /// Which connections of a thread are subscribed to what, as of the last notification that was read.

@@ -12,13 +12,13 @@ use crate::{
         connection::{Connection, Pace},
         id::ClientId,
         identity::{self, Field},
-        notifications::Place,
         stream::Stream,
         tls::Handshake,
     },
     command::{self, TABLE},
     config::AuthClientsUser,
     net::accept::DENIED,
+    notify::notifications::Place,
     verbose, warning_seldom,
 };
 

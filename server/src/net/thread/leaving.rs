@@ -9,9 +9,9 @@ use crate::{
     client::{
         connection::Connection,
         node::{Farewell, Job, Task},
-        notifications::Place,
         record::Listens,
     },
+    notify::notifications::Place,
     observe::invalidations,
 };
 

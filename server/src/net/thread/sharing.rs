@@ -17,8 +17,7 @@ use crate::{
     shared::{
         mail::Mail,
         server::{Peer, Server},
-        spread,
-        spread::Time,
+        spread::{self, Time},
     },
     warning_seldom,
 };

@@ -11,7 +11,7 @@ use std::sync::{
 use arc_swap::ArcSwap;
 use braid_storage::{Audience, KeyHasher, glob::literal_len};
 
-use crate::client::subscriptions::Name;
+use crate::notify::subscriptions::Name;
 
 /// How many bits of a name's hash choose the branch at one level.
 const BITS: u32 = 4;

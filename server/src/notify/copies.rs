@@ -11,7 +11,10 @@ use std::{
 use braid_storage::{Reader, Remembered, ShardId};
 use smallvec::SmallVec;
 
-use crate::client::{audiences::Audiences, id::ClientId, subscriptions::Name};
+use crate::{
+    client::id::ClientId,
+    notify::{audiences::Audiences, subscriptions::Name},
+};
 
 /// Of which keys a client hears.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -18,11 +18,13 @@ use braid_storage::ChannelKind;
 use crossbeam_queue::SegQueue;
 use smallvec::SmallVec;
 
-use crate::client::{
-    copies::{Invalidation, Leftover, Mode, TrackerNumber, Whom},
-    given::Shareable,
-    id::ClientId,
-    subscriptions::{Name, TopicKind},
+use crate::{
+    client::id::ClientId,
+    notify::{
+        copies::{Invalidation, Leftover, Mode, TrackerNumber, Whom},
+        given::Shareable,
+        subscriptions::{Name, TopicKind},
+    },
 };
 
 /// A message that was published.

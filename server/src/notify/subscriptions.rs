@@ -7,7 +7,7 @@ use std::{
 
 use braid_storage::{ChannelKind, glob::literal_len};
 
-use super::footprint::NAME_BYTES;
+use crate::client::footprint::NAME_BYTES;
 
 /// What one can be subscribed to.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

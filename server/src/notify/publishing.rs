@@ -13,7 +13,7 @@
 //! to the command that changed them is written, messages are held back: they come after the reply. And a
 //! thread that has run such a command writes the reply when it has read its notifications so far: what came earlier goes before it.
 //!
-//! How a queue of notifications is bounded is told in [`crate::client::notifications`].
+//! How a queue of notifications is bounded is told in [`crate::notify::notifications`].
 
 use std::sync::{
     Arc,
@@ -23,11 +23,13 @@ use std::sync::{
 use braid_storage::{Audience, ChannelKind, glob::glob_match_from};
 use smallvec::SmallVec;
 
-use crate::client::{
-    audiences::{Audiences, Heard},
-    id::ClientId,
-    notifications::{Message, Notification},
-    subscriptions::{EventChannel, Name, TopicKind},
+use crate::{
+    client::id::ClientId,
+    notify::{
+        audiences::{Audiences, Heard},
+        notifications::{Message, Notification},
+        subscriptions::{EventChannel, Name, TopicKind},
+    },
 };
 
 /// What all threads share of it.
