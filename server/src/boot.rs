@@ -53,9 +53,7 @@ use crate::{
     scripting::{functions::Functions, scripts::Scripts},
     shared::{
         accounts::Accounts,
-        certificates::{self, Certificates},
         journal::Journal,
-        listening::{self, Listener, Listening, bind_all},
         loading::Loading,
         memory::{Memory, resident_bytes},
         pause::Pause,
@@ -64,6 +62,10 @@ use crate::{
         server::{BRAID_VERSION, Peer, Process, SPARE_THREADS, Server, configure_keyspace},
         spread::Spread,
         thread_state::ThreadState,
+    },
+    sockets::{
+        certificates::{self, Certificates},
+        listening::{self, Listener, Listening, bind_all},
     },
     status::Endpoint,
     telemetry::{

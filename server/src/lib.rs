@@ -15,6 +15,7 @@ pub mod access;
 
 pub mod client;
 pub mod notify;
+pub mod sockets;
 pub mod telemetry;
 
 pub mod process;

@@ -16,10 +16,9 @@ use crate::{
         held_back::HeldBack,
         node::{Job, Parked},
         record::ClientRecord,
-        stream::Stream,
-        tls::Ciphertext,
     },
     notify::given::{Given, Shareable},
+    sockets::{stream::Stream, tls::Ciphertext},
     telemetry::split::Split,
 };
 

@@ -9,8 +9,6 @@ pub mod node;
 pub mod record;
 pub mod room;
 pub mod session;
-pub mod stream;
 pub mod sweep;
-pub mod tls;
 pub mod waits;
 pub mod watches;

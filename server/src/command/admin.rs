@@ -42,11 +42,8 @@ use crate::{
     log,
     observe::{events, hearers},
     process::descriptors::room_for_clients,
-    shared::{
-        certificates::{self, Certificates},
-        recorded::Recorded,
-        server::Server,
-    },
+    shared::{recorded::Recorded, server::Server},
+    sockets::certificates::{self, Certificates},
     warning, warning_later,
 };
 

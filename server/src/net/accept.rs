@@ -9,11 +9,11 @@ use std::{
 use socket2::{SockRef, TcpKeepalive};
 
 use crate::{
-    client::{
+    shared::{mail::Mail, server::Server},
+    sockets::{
         stream::{Accepted, Speaks, Stream},
         tls::TlsStream,
     },
-    shared::{mail::Mail, server::Server},
     telemetry::stats::ThreadStats,
     verbose, warning_seldom,
 };

@@ -9,10 +9,8 @@ use std::{
 
 use crate::{
     notice,
-    shared::{
-        certificates::{self, Contents},
-        server::Server,
-    },
+    shared::server::Server,
+    sockets::certificates::{self, Contents},
     warning,
 };
 

@@ -42,7 +42,6 @@ use crate::{
         connection::{Connection, Piece, TURN_BYTES},
         node::{Job, Task, empty},
         session::{AwaitSync, Replies, Request},
-        tls::Ciphertext,
     },
     clock::Steady,
     command::Registered,
@@ -51,9 +50,9 @@ use crate::{
     notify::copies::Leftover,
     run::{budget::Budget, rows, watch},
     shared::{
-        client_limit::clients_limit, listening::Listening, mail::Mail, server::Server, spread::Sampler,
-        thread_state::ThreadState,
+        client_limit::clients_limit, mail::Mail, server::Server, spread::Sampler, thread_state::ThreadState,
     },
+    sockets::{listening::Listening, tls::Ciphertext},
     telemetry::latency_monitor::{EXPIRE_CYCLE, LOOP},
 };
 

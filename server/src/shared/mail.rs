@@ -5,11 +5,13 @@ use std::sync::Arc;
 use braid_storage::executor::Node;
 
 use super::saves::WalkStep;
-use crate::client::{
-    connection::Connection,
-    node::{Job, Parked},
-    record::ClientRecord,
-    stream::Accepted,
+use crate::{
+    client::{
+        connection::Connection,
+        node::{Job, Parked},
+        record::ClientRecord,
+    },
+    sockets::stream::Accepted,
 };
 
 /// What a thread is asked to do by another.

@@ -3,12 +3,9 @@
 pub mod accounts;
 pub mod attention;
 pub mod average_ttls;
-pub mod certificates;
-pub mod ciphers;
 pub mod client_limit;
 pub mod journal;
 pub mod last_writes;
-pub mod listening;
 pub mod loading;
 pub mod mail;
 pub mod memory;

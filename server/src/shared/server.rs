@@ -40,9 +40,7 @@ use crate::{
         accounts::Accounts,
         attention::Attention,
         average_ttls::AverageTtls,
-        certificates::Certificates,
         journal::Journal,
-        listening::Listening,
         loading::Loading,
         mail::Mail,
         memory::{Memory, resident_bytes},
@@ -52,6 +50,7 @@ use crate::{
         spread::Spread,
         thread_state::ThreadState,
     },
+    sockets::{certificates::Certificates, listening::Listening},
     telemetry::{
         command_log::{self, CommandLog},
         hot_keys::{Asked, HotKeys, Report, Totals},

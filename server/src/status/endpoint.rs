@@ -19,11 +19,8 @@ use super::{
     site::Site,
 };
 use crate::{
-    client::id::Endpoint as Place,
-    config::Config,
-    process::descriptors::METRICS_CONNECTIONS_MAX,
-    shared::{listening::bind_apart, server::Server},
-    verbose, warning_seldom,
+    client::id::Endpoint as Place, config::Config, process::descriptors::METRICS_CONNECTIONS_MAX,
+    shared::server::Server, sockets::listening::bind_apart, verbose, warning_seldom,
 };
 
 /// When accepting has failed, for want of a descriptor mostly, it is tried again after this: no event tells when there is one.

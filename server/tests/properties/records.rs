@@ -9,7 +9,7 @@ use std::{
     time::{Duration, Instant},
 };
 
-use braid_server::client::tls::{Ciphertext, Handshake, READ_BYTES, TlsStream};
+use braid_server::sockets::tls::{Ciphertext, Handshake, READ_BYTES, TlsStream};
 use rcgen::{CertifiedKey, generate_simple_self_signed};
 use rustls::{
     ClientConfig, ClientConnection, RootCertStore, ServerConfig, SupportedProtocolVersion,

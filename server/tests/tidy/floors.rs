@@ -16,7 +16,7 @@ const FLOORS: &[Floor] = &[
     ("config", &["config", "clock", "log", "random"]),
     ("catalog", &["catalog"]),
     ("access", &["access"]),
-    ("client", &["client", "notify", "telemetry"]),
+    ("client", &["client", "sockets", "notify", "telemetry"]),
     ("shared", &["shared", "scripting", "process"]),
     ("observe", &["observe"]),
     ("persist", &["persist"]),

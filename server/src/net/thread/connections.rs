@@ -22,11 +22,11 @@ use crate::{
         record::{ClientRecord, Listens},
         room::Room,
         session::Session,
-        stream::{Accepted, Stream},
         waits::GaveUp,
     },
     config::OutputLimit,
     shared::server::Server,
+    sockets::stream::{Accepted, Stream},
     verbose, warning_seldom,
 };
 

@@ -12,13 +12,12 @@ use crate::{
         connection::{Connection, Pace},
         id::ClientId,
         identity::{self, Field},
-        stream::Stream,
-        tls::Handshake,
     },
     command::{self, TABLE},
     config::AuthClientsUser,
     net::accept::DENIED,
     notify::notifications::Place,
+    sockets::{stream::Stream, tls::Handshake},
     verbose, warning_seldom,
 };
 

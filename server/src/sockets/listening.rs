@@ -18,11 +18,9 @@ use mio::{
 use socket2::{Domain, Protocol, SockAddr, Socket, Type};
 
 use crate::{
-    client::{
-        id::Endpoint,
-        stream::{Accepted, Speaks, Stream},
-    },
+    client::id::Endpoint,
     config::{BindAddress, BindHost, Config},
+    sockets::stream::{Accepted, Speaks, Stream},
     warning, warning_seldom,
 };
 

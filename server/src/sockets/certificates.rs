@@ -20,7 +20,7 @@ use sha2::{Digest, Sha256};
 
 use crate::{
     config::{AuthClients, Config},
-    shared::ciphers,
+    sockets::ciphers,
 };
 
 /// What TLS goes by.

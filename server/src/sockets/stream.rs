@@ -11,9 +11,9 @@ use mio::{
     net::{TcpStream, UnixStream},
 };
 
-use crate::client::{
-    id::Endpoint,
-    tls::{Ciphertext, TlsStream},
+use crate::{
+    client::id::Endpoint,
+    sockets::tls::{Ciphertext, TlsStream},
 };
 
 /// A connected socket.
