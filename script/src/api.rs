@@ -8,23 +8,18 @@ use sha1::{Digest, Sha1};
 
 use crate::bridge;
 use crate::convert;
-use crate::engine::Flavour;
+use crate::engine_settings::{Flavour, Version};
 use crate::errors;
-use crate::host::{LogLevel, Run};
+use crate::host::LogLevel;
+use crate::lua_value;
+use crate::natives::with_run;
+use crate::raise;
+use crate::run_state::Run;
 
 const REPL_NONE: u8 = 0;
 const REPL_AOF: u8 = 1;
 const REPL_REPLICA: u8 = 2;
 const REPL_ALL: u8 = REPL_AOF | REPL_REPLICA;
-
-/// The release that scripts are told.
-#[derive(Clone, Debug)]
-pub struct Version {
-    /// `redis.REDIS_VERSION`.
-    pub text: String,
-    /// `redis.REDIS_VERSION_NUM`: `0x00MMmmpp`.
-    pub number: u32,
-}
 
 /// Makes the table's contents.
 pub(crate) fn table(lua: &Lua, run: &Rc<Run>, version: &Version, flavour: Flavour) -> mlua::Result<Table> {
@@ -75,63 +70,23 @@ fn constants(table: &Table) -> mlua::Result<()> {
     Ok(())
 }
 
-/// A function of Lua that knows the present run. Memory is not limited while it runs, because Rust could not go on without some;
-/// what takes much asks [`Run::is_full`] beforehand.
-pub(crate) fn with_run<F>(lua: &Lua, run: &Rc<Run>, function: F) -> mlua::Result<Function>
-where
-    F: Fn(&Lua, &Run, MultiValue) -> mlua::Result<Value> + 'static,
-{
-    let run = Rc::clone(run);
-    lua.create_function(move |lua, args: MultiValue| unlimited(lua, &run, || function(lua, &run, args)))
-}
-
-/// Runs `work` without a memory limit.
-pub(crate) fn unlimited<R>(lua: &Lua, run: &Run, work: impl FnOnce() -> R) -> R {
-    let _unlimited = Unlimited::new(lua, run);
-    work()
-}
-
-/// Lifts the memory limit until it is dropped.
-struct Unlimited<'a> {
-    lua: &'a Lua,
-    limit: usize,
-}
-
-impl<'a> Unlimited<'a> {
-    fn new(lua: &'a Lua, run: &Run) -> Self {
-        let limit = run.memory_limit.get();
-        if limit != 0 {
-            let _ = lua.set_memory_limit(0);
-        }
-        Unlimited { lua, limit }
-    }
-}
-
-impl Drop for Unlimited<'_> {
-    fn drop(&mut self) {
-        if self.limit != 0 {
-            let _ = self.lua.set_memory_limit(self.limit);
-        }
-    }
-}
-
 fn log(run: &Run, args: &MultiValue) -> mlua::Result<Value> {
     if args.len() < 2 {
-        return Err(errors::object("ERR redis.log() requires two arguments or more."));
+        return Err(raise::object("ERR redis.log() requires two arguments or more."));
     }
     let level = match args[0] {
         Value::Integer(_) | Value::Number(_) => integer(&args[0]),
         Value::String(ref text) if is_numeric(&text.as_bytes()) => integer(&args[0]),
-        _ => return Err(errors::object("ERR First argument must be a number (log level).")),
+        _ => return Err(raise::object("ERR First argument must be a number (log level).")),
     };
     let level = match level {
         0 => LogLevel::Debug,
         1 => LogLevel::Verbose,
         2 => LogLevel::Notice,
         3 => LogLevel::Warning,
-        _ => return Err(errors::object("ERR Invalid debug level.")),
+        _ => return Err(raise::object("ERR Invalid debug level.")),
     };
-    let words: Vec<Vec<u8>> = args.iter().skip(1).filter_map(errors::tolstring).collect();
+    let words: Vec<Vec<u8>> = args.iter().skip(1).filter_map(lua_value::tolstring).collect();
     run.ask(|host| {
         host.log(level, &words.join(&b' '));
         Ok(Value::Nil)
@@ -140,23 +95,23 @@ fn log(run: &Run, args: &MultiValue) -> mlua::Result<Value> {
 
 fn setresp(run: &Run, args: &MultiValue) -> mlua::Result<Value> {
     if args.len() != 1 {
-        return Err(errors::object("ERR redis.setresp() requires one argument."));
+        return Err(raise::object("ERR redis.setresp() requires one argument."));
     }
     run.resp.set(match integer(&args[0]) {
         2 => Resp::V2,
         3 => Resp::V3,
-        _ => return Err(errors::object("ERR RESP version must be 2 or 3.")),
+        _ => return Err(raise::object("ERR RESP version must be 2 or 3.")),
     });
     Ok(Value::Nil)
 }
 
 fn set_repl(run: &Run, args: &MultiValue) -> mlua::Result<Value> {
     if args.len() != 1 {
-        return Err(errors::object("ERR redis.set_repl() requires two arguments."));
+        return Err(raise::object("ERR redis.set_repl() requires two arguments."));
     }
     let flags = integer(&args[0]);
     if flags & !i64::from(REPL_ALL) != 0 {
-        return Err(errors::object(
+        return Err(raise::object(
             "ERR Invalid replication flags. Use REPL_AOF, REPL_REPLICA, REPL_ALL or REPL_NONE.",
         ));
     }
@@ -168,10 +123,10 @@ fn set_repl(run: &Run, args: &MultiValue) -> mlua::Result<Value> {
 
 fn sha1hex(lua: &Lua, run: &Run, args: &MultiValue) -> mlua::Result<Value> {
     if args.len() != 1 {
-        return Err(errors::object("ERR wrong number of arguments"));
+        return Err(raise::object("ERR wrong number of arguments"));
     }
-    let text = errors::tolstring(&args[0]).unwrap_or_default();
-    run.work_through(text.len()).map_err(errors::stop)?;
+    let text = lua_value::tolstring(&args[0]).unwrap_or_default();
+    run.work_through(text.len()).map_err(raise::stop)?;
     let digest = Sha1::digest(text);
     let hex: String = digest.iter().map(|byte| format!("{byte:02x}")).collect();
     lua.create_string(hex).map(Value::String)
@@ -179,7 +134,7 @@ fn sha1hex(lua: &Lua, run: &Run, args: &MultiValue) -> mlua::Result<Value> {
 
 fn error_reply(lua: &Lua, args: &MultiValue) -> mlua::Result<Value> {
     let Some(text) = one_text(args) else { return wrong_arguments(lua) };
-    let text = convert::until_zero(&text);
+    let text = lua_value::until_zero(&text);
     if text.starts_with(b"-") { coded(lua, text) } else { coded(lua, &[b"-", text].concat()) }
 }
 

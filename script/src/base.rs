@@ -8,10 +8,10 @@ use std::ffi::c_int;
 use std::rc::Rc;
 
 use braid_protocol::number;
-use mlua::{Function, IntoLuaMulti, Lua, Table, Value, ffi, lua_CFunction, lua_State};
+use mlua::{Function, IntoLuaMulti, Lua, Table, Value, ffi, lua_CFunction};
 
 use crate::bridge;
-use crate::host::Run;
+use crate::run_state::Run;
 use crate::stack::{Kind, Stack};
 
 /// What functions here have as their own values.
@@ -43,14 +43,19 @@ const READONLY: &[u8] = b"Attempt to modify a readonly table";
 macro_rules! callable {
     ($($name:ident)*) => {
         mod callable {
-            use super::{Stack, c_int, lua_State};
+            use std::ffi::c_int;
+
+            use mlua::lua_State;
+
+            use crate::stack::Stack;
+
             $(
                 /// # Safety
                 ///
                 /// Lua calls it, in protected mode, as a closure that this module has made.
                 pub unsafe extern "C-unwind" fn $name(state: *mut lua_State) -> c_int {
                     // SAFETY: the caller's promise; no frame down to here owns anything when something raises.
-                    super::$name(unsafe { Stack::new(state) })
+                    crate::base::$name(unsafe { Stack::new(state) })
                 }
             )*
         }

@@ -13,8 +13,8 @@ use braid_protocol::{Reply, Words, number};
 use mlua::{Function, LightUserData, Lua, Table, Value, ffi, lua_State};
 
 use crate::convert::{self, Unreadable, Writer};
-use crate::engine::Ended;
-use crate::host::{Request, Run, Stop};
+use crate::outcome::{Ended, Stop};
+use crate::run_state::{Request, Run};
 use crate::stack::{self, Kept, Kind, Stack};
 
 /// Begins the runs of a state.

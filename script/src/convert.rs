@@ -20,8 +20,9 @@ use std::ffi::c_int;
 
 use braid_protocol::{Reply, Resp, number};
 
-use crate::engine::Ended;
-use crate::host::Run;
+use crate::lua_value::{truncated, until_zero};
+use crate::outcome::Ended;
+use crate::run_state::Run;
 use crate::stack::{Kind, Stack};
 
 /// The deepest nesting of a reply, in both directions.
@@ -466,15 +467,6 @@ enum Written {
     Other,
 }
 
-/// A number as C's conversion to a 64-bit integer gives it: without decimals, and the smallest integer where it does not fit.
-pub(crate) fn truncated(number: f64) -> i64 {
-    if (-9_223_372_036_854_775_808.0..9_223_372_036_854_775_808.0).contains(&number) {
-        number as i64
-    } else {
-        i64::MIN
-    }
-}
-
 /// Line ends would tear a reply of one line, so they become spaces.
 fn one_line(text: &[u8]) -> Vec<u8> {
     text.iter().map(|byte| if is_no_line_end(byte) { *byte } else { b' ' }).collect()
@@ -494,9 +486,4 @@ pub(crate) fn write_error(reply: &mut Reply<'_>, text: &[u8]) {
     reply.raw(b"-");
     reply.raw(&one_line(&text[..end]));
     reply.raw(b"\r\n");
-}
-
-/// What C takes for the whole of a text.
-pub(crate) fn until_zero(text: &[u8]) -> &[u8] {
-    text.split(|&byte| byte == 0).next().unwrap_or_default()
 }

@@ -8,47 +8,22 @@ use braid_protocol::{Reply, Resp};
 use mlua::{HookTriggers, Lua, Value, VmState};
 
 use crate::analysis::uses::{self, Use};
-use crate::api::{self, Version};
+use crate::api;
 use crate::bridge::{Bridge, Given, List, Runnable, Takes};
 use crate::convert;
+use crate::engine_settings::Settings;
 use crate::errors::{self, Failure};
-use crate::functions::{self, FunctionSpec, LoadError, Registered};
-use crate::host::{self, Host, INSTRUCTIONS_PER_HOOK, Run, Stop};
+use crate::functions::{FunctionSpec, LoadError, Registered};
+use crate::generator::Random;
+use crate::handles::{Handle, Handles};
+use crate::host::{self, Host};
 use crate::library::Checkpoint;
-use crate::random::Random;
+use crate::outcome::{Ended, Stop};
+use crate::pace::INSTRUCTIONS_PER_HOOK;
+use crate::registration;
+use crate::run_state::Run;
 use crate::sandbox::{self, Sandbox, World};
 use crate::shebang;
-
-/// How an engine is set up.
-#[derive(Clone, Debug)]
-pub struct Settings {
-    /// What runs in it.
-    pub flavour: Flavour,
-    /// The most bytes that its state may use; 0 for no limit.
-    pub memory_limit: usize,
-    /// Where `math.random` starts; nothing for the state in which redis-server starts. States of several threads that start alike
-    /// give the same numbers.
-    pub seed: Option<i32>,
-    /// The release that scripts are told.
-    pub version: Version,
-}
-
-/// What runs in an engine.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Flavour {
-    /// EVAL's scripts.
-    Scripts,
-    /// The functions of libraries.
-    Functions,
-}
-
-/// A compiled script.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub struct Handle {
-    index: u32,
-    /// Tells a script from an earlier one in the same place.
-    generation: u32,
-}
 
 /// Why a source is no script.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -65,26 +40,13 @@ impl fmt::Display for CompileError {
 
 impl std::error::Error for CompileError {}
 
-/// How a run ended whose reply is written.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Ended {
-    /// The reply is what the script returned, and no error.
-    Value,
-    /// The reply is an error.
-    Error {
-        /// Whether a command has failed with it, so that it has been counted already.
-        is_counted: bool,
-    },
-}
-
 /// One Lua state with its scripts. It belongs to the thread that made it.
 pub struct Engine {
     lua: Lua,
     run: Rc<Run>,
     sandbox: Sandbox,
     bridge: Bridge,
-    scripts: Vec<Slot>,
-    free: Vec<u32>,
+    scripts: Handles<Script>,
     n_runs: u32,
     /// Bytes that the state used after its last collection.
     collected_bytes: usize,
@@ -97,11 +59,6 @@ const GROWN_BYTES: usize = 4 << 20;
 
 /// The collector may be anywhere in a cycle, and what has become garbage since that began is found by the next one.
 const N_CYCLES: u32 = 2;
-
-struct Slot {
-    generation: u32,
-    script: Option<Script>,
-}
 
 struct Script {
     runnable: Runnable,
@@ -133,7 +90,7 @@ impl Engine {
         lua.set_app_data(Rc::clone(&run));
         lua.set_app_data(Checkpoint(go_on));
         let redis = api::table(&lua, &run, &settings.version, settings.flavour)?;
-        let loading = functions::loading_table(&lua, &run, &settings.version)?;
+        let loading = registration::loading_table(&lua, &run, &settings.version)?;
         let sandbox = sandbox::build(&lua, &run, redis, loading)?;
         let hooked = Rc::clone(&run);
         let triggers = HookTriggers::new().every_nth_instruction(INSTRUCTIONS_PER_HOOK);
@@ -150,8 +107,7 @@ impl Engine {
             run,
             sandbox,
             bridge,
-            scripts: Vec::new(),
-            free: Vec::new(),
+            scripts: Handles::new(),
             n_runs: 0,
             collected_bytes: 0,
             n_cycles_left: 0,
@@ -173,29 +129,13 @@ impl Engine {
             })
             .map_err(|error| CompileError { complaint: sandbox::syntax(&error) })?;
         let uses = [&b"KEYS"[..], b"ARGV"].map(|name| uses::of_list(source, name));
-        Ok(self.keep(Script { runnable, name: name.to_owned(), uses }))
-    }
-
-    fn keep(&mut self, script: Script) -> Handle {
-        if let Some(index) = self.free.pop() {
-            let slot = &mut self.scripts[index as usize];
-            slot.script = Some(script);
-            return Handle { index, generation: slot.generation };
-        }
-        let index = u32::try_from(self.scripts.len()).expect("fewer scripts than memory");
-        self.scripts.push(Slot { generation: 0, script: Some(script) });
-        Handle { index, generation: 0 }
+        Ok(self.scripts.keep(Script { runnable, name: name.to_owned(), uses }))
     }
 
     /// Frees a script. Its handle is unknown from then on.
     pub fn forget(&mut self, handle: Handle) {
-        let Some(slot) = self.scripts.get_mut(handle.index as usize) else { return };
-        if slot.generation == handle.generation
-            && let Some(script) = slot.script.take()
-        {
-            slot.generation = slot.generation.wrapping_add(1);
+        if let Some(script) = self.scripts.take(handle) {
             self.bridge.forget(script.runnable);
-            self.free.push(handle.index);
         }
     }
 
@@ -227,7 +167,7 @@ impl Engine {
         if stop != Stop::Killed {
             return Err(stop);
         }
-        let name = &self.script(handle).name;
+        let name = &self.scripts.get(handle).name;
         let text = "ERR Script killed by user with SCRIPT KILL...";
         reply.error(format!("{text} script: {name}, on {}:{}.", at.source, at.line));
         Ok(Ended::Error { is_counted: false })
@@ -274,7 +214,7 @@ impl Engine {
         let Registered { name, callback, flags, description } = function;
         let runnable = self.bridge.keep(&callback, Takes::Arguments);
         let runnable = runnable.map_err(|error| LoadError::Compile(sandbox::syntax(&error)))?;
-        let handle = self.keep(Script { runnable, name: name.clone(), uses: [Use::Freely; 2] });
+        let handle = self.scripts.keep(Script { runnable, name: name.clone(), uses: [Use::Freely; 2] });
         Ok(FunctionSpec { name, handle, flags, description })
     }
 
@@ -308,7 +248,7 @@ impl Engine {
         argv: &[&[u8]],
         reply: &mut Reply<'_>,
     ) -> Result<Ended, Stop> {
-        let (script, start) = (self.script(handle), reply.written_bytes());
+        let (script, start) = (self.scripts.get(handle), reply.written_bytes());
         let list = |uses, texts| match uses {
             Use::Not => List::Nil,
             Use::Elements => List::Lent(texts),
@@ -326,12 +266,6 @@ impl Engine {
                 self.fail(script, &error, reply)
             }
         }
-    }
-
-    fn script(&self, handle: Handle) -> &Script {
-        let slot = &self.scripts[handle.index as usize];
-        assert_eq!(slot.generation, handle.generation, "the script was forgotten");
-        slot.script.as_ref().expect("a slot of this generation is filled")
     }
 
     fn fail(&self, script: &Script, error: &Value, reply: &mut Reply<'_>) -> Result<Ended, Stop> {

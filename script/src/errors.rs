@@ -1,88 +1,16 @@
-//! Errors between Rust and Lua: how they are raised, what a script sees of them, and how the client reads them.
-//!
-//! A function of ours raises by returning an error, which the script cannot see as such: `pcall` and its like are ours and hand it to
-//! [`visible`]. That is also why a run that the host has ended cannot be caught.
-
-use std::fmt;
+//! Errors that Lua code raises or passes on: the value that a script sees, and the text that the client reads.
 
 use mlua::{Error, Lua, Table, Value};
 
-use crate::host::{Position, Run, Stop};
-use crate::sandbox::kind;
-use crate::{convert, decimal, library};
+use crate::library;
+use crate::lua_value::{kind, tolstring, until_zero};
+use crate::outcome::Stop;
+use crate::raise::{NO_MEMORY, Raised, stop};
+use crate::run_state::{Position, Run};
 
 /// The name of the chunk with our Lua code. No position in it is ever shown.
 pub(crate) const PRELUDE: &str = "=[braid]";
 const PRELUDE_PLACE: &str = "[braid]:";
-/// What Lua says when its memory limit is reached.
-pub(crate) const NO_MEMORY: &str = "not enough memory";
-
-/// What our functions raise.
-#[derive(Debug)]
-pub(crate) enum Raised {
-    /// The host has ended the run.
-    Stop(Stop),
-    /// An error of use that Redis raises as a table: its text with its code.
-    Object(Vec<u8>),
-    /// Any other error, which gets its position in front.
-    Text(Vec<u8>),
-    /// The same without a position.
-    Bare(Vec<u8>),
-}
-
-impl fmt::Display for Raised {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            Raised::Stop(stop) => stop.fmt(f),
-            Raised::Object(text) | Raised::Text(text) | Raised::Bare(text) => {
-                f.write_str(&String::from_utf8_lossy(text))
-            }
-        }
-    }
-}
-
-impl std::error::Error for Raised {}
-
-/// The error of a run that the host has ended.
-pub(crate) fn stop(stop: Stop) -> Error {
-    Error::external(Raised::Stop(stop))
-}
-
-/// An error with the position of the caller in front, as `luaL_error` raises it.
-pub(crate) fn text(text: impl Into<Vec<u8>>) -> Error {
-    Error::external(Raised::Text(text.into()))
-}
-
-/// An error that a script sees as a table with the field `err`, as those of the `redis` table.
-pub(crate) fn object(text: impl Into<Vec<u8>>) -> Error {
-    Error::external(Raised::Object(text.into()))
-}
-
-/// The error of a state without memory.
-pub(crate) fn no_memory() -> Error {
-    Error::external(Raised::Bare(NO_MEMORY.into()))
-}
-
-/// What is wrong with an argument, in Lua's words.
-pub(crate) fn bad_argument(position: usize, function: &str, complaint: &str) -> Error {
-    text(format!("bad argument #{position} to '{function}' ({complaint})"))
-}
-
-/// What is wrong with an argument of the function of ours that runs. A method's first argument does not count, and a function
-/// without a name is `?`, both as in Lua.
-pub(crate) fn called_with(lua: &Lua, position: usize, complaint: &str) -> Error {
-    let (name, is_method) = lua
-        .inspect_stack(0, |frame| {
-            let names = frame.names();
-            (names.name.map(|name| name.into_owned()), names.name_what == Some("method"))
-        })
-        .unwrap_or_default();
-    let name = name.unwrap_or_else(|| "?".to_owned());
-    if is_method && position == 1 {
-        return text(format!("calling '{name}' on bad self ({complaint})"));
-    }
-    bad_argument(position - usize::from(is_method), &name, complaint)
-}
 
 /// An error in one of its two forms.
 enum Shape {
@@ -202,7 +130,7 @@ pub(crate) fn failure(lua: &Lua, error: &Value, position: Option<&Position>) -> 
     {
         return failure(lua, &thrown, position);
     }
-    let uncounted = |text: &[u8]| Failure { text: convert::until_zero(text).into(), is_counted: false };
+    let uncounted = |text: &[u8]| Failure { text: until_zero(text).into(), is_counted: false };
     let general = |text: &[u8]| uncounted(&[b"ERR ", text].concat());
     Ok(match error {
         Value::Error(error) => match shape(error) {
@@ -227,7 +155,7 @@ fn fields(table: &Table) -> Failure {
         _ => b"ERR unknown error".to_vec(),
     };
     let is_counted = matches!(table.raw_get("ignore_error_stats_update"), Ok(Value::Boolean(true)));
-    Failure { text: convert::until_zero(&text).into(), is_counted }
+    Failure { text: until_zero(&text).into(), is_counted }
 }
 
 /// What `tostring` makes of a value.
@@ -240,16 +168,6 @@ fn shown(value: &Value) -> Vec<u8> {
             let address = if pointer.is_null() { "(nil)".to_owned() } else { format!("{pointer:p}") };
             format!("{}: {address}", kind(other)).into_bytes()
         }),
-    }
-}
-
-/// The text of a string or number, as `lua_tolstring` gives it.
-pub(crate) fn tolstring(value: &Value) -> Option<Vec<u8>> {
-    match value {
-        Value::String(text) => Some(text.as_bytes().to_vec()),
-        Value::Integer(integer) => Some(decimal::general(*integer as f64, 14).into_bytes()),
-        Value::Number(number) => Some(decimal::general(*number, 14).into_bytes()),
-        _ => None,
     }
 }
 

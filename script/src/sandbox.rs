@@ -9,12 +9,14 @@ use std::rc::Rc;
 use mlua::chunk::ChunkMode;
 use mlua::{FromLua, Function, Lua, LuaOptions, LuaString, MultiValue, StdLib, Table, Value};
 
-use crate::api::{unlimited, with_run};
 use crate::base::{self, Parts};
 use crate::bytecode;
 use crate::errors;
-use crate::host::Run;
 use crate::library;
+use crate::lua_value::{kind, tolstring};
+use crate::natives::{unlimited, with_run};
+use crate::raise;
+use crate::run_state::Run;
 use crate::{random, strings};
 
 /// Lua's global functions that scripts have as they are. `base.rs` has the others.
@@ -164,11 +166,10 @@ fn refuse_unknown(lua: &Lua, table: &Table) -> mlua::Result<Function> {
 }
 
 fn unknown(name: &Value) -> mlua::Result<()> {
-    let name = errors::tolstring(name).ok_or_else(|| {
-        errors::text("Second argument to luaProtectedTableError must be a string or number")
-    })?;
+    let name = tolstring(name)
+        .ok_or_else(|| raise::text("Second argument to luaProtectedTableError must be a string or number"))?;
     let text = [b"Script attempted to access nonexistent global variable '", name.as_slice(), b"'"];
-    Err(errors::text(text.concat()))
+    Err(raise::text(text.concat()))
 }
 
 /// What the prelude needs of Rust.
@@ -192,10 +193,10 @@ fn native(lua: &Lua, run: &Rc<Run>) -> mlua::Result<Table> {
     set(
         "bad_argument",
         lua.create_function(|_, (position, function, complaint): (usize, String, String)| {
-            Err::<(), _>(errors::bad_argument(position, &function, &complaint))
+            Err::<(), _>(raise::bad_argument(position, &function, &complaint))
         }),
     )?;
-    set("fail", lua.create_function(|_, text: LuaString| Err::<(), _>(errors::text(&*text.as_bytes()))))?;
+    set("fail", lua.create_function(|_, text: LuaString| Err::<(), _>(raise::text(&*text.as_bytes()))))?;
     set("kind", lua.create_function(|_, value: Value| Ok(kind(&value))))?;
     set("concat", with_run(lua, run, |lua, _, args| concat(lua, first(args))))?;
     Ok(native)
@@ -223,9 +224,9 @@ fn compile(lua: &Lua, args: &MultiValue) -> mlua::Result<(Value, Value)> {
 
 fn text_argument(lua: &Lua, args: &MultiValue, position: usize) -> mlua::Result<Vec<u8>> {
     let value = args.get(position - 1);
-    value.and_then(errors::tolstring).ok_or_else(|| {
+    value.and_then(tolstring).ok_or_else(|| {
         let got = value.map_or("no value", kind);
-        errors::called_with(lua, position, &format!("string expected, got {got}"))
+        raise::called_with(lua, position, &format!("string expected, got {got}"))
     })
 }
 
@@ -248,20 +249,11 @@ pub(crate) fn syntax(error: &mlua::Error) -> String {
     match error {
         mlua::Error::SyntaxError { message, .. } => message.clone(),
         mlua::Error::RuntimeError(message) => message.clone(),
-        mlua::Error::MemoryError(_) => errors::NO_MEMORY.to_owned(),
+        mlua::Error::MemoryError(_) => raise::NO_MEMORY.to_owned(),
         other => other.to_string(),
     }
 }
 
 fn first(mut args: MultiValue) -> Value {
     args.pop_front().unwrap_or(Value::Nil)
-}
-
-/// The type of a value, in Lua's words.
-pub(crate) fn kind(value: &Value) -> &'static str {
-    match value {
-        Value::Integer(_) => "number",
-        Value::LightUserData(_) => "userdata",
-        other => other.type_name(),
-    }
 }

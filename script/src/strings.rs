@@ -4,12 +4,11 @@ use std::rc::Rc;
 
 use mlua::{Lua, MultiValue, Table, Value};
 
-use crate::api::with_run;
 use crate::bridge;
-use crate::convert;
-use crate::errors;
-use crate::host::Run;
-use crate::sandbox::kind;
+use crate::lua_value::{self, kind};
+use crate::natives::with_run;
+use crate::raise;
+use crate::run_state::Run;
 
 /// The longest string that is made.
 const MAX_STRING_BYTES: usize = 1 << 30;
@@ -23,17 +22,17 @@ pub(crate) fn install(lua: &Lua, run: &Rc<Run>, string: &Table) -> mlua::Result<
 fn rep(lua: &Lua, run: &Run, args: &MultiValue) -> mlua::Result<Value> {
     let complaint = |position, expected, value: Option<&Value>| {
         let got = value.map_or("no value", kind);
-        errors::called_with(lua, position, &format!("{expected} expected, got {got}"))
+        raise::called_with(lua, position, &format!("{expected} expected, got {got}"))
     };
-    let text = args.front().and_then(errors::tolstring);
+    let text = args.front().and_then(lua_value::tolstring);
     let text = text.ok_or_else(|| complaint(1, "string", args.front()))?;
     let n = args.get(1).and_then(|value| lua.coerce_number(value.clone()).ok().flatten());
     let n = n.ok_or_else(|| complaint(2, "number", args.get(1)))?;
-    let n = (convert::truncated(n) as i32).max(0) as usize;
+    let n = (lua_value::truncated(n) as i32).max(0) as usize;
     let bytes = text.len().saturating_mul(n);
     if bytes > MAX_STRING_BYTES || run.is_full(lua, bytes) {
-        return Err(errors::no_memory());
+        return Err(raise::no_memory());
     }
-    run.work_through(bytes).map_err(errors::stop)?;
+    run.work_through(bytes).map_err(raise::stop)?;
     lua.create_string(if bytes == 0 { Vec::new() } else { text.repeat(n) }).map(Value::String)
 }

@@ -4,7 +4,7 @@ use std::borrow::Cow;
 
 use mlua::{FromLuaMulti, Lua, LuaString, MultiValue, Value};
 
-use super::number::truncate;
+use super::c_numbers::truncate;
 use super::raised::Failure;
 
 /// The values that a function was called with. Arguments are numbered from 1.

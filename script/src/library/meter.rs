@@ -1,10 +1,30 @@
-//! Counts the steps of long loops.
+//! The bounds of one call: its loops ask whether to continue, and its string has a largest size.
 
 use mlua::Lua;
 
-use super::checkpoint;
+/// The question that a state's long loops ask: whether to continue.
+///
+/// It is set with [`mlua::Lua::set_app_data`]. An error ends the loop, and the call with it.
+#[derive(Clone, Copy)]
+pub struct Checkpoint(pub fn(lua: &Lua, steps: u32) -> mlua::Result<()>);
 
-/// How many steps pass between two questions whether to go on.
+/// Asks the state's [`Checkpoint`], if it has one. Long loops call it after about 10,000 `steps` each time.
+///
+/// A step is a byte, a node or an attempt at a character: some nanoseconds.
+///
+/// # Errors
+/// The checkpoint's error.
+pub fn checkpoint(lua: &Lua, steps: u32) -> mlua::Result<()> {
+    let checkpoint = lua.app_data_ref::<Checkpoint>().map(|checkpoint| *checkpoint);
+    checkpoint.map_or(Ok(()), |Checkpoint(ask)| ask(lua, steps))
+}
+
+/// The largest size of a string that a library makes: the default memory limit of a state.
+///
+/// Its source can be much smaller: tables may share parts.
+pub(super) const MAX_STRING_BYTES: usize = 1 << 30;
+
+/// The steps between two questions whether to continue.
 const INTERVAL: u32 = 10_000;
 
 /// Something that is told how much work a loop does, and may end it.

@@ -6,8 +6,8 @@
 use mlua::{Lua, LuaString, MultiValue, Value};
 
 use super::arguments::Arguments;
+use super::c_numbers::truncate;
 use super::meter::{Meter, Work};
-use super::number::truncate;
 use super::raised::{Failure, function};
 
 /// The bytes of the largest integer.

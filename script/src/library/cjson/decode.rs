@@ -2,8 +2,8 @@
 
 use mlua::{Lua, MultiValue};
 
-use super::lexer::{Lexer, Token};
 use super::settings::Settings;
+use super::tokens::{Lexer, Token};
 use crate::library::arguments::Arguments;
 use crate::library::builder::{Builder, Kind, MAX_DEPTH, Part};
 use crate::library::meter::{Meter, Work};

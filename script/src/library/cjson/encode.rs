@@ -3,11 +3,10 @@
 use mlua::{Lua, LuaString, Table, Value};
 
 use super::settings::{InvalidNumbers, Settings};
-use crate::library::MAX_STRING_BYTES;
 use crate::library::arguments::{Arguments, as_number, type_name};
 use crate::library::builder::MAX_DEPTH;
-use crate::library::meter::{Meter, Work};
-use crate::library::number::{truncate_32, write_general};
+use crate::library::c_numbers::{truncate_32, write_general};
+use crate::library::meter::{MAX_STRING_BYTES, Meter, Work};
 use crate::library::raised::Failure;
 use crate::library::tables::{Crossing, Pairs, scan};
 

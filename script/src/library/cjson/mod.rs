@@ -5,8 +5,8 @@
 
 mod decode;
 mod encode;
-mod lexer;
 mod settings;
+mod tokens;
 
 use std::cell::Cell;
 use std::rc::Rc;

@@ -2,10 +2,9 @@
 
 use mlua::{Lua, LuaString, Table, Value};
 
-use crate::library::MAX_STRING_BYTES;
 use crate::library::arguments::{Arguments, as_number};
-use crate::library::meter::{Meter, Work};
-use crate::library::number::{truncate, truncate_32};
+use crate::library::c_numbers::{truncate, truncate_32};
+use crate::library::meter::{MAX_STRING_BYTES, Meter, Work};
 use crate::library::raised::Failure;
 use crate::library::tables::{Crossing, Pairs, scan};
 

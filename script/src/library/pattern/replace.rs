@@ -3,10 +3,9 @@
 use mlua::{Function, Lua, LuaString, MultiValue, Table, Value};
 
 use super::{Captured, Failure, Found, Matches, VALUES, batch};
-use crate::library::MAX_STRING_BYTES;
 use crate::library::arguments::{Arguments, type_name};
-use crate::library::meter::{Meter, Work};
-use crate::library::number::write_general;
+use crate::library::c_numbers::write_general;
+use crate::library::meter::{MAX_STRING_BYTES, Meter, Work};
 use crate::library::raised::{function, load_hidden, rethrow};
 
 /// Calls a script's function for each match, or asks its table, in Lua: there the calls cost least, and an error keeps its value.

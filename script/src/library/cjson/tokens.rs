@@ -2,7 +2,7 @@
 
 use std::borrow::Cow;
 
-use crate::library::number::read_prefix;
+use crate::library::c_numbers::read_prefix;
 
 /// A piece of JSON.
 #[derive(Debug, PartialEq)]
