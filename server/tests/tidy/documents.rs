@@ -15,7 +15,7 @@ use braid_server::{
 
 use super::{
     Exceptions, excepting, none,
-    source::{root, sources, texts},
+    source::{crates, root, sources, texts},
 };
 
 /// Set to anything: the parts of documents that are made from tables are written anew.
@@ -461,7 +461,7 @@ fn the_checklist_of_a_type_names_every_place() {
     let items = items.join("\n");
     let mut found = Vec::new();
     let mut n_seen = 0;
-    for source in ["storage/src", "server/src"].into_iter().flat_map(sources) {
+    for source in crates().iter().flat_map(|krate| sources(&format!("{krate}/src"))) {
         // Streams are a type like any other, and the least likely to share code with one.
         if source.joined().contains("Kind::Stream") {
             n_seen += 1;

@@ -4,10 +4,8 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use super::{
     Exceptions, excepting, none,
-    source::{Source, sources},
+    source::{Source, crates, sources},
 };
-
-const CRATES: &[&str] = &["protocol", "storage", "server", "bench"];
 
 /// Names that say where a file stands, or that it is for tests, and nothing about what it holds.
 const NAMED_BY_PLACE: &[&str] = &["mod.rs", "tests.rs", "lib.rs", "main.rs"];
@@ -18,7 +16,7 @@ const SAME_NAMES: Exceptions = &[];
 #[test]
 fn no_two_files_of_a_crate_have_one_name() {
     let mut found = Vec::new();
-    for krate in CRATES {
+    for krate in crates() {
         let mut by_name: BTreeMap<String, Vec<String>> = BTreeMap::new();
         for source in sources(&format!("{krate}/src")) {
             let name = source.path.rsplit('/').next().expect("a path has a last part").to_owned();
@@ -27,7 +25,7 @@ fn no_two_files_of_a_crate_have_one_name() {
         by_name.retain(|name, paths| paths.len() > 1 && !NAMED_BY_PLACE.contains(&name.as_str()));
         for (name, paths) in by_name {
             let text = format!("{krate}: {}", paths.join(", "));
-            found.push(((*krate).to_owned(), name, text));
+            found.push((krate.clone(), name, text));
         }
     }
     none("A file's name says which file is meant:", excepting(SAME_NAMES, found));
@@ -44,7 +42,7 @@ const CIRCLES: &[(&str, usize)] = &[];
 fn files_do_not_use_each_other_in_large_circles() {
     let mut found = Vec::new();
     let mut is_used = vec![false; CIRCLES.len()];
-    for krate in CRATES {
+    for krate in crates() {
         let uses = Uses::of(&sources(&format!("{krate}/src")));
         assert!(
             uses.0.values().map(BTreeSet::len).sum::<usize>() > 5,

@@ -12,6 +12,20 @@ pub fn root() -> PathBuf {
     server.parent().expect("the crate is a folder of the workspace").to_owned()
 }
 
+/// The folders of the workspace's crates, as the root's `Cargo.toml` lists them.
+pub fn crates() -> Vec<String> {
+    let manifest = fs::read_to_string(root().join("Cargo.toml")).expect("the workspace has a manifest");
+    let (_, list) = manifest.split_once("\nmembers = [").expect("the workspace lists its members");
+    let (list, _) = list.split_once(']').expect("the list ends");
+    let crates: Vec<String> = list
+        .split(',')
+        .map(|name| name.trim().trim_matches('"').to_owned())
+        .filter(|name| !name.is_empty())
+        .collect();
+    assert!(crates.len() >= 6, "the search has missed crates: {crates:?}");
+    crates
+}
+
 /// Every file of the project that is text, with its path from the root.
 pub fn texts() -> Vec<(String, String)> {
     let mut texts = Vec::new();
