@@ -146,7 +146,6 @@ pub struct Origin {
 
 /// Times in microseconds; all zero where nothing was measured.
 #[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
-#[allow(missing_docs)]
 pub struct Percentiles {
     pub mean: f64,
     pub p50: f64,

@@ -42,9 +42,9 @@
 
 pub mod analysis;
 mod api;
-#[allow(unsafe_code)]
+#[expect(unsafe_code, reason = "functions in C, in the place of Lua's own")]
 mod base;
-#[allow(unsafe_code)]
+#[expect(unsafe_code, reason = "functions in C that run at each command and each run")]
 mod bridge;
 mod bytecode;
 mod convert;
@@ -67,7 +67,7 @@ mod registration;
 mod run_state;
 mod sandbox;
 pub mod shebang;
-#[allow(unsafe_code)]
+#[expect(unsafe_code, reason = "Lua's own stack")]
 mod stack;
 mod strings;
 

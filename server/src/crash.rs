@@ -65,7 +65,7 @@ pub fn report_faults() -> io::Result<()> {
     let action = SigAction::new(SigHandler::SigAction(on_fault), flags, SigSet::empty());
     for signal in SIGNALS {
         // SAFETY: the handler makes system calls and touches atomics. It takes no lock, allocates nothing and does not unwind.
-        #[allow(unsafe_code)]
+        #[expect(unsafe_code, reason = "installs a handler of signals")]
         unsafe { sigaction(signal, &action) }?;
     }
     Ok(())
@@ -91,7 +91,7 @@ extern "C" fn on_fault(signal: c_int, info: *mut siginfo_t, _: *mut c_void) {
     let Ok(signal) = Signal::try_from(signal) else { return };
     let default = SigAction::new(SigHandler::SigDfl, SaFlags::empty(), SigSet::empty());
     // SAFETY: there is no handler in it.
-    #[allow(unsafe_code)]
+    #[expect(unsafe_code, reason = "lets the signal end the process")]
     let _ = unsafe { sigaction(signal, &default) };
     // Blocked until this returns. A fault would come again by itself, but not what another process has sent.
     let _ = raise(signal);
@@ -101,7 +101,7 @@ fn note_fault(signal: c_int, info: *mut siginfo_t) {
     SIGNAL.store(signal, Ordering::Relaxed);
     THREAD.store(rustix::thread::gettid().as_raw_nonzero().get(), Ordering::Relaxed);
     // SAFETY: the kernel gives a handler with SA_SIGINFO what it knows of the signal; of one without an address it is another of its numbers.
-    #[allow(unsafe_code)]
+    #[expect(unsafe_code, reason = "reads what the kernel passes to a handler")]
     let (code, address) = unsafe { ((*info).si_code, (*info).si_addr()) };
     CODE.store(code, Ordering::Relaxed);
     ADDRESS.store(address as usize, Ordering::Relaxed);
@@ -112,7 +112,7 @@ fn note_fault(signal: c_int, info: *mut siginfo_t) {
         n_frames < FRAMES_MAX
     };
     // SAFETY: no two threads are here at the same time, as only one takes the report.
-    #[allow(unsafe_code)]
+    #[expect(unsafe_code, reason = "walks the stack without a lock")]
     unsafe {
         backtrace::trace_unsynchronized(note);
     }

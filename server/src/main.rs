@@ -31,7 +31,7 @@ static ALLOCATOR: Allocator = Allocator;
 
 /// Runs before the allocator sets itself up, which is long before `main`: what is touched first would lie in huge pages, which are
 /// resident in whole, and take 4 MiB more.
-#[allow(unsafe_code)]
+#[expect(unsafe_code, reason = "a function that runs before `main` needs a section of its own")]
 #[used]
 // SAFETY: what stands in this section is called once, by the C convention, before there are threads. The function makes a system call, and
 // needs nothing that is set up later. The number is below 101, with which the allocator's own is called.
@@ -123,7 +123,7 @@ const IGNORED: [c_int; 12] = [
 ];
 
 /// Has no signal end the server that does not ask for that: it would end without a snapshot. A write past a limit of file sizes fails then.
-#[allow(unsafe_code)]
+#[expect(unsafe_code, reason = "ignores signals")]
 fn ignore_signals() {
     for signal in IGNORED.into_iter().chain(libc::SIGRTMIN()..=libc::SIGRTMAX()) {
         // SAFETY: to ignore a signal installs no handler, so nothing of the program runs when it comes.
@@ -132,7 +132,7 @@ fn ignore_signals() {
 }
 
 /// Moves the environment away from where the kernel has put it: what is set anew lies on the heap.
-#[allow(unsafe_code)]
+#[expect(unsafe_code, reason = "changes the environment")]
 fn make_room_for_title() {
     for (name, value) in env::vars_os() {
         // SAFETY: no other thread has been started yet, so nobody reads the environment meanwhile.

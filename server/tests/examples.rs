@@ -2,10 +2,10 @@
 
 mod support;
 
-#[allow(dead_code, reason = "its main reads the command line")]
+#[expect(dead_code, reason = "its main reads the command line")]
 #[path = "../../examples/lock.rs"]
 mod lock;
-#[allow(dead_code, reason = "its main reads the command line")]
+#[expect(dead_code, reason = "its main reads the command line")]
 #[path = "../../examples/watch.rs"]
 mod watch;
 

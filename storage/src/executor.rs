@@ -165,7 +165,7 @@ impl<S, J> ShardExecutor<S, J> {
     /// # Safety
     /// The caller holds this shard and has no other reference to it.
     #[inline(always)]
-    #[allow(clippy::mut_from_ref)]
+    #[expect(clippy::mut_from_ref, reason = "the caller holds the shard, and has no other reference to it")]
     pub(crate) unsafe fn shard(&self) -> &mut S {
         // SAFETY: exclusive by the caller's promise; the word admits one holder.
         self.held.with_mut(|held| unsafe { &mut (*held).shard })

@@ -8,7 +8,7 @@
 
 mod arguments;
 mod bits;
-#[allow(unsafe_code)]
+#[expect(unsafe_code, reason = "makes tables on Lua's own stack")]
 mod builder;
 mod c_numbers;
 mod cjson;

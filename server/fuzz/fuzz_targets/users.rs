@@ -3,7 +3,7 @@
 
 use libfuzzer_sys::fuzz_target;
 
-#[allow(dead_code)]
+#[expect(dead_code, reason = "the other target uses the rest")]
 #[path = "../../tests/properties/users.rs"]
 mod properties;
 

@@ -68,8 +68,7 @@ impl<'a> Args<'a> {
     }
 
     /// Takes the next argument.
-    // Not an iterator's: that there is no next argument is an error.
-    #[allow(clippy::should_implement_trait)]
+    #[expect(clippy::should_implement_trait, reason = "it is no iterator: a missing argument is an error")]
     #[inline]
     pub fn next(&mut self) -> Result<&'a [u8], CommandError> {
         let word = self.peek().ok_or(CommandError::Syntax)?;

@@ -2,8 +2,11 @@
 //!
 //! Nothing here uses the crates under test, so a fault in the parser or in the reply writer cannot hide itself.
 
-// Every integration test compiles this module for itself and uses a part of it.
-#![allow(dead_code, unused_imports)]
+#![allow(
+    dead_code,
+    unused_imports,
+    reason = "each integration test compiles this module, and uses a part of it"
+)]
 
 use std::time::Duration;
 

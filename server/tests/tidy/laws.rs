@@ -2,7 +2,7 @@
 
 use super::{
     Exceptions, excepting, none,
-    source::{Line, Source, crates, has_word, sources, std_paths},
+    source::{Line, Source, crates, has_word, lines, sources, std_paths, texts},
 };
 
 /// What protocol and storage have no business with: time, files, sockets and threads are their callers'.
@@ -256,6 +256,72 @@ fn the_other_crates_forbid_unsafe_code() {
         }
     }
     none("These crates need no unsafe code:", excepting(UNSAFE_LIBRARIES, found));
+}
+
+/// Where a lint fires in some builds only: `expect` would fail in the others.
+const ALLOWS: Exceptions = &[(
+    "server/tests/support/mod.rs",
+    "allow",
+    "each integration test compiles the module, and uses another part of it",
+)];
+
+/// The attributes in some code, from `#` to the bracket that closes them, with the numbers of their lines.
+fn attributes(lines: &[Line]) -> Vec<(usize, String)> {
+    let mut found = Vec::new();
+    for (at, line) in lines.iter().enumerate() {
+        for (start, _) in line.code.match_indices('#') {
+            let rest = &line.code[start + 1..];
+            if !rest.strip_prefix('!').unwrap_or(rest).starts_with('[') {
+                continue;
+            }
+            let following = lines[at + 1..].iter().flat_map(|line| line.code.chars());
+            let (mut attribute, mut depth) = (String::new(), 0);
+            for c in line.code[start..].chars().chain(following) {
+                attribute.push(c);
+                depth += i32::from(c == '[') - i32::from(c == ']');
+                if c == ']' && depth == 0 {
+                    break;
+                }
+            }
+            found.push((at + 1, attribute));
+        }
+    }
+    found
+}
+
+#[test]
+fn every_lint_that_is_off_has_a_reason() {
+    let mut found = Vec::new();
+    let mut n_seen = 0;
+    for (path, text) in texts().into_iter().filter(|(path, _)| path.ends_with(".rs")) {
+        for (number, attribute) in attributes(&lines(&text)) {
+            let sets = |level: &str| has_word(&attribute, level) && attribute.contains(&format!("{level}("));
+            let (allows, expects) = (sets("allow"), sets("expect"));
+            n_seen += usize::from(allows || expects);
+            let place = format!("{path}:{number}");
+            if (allows || expects) && !has_word(&attribute, "reason") {
+                found.push((path.clone(), "no reason".to_owned(), format!("{place}: no reason")));
+            }
+            if allows {
+                let text = format!("{place}: `expect` fails once the lint is silent, `allow` does not");
+                found.push((path.clone(), "allow".to_owned(), text));
+            }
+        }
+    }
+    assert!(n_seen > 10, "the search has missed the attributes: {n_seen}");
+    none("A lint that is off says why, and is on again when it has no cause:", excepting(ALLOWS, found));
+}
+
+#[test]
+fn attributes_are_found_in_all_their_forms() {
+    let text = "#![allow(dead_code)]\n#[expect(\n    unused,\n    reason = \"a ] b\"\n)]\nlet x = [a[0]]; #[cfg_attr(test, allow(x))] f();";
+    let found: Vec<(usize, String)> = attributes(&lines(text));
+    let expected = [
+        (1, "#![allow(dead_code)]"),
+        (2, "#[expect(    unused,    reason = \"\")]"),
+        (6, "#[cfg_attr(test, allow(x))]"),
+    ];
+    assert_eq!(found, expected.map(|(number, attribute)| (number, attribute.to_owned())));
 }
 
 const STRONG: &[&str] = &["Acquire", "Release", "AcqRel", "SeqCst"];

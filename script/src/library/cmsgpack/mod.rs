@@ -3,7 +3,7 @@
 //! It is the format's older form: no types for bytes, times and extensions.
 
 mod pack;
-#[allow(unsafe_code)]
+#[expect(unsafe_code, reason = "makes short values on Lua's own stack")]
 mod short;
 mod unpack;
 
