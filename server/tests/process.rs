@@ -540,9 +540,9 @@ fn what_is_not_there_and_changes_what_is_safe_ends_the_start() {
     assert!(server.wait().expect("it is this test's own").success());
 }
 
-/// What a test puts in the place of a file.
+/// Puts a FIFO, a socket, a link to a device or a folder in the place of a file.
 fn put(kind: &str, path: &str) {
-    // What was there before.
+    // The file of an earlier case.
     let _ = fs::remove_file(path);
     let made = match kind {
         "fifo" => Command::new("mkfifo").arg(path).status().is_ok_and(|status| status.success()),

@@ -20,7 +20,7 @@ use crate::{Db, entry::Kind, stream::id::StreamId};
 /// One who waits. It may stand in the lines of several keys, in several shards.
 pub type Waiter = Arc<dyn Any + Send + Sync>;
 
-/// What a waiter waits for at a key. Those of a key that wait for the same are served by the same.
+/// The state of a key that serves a waiter. Waiters for the same state of a key are served alike.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Awaits {
     /// A value of this type.
@@ -56,7 +56,7 @@ impl Ticket {
     }
 }
 
-/// What a key holds, for those that wait for it.
+/// The state of a key, for those that wait for it.
 pub(crate) struct Holds<'a> {
     pub(crate) kind: Option<Kind>,
     /// If it is a stream: its last entry that was not deleted.
@@ -67,7 +67,7 @@ pub(crate) struct Holds<'a> {
 }
 
 impl Holds<'_> {
-    /// Whether one who waits for this can be served.
+    /// Whether the key can serve a waiter.
     fn serves(&self, awaits: &Awaits) -> bool {
         match awaits {
             Awaits::Kind(wanted) => self.kind == Some(*wanted),
@@ -81,10 +81,10 @@ impl Holds<'_> {
     }
 }
 
-/// Those in a key's line who have yet to be looked at: of each that wait for the same, the first.
+/// The rest of a pass over a key's line: the first waiter of each group that waits for the same.
 #[derive(Default)]
 pub struct Turns {
-    /// How many were looked at.
+    /// The number of groups that were looked at.
     pub n_looks: usize,
     firsts: BinaryHeap<Reverse<(Ticket, Awaits)>>,
 }
@@ -166,7 +166,7 @@ impl Waiters {
         self.of(key).iter().find(|line| line.db == db)
     }
 
-    /// Those in a key's line whom it can serve with what it holds.
+    /// The waiters in a key's line whom it can serve.
     pub(crate) fn turns(&self, db: Db, key: &[u8], holds: &Holds<'_>) -> Turns {
         let Some(Line { by_awaited, .. }) = self.line(db, key) else { return Turns::default() };
         // Those that wait for later entries are not even looked at.
@@ -186,7 +186,7 @@ impl Waiters {
     /// The next one whose turn it is and whom the key can serve still; those that came first come first.
     pub(crate) fn next(&self, db: Db, key: &[u8], holds: &Holds<'_>, turns: &mut Turns) -> Option<Waiter> {
         while let Some(Reverse((ticket, awaits))) = turns.firsts.pop() {
-            // What cannot serve this one cannot serve those that wait for the same.
+            // If the key cannot serve this one, it cannot serve any that waits for the same.
             let alike = self.line(db, key)?.by_awaited.get(&awaits).filter(|_| holds.serves(&awaits));
             let Some(alike) = alike else { continue };
             let waiter = alike.get(&ticket);
@@ -316,6 +316,30 @@ mod tests {
         assert!(waiters.is_awaited_unpinned(Db(0), b"k"));
         assert!(!waiters.is_awaited_unpinned(Db(1), b"k"));
         assert_eq!(waiters.reaching(b"k").count(), 1);
+    }
+
+    #[test]
+    fn waiters_whom_a_value_cannot_serve_are_not_looked_at_one_by_one() {
+        let mut waiters = Waiters::default();
+        let group = Awaits::Group(Arc::from(&b"g"[..]));
+        for seq in 1..=100 {
+            let later = Awaits::EntriesAfter(StreamId { ms: 1000, seq });
+            for awaits in [later, group.clone(), LIST] {
+                waiters.enter(Db(0), b"k", (awaits, Reach::Own), Ticket::next(), waiter("one"));
+            }
+        }
+        let last = Some(StreamId { ms: 1, seq: 1 });
+        let (kind, delivered) = (Some(Kind::Stream), |_: &[u8]| last);
+        let turns =
+            waiters.turns(Db(0), b"k", &Holds { kind, last, delivered: &delivered, is_pinned: false });
+        assert_eq!((turns.n_looks, turns.firsts.len()), (2, 0), "the group and the lists, once each");
+        let holds = Holds { kind, last, delivered: &|_| Some(StreamId::MIN), is_pinned: false };
+        let mut turns = waiters.turns(Db(0), b"k", &holds);
+        assert!(waiters.next(Db(0), b"k", &holds, &mut turns).is_some());
+        // The first has taken all that there was for the group.
+        let holds = Holds { kind, last, delivered: &delivered, is_pinned: false };
+        assert!(waiters.next(Db(0), b"k", &holds, &mut turns).is_none());
+        assert!(turns.firsts.is_empty());
     }
 
     #[test]

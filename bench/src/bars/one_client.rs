@@ -30,11 +30,13 @@ const UNREAD_FOR: Duration = Duration::from_secs(2);
 type Work = fn(SocketAddr) -> Result<Duration, BenchError>;
 
 /// Each makes what it needs, and leaves no clients behind.
-const ROWS: [(&str, Work); 8] = [
+const ROWS: [(&str, Work); 10] = [
     ("WATCH of 50,000 keys", watch),
     ("300 clients begin to wait for 1000 keys", begin_to_wait),
     ("MSET of 1000 keys that 300 clients wait for", write_awaited),
     ("EXEC of 1900 pushes that 2000 clients wait for", push_awaited),
+    ("3000 XADDs beside 2000 XREADs of later entries", add_entries),
+    ("a client with 200,000 channels leaves", leave_channels),
     ("2000 GETs of 1 MiB that nobody reads", unread),
     ("BGSAVE of 10,000 databases", |address| beside(address, &[b"BGSAVE"])),
     ("INFO with 10,000 databases", |address| beside(address, &[b"INFO", b"everything"])),
@@ -99,13 +101,22 @@ fn watch(address: SocketAddr) -> Result<Duration, BenchError> {
     })
 }
 
-/// Has clients wait for keys; returns them.
+/// Has clients wait for keys with BLPOP; returns them.
 fn waiting(address: SocketAddr, n_clients: usize, n_keys: usize) -> Result<Vec<Client>, BenchError> {
-    let mut control = Client::connect(address)?;
-    let mut request = Vec::new();
     let keys = (0..n_keys).map(awaited);
     let words: Vec<Vec<u8>> = [b"BLPOP".to_vec()].into_iter().chain(keys).chain([b"0".to_vec()]).collect();
-    write_request(&mut request, &words);
+    waiting_with(address, n_clients, &words)
+}
+
+/// Has clients wait with a command; returns them.
+fn waiting_with(
+    address: SocketAddr,
+    n_clients: usize,
+    words: &[impl AsRef<[u8]>],
+) -> Result<Vec<Client>, BenchError> {
+    let mut control = Client::connect(address)?;
+    let mut request = Vec::new();
+    write_request(&mut request, words);
     let mut clients = Vec::new();
     for _ in 0..n_clients {
         let mut client = Client::connect(address)?;
@@ -171,6 +182,39 @@ fn push_awaited(address: SocketAddr) -> Result<Duration, BenchError> {
     let waited = longest_get(address, || client.call_encoded("push", &requests, 1902));
     part(address, clients)?;
     waited
+}
+
+fn add_entries(address: SocketAddr) -> Result<Duration, BenchError> {
+    const N_ENTRIES: usize = 3000;
+    let clients =
+        waiting_with(address, 2000, &["XREAD", "BLOCK", "0", "STREAMS", "stream", "99999999999999-0"])?;
+    let mut client = Client::connect(address)?;
+    let mut requests = Vec::new();
+    (0..N_ENTRIES).for_each(|_| write_request(&mut requests, &["XADD", "stream", "*", "field", "value"]));
+    let waited = longest_get(address, || client.call_encoded("XADD", &requests, N_ENTRIES));
+    part(address, clients)?;
+    client.call(&["DEL", "stream"])?;
+    waited
+}
+
+fn leave_channels(address: SocketAddr) -> Result<Duration, BenchError> {
+    const N_AT_ONCE: usize = 20_000;
+    let mut control = Client::connect(address)?;
+    let mut subscriber = Client::connect(address)?;
+    for nth in 0..10 {
+        let names = (0..N_AT_ONCE).map(|channel| format!("channel:{nth}:{channel}"));
+        let words: Vec<String> = ["SUBSCRIBE".to_owned()].into_iter().chain(names).collect();
+        let mut request = Vec::new();
+        write_request(&mut request, &words);
+        subscriber.call_encoded("SUBSCRIBE", &request, N_AT_ONCE)?;
+    }
+    longest_get(address, || {
+        drop(subscriber);
+        while control.info_figure("pubsub_channels")? > 0.0 {
+            thread::sleep(Duration::from_millis(1));
+        }
+        Ok(())
+    })
 }
 
 fn unread(address: SocketAddr) -> Result<Duration, BenchError> {

@@ -66,21 +66,21 @@ pub enum Task {
     Unpin(Box<Offload>),
 }
 
-/// What a closed connection has left to let go of.
+/// The subscriptions and watched keys that a closed connection has yet to let go of.
 #[derive(Default)]
 pub struct Farewell {
-    /// The keys that it watches still.
+    /// The keys that it still watches.
     pub watched: Vec<Watch>,
-    /// How many of them, of the last, are let go of now.
+    /// The number of them, at the end of the list, that this step lets go of.
     pub n_watched: usize,
-    /// The channels that it leaves now.
+    /// The channels that this step leaves.
     pub channels: Vec<(ChannelKind, Name)>,
-    /// Whether it heard of keyspace events by what it leaves now.
+    /// Whether this step ends a subscription to keyspace events.
     pub meets_events: bool,
 }
 
 impl Farewell {
-    /// The watched keys that are let go of now.
+    /// The watched keys that this step lets go of.
     pub fn now(&self) -> &[Watch] {
         &self.watched[self.watched.len() - self.n_watched..]
     }

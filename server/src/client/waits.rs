@@ -73,7 +73,7 @@ impl Wait {
 pub struct WaitedKey {
     /// Which.
     pub key: WatchedKey,
-    /// What it must hold, or what must have become of it.
+    /// The state of the key that ends the wait.
     pub awaits: Awaits,
 }
 

@@ -130,7 +130,7 @@ fn lines_of(text: &[u8]) -> Vec<&[u8]> {
     text.split(|&byte| byte == b'\n').map(|line| line.strip_suffix(b"\r").unwrap_or(line)).collect()
 }
 
-/// What a rewrite does with a line.
+/// The fate of a line in a rewrite.
 enum Fate {
     /// It stays as it is.
     Stays,

@@ -172,7 +172,7 @@ impl Chunk {
                 return Err(format!("'{}' is a command that no append-only file has", command.full_name));
             }
             if name.eq_ignore_ascii_case(b"select") {
-                // What follows would be written to another database.
+                // The commands after it would write to another database.
                 *db = parts.database(words.get(1)).ok_or("SELECT of a database beyond 'databases'")?;
                 self.n_skipped += 1;
                 continue;

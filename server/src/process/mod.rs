@@ -1,4 +1,4 @@
-//! What the operating system gives the process: descriptors, memory pages, the title.
+//! The process to the operating system: descriptors, huge pages, figures, the title.
 
 pub mod descriptors;
 pub mod huge_pages;

@@ -27,7 +27,7 @@ impl Budget {
         Budget { left: Cell::new(BATCH_WORK_MAX), left_for_woken: Cell::new(BATCH_WORK_MAX) }
     }
 
-    /// Gives it as much for the client's own commands as in the beginning.
+    /// Restores the part for the client's own commands.
     pub fn renew(&self) {
         self.left.set(BATCH_WORK_MAX);
     }
@@ -53,12 +53,12 @@ impl Budget {
         left.is_some()
     }
 
-    /// Takes off what a command has caused, and nobody could tell before: work for those who waited for its keys.
+    /// Takes off work for clients that waited for the keys of a command. Nobody can estimate it before the command.
     pub fn charge_for_woken(&self, work: usize) {
         self.left_for_woken.set(self.left_for_woken.get().saturating_sub(work));
     }
 
-    /// Whether nothing is left of that: what the client has sent goes on when others have had their turn.
+    /// Whether nothing is left for waiting clients. The client's next commands then run after the turns of others.
     pub fn is_spent(&self) -> bool {
         self.left_for_woken.get() == 0
     }
@@ -116,4 +116,22 @@ fn expected_of(look: &mut Look<'_, '_>, router: &Router, queue: &Queue) -> usize
         }
     }
     total
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn work_for_waiting_clients_ends_the_turn_over_several_batches() {
+        let budget = Budget::of_batch();
+        for _ in 0..3 {
+            budget.charge_for_woken(BATCH_WORK_MAX / 4);
+            budget.renew();
+            assert!(!budget.is_spent());
+        }
+        budget.charge_for_woken(BATCH_WORK_MAX);
+        budget.renew();
+        assert!(budget.is_spent(), "the next batch gets nothing for them");
+    }
 }

@@ -258,7 +258,7 @@ fn the_other_crates_forbid_unsafe_code() {
     none("These crates need no unsafe code:", excepting(UNSAFE_LIBRARIES, found));
 }
 
-/// Where a lint fires in some builds only: `expect` would fail in the others.
+/// Files in which a lint fires in some builds only: `expect` would fail in the others.
 const ALLOWS: Exceptions = &[(
     "server/tests/support/mod.rs",
     "allow",

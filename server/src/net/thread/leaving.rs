@@ -1,4 +1,4 @@
-//! What a client leaves behind that has gone: its subscriptions, and the keys that it watched. Of very many, some at a time.
+//! Subscriptions and watched keys of clients that have gone: they are let go of in steps.
 
 use std::sync::atomic::Ordering;
 
@@ -15,12 +15,14 @@ use crate::{
     observe::invalidations,
 };
 
-/// So many subscriptions, and so many watched keys, are let go of in one go.
+/// Subscriptions, and as many watched keys, that one step lets go of.
 const STEP: usize = 512;
 
 impl IoThread {
-    /// Lets go of what a connection has listened to or watched, which is closed. It is listed until nothing of that is left, since it counts
-    /// for PUBLISH till then; and as long its place is nobody else's.
+    /// Lets go of the subscriptions and watched keys of a closed connection.
+    ///
+    /// The client counts for PUBLISH until the last step, so it is listed till then. Nobody else gets its place
+    /// meanwhile: messages to its channels still go there.
     pub(super) fn bid_farewell(&mut self, slot: Place, mut connection: Connection) {
         self.forget_notifications(slot, &mut connection);
         let mut node = connection.node.take().expect("a connection that is dropped has its node");
@@ -30,7 +32,7 @@ impl IoThread {
         self.go_on_leaving(node);
     }
 
-    /// Lets go of some more, and has the shards do so; or the client is listed no longer.
+    /// Takes the next step, or removes the client from the list after the last one.
     pub(super) fn go_on_leaving(&mut self, mut node: Box<Node<Job>>) {
         let server = self.server();
         let index = self.worker.thread.index;
@@ -67,7 +69,7 @@ impl IoThread {
         }
     }
 
-    /// Has a connection hear nothing more, but for what it is subscribed to.
+    /// Ends MONITOR and CLIENT TRACKING of a closed connection.
     fn forget_notifications(&mut self, place: Place, connection: &mut Connection) {
         let server = self.server();
         let thread = self.worker.thread.index;
