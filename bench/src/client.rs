@@ -179,7 +179,12 @@ impl Client {
 
 /// The error for a reply that is not what the request asked for.
 pub fn wrong_reply<A: AsRef<[u8]>>(argv: &[A], reply: &impl Debug) -> BenchError {
-    let words: Vec<_> = argv.iter().map(|argument| String::from_utf8_lossy(argument.as_ref())).collect();
+    const SHOWN: usize = 8;
+    let shown = argv.iter().take(SHOWN).map(|argument| String::from_utf8_lossy(argument.as_ref()));
+    let mut words: Vec<_> = shown.collect();
+    if argv.len() > SHOWN {
+        words.push(format!("… ({} words)", argv.len()).into());
+    }
     BenchError::WrongReply { request: words.join(" "), reply: format!("{reply:?}") }
 }
 

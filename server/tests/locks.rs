@@ -9,7 +9,7 @@ use std::{
 
 use support::{
     Client, Reply, Server,
-    crowd::{ask, crowd, everywhere, tell},
+    crowd::{ask, crowd, everywhere, figure, tell, until},
 };
 
 const N_CLIENTS: usize = 6;
@@ -256,4 +256,58 @@ fn moving_to_and_fro_neither_loses_nor_doubles_a_value() {
         let look = ["MULTI", "SELECT 0", "GET ball", "SELECT 1", "GET ball", "EXEC"];
         exactly_one(server, &push, &look);
     });
+}
+
+/// WATCH of many keys takes their shards part by part, and so do the commands that end it.
+#[test]
+fn watching_thousands_of_keys_misses_no_write() {
+    const N_KEYS: usize = 3000;
+    let keys: Vec<String> = (0..N_KEYS).map(|nth| format!("key:{nth}")).collect();
+    everywhere(|server| {
+        let (mut client, mut other) = (server.connect(), server.connect());
+        for n_watched in [256, 257, 700, N_KEYS] {
+            let watch = format!("WATCH {}", keys[..n_watched].join(" "));
+            for written in [0, 255, n_watched - 1] {
+                assert_eq!(ask(&mut client, &watch), "+OK");
+                assert_eq!(ask(&mut other, &format!("SET key:{written} v")), "+OK");
+                for (command, reply) in [("MULTI", "+OK"), ("PING", "+QUEUED"), ("EXEC", "(nil-array)")] {
+                    assert_eq!(ask(&mut client, command), reply, "key:{written} of {n_watched}");
+                }
+            }
+            for end in ["UNWATCH", "DISCARD", "RESET"] {
+                assert_eq!(ask(&mut client, &watch), "+OK");
+                assert_eq!(ask(&mut client, &watch), "+OK", "what is watched already counts once");
+                if end == "DISCARD" {
+                    assert_eq!(ask(&mut client, "MULTI"), "+OK");
+                }
+                let listed = ask(&mut other, "CLIENT LIST");
+                assert!(listed.contains(&format!(" watch={n_watched} ")), "{listed}");
+                assert_eq!(ask(&mut client, end), if end == "RESET" { "+RESET" } else { "+OK" });
+                assert!(!ask(&mut other, "CLIENT LIST").contains(&format!(" watch={n_watched} ")));
+                let pairs: String = keys[..n_watched].iter().map(|key| format!(" {key} w")).collect();
+                assert_eq!(ask(&mut other, &format!("MSET{pairs}")), "+OK");
+                for (command, reply) in [("MULTI", "+OK"), ("PING", "+QUEUED"), ("EXEC", "[+PONG]")] {
+                    assert_eq!(ask(&mut client, command), reply, "{n_watched} watched until {end}");
+                }
+            }
+        }
+    });
+}
+
+/// All shards used to be held together, for tens of milliseconds with 50,000 keys: nobody was served meanwhile.
+#[test]
+fn watching_many_keys_holds_a_part_of_them_at_a_time() {
+    let server = Server::start(&["--io-threads", "2"]);
+    let (mut client, mut other) = (server.connect(), server.connect());
+    let keys: String = (0..1000).map(|nth| format!(" key:{nth}")).collect();
+    assert_eq!(ask(&mut other, "DEBUG HOLD-HEAVY 1"), "+OK");
+    let n_before = figure(&mut other, "commands_delegated");
+    tell(&mut client, &format!("WATCH{keys}"));
+    until("the first part is watched", || figure(&mut other, "commands_delegated") > n_before);
+    assert_eq!(ask(&mut other, "SET key:0 v"), "+OK");
+    assert_eq!(ask(&mut other, "DEBUG HOLD-HEAVY 0"), "+OK");
+    assert_eq!(client.receive().to_string(), "+OK");
+    for (command, reply) in [("MULTI", "+OK"), ("PING", "+QUEUED"), ("EXEC", "(nil-array)")] {
+        assert_eq!(ask(&mut client, command), reply, "key:0 was watched before it was written");
+    }
 }

@@ -233,6 +233,7 @@ impl Job {
     /// Counts a command of the client's, unless the batch that it was read in has counted it.
     pub fn count(&mut self) {
         self.session.n_commands += u64::from(self.is_timed);
+        self.session.n_keys_done = 0;
         self.gives_up_at = None;
     }
 

@@ -47,6 +47,8 @@ pub struct Session {
     pub exec_refusal: Option<CommandError>,
     /// WATCH.
     pub watched: Watches,
+    /// The number of keys of the command under way that earlier parts of it have done.
+    pub n_keys_done: usize,
     /// CLIENT TRACKING.
     pub tracking: Option<Box<Tracking>>,
     /// CLIENT REPLY.
@@ -272,6 +274,7 @@ impl Session {
             closing: false,
             is_over_limit: false,
             n_commands: 0,
+            n_keys_done: 0,
             request: Cell::new(None),
             floods: Cell::new(0),
             failed_auths: 0,

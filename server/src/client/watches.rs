@@ -39,6 +39,22 @@ impl Watches {
         self.list.push(watch);
     }
 
+    /// Takes out the last `n`, or all.
+    pub fn take_last(&mut self, n: usize) -> Vec<Watch> {
+        let Some(first) = self.list.len().checked_sub(n).filter(|&first| first > 0) else {
+            return std::mem::take(self).list;
+        };
+        let taken = self.list.split_off(first);
+        for (at, watch) in taken.iter().enumerate() {
+            self.key_bytes -= watch.key.bytes.len();
+            let place = (watch.key.db, watch.key.routed);
+            if self.by_place.get(&place) == Some(&((first + at) as u32)) {
+                self.by_place.remove(&place);
+            }
+        }
+        taken
+    }
+
     /// The keys, for a client that watches none any more.
     pub fn into_list(self) -> Vec<Watch> {
         self.list

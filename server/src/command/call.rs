@@ -61,12 +61,14 @@ pub struct Call<'a, 'h> {
     pub is_too_much: bool,
     /// Whether a script runs it.
     pub is_in_script: bool,
-    /// Set when it was given up, to run again; nothing of it has happened.
+    /// Set when it is to run again. Nothing of it has happened, except of one that is [between parts](GaveUp::BetweenParts).
     pub gave_up: Option<GaveUp>,
 }
 
-/// Why a script was given up, or a command that changes libraries.
+/// Why a command stopped before its end.
 pub enum GaveUp {
+    /// It has done a part of its keys, for good, and goes on with the next ones: nobody waits for all of them together.
+    BetweenParts,
     /// It reaches for shards that others hold.
     Needs(Route),
     /// It writes a key that is pinned.

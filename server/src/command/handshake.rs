@@ -8,7 +8,7 @@ use braid_protocol::{
 };
 use braid_storage::Db;
 
-use super::{Call, CommandSpec, Run, Work, acl, forget_own_watches, is_confined, pubsub, tracking};
+use super::{Call, CommandSpec, Run, Work, acl, forget_own_watches_in_parts, is_confined, pubsub, tracking};
 use crate::{
     access::DEFAULT_USER,
     catalog::{Args, Arity, CommandError, Deprecation, Flags, Group, Outcome, Words, shown},
@@ -264,9 +264,11 @@ fn quit(call: &mut Call<'_, '_>, _: Args<'_>, reply: &mut Reply<'_>) -> Outcome 
 }
 
 fn reset(call: &mut Call<'_, '_>, _: Args<'_>, reply: &mut Reply<'_>) -> Outcome {
+    if !forget_own_watches_in_parts(call) {
+        return Ok(());
+    }
     pubsub::cease_to_listen(call);
     tracking::stop(call);
-    forget_own_watches(call);
     let session = &mut *call.session;
     session.queue = None;
     session.db = Db::default();

@@ -93,6 +93,9 @@ impl Log {
 /// Reads the arguments of a command that visits the shards in turn.
 pub type BeginSweep = fn(&mut Call<'_, '_>, Args<'_>) -> Result<Sweep, CommandError>;
 
+/// The most keys that one part of a command takes which [gives up its shards between parts](GaveUp::BetweenParts).
+pub const PART_KEYS: usize = 256;
+
 /// Where a command runs.
 #[derive(Clone, Copy)]
 pub enum Run {
@@ -102,7 +105,9 @@ pub enum Run {
     Shard(fn(&mut Shard, Args<'_>, &mut Reply<'_>) -> Outcome),
     /// On the shards of all its keys, held together.
     Transaction(fn(&mut Call<'_, '_>, Args<'_>, &mut Reply<'_>) -> Outcome),
-    /// On the shards of the keys that the client watches, and of the channels that it [`LEAVES`](Flags::LEAVES).
+    /// On the shards of at most [`PART_KEYS`] of its keys, held together, and then on those of the next ones.
+    InParts(fn(&mut Call<'_, '_>, Args<'_>, &mut Reply<'_>) -> Outcome),
+    /// On the shards of the last [`PART_KEYS`] keys that the client watches, and of the channels that it [`LEAVES`](Flags::LEAVES).
     Own(fn(&mut Call<'_, '_>, Args<'_>, &mut Reply<'_>) -> Outcome),
     /// EXEC: the commands of the client's transaction, on the shards of their keys and of those that it watches, held together.
     Queue,

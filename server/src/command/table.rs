@@ -323,7 +323,7 @@ fn register(
         spec.keys.0.first().is_some_and(|keys| matches!(keys.at, KeysAt::Range { first: 1, .. }));
     let is_position = |keys: &KeySpec| matches!(keys.at, KeysAt::Range { .. });
     let declares_keys = matches!(spec.run, Run::Script(_));
-    let names_all_keys = matches!(spec.run, Run::Transaction(_))
+    let names_all_keys = matches!(spec.run, Run::Transaction(_) | Run::InParts(_))
         && first_is_key
         && spec.roams.is_none()
         // What a subscription needs beside its channels depends on their names.

@@ -8,7 +8,7 @@ use std::sync::{
 use braid_protocol::reply::Reply;
 use braid_storage::{ShardId, WatchedKey, coordinator::Held, time::Millis};
 
-use super::{Call, CommandSpec, Run};
+use super::{Call, CommandSpec, GaveUp, PART_KEYS, Run};
 use crate::{
     catalog::{Args, Arity, CommandError, Flags, Group, KeyUse, Keys, Outcome},
     client::{
@@ -69,7 +69,7 @@ pub(super) const COMMANDS: &[CommandSpec] = &[
         arity: Arity::AtLeast(2),
         flags: CONTROL,
         keys: Keys(&Keys::all(KeyUse::Look)),
-        run: Run::Transaction(watch),
+        run: Run::InParts(watch),
         since: "2.2.0",
         group: Group::Transactions,
         syntax: "key [key ...]",
@@ -99,18 +99,21 @@ fn multi(call: &mut Call<'_, '_>, _: Args<'_>, reply: &mut Reply<'_>) -> Outcome
 }
 
 fn discard(call: &mut Call<'_, '_>, _: Args<'_>, reply: &mut Reply<'_>) -> Outcome {
-    if call.session.queue.take().is_none() {
+    if call.session.queue.is_none() {
         return Err(CommandError::text("ERR DISCARD without MULTI"));
     }
-    forget_own_watches(call);
-    reply.ok();
+    if forget_own_watches_in_parts(call) {
+        call.session.queue = None;
+        reply.ok();
+    }
     Ok(())
 }
 
 fn unwatch(call: &mut Call<'_, '_>, _: Args<'_>, reply: &mut Reply<'_>) -> Outcome {
     // Queued, it runs within EXEC, which has let go of what was watched.
-    forget_own_watches(call);
-    reply.ok();
+    if forget_own_watches_in_parts(call) {
+        reply.ok();
+    }
     Ok(())
 }
 
@@ -119,7 +122,8 @@ fn watch(call: &mut Call<'_, '_>, mut args: Args<'_>, reply: &mut Reply<'_>) -> 
         return Err(CommandError::text("ERR WATCH inside MULTI is not allowed"));
     }
     let db = call.session.db;
-    while !args.is_empty() {
+    args = args.skip(call.session.n_keys_done);
+    for _ in 0..PART_KEYS.min(args.remaining()) {
         let key = args.key()?;
         if !call.session.watched.has(db, &key) {
             let written = Arc::clone(&call.session.record.is_watch_lost);
@@ -128,8 +132,30 @@ fn watch(call: &mut Call<'_, '_>, mut args: Args<'_>, reply: &mut Reply<'_>) -> 
             call.session.watched.add(Watch { key, stamp });
         }
     }
-    reply.ok();
+    if args.is_empty() {
+        call.session.n_keys_done = 0;
+        reply.ok();
+    } else {
+        // A key that is watched earlier only sees more.
+        call.session.n_keys_done += PART_KEYS;
+        call.gave_up = Some(GaveUp::BetweenParts);
+    }
     Ok(())
+}
+
+/// Lets go of some of what the client watches. Returns whether that was all; if not, the command runs again.
+pub(crate) fn forget_own_watches_in_parts(call: &mut Call<'_, '_>) -> bool {
+    let Some(held) = call.held.as_deref_mut() else { return true };
+    let written = &call.session.record.is_watch_lost;
+    let part = call.session.watched.take_last(PART_KEYS);
+    unwatch_keys(&part, written, held, call.now);
+    let is_last = call.session.watched.is_empty();
+    if is_last {
+        written.store(false, Ordering::Relaxed);
+    } else {
+        call.gave_up = Some(GaveUp::BetweenParts);
+    }
+    is_last
 }
 
 /// Lets go of what the client watches.

@@ -69,6 +69,9 @@ const IDLE_CRONS: u32 = 5;
 /// How often the thread looks after timeouts, expiry and the configuration.
 const CRON_INTERVAL: Duration = Duration::from_millis(100);
 
+/// The most finished nodes that are taken back before sockets are served: each may be a reply to write.
+const FINISHED_AT_A_TIME: usize = 64;
+
 /// A thread that serves sockets.
 pub struct IoThread {
     worker: Worker<Job>,
@@ -93,6 +96,8 @@ pub struct IoThread {
     accepting: Vec<Token>,
     /// Connections with more to read than one turn's share.
     again: Vec<usize>,
+    /// Nodes whose work is done, and that are yet to be taken back.
+    finished: VecDeque<Box<Node<Job>>>,
     /// Commands that visit shards in turn.
     sweeps: VecDeque<Box<Node<Job>>>,
     /// Commands that CLIENT PAUSE holds back, in the order in which they came.
@@ -181,6 +186,7 @@ impl IoThread {
             out: Vec::new(),
             accepting: Vec::new(),
             again: Vec::new(),
+            finished: VecDeque::new(),
             sweeps: VecDeque::new(),
             postponed: BTreeMap::new(),
             n_postponed: 0,
@@ -321,6 +327,7 @@ impl IoThread {
         !self.again.is_empty()
             || !self.accepting.is_empty()
             || !self.sweeps.is_empty()
+            || !self.finished.is_empty()
             || self.handshakes.are_waiting()
             || self.is_forgetting
             || self.expiry.is_behind()
@@ -367,10 +374,14 @@ impl IoThread {
         }
     }
 
-    /// Takes back the nodes whose work is done.
+    /// Takes back nodes whose work is done, oldest first. One that comes again meanwhile has its turn later.
     fn take_finished(&mut self) {
-        let server = self.server();
-        for node in server.threads[self.worker.thread.index].inbox.take() {
+        if self.finished.is_empty() {
+            let server = self.server();
+            self.finished.extend(server.threads[self.worker.thread.index].inbox.take());
+        }
+        for _ in 0..FINISHED_AT_A_TIME {
+            let Some(node) = self.finished.pop_front() else { return };
             self.worker.thread.leave_to_others();
             self.take_back(node);
         }
@@ -517,7 +528,7 @@ impl IoThread {
         }
         connection.parser.set_authenticated(node.job.session.authenticated);
         connection.awaits_sync = false;
-        node.job.session.publish_dialect();
+        node.job.session.publish(None);
         node.job.session.log_begun = None;
         node.job.session.count_commands();
         connection.node = Some(node);

@@ -133,6 +133,11 @@ impl Job {
                     return Next::Home;
                 }
                 Ended::Needs(route) => return Next::Again(self.after_giving_up(route)),
+                Ended::BetweenParts => {
+                    let weight = if thread.serves_sockets() { Weight::Light } else { Weight::Heavy };
+                    let server = thread.server();
+                    return Next::GoOn(self.needs(server).route(server).with_weight(weight));
+                }
                 Ended::TooLong(Method::Pinned) => {
                     return Next::Again(offload::send(self, thread.server()));
                 }

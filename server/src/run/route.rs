@@ -1,5 +1,7 @@
 //! Which shards commands need, and whether they are expected to be long.
 
+use std::ops::Range;
+
 use braid_storage::{
     Routed, ShardId,
     coordinator::{Route, put_in_order},
@@ -9,7 +11,7 @@ use smallvec::SmallVec;
 use crate::{
     catalog::{Flags, Words},
     client::{node::Job, session::Session},
-    command::{self, Registered, Run},
+    command::{self, PART_KEYS, Registered, Run},
     notify::subscriptions::TopicKind,
     run::{
         foresight::{self, Expected},
@@ -76,9 +78,15 @@ impl Needs {
                 self.everything = true;
             }
             Run::Transaction(_) if roams(command, words) => self.everything = true,
-            Run::Shard(_) | Run::Transaction(_) | Run::Script(_) => self.add_keys(server, command, words),
+            Run::Shard(_) | Run::Transaction(_) | Run::Script(_) => {
+                self.add_keys(server, command, words, 0..usize::MAX);
+            }
+            Run::InParts(_) => {
+                self.add_keys(server, command, words, session.n_keys_done..session.n_keys_done + PART_KEYS);
+            }
             Run::Own(_) => {
-                self.others.extend(command::watched_routes(&session.watched));
+                let n_later = session.watched.len().saturating_sub(PART_KEYS);
+                self.others.extend(command::watched_routes(&session.watched[n_later..]));
                 if command.has(Flags::LEAVES) {
                     self.add_what_is_left(server, session, command, words);
                 }
@@ -103,10 +111,17 @@ impl Needs {
         expected
     }
 
-    fn add_keys(&mut self, server: &Server, command: &Registered, words: Words<'_>) {
+    /// Adds the keys of a command that are the `nth` ones.
+    fn add_keys(&mut self, server: &Server, command: &Registered, words: Words<'_>, nth: Range<usize>) {
         let router = server.keyspace.router();
         let get = |at| words.get(at);
-        command.spec.keys.positions(words.len(), get, |at, _| self.keys.push(router.route(words.get(at))));
+        let mut n_seen = 0;
+        command.spec.keys.positions(words.len(), get, |at, _| {
+            if nth.contains(&n_seen) {
+                self.keys.push(router.route(words.get(at)));
+            }
+            n_seen += 1;
+        });
     }
 
     /// Adds what a command needs that ends subscriptions: those that it names, or all.
@@ -122,7 +137,7 @@ impl Needs {
             return;
         }
         if words.len() > 1 && !command.spec.keys.0.is_empty() {
-            return self.add_keys(server, command, words);
+            return self.add_keys(server, command, words, 0..usize::MAX);
         }
         self.others.extend(command::subscribed_routes(server, own));
         // Who publishes anywhere looks at the patterns, and what happens anywhere is an event.

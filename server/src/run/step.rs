@@ -80,6 +80,7 @@ fn run(
     match command.spec.run {
         Run::Session(run)
         | Run::Transaction(run)
+        | Run::InParts(run)
         | Run::Own(run)
         | Run::Everything(run)
         | Run::Barrier(run) => {

@@ -67,7 +67,7 @@ pub struct Unit<'a> {
     pub budget: &'a Budget,
 }
 
-/// What became of a unit. In all cases but the first nothing has changed, except that one that waits may have become a consumer of the group
+/// What became of a unit. In all cases but `Ran` and `BetweenParts` nothing has changed, except that one that waits may have become a consumer of the group
 /// that it reads for.
 pub enum Ended {
     /// It ran, and its reply is written; or its user may not run it any more, and that is written.
@@ -80,6 +80,8 @@ pub enum Ended {
     Waits(Box<Wait>),
     /// It needs more shards than are held.
     Needs(Route),
+    /// A part of it has taken effect, and it goes on with the shards of the next part.
+    BetweenParts,
     /// It is too much work for this thread, or for a hold.
     TooLong(Method),
 }
@@ -108,6 +110,7 @@ impl From<Closed> for Shut {
 impl From<GaveUp> for Ended {
     fn from(gave_up: GaveUp) -> Self {
         match gave_up {
+            GaveUp::BetweenParts => Ended::BetweenParts,
             GaveUp::Needs(route) => Ended::Needs(route),
             GaveUp::Waits(wait) => Ended::Waits(wait),
             GaveUp::TooLong => Ended::TooLong(Method::Held),
@@ -228,8 +231,10 @@ fn body(
         return Ended::TooLong(Method::Pinned);
     }
     if let Some(gave_up) = call.gave_up.take() {
-        mark.rewind();
-        forget_lookups(held);
+        if !matches!(gave_up, GaveUp::BetweenParts) {
+            mark.rewind();
+            forget_lookups(held);
+        }
         return gave_up.into();
     }
     if let Waiting::Asked(wait) = call.waiting {
@@ -269,7 +274,11 @@ impl Job {
         match self.run_next(true, &Budget::of_batch(), held, thread) {
             Ended::Ran => self.ran(span, thread),
             Ended::Killed => self.n_run = self.commands.len(),
-            Ended::Paused | Ended::Waits(_) | Ended::Needs(_) | Ended::TooLong(_) => {}
+            Ended::Paused
+            | Ended::Waits(_)
+            | Ended::Needs(_)
+            | Ended::BetweenParts
+            | Ended::TooLong(_) => {}
         }
     }
 

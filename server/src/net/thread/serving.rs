@@ -323,7 +323,10 @@ impl IoThread {
                 Some(Ended::Paused(parsed.end))
             }
             Ok((command, Admission::Run))
-                if matches!(command.spec.run, Run::Shard(_) | Run::Transaction(_) | Run::Script(_)) =>
+                if matches!(
+                    command.spec.run,
+                    Run::Shard(_) | Run::Transaction(_) | Run::InParts(_) | Run::Script(_)
+                ) =>
             {
                 connection.record.ran(command.id);
                 batch.leave_unmeasured(0);
@@ -487,7 +490,12 @@ impl IoThread {
                 connection.postponed = Some(self.postpone(node));
                 Next::Parked { input_from: parsed.end }
             }
-            Run::Transaction(_) | Run::Script(_) | Run::Own(_) | Run::Queue | Run::Everything(_) => {
+            Run::Transaction(_)
+            | Run::InParts(_)
+            | Run::Script(_)
+            | Run::Own(_)
+            | Run::Queue
+            | Run::Everything(_) => {
                 let n_left = self.run_transaction(connection, turn, command, index, out);
                 if n_left == 0 {
                     return Next::Command(index + 1);
@@ -744,9 +752,9 @@ impl IoThread {
             }
             // At the gate the next of them is held back.
             Some(Ok(UnitEnded::Paused)) => Next::Command(next.get()),
-            Some(Ok(UnitEnded::Waits(_) | UnitEnded::Needs(_) | UnitEnded::TooLong(_))) => {
-                self.leave_group(connection, turn, next.get()..group.end, true)
-            }
+            Some(Ok(
+                UnitEnded::Waits(_) | UnitEnded::Needs(_) | UnitEnded::BetweenParts | UnitEnded::TooLong(_),
+            )) => self.leave_group(connection, turn, next.get()..group.end, true),
             Some(Err(_)) => {
                 out.truncate(n_kept.get());
                 let failed = turn.batch.commands[next.get()].command();
@@ -850,6 +858,8 @@ impl IoThread {
                     return 0;
                 }
                 Some(Ok(UnitEnded::Needs(further))) => further,
+                // The thread that goes on finds out with what.
+                Some(Ok(UnitEnded::BetweenParts)) => Route::default().with_weight(Weight::Heavy),
                 Some(Ok(UnitEnded::TooLong(Method::Held))) => Route::new(shards).with_weight(Weight::Heavy),
                 // Held by someone else, held back by a pause, or concerned with waiting: all that is the node's business.
                 Some(Ok(UnitEnded::Paused | UnitEnded::Waits(_) | UnitEnded::TooLong(_))) => {
