@@ -77,6 +77,10 @@ pub struct Reader<R> {
     offset: Option<u64>,
     line: Vec<u8>,
     unit: Vec<u8>,
+    /// Where the units that were read last begin.
+    units_at: u64,
+    /// They are to be given once more.
+    is_kept: bool,
 }
 
 impl<R: Read + Seek> Reader<R> {
@@ -97,7 +101,8 @@ impl<R: Read + Seek> Reader<R> {
         from.seek(SeekFrom::Start(at))?;
         let (line, unit) = (Vec::new(), Vec::new());
         let (from, whole_bytes, until) = (BufReader::new(from), at, None);
-        Ok(Self { from, at, whole_bytes, n_bytes, until, previous: 0, offset: None, line, unit })
+        let (previous, offset, units_at, is_kept) = (0, None, at, false);
+        Ok(Self { from, at, whole_bytes, n_bytes, until, previous, offset, line, unit, units_at, is_kept })
     }
 
     /// Ends before what was written after a time, in seconds since 1970, as far as lines of the file tell it.
@@ -135,7 +140,11 @@ impl<R: Read + Seek> Reader<R> {
     /// # Errors
     /// If the file is broken. To go on then is of no use.
     pub fn next_units(&mut self) -> Result<Option<&[u8]>, Broken> {
+        if std::mem::take(&mut self.is_kept) {
+            return Ok(Some(&self.unit));
+        }
         self.unit.clear();
+        self.units_at = self.at;
         // Where a transaction that stands in no frame has begun.
         let mut multi_at = None;
         loop {
@@ -184,6 +193,16 @@ impl<R: Read + Seek> Reader<R> {
                 _ => return Err(self.judge(start, "no command begins there")?),
             }
         }
+    }
+
+    /// Has [`Reader::next_units`] give the units that were read last once more.
+    pub fn keep_units(&mut self) {
+        self.is_kept = true;
+    }
+
+    /// Where the units that were read last begin in the file, with what stands before them since the ones before: in bytes.
+    pub fn units_at(&self) -> u64 {
+        self.units_at
     }
 
     /// Moves the units that were read last behind `bytes`, without a copy if those are few beside them.

@@ -11,7 +11,7 @@ use std::{
 };
 
 use support::{
-    Client, Server,
+    Client, Reply, Server,
     crowd::{ask, figure, until},
     home::Home,
 };
@@ -307,10 +307,10 @@ fn long_values_with_the_file_on_stay_near_the_limit() {
         }
     });
     let peak = peak_mib(&server);
-    // The goal is 1.15 times the limit and 64 MiB. Mostly it is missed by a tenth. On a busy machine each client may
-    // also have a value that has given way and is not freed yet. Before, there were up to 2.6 times as much.
-    const OF_EACH_CLIENT_MIB: usize = 2 * VALUE_MIB;
-    assert!(peak <= LIMIT_MIB + N_CLIENTS * OF_EACH_CLIENT_MIB + 32, "{peak} MiB");
+    // The goal is 1.15 times the limit and 64 MiB, which is met on an idle machine. On a busy one each client may have a value that has
+    // given way and is not freed yet.
+    const OF_EACH_CLIENT_MIB: usize = VALUE_MIB + VALUE_MIB / 4;
+    assert!(peak <= LIMIT_MIB + N_CLIENTS * OF_EACH_CLIENT_MIB + 64, "{peak} MiB");
     let n_left: usize =
         ask(&mut server.connect(), "DBSIZE").trim_start_matches(':').parse().expect("a number");
     assert!(n_left >= 2, "{n_left} keys are left");
@@ -339,15 +339,20 @@ fn a_server_that_starts_with_one_long_string_needs_little_more() {
 #[test]
 fn a_start_reads_what_is_large_once_and_builds_it_once() {
     const VALUE_MIB: usize = 96;
+    let (hash, list): (&[&[u8]], &[&[u8]]) = (&[b"HSET", b"large", b"field"], &[b"RPUSH", b"large"]);
     // A snapshot, and the file of commands.
-    for appendonly in ["no", "yes"] {
+    for (appendonly, write, length) in [
+        ("no", hash, "HSTRLEN large field"),
+        ("yes", hash, "HSTRLEN large field"),
+        ("yes", list, "STRLEN element"),
+    ] {
         let home = Home::new();
         let args = ["--save", "", "--io-threads", "1", "--appendonly", appendonly];
         let server = home.serve(&args);
         let mut client = server.connect();
         let value: Vec<u8> = (0..VALUE_MIB << 20).map(|at| (at / 1000 % 251) as u8).collect();
         assert_eq!(ask(&mut client, "SET before v"), "+OK");
-        assert_eq!(client.command(&[b"HSET".as_slice(), b"large", b"field", &value]).to_string(), ":1");
+        assert_eq!(client.command(&[write, &[&value]].concat()).to_string(), ":1");
         if appendonly == "no" {
             assert_eq!(ask(&mut client, "SAVE"), "+OK");
         }
@@ -355,10 +360,43 @@ fn a_start_reads_what_is_large_once_and_builds_it_once() {
         let server = home.serve(&args);
         let mut client = server.connect();
         assert_eq!(ask(&mut client, "GET before"), "\"v\"");
-        assert_eq!(ask(&mut client, "HSTRLEN large field"), format!(":{}", VALUE_MIB << 20));
         let peak = peak_mib(&server);
-        assert!(peak <= VALUE_MIB * 23 / 10, "appendonly {appendonly}: {peak} MiB");
+        // The file of commands has the value as a word, of which the element is made. In a snapshot it lies among others.
+        let limit = if appendonly == "yes" { VALUE_MIB * 13 / 10 } else { VALUE_MIB * 23 / 10 };
+        assert!(peak <= limit, "appendonly {appendonly}, {length}: {peak} MiB");
+        if write == list {
+            let script = "redis.call('SET', 'element', redis.call('LPOP', 'large'))";
+            assert_eq!(client.command(&["EVAL", script, "2", "large", "element"]).to_string(), "(nil)");
+        }
+        assert_eq!(ask(&mut client, length), format!(":{}", VALUE_MIB << 20));
     }
+}
+
+/// The request, or the append-only file's word, used to be copied: there were two of the value for a while, and four with the file on.
+#[test]
+fn a_long_string_is_stored_and_loaded_where_it_came() {
+    const VALUE_MIB: usize = 96;
+    let home = Home::new();
+    let value: Vec<u8> = (0..VALUE_MIB << 20).map(|at| (at / 1000 % 251) as u8).collect();
+    let serve = |appendonly| home.serve(&["--save", "", "--io-threads", "1", "--appendonly", appendonly]);
+    let options: [(_, &[&[u8]]); 3] = [("no", &[]), ("no", &[b"PX", b"100000000"]), ("yes", &[])];
+    for (appendonly, options) in options {
+        let server = serve(appendonly);
+        let mut client = server.connect();
+        assert_eq!(ask(&mut client, "SET before v"), "+OK");
+        let set = [&[b"SET".as_slice(), b"long", &value], options].concat();
+        assert_eq!(client.command(&set).to_string(), "+OK");
+        let peak = peak_mib(&server);
+        // What is written to the file is a copy. Room for what comes is made in steps, each of which moves what is there.
+        let n_copies = if appendonly == "yes" { 2 } else { 1 };
+        assert!(peak <= n_copies * VALUE_MIB + VALUE_MIB * 6 / 10, "{appendonly} {options:?}: {peak} MiB");
+    }
+    let server = serve("yes");
+    let mut client = server.connect();
+    let peak = peak_mib(&server);
+    assert!(peak <= VALUE_MIB * 13 / 10, "{peak} MiB");
+    assert_eq!(ask(&mut client, "GET before"), "\"v\"");
+    assert_eq!(client.command(&["GET", "long"]), Reply::Bulk(value));
 }
 
 /// The room of a request of many words, which had grown by doubling, and its copy looked like holes once they were freed: a client that wrote the

@@ -365,20 +365,28 @@ fn all_that_wait_for_a_busy_script_are_told() {
 #[test]
 fn who_waits_behind_a_script_that_waits_is_told() {
     let server = laid_out((4, 1024));
-    let (mut busy, mut stuck, mut control) = (server.connect(), server.connect(), server.connect());
+    let (mut busy, mut stuck, mut other) = (server.connect(), server.connect(), server.connect());
+    let mut control = server.connect();
     ask(&mut control, "CONFIG SET busy-reply-threshold 1");
     ask(&mut control, "MSET held 1 pointer held other other");
     busy.send(&["EVAL", "while true do redis.call('GET', KEYS[1]) end", "1", "held"]);
     until("it is busy", || ask(&mut control, "GET held").starts_with("-BUSY"));
     // The text does not show the key that it reads in the end.
     let script = "redis.call('SET', ARGV[1], 1) return redis.call('GET', redis.call('GET', ARGV[2]))";
-    stuck.send(&["EVAL", script, "0", "free", "pointer"]);
+    // In a transaction it has its turn from the beginning: it cannot be given up and take it later.
+    for words in [&["MULTI"][..], &["EVAL", script, "0", "free", "pointer"], &["EXEC"]] {
+        stuck.send(words);
+    }
     until("it waits", || ask(&mut control, "GET free").starts_with("-BUSY"));
-    let other = eval(&mut control, script, &[], &["another", "other"]);
-    assert!(other.text().is_some_and(|text| text.starts_with("BUSY")), "{other:?}");
+    assert_eq!(ask(&mut other, "MULTI"), "+OK");
+    assert_eq!(eval(&mut other, script, &[], &["another", "other"]).to_string(), "+QUEUED");
+    let told = ask(&mut other, "EXEC");
+    assert!(told.starts_with("-EXECABORT Transaction discarded because of: BUSY"), "{told}");
     assert_eq!(ask(&mut control, "SCRIPT KILL"), "+OK");
     assert!(busy.receive().is_error());
-    assert_eq!(stuck.receive().text().as_deref(), Some("1"), "it has all its effects");
+    for reply in ["+OK", "+QUEUED", "[\"1\"]"] {
+        assert_eq!(stuck.receive().to_string(), reply, "it has all its effects");
+    }
     assert_eq!(ask(&mut control, "GET free"), "\"1\"");
 }
 

@@ -18,7 +18,9 @@
 //! Rust references, since what is behind them is longer than any sized type says.
 
 mod blob;
+mod classes;
 mod handle;
+mod handover;
 mod object;
 
 use std::alloc::{Layout, alloc, dealloc, handle_alloc_error};
@@ -28,7 +30,10 @@ use std::ops::Range;
 use std::ptr::NonNull;
 
 pub use self::blob::Pinned;
+pub(crate) use self::blob::offered as offered_blob;
+pub use self::classes::class_bytes;
 pub(crate) use self::handle::{EntryHandle, SPARE_BITS};
+pub use self::handover::Handover;
 pub use self::object::Object;
 use self::object::{Boxed, ObjectHeader};
 use crate::packed::Splice;
@@ -126,22 +131,6 @@ pub enum Moved {
     No,
     /// It is in a new allocation.
     Yes,
-}
-
-/// The size of the allocation for so many bytes: multiples of 16 up to 128, then four sizes a doubling, as
-/// mimalloc rounds.
-///
-/// Above 64 KiB, where a quarter is much, sizes are rounded to 4 KiB.
-#[inline]
-pub fn class_bytes(bytes: usize) -> usize {
-    if bytes <= 128 {
-        bytes.max(1).next_multiple_of(16)
-    } else if bytes <= 64 << 10 {
-        let doubling = (bytes - 1).ilog2();
-        bytes.next_multiple_of(1 << (doubling - 2))
-    } else {
-        bytes.next_multiple_of(4096)
-    }
 }
 
 /// The header word.
@@ -1030,5 +1019,7 @@ fn layout(class: usize) -> Layout {
     Layout::from_size_align(class, align).expect("keys and inline values are far shorter than isize::MAX")
 }
 
+#[cfg(test)]
+mod handover_tests;
 #[cfg(test)]
 mod tests;

@@ -9,7 +9,12 @@ use std::cell::RefCell;
 
 use xxhash_rust::xxh3::xxh3_64_with_seed;
 
-use crate::{Db, event::Event, ledger::Hearer};
+use crate::{
+    Db,
+    entry::{self, Pinned},
+    event::Event,
+    ledger::Hearer,
+};
 
 /// One for whom changes are recorded. It is not told of them.
 pub const LOG: Hearer = Hearer::new(5);
@@ -20,6 +25,8 @@ struct Commands {
     bytes: Vec<u8>,
     /// Where each word ends in `bytes`.
     ends: Vec<usize>,
+    /// Long words that are shared with the request in which they came, by their numbers: they take nothing of `bytes`.
+    shared: Vec<(usize, Pinned)>,
     /// Of each command its database and where its words end in `ends`.
     commands: Vec<(Db, usize)>,
 }
@@ -27,7 +34,10 @@ struct Commands {
 impl Commands {
     fn add<'w>(&mut self, db: Db, words: impl IntoIterator<Item = &'w [u8]>) {
         for word in words {
-            self.bytes.extend_from_slice(word);
+            match entry::offered_blob(word) {
+                Some(blob) => self.shared.push((self.ends.len(), blob)),
+                None => self.bytes.extend_from_slice(word),
+            }
             self.ends.push(self.bytes.len());
         }
         self.commands.push((db, self.ends.len()));
@@ -37,9 +47,9 @@ impl Commands {
         let mut first = 0usize;
         self.commands.iter().map(move |&(db, end)| {
             let from = first.checked_sub(1).map_or(0, |before| self.ends[before]);
-            let ends = &self.ends[first..end];
+            let words = first..end;
             first = end;
-            Recorded { db, bytes: &self.bytes, from, ends }
+            Recorded { db, of: self, from, words: (words.start, words.end) }
         })
     }
 
@@ -47,6 +57,7 @@ impl Commands {
         self.commands.truncate(n_commands);
         self.ends.truncate(self.commands.last().map_or(0, |&(_, end)| end));
         self.bytes.truncate(self.ends.last().copied().unwrap_or(0));
+        self.shared.retain(|&(nth, _)| nth < self.ends.len());
     }
 
     fn clear(&mut self) {
@@ -63,21 +74,29 @@ impl Commands {
 pub struct Recorded<'r> {
     /// Its database.
     pub db: Db,
-    bytes: &'r [u8],
+    of: &'r Commands,
+    /// Where the first word begins in its bytes.
     from: usize,
-    ends: &'r [usize],
+    /// The number of the first word, and of the first that belongs to the next command.
+    words: (usize, usize),
 }
 
 impl<'r> Recorded<'r> {
     /// How many words it has.
     pub fn n_words(self) -> usize {
-        self.ends.len()
+        self.words.1 - self.words.0
     }
 
     /// Its words.
     pub fn words(self) -> impl Iterator<Item = &'r [u8]> {
+        let Commands { bytes, ends, shared, .. } = self.of;
         let mut from = self.from;
-        self.ends.iter().map(move |&end| &self.bytes[std::mem::replace(&mut from, end)..end])
+        (self.words.0..self.words.1).map(move |nth| {
+            let end = ends[nth];
+            let own = &bytes[std::mem::replace(&mut from, end)..end];
+            let blob = shared.iter().find(|(shared, _)| *shared == nth);
+            blob.map_or(own, |(_, blob)| blob)
+        })
     }
 }
 

@@ -1,6 +1,7 @@
 //! Requests that outlive the buffer in which they arrived: what waits for EXEC, and what a connection leaves in its node.
 
 use braid_protocol::request::Arg;
+use braid_storage::entry::Handover;
 
 use super::Words;
 
@@ -13,10 +14,38 @@ const PIECE_BYTES: usize = 64 * 1024;
 /// is longer. Pieces are never moved, so memory does not double while requests are added.
 #[derive(Default)]
 pub struct Requests {
-    pieces: Vec<Vec<u8>>,
+    pieces: Vec<Piece>,
     words: Vec<Arg>,
     requests: Vec<Request>,
     n_bytes: usize,
+}
+
+/// Memory in which requests lie.
+enum Piece {
+    /// As they came.
+    Bytes(Vec<u8>),
+    /// One, whose long word an entry can take over.
+    Handover(Handover),
+}
+
+impl Piece {
+    fn bytes(&self) -> &[u8] {
+        match self {
+            Piece::Bytes(bytes) => bytes,
+            Piece::Handover(handover) => handover.bytes(),
+        }
+    }
+
+    /// Gives it up. To give megabytes back takes long: that is done elsewhere.
+    fn discard(self) {
+        let bytes = match self {
+            Piece::Bytes(bytes) => Some(bytes),
+            Piece::Handover(handover) => handover.into_buffer(),
+        };
+        if let Some(bytes) = bytes {
+            braid_storage::discard_bytes(bytes);
+        }
+    }
 }
 
 /// Where a request is.
@@ -33,14 +62,13 @@ impl Requests {
     /// Copies a request in.
     pub fn push(&mut self, words: Words<'_>) {
         let (bytes, ranges) = words.parts();
-        let has_room = |piece: &&mut Vec<u8>| piece.len() + bytes.len() <= PIECE_BYTES;
-        let start = match self.pieces.last_mut().filter(has_room) {
-            Some(piece) => {
+        let start = match self.pieces.last_mut() {
+            Some(Piece::Bytes(piece)) if piece.len() + bytes.len() <= PIECE_BYTES => {
                 piece.extend_from_slice(bytes);
                 piece.len() - bytes.len()
             }
-            None => {
-                self.pieces.push(bytes.to_vec());
+            _ => {
+                self.pieces.push(Piece::Bytes(bytes.to_vec()));
                 0
             }
         };
@@ -51,7 +79,7 @@ impl Requests {
     /// Adds a request whose bytes [`Requests::adopt`] brings next: there it begins at `start`.
     pub fn push_without_bytes(&mut self, words: Words<'_>, start: usize) {
         let (_, ranges) = words.parts();
-        self.pieces.push(Vec::new());
+        self.pieces.push(Piece::Bytes(Vec::new()));
         self.add(start, ranges);
     }
 
@@ -74,7 +102,37 @@ impl Requests {
     /// If there is no request.
     pub fn adopt(&mut self, input: Vec<u8>) {
         self.n_bytes += input.len();
-        *self.pieces.last_mut().expect("the request has come first") = input;
+        *self.pieces.last_mut().expect("the request has come first") = Piece::Bytes(input);
+    }
+
+    /// If there is one request, and it is little more than one long word, puts that where an entry can take it over. That takes as long as to
+    /// copy it, but no memory.
+    pub fn prepare_handover(&mut self) {
+        if let [request] = &mut self.requests[..]
+            && let piece @ Piece::Bytes(_) = &mut self.pieces[request.piece]
+        {
+            let Piece::Bytes(bytes) = std::mem::replace(piece, Piece::Bytes(Vec::new())) else {
+                unreachable!("it is none yet")
+            };
+            let words = &mut self.words[request.first_word..request.first_word + request.n_words];
+            match Handover::new(bytes, request.start, words) {
+                Ok(handover) => {
+                    request.start = 0;
+                    *piece = Piece::Handover(handover);
+                }
+                Err(bytes) => *piece = Piece::Bytes(bytes),
+            }
+        }
+    }
+
+    /// Runs something with the words of a request. An entry that is made meanwhile takes over the long word, if that is
+    /// [prepared](Requests::prepare_handover).
+    #[inline]
+    pub fn handing_over<T>(&self, nth: usize, run: impl FnOnce(Words<'_>) -> T) -> T {
+        match &self.pieces[self.requests[nth].piece] {
+            Piece::Bytes(_) => run(self.get(nth)),
+            Piece::Handover(handover) => handover.offer(|| run(self.get(nth))),
+        }
     }
 
     /// How many there are.
@@ -103,7 +161,7 @@ impl Requests {
     /// If there are not so many.
     pub fn get(&self, nth: usize) -> Words<'_> {
         let Request { piece, start, first_word, n_words } = self.requests[nth];
-        Words::new(&self.pieces[piece][start..], &self.words[first_word..first_word + n_words])
+        Words::new(&self.pieces[piece].bytes()[start..], &self.words[first_word..first_word + n_words])
     }
 
     /// All, from one on.
@@ -132,7 +190,7 @@ impl Requests {
         self.words[request.first_word..request.first_word + ranges.len()].copy_from_slice(&ranges);
         (request.piece, request.start) = (self.pieces.len(), 0);
         self.n_bytes += bytes.len();
-        self.pieces.push(bytes);
+        self.pieces.push(Piece::Bytes(bytes));
     }
 
     /// Forgets all, and keeps no more than so many bytes of the space of each kind.
@@ -149,19 +207,22 @@ impl Requests {
         self.n_bytes = 0;
     }
 
-    /// Gives up the pieces but for a small first one. To give megabytes back takes long: that is done elsewhere.
+    /// Gives up the pieces but for a small first one.
     fn discard_pieces(&mut self, kept_bytes: usize) {
-        let keeps_first = self.pieces.first().is_some_and(|piece| piece.capacity() <= kept_bytes);
-        self.pieces.drain(usize::from(keeps_first)..).for_each(braid_storage::discard_bytes);
-        if let Some(first) = self.pieces.first_mut() {
-            first.clear();
-        }
+        let keeps_first = match self.pieces.first_mut() {
+            Some(Piece::Bytes(first)) if first.capacity() <= kept_bytes => {
+                first.clear();
+                true
+            }
+            _ => false,
+        };
+        self.pieces.drain(usize::from(keeps_first)..).for_each(Piece::discard);
     }
 }
 
 impl Drop for Requests {
     fn drop(&mut self) {
-        self.pieces.drain(..).for_each(braid_storage::discard_bytes);
+        self.pieces.drain(..).for_each(Piece::discard);
     }
 }
 
@@ -201,7 +262,7 @@ mod tests {
         }
         assert_eq!((requests.len(), requests.n_words()), (5000, 10_000));
         // No more is allocated than the requests take.
-        let allocated: usize = requests.pieces.iter().map(Vec::capacity).sum();
+        let allocated: usize = requests.pieces.iter().map(|piece| piece.bytes().len()).sum();
         assert!(allocated < requests.n_bytes() + 2 * PIECE_BYTES * requests.pieces.len() / 50 + PIECE_BYTES);
         requests.clear(4096);
         assert!(requests.is_empty() && requests.pieces.len() <= 1);
@@ -220,7 +281,35 @@ mod tests {
         requests.push(Words::new(&short, &of_short));
         assert_eq!(texts(requests.get(1)), texts(Words::new(&bytes, &ranges)));
         assert_eq!(texts(requests.get(2)), [b"multi"]);
-        assert_eq!(requests.pieces[1].as_ptr(), at, "it was copied");
+        assert_eq!(requests.pieces[1].bytes().as_ptr(), at, "it was copied");
+    }
+
+    #[test]
+    fn a_long_word_is_prepared_to_be_handed_over_if_its_request_is_alone() {
+        let long = vec![b'x'; 2 << 20];
+        let (bytes, ranges) = request(&[b"set", b"key", &long, b"px", b"1000"]);
+        let input = [b"before, by more than a header", &bytes[..], b"after"].concat();
+        let of_input = || {
+            let mut requests = Requests::default();
+            requests
+                .push_without_bytes(Words::new(&bytes, &ranges), input.len() - bytes.len() - "after".len());
+            requests.adopt(input.clone());
+            requests
+        };
+        let mut alone = of_input();
+        alone.prepare_handover();
+        assert!(matches!(alone.pieces[..], [Piece::Handover(_)]));
+        alone.prepare_handover();
+        alone.handing_over(0, |words| assert_eq!(texts(words), texts(Words::new(&bytes, &ranges))));
+        let mut with_another = of_input();
+        with_another.push(Words::new(&bytes, &ranges));
+        with_another.prepare_handover();
+        assert!(matches!(with_another.pieces[..], [Piece::Bytes(_), Piece::Bytes(_)]));
+        let (short, of_short) = request(&[b"get", b"key"]);
+        let mut without = Requests::default();
+        without.push(Words::new(&short, &of_short));
+        without.prepare_handover();
+        without.handing_over(0, |words| assert_eq!(texts(words), [&b"get"[..], b"key"]));
     }
 
     #[test]

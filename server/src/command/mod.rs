@@ -70,7 +70,9 @@ pub(crate) use pubsub::{is_confined, joins_or_leaves_events, leave_channel, subs
 pub(crate) use scripting::{BUSY_FUNCTION, BUSY_SCRIPT, learn_script};
 pub use spec::{BeginSweep, CommandSpec, Log, LogAs, PART_KEYS, Run, ScriptIn};
 pub use table::{CommandTable, Found, Registered};
-pub(crate) use transactions::{forget_own_watches, forget_own_watches_in_parts, unwatch_keys, watched_routes};
+pub(crate) use transactions::{
+    forget_own_watches, forget_own_watches_in_parts, unwatch_keys, watched_routes,
+};
 pub use work::{Estimate, Look, Method, Work};
 
 /// The families' rows: the whole command table.

@@ -23,6 +23,7 @@ use braid_protocol::{
 use braid_storage::{
     Db, Routed, Router, ShardId,
     coordinator::{Held, Worker},
+    entry::Handover,
     record,
     table::PREFETCH_MAX,
     time::Millis,
@@ -54,6 +55,8 @@ const BUSY: Duration = Duration::from_micros(200);
 #[derive(Default)]
 pub struct Chunk {
     bytes: Vec<u8>,
+    /// In place of those: the only command of the chunk, of which it is most of one word.
+    long: Option<Handover>,
     args: Vec<Arg>,
     commands: Vec<Logged>,
     /// How many more there were that need not run.
@@ -107,9 +110,14 @@ impl Chunk {
     pub fn read(mut self, reader: &mut Reader<File>, db: &mut Db, parts: &Parts) -> Self {
         self.clear();
         while self.bytes.len() < CHUNK_BYTES && self.commands.len() < CHUNK_COMMANDS {
-            let at = reader.position();
             match reader.next_units() {
-                Ok(Some(_)) => {
+                Ok(Some(units)) => {
+                    if units.len() >= CHUNK_BYTES && !self.commands.is_empty() {
+                        // Alone it need not be copied.
+                        reader.keep_units();
+                        break;
+                    }
+                    let at = reader.units_at();
                     let start = self.bytes.len();
                     reader.move_units(&mut self.bytes);
                     if let Err(why) = self.parse(start, at, db, parts) {
@@ -123,10 +131,23 @@ impl Chunk {
                 break;
             }
         }
+        if let [only] = &mut self.commands[..]
+            && self.bytes.len() >= CHUNK_BYTES
+        {
+            let words = &mut self.args[only.args.clone()];
+            match Handover::new(std::mem::take(&mut self.bytes), only.bytes.start, words) {
+                Ok(handover) => {
+                    only.bytes = 0..handover.bytes().len();
+                    self.long = Some(handover);
+                }
+                Err(bytes) => self.bytes = bytes,
+            }
+        }
         self
     }
 
     fn clear(&mut self) {
+        self.long = None;
         self.bytes.clear();
         // One unit may have been very large.
         self.bytes.shrink_to(2 * CHUNK_BYTES);
@@ -258,14 +279,19 @@ impl Chunk {
         let (mut counts, mut out) = (Counts::default(), Vec::new());
         for &index in group {
             let Logged { command, db, at, ref bytes, ref args, first, .. } = self.commands[index as usize];
-            let words = Words::new(&self.bytes[bytes.clone()], &self.args[args.clone()]);
+            let all = self.long.as_ref().map_or(&self.bytes[..], Handover::bytes);
+            let words = Words::new(&all[bytes.clone()], &self.args[args.clone()]);
             session.db = db;
             let of_session = Call::of_session(&TABLE, thread.server(), session, Millis(0), thread);
             let mut call = Call { held: Some(held), ..of_session };
             out.clear();
             // Not as a client's: it is neither timed nor counted.
-            let outcome =
-                step::execute(&mut call, command, words, first, &mut Reply::new(&mut out, Resp::default()));
+            let mut reply = Reply::new(&mut out, Resp::default());
+            let mut run = || step::execute(&mut call, command, words, first, &mut reply);
+            let outcome = match &self.long {
+                None => run(),
+                Some(handover) => handover.offer(run),
+            };
             if call.must_run_again() || matches!(&outcome, Err(error) if error.is_too_much()) {
                 let why = format!("'{}' cannot be run here", command.full_name);
                 return Err(Stopped::AtCommand { at, why });

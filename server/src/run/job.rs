@@ -307,6 +307,7 @@ impl coordinator::Job for Job {
         for (delegated, words) in node.job.together() {
             foresight::prepare(thread.server(), rows::row(delegated.command), words);
         }
+        node.job.requests.prepare_handover();
         let needs = node.job.needs(thread.server());
         if node.job.commands.len() == 1 {
             node.job.routed = needs.keys.to_vec();

@@ -74,7 +74,8 @@ pub fn send_long_request(job: &mut Job, server: &Server) -> Route {
         return send(job, server);
     }
     job.task = Task::Commands;
-    Route::new(Needs::of_next(job, server).shards(server)).with_weight(Weight::Heavy)
+    // It is found when the request has been prepared.
+    Route::default().with_weight(Weight::Heavy)
 }
 
 /// Pins the values of a job's next command, or has it wait for its turn.
@@ -214,11 +215,14 @@ pub fn work(node: &mut Node<Job>, thread: &mut ThreadState) {
 /// Runs the command; returns how long that took, in nanoseconds.
 fn run(job: &mut Job, shard: &mut Shard, thread: &ThreadState) -> u64 {
     let Job { session, requests, commands, n_run, was_counted, reply, now, .. } = job;
-    let (delegated, words) = (commands[*n_run], requests.get(*n_run));
+    let delegated = commands[*n_run];
     let mut call =
         Call { offloaded: Some(shard), ..Call::of_session(&TABLE, thread.server(), session, *now, thread) };
     let began = Instant::now();
-    step::answer(&mut call, rows::row(delegated.command), words, delegated.routed, reply, thread);
+    requests.prepare_handover();
+    requests.handing_over(*n_run, |words| {
+        step::answer(&mut call, rows::row(delegated.command), words, delegated.routed, reply, thread);
+    });
     if std::mem::replace(was_counted, true) {
         thread.stats().commands[delegated.command.index()].calls.sub(1);
     }

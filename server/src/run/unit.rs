@@ -274,11 +274,7 @@ impl Job {
         match self.run_next(true, &Budget::of_batch(), held, thread) {
             Ended::Ran => self.ran(span, thread),
             Ended::Killed => self.n_run = self.commands.len(),
-            Ended::Paused
-            | Ended::Waits(_)
-            | Ended::Needs(_)
-            | Ended::BetweenParts
-            | Ended::TooLong(_) => {}
+            Ended::Paused | Ended::Waits(_) | Ended::Needs(_) | Ended::BetweenParts | Ended::TooLong(_) => {}
         }
     }
 
@@ -291,21 +287,23 @@ impl Job {
         thread: &mut ThreadState,
     ) -> Ended {
         let Job { session, requests, commands, routed, n_run, was_shown, reply, now, .. } = self;
-        let (delegated, words) = (commands[*n_run], requests.get(*n_run));
-        let unit = Unit {
-            command: rows::row(delegated.command),
-            words,
-            first: delegated.routed,
-            routed,
-            is_fetched: false,
-            sampled: *now,
-            was_shown: *was_shown,
-            is_in_place: false,
-            is_served,
-            wants_lane: false,
-            budget,
-        };
-        run(&unit, session, held, reply, thread)
+        let delegated = commands[*n_run];
+        requests.handing_over(*n_run, |words| {
+            let unit = Unit {
+                command: rows::row(delegated.command),
+                words,
+                first: delegated.routed,
+                routed,
+                is_fetched: false,
+                sampled: *now,
+                was_shown: *was_shown,
+                is_in_place: false,
+                is_served,
+                wants_lane: false,
+                budget,
+            };
+            run(&unit, session, held, reply, thread)
+        })
     }
 
     /// Puts down the time of commands that have just run, where they were not timed alone, to one of them, if it is long.

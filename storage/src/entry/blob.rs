@@ -1,21 +1,81 @@
 //! Blobs: bytes in an allocation with a reference count, so that they can be read after the hold.
 
 use std::alloc::{Layout, alloc, dealloc, handle_alloc_error, realloc};
+use std::cell::RefCell;
+use std::hint::cold_path;
+use std::mem::ManuallyDrop;
 use std::ops::Deref;
 use std::ptr::NonNull;
 use std::sync::atomic::{AtomicUsize, Ordering::Acquire, Ordering::Relaxed, Ordering::Release};
 
-use super::class_bytes;
+use super::classes::class_bytes;
 
 /// Lengths to which a growing blob doubles; beyond, it gets this much more than it needs.
 const GREEDY_MAX: usize = 1 << 20;
+
+/// Fewer bytes are copied rather than handed over: that is soon done.
+pub(super) const LONG_BYTES: usize = 1 << 20;
+
+thread_local! {
+    /// The blob that an entry made on this thread takes if it is made of the very same bytes.
+    static OFFERED: RefCell<Option<Pinned>> = const { RefCell::new(None) };
+}
+
+/// Runs something that may make an entry of a blob's bytes: it gets the blob and no copy.
+pub(super) fn offer<T>(blob: &Pinned, run: impl FnOnce() -> T) -> T {
+    struct Withdraw;
+    impl Drop for Withdraw {
+        fn drop(&mut self) {
+            OFFERED.take();
+        }
+    }
+    OFFERED.set(Some(blob.clone()));
+    let _withdraw = Withdraw;
+    run()
+}
+
+/// The blob of these very bytes, if it is offered.
+#[inline]
+pub(crate) fn offered(bytes: &[u8]) -> Option<Pinned> {
+    if bytes.len() < LONG_BYTES {
+        return None;
+    }
+    cold_path();
+    OFFERED.with_borrow(|offered| offered.as_ref().filter(|blob| std::ptr::eq(&***blob, bytes)).cloned())
+}
 
 #[repr(C)]
 struct BlobHeader {
     references: AtomicUsize,
     len: usize,
-    /// Bytes that have room behind the header.
-    capacity: usize,
+    /// Bytes that have room behind the header; and [`OF_BUFFER`], if the allocation was a `Vec<u8>`.
+    room: usize,
+}
+
+/// Says of a blob that its allocation was a `Vec<u8>`, so that it is freed as one: with another alignment.
+const OF_BUFFER: usize = 1 << (usize::BITS - 1);
+
+/// The bytes of a blob's header.
+pub(super) const HEADER_BYTES: usize = size_of::<BlobHeader>();
+
+impl BlobHeader {
+    fn capacity(&self) -> usize {
+        self.room & !OF_BUFFER
+    }
+
+    fn is_of_buffer(&self) -> bool {
+        self.room & OF_BUFFER != 0
+    }
+
+    /// How the allocation was made.
+    fn layout(&self) -> Layout {
+        let bytes = HEADER_BYTES + self.capacity();
+        if self.is_of_buffer() {
+            Layout::array::<u8>(bytes).expect("a buffer is no longer than isize::MAX")
+        } else {
+            Pinned::layout(bytes)
+        }
+    }
 }
 
 /// Bytes that stay readable and unchanged as long as the handle lives.
@@ -33,8 +93,11 @@ unsafe impl Send for Pinned {}
 unsafe impl Sync for Pinned {}
 
 impl Pinned {
-    /// A blob with a copy of these bytes.
+    /// A blob of these bytes: a copy, unless they are a long word that a request [hands over](super::Handover).
     pub fn from_slice(bytes: &[u8]) -> Self {
+        if let Some(blob) = offered(bytes) {
+            return blob;
+        }
         let mut blob = Self::with_capacity(bytes.len());
         // SAFETY: the blob is new, so it is ours alone, and has room for the bytes.
         unsafe { blob.data().copy_from_nonoverlapping(NonNull::from(bytes).cast(), bytes.len()) };
@@ -44,15 +107,51 @@ impl Pinned {
 
     /// An empty blob with room for at least so many bytes.
     pub fn with_capacity(capacity: usize) -> Self {
-        let bytes = class_bytes(size_of::<BlobHeader>() + capacity);
+        let bytes = class_bytes(HEADER_BYTES + capacity);
         let layout = Self::layout(bytes);
         // SAFETY: the layout has the size of the header at least.
         let start = NonNull::new(unsafe { alloc(layout) }).unwrap_or_else(|| handle_alloc_error(layout));
         let blob = start.cast::<BlobHeader>();
-        let capacity = bytes - size_of::<BlobHeader>();
+        let capacity = bytes - HEADER_BYTES;
         // SAFETY: the allocation is ours alone, aligned for the header, and large enough.
-        unsafe { blob.write(BlobHeader { references: AtomicUsize::new(1), len: 0, capacity }) };
+        unsafe { blob.write(BlobHeader { references: AtomicUsize::new(1), len: 0, room: capacity }) };
         Pinned { blob }
+    }
+
+    /// A blob in the place of a buffer, of the `len` bytes that begin [`HEADER_BYTES`] behind its start. `None`, with the buffer, if it does not
+    /// lie where a header can.
+    pub(super) fn in_buffer(buffer: Vec<u8>, len: usize) -> Result<Self, Vec<u8>> {
+        let start = buffer.as_ptr().cast::<BlobHeader>();
+        if !start.is_aligned() || HEADER_BYTES + len > buffer.len() {
+            return Err(buffer);
+        }
+        let mut buffer = ManuallyDrop::new(buffer);
+        let room = (buffer.capacity() - HEADER_BYTES) | OF_BUFFER;
+        let blob = NonNull::from(buffer.as_mut_slice()).cast::<BlobHeader>();
+        // SAFETY: the allocation is ours alone, since the buffer is forgotten; it is aligned for the header, and long enough.
+        unsafe { blob.write(BlobHeader { references: AtomicUsize::new(1), len, room }) };
+        Ok(Pinned { blob })
+    }
+
+    /// The buffer in whose place the blob is, empty, if it is in one and nobody else has the blob.
+    pub(super) fn into_buffer(self) -> Option<Vec<u8>> {
+        if !self.header().is_of_buffer() || !self.is_unique() {
+            return None;
+        }
+        let capacity = HEADER_BYTES + self.header().capacity();
+        let start = self.into_raw();
+        // SAFETY: the blob was ours alone, and its allocation is that of a `Vec<u8>` of this capacity.
+        Some(unsafe { Vec::from_raw_parts(start.as_ptr(), 0, capacity) })
+    }
+
+    /// The first `n` bytes of the allocation behind the header, of which there may be more than the blob has.
+    ///
+    /// # Safety
+    /// They have been written to, and those beyond the blob's own are changed by nobody.
+    pub(super) unsafe fn first_bytes(&self, n: usize) -> &[u8] {
+        debug_assert!(n <= self.header().capacity());
+        // SAFETY: the handle keeps the blob, which nobody changes as long as there is another handle; the rest is the caller's promise.
+        unsafe { std::slice::from_raw_parts(self.data().as_ptr(), n) }
     }
 
     /// Appends to a blob that nobody else reads, and copies it first otherwise; how long arguments are read
@@ -67,7 +166,7 @@ impl Pinned {
 
     /// The bytes that the blob has allocated.
     pub fn allocated_bytes(&self) -> usize {
-        size_of::<BlobHeader>() + self.header().capacity
+        HEADER_BYTES + self.header().capacity()
     }
 
     /// Sets the length: cuts the bytes, or adds zeros.
@@ -90,7 +189,7 @@ impl Pinned {
     /// Makes the blob ours alone, with room for `len` bytes, of which the first `keep` stay.
     pub(super) fn make_room(&mut self, keep: usize, len: usize) {
         debug_assert!(keep <= self.len());
-        let capacity = self.header().capacity;
+        let capacity = self.header().capacity();
         let wanted = if len <= capacity {
             len
         } else if len < GREEDY_MAX {
@@ -98,26 +197,26 @@ impl Pinned {
         } else {
             len + GREEDY_MAX
         };
-        if !self.is_unique() {
+        if !self.is_unique() || self.header().is_of_buffer() && len > capacity {
             let mut copy = Self::with_capacity(wanted);
             // SAFETY: the copy is new, so it is ours alone, and `keep` is within both lengths.
             unsafe { copy.data().copy_from_nonoverlapping(self.data(), keep) };
             copy.set_len(keep);
             *self = copy;
         } else if len > capacity {
-            let old = Self::layout(size_of::<BlobHeader>() + capacity);
-            let bytes = class_bytes(size_of::<BlobHeader>() + wanted);
+            let old = Self::layout(HEADER_BYTES + capacity);
+            let bytes = class_bytes(HEADER_BYTES + wanted);
             let layout = Self::layout(bytes);
             // SAFETY: the blob is ours alone, so nobody else has its address, and was allocated with this layout.
             let moved = unsafe { realloc(self.blob.as_ptr().cast(), old, layout.size()) };
             self.blob = NonNull::new(moved).unwrap_or_else(|| handle_alloc_error(layout)).cast();
-            self.header_mut().capacity = bytes - size_of::<BlobHeader>();
+            self.header_mut().room = bytes - HEADER_BYTES;
         }
     }
 
     /// Overwrites all bytes, if the blob is ours alone and has room, though not four times what is needed.
     pub(super) fn try_overwrite(&mut self, bytes: &[u8]) -> bool {
-        let capacity = self.header().capacity;
+        let capacity = self.header().capacity();
         if bytes.len() > capacity || bytes.len() < capacity / 4 || !self.is_unique() {
             return false;
         }
@@ -129,7 +228,7 @@ impl Pinned {
 
     /// Sets the length of a blob that is ours alone; who makes it longer writes the new bytes at once.
     pub(super) fn set_len(&mut self, len: usize) {
-        debug_assert!(self.is_unique() && len <= self.header().capacity);
+        debug_assert!(self.is_unique() && len <= self.header().capacity());
         self.header_mut().len = len;
     }
 
@@ -180,7 +279,7 @@ impl Pinned {
     /// `raw` is from [`into_raw`](Self::into_raw), and that handle still counts.
     pub(super) unsafe fn another(raw: NonNull<u8>) -> Self {
         // SAFETY: the handle that counts is borrowed, not dropped.
-        let handle = unsafe { std::mem::ManuallyDrop::new(Self::from_raw(raw)) };
+        let handle = unsafe { ManuallyDrop::new(Self::from_raw(raw)) };
         Pinned::clone(&handle)
     }
 
@@ -188,7 +287,7 @@ impl Pinned {
     /// `raw` is from [`into_raw`](Self::into_raw), and that handle still counts.
     pub(super) unsafe fn is_shared(raw: NonNull<u8>) -> bool {
         // SAFETY: the handle that counts is borrowed, not dropped.
-        let handle = unsafe { std::mem::ManuallyDrop::new(Self::from_raw(raw)) };
+        let handle = unsafe { ManuallyDrop::new(Self::from_raw(raw)) };
         !handle.is_unique()
     }
 
@@ -205,7 +304,7 @@ impl Pinned {
     /// `raw` is from [`into_raw`](Self::into_raw), and that handle still counts.
     pub(super) unsafe fn allocated_bytes_of(raw: NonNull<u8>) -> usize {
         // SAFETY: the handle that counts is borrowed, not dropped.
-        let handle = unsafe { std::mem::ManuallyDrop::new(Self::from_raw(raw)) };
+        let handle = unsafe { ManuallyDrop::new(Self::from_raw(raw)) };
         handle.allocated_bytes()
     }
 }
@@ -240,7 +339,7 @@ impl Drop for Pinned {
         // Acquire pairs with the Release of the handles that went before. A load, since ThreadSanitizer knows
         // no fences.
         header.references.load(Acquire);
-        let layout = Self::layout(size_of::<BlobHeader>() + header.capacity);
+        let layout = header.layout();
         // SAFETY: this was the last handle, and the blob was allocated with this layout.
         unsafe { dealloc(self.blob.as_ptr().cast(), layout) };
     }

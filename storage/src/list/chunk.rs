@@ -4,7 +4,7 @@ use std::ops::Range;
 
 use super::{ListEnd, Part, outermost, remove_hits};
 use crate::{
-    entry::class_bytes,
+    entry::{Pinned, class_bytes},
     packed::{self, At, Element, Packed, Splice},
 };
 
@@ -67,14 +67,14 @@ pub(super) enum Chunk {
     /// Elements one behind the other.
     Packed(PackedChunk),
     /// The text of an element that is too long for that.
-    Plain(Box<[u8]>),
+    Plain(Pinned),
 }
 
 impl Chunk {
     /// A chunk of one element.
     pub fn of(text: &[u8], limit: Limit) -> Self {
         if limit.is_exceeded_by(text) {
-            return Chunk::Plain(text.into());
+            return Chunk::Plain(Pinned::from_slice(text));
         }
         let capacity = (packed::EMPTY.len() + text.len() + PACKING_BYTES).next_power_of_two();
         let mut chunk = PackedChunk::with_capacity(capacity, packed::EMPTY, ListEnd::Right, 0);
@@ -101,7 +101,7 @@ impl Chunk {
     pub fn allocated_bytes(&self) -> usize {
         match self {
             Chunk::Packed(packed) => packed.allocated_bytes(),
-            Chunk::Plain(text) => class_bytes(text.len()),
+            Chunk::Plain(text) => text.allocated_bytes(),
         }
     }
 
