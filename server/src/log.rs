@@ -9,10 +9,12 @@ use std::{
         OnceLock,
         atomic::{AtomicBool, AtomicU8, AtomicU64, Ordering},
     },
-    time::{Instant, SystemTime, UNIX_EPOCH},
+    time::Instant,
 };
 
 pub mod syslog;
+
+use time::OffsetDateTime;
 
 use self::syslog::Syslog;
 use crate::config::{Config, LogLevel};
@@ -196,53 +198,22 @@ impl Seldom {
 
 /// Now, in UTC, as `20 Nov 2026 23:55:25.123`.
 fn timestamp() -> String {
-    let Moment { year, month, day, hour, minute, second, millis } = Moment::now();
-    format!("{day:02} {month} {year} {hour:02}:{minute:02}:{second:02}.{millis:03}")
+    let now = OffsetDateTime::now_utc();
+    let (day, month, year, time) = (now.day(), month(now), now.year(), clock_time(now));
+    format!("{day:02} {month} {year} {time}.{:03}", now.millisecond())
 }
 
-/// A moment in UTC.
-struct Moment {
-    year: i64,
-    month: &'static str,
-    day: u32,
-    hour: u64,
-    minute: u64,
-    second: u64,
-    millis: u32,
+/// The month, in three letters.
+fn month(moment: OffsetDateTime) -> String {
+    let mut name = moment.month().to_string();
+    name.truncate(3);
+    name
 }
 
-impl Moment {
-    fn now() -> Self {
-        let unix = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
-        let (year, month, day) = civil_date((unix.as_secs() / 86_400) as i64);
-        const MONTHS: [&str; 12] =
-            ["Jan", "Feb", "Mar", "Apr", "May", "Jun", "Jul", "Aug", "Sep", "Oct", "Nov", "Dec"];
-        let second = unix.as_secs() % 86_400;
-        Self {
-            year,
-            month: MONTHS[month as usize - 1],
-            day,
-            hour: second / 3600,
-            minute: second / 60 % 60,
-            second: second % 60,
-            millis: unix.subsec_millis(),
-        }
-    }
-}
-
-/// The Gregorian date of a day counted from 1970-01-01.
-///
-/// Counts in eras of 400 years that begin on the first of March, so that the leap day is a year's last.
-fn civil_date(days: i64) -> (i64, u32, u32) {
-    let shifted = days + 719_468;
-    let era = shifted.div_euclid(146_097);
-    let day_of_era = shifted.rem_euclid(146_097);
-    let year_of_era = (day_of_era - day_of_era / 1460 + day_of_era / 36_524 - day_of_era / 146_096) / 365;
-    let day_of_year = day_of_era - (365 * year_of_era + year_of_era / 4 - year_of_era / 100);
-    let shifted_month = (5 * day_of_year + 2) / 153;
-    let day = (day_of_year - (153 * shifted_month + 2) / 5 + 1) as u32;
-    let month = if shifted_month < 10 { shifted_month + 3 } else { shifted_month - 9 } as u32;
-    (year_of_era + era * 400 + (month <= 2) as i64, month, day)
+/// The time of day, as `23:55:25`.
+fn clock_time(moment: OffsetDateTime) -> String {
+    let (hour, minute, second) = moment.to_hms();
+    format!("{hour:02}:{minute:02}:{second:02}")
 }
 
 /// Logs for operators.
@@ -286,13 +257,14 @@ macro_rules! verbose {
 
 #[cfg(test)]
 mod tests {
-    use super::civil_date;
+    use time::{Date, Month, Time};
+
+    use super::*;
 
     #[test]
-    fn days_become_dates() {
-        assert_eq!(civil_date(0), (1970, 1, 1));
-        assert_eq!(civil_date(11_016), (2000, 2, 29));
-        assert_eq!(civil_date(20_777), (2026, 11, 20));
-        assert_eq!(civil_date(-1), (1969, 12, 31));
+    fn moments_are_written_as_redis_writes_them() {
+        let date = Date::from_calendar_date(2000, Month::February, 29).expect("a leap year");
+        let moment = date.with_time(Time::from_hms(3, 4, 5).expect("a time")).assume_utc();
+        assert_eq!((month(moment).as_str(), clock_time(moment).as_str()), ("Feb", "03:04:05"));
     }
 }

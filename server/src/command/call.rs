@@ -61,6 +61,8 @@ pub struct Call<'a, 'h> {
     pub is_too_much: bool,
     /// Whether a script runs it.
     pub is_in_script: bool,
+    /// Whether monitoring clients have been shown it already.
+    pub was_shown: bool,
     /// Set when it is to run again. Nothing of it has happened, except of one that is [between parts](GaveUp::BetweenParts).
     pub gave_up: Option<GaveUp>,
 }
@@ -104,6 +106,7 @@ impl<'a> Call<'a, '_> {
             definitions: None,
             is_too_much: false,
             is_in_script: false,
+            was_shown: false,
             gave_up: None,
         }
     }

@@ -1,4 +1,6 @@
 //! Lines for the system's log (`syslog-enabled`), in the form of RFC 3164 that C libraries give them.
+//!
+//! The `syslog` crate's socket blocks: a system log that does not keep up would hold the server up. Here a line is lost instead.
 
 use std::{
     io,
@@ -6,7 +8,9 @@ use std::{
     path::{Path, PathBuf},
 };
 
-use super::{Level, Moment};
+use time::OffsetDateTime;
+
+use super::{Level, clock_time, month};
 use crate::config::SyslogFacility;
 
 /// Where the system's log is reached.
@@ -36,11 +40,10 @@ impl Syslog {
     /// Writes a line, if the log takes it.
     pub fn line(&self, level: Level, message: &str) {
         let priority = self.facility << 3 | severity(level);
-        let Moment { month, day, hour, minute, second, .. } = Moment::now();
+        let now = OffsetDateTime::now_utc();
+        let (month, day, time) = (month(now), now.day(), clock_time(now));
         let (ident, pid) = (&self.ident, std::process::id());
-        let line = format!(
-            "<{priority}>{month} {day:2} {hour:02}:{minute:02}:{second:02} {ident}[{pid}]: {message}"
-        );
+        let line = format!("<{priority}>{month} {day:2} {time} {ident}[{pid}]: {message}");
         let _ = self.socket.send_to(line.as_bytes(), &self.path);
     }
 }

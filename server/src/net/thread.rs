@@ -48,7 +48,11 @@ use crate::{
     config::Config,
     net::{eviction::Eviction, welcome},
     notify::copies::Leftover,
-    run::{budget::Budget, rows, watch},
+    run::{
+        budget::Budget,
+        finish::{self, Ran, Times},
+        rows, watch,
+    },
     shared::{
         client_limit::clients_limit, mail::Mail, server::Server, spread::Sampler, thread_state::ThreadState,
     },
@@ -452,7 +456,7 @@ impl IoThread {
         let pieces = sweep.take_reply();
         let took = sweep.worked.as_nanos() as u64;
         self.worker.thread.stats().took(node.job.commands[0].command, took, 1);
-        self.note_sweep(node, took, pieces.iter().map(Vec::len).sum());
+        self.finish_sweep(node, took, pieces.iter().map(Vec::len).sum());
         let wanted = node.job.session.replies == Replies::On;
         node.job.session.drop_unwanted(0, &mut Vec::new());
         if let Some(connection) = self.connections[node.job.session.origin.slot].as_mut().filter(|_| wanted) {
@@ -554,14 +558,13 @@ impl IoThread {
         self.go_on(slot);
     }
 
-    /// Notes a command that has visited the shards in turn.
-    fn note_sweep(&self, node: &Node<Job>, nanos: u64, reply_bytes: usize) {
-        let thread = &self.worker.thread;
+    /// Ends a command that has visited the shards in turn.
+    fn finish_sweep(&self, node: &Node<Job>, nanos: u64, reply_bytes: usize) {
         let (command, words) = rows::next(&node.job);
-        if watch::is_long(nanos, thread) {
-            watch::note_long(command, &node.job.session.record, words, nanos, thread);
-        }
-        watch::note_sizes(command, &node.job.session.record, words, reply_bytes, thread);
+        // It was when it began.
+        let was_shown = true;
+        let ran = Ran { command, words, session: &node.job.session, reply_bytes, was_shown };
+        finish::tell(&ran, Times { alone: Some(nanos), ..Times::default() }, &self.worker.thread);
     }
 
     /// Gives expiry a share of this turn.

@@ -1,7 +1,7 @@
 //! MONITOR: a line for each command that ran, for the monitoring clients.
 //!
 //! While somebody does, [`Server::attention`](crate::shared::server::Server::attention) is raised, and no command takes the short way in
-//! which a batch runs under one hold: each comes by [`observe`], under its hold, so the lines have the order of the holds.
+//! which a batch runs under one hold: each ends under its hold (`run/finish.rs`), so the lines have the order of the holds.
 
 use std::sync::{Arc, atomic::Ordering};
 

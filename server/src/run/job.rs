@@ -19,10 +19,10 @@ use crate::{
         waits::Wait,
     },
     command::{self, Method, Registered, Run},
-    observe::{events, invalidations, monitor},
+    observe::{events, invalidations},
     run::{
         budget::Budget,
-        foresight, gates, lines, logging, offload,
+        finish, foresight, gates, lines, logging, offload,
         route::{self, Needs},
         rows, step,
         unit::{self, Ended},
@@ -207,7 +207,7 @@ impl Job {
         // A command that waits until it may write has not begun for its client, so it is shown when it runs.
         if wait.is_visible() && !std::mem::replace(&mut self.was_shown, true) {
             let (command, words) = rows::next(self);
-            monitor::observe(&self.session, command.spec.flags, words, thread);
+            finish::show(command.spec.flags, words, &self.session, thread);
         }
         if wait.is_visible() {
             self.note_reads_of(self.n_run, held, thread);

@@ -10,8 +10,11 @@
 //! | [served](serve): a key that it waits for was written | the holder who wrote it |
 //! | [offloaded](offload): it reads too much for a hold | a heavy-work thread, without the hold; its result is stored by a unit |
 //! | within EXEC | [`transaction`], which runs each queued command through the same [step] |
+//!
+//! All of them end a command in [`finish`], which tells its observers.
 
 pub mod budget;
+pub mod finish;
 pub mod foresight;
 pub mod gates;
 pub mod job;

@@ -33,12 +33,13 @@ use crate::{
     catalog::{Denial, Flags, KeyUse},
     client::node::{Job, Offload, PinnedKey, Task},
     command::{Call, TABLE},
-    observe::{events, hearers, invalidations, monitor},
+    observe::{events, hearers, invalidations},
     run::{
+        finish::{self, Ran, Times},
         gates::{self, Closed},
         lines,
         route::{self, Needs},
-        rows, step, unit, watch,
+        rows, step, unit,
     },
     shared::{server::Server, thread_state::ThreadState},
     telemetry::split::Phase,
@@ -151,7 +152,7 @@ pub fn pin(job: &mut Job, held: &mut Held<'_, Job>, thread: &mut ThreadState) {
     }
     if command.has(Flags::READONLY) {
         // It takes its effect here.
-        monitor::observe(&job.session, command.spec.flags, words, thread);
+        finish::show(command.spec.flags, words, &job.session, thread);
         if job.session.tracking.as_ref().is_some_and(|tracking| tracking.remembers()) {
             // Until they are unpinned the values stay what they are, so this may come before they are read.
             invalidations::remember(server, held, &job.session, command.spec.keys, words);
@@ -331,15 +332,12 @@ fn conclude(
     if stores && is_valid && offload.shard.is_logged() {
         record::with(|record| record.append(std::mem::take(&mut offload.record)));
     }
-    if is_valid && !command.has(Flags::READONLY) {
-        monitor::observe(&job.session, command.spec.flags, words, thread);
-    }
     if is_valid {
-        if watch::is_long(offload.worked_nanos, thread) {
-            watch::note_long(command, &job.session.record, words, offload.worked_nanos, thread);
-        }
-        let n_replied = job.reply.len() - job.n_replied_bytes;
-        watch::note_sizes(command, &job.session.record, words, n_replied, thread);
+        let reply_bytes = job.reply.len() - job.n_replied_bytes;
+        // One that reads was shown when its values were pinned.
+        let was_shown = command.has(Flags::READONLY);
+        let ran = Ran { command, words, session: &job.session, reply_bytes, was_shown };
+        finish::tell(&ran, Times { alone: Some(offload.worked_nanos), ..Times::default() }, thread);
     }
     job.now = time;
     if !is_valid {

@@ -31,15 +31,20 @@ impl Sampled {
         thread.server().hot_keys.samples_next(thread.index).then(|| Self { began: Instant::now() })
     }
 
-    /// Notes what the command has cost that has just run, with so many bytes of a reply.
+    /// Returns how long the command took that has just run, in nanoseconds.
     #[cold]
-    pub fn end(self, command: &Registered, words: Words<'_>, reply_bytes: usize, thread: &ThreadState) {
-        let nanos = self.began.elapsed().as_nanos() as u64;
-        let keys = keys_of(command, words);
-        if !keys.is_empty() {
-            let bytes = (words.request_bytes() + reply_bytes) as u64;
-            thread.server().hot_keys.add(thread.index, keys.into_iter(), Cost { nanos, bytes });
-        }
+    pub fn end(self) -> u64 {
+        self.began.elapsed().as_nanos() as u64
+    }
+}
+
+/// Notes what a sampled command has cost.
+#[cold]
+pub fn note(command: &Registered, words: Words<'_>, reply_bytes: usize, nanos: u64, thread: &ThreadState) {
+    let keys = keys_of(command, words);
+    if !keys.is_empty() {
+        let bytes = (words.request_bytes() + reply_bytes) as u64;
+        thread.server().hot_keys.add(thread.index, keys.into_iter(), Cost { nanos, bytes });
     }
 }
 

@@ -10,7 +10,7 @@
 //! Within EXEC a script cannot be given up: a transaction with a script whose keys are not known runs with the lane from its beginning.
 
 use std::{
-    sync::{Arc, atomic::Ordering},
+    sync::atomic::Ordering,
     time::{Duration, Instant},
 };
 
@@ -31,17 +31,15 @@ use crate::{
     client::{node::Job, session::Session, waits::Waiting},
     command::{self, Call, Found, GaveUp, Look, Registered, Run, ScriptIn, TABLE, Work},
     log,
-    observe::{
-        invalidations,
-        monitor::{self, Sender},
-    },
+    observe::invalidations,
     run::{
         budget::Budget,
+        finish::{self, Kept},
         foresight::{self, Parts, PartsRoom},
         gates, lines,
         route::Needs,
         step,
-        watch::{self, Long, Span},
+        watch::{self, Span},
     },
     scripting::{
         functions,
@@ -95,7 +93,7 @@ pub fn run(
     thread.charge(call.session);
     if ran.is_err() {
         // It could not begin: one that does shows itself, before its commands.
-        monitor::observe(call.session, Flags::NONE, words, call.thread);
+        finish::show(Flags::NONE, words, call.session, call.thread);
     }
     let ran = ran?;
     if let Ok(Ended::Error { is_counted }) = ran {
@@ -242,12 +240,10 @@ enum Note {
     Error(String),
     /// A command was refused.
     Rejected(CommandId),
-    /// A line of MONITOR.
-    Line(Arc<[u8]>),
+    /// What observers of commands are told.
+    Observed(Kept),
     /// Something was denied.
     Denied(Entry),
-    /// Something took long.
-    Long(Long),
     /// The script has written to the server's log.
     Logged(log::Level, String),
 }
@@ -292,12 +288,11 @@ impl Notes {
             match note {
                 Note::Error(error) => thread.stats().error(&error),
                 Note::Rejected(command) => thread.stats().commands[command.index()].rejected.add(1),
-                Note::Line(line) => monitor::send(&line, session, thread),
+                Note::Observed(kept) => kept.tell(session, thread),
                 Note::Denied(entry) => {
                     command::count_denial(entry.reason, thread);
                     thread.server().note_denial(entry);
                 }
-                Note::Long(long) => watch::note(long, thread),
                 Note::Logged(level, message) => log::line_later(level, format_args!("{message}")),
             }
         }
@@ -386,9 +381,8 @@ impl<'r, 'a, 'h> Running<'r, 'a, 'h> {
         parts: &Parts<'_>,
         reply: &mut Reply<'_>,
     ) -> Ran {
-        let (session, words) = (&*self.call.session, self.words);
-        let line = monitor::line_for_later(session, Sender::Client, Flags::NONE, words, self.call.server);
-        self.notes.others.extend(line.map(Note::Line));
+        let kept = Kept::of_beginning(self.words, self.call.session, self.call.thread);
+        self.notes.others.extend(kept.map(Note::Observed));
         self.n_timed = if engine.n_runs().is_multiple_of(RUNS_PER_TIMED) { RUNS_PER_TIMED } else { 0 };
         let thread = self.call.thread;
         engine.limit_memory(thread.stats().lua_memory_limit.load(Ordering::Relaxed));
@@ -427,10 +421,9 @@ impl<'r, 'a, 'h> Running<'r, 'a, 'h> {
     fn end_span(&mut self, is_given_up: bool) {
         let Some(span) = self.span.take() else { return };
         let nanos = span.end(self.call.thread).nanos;
-        if !is_given_up && watch::is_long(nanos, self.call.thread) {
-            let client = &self.call.session.record;
-            let long = Long::new(self.row, client, self.words, nanos, self.call.thread);
-            self.notes.others.push(Note::Long(long));
+        if !is_given_up {
+            let kept = Kept::of_end(self.row, self.words, self.call.session, nanos, self.call.thread);
+            self.notes.others.extend(kept.map(Note::Observed));
         }
     }
 
@@ -694,10 +687,6 @@ impl<'r, 'a, 'h> Running<'r, 'a, 'h> {
         if has_effect(command) {
             self.begin_to_write(command, words)?;
         }
-        let flags = command.spec.flags;
-        let line = monitor::line_for_later(self.call.session, Sender::Script, flags, words, self.call.server);
-        self.notes.n_bytes += line.as_ref().map_or(0, |line| line.len());
-        self.notes.others.extend(line.map(Note::Line));
         let start = out.len();
         let is_alone = self.met_long_work || watch::times_each(self.call.thread);
         let n_timed = if is_alone { 1 } else { self.n_timed };
@@ -723,12 +712,12 @@ impl<'r, 'a, 'h> Running<'r, 'a, 'h> {
             self.notes.n_bytes += text.len();
             self.notes.others.push(Note::Error(text));
         }
-        let nanos = began.map_or(0, |began| began.elapsed().as_nanos() as u64);
-        if n_timed > 0 && watch::is_long(nanos, self.call.thread) {
-            let long = Long::new(command, &self.call.session.record, words, nanos, self.call.thread);
-            self.notes.others.push(Note::Long(long));
-            self.notes.n_bytes += size_of::<Long>();
+        let nanos = began.map(|began| began.elapsed().as_nanos() as u64);
+        if let Some(kept) = Kept::of_part(command, words, self.call.session, nanos, self.call.thread) {
+            self.notes.n_bytes += size_of::<Kept>() + kept.n_bytes();
+            self.notes.others.push(Note::Observed(kept));
         }
+        let nanos = nanos.unwrap_or(0);
         self.notes.ran.push(Done { command: command.id, has_failed, nanos, n_timed });
         self.noted(size_of::<Done>());
         Ok(())

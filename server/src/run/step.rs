@@ -22,10 +22,8 @@ use crate::{
     observe::invalidations,
     random,
     run::{
-        gates, logging,
-        sampling::Sampled,
-        script, serve, transaction,
-        watch::{self, Timer},
+        finish::{Measured, Ran},
+        gates, logging, script, serve, transaction,
     },
     shared::thread_state::ThreadState,
     warning,
@@ -195,8 +193,10 @@ pub fn answer(
     let limit = thread.stats().output_limit.load(Ordering::Relaxed);
     // What is offloaded counts when it has been stored.
     let is_offloaded = call.offloaded.is_some();
-    let timer = if is_offloaded { None } else { Timer::begin(command, call.session, thread) };
-    let sampled = Sampled::begin(thread);
+    let measured = match is_offloaded {
+        true => Measured::begin_offloaded(thread),
+        false => Measured::begin(command, call.session, thread),
+    };
     let mut reply = Reply::new(out, call.session.resp).with_limit(limit);
     let outcome = if call.held.is_some() || call.offloaded.is_some() {
         // Whoever runs work on shards catches what it panics with, while it still holds them.
@@ -219,14 +219,12 @@ pub fn answer(
         end_caching(call.session, command);
     }
     conclude(command, outcome, start, call.session, out, thread);
-    if !is_offloaded {
-        if let Some(timer) = timer {
-            timer.end(command, call.session, words, thread);
+    let (reply_bytes, was_shown) = (out.len() - start, call.was_shown);
+    match is_offloaded {
+        true => measured.end_offloaded(command, words, reply_bytes, thread),
+        false => {
+            measured.finish(&Ran { command, words, session: call.session, reply_bytes, was_shown }, thread);
         }
-        watch::note_sizes(command, &call.session.record, words, out.len() - start, thread);
-    }
-    if let Some(sampled) = sampled {
-        sampled.end(command, words, out.len() - start, thread);
     }
     if out.len() > limit {
         *out = Vec::new();

@@ -7,12 +7,11 @@ use crate::{
     catalog::{CommandError, Denial, Outcome, Words},
     client::{session::Queue, waits::Waiting},
     command::{self, Call, Registered, Run, forget_own_watches},
-    observe::{invalidations, monitor},
+    observe::invalidations,
     run::{
-        rows,
-        sampling::Sampled,
-        step,
-        watch::{self, Span, Timer},
+        finish::{Measured, Ran},
+        rows, step,
+        watch::{self, Span},
     },
     shared::thread_state::ThreadState,
 };
@@ -86,10 +85,8 @@ fn run_queued(
     {
         return refuse_queued(call, command, denial, words, reply);
     }
-    let timer = Timer::begin(command, call.session, call.thread);
-    let sampled = Sampled::begin(call.thread);
+    let measured = Measured::begin(command, call.session, call.thread);
     let outcome = step::execute(call, command, words, None, reply);
-    monitor::observe(call.session, command.spec.flags, words, call.thread);
     if call.session.tracking.is_some()
         && command.reads_its_keys()
         && let Some(held) = &mut call.held
@@ -105,14 +102,9 @@ fn run_queued(
         reply.truncate(start);
         error.write(reply);
     }
-    if let Some(timer) = timer {
-        timer.end(command, call.session, words, call.thread);
-    }
-    let n_replied = reply.written_bytes() - start;
-    if let Some(sampled) = sampled {
-        sampled.end(command, words, n_replied, call.thread);
-    }
-    watch::note_sizes(command, &call.session.record, words, n_replied, call.thread);
+    let reply_bytes = reply.written_bytes() - start;
+    let ran = Ran { command, words, session: call.session, reply_bytes, was_shown: false };
+    measured.finish(&ran, call.thread);
     // HELLO may have changed the dialect for the commands after it.
     reply.set_version(call.session.resp);
 }

@@ -31,7 +31,7 @@ use crate::{
         waits::{Wait, Waiting},
     },
     command::{Call, GaveUp, Look, Method, Registered, TABLE, Work},
-    observe::{invalidations, monitor},
+    observe::invalidations,
     run::{
         budget::Budget,
         gates::{self, Closed},
@@ -222,6 +222,7 @@ fn body(
         routed,
         is_fetched,
         waiting: Waiting::May,
+        was_shown,
         ..Call::of_session(&TABLE, thread.server(), session, now, thread)
     };
     let mark = Mark::here();
@@ -242,9 +243,6 @@ fn body(
             forget_lookups(held);
         }
         return Ended::Waits(wait);
-    }
-    if !was_shown {
-        monitor::observe(session, command.spec.flags, words, thread);
     }
     Ended::Ran
 }
@@ -311,7 +309,7 @@ impl Job {
         if taken.rest_nanos >= thread.stats().thresholds.together_nanos.load(Ordering::Relaxed) {
             let commands = self.commands_from(commands.start).take(commands.len());
             let commands = commands.map(|(delegated, words)| (rows::row(delegated.command), words));
-            watch::note_longest(commands, &self.session.record, taken.rest_nanos, thread);
+            watch::note_longest(commands, &self.session.record, taken, thread);
         }
     }
 

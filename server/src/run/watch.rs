@@ -120,15 +120,12 @@ impl Timer {
             .then(|| Self { span: Span::begin(thread), is_resting: rests(session).is_some() })
     }
 
-    /// Notes how long the command took that has just run.
-    pub fn end(self, command: &Registered, session: &Session, words: Words<'_>, thread: &ThreadState) {
+    /// Returns how long the command took that has just run, in nanoseconds.
+    pub fn end(self, session: &Session, thread: &ThreadState) -> u64 {
         let nanos = self.span.end(thread).nanos;
         // DEBUG SLEEP does not keep its thread: its time is still to come.
         let rest_millis = rests(session).filter(|_| !self.is_resting).unwrap_or(0);
-        let nanos = nanos.saturating_add(rest_millis.saturating_mul(1_000_000));
-        if is_long(nanos, thread) {
-            note_long(command, &session.record, words, nanos, thread);
-        }
+        nanos.saturating_add(rest_millis.saturating_mul(1_000_000))
     }
 }
 
@@ -140,19 +137,25 @@ fn rests(session: &Session) -> Option<u64> {
     }
 }
 
-/// Puts down a time to one of the commands that were timed together: of those that are not timed alone, the one with the most expected
-/// work.
+/// Attributes the rest of a time to one of the commands that were timed together: of those that are not timed alone, the one with the most
+/// expected work. A single command that has accounted for a part of the time itself is logged already.
 #[cold]
 pub fn note_longest<'w>(
-    commands: impl Iterator<Item = (&'static Registered, Words<'w>)>,
+    mut commands: impl Iterator<Item = (&'static Registered, Words<'w>)>,
     client: &ClientRecord,
-    nanos: u64,
+    taken: Taken,
     thread: &ThreadState,
 ) {
+    let Taken { nanos, rest_nanos } = taken;
+    let (first, second) = (commands.next(), commands.next());
+    if rest_nanos < nanos && second.is_none() {
+        return;
+    }
+    let commands = first.into_iter().chain(second).chain(commands);
     let together = commands.filter(|(command, _)| !is_timed_alone(command, thread) && !command.runs_queue());
     let longest = together.max_by_key(|(command, words)| (is_long_by_nature(command), words.request_bytes()));
     if let Some((command, words)) = longest {
-        note_long(command, client, words, nanos, thread);
+        note_long(command, client, words, rest_nanos, thread);
     }
 }
 
@@ -164,10 +167,11 @@ pub fn end_of_queue(
     session: &Session,
     thread: &ThreadState,
 ) {
-    let Taken { nanos, rest_nanos } = span.end(thread);
-    if rest_nanos >= thread.stats().thresholds.together_nanos.load(Ordering::Relaxed) {
-        note_longest(rows::queued(queue), &session.record, rest_nanos, thread);
+    let taken = span.end(thread);
+    if taken.rest_nanos >= thread.stats().thresholds.together_nanos.load(Ordering::Relaxed) {
+        note_longest(rows::queued(queue), &session.record, taken, thread);
     }
+    let nanos = taken.nanos;
     if is_long(nanos, thread) {
         // As in Redis, it is a command to the latency monitor, and not in the slow log.
         note_latency(command, nanos, thread);

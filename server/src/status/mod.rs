@@ -6,7 +6,6 @@
 mod endpoint;
 mod exposition;
 mod http;
-mod json;
 mod login;
 mod peers;
 mod site;

@@ -6,11 +6,15 @@ use std::{
     time::{Duration, Instant},
 };
 
-use super::{json::Json, login::Sight};
+use serde_json::{Map, Value, json};
+
+use super::login::Sight;
 use crate::{
     command::{TABLE, info_text},
-    shared::server::{BRAID_VERSION, Server},
-    telemetry::{command_log::LogOf, hot_keys::Report, latency::Latencies},
+    shared::server::{BRAID_VERSION, Peer, Server},
+    telemetry::{
+        command_log::LogOf, hot_keys::Report, latency::Latencies, stats::CommandCounts, top_keys::Weighed,
+    },
 };
 
 /// Percentiles are of about so long.
@@ -37,35 +41,23 @@ impl Snapshots {
     /// The state of now.
     pub fn take(&mut self, server: &Server, sight: Sight) -> String {
         let recent = self.recent(server, Instant::now());
-        let mut json = Json::default();
-        json.object(|json| {
-            json.name("version").string(BRAID_VERSION);
-            json.name("now_ms").integer(server.clock.unix_micros() / 1000);
-            figures(server, json);
-            json.name("latency_us");
-            match &recent {
-                Some(recent) => json.object(|json| {
-                    for (name, percent) in PERCENTS {
-                        json.name(name).number(recent.percentile_nanos(percent) as f64 / 1000.0);
-                    }
-                }),
-                None => json.null(),
-            }
-            json.name("threads").array(|json| threads(server, json));
-            json.name("commands").array(|json| commands(server, json));
-            json.name("slow_log");
-            match sight.slow_log {
-                true => json.array(|json| slow_log(server, json)),
-                false => json.null(),
-            }
-            json.name("hot_keys");
-            match server.hot_key_report().filter(|_| sight.hot_keys) {
-                Some(report) => json.object(|json| hot_keys(&report, json)),
-                None => json.null(),
-            }
-            json.name("may_see_hot_keys").boolean(sight.hot_keys);
+        let latency = recent.map(|recent| {
+            let percentile = |percent| recent.percentile_nanos(percent) as f64 / 1000.0;
+            PERCENTS.map(|(name, percent)| (name.to_owned(), json!(percentile(percent))))
         });
-        json.finish()
+        let hot_keys_report = server.hot_key_report().filter(|_| sight.hot_keys);
+        let mut state = figures(server);
+        state.extend([
+            ("version".to_owned(), json!(BRAID_VERSION)),
+            ("now_ms".to_owned(), json!(server.clock.unix_micros() / 1000)),
+            ("latency_us".to_owned(), latency.map(Map::from_iter).into()),
+            ("threads".to_owned(), threads(server)),
+            ("commands".to_owned(), commands(server)),
+            ("slow_log".to_owned(), sight.slow_log.then(|| slow_log(server)).into()),
+            ("hot_keys".to_owned(), hot_keys_report.as_ref().map(hot_keys).into()),
+            ("may_see_hot_keys".to_owned(), json!(sight.hot_keys)),
+        ]);
+        Value::Object(state).to_string()
     }
 
     /// What was recorded lately, if commands have run.
@@ -118,90 +110,82 @@ const FIELDS: &[&str] = &[
     "used_cpu_sys",
 ];
 
-fn figures(server: &Server, json: &mut Json) {
+fn figures(server: &Server) -> Map<String, Value> {
     let sections: [&[u8]; 6] = [b"server", b"clients", b"memory", b"stats", b"cpu", b"debug"];
     let info = info_text(&TABLE, server, sections.into_iter());
-    for line in info.lines() {
-        let Some((field, value)) = line.split_once(':').filter(|(field, _)| FIELDS.contains(field)) else {
-            continue;
-        };
-        if let Ok(value) = value.parse::<f64>() {
-            json.name(field).number(value);
-        }
-    }
+    let fields = info.lines().filter_map(|line| line.split_once(':'));
+    let shown = fields.filter(|(field, _)| FIELDS.contains(field));
+    let numbers =
+        shown.filter_map(|(field, value)| Some((field.to_owned(), json!(value.parse::<f64>().ok()?))));
+    let mut figures: Map<String, Value> = numbers.collect();
     let databases = server.keyspace.databases();
-    json.name("keys").integer(databases.iter().map(|(_, counts)| counts.n_keys).sum());
-    json.name("keys_expiring").integer(databases.iter().map(|(_, counts)| counts.n_deadlines).sum());
+    let n_keys: u64 = databases.iter().map(|(_, counts)| counts.n_keys).sum();
+    let n_expiring: u64 = databases.iter().map(|(_, counts)| counts.n_deadlines).sum();
+    figures.insert("keys".to_owned(), json!(n_keys));
+    figures.insert("keys_expiring".to_owned(), json!(n_expiring));
+    figures
 }
 
-fn threads(server: &Server, json: &mut Json) {
-    for peer in server.io_threads() {
-        json.object(|json| {
-            json.name("connections").integer(peer.n_connections().into());
-            json.name("busy_us").integer(peer.stats.busy_nanos.get() / 1000);
-            let calls = peer.stats.commands.iter().map(|counts| counts.calls.get());
-            json.name("commands").integer(calls.sum());
-        });
-    }
+fn threads(server: &Server) -> Value {
+    let of = |peer: &Peer| {
+        json!({
+            "connections": peer.n_connections(),
+            "busy_us": peer.stats.busy_nanos.get() / 1000,
+            "commands": peer.stats.commands.iter().map(|counts| counts.calls.get()).sum::<u64>(),
+        })
+    };
+    server.io_threads().iter().map(|peer| of(peer)).collect()
 }
 
-fn commands(server: &Server, json: &mut Json) {
+fn commands(server: &Server) -> Value {
     let counted = TABLE.all().iter().map(|command| {
-        let sum = |of: fn(&crate::telemetry::stats::CommandCounts) -> u64| {
-            server.counts_of(command.id).map(of).sum::<u64>()
-        };
+        let sum = |of: fn(&CommandCounts) -> u64| server.counts_of(command.id).map(of).sum::<u64>();
         (command, sum(|counts| counts.calls.get()), sum(|counts| counts.nanos.get()))
     });
     let mut counted: Vec<_> = counted.filter(|(_, calls, _)| *calls > 0).collect();
     counted.sort_by_key(|(_, _, nanos)| std::cmp::Reverse(*nanos));
-    for (command, calls, nanos) in counted.into_iter().take(COMMANDS_SHOWN) {
-        json.object(|json| {
-            json.name("name").string(command.full_name);
-            json.name("calls").integer(calls);
-            json.name("us").number(nanos as f64 / 1000.0);
-        });
-    }
+    let most = counted.into_iter().take(COMMANDS_SHOWN);
+    most.map(|(command, calls, nanos)| {
+        json!({ "name": command.full_name, "calls": calls, "us": nanos as f64 / 1000.0 })
+    })
+    .collect()
 }
 
-fn slow_log(server: &Server, json: &mut Json) {
-    for entry in server.command_log.newest(LogOf::Slow, SLOW_SHOWN) {
-        json.object(|json| {
-            json.name("id").integer(entry.id);
-            json.name("at").integer(entry.what.unix_seconds);
-            json.name("us").integer(entry.what.amount);
-            json.name("client").string(&entry.what.peer);
-            json.name("words").array(|json| entry.what.words.iter().for_each(|word| shown(word, json)));
-        });
-    }
+fn slow_log(server: &Server) -> Value {
+    let entries = server.command_log.newest(LogOf::Slow, SLOW_SHOWN);
+    entries
+        .into_iter()
+        .map(|entry| {
+            json!({
+                "id": entry.id,
+                "at": entry.what.unix_seconds,
+                "us": entry.what.amount,
+                "client": entry.what.peer,
+                "words": entry.what.words.iter().map(|word| shown(word)).collect::<Vec<_>>(),
+            })
+        })
+        .collect()
 }
 
-fn hot_keys(report: &Report, json: &mut Json) {
-    json.name("active").boolean(report.is_active);
-    json.name("sample").integer(report.asked.sample.into());
-    json.name("duration_ms").integer(report.meanwhile.unix_millis);
-    json.name("all_us").integer(report.meanwhile.command_micros);
-    json.name("all_bytes").integer(report.meanwhile.net_bytes);
-    for (name, is_asked, keys) in
-        [("by_ns", report.asked.time, &report.by_nanos), ("by_bytes", report.asked.bytes, &report.by_bytes)]
-    {
-        json.name(name);
-        match is_asked {
-            true => json.array(|json| {
-                for (key, weight) in keys {
-                    json.array(|json| {
-                        shown(key, json);
-                        json.integer(*weight);
-                    });
-                }
-            }),
-            false => json.null(),
-        }
-    }
+fn hot_keys(report: &Report) -> Value {
+    let weighed = |is_asked: bool, keys: &[Weighed]| {
+        is_asked.then(|| keys.iter().map(|(key, weight)| json!([shown(key), weight])).collect::<Vec<_>>())
+    };
+    json!({
+        "active": report.is_active,
+        "sample": report.asked.sample,
+        "duration_ms": report.meanwhile.unix_millis,
+        "all_us": report.meanwhile.command_micros,
+        "all_bytes": report.meanwhile.net_bytes,
+        "by_ns": weighed(report.asked.time, &report.by_nanos),
+        "by_bytes": weighed(report.asked.bytes, &report.by_bytes),
+    })
 }
 
-fn shown(word: &[u8], json: &mut Json) {
+/// A word as text, cut if it is long.
+fn shown(word: &[u8]) -> String {
     match word.len() > WORD_MAX_BYTES {
-        true => json.string(&format!("{}…", String::from_utf8_lossy(&word[..WORD_MAX_BYTES]))),
-        false => json.bytes(word),
+        true => format!("{}…", String::from_utf8_lossy(&word[..WORD_MAX_BYTES])),
+        false => String::from_utf8_lossy(word).into_owned(),
     }
 }

@@ -3,6 +3,8 @@
 //! A thread alone records in its histograms, and a reader sums those of all threads, so recording is a load and a
 //! store on a line that is its own. A histogram is allocated when its command first runs on its thread, and each of its powers of two
 //! when a run first takes so long: a kilobyte each, where all of them would be 24, with hundreds of commands and as many threads as cores.
+//!
+//! The crate `hdrhistogram`, which the bench uses, records through `&mut` and allocates all its counters at once.
 
 use std::sync::OnceLock;
 

@@ -340,7 +340,7 @@ fn checklists() -> Vec<(String, usize, Vec<String>)> {
             }
         }
     }
-    assert_eq!(lists.len(), 4, "a command, a type, a directive, an observer");
+    assert_eq!(lists.len(), 5, "a command, a type, a directive, observers of commands and of writes");
     lists
 }
 
@@ -387,6 +387,23 @@ fn product() -> Vec<(String, String)> {
 fn naming<'p>(product: &'p [(String, String)], word: &str) -> Vec<&'p str> {
     let quoted = format!("\"{word}\"");
     product.iter().filter(|(_, text)| text.contains(&quoted)).map(|(path, _)| path.as_str()).collect()
+}
+
+/// How observers of commands are told.
+const TELLS_OF_COMMANDS: &[&str] =
+    &["monitor::observe(", "monitor::line_for_later(", "sampling::note(", "watch::note_long("];
+
+#[test]
+fn observers_of_commands_are_told_where_commands_end() {
+    let mut found = Vec::new();
+    for (path, text) in product() {
+        let others = TELLS_OF_COMMANDS.iter().filter(|tells| text.contains(**tells));
+        let others = others.filter(|_| path != "server/src/run/finish.rs");
+        found.extend(others.map(|tells| format!("{path} has {tells}…)")));
+    }
+    none("Observers of commands are told in `run/finish.rs` alone:", found);
+    let finish = document("server/src/run/finish.rs");
+    assert!(TELLS_OF_COMMANDS.iter().all(|tells| finish.contains(tells)), "an observer has another name");
 }
 
 /// Where a command's name means something else.

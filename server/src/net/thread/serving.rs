@@ -26,15 +26,15 @@ use crate::{
         session::{Counts, Request, SaveOrder, Session},
     },
     command::{self, BeginSweep, Call, Found, Look, Method, Registered, Run, TABLE, Work},
-    observe::monitor,
     run::{
         budget::Budget,
+        finish,
         gates::{self, Admission},
         job, logging, offload,
         route::{self, Needs},
         rows, step,
         unit::{self, Ended as UnitEnded, Unit},
-        watch,
+        watch::{self, Taken},
     },
     shared::{server::Server, thread_state::ThreadState},
     verbose, warning_seldom,
@@ -218,10 +218,10 @@ impl IoThread {
         accounted_nanos: u64,
     ) {
         let thread = &self.worker.thread;
-        let rest = nanos.saturating_sub(thread.accounted_nanos.get() - accounted_nanos);
-        if rest >= thread.stats().thresholds.together_nanos.load(Ordering::Relaxed) {
+        let rest_nanos = nanos.saturating_sub(thread.accounted_nanos.get() - accounted_nanos);
+        if rest_nanos >= thread.stats().thresholds.together_nanos.load(Ordering::Relaxed) {
             let measured = turn.batch.measured(n_begun).filter_map(|parsed| parsed.known(turn));
-            watch::note_longest(measured, &connection.record, rest, thread);
+            watch::note_longest(measured, &connection.record, Taken { nanos, rest_nanos }, thread);
         }
     }
 
@@ -531,11 +531,7 @@ impl IoThread {
         let (words, thread) = (turn.words(parsed), &self.worker.thread);
         let mut call = Call::of_session(&TABLE, turn.server, session, turn.now, thread);
         step::answer(&mut call, command, words, parsed.routed, out, thread);
-        if call.gave_up.is_some() {
-            return false;
-        }
-        monitor::observe(session, command.spec.flags, words, thread);
-        true
+        call.gave_up.is_none()
     }
 
     /// Logs what the client's user may not do.
@@ -891,7 +887,6 @@ impl IoThread {
         let Job { session, reply, .. } = &mut node.job;
         let mut call = Call::of_session(&TABLE, server, session, now, &self.worker.thread);
         step::answer(&mut call, command, words, None, reply, &self.worker.thread);
-        monitor::observe(session, command.spec.flags, words, &self.worker.thread);
         node.job.task = Task::Barrier;
         node.set_route(Route::new(server.engine.all_shards()));
         self.worker.submit(node);
@@ -918,7 +913,7 @@ impl IoThread {
         let mut call = Call::of_session(&TABLE, server, session, now, &self.worker.thread);
         match step::survive(command, || begin(&mut call, args)) {
             Ok(sweep) => {
-                monitor::observe(session, command.spec.flags, turn.words(parsed), &self.worker.thread);
+                finish::show(command.spec.flags, turn.words(parsed), session, &self.worker.thread);
                 batch.leave_unmeasured(index);
                 let sweep = sweep.with_limit(stats.output_limit.load(Ordering::Relaxed));
                 stats.commands[command.id.index()].calls.add(1);

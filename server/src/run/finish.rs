@@ -1,0 +1,176 @@
+//! The one end of a command: its observers are told of it here, whichever way it ran.
+//!
+//! An observer of every command is a line of [`tell`] and a file of its own. An observer that must see each command under its hold raises
+//! [`Server::attention`](crate::shared::server::Server::attention) while it looks: else commands of a batch run together on the thread's short
+//! way, which times and measures them as one. Commands of a script come here when it is certain that the script is not given up.
+
+use std::sync::Arc;
+
+use crate::{
+    catalog::{Flags, Words},
+    client::session::Session,
+    command::Registered,
+    observe::monitor::{self, Sender},
+    run::{
+        sampling::{self, Sampled},
+        watch::{self, Long, Timer},
+    },
+    shared::thread_state::ThreadState,
+};
+
+/// A command that has run, as its observers see it.
+pub struct Ran<'a> {
+    /// Which.
+    pub command: &'static Registered,
+    /// Its words.
+    pub words: Words<'a>,
+    /// Whose it is.
+    pub session: &'a Session,
+    /// The length of its reply, in bytes.
+    pub reply_bytes: usize,
+    /// Monitoring clients have been [shown](show) it already.
+    pub was_shown: bool,
+}
+
+/// How long a command took, in nanoseconds, as far as that was measured for it alone.
+#[derive(Clone, Copy, Default)]
+pub struct Times {
+    /// For the slow log and the latency monitor.
+    pub alone: Option<u64>,
+    /// For HOTKEYS.
+    pub sampled: Option<u64>,
+}
+
+/// What is measured while a command runs.
+pub struct Measured {
+    timer: Option<Timer>,
+    sampled: Option<Sampled>,
+}
+
+impl Measured {
+    /// Begins, right before the command.
+    #[inline]
+    pub fn begin(command: &Registered, session: &Session, thread: &ThreadState) -> Self {
+        Self { timer: Timer::begin(command, session, thread), sampled: Sampled::begin(thread) }
+    }
+
+    /// Begins for a command that is offloaded: its observers are told when its result is stored, but for HOTKEYS.
+    pub fn begin_offloaded(thread: &ThreadState) -> Self {
+        Self { timer: None, sampled: Sampled::begin(thread) }
+    }
+
+    /// Ends the measuring, and the command.
+    #[inline]
+    pub fn finish(self, ran: &Ran<'_>, thread: &ThreadState) {
+        let times = Times {
+            alone: self.timer.map(|timer| timer.end(ran.session, thread)),
+            sampled: self.sampled.map(Sampled::end),
+        };
+        tell(ran, times, thread);
+    }
+
+    /// Ends the measuring of a command that was offloaded.
+    pub fn end_offloaded(
+        self,
+        command: &Registered,
+        words: Words<'_>,
+        reply_bytes: usize,
+        thread: &ThreadState,
+    ) {
+        if let Some(sampled) = self.sampled {
+            sampling::note(command, words, reply_bytes, sampled.end(), thread);
+        }
+    }
+}
+
+/// Tells all observers of a command that has run, under its hold if it has one.
+#[inline]
+pub fn tell(ran: &Ran<'_>, times: Times, thread: &ThreadState) {
+    let &Ran { command, words, session, reply_bytes, was_shown } = ran;
+    if !was_shown {
+        show(command.spec.flags, words, session, thread);
+    }
+    if let Some(nanos) = times.alone.filter(|&nanos| watch::is_long(nanos, thread)) {
+        watch::note_long(command, &session.record, words, nanos, thread);
+    }
+    watch::note_sizes(command, &session.record, words, reply_bytes, thread);
+    if let Some(nanos) = times.sampled {
+        sampling::note(command, words, reply_bytes, nanos, thread);
+    }
+}
+
+/// Shows a command to monitoring clients before its end: it takes its effect now, begins to wait, or could not begin.
+#[inline]
+pub fn show(flags: Flags, words: Words<'_>, session: &Session, thread: &ThreadState) {
+    monitor::observe(session, flags, words, thread);
+}
+
+/// What observers are told of a script, or of a command of it, once it is certain that the script is not given up.
+pub struct Kept {
+    line: Option<Arc<[u8]>>,
+    long: Option<Long>,
+}
+
+impl Kept {
+    /// Of a script that begins.
+    #[inline]
+    pub fn of_beginning(words: Words<'_>, session: &Session, thread: &ThreadState) -> Option<Self> {
+        // Its row says that it is not shown, since that would come after its commands.
+        Self::new(monitor::line_for_later(session, Sender::Client, Flags::NONE, words, thread.server()), None)
+    }
+
+    /// Of a script that ends, which took this long.
+    pub fn of_end(
+        command: &Registered,
+        words: Words<'_>,
+        session: &Session,
+        nanos: u64,
+        thread: &ThreadState,
+    ) -> Option<Self> {
+        Self::new(None, Self::long(command, words, session, nanos, thread))
+    }
+
+    /// Of a command of a script; `nanos` is how long it took, if that was measured.
+    #[inline]
+    pub fn of_part(
+        command: &Registered,
+        words: Words<'_>,
+        session: &Session,
+        nanos: Option<u64>,
+        thread: &ThreadState,
+    ) -> Option<Self> {
+        let (flags, server) = (command.spec.flags, thread.server());
+        let long = nanos.and_then(|nanos| Self::long(command, words, session, nanos, thread));
+        Self::new(monitor::line_for_later(session, Sender::Script, flags, words, server), long)
+    }
+
+    fn new(line: Option<Arc<[u8]>>, long: Option<Long>) -> Option<Self> {
+        (line.is_some() || long.is_some()).then_some(Self { line, long })
+    }
+
+    #[inline]
+    fn long(
+        command: &Registered,
+        words: Words<'_>,
+        session: &Session,
+        nanos: u64,
+        thread: &ThreadState,
+    ) -> Option<Long> {
+        watch::is_long(nanos, thread).then(|| Long::new(command, &session.record, words, nanos, thread))
+    }
+
+    /// The memory that it takes beside itself, in bytes.
+    pub fn n_bytes(&self) -> usize {
+        self.line.as_ref().map_or(0, |line| line.len())
+    }
+
+    /// Tells the observers.
+    pub fn tell(self, session: &Session, thread: &ThreadState) {
+        if let Some(line) = self.line {
+            monitor::send(&line, session, thread);
+        }
+        if let Some(long) = self.long {
+            watch::note(long, thread);
+        }
+    }
+}
