@@ -244,7 +244,25 @@ fn links_lead_somewhere() {
     none("A link leads to what is there:", found);
 }
 
-/// Whether a document is about the code: what it names must be there.
+/// The most bytes of a page about the code.
+const PAGE_BYTES: usize = 15_000;
+
+#[test]
+fn pages_about_the_code_are_short_and_listed() {
+    let overview = document("ARCHITECTURE.md");
+    let mut found = Vec::new();
+    for (path, text) in documents().into_iter().filter(|(path, _)| is_about_code(path)) {
+        if text.len() > PAGE_BYTES {
+            found.push(format!("{path} has {} bytes, of at most {PAGE_BYTES}", text.len()));
+        }
+        if path != "ARCHITECTURE.md" && !overview.contains(&format!("]({path})")) {
+            found.push(format!("ARCHITECTURE.md does not list {path}"));
+        }
+    }
+    none("A page about the code has one subject, and ARCHITECTURE.md lists it:", found);
+}
+
+/// Whether a document is about the code.
 fn is_about_code(path: &str) -> bool {
     path == "ARCHITECTURE.md" || path == "docs/glossary.md" || path.starts_with("docs/internals/")
 }
