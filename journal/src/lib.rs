@@ -1,4 +1,6 @@
 //! Braid's log of changes: from many threads to one stream, and from there to files. It knows bytes and files, not commands or keys.
+//!
+//! Terms: see `docs/glossary.md`.
 #![forbid(unsafe_code)]
 
 pub mod baton;

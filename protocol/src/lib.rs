@@ -9,6 +9,8 @@
 //!
 //! The crate does no I/O, starts no threads, reads no clock and knows no command. Everything here is a function of
 //! the bytes given, so that it can be fuzzed and split at every byte.
+//!
+//! Terms: see `docs/glossary.md`.
 
 #![forbid(unsafe_code)]
 

@@ -38,6 +38,8 @@
 //! - Once the host has ended a run, no Lua code can catch that, and the host is asked nothing more. A panic of the host comes out of
 //!   the engine as that panic. Either way the engine can be used afterwards.
 //! - Nothing that one run does to tables, globals or the collector is seen by the next.
+//!
+//! Terms: see `docs/glossary.md`.
 #![deny(unsafe_code)]
 
 pub mod analysis;

@@ -1,6 +1,8 @@
 //! Braid's server, as a library its tests and its binary share.
 //!
-//! The modules are floors: each uses those above it in this list and none below.
+//! The modules are layers: each uses those above it in this list and none below.
+//!
+//! Terms: see `docs/glossary.md`.
 
 #![forbid(unsafe_code)]
 

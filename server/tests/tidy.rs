@@ -12,6 +12,8 @@ mod floors;
 mod laws;
 #[path = "tidy/modules.rs"]
 mod modules;
+#[path = "tidy/prose.rs"]
+mod prose;
 #[path = "tidy/source.rs"]
 mod source;
 #[path = "tidy/table.rs"]

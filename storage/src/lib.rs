@@ -1,5 +1,7 @@
 //! Braid's keyspace: tables, entries, expiry and stamps, and the executors and the coordinator that run work
 //! on them.
+//!
+//! Terms: see `docs/glossary.md`.
 
 pub mod access;
 mod allocator;

@@ -244,6 +244,71 @@ fn links_lead_somewhere() {
     none("A link leads to what is there:", found);
 }
 
+/// The most bytes of a page about the code.
+const PAGE_BYTES: usize = 15_000;
+
+#[test]
+fn pages_about_the_code_are_short_and_listed() {
+    let overview = document("ARCHITECTURE.md");
+    let mut found = Vec::new();
+    for (path, text) in documents().into_iter().filter(|(path, _)| is_about_code(path)) {
+        if text.len() > PAGE_BYTES {
+            found.push(format!("{path} has {} bytes, of at most {PAGE_BYTES}", text.len()));
+        }
+        if path != "ARCHITECTURE.md" && !overview.contains(&format!("]({path})")) {
+            found.push(format!("ARCHITECTURE.md does not list {path}"));
+        }
+    }
+    none("A page about the code has one subject, and ARCHITECTURE.md lists it:", found);
+}
+
+/// Whether a document is about the code.
+fn is_about_code(path: &str) -> bool {
+    path == "ARCHITECTURE.md" || path == "docs/glossary.md" || path.starts_with("docs/internals/")
+}
+
+/// The words of some code that may be names.
+fn identifiers(code: &str) -> impl Iterator<Item = &str> {
+    code.split(|c: char| !c.is_alphanumeric() && c != '_').filter(|word| !word.is_empty())
+}
+
+/// The parts of a code span that is a name of the code, such as `Journal::gather`; none if it is something else.
+fn parts_of_name(span: &str) -> Vec<&str> {
+    let is_word = |part: &str| !part.is_empty() && part.chars().all(|c| c.is_alphanumeric() || c == '_');
+    let parts: Vec<&str> = span.split("::").collect();
+    let is_camel = |part: &str| part.starts_with(char::is_uppercase) && part.contains(char::is_lowercase);
+    if parts.iter().all(|part| is_word(part)) && (parts.len() > 1 || is_camel(span)) {
+        parts
+    } else {
+        Vec::new()
+    }
+}
+
+#[test]
+fn names_and_paths_of_the_code_are_there() {
+    let sources: Vec<_> = crates().iter().flat_map(|krate| sources(&format!("{krate}/src"))).collect();
+    let known: BTreeSet<&str> =
+        sources.iter().flat_map(|source| &source.lines).flat_map(|line| identifiers(&line.code)).collect();
+    let mut found = Vec::new();
+    let mut n_seen = 0;
+    for (path, text) in documents().into_iter().filter(|(path, _)| is_about_code(path)) {
+        for span in code_spans(&prose(&text)) {
+            let is_path = span.contains('/') && !span.contains([' ', '<', ':', '#']);
+            let missing = |part: &&str| !known.contains(part) && *part != "std";
+            if is_path && !span.starts_with(['/', '*']) {
+                n_seen += 1;
+                if !root().join(span).exists() {
+                    found.push(format!("{path}: there is no {span}"));
+                }
+            } else if let Some(part) = parts_of_name(span).iter().find(|part| missing(part)) {
+                found.push(format!("{path}: `{span}`: no code has {part}"));
+            }
+        }
+    }
+    assert!(n_seen > 100, "the search has missed the paths: {n_seen}");
+    none("A document about the code names what is there:", found);
+}
+
 /// A path without `..`, `.` and a slash at its beginning or end.
 fn normal(path: &str) -> String {
     let mut parts = Vec::new();
