@@ -44,8 +44,6 @@
 
 pub mod analysis;
 mod api;
-#[expect(unsafe_code, reason = "functions in C, in the place of Lua's own")]
-mod base;
 #[expect(unsafe_code, reason = "functions in C that run at each command and each run")]
 mod bridge;
 mod bytecode;
@@ -59,6 +57,8 @@ mod generator;
 mod handles;
 mod host;
 pub mod library;
+#[expect(unsafe_code, reason = "functions in C, in the place of Lua's own")]
+mod lua_overrides;
 mod lua_value;
 mod natives;
 mod outcome;

@@ -9,10 +9,10 @@ use std::rc::Rc;
 use mlua::chunk::ChunkMode;
 use mlua::{FromLua, Function, Lua, LuaOptions, LuaString, MultiValue, StdLib, Table, Value};
 
-use crate::base::{self, Parts};
 use crate::bytecode;
 use crate::errors;
 use crate::library;
+use crate::lua_overrides::{self, Parts};
 use crate::lua_value::{kind, tolstring};
 use crate::natives::{unlimited, with_run};
 use crate::raise;
@@ -59,7 +59,7 @@ pub(crate) fn build(lua: &Lua, run: &Rc<Run>, redis: Table, loading: Table) -> m
         world.raw_set(*name, original.raw_get::<Value>(*name)?)?;
     }
     let visible = native.raw_get("visible")?;
-    base::install(lua, &world, &Parts { run, behind: &behind, visible, safe: &safe })?;
+    lua_overrides::install(lua, &world, &Parts { run, behind: &behind, visible, safe: &safe })?;
     world.raw_set("loadstring", native.raw_get::<Function>("compile")?)?;
     world.raw_set("_VERSION", original.raw_get::<Value>("_VERSION")?)?;
 
@@ -176,7 +176,7 @@ fn unknown(name: &Value) -> mlua::Result<()> {
 fn native(lua: &Lua, run: &Rc<Run>) -> mlua::Result<Table> {
     let native = lua.create_table()?;
     let set = |name, function: mlua::Result<Function>| native.raw_set(name, function?);
-    set("refuse", base::refusal(lua))?;
+    set("refuse", lua_overrides::refusal(lua))?;
     set("visible", with_run(lua, run, |lua, run, args| errors::visible(lua, run, first(args))))?;
     set(
         "locate",

@@ -8,7 +8,7 @@
 use std::collections::BTreeSet;
 
 use crate::{
-    rubble::{Pieces, Rubble},
+    teardown::{Pieces, Rubble},
     time::{Deadline, Millis},
 };
 

@@ -37,7 +37,7 @@ pub use self::handover::Handover;
 pub use self::object::Object;
 use self::object::{Boxed, ObjectHeader};
 use crate::packed::Splice;
-use crate::rubble::Rubble;
+use crate::teardown::Rubble;
 use crate::time::Deadline;
 
 /// The longest value, in bytes, that is stored behind its key; longer ones are blobs.

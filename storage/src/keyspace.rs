@@ -11,8 +11,8 @@ use smallvec::SmallVec;
 
 use crate::{
     Db,
-    access::Access,
     hash::{Routed, Router, ShardId},
+    lru::Access,
     published::Published,
     shard::{Shard, Tables},
     snapshot::Early,

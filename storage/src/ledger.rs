@@ -17,13 +17,13 @@ use crate::{
     event::Event,
     hash::Place,
     published::Published,
+    read_tracking::{Readers, Tracked},
     reclaim,
     record::{self, LOG},
     snapshot::Saving,
     stamps::Stamps,
     table::Counts,
     time::{Deadline, Millis},
-    tracked::{Readers, Tracked},
     waiters::Waiters,
 };
 

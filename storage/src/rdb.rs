@@ -13,7 +13,6 @@ mod flaw;
 pub(crate) mod hash_dump;
 pub(crate) mod list_dump;
 mod lzf;
-mod making;
 mod reader;
 pub(crate) mod set_dump;
 pub(crate) mod sorted_set_dump;
@@ -21,6 +20,7 @@ pub(crate) mod stream_dump;
 pub(crate) mod string_dump;
 #[cfg(test)]
 mod tests;
+mod value_builder;
 mod walk;
 mod writer;
 mod ziplist;
@@ -31,11 +31,11 @@ use crc::{CRC_64_REDIS, Crc, Table};
 use self::codes::{opcode, types};
 pub use self::{
     flaw::{Flaw, Malformed},
-    making::Made,
+    value_builder::Made,
 };
 pub(crate) use self::{
-    making::Making,
     reader::Reader,
+    value_builder::Making,
     walk::{Parts, Stop},
 };
 use crate::{

@@ -15,8 +15,8 @@ use crossbeam_queue::SegQueue;
 use crate::{
     allocator,
     entry::EntryBox,
-    rubble::{Rubble, free_pieces},
     table::{Detached, TakenTables, retired_bytes},
+    teardown::{Rubble, free_pieces},
 };
 
 /// An entry of at least so many bytes is not freed under the hold: that may take a system call.

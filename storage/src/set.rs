@@ -23,8 +23,8 @@
 
 mod algebra;
 mod builder;
-mod choice;
 pub mod intset;
+mod random_members;
 
 use braid_protocol::number;
 
@@ -39,8 +39,8 @@ use crate::{
     entry::{Encoding, EntryBox, EntryRef, Kind, Object},
     packed::{self, At, PACKED_MAX_BYTES, Packed},
     reclaim,
-    rubble::Rubble,
     table::{Position, Table},
+    teardown::Rubble,
     thresholds::Thresholds,
     value::{ValueMut, ValueRef, ValueType},
 };

@@ -22,7 +22,6 @@ use smallvec::SmallVec;
 pub(crate) use self::tables::Tables;
 use crate::{
     Db, StorageError,
-    access::Access,
     channels::Channels,
     entry::{EntryBox, EntryRef, INLINE_MAX, Kind, Pinned},
     event::Event,
@@ -30,12 +29,13 @@ use crate::{
     key::Key,
     kinds::{self, has_expired},
     ledger::Ledger,
-    marks::Marks,
+    lru::Access,
     pins::Pins,
     published::Published,
     reclaim,
     string::{StringMut, StringOrigin},
     table::{Fill, Hint, Known, PREFETCH_MAX, Position, Roots, Table},
+    tear_guard::Marks,
     thresholds::Thresholds,
     time::{Deadline, Expiry, Millis},
     work::WORK_MAX_BYTES,

@@ -20,18 +20,18 @@
 
 use std::{collections::HashMap, sync::Arc};
 
-pub use early::Early;
+pub use copy_before_write::Early;
 
 use crate::{
     Db,
-    access::Access,
     entry::{EntryBox, EntryRef},
     hash::{Place, Router},
+    lru::Access,
     table::{Detached, Position},
     time::Millis,
 };
 
-mod early;
+mod copy_before_write;
 
 /// A shard that has not yet given all that it held at the cut.
 pub(crate) struct Saving {

@@ -7,7 +7,7 @@
 //! Whatever asks for a range (of ranks, scores or members) has it turned into a range of ranks first, which are counted from 0 at the
 //! lowest score: one kind of range is read, counted and removed.
 
-mod gathered;
+mod bulk_builder;
 mod large;
 mod members;
 mod order;
@@ -18,7 +18,7 @@ use std::ops::Range;
 
 pub(crate) use self::small::ZeroSign;
 pub use self::{
-    gathered::{Gathered, Sorted},
+    bulk_builder::{Gathered, Sorted},
     order::Limit,
 };
 use self::{

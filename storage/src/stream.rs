@@ -16,7 +16,7 @@ pub mod node;
 use crate::{
     entry::{Encoding, EntryBox, EntryRef, Kind, Object},
     event::Event,
-    rubble::Rubble,
+    teardown::Rubble,
     time::Millis,
     value::{ValueMut, ValueRef, ValueType},
 };

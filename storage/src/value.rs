@@ -12,10 +12,10 @@ use crate::{
     event::Event,
     hash::Router,
     ledger::{Effect, Ledger},
-    marks::Marks,
     published::count,
     reclaim,
     table::{SlotMut, Table},
+    tear_guard::Marks,
     thresholds::Thresholds,
     time::{Deadline, Millis},
 };

@@ -17,7 +17,7 @@ use crate::{
         node::{Job, Parked},
         record::ClientRecord,
     },
-    notify::given::{Given, Shareable},
+    notify::pushed::{Given, Shareable},
     sockets::{stream::Stream, tls::Ciphertext},
     telemetry::split::Split,
 };

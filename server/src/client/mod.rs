@@ -1,5 +1,6 @@
 //! What there is of a client: its socket, its session, its node, and what it is told.
 
+pub mod argument_buffer;
 pub mod connection;
 pub mod footprint;
 pub mod held_back;
@@ -7,7 +8,6 @@ pub mod id;
 pub mod identity;
 pub mod node;
 pub mod record;
-pub mod room;
 pub mod session;
 pub mod sweep;
 pub mod waits;

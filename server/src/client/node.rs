@@ -19,8 +19,8 @@ use crossbeam_utils::atomic::AtomicCell;
 use crate::{
     catalog::{CommandId, KeyUse, Requests, Words},
     client::{
+        argument_buffer::Room,
         id::Origin,
-        room::Room,
         session::{Replies, Session},
         sweep::Sweep,
         waits::{Wait, WaitedKey},

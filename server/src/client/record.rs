@@ -17,8 +17,8 @@ use crate::{
         node::Parked,
     },
     notify::{
-        copies::Mode,
         subscriptions::{Subscriptions, TopicKind},
+        tracking_table::Mode,
     },
 };
 

@@ -17,7 +17,7 @@ use crate::{
         record::{ClientRecord, Identity, Listens},
         watches::Watches,
     },
-    notify::{copies::Tracking, subscriptions::TopicKind},
+    notify::{subscriptions::TopicKind, tracking_table::Tracking},
 };
 
 /// One client's state. It travels in the client's node while a command of it waits at a shard, so whoever runs the

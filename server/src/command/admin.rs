@@ -42,7 +42,7 @@ use crate::{
     log,
     observe::{events, hearers},
     process::descriptors::room_for_clients,
-    shared::{recorded::Recorded, server::Server},
+    shared::{change_log::Recorded, server::Server},
     sockets::certificates::{self, Certificates},
     warning, warning_later,
 };
@@ -1410,7 +1410,7 @@ fn debug_object(call: &mut Call<'_, '_>, mut args: Args<'_>, reply: &mut Reply<'
         encoding_name(entry),
         entry.bytes().map_or_else(|| entry.allocated_bytes(), <[u8]>::len),
         entry.access_clock().bits(),
-        braid_storage::access::idle_seconds(entry, now),
+        braid_storage::lru::idle_seconds(entry, now),
     );
     reply.simple(&text);
     Ok(())

@@ -21,8 +21,8 @@ use crate::{
     },
     config::Config,
     scripting::{
-        definitions::Definitions,
         functions::KnownFunctions,
+        script_snapshot::Definitions,
         scripts::{Known, Script},
     },
     shared::{server::Server, thread_state::ThreadState},

@@ -23,7 +23,7 @@ use crate::{
         session::Replies,
         waits::GaveUp,
     },
-    notify::{copies::Interest, subscriptions::TopicKind},
+    notify::{subscriptions::TopicKind, tracking_table::Interest},
     shared::{mail::Mail, pause::PauseScope, server::Server},
 };
 

@@ -3,7 +3,7 @@
 use braid_protocol::{number, reply::Reply};
 use braid_storage::{Event, rdb, time::Deadline};
 
-use super::{Call, CommandSpec, Log, Run, Work, logged, work};
+use super::{Call, CommandSpec, Log, Run, Work, log_rewrite, work};
 use crate::{
     catalog::{Args, Arity, Categories, CommandError, Flags, Group, Keys, Outcome},
     log, verbose_later,
@@ -30,7 +30,7 @@ pub(super) const COMMANDS: &[CommandSpec] = &[
         arity: Arity::AtLeast(4),
         flags: Flags::WRITE.and(Flags::DENYOOM).and(Flags::DANGEROUS),
         keys: Keys::OVERWRITE,
-        log: Log::As(logged::restored),
+        log: Log::As(log_rewrite::restored),
         run: Run::Transaction(restore),
         work: Work::pinned(work::restored),
         since: "2.6.0",

@@ -15,7 +15,7 @@ use braid_storage::{
 
 use super::{
     Call, CommandSpec, Look, Run, Work,
-    members::write_element,
+    collection_args::write_element,
     sorted_sets::{AddOptions, Members, STORED_FROM_ANOTHER, add_members, store},
 };
 use crate::catalog::{

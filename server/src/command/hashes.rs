@@ -12,10 +12,9 @@ use braid_storage::{
 
 use super::{
     CommandSpec, Log, Look, Run, Work,
+    collection_args::{ScanOptions, n_bytes, write_element, write_samples, write_scanned},
     keys::parse_cursor,
-    logged,
-    members::{ScanOptions, n_bytes, write_element, write_samples, write_scanned},
-    work,
+    log_rewrite, work,
 };
 use crate::{
     catalog::{Args, Arity, CommandError, Deprecation, Flags, Group, Keys, MembersAt, Outcome},
@@ -201,7 +200,7 @@ pub(super) const COMMANDS: &[CommandSpec] = &[
         flags: Flags::WRITE.and(Flags::DENYOOM).and(Flags::FAST),
         keys: Keys::UPDATE_AND_READ,
         members: MembersAt::ONE,
-        log: Log::As(logged::one_field),
+        log: Log::As(log_rewrite::one_field),
         run: Run::Shard(hincrbyfloat),
         since: "2.6.0",
         group: Group::Hash,

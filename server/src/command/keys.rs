@@ -2,11 +2,10 @@
 
 use braid_protocol::{number, reply::Reply};
 use braid_storage::{
-    Cursor, Db, Event, Key, Shard,
-    access::{self, AccessPolicy},
-    encoding_name,
+    Cursor, Db, Event, Key, Shard, encoding_name,
     entry::EntryRef,
     glob,
+    lru::{self, AccessPolicy},
     time::Deadline,
     type_name,
 };
@@ -16,7 +15,7 @@ use super::{
     each_key::for_each_key,
     expire_options::{CountedFrom, Unit, absolute_millis, future_deadline},
     help::help,
-    logged, work,
+    log_rewrite, work,
 };
 use crate::{
     catalog::{
@@ -100,7 +99,7 @@ pub(super) const COMMANDS: &[CommandSpec] = &[
         arity: Arity::AtLeast(3),
         flags: Flags::WRITE.and(Flags::FAST),
         keys: Keys::UPDATE,
-        log: Log::As(logged::deadlines),
+        log: Log::As(log_rewrite::deadlines),
         run: Run::Shard(expire),
         since: "1.0.0",
         group: Group::Generic,
@@ -113,7 +112,7 @@ pub(super) const COMMANDS: &[CommandSpec] = &[
         arity: Arity::AtLeast(3),
         flags: Flags::WRITE.and(Flags::FAST),
         keys: Keys::UPDATE,
-        log: Log::As(logged::deadlines),
+        log: Log::As(log_rewrite::deadlines),
         run: Run::Shard(pexpire),
         since: "2.6.0",
         group: Group::Generic,
@@ -126,7 +125,7 @@ pub(super) const COMMANDS: &[CommandSpec] = &[
         arity: Arity::AtLeast(3),
         flags: Flags::WRITE.and(Flags::FAST),
         keys: Keys::UPDATE,
-        log: Log::As(logged::deadlines),
+        log: Log::As(log_rewrite::deadlines),
         run: Run::Shard(expireat),
         since: "1.2.0",
         group: Group::Generic,
@@ -139,7 +138,7 @@ pub(super) const COMMANDS: &[CommandSpec] = &[
         arity: Arity::AtLeast(3),
         flags: Flags::WRITE.and(Flags::FAST),
         keys: Keys::UPDATE,
-        log: Log::As(logged::deadlines),
+        log: Log::As(log_rewrite::deadlines),
         run: Run::Shard(pexpireat),
         since: "2.6.0",
         group: Group::Generic,
@@ -828,7 +827,7 @@ fn object_idletime(call: &mut Call<'_, '_>, mut args: Args<'_>, reply: &mut Repl
     match shard.look_quietly(&key) {
         None => reply.null(),
         Some(entry) if policy == AccessPolicy::Lru => {
-            reply.integer(access::idle_seconds(entry, now) as i64);
+            reply.integer(lru::idle_seconds(entry, now) as i64);
         }
         Some(_) => {
             return Err(CommandError::text(

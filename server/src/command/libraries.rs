@@ -15,14 +15,14 @@ use braid_storage::{
 use super::{
     Call, CommandSpec, CommandTable, GaveUp, Run, ScriptIn, TABLE,
     help::{help, misused},
-    reaches::Rows,
+    script_key_specs::Rows,
     scripting::{BUSY_SCRIPT, READS, RUNS, busy_programs, declared, kill},
 };
 use crate::{
     catalog::{Args, Arity, Categories, CommandError, Flags, Group, KeyUse, Keys, Outcome, Words},
     scripting::{
         functions::{self, Conflict, Existing, Function, Library},
-        programs::{Program, Running},
+        running_scripts::{Program, Running},
     },
     shared::server::Server,
     verbose_later, warning_later,

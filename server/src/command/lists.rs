@@ -10,9 +10,9 @@ use braid_storage::{
 use smallvec::SmallVec;
 
 use super::{
-    Call, CommandSpec, Log, Look, Run, Work, logged,
-    members::{n_bytes, write_element},
-    work,
+    Call, CommandSpec, Log, Look, Run, Work,
+    collection_args::{n_bytes, write_element},
+    log_rewrite, work,
 };
 use crate::{
     catalog::{
@@ -294,7 +294,7 @@ pub(super) const COMMANDS: &[CommandSpec] = &[
         arity: Arity::Exactly(6),
         flags: Flags::WRITE.and(Flags::DENYOOM).and(Flags::BLOCKING),
         keys: FROM_ONE_TO_ANOTHER,
-        log: Log::As(logged::lmove),
+        log: Log::As(log_rewrite::lmove),
         run: Run::Transaction(blmove),
         work: Work::held(work::one_taken),
         since: "6.2.0",
@@ -308,7 +308,7 @@ pub(super) const COMMANDS: &[CommandSpec] = &[
         arity: Arity::Exactly(4),
         flags: Flags::WRITE.and(Flags::DENYOOM).and(Flags::BLOCKING).and(Flags::DEPRECATED),
         keys: FROM_ONE_TO_ANOTHER,
-        log: Log::As(logged::rpoplpush),
+        log: Log::As(log_rewrite::rpoplpush),
         run: Run::Transaction(brpoplpush),
         work: Work::held(work::one_taken),
         since: "2.2.0",
@@ -821,7 +821,7 @@ impl<'a> MultiplePop<'a> {
             pop_array(&mut list, self.end, self.count, reply);
             drop(list);
             if shard.is_logged() {
-                shard.log(&[pop_name(self.end), key.bytes, &logged::decimal(self.count as u64)]);
+                shard.log(&[pop_name(self.end), key.bytes, &log_rewrite::decimal(self.count as u64)]);
             }
             return Ok(true);
         }

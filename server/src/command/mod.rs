@@ -1,7 +1,9 @@
 //! Commands: the families with their rows, the table of all rows, and what a handler may use.
 
+mod acl_names;
 mod call;
 mod categories;
+mod collection_args;
 mod condition;
 mod digest;
 mod each_key;
@@ -9,17 +11,14 @@ mod expire_options;
 mod help;
 pub mod info;
 mod lcs;
-mod logged;
-mod members;
-mod reaches;
+mod log_rewrite;
 mod renames;
-mod ruled;
+mod script_key_specs;
 mod spec;
 mod syntax;
 mod table;
 mod work;
 
-mod absent;
 mod acl;
 mod admin;
 mod bitmaps;
@@ -36,16 +35,17 @@ mod keys;
 mod latency_reports;
 mod libraries;
 mod lists;
-mod logs;
 mod memory_reports;
 mod pubsub;
 mod scripting;
 mod sets;
+mod slowlog;
 mod sort;
 mod sorted_sets;
 mod source_keys;
 mod streams;
 mod strings;
+mod stubs;
 mod tracking;
 mod transactions;
 
@@ -98,11 +98,11 @@ const FAMILIES: &[&[CommandSpec]] = &[
     client::COMMANDS,
     acl::COMMANDS,
     admin::COMMANDS,
-    logs::COMMANDS,
+    slowlog::COMMANDS,
     latency_reports::COMMANDS,
     memory_reports::COMMANDS,
     hotkeys::COMMANDS,
-    absent::COMMANDS,
+    stubs::COMMANDS,
     introspection::COMMANDS,
 ];
 

@@ -5,11 +5,11 @@ use std::sync::Arc;
 use braid_protocol::reply::Reply;
 use braid_script::{analysis, shebang};
 
-use super::{Call, CommandSpec, Run, ScriptIn, help::help, reaches::Rows, table::CommandTable};
+use super::{Call, CommandSpec, Run, ScriptIn, help::help, script_key_specs::Rows, table::CommandTable};
 use crate::{
     catalog::{Args, Arity, Categories, CommandError, Flags, Group, KeySpec, KeyUse, Keys, KeysAt, Outcome},
     scripting::{
-        programs::{Program, Running},
+        running_scripts::{Program, Running},
         scripts::{self, Origin, Script},
     },
     shared::server::Server,

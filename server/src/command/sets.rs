@@ -11,9 +11,9 @@ use braid_storage::{
 
 use super::{
     Call, CommandSpec, Log, Run, Work,
+    collection_args::{ScanOptions, write_element, write_samples, write_scanned},
     keys::parse_cursor,
-    logged,
-    members::{ScanOptions, write_element, write_samples, write_scanned},
+    log_rewrite,
     source_keys::{KeyRole, Sources},
     work,
 };
@@ -371,7 +371,7 @@ fn spop(shard: &mut Shard, mut args: Args<'_>, reply: &mut Reply<'_>) -> Outcome
         }),
         None => reply.null(),
     }
-    logged::taken_members(db, &key, &taken);
+    log_rewrite::taken_members(db, &key, &taken);
     Ok(())
 }
 
@@ -407,7 +407,7 @@ fn spop_many(shard: &mut Shard, key: &Key<'_>, mut args: Args<'_>, reply: &mut R
             }
         });
     }
-    logged::taken_members(db, key, &taken);
+    log_rewrite::taken_members(db, key, &taken);
     Ok(())
 }
 

@@ -11,7 +11,7 @@ use braid_storage::{
 };
 use smallvec::SmallVec;
 
-use super::{Call, CommandSpec, Found, Log, Run, Work, acl, logged, work};
+use super::{Call, CommandSpec, Found, Log, Run, Work, acl, log_rewrite, work};
 use crate::catalog::{
     Args, Arity, CommandError, Flags, Group, KeySpec, KeyUse, Keys, KeysAt, Outcome, Words,
 };
@@ -42,7 +42,7 @@ pub(super) const COMMANDS: &[CommandSpec] = &[
             KeySpec { at: KeysAt::Range { first: 1, last: 1, step: 1 }, used: KeyUse::Read },
             KeySpec { at: KeysAt::Behind { word: "STORE", from: 2 }, used: KeyUse::Overwrite },
         ]),
-        log: Log::As(logged::lists),
+        log: Log::As(log_rewrite::lists),
         run: Run::Transaction(sort),
         work: Work::pinned(work::sorted),
         since: "1.0.0",

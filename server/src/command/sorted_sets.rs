@@ -19,10 +19,9 @@ use smallvec::SmallVec;
 
 use super::{
     Call, CommandSpec, Log, Run, Work,
+    collection_args::{ScanOptions, write_element, write_samples, write_scanned},
     keys::parse_cursor,
-    logged,
-    members::{ScanOptions, write_element, write_samples, write_scanned},
-    work,
+    log_rewrite, work,
 };
 use crate::{
     catalog::{
@@ -908,7 +907,7 @@ impl<'a> MultiplePop<'a> {
             pop_nested(&mut set, self.end, self.count, reply);
             drop(set);
             if shard.is_logged() {
-                shard.log(&[pop_name(self.end), key.bytes, &logged::decimal(self.count as u64)]);
+                shard.log(&[pop_name(self.end), key.bytes, &log_rewrite::decimal(self.count as u64)]);
             }
             return Ok(true);
         }

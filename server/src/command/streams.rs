@@ -1,12 +1,12 @@
 //! Commands on streams.
 
 mod claim;
-mod expected;
+mod estimates;
 mod groups;
 mod ids;
+mod log_words;
 mod options;
 mod read;
-mod told;
 mod write;
 mod xinfo;
 
@@ -56,7 +56,7 @@ pub(super) const COMMANDS: &[CommandSpec] = &[
         keys: Keys::UPDATE,
         log: Log::Given,
         run: Run::Shard(xadd),
-        work: Work::held(expected::trimmed_by_adding),
+        work: Work::held(estimates::trimmed_by_adding),
         syntax: "key [NOMKSTREAM] [KEEPREF | DELREF | ACKED] [<MAXLEN | MINID> [= | ~] threshold [LIMIT count]] \
                  <* | id> field value [field value ...]",
         summary: "Appends an entry to a stream, which is made if it is missing.",
@@ -80,7 +80,7 @@ pub(super) const COMMANDS: &[CommandSpec] = &[
         flags: Flags::READONLY,
         keys: Keys::READ,
         run: Run::Shard(xrange),
-        work: Work::pinned(expected::ranged),
+        work: Work::pinned(estimates::ranged),
         syntax: "key start end [COUNT count]",
         summary: "Returns the entries of a stream from one to another.",
         complexity: "O(N) where N is the number of entries that are given",
@@ -92,7 +92,7 @@ pub(super) const COMMANDS: &[CommandSpec] = &[
         flags: Flags::READONLY,
         keys: Keys::READ,
         run: Run::Shard(xrevrange),
-        work: Work::pinned(expected::ranged_backwards),
+        work: Work::pinned(estimates::ranged_backwards),
         syntax: "key end start [COUNT count]",
         summary: "Returns the entries of a stream from one back to another.",
         complexity: "O(N) where N is the number of entries that are given",
@@ -115,7 +115,7 @@ pub(super) const COMMANDS: &[CommandSpec] = &[
         flags: Flags::WRITE.and(Flags::FAST),
         keys: Keys::REMOVE,
         run: Run::Shard(xdelex),
-        work: Work::held(expected::dealt_with_by_groups),
+        work: Work::held(estimates::dealt_with_by_groups),
         since: "8.2.0",
         syntax: "key [KEEPREF | DELREF | ACKED] IDS numids id [id ...]",
         summary: "Deletes entries of a stream, and says what is to become of references in consumer groups.",
@@ -129,7 +129,7 @@ pub(super) const COMMANDS: &[CommandSpec] = &[
         keys: Keys::REMOVE,
         log: Log::Given,
         run: Run::Shard(xtrim),
-        work: Work::held(expected::trimmed),
+        work: Work::held(estimates::trimmed),
         syntax: "key <MAXLEN | MINID> [= | ~] threshold [LIMIT count] [KEEPREF | DELREF | ACKED]",
         summary: "Deletes entries from the start of a stream.",
         complexity: "O(N) where N is the number of entries that go; most go with their neighbours, at little cost",
@@ -152,7 +152,7 @@ pub(super) const COMMANDS: &[CommandSpec] = &[
         flags: Flags::READONLY.and(Flags::BLOCKING).and(Flags::MOVABLE_KEYS),
         keys: Keys(&streams_from(1)),
         run: Run::Transaction(read::xread),
-        work: Work::held(expected::read),
+        work: Work::held(estimates::read),
         syntax: "[COUNT count] [BLOCK milliseconds] STREAMS key [key ...] id [id ...]",
         summary: "Returns the entries of streams behind those that the client has seen.",
         complexity: "O(N) for each stream, where N is the number of entries that are given",
@@ -165,7 +165,7 @@ pub(super) const COMMANDS: &[CommandSpec] = &[
         keys: Keys(&streams_from(4)),
         log: Log::Given,
         run: Run::Transaction(read::xreadgroup),
-        work: Work::held(expected::read),
+        work: Work::held(estimates::read),
         syntax: "GROUP group consumer [COUNT count] [BLOCK milliseconds] [NOACK] STREAMS key [key ...] id [id ...]",
         summary: "Returns entries that the group has not delivered yet, or those that the consumer has yet to acknowledge.",
         complexity: "O(N) for each stream, where N is the number of entries that are given",
@@ -199,7 +199,7 @@ pub(super) const COMMANDS: &[CommandSpec] = &[
             used: KeyUse::UpdateAndRemove,
         }]),
         run: Run::Shard(groups::xackdel),
-        work: Work::held(expected::dealt_with_by_groups),
+        work: Work::held(estimates::dealt_with_by_groups),
         since: "8.2.0",
         syntax: "key group [KEEPREF | DELREF | ACKED] IDS numids id [id ...]",
         summary: "Acknowledges entries for a consumer group and deletes them.",
@@ -212,7 +212,7 @@ pub(super) const COMMANDS: &[CommandSpec] = &[
         flags: Flags::READONLY,
         keys: Keys::READ,
         run: Run::Shard(groups::xpending),
-        work: Work::pinned(expected::pending),
+        work: Work::pinned(estimates::pending),
         syntax: "key group [[IDLE min-idle-time] start end count [consumer]]",
         summary: "Returns the entries of a consumer group that are delivered and not acknowledged.",
         complexity: "O(N) where N is the number of entries that are looked at, or of consumers",
@@ -240,7 +240,7 @@ pub(super) const COMMANDS: &[CommandSpec] = &[
         keys: Keys::REMOVE,
         log: Log::Given,
         run: Run::Shard(claim::xautoclaim),
-        work: Work::held(expected::claimed),
+        work: Work::held(estimates::claimed),
         since: "6.2.0",
         syntax: "key group consumer min-idle-time start [COUNT count] [JUSTID]",
         summary: "Makes a consumer the owner of entries that have been pending with others for long enough.",
@@ -286,7 +286,7 @@ const XGROUP: &[CommandSpec] = &[
         flags: Flags::WRITE,
         keys: Keys(&second(KeyUse::Remove)),
         run: Run::Transaction(groups::delete_consumer),
-        work: Work::held(expected::all_pending),
+        work: Work::held(estimates::all_pending),
         syntax: "key group consumer",
         summary: "Deletes a consumer, with what is pending there.",
         complexity: "O(N) where N is the number of entries that are pending there",
@@ -298,7 +298,7 @@ const XGROUP: &[CommandSpec] = &[
         flags: Flags::WRITE,
         keys: Keys(&second(KeyUse::Remove)),
         run: Run::Transaction(groups::destroy),
-        work: Work::held(expected::all_pending),
+        work: Work::held(estimates::all_pending),
         syntax: "key group",
         summary: "Deletes a consumer group.",
         complexity: "O(N) where N is the number of entries that are pending there",
@@ -324,7 +324,7 @@ const XINFO: &[CommandSpec] = &[
         flags: Flags::READONLY,
         keys: Keys(&second(KeyUse::Read)),
         run: Run::Transaction(xinfo::consumers),
-        work: Work::pinned(expected::shown),
+        work: Work::pinned(estimates::shown),
         syntax: "key group",
         summary: "Returns the consumers of a group.",
         tips: IN_ANY_FORM,
@@ -336,7 +336,7 @@ const XINFO: &[CommandSpec] = &[
         flags: Flags::READONLY,
         keys: Keys(&second(KeyUse::Read)),
         run: Run::Transaction(xinfo::groups),
-        work: Work::pinned(expected::shown),
+        work: Work::pinned(estimates::shown),
         syntax: "key",
         summary: "Returns the consumer groups of a stream.",
         ..ROW
@@ -348,7 +348,7 @@ const XINFO: &[CommandSpec] = &[
         flags: Flags::READONLY,
         keys: Keys(&second(KeyUse::Read)),
         run: Run::Transaction(xinfo::stream),
-        work: Work::pinned(expected::shown),
+        work: Work::pinned(estimates::shown),
         syntax: "key [FULL [COUNT count]]",
         summary: "Returns what is known about a stream.",
         ..ROW
@@ -375,14 +375,14 @@ fn xadd(shard: &mut Shard, mut args: Args<'_>, reply: &mut Reply<'_>) -> Outcome
     // What is done to groups, or depends on them, is done again by the options that say so.
     let keeps_options = trim.as_ref().is_some_and(|trim| trim.references != References::Keep);
     if is_logged {
-        told::added(db, added, args, keeps_options);
+        log_words::added(db, added, args, keeps_options);
     }
     if let Some(trim) = trim
         && stream.trim(&trim) > 0
     {
         stream.follow_up(Event::XTrim);
         if is_logged && !keeps_options {
-            told::trimmed(db, &key, &stream);
+            log_words::trimmed(db, &key, &stream);
         }
     }
     write_id(reply, added);
@@ -497,7 +497,7 @@ fn xtrim(shard: &mut Shard, mut args: Args<'_>, reply: &mut Reply<'_>) -> Outcom
             let n_removed = stream.trim(&trim);
             if is_logged && stream.has_changed() {
                 match trim.references {
-                    References::Keep => told::trimmed(db, &key, &stream),
+                    References::Keep => log_words::trimmed(db, &key, &stream),
                     _ => record::add(db, args.words().iter()),
                 }
             }

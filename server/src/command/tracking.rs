@@ -17,9 +17,9 @@ use crate::{
         session::{Request, Session},
     },
     notify::{
-        copies::{Interest, Invalidation, Marks, Mode, Tracking, Whom},
         notifications::Notification,
         subscriptions::Name,
+        tracking_table::{Interest, Invalidation, Marks, Mode, Tracking, Whom},
     },
     observe::{hearers::PREFIXES, invalidations},
     shared::server::Server,

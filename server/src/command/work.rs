@@ -19,7 +19,7 @@ use braid_storage::{
     time::Millis,
 };
 
-use crate::{catalog::Args, client::node::Job, command::members::n_bytes};
+use crate::{catalog::Args, client::node::Job, command::collection_args::n_bytes};
 
 /// How a command's work depends on data.
 #[derive(Clone, Copy)]

@@ -22,7 +22,7 @@ use crate::{
     client::node::Job,
     config::MaxmemoryPolicy,
     random::{random, random_below},
-    run::{unit, watch},
+    run::{timing, unit},
     shared::{server::Server, thread_state::ThreadState},
     telemetry::latency_monitor::{EVICTION_CYCLE, EVICTION_DEL},
 };
@@ -51,7 +51,7 @@ impl Candidate {
         if thread.server().saves.has_last_cut() {
             return false;
         }
-        let began = watch::event_begins(thread);
+        let began = timing::event_begins(thread);
         let routed = thread.server().keyspace.router().route(&self.key);
         let shard = held.shard(self.shard);
         shard.begin(self.db, now);
@@ -60,7 +60,7 @@ impl Candidate {
             thread.stats().evicted.add(1);
         }
         unit::end(held, thread, now);
-        watch::event_ends(EVICTION_DEL, began, thread);
+        timing::event_ends(EVICTION_DEL, began, thread);
         is_evicted
     }
 }
@@ -124,9 +124,9 @@ impl Eviction {
     /// with it.
     #[cold]
     pub fn make_room(&mut self, worker: &mut Worker<Job>, wanted: usize) -> bool {
-        let began = watch::event_begins(&worker.thread);
+        let began = timing::event_begins(&worker.thread);
         let must_go_on = self.evict(worker, wanted);
-        watch::event_ends(EVICTION_CYCLE, began, &worker.thread);
+        timing::event_ends(EVICTION_CYCLE, began, &worker.thread);
         must_go_on
     }
 

@@ -2,15 +2,15 @@
 
 mod batch;
 mod connections;
-mod counting;
-mod deliveries;
-mod durable;
-mod giving;
+mod handover;
 mod handshakes;
 mod leaving;
+mod log_acks;
+mod memory_accounting;
+mod push_delivery;
 mod serving;
-mod sharing;
 mod splitting;
+mod subscribers;
 mod sweeps;
 mod waiting;
 
@@ -34,8 +34,8 @@ use slab::Slab;
 
 use self::{
     batch::{Batch, InputFor},
-    giving::{GIVING_REST_MAX, Giving, Subscribers},
     handshakes::Handshakes,
+    subscribers::{GIVING_REST_MAX, Giving, Subscribers},
 };
 use crate::{
     client::{
@@ -47,14 +47,16 @@ use crate::{
     command::Registered,
     config::Config,
     net::{eviction::Eviction, welcome},
-    notify::copies::Leftover,
+    notify::tracking_table::Leftover,
     run::{
         budget::Budget,
+        command_lookup,
         finish::{self, Ran, Times},
-        rows, watch,
+        timing,
     },
     shared::{
-        client_limit::clients_limit, mail::Mail, server::Server, spread::Sampler, thread_state::ThreadState,
+        client_limit::clients_limit, mail::Mail, server::Server, thread_scaling::Sampler,
+        thread_state::ThreadState,
     },
     sockets::{listening::Listening, tls::Ciphertext},
     telemetry::latency_monitor::{EXPIRE_CYCLE, LOOP},
@@ -237,7 +239,7 @@ impl IoThread {
         let stats = self.worker.thread.stats();
         while !self.server().stopping.load(Ordering::Relaxed) {
             self.wait(&mut events, now)?;
-            let woke_at = watch::event_begins(&self.worker.thread);
+            let woke_at = timing::event_begins(&self.worker.thread);
             self.woke_at = stats.splits_latency.load(Ordering::Relaxed).then(Instant::now);
             self.heed_config();
             self.worker.thread.renew_budget();
@@ -295,7 +297,7 @@ impl IoThread {
                 self.cron();
             }
             self.step_log();
-            watch::event_ends(LOOP, woke_at, &self.worker.thread);
+            timing::event_ends(LOOP, woke_at, &self.worker.thread);
         }
         // What others have logged behind it could not be written else.
         self.worker.thread.publish_log();
@@ -421,11 +423,11 @@ impl IoThread {
             Task::Sweep(_) => self.conclude_sweep(&mut node),
             Task::Commands if node.job.n_run < node.job.commands.len() => {
                 // A pause holds the rest back, one of them has panicked, or it was offloaded.
-                let (next, words) = rows::next(&node.job);
+                let (next, words) = command_lookup::next(&node.job);
                 let server = self.server();
-                if server
-                    .holds_back(next.spec.flags, || rows::may_write(server, &node.job.session, next, words))
-                {
+                if server.holds_back(next.spec.flags, || {
+                    command_lookup::may_write(server, &node.job.session, next, words)
+                }) {
                     let slot = node.job.session.origin.slot;
                     let nth = self.postpone(node);
                     if let Some(connection) = self.connections[slot].as_mut() {
@@ -560,7 +562,7 @@ impl IoThread {
 
     /// Ends a command that has visited the shards in turn.
     fn finish_sweep(&self, node: &Node<Job>, nanos: u64, reply_bytes: usize) {
-        let (command, words) = rows::next(&node.job);
+        let (command, words) = command_lookup::next(&node.job);
         // It was when it began.
         let was_shown = true;
         let ran = Ran { command, words, session: &node.job.session, reply_bytes, was_shown };
@@ -575,7 +577,7 @@ impl IoThread {
             }
             let nanos = self.expiry.step(&mut self.worker).as_nanos() as u64;
             self.worker.thread.stats().expiry_nanos.add(nanos);
-            watch::note_event(EXPIRE_CYCLE, nanos, &self.worker.thread);
+            timing::note_event(EXPIRE_CYCLE, nanos, &self.worker.thread);
         }
     }
 

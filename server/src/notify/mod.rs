@@ -1,8 +1,8 @@
 //! Publish and subscribe, and invalidations of copies: subscribers and their notifications.
 
-pub mod audiences;
-pub mod copies;
-pub mod given;
 pub mod notifications;
+pub mod pattern_tree;
 pub mod publishing;
+pub mod pushed;
 pub mod subscriptions;
+pub mod tracking_table;

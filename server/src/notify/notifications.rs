@@ -21,9 +21,9 @@ use smallvec::SmallVec;
 use crate::{
     client::id::ClientId,
     notify::{
-        copies::{Invalidation, Leftover, Mode, TrackerNumber, Whom},
-        given::Shareable,
+        pushed::Shareable,
         subscriptions::{Name, TopicKind},
+        tracking_table::{Invalidation, Leftover, Mode, TrackerNumber, Whom},
     },
 };
 

@@ -26,8 +26,8 @@ use smallvec::SmallVec;
 use crate::{
     client::id::ClientId,
     notify::{
-        audiences::{Audiences, Heard},
         notifications::{Message, Notification},
+        pattern_tree::{Audiences, Heard},
         subscriptions::{EventChannel, Name, TopicKind},
     },
 };

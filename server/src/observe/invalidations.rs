@@ -16,10 +16,10 @@ use crate::{
     catalog::{Keys, Words},
     client::{id::ClientId, node::Job, session::Session},
     notify::{
-        audiences::Heard,
-        copies::{Interest, Invalidation, Leftover, Marks, TrackerNumber, Tracking, Whom},
         notifications::Notification,
+        pattern_tree::Heard,
         subscriptions::Name,
+        tracking_table::{Interest, Invalidation, Leftover, Marks, TrackerNumber, Tracking, Whom},
     },
     observe::{self, hearers::PREFIXES},
     shared::{server::Server, thread_state::ThreadState},

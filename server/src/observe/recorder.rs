@@ -3,7 +3,7 @@
 use braid_storage::Change;
 
 use crate::shared::{
-    recorded::{Recorded, Recorder},
+    change_log::{Recorded, Recorder},
     thread_state::ThreadState,
 };
 

@@ -9,7 +9,7 @@ use crate::{
     catalog::{Flags, Words},
     client::session::Queue,
     command::{Look, Registered, Work},
-    run::rows,
+    run::command_lookup,
 };
 
 /// What a thread that serves sockets does of one pipeline before it offloads: more would keep its other clients waiting.
@@ -90,7 +90,7 @@ fn expected_of(look: &mut Look<'_, '_>, router: &Router, queue: &Queue) -> usize
     }
     let (mut total, mut made) = (0usize, 0usize);
     look.be_final();
-    for (command, words) in rows::queued(queue) {
+    for (command, words) in command_lookup::queued(queue) {
         let args = command.args(words, router, None);
         let own = match command.spec.work {
             Work::Bounded => 0,

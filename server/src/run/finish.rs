@@ -13,7 +13,7 @@ use crate::{
     observe::monitor::{self, Sender},
     run::{
         sampling::{self, Sampled},
-        watch::{self, Long, Timer},
+        timing::{self, Long, Timer},
     },
     shared::thread_state::ThreadState,
 };
@@ -90,10 +90,10 @@ pub fn tell(ran: &Ran<'_>, times: Times, thread: &ThreadState) {
     if !was_shown {
         show(command.spec.flags, words, session, thread);
     }
-    if let Some(nanos) = times.alone.filter(|&nanos| watch::is_long(nanos, thread)) {
-        watch::note_long(command, &session.record, words, nanos, thread);
+    if let Some(nanos) = times.alone.filter(|&nanos| timing::is_long(nanos, thread)) {
+        timing::note_long(command, &session.record, words, nanos, thread);
     }
-    watch::note_sizes(command, &session.record, words, reply_bytes, thread);
+    timing::note_sizes(command, &session.record, words, reply_bytes, thread);
     if let Some(nanos) = times.sampled {
         sampling::note(command, words, reply_bytes, nanos, thread);
     }
@@ -156,7 +156,7 @@ impl Kept {
         nanos: u64,
         thread: &ThreadState,
     ) -> Option<Long> {
-        watch::is_long(nanos, thread).then(|| Long::new(command, &session.record, words, nanos, thread))
+        timing::is_long(nanos, thread).then(|| Long::new(command, &session.record, words, nanos, thread))
     }
 
     /// The memory that it takes beside itself, in bytes.
@@ -170,7 +170,7 @@ impl Kept {
             monitor::send(&line, session, thread);
         }
         if let Some(long) = self.long {
-            watch::note(long, thread);
+            timing::note(long, thread);
         }
     }
 }

@@ -8,7 +8,7 @@ use crate::{
     catalog::{CommandError, Denial, Flags, Words, shown},
     client::{node::Job, record::Listens, session::Session},
     command::{self, Found, Registered},
-    run::{foresight, rows},
+    run::{command_lookup, script_prediction},
     shared::server::Server,
 };
 
@@ -45,7 +45,8 @@ pub fn admit(
         return Ok((command, Admission::Queue));
     }
     if !server.attention.is_idle(session.rights_as_of)
-        && server.holds_back(command.spec.flags, || rows::may_write(server, session, command, words))
+        && server
+            .holds_back(command.spec.flags, || command_lookup::may_write(server, session, command, words))
     {
         return Ok((command, Admission::Postpone));
     }
@@ -162,7 +163,7 @@ fn admit_listener(command: &Registered, session: &Session) -> Result<(), Command
 
 /// Whether a command may add to what is in use.
 fn needs_memory(server: &Server, command: &Registered, words: Words<'_>) -> bool {
-    foresight::flags(server, command, words).has(Flags::DENYOOM)
+    script_prediction::flags(server, command, words).has(Flags::DENYOOM)
 }
 
 /// A transaction of at least so many bytes has room made for what it may add before it runs.
@@ -175,7 +176,7 @@ pub fn brought_by_exec(server: &Server, command: &Registered, session: &Session)
     if !command.runs_queue() || queue.refused || queue.n_bytes() < LARGE_QUEUE_BYTES {
         return 0;
     }
-    let adding = rows::queued(queue).filter(|&(queued, words)| needs_memory(server, queued, words));
+    let adding = command_lookup::queued(queue).filter(|&(queued, words)| needs_memory(server, queued, words));
     adding.flat_map(|(_, words)| words.iter()).map(<[u8]>::len).sum()
 }
 
@@ -192,7 +193,7 @@ fn admit_memory(
     let denied = needs_memory(server, command, words)
         || match &session.queue {
             Some(queue) if command.runs_queue() => {
-                rows::queued(queue).any(|(queued, words)| needs_memory(server, queued, words))
+                command_lookup::queued(queue).any(|(queued, words)| needs_memory(server, queued, words))
             }
             Some(_) => !command.has(Flags::IMMEDIATE),
             None => false,
@@ -225,7 +226,8 @@ fn admit_saved(
 ) -> Result<(), CommandError> {
     if !server.attention.is_idle(session.rights_as_of) {
         cold_path();
-        let is_told = command.spec.tells_of_failed_saves || rows::writes(server, session, command, words);
+        let is_told =
+            command.spec.tells_of_failed_saves || command_lookup::writes(server, session, command, words);
         if is_told {
             admit_write(server)?;
         }
@@ -297,7 +299,9 @@ pub fn gate(
         if is_gone || session.record.is_killed() {
             return Err(Closed::Killed);
         }
-        if server.holds_back(command.spec.flags, || rows::may_write(server, session, command, words)) {
+        if server
+            .holds_back(command.spec.flags, || command_lookup::may_write(server, session, command, words))
+        {
             return Err(Closed::Paused);
         }
         if is_replaying(server) {
@@ -316,7 +320,7 @@ fn gate_loading(server: &Server, session: &mut Session, command: &Registered) ->
     if !command.runs_queue() {
         return admit_loading(command, server, session).map_err(|_| Closed::Loading);
     }
-    let mut queued = session.queue.iter().flat_map(rows::queued);
+    let mut queued = session.queue.iter().flat_map(command_lookup::queued);
     if queued.any(|(queued, _)| admit_loading(queued, server, session).is_err()) {
         session.exec_refusal = Some(LOADING);
     }

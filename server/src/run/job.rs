@@ -21,12 +21,13 @@ use crate::{
     command::{self, Method, Registered, Run},
     observe::{events, invalidations},
     run::{
+        blocking,
         budget::Budget,
-        finish, foresight, gates, lines, logging, offload,
+        command_lookup, finish, gates, logging, offload,
         route::{self, Needs},
-        rows, step,
+        script_prediction, step,
+        timing::{self, Span},
         unit::{self, Ended},
-        watch::{self, Span},
     },
     shared::{mail::Mail, server::Server, thread_state::ThreadState},
     telemetry::split::Phase,
@@ -44,7 +45,7 @@ impl Job {
     fn next_is_script(&self) -> bool {
         self.commands
             .get(self.n_run)
-            .is_some_and(|next| matches!(rows::row(next.command).spec.run, Run::Script(_)))
+            .is_some_and(|next| matches!(command_lookup::row(next.command).spec.run, Run::Script(_)))
     }
 
     /// The commands that are under way.
@@ -56,7 +57,7 @@ impl Job {
     pub fn needs(&self, server: &Server) -> Needs {
         let mut needs = Needs::default();
         for (delegated, words) in self.together() {
-            needs.add(server, &self.session, rows::row(delegated.command), words);
+            needs.add(server, &self.session, command_lookup::row(delegated.command), words);
         }
         needs
     }
@@ -65,7 +66,7 @@ impl Job {
     pub fn route(&self, server: &Server) -> Route {
         let is_heavy = self.together().any(|(delegated, words)| {
             // Held back by a pause, a sweep comes here, and runs with all shards held.
-            let command = rows::row(delegated.command);
+            let command = command_lookup::row(delegated.command);
             matches!(command.spec.run, Run::EachShard { .. })
                 || route::is_heavy(server, &self.session, command, words)
         });
@@ -79,8 +80,8 @@ impl Job {
     /// them, and yields between two commands when the thread owes its time to others.
     fn run_commands(&mut self, held: &mut Held<'_, Job>, thread: &mut ThreadState) -> Next {
         let first = self.n_run;
-        let commands = self.commands[first..].iter().map(|next| rows::row(next.command));
-        let is_watched = !self.is_timed && watch::may_be_long(commands, self.requests.n_bytes());
+        let commands = self.commands[first..].iter().map(|next| command_lookup::row(next.command));
+        let is_watched = !self.is_timed && timing::may_be_long(commands, self.requests.n_bytes());
         let span = is_watched.then(|| Span::begin(thread));
         self.pass(Phase::Shards);
         let next = self.run_in_turn(held, thread);
@@ -105,7 +106,7 @@ impl Job {
         while self.n_run < self.commands.len() {
             self.n_replied_bytes = self.reply.len();
             let span = self.is_timed.then(|| Span::begin(thread));
-            let command = rows::row(self.commands[self.n_run].command);
+            let command = command_lookup::row(self.commands[self.n_run].command);
             match self.run_next(false, &budget, held, thread) {
                 Ended::Ran if thread.serves_sockets() => {
                     if !command.has(Flags::FAST) {
@@ -178,7 +179,8 @@ impl Job {
             // It has to end its transaction and to let go of what is watched, and needs no more than that takes.
             return self.session.exec_refusal.replace(error.clone()).is_none();
         }
-        if self.together().any(|(delegated, _)| rows::row(delegated.command).has(Flags::ALLOW_BUSY)) {
+        if self.together().any(|(delegated, _)| command_lookup::row(delegated.command).has(Flags::ALLOW_BUSY))
+        {
             return false;
         }
         for _ in 0..self.n_together() {
@@ -192,7 +194,7 @@ impl Job {
     }
 
     fn next_runs_queue(&self) -> bool {
-        self.commands.get(self.n_run).is_some_and(|next| rows::row(next.command).runs_queue())
+        self.commands.get(self.n_run).is_some_and(|next| command_lookup::row(next.command).runs_queue())
     }
 
     /// Has the next command wait, with the shards of the keys it waits for held.
@@ -206,20 +208,20 @@ impl Job {
         self.split = None;
         // A command that waits until it may write has not begun for its client, so it is shown when it runs.
         if wait.is_visible() && !std::mem::replace(&mut self.was_shown, true) {
-            let (command, words) = rows::next(self);
+            let (command, words) = command_lookup::next(self);
             finish::show(command.spec.flags, words, &self.session, thread);
         }
         if wait.is_visible() {
             self.note_reads_of(self.n_run, held, thread);
         }
-        lines::park(self, wait, held);
+        blocking::park(self, wait, held);
     }
 
     /// Remembers which keys a command that waits, or has waited, reads.
     fn note_reads_of(&self, nth: usize, held: &mut Held<'_, Job>, thread: &ThreadState) {
         if self.session.tracking.is_some()
             && let Some((delegated, words)) = self.commands_from(nth).next()
-            && let command = rows::row(delegated.command)
+            && let command = command_lookup::row(delegated.command)
             && command.reads_its_keys()
         {
             invalidations::note_reads(thread.server(), held, &self.session, command.spec.keys, words);
@@ -252,7 +254,7 @@ impl Job {
                 self.now = shard.start_at(self.now, || thread.server().clock.now());
                 shard.go_to(sweep.db);
                 // A sweep that is done here is finished by its thread, which sees that the cursor has ended.
-                let _: Step = step::step_sweep(rows::row(self.commands[0].command), sweep, shard);
+                let _: Step = step::step_sweep(command_lookup::row(self.commands[0].command), sweep, shard);
                 let _: usize = unit::end(held, thread, self.now);
             }
             Task::Goodbye(farewell) => {
@@ -305,7 +307,7 @@ impl coordinator::Job for Job {
 
     fn prepare(node: &mut Node<Self>, thread: &mut ThreadState) {
         for (delegated, words) in node.job.together() {
-            foresight::prepare(thread.server(), rows::row(delegated.command), words);
+            script_prediction::prepare(thread.server(), command_lookup::row(delegated.command), words);
         }
         node.job.requests.prepare_handover();
         let needs = node.job.needs(thread.server());
@@ -347,12 +349,13 @@ impl coordinator::Job for Job {
     fn panicked(&mut self, thread: &mut ThreadState) {
         match &mut self.task {
             Task::Sweep(sweep) => {
-                let failed = self.commands.first().map(|delegated| rows::row(delegated.command));
+                let failed = self.commands.first().map(|delegated| command_lookup::row(delegated.command));
                 write_panic_error(sweep.fail(), self.session.resp, failed, thread);
             }
             // The commands behind it run when the node is back.
             _ => {
-                let failed = self.commands.get(self.n_run).map(|delegated| rows::row(delegated.command));
+                let failed =
+                    self.commands.get(self.n_run).map(|delegated| command_lookup::row(delegated.command));
                 self.reply.truncate(self.n_replied_bytes);
                 answer_panic(&mut self.reply, &mut self.session, failed, thread);
                 self.count();
@@ -417,7 +420,7 @@ fn prefetch_node(job: &Job, held: &mut Held<'_, Job>) {
     let Some(Delegated { command, routed: Some(routed), .. }) = job.commands.get(job.n_run).copied() else {
         return;
     };
-    if rows::row(command).spec.members.is_none() {
+    if command_lookup::row(command).spec.members.is_none() {
         return;
     }
     let shard = held.shard(routed.shard);
@@ -427,7 +430,7 @@ fn prefetch_node(job: &Job, held: &mut Held<'_, Job>) {
     step::prefetch_members(
         shard,
         &key,
-        commands.map(|(delegated, words)| (rows::row(delegated.command), words)),
+        commands.map(|(delegated, words)| (command_lookup::row(delegated.command), words)),
     );
 }
 

@@ -13,20 +13,20 @@
 //!
 //! All of them end a command in [`finish`], which tells its observers.
 
+pub mod blocking;
 pub mod budget;
+pub mod command_lookup;
 pub mod finish;
-pub mod foresight;
 pub mod gates;
 pub mod job;
-pub mod lines;
 pub mod logging;
 pub mod offload;
 pub mod route;
-pub mod rows;
 pub mod sampling;
 pub mod script;
+pub mod script_prediction;
 pub mod serve;
 pub mod step;
+pub mod timing;
 pub mod transaction;
 pub mod unit;
-pub mod watch;

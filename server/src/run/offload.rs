@@ -4,7 +4,7 @@
 //! copied) and lets go. It runs the handler on a shard *apart*, which has nothing but the shared values in it, takes the holds a
 //! second time to store what the handler has written there, and unpins.
 //!
-//! **Why this is still one step.** While a key is pinned, every command that writes it waits ([`lines::wait_for_unpinning`]), so what
+//! **Why this is still one step.** While a key is pinned, every command that writes it waits ([`blocking::wait_for_unpinning`]), so what
 //! was read is what is there when the result is stored. FLUSHALL, SWAPDB and the passing of a deadline do not wait; so before a
 //! result is stored the code checks whether all that was read is still there, and if not, the work is done again. A command that
 //! only reads takes its effect when it pins; a store is a [unit](super::unit) and asks its gates: after CLIENT PAUSE has answered
@@ -35,11 +35,11 @@ use crate::{
     command::{Call, TABLE},
     observe::{events, hearers, invalidations},
     run::{
+        blocking, command_lookup,
         finish::{self, Ran, Times},
         gates::{self, Closed},
-        lines,
         route::{self, Needs},
-        rows, step, unit,
+        step, unit,
     },
     shared::{server::Server, thread_state::ThreadState},
     telemetry::split::Phase,
@@ -54,7 +54,7 @@ pub fn send(job: &mut Job, server: &Server) -> Route {
 
 /// Offloads a job whose next command is very long: gives the route on which it begins.
 pub fn send_long_request(job: &mut Job, server: &Server) -> Route {
-    let (command, words) = rows::next(job);
+    let (command, words) = command_lookup::next(job);
     if route::is_heavy(server, &job.session, command, words) {
         // Long by many words rather than by one.
         let route = job.route(server);
@@ -91,7 +91,7 @@ pub fn pin(job: &mut Job, held: &mut Held<'_, Job>, thread: &mut ThreadState) {
         Ok(()) => {}
     }
     let time = gates::start(held, job.now, &job.session, thread.server());
-    let (command, words) = rows::next(job);
+    let (command, words) = command_lookup::next(job);
     let db = job.session.db;
     let mut keys: Vec<PinnedKey> = Vec::new();
     let mut at_of: HashMap<(Db, &[u8]), usize> = HashMap::new();
@@ -120,8 +120,8 @@ pub fn pin(job: &mut Job, held: &mut Held<'_, Job>, thread: &mut ThreadState) {
         shard.is_pinned(key.db, &key.bytes) && (pinned.is_written || is_awaited())
     };
     if let Some(pinned) = keys.iter().find(|pinned| contested(pinned, held)) {
-        let wait = lines::wait_for_unpinning(pinned.key.clone());
-        return lines::park(job, wait, held);
+        let wait = blocking::wait_for_unpinning(pinned.key.clone());
+        return blocking::park(job, wait, held);
     }
     let mut offload = Offload {
         shard: server.keyspace.shard_apart(),
@@ -165,14 +165,14 @@ pub fn pin(job: &mut Job, held: &mut Held<'_, Job>, thread: &mut ThreadState) {
 /// The gates, for a job's next command.
 fn gate(job: &mut Job, server: &Server) -> Result<(), Closed> {
     let Job { session, requests, commands, n_run, .. } = job;
-    gates::gate(server, session, rows::row(commands[*n_run].command), requests.get(*n_run))
+    gates::gate(server, session, command_lookup::row(commands[*n_run].command), requests.get(*n_run))
 }
 
 /// Answers a job's next command, which its user may not run any more.
 #[cold]
 fn answer_denied(job: &mut Job, denial: Denial, thread: &ThreadState) {
     let Job { session, requests, commands, n_run, reply, .. } = job;
-    let command = rows::row(commands[*n_run].command);
+    let command = command_lookup::row(commands[*n_run].command);
     step::refuse_denied(command, denial, requests.get(*n_run), session, reply, thread);
     job.count();
     job.n_run += 1;
@@ -222,7 +222,14 @@ fn run(job: &mut Job, shard: &mut Shard, thread: &ThreadState) -> u64 {
     let began = Instant::now();
     requests.prepare_handover();
     requests.handing_over(*n_run, |words| {
-        step::answer(&mut call, rows::row(delegated.command), words, delegated.routed, reply, thread);
+        step::answer(
+            &mut call,
+            command_lookup::row(delegated.command),
+            words,
+            delegated.routed,
+            reply,
+            thread,
+        );
     });
     if std::mem::replace(was_counted, true) {
         thread.stats().commands[delegated.command.index()].calls.sub(1);
@@ -291,10 +298,10 @@ fn conclude(
     thread: &mut ThreadState,
 ) -> Option<Route> {
     let server = thread.server();
-    let (command, words) = rows::next(job);
+    let (command, words) = command_lookup::next(job);
     let writes = offload.keys.iter().any(|pinned| pinned.is_written);
     let stores = writes && offload.shard.is_torn();
-    if stores && let Some(route) = lines::further_shards(server, &job.session, command, words, held) {
+    if stores && let Some(route) = blocking::further_shards(server, &job.session, command, words, held) {
         return Some(route);
     }
     let time = gates::start(held, job.now, &job.session, thread.server());
@@ -303,7 +310,7 @@ fn conclude(
     }
     invalidations::set_author(held, job.session.record.id);
     let gate = if writes { gate(job, server) } else { Ok(()) };
-    let (command, words) = rows::next(job);
+    let (command, words) = command_lookup::next(job);
     // The log may have been turned on since the work was done without a record.
     let is_recorded = offload.shard.is_logged() == server.journal.is_on();
     let is_valid = gate.is_ok()

@@ -14,8 +14,8 @@ use crate::{
     command::{self, PART_KEYS, Registered, Run},
     notify::subscriptions::TopicKind,
     run::{
-        foresight::{self, Expected},
-        rows,
+        command_lookup,
+        script_prediction::{self, Expected},
     },
     shared::server::Server,
 };
@@ -46,7 +46,7 @@ impl Needs {
     /// What a job's next command needs.
     pub fn of_next(job: &Job, server: &Server) -> Self {
         let mut needs = Needs::default();
-        let (command, words) = rows::next(job);
+        let (command, words) = command_lookup::next(job);
         needs.add(server, &job.session, command, words);
         needs
     }
@@ -95,7 +95,7 @@ impl Needs {
                 self.others.extend(command::watched_routes(&session.watched));
                 // One that is to refuse runs nothing.
                 let queue = session.queue.as_ref().filter(|_| session.exec_refusal.is_none());
-                for (queued, words) in queue.into_iter().flat_map(rows::queued) {
+                for (queued, words) in queue.into_iter().flat_map(command_lookup::queued) {
                     self.add(server, session, queued, words);
                 }
             }
@@ -106,7 +106,8 @@ impl Needs {
     pub fn foresee(&mut self, server: &Server, command: &Registered, words: Words<'_>) -> Expected {
         let Run::Script(from) = command.spec.run else { return Expected::default() };
         let router = server.keyspace.router();
-        let expected = foresight::predict(server, from, words, &mut |key| self.keys.push(router.route(key)));
+        let expected =
+            script_prediction::predict(server, from, words, &mut |key| self.keys.push(router.route(key)));
         self.wants_lane |= expected.wants_lane;
         expected
     }
@@ -172,7 +173,7 @@ pub fn roams(command: &Registered, words: Words<'_>) -> bool {
 
 /// Whether a command is expected to take so long that no socket should wait behind it.
 pub fn is_heavy(server: &Server, session: &Session, command: &Registered, words: Words<'_>) -> bool {
-    foresight::is_long(server, command, words) || is_heavy_beside(server, session, command, words)
+    script_prediction::is_long(server, command, words) || is_heavy_beside(server, session, command, words)
 }
 
 /// The same, but for a script of its own.
@@ -184,9 +185,9 @@ pub fn is_heavy_beside(server: &Server, session: &Session, command: &Registered,
             && session.exec_refusal.is_none()
             && session.queue.as_ref().is_some_and(|queue| {
                 queue.len() > HEAVY_KEYS
-                    || rows::queued(queue).any(|(queued, words)| {
+                    || command_lookup::queued(queue).any(|(queued, words)| {
                         words.len() > HEAVY_KEYS
-                            || foresight::is_long(server, queued, words)
+                            || script_prediction::is_long(server, queued, words)
                             || queued.has(Flags::USES_FILES)
                             || adds_up_much(server, queued)
                             || matches!(queued.spec.run, Run::EachShard { .. })
@@ -205,6 +206,7 @@ pub fn needs_lane(server: &Server, session: &Session, command: &Registered) -> b
     command.runs_queue()
         && session.exec_refusal.is_none()
         && session.queue.as_ref().is_some_and(|queue| {
-            rows::queued(queue).any(|(queued, words)| foresight::reaches_anywhere(server, queued, words))
+            command_lookup::queued(queue)
+                .any(|(queued, words)| script_prediction::reaches_anywhere(server, queued, words))
         })
 }

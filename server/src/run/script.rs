@@ -33,17 +33,18 @@ use crate::{
     log,
     observe::invalidations,
     run::{
+        blocking,
         budget::Budget,
         finish::{self, Kept},
-        foresight::{self, Parts, PartsRoom},
-        gates, lines,
+        gates,
         route::Needs,
+        script_prediction::{self, Parts, PartsRoom},
         step,
-        watch::{self, Span},
+        timing::{self, Span},
     },
     scripting::{
         functions,
-        programs::Program,
+        running_scripts::Program,
         scripts::{self, Origin},
     },
     shared::{server::Server, thread_state::ThreadState},
@@ -129,7 +130,7 @@ fn run_script(
     let server = call.server;
     let known = call.scripts();
     let learnt;
-    let script = match (foresight::script(&known, from, parts.named), from) {
+    let script = match (script_prediction::script(&known, from, parts.named), from) {
         (Some(script), _) => script,
         (None, ScriptIn::Text) => {
             learnt = command::learn_script(server, &TABLE, parts.named, Origin::Evaluated)?;
@@ -412,7 +413,7 @@ impl<'r, 'a, 'h> Running<'r, 'a, 'h> {
 
     /// Takes the run's time from here on, unless its command is timed alone: the clock is not asked about a short one.
     fn begin_span(&mut self) {
-        if self.span.is_none() && !watch::is_timed_alone(self.row, self.call.thread) {
+        if self.span.is_none() && !timing::is_timed_alone(self.row, self.call.thread) {
             self.span = Some(Span::begin(self.call.thread));
         }
     }
@@ -664,9 +665,9 @@ impl<'r, 'a, 'h> Running<'r, 'a, 'h> {
         let held = held.as_mut().expect("a script runs under a hold");
         if may_give_up {
             if gates::has_lines(held)
-                && let Some(pinned) = lines::pinned_key(server, session, command, words, held)
+                && let Some(pinned) = blocking::pinned_key(server, session, command, words, held)
             {
-                let wait = Box::new(lines::wait_for_unpinning(pinned));
+                let wait = Box::new(blocking::wait_for_unpinning(pinned));
                 return Err(self.give_up(GaveUp::Waits(wait)).into());
             }
             self.needs_lane = !self.program.is_certain();
@@ -688,7 +689,7 @@ impl<'r, 'a, 'h> Running<'r, 'a, 'h> {
             self.begin_to_write(command, words)?;
         }
         let start = out.len();
-        let is_alone = self.met_long_work || watch::times_each(self.call.thread);
+        let is_alone = self.met_long_work || timing::times_each(self.call.thread);
         let n_timed = if is_alone { 1 } else { self.n_timed };
         let began = (n_timed > 0).then(Instant::now);
         let mut outcome = step::execute(self.call, command, words, first, &mut Reply::new(out, resp));

@@ -9,9 +9,10 @@ use crate::{
     command::{self, Call, Registered, Run, forget_own_watches},
     observe::invalidations,
     run::{
+        command_lookup,
         finish::{Measured, Ran},
-        rows, step,
-        watch::{self, Span},
+        step,
+        timing::{self, Span},
     },
     shared::thread_state::ThreadState,
 };
@@ -44,11 +45,12 @@ pub fn exec(call: &mut Call<'_, '_>, command: &Registered, reply: &mut Reply<'_>
     call.n_in_transaction = Some(queue.len());
     call.lift_limits();
     reply.array(queue.len());
-    let has_scripts = rows::queued(&queue).any(|(command, _)| matches!(command.spec.run, Run::Script(_)));
+    let has_scripts =
+        command_lookup::queued(&queue).any(|(command, _)| matches!(command.spec.run, Run::Script(_)));
     let thread = call.thread;
     let kept_back = has_scripts.then(|| thread.keep_back_notifications());
     let span = is_watched(&queue, call.thread).then(|| Span::begin(call.thread));
-    for (command, words) in rows::queued(&queue) {
+    for (command, words) in command_lookup::queued(&queue) {
         run_queued(call, command, words, reply);
         if reply.is_over_limit() {
             // The others run all the same: it is a transaction.
@@ -60,16 +62,16 @@ pub fn exec(call: &mut Call<'_, '_>, command: &Registered, reply: &mut Reply<'_>
         thread.charge(call.session);
     }
     if let Some(span) = span {
-        watch::end_of_queue(span, command, &queue, call.session, call.thread);
+        timing::end_of_queue(span, command, &queue, call.session, call.thread);
     }
     Ok(())
 }
 
 /// Whether the time of a transaction is taken: each of its commands costs little more than that.
 fn is_watched(queue: &Queue, thread: &ThreadState) -> bool {
-    watch::times_each(thread)
+    timing::times_each(thread)
         || !thread.serves_sockets()
-        || watch::may_be_long(rows::queued(queue).map(|(command, _)| command), queue.n_bytes())
+        || timing::may_be_long(command_lookup::queued(queue).map(|(command, _)| command), queue.n_bytes())
 }
 
 /// Runs one command of a transaction. An error is its reply and stops nothing.

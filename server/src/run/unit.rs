@@ -33,10 +33,12 @@ use crate::{
     command::{Call, GaveUp, Look, Method, Registered, TABLE, Work},
     observe::invalidations,
     run::{
+        blocking,
         budget::Budget,
+        command_lookup,
         gates::{self, Closed},
-        lines, route, rows, serve, step,
-        watch::{self, Span, Taken},
+        route, serve, step,
+        timing::{self, Span, Taken},
     },
     shared::{server::Server, thread_state::ThreadState},
 };
@@ -152,8 +154,9 @@ pub fn run(
     }
     if gates::is_observed(held)
         && gates::has_lines(held)
-        && rows::may_write(thread.server(), session, unit.command, unit.words)
-        && let Some(route) = lines::further_shards(thread.server(), session, unit.command, unit.words, held)
+        && command_lookup::may_write(thread.server(), session, unit.command, unit.words)
+        && let Some(route) =
+            blocking::further_shards(thread.server(), session, unit.command, unit.words, held)
     {
         return Ended::Needs(route);
     }
@@ -181,10 +184,10 @@ fn begin(
     if gates::is_observed(held) {
         invalidations::set_author(held, session.record.id);
         if gates::has_lines(held)
-            && rows::may_write(server, session, command, words)
-            && let Some(pinned) = lines::pinned_key(server, session, command, words, held)
+            && command_lookup::may_write(server, session, command, words)
+            && let Some(pinned) = blocking::pinned_key(server, session, command, words, held)
         {
-            return Err(Shut::Ended(Ended::Waits(Box::new(lines::wait_for_unpinning(pinned)))));
+            return Err(Shut::Ended(Ended::Waits(Box::new(blocking::wait_for_unpinning(pinned)))));
         }
     }
     Ok(now)
@@ -201,7 +204,7 @@ fn body(
     let Unit { command, words, first, routed, is_fetched, was_shown, is_in_place, budget, .. } = *unit;
     if gates::is_saving(held)
         && thread.serves_sockets()
-        && lines::must_save_much(thread.server(), session, command, words, held)
+        && blocking::must_save_much(thread.server(), session, command, words, held)
     {
         return Ended::TooLong(Method::Held);
     }
@@ -288,7 +291,7 @@ impl Job {
         let delegated = commands[*n_run];
         requests.handing_over(*n_run, |words| {
             let unit = Unit {
-                command: rows::row(delegated.command),
+                command: command_lookup::row(delegated.command),
                 words,
                 first: delegated.routed,
                 routed,
@@ -308,8 +311,8 @@ impl Job {
     pub(super) fn note_together(&self, commands: Range<usize>, taken: Taken, thread: &ThreadState) {
         if taken.rest_nanos >= thread.stats().thresholds.together_nanos.load(Ordering::Relaxed) {
             let commands = self.commands_from(commands.start).take(commands.len());
-            let commands = commands.map(|(delegated, words)| (rows::row(delegated.command), words));
-            watch::note_longest(commands, &self.session.record, taken, thread);
+            let commands = commands.map(|(delegated, words)| (command_lookup::row(delegated.command), words));
+            timing::note_longest(commands, &self.session.record, taken, thread);
         }
     }
 

@@ -12,7 +12,7 @@ use std::{
 use arc_swap::{ArcSwap, Guard};
 use braid_script::{Engine, Flavour, Handle, Host, LoadError};
 
-use crate::scripting::programs::{self, Program, Running};
+use crate::scripting::running_scripts::{self, Program, Running};
 
 /// A function.
 pub struct Function {
@@ -224,7 +224,7 @@ pub struct ThreadFunctions {
 impl ThreadFunctions {
     fn new() -> Self {
         Self {
-            engine: Engine::new(&programs::settings(Flavour::Functions)),
+            engine: Engine::new(&running_scripts::settings(Flavour::Functions)),
             loaded: HashMap::new(),
             n_gone: 0,
         }
@@ -274,7 +274,7 @@ thread_local! {
 /// Collects a little of what functions have left in the thread's Lua, if there is one; says whether there is more to do.
 pub fn collect_some(seen: &Running) -> bool {
     FUNCTIONS.with_borrow_mut(|functions| {
-        functions.as_mut().is_some_and(|own| programs::collect_some(&mut own.engine, seen, true))
+        functions.as_mut().is_some_and(|own| running_scripts::collect_some(&mut own.engine, seen, true))
     })
 }
 

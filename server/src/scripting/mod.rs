@@ -1,6 +1,6 @@
 //! Scripts and functions that clients have loaded, and those that run.
 
-pub mod definitions;
 pub mod functions;
-pub mod programs;
+pub mod running_scripts;
+pub mod script_snapshot;
 pub mod scripts;

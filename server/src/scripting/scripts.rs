@@ -20,7 +20,7 @@ use xxhash_rust::xxh3::xxh3_64_with_secret;
 
 use crate::{
     random,
-    scripting::programs::{self, Program, Running},
+    scripting::running_scripts::{self, Program, Running},
 };
 
 /// Scripts that came with EVAL are forgotten beyond this number, as in Redis 7.4: the one that has not run for longest goes.
@@ -245,7 +245,7 @@ pub struct ThreadScripts {
 impl ThreadScripts {
     fn new() -> Self {
         Self {
-            engine: Engine::new(&programs::settings(Flavour::Scripts)),
+            engine: Engine::new(&running_scripts::settings(Flavour::Scripts)),
             handles: HashMap::default(),
             n_forgotten: 0,
         }
@@ -326,6 +326,6 @@ pub fn with_thread_scripts<R>(work: impl FnOnce(&mut ThreadScripts) -> R) -> R {
 /// Collects a little of what scripts have left in the thread's Lua, if there is one; says whether there is more to do.
 pub fn collect_some(seen: &Running) -> bool {
     SCRIPTS.with_borrow_mut(|scripts| {
-        scripts.as_mut().is_some_and(|own| programs::collect_some(&mut own.engine, seen, false))
+        scripts.as_mut().is_some_and(|own| running_scripts::collect_some(&mut own.engine, seen, false))
     })
 }

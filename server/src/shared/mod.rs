@@ -1,8 +1,8 @@
 //! What all threads share, and what each has at hand.
 
-pub mod accounts;
 pub mod attention;
 pub mod average_ttls;
+pub mod change_log;
 pub mod client_limit;
 pub mod journal;
 pub mod last_writes;
@@ -10,9 +10,9 @@ pub mod loading;
 pub mod mail;
 pub mod memory;
 pub mod pause;
-pub mod recorded;
 pub mod rights;
 pub mod saves;
 pub mod server;
-pub mod spread;
+pub mod thread_scaling;
 pub mod thread_state;
+pub mod user_table;

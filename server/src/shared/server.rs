@@ -13,8 +13,8 @@ use std::{
 use arc_swap::{ArcSwap, ArcSwapOption};
 use braid_storage::{
     Keyspace,
-    access::AccessPolicy,
     executor::{Inbox, Node},
+    lru::AccessPolicy,
     rdb::Checksums,
 };
 use crossbeam_queue::SegQueue;
@@ -33,22 +33,22 @@ use crate::{
     clock::{Clock, Step, processor_micros},
     config::{Config, MaxmemoryPolicy, ShutdownOptions, Supervised},
     log::{self, Level},
-    notify::{copies::Trackers, notifications::Notifications, publishing::PubSub},
+    notify::{notifications::Notifications, publishing::PubSub, tracking_table::Trackers},
     process::title::Title,
-    scripting::{functions::Functions, programs::Running, scripts::Scripts},
+    scripting::{functions::Functions, running_scripts::Running, scripts::Scripts},
     shared::{
-        accounts::Accounts,
         attention::Attention,
         average_ttls::AverageTtls,
+        change_log::Recorder,
         journal::Journal,
         loading::Loading,
         mail::Mail,
         memory::{Memory, resident_bytes},
         pause::Pause,
-        recorded::Recorder,
         saves::{AskedBy, Order, Saves, WalkStep},
-        spread::Spread,
+        thread_scaling::Spread,
         thread_state::ThreadState,
+        user_table::Accounts,
     },
     sockets::{certificates::Certificates, listening::Listening},
     telemetry::{

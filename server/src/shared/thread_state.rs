@@ -17,7 +17,7 @@ use crate::{
     },
     log,
     notify::notifications::Notification,
-    scripting::{functions, programs::Running, scripts},
+    scripting::{functions, running_scripts::Running, scripts},
     shared::{mail::Mail, server::Server},
     telemetry::stats::ThreadStats,
 };

@@ -456,7 +456,7 @@ fn naming<'p>(product: &'p [(String, String)], word: &str) -> Vec<&'p str> {
 
 /// How observers of commands are told.
 const TELLS_OF_COMMANDS: &[&str] =
-    &["monitor::observe(", "monitor::line_for_later(", "sampling::note(", "watch::note_long("];
+    &["monitor::observe(", "monitor::line_for_later(", "sampling::note(", "timing::note_long("];
 
 #[test]
 fn observers_of_commands_are_told_where_commands_end() {

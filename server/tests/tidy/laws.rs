@@ -85,7 +85,7 @@ const LOCK_EXCEPTIONS: Exceptions = &[
         "Mutex",
         "how long keys last: at the end of a cycle of expiry, and for INFO",
     ),
-    ("server/src/shared/accounts.rs", "Mutex", "changes of the users, one at a time, and what was denied"),
+    ("server/src/shared/user_table.rs", "Mutex", "changes of the users, one at a time, and what was denied"),
     (
         "server/src/telemetry/command_log.rs",
         "Mutex",
@@ -111,7 +111,7 @@ const LOCK_EXCEPTIONS: Exceptions = &[
         "CONFIG SET and REWRITE one at a time, closing clients for memory, a cron's sampler, the end of the process",
     ),
     (
-        "storage/src/snapshot/early.rs",
+        "storage/src/snapshot/copy_before_write.rs",
         "OnceLock",
         "whom to tell when a snapshot is given too much before its turn, set once at start",
     ),
@@ -161,7 +161,7 @@ const LOCKING: Exceptions = &[
         ".lock()",
         "no CONFIG SET while changed certificates replace others",
     ),
-    ("server/src/shared/accounts.rs", ".lock()", "a change of the users, and what is denied to one"),
+    ("server/src/shared/user_table.rs", ".lock()", "a change of the users, and what is denied to one"),
     ("server/src/shared/average_ttls.rs", ".lock()", "a cycle of expiry ends, or INFO asks"),
     ("server/src/shared/client_limit.rs", ".lock()", "clients take too much memory: one thread closes some"),
     ("server/src/telemetry/command_log.rs", ".lock()", "an entry of the slow log comes, or is read"),
@@ -187,7 +187,7 @@ fn every_use_of_a_lock_has_a_reason() {
 
 /// The modules that may be unsafe.
 const UNSAFE_MODULES: &[(&str, &str)] = &[
-    ("script/src/base", "functions of Lua's own libraries that go on to the originals"),
+    ("script/src/lua_overrides", "functions of Lua's own libraries that go on to the originals"),
     ("script/src/bridge", "functions that Lua calls at each command and each run"),
     ("script/src/library/builder", "makes tables on Lua's own stack"),
     ("script/src/library/cmsgpack/short", "the same, where they are short"),
@@ -421,7 +421,7 @@ const DIALECTS: Exceptions = &[
     ("server/src/command/admin.rs", "Resp::V", "DEBUG PROTOCOL has no push in RESP2"),
     ("server/src/client/connection.rs", "Resp::V", "what its client speaks while its session is under way"),
     (
-        "server/src/net/thread/deliveries.rs",
+        "server/src/net/thread/push_delivery.rs",
         "Resp::V",
         "a message is written once for each version, not for each client",
     ),

@@ -210,7 +210,7 @@ impl Object for Tally {
     }
 
     fn demolish(self) -> Box<dyn crate::Rubble> {
-        crate::rubble::Pieces::small(std::iter::once(self))
+        crate::teardown::Pieces::small(std::iter::once(self))
     }
 }
 
@@ -227,7 +227,7 @@ impl Object for Numbers {
     }
 
     fn demolish(self) -> Box<dyn crate::Rubble> {
-        crate::rubble::Pieces::small(std::iter::once(self))
+        crate::teardown::Pieces::small(std::iter::once(self))
     }
 }
 

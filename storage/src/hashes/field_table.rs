@@ -8,8 +8,8 @@ use crate::{
     entry::{Encoding, EntryBox, EntryRef, Kind, Object},
     hash::Place,
     reclaim,
-    rubble::Rubble,
     table::{Position, Table},
+    teardown::Rubble,
     time::{Deadline, Expiry, Millis},
 };
 

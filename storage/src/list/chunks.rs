@@ -17,7 +17,7 @@ use crate::{
     entry::Object,
     packed::{self, Element, Packed, Splice},
     reclaim,
-    rubble::{Pieces, Rubble},
+    teardown::{Pieces, Rubble},
 };
 
 /// The elements of a large list.

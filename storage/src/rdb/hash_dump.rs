@@ -3,8 +3,8 @@
 use super::{
     codes::types,
     flaw::Flaw,
-    making::{Made, Making},
     reader::{self, Reader},
+    value_builder::{Made, Making},
     walk::{self, Parts, Stop},
     writer, zipmap,
 };

@@ -5,8 +5,8 @@ use std::iter;
 use super::{
     codes::{node, types},
     flaw::Flaw,
-    making::{Made, Making},
     reader::{self, Reader},
+    value_builder::{Made, Making},
     walk::{self, Parts, Stop},
     writer, ziplist,
 };

@@ -5,8 +5,8 @@ use braid_protocol::number;
 use super::{
     codes::types,
     flaw::Flaw,
-    making::{Made, Making},
     reader::{self, Reader},
+    value_builder::{Made, Making},
     walk::{self, Parts, Stop},
     writer,
 };

@@ -17,8 +17,8 @@ use std::collections::BTreeMap;
 use super::{
     codes::types,
     flaw::Flaw,
-    making::{Made, Making},
     reader::Reader,
+    value_builder::{Made, Making},
     walk::{self, Parts, Stop},
     writer,
 };

@@ -2,8 +2,8 @@
 
 use super::{
     codes::types,
-    making::{Made, Making},
     reader::Reader,
+    value_builder::{Made, Making},
     walk::{Parts, Stop},
     writer,
 };

@@ -3,9 +3,9 @@
 use super::Shard;
 use crate::{
     Db, Key,
-    access::idle_seconds,
     entry::EntryRef,
     event::Event,
+    lru::idle_seconds,
     table::{Counts, Table},
 };
 

@@ -10,10 +10,10 @@ use crate::{
     entry::EntryRef,
     key::{Key, WatchedKey},
     ledger::{Change, Hearer},
+    read_tracking::{Reader, Remembered},
     record,
     stamps::Stamp,
     stream::StreamRef,
-    tracked::{Reader, Remembered},
     waiters::{Awaits, Holds, Reach, Ticket, Turns, Waiter, Waiters},
 };
 

@@ -4,11 +4,10 @@ use std::sync::Arc;
 
 use super::Shard;
 use crate::{
-    Db, Key, Keyspace,
-    access::Access,
-    as_commands,
+    Db, Key, Keyspace, as_commands,
     entry::EntryRef,
     kinds,
+    lru::Access,
     rdb::file::{Recency, encode_entry},
     snapshot::{Early, Format, Parts, PinnedPart, SaveStep, Saving},
     time::Millis,

@@ -8,9 +8,9 @@ use crate::{
     hash::{HashTags, KeyHasher, Routed},
     hashes::HashType,
     list::{ListEnd, ListType},
+    read_tracking::Reader,
     set::SetType,
     stream::{NewId, StreamType},
-    tracked::Reader,
     waiters::{Awaits, Reach, Ticket},
 };
 

@@ -17,8 +17,8 @@ use crate::{
     entry::{Encoding, EntryBox, EntryHandle, EntryRef, Object},
     hash::Place,
     prefetch,
-    rubble::Rubble,
     table::{PREFETCH_MAX, Position, Table},
+    teardown::Rubble,
 };
 
 /// Both parts always have the same entries, and the table never moves one: scores are overwritten where they are.

@@ -30,7 +30,7 @@ use super::{
 use crate::{
     entry::{EntryHandle, SPARE_BITS, class_bytes},
     prefetch,
-    rubble::Rubble,
+    teardown::Rubble,
 };
 
 /// The most items of a leaf or an inner node.

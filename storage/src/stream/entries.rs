@@ -16,7 +16,7 @@ use crate::{
     entry::class_bytes,
     packed::{Element, PACKED_MAX_BYTES},
     reclaim,
-    rubble::{Pieces, Rubble},
+    teardown::{Pieces, Rubble},
     thresholds::Thresholds,
     time::Millis,
 };

@@ -8,7 +8,7 @@ use std::{
 use super::{StreamId, entries::Entries};
 use crate::{
     reclaim,
-    rubble::{Pieces, Rubble},
+    teardown::{Pieces, Rubble},
     time::Millis,
 };
 

@@ -6,7 +6,7 @@ use super::{Entry, Group, Stream, StreamId, StreamMut, entries::Entries, group::
 use crate::{
     event::Event,
     reclaim,
-    rubble::{Pieces, Rubble},
+    teardown::{Pieces, Rubble},
     time::Millis,
 };
 

@@ -11,7 +11,7 @@ use braid_storage::{
 use super::{store, write_list};
 use crate::{
     catalog::{Args, CommandError, Outcome},
-    command::{Call, Look, members::n_bytes},
+    command::{Call, Look, collection_args::n_bytes},
 };
 
 /// What a range is of.

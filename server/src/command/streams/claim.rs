@@ -10,7 +10,7 @@ use braid_storage::{
 use super::{
     groups::no_such_group,
     ids::{Ids, id, range_start, write_id},
-    told::{Dealt, Served},
+    log_words::{Dealt, Served},
     write::write_entry,
 };
 use crate::catalog::{Args, CommandError, Outcome, shown};

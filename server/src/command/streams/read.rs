@@ -12,7 +12,7 @@ use smallvec::SmallVec;
 
 use super::{
     ids::{id, write_id},
-    told::{Dealt, Served},
+    log_words::{Dealt, Served},
     write::{write_entries, write_entry},
 };
 use crate::{

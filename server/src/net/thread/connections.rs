@@ -15,12 +15,12 @@ use mio::{Token, event::Event};
 use super::{IoThread, READ_BYTES};
 use crate::{
     client::{
+        argument_buffer::Room,
         connection::{Backlog, Connection, Pace, TURN_BYTES},
         footprint::Footprint,
         id::Origin,
         node::{Job, Task},
         record::{ClientRecord, Listens},
-        room::Room,
         session::Session,
         waits::GaveUp,
     },

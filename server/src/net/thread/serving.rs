@@ -28,13 +28,13 @@ use crate::{
     command::{self, BeginSweep, Call, Found, Look, Method, Registered, Run, TABLE, Work},
     run::{
         budget::Budget,
-        finish,
+        command_lookup, finish,
         gates::{self, Admission},
         job, logging, offload,
         route::{self, Needs},
-        rows, step,
+        step,
+        timing::{self, Taken},
         unit::{self, Ended as UnitEnded, Unit},
-        watch::{self, Taken},
     },
     shared::{server::Server, thread_state::ThreadState},
     verbose, warning_seldom,
@@ -221,7 +221,7 @@ impl IoThread {
         let rest_nanos = nanos.saturating_sub(thread.accounted_nanos.get() - accounted_nanos);
         if rest_nanos >= thread.stats().thresholds.together_nanos.load(Ordering::Relaxed) {
             let measured = turn.batch.measured(n_begun).filter_map(|parsed| parsed.known(turn));
-            watch::note_longest(measured, &connection.record, Taken { nanos, rest_nanos }, thread);
+            timing::note_longest(measured, &connection.record, Taken { nanos, rest_nanos }, thread);
         }
     }
 
@@ -989,7 +989,7 @@ impl IoThread {
     /// Sends the commands of a node that was held back on their way again.
     pub(super) fn submit_commands(&mut self, mut node: Box<Node<Job>>) {
         let server = self.server();
-        let (command, words) = rows::next(&node.job);
+        let (command, words) = command_lookup::next(&node.job);
         // The saver sends it back here.
         if matches!(command.spec.run, Run::Barrier(_))
             && node.job.session.log_begun.is_none()
@@ -1051,7 +1051,7 @@ fn note_sizes_of_each(
     for parsed in commands {
         let reply_bytes = skip_reply(&replies[at..]).unwrap_or(0);
         at += reply_bytes;
-        watch::note_sizes(parsed.command(), client, turn.words(parsed), reply_bytes, thread);
+        timing::note_sizes(parsed.command(), client, turn.words(parsed), reply_bytes, thread);
     }
 }
 

@@ -11,7 +11,7 @@ use crate::{
         sweep::Step,
     },
     observe::hearers,
-    run::{gates, job, rows, step, unit},
+    run::{command_lookup, gates, job, step, unit},
     shared::server::Server,
 };
 
@@ -142,7 +142,7 @@ impl IoThread {
     fn step_sweep(&mut self, node: &mut Node<Job>, began: Instant) -> Swept {
         let server = self.server();
         let now = server.clock.now();
-        let command = rows::row(node.job.commands[0].command);
+        let command = command_lookup::row(node.job.commands[0].command);
         let Task::Sweep(sweep) = &mut node.job.task else { unreachable!("only sweeps are stepped") };
         while let Some(shard) = sweep.shard_to_visit(&server.keyspace) {
             let session = &node.job.session;

@@ -4,9 +4,9 @@ use std::borrow::Cow;
 
 use crate::{
     Keyspace,
-    access::{Access, AccessPolicy, idle_seconds},
     entry::{EntryRef, Kind},
     kinds,
+    lru::{Access, AccessPolicy, idle_seconds},
     rdb::{
         Flaw, Made, Making, Malformed, Parts, Reader, Stop,
         codes::{encoded, opcode},

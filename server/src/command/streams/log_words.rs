@@ -5,7 +5,7 @@ use braid_storage::{
     stream::{PendingEntry, Stream, StreamId, StreamMut},
 };
 
-use super::super::logged::decimal;
+use super::super::log_rewrite::decimal;
 use crate::catalog::Args;
 
 /// How many identities a logged command names at the most.

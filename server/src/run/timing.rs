@@ -21,7 +21,7 @@ use crate::{
     },
     command::{Registered, Run, Work},
     observe::secrets::shown,
-    run::rows,
+    run::command_lookup,
     shared::{server::Server, thread_state::ThreadState},
     telemetry::{
         command_log::{LogOf, Noted},
@@ -169,7 +169,7 @@ pub fn end_of_queue(
 ) {
     let taken = span.end(thread);
     if taken.rest_nanos >= thread.stats().thresholds.together_nanos.load(Ordering::Relaxed) {
-        note_longest(rows::queued(queue), &session.record, taken, thread);
+        note_longest(command_lookup::queued(queue), &session.record, taken, thread);
     }
     let nanos = taken.nanos;
     if is_long(nanos, thread) {

@@ -13,7 +13,7 @@ use smallvec::SmallVec;
 
 use crate::{
     client::id::ClientId,
-    notify::{audiences::Audiences, subscriptions::Name},
+    notify::{pattern_tree::Audiences, subscriptions::Name},
 };
 
 /// Of which keys a client hears.

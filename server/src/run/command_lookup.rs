@@ -7,7 +7,7 @@ use crate::{
         session::{Queue, Session},
     },
     command::{Registered, TABLE},
-    run::foresight,
+    run::script_prediction,
     shared::server::Server,
 };
 
@@ -32,14 +32,14 @@ pub fn next(job: &Job) -> (&'static Registered, Words<'_>) {
 pub fn may_write(server: &Server, session: &Session, command: &Registered, words: Words<'_>) -> bool {
     let may_write = |flags: Flags| flags.has(Flags::WRITE) || flags.has(Flags::MAY_REPLICATE);
     holds_or_queues(session, command, words, |command, words| {
-        may_write(foresight::flags(server, command, words))
+        may_write(script_prediction::flags(server, command, words))
     })
 }
 
 /// Whether a command writes, now or by what EXEC would run. Of a script that does not say what it does, each command is asked when it runs.
 pub fn writes(server: &Server, session: &Session, command: &Registered, words: Words<'_>) -> bool {
     holds_or_queues(session, command, words, |command, words| {
-        foresight::flags(server, command, words).has(Flags::WRITE)
+        script_prediction::flags(server, command, words).has(Flags::WRITE)
     })
 }
 

@@ -13,7 +13,7 @@ use braid_storage::{ChannelKind, executor::Node};
 
 use super::{
     IoThread,
-    giving::{
+    subscribers::{
         GATHERED_BYTES, GIVING_REST_MAX, SLICE_TIME, Slice, Subscribers, Successor, Tracker, WRITE_BYTES,
     },
 };
@@ -26,10 +26,10 @@ use crate::{
         record::{ClientRecord, Listens},
     },
     notify::{
-        copies::{Interest, Invalidation, TrackerNumber, Whom},
-        given::{Given, Shareable},
         notifications::{Message, Notification, Notifications, Place},
+        pushed::{Given, Shareable},
         subscriptions::TopicKind,
+        tracking_table::{Interest, Invalidation, TrackerNumber, Whom},
     },
     observe::invalidations,
     shared::mail::Mail,

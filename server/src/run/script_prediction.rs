@@ -12,7 +12,7 @@ use crate::{
     catalog::{Args, CommandError, Flags, Words},
     command::{self, Registered, Run, ScriptIn, TABLE},
     scripting::{
-        programs::Program,
+        running_scripts::Program,
         scripts::{Known, Origin, Script},
     },
     shared::server::Server,

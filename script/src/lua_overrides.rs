@@ -55,7 +55,7 @@ macro_rules! callable {
                 /// Lua calls it, in protected mode, as a closure that this module has made.
                 pub unsafe extern "C-unwind" fn $name(state: *mut lua_State) -> c_int {
                     // SAFETY: the caller's promise; no frame down to here owns anything when something raises.
-                    crate::base::$name(unsafe { Stack::new(state) })
+                    crate::lua_overrides::$name(unsafe { Stack::new(state) })
                 }
             )*
         }

@@ -11,9 +11,9 @@ use braid_storage::{KeyHasher, executor::Node};
 use crate::{
     client::{id::ClientId, node::Job},
     notify::{
-        copies::{Invalidation, Mode, TrackerNumber},
         notifications::Place,
         subscriptions::{Name, TopicKind},
+        tracking_table::{Invalidation, Mode, TrackerNumber},
     },
 };
 

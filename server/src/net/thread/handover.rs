@@ -17,7 +17,7 @@ use crate::{
     shared::{
         mail::Mail,
         server::{Peer, Server},
-        spread::{self, Time},
+        thread_scaling::{self, Time},
     },
     warning_seldom,
 };
@@ -31,7 +31,7 @@ impl IoThread {
     pub(super) fn share_out_connections(&mut self, server: &'static Server) {
         let threads = server.io_threads();
         let index = self.worker.thread.index;
-        let time = spread::time_of_this_thread();
+        let time = thread_scaling::time_of_this_thread();
         if let Some(Time { had, wanted }) = time {
             threads[index].nanos_had.store(had, Ordering::Relaxed);
             let before = threads[index].nanos_wanted.swap(wanted, Ordering::Relaxed);
@@ -47,7 +47,7 @@ impl IoThread {
                     threads.iter().map(|peer| nanos(peer).load(Ordering::Relaxed)).sum()
                 };
                 let time = Time { had: sum(|peer| &peer.nanos_had), wanted: sum(|peer| &peer.nanos_wanted) };
-                let idle = spread::idle_time_of_the_machine();
+                let idle = thread_scaling::idle_time_of_the_machine();
                 // The saver works and rests in turns, and these threads walk for it.
                 let is_saving = server.saves.is_under_way.load(Ordering::Relaxed);
                 self.sampler.adapt(&server.spread, time, idle, is_saving, Instant::now());

@@ -43,7 +43,7 @@ use crate::{
         waits::{Cause, GaveUp, Wait, WaitedKey},
     },
     command::{self, Registered},
-    run::{route::Needs, rows},
+    run::{command_lookup, route::Needs},
     shared::server::Server,
     telemetry::stats::ThreadStats,
 };
@@ -113,7 +113,7 @@ pub fn each_written_key(
     };
     of(command, words);
     if let Some(queue) = session.queue.as_ref().filter(|_| command.runs_queue()) {
-        rows::queued(queue).for_each(|(queued, words)| of(queued, words));
+        command_lookup::queued(queue).for_each(|(queued, words)| of(queued, words));
     }
 }
 
@@ -145,7 +145,7 @@ pub fn pinned_key(
     words: Words<'_>,
     held: &mut Held<'_, Job>,
 ) -> Option<WatchedKey> {
-    let in_others = rows::may_leave_database(session, command, words);
+    let in_others = command_lookup::may_leave_database(session, command, words);
     let mut found = None;
     each_written_key(session, command, words, |bytes| {
         if found.is_some() {
@@ -176,7 +176,7 @@ pub fn wait_for_unpinning(key: WatchedKey) -> Wait {
 impl Parked {
     /// Ends the wait of a node that was claimed; its places in the lines are still to be given up.
     pub fn give_up(&self, node: &mut Node<Job>, why: GaveUp, stats: &ThreadStats) {
-        let command = rows::next(&node.job).0;
+        let command = command_lookup::next(&node.job).0;
         let counts = &stats.commands[command.id.index()];
         let Job { session, commands, n_run, reply, .. } = &mut node.job;
         let start = reply.len();
@@ -218,7 +218,7 @@ impl Parked {
                 destination.is_none_or(|key| held.has(server.keyspace.router().route(key).shard))
             }
             Cause::Pinned => {
-                let (command, words) = rows::next(job);
+                let (command, words) = command_lookup::next(job);
                 Needs::of_next(job, server).shards(server).iter().all(|&shard| held.has(shard))
                     && pinned_key(server, &job.session, command, words, held).is_none()
                     && further_shards(server, &job.session, command, words, held).is_none()
