@@ -20,6 +20,7 @@ pub mod notify;
 pub mod sockets;
 pub mod telemetry;
 
+pub mod durability;
 pub mod process;
 pub mod scripting;
 pub mod shared;
@@ -33,6 +34,7 @@ pub mod command;
 pub mod run;
 
 pub mod net;
+pub mod saving;
 
 pub mod status;
 

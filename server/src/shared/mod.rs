@@ -4,8 +4,6 @@ pub mod attention;
 pub mod average_ttls;
 pub mod change_log;
 pub mod client_limit;
-pub mod journal;
-pub mod last_writes;
 pub mod loading;
 pub mod mail;
 pub mod memory;

@@ -102,7 +102,11 @@ const LOCK_EXCEPTIONS: Exceptions = &[
         "what took longer than the latency monitor's threshold: to add it, and for LATENCY",
     ),
     ("server/src/sockets/listening.rs", "Mutex", "the listening sockets: to accept, and for CONFIG SET"),
-    ("server/src/shared/last_writes.rs", "OnceLock", "room that is taken once, if `appendfsync` is `always`"),
+    (
+        "server/src/durability/last_writes.rs",
+        "OnceLock",
+        "room that is taken once, if `appendfsync` is `always`",
+    ),
     ("server/src/crash.rs", "OnceLock", "whom a fault wakes, set once at start"),
     ("server/src/log.rs", "OnceLock", "the log's file, set once at start"),
     (

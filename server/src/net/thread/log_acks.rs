@@ -16,7 +16,7 @@ use crate::{
         session::{AwaitSync, SyncAnswer},
     },
     command,
-    shared::journal::ROOM,
+    durability::journal::ROOM,
 };
 
 impl IoThread {

@@ -36,9 +36,11 @@ use crate::{
         record::ClientRecord,
     },
     clock::Clock,
-    command, notice,
+    command,
+    durability::journal::Journal,
+    notice,
     persist::{self, CommandsWriter, EntriesWriter, Purpose, litter},
-    shared::{journal::Journal, loading::EverySecond, server::Server, thread_state::ThreadState},
+    shared::{loading::EverySecond, server::Server, thread_state::ThreadState},
     warning,
 };
 

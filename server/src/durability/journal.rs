@@ -34,8 +34,8 @@ use crossbeam_utils::{CachePadded, sync::Unparker};
 use crate::{
     clock::Clock,
     config::{AppendFsync, Config},
+    durability::last_writes::LastWrites,
     notice,
-    shared::last_writes::LastWrites,
     telemetry::latency_monitor::{
         AOF_FSYNC_ALWAYS, AOF_RENAME, AOF_WRITE, AOF_WRITE_ACTIVE_CHILD, AOF_WRITE_ALONE, LatencyMonitor,
         Sample,

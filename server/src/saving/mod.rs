@@ -1,0 +1,10 @@
+//! Snapshots and the append-only file: the saver, the loader, and the thread that syncs.
+
+mod chunks;
+mod logger;
+mod replay;
+mod saver;
+
+pub use logger::run_logger;
+pub use replay::{FoundAof, Then, replay};
+pub use saver::run_saver;
