@@ -58,6 +58,22 @@ fn after_one_client_has_seen_an_expiry_every_client_sees_it() {
     }
 }
 
+/// Where nobody has told a shard of the time yet, it used to count from 1970, and elsewhere from when the shard or the client was last busy.
+#[test]
+fn a_very_long_value_lives_as_long_as_it_is_told_to() {
+    let long = "x".repeat(5 << 20);
+    for layout in LAYOUTS {
+        for argv in [&["SET", "key", &long, "EX", "100"][..], &["SETEX", "key", "100", &long]] {
+            let server = laid_out(layout);
+            let mut client = server.connect();
+            assert_eq!(client.command(argv).to_string(), "+OK");
+            let left = ask(&mut client, "PTTL key");
+            let millis: i64 = left.trim_start_matches(':').parse().expect("a number");
+            assert!((1..=100_000).contains(&millis), "{} in {layout:?}: {left}", argv[0]);
+        }
+    }
+}
+
 #[test]
 fn time_that_was_advanced_has_passed_for_everyone() {
     for layout in LAYOUTS {

@@ -311,3 +311,33 @@ fn watching_many_keys_holds_a_part_of_them_at_a_time() {
         assert_eq!(ask(&mut client, command), reply, "key:0 was watched before it was written");
     }
 }
+
+/// Refused between two parts, WATCH would leave some keys watched, and DISCARD a transaction that runs although a watched key was written.
+#[test]
+fn what_has_begun_part_by_part_is_not_refused_half_way() {
+    let server = Server::start(&["--io-threads", "2"]);
+    let (mut client, mut other) = (server.connect(), server.connect());
+    let keys: String = (0..1000).map(|nth| format!(" key:{nth}")).collect();
+    let mut cut = |client: &mut Client, command: &str| {
+        let name = command.split(' ').next().expect("a name").to_lowercase();
+        let n_before = figure(&mut other, "commands_delegated");
+        assert_eq!(ask(&mut other, "DEBUG HOLD-HEAVY 1"), "+OK");
+        tell(client, command);
+        until("a part is done", || figure(&mut other, "commands_delegated") > n_before);
+        assert_eq!(ask(&mut other, &format!("ACL SETUSER default -{name}")), "+OK");
+        assert_eq!(ask(&mut other, "DEBUG HOLD-HEAVY 0"), "+OK");
+        let reply = client.receive().to_string();
+        let next = ask(client, command);
+        assert!(next.starts_with("-NOPERM"), "{command} after its right is gone: {next}");
+        assert_eq!(ask(&mut other, &format!("ACL SETUSER default +{name}")), "+OK");
+        (reply, ask(&mut other, "CLIENT LIST"))
+    };
+    let (reply, listed) = cut(&mut client, &format!("WATCH{keys}"));
+    assert!(reply == "+OK" && listed.contains(" watch=1000 "), "{reply}, {listed}");
+    assert_eq!(ask(&mut client, "MULTI"), "+OK");
+    let (reply, listed) = cut(&mut client, "DISCARD");
+    assert!(
+        reply == "+OK" && !listed.contains(" watch=1000 ") && !listed.contains(" multi=0 "),
+        "{reply}, {listed}"
+    );
+}

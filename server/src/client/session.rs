@@ -47,7 +47,7 @@ pub struct Session {
     pub exec_refusal: Option<CommandError>,
     /// WATCH.
     pub watched: Watches,
-    /// The number of keys of the command under way that earlier parts of it have done.
+    /// The number of keys that earlier parts of the command under way have done: at least one, if there were such parts.
     pub n_keys_done: usize,
     /// CLIENT TRACKING.
     pub tracking: Option<Box<Tracking>>,
@@ -327,6 +327,11 @@ impl Session {
         record.db.store(self.db.0, Ordering::Relaxed);
         record.queued.store(n_queued.map_or(-1, |n| n as i32), Ordering::Relaxed);
         record.watched.store(self.watched.len() as u32, Ordering::Relaxed);
+    }
+
+    /// Whether a part of the command under way has taken effect, and the next one is yet to come.
+    pub fn is_between_parts(&self) -> bool {
+        self.n_keys_done > 0
     }
 
     /// Notes the memory of what waits for EXEC, and of what is watched.

@@ -152,7 +152,9 @@ pub(crate) fn forget_own_watches_in_parts(call: &mut Call<'_, '_>) -> bool {
     let is_last = call.session.watched.is_empty();
     if is_last {
         written.store(false, Ordering::Relaxed);
+        call.session.n_keys_done = 0;
     } else {
+        call.session.n_keys_done += part.len();
         call.gave_up = Some(GaveUp::BetweenParts);
     }
     is_last

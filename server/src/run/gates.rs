@@ -304,11 +304,12 @@ pub fn gate(
         {
             return Err(Closed::Paused);
         }
-        if is_replaying(server) {
+        if is_replaying(server) && !session.is_between_parts() {
             gate_loading(server, session, command)?;
         }
     }
-    if session.admitted_as_of != session.rights_as_of {
+    // Refused now, a command would be left half done.
+    if session.admitted_as_of != session.rights_as_of && !session.is_between_parts() {
         gate_rights(session, command, words)?;
     }
     Ok(())

@@ -179,8 +179,9 @@ impl Job {
             // It has to end its transaction and to let go of what is watched, and needs no more than that takes.
             return self.session.exec_refusal.replace(error.clone()).is_none();
         }
-        if self.together().any(|(delegated, _)| command_lookup::row(delegated.command).has(Flags::ALLOW_BUSY))
-        {
+        let may_run_anyway =
+            |(delegated, _): (Delegated, _)| command_lookup::row(delegated.command).has(Flags::ALLOW_BUSY);
+        if self.session.is_between_parts() || self.together().any(may_run_anyway) {
             return false;
         }
         for _ in 0..self.n_together() {

@@ -127,7 +127,8 @@ impl Pinned {
         }
         let mut buffer = ManuallyDrop::new(buffer);
         let room = (buffer.capacity() - HEADER_BYTES) | OF_BUFFER;
-        let blob = NonNull::from(buffer.as_mut_slice()).cast::<BlobHeader>();
+        // Not of a slice: a pointer to that may not reach the room behind the bytes.
+        let blob = NonNull::new(buffer.as_mut_ptr()).expect("a buffer has an address").cast::<BlobHeader>();
         // SAFETY: the allocation is ours alone, since the buffer is forgotten; it is aligned for the header, and long enough.
         unsafe { blob.write(BlobHeader { references: AtomicUsize::new(1), len, room }) };
         Ok(Pinned { blob })

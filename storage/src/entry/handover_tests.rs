@@ -64,6 +64,20 @@ fn the_memory_is_the_entrys_when_the_request_is_gone() {
 }
 
 #[test]
+fn the_room_behind_the_request_is_the_entrys_too() {
+    let long = long_word();
+    let (mut bytes, mut args) = request(&[b"SET", b"key", &long]);
+    bytes.reserve_exact(4096);
+    let handover = Handover::new(bytes, 0, &mut args).expect("it is long");
+    let mut entry = handover.offer(|| EntryBox::string(b"key", word(&handover, &args, 2)));
+    assert!(handover.into_buffer().is_none(), "the entry has it");
+    let at = entry.as_ref().bytes().map(<[u8]>::as_ptr);
+    let _: Moved = entry.append(&long[..4000]);
+    assert_eq!(entry.as_ref().bytes().map(<[u8]>::as_ptr), at, "it was copied although there is room");
+    assert_eq!(entry.as_ref().bytes(), Some(&[&long, &long[..4000]].concat()[..]));
+}
+
+#[test]
 fn what_no_entry_takes_is_a_buffer_again() {
     let (bytes, mut args) = request(&[b"SET", b"key", &long_word(), b"NX"]);
     let capacity = bytes.capacity();

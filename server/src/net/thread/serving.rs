@@ -291,7 +291,7 @@ impl IoThread {
         turn: Turn<'_>,
         out: &mut Vec<u8>,
     ) -> Option<Ended> {
-        let Turn { server, batch, .. } = turn;
+        let Turn { server, batch, now, .. } = turn;
         let parsed = &batch.commands[0];
         let words = turn.words(parsed);
         if server.journal.is_full() {
@@ -306,6 +306,8 @@ impl IoThread {
             self.eviction.make_room(&mut self.worker, n_more);
         }
         let node = connection.node.as_mut().expect("a parked connection runs nothing");
+        // Deadlines count from here: its shards may know of no time, or of that when they were used last.
+        node.job.now = now;
         let session = &mut node.job.session;
         if !gates::renew(server, session) {
             return Some(Ended::Closed);
