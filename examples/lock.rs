@@ -1,8 +1,9 @@
-//! A lock that many programs share, as Redis's page on SETNX tells it: with SETNX, GET and GETSET, and a time after which a lock whose
-//! holder has crashed goes to another one.
+//! A lock that many programs share, as Redis's page on SETNX tells it: with SETNX, GET and GETSET, and a time
+//! after which a lock whose holder has crashed goes to another one.
 //!
-//! Run it with `cargo run -p braid-server --example lock -- redis://127.0.0.1:6379`. Threads take the lock in turns and each adds one to a
-//! counter in two steps, GET and SET. Without the lock, additions would be lost. Some of them crash while they hold it.
+//! Run it with `cargo run -p braid-server --example lock -- redis://127.0.0.1:6379`. Threads take the lock in
+//! turns and each adds one to a counter in two steps, GET and SET. Without the lock, additions would be lost.
+//! Some of them crash while they hold it.
 
 use std::{
     thread,
@@ -28,7 +29,8 @@ impl Lock {
     fn acquire(redis: &mut Connection, name: &'static str) -> RedisResult<Lock> {
         loop {
             let expires = now() + TIMEOUT.as_millis();
-            // The key holds the time at which its holder counts as crashed. Only one client can be the first to set it.
+            // The key holds the time at which its holder counts as crashed. Only one client can be the first
+            // to set it.
             if redis.set_nx(name, expires.to_string())? {
                 return Ok(Lock { name, expires });
             }
@@ -38,9 +40,9 @@ impl Lock {
                 thread::yield_now();
                 continue;
             }
-            // The holder has crashed. Several clients may see that, and all of them come here. The one that still gets the old
-            // time back was the first; the others get the time of the first, which has not passed, and try again. That they
-            // have moved its time by a little does no harm.
+            // The holder has crashed. Several clients may see that, and all of them come here. The one that
+            // still gets the old time back was the first; the others get the time of the first, which has not
+            // passed, and try again. That they have moved its time by a little does no harm.
             let old: Option<String> = redis.getset(name, expires.to_string())?;
             if old.is_none_or(|old| has_passed(&old)) {
                 return Ok(Lock { name, expires });

@@ -1,8 +1,8 @@
-//! A transaction that is tried again until nobody has interfered: popping the least member of a sorted set with WATCH, MULTI and EXEC, as
-//! Redis's page on transactions tells it.
+//! A transaction that is tried again until nobody has interfered: popping the least member of a sorted set
+//! with WATCH, MULTI and EXEC, as Redis's page on transactions tells it.
 //!
-//! Run it with `cargo run -p braid-server --example watch -- redis://127.0.0.1:6379`. Threads pop from one sorted set until it is empty.
-//! Each member must be popped once, and each thread must see the scores rise.
+//! Run it with `cargo run -p braid-server --example watch -- redis://127.0.0.1:6379`. Threads pop from one
+//! sorted set until it is empty. Each member must be popped once, and each thread must see the scores rise.
 
 use std::thread;
 
@@ -11,7 +11,8 @@ use redis::{Client, Commands, Connection, RedisResult, cmd, pipe};
 const N_THREADS: usize = 6;
 const N_MEMBERS: usize = 300;
 
-/// Takes the member with the least score out of a sorted set, and counts that it did. `None` if there is none.
+/// Takes the member with the least score out of a sorted set, and counts that it did. `None` if there is
+/// none.
 fn pop(redis: &mut Connection, key: &str) -> RedisResult<Option<usize>> {
     loop {
         // From here on, EXEC does nothing if anybody changes the key.

@@ -1,5 +1,5 @@
-//! Timings of what the client does for each request: making it, and recording its times. They bound the rate that one
-//! core of the client can offer; throughput counts requests.
+//! Timings of what the client does for each request: making it, and recording its times. They bound the rate
+//! that one core of the client can offer; throughput counts requests.
 
 use std::hint::black_box;
 use std::sync::Arc;

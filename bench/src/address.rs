@@ -32,8 +32,8 @@ impl Address {
         Ok(socket)
     }
 
-    /// Begins to connect a socket that does not block. Over TCP it is connected when it becomes writable, and a failure
-    /// shows then; a Unix socket is connected or refused at once.
+    /// Begins to connect a socket that does not block. Over TCP it is connected when it becomes writable, and
+    /// a failure shows then; a Unix socket is connected or refused at once.
     ///
     /// # Errors
     /// When the system refuses a socket or to connect it.

@@ -1,8 +1,8 @@
-//! Braid against redis-server: both get the same load in turns, round by round, so that other work on the machine disturbs
-//! both equally.
+//! Braid against redis-server: both get the same load in turns, round by round, so that other work on the
+//! machine disturbs both equally.
 //!
-//! A [`Bar`] is one row of [`BARS`] and one function in a module of its own. It starts the servers it needs, and passes
-//! [`Contest::rounds`] a function that measures one side once.
+//! A [`Bar`] is one row of [`BARS`] and one function in a module of its own. It starts the servers it needs,
+//! and passes [`Contest::rounds`] a function that measures one side once.
 
 use std::iter;
 use std::path::{Path, PathBuf};
@@ -115,10 +115,12 @@ pub struct Options {
     /// Braid's --io-threads; by default the machine's cores.
     #[arg(long, value_name = "N")]
     io_threads: Option<usize>,
-    /// Rounds: how often each side is measured. Bars with long rounds take at most 3, with --quick 1 [default: 5, quick: 2].
+    /// Rounds: how often each side is measured. Bars with long rounds take at most 3, with --quick 1
+    /// [default: 5, quick: 2].
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u64).range(1..))]
     pub rounds: Option<u64>,
-    /// Requests of one redis-benchmark run; a quarter of them without pipelining [default: 1000000, quick: 300000].
+    /// Requests of one redis-benchmark run; a quarter of them without pipelining [default: 1000000, quick:
+    /// 300000].
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u64).range(1000..))]
     requests: Option<u64>,
     /// Measures only these bars, or families of bars.
@@ -127,7 +129,8 @@ pub struct Options {
     /// Writes every round's figures to a file.
     #[arg(long, value_name = "FILE")]
     pub json: Option<PathBuf>,
-    /// Measures for a short time, which is less precise. Families of bars are left out unless --only names them.
+    /// Measures for a short time, which is less precise. Families of bars are left out unless --only names
+    /// them.
     #[arg(long)]
     quick: bool,
 }
@@ -160,8 +163,8 @@ impl Options {
     }
 }
 
-/// Runs the comparison and prints its table. With `gate`, a target that is missed, or a bar that could not be measured, exits
-/// with 1.
+/// Runs the comparison and prints its table. With `gate`, a target that is missed, or a bar that could not be
+/// measured, exits with 1.
 ///
 /// # Errors
 /// When there is no Braid to measure or the report cannot be written. A bar that fails is part of the report.

@@ -1,4 +1,5 @@
-//! A blocking connection, for setting up, asking and checking, never for load. It keeps replies, or only counts what is in them.
+//! A blocking connection, for setting up, asking and checking, never for load. It keeps replies, or only
+//! counts what is in them.
 
 use std::fmt::Debug;
 use std::io::{Read, Write};
@@ -87,7 +88,8 @@ impl Client {
         }
     }
 
-    /// Waits for the next reply, which may be an error, and counts through it without keeping it. The connection speaks RESP2.
+    /// Waits for the next reply, which may be an error, and counts through it without keeping it. The
+    /// connection speaks RESP2.
     ///
     /// # Errors
     /// As [`Client::receive`].
@@ -120,7 +122,8 @@ impl Client {
         Ok(())
     }
 
-    /// Sends requests that are already encoded and waits for their replies, none of which may be an error or have one in it.
+    /// Sends requests that are already encoded and waits for their replies, none of which may be an error or
+    /// have one in it.
     ///
     /// # Errors
     /// As [`Client::receive`], and for an error reply, which names the requests by `name`.

@@ -1,7 +1,7 @@
 //! `braid-bench compare`: two or more servers under the same workload, in turns, round by round.
 //!
-//! Other work on the machine disturbs all of them equally. So ratios within a round vary less than figures, and their spread
-//! over the rounds shows how precise they are. The first server is the reference.
+//! Other work on the machine disturbs all of them equally. So ratios within a round vary less than figures,
+//! and their spread over the rounds shows how precise they are. The first server is the reference.
 
 use std::fmt;
 use std::fs;
@@ -42,8 +42,9 @@ pub struct Options {
     /// Starts this server for the comparison, words quoted as in a shell; servers that are named come first.
     #[arg(long, value_name = "COMMAND")]
     spawn: Vec<String>,
-    /// Exits with 1 when a target is missed or, between named servers, when a server is worse than the reference, or than
-    /// the same comparison in a file that --json has written, by more than --max-regress and the noise.
+    /// Exits with 1 when a target is missed or, between named servers, when a server is worse than the
+    /// reference, or than the same comparison in a file that --json has written, by more than --max-regress
+    /// and the noise.
     #[arg(long, value_name = "BASELINE", num_args = 0..=1)]
     gate: Option<Option<PathBuf>>,
     /// How much worse a figure may be.

@@ -22,7 +22,8 @@ pub struct EndpointOptions {
     /// The server's Unix socket, instead of host and port.
     #[arg(short, long, value_name = "PATH", conflicts_with = "spawn")]
     socket: Option<PathBuf>,
-    /// Starts this server for the run instead, on a free port and without persistence; words are quoted as in a shell.
+    /// Starts this server for the run instead, on a free port and without persistence; words are quoted as in
+    /// a shell.
     #[arg(long, value_name = "COMMAND")]
     spawn: Option<String>,
     /// The password to authenticate with.
@@ -121,8 +122,8 @@ impl Endpoint {
     }
 }
 
-/// The words of a command line, quoted as in a shell. Of a shell there is besides only that a `#` before a word begins
-/// a comment: no variables, no patterns.
+/// The words of a command line, quoted as in a shell. Of a shell there is besides only that a `#` before a
+/// word begins a comment: no variables, no patterns.
 fn words(command: &str) -> Result<Vec<String>, BenchError> {
     shlex::split(command).ok_or_else(|| BenchError::Spawn {
         command: command.to_owned(),

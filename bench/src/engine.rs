@@ -1,9 +1,10 @@
 //! The load itself: worker threads, each with its connections, its schedule and its histograms.
 //!
-//! **Closed loop**: a connection sends its next batch of requests when the last one is answered. **Open loop**: each
-//! connection has a schedule of its own that knows nothing of replies. A batch whose time has come while the one before is
-//! unanswered waits in the client, and its *response time* counts from when it was due, so that a server that stalls cannot
-//! hide the requests it kept from being sent (Tene, "How NOT to Measure Latency").
+//! **Closed loop**: a connection sends its next batch of requests when the last one is answered. **Open
+//! loop**: each connection has a schedule of its own that knows nothing of replies. A batch whose time has
+//! come while the one before is unanswered waits in the client, and its *response time* counts from when it
+//! was due, so that a server that stalls cannot hide the requests it kept from being sent (Tene, "How NOT to
+//! Measure Latency").
 //!
 //! | figure | from | to |
 //! |---|---|---|
@@ -42,7 +43,8 @@ const LEAD: Duration = Duration::from_millis(5);
 /// Runs a load to its end. `watch` sees each second once all workers have finished it.
 ///
 /// # Errors
-/// When the server cannot be reached, refuses the greeting, sends what is no reply, or closes connection after connection.
+/// When the server cannot be reached, refuses the greeting, sends what is no reply, or closes connection
+/// after connection.
 pub fn run(
     target: &Target,
     compiled: &Arc<Compiled>,
@@ -225,12 +227,13 @@ mod tests {
         let limit = Limit::Time { warmup: Duration::ZERO, measured: Duration::from_secs(1) };
         let workload = Workload { connections: 5, ..Workload::default() };
         let record = |arrivals| load(&workload, arrivals, limit.clone(), &server).record;
-        // A fifth of the time is a stall: of requests that come at any time, a fifth wait up to 100 ms. A machine under load
-        // makes them wait for longer, not for less.
+        // A fifth of the time is a stall: of requests that come at any time, a fifth wait up to 100 ms. A
+        // machine under load makes them wait for longer, not for less.
         let open = record(Arrivals::Open { rate: 1000.0, shape: Shape::Constant });
         let p99_millis = open.response().value_at_percentile(99.0) as f64 / 1e6;
         assert!(p99_millis > 50.0, "{p99_millis}");
-        // In a closed loop nothing is due before it is sent, so what a stall keeps from being sent is never measured.
+        // In a closed loop nothing is due before it is sent, so what a stall keeps from being sent is never
+        // measured.
         let closed = record(Arrivals::Closed);
         assert_eq!((closed.slip.max(), closed.response().max()), (0, closed.service.max()));
     }

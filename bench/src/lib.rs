@@ -1,5 +1,5 @@
-//! The parts of `braid-bench` below its commands: workloads, the engine that sends them, and models and charts, which know
-//! plain data only.
+//! The parts of `braid-bench` below its commands: workloads, the engine that sends them, and models and
+//! charts, which know plain data only.
 //!
 //! Terms: see `docs/glossary.md`.
 

@@ -53,10 +53,12 @@ pub struct LoadOptions {
     no_preload: bool,
 }
 
-/// Options that say how much of a load is sent and for how long, for tasks that do not find that out by themselves.
+/// Options that say how much of a load is sent and for how long, for tasks that do not find that out by
+/// themselves.
 #[derive(Debug, Clone, Default, Args)]
 pub struct PaceOptions {
-    /// Requests a second over all connections; without it a connection sends its next request when the last is answered.
+    /// Requests a second over all connections; without it a connection sends its next request when the last
+    /// is answered.
     #[arg(short, long, value_name = "RATE")]
     rate: Option<f64>,
     /// How long to measure.
@@ -96,7 +98,8 @@ impl LoadOptions {
         self.load_of(Workload::named_or_file(&self.workload)?, pace)
     }
 
-    /// The same for a task that measures many short windows: the options' times, or else these, never the workload's.
+    /// The same for a task that measures many short windows: the options' times, or else these, never the
+    /// workload's.
     ///
     /// # Errors
     /// As [`LoadOptions::load`].
@@ -303,8 +306,8 @@ mod tests {
             second.write_all(b"+OK\r\n").expect("the load reads");
             (listener, second)
         });
-        // The first connection sends 64 requests. While the second makes its only one, the first gets a reply and is closed, so
-        // that the load finds both at once.
+        // The first connection sends 64 requests. While the second makes its only one, the first gets a reply
+        // and is closed, so that the load finds both at once.
         let sequence = Compiled::written(2, 65, move |number, out| {
             if number == 64 {
                 is_closed.lock().expect("no writer panics").recv().expect("the server does not panic");

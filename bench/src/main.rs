@@ -44,7 +44,8 @@ struct Arguments {
 enum Task {
     /// Runs one workload against a server.
     Run(Box<run::Options>),
-    /// Compares servers under one workload, in turns; without servers, measures Braid against redis-server and its targets.
+    /// Compares servers under one workload, in turns; without servers, measures Braid against redis-server
+    /// and its targets.
     Compare(Box<compare::Options>),
     /// Finds the highest rate at which a server keeps a latency target.
     Max(Box<max::Options>),

@@ -27,7 +27,8 @@ pub const WINDOW: Duration = Duration::from_secs(1);
 pub const WARMUP: Duration = Duration::from_millis(300);
 /// How long the rate found is measured for the report.
 const FINAL: Duration = Duration::from_secs(5);
-/// How often a window in which the client was the limit is measured again: a neighbour on the machine may have been why.
+/// How often a window in which the client was the limit is measured again: a neighbour on the machine may
+/// have been why.
 const N_AGAIN: u32 = 2;
 /// Percentiles that every window records, whatever the target.
 const PERCENTILES: [f64; 5] = [50.0, 90.0, 99.0, 99.9, 100.0];
@@ -172,7 +173,8 @@ impl Probe for Server<'_> {
     }
 }
 
-/// Percentiles in microseconds; none where nothing was answered, which would be the best of all times otherwise.
+/// Percentiles in microseconds; none where nothing was answered, which would be the best of all times
+/// otherwise.
 fn percentiles_us(nanos: &Histogram<u64>, percentiles: &[f64]) -> Vec<(f64, f64)> {
     let percentile = |&at: &f64| (at, nanos.value_at_percentile(at) as f64 / 1e3);
     if nanos.is_empty() { Vec::new() } else { percentiles.iter().map(percentile).collect() }

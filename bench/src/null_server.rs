@@ -1,6 +1,6 @@
-//! A server that does nothing: it answers each request as an empty server would, in as few bytes as are right, and
-//! forgets it. A published message reaches every subscriber, whatever the channel. The rate of a load against it is the
-//! client's own limit.
+//! A server that does nothing: it answers each request as an empty server would, in as few bytes as are
+//! right, and forgets it. A published message reaches every subscriber, whatever the channel. The rate of a
+//! load against it is the client's own limit.
 
 use std::io::{self, Read, Write};
 use std::net::{Ipv4Addr, SocketAddr};

@@ -1,4 +1,5 @@
-//! The server seen from outside: INFO, and /proc where it runs on this machine; and what limited a load, by all of that.
+//! The server seen from outside: INFO, and /proc where it runs on this machine; and what limited a load, by
+//! all of that.
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -185,7 +186,8 @@ impl Observer {
         Ok(())
     }
 
-    /// Whether the server may run on a core that the client's threads may run on too; `false` if it runs elsewhere.
+    /// Whether the server may run on a core that the client's threads may run on too; `false` if it runs
+    /// elsewhere.
     pub fn shares_cores(&self, client_cpus: &[usize]) -> bool {
         let Some(pid) = self.pid else { return false };
         let (Ok(server), Ok(client)) =
@@ -371,8 +373,8 @@ fn local_pid(target: &Target) -> Option<u32> {
     }
     let info = info(target).ok()?;
     let pid = number(&info, "process_id")?;
-    // Through a forwarded port, or in a container, the number means another process or none. A process's name is cut to 15
-    // bytes, and INFO's path is only right where the server was started by a path.
+    // Through a forwarded port, or in a container, the number means another process or none. A process's name
+    // is cut to 15 bytes, and INFO's path is only right where the server was started by a path.
     let running = fs::read_to_string(format!("/proc/{pid}/comm")).ok()?;
     let named = Path::new(info.get("executable")?).file_name()?.to_str()?;
     named.starts_with(running.trim_end()).then_some(pid)

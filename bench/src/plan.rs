@@ -1,7 +1,9 @@
-//! `braid-bench plan`: from a workload and its growth to cores, memory, network and instances, month by month.
+//! `braid-bench plan`: from a workload and its growth to cores, memory, network and instances, month by
+//! month.
 //!
-//! Everything is measured on the server at hand: the rate it takes within the target, the processor time of a request, the
-//! bytes on the wire, the memory of growing populations, and throughput against connections or threads.
+//! Everything is measured on the server at hand: the rate it takes within the target, the processor time of a
+//! request, the bytes on the wire, the memory of growing populations, and throughput against connections or
+//! threads.
 
 use std::collections::BTreeSet;
 use std::ops::Range;
@@ -65,7 +67,8 @@ struct Measurements {
 /// Measures the server and prints the plan.
 ///
 /// # Errors
-/// When the server cannot be loaded, holds keys already or keeps the target at no rate, or a file cannot be written.
+/// When the server cannot be loaded, holds keys already or keeps the target at no rate, or a file cannot be
+/// written.
 pub fn run(options: &Options) -> Result<ExitCode, BenchError> {
     let load = options.load.windows(&PaceOptions::default(), WARMUP, WINDOW)?;
     let over_threads = match options.thread_counts()? {
@@ -127,8 +130,9 @@ fn share_of(population: &Population, workload: &Workload, n_keys: u64) -> u64 {
 }
 
 impl Options {
-    /// Loads each population in steps, one after the other, so that the bytes a key of each can be fitted; then the rest of
-    /// the workload's keys. Nothing where the server's memory is not known or there is no population.
+    /// Loads each population in steps, one after the other, so that the bytes a key of each can be fitted;
+    /// then the rest of the workload's keys. Nothing where the server's memory is not known or there is no
+    /// population.
     fn memory(
         &self,
         load: &Load,

@@ -1,8 +1,9 @@
 //! Line charts as inline SVG: no script, no font, no network.
 //!
-//! A chart is as wide as its place: the `viewBox` scales it, and [`STYLE`] makes the type of a narrow one larger, so
-//! that it reads at the width of a phone. Colours are custom properties of the same style sheet, one set for light and
-//! one for dark. The title and the description are for screen readers and for the pointer; a page shows its own.
+//! A chart is as wide as its place: the `viewBox` scales it, and [`STYLE`] makes the type of a narrow one
+//! larger, so that it reads at the width of a phone. Colours are custom properties of the same style sheet,
+//! one set for light and one for dark. The title and the description are for screen readers and for the
+//! pointer; a page shows its own.
 
 mod axis;
 mod svg;
@@ -381,8 +382,8 @@ impl Axis {
     }
 }
 
-/// Every x and y that the chart must show. A band's upper end counts only so far as it is no more than thrice what
-/// lies in it: an interval that grows out of bounds must not flatten what was measured.
+/// Every x and y that the chart must show. A band's upper end counts only so far as it is no more than thrice
+/// what lies in it: an interval that grows out of bounds must not flatten what was measured.
 fn extents(chart: &Chart) -> (Vec<f64>, Vec<f64>) {
     let mut xs = Vec::new();
     let mut ys = Vec::new();

@@ -7,7 +7,8 @@ use std::time::Duration;
 
 use crate::error::{BenchError, Doing};
 
-/// A tick of `utime` and `stime`: Linux reports them in hundredths of a second on every platform it shares with us.
+/// A tick of `utime` and `stime`: Linux reports them in hundredths of a second on every platform it shares
+/// with us.
 const TICK: Duration = Duration::from_millis(10);
 
 /// Processor time that a process had used at one moment, user and system together.
@@ -30,8 +31,8 @@ impl CpuSample {
 
     /// Processor time used since `earlier`.
     ///
-    /// The finer clock counts only threads that live at both samples. When the coarse one has seen more than its own
-    /// resolution explains, a thread has ended in between and the coarse one is right.
+    /// The finer clock counts only threads that live at both samples. When the coarse one has seen more than
+    /// its own resolution explains, a thread has ended in between and the coarse one is right.
     pub fn since(self, earlier: Self) -> Duration {
         let threads = self.threads.saturating_sub(earlier.threads);
         let process = self.process.saturating_sub(earlier.process);
@@ -113,8 +114,8 @@ fn parse_schedstat(text: &str) -> Option<Duration> {
     text.split_whitespace().next()?.parse().ok().map(Duration::from_nanos)
 }
 
-/// `/proc/PID/stat`: the program's name may hold blanks and parentheses, so fields count from the last `)`. utime and
-/// stime are fields 14 and 15 of proc(5), the name being field 2.
+/// `/proc/PID/stat`: the program's name may hold blanks and parentheses, so fields count from the last `)`.
+/// utime and stime are fields 14 and 15 of proc(5), the name being field 2.
 fn parse_stat(text: &str) -> Option<Duration> {
     let (_, after_name) = text.rsplit_once(')')?;
     let mut fields = after_name.split_whitespace().skip(11);

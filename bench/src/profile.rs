@@ -1,9 +1,9 @@
 //! `braid-bench profile`: a workload from a server that runs, without MONITOR and without reading a value.
 //!
-//! Keys are sampled with SCAN and asked for their type, size and time to live; the rates of commands come from INFO's
-//! command statistics over some time. Names and values stay on the server: a [`Profile`] holds counts and rounded sizes only,
-//! so profiles of several servers can be carried together and merged. How often each key is requested cannot be seen
-//! from outside; the workload assumes an even spread.
+//! Keys are sampled with SCAN and asked for their type, size and time to live; the rates of commands come
+//! from INFO's command statistics over some time. Names and values stay on the server: a [`Profile`] holds
+//! counts and rounded sizes only, so profiles of several servers can be carried together and merged. How
+//! often each key is requested cannot be seen from outside; the workload assumes an even spread.
 
 use std::collections::BTreeMap;
 use std::fs;

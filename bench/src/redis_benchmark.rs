@@ -1,6 +1,8 @@
-//! `braid-bench redis-benchmark`: the options, tests and output of redis-benchmark 7.0, so that scripts work unchanged.
+//! `braid-bench redis-benchmark`: the options, tests and output of redis-benchmark 7.0, so that scripts work
+//! unchanged.
 //!
-//! The requests are the same; the engine sends them. TLS and cluster mode are not supported, and refused by name.
+//! The requests are the same; the engine sends them. TLS and cluster mode are not supported, and refused by
+//! name.
 
 use std::fmt::Write as _;
 use std::io::{self, Read};
@@ -135,7 +137,8 @@ pub struct Options {
     command: Vec<String>,
 }
 
-/// Options of redis-benchmark that ask for what is not there: known, so that they are refused by what they mean.
+/// Options of redis-benchmark that ask for what is not there: known, so that they are refused by what they
+/// mean.
 #[derive(Debug, Args)]
 struct Unsupported {
     #[arg(long, hide = true)]
@@ -213,8 +216,8 @@ const TESTS: &[(&[&str], &str, &str)] = &[
     (&["mset"], "MSET (10 keys)", "MSET"),
 ];
 
-/// Runs the tests and prints their results, or holds idle connections. Exits with 1, as redis-benchmark does, when the
-/// server cannot be reached, and at the first test that an error answered.
+/// Runs the tests and prints their results, or holds idle connections. Exits with 1, as redis-benchmark does,
+/// when the server cannot be reached, and at the first test that an error answered.
 ///
 /// # Errors
 /// When an argument makes no sense or asks for what is not there.
@@ -372,7 +375,8 @@ impl Options {
         Ok(vec![self.test_of_command(last)])
     }
 
-    /// The command that was given, and its last argument if that was read; what was read is not part of the title.
+    /// The command that was given, and its last argument if that was read; what was read is not part of the
+    /// title.
     fn test_of_command(&self, last: Option<String>) -> Test {
         let title = self.command.join(" ");
         let args = self.command.iter().chain(&last).map(|arg| self.template(arg)).collect();

@@ -1,8 +1,8 @@
 //! Counts what is in replies of RESP2 without keeping them.
 //!
-//! A reply to `KEYS *` of a million keys is 24 MB. To keep it until it is whole costs a client page faults and allocations in
-//! the midst of what is measured. The counter here works on whatever piece has arrived, remembers only where it is, and still
-//! counts the elements, nulls and errors in it.
+//! A reply to `KEYS *` of a million keys is 24 MB. To keep it until it is whole costs a client page faults
+//! and allocations in the midst of what is measured. The counter here works on whatever piece has arrived,
+//! remembers only where it is, and still counts the elements, nulls and errors in it.
 
 use crate::error::BenchError;
 

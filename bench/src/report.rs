@@ -1,7 +1,7 @@
 //! What one run found: the types that every form of a report is made from.
 //!
-//! [`RunReport`] is also the schema of `--json`: its fields, documented here, are the file's. [`SCHEMA_VERSION`] grows when
-//! a field changes its meaning or goes; new fields may come without that.
+//! [`RunReport`] is also the schema of `--json`: its fields, documented here, are the file's.
+//! [`SCHEMA_VERSION`] grows when a field changes its meaning or goes; new fields may come without that.
 
 use std::fs;
 use std::time::{Duration, SystemTime};
@@ -93,7 +93,8 @@ pub struct RunReport {
     pub client_cpu_us_per_request: f64,
     /// The busiest worker's processor time over the time that counted.
     pub client_busy: f64,
-    /// Requests a second that the client's threads could send if each had a core, by its CPU against a null server.
+    /// Requests a second that the client's threads could send if each had a core, by its CPU against a null
+    /// server.
     pub client_ceiling_rate: Option<f64>,
     /// Whether the client was the limit: then all figures are lower bounds.
     pub client_limited: bool,
@@ -105,8 +106,8 @@ pub struct RunReport {
     pub server_use: ServerUse,
     /// Processor time of the server for one request, in microseconds.
     pub server_cpu_us_per_request: Option<f64>,
-    /// The most resident bytes of the server at the end of any second of the run, connections' buffers included; null where
-    /// it is not on this machine.
+    /// The most resident bytes of the server at the end of any second of the run, connections' buffers
+    /// included; null where it is not on this machine.
     pub server_peak_bytes: Option<u64>,
     /// What kept the rate from being higher.
     pub bottleneck: Bottleneck,

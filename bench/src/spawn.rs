@@ -14,28 +14,28 @@ use std::time::{Duration, Instant};
 use crate::client::Client;
 use crate::error::{BenchError, Doing};
 
-/// A shell line that raises the limit of open files as far as it may, then becomes the command in its arguments. The
-/// process keeps its id through `exec`, so that the child we know is the server itself.
+/// A shell line that raises the limit of open files as far as it may, then becomes the command in its
+/// arguments. The process keeps its id through `exec`, so that the child we know is the server itself.
 const RAISE_LIMIT_AND_EXEC: &str =
     "ulimit -n 65536 2>/dev/null || ulimit -n \"$(ulimit -Hn)\" 2>/dev/null; exec \"$@\"";
-/// A shell line that waits until our end of its standard input closes, which is also when we die without a chance to
-/// clean up, then kills the server and removes its directory.
+/// A shell line that waits until our end of its standard input closes, which is also when we die without a
+/// chance to clean up, then kills the server and removes its directory.
 const WATCH: &str = "read -r _; kill -9 \"$1\" 2>/dev/null; rm -rf \"$2\"";
 /// Set in our own environment once we have been started again under a raised limit.
 const RESTARTED: &str = "BRAID_BENCH_RESTARTED";
 
 /// How long a server may take to answer its first PING.
 const START_PATIENCE: Duration = Duration::from_secs(15);
-/// Where servers listen: below the ports that the system gives to connections. A client that connects to such a port before its
-/// server listens may be given that very port, and is then connected to itself.
+/// Where servers listen: below the ports that the system gives to connections. A client that connects to such
+/// a port before its server listens may be given that very port, and is then connected to itself.
 const PORTS: Range<u16> = 16384..32768;
 /// Ports of [`PORTS`] that were tried so far.
 static N_TRIED: AtomicU32 = AtomicU32::new(0);
 /// Servers started so far: each has its scratch directory.
 static N_STARTED: AtomicU32 = AtomicU32::new(0);
 
-/// A running server. Dropping it kills the process and removes its directory; if this program is killed instead, the
-/// watchdog does.
+/// A running server. Dropping it kills the process and removes its directory; if this program is killed
+/// instead, the watchdog does.
 #[derive(Debug)]
 pub struct Server {
     child: Child,
@@ -96,8 +96,9 @@ impl Server {
 
 impl Drop for Server {
     fn drop(&mut self) {
-        // What has ended already is what we want; nothing can be done here about any other failure. The watchdog goes
-        // before the server is waited for: until then the server's process id is not anyone else's.
+        // What has ended already is what we want; nothing can be done here about any other failure. The
+        // watchdog goes before the server is waited for: until then the server's process id is not anyone
+        // else's.
         let _ = self.child.kill();
         if let Some(watchdog) = &mut self.watchdog {
             let _ = watchdog.kill();

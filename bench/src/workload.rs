@@ -1,7 +1,8 @@
-//! Workloads as data: which commands a load sends, over which keys, with which values, on how many connections.
+//! Workloads as data: which commands a load sends, over which keys, with which values, on how many
+//! connections.
 //!
-//! A [`Workload`] is the content of a `workload.toml`. [`Compiled`] is the same prepared for sending, and a [`Generator`] draws
-//! requests from it.
+//! A [`Workload`] is the content of a `workload.toml`. [`Compiled`] is the same prepared for sending, and a
+//! [`Generator`] draws requests from it.
 //!
 //! ```toml
 //! connections = 50

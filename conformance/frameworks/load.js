@@ -1,10 +1,12 @@
 'use strict';
-// Measures how many jobs of BullMQ each of several servers carries, per second and per second of the server's processor time.
+// Measures how many jobs of BullMQ each of several servers carries, per second and per second of the server's
+// processor time.
 //
 //     node load.js PORT:PID PORT:PID [--jobs 5000] [--workers 4] [--concurrency 10] [--rounds 5] [--goal 1.2]
 //
-// `conformance/frameworks/run --load` starts the servers, the one to test first, and passes the rest on. The servers take turns,
-// in an order that turns around each round. A round adds all jobs in bulk, and then works them off; both count.
+// `conformance/frameworks/run --load` starts the servers, the one to test first, and passes the rest on. The
+// servers take turns, in an order that turns around each round. A round adds all jobs in bulk, and then works
+// them off; both count.
 
 const fs = require('node:fs');
 const { execFileSync } = require('node:child_process');

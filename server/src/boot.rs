@@ -78,8 +78,9 @@ use crate::{
     warning,
 };
 
-/// Checks the parts of a configuration that concern commands, users, the log, sockets and certificates. A start and `--check-config` both begin with
-/// this. Whether addresses are free is left to the start: a running server may have them until then.
+/// Checks the parts of a configuration that concern commands, users, the log, sockets and certificates. A
+/// start and `--check-config` both begin with this. Whether addresses are free is left to the start: a
+/// running server may have them until then.
 ///
 /// # Errors
 /// What would keep the server from starting, in words for the log.
@@ -250,11 +251,12 @@ fn kinds_of(listeners: &[Listener]) -> Vec<String> {
     kinds.into_iter().collect()
 }
 
-/// How long a script may go on when the server stops, where the configuration has no bound on scripts (`busy-reply-threshold`).
+/// How long a script may go on when the server stops, where the configuration has no bound on scripts
+/// (`busy-reply-threshold`).
 const SCRIPT_MAX: Duration = Duration::from_secs(5);
 
-/// Waits for the threads to end, but for one whose script others have waited too long for: that ends with the process. Nothing of it is logged, as it
-/// has not come to its end.
+/// Waits for the threads to end, but for one whose script others have waited too long for: that ends with the
+/// process. Nothing of it is logged, as it has not come to its end.
 fn join(server: &Server, mut threads: Vec<JoinHandle<()>>) {
     let longest = server.config.load().busy_reply_threshold.unwrap_or(SCRIPT_MAX).as_millis() as u64;
     let is_stuck = |peer: &Peer| {
@@ -301,8 +303,8 @@ fn name_disabled(users: &Users) {
     }
 }
 
-/// Starts the threads that serve clients. Who has connected before that waits: as in Redis, a small data set is there before anybody is told
-/// that it is not.
+/// Starts the threads that serve clients. Who has connected before that waits: as in Redis, a small data set
+/// is there before anybody is told that it is not.
 fn begin_to_serve(
     server: &'static Server,
     io_threads: Vec<IoThread>,
@@ -329,8 +331,9 @@ fn end_loading(server: &Server, kinds: &[String], supervisor: Supervised) {
     tell(supervisor, Notice::Ready, "Ready to accept connections");
 }
 
-/// Has signals end the server, until it is at its end. Returns whether it ends before its data is saved: as in Redis, if SIGINT is sent after
-/// another signal, and not if SIGTERM is, which a supervisor may send twice.
+/// Has signals end the server, until it is at its end. Returns whether it ends before its data is saved: as
+/// in Redis, if SIGINT is sent after another signal, and not if SIGTERM is, which a supervisor may send
+/// twice.
 fn heed_signals(server: &Server, signals: &mut Signals) -> bool {
     let mut insists = false;
     for signal in signals.forever() {
@@ -352,7 +355,8 @@ fn heed_signals(server: &Server, signals: &mut Signals) -> bool {
 /// Where a daemon writes its number if the configuration does not say it, as in Redis.
 const DAEMON_PIDFILE: &str = "/var/run/redis.pid";
 
-/// Who waits to hear of the process. As in Redis, that is nobody if the environment does not say how to reach it.
+/// Who waits to hear of the process. As in Redis, that is nobody if the environment does not say how to reach
+/// it.
 fn supervisor(asked: Supervised) -> Supervised {
     let waits = std::env::var_os("NOTIFY_SOCKET").is_some();
     match asked {
@@ -381,7 +385,8 @@ fn tell(supervisor: Supervised, what: Notice, status: &str) {
     }
 }
 
-/// Sends a message to where the environment says, as sd_notify(3) does: to the name of a file, or, after an `@`, to a name that is none.
+/// Sends a message to where the environment says, as sd_notify(3) does: to the name of a file, or, after an
+/// `@`, to a name that is none.
 fn notify(message: &str) -> io::Result<()> {
     let Some(place) = std::env::var_os("NOTIFY_SOCKET") else { return Ok(()) };
     let address = match place.as_bytes() {
@@ -425,8 +430,8 @@ fn log_folder(config: &Config) -> PathBuf {
     config.dir.join(&config.appenddirname)
 }
 
-/// Removes what processes have left behind that ended while they wrote it. Of an append-only file that is loaded, that is done when it is: so long, it
-/// may be needed to find out what is wrong with it.
+/// Removes what processes have left behind that ended while they wrote it. Of an append-only file that is
+/// loaded, that is done when it is: so long, it may be needed to find out what is wrong with it.
 fn remove_litter(config: &Config) {
     let told = |path: &Path, removed: io::Result<()>| {
         if let Err(error) = removed {
@@ -537,8 +542,8 @@ fn fit_to_descriptors(config: &mut Config) -> Result<(), String> {
     Ok(())
 }
 
-/// Starts a thread. A panic outside of any work on shards ends the process: nobody else can serve the thread's clients, or
-/// let go of what it holds.
+/// Starts a thread. A panic outside of any work on shards ends the process: nobody else can serve the
+/// thread's clients, or let go of what it holds.
 fn spawn(name: String, run: impl FnOnce() + Send + 'static) -> Result<JoinHandle<()>, String> {
     let run = move || {
         if catch_unwind(AssertUnwindSafe(run)).is_err() {

@@ -1,7 +1,8 @@
 //! The two clocks: wall time, which may be set, and the time since the start, which may not.
 //!
-//! A point in time, such as a key's deadline, is wall time, as in Redis. A wait goes by the other clock ([`Steady`]): it neither hangs
-//! when the system's clock is set back, nor ends early when that is set forward.
+//! A point in time, such as a key's deadline, is wall time, as in Redis. A wait goes by the other clock
+//! ([`Steady`]): it neither hangs when the system's clock is set back, nor ends early when that is set
+//! forward.
 
 use std::{
     sync::atomic::{AtomicI64, AtomicU64, Ordering},
@@ -17,8 +18,8 @@ use nix::sys::{
 /// How far time can be advanced: some 140,000 years, which still can be counted in microseconds.
 const MAX_ADVANCED_MILLIS: i64 = 1 << 52;
 
-/// By how much the system's clock has to differ from what is known of it for that to be corrected, in microseconds. To read two clocks takes
-/// less.
+/// By how much the system's clock has to differ from what is known of it for that to be corrected, in
+/// microseconds. To read two clocks takes less.
 const HEEDED_MICROS: u64 = 1000;
 /// From how much on that is no drift, but somebody has set it.
 const STEP_MICROS: u64 = 1_000_000;
@@ -45,7 +46,8 @@ impl Steady {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Step(pub i64);
 
-/// The monotonic clock plus an offset, which follows the system's clock ([`Clock::follow`]): to sample both times takes one reading.
+/// The monotonic clock plus an offset, which follows the system's clock ([`Clock::follow`]): to sample both
+/// times takes one reading.
 #[derive(Debug)]
 pub struct Clock {
     start: Instant,
@@ -66,8 +68,8 @@ impl Clock {
         }
     }
 
-    /// Looks at the system's clock, and goes by it from here on. Says by how much it was set, if it was; of several threads that look,
-    /// one is told.
+    /// Looks at the system's clock, and goes by it from here on. Says by how much it was set, if it was; of
+    /// several threads that look, one is told.
     pub fn follow(&self) -> Option<Step> {
         for _ in 0..READINGS {
             let before = self.start.elapsed();

@@ -1,8 +1,9 @@
 //! What the log says of a fault: which signal, where, and how the program came there (`crash-log-enabled`).
 //!
-//! A signal may come in the middle of anything, so the thread that it hits only notes the addresses on its stack. Another one, which waits for
-//! that from the start, finds the names for them and writes the report. Then the thread goes on to what the signal does without a handler: the
-//! process ends, and leaves a core where it should.
+//! A signal may come in the middle of anything, so the thread that it hits only notes the addresses on its
+//! stack. Another one, which waits for that from the start, finds the names for them and writes the report.
+//! Then the thread goes on to what the signal does without a handler: the process ends, and leaves a core
+//! where it should.
 
 use std::{
     ffi::{c_int, c_void},
@@ -29,7 +30,8 @@ const SIGNALS: [Signal; 5] =
 /// More of a stack is not shown: of an endless recursion the innermost calls tell enough.
 const FRAMES_MAX: usize = 100;
 
-/// The thread that has met a fault waits so long for the report: it must end also where what the report needs is damaged.
+/// The thread that has met a fault waits so long for the report: it must end also where what the report needs
+/// is damaged.
 const REPORT_MAX: Duration = Duration::from_secs(10);
 const LOOK_EVERY: Duration = Duration::from_millis(1);
 
@@ -53,8 +55,8 @@ pub fn report_faults() -> io::Result<()> {
     if BELL.set(ringer).is_err() {
         return Ok(());
     }
-    // Its thread blocks the signals from its beginning on: what another process sends goes to any thread that does not, and this one could not
-    // wait for its own report. A fault of its own ends the process at once.
+    // Its thread blocks the signals from its beginning on: what another process sends goes to any thread that
+    // does not, and this one could not wait for its own report. A fault of its own ends the process at once.
     let signals: SigSet = SIGNALS.into_iter().collect();
     signals.thread_block()?;
     let spawned = thread::Builder::new().name("crash".to_owned()).spawn(move || write_report(bell));
@@ -64,7 +66,8 @@ pub fn report_faults() -> io::Result<()> {
     let flags = SaFlags::SA_ONSTACK | SaFlags::SA_SIGINFO;
     let action = SigAction::new(SigHandler::SigAction(on_fault), flags, SigSet::empty());
     for signal in SIGNALS {
-        // SAFETY: the handler makes system calls and touches atomics. It takes no lock, allocates nothing and does not unwind.
+        // SAFETY: the handler makes system calls and touches atomics. It takes no lock, allocates nothing and
+        // does not unwind.
         #[expect(unsafe_code, reason = "installs a handler of signals")]
         unsafe { sigaction(signal, &action) }?;
     }
@@ -100,7 +103,8 @@ extern "C" fn on_fault(signal: c_int, info: *mut siginfo_t, _: *mut c_void) {
 fn note_fault(signal: c_int, info: *mut siginfo_t) {
     SIGNAL.store(signal, Ordering::Relaxed);
     THREAD.store(rustix::thread::gettid().as_raw_nonzero().get(), Ordering::Relaxed);
-    // SAFETY: the kernel gives a handler with SA_SIGINFO what it knows of the signal; of one without an address it is another of its numbers.
+    // SAFETY: the kernel gives a handler with SA_SIGINFO what it knows of the signal; of one without an
+    // address it is another of its numbers.
     #[expect(unsafe_code, reason = "reads what the kernel passes to a handler")]
     let (code, address) = unsafe { ((*info).si_code, (*info).si_addr()) };
     CODE.store(code, Ordering::Relaxed);

@@ -51,7 +51,8 @@ pub fn reports_faults() -> bool {
     REPORTS_FAULTS.load(Ordering::Relaxed)
 }
 
-/// Takes over what the configuration says of the log: the lowest level that is written (`loglevel`), and whether faults are reported.
+/// Takes over what the configuration says of the log: the lowest level that is written (`loglevel`), and
+/// whether faults are reported.
 pub fn configure(config: &Config) {
     REPORTS_FAULTS.store(config.crash_log_enabled, Ordering::Relaxed);
     let level = match config.loglevel {
@@ -156,7 +157,8 @@ pub fn line(level: Level, message: std::fmt::Arguments<'_>) {
     };
 }
 
-/// A kind of line that anybody can cause who can connect, as often as he likes: one is written in so much time, and says how many were not.
+/// A kind of line that anybody can cause who can connect, as often as he likes: one is written in so much
+/// time, and says how many were not.
 pub struct Seldom {
     /// Time from which the next line may be written, in milliseconds since the first line of any kind.
     free_at: AtomicU64,
@@ -228,7 +230,8 @@ macro_rules! warning {
     ($($arg:tt)*) => { $crate::log::line($crate::log::Level::Warning, format_args!($($arg)*)) };
 }
 
-/// Logs what is important, but seldom: for what anybody can cause who can connect. Each place in the code is a kind of its own.
+/// Logs what is important, but seldom: for what anybody can cause who can connect. Each place in the code is
+/// a kind of its own.
 #[macro_export]
 macro_rules! warning_seldom {
     ($($arg:tt)*) => {{

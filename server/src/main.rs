@@ -29,12 +29,13 @@ use braid_storage::{
 #[global_allocator]
 static ALLOCATOR: Allocator = Allocator;
 
-/// Runs before the allocator sets itself up, which is long before `main`: what is touched first would lie in huge pages, which are
-/// resident in whole, and take 4 MiB more.
+/// Runs before the allocator sets itself up, which is long before `main`: what is touched first would lie in
+/// huge pages, which are resident in whole, and take 4 MiB more.
 #[expect(unsafe_code, reason = "a function that runs before `main` needs a section of its own")]
 #[used]
-// SAFETY: what stands in this section is called once, by the C convention, before there are threads. The function makes a system call, and
-// needs nothing that is set up later. The number is below 101, with which the allocator's own is called.
+// SAFETY: what stands in this section is called once, by the C convention, before there are threads. The
+// function makes a system call, and needs nothing that is set up later. The number is below 101, with which
+// the allocator's own is called.
 #[unsafe(link_section = ".init_array.00100")]
 static BEFORE_ALLOCATOR: extern "C" fn() = without_huge_pages;
 
@@ -105,8 +106,9 @@ fn process() -> Process {
     }
 }
 
-/// Signals that end a process unless it says otherwise, and by which nobody asks for its end: a terminal closes, a service is to read its
-/// configuration again, a timer or a tool counts on a handler that there is none of, a limit of file sizes or of time is reached.
+/// Signals that end a process unless it says otherwise, and by which nobody asks for its end: a terminal
+/// closes, a service is to read its configuration again, a timer or a tool counts on a handler that there is
+/// none of, a limit of file sizes or of time is reached.
 const IGNORED: [c_int; 12] = [
     libc::SIGHUP,
     libc::SIGUSR1,
@@ -122,7 +124,8 @@ const IGNORED: [c_int; 12] = [
     libc::SIGPWR,
 ];
 
-/// Has no signal end the server that does not ask for that: it would end without a snapshot. A write past a limit of file sizes fails then.
+/// Has no signal end the server that does not ask for that: it would end without a snapshot. A write past a
+/// limit of file sizes fails then.
 #[expect(unsafe_code, reason = "ignores signals")]
 fn ignore_signals() {
     for signal in IGNORED.into_iter().chain(libc::SIGRTMIN()..=libc::SIGRTMAX()) {

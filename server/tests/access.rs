@@ -1,5 +1,5 @@
-//! Access control beyond what the transcripts show: files, the start, and that after a change has been answered nothing runs with the
-//! rights of before.
+//! Access control beyond what the transcripts show: files, the start, and that after a change has been
+//! answered nothing runs with the rights of before.
 
 mod support;
 
@@ -29,7 +29,8 @@ fn client_of(server: &Server, user: &str) -> Client {
     client
 }
 
-/// What a second name of a command in a row must not bring: a key that the user may not use, whatever came before it.
+/// What a second name of a command in a row must not bring: a key that the user may not use, whatever came
+/// before it.
 #[test]
 fn each_command_of_a_pipeline_has_its_keys_checked() {
     for layout in LAYOUTS {

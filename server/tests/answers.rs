@@ -110,7 +110,8 @@ fn a_tracking_client_that_has_waited_in_xread_hears_of_all_its_streams() {
         let words = words.chain(streams.iter().cloned()).chain(streams.iter().map(|_| "$".to_owned()));
         client.send(&words.collect::<Vec<_>>());
         until("the client waits", || figure(&mut other, "blocked_clients") == 1);
-        // While it waits it is told of what changes without being served, and is told of it once more after that.
+        // While it waits it is told of what changes without being served, and is told of it once more after
+        // that.
         ask(&mut other, "SET s7 v");
         ask(&mut other, "DEL s7");
         assert!(!ask(&mut other, "XADD s3 * f v").starts_with('-'));

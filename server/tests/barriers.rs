@@ -1,4 +1,5 @@
-//! What has taken effect everywhere once it is answered: CLIENT PAUSE, CLIENT KILL, CONFIG SET, FLUSHALL; and the end of the process.
+//! What has taken effect everywhere once it is answered: CLIENT PAUSE, CLIENT KILL, CONFIG SET, FLUSHALL; and
+//! the end of the process.
 
 mod support;
 
@@ -153,8 +154,8 @@ fn what_a_pause_holds_back_runs_once_and_in_order() {
     }
 }
 
-/// Commands that hold nothing run as parts of a transaction do once a pause is over, and used to be taken for such: they waited for nothing, or
-/// were refused.
+/// Commands that hold nothing run as parts of a transaction do once a pause is over, and used to be taken for
+/// such: they waited for nothing, or were refused.
 #[test]
 fn what_waited_for_the_end_of_a_pause_is_no_part_of_a_transaction() {
     let server = Server::start(&["--appendonly", "yes", "--auto-aof-rewrite-percentage", "0"]);

@@ -1,4 +1,5 @@
-//! Commands that wait, many at once: whatever is pushed is taken exactly once, in order, on however many threads and shards.
+//! Commands that wait, many at once: whatever is pushed is taken exactly once, in order, on however many
+//! threads and shards.
 
 mod support;
 
@@ -211,8 +212,8 @@ fn a_stream_that_expires_under_a_command_that_then_waits_wakes_the_readers_of_it
     });
 }
 
-/// A write to a stream had everybody looked at who waited for it, for whatever entry: behind 2000 readers who waited for later entries,
-/// 3000 entries took a second, and nobody else was served meanwhile.
+/// A write to a stream had everybody looked at who waited for it, for whatever entry: behind 2000 readers who
+/// waited for later entries, 3000 entries took a second, and nobody else was served meanwhile.
 #[test]
 fn readers_of_a_stream_are_served_by_the_entries_that_they_wait_for() {
     everywhere(|server| {
@@ -261,8 +262,8 @@ fn readers_of_a_stream_are_served_by_the_entries_that_they_wait_for() {
     });
 }
 
-/// SWAPDB had all who wait for keys of the databases look at them, in an order of its own, and what was written behind it came to nothing for
-/// the order.
+/// SWAPDB had all who wait for keys of the databases look at them, in an order of its own, and what was
+/// written behind it came to nothing for the order.
 #[test]
 fn after_a_swap_those_who_wait_for_different_keys_are_served_in_the_order_of_the_writes() {
     const N_WAITING: usize = 12;

@@ -266,7 +266,8 @@ fn under_the_name_of_redis_check_aof_it_is_that() {
     assert_says(&run(&named, &["--help", "x"], &home.manifest(), ""), false, &["Usage:"]);
 }
 
-/// The figures of the line that says where a file is whole, but for the line number, which counts other lines there.
+/// The figures of the line that says where a file is whole, but for the line number, which counts other lines
+/// there.
 fn figures(said: &str) -> Option<&str> {
     let line = said.lines().find(|line| line.starts_with("AOF analyzed:"))?;
     Some(line.split_once("size=")?.1.split_once(", ok_up_to_line")?.0)

@@ -1,4 +1,5 @@
-//! Eviction of clients: those that take most memory are closed while all together take more than `maxmemory-clients`.
+//! Eviction of clients: those that take most memory are closed while all together take more than
+//! `maxmemory-clients`.
 
 mod support;
 
@@ -356,7 +357,8 @@ fn a_reply_that_is_partly_sent_counts_whole() {
     until("nothing is left", || field_of(&mut observer, "half", "omem") == Some(0));
 }
 
-/// The room was made for all that was announced, and counted as memory in use, for which keys were evicted, but not as its client's.
+/// The room was made for all that was announced, and counted as memory in use, for which keys were evicted,
+/// but not as its client's.
 #[test]
 fn room_for_what_a_client_has_announced_counts_and_is_in_proportion_to_what_it_has_sent() {
     const N_SENT: usize = 300_000;

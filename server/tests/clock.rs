@@ -1,7 +1,8 @@
-//! Servers whose clock is set while they run: deadlines are wall time, and waits go by a clock that nobody sets.
+//! Servers whose clock is set while they run: deadlines are wall time, and waits go by a clock that nobody
+//! sets.
 //!
-//! The library of `faketime` has the server read another wall clock. `make crash` requires it (`BRAID_REQUIRE_FAKETIME=1`); else the tests say
-//! so and pass where it is not installed.
+//! The library of `faketime` has the server read another wall clock. `make crash` requires it
+//! (`BRAID_REQUIRE_FAKETIME=1`); else the tests say so and pass where it is not installed.
 
 mod support;
 

@@ -1,5 +1,5 @@
-//! A server is killed again and again while clients work, its file is rewritten, and its settings change. Each that comes after it must have all that
-//! was promised.
+//! A server is killed again and again while clients work, its file is rewritten, and its settings change.
+//! Each that comes after it must have all that was promised.
 //!
 //! ```text
 //! always     what was answered is there, and so is what was read
@@ -8,10 +8,11 @@
 //! off        nothing that came since is promised, until it is turned on and has been rewritten
 //! ```
 //!
-//! It is ended, too, in all ways in which nothing that was answered may be lost, whatever the settings: with the file, and with a last snapshot
-//! in its place.
+//! It is ended, too, in all ways in which nothing that was answered may be lost, whatever the settings: with
+//! the file, and with a last snapshot in its place.
 //!
-//! `make crash` does it a thousand times, `BRAID_KILLS` so often, and `BRAID_SEED` makes the same choices again.
+//! `make crash` does it a thousand times, `BRAID_KILLS` so often, and `BRAID_SEED` makes the same choices
+//! again.
 
 mod support;
 
@@ -336,7 +337,8 @@ fn disturb(life: &Life, mut client: Client, mut level: Level, (dice, n_steps): (
             _ => {
                 life.promise.set(Level::Off);
                 assert_eq!(ask(&mut client, "CONFIG SET appendonly no"), "+OK");
-                // A rewrite that was under way counts a moment after it has ended, and would pass for the base.
+                // A rewrite that was under way counts a moment after it has ended, and would pass for the
+                // base.
                 let mut is_idle = || figure(&mut client, "aof_rewrite_in_progress") == 0;
                 until("it is off, and nothing is rewritten", || is_enough() || is_idle());
                 if is_enough() {
@@ -497,7 +499,8 @@ impl Drop for Ended<'_> {
     }
 }
 
-/// Asks for an end that does not come, because its snapshot cannot be written or it is called off. All who waited for that go on.
+/// Asks for an end that does not come, because its snapshot cannot be written or it is called off. All who
+/// waited for that go on.
 fn end_in_vain(server: &Server, control: &mut Client, life: &Life, end: End, fails: bool) {
     // Forced, it would end.
     let End::Command("SHUTDOWN" | "SHUTDOWN SAVE") = end else { return };
@@ -522,7 +525,8 @@ fn end_in_vain(server: &Server, control: &mut Client, life: &Life, end: End, fai
     until("clients go on", || life.n_done.load(SeqCst) > n_before + 4 * N_WORKERS);
 }
 
-/// From the cut of the last snapshot on writes went on, were answered, and were lost with the process; so was what others had read of them.
+/// From the cut of the last snapshot on writes went on, were answered, and were lost with the process; so was
+/// what others had read of them.
 fn what_was_answered_outlives_every_end(settings: &[&str], saves: bool) {
     let seed = dice::seed();
     println!("BRAID_SEED={seed}");

@@ -15,9 +15,11 @@ use support::{
 /// More and fewer threads than cores, one shard and many.
 const LAYOUTS: [(usize, usize); 4] = [(1, 16), (2, 1), (2, 1024), (8, 1024)];
 
-// Time is advanced by a millisecond more than a key has to live: at its deadline a key still lives, as in Redis.
+// Time is advanced by a millisecond more than a key has to live: at its deadline a key still lives, as in
+// Redis.
 
-/// After one client has seen a key expired, no client sees it alive, nor any other key with the same deadline.
+/// After one client has seen a key expired, no client sees it alive, nor any other key with the same
+/// deadline.
 #[test]
 fn after_one_client_has_seen_an_expiry_every_client_sees_it() {
     const ROUNDS: usize = 12;
@@ -34,7 +36,8 @@ fn after_one_client_has_seen_an_expiry_every_client_sees_it() {
                     let Reply::Array(time) = time else { panic!("TIME answers an array") };
                     let part = |n: usize| time[n].text().expect("digits").parse::<u64>().expect("digits");
                     let deadline = part(0) * 1000 + part(1) / 1000 + 10;
-                    // All at once: what is set in the very millisecond of its deadline is gone at once, and what was set before lives on in it.
+                    // All at once: what is set in the very millisecond of its deadline is gone at once, and
+                    // what was set before lives on in it.
                     let values = keys.iter().map(|key| format!(" {key} v")).collect::<String>();
                     assert_eq!(ask(client, &format!("MSETEX {}{values} PXAT {deadline}", keys.len())), ":1");
                 }
@@ -58,7 +61,8 @@ fn after_one_client_has_seen_an_expiry_every_client_sees_it() {
     }
 }
 
-/// Where nobody has told a shard of the time yet, it used to count from 1970, and elsewhere from when the shard or the client was last busy.
+/// Where nobody has told a shard of the time yet, it used to count from 1970, and elsewhere from when the
+/// shard or the client was last busy.
 #[test]
 fn a_very_long_value_lives_as_long_as_it_is_told_to() {
     let long = "x".repeat(5 << 20);
@@ -266,7 +270,8 @@ fn set_keepttl_keeps_no_deadline_that_has_passed() {
     }
 }
 
-/// As large as the argument goes, and again: time stops at the end of what can be counted, and the server serves on.
+/// As large as the argument goes, and again: time stops at the end of what can be counted, and the server
+/// serves on.
 #[test]
 fn time_advanced_beyond_all_bounds_stops_nobody() {
     let server = laid_out((2, 16));

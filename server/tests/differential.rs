@@ -1,12 +1,14 @@
 //! Sends the same random commands to Braid and to redis-server 7.0, which must answer alike.
 //!
-//! An episode is what two clients, in RESP2 and RESP3, send to an empty server: a thousand commands with valid and invalid
-//! arguments from a grammar (`differential/families.rs`), on few keys, so that types clash, transactions are broken by the
-//! other client's writes, and values outgrow their encodings. In between everything that is stored is compared. When the
-//! servers differ, the episode is shortened to the steps that matter, and its seed is printed.
+//! An episode is what two clients, in RESP2 and RESP3, send to an empty server: a thousand commands with
+//! valid and invalid arguments from a grammar (`differential/families.rs`), on few keys, so that types clash,
+//! transactions are broken by the other client's writes, and values outgrow their encodings. In between
+//! everything that is stored is compared. When the servers differ, the episode is shortened to the steps that
+//! matter, and its seed is printed.
 //!
-//! The episodes are always the same, unless they are told otherwise: `make compat-fuzz` searches on with others. What is
-//! known to be wrong in redis-server itself is avoided, and named in `differential/oracle.rs`.
+//! The episodes are always the same, unless they are told otherwise: `make compat-fuzz` searches on with
+//! others. What is known to be wrong in redis-server itself is avoided, and named in
+//! `differential/oracle.rs`.
 //!
 //! | variable | is |
 //! |---|---|

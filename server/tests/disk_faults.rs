@@ -209,10 +209,12 @@ fn tear(home: &Home) {
     file.set_len(text.len() as u64 - 3).expect("it can be cut");
 }
 
-/// Each step of a rewrite fails in turn. What comes after that is added to files that hold, also if its end is torn.
+/// Each step of a rewrite fails in turn. What comes after that is added to files that hold, also if its end
+/// is torn.
 #[test]
 fn a_rewrite_that_fails_leaves_files_that_hold() {
-    // Before the snapshot's end: the new increment, then the manifest. After it: the base's name, then the manifest.
+    // Before the snapshot's end: the new increment, then the manifest. After it: the base's name, then the
+    // manifest.
     let steps = [
         (false, "CREATE", 1),
         (false, "SYNC", 2),
@@ -431,7 +433,8 @@ fn config_set_begins_the_file_while_a_snapshot_is_taken_and_in_the_place_of_one_
     assert_eq!(ask(&mut home.serve(&[]).connect(), "DBSIZE"), ":2");
 }
 
-/// Who waits for the file waits while it is scheduled or in progress: between a failed attempt and the next it was neither.
+/// Who waits for the file waits while it is scheduled or in progress: between a failed attempt and the next
+/// it was neither.
 #[test]
 fn a_file_that_could_not_begin_is_scheduled_until_it_does() {
     let home = Home::new();
@@ -454,8 +457,8 @@ fn a_file_that_could_not_begin_is_scheduled_until_it_does() {
     assert_eq!(ask(&mut client, "WAITAOF 1 0 0"), "[:1 :0]");
 }
 
-/// A folder that is full or may not be written in, or from which nothing more can be opened, was taken for a file that cannot be appended to: all
-/// writes were refused until a rewrite succeeded.
+/// A folder that is full or may not be written in, or from which nothing more can be opened, was taken for a
+/// file that cannot be appended to: all writes were refused until a rewrite succeeded.
 #[test]
 fn a_rewrite_that_cannot_make_its_files_keeps_nobody_from_writing() {
     let faults = ["EROFS", "ENOSPC", "EDQUOT", "EIO"];
@@ -493,7 +496,8 @@ fn a_rewrite_that_cannot_make_its_files_keeps_nobody_from_writing() {
     }
 }
 
-/// An open file takes appends wherever its folder is; no new folder is made in its place, since it would lack the other parts.
+/// An open file takes appends wherever its folder is; no new folder is made in its place, since it would lack
+/// the other parts.
 #[test]
 fn a_rewrite_in_a_folder_that_was_moved_keeps_nobody_from_writing() {
     let home = Home::new();
@@ -514,7 +518,8 @@ fn a_rewrite_in_a_folder_that_was_moved_keeps_nobody_from_writing() {
     home.found_after_kill(server, &[], &[]);
 }
 
-/// The time is to stand in the first line, for which the file is made anew: where that is not possible, it stands behind that.
+/// The time is to stand in the first line, for which the file is made anew: where that is not possible, it
+/// stands behind that.
 #[test]
 fn timestamps_in_a_folder_where_nothing_can_be_made_keep_nobody_from_writing() {
     let home = Home::new();

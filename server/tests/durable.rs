@@ -1,4 +1,5 @@
-//! The append-only file: what a client was told is there after the server was killed, whatever goes on meanwhile.
+//! The append-only file: what a client was told is there after the server was killed, whatever goes on
+//! meanwhile.
 
 mod support;
 
@@ -229,7 +230,8 @@ fn damage_in_a_file_that_was_closed_is_refused_however_it_was_synced() {
     }
 }
 
-/// Entries that are pending, and were deleted or trimmed, are in a base of commands; what they leave behind is as it was.
+/// Entries that are pending, and were deleted or trimmed, are in a base of commands; what they leave behind
+/// is as it was.
 #[test]
 fn pending_entries_that_are_gone_are_in_a_base_of_commands() {
     let home = Home::new();
@@ -273,8 +275,8 @@ fn pending_entries_that_are_gone_are_in_a_base_of_commands() {
     }
 }
 
-/// A script that has written half of what it is to write: whoever stops the server waits for it, unless it takes too long, and then nothing of it
-/// is there again. It used to be cut off, and its half was logged.
+/// A script that has written half of what it is to write: whoever stops the server waits for it, unless it
+/// takes too long, and then nothing of it is there again. It used to be cut off, and its half was logged.
 #[test]
 fn a_script_that_runs_when_the_server_stops_is_there_whole_or_not_at_all() {
     const HALF: &str =
@@ -343,8 +345,8 @@ fn the_single_file_of_an_older_server_is_taken_over() {
     assert_eq!(ask(&mut server.connect(), "GET key"), "\"3\"");
 }
 
-/// Commands of all kinds: on one key and on several, over databases, in transactions, in scripts, and on values that are too large for a thread
-/// that serves sockets.
+/// Commands of all kinds: on one key and on several, over databases, in transactions, in scripts, and on
+/// values that are too large for a thread that serves sockets.
 fn all_kinds(dice: &mut Dice) -> Vec<Vec<String>> {
     let mut said: Vec<Vec<String>> = Vec::new();
     let mut say = |line: String| said.push(line.split(' ').map(str::to_owned).collect());
@@ -1016,7 +1018,8 @@ fn consumers_of_a_file_that_is_loaded_were_seen_just_then() {
     }
 }
 
-/// What was on its way when DEBUG LOADAOF began meets a part of what is loaded: keys whose time is over, and is prolonged by what comes next.
+/// What was on its way when DEBUG LOADAOF began meets a part of what is loaded: keys whose time is over, and
+/// is prolonged by what comes next.
 #[test]
 fn what_is_on_its_way_when_the_file_is_loaded_again_loses_nothing() {
     const N_KEYS: usize = 20_000;
@@ -1090,7 +1093,8 @@ fn under_always_the_replies_of_a_listening_client_wait_for_the_disk() {
     assert_eq!(flushing.receive().to_string(), "+OK");
 }
 
-/// The data set of another file was served, and the log went on from the one before: the next server had a mix of both.
+/// The data set of another file was served, and the log went on from the one before: the next server had a
+/// mix of both.
 #[test]
 fn what_debug_reload_has_loaded_is_in_the_append_only_file_or_that_is_said() {
     for fails in [false, true] {

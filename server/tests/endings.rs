@@ -254,7 +254,8 @@ fn a_client_that_was_closed_shows_why_as_long_as_it_is_listed() {
     }
 }
 
-/// All replies of a batch were made before the first was written, and the server learned that there was nobody to read it.
+/// All replies of a batch were made before the first was written, and the server learned that there was
+/// nobody to read it.
 #[test]
 fn what_a_client_has_asked_for_that_leaves_is_not_made() {
     for layout in LAYOUTS {
@@ -308,7 +309,8 @@ fn a_reply_over_the_hard_output_limit_leaves_no_memory_behind() {
     }
 }
 
-/// The server knows that a reply is over the limit before it sends any of it. Later commands do not run; those of its transaction do.
+/// The server knows that a reply is over the limit before it sends any of it. Later commands do not run;
+/// those of its transaction do.
 #[test]
 fn a_reply_over_the_hard_output_limit_is_not_even_begun() {
     for layout in LAYOUTS {

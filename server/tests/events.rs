@@ -1,5 +1,5 @@
-//! Keyspace events: each change of a key is told of once, in order, whichever way the command ran; and nobody pays for events that
-//! nobody hears.
+//! Keyspace events: each change of a key is told of once, in order, whichever way the command ran; and nobody
+//! pays for events that nobody hears.
 
 mod support;
 
@@ -146,7 +146,8 @@ fn what_is_missed_is_told_once_wherever_the_command_ran() {
     }
 }
 
-/// Who listens hears of all in the order in which it was done, and a command of a transaction decides of what comes behind it only.
+/// Who listens hears of all in the order in which it was done, and a command of a transaction decides of what
+/// comes behind it only.
 #[test]
 fn what_a_transaction_publishes_comes_between_the_events_around_it() {
     for layout in LAYOUTS {

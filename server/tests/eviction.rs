@@ -1,4 +1,5 @@
-//! Eviction: `maxmemory` holds under writes, each policy lets go of the keys that it is to, and everybody hears of it.
+//! Eviction: `maxmemory` holds under writes, each policy lets go of the keys that it is to, and everybody
+//! hears of it.
 
 mod support;
 
@@ -69,7 +70,8 @@ fn whatever_the_policy_writes_go_on_and_the_limit_holds() {
     }
 }
 
-/// A limit may be little more than what is in use: what commands leave behind when they first run must fit, or all keys go for it.
+/// A limit may be little more than what is in use: what commands leave behind when they first run must fit,
+/// or all keys go for it.
 #[test]
 fn commands_leave_little_behind_when_they_first_run() {
     let server = laid_out((1, 16));

@@ -1,5 +1,5 @@
-//! Many messages to many subscribers: what waits stays bounded, others are served meanwhile, and a subscriber that is closed takes
-//! nothing from those that stay.
+//! Many messages to many subscribers: what waits stays bounded, others are served meanwhile, and a subscriber
+//! that is closed takes nothing from those that stay.
 
 mod support;
 
@@ -47,7 +47,8 @@ fn numbered(n: usize) -> String {
     format!("{n:0100}")
 }
 
-/// The connection was closed in the middle of a message, and that read the next messages, deeper with each connection.
+/// The connection was closed in the middle of a message, and that read the next messages, deeper with each
+/// connection.
 #[test]
 fn closing_thousands_of_subscribers_at_once_neither_overflows_the_stack_nor_disturbs_others() {
     const N_CLOSED: usize = 2000;

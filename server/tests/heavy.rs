@@ -1,4 +1,5 @@
-//! Commands of thousands of keys: they run on heavy-work threads, and while those are busy, nobody else waits for them.
+//! Commands of thousands of keys: they run on heavy-work threads, and while those are busy, nobody else waits
+//! for them.
 //!
 //! `DEBUG HOLD-HEAVY` keeps those threads from beginning anything, as long commands of others would.
 
@@ -21,8 +22,8 @@ fn mget() -> String {
     (0..N_KEYS).fold("MGET".to_owned(), |line, key| format!("{line} key:{key}"))
 }
 
-/// An MGET that had met a held shard on its way used to be granted that shard, and to queue with it for a heavy-work thread: GETs of
-/// strangers' keys waited for whatever that thread was doing.
+/// An MGET that had met a held shard on its way used to be granted that shard, and to queue with it for a
+/// heavy-work thread: GETs of strangers' keys waited for whatever that thread was doing.
 #[test]
 fn no_get_waits_while_an_mget_queues_for_a_heavy_thread() {
     let server = laid_out((2, 16));
@@ -75,7 +76,8 @@ fn a_transaction_that_changes_the_configuration_runs_on_no_thread_that_serves_so
     assert_eq!(ask(&mut client, "CONFIG GET maxmemory-samples"), "[\"maxmemory-samples\" \"7\"]");
 }
 
-/// Values of a megabyte and more used to be freed by heavy-work threads only: while these were busy, nothing of them was freed.
+/// Values of a megabyte and more used to be freed by heavy-work threads only: while these were busy, nothing
+/// of them was freed.
 #[test]
 fn large_values_are_freed_while_heavy_threads_are_busy() {
     const N_ELEMENTS: usize = 40_000;

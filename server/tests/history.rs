@@ -1,15 +1,16 @@
 //! Records what concurrent clients see, and looks for a reason why no serial order can explain it.
 //!
-//! Every write appends a token that is written once, so a key's final value *is* the order of its writes, and a read tells
-//! which of them it came after. That gives the edges of Adya's dependency graph without guessing, as Elle does it with
-//! lists: write → next write of the key, write → who read it, who read → the next write. Added to that are each
-//! connection's order and real time: what was answered before another thing was asked comes first. A history is strictly
-//! serializable if this graph has no cycle.
+//! Every write appends a token that is written once, so a key's final value *is* the order of its writes, and
+//! a read tells which of them it came after. That gives the edges of Adya's dependency graph without
+//! guessing, as Elle does it with lists: write → next write of the key, write → who read it, who read → the
+//! next write. Added to that are each connection's order and real time: what was answered before another
+//! thing was asked comes first. A history is strictly serializable if this graph has no cycle.
 //!
-//! A script is one operation, whichever keys it reaches for: it answers what it has read, and appends tokens of its own.
+//! A script is one operation, whichever keys it reaches for: it answers what it has read, and appends tokens
+//! of its own.
 //!
-//! The clients' choices are always the same, unless `BRAID_SEED` says otherwise; their timing never is. Every failure prints
-//! its seed.
+//! The clients' choices are always the same, unless `BRAID_SEED` says otherwise; their timing never is. Every
+//! failure prints its seed.
 
 mod support;
 

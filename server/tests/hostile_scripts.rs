@@ -1,5 +1,5 @@
-//! Scripts that mean harm: without end, without bounds, or out to change what other scripts rely on. Others are served meanwhile, and
-//! afterwards the server is as it was.
+//! Scripts that mean harm: without end, without bounds, or out to change what other scripts rely on. Others
+//! are served meanwhile, and afterwards the server is as it was.
 
 mod support;
 
@@ -8,10 +8,12 @@ use support::{
     crowd::{ask, figure, laid_out, until},
 };
 
-/// So much more memory than before may be held when hostile scripts are over: what threads and allocators keep for the next ones.
+/// So much more memory than before may be held when hostile scripts are over: what threads and allocators
+/// keep for the next ones.
 const SPARE_BYTES: usize = 256 << 20;
 
-/// Scripts that only SCRIPT KILL ends. What they do in each round is short: a single call of a library ends when it ends.
+/// Scripts that only SCRIPT KILL ends. What they do in each round is short: a single call of a library ends
+/// when it ends.
 const ENDLESS: [&str; 51] = [
     // Loops.
     "while true do end",
@@ -201,7 +203,8 @@ const CENSUS: &str = "
         cmsgpack.unpack(cmsgpack.pack('p')), struct.unpack('b', struct.pack('b', 5)), redis.sha1hex('')
     }";
 
-/// Takes the census in a text that has run before, which runs where the client is served, and in a new one, which runs elsewhere.
+/// Takes the census in a text that has run before, which runs where the client is served, and in a new one,
+/// which runs elsewhere.
 fn census(client: &mut Client, n_taken: &mut usize) -> String {
     *n_taken += 1;
     let here = eval(client, CENSUS, "census").to_string();
@@ -342,7 +345,8 @@ fn scripts_that_take_all_memory_get_an_error_and_give_it_back() {
     }
 }
 
-/// Waits until the server holds hardly more memory than it did. A thread gives back what its scripts have left when the next ones run.
+/// Waits until the server holds hardly more memory than it did. A thread gives back what its scripts have
+/// left when the next ones run.
 fn give_back(client: &mut Client, n_bytes_before: usize, n_taken: &mut usize) {
     until("memory is given back", || {
         for _ in 0..60 {
@@ -401,8 +405,8 @@ fn scripts_that_break_rules_get_errors_and_change_nothing() {
     }
 }
 
-/// Each compiled script used to take a place of 8000 in its thread's state for ever: then nothing compiled there, even once all were
-/// forgotten.
+/// Each compiled script used to take a place of 8000 in its thread's state for ever: then nothing compiled
+/// there, even once all were forgotten.
 #[test]
 fn scripts_that_stay_leave_room_for_others() {
     const N_SCRIPTS: i64 = 10_000;
@@ -420,8 +424,8 @@ fn scripts_that_stay_leave_room_for_others() {
     assert_eq!(reply.text().as_deref(), Some("new"));
 }
 
-/// A script that was short may be without end with other arguments. Where it can no longer be moved it keeps its thread and the clients of
-/// that; who comes after that is served, and can end it.
+/// A script that was short may be without end with other arguments. Where it can no longer be moved it keeps
+/// its thread and the clients of that; who comes after that is served, and can end it.
 #[test]
 fn scripts_that_keep_a_thread_leave_another_to_who_comes() {
     let spin = "while ARGV[1] == 'endless' do end return 'short'";

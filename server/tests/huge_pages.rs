@@ -13,7 +13,8 @@ fn number(path: &str, name: &str) -> Option<u64> {
     words.next()?.parse().ok()
 }
 
-/// Whether the system makes huge pages at once when it is asked to: since Linux 6.1, where its operator lets it.
+/// Whether the system makes huge pages at once when it is asked to: since Linux 6.1, where its operator lets
+/// it.
 fn makes_huge_pages() -> bool {
     let version = fs::read_to_string("/proc/sys/kernel/osrelease").unwrap_or_default();
     let mut numbers = version.split('.').map_while(|number| number.parse::<u32>().ok());

@@ -1,4 +1,5 @@
-//! Large values: commands that read them work without the hold, and nobody can tell, on however many threads and shards.
+//! Large values: commands that read them work without the hold, and nobody can tell, on however many threads
+//! and shards.
 
 mod support;
 
@@ -79,7 +80,8 @@ fn writers_wait_for_readers_and_lose_nothing() {
     });
 }
 
-/// Elements of a list, fields of a hash and members of a sorted set change in pairs; a client that reads them all sees whole pairs.
+/// Elements of a list, fields of a hash and members of a sorted set change in pairs; a client that reads them
+/// all sees whole pairs.
 #[test]
 fn large_reads_of_every_type_see_whole_transactions() {
     const ROUNDS: usize = 25;

@@ -90,8 +90,8 @@ fn with_a_key() -> (Home, PathBuf) {
     (home, manifest)
 }
 
-/// A manifest may have been lost: then the parts are all that is left of the data. The first start used to write over them, and the second to
-/// remove them.
+/// A manifest may have been lost: then the parts are all that is left of the data. The first start used to
+/// write over them, and the second to remove them.
 #[test]
 fn without_a_manifest_no_part_of_an_append_only_file_is_touched() {
     let (home, manifest) = with_a_key();
@@ -126,7 +126,8 @@ fn parts_that_no_manifest_names_are_told() {
     }
 }
 
-/// The other one has its snapshot in the same folder, under another name, and its process may not be seen from here.
+/// The other one has its snapshot in the same folder, under another name, and its process may not be seen
+/// from here.
 #[test]
 fn what_another_server_is_writing_is_left_to_it() {
     let first = Server::start(&["--save", "", "--rdb-key-save-delay", "10000000"]);

@@ -50,8 +50,8 @@ fn a_lock_by_set_nx_px_loses_no_update() {
     });
 }
 
-/// The lock of Redis's manual from before `SET NX PX`: the key has the time until which it is held. Here a holder that
-/// crashes leaves a time that has passed.
+/// The lock of Redis's manual from before `SET NX PX`: the key has the time until which it is held. Here a
+/// holder that crashes leaves a time that has passed.
 #[test]
 fn a_lock_by_getset_of_times_loses_no_update() {
     const ROUNDS: usize = 40;
@@ -294,7 +294,8 @@ fn watching_thousands_of_keys_misses_no_write() {
     });
 }
 
-/// All shards used to be held together, for tens of milliseconds with 50,000 keys: nobody was served meanwhile.
+/// All shards used to be held together, for tens of milliseconds with 50,000 keys: nobody was served
+/// meanwhile.
 #[test]
 fn watching_many_keys_holds_a_part_of_them_at_a_time() {
     let server = Server::start(&["--io-threads", "2"]);
@@ -312,7 +313,8 @@ fn watching_many_keys_holds_a_part_of_them_at_a_time() {
     }
 }
 
-/// Refused between two parts, WATCH would leave some keys watched, and DISCARD a transaction that runs although a watched key was written.
+/// Refused between two parts, WATCH would leave some keys watched, and DISCARD a transaction that runs
+/// although a watched key was written.
 #[test]
 fn what_has_begun_part_by_part_is_not_refused_half_way() {
     let server = Server::start(&["--io-threads", "2"]);

@@ -1,5 +1,6 @@
-//! What units log: of each what it did, once, in order, and in words that do the same again at any time, on redis-server 7.0 too where that
-//! can be. (`differential/replay.rs` gives such a server what random commands have logged.)
+//! What units log: of each what it did, once, in order, and in words that do the same again at any time, on
+//! redis-server 7.0 too where that can be. (`differential/replay.rs` gives such a server what random commands
+//! have logged.)
 
 mod support;
 
@@ -38,8 +39,8 @@ fn recording() -> (Server, Client) {
     (server, client)
 }
 
-/// Every command that writes: what is there before, the command, and what it logs. `FAR` stands for a point in time in milliseconds,
-/// `FARS` for the same in seconds, a star for any word.
+/// Every command that writes: what is there before, the command, and what it logs. `FAR` stands for a point
+/// in time in milliseconds, `FARS` for the same in seconds, a star for any word.
 const FORMS: &[(&str, &str, &[&str])] = &[
     // Strings.
     ("", "SET k v", &["SET k v"]),

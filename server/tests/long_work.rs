@@ -159,7 +159,8 @@ const CASES: &[(&str, &str)] = &[
     ("debug|digest-value", "DEBUG DIGEST-VALUE set"),
 ];
 
-/// Rows of which no case can be written as a line: their tests are elsewhere in this file, or say why there is none.
+/// Rows of which no case can be written as a line: their tests are elsewhere in this file, or say why there
+/// is none.
 const OTHERS: [(&str, &str); 4] = [
     ("restore", "a_large_payload_is_restored_elsewhere"),
     ("pfselftest", "a_self_test_is_long"),
@@ -221,7 +222,8 @@ fn lay_out(client: &mut Client, prefix: &str, line: &str) {
     ask(client, "DEL stored");
 }
 
-/// Groups and consumers without number, a list in tiny pieces, and a hash of which all fields but one have expired.
+/// Groups and consumers without number, a list in tiny pieces, and a hash of which all fields but one have
+/// expired.
 fn make_rest(client: &mut Client, n: usize) {
     ask(client, "XADD groups 1-1 f v");
     ask(client, "XADD groups 2-1 f v");
@@ -285,7 +287,8 @@ fn every_row_whose_work_grows_has_a_case() {
     assert_eq!(named, growing);
 }
 
-/// Runs the lines of cases over the values of a prefix, alone and in MULTI, and returns those that `n_offloaded` says are wrong.
+/// Runs the lines of cases over the values of a prefix, alone and in MULTI, and returns those that
+/// `n_offloaded` says are wrong.
 fn wrong_cases<'c>(
     client: &mut Client,
     prefix: &str,
@@ -394,7 +397,8 @@ fn a_refused_mget_takes_back_only_the_look_ups_that_it_made() {
         "+OK"
     );
     assert_eq!(ask(&mut client, "CONFIG RESETSTAT"), "+OK");
-    // It is refused at the third key, because it is long, and goes no further than the fourth, because its reply is over the limit.
+    // It is refused at the third key, because it is long, and goes no further than the fourth, because its
+    // reply is over the limit.
     limited.send(&["MGET", "part0", "part1", "part2", "part3", "part4", "part5", "part6", "part7"]);
     // The reply is over the limit.
     assert_eq!(limited.await_close().expect("the connection ends"), None);
@@ -465,7 +469,8 @@ fn n_pages_given(server: &Server, thread: &str) -> usize {
     fields.split_whitespace().nth(7).expect("the eighth after it").parse().expect("a number")
 }
 
-/// Until a page of new memory can be written to, it has to be found and cleared: on some machines milliseconds for a huge one.
+/// Until a page of new memory can be written to, it has to be found and cleared: on some machines
+/// milliseconds for a huge one.
 #[test]
 fn room_for_a_very_long_argument_is_made_elsewhere() {
     let server = server();
@@ -504,7 +509,8 @@ fn a_client_may_leave_while_room_is_made_for_it() {
     assert_eq!(ask(&mut control, "EXISTS long"), ":0");
 }
 
-/// What a transaction does adds up, wherever its commands go: to another database, and to what earlier ones have made.
+/// What a transaction does adds up, wherever its commands go: to another database, and to what earlier ones
+/// have made.
 #[test]
 fn a_transaction_of_many_short_commands_is_long() {
     let server = server();
@@ -543,8 +549,9 @@ fn a_pipeline_of_short_commands_is_not_run_at_one_go() {
     assert!(n > 0);
 }
 
-/// Where Redis would be done, a client that asks for more elements than there are need not ask again. (One that asks for just as many
-/// may have to: what comes after the last one is empty, but has not been looked at.)
+/// Where Redis would be done, a client that asks for more elements than there are need not ask again. (One
+/// that asks for just as many may have to: what comes after the last one is empty, but has not been looked
+/// at.)
 #[test]
 fn a_scan_visits_as_many_elements_as_it_was_told_to() {
     let server = server();

@@ -1,4 +1,5 @@
-//! Which look-ups of keys are counted as hits and misses (INFO `keyspace_hits`, `keyspace_misses`): redis-server's, command by command.
+//! Which look-ups of keys are counted as hits and misses (INFO `keyspace_hits`, `keyspace_misses`):
+//! redis-server's, command by command.
 
 mod support;
 
@@ -35,8 +36,8 @@ const KEYS: &[&str] = &[
     "XGROUP CREATE stream last $",
 ];
 
-/// Commands on a key K, which is there or missing; the key that is there; and what is counted of the one and of the other. With a `*`
-/// in it, the key is a pattern.
+/// Commands on a key K, which is there or missing; the key that is there; and what is counted of the one and
+/// of the other. With a `*` in it, the key is a pattern.
 const LOOKUPS: &[(&str, &str, [Counts; 2])] = &[
     ("APPEND K x", "str", [(0, 0), (0, 0)]),
     ("DECR K", "num", [(0, 0), (0, 0)]),

@@ -92,7 +92,8 @@ fn a_slow_disk_evicts_nothing_and_refuses_nothing() {
     }
 }
 
-/// Sends what is answered with an error again and again, and reads nothing; says after how many bytes the server closed the connection.
+/// Sends what is answered with an error again and again, and reads nothing; says after how many bytes the
+/// server closed the connection.
 fn talk_without_listening(mut socket: impl Read + Write) -> usize {
     const MOST: usize = 8 << 20;
     let lines = b"x\r\n".repeat(5000);
@@ -231,7 +232,8 @@ fn what_is_no_data_evicts_nothing() {
             assert!(most > before + 2 * ROOM, "{what}: {} bytes more", most - before);
         }
         let control = &mut clients[0];
-        // The holes that Lua leaves in the heap may count as overhead, which is 30 % of the limit at the most.
+        // The holes that Lua leaves in the heap may count as overhead, which is 30 % of the limit at the
+        // most.
         let most_evicted = if *what == "garbage of scripts" { KEYS / 3 } else { 0 };
         let n_evicted = figure(control, "evicted_keys");
         assert!(n_evicted <= most_evicted, "{what}: {n_evicted} keys were evicted");
@@ -307,8 +309,8 @@ fn long_values_with_the_file_on_stay_near_the_limit() {
         }
     });
     let peak = peak_mib(&server);
-    // The goal is 1.15 times the limit and 64 MiB, which is met on an idle machine. On a busy one each client may have a value that has
-    // given way and is not freed yet.
+    // The goal is 1.15 times the limit and 64 MiB, which is met on an idle machine. On a busy one each client
+    // may have a value that has given way and is not freed yet.
     const OF_EACH_CLIENT_MIB: usize = VALUE_MIB + VALUE_MIB / 4;
     assert!(peak <= LIMIT_MIB + N_CLIENTS * OF_EACH_CLIENT_MIB + 64, "{peak} MiB");
     let n_left: usize =
@@ -361,7 +363,8 @@ fn a_start_reads_what_is_large_once_and_builds_it_once() {
         let mut client = server.connect();
         assert_eq!(ask(&mut client, "GET before"), "\"v\"");
         let peak = peak_mib(&server);
-        // The file of commands has the value as a word, of which the element is made. In a snapshot it lies among others.
+        // The file of commands has the value as a word, of which the element is made. In a snapshot it lies
+        // among others.
         let limit = if appendonly == "yes" { VALUE_MIB * 13 / 10 } else { VALUE_MIB * 23 / 10 };
         assert!(peak <= limit, "appendonly {appendonly}, {length}: {peak} MiB");
         if write == list {
@@ -372,7 +375,8 @@ fn a_start_reads_what_is_large_once_and_builds_it_once() {
     }
 }
 
-/// The request, or the append-only file's word, used to be copied: there were two of the value for a while, and four with the file on.
+/// The request, or the append-only file's word, used to be copied: there were two of the value for a while,
+/// and four with the file on.
 #[test]
 fn a_long_string_is_stored_and_loaded_where_it_came() {
     const VALUE_MIB: usize = 96;
@@ -387,7 +391,8 @@ fn a_long_string_is_stored_and_loaded_where_it_came() {
         let set = [&[b"SET".as_slice(), b"long", &value], options].concat();
         assert_eq!(client.command(&set).to_string(), "+OK");
         let peak = peak_mib(&server);
-        // What is written to the file is a copy. Room for what comes is made in steps, each of which moves what is there.
+        // What is written to the file is a copy. Room for what comes is made in steps, each of which moves
+        // what is there.
         let n_copies = if appendonly == "yes" { 2 } else { 1 };
         assert!(peak <= n_copies * VALUE_MIB + VALUE_MIB * 6 / 10, "{appendonly} {options:?}: {peak} MiB");
     }
@@ -399,8 +404,8 @@ fn a_long_string_is_stored_and_loaded_where_it_came() {
     assert_eq!(client.command(&["GET", "long"]), Reply::Bulk(value));
 }
 
-/// The room of a request of many words, which had grown by doubling, and its copy looked like holes once they were freed: a client that wrote the
-/// same keys again had half of all others evicted.
+/// The room of a request of many words, which had grown by doubling, and its copy looked like holes once they
+/// were freed: a client that wrote the same keys again had half of all others evicted.
 #[test]
 fn a_long_request_that_overwrites_evicts_nothing() {
     const N_KEYS: usize = 60_000;
@@ -421,7 +426,8 @@ fn a_long_request_that_overwrites_evicts_nothing() {
     assert_eq!(ask(&mut client, "DBSIZE"), format!(":{N_KEYS}"));
 }
 
-/// The answer of INFO was beyond the limit itself, so that programs which look for more than 4 KiB over it found that now and then.
+/// The answer of INFO was beyond the limit itself, so that programs which look for more than 4 KiB over it
+/// found that now and then.
 #[test]
 fn what_is_in_use_under_a_small_limit_has_room_for_the_command_that_asks() {
     let server = Server::start(&["--io-threads", "2"]);

@@ -338,7 +338,8 @@ fn who_guesses_passwords_waits() {
     for _ in 0..6 {
         assert_eq!(ask_for(&mut guesser, "/metrics", &login("default:guess")).code, 401);
     }
-    // While the answer to the next guess waits, others are served; and what is right after it is answered after it.
+    // While the answer to the next guess waits, others are served; and what is right after it is answered
+    // after it.
     let request = |user: &str| format!("GET /metrics HTTP/1.1\r\n{}\r\n", login(user));
     guesser.get_mut().write_all(request("default:guess").as_bytes()).unwrap();
     guesser.get_mut().write_all(request("default:secret").as_bytes()).unwrap();
@@ -470,7 +471,8 @@ fn metrics_tell_whether_data_is_safe() {
     assert!(metrics["braid_rdb_last_save_duration_seconds"] >= 0.0);
 }
 
-/// A page of a stranger had a browser within the network read all of it: by a name of his own that he had lead to the server.
+/// A page of a stranger had a browser within the network read all of it: by a name of his own that he had
+/// lead to the server.
 #[test]
 fn only_who_knows_the_server_by_a_name_of_its_own_is_answered() {
     let place =

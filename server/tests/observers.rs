@@ -1,5 +1,5 @@
-//! An observer of changes is told of each once and in order, whichever way the command ran: in place, from a node, served to a client
-//! that waited, offloaded, or within EXEC.
+//! An observer of changes is told of each once and in order, whichever way the command ran: in place, from a
+//! node, served to a client that waited, offloaded, or within EXEC.
 
 mod support;
 

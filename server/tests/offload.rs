@@ -1,5 +1,5 @@
-//! Work on large values that is offloaded, and what it meets: other databases, commands that wait for it, pauses, killed clients,
-//! monitoring clients.
+//! Work on large values that is offloaded, and what it meets: other databases, commands that wait for it,
+//! pauses, killed clients, monitoring clients.
 //!
 //! `DEBUG HOLD-OFFLOADED` stops such work between its two steps, when the values are pinned.
 
@@ -126,7 +126,8 @@ fn a_command_that_waits_for_a_pinned_key_can_be_killed_and_unblocked() {
     });
 }
 
-/// What was sent before the end of a connection runs, whether or not it had to wait: it used to be dropped with all behind it.
+/// What was sent before the end of a connection runs, whether or not it had to wait: it used to be dropped
+/// with all behind it.
 #[test]
 fn what_waits_for_a_pinned_key_runs_after_its_client_has_left() {
     everywhere(|server| {
@@ -184,7 +185,8 @@ fn an_exec_that_is_unblocked_ends_its_transaction() {
     });
 }
 
-/// A store that was done again used to count as two commands to CLIENT REPLY SKIP: its reply came in place of the next one's.
+/// A store that was done again used to count as two commands to CLIENT REPLY SKIP: its reply came in place of
+/// the next one's.
 #[test]
 fn client_reply_skip_skips_a_store_that_is_done_again() {
     everywhere(|server| {
@@ -202,8 +204,8 @@ fn client_reply_skip_skips_a_store_that_is_done_again() {
     });
 }
 
-/// The replies that waited for a killed client's socket are dropped. Those to commands that were under way used to be sent all the
-/// same, in their place.
+/// The replies that waited for a killed client's socket are dropped. Those to commands that were under way
+/// used to be sent all the same, in their place.
 #[test]
 fn a_killed_client_gets_no_reply_in_place_of_another() {
     const N_READS: usize = 4000;

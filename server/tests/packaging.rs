@@ -19,7 +19,8 @@ fn text(path: &str) -> String {
     fs::read_to_string(root().join(path)).unwrap_or_else(|why| panic!("{path}: {why}"))
 }
 
-/// The configuration's lines that hold, and those that are there to be uncommented: prose begins with a capital letter or a code span.
+/// The configuration's lines that hold, and those that are there to be uncommented: prose begins with a
+/// capital letter or a code span.
 fn conf() -> (Vec<String>, Vec<String>) {
     let (mut set, mut examples) = (Vec::new(), Vec::new());
     for line in text("packaging/braid.conf").lines() {

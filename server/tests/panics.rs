@@ -1,4 +1,5 @@
-//! What a panic in a command does: before its first change, nothing but an error; after it, the end of the server.
+//! What a panic in a command does: before its first change, nothing but an error; after it, the end of the
+//! server.
 
 mod support;
 
@@ -131,7 +132,8 @@ fn assert_stopped_by_panic(server: &mut Server) {
     assert!(log.contains("stopping rather than serve it"), "{log}");
 }
 
-/// A panic in a command that holds no shard used to end its thread, and the clients of the thread waited for ever.
+/// A panic in a command that holds no shard used to end its thread, and the clients of the thread waited for
+/// ever.
 #[test]
 fn a_panic_in_a_command_without_keys_is_an_error() {
     let server = Server::start(&["--enable-debug-command", "yes", "--io-threads", "1"]);
@@ -169,7 +171,8 @@ fn a_panic_while_pinning_is_an_error_and_pins_nothing() {
     }
 }
 
-/// Storing the result of offloaded work used to leave the values pinned when it panicked: whoever wrote them waited for ever.
+/// Storing the result of offloaded work used to leave the values pinned when it panicked: whoever wrote them
+/// waited for ever.
 #[test]
 fn a_panic_while_unpinning_is_an_error_and_leaves_nothing_pinned() {
     for layout in [(1, 1), (2, 16)] {

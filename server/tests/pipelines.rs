@@ -1,5 +1,5 @@
-//! Pipelines on few keys from several clients: what is run together, fetched ahead or left with another thread answers as if each
-//! command had come alone.
+//! Pipelines on few keys from several clients: what is run together, fetched ahead or left with another
+//! thread answers as if each command had come alone.
 
 mod support;
 

@@ -1,12 +1,13 @@
 //! Scripts made at random, whose keys are predicted from their texts.
 //!
-//! They run at the same time over few shards, and then one after another in the order in which they took effect: every reply and every
-//! key must be the same. Each script draws a ticket first, and leaves it in a key of its own, since one that ends with an error answers nothing else. There is
-//! a ticket in each of several databases. Scripts of one database so follow each other, and compete for shards with those of the others,
-//! which use the same names: a key's database does not matter for its shard.
+//! They run at the same time over few shards, and then one after another in the order in which they took
+//! effect: every reply and every key must be the same. Each script draws a ticket first, and leaves it in a
+//! key of its own, since one that ends with an error answers nothing else. There is a ticket in each of
+//! several databases. Scripts of one database so follow each other, and compete for shards with those of the
+//! others, which use the same names: a key's database does not matter for its shard.
 //!
-//! Of many scripts the keys are certain beforehand. They write without a way back, so they must wait for all their keys before they
-//! begin.
+//! Of many scripts the keys are certain beforehand. They write without a way back, so they must wait for all
+//! their keys before they begin.
 
 mod support;
 
@@ -202,7 +203,8 @@ impl Part<'_> {
     }
 }
 
-/// Runs scripts at random from many clients, and returns those of each database in the order in which they took effect.
+/// Runs scripts at random from many clients, and returns those of each database in the order in which they
+/// took effect.
 fn run_at_once(server: &Server, texts: &[String], seed: u64) -> Vec<Vec<Run>> {
     let parts = crowd(server, N_CLIENTS, |id, client| {
         assert_eq!(ask(client, &format!("SELECT {}", id % N_DATABASES)), "+OK");
@@ -232,7 +234,8 @@ fn run_at_once(server: &Server, texts: &[String], seed: u64) -> Vec<Vec<Run>> {
     databases
 }
 
-/// Runs scripts again, one after another, and compares what they reply. Returns how many were certain, and how many were not.
+/// Runs scripts again, one after another, and compares what they reply. Returns how many were certain, and
+/// how many were not.
 fn run_again(server: &Server, databases: &[Vec<Run>], context: &str) -> (usize, usize) {
     let mut client = server.connect();
     let (mut n_certain, mut n_open) = (0, 0);
@@ -274,7 +277,8 @@ fn scripts_at_random_take_effect_one_after_another() {
     }
 }
 
-/// Runs a script on a server that has no other clients, and returns the keys that it reaches for if they are certain beforehand.
+/// Runs a script on a server that has no other clients, and returns the keys that it reaches for if they are
+/// certain beforehand.
 fn certain_keys(client: &mut Client, monitor: &mut Client, words: &[String]) -> Option<BTreeSet<String>> {
     assert_eq!(ask(client, "FLUSHALL"), "+OK");
     let n_before = figure(client, "lane_runs");
@@ -343,7 +347,8 @@ fn hold(holder: &mut Client, control: &mut Client, key: &str) {
     until("the key is held", || control.command(&["GET", key]).to_string().starts_with("-BUSY"));
 }
 
-/// What a script's text does not show: which command it is, an argument that makes others keys, a text that grows.
+/// What a script's text does not show: which command it is, an argument that makes others keys, a text that
+/// grows.
 #[test]
 fn keys_that_a_text_does_not_show_are_not_certain() {
     let long = "x".repeat(1 << 20);

@@ -226,7 +226,8 @@ fn the_log_tells_where_a_fault_was_and_the_process_ends_by_its_signal() {
         assert!(log.contains(told), "{told} in {log}");
     }
     assert!(log.contains("debug_segfault at "), "the stack has the command in {log}");
-    // By the outermost call it is the whole stack of that thread, and by the innermost nothing of the report's own.
+    // By the outermost call it is the whole stack of that thread, and by the innermost nothing of the
+    // report's own.
     assert!(log.contains("start_thread") && !log.contains("on_fault"), "{log}");
 }
 
@@ -270,7 +271,8 @@ fn nothing_is_reported_where_that_is_not_wanted() {
     }
 }
 
-/// A closed terminal, a program that rotates logs, a profiler or a timer ended the server at once, without a snapshot.
+/// A closed terminal, a program that rotates logs, a profiler or a timer ended the server at once, without a
+/// snapshot.
 #[test]
 fn signals_that_ask_for_no_end_are_survived() {
     let scratch = Scratch::new("signals");
@@ -291,8 +293,8 @@ fn signals_that_ask_for_no_end_are_survived() {
     assert!(server.wait().expect("it is this test's own").success());
 }
 
-/// As in Redis, a supervisor may send SIGTERM twice, and nothing is lost. Who presses Ctrl-C once more has it end at once, and it says that it
-/// has not saved.
+/// As in Redis, a supervisor may send SIGTERM twice, and nothing is lost. Who presses Ctrl-C once more has it
+/// end at once, and it says that it has not saved.
 #[test]
 fn a_second_signal_ends_the_last_snapshot_only_if_it_is_sigint() {
     for (first, second, is_saved) in
@@ -367,7 +369,8 @@ impl Ending {
     }
 }
 
-/// A signal of a supervisor, or another client, used to end the server meanwhile with nothing saved, and with success.
+/// A signal of a supervisor, or another client, used to end the server meanwhile with nothing saved, and with
+/// success.
 #[test]
 fn an_end_that_saves_nothing_waits_for_what_is_being_saved() {
     for (save, first) in [("", "SHUTDOWN SAVE"), ("", "SAVE"), ("3600 1000", "SHUTDOWN")] {

@@ -1,5 +1,5 @@
-//! Publishers, subscribers and monitoring clients, many at once and on all threads: what each of them receives, and in which
-//! order.
+//! Publishers, subscribers and monitoring clients, many at once and on all threads: what each of them
+//! receives, and in which order.
 
 mod support;
 
@@ -34,7 +34,8 @@ fn payload(reply: &Reply) -> String {
     parts.last().expect("a message has a payload").clone()
 }
 
-/// Sends a command that changes a single subscription, and returns the messages that come before its confirmation.
+/// Sends a command that changes a single subscription, and returns the messages that come before its
+/// confirmation.
 fn change(client: &mut Client, line: &str) -> Vec<String> {
     tell(client, line);
     until_confirmed(client, line)
@@ -399,8 +400,8 @@ fn a_client_that_leaves_no_longer_counts() {
     });
 }
 
-/// All that a client had was let go of in one go, with the shards of all of it held: 200,000 channels took a third of a second. It is done in
-/// steps, and till the last one nobody may have the client's place.
+/// All that a client had was let go of in one go, with the shards of all of it held: 200,000 channels took a
+/// third of a second. It is done in steps, and till the last one nobody may have the client's place.
 #[test]
 fn a_client_with_thousands_of_subscriptions_leaves_nothing_to_those_that_come() {
     const N: usize = 3000;
@@ -562,7 +563,8 @@ fn monitor_shows_commands_on_a_key_in_the_order_in_which_they_took_effect() {
             assert_eq!(ask(client, "MONITOR"), "+OK");
         }
         std::thread::scope(|scope| {
-            // Nothing may be shown to it that ran before the answer, nor anything be left out that came later.
+            // Nothing may be shown to it that ran before the answer, nor anything be left out that came
+            // later.
             scope.spawn(|| {
                 meeting.wait();
                 assert_eq!(ask(&mut late, "MONITOR"), "+OK");

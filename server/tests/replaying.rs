@@ -1,4 +1,5 @@
-//! An append-only file is loaded by several threads: each key's commands in their order, and what reaches further between all others.
+//! An append-only file is loaded by several threads: each key's commands in their order, and what reaches
+//! further between all others.
 
 mod support;
 
@@ -147,7 +148,8 @@ fn home_with(commands: &[&str]) -> (Home, usize) {
     (home, at)
 }
 
-/// SHUTDOWN ended the start with code 0, CLIENT PAUSE held all clients back, and after a SELECT that failed all was written to another database.
+/// SHUTDOWN ended the start with code 0, CLIENT PAUSE held all clients back, and after a SELECT that failed
+/// all was written to another database.
 #[test]
 fn a_command_that_no_append_only_file_has_ends_the_start_and_is_named() {
     for (line, name) in [

@@ -1,4 +1,5 @@
-//! Snapshots: what is on disk is what was there at one moment, whatever goes on meanwhile, and nothing is kept from its clients.
+//! Snapshots: what is on disk is what was there at one moment, whatever goes on meanwhile, and nothing is
+//! kept from its clients.
 
 mod support;
 
@@ -148,7 +149,8 @@ fn a_snapshot_has_all_of_a_transaction_or_nothing() {
     }
 }
 
-/// Two databases whose contents differ, swapped again and again: the snapshot has both, in one order or the other.
+/// Two databases whose contents differ, swapped again and again: the snapshot has both, in one order or the
+/// other.
 #[test]
 fn databases_that_are_swapped_meanwhile_are_whole() {
     let server = laid_out((2, 16));
@@ -679,7 +681,8 @@ fn one_snapshot_is_taken_at_a_time() {
     assert_eq!(contents(&server.scratch().join("dump.rdb"))[&(0, "key:1".to_owned())].number(), 3);
 }
 
-/// Two rewrites that were asked for in one go were both told to have started, if the first had not begun by then.
+/// Two rewrites that were asked for in one go were both told to have started, if the first had not begun by
+/// then.
 #[test]
 fn a_rewrite_is_in_progress_as_soon_as_it_is_answered() {
     let server = Server::start(&["--save", "", "--rdb-key-save-delay", "10000000"]);
@@ -698,8 +701,8 @@ fn a_rewrite_is_in_progress_as_soon_as_it_is_answered() {
     }
 }
 
-/// Save points count as Redis does: elements, not keys. A loader that fills few keys was saved by the hour only, and one SWAPDB counted for each
-/// shard.
+/// Save points count as Redis does: elements, not keys. A loader that fills few keys was saved by the hour
+/// only, and one SWAPDB counted for each shard.
 #[test]
 fn changes_are_counted_by_elements() {
     let server = Server::start(&["--io-threads", "2"]);
@@ -745,7 +748,8 @@ fn changes_are_counted_by_elements() {
     }
 }
 
-/// Every write waits that the last snapshot would lack, in whichever way it runs; reads are answered. CLIENT UNPAUSE does not end that.
+/// Every write waits that the last snapshot would lack, in whichever way it runs; reads are answered. CLIENT
+/// UNPAUSE does not end that.
 #[test]
 fn from_the_cut_of_the_last_snapshot_on_nothing_that_writes_is_answered() {
     let commands: [&[&[&str]]; 12] = [

@@ -278,7 +278,8 @@ fn the_memory_of_scripts_is_limited_and_told() {
     assert_eq!(figure(&mut client, "used_memory_vm_functions"), 0);
 }
 
-/// Scripts of a pipeline travel together when a busy key holds one of them up: only those that want the key are told that it is busy.
+/// Scripts of a pipeline travel together when a busy key holds one of them up: only those that want the key
+/// are told that it is busy.
 #[test]
 fn of_scripts_that_travel_together_only_those_behind_a_busy_key_are_refused() {
     let server = laid_out((2, 1024));
@@ -349,7 +350,8 @@ fn all_that_wait_for_a_busy_script_are_told() {
         }
         for ((commands, _), client) in waiting.iter().zip(&mut clients) {
             assert_eq!(ask(client, "EXEC"), "-ERR EXEC without MULTI", "{commands:?}");
-            // One that is told may hold the free key for a moment more, and others are told then that it is busy.
+            // One that is told may hold the free key for a moment more, and others are told then that it is
+            // busy.
             until("the free key is free", || ask(client, "GET free") == "\"1\"");
         }
         assert_eq!(ask(&mut control, "SCRIPT KILL"), "+OK");

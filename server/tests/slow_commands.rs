@@ -1,5 +1,5 @@
-//! The slow log, wherever a command runs: on the thread that has read it, in a node, offloaded, in a transaction, in a script, or when
-//! it is served after it has waited.
+//! The slow log, wherever a command runs: on the thread that has read it, in a node, offloaded, in a
+//! transaction, in a script, or when it is served after it has waited.
 
 mod support;
 
@@ -10,7 +10,8 @@ use support::{
 
 const LAYOUTS: [(usize, usize); 4] = [(1, 1), (2, 16), (8, 1), (8, 1024)];
 
-/// So many members take far more than the default threshold of 10 ms to add, in less than the 4 MiB that would be offloaded.
+/// So many members take far more than the default threshold of 10 ms to add, in less than the 4 MiB that
+/// would be offloaded.
 const N_MANY: usize = 300_000;
 
 /// A slow command's words, as far as they are looked at, and how long it took, in microseconds.
@@ -244,7 +245,8 @@ fn a_slow_script_that_has_written_is_logged_where_it_is_read_and_in_a_node() {
     everywhere(|server, client| {
         let text =
             "redis.call('set', KEYS[1], 1) local n = 0 for i = 1, ARGV[1] do n = n + i % 7 end return n";
-        // It is short at first, so it does not begin on a heavy-work thread; once it has written it stays where it is.
+        // It is short at first, so it does not begin on a heavy-work thread; once it has written it stays
+        // where it is.
         for _ in 0..3 {
             client.send(&["EVAL", text, "1", "key", "1"]);
             client.receive();

@@ -322,7 +322,8 @@ fn what_cannot_be_loaded_ends_the_start_and_is_named() {
     assert!(refusal(b"", &[]).contains("this is no RDB file"));
 }
 
-/// Versions of Redis with faults have written such values. Redis skips them, too, and says so of the first ten.
+/// Versions of Redis with faults have written such values. Redis skips them, too, and says so of the first
+/// ten.
 #[test]
 fn values_with_nothing_in_them_are_skipped_and_told() {
     let mut bytes = b"REDIS0010\xfe\x00\x00\x04text\x01v".to_vec();

@@ -1,4 +1,5 @@
-//! Connections move between threads as the load requires: they lose nothing on the way, and no client notices.
+//! Connections move between threads as the load requires: they lose nothing on the way, and no client
+//! notices.
 
 mod support;
 
@@ -41,7 +42,8 @@ fn connections_gather_on_one_thread_and_spread_again() {
     }
 }
 
-/// What two clients do over and over: requests in one piece or cut in two, transactions, waiting. Returns how often they have counted.
+/// What two clients do over and over: requests in one piece or cut in two, transactions, waiting. Returns how
+/// often they have counted.
 fn work(id: usize, client: &mut Client, other: &mut Client, is_over: &AtomicBool) -> i64 {
     let (own, list) = (format!("own:{id}"), format!("list:{id}"));
     let mut n = 0;
@@ -111,7 +113,8 @@ fn killed_clients_are_closed_wherever_they_are() {
         let mut clients: Vec<Client> = (0..30).map(|_| server.connect()).collect();
         let ids: Vec<String> = clients.iter_mut().map(|client| ask(client, "CLIENT ID")).collect();
         assert_eq!(ask(&mut observer, AS_NEEDED), "+OK");
-        // While some move, all are killed. Then moves end: one would close a killed client that was overlooked.
+        // While some move, all are killed. Then moves end: one would close a killed client that was
+        // overlooked.
         move_connections(&mut observer, 2, || false);
         assert_eq!(ask(&mut observer, ALL), "+OK");
         for id in ids {

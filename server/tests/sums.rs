@@ -1,7 +1,9 @@
-//! Scripts move money between accounts that they do not declare; whoever reads all accounts at once sees the sum whole.
+//! Scripts move money between accounts that they do not declare; whoever reads all accounts at once sees the
+//! sum whole.
 //!
-//! The clients' choices are always the same, unless `BRAID_SEED` says otherwise. Each has a number of things to do, and each thing must
-//! be answered in time, so a script that is given up again and again fails the test, as one that stands still does.
+//! The clients' choices are always the same, unless `BRAID_SEED` says otherwise. Each has a number of things
+//! to do, and each thing must be answered in time, so a script that is given up again and again fails the
+//! test, as one that stands still does.
 
 mod support;
 
@@ -25,8 +27,8 @@ const N_ROUNDS: usize = 400;
 /// So many turns of a loop are too long for a thread that serves sockets.
 const LONG_TURNS: usize = 40_000;
 
-/// Moves money, given an amount, the number of accounts, two numbers that say where to begin, and the turns of an empty loop. All but
-/// the last two reach for accounts that only data names.
+/// Moves money, given an amount, the number of accounts, two numbers that say where to begin, and the turns
+/// of an empty loop. All but the last two reach for accounts that only data names.
 const MOVERS: [&str; 10] = [
     // Writes before it knows the second account.
     "local from = redis.call('GET', 'pointer:' .. ARGV[3])

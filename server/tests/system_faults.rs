@@ -1,8 +1,10 @@
-//! What becomes of data when the system's own calls fail: `strace` has them fail, or wait, in a server that runs.
+//! What becomes of data when the system's own calls fail: `strace` has them fail, or wait, in a server that
+//! runs.
 //!
-//! `disk_faults.rs` has the same faults from within the server, at every step and without a tracer. These are for what that cannot show: that
-//! an error of the system itself comes out where it is looked for. `make crash` requires them (`BRAID_REQUIRE_STRACE=1`); else they say so
-//! and pass where there is no strace, or where it may not trace.
+//! `disk_faults.rs` has the same faults from within the server, at every step and without a tracer. These are
+//! for what that cannot show: that an error of the system itself comes out where it is looked for.
+//! `make crash` requires them (`BRAID_REQUIRE_STRACE=1`); else they say so and pass where there is no strace,
+//! or where it may not trace.
 
 mod support;
 
@@ -33,8 +35,8 @@ struct Fault {
 }
 
 impl Fault {
-    /// Has calls of the server fail or wait from now on: strace's names of the calls, and what it does to them. `None` if nothing can be traced
-    /// here.
+    /// Has calls of the server fail or wait from now on: strace's names of the calls, and what it does to
+    /// them. `None` if nothing can be traced here.
     ///
     /// # Panics
     /// In that case, if it has to be possible.
@@ -72,8 +74,8 @@ impl Fault {
 }
 
 impl Drop for Fault {
-    /// Has strace let go of the server, which goes on by itself. It must not have been killed: of such a one strace waits for threads that wait
-    /// for strace.
+    /// Has strace let go of the server, which goes on by itself. It must not have been killed: of such a one
+    /// strace waits for threads that wait for strace.
     fn drop(&mut self) {
         // It ends at this signal when it has detached itself.
         let tracer = Pid::from_child(&self.tracer);
@@ -178,8 +180,8 @@ fn a_rewrite_or_snapshot_that_the_system_fails_leaves_the_files_of_before() {
     }
 }
 
-/// Who names files in the manifest keeps all writers from the log meanwhile. The saver ranks below everybody and would have to wait for a core
-/// that they use, so it is not the saver.
+/// Who names files in the manifest keeps all writers from the log meanwhile. The saver ranks below everybody
+/// and would have to wait for a core that they use, so it is not the saver.
 #[test]
 fn the_files_of_a_rewrite_are_named_by_the_thread_that_syncs() {
     let home = Home::new();
@@ -200,7 +202,8 @@ fn the_files_of_a_rewrite_are_named_by_the_thread_that_syncs() {
         .map(|thread| fs::read_to_string(format!("/proc/{}/task/{thread}/comm", server.pid())))
         .map(|name| name.expect("the thread is there").trim().to_owned())
         .collect();
-    // The base gets its name and the manifest is replaced, at the cut as well; the old files and then their names are removed.
+    // The base gets its name and the manifest is replaced, at the cut as well; the old files and then their
+    // names are removed.
     assert!(callers.len() >= 5, "{told}");
     assert!(callers.iter().all(|name| name == "log"), "{callers:?}\n{told}");
 }

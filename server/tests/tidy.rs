@@ -1,8 +1,9 @@
-//! The laws of the project that a compiler does not know: who may do I/O, where locks are, what the command table promises,
-//! and that what is written about the code agrees with it.
+//! The laws of the project that a compiler does not know: who may do I/O, where locks are, what the command
+//! table promises, and that what is written about the code agrees with it.
 //!
-//! Each test reads the source tree. An exception stands in a list beside the law, with its reason, and one that is no longer
-//! needed fails as well. `BRAID_DOCS_CORRECT=1` writes what the documents say of the tables anew.
+//! Each test reads the source tree. An exception stands in a list beside the law, with its reason, and one
+//! that is no longer needed fails as well. `BRAID_DOCS_CORRECT=1` writes what the documents say of the tables
+//! anew.
 
 #[path = "tidy/documents.rs"]
 mod documents;
@@ -29,7 +30,8 @@ fn none(law: &str, found: Vec<String>) {
 /// Findings that are allowed, with the reason: where, what, why.
 type Exceptions = &'static [(&'static str, &'static str, &'static str)];
 
-/// Takes the exceptions out of `found` (where, what, and the text to show), and reports those that apply to nothing.
+/// Takes the exceptions out of `found` (where, what, and the text to show), and reports those that apply to
+/// nothing.
 fn excepting(exceptions: Exceptions, found: Vec<(String, String, String)>) -> Vec<String> {
     let mut is_used = vec![false; exceptions.len()];
     let mut rest = Vec::new();

@@ -1,4 +1,5 @@
-//! Client tracking under concurrency: a client that drops its copies when it is told to has no copy that is out of date.
+//! Client tracking under concurrency: a client that drops its copies when it is told to has no copy that is
+//! out of date.
 
 mod support;
 
@@ -221,7 +222,8 @@ fn no_more_keys_are_remembered_than_allowed() {
     assert!(info.contains("tracking_total_keys:10\r\n"), "{info}");
 }
 
-/// An invalidation that came before the connection was gone, and after its client knew that it would be, used to be lost.
+/// An invalidation that came before the connection was gone, and after its client knew that it would be, used
+/// to be lost.
 #[test]
 fn nothing_is_redirected_to_a_client_that_has_quit() {
     for end in ["QUIT", "CLIENT KILL SKIPME no ID "] {
@@ -302,7 +304,8 @@ fn the_limit_on_remembered_keys_holds_while_keys_are_read() {
     assert!((900..=1100).contains(&most), "{most} keys were remembered");
 }
 
-/// While its node is away, a connection is sent what it has not asked for in the dialect that it was told last.
+/// While its node is away, a connection is sent what it has not asked for in the dialect that it was told
+/// last.
 #[test]
 fn invalidations_reach_clients_that_wait_in_the_dialect_they_have_just_chosen() {
     let server = Server::start(&["--io-threads", "2", "--io-threads-always-active", "yes"]);

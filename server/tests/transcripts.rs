@@ -1,9 +1,10 @@
 //! Plays the transcripts of `tests/transcripts` against a server, in RESP2 and in RESP3.
 //!
-//! Braid is tried with several numbers of threads and shards. `BRAID_COMPAT_SERVER=redis-server` plays the same files
-//! against that program instead, which must answer alike. `BRAID_TRANSCRIPT=get` takes only the files whose names contain
-//! `get`. `BRAID_TRANSCRIPT_CORRECT=1` together with a compat server writes that server's replies into the files, in place
-//! of expectations that do not hold: a way to write a transcript, to be read through afterwards.
+//! Braid is tried with several numbers of threads and shards. `BRAID_COMPAT_SERVER=redis-server` plays the
+//! same files against that program instead, which must answer alike. `BRAID_TRANSCRIPT=get` takes only the
+//! files whose names contain `get`. `BRAID_TRANSCRIPT_CORRECT=1` together with a compat server writes that
+//! server's replies into the files, in place of expectations that do not hold: a way to write a transcript,
+//! to be read through afterwards.
 //!
 //! The notation is explained in `support/transcript/mod.rs`.
 
@@ -59,7 +60,8 @@ fn every_file_parses() {
     }
 }
 
-/// The comparison itself: without this, a transcript that matches everything would pass for a server that is right.
+/// The comparison itself: without this, a transcript that matches everything would pass for a server that is
+/// right.
 #[test]
 fn the_notation_tells_replies_apart() {
     let holds = |pattern: &str, resp, wire: &[u8]| {

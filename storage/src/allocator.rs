@@ -13,8 +13,8 @@ use std::{
 use crossbeam_utils::CachePadded;
 use libmimalloc_sys as mimalloc;
 
-/// mimalloc as a program's global allocator: its [size classes](crate::class_bytes) fit entries closely, and threads free
-/// each other's memory without a lock.
+/// mimalloc as a program's global allocator: its [size classes](crate::class_bytes) fit entries closely, and
+/// threads free each other's memory without a lock.
 ///
 /// ```
 /// #[global_allocator]
@@ -22,8 +22,9 @@ use libmimalloc_sys as mimalloc;
 /// # fn main() {}
 /// ```
 ///
-/// Not the type of the crate `mimalloc`: that one asks for an alignment in every call, and mimalloc 3 then takes a
-/// block of the next class wherever a class is no power of two. 192 bytes would take 224, and 48 would take 64.
+/// Not the type of the crate `mimalloc`: that one asks for an alignment in every call, and mimalloc 3 then
+/// takes a block of the next class wherever a class is no power of two. 192 bytes would take 224, and 48
+/// would take 64.
 #[derive(Debug)]
 pub struct Allocator;
 
@@ -33,8 +34,9 @@ const NATURAL_ALIGN: usize = 16;
 impl Allocator {
     /// Gives pages that have been free for a while back to the system.
     ///
-    /// That happens in the course of allocations only, so a server that is idle after a load, or a flush, would keep
-    /// them. Only the calling thread's own heap is walked, and what all threads' heaps have given up.
+    /// That happens in the course of allocations only, so a server that is idle after a load, or a flush,
+    /// would keep them. Only the calling thread's own heap is walked, and what all threads' heaps have given
+    /// up.
     pub fn return_freed_memory() {
         // SAFETY: the call has no precondition: what it walks is made by the first allocation, or by itself.
         unsafe { mimalloc::mi_collect(false) };
@@ -42,7 +44,8 @@ impl Allocator {
 
     /// What the allocator tells of itself, as JSON.
     pub fn stats() -> String {
-        // SAFETY: without a buffer the call makes one, a text that ends with a zero, which is freed after it has been copied.
+        // SAFETY: without a buffer the call makes one, a text that ends with a zero, which is freed after it
+        // has been copied.
         unsafe {
             let text = mimalloc::mi_stats_get_json(0, ptr::null_mut());
             let Some(text) = NonNull::new(text) else { return String::new() };
@@ -61,11 +64,12 @@ const SETTLED_PART: u64 = 4096;
 /// And so many if it sleeps.
 const SETTLED_ASLEEP_BYTES: u64 = 4 * 1024;
 
-/// The bytes that all threads have allocated and not freed, as far as they have settled; and the most there were since somebody asked. Who settles
-/// uses both.
+/// The bytes that all threads have allocated and not freed, as far as they have settled; and the most there
+/// were since somebody asked. Who settles uses both.
 static ALLOCATED: CachePadded<[AtomicI64; 2]> = CachePadded::new([AtomicI64::new(0), AtomicI64::new(0)]);
 
-/// The bytes of the data set, likewise: of all tables, their entries, and what belongs to them. This is what eviction can free.
+/// The bytes of the data set, likewise: of all tables, their entries, and what belongs to them. This is what
+/// eviction can free.
 static DATA: CachePadded<AtomicI64> = CachePadded::new(AtomicI64::new(0));
 
 /// From so many bytes of data on there is too much. Who settles looks at it.
@@ -81,10 +85,12 @@ static HAS_LIMIT: AtomicBool = AtomicBool::new(false);
 static IS_ABOVE_LIMIT: CachePadded<AtomicBool> = CachePadded::new(AtomicBool::new(false));
 
 thread_local! {
-    /// The bytes that the thread has allocated, less those that it has freed, and how much of that is settled.
+    /// The bytes that the thread has allocated, less those that it has freed, and how much of that is
+    /// settled.
     static COUNTED: Cell<i64> = const { Cell::new(0) };
     static SETTLED: Cell<i64> = const { Cell::new(0) };
-    /// The bytes of data that the thread has added, less those that it has removed, and that have not settled.
+    /// The bytes of data that the thread has added, less those that it has removed, and that have not
+    /// settled.
     static UNSETTLED_DATA: Cell<i64> = const { Cell::new(0) };
 }
 
@@ -110,8 +116,8 @@ fn settle() {
 
 /// Counts what has been added to the data set, or has left it.
 ///
-/// An allocation does not tell what it is for. Tables know the bytes of their entries, whoever allocates and frees them, so the data is the
-/// sum of what tables count, and everything else is the rest.
+/// An allocation does not tell what it is for. Tables know the bytes of their entries, whoever allocates and
+/// frees them, so the data is the sum of what tables count, and everything else is the rest.
 #[inline(always)]
 pub(crate) fn count_data(bytes: i64) {
     let news = UNSETTLED_DATA.get() + bytes;
@@ -130,7 +136,8 @@ fn settle_data() {
     }
 }
 
-/// Has all know what the calling thread has allocated and freed, but for a little: it is going to sleep, or to end.
+/// Has all know what the calling thread has allocated and freed, but for a little: it is going to sleep, or
+/// to end.
 pub fn settle_before_sleep() {
     if (COUNTED.get() - SETTLED.get()).unsigned_abs() >= SETTLED_ASLEEP_BYTES {
         settle();
@@ -140,19 +147,21 @@ pub fn settle_before_sleep() {
     }
 }
 
-/// The bytes that the calling thread has allocated, less those that it has freed: two calls tell what lies between them.
+/// The bytes that the calling thread has allocated, less those that it has freed: two calls tell what lies
+/// between them.
 pub(crate) fn counted_bytes() -> i64 {
     COUNTED.get()
 }
 
-/// The bytes that are allocated, as they were asked for: what the allocator adds is not in it. Each thread may have 64 KiB more or less
-/// than it has told, or 4 KiB if it sleeps.
+/// The bytes that are allocated, as they were asked for: what the allocator adds is not in it. Each thread
+/// may have 64 KiB more or less than it has told, or 4 KiB if it sleeps.
 pub fn allocated_bytes() -> u64 {
     settle();
     u64::try_from(ALLOCATED[0].load(Relaxed)).unwrap_or(0)
 }
 
-/// The most that was allocated since this was last asked, likewise. A thread that asks at the same time may be told less.
+/// The most that was allocated since this was last asked, likewise. A thread that asks at the same time may
+/// be told less.
 pub fn take_most_allocated() -> u64 {
     settle();
     let [now, most] = &*ALLOCATED;
@@ -166,7 +175,8 @@ pub fn data_bytes() -> u64 {
     u64::try_from(DATA.load(Relaxed)).unwrap_or(0)
 }
 
-/// mimalloc 3's `page_max_reclaim`, by its number among the options: the crate does not name those that are new.
+/// mimalloc 3's `page_max_reclaim`, by its number among the options: the crate does not name those that are
+/// new.
 const PAGE_MAX_RECLAIM: mimalloc::mi_option_t = 41;
 
 /// What it is where memory has no limit: any number of pages.
@@ -175,11 +185,13 @@ const ALL_PAGES: c_long = -1;
 /// What it is under a limit.
 const PAGES_OF_A_CLASS: c_long = 8;
 
-/// Has threads take back as many pages with free blocks as are good for speed, or, under a limit, only a few of each class.
+/// Has threads take back as many pages with free blocks as are good for speed, or, under a limit, only a few
+/// of each class.
 ///
-/// Where keys are evicted, each page is full of holes soon. A thread fills only the holes of pages that are its own, and unless it is told
-/// otherwise it takes every page back of which it frees a block. So when another thread began to write it took new pages for all that
-/// it wrote, and the process grew by as much as all holes. Pages beyond a few of a class stay with nobody: whoever needs one takes it.
+/// Where keys are evicted, each page is full of holes soon. A thread fills only the holes of pages that are
+/// its own, and unless it is told otherwise it takes every page back of which it frees a block. So when
+/// another thread began to write it took new pages for all that it wrote, and the process grew by as much as
+/// all holes. Pages beyond a few of a class stay with nobody: whoever needs one takes it.
 fn share_pages(has_limit: bool) {
     let n_pages = if has_limit { PAGES_OF_A_CLASS } else { ALL_PAGES };
     if HAS_LIMIT.swap(has_limit, Relaxed) != has_limit {
@@ -214,18 +226,21 @@ const RETURNED_BYTES: usize = 16 << 10;
 /// Whether the memory of those is given back as soon as they are freed. A line that is hardly ever written.
 static RETURNS_BLOCKS: CachePadded<AtomicBool> = CachePadded::new(AtomicBool::new(false));
 
-/// Has the memory of large blocks be given back to the system as soon as they are freed, or be kept for the next.
+/// Has the memory of large blocks be given back to the system as soon as they are freed, or be kept for the
+/// next.
 ///
-/// Blocks of one class lie in pages of up to 4 MiB, and the allocator gives a page back when all of it is free. Where keys of all sizes are
-/// evicted that is hardly ever so: with 200 MiB of values of up to 150 KB, 95 MiB were holes. Whoever takes such a block next
-/// pays for it, as the system has to clear its memory: so it is done only while the holes are too many.
+/// Blocks of one class lie in pages of up to 4 MiB, and the allocator gives a page back when all of it is
+/// free. Where keys of all sizes are evicted that is hardly ever so: with 200 MiB of values of up to 150 KB,
+/// 95 MiB were holes. Whoever takes such a block next pays for it, as the system has to clear its memory: so
+/// it is done only while the holes are too many.
 pub fn return_large_blocks(returns: bool) {
     if RETURNS_BLOCKS.load(Relaxed) != returns {
         RETURNS_BLOCKS.store(returns, Relaxed);
     }
 }
 
-/// Blocks of so many bytes are given back in any case under a limit: what a request of megabytes has taken would look like holes.
+/// Blocks of so many bytes are given back in any case under a limit: what a request of megabytes has taken
+/// would look like holes.
 const ALWAYS_RETURNED_BYTES: usize = 4 << 20;
 
 fn returns_block(size: usize) -> bool {
@@ -242,18 +257,20 @@ unsafe fn return_pages(block: *mut u8, size: usize) {
     let first = (block.addr() + 1).next_multiple_of(page);
     let n_bytes = (block.addr() + size).saturating_sub(first) / page * page;
     if n_bytes > 0 {
-        // SAFETY: these are whole pages within the block, whose bytes nobody reads before they are written again. If the system refuses,
-        // they stay as they are.
+        // SAFETY: these are whole pages within the block, whose bytes nobody reads before they are written
+        // again. If the system refuses, they stay as they are.
         let _ = unsafe {
             rustix::mm::madvise(block.with_addr(first).cast(), n_bytes, rustix::mm::Advice::LinuxDontNeed)
         };
     }
 }
 
-/// `madvise`'s advice to put a range into huge pages at once, of Linux 6.1. The C library's headers have no name for it yet.
+/// `madvise`'s advice to put a range into huge pages at once, of Linux 6.1. The C library's headers have no
+/// name for it yet.
 const MADV_COLLAPSE: i32 = 25;
 
-/// Has the system put what lies at these addresses into huge pages, where it lies. The first one is that of a page.
+/// Has the system put what lies at these addresses into huge pages, where it lies. The first one is that of a
+/// page.
 ///
 /// # Errors
 /// The system's: it may know no such call, have no memory in one piece, or have nothing there.
@@ -266,14 +283,16 @@ pub fn collapse(addresses: Range<usize>) -> Result<(), Error> {
     }
 }
 
-/// Whether every block that fits is aligned as the layout wants. A smaller block than the alignment need not be.
+/// Whether every block that fits is aligned as the layout wants. A smaller block than the alignment need not
+/// be.
 #[inline]
 fn is_natural(size: usize, align: usize) -> bool {
     align <= NATURAL_ALIGN && align <= size
 }
 
-// SAFETY: mimalloc keeps the contract of malloc, and its blocks of 16 bytes and more lie at multiples of 16, smaller ones
-// at multiples of 8; for every other alignment it is asked. `mi_free` takes blocks of all these calls alike.
+// SAFETY: mimalloc keeps the contract of malloc, and its blocks of 16 bytes and more lie at multiples of 16,
+// smaller ones at multiples of 8; for every other alignment it is asked. `mi_free` takes blocks of all these
+// calls alike.
 unsafe impl GlobalAlloc for Allocator {
     /// # Safety
     /// This one and the others ask for what [`GlobalAlloc`] does.
@@ -323,7 +342,8 @@ unsafe impl GlobalAlloc for Allocator {
             && HAS_LIMIT.load(Relaxed)
             && let Ok(larger) = Layout::from_size_align(size, layout.align())
         {
-            // SAFETY: the caller's promises are those of the three calls, and the new block has room for all of the old one.
+            // SAFETY: the caller's promises are those of the three calls, and the new block has room for all
+            // of the old one.
             unsafe {
                 let to = self.alloc(larger);
                 if !to.is_null() {
@@ -334,7 +354,8 @@ unsafe impl GlobalAlloc for Allocator {
             }
         }
         count(size as i64 - layout.size() as i64);
-        // SAFETY: the block is from one of the other calls, as the caller promises, and the sizes are as in `alloc`.
+        // SAFETY: the block is from one of the other calls, as the caller promises, and the sizes are as in
+        // `alloc`.
         unsafe {
             if is_natural(size, layout.align()) {
                 mimalloc::mi_realloc(block.cast(), size).cast()
@@ -349,7 +370,8 @@ unsafe impl GlobalAlloc for Allocator {
 mod tests {
     use super::*;
 
-    /// Options have only numbers here: these are the values that mimalloc 3 gives this one and those beside it at the start.
+    /// Options have only numbers here: these are the values that mimalloc 3 gives this one and those beside
+    /// it at the start.
     #[test]
     fn pages_are_shared_under_a_limit_only() {
         // SAFETY: the call takes any option.
@@ -365,7 +387,8 @@ mod tests {
     fn whole_pages_of_a_block_are_returned_and_nothing_beside() {
         let page = rustix::param::page_size();
         let layout = Layout::from_size_align(10 * page + 100, 16).expect("a power of two");
-        // SAFETY: the layout is not empty, all of the block is written before it is read, and it is freed with its layout.
+        // SAFETY: the layout is not empty, all of the block is written before it is read, and it is freed
+        // with its layout.
         unsafe {
             let block = Allocator.alloc(layout);
             block.write_bytes(1, layout.size());

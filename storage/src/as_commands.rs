@@ -1,4 +1,5 @@
-//! Values as the commands that make them: what a base of the append-only file consists of that is no snapshot.
+//! Values as the commands that make them: what a base of the append-only file consists of that is no
+//! snapshot.
 //!
 //! The commands are those of Redis 7.0, but for deadlines of fields, which it does not have.
 
@@ -22,8 +23,9 @@ use crate::{
 /// A command adds at most so many elements, so that whoever reads it needs little memory: as in Redis.
 const ELEMENTS_PER_COMMAND: usize = 64;
 
-/// Adds the commands that make an entry. Fields whose deadline has passed are left out; if there are no others, nothing is written, and the answer is false.
-/// A key whose own deadline has passed is written, as in Redis.
+/// Adds the commands that make an entry. Fields whose deadline has passed are left out; if there are no
+/// others, nothing is written, and the answer is false. A key whose own deadline has passed is written, as in
+/// Redis.
 pub(crate) fn write_entry(out: &mut Vec<u8>, entry: EntryRef<'_>, now: Millis) -> bool {
     if kinds::is_over(entry, now) {
         return false;
@@ -84,7 +86,8 @@ pub(crate) fn write_hash(out: &mut Vec<u8>, entry: EntryRef<'_>, now: Millis) {
     }
 }
 
-/// Entries that are pending and were deleted are added and deleted again: XCLAIM passes over those that never were there.
+/// Entries that are pending and were deleted are added and deleted again: XCLAIM passes over those that never
+/// were there.
 pub(crate) fn write_stream(out: &mut Vec<u8>, entry: EntryRef<'_>, now: Millis) {
     let (key, stream) = (entry.key(), ValueRef::<StreamType>::known(entry, now).stream());
     let gone = pending_and_gone(stream);
@@ -99,8 +102,9 @@ pub(crate) fn write_stream(out: &mut Vec<u8>, entry: EntryRef<'_>, now: Millis) 
     }
 }
 
-/// Deletes entries that are gone. Those before the first that is there are trimmed, which leaves the greatest identity that was deleted as it is:
-/// they may have been trimmed themselves, and XSETID cannot take it back to none.
+/// Deletes entries that are gone. Those before the first that is there are trimmed, which leaves the greatest
+/// identity that was deleted as it is: they may have been trimmed themselves, and XSETID cannot take it back
+/// to none.
 fn delete(out: &mut Vec<u8>, key: &[u8], stream: &Stream, gone: &BTreeSet<StreamId>) {
     let first = stream.entries().range(StreamId::MIN, StreamId::MAX).next().map(|entry| entry.id());
     match first {

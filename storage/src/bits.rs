@@ -1,7 +1,7 @@
 //! Strings as arrays of bits: SETBIT, BITCOUNT, BITPOS, BITOP and BITFIELD.
 //!
-//! Bits are numbered from the highest of the first byte on, and behind the end of a string all bits are zero. Integers in
-//! a string begin at any bit and have their highest bit first.
+//! Bits are numbered from the highest of the first byte on, and behind the end of a string all bits are zero.
+//! Integers in a string begin at any bit and have their highest bit first.
 
 use std::ops::Range;
 
@@ -28,9 +28,9 @@ fn mask(at: u64) -> u8 {
 
 /// Counts the bits that are set.
 ///
-/// Eight vectors at a time are added up bit by bit (Harley and Seal's carry-save adders, in Muła, Kurz and Lemire, "Faster
-/// Population Counts Using AVX2 Instructions"), so that only every eighth is counted: this reads at the speed of memory
-/// without a popcount instruction.
+/// Eight vectors at a time are added up bit by bit (Harley and Seal's carry-save adders, in Muła, Kurz and
+/// Lemire, "Faster Population Counts Using AVX2 Instructions"), so that only every eighth is counted: this
+/// reads at the speed of memory without a popcount instruction.
 pub fn count(bytes: &[u8]) -> u64 {
     let (blocks, rest) = bytes.as_chunks::<{ VECTOR_BYTES * 8 }>();
     let (mut ones, mut twos, mut fours) = ([0; LANES], [0; LANES], [0; LANES]);
@@ -305,8 +305,9 @@ impl IntType {
 
     /// What a number that is to be stored counts as.
     ///
-    /// Redis compares it with the type's range in 64 bits. For an unsigned type a negative number is a large one there; for a
-    /// signed one, so is a number from which the way up to the highest value is longer than 63 bits can tell.
+    /// Redis compares it with the type's range in 64 bits. For an unsigned type a negative number is a large
+    /// one there; for a signed one, so is a number from which the way up to the highest value is longer than
+    /// 63 bits can tell.
     pub fn given(self, value: i64) -> i128 {
         let wraps = !self.is_signed || (self.n_bits < 64 && self.max() - i128::from(value) > i64::MAX.into());
         if wraps { i128::from(value as u64) } else { i128::from(value) }
@@ -330,7 +331,8 @@ impl IntType {
     }
 }
 
-/// The nine bytes from the one with the bit `at` on, at the upper end of the word; what lies behind the string is zero.
+/// The nine bytes from the one with the bit `at` on, at the upper end of the word; what lies behind the
+/// string is zero.
 fn window(bytes: &[u8], at: u64) -> u128 {
     let part = bytes.get((at / 8) as usize..).unwrap_or_default();
     let part = &part[..part.len().min(9)];

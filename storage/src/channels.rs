@@ -1,8 +1,9 @@
 //! Channels: how many subscribers each has, and by whom they hear of what is published.
 //!
-//! A channel is named and found like a key, and belongs to a shard like one, so whoever holds the shard publishes and
-//! subscribes in one order for all. There is nothing in it: what is published goes to the *listeners*, who pass it on to the
-//! subscribers they know. What a listener is, is not known here; it has a number.
+//! A channel is named and found like a key, and belongs to a shard like one, so whoever holds the shard
+//! publishes and subscribes in one order for all. There is nothing in it: what is published goes to the
+//! *listeners*, who pass it on to the subscribers they know. What a listener is, is not known here; it has a
+//! number.
 
 use std::collections::HashMap;
 

@@ -9,14 +9,15 @@
 //!
 //! # How a route is taken
 //!
-//! Every shard is *tried* first. A transaction that meets a held shard gives back all it has (nothing is written yet) and waits in
-//! that shard's queue with empty hands. When it is granted the shard, it tries the rest. After [`PATIENT_ROUNDS`] such
-//! rounds it queues, with empty hands, for the **lane**: an executor without a shard, whose queue is served in order. The
-//! holder of the lane, and nobody else, keeps what it has and waits for the rest. It passes the lane on when its job has run
-//! and its shards are let go.
+//! Every shard is *tried* first. A transaction that meets a held shard gives back all it has (nothing is
+//! written yet) and waits in that shard's queue with empty hands. When it is granted the shard, it tries the
+//! rest. After [`PATIENT_ROUNDS`] such rounds it queues, with empty hands, for the **lane**: an executor
+//! without a shard, whose queue is served in order. The holder of the lane, and nobody else, keeps what it
+//! has and waits for the rest. It passes the lane on when its job has run and its shards are let go.
 //!
-//! Waiting with empty hands is what keeps a slow command from blocking, through the transactions that wait for it, shards it
-//! never touches. The lane is what makes it end: at most one transaction at a time blocks strangers in that way.
+//! Waiting with empty hands is what keeps a slow command from blocking, through the transactions that wait
+//! for it, shards it never touches. The lane is what makes it end: at most one transaction at a time blocks
+//! strangers in that way.
 //!
 //! | state | has the lane | holds | lies |
 //! |---|---|---|---|
@@ -27,20 +28,23 @@
 //! | `Taking { taken }` | yes | `shards[..taken]` | on the stack of a worker, or, a heavy one, in its worker's own queue |
 //! | `Waiting { at }` | yes | `shards[..at]` | in the queue of `shards[at]` |
 //!
-//! A waiting node in a queue is the *grant*. The worker that drains that queue comes to the grant in its turn, passes
-//! the hold to the transaction and carries it on from there. State and route belong to whoever has the node.
+//! A waiting node in a queue is the *grant*. The worker that drains that queue comes to the grant in its
+//! turn, passes the hold to the transaction and carries it on from there. State and route belong to whoever
+//! has the node.
 //!
-//! The holder of the lane may find out during its run that it needs further shards ([`Next::KeepAnd`]), lower ones too. It
-//! keeps what it holds and waits for them; to others, all of it is one step. A job gets there through a route that
-//! [goes through the lane](Route::through_lane), or by a [try](Held::try_lane) before it changes anything.
+//! The holder of the lane may find out during its run that it needs further shards ([`Next::KeepAnd`]), lower
+//! ones too. It keeps what it holds and waits for them; to others, all of it is one step. A job gets there
+//! through a route that [goes through the lane](Route::through_lane), or by a [try](Held::try_lane) before it
+//! changes anything.
 //!
 //! # Heavy nodes
 //!
-//! A heavy node runs on heavy-work threads only, and there may be only one of those, busy for seconds. So it holds nothing while it
-//! waits for one: it takes its first shard on the thread that runs it at once. Granted a shard or out of a queue by any other
-//! thread, it leaves that shard to the next in line and goes to the heavy queue; that costs a round of its patience, also where it
-//! needs one shard only. Out of patience, it *reserves* its thread before it queues for the lane: from there until it has
-//! run, that worker takes no other work, and the node comes back to it through a queue of its own ([`Worker::take_heavy`]).
+//! A heavy node runs on heavy-work threads only, and there may be only one of those, busy for seconds. So it
+//! holds nothing while it waits for one: it takes its first shard on the thread that runs it at once. Granted
+//! a shard or out of a queue by any other thread, it leaves that shard to the next in line and goes to the
+//! heavy queue; that costs a round of its patience, also where it needs one shard only. Out of patience, it
+//! *reserves* its thread before it queues for the lane: from there until it has run, that worker takes no
+//! other work, and the node comes back to it through a queue of its own ([`Worker::take_heavy`]).
 //!
 //! | what | written by | read by | woken through |
 //! |---|---|---|---|
@@ -48,45 +52,47 @@
 //! | `Worker::own` | that thread, with all that the node holds | the reserved worker | [`Job::heavy_waits`], after the push |
 //! | `Worker::is_reserved` | its worker alone | its worker alone | |
 //!
-//! A node that becomes heavy on a light thread while it has the lane gives the lane back, and queues for it again from its heavy-work
-//! thread: the lane does not wait for unrelated work either.
+//! A node that becomes heavy on a light thread while it has the lane gives the lane back, and queues for it
+//! again from its heavy-work thread: the lane does not wait for unrelated work either.
 //!
 //! # Why there is no deadlock and no starvation
 //!
-//! Of all transactions, one at a time waits while it holds anything; those it waits for run, or are about to be drained, and
-//! depend on nobody else's waiting. So waits form no cycle, in whatever order the lane's holder takes its shards. A try waits
-//! for nothing. What a thread has no time to drain goes to the injector, from which any light thread takes it. A reserved
-//! heavy-work thread waits with nothing but its node, which is the lane's holder or in the lane's queue, and neither needs another
-//! heavy-work thread.
+//! Of all transactions, one at a time waits while it holds anything; those it waits for run, or are about to
+//! be drained, and depend on nobody else's waiting. So waits form no cycle, in whatever order the lane's
+//! holder takes its shards. A try waits for nothing. What a thread has no time to drain goes to the injector,
+//! from which any light thread takes it. A reserved heavy-work thread waits with nothing but its node, which
+//! is the lane's holder or in the lane's queue, and neither needs another heavy-work thread.
 //!
-//! All queues are served in order, so every grant comes up; patience ends after a fixed number of rounds; and the lane's holder
-//! keeps what it is granted.
+//! All queues are served in order, so every grant comes up; patience ends after a fixed number of rounds; and
+//! the lane's holder keeps what it is granted.
 //!
 //! # Why nothing is seen half done, nor out of order
 //!
-//! A job runs between the last of its shards being taken and the first of them being let go, also when it panics. It is
-//! sent home (`finish`) before the first is let go, so whoever sees its effect sends home later. Jobs that share a shard run in
-//! the same order on all shards they share. A transaction that waits with empty hands may be overtaken at other shards by jobs
-//! that came later; jobs of one origin that has one node, like a connection, are never reordered, because the next is sent when
-//! the last is back.
+//! A job runs between the last of its shards being taken and the first of them being let go, also when it
+//! panics. It is sent home (`finish`) before the first is let go, so whoever sees its effect sends home
+//! later. Jobs that share a shard run in the same order on all shards they share. A transaction that waits
+//! with empty hands may be overtaken at other shards by jobs that came later; jobs of one origin that has one
+//! node, like a connection, are never reordered, because the next is sent when the last is back.
 //!
 //! # Why a drain never recurses, and how it ends
 //!
-//! Running a granted transaction frees its shards, on whose queues there may be grants, and so on; the lane has a queue, too.
-//! The worker keeps what it has yet to drain in a list (`releasing`) and works it off in one loop, the lane last.
+//! Running a granted transaction frees its shards, on whose queues there may be grants, and so on; the lane
+//! has a queue, too. The worker keeps what it has yet to drain in a list (`releasing`) and works it off in
+//! one loop, the lane last.
 //!
-//! A drain is others' work, and a thread has a budget for it. Before each node, and between the commands of a node that has several
-//! ([`Held::may_go_on`]), the thread is asked whether time is left. If not, the shard goes to the injector with the node back in
-//! front: the next thread goes on with the very next command. A thread without time takes nothing from the injector. What a
-//! thread submits or runs in place is its own work, of which no budget knows.
+//! A drain is others' work, and a thread has a budget for it. Before each node, and between the commands of a
+//! node that has several ([`Held::may_go_on`]), the thread is asked whether time is left. If not, the shard
+//! goes to the injector with the node back in front: the next thread goes on with the very next command. A
+//! thread without time takes nothing from the injector. What a thread submits or runs in place is its own
+//! work, of which no budget knows.
 //!
 //! # Panics
 //!
-//! A panic of a job, or of work in place, is caught for itself: [`Job::caught`] hears of it under the hold (and stops the process if
-//! a shard is torn), the node goes home, the shards and the lane are released, and what waits there runs. A panic of a *hook* is a
-//! bug of the server's; it unwinds through the worker and loses the node in hand, but all that the worker held goes to the
-//! injector, so that nothing else waits for a thread that has ended. A node for which that thread was reserved goes to another
-//! heavy-work thread.
+//! A panic of a job, or of work in place, is caught for itself: [`Job::caught`] hears of it under the hold
+//! (and stops the process if a shard is torn), the node goes home, the shards and the lane are released, and
+//! what waits there runs. A panic of a *hook* is a bug of the server's; it unwinds through the worker and
+//! loses the node in hand, but all that the worker held goes to the injector, so that nothing else waits for
+//! a thread that has ended. A node for which that thread was reserved goes to another heavy-work thread.
 
 #[cfg(all(test, loom))]
 mod loom_tests;
@@ -124,39 +130,42 @@ pub type Panic = Box<dyn Any + Send>;
 
 /// What a server runs on shards, and what it wants to hear of it.
 ///
-/// All but `prepare` and `released` are called while shards are held: they must not block, lock or make system
-/// calls. None but `run` may panic.
+/// All but `prepare` and `released` are called while shards are held: they must not block, lock or make
+/// system calls. None but `run` may panic.
 pub trait Job: Sized + Send + 'static {
     /// What an executor guards.
     type Shard: Send;
     /// What belongs to a thread: clocks, statistics, whom to wake.
     type Thread;
 
-    /// Sets the route of a node that came to a heavy-work thread without one: with much to do, finding it is much to do.
-    /// Nothing is held for the node yet.
+    /// Sets the route of a node that came to a heavy-work thread without one: with much to do, finding it is
+    /// much to do. Nothing is held for the node yet.
     fn prepare(_node: &mut Node<Self>, _thread: &mut Self::Thread) {}
     /// Does the work, with all shards of the route held, and says what comes next.
     fn run(&mut self, held: &mut Held<'_, Self>, thread: &mut Self::Thread) -> Next;
-    /// Hears of a panic of any work on shards while they are still held: the place to stop the process rather than
-    /// let others see a torn shard.
+    /// Hears of a panic of any work on shards while they are still held: the place to stop the process rather
+    /// than let others see a torn shard.
     fn caught(held: &mut Held<'_, Self>, panic: &Panic);
     /// Hears, after `caught`, that `run` panicked.
     fn panicked(&mut self, thread: &mut Self::Thread);
-    /// Hears that the work on a shard is done, while it is still held: the time to take over what the shard has counted.
+    /// Hears that the work on a shard is done, while it is still held: the time to take over what the shard
+    /// has counted.
     fn leave(_shard: &mut Self::Shard, _thread: &mut Self::Thread) {}
     /// Takes the node back after `run`. The shards are still held, so that what is sent from here keeps the
     /// order of the holds.
     fn finish(node: Box<Node<Self>>, thread: &mut Self::Thread);
-    /// Says whether the thread may go on with work that is not its own. Asked before each node of a drain, and by the node between
-    /// two of its commands ([`Held::may_go_on`]). Each series of questions ends with `released`.
+    /// Says whether the thread may go on with work that is not its own. Asked before each node of a drain,
+    /// and by the node between two of its commands ([`Held::may_go_on`]). Each series of questions ends with
+    /// `released`.
     fn may_drain(thread: &mut Self::Thread) -> bool;
-    /// Hears that something held (a shard, or the lane) went to the injector: some thread should take it soon.
+    /// Hears that something held (a shard, or the lane) went to the injector: some thread should take it
+    /// soon.
     fn handed_off(thread: &mut Self::Thread);
-    /// Hears that a node waits for a heavy-work thread: all of them must look. The node may be the lane's holder and hold shards; then
-    /// it waits for a thread that does nothing else.
+    /// Hears that a node waits for a heavy-work thread: all of them must look. The node may be the lane's
+    /// holder and hold shards; then it waits for a thread that does nothing else.
     fn heavy_waits(thread: &mut Self::Thread);
-    /// Hears that all holds are released or passed on: the time to wake the threads that were sent something. Not called
-    /// where nothing can have been sent.
+    /// Hears that all holds are released or passed on: the time to wake the threads that were sent something.
+    /// Not called where nothing can have been sent.
     fn released(thread: &mut Self::Thread);
 }
 
@@ -165,15 +174,16 @@ pub trait Job: Sized + Send + 'static {
 pub enum Next {
     /// Nothing: the node goes home.
     Home,
-    /// To run again on this route. Nothing is held meanwhile, but for the lane, if the job has it. So the run has changed nothing
-    /// of which others hear.
+    /// To run again on this route. Nothing is held meanwhile, but for the lane, if the job has it. So the run
+    /// has changed nothing of which others hear.
     Again(Route),
     /// To go on with something else on this route, with nothing held meanwhile. What ran has taken effect.
     GoOn(Route),
-    /// To run again with these shards as well, in any order, and to keep what is held. For the holder of the lane only.
+    /// To run again with these shards as well, in any order, and to keep what is held. For the holder of the
+    /// lane only.
     KeepAnd(SmallVec<[ShardId; 6]>),
-    /// To run again on the same route, before anything that waits for its first shard: [`Held::may_go_on`] said no, and the
-    /// job stopped between two of its commands.
+    /// To run again on the same route, before anything that waits for its first shard: [`Held::may_go_on`]
+    /// said no, and the job stopped between two of its commands.
     Yield,
 }
 
@@ -243,7 +253,8 @@ impl Route {
         self
     }
 
-    /// Has the job run as the holder of the lane, which may ask for further shards and keep those it has ([`Next::KeepAnd`]).
+    /// Has the job run as the holder of the lane, which may ask for further shards and keep those it has
+    /// ([`Next::KeepAnd`]).
     pub fn through_lane(mut self) -> Self {
         self.is_through_lane = true;
         self
@@ -299,7 +310,8 @@ pub struct Engine<J: Job> {
     executors: Box<[ShardExecutor<J::Shard, J>]>,
     /// The right to wait for a shard while holding others.
     lane: ShardExecutor<(), J>,
-    /// The shard for which the lane's holder [waits on its thread](Held::wait_for), and whether it has been passed on to it.
+    /// The shard for which the lane's holder [waits on its thread](Held::wait_for), and whether it has been
+    /// passed on to it.
     wanted: AtomicU32,
     n_lane_runs: AtomicU64,
     /// What is held, and had a holder without the time to drain it. Any light worker takes it.
@@ -359,7 +371,8 @@ impl<J: Job> Engine<J> {
 
     /// Whether the hold of a wanted shard has passed to the lane's holder.
     fn has_granted(&self, id: ShardId) -> bool {
-        // Acquire pairs with the Release of `grant`: what the last holder did to the shard comes before what the new one does.
+        // Acquire pairs with the Release of `grant`: what the last holder did to the shard comes before what
+        // the new one does.
         self.wanted.load(Ordering::Acquire) == granted(id)
     }
 
@@ -369,8 +382,8 @@ impl<J: Job> Engine<J> {
         self.wanted.swap(NOTHING_WANTED, Ordering::Acquire) == granted(id)
     }
 
-    /// Passes the hold of a shard on to the lane's holder, if that waits for it on its thread. On `true` the caller, who held the
-    /// shard, no longer does.
+    /// Passes the hold of a shard on to the lane's holder, if that waits for it on its thread. On `true` the
+    /// caller, who held the shard, no longer does.
     #[inline]
     fn grant(&self, id: ShardId) -> bool {
         // Release pairs with the Acquire of `has_granted` and `want_nothing`.
@@ -381,7 +394,8 @@ impl<J: Job> Engine<J> {
                 .is_ok()
     }
 
-    /// Leaves what is held to whoever takes it out of the injector, or to the lane's holder if that waits for it on its thread.
+    /// Leaves what is held to whoever takes it out of the injector, or to the lane's holder if that waits for
+    /// it on its thread.
     fn inject(&self, hold: Hold) {
         if !matches!(hold, Hold::Shard(id) if self.grant(id)) {
             self.injector.push(hold);
@@ -474,8 +488,8 @@ impl<'a, J: Job> Held<'a, J> {
     #[inline]
     pub fn any_shard(&mut self, mut is: impl FnMut(&mut J::Shard) -> bool) -> bool {
         let engine = self.engine;
-        // SAFETY: `ids` names shards that are held for this job and no others, and `is` gets one reference at a time, while `&mut self`
-        // lets out none.
+        // SAFETY: `ids` names shards that are held for this job and no others, and `is` gets one reference at
+        // a time, while `&mut self` lets out none.
         self.ids().iter().any(|&id| is(unsafe { engine.executor(id).shard() }))
     }
 
@@ -510,9 +524,9 @@ impl<'a, J: Job> Held<'a, J> {
         self.extended.insert(at, id);
     }
 
-    /// Takes a further shard, and waits for it right here: the thread does nothing else meanwhile. For a job that has changed
-    /// something and cannot run again. Calls `pause` again and again, which lets some time pass and says whether to go on waiting. If
-    /// it says no, the shard is not held.
+    /// Takes a further shard, and waits for it right here: the thread does nothing else meanwhile. For a job
+    /// that has changed something and cannot run again. Calls `pause` again and again, which lets some time
+    /// pass and says whether to go on waiting. If it says no, the shard is not held.
     ///
     /// # Panics
     /// If the job does not hold the lane: two jobs that wait while they hold could wait for each other.
@@ -538,7 +552,8 @@ impl<'a, J: Job> Held<'a, J> {
         is_ours || was_granted
     }
 
-    /// Takes a shard that lies in the injector. This thread may be the only one that takes anything from there.
+    /// Takes a shard that lies in the injector. This thread may be the only one that takes anything from
+    /// there.
     fn take_injected(&self, id: ShardId) -> bool {
         if self.runs == Weight::Heavy {
             return false;
@@ -553,9 +568,10 @@ impl<'a, J: Job> Held<'a, J> {
         }
     }
 
-    /// Ends the wait of nodes in the queues of the held shards, and of the lane if the job has it: of those of which `end` says that
-    /// there is nothing left to wait for; all others stay where they are. For work that goes on for so long that those who wait must
-    /// hear of it. What such a node holds goes to the injector.
+    /// Ends the wait of nodes in the queues of the held shards, and of the lane if the job has it: of those
+    /// of which `end` says that there is nothing left to wait for; all others stay where they are. For work
+    /// that goes on for so long that those who wait must hear of it. What such a node holds goes to the
+    /// injector.
     pub fn end_waiting(&mut self, mut end: impl FnMut(&mut J) -> bool) -> EndedWaits<J> {
         let mut ended = EndedWaits { home: Vec::new(), has_handed_off: false, has_heavy: false };
         for index in 0..self.ids().len() {
@@ -571,8 +587,8 @@ impl<'a, J: Job> Held<'a, J> {
         ended
     }
 
-    /// Takes the lane if nobody has it, for a job that is about to write and does not know all its shards. Where it says no,
-    /// the job asks to run again on a route [through the lane](Route::through_lane).
+    /// Takes the lane if nobody has it, for a job that is about to write and does not know all its shards.
+    /// Where it says no, the job asks to run again on a route [through the lane](Route::through_lane).
     pub fn try_lane(&mut self) -> bool {
         if self.lane == LaneHold::NotTaken && self.engine.try_lane() {
             self.lane = LaneHold::Taken;
@@ -580,8 +596,8 @@ impl<'a, J: Job> Held<'a, J> {
         self.has_lane()
     }
 
-    /// Whether a job of several commands may go on with the next. Otherwise it runs on a thread that owes its time to others:
-    /// the job [yields](Next::Yield).
+    /// Whether a job of several commands may go on with the next. Otherwise it runs on a thread that owes its
+    /// time to others: the job [yields](Next::Yield).
     pub fn may_go_on(&self, thread: &mut J::Thread) -> bool {
         !self.is_drained || J::may_drain(thread)
     }
@@ -647,7 +663,8 @@ pub struct Worker<J: Job> {
     releasing: Vec<Hold>,
     is_draining: bool,
     runs: Weight,
-    /// Where the heavy node for which this worker is reserved comes back when it is granted what it waits for.
+    /// Where the heavy node for which this worker is reserved comes back when it is granted what it waits
+    /// for.
     own: Arc<Inbox<J>>,
     is_reserved: bool,
     /// What belongs to the thread.
@@ -673,8 +690,8 @@ impl<J: Job> Worker<J> {
         &self.engine
     }
 
-    /// Whether the worker is reserved for a heavy node that waits for the lane or holds it. Its thread does nothing else until
-    /// [`take_heavy`](Self::take_heavy) has carried on that node, which may hold shards.
+    /// Whether the worker is reserved for a heavy node that waits for the lane or holds it. Its thread does
+    /// nothing else until [`take_heavy`](Self::take_heavy) has carried on that node, which may hold shards.
     pub fn is_reserved(&self) -> bool {
         self.is_reserved
     }
@@ -682,7 +699,8 @@ impl<J: Job> Worker<J> {
     /// Runs `work` on a shard right here, if the shard is idle.
     ///
     /// This is the data path: one compare-and-swap before and one after. What others delegated meanwhile is
-    /// run before the shard is released. A panic of `work` comes back as `Some(Err)`, with the shard released.
+    /// run before the shard is released. A panic of `work` comes back as `Some(Err)`, with the shard
+    /// released.
     #[inline(always)]
     pub fn with_shard<R>(
         &mut self,
@@ -769,7 +787,8 @@ impl<J: Job> Worker<J> {
         J::released(&mut self.thread);
     }
 
-    /// Carries on one job that waits for a heavy-work thread. A reserved worker has its own, and takes no other.
+    /// Carries on one job that waits for a heavy-work thread. A reserved worker has its own, and takes no
+    /// other.
     pub fn take_heavy(&mut self) -> bool {
         let node = if self.is_reserved { self.own.take().next() } else { self.engine.heavy.pop() };
         let Some(mut node) = node else { return false };
@@ -817,12 +836,13 @@ impl<J: Job> Worker<J> {
         }
     }
 
-    /// Leaves a node that met a held shard, at `at`, where it is carried on from. It comes back if that turned idle meanwhile.
+    /// Leaves a node that met a held shard, at `at`, where it is carried on from. It comes back if that
+    /// turned idle meanwhile.
     fn wait(&mut self, mut node: Box<Node<J>>, at: usize) -> Option<Box<Node<J>>> {
         if !node.route.has_lane {
             self.let_go(&node.route.shards[..at]);
-            // A light node keeps the first shard that it is granted, so waiting for that one costs no patience. A heavy one does not
-            // keep it.
+            // A light node keeps the first shard that it is granted, so waiting for that one costs no
+            // patience. A heavy one does not keep it.
             if at > 0 || node.route.is_heavy() {
                 if node.route.rounds == PATIENT_ROUNDS {
                     return self.queue_for_lane(node);
@@ -842,7 +862,8 @@ impl<J: Job> Worker<J> {
         }
     }
 
-    /// Leaves a node that holds nothing in the queue of the lane; it comes back with the lane if nobody had it.
+    /// Leaves a node that holds nothing in the queue of the lane; it comes back with the lane if nobody had
+    /// it.
     fn queue_for_lane(&mut self, mut node: Box<Node<J>>) -> Option<Box<Node<J>>> {
         node.route.progress = Progress::Queuing;
         self.reserve_for(&mut node);
@@ -1061,7 +1082,8 @@ impl<J: Job> Worker<J> {
         J::handed_off(&mut self.thread);
     }
 
-    /// Drains and releases everything listed. Returns false if there was no time for some of it, which was handed off.
+    /// Drains and releases everything listed. Returns false if there was no time for some of it, which was
+    /// handed off.
     fn settle(&mut self) -> bool {
         let mut in_time = true;
         self.is_draining = true;
@@ -1076,7 +1098,8 @@ impl<J: Job> Worker<J> {
         in_time
     }
 
-    /// Runs what waits at a shard until it is released or passed to a transaction; or returns false, having handed it off.
+    /// Runs what waits at a shard until it is released or passed to a transaction; or returns false, having
+    /// handed it off.
     fn drain(&mut self, id: ShardId) -> bool {
         loop {
             if self.engine.grant(id) {
@@ -1117,7 +1140,8 @@ impl<J: Job> Worker<J> {
                 Ran::Ended(LaneHold::Taken) => self.let_go_of_lane(),
                 Ran::Ended(_) => {}
                 Ran::Again(node) => {
-                    // Not from here: what it runs now may wait for this shard, which is found in the list then.
+                    // Not from here: what it runs now may wait for this shard, which is found in the list
+                    // then.
                     self.releasing.push(Hold::Shard(id));
                     self.drive(node);
                     return true;
@@ -1185,15 +1209,16 @@ fn leave_all<J: Job>(held: &mut Held<'_, J>, thread: &mut J::Thread) {
 
 impl<J: Job> Drop for Worker<J> {
     fn drop(&mut self) {
-        // A heavy-work thread ends while its node waits: the node, which may hold shards then, goes to another. The announcement
-        // stays; whoever grants the node something sees it, or the node is here already.
+        // A heavy-work thread ends while its node waits: the node, which may hold shards then, goes to
+        // another. The announcement stays; whoever grants the node something sees it, or the node is here
+        // already.
         if self.is_reserved && !self.own.may_sleep(|| true) {
             leave_to_others(&self.engine, &self.own);
             J::heavy_waits(&mut self.thread);
             J::released(&mut self.thread);
         }
-        // Between two jobs nothing is listed. Something is when a hook has panicked: that is held, and some other
-        // worker has to drain it.
+        // Between two jobs nothing is listed. Something is when a hook has panicked: that is held, and some
+        // other worker has to drain it.
         if self.releasing.is_empty() {
             return;
         }
@@ -1204,7 +1229,8 @@ impl<J: Job> Drop for Worker<J> {
     }
 }
 
-/// Sends what is held to the injector when a hook of the job panics, so that its thread does not take it with it.
+/// Sends what is held to the injector when a hook of the job panics, so that its thread does not take it with
+/// it.
 struct Rescue<'h, 'a, J: Job>(&'h mut Held<'a, J>);
 
 impl<J: Job> Drop for Rescue<'_, '_, J> {

@@ -1,9 +1,10 @@
 //! Agendas: what expires when, in order.
 //!
-//! A deadline index lists places, not keys: 16 bytes each, which the table that is listed finds its entry by. Two entries that share all
-//! 64 bits of their place *and* the millisecond of their deadline share a line of the deadline index, and the first of them to leave takes
-//! the line along. The other one then expires like any other for those who ask for it, but nobody comes to remove it; with a keyed
-//! hash that takes more entries than there is memory for.
+//! A deadline index lists places, not keys: 16 bytes each, which the table that is listed finds its entry by.
+//! Two entries that share all 64 bits of their place *and* the millisecond of their deadline share a line of
+//! the deadline index, and the first of them to leave takes the line along. The other one then expires like
+//! any other for those who ask for it, but nobody comes to remove it; with a keyed hash that takes more
+//! entries than there is memory for.
 
 use std::collections::BTreeSet;
 

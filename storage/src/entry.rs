@@ -4,15 +4,16 @@
 //! header 8 | deadline 8, if any | pointer 8, if the value is out of line | length 4, if the key is long | key | value, if inline
 //! ```
 //!
-//! The header is one word: kind (4 bits), encoding (4), flags (8), length of a key below 256 bytes (8), length
-//! of an inline value (16), access clock (24). A value is stored in one of three ways, whatever its kind:
+//! The header is one word: kind (4 bits), encoding (4), flags (8), length of a key below 256 bytes (8),
+//! length of an inline value (16), access clock (24). A value is stored in one of three ways, whatever its
+//! kind:
 //! - *inline*: bytes behind the key, up to [`INLINE_MAX`];
 //! - *blob*: bytes in an allocation of their own with a reference count, which can be [pinned](Pinned);
 //! - *object*: anything that implements [`Object`], boxed, with its drop and size found through the box.
 //!
-//! Allocations come in [classes](class_bytes), the size classes of mimalloc, so no capacity is stored: an entry
-//! is changed in place exactly when its class stays the same. A key of 16 and a value of 32 bytes are 56 bytes,
-//! in the class of 64, which also has room for the deadline.
+//! Allocations come in [classes](class_bytes), the size classes of mimalloc, so no capacity is stored: an
+//! entry is changed in place exactly when its class stays the same. A key of 16 and a value of 32 bytes are
+//! 56 bytes, in the class of 64, which also has room for the deadline.
 //!
 //! An entry is held by an [`EntryBox`] and read through an [`EntryRef`]; both are thin pointers. They are no
 //! Rust references, since what is behind them is longer than any sized type says.
@@ -220,9 +221,10 @@ impl<'a> EntryRef<'a> {
 
     #[inline]
     fn header(self) -> Header {
-        // SAFETY: every entry begins with an initialised header word, aligned to 16. Who writes it holds the entry's shard, or
-        // owns the entry, so nobody else reads it meanwhile; entries of a value that threads share are not written. There is no
-        // reference to the word anywhere, so it may change behind an `EntryRef`.
+        // SAFETY: every entry begins with an initialised header word, aligned to 16. Who writes it holds the
+        // entry's shard, or owns the entry, so nobody else reads it meanwhile; entries of a value that
+        // threads share are not written. There is no reference to the word anywhere, so it may change behind
+        // an `EntryRef`.
         Header(unsafe { self.start.cast::<u64>().read() })
     }
 
@@ -274,7 +276,8 @@ impl<'a> EntryRef<'a> {
     pub fn bytes(self) -> Option<&'a [u8]> {
         let header = self.header();
         if !header.has(Header::OUT_OF_LINE) {
-            // SAFETY: an inline value is initialised, `inline_len` bytes behind the key, and unchanged during 'a.
+            // SAFETY: an inline value is initialised, `inline_len` bytes behind the key, and unchanged during
+            // 'a.
             return Some(unsafe {
                 let value = self.start.add(header.key_offset() + self.key_len(header));
                 std::slice::from_raw_parts(value.as_ptr(), header.inline_len())
@@ -314,10 +317,11 @@ impl<'a> EntryRef<'a> {
         }
     }
 
-    /// Another entry of the same key and value, which can be read without a hold: a large value is not copied but pinned.
+    /// Another entry of the same key and value, which can be read without a hold: a large value is not copied
+    /// but pinned.
     ///
-    /// As long as it lives, the value must not be changed: a blob is copied by who changes it; for an object, see
-    /// [`is_pinned`](Self::is_pinned).
+    /// As long as it lives, the value must not be changed: a blob is copied by who changes it; for an object,
+    /// see [`is_pinned`](Self::is_pinned).
     pub fn share(self) -> EntryBox {
         let header = self.header();
         if header.has(Header::OBJECT) {
@@ -337,12 +341,13 @@ impl<'a> EntryRef<'a> {
         self.kind() == other.kind() && self.bytes().is_some() && self.bytes() == other.bytes()
     }
 
-    /// An entry of another key with an equal value and the same deadline. An object is copied whole; a blob is copied when
-    /// either is changed.
+    /// An entry of another key with an equal value and the same deadline. An object is copied whole; a blob
+    /// is copied when either is changed.
     pub fn duplicate(self, key: &[u8]) -> EntryBox {
         let header = self.header();
         if header.has(Header::OBJECT) {
-            // SAFETY: the flag says that the pointer is an object's, which the entry keeps, unchanged meanwhile.
+            // SAFETY: the flag says that the pointer is an object's, which the entry keeps, unchanged
+            // meanwhile.
             let copy = unsafe { ObjectHeader::duplicate(self.pointer(header).cast()) };
             return EntryBox::with_pointer(self, key, copy.cast());
         }
@@ -401,7 +406,8 @@ impl<'a> EntryRef<'a> {
         self.set_header(self.header().with(Header::IN_SNAPSHOT, saved));
     }
 
-    /// Whether the entry itself, without what it points to, goes on in the cache line behind the one where it starts.
+    /// Whether the entry itself, without what it points to, goes on in the cache line behind the one where it
+    /// starts.
     #[inline]
     pub(crate) fn spans_lines(self) -> bool {
         let header = self.header();
@@ -428,7 +434,8 @@ impl<'a> EntryRef<'a> {
     #[inline]
     fn pointer(self, header: Header) -> NonNull<u8> {
         debug_assert!(header.has(Header::OUT_OF_LINE));
-        // SAFETY: the callers have seen the flag that says that there is a pointer, and pointers are never null.
+        // SAFETY: the callers have seen the flag that says that there is a pointer, and pointers are never
+        // null.
         unsafe { self.start.add(header.pointer_offset()).cast::<NonNull<u8>>().read() }
     }
 
@@ -575,8 +582,8 @@ impl EntryBox {
         self.reshape(header, deadline, header.inline_len())
     }
 
-    /// Replaces the value by these bytes; in place where the class of the allocation stays the same and nobody
-    /// has pinned it.
+    /// Replaces the value by these bytes; in place where the class of the allocation stays the same and
+    /// nobody has pinned it.
     ///
     /// A big old value is freed here: under a hold, take the entry out and make a new one instead.
     pub fn set_bytes(&mut self, value: &[u8]) -> Moved {
@@ -663,8 +670,8 @@ impl EntryBox {
 
     /// Sets the length of the value: cuts it, or adds zeros.
     ///
-    /// Room beyond [`INLINE_MAX`] grows as in Redis: to double the length up to 1 MiB, then by 1 MiB more than
-    /// is needed.
+    /// Room beyond [`INLINE_MAX`] grows as in Redis: to double the length up to 1 MiB, then by 1 MiB more
+    /// than is needed.
     ///
     /// # Panics
     /// If the value is an object.
@@ -705,7 +712,8 @@ impl EntryBox {
         self.inline_mut()
     }
 
-    /// Parts the entry from its object, if it has one. That is taken apart, to be freed in steps, if nobody else has it.
+    /// Parts the entry from its object, if it has one. That is taken apart, to be freed in steps, if nobody
+    /// else has it.
     pub(crate) fn demolish(self) -> Result<(Shell, Option<Box<dyn Rubble>>), EntryBox> {
         let header = self.header();
         if !header.has(Header::OBJECT) {
@@ -713,13 +721,14 @@ impl EntryBox {
         }
         let entry = ManuallyDrop::new(self);
         let shell = Shell { start: entry.start, bytes: header.class_bytes(entry.key_len()) };
-        // SAFETY: the flag says that the pointer is an object's, to which the entry gives up its reference: it is never dropped.
+        // SAFETY: the flag says that the pointer is an object's, to which the entry gives up its reference:
+        // it is never dropped.
         let rubble = unsafe { ObjectHeader::demolish(entry.as_ref().pointer(header).cast()) };
         Ok((shell, rubble))
     }
 
-    /// The value, if it is an object of type `T`, to be changed. One that somebody has pinned is copied first, which may be much to
-    /// do: writers wait until [`Shard::unpin`](crate::Shard::unpin) instead.
+    /// The value, if it is an object of type `T`, to be changed. One that somebody has pinned is copied
+    /// first, which may be much to do: writers wait until [`Shard::unpin`](crate::Shard::unpin) instead.
     #[inline]
     pub fn object_mut<T: Object>(&mut self) -> Option<&mut T> {
         let header = self.header();
@@ -727,8 +736,8 @@ impl EntryBox {
             return None;
         }
         self.unshare_object();
-        // SAFETY: the flag says that the pointer is an object's, of which this entry has the only reference, as has just been
-        // seen to; and `self` stays borrowed.
+        // SAFETY: the flag says that the pointer is an object's, of which this entry has the only reference,
+        // as has just been seen to; and `self` stays borrowed.
         unsafe {
             ObjectHeader::downcast(self.as_ref().pointer(header).cast()).map(|mut object| object.as_mut())
         }
@@ -738,8 +747,8 @@ impl EntryBox {
     #[inline]
     fn unshare_object(&mut self) {
         let object = self.as_ref().pointer(self.header()).cast::<ObjectHeader>();
-        // SAFETY: callers have seen the flag that says that the pointer is an object's; the copy takes its place, and the entry's
-        // reference to it is not used afterwards.
+        // SAFETY: callers have seen the flag that says that the pointer is an object's; the copy takes its
+        // place, and the entry's reference to it is not used afterwards.
         unsafe {
             if !ObjectHeader::is_unique(object) {
                 self.write_pointer(ObjectHeader::duplicate(object).cast());
@@ -765,8 +774,8 @@ impl EntryBox {
             if is_long { 0 } else { key_len as u64 },
         );
         let start = allocate_bytes(header.class_bytes(key.len()));
-        // SAFETY: the class has room for all up to the end of the key, and nobody else has the allocation; the
-        // header is aligned to 16, the tail to 8.
+        // SAFETY: the class has room for all up to the end of the key, and nobody else has the allocation;
+        // the header is aligned to 16, the tail to 8.
         unsafe {
             start.cast::<u64>().write(header.0);
             if is_long {
@@ -801,9 +810,9 @@ impl EntryBox {
         }
     }
 
-    /// Gives the entry another header, which says how long an inline value is and whether it has a pointer, and
-    /// another deadline. The key stays, and the first `keep` bytes of an inline value; the pointer or the rest
-    /// of the value must be written then.
+    /// Gives the entry another header, which says how long an inline value is and whether it has a pointer,
+    /// and another deadline. The key stays, and the first `keep` bytes of an inline value; the pointer or the
+    /// rest of the value must be written then.
     fn reshape(&mut self, header: Header, deadline: Option<Deadline>, keep: usize) -> Moved {
         let old = self.header();
         let header = header.with(Header::HAS_DEADLINE, deadline.is_some());
@@ -814,9 +823,9 @@ impl EntryBox {
         let tail_len = old.key_offset() - old.tail_offset() + key_len + keep;
         let stays = new_bytes == old_bytes;
         let start = if stays { self.start } else { allocate_bytes(new_bytes) };
-        // SAFETY: the tail (the length of a long key, the key and what is kept of the value) is initialised in
-        // the old allocation, and has room in the new one, which may be the same: `copy_from` allows overlap.
-        // The old one is freed with the class that it was allocated with.
+        // SAFETY: the tail (the length of a long key, the key and what is kept of the value) is initialised
+        // in the old allocation, and has room in the new one, which may be the same: `copy_from` allows
+        // overlap. The old one is freed with the class that it was allocated with.
         unsafe {
             start.add(header.tail_offset()).copy_from(self.start.add(old.tail_offset()), tail_len);
             if !stays {
@@ -851,7 +860,8 @@ impl EntryBox {
     fn zero_inline_from(&mut self, from: usize) {
         let header = self.header();
         let value = header.key_offset() + self.key_len();
-        // SAFETY: an inline value has room for `inline_len` bytes behind the key, and `self` is borrowed alone.
+        // SAFETY: an inline value has room for `inline_len` bytes behind the key, and `self` is borrowed
+        // alone.
         unsafe { self.start.add(value + from).write_bytes(0, header.inline_len() - from) };
     }
 
@@ -861,7 +871,8 @@ impl EntryBox {
         let header = self.header();
         assert!(!header.has(Header::OUT_OF_LINE) && header.inline_len() == value.len());
         let room = header.key_offset() + self.key_len();
-        // SAFETY: an inline value has room for `inline_len` bytes behind the key, and nobody else has the entry.
+        // SAFETY: an inline value has room for `inline_len` bytes behind the key, and nobody else has the
+        // entry.
         unsafe { self.start.add(room).copy_from_nonoverlapping(NonNull::from(value).cast(), value.len()) };
     }
 
@@ -870,8 +881,8 @@ impl EntryBox {
     fn inline_mut(&mut self) -> &mut [u8] {
         let header = self.header();
         debug_assert!(!header.has(Header::OUT_OF_LINE));
-        // SAFETY: an inline value is initialised, `inline_len` bytes behind the key, and `self` stays borrowed
-        // alone.
+        // SAFETY: an inline value is initialised, `inline_len` bytes behind the key, and `self` stays
+        // borrowed alone.
         unsafe {
             let value = self.start.add(header.key_offset() + self.key_len());
             std::slice::from_raw_parts_mut(value.as_ptr(), header.inline_len())
@@ -881,8 +892,8 @@ impl EntryBox {
     /// The handle of the blob, to be changed where it is.
     fn blob_mut(&mut self) -> Option<&mut Pinned> {
         let header = self.header();
-        // SAFETY: the flag says that there is a blob's pointer, aligned to 8, in an allocation that only `self`
-        // can change; a `Pinned` is such a pointer, transparently.
+        // SAFETY: the flag says that there is a blob's pointer, aligned to 8, in an allocation that only
+        // `self` can change; a `Pinned` is such a pointer, transparently.
         header
             .has(Header::BLOB)
             .then(|| unsafe { self.start.add(header.pointer_offset()).cast::<Pinned>().as_mut() })
@@ -1013,8 +1024,8 @@ unsafe fn deallocate_bytes(start: NonNull<u8>, class: usize) {
 
 #[inline]
 fn layout(class: usize) -> Layout {
-    // A class that is a power of two starts on a line: then 64 bytes are one line to fetch and not two. Other classes of whole
-    // lines cannot have that without the allocator taking the next larger class for them.
+    // A class that is a power of two starts on a line: then 64 bytes are one line to fetch and not two. Other
+    // classes of whole lines cannot have that without the allocator taking the next larger class for them.
     let align = if class >= LINE && class.is_power_of_two() { LINE } else { ALIGN };
     Layout::from_size_align(class, align).expect("keys and inline values are far shorter than isize::MAX")
 }

@@ -7,6 +7,7 @@ pub enum StorageError {
     WrongType,
     /// A string would become longer than it may be.
     TooLong,
-    /// The work would take longer than a shard may be held: see [`Shard::whole_string`](crate::Shard::whole_string).
+    /// The work would take longer than a shard may be held: see
+    /// [`Shard::whole_string`](crate::Shard::whole_string).
     TooMuch,
 }

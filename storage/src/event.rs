@@ -1,7 +1,7 @@
 //! Keyspace events: what a write did to a key, by the name that Redis gives it.
 //!
-//! Every operation by which a key can change takes an [`Event`], so a write without one does not compile. An event is one byte,
-//! and on a shard that nobody observes it is never looked at.
+//! Every operation by which a key can change takes an [`Event`], so a write without one does not compile. An
+//! event is one byte, and on a shard that nobody observes it is never looked at.
 
 /// The class of an event: one letter of `notify-keyspace-events`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -93,8 +93,8 @@ macro_rules! events {
 }
 
 events! {
-    /// DEL and its kin, and every other removal of a whole key: the last element of a collection has gone, a store had no result,
-    /// the new deadline has passed already.
+    /// DEL and its kin, and every other removal of a whole key: the last element of a collection has gone, a
+    /// store had no result, the new deadline has passed already.
     Del = "del": Generic,
     /// A key was given a deadline.
     Expire = "expire": Generic,
@@ -238,7 +238,8 @@ events! {
     Acknowledged = "acknowledged": Silent,
     /// Pending entries have changed hands: the same.
     Claimed = "claimed": Silent,
-    /// PFCOUNT has kept the cardinality in the value, and PFDEBUG has made it dense: other bytes that mean the same.
+    /// PFCOUNT has kept the cardinality in the value, and PFDEBUG has made it dense: other bytes that mean
+    /// the same.
     Recounted = "recounted": Silent,
     /// DEBUG POPULATE, of which Redis publishes only that there are new keys.
     Populated = "populated": Silent,

@@ -1,11 +1,13 @@
 //! The executor of a shard: one word that says who holds it, and the queue of what waits for it.
 //!
-//! **Guarantee.** At any moment a shard has at most one holder, and whatever is linked to a held shard is taken up by its
-//! holder, in the order in which it was linked, before the shard is idle again. Nobody ever blocks or spins.
+//! **Guarantee.** At any moment a shard has at most one holder, and whatever is linked to a held shard is
+//! taken up by its holder, in the order in which it was linked, before the shard is idle again. Nobody ever
+//! blocks or spins.
 //!
-//! A *holder* must see to the shard's release. It is a thread that runs something on it, a transaction (under way on a thread;
-//! or, having the lane, in another shard's queue or in that of its heavy-work thread), or the injector. The lane is an executor, too, of
-//! nothing but the right to wait while holding (`coordinator.rs`).
+//! A *holder* must see to the shard's release. It is a thread that runs something on it, a transaction (under
+//! way on a thread; or, having the lane, in another shard's queue or in that of its heavy-work thread), or
+//! the injector. The lane is an executor, too, of nothing but the right to wait while holding
+//! (`coordinator.rs`).
 //!
 //! # The word
 //!
@@ -24,21 +26,23 @@
 //! | `pending`: what was taken and has not run | the holder | with the hold: to a grant, to the injector, out of a panicking drain |
 //! | a node, its job and its `next` | whoever has its `Box` | by the compare-and-swap that links it or pushes it on an [`Inbox`] |
 //!
-//! The list is newest first, so the holder reverses what it takes, and takes only when nothing is pending any more: arrival
-//! order. What goes with a node (further commands of its connection) is in it before it is linked; after the
-//! compare-and-swap not even its route may be read, because its job may have run and be gone.
+//! The list is newest first, so the holder reverses what it takes, and takes only when nothing is pending any
+//! more: arrival order. What goes with a node (further commands of its connection) is in it before it is
+//! linked; after the compare-and-swap not even its route may be read, because its job may have run and be
+//! gone.
 //!
 //! # Orderings
 //!
-//! Holding (null → `HELD`) and taking the list are Acquire, releasing (`HELD` → null) and linking are Release: a holder sees
-//! all that the holder before it wrote to the shard and to `pending`, and all that the linker wrote to the node. Links made
-//! before the newest one are covered too, because every change of the word is a read-modify-write and so continues the
-//! release sequences of those before. A hold that passes without the word (to a grant in another shard's queue, to the
-//! injector, to a heavy-work thread's own queue) passes through a link or a queue, which release and acquire in the same way.
+//! Holding (null → `HELD`) and taking the list are Acquire, releasing (`HELD` → null) and linking are
+//! Release: a holder sees all that the holder before it wrote to the shard and to `pending`, and all that the
+//! linker wrote to the node. Links made before the newest one are covered too, because every change of the
+//! word is a read-modify-write and so continues the release sequences of those before. A hold that passes
+//! without the word (to a grant in another shard's queue, to the injector, to a heavy-work thread's own
+//! queue) passes through a link or a queue, which release and acquire in the same way.
 //!
-//! That a node may be freed and another be linked at its address between a linker's load and its compare-and-swap does no
-//! harm: the linker sets `next` to the very pointer that it compares with, so a swap that succeeds has linked to whatever is
-//! at the head now.
+//! That a node may be freed and another be linked at its address between a linker's load and its
+//! compare-and-swap does no harm: the linker sets `next` to the very pointer that it compares with, so a swap
+//! that succeeds has linked to whatever is at the head now.
 //!
 //! All this is tried in every interleaving by `coordinator/loom_tests.rs`.
 
@@ -93,8 +97,9 @@ pub(crate) enum Linked<J> {
 
 /// A shard, its word, and what waits for it.
 ///
-/// The word shares its line with the first fields of the shard: whoever takes the hold has that line to itself then, so what every
-/// command writes lies there. Two executors never share a line (nor a pair of lines, which x86 fetches together).
+/// The word shares its line with the first fields of the shard: whoever takes the hold has that line to
+/// itself then, so what every command writes lies there. Two executors never share a line (nor a pair of
+/// lines, which x86 fetches together).
 #[repr(C, align(128))]
 pub(crate) struct ShardExecutor<S, J> {
     word: AtomicPtr<Node<J>>,
@@ -201,8 +206,8 @@ impl<S, J> ShardExecutor<S, J> {
             if unsafe { self.release_if_unwanted() } {
                 return None;
             }
-            // SAFETY: the caller is the holder, nothing is pending, and so a node was linked: the release fails for no other
-            // reason.
+            // SAFETY: the caller is the holder, nothing is pending, and so a node was linked: the release
+            // fails for no other reason.
             unsafe { self.take_linked() };
         }
     }
@@ -279,8 +284,8 @@ impl<S, J> ShardExecutor<S, J> {
 
 impl<S, J> Drop for ShardExecutor<S, J> {
     fn drop(&mut self) {
-        // What still waits when the engine goes is freed, not run. A shard that is held already is held by somebody who is
-        // gone: the injector, or a transaction that is freed with the queue it waits in.
+        // What still waits when the engine goes is freed, not run. A shard that is held already is held by
+        // somebody who is gone: the injector, or a transaction that is freed with the queue it waits in.
         let _: bool = self.try_hold();
         // SAFETY: held now, and `&mut self`: nobody else holds or links.
         while unsafe { self.next_or_release() }.is_some() {}
@@ -305,11 +310,11 @@ fn reverse<J>(mut node: *mut Node<J>) -> *mut Node<J> {
 ///
 /// The two sides agree through a pair of sequentially consistent fences: the thread announces its sleep and
 /// then looks for nodes; the other side pushes and then looks for the announcement. At least one of them sees
-/// the other, so no node is left with a sleeping thread. The same holds for any other queue that `may_sleep` is told
-/// to look at and whose writers ask `must_wake`.
+/// the other, so no node is left with a sleeping thread. The same holds for any other queue that `may_sleep`
+/// is told to look at and whose writers ask `must_wake`.
 ///
-/// A thread that has withdrawn its announcement may still be woken by somebody who saw it: wakings may come for
-/// nothing, never too late. `take` may miss a push that is under way; the next `may_sleep` does not.
+/// A thread that has withdrawn its announcement may still be woken by somebody who saw it: wakings may come
+/// for nothing, never too late. `take` may miss a push that is under way; the next `may_sleep` does not.
 pub struct Inbox<J> {
     newest: AtomicPtr<Node<J>>,
     asleep: AtomicBool,
@@ -375,9 +380,9 @@ impl<J: Send> Inbox<J> {
 
 impl<J> Drop for Inbox<J> {
     fn drop(&mut self) {
-        // A swap, because loom does not see that the last owner of an `Arc` has synchronised with the others: a load could be
-        // of what another thread has taken since.
-        // Acquire: pairs with the Release of each push.
+        // A swap, because loom does not see that the last owner of an `Arc` has synchronised with the others:
+        // a load could be of what another thread has taken since. Acquire: pairs with the Release of each
+        // push.
         drop(Nodes { first: self.newest.swap(ptr::null_mut(), Ordering::Acquire) });
     }
 }
@@ -394,7 +399,8 @@ impl<J> Iterator for Nodes<J> {
         if self.first.is_null() {
             return None;
         }
-        // SAFETY: the list is this iterator's own; each node came from `Box::into_raw` and leaves the list here.
+        // SAFETY: the list is this iterator's own; each node came from `Box::into_raw` and leaves the list
+        // here.
         unsafe {
             let mut node = Box::from_raw(self.first);
             self.first = std::mem::replace(&mut node.next, ptr::null_mut());

@@ -1,12 +1,14 @@
 //! Places on Earth as scores: pure functions.
 //!
-//! A score is a geohash of 52 bits: longitude and latitude are each divided into 2²⁶ steps (the latter between ±85.05112878°, where the
-//! square of the Mercator projection ends), and the bits of the two numbers alternate, the longitude's first. So whatever lies in one
-//! cell of a coarser grid, of 2ⁿ by 2ⁿ cells, has scores of one range. A search covers its area with a cell that is about as large
-//! and those around it, and measures the distance to each place in them.
+//! A score is a geohash of 52 bits: longitude and latitude are each divided into 2²⁶ steps (the latter
+//! between ±85.05112878°, where the square of the Mercator projection ends), and the bits of the two numbers
+//! alternate, the longitude's first. So whatever lies in one cell of a coarser grid, of 2ⁿ by 2ⁿ cells, has
+//! scores of one range. A search covers its area with a cell that is about as large and those around it, and
+//! measures the distance to each place in them.
 //!
-//! The Earth is a sphere here, and distances are great circles by the haversine formula. Constants, the choice of cells, their order and
-//! the order of operations on doubles are Redis's, so that scores, distances and the order of results are the same to the bit.
+//! The Earth is a sphere here, and distances are great circles by the haversine formula. Constants, the
+//! choice of cells, their order and the order of operations on doubles are Redis's, so that scores, distances
+//! and the order of results are the same to the bit.
 
 use std::{f64::consts::PI, ops::Range};
 
@@ -49,7 +51,8 @@ impl Place {
         Cell::of(self, SCORE_STEP, LATITUDE_MAX).bits as f64
     }
 
-    /// The place's geohash as others spell it: 11 letters over the whole range of latitudes, of which the last says nothing.
+    /// The place's geohash as others spell it: 11 letters over the whole range of latitudes, of which the
+    /// last says nothing.
     pub fn geohash(self) -> [u8; 11] {
         let bits = Cell::of(self, SCORE_STEP, 90.0).bits;
         let mut text = [ALPHABET[0]; 11];
@@ -77,7 +80,8 @@ impl Place {
     }
 }
 
-/// The bits of a score, which may be that of any sorted set: as a C program converts it, negative numbers wrap around.
+/// The bits of a score, which may be that of any sorted set: as a C program converts it, negative numbers
+/// wrap around.
 fn to_bits(score: f64) -> u64 {
     if score < i64::MAX as f64 { score as i64 as u64 } else { score as u64 }
 }
@@ -122,7 +126,8 @@ impl Cell {
     /// The cell so many columns east and rows north of this one; the grid goes round in both directions.
     fn neighbour(self, east: i32, north: i32) -> Self {
         let mask = u32::MAX >> (32 - self.step);
-        // A number that is not moved is left as it is: at the very end of the range it is one too large for the grid.
+        // A number that is not moved is left as it is: at the very end of the range it is one too large for
+        // the grid.
         let moved = |number: u32, by: i32| match by {
             0 => number,
             by => number.wrapping_add_signed(by) & mask,
@@ -149,7 +154,8 @@ impl Cell {
     }
 }
 
-/// Puts a zero bit before each bit (Sean Anderson, "Bit Twiddling Hacks": interleave bits by binary magic numbers).
+/// Puts a zero bit before each bit (Sean Anderson, "Bit Twiddling Hacks": interleave bits by binary magic
+/// numbers).
 fn spread(number: u32) -> u64 {
     let mut bits = u64::from(number);
     bits = (bits | bits << 16) & 0x0000_ffff_0000_ffff;
@@ -230,7 +236,8 @@ impl Area {
 
     /// The scores of cells that cover the area, in the order in which they are searched.
     ///
-    /// Where the area is a large part of the Earth, neighbours may be one cell: those that follow each other are one range.
+    /// Where the area is a large part of the Earth, neighbours may be one cell: those that follow each other
+    /// are one range.
     pub fn score_ranges(&self) -> SmallVec<[Range<f64>; 9]> {
         let mut last = None;
         self.cells().into_iter().filter(|cell| last.replace(*cell) != Some(*cell)).map(Cell::scores).collect()

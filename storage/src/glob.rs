@@ -15,8 +15,8 @@ pub enum Case {
 /// they let [`matches_everything`] pass first), bytes above 127 are negative in ranges, an unterminated `[`
 /// ends with the pattern, and an escaped byte in brackets heeds case always.
 ///
-/// A star that has matched is never reconsidered once a later star has matched too, so the time is at most the
-/// product of the lengths, where naive recursion is exponential in the stars.
+/// A star that has matched is never reconsidered once a later star has matched too, so the time is at most
+/// the product of the lengths, where naive recursion is exponential in the stars.
 pub fn glob_match(pattern: &[u8], text: &[u8], case: Case) -> bool {
     let (mut p, mut t) = (0, 0);
     // Behind the last star, and where in the text it was last tried.
@@ -58,8 +58,8 @@ pub fn literal_len(pattern: &[u8]) -> usize {
     pattern.iter().position(|byte| b"*?[\\".contains(byte)).unwrap_or(pattern.len())
 }
 
-/// [`glob_match`], heeding case, for a pattern of which the [literal](literal_len) length is known: most texts are told apart by what
-/// they begin with.
+/// [`glob_match`], heeding case, for a pattern of which the [literal](literal_len) length is known: most
+/// texts are told apart by what they begin with.
 pub fn glob_match_from(pattern: &[u8], n_literal: usize, text: &[u8]) -> bool {
     let (literal, rest) = pattern.split_at(n_literal);
     match rest {
@@ -90,8 +90,8 @@ fn count_stars(pattern: &[u8]) -> usize {
     pattern.iter().take_while(|&&byte| byte == b'*').count()
 }
 
-/// Matches one byte against the element at the start of the pattern, which is no star; also gives the element's
-/// length.
+/// Matches one byte against the element at the start of the pattern, which is no star; also gives the
+/// element's length.
 fn match_one(pattern: &[u8], byte: u8, case: Case) -> (bool, usize) {
     match pattern[0] {
         b'?' => (true, 1),

@@ -35,9 +35,10 @@ pub(crate) const TAG_BEGINS_AT: u32 = 19;
 
 /// A key's place in its table: its hash, turned so that the bits that chose the shard come last.
 ///
-/// The top bits are the *position*, by which tables order their entries. Eight bits of it are the *tag*: those behind the [`TAG_BEGINS_AT`]
-/// that stand beside an entry's address. So a bucket tells positions to 26 bits, and the tag is independent of the bucket as long as a
-/// table has no more than 2¹⁹ of them, which is 3.6 million entries; each doubling beyond takes a bit from it.
+/// The top bits are the *position*, by which tables order their entries. Eight bits of it are the *tag*:
+/// those behind the [`TAG_BEGINS_AT`] that stand beside an entry's address. So a bucket tells positions to 26
+/// bits, and the tag is independent of the bucket as long as a table has no more than 2¹⁹ of them, which is
+/// 3.6 million entries; each doubling beyond takes a bit from it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Place(pub(crate) u64);
 
@@ -124,8 +125,8 @@ impl std::fmt::Debug for KeyHasher {
 pub enum HashTags {
     /// The shard comes from the tag of a key that has one.
     Honoured,
-    /// The shard always comes from the whole key: one prefix such as `{bull}:` on all keys would otherwise use
-    /// one shard.
+    /// The shard always comes from the whole key: one prefix such as `{bull}:` on all keys would otherwise
+    /// use one shard.
     Ignored,
 }
 
@@ -213,7 +214,8 @@ impl Router {
     }
 }
 
-/// The part of a key that Redis's hash-tag rule selects: between the first `{` and the next `}`, where that is not empty.
+/// The part of a key that Redis's hash-tag rule selects: between the first `{` and the next `}`, where that
+/// is not empty.
 #[inline(always)]
 pub fn hash_tag(key: &[u8]) -> Option<&[u8]> {
     if may_have_brace(key) { find_hash_tag(key) } else { None }
@@ -230,7 +232,8 @@ fn find_hash_tag(key: &[u8]) -> Option<&[u8]> {
     }
 }
 
-/// Whether a key may have a `{`: exact up to 32 bytes, where a call of `memchr` would cost more than the search.
+/// Whether a key may have a `{`: exact up to 32 bytes, where a call of `memchr` would cost more than the
+/// search.
 #[inline(always)]
 fn may_have_brace(key: &[u8]) -> bool {
     // The last words may overlap those before.

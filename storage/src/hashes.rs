@@ -8,12 +8,13 @@
 //! | triples | `listpackex` | packed name, value, deadline … by deadline; 0 stands for none, and those come last |
 //! | table | `hashtable` | a table from names to values, and a deadline index of the deadlines |
 //!
-//! Pairs become triples when a command first asks for a deadline in the hash, and either becomes a table when there are more than
-//! `hash-max-listpack-entries` fields or a text is longer than `hash-max-listpack-value`.
+//! Pairs become triples when a command first asks for a deadline in the hash, and either becomes a table when
+//! there are more than `hash-max-listpack-entries` fields or a text is longer than `hash-max-listpack-value`.
 //!
-//! **A field whose deadline has passed is not there**, for any operation of this file: it is not read, not counted, and setting
-//! it adds a new field. Where it is stored all the same, until an operation writes to it or expiry comes by, is nobody's business
-//! but memory's. A hash in which all fields have expired is no key any more.
+//! **A field whose deadline has passed is not there**, for any operation of this file: it is not read, not
+//! counted, and setting it adds a new field. Where it is stored all the same, until an operation writes to it
+//! or expiry comes by, is nobody's business but memory's. A hash in which all fields have expired is no key
+//! any more.
 
 mod field_table;
 mod packed_fields;
@@ -253,15 +254,16 @@ impl<'a> HashRef<'a> {
         Contents::of(self.entry())
     }
 
-    /// The number of fields. Where deadlines have passed, takes time in proportion to the fields that nobody has removed yet.
+    /// The number of fields. Where deadlines have passed, takes time in proportion to the fields that nobody
+    /// has removed yet.
     #[inline]
     pub fn len(self) -> usize {
         let contents = self.contents();
         contents.len() - contents.n_expired(self.now())
     }
 
-    /// The number of fields that are stored, those included that have expired and that nobody has removed yet. Constant in
-    /// time.
+    /// The number of fields that are stored, those included that have expired and that nobody has removed
+    /// yet. Constant in time.
     pub fn n_stored(self) -> usize {
         self.contents().len()
     }
@@ -298,8 +300,8 @@ impl<'a> HashRef<'a> {
         self.contents().iter().filter(move |field| !field.has_expired(now))
     }
 
-    /// Visits fields from a position on, through at most `n_buckets` buckets, and all of a packed hash; gives the position to go on
-    /// from, or `None` at the end.
+    /// Visits fields from a position on, through at most `n_buckets` buckets, and all of a packed hash; gives
+    /// the position to go on from, or `None` at the end.
     pub fn scan(
         self,
         from: Position,
@@ -365,7 +367,8 @@ impl<'a> HashRef<'a> {
     }
 }
 
-/// Where fewer than one field in so many is wanted, drawing until they differ is faster than going through all.
+/// Where fewer than one field in so many is wanted, drawing until they differ is faster than going through
+/// all.
 const SPARSE_CHOICE: usize = 3;
 
 /// A hash's fields, to be drawn by chance again and again.
@@ -466,7 +469,8 @@ impl HashMut<'_> {
         });
     }
 
-    /// Removes fields whose deadline has passed, at most `n_max`, those first that passed first; says how many.
+    /// Removes fields whose deadline has passed, at most `n_max`, those first that passed first; says how
+    /// many.
     pub fn expire(&mut self, n_max: usize) -> usize {
         let now = self.now();
         if !HashType::next_deadline(self.entry()).is_some_and(|deadline| deadline.has_passed(now)) {
@@ -495,7 +499,8 @@ impl HashMut<'_> {
         self.count_expired_fields(1);
     }
 
-    /// Has the log know of a field whose deadline has passed, as what comes takes it for one that is not there.
+    /// Has the log know of a field whose deadline has passed, as what comes takes it for one that is not
+    /// there.
     #[cold]
     fn record_if_expired(&self, name: &[u8]) {
         let now = self.now();

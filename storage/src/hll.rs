@@ -1,16 +1,16 @@
 //! HyperLogLogs, stored as Redis stores them: strings that a client may GET, SET and move between servers.
 //!
-//! An element's hash chooses one of 2¹⁴ registers by its low 14 bits; the rank of the rest is the number of its trailing
-//! zeros, plus one. A register holds the highest rank it has met, and the number of distinct elements is estimated from
-//! how many registers hold which rank: by Otmar Ertl, "New cardinality estimation algorithms for HyperLogLog sketches",
-//! arXiv:1702.01284, whose sigma and tau are used.
+//! An element's hash chooses one of 2¹⁴ registers by its low 14 bits; the rank of the rest is the number of
+//! its trailing zeros, plus one. A register holds the highest rank it has met, and the number of distinct
+//! elements is estimated from how many registers hold which rank: by Otmar Ertl, "New cardinality estimation
+//! algorithms for HyperLogLog sketches", arXiv:1702.01284, whose sigma and tau are used.
 //!
 //! ```text
 //! "HYLL" | encoding 1 | unused 3 | cardinality 8, little endian, highest bit: out of date | registers
 //! ```
 //!
-//! *Dense* registers have 6 bits each, the first in the lowest bits of the first byte: 12,288 bytes. *Sparse* ones are
-//! runs of equal registers:
+//! *Dense* registers have 6 bits each, the first in the lowest bits of the first byte: 12,288 bytes. *Sparse*
+//! ones are runs of equal registers:
 //!
 //! | bits | is |
 //! |---|---|
@@ -18,11 +18,12 @@
 //! | `01llllll llllllll` | `l + 1` registers of rank 0, the higher bits of `l` first |
 //! | `1rrrrrll` | `l + 1` registers of rank `r + 1` |
 //!
-//! A sparse one becomes dense when it would grow beyond `hll-sparse-max-bytes`, or when a rank is above 32. Which runs there
-//! are after a change is part of the representation, as replicas and tests compare bytes: see `raise_sparse`.
+//! A sparse one becomes dense when it would grow beyond `hll-sparse-max-bytes`, or when a rank is above 32.
+//! Which runs there are after a change is part of the representation, as replicas and tests compare bytes:
+//! see `raise_sparse`.
 //!
-//! Any bytes may claim to be a HyperLogLog. [`Hll::new`] checks the header, and whoever walks the runs finds out whether
-//! they make 2¹⁴ registers.
+//! Any bytes may claim to be a HyperLogLog. [`Hll::new`] checks the header, and whoever walks the runs finds
+//! out whether they make 2¹⁴ registers.
 
 use smallvec::SmallVec;
 
@@ -313,8 +314,8 @@ impl Registers {
         estimate(&histogram)
     }
 
-    /// What a HyperLogLog is once it was raised to these registers, which are nowhere below its own; in place of none, an
-    /// empty one. It stays sparse, if it is and may be.
+    /// What a HyperLogLog is once it was raised to these registers, which are nowhere below its own; in place
+    /// of none, an empty one. It stays sparse, if it is and may be.
     ///
     /// # Errors
     /// If a register cannot be found.
@@ -472,7 +473,8 @@ struct Place {
     register: usize,
 }
 
-/// Where to look for a register: from `at` on, whose run has the one at `before` before it, unless it is the first.
+/// Where to look for a register: from `at` on, whose run has the one at `before` before it, unless it is the
+/// first.
 #[derive(Clone, Debug)]
 struct Walk {
     before: Option<Place>,
@@ -496,8 +498,9 @@ enum Raised {
 
 /// Raises a register of a sparse HyperLogLog.
 ///
-/// The result is Redis's to the byte: the run that the register is in is split in up to three, and then neighbours of equal
-/// rank are joined as far as five steps from the run before it reach, a join being a step, too.
+/// The result is Redis's to the byte: the run that the register is in is split in up to three, and then
+/// neighbours of equal rank are joined as far as five steps from the run before it reach, a join being a
+/// step, too.
 ///
 /// Moves the walk to where the next register, if that is a higher one, can be looked for.
 fn raise_sparse(
@@ -672,7 +675,8 @@ fn test_registers() -> Result<(), Fault> {
     Ok(())
 }
 
-/// Compares the estimates with each other and with the truth: four standard errors are allowed, and two elements.
+/// Compares the estimates with each other and with the truth: four standard errors are allowed, and two
+/// elements.
 fn test_estimate(n_elements: u64, dense: &[u8], sparse: &[u8]) -> Result<(), Fault> {
     let cardinality = |bytes| Hll::new(bytes).ok_or(Corrupt).and_then(Hll::cardinality);
     let (Ok(of_dense), Ok(of_sparse)) = (cardinality(dense), cardinality(sparse)) else {

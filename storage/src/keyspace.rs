@@ -106,8 +106,8 @@ impl Keyspace {
         }
     }
 
-    /// Fetches what look-ups of these keys touch behind the roots, stage by stage, so that their latencies overlap. Reads
-    /// table structure only, never an entry, and needs no hold.
+    /// Fetches what look-ups of these keys touch behind the roots, stage by stage, so that their latencies
+    /// overlap. Reads table structure only, never an entry, and needs no hold.
     #[inline(never)]
     pub fn prefetch(&self, db: Db, keys: &[Routed]) {
         if db.0 != 0 {
@@ -202,8 +202,8 @@ impl Keyspace {
             || self.known[shard.index()].any(&pin(), |counts| number(counts) > 0)
     }
 
-    /// The databases that have keys, in ascending order, each with what it holds. Takes time in proportion to how many tables there are: one
-    /// for each database and shard that have a key in common.
+    /// The databases that have keys, in ascending order, each with what it holds. Takes time in proportion to
+    /// how many tables there are: one for each database and shard that have a key in common.
     pub fn databases(&self) -> Vec<(Db, DatabaseCounts)> {
         let mut by_db: HashMap<u32, DatabaseCounts> = HashMap::new();
         self.each_table(|number, _, counts| by_db.entry(number).or_default().add(counts));
@@ -213,7 +213,8 @@ impl Keyspace {
         databases
     }
 
-    /// Bytes of each database's tables, their entries aside, if it has keys. Walks their directories, and needs no hold.
+    /// Bytes of each database's tables, their entries aside, if it has keys. Walks their directories, and
+    /// needs no hold.
     pub fn table_bytes(&self) -> HashMap<Db, u64> {
         let mut by_db = HashMap::new();
         self.each_table(|number, root, _| match root.structure_bytes() {

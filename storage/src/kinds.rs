@@ -1,7 +1,7 @@
 //! The types of values: all that is asked of a value whatever its type, one row a type.
 //!
-//! The table stands above the types and below the shard. Reading and writing strings does not pass through it; what has expired
-//! is the one thing that every look-up asks.
+//! The table stands above the types and below the shard. Reading and writing strings does not pass through
+//! it; what has expired is the one thing that every look-up asks.
 
 use crate::{
     as_commands,
@@ -169,7 +169,8 @@ const EXPIRING: u32 = {
     bits
 };
 
-/// What expires by itself of a kind's values. Every look-up asks, so that the row is read only if there is something.
+/// What expires by itself of a kind's values. Every look-up asks, so that the row is read only if there is
+/// something.
 #[inline(always)]
 fn expiring(kind: Kind) -> Option<&'static Expiring> {
     if EXPIRING >> kind as u32 & 1 == 0 {

@@ -1,9 +1,10 @@
 //! The ledger: the one place that hears of every change of a key, and the sink from which observers are fed.
 //!
-//! WATCH's stamp moves at the change itself. Everybody else is told when the unit ends that changed the key: if somebody on this
-//! shard is interested, a [`Change`] goes into the sink, and the end of the unit takes the sink
-//! ([`Shard::take_changes`](crate::Shard::take_changes)) before it lets the shard go. Interested are nodes that wait for the key,
-//! tracking clients that have read it, and [hearers](Hearer), who hear of every change.
+//! WATCH's stamp moves at the change itself. Everybody else is told when the unit ends that changed the key:
+//! if somebody on this shard is interested, a [`Change`] goes into the sink, and the end of the unit takes
+//! the sink ([`Shard::take_changes`](crate::Shard::take_changes)) before it lets the shard go. Interested are
+//! nodes that wait for the key, tracking clients that have read it, and [hearers](Hearer), who hear of every
+//! change.
 
 use std::{
     cell::Cell,
@@ -32,8 +33,8 @@ use crate::{
 pub enum Effect {
     /// The value is what it was.
     None,
-    /// The value is another, but WATCH and tracking clients are not told, as in Redis: what consumer groups do. A further event of
-    /// one change is quiet, too: what there is to see of it was seen with the first.
+    /// The value is another, but WATCH and tracking clients are not told, as in Redis: what consumer groups
+    /// do. A further event of one change is quiet, too: what there is to see of it was seen with the first.
     Quiet,
     /// The value is another, or has come or gone.
     Modified,
@@ -50,7 +51,8 @@ pub struct Change {
     pub event: Event,
     /// What that means for the value.
     pub effect: Effect,
-    /// Its rank among all changes that the same thread has made, in whatever shard. The shards of a unit are changed by one thread.
+    /// Its rank among all changes that the same thread has made, in whatever shard. The shards of a unit are
+    /// changed by one thread.
     pub order: u64,
     /// The client whose command did it; 0 if it was no client's.
     pub author: u64,
@@ -58,11 +60,13 @@ pub struct Change {
     pub wakes: bool,
     /// Tracking clients that have read the key since it last changed. They are no longer remembered.
     pub readers: Readers,
-    /// Observers have been told of it ([`Shard::take_untold`](crate::Shard::take_untold)): what is left is that it wakes nodes.
+    /// Observers have been told of it ([`Shard::take_untold`](crate::Shard::take_untold)): what is left is
+    /// that it wakes nodes.
     pub is_told: bool,
 }
 
-/// One who hears of every change on a shard, whatever the key. Which one it is, is not known here; there are up to eight.
+/// One who hears of every change on a shard, whatever the key. Which one it is, is not known here; there are
+/// up to eight.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Hearer(u8);
 
@@ -94,8 +98,8 @@ fn next_order() -> u64 {
 /// What every write reads comes first, behind the first table: the shard's second line.
 #[repr(C)]
 pub(crate) struct Ledger {
-    /// Somebody watches a key, waits for one, has read one or hears of all, or a snapshot is being taken: the one test that a write
-    /// pays for.
+    /// Somebody watches a key, waits for one, has read one or hears of all, or a snapshot is being taken: the
+    /// one test that a write pays for.
     pub(crate) is_observed: bool,
     /// The [`Hearer`]s, as bits.
     hearers: u8,
@@ -154,7 +158,8 @@ impl Ledger {
         }
     }
 
-    /// Notes what WATCH and tracking clients do not see: an event that follows another, or what consumer groups do.
+    /// Notes what WATCH and tracking clients do not see: an event that follows another, or what consumer
+    /// groups do.
     #[cold]
     pub(crate) fn announce_quietly(&mut self, db: Db, key: &[u8], event: Event) {
         self.record(db, key, event);
@@ -190,8 +195,8 @@ impl Ledger {
         }
     }
 
-    /// Notes what happened to a whole database, or to all of them, of which this is the first. Nodes that wait for some of the keys have
-    /// to look.
+    /// Notes what happened to a whole database, or to all of them, of which this is the first. Nodes that
+    /// wait for some of the keys have to look.
     pub(crate) fn announce_database(&mut self, db: Db, event: Event, awaited: &[(Db, Box<[u8]>)]) {
         self.record(db, &[], event);
         if self.tells() {
@@ -209,7 +214,8 @@ impl Ledger {
         self.author = author;
     }
 
-    /// Notes that a key has gone because the deadlines of all its parts had passed: they have expired, and it had become empty.
+    /// Notes that a key has gone because the deadlines of all its parts had passed: they have expired, and it
+    /// had become empty.
     pub(crate) fn announce_over(&mut self, db: Db, key: &[u8]) {
         if self.is_logged() {
             record::lost_key(db, key);
@@ -339,8 +345,9 @@ impl Ledger {
     }
 }
 
-/// What concerns a running snapshot. Whoever changes an entry calls [`before_change`](Self::before_change) and
-/// [`after_change`](Self::after_change), whoever makes one the second, whoever removes one [`removed`](Self::removed).
+/// What concerns a running snapshot. Whoever changes an entry calls [`before_change`](Self::before_change)
+/// and [`after_change`](Self::after_change), whoever makes one the second, whoever removes one
+/// [`removed`](Self::removed).
 impl Ledger {
     /// Saves an entry's value before it is another.
     #[inline(always)]
@@ -394,7 +401,8 @@ impl Ledger {
 }
 
 impl Ledger {
-    /// Notes that the next deadline of the fields of a hash is another, or that the hash has come or gone. `counts` gives those of its table.
+    /// Notes that the next deadline of the fields of a hash is another, or that the hash has come or gone.
+    /// `counts` gives those of its table.
     #[inline(always)]
     pub(crate) fn fields_moved<'c>(
         &mut self,

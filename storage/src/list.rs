@@ -1,14 +1,15 @@
 //! Lists: packed elements, or a deque of chunks.
 //!
-//! A small list is one [`Packed`] in its entry (`listpack` in OBJECT ENCODING's words), a large one an object (`quicklist`).
-//! `list-max-listpack-size` is the limit of both, of a small list and of a chunk, and a list changes its form exactly
-//! when it does in Redis since 7.2:
+//! A small list is one [`Packed`] in its entry (`listpack` in OBJECT ENCODING's words), a large one an object
+//! (`quicklist`). `list-max-listpack-size` is the limit of both, of a small list and of a chunk, and a list
+//! changes its form exactly when it does in Redis since 7.2:
 //!
-//! - before something is added or written, a small list that would exceed the limit by the bare length of the texts becomes large
-//!   (`grow`), even if nothing comes of it because there is no such pivot or index;
-//! - after something was removed or replaced, a large list that is left with one chunk within *half* of the limit becomes small
-//!   (`shrink`);
-//! - what was restored piece by piece begins large, and becomes small if it is one chunk within the limit (`settle`).
+//! - before something is added or written, a small list that would exceed the limit by the bare length of the
+//!   texts becomes large (`grow`), even if nothing comes of it because there is no such pivot or index;
+//! - after something was removed or replaced, a large list that is left with one chunk within *half* of the
+//!   limit becomes small (`shrink`);
+//! - what was restored piece by piece begins large, and becomes small if it is one chunk within the limit
+//!   (`settle`).
 
 mod chunk;
 mod chunks;
@@ -227,8 +228,8 @@ impl<'a> ListRef<'a> {
         only.into_iter().chain(chunks.map(Chunk::part))
     }
 
-    /// Calls `found` with the index of each element with this text, in the order from an end on, as long as it wants more. Looks
-    /// at no more than `n_compared` elements.
+    /// Calls `found` with the index of each element with this text, in the order from an end on, as long as
+    /// it wants more. Looks at no more than `n_compared` elements.
     pub fn find(
         self,
         text: &[u8],
@@ -353,7 +354,8 @@ impl ListMut<'_> {
         });
     }
 
-    /// Writes another text in place of the element at an index (a negative one counts from the right); says whether there is one.
+    /// Writes another text in place of the element at an index (a negative one counts from the right); says
+    /// whether there is one.
     pub fn set(&mut self, index: i64, text: &[u8]) -> bool {
         let (limit, index) = (self.limit(), position(index, self.as_ref().len()));
         self.arrange(|entry| {
@@ -371,7 +373,8 @@ impl ListMut<'_> {
         self.mark_changed_if(index.is_some())
     }
 
-    /// Adds an element beside the first one that is `pivot`; gives the length of the list then, if there is one.
+    /// Adds an element beside the first one that is `pivot`; gives the length of the list then, if there is
+    /// one.
     pub fn insert(&mut self, side: Side, pivot: &[u8], text: &[u8]) -> Option<usize> {
         let limit = self.limit();
         let inserted = self.arrange(|entry| {

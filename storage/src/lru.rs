@@ -1,7 +1,8 @@
 //! How keys note their use, for OBJECT IDLETIME and FREQ and for eviction: 24 bits an entry.
 //!
-//! Under LRU policies they are the time of the last use in seconds. Under LFU policies they are, as in Redis, 16 bits of
-//! minutes (when the counter last decayed) and an 8-bit counter that grows with the logarithm of the number of uses.
+//! Under LRU policies they are the time of the last use in seconds. Under LFU policies they are, as in Redis,
+//! 16 bits of minutes (when the counter last decayed) and an 8-bit counter that grows with the logarithm of
+//! the number of uses.
 
 use std::sync::atomic::{
     AtomicBool, AtomicU64,
@@ -22,8 +23,8 @@ const CLOCK_MASK: u64 = (1 << 24) - 1;
 pub struct Access {
     /// 0 for LRU; else bit 63, the decay time in minutes (31 bits) and the logarithm factor (32 bits).
     policy: AtomicU64,
-    /// Whether keys and fields whose time is over stay until someone writes them: they are seen by nobody, but removing them
-    /// would be a change.
+    /// Whether keys and fields whose time is over stay until someone writes them: they are seen by nobody,
+    /// but removing them would be a change.
     keeps_expired: AtomicBool,
 }
 
@@ -42,7 +43,8 @@ pub enum AccessPolicy {
 }
 
 impl Access {
-    /// Changes the policy. The clocks of keys written under the other one are misread until the keys are used.
+    /// Changes the policy. The clocks of keys written under the other one are misread until the keys are
+    /// used.
     pub fn set_policy(&self, policy: AccessPolicy) {
         let word = match policy {
             AccessPolicy::Lru => 0,
@@ -55,7 +57,8 @@ impl Access {
 
     /// Says whether who reads may remove what has expired.
     pub fn keep_expired(&self, keeps: bool) {
-        // SeqCst: pairs with itself on other threads; between two of these stores their callers look at what they follow.
+        // SeqCst: pairs with itself on other threads; between two of these stores their callers look at what
+        // they follow.
         self.keeps_expired.store(keeps, SeqCst);
     }
 
@@ -98,7 +101,8 @@ impl Access {
         }
     }
 
-    /// Gives an entry that was used elsewhere its use there: the seconds since, or how often, whichever the policy keeps.
+    /// Gives an entry that was used elsewhere its use there: the seconds since, or how often, whichever the
+    /// policy keeps.
     pub fn resume(&self, entry: EntryRef<'_>, now: Millis, idle_seconds: Option<u64>, frequency: Option<u8>) {
         let is_lfu = self.policy.load(Relaxed) != 0;
         let bits = match (is_lfu, idle_seconds, frequency) {
@@ -115,7 +119,8 @@ impl Access {
     fn note_lfu(&self, entry: EntryRef<'_>, now: Millis) {
         let AccessPolicy::Lfu { log_factor, .. } = self.policy() else { return };
         let counter = self.frequency(entry, now);
-        // The chance to grow is 1 in (counter − start) × factor + 1. The key's bits and the time are random enough for that.
+        // The chance to grow is 1 in (counter − start) × factor + 1. The key's bits and the time are random
+        // enough for that.
         let mixed = (now.0 ^ entry.key().as_ptr().addr() as u64).wrapping_mul(0x9e37_79b9_7f4a_7c15) >> 32;
         let odds = u64::from(counter.saturating_sub(LFU_START)) * u64::from(log_factor) + 1;
         let grown = (counter < 255 && mixed.is_multiple_of(odds)) as u32;
@@ -132,14 +137,15 @@ impl Access {
     }
 }
 
-/// Seconds since an entry was last used, under an LRU policy. The clock wraps after 194 days, and tells half as much.
+/// Seconds since an entry was last used, under an LRU policy. The clock wraps after 194 days, and tells half
+/// as much.
 pub fn idle_seconds(entry: EntryRef<'_>, now: Millis) -> u64 {
     let seconds = ((now.0 / 1000) & CLOCK_MASK) as u32;
     u64::from(passed(seconds, entry.access_clock().bits(), CLOCK_MASK as u32))
 }
 
-/// How much has passed since `then` by a clock that wraps at `mask`. None where `then` is ahead: the system's clock was set back, and what was
-/// used just before that is not what has been idle for the longest.
+/// How much has passed since `then` by a clock that wraps at `mask`. None where `then` is ahead: the system's
+/// clock was set back, and what was used just before that is not what has been idle for the longest.
 fn passed(now: u32, then: u32, mask: u32) -> u32 {
     let passed = now.wrapping_sub(then) & mask;
     if passed > mask / 2 { 0 } else { passed }

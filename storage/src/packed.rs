@@ -1,4 +1,5 @@
-//! Packed elements: short texts and integers one behind the other in one piece of memory, to be read from either end.
+//! Packed elements: short texts and integers one behind the other in one piece of memory, to be read from
+//! either end.
 //!
 //! The layout is Redis's listpack, byte for byte, so that DUMP and RESTORE copy it:
 //!
@@ -6,12 +7,13 @@
 //! total bytes u32 | elements u16 | element* | 0xff        element: code and payload | length of those, readable backwards
 //! ```
 //!
-//! All numbers are little-endian. A code says an integer of 7, 13, 16, 24, 32 or 64 bits, or the length of a text in 6, 12 or 32
-//! bits. The length behind an element is 1 to 5 groups of 7 bits, the last group first seen from the right. The count stands still
-//! at 65535, which means "count them".
+//! All numbers are little-endian. A code says an integer of 7, 13, 16, 24, 32 or 64 bits, or the length of a
+//! text in 6, 12 or 32 bits. The length behind an element is 1 to 5 groups of 7 bits, the last group first
+//! seen from the right. The count stands still at 65535, which means "count them".
 //!
-//! Reading is done through [`Packed`], a borrowed view; editing through functions on anything whose middle can be
-//! [spliced](Splice): an entry's value, or a `Vec<u8>`. A view of bytes that a client sent is made by [`Packed::check`] only.
+//! Reading is done through [`Packed`], a borrowed view; editing through functions on anything whose middle
+//! can be [spliced](Splice): an entry's value, or a `Vec<u8>`. A view of bytes that a client sent is made by
+//! [`Packed::check`] only.
 
 use std::ops::Range;
 
@@ -287,7 +289,8 @@ impl<'a> Packed<'a> {
         }
     }
 
-    /// The element at an index; a negative one counts from the end, -1 being the last. Walks from the nearer end.
+    /// The element at an index; a negative one counts from the end, -1 being the last. Walks from the nearer
+    /// end.
     pub fn nth(self, index: i64) -> Option<At> {
         let n = self.len() as i64;
         let index = if index < 0 { index + n } else { index };
@@ -353,8 +356,8 @@ impl<'a> Packed<'a> {
         None
     }
 
-    /// Whether this element is at `at`, whose body has so many bytes. The last bytes are looked at first: texts of one set often begin
-    /// alike.
+    /// Whether this element is at `at`, whose body has so many bytes. The last bytes are looked at first:
+    /// texts of one set often begin alike.
     #[inline]
     fn is_at(self, at: At, body: usize, wanted: Element<'_>) -> bool {
         if let Element::Text(text) = wanted {
@@ -462,8 +465,8 @@ pub fn insert_element(buffer: &mut impl Splice, at: At, element: Element<'_>) {
     count(buffer, 1);
 }
 
-/// Adds elements in their order before the one at `at`, or at the end, without looking at whether texts are integers. The first
-/// one is at `at` then.
+/// Adds elements in their order before the one at `at`, or at the end, without looking at whether texts are
+/// integers. The first one is at `at` then.
 pub fn insert_all(buffer: &mut impl Splice, at: At, elements: &[Element<'_>]) {
     let n_bytes = elements.iter().map(|element| element.stored_bytes()).sum();
     buffer.splice(at.0..at.0, n_bytes);

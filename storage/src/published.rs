@@ -2,8 +2,8 @@
 
 use std::sync::atomic::{AtomicU64, Ordering};
 
-/// Numbers that a shard's holder stores and anyone reads, each at a moment of its own. They have a line to themselves. That behind it is not
-/// written by others: the count of references is in front.
+/// Numbers that a shard's holder stores and anyone reads, each at a moment of its own. They have a line to
+/// themselves. That behind it is not written by others: the count of references is in front.
 #[derive(Debug)]
 #[repr(align(64))]
 pub struct Published {
@@ -11,7 +11,8 @@ pub struct Published {
     pub(crate) expired: AtomicU64,
     /// Fields of hashes that were removed because their deadline had passed, one by one.
     pub(crate) expired_fields: AtomicU64,
-    /// The earliest deadline of a field in any database, in milliseconds; the greatest number if there is none.
+    /// The earliest deadline of a field in any database, in milliseconds; the greatest number if there is
+    /// none.
     pub(crate) next_field_deadline: AtomicU64,
     /// Bytes of what the shard keeps beside its tables.
     pub(crate) other_bytes: AtomicU64,

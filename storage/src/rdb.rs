@@ -4,8 +4,8 @@
 //! type u8 | value | version u16 | checksum u64        the last two little-endian
 //! ```
 //!
-//! The checksum is Redis's CRC-64 of all before it. It finds accidents only, so that nothing else that is read is trusted:
-//! packed values are checked in every byte, and announced lengths are never allocated ahead.
+//! The checksum is Redis's CRC-64 of all before it. It finds accidents only, so that nothing else that is
+//! read is trusted: packed values are checked in every byte, and announced lengths are never allocated ahead.
 
 mod codes;
 pub mod file;
@@ -65,7 +65,8 @@ static CHECKSUM: Crc<u64, Table<16>> = Crc::<u64, Table<16>>::new(&CRC_64_REDIS)
 pub enum Checksums {
     /// What has another one is refused.
     Compared,
-    /// They are not looked at (DEBUG SET-SKIP-CHECKSUM-VALIDATION): what is behind is found out by reading it.
+    /// They are not looked at (DEBUG SET-SKIP-CHECKSUM-VALIDATION): what is behind is found out by reading
+    /// it.
     Ignored,
 }
 
@@ -116,8 +117,8 @@ pub fn restore_libraries(payload: &[u8], checksums: Checksums) -> Result<Vec<Vec
     Ok(codes)
 }
 
-/// An entry for the key with the value that was dumped. It has no deadline of its own. There is none if it is a hash in which all
-/// fields have expired.
+/// An entry for the key with the value that was dumped. It has no deadline of its own. There is none if it is
+/// a hash in which all fields have expired.
 ///
 /// # Errors
 /// If the payload is not one that DUMP could have written.

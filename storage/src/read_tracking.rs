@@ -1,7 +1,7 @@
 //! Keys that clients keep copies of: who is to be told when one changes.
 //!
-//! As in Redis, a key is known here by its name alone, whatever its database, and a change ends what is known of it: who reads the
-//! key again is remembered again.
+//! As in Redis, a key is known here by its name alone, whatever its database, and a change ends what is known
+//! of it: who reads the key again is remembered again.
 
 use std::{
     collections::{HashMap, HashSet},
@@ -90,8 +90,8 @@ struct ReadKey {
 
 /// The keys of a shard that clients have read since they last changed.
 ///
-/// Each key knows its readers and each reader its keys, so a change costs no more than it has readers, and a reader that leaves no
-/// more than it has read.
+/// Each key knows its readers and each reader its keys, so a change costs no more than it has readers, and a
+/// reader that leaves no more than it has read.
 #[derive(Debug, Default)]
 pub(crate) struct Tracked {
     keys: HashMap<Arc<[u8]>, ReadKey>,
@@ -150,7 +150,8 @@ impl Tracked {
         self.keys.remove(key).expect("the caller has found it").readers
     }
 
-    /// Forgets up to `n_max` keys that a client has read, with no word to it; says what is forgotten, and whether that was all.
+    /// Forgets up to `n_max` keys that a client has read, with no word to it; says what is forgotten, and
+    /// whether that was all.
     pub(crate) fn forget_reader(&mut self, reader: Reader, n_max: usize) -> (Remembered, bool) {
         let mut forgotten = Remembered::default();
         let Some(mut own) = self.by_reader.remove(&reader.number) else { return (forgotten, true) };

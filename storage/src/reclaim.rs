@@ -1,9 +1,9 @@
 //! Memory that is too much to free while a shard is held.
 //!
-//! What is large waits as garbage, and is freed in steps that are short enough for a thread that serves sockets. Every thread frees
-//! some in each of its turns, more when much waits: so threads that have nothing else to do free it, a client that makes very much
-//! of it is slowed down, and no heavy work keeps it waiting. Bytes in one piece cannot be freed in steps. Very long ones are left to
-//! threads without sockets.
+//! What is large waits as garbage, and is freed in steps that are short enough for a thread that serves
+//! sockets. Every thread frees some in each of its turns, more when much waits: so threads that have nothing
+//! else to do free it, a client that makes very much of it is slowed down, and no heavy work keeps it
+//! waiting. Bytes in one piece cannot be freed in steps. Very long ones are left to threads without sockets.
 
 use std::{
     cell::Cell,
@@ -22,8 +22,8 @@ use crate::{
 /// An entry of at least so many bytes is not freed under the hold: that may take a system call.
 pub(crate) const LARGE_BYTES: usize = 64 * 1024;
 
-/// How many pieces of a value, or entries of a flushed table, are freed at a time, fewer if they are long: some 4 MiB of those. That
-/// takes tenths of a millisecond, since most are in no cache.
+/// How many pieces of a value, or entries of a flushed table, are freed at a time, fewer if they are long:
+/// some 4 MiB of those. That takes tenths of a millisecond, since most are in no cache.
 const STEP_COST: usize = 1024;
 
 /// Cost of a flushed table itself, in entries.
@@ -35,7 +35,8 @@ const VERY_LARGE_BYTES: usize = 1 << 20;
 /// What waits to be freed in steps.
 static GARBAGE: SegQueue<Garbage> = SegQueue::new();
 
-/// Bytes in one piece that take so long to free that they wait for a thread without sockets, and how many they are.
+/// Bytes in one piece that take so long to free that they wait for a thread without sockets, and how many
+/// they are.
 static LARGE_GARBAGE: SegQueue<(Bytes, usize)> = SegQueue::new();
 
 /// The bytes in there.
@@ -44,7 +45,8 @@ static N_LARGE_BYTES: AtomicUsize = AtomicUsize::new(0);
 /// How many entries, values and flushed tables have been given up and are not freed yet.
 static N_PENDING: AtomicUsize = AtomicUsize::new(0);
 
-/// When so much waits, threads with sockets take more time for it, so that a client that makes much garbage is slowed down.
+/// When so much waits, threads with sockets take more time for it, so that a client that makes much garbage
+/// is slowed down.
 const FLOOD_BYTES: usize = 256 << 20;
 
 /// The bytes of what waits to be freed in steps.
@@ -257,8 +259,8 @@ pub(crate) fn free_tables(tables: TakenTables, bytes: usize) {
     }
 }
 
-/// Frees a part of a value that holds so many bytes, now or, if they are many, by and by as what `demolish` makes of it. Says how
-/// many bytes it has freed at once.
+/// Frees a part of a value that holds so many bytes, now or, if they are many, by and by as what `demolish`
+/// makes of it. Says how many bytes it has freed at once.
 pub(crate) fn free_part<T>(part: T, bytes: usize, demolish: impl FnOnce(T) -> Box<dyn Rubble>) -> usize {
     if bytes < LARGE_BYTES {
         return bytes;
@@ -267,8 +269,8 @@ pub(crate) fn free_part<T>(part: T, bytes: usize, demolish: impl FnOnce(T) -> Bo
     0
 }
 
-/// Frees a part of a value whose bytes, so many, are in one piece, now or, if they are very many, later. Says how many it has
-/// freed at once.
+/// Frees a part of a value whose bytes, so many, are in one piece, now or, if they are very many, later. Says
+/// how many it has freed at once.
 pub(crate) fn free_piece(part: impl Send + 'static, bytes: usize) -> usize {
     if bytes < VERY_LARGE_BYTES {
         return bytes;
@@ -304,8 +306,8 @@ pub fn reclaim() -> bool {
     }
 }
 
-/// Frees one of the longest values, however long that takes; says whether there was one. To be called with no shard held, by
-/// a thread that nobody waits for.
+/// Frees one of the longest values, however long that takes; says whether there was one. To be called with no
+/// shard held, by a thread that nobody waits for.
 pub fn reclaim_large() -> bool {
     let Some((bytes, n_bytes)) = LARGE_GARBAGE.pop() else { return false };
     bytes.free(n_bytes);
@@ -318,8 +320,8 @@ pub fn has_much_large_garbage() -> bool {
     N_LARGE_BYTES.load(Relaxed) >= MUCH_BYTES
 }
 
-/// Frees one of the long values that is not too long for a thread with sockets, if so much waits that those who make it are to be
-/// slowed down. To be called with no shard held.
+/// Frees one of the long values that is not too long for a thread with sockets, if so much waits that those
+/// who make it are to be slowed down. To be called with no shard held.
 pub fn help_reclaim_large() {
     if N_LARGE_BYTES.load(Relaxed) < FLOOD_BYTES {
         return;

@@ -1,9 +1,10 @@
 //! What the unit under way has done, in words that do it again: what the log gets of it.
 //!
-//! A unit runs on one thread, whatever shards it holds and whatever handlers do its work, so its record is that thread's. Shards on
-//! which [`LOG`] hears count their changes here and note what has gone by itself. Handlers whose words would not do the same again give
-//! other ones ([`Shard::log`](crate::Shard::log)); who runs a handler adds the words of all others, and takes the record at the unit's
-//! end, before the shards are let go.
+//! A unit runs on one thread, whatever shards it holds and whatever handlers do its work, so its record is
+//! that thread's. Shards on which [`LOG`] hears count their changes here and note what has gone by itself.
+//! Handlers whose words would not do the same again give other ones ([`Shard::log`](crate::Shard::log)); who
+//! runs a handler adds the words of all others, and takes the record at the unit's end, before the shards are
+//! let go.
 
 use std::cell::RefCell;
 
@@ -25,7 +26,8 @@ struct Commands {
     bytes: Vec<u8>,
     /// Where each word ends in `bytes`.
     ends: Vec<usize>,
-    /// Long words that are shared with the request in which they came, by their numbers: they take nothing of `bytes`.
+    /// Long words that are shared with the request in which they came, by their numbers: they take nothing of
+    /// `bytes`.
     shared: Vec<(usize, Pinned)>,
     /// Of each command its database and where its words end in `ends`.
     commands: Vec<(Db, usize)>,
@@ -159,8 +161,8 @@ impl Record {
         self.touches_all = false;
     }
 
-    /// Keys, and fields of hashes behind the names of their keys, that went by themselves. They were gone already for whatever the
-    /// commands did.
+    /// Keys, and fields of hashes behind the names of their keys, that went by themselves. They were gone
+    /// already for whatever the commands did.
     pub fn gone(&self) -> impl Iterator<Item = Recorded<'_>> {
         self.gone.iter()
     }

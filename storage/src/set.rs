@@ -6,20 +6,21 @@
 //! | listpack | [`packed`], the entry's bytes | there are `set-max-listpack-entries` at most, none longer than `set-max-listpack-value` |
 //! | hashtable | a [`Table`] of entries without a value, one allocation a member | |
 //!
-//! A set is born as what its first members need ([`SetMut::make_ready_for`]) and moves down this list as it grows. Removing
-//! members does not move it up again, unless nearly all of many are popped at once ([`SetMut::pop_many`]).
+//! A set is born as what its first members need ([`SetMut::make_ready_for`]) and moves down this list as it
+//! grows. Removing members does not move it up again, unless nearly all of many are popped at once
+//! ([`SetMut::pop_many`]).
 //!
 //! # Members
 //!
-//! A member is an [`Element`]: how it is stored decides whether a text that spells an integer is read as `Text` or as
-//! `Integer`. Whatever takes an element takes both for the same member.
+//! A member is an [`Element`]: how it is stored decides whether a text that spells an integer is read as
+//! `Text` or as `Integer`. Whatever takes an element takes both for the same member.
 //!
 //! # Reading
 //!
-//! [`SetRef::len`], [`SetRef::contains`] and [`SetRef::iter`] are what other types need of a set: sorted sets are united with
-//! sets, too. `SetRef::of(entry, now)` makes the reference of any set's entry, also of one that was
-//! [shared](crate::entry::EntryRef::share): several sources can be read at once then, wherever they live, and their references
-//! are `Copy`. A share is dropped before a set that may be its source is written.
+//! [`SetRef::len`], [`SetRef::contains`] and [`SetRef::iter`] are what other types need of a set: sorted sets
+//! are united with sets, too. `SetRef::of(entry, now)` makes the reference of any set's entry, also of one
+//! that was [shared](crate::entry::EntryRef::share): several sources can be read at once then, wherever they
+//! live, and their references are `Copy`. A share is dropped before a set that may be its source is written.
 
 mod algebra;
 mod builder;
@@ -266,8 +267,8 @@ impl<'a> SetRef<'a> {
         View::of(self.entry()).iter()
     }
 
-    /// Visits members from a position on, `n` of them or a few more, and fewer only at the end; gives the position to go on
-    /// from, or `None` at the end. Small sets are visited whole, whatever the position.
+    /// Visits members from a position on, `n` of them or a few more, and fewer only at the end; gives the
+    /// position to go on from, or `None` at the end. Small sets are visited whole, whatever the position.
     ///
     /// A member that is in the set from the first call to the last is visited at least once.
     pub fn scan(self, from: Position, n: usize, visit: &mut dyn FnMut(Element<'_>)) -> Option<Position> {
@@ -282,8 +283,9 @@ impl<'a> SetRef<'a> {
 }
 
 impl SetMut<'_> {
-    /// Readies a set for `n` members, `first` the first of them: a new one is born, and another one becomes a table at once
-    /// that has no room for so many. As in Redis, it does not matter whether they are there already.
+    /// Readies a set for `n` members, `first` the first of them: a new one is born, and another one becomes a
+    /// table at once that has no room for so many. As in Redis, it does not matter whether they are there
+    /// already.
     pub fn make_ready_for(&mut self, first: &[u8], n: usize) {
         let encoding = self.entry().encoding();
         if encoding == HASHTABLE {

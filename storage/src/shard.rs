@@ -1,9 +1,10 @@
 //! A shard: its part of every database, and the one place through which keys change.
 //!
-//! Handlers read through [`Shard::read`] and its kin and write through [`Shard::put_string`], [`Shard::remove`] and the guards
-//! ([`ValueMut`](crate::ValueMut)). Whatever is written moves the key's stamp, keeps the published counts and marks the shard as being
-//! changed, so no handler can forget any of it. Each of these takes the [`Event`] that the write is, and observers hear of it
-//! through one sink (`ledger.rs`).
+//! Handlers read through [`Shard::read`] and its kin and write through [`Shard::put_string`],
+//! [`Shard::remove`] and the guards ([`ValueMut`](crate::ValueMut)). Whatever is written moves the key's
+//! stamp, keeps the published counts and marks the shard as being changed, so no handler can forget any of
+//! it. Each of these takes the [`Event`] that the write is, and observers hear of it through one sink
+//! (`ledger.rs`).
 
 pub(crate) mod eviction;
 pub mod expiry;
@@ -43,8 +44,8 @@ use crate::{
 
 /// One partition of the keyspace.
 ///
-/// What a command on a key of database 0 reads or writes whatever it does comes first: with the executor's word and its list
-/// before it, it fills one line, up to the root of the first table.
+/// What a command on a key of database 0 reads or writes whatever it does comes first: with the executor's
+/// word and its list before it, it fills one line, up to the root of the first table.
 #[repr(C)]
 pub struct Shard {
     /// The database of the command under way.
@@ -67,7 +68,8 @@ pub struct Shard {
     /// Look-ups since the last [`Shard::take_lookups`].
     lookups: Lookups,
     marks: Marks,
-    /// The time of the command under way. It goes back only where [`Shard::start_at`] finds that the clock was set back.
+    /// The time of the command under way. It goes back only where [`Shard::start_at`] finds that the clock
+    /// was set back.
     now: Millis,
     access: Arc<Access>,
     tables: Tables,
@@ -81,7 +83,8 @@ pub struct Shard {
 /// With the words of its executor it fills two pairs of cache lines: a server has a thousand shards.
 const _: () = assert!(size_of::<Shard>() <= 240);
 
-/// By how much the times that threads sample may be apart: a shard that is ahead of a command by more asks the clock.
+/// By how much the times that threads sample may be apart: a shard that is ahead of a command by more asks
+/// the clock.
 const SKEW_MILLIS: u64 = 100;
 
 /// Look-ups of keys that are to be used.
@@ -131,8 +134,8 @@ impl Shard {
         Self { is_limited: false, ..Self::new(ShardId::default(), tables, published, access, thresholds) }
     }
 
-    /// Starts a command, or a transaction of several: what was changed before it is whole. Gives the latest time that a
-    /// command had here.
+    /// Starts a command, or a transaction of several: what was changed before it is whole. Gives the latest
+    /// time that a command had here.
     #[inline]
     pub fn start(&mut self) -> Millis {
         self.marks.mend();
@@ -142,11 +145,12 @@ impl Shard {
         self.now
     }
 
-    /// Starts a command at its time, and gives that: the time that was sampled for it, or the shard's own if that is later.
+    /// Starts a command at its time, and gives that: the time that was sampled for it, or the shard's own if
+    /// that is later.
     ///
-    /// Samples of different threads are apart by the length of a turn. Where the shard is ahead by more, the sample is old, or the clock
-    /// was set back: then `clock` says what time it is. It is asked under the hold, so it is behind the shard only if it was set back,
-    /// and the shard's time goes back with it.
+    /// Samples of different threads are apart by the length of a turn. Where the shard is ahead by more, the
+    /// sample is old, or the clock was set back: then `clock` says what time it is. It is asked under the
+    /// hold, so it is behind the shard only if it was set back, and the shard's time goes back with it.
     #[inline(always)]
     pub fn start_at(&mut self, sampled: Millis, clock: impl FnOnce() -> Millis) -> Millis {
         self.start();
@@ -229,8 +233,8 @@ impl Shard {
         self.tables.get(self.db).map_or(0, Table::len)
     }
 
-    /// What a key of a database holds, whether or not it has expired, to judge how much work it is: counts nothing, is no use
-    /// of the key, and removes nothing. Nothing if there is no such database.
+    /// What a key of a database holds, whether or not it has expired, to judge how much work it is: counts
+    /// nothing, is no use of the key, and removes nothing. Nothing if there is no such database.
     pub fn glance(&self, db: Db, key: &Key<'_>) -> Option<EntryRef<'_>> {
         self.tables.get(db)?.find(key.bytes, key.routed.place)
     }
@@ -256,7 +260,8 @@ impl Shard {
             self.ledger.missed(self.db, key.bytes);
             return None;
         };
-        // SAFETY: nothing removes or moves the entry before this function returns it, and the result borrows `self`.
+        // SAFETY: nothing removes or moves the entry before this function returns it, and the result borrows
+        // `self`.
         let entry = unsafe { entry.unbound() };
         self.lookups.n_hits += 1;
         if touches {
@@ -277,7 +282,8 @@ impl Shard {
     #[inline]
     pub fn look(&mut self, key: &Key<'_>) -> Option<EntryRef<'_>> {
         let touches = std::mem::replace(&mut self.touches, false);
-        // SAFETY: nothing changes or removes the entry before this function returns it, and the result borrows `self`.
+        // SAFETY: nothing changes or removes the entry before this function returns it, and the result
+        // borrows `self`.
         let entry = self.read(key).map(|entry| unsafe { entry.unbound() });
         self.touches = touches;
         entry
@@ -285,7 +291,8 @@ impl Shard {
 
     /// [`Shard::look`], of which nobody is told who hears of misses.
     pub fn look_quietly(&mut self, key: &Key<'_>) -> Option<EntryRef<'_>> {
-        // SAFETY: nothing changes or removes the entry before this function returns it, and the result borrows `self`.
+        // SAFETY: nothing changes or removes the entry before this function returns it, and the result
+        // borrows `self`.
         let entry = self.live(key, Self::expire_unless_kept).map(|entry| unsafe { entry.unbound() });
         let counted = if entry.is_some() { &mut self.lookups.n_hits } else { &mut self.lookups.n_misses };
         *counted += 1;
@@ -297,8 +304,8 @@ impl Shard {
         self.live(key, Self::expire_unless_kept)
     }
 
-    /// A live entry, on the way to a write or out of curiosity: counts nothing and is no use of the key. One that has expired is
-    /// gone then.
+    /// A live entry, on the way to a write or out of curiosity: counts nothing and is no use of the key. One
+    /// that has expired is gone then.
     #[inline]
     pub fn peek(&mut self, key: &Key<'_>) -> Option<EntryRef<'_>> {
         self.live(key, Self::expire)
@@ -312,13 +319,14 @@ impl Shard {
             expire(self, key);
             return None;
         }
-        // SAFETY: nothing has changed since the entry was found, and the result borrows `self`, so nothing will while it is
-        // used. (The borrow checker would keep `self` borrowed in the branch above as well.)
+        // SAFETY: nothing has changed since the entry was found, and the result borrows `self`, so nothing
+        // will while it is used. (The borrow checker would keep `self` borrowed in the branch above as well.)
         Some(unsafe { entry.unbound() })
     }
 
-    /// Fetches what look-ups of some members touch, if the key holds a large set, hash or sorted set, so that their latencies
-    /// overlap. More than [`PREFETCH_MAX`] are of no use. Whatever the key holds, nothing else comes of it.
+    /// Fetches what look-ups of some members touch, if the key holds a large set, hash or sorted set, so that
+    /// their latencies overlap. More than [`PREFETCH_MAX`] are of no use. Whatever the key holds, nothing
+    /// else comes of it.
     pub fn prefetch_members<'m>(&mut self, key: &Key<'_>, members: impl Iterator<Item = &'m [u8]>) {
         if let Some(large) = self.member_table(key) {
             let places: SmallVec<[Place; PREFETCH_MAX]> =
@@ -351,15 +359,16 @@ impl Shard {
         self.read_here(key).map(string_bytes).transpose()
     }
 
-    /// A live string, to be used whole: copied into a reply, say. A very long one is refused under a hold, before anything of
-    /// the command has happened; then the command runs on [pinned](Shard::pin) values.
+    /// A live string, to be used whole: copied into a reply, say. A very long one is refused under a hold,
+    /// before anything of the command has happened; then the command runs on [pinned](Shard::pin) values.
     ///
     /// # Errors
     /// If the key holds something else, or if the string is very long and the work is limited.
     #[inline]
     pub fn whole_string(&mut self, key: &Key<'_>) -> Result<Option<&[u8]>, StorageError> {
         let Some(entry) = self.read_here(key) else { return Ok(None) };
-        // SAFETY: nothing changes or removes the entry before this function returns its bytes, and the result borrows `self`.
+        // SAFETY: nothing changes or removes the entry before this function returns its bytes, and the result
+        // borrows `self`.
         let bytes = string_bytes(unsafe { entry.unbound() })?;
         if bytes.len() > WORK_MAX_BYTES && self.is_limited {
             cold_path();
@@ -384,8 +393,8 @@ impl Shard {
         StorageError::TooMuch
     }
 
-    /// Takes a look-up of a string back: the command that has made it is refused, and looks the key up once more. A look-up that
-    /// [`whole_string`](Shard::whole_string) refused is taken back already.
+    /// Takes a look-up of a string back: the command that has made it is refused, and looks the key up once
+    /// more. A look-up that [`whole_string`](Shard::whole_string) refused is taken back already.
     #[cold]
     pub fn take_back_lookup(&mut self, key: &Key<'_>) {
         let max = self.copied_max_bytes();
@@ -513,8 +522,8 @@ impl Shard {
         self.changed(key, event);
     }
 
-    /// Writes a string that was made elsewhere, whatever the key held; a long one is not copied. The key has no deadline
-    /// then.
+    /// Writes a string that was made elsewhere, whatever the key held; a long one is not copied. The key has
+    /// no deadline then.
     pub fn put_pinned_string(&mut self, key: &Key<'_>, value: Pinned, event: Event) {
         let encoding = StringOrigin::Edited.encoding();
         let entry = if value.len() > INLINE_MAX {
@@ -675,8 +684,8 @@ impl Shard {
         self.tables.get(self.db)?.sample(random)
     }
 
-    /// Visits the database's entries from a position on, through at most `n_buckets` buckets; gives the position to go on
-    /// from, or `None` at the end. Visits expired entries, too.
+    /// Visits the database's entries from a position on, through at most `n_buckets` buckets; gives the
+    /// position to go on from, or `None` at the end. Visits expired entries, too.
     pub fn scan(
         &self,
         from: Position,
@@ -769,7 +778,8 @@ impl Shard {
         self.ledger.announce_database(b, Event::Swapped, &of_b);
     }
 
-    /// Has [nothing be refused](Shard::whole_string) as too much, up to the next [`Shard::start`]: in the middle of a transaction there is no other way.
+    /// Has [nothing be refused](Shard::whole_string) as too much, up to the next [`Shard::start`]: in the
+    /// middle of a transaction there is no other way.
     pub fn lift_limit(&mut self) {
         self.is_limited = false;
     }

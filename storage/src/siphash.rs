@@ -1,8 +1,9 @@
 //! SipHash-1-3 of byte strings that are at hand as a whole.
 //!
-//! The function is Aumasson and Bernstein's ("SipHash: a fast short-input PRF", 2012) with one round a word and three at the
-//! end. Crates have it too, but as a call, and with a state for input that comes in pieces; every command on a key hashes one, and
-//! inlined it takes two thirds of their instructions. The tests compare it with such a crate.
+//! The function is Aumasson and Bernstein's ("SipHash: a fast short-input PRF", 2012) with one round a word
+//! and three at the end. Crates have it too, but as a call, and with a state for input that comes in pieces;
+//! every command on a key hashes one, and inlined it takes two thirds of their instructions. The tests
+//! compare it with such a crate.
 
 /// What hashing begins with: the key, mixed with the function's constants.
 #[derive(Clone, Copy, PartialEq, Eq)]

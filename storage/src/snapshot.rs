@@ -1,4 +1,5 @@
-//! Snapshots: what a shard held at one moment, written while the shard goes on changing, without a copy of the process.
+//! Snapshots: what a shard held at one moment, written while the shard goes on changing, without a copy of
+//! the process.
 //!
 //! ```text
 //! cut    all shards are held for a moment: each begins to save ([`Saving::new`])
@@ -6,17 +7,19 @@
 //! change what has not been passed is encoded before it is changed, and marked; what comes into being is marked, too
 //! ```
 //!
-//! **An unsaved entry has its value of the cut.** An entry is *unsaved* if the walk has not passed its position and it is not
-//! marked. Whatever changes, replaces or removes an entry asks first ([`Ledger::before_change`](crate::ledger::Ledger)), so the value
-//! goes to the snapshot before it is another, and exactly once: then the entry is marked, or gone. A key of the cut is either passed
-//! as it was, or was saved before its first change; a key that came later is marked, or lies where the walk has been.
+//! **An unsaved entry has its value of the cut.** An entry is *unsaved* if the walk has not passed its
+//! position and it is not marked. Whatever changes, replaces or removes an entry asks first
+//! ([`Ledger::before_change`](crate::ledger::Ledger)), so the value goes to the snapshot before it is
+//! another, and exactly once: then the entry is marked, or gone. A key of the cut is either passed as it was,
+//! or was saved before its first change; a key that came later is marked, or lies where the walk has been.
 //!
-//! The mark is a bit of the entry, so it goes with the entry through splits and merges of the table, and costs no memory. The walk
-//! clears it when it passes: when no snapshot runs no entry is marked, and entries that are made need not know of any of this.
+//! The mark is a bit of the entry, so it goes with the entry through splits and merges of the table, and
+//! costs no memory. The walk clears it when it passes: when no snapshot runs no entry is marked, and entries
+//! that are made need not know of any of this.
 //!
-//! What is saved early is handed on in chunks, so that it is written soon, and not only when the walk comes to its shard: see [`Early`].
-//! A database that is flushed in the middle is handed to the walk as it is, and so are large values that are removed: nobody else has
-//! them any more.
+//! What is saved early is handed on in chunks, so that it is written soon, and not only when the walk comes
+//! to its shard: see [`Early`]. A database that is flushed in the middle is handed to the walk as it is, and
+//! so are large values that are removed: nobody else has them any more.
 
 use std::{collections::HashMap, sync::Arc};
 
@@ -37,8 +40,8 @@ mod copy_before_write;
 pub(crate) struct Saving {
     /// How far the walk has come in the first database.
     first: TableSaving,
-    /// The same of others, as they are numbered now, if the walk has come to them or they have been swapped or flushed. Of one that is not
-    /// here nothing is passed.
+    /// The same of others, as they are numbered now, if the walk has come to them or they have been swapped
+    /// or flushed. Of one that is not here nothing is passed.
     others: HashMap<Db, TableSaving>,
     /// The place of the table, among those of the shard, that the walk has come to.
     nth: usize,
@@ -72,7 +75,8 @@ impl TableSaving {
 
 /// How entries are written. Types' own files know that, which use what uses this.
 pub(crate) struct Format {
-    /// Adds an entry, with how it was used if that is told; returns false if all of it has expired, and nothing is added.
+    /// Adds an entry, with how it was used if that is told; returns false if all of it has expired, and
+    /// nothing is added.
     pub(crate) encode: fn(&mut Vec<u8>, EntryRef<'_>, Option<&Access>, Millis) -> bool,
     /// Whether that takes long.
     pub(crate) is_large: fn(EntryRef<'_>) -> bool,
@@ -293,7 +297,8 @@ impl Saving {
         }
     }
 
-    /// Follows a swap of two databases. The walk goes back to the first of their tables: what has come there it may not have passed.
+    /// Follows a swap of two databases. The walk goes back to the first of their tables: what has come there
+    /// it may not have passed.
     pub(crate) fn swap(&mut self, a: Db, b: Db, first_place: Option<usize>) {
         let (of_a, of_b) = (self.of(a), self.of(b));
         *self.of_mut(a) = of_b;
@@ -333,7 +338,8 @@ impl Saving {
         self.nth
     }
 
-    /// How far the walk is in the database of that table, and the number that this had at the cut; none if all of it is passed.
+    /// How far the walk is in the database of that table, and the number that this had at the cut; none if
+    /// all of it is passed.
     pub(crate) fn stands_at(&self, db: Db) -> Option<(Db, Position)> {
         let TableSaving { was, passed } = self.of(db);
         Some((was, passed?))
@@ -344,8 +350,8 @@ impl Saving {
         self.nth += 1;
     }
 
-    /// Passes an entry, which is of a database that had this number: it is saved, unless it is marked, and not marked any more. One that is
-    /// large is left to `large`.
+    /// Passes an entry, which is of a database that had this number: it is saved, unless it is marked, and
+    /// not marked any more. One that is large is left to `large`.
     pub(crate) fn pass_entry(
         &self,
         was: Db,

@@ -1,11 +1,11 @@
 //! Sorted sets: members with scores, in the order of the scores and, where these are equal, of the members.
 //!
-//! Small ones are packed, members and scores by turns. Past `zset-max-listpack-entries` members or a member past
-//! `zset-max-listpack-value` bytes they become, for good, a table with a tree beside it; OBJECT ENCODING calls that `skiplist`, as
-//! Redis does.
+//! Small ones are packed, members and scores by turns. Past `zset-max-listpack-entries` members or a member
+//! past `zset-max-listpack-value` bytes they become, for good, a table with a tree beside it; OBJECT ENCODING
+//! calls that `skiplist`, as Redis does.
 //!
-//! Whatever asks for a range (of ranks, scores or members) has it turned into a range of ranks first, which are counted from 0 at the
-//! lowest score: one kind of range is read, counted and removed.
+//! Whatever asks for a range (of ranks, scores or members) has it turned into a range of ranks first, which
+//! are counted from 0 at the lowest score: one kind of range is read, counted and removed.
 
 mod bulk_builder;
 mod large;
@@ -92,7 +92,8 @@ pub(crate) fn member_table(entry: EntryRef<'_>) -> Option<&Table> {
     }
 }
 
-/// Fetches what removing members from an end touches, if the value is a large sorted set. More than [`PREFETCH_MAX`] are of no use.
+/// Fetches what removing members from an end touches, if the value is a large sorted set. More than
+/// [`PREFETCH_MAX`] are of no use.
 pub fn prefetch_end(entry: EntryRef<'_>, end: End, n: usize) {
     if entry.kind() == Kind::SortedSet
         && let Stored::Large(large) = Stored::of(entry)
@@ -192,7 +193,8 @@ impl<'a> SortedSetRef<'a> {
         self.range(min.lower(Point::Score), max.upper(Point::Score))
     }
 
-    /// The ranks of the members that are themselves within limits, byte for byte. This has a meaning only if all scores are equal.
+    /// The ranks of the members that are themselves within limits, byte for byte. This has a meaning only if
+    /// all scores are equal.
     pub fn member_range(&self, min: Limit<&[u8]>, max: Limit<&[u8]>) -> Range<usize> {
         self.range(min.lower(Point::Member), max.upper(Point::Member))
     }
@@ -239,8 +241,9 @@ impl<'a> SortedSetRef<'a> {
         })
     }
 
-    /// Visits members in the order of their places in the table, from a position on, through at most `n_buckets` buckets; gives
-    /// the position to go on from, or `None` at the end. All of a small set's are visited at once.
+    /// Visits members in the order of their places in the table, from a position on, through at most
+    /// `n_buckets` buckets; gives the position to go on from, or `None` at the end. All of a small set's are
+    /// visited at once.
     pub fn scan(
         &self,
         from: Position,
@@ -435,7 +438,8 @@ impl SortedSetMut<'_> {
         added
     }
 
-    /// Whether a packed set may have one more member, `zset-max-listpack-entries` and `zset-max-listpack-value` willing.
+    /// Whether a packed set may have one more member, `zset-max-listpack-entries` and
+    /// `zset-max-listpack-value` willing.
     fn has_packed_room_for(&self, member: &[u8]) -> bool {
         let packed = packed_of(self.entry());
         let thresholds = self.thresholds();

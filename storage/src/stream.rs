@@ -1,11 +1,11 @@
 //! Streams: entries that are only added at the end, and groups of consumers that share them.
 //!
-//! Entries lie in [nodes](node::Node), packed as Redis packs them, in a tree by the identity of each node's first entry. A node takes
-//! entries up to `stream-node-max-bytes` and `stream-node-max-entries`; one that is deleted only gets a flag, and its node goes
-//! with its last entry. What Redis calls the rax is this tree.
+//! Entries lie in [nodes](node::Node), packed as Redis packs them, in a tree by the identity of each node's
+//! first entry. A node takes entries up to `stream-node-max-bytes` and `stream-node-max-entries`; one that is
+//! deleted only gets a flag, and its node goes with its last entry. What Redis calls the rax is this tree.
 //!
-//! A stream is no container of its entries: with none, and even without groups, the key stays, since the last identity that was
-//! given out must not be given out again.
+//! A stream is no container of its entries: with none, and even without groups, the key stays, since the last
+//! identity that was given out must not be given out again.
 
 mod entries;
 mod group;
@@ -195,7 +195,8 @@ impl Stream {
         if self.entries.delete(id) { Deletion::Done } else { Deletion::Missing }
     }
 
-    /// Acknowledges entries for a group and deletes them. What is not pending is [missing](Deletion::Missing).
+    /// Acknowledges entries for a group and deletes them. What is not pending is
+    /// [missing](Deletion::Missing).
     fn acknowledge_and_delete(
         &mut self,
         group: &[u8],
@@ -259,7 +260,8 @@ impl StreamMut<'_> {
         added
     }
 
-    /// Removes entries from the start; says how many. What was deleted before may be pending still, and is not any more with
+    /// Removes entries from the start; says how many. What was deleted before may be pending still, and is
+    /// not any more with
     /// [`References::Delete`]: that is a change, too.
     pub fn trim(&mut self, trim: &Trim) -> u64 {
         let (n, has_released) = self.edit(|stream, _| {
@@ -288,7 +290,8 @@ impl StreamMut<'_> {
         n
     }
 
-    /// Acknowledges entries for a group and deletes them: what is not pending there is [missing](Deletion::Missing).
+    /// Acknowledges entries for a group and deletes them: what is not pending there is
+    /// [missing](Deletion::Missing).
     pub fn acknowledge_and_delete(
         &mut self,
         group: &[u8],
@@ -305,7 +308,8 @@ impl StreamMut<'_> {
         }
     }
 
-    /// Sets which identity was given out last, how many entries were ever added, and the greatest deleted one.
+    /// Sets which identity was given out last, how many entries were ever added, and the greatest deleted
+    /// one.
     pub fn set_last_id(&mut self, last: StreamId, n_added: Option<u64>, max_deleted: Option<StreamId>) {
         self.edit(|stream, _| stream.entries.set_last_id(last, n_added, max_deleted));
         self.mark_changed_quietly();

@@ -8,8 +8,9 @@ pub(crate) use loom::{
 
 /// Loom's flag, with its stores made swaps.
 ///
-/// Loom does not know that a read-modify-write comes right behind the value it read: it lets a swap that read an old value be
-/// newer than a plain store that replaced that value meanwhile, which no memory model allows. Swaps among themselves it orders.
+/// Loom does not know that a read-modify-write comes right behind the value it read: it lets a swap that read
+/// an old value be newer than a plain store that replaced that value meanwhile, which no memory model allows.
+/// Swaps among themselves it orders.
 #[cfg(loom)]
 pub(crate) struct AtomicBool(loom::sync::atomic::AtomicBool);
 

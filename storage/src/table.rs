@@ -1,5 +1,5 @@
-//! The table: an index of entries by key that grows and shrinks in small steps, whose structure others may read
-//! meanwhile.
+//! The table: an index of entries by key that grows and shrinks in small steps, whose structure others may
+//! read meanwhile.
 //!
 //! ```text
 //! Root ─▶ Directory (2^depth words) ─▶ Segment (1 to 63 buckets) ─▶ Bucket (one line, 7 entries) ─▶ entry
@@ -7,16 +7,16 @@
 //!
 //! A key's [`Place`] is 64 bits of hash. Read from the top, it is the key's *position*: its first bits choose
 //! the directory's word, the next ones the bucket within the segment (so positions ascend through directory,
-//! segments and buckets), and a byte further down is the tag by which a bucket tells its entries apart without
-//! looking at them. So a look-up is one line for the bucket and one for the entry, once root and directory are
-//! in the cache.
+//! segments and buckets), and a byte further down is the tag by which a bucket tells its entries apart
+//! without looking at them. So a look-up is one line for the bucket and one for the entry, once root and
+//! directory are in the cache.
 //!
 //! - **Growing**: a segment that is 94 % full is replaced by one with a quarter more buckets, up to 63, and
-//!   then by two (extendible hashing); a directory too shallow for that doubles. **Shrinking**: a segment below
-//!   40 % is replaced by one that is 85 % full, or merged with its sibling where both together are small; a
-//!   directory that no segment needs so deep halves. So no insert or removal moves more than a segment's
-//!   entries. (The directory's own doubling copies 8 bytes a segment: 20 KiB for a million keys in *one*
-//!   table.)
+//!   then by two (extendible hashing); a directory too shallow for that doubles. **Shrinking**: a segment
+//!   below 40 % is replaced by one that is 85 % full, or merged with its sibling where both together are
+//!   small; a directory that no segment needs so deep halves. So no insert or removal moves more than a
+//!   segment's entries. (The directory's own doubling copies 8 bytes a segment: 20 KiB for a million keys in
+//!   *one* table.)
 //! - Slots keep the top 19 bits of the position, so that none of this touches an entry as long as a table is
 //!   below about 200,000 keys; beyond, moving an entry hashes its key anew.
 //! - **Memory**: 64 bytes for 7 slots that are 86 % full on average: 10.6 bytes a key.
@@ -32,9 +32,9 @@
 //!
 //! The holder changes, and what one holder wrote the next one sees, because hand-over synchronises: that is
 //! what `&mut Table` means. Structure is reached through raw pointers and its words are atomics, so no `&mut`
-//! to them ever exists. Every directory and segment that is replaced, also when a table is emptied or dropped,
-//! is freed through crossbeam-epoch, after all who were pinned when it was unlinked are not any more. Entries
-//! are freed at once, since nobody but the holder reads them.
+//! to them ever exists. Every directory and segment that is replaced, also when a table is emptied or
+//! dropped, is freed through crossbeam-epoch, after all who were pinned when it was unlinked are not any
+//! more. Entries are freed at once, since nobody but the holder reads them.
 
 mod bucket;
 mod detached;
@@ -73,8 +73,8 @@ const SAMPLE_TRIES: usize = 128;
 
 /// Entries by key.
 ///
-/// Where its entries are says its [`Root`], which prefetchers can read without touching the table; how many they are and
-/// how large say its [`Counts`], which anyone can.
+/// Where its entries are says its [`Root`], which prefetchers can read without touching the table; how many
+/// they are and how large say its [`Counts`], which anyone can.
 #[repr(C)]
 pub struct Table {
     /// First, so that a look-up needs one line of the table's owner.
@@ -87,7 +87,8 @@ pub struct Table {
 // SAFETY: a table owns its entries and its structure; its root is written by nobody else (roots are claimed)
 // and read by others as an atomic.
 unsafe impl Send for Table {}
-// SAFETY: `&Table` only reads: entries, which nobody changes without `&mut Table`, and structure, whose words are atomics.
+// SAFETY: `&Table` only reads: entries, which nobody changes without `&mut Table`, and structure, whose words
+// are atomics.
 unsafe impl Sync for Table {}
 
 impl Roots {
@@ -161,15 +162,16 @@ impl Table {
         Some(SlotMut { table: self, segment, at, slot, place })
     }
 
-    /// [`find_mut`](Self::find_mut) that looks first where the last entry was, because commands on one key often follow each other.
+    /// [`find_mut`](Self::find_mut) that looks first where the last entry was, because commands on one key
+    /// often follow each other.
     #[inline(always)]
     pub fn find_mut_near(&mut self, key: &[u8], place: Place, hint: &mut Hint) -> Option<SlotMut<'_>> {
         let (segment, at, slot) = self.locate_near(key, place, hint)?;
         Some(SlotMut { table: self, segment, at, slot, place })
     }
 
-    /// Finds an entry to change, or adds the one that `make` makes; says whether it did. `place` is what the table's router says
-    /// of the key.
+    /// Finds an entry to change, or adds the one that `make` makes; says whether it did. `place` is what the
+    /// table's router says of the key.
     #[inline]
     pub fn find_or_insert(
         &mut self,
@@ -276,8 +278,8 @@ impl Table {
     ///
     /// It draws a directory word and a slot until an entry is there, and only takes segments by their first
     /// word, so that a segment that several words lead to is not drawn more often. In a table that has just
-    /// shrunk much, where most draws fail, it takes the next entry from a random position on, so entries behind
-    /// gaps are likelier then.
+    /// shrunk much, where most draws fail, it takes the next entry from a random position on, so entries
+    /// behind gaps are likelier then.
     pub fn sample(&self, random: u64) -> Option<EntryRef<'_>> {
         self.sample_where(random, |_, _| true, usize::MAX).map(|spot| spot.entry(self))
     }
@@ -321,8 +323,8 @@ impl Table {
         entry
     }
 
-    /// A random entry with a deadline; see [`sample`](Self::sample). `None` if there is none, or if they are so
-    /// few that none was found near a random position.
+    /// A random entry with a deadline; see [`sample`](Self::sample). `None` if there is none, or if they are
+    /// so few that none was found near a random position.
     pub fn sample_deadline(&self, random: u64) -> Option<EntryRef<'_>> {
         if self.n_deadlines() == 0 {
             return None;
@@ -375,8 +377,9 @@ impl Table {
         })
     }
 
-    /// Removes entries whose deadline has passed, from a position on through at most `max_buckets` buckets, and
-    /// hands them out to be freed outside the hold. Gives the position to go on from, or `None` at the end.
+    /// Removes entries whose deadline has passed, from a position on through at most `max_buckets` buckets,
+    /// and hands them out to be freed outside the hold. Gives the position to go on from, or `None` at the
+    /// end.
     ///
     /// It only touches entries that have a deadline. An entry that lies before its home, because its segment
     /// wraps, may be passed over until the next round.
@@ -719,7 +722,8 @@ impl<'t> SlotMut<'t> {
     /// The entry, to read for as long as the table is borrowed.
     #[inline]
     pub fn into_entry(self) -> EntryRef<'t> {
-        // SAFETY: the slot is occupied, and the table stays borrowed mutably during 't without anybody using it.
+        // SAFETY: the slot is occupied, and the table stays borrowed mutably during 't without anybody using
+        // it.
         unsafe { self.word().entry() }
     }
 
@@ -728,15 +732,17 @@ impl<'t> SlotMut<'t> {
     /// The key must stay the same.
     #[inline]
     pub fn modify<R>(&mut self, change: impl FnOnce(&mut EntryBox) -> R) -> R {
-        // SAFETY: the slot is occupied; it is overwritten, by `WriteBack`'s drop, before anybody reads it again.
+        // SAFETY: the slot is occupied; it is overwritten, by `WriteBack`'s drop, before anybody reads it
+        // again.
         let entry = ManuallyDrop::new(unsafe { self.word().into_entry() });
         let bytes_before = entry.as_ref().allocated_bytes();
         let mut out = WriteBack { slot: self, entry, bytes_before };
         change(&mut out.entry)
     }
 
-    /// Changes the object that is the entry's value, if it is a `T`. The entry stays where it is and nothing but its bytes can be
-    /// otherwise then, so there is less to do than in [`modify`](Self::modify). The bytes follow also if `change` panics.
+    /// Changes the object that is the entry's value, if it is a `T`. The entry stays where it is and nothing
+    /// but its bytes can be otherwise then, so there is less to do than in [`modify`](Self::modify). The
+    /// bytes follow also if `change` panics.
     #[inline]
     pub fn modify_object<T: Object, R>(&mut self, change: impl FnOnce(&mut T) -> R) -> Option<R> {
         // SAFETY: the slot is occupied, and as changing an object does not move its entry, it stays right.
@@ -747,8 +753,8 @@ impl<'t> SlotMut<'t> {
         Some(change(recount.object))
     }
 
-    /// Writes an inline string over an inline string, if it fits where it is; says whether it did. No count changes
-    /// then, and nothing moves, so there is less to do than in [`modify`](Self::modify).
+    /// Writes an inline string over an inline string, if it fits where it is; says whether it did. No count
+    /// changes then, and nothing moves, so there is less to do than in [`modify`](Self::modify).
     #[inline]
     pub fn try_overwrite(&mut self, encoding: Encoding, value: &[u8]) -> bool {
         // SAFETY: the slot is occupied, and as overwriting does not move the entry, it stays right.
@@ -873,7 +879,8 @@ struct Sampled {
 }
 
 impl Sampled {
-    /// Draws a slot, occupied or not; none if it hits a segment's further words, or what would be there if all were large.
+    /// Draws a slot, occupied or not; none if it hits a segment's further words, or what would be there if
+    /// all were large.
     fn draw(directory: DirectoryRef, random: &mut SplitMix) -> Option<Sampled> {
         // A single segment may have few buckets; of several, all are judged against the largest size.
         let n_buckets =

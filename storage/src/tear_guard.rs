@@ -1,7 +1,9 @@
 //! What a shard notes of the changes under way.
 
-/// What has been changed: the top bit says that a change has begun since [`Shard::start`](crate::Shard::start), so a panic now may leave the shard torn; the others
-/// count the changes of keys, or of elements in them, since the last [`Shard::take_changed`](crate::Shard::take_changed). One word, as the first line has no room for more.
+/// What has been changed: the top bit says that a change has begun since
+/// [`Shard::start`](crate::Shard::start), so a panic now may leave the shard torn; the others count the
+/// changes of keys, or of elements in them, since the last
+/// [`Shard::take_changed`](crate::Shard::take_changed). One word, as the first line has no room for more.
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct Marks(u32);
 

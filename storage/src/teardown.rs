@@ -5,8 +5,8 @@ const BYTES_PER_PIECE: usize = 4096;
 
 /// The pieces of a value, which are freed a few at a time.
 pub trait Rubble: Send {
-    /// Frees pieces until they have [cost](cost_of) `max` or more, and returns what they have cost: less than `max` only if nothing
-    /// is left. A piece of very many bytes is left for later, as garbage of its own.
+    /// Frees pieces until they have [cost](cost_of) `max` or more, and returns what they have cost: less than
+    /// `max` only if nothing is left. A piece of very many bytes is left for later, as garbage of its own.
     fn free_some(&mut self, max: usize) -> usize;
 }
 
@@ -16,8 +16,8 @@ pub(crate) fn cost_of(n_bytes: usize) -> usize {
     1 + n_bytes / BYTES_PER_PIECE
 }
 
-/// Frees pieces until they have cost `max` or more, and returns what they have cost. `free` frees one and says how many bytes
-/// that were.
+/// Frees pieces until they have cost `max` or more, and returns what they have cost. `free` frees one and
+/// says how many bytes that were.
 pub(crate) fn free_pieces<P>(
     pieces: &mut impl Iterator<Item = P>,
     max: usize,

@@ -4,8 +4,8 @@ use std::sync::atomic::{AtomicI64, AtomicUsize, Ordering::Relaxed};
 
 macro_rules! thresholds {
     ($($(#[$doc:meta])* $name:ident: $kind:ty = $number:ty, $default:literal;)*) => {
-        /// The settings, shared by all shards and written by CONFIG SET only. A value that is past a setting already changes
-        /// when it is next written to.
+        /// The settings, shared by all shards and written by CONFIG SET only. A value that is past a setting
+        /// already changes when it is next written to.
         #[derive(Debug)]
         pub struct Thresholds {
             $($(#[$doc])* pub $name: Setting<$kind>,)*

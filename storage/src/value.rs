@@ -1,8 +1,8 @@
 //! Typed values: borrowed to be read, or to be changed under the one guard for writes.
 //!
-//! A type is a marker that implements [`ValueType`]; its file adds the operations to `ValueRef<'_, Marker>` and
-//! `ValueMut<'_, Marker>`, and decides there what the entry's bytes or object mean. What is done through a [`ValueMut`] is
-//! announced, accounted and tidied when it drops, so no operation can forget any of it.
+//! A type is a marker that implements [`ValueType`]; its file adds the operations to `ValueRef<'_, Marker>`
+//! and `ValueMut<'_, Marker>`, and decides there what the entry's bytes or object mean. What is done through
+//! a [`ValueMut`] is announced, accounted and tidied when it drops, so no operation can forget any of it.
 
 use std::marker::PhantomData;
 
@@ -54,7 +54,8 @@ impl<T> Clone for ValueRef<'_, T> {
 impl<T> Copy for ValueRef<'_, T> {}
 
 impl<'a, T: ValueType> ValueRef<'a, T> {
-    /// The value of an entry, at a time; also of one that was [shared](EntryRef::share) to be read without the hold.
+    /// The value of an entry, at a time; also of one that was [shared](EntryRef::share) to be read without
+    /// the hold.
     ///
     /// # Errors
     /// If it is of another type.
@@ -86,8 +87,9 @@ impl<'a, T: ValueType> ValueRef<'a, T> {
 
 /// A live value of a shard, to be changed.
 ///
-/// When it drops, a change is announced as the event that the guard was made for, and a value with nothing in it is removed with
-/// its key, which is an event of its own. A guard through which nothing changed announces nothing.
+/// When it drops, a change is announced as the event that the guard was made for, and a value with nothing in
+/// it is removed with its key, which is an event of its own. A guard through which nothing changed announces
+/// nothing.
 pub struct ValueMut<'a, T: ValueType> {
     /// `None` once the key has been removed.
     slot: Option<SlotMut<'a>>,
@@ -169,7 +171,8 @@ impl<'a, T: ValueType> ValueMut<'a, T> {
         self.now
     }
 
-    /// When the value is used: the command's time, unless that has been turned back, as nothing expires while a file is loaded.
+    /// When the value is used: the command's time, unless that has been turned back, as nothing expires while
+    /// a file is loaded.
     pub fn used_at(&self) -> Millis {
         if self.now == Millis(0) { self.ledger.loads_at } else { self.now }
     }
@@ -201,14 +204,16 @@ impl<'a, T: ValueType> ValueMut<'a, T> {
         self.change(|entry| entry.set_deadline(deadline));
     }
 
-    /// Changes the entry: however often, that is one change, unless [elements](Self::mark_changed) are counted.
+    /// Changes the entry: however often, that is one change, unless [elements](Self::mark_changed) are
+    /// counted.
     #[inline]
     pub fn change<R>(&mut self, change: impl FnOnce(&mut EntryBox) -> R) -> R {
         self.effect = Effect::Modified;
         self.arrange(change)
     }
 
-    /// Changes how the entry is stored, or, if it turns out so, more: then [`ValueMut::mark_changed`] says so.
+    /// Changes how the entry is stored, or, if it turns out so, more: then [`ValueMut::mark_changed`] says
+    /// so.
     #[inline]
     pub fn arrange<R>(&mut self, change: impl FnOnce(&mut EntryBox) -> R) -> R {
         self.marks.tear();
@@ -220,7 +225,8 @@ impl<'a, T: ValueType> ValueMut<'a, T> {
         result
     }
 
-    /// [`arrange`](Self::arrange) of a value that is stored as an `O`; `None` if it is not. Less is to be done for that.
+    /// [`arrange`](Self::arrange) of a value that is stored as an `O`; `None` if it is not. Less is to be
+    /// done for that.
     #[inline]
     pub fn arrange_object<O: Object, R>(&mut self, change: impl FnOnce(&mut O) -> R) -> Option<R> {
         self.marks.tear();
@@ -256,7 +262,8 @@ impl<'a, T: ValueType> ValueMut<'a, T> {
         self.is_ready = true;
     }
 
-    /// Notes that the value is another than before, by one element: who watches the key or waits for it hears of it when the guard drops.
+    /// Notes that the value is another than before, by one element: who watches the key or waits for it hears
+    /// of it when the guard drops.
     #[inline]
     pub fn mark_changed(&mut self) {
         self.mark_all_changed(1);
@@ -284,7 +291,8 @@ impl<'a, T: ValueType> ValueMut<'a, T> {
         }
     }
 
-    /// Says that the change is another event than the guard was made for, which turns out in some commands only while they run.
+    /// Says that the change is another event than the guard was made for, which turns out in some commands
+    /// only while they run.
     #[inline]
     pub fn set_event(&mut self, event: Event) {
         self.event = event;

@@ -1,8 +1,9 @@
 //! Waiting nodes: a line for each key, first come first served.
 //!
-//! The shard keeps the lines; that a key with a line was written is told through the shard's sink, and the end of the unit that
-//! wrote it serves the line before the shard is let go. What a waiter is, is not known here; only what it waits for. So a write looks
-//! at none that wait for something else, and, of those that wait for the same, at one that cannot be served.
+//! The shard keeps the lines; that a key with a line was written is told through the shard's sink, and the
+//! end of the unit that wrote it serves the line before the shard is let go. What a waiter is, is not known
+//! here; only what it waits for. So a write looks at none that wait for something else, and, of those that
+//! wait for the same, at one that cannot be served.
 
 use std::{
     any::Any,

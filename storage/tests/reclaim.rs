@@ -160,7 +160,8 @@ fn bytes_freed_by(run: impl FnOnce()) -> usize {
     BYTES_FREED.get() - before
 }
 
-/// Frees in steps all that can be, and says how many allocations that were, and how many bytes the longest step has freed.
+/// Frees in steps all that can be, and says how many allocations that were, and how many bytes the longest
+/// step has freed.
 fn reclaim_steps(what: &str) -> (usize, usize) {
     let (mut n_freed, mut most_bytes) = (0, 0);
     let mut more = true;
@@ -182,8 +183,8 @@ fn reclaim_all(what: &str) -> usize {
     n_freed
 }
 
-/// Large collections used to be freed at a stroke: those that were removed by threads without sockets, whenever these had time for
-/// it, and those of a flushed database by whichever thread came first.
+/// Large collections used to be freed at a stroke: those that were removed by threads without sockets,
+/// whenever these had time for it, and those of a flushed database by whichever thread came first.
 #[test]
 fn large_values_of_all_types_are_freed_in_steps() {
     let _turn = turn();
@@ -201,7 +202,8 @@ fn large_values_of_all_types_are_freed_in_steps() {
     assert!(reclaim_all("the database") > 10 * STEP_MAX);
 }
 
-/// The nodes that came to light when an inner node was taken apart used to cancel what was freed: nearly all of a tree was one step.
+/// The nodes that came to light when an inner node was taken apart used to cancel what was freed: nearly all
+/// of a tree was one step.
 #[test]
 fn no_step_frees_much_of_a_very_large_sorted_set() {
     let _turn = turn();
@@ -239,7 +241,8 @@ fn a_step_frees_few_pieces_if_they_are_long() {
     assert!(freed >= 400 * 60_000);
 }
 
-/// Very long bytes used to be freed by whichever thread came first unless they were the value of a string or an element of a list.
+/// Very long bytes used to be freed by whichever thread came first unless they were the value of a string or
+/// an element of a list.
 #[test]
 fn very_long_pieces_wait_for_a_thread_without_sockets() {
     let _turn = turn();
@@ -299,7 +302,8 @@ fn the_long_name_of_a_shared_value_waits_for_a_thread_without_sockets() {
     assert_eq!(n_garbage(), 0);
 }
 
-/// Large values of a flushed database used to count as freed when they were set aside, and once more when they were freed.
+/// Large values of a flushed database used to count as freed when they were set aside, and once more when
+/// they were freed.
 #[test]
 fn a_large_value_of_a_flushed_database_counts_once() {
     let _turn = turn();

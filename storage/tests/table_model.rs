@@ -53,7 +53,8 @@ fn remove(table: &mut Table, key: &[u8]) -> Option<EntryBox> {
     table.find_mut(key, place).map(|slot| slot.remove())
 }
 
-/// Random operations on keys below `n_keys` in a table as full as the seed is even or odd, with waves of mostly inserting and mostly removing.
+/// Random operations on keys below `n_keys` in a table as full as the seed is even or odd, with waves of
+/// mostly inserting and mostly removing.
 fn run_against_model(seed: u64, n_keys: u64, n_steps: u64, shard_bits: u32, check_every: u64) {
     let mut random = Random(seed);
     let fill = [Fill::Roomy, Fill::Dense][(seed % 2) as usize];

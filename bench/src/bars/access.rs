@@ -14,7 +14,8 @@ const PASSWORD: &str = "secret";
 /// The patterns of both users. Of the three, the last is the one that the keys have.
 const PATTERNS: [&[&str]; 2] = [&["~user:*", "~session:*", "~key:*"], &["~*"]];
 
-/// Both columns are Braid: GETs of a user with three key patterns in the first, of one who may do everything in the second.
+/// Both columns are Braid: GETs of a user with three key patterns in the first, of one who may do everything
+/// in the second.
 pub(super) fn restricted(contest: &Contest, bar: &str) -> Result<Vec<Measure>, BenchError> {
     let server = contest.start_braid(contest.n_io_threads, &[])?;
     load_keys(&server, VALUE)?;

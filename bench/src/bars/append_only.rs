@@ -44,8 +44,8 @@ pub(super) fn cpu(
     })
 }
 
-/// Time from one SET to the next under `always`, of which the disk's own is a part, and the load's: from a server that does nothing
-/// redis-benchmark would get replies no faster.
+/// Time from one SET to the next under `always`, of which the disk's own is a part, and the load's: from a
+/// server that does nothing redis-benchmark would get replies no faster.
 pub(super) fn rate(contest: &Contest, bar: &str) -> Result<Vec<Measure>, BenchError> {
     let measures = vec![
         Measure::new("50 clients, a SET", Unit::Micros, Target::ratio(0.769)),

@@ -11,7 +11,8 @@ use crate::error::BenchError;
 use crate::load::Load;
 use crate::spawn::Server;
 
-/// Does something while a load runs, and ends the load then. An error that answers a request of the load fails it.
+/// Does something while a load runs, and ends the load then. An error that answers a request of the load
+/// fails it.
 pub(super) fn beside<T>(
     load: &Load,
     server: &Server,

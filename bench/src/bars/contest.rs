@@ -69,7 +69,8 @@ impl Contest {
         BarReport { bar: bar.name.to_owned(), seconds, measures, failed }
     }
 
-    /// Measures both sides in turns. `run` measures one side once and returns one figure for each of `measures`.
+    /// Measures both sides in turns. `run` measures one side once and returns one figure for each of
+    /// `measures`.
     pub(super) fn rounds(
         &self,
         bar: &str,
@@ -110,7 +111,8 @@ impl Contest {
         self.n_rounds.min(if self.quick { 1 } else { 3 })
     }
 
-    /// Requests of one redis-benchmark run at this pipelining: without any, each request costs several times as much.
+    /// Requests of one redis-benchmark run at this pipelining: without any, each request costs several times
+    /// as much.
     pub(super) fn n_requests(&self, pipeline: u32) -> u64 {
         if pipeline == 1 { self.n_requests / 4 } else { self.n_requests }
     }

@@ -1,4 +1,5 @@
-//! Processor time that the server spends on redis-benchmark's tests of lists, sets, hashes, sorted sets and MSET.
+//! Processor time that the server spends on redis-benchmark's tests of lists, sets, hashes, sorted sets and
+//! MSET.
 
 use std::thread;
 use std::time::{Duration, Instant};
@@ -80,8 +81,8 @@ impl Test {
         Self { preload: Preload::Popped(value), ..self }
     }
 
-    /// The command of redis-benchmark's LRANGE tests. Selected by their names they would push a list first, which is not to
-    /// be measured.
+    /// The command of redis-benchmark's LRANGE tests. Selected by their names they would push a list first,
+    /// which is not to be measured.
     fn lrange(last: &'static str, cost: u64) -> Self {
         let arguments = vec!["LRANGE", LIST.1, "0", last];
         Self { arguments, preload: Preload::Members(LIST, N_LRANGE_ELEMENTS), cost, at_most: 0.6 }
@@ -119,7 +120,8 @@ fn run_once(contest: &Contest, server: &Server, test: &Test) -> Result<Vec<f64>,
     }
 }
 
-/// Fills a value as redis-benchmark's own tests do: elements of three bytes, members named `element:000000000042`.
+/// Fills a value as redis-benchmark's own tests do: elements of three bytes, members named
+/// `element:000000000042`.
 fn preload(server: &Server, (value_type, key): Value, n_members: u64) -> Result<(), BenchError> {
     let member = move |index| match value_type {
         ValueType::List => "xxx".to_owned(),

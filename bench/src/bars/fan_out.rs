@@ -1,5 +1,5 @@
-//! What it costs to deliver messages to a hundred subscribers while two clients publish as fast as they are answered, and how long
-//! another client's PING waits meanwhile.
+//! What it costs to deliver messages to a hundred subscribers while two clients publish as fast as they are
+//! answered, and how long another client's PING waits meanwhile.
 
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread;
@@ -29,8 +29,8 @@ const PUBLISHING: Duration = Duration::from_secs(2);
 /// The pause between two PINGs; memory is sampled as often.
 const PACE: Duration = Duration::from_millis(5);
 
-/// Two publishers, a hundred subscribers that read, and a client that sends PING. First the publishers wait for the answer to each
-/// message, then to 16 at once: those press harder than messages can be delivered.
+/// Two publishers, a hundred subscribers that read, and a client that sends PING. First the publishers wait
+/// for the answer to each message, then to 16 at once: those press harder than messages can be delivered.
 pub(super) fn run(contest: &Contest, bar: &str) -> Result<Vec<Measure>, BenchError> {
     let mut all = Vec::new();
     for pipeline in PIPELINES {

@@ -23,8 +23,9 @@ const PATTERN: Pattern = Pattern::Zipf { exponent: 0.9 };
 const N_WARMING: u64 = 200_000;
 const N_COUNTED: u64 = 300_000;
 
-/// The same trace on both servers: each request is a GET, and a SET of the key where that finds none. Requests are sent one at a
-/// time: redis-server tells times of access apart by the second, and would know little of a trace that is over in a few.
+/// The same trace on both servers: each request is a GET, and a SET of the key where that finds none.
+/// Requests are sent one at a time: redis-server tells times of access apart by the second, and would know
+/// little of a trace that is over in a few.
 pub(super) fn run(contest: &Contest, bar: &str) -> Result<Vec<Measure>, BenchError> {
     let measure = |policy| Measure::new(format!("misses, {policy}"), Unit::Percent, Target::difference(0.3));
     let measures = POLICIES.into_iter().map(measure).collect();

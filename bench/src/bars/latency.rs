@@ -9,7 +9,8 @@ use crate::engine::Limit;
 use crate::error::BenchError;
 use crate::spawn::Server;
 
-/// Requests a second by a schedule. A server that does nothing for half of the time can still answer them all in the other half.
+/// Requests a second by a schedule. A server that does nothing for half of the time can still answer them all
+/// in the other half.
 const RATE: f64 = 5000.0;
 
 fn measure(request: Request, percentile: &str, target: Target) -> Measure {
@@ -37,7 +38,8 @@ pub(super) fn measures_on_schedule(requests: &[Request], p99: Target) -> Vec<Mea
     requests.iter().flat_map(of_request).collect()
 }
 
-/// Runs a load of each of `requests` in turn over the loaded keys, [`RATE`] a second, whose waits begin when they are due.
+/// Runs a load of each of `requests` in turn over the loaded keys, [`RATE`] a second, whose waits begin when
+/// they are due.
 pub(super) fn percentiles_on_schedule(
     contest: &Contest,
     server: &Server,

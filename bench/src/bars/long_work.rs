@@ -1,7 +1,8 @@
 //! How long a GET of another key waits while one client sends commands whose work grows with their data.
 //!
-//! Every row runs alone, a few times, over values of a million elements or hundreds of megabytes. The figure is the longest
-//! wait of any GET from the moment the command is sent until a while after its reply, when what it has freed is gone as well.
+//! Every row runs alone, a few times, over values of a million elements or hundreds of megabytes. The figure
+//! is the longest wait of any GET from the moment the command is sent until a while after its reply, when
+//! what it has freed is gone as well.
 
 use std::net::SocketAddr;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -137,8 +138,8 @@ fn set_of(n_bytes: usize) -> Vec<u8> {
     out
 }
 
-/// A key that is asked for. The hash tag puts all of them into one shard of Braid's, so hardly ever does a large value lie in a shard
-/// with one of them: a GET may wait there as long as its shard is held.
+/// A key that is asked for. The hash tag puts all of them into one shard of Braid's, so hardly ever does a
+/// large value lie in a shard with one of them: a GET may wait there as long as its shard is held.
 fn getter_key(nth: usize) -> Vec<u8> {
     format!("{{other}}:{}", nth % N_KEYS).into_bytes()
 }
@@ -219,7 +220,8 @@ fn worst_get(
     Ok(millis)
 }
 
-/// Has something done; returns the longest wait of a GET meanwhile. The keys must be [there](make_getter_keys).
+/// Has something done; returns the longest wait of a GET meanwhile. The keys must be
+/// [there](make_getter_keys).
 pub(super) fn longest_get(
     address: SocketAddr,
     work: impl FnOnce() -> Result<(), BenchError>,

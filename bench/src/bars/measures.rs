@@ -127,7 +127,8 @@ impl Target {
         self.value_at_most.is_some() || self.ratio_at_most.is_some() || self.difference_at_most.is_some()
     }
 
-    /// Whether a figure, its ratio and its difference are within the bounds. A figure that is no number is not.
+    /// Whether a figure, its ratio and its difference are within the bounds. A figure that is no number is
+    /// not.
     fn holds(self, value: f64, ratio: f64, difference: f64) -> bool {
         let within = |bound: Option<f64>, figure: f64| bound.is_none_or(|bound| figure <= bound);
         within(self.value_at_most, value)

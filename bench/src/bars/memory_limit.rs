@@ -18,7 +18,8 @@ const MIB: f64 = 1024.0 * 1024.0;
 const LIMIT: &str = "200mb";
 /// What may be resident under that limit: 1.05 of it and 16 MiB.
 const MOST_RESIDENT_MIB: f64 = 226.0;
-/// Connections that write: few, so that a GET waits for the server and not for the other connections' requests.
+/// Connections that write: few, so that a GET waits for the server and not for the other connections'
+/// requests.
 const N_WRITERS: usize = 8;
 /// Keys that are written. Together they would take about eight times the limit.
 const N_WRITTEN_KEYS: u64 = 100_000;
@@ -34,7 +35,8 @@ const SAMPLE_EVERY: Duration = Duration::from_millis(20);
 /// What halves is 400 MiB of values.
 const N_HALVED_KEYS: u64 = 400 * 1024;
 const HALVED_VALUE_BYTES: u64 = 1024;
-/// GETs a second meanwhile. That is little: each of them may evict a while before it is answered, and none shall wait for another.
+/// GETs a second meanwhile. That is little: each of them may evict a while before it is answered, and none
+/// shall wait for another.
 const GETS_PER_SECOND: f64 = 1000.0;
 /// Connections that send them in turns: a GET that waits does not delay the next one.
 const N_GETTERS: usize = 100;
@@ -64,8 +66,8 @@ impl Policy {
         Self { name, is_in_each_round: false }
     }
 
-    /// Writes of random keys, and one GET in ten requests. Where only keys with a deadline are evicted, all have one, which does not
-    /// come before the end.
+    /// Writes of random keys, and one GET in ten requests. Where only keys with a deadline are evicted, all
+    /// have one, which does not come before the end.
     fn workload(&self) -> Workload {
         let set: &[&str] = if self.name.starts_with("volatile") {
             &["SET", "{key}", "{value}", "EX", "{ttl}"]
@@ -90,7 +92,8 @@ impl Policy {
     }
 }
 
-/// The most that is resident while values of all sizes are written over a full server, and how long GETs wait.
+/// The most that is resident while values of all sizes are written over a full server, and how long GETs
+/// wait.
 pub(super) fn under_writes(contest: &Contest, bar: &str) -> Result<Vec<Measure>, BenchError> {
     let mut all = Vec::new();
     for policy in Policy::ALL {

@@ -32,7 +32,8 @@ fn large(contest: &Contest, bar: &str, value_type: ValueType) -> Result<Vec<Meas
     run(contest, bar, measure, value_type, [N_LARGE, 100_000], N_LARGE * 100_000)
 }
 
-/// Fills a fresh server with `n_keys` times `n_members` members of 8 bytes, and divides what that takes by `n_parts`.
+/// Fills a fresh server with `n_keys` times `n_members` members of 8 bytes, and divides what that takes by
+/// `n_parts`.
 fn run(
     contest: &Contest,
     bar: &str,

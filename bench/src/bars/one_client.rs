@@ -1,4 +1,5 @@
-//! How long a GET of another key waits for what one client does, or many do together, to very many keys, databases or replies.
+//! How long a GET of another key waits for what one client does, or many do together, to very many keys,
+//! databases or replies.
 
 use std::{net::SocketAddr, thread, time::Duration};
 

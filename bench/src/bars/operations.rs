@@ -1,4 +1,5 @@
-//! What a server does besides commands: keeping to its memory limit, checking access, announcing events, TLS and metrics.
+//! What a server does besides commands: keeping to its memory limit, checking access, announcing events, TLS
+//! and metrics.
 
 use super::contest::Bar;
 use super::{access, events, hit_ratio, memory_limit, scrapes, tls};

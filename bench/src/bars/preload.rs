@@ -1,7 +1,7 @@
 //! The keys that all loads share, and loading them.
 //!
-//! They are named as redis-benchmark names its own (`key:000000000042`), which is what workloads name them too, so that its
-//! GETs hit what is loaded here.
+//! They are named as redis-benchmark names its own (`key:000000000042`), which is what workloads name them
+//! too, so that its GETs hit what is loaded here.
 
 use std::net::SocketAddr;
 use std::sync::Arc;

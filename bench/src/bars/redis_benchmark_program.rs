@@ -51,8 +51,8 @@ impl RedisBenchmark {
     }
 }
 
-/// Finds the last result. Progress is overwritten by `\r`, so a result begins after the last `\r` on its line:
-/// `SET: 561225.12 requests per second, p50=1.343 msec`.
+/// Finds the last result. Progress is overwritten by `\r`, so a result begins after the last `\r` on its
+/// line: `SET: 561225.12 requests per second, p50=1.343 msec`.
 fn parse(printed: &str) -> Option<Throughput> {
     let result = printed.split(['\r', '\n']).rfind(|line| line.contains(" requests per second"))?;
     let (before, _) = result.split_once(" requests per second")?;

@@ -1,10 +1,12 @@
 //! The requests whose waits the bars measure, in a closed loop or by a schedule.
 //!
-//! In a closed loop each of many connections has one outstanding and sends the next when it is answered: a stall of the server delays one
-//! request of every connection, as it would with as many patient clients. By a schedule requests are due whatever the server does, as those of
-//! people are who know nothing of each other, and wait from then on: a stall delays all that become due in it.
+//! In a closed loop each of many connections has one outstanding and sends the next when it is answered: a
+//! stall of the server delays one request of every connection, as it would with as many patient clients. By a
+//! schedule requests are due whatever the server does, as those of people are who know nothing of each other,
+//! and wait from then on: a stall delays all that become due in it.
 //!
-//! One thread of the engine serves all connections, so that the load leaves the machine's cores to the server.
+//! One thread of the engine serves all connections, so that the load leaves the machine's cores to the
+//! server.
 
 use std::net::SocketAddr;
 use std::time::Duration;
@@ -16,7 +18,8 @@ use crate::error::BenchError;
 use crate::load::Load;
 use crate::workload::{Command, Keys, Workload};
 
-/// How often, on each connection, an independent client would ask: see [`Latencies::percentile_millis_any_moment`].
+/// How often, on each connection, an independent client would ask: see
+/// [`Latencies::percentile_millis_any_moment`].
 const ARRIVAL_INTERVAL: Duration = Duration::from_millis(1);
 
 /// What each connection asks for, over and over.
@@ -54,8 +57,8 @@ impl Request {
         }
     }
 
-    /// The bytes of all replies to it where every key has a value of `value_bytes`: no other reply has as many, be it an
-    /// error, too short or with a null for a value.
+    /// The bytes of all replies to it where every key has a value of `value_bytes`: no other reply has as
+    /// many, be it an error, too short or with a null for a value.
     fn n_reply_bytes(self, value_bytes: usize) -> usize {
         let value = format!("${value_bytes}\r\n\r\n").len() + value_bytes;
         let array = |n_elements: usize| format!("*{n_elements}\r\n").len();
@@ -85,11 +88,13 @@ pub enum Misses {
 pub struct RequestLoad {
     /// What is asked for.
     pub request: Request,
-    /// How often a second, by all connections together, as independent users ask; in a closed loop if it is not said.
+    /// How often a second, by all connections together, as independent users ask; in a closed loop if it is
+    /// not said.
     pub rate: Option<f64>,
     /// How many connections ask.
     pub n_connections: usize,
-    /// Keys are picked at random from the first `n_keys`, named as [`preload::name`](super::preload::name) does.
+    /// Keys are picked at random from the first `n_keys`, named as [`preload::name`](super::preload::name)
+    /// does.
     pub n_keys: u64,
     /// Size of all values, those that EXEC sets included.
     pub value_bytes: usize,
@@ -160,10 +165,11 @@ impl Latencies {
 
     /// The same for requests that arrive every millisecond, whether or not the one before is answered.
     ///
-    /// A connection that waits for its reply asks nothing meanwhile, so a stall of half a second, in which each
-    /// connection would have asked hundreds of times, counts once; a server that stalls most of the time still has a
-    /// small share of slow requests, and whether that is above or below one in a hundred is chance. Filling in the
-    /// requests that were not sent makes the percentile one of time (Tene, "How NOT to Measure Latency").
+    /// A connection that waits for its reply asks nothing meanwhile, so a stall of half a second, in which
+    /// each connection would have asked hundreds of times, counts once; a server that stalls most of the time
+    /// still has a small share of slow requests, and whether that is above or below one in a hundred is
+    /// chance. Filling in the requests that were not sent makes the percentile one of time (Tene, "How NOT to
+    /// Measure Latency").
     pub fn percentile_millis_any_moment(&self, percent: f64) -> f64 {
         self.nanos_any_moment.value_at_percentile(percent) as f64 / 1e6
     }

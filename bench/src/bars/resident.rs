@@ -15,8 +15,8 @@ use crate::spawn::Server;
 
 const MIB: f64 = 1024.0 * 1024.0;
 const N_IDLE: usize = 10_000;
-/// Connections opened before the server is given time to accept them: fewer than a listen queue holds, because the kernel
-/// tries again only a second after the queue was full.
+/// Connections opened before the server is given time to accept them: fewer than a listen queue holds,
+/// because the kernel tries again only a second after the queue was full.
 const N_WAITING: usize = 100;
 /// Files that are open besides the idle connections, generously.
 const N_OTHER_FILES: u64 = 200;
@@ -85,7 +85,8 @@ pub(super) fn per_key(contest: &Contest, bar: &str, options: &[&str]) -> Result<
     })
 }
 
-/// Resident bytes once the server has given back what it can: when they have stayed the same for two seconds, or after ten.
+/// Resident bytes once the server has given back what it can: when they have stayed the same for two seconds,
+/// or after ten.
 pub(super) fn settled_bytes(server: &Server) -> Result<f64, BenchError> {
     let mut bytes = process::resident_bytes(server.pid())?;
     let mut n_same = 0;

@@ -17,7 +17,8 @@ const EVERY: Duration = Duration::from_millis(100);
 /// How long an answer may fail to arrive.
 const PATIENCE: Duration = Duration::from_secs(10);
 
-/// Both columns are Braid with a million keys and no load: its metrics are read in the first, and nothing is asked in the second.
+/// Both columns are Braid with a million keys and no load: its metrics are read in the first, and nothing is
+/// asked in the second.
 pub(super) fn run(contest: &Contest, bar: &str) -> Result<Vec<Measure>, BenchError> {
     let port = spawn::free_port()?;
     let server = contest.start_braid(contest.n_io_threads, &["--metrics-port", &port.to_string()])?;

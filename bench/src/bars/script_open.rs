@@ -1,4 +1,5 @@
-//! Scripts whose keys only the data tell: whether all of them succeed, how evenly, and how many of them take the lane.
+//! Scripts whose keys only the data tell: whether all of them succeed, how evenly, and how many of them take
+//! the lane.
 
 use std::net::SocketAddr;
 

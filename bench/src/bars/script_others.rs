@@ -22,7 +22,8 @@ const UNDECLARED: &str = "ARGV[2]";
 const KEY: &str = "counted";
 /// GETs a second. That is little: no GET shall wait for a core.
 const RATE: f64 = 1000.0;
-/// Connections that send them in turns, each one a second: a GET that waits for the script does not delay the next one.
+/// Connections that send them in turns, each one a second: a GET that waits for the script does not delay the
+/// next one.
 const N_GETTERS: usize = 1000;
 
 /// How long the script shall last on either server when nothing else runs.
@@ -59,8 +60,8 @@ impl Naming {
     }
 }
 
-/// GETs of a million keys beside the script, first with its key declared and then not. The keys are in all shards, so that few of
-/// them are in the one that the script holds.
+/// GETs of a million keys beside the script, first with its key declared and then not. The keys are in all
+/// shards, so that few of them are in the one that the script holds.
 pub(super) fn run(contest: &Contest, bar: &str) -> Result<Vec<Measure>, BenchError> {
     let servers = contest.start_both_loaded(VALUE)?;
     let mut all = Vec::new();
@@ -96,7 +97,8 @@ fn run_once(contest: &Contest, server: &Server, naming: Naming) -> Result<Vec<f6
     Ok(figures)
 }
 
-/// Sends GETs at [`RATE`]. Their waits begin when they are due, so that a stall is seen by all that become due in it.
+/// Sends GETs at [`RATE`]. Their waits begin when they are due, so that a stall is seen by all that become
+/// due in it.
 fn waits_of_gets(contest: &Contest, server: &Server) -> Result<Vec<f64>, BenchError> {
     let workload = Workload {
         connections: N_GETTERS,
@@ -116,8 +118,8 @@ fn waits_of_gets(contest: &Contest, server: &Server) -> Result<Vec<f64>, BenchEr
     Ok(waits.map(|nanos| nanos as f64 / 1e6).to_vec())
 }
 
-/// What was wrong with the replies, if anything was. All keys are loaded. A GET that was never sent was due while its connection
-/// waited for the one before, whose wait counts.
+/// What was wrong with the replies, if anything was. All keys are loaded. A GET that was never sent was due
+/// while its connection waited for the one before, whose wait counts.
 fn fault(record: &Record) -> Option<String> {
     let Record { n_unanswered, n_reconnects, .. } = record;
     let n_nulls: u64 = record.commands.iter().map(|command| command.n_nulls).sum();
@@ -155,7 +157,8 @@ fn calibrate(server: &Server, naming: Naming) -> Result<SlowRequest, BenchError>
     Err(BenchError::Machine(format!("no run of a script lasted {LASTING:?} in {N_TRIES} tries")))
 }
 
-/// How often to count after a run that took this long. What was short says little, so it is at most eight times as often.
+/// How often to count after a run that took this long. What was short says little, so it is at most eight
+/// times as often.
 fn next_try(n_times: u64, took: Duration) -> u64 {
     let factor = AIM.as_secs_f64() / took.as_secs_f64().max(1e-9);
     (n_times as f64 * factor.min(8.0)).ceil() as u64

@@ -1,4 +1,5 @@
-//! Scripts: what a run costs, how long others wait beside a long one, and what becomes of those whose keys only the data tell.
+//! Scripts: what a run costs, how long others wait beside a long one, and what becomes of those whose keys
+//! only the data tell.
 
 use super::contest::Bar;
 use super::{script_cpu, script_open, script_others};

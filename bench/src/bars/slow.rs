@@ -18,7 +18,8 @@ use crate::error::BenchError;
 use crate::reply_counter::Kind;
 use crate::spawn::Server;
 
-/// Commands over a value of a million members, or two of half a million. The short requests are of other keys.
+/// Commands over a value of a million members, or two of half a million. The short requests are of other
+/// keys.
 pub(super) const TYPES: &[Bar] = &[
     Bar { name: "slow-smembers", run: smembers },
     Bar { name: "slow-lrange", run: lrange },
@@ -65,7 +66,8 @@ pub(super) fn keys(contest: &Contest, bar: &str) -> Result<Vec<Measure>, BenchEr
     run(contest, bar, contest.few_rounds(), &servers, &slow, [target; 2])
 }
 
-/// MGET of a hundred thousand keys, spread over the million. Each round must reach the target by a schedule: one that does not is a stall.
+/// MGET of a hundred thousand keys, spread over the million. Each round must reach the target by a schedule:
+/// one that does not is a stall.
 pub(super) fn mget(contest: &Contest, bar: &str) -> Result<Vec<Measure>, BenchError> {
     let mut argv = vec!["MGET".to_owned()];
     argv.extend((0..N_MGET_KEYS).map(|index| preload::name(index * (N_KEYS / N_MGET_KEYS))));
@@ -105,7 +107,8 @@ fn zunionstore(contest: &Contest, bar: &str) -> Result<Vec<Measure>, BenchError>
     over_values(contest, bar, ValueType::SortedSet, 2, &slow)
 }
 
-/// Runs the loads beside a command over `n_values` values named `slow:0` and so on, with a million members together.
+/// Runs the loads beside a command over `n_values` values named `slow:0` and so on, with a million members
+/// together.
 fn over_values(
     contest: &Contest,
     bar: &str,
@@ -137,7 +140,8 @@ fn member(value_type: ValueType, index: u64) -> Vec<u8> {
     }
 }
 
-/// Runs the loads beside `slow`. The targets are on their 99th percentiles, by a schedule and, in a closed loop, at any moment.
+/// Runs the loads beside `slow`. The targets are on their 99th percentiles, by a schedule and, in a closed
+/// loop, at any moment.
 fn run(
     contest: &Contest,
     bar: &str,
@@ -160,8 +164,8 @@ fn run(
     })
 }
 
-/// Runs `loads` while another connection repeats the slow request. Returns their figures, and how many slow requests were answered
-/// a second.
+/// Runs `loads` while another connection repeats the slow request. Returns their figures, and how many slow
+/// requests were answered a second.
 pub(super) fn run_beside(
     server: &Server,
     slow: &SlowRequest,
@@ -179,8 +183,8 @@ pub(super) fn run_beside(
     })
 }
 
-/// Sends the slow request again as soon as its whole reply is read and checked, until `stop` is set. Returns how many
-/// were answered a second.
+/// Sends the slow request again as soon as its whole reply is read and checked, until `stop` is set. Returns
+/// how many were answered a second.
 fn repeat(address: SocketAddr, slow: &SlowRequest, stop: &AtomicBool) -> Result<f64, BenchError> {
     let mut client = Client::connect(address)?;
     let began = Instant::now();

@@ -58,7 +58,8 @@ struct Taken {
     per_second_before: f64,
     per_second: f64,
     seconds: f64,
-    /// The most that was resident meanwhile over what was before. A child's pages count as far as they are its own.
+    /// The most that was resident meanwhile over what was before. A child's pages count as far as they are
+    /// its own.
     resident: f64,
 }
 

@@ -114,10 +114,11 @@ fn shake_hands(server: &Server, port: u16) -> Result<f64, BenchError> {
     }
 }
 
-/// A client of OpenSSL's that connects again and again, without a session to resume. It ends by itself when a handshake fails.
+/// A client of OpenSSL's that connects again and again, without a session to resume. It ends by itself when a
+/// handshake fails.
 ///
-/// It speaks TLS 1.2. With 1.3 it closes a connection before it has read the session tickets, which resets the connection: to a
-/// server that still writes them, the handshake has failed.
+/// It speaks TLS 1.2. With 1.3 it closes a connection before it has read the session tickets, which resets
+/// the connection: to a server that still writes them, the handshake has failed.
 struct Shaker(Child);
 
 impl Shaker {

@@ -77,8 +77,8 @@ pub(super) struct Errors<'a>(&'a [u8]);
 impl<'a> Iterator for Errors<'a> {
     type Item = &'a [u8];
 
-    /// Values follow each other on the wire whatever they are nested in: each is passed over by its first line. The reply
-    /// has been found to be whole, so every line ends and every string has its bytes.
+    /// Values follow each other on the wire whatever they are nested in: each is passed over by its first
+    /// line. The reply has been found to be whole, so every line ends and every string has its bytes.
     fn next(&mut self) -> Option<&'a [u8]> {
         loop {
             let (head, behind) = self.0.split_at(memchr(b'\n', self.0)? + 1);
@@ -96,8 +96,8 @@ impl<'a> Iterator for Errors<'a> {
     }
 }
 
-/// Whether there is an error in an aggregate. Most have no line that begins as an error does, which is seen much sooner
-/// than each of their values is passed over.
+/// Whether there is an error in an aggregate. Most have no line that begins as an error does, which is seen
+/// much sooner than each of their values is passed over.
 fn holds_errors(reply: &[u8]) -> bool {
     memchr2_iter(b'-', b'!', reply).any(|at| at > 0 && reply[at - 1] == b'\n')
         && Errors(reply).next().is_some()
@@ -176,7 +176,8 @@ impl Connection {
         Ok(connection)
     }
 
-    /// Closes the connection by a reset, which leaves no port waiting, and opens another without waiting for it.
+    /// Closes the connection by a reset, which leaves no port waiting, and opens another without waiting for
+    /// it.
     pub(super) fn reopen(&mut self, target: &Target, registry: &Registry, token: Token) -> io::Result<()> {
         let _ = self.stream.set_linger(Some(std::time::Duration::ZERO));
         registry.deregister(&mut SourceFd(&self.stream.as_raw_fd()))?;
@@ -207,7 +208,8 @@ impl Connection {
         self.n_greetings > 0 || self.batch.n_waiting() > 0
     }
 
-    /// Sends what the socket takes, and answers how many bytes that was; an event brings us back for the rest.
+    /// Sends what the socket takes, and answers how many bytes that was; an event brings us back for the
+    /// rest.
     pub(super) fn flush(&mut self) -> io::Result<u64> {
         let mut n_sent = 0;
         while self.n_written < self.output.len() {
@@ -248,7 +250,8 @@ impl Connection {
         }
     }
 
-    /// Takes the replies in `received`. `note` sees each, and the request that it was the last reply to, if it was.
+    /// Takes the replies in `received`. `note` sees each, and the request that it was the last reply to, if
+    /// it was.
     #[inline]
     pub(super) fn accept(
         &mut self,

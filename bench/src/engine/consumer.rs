@@ -90,7 +90,8 @@ impl Consumers {
         Ok(Self { poll, consumers })
     }
 
-    /// Takes messages until `ended` holds the number of requests that were answered, and then those that are still due.
+    /// Takes messages until `ended` holds the number of requests that were answered, and then those that are
+    /// still due.
     pub(super) fn run(
         &mut self,
         start: Instant,

@@ -30,10 +30,12 @@ const BUFFER_BYTES: usize = 256 * 1024;
 const SECOND: u64 = 1_000_000_000;
 /// How long the last replies may take after the end.
 const DRAIN_NANOS: u64 = 10 * SECOND;
-/// How long after the end of an open loop requests that were due before it may still be sent: those of the last moments
-/// are due while the worker is busy with others or asleep. What is unsent then, a server has kept waiting.
+/// How long after the end of an open loop requests that were due before it may still be sent: those of the
+/// last moments are due while the worker is busy with others or asleep. What is unsent then, a server has
+/// kept waiting.
 const GRACE_NANOS: u64 = SECOND / 20;
-/// Connections that may break one after the other, with no reply in between, before the server counts as gone.
+/// Connections that may break one after the other, with no reply in between, before the server counts as
+/// gone.
 const MAX_BROKEN: u32 = 100;
 const TIMER: Token = Token(usize::MAX);
 
@@ -342,8 +344,8 @@ impl Worker {
                 Err(_) => return self.recover(lane),
             };
             self.accept(lane, n_bytes)?;
-            // The event is an edge. What arrives after a read that did not fill the buffer is another edge (epoll(7)). The end
-            // of the stream is not, if this event has announced it: it must be read.
+            // The event is an edge. What arrives after a read that did not fill the buffer is another edge
+            // (epoll(7)). The end of the stream is not, if this event has announced it: it must be read.
             if n_bytes < BUFFER_BYTES && !is_closed {
                 return Ok(());
             }
@@ -557,7 +559,8 @@ struct Usage {
 
 impl Usage {
     fn now() -> Self {
-        // Nanoseconds run, nanoseconds waited for a core, times scheduled. Where /proc has none, it is not known.
+        // Nanoseconds run, nanoseconds waited for a core, times scheduled. Where /proc has none, it is not
+        // known.
         let waited = fs::read_to_string("/proc/thread-self/schedstat")
             .ok()
             .and_then(|text| text.split_whitespace().nth(1)?.parse().ok())

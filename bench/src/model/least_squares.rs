@@ -23,7 +23,8 @@ pub(super) struct Solution {
 }
 
 impl Solution {
-    /// The same problem's errors with other coefficients, for a search that went only a part of the way to these.
+    /// The same problem's errors with other coefficients, for a search that went only a part of the way to
+    /// these.
     pub fn at(self, coefficients: Vec<f64>, squares: f64) -> Self {
         Self { coefficients, squares, ..self }
     }
@@ -46,8 +47,9 @@ impl Solution {
 
 /// Finds the coefficients, none negative, with the least sum of squares of `target - row · coefficients`.
 ///
-/// The active set method of Lawson and Hanson (Solving Least Squares Problems, 1974, chapter 23). The covariance is
-/// that of the unbounded problem, so the interval of a coefficient at zero says how far above zero it may be.
+/// The active set method of Lawson and Hanson (Solving Least Squares Problems, 1974, chapter 23). The
+/// covariance is that of the unbounded problem, so the interval of a coefficient at zero says how far above
+/// zero it may be.
 pub(super) fn non_negative(rows: &[Vec<f64>], targets: &[f64]) -> Result<Solution, Unsolvable> {
     let n_columns = rows.first().map_or(0, Vec::len);
     if rows.len() < n_columns || n_columns == 0 {
@@ -155,7 +157,8 @@ fn normal_matrix(rows: &[Vec<f64>], columns: &[usize]) -> Vec<Vec<f64>> {
         .collect()
 }
 
-/// The lower factor of a symmetric matrix with a diagonal of ones, or the first column that depends on those before.
+/// The lower factor of a symmetric matrix with a diagonal of ones, or the first column that depends on those
+/// before.
 fn cholesky(matrix: &[Vec<f64>]) -> Result<Vec<Vec<f64>>, usize> {
     let mut factor = vec![vec![0.0; matrix.len()]; matrix.len()];
     for row in 0..matrix.len() {

@@ -1,25 +1,27 @@
 //! How much memory keys take, from the resident memory of several populations.
 //!
-//! A server that tells what it has allocated (`used_memory`) is fitted in two parts, each by least squares with no term
-//! below zero:
+//! A server that tells what it has allocated (`used_memory`) is fitted in two parts, each by least squares
+//! with no term below zero:
 //!
-//! - `used = base + sum of (bytes a key * keys) + bytes a slot * slots`, which is exact but for a few bytes. The slots
-//!   are those of hash tables that grow by doubling, as Redis's do: memory then rises in steps, a saw-tooth over the
-//!   line, and a forecast that ignores it is off by up to a table. Where tables step depends on their load factor, so the
-//!   fit tries several, and keeps the term only if it explains more than its two parameters would by chance (Akaike's
-//!   criterion, corrected for few samples). [`populations`] gives fill levels that show the steps.
-//! - `resident - used = base + slack * sqrt(keys)`: what the allocator leaves open. Pages and segments of many size
-//!   classes and threads fill as memory grows, so this part rises, and less than in proportion: by 10 MB up to a million
-//!   small keys and by 7 MB more up to four million, in redis-server and in Braid alike (the tests hold what was
-//!   measured). A line through resident memory alone takes it for bytes a key. A server that counts what it asked for,
-//!   not the size class that it got, shows a share of what is used besides.
+//! - `used = base + sum of (bytes a key * keys) + bytes a slot * slots`, which is exact but for a few bytes.
+//!   The slots are those of hash tables that grow by doubling, as Redis's do: memory then rises in steps, a
+//!   saw-tooth over the line, and a forecast that ignores it is off by up to a table. Where tables step
+//!   depends on their load factor, so the fit tries several, and keeps the term only if it explains more than
+//!   its two parameters would by chance (Akaike's criterion, corrected for few samples). [`populations`]
+//!   gives fill levels that show the steps.
+//! - `resident - used = base + slack * sqrt(keys)`: what the allocator leaves open. Pages and segments of
+//!   many size classes and threads fill as memory grows, so this part rises, and less than in proportion: by
+//!   10 MB up to a million small keys and by 7 MB more up to four million, in redis-server and in Braid alike
+//!   (the tests hold what was measured). A line through resident memory alone takes it for bytes a key. A
+//!   server that counts what it asked for, not the size class that it got, shows a share of what is used
+//!   besides.
 //!
-//! A server that only shows its resident memory gets one fit of all these terms, which may be off by a seventh at four
-//! times the keys measured where keys are small. A sample weighs as its share of the keys of the largest one, for
-//! forecasts go up from there.
+//! A server that only shows its resident memory gets one fit of all these terms, which may be off by a
+//! seventh at four times the keys measured where keys are small. A sample weighs as its share of the keys of
+//! the largest one, for forecasts go up from there.
 //!
-//! What the model cannot know: memory that grows with clients or with replication, fragmentation that comes with
-//! deletes, and a server that changes encodings at sizes which no class stands for.
+//! What the model cannot know: memory that grows with clients or with replication, fragmentation that comes
+//! with deletes, and a server that changes encodings at sizes which no class stands for.
 
 use std::fmt;
 
@@ -112,7 +114,8 @@ struct Overhead {
 #[derive(Debug, Clone, Copy, PartialEq, Serialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Tables {
-    /// A straight line explains the samples: either tables grow smoothly, or too few fill levels were measured.
+    /// A straight line explains the samples: either tables grow smoothly, or too few fill levels were
+    /// measured.
     NotSeen,
     /// Tables have `phase * 2^i` slots, the least such number that is not below the keys.
     Doubling {
@@ -130,8 +133,8 @@ pub struct Forecast {
     pub n_keys: f64,
     /// Resident bytes at exactly this number of keys, with the interval that a measurement would lie in.
     pub resident_bytes: Estimate,
-    /// The upper end of the interval at the worst moment for this number of keys: the table has just doubled and
-    /// the one before it is not yet freed. The interval's own end where no doubling was seen.
+    /// The upper end of the interval at the worst moment for this number of keys: the table has just doubled
+    /// and the one before it is not yet freed. The interval's own end where no doubling was seen.
     pub worst_bytes: f64,
     /// Keys over those of the largest population measured; above 1 it is extrapolation.
     pub extrapolation: f64,
@@ -158,8 +161,9 @@ pub enum MemoryError {
     Inseparable(Class),
 }
 
-/// Fill levels to measure at, rising: four an octave over three octaves up to `most`, so that a table that doubles is
-/// seen nearly full, just doubled and between, wherever its steps are. Equal steps of the logarithm, each distinct.
+/// Fill levels to measure at, rising: four an octave over three octaves up to `most`, so that a table that
+/// doubles is seen nearly full, just doubled and between, wherever its steps are. Equal steps of the
+/// logarithm, each distinct.
 pub fn populations(most: u64) -> Vec<u64> {
     let mut levels: Vec<u64> = (0..12)
         .rev()
@@ -303,7 +307,8 @@ impl Fit {
 }
 
 impl Overhead {
-    /// Fits what is resident beyond the used bytes, which every sample has. Nothing where samples are too few.
+    /// Fits what is resident beyond the used bytes, which every sample has. Nothing where samples are too
+    /// few.
     ///
     /// A share must be beyond doubt, because a forecast multiplies it: a difference of ten in the criterion
     /// leaves the worse model no support (Burnham and Anderson, 2002, section 2.6).
@@ -380,7 +385,8 @@ fn solve(
     }
 }
 
-/// What the coefficients multiply: one, the keys of each class, the slots if there are any, and the root of all keys.
+/// What the coefficients multiply: one, the keys of each class, the slots if there are any, and the root of
+/// all keys.
 fn terms(part: Part, counts: &[f64], slots: Option<f64>) -> Vec<f64> {
     let root = counts.iter().sum::<f64>().sqrt();
     let slack = (part == Part::Resident).then_some(root);
@@ -442,7 +448,8 @@ mod tests {
         bytes.div_ceil(step) * step
     }
 
-    /// An entry, an object header and a string with its header, each in its size class; plus the key's own string.
+    /// An entry, an object header and a string with its header, each in its size class; plus the key's own
+    /// string.
     fn redis_key(class: &Class) -> f64 {
         (jemalloc(24) + jemalloc(16) + jemalloc(class.value_bytes + 4) + jemalloc(16 + 2)) as f64
     }
@@ -602,8 +609,8 @@ mod tests {
         assert_eq!(populations(1), [1]);
     }
 
-    /// Resident and used KiB of servers on Linux with strings under keys of 16 bytes: without keys, at each of
-    /// `populations(1_000_000)`, and at 2, 3 and 4 million keys.
+    /// Resident and used KiB of servers on Linux with strings under keys of 16 bytes: without keys, at each
+    /// of `populations(1_000_000)`, and at 2, 3 and 4 million keys.
     const MEASURED: [(&str, [(u64, u64); 16]); 7] = [
         (
             "redis-server, 20 B",

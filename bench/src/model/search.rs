@@ -2,12 +2,13 @@
 //!
 //! One window says little: the same rate keeps the target in one and misses it in the next. So the search
 //!
-//! 1. **climbs** from [`Bounds::start`] in doublings until two windows of a rate are broken (or descends until one is
-//!    kept), then bisects,
-//! 2. searches again for a number of **rounds** in fresh windows around what the climb found, each rate judged by the
-//!    majority of up to three; a round whose bracket misleads it walks out of it. The rounds' results are independent of each other, so their geometric
-//!    mean has an honest error. The interval is where another search of as many rounds is expected to land, with the
-//!    confidence of [`stats::LEVEL`](super::stats::LEVEL), and never narrower than the resolution,
+//! 1. **climbs** from [`Bounds::start`] in doublings until two windows of a rate are broken (or descends
+//!    until one is kept), then bisects,
+//! 2. searches again for a number of **rounds** in fresh windows around what the climb found, each rate
+//!    judged by the majority of up to three; a round whose bracket misleads it walks out of it. The rounds'
+//!    results are independent of each other, so their geometric mean has an honest error. The interval is
+//!    where another search of as many rounds is expected to land, with the confidence of
+//!    [`stats::LEVEL`](super::stats::LEVEL), and never narrower than the resolution,
 //! 3. measures a **curve** at even shares of the rate found, for the knee and for drawing.
 //!
 //! The rate found is the one that half of the windows keep. A rate to plan with is the interval's lower end.
@@ -46,7 +47,8 @@ pub struct Window {
     pub unsent: u64,
     /// Whether the client, not the server, held the load back or made it late.
     pub client_limited: bool,
-    /// Percentile, 0 to 100, and the response time in microseconds that this percentage of requests stayed within.
+    /// Percentile, 0 to 100, and the response time in microseconds that this percentage of requests stayed
+    /// within.
     pub percentiles_us: Vec<(f64, f64)>,
 }
 
@@ -67,8 +69,8 @@ pub struct Slo {
 }
 
 impl Slo {
-    /// The share of what is offered that must be answered within the window. What is missing below it is a queue
-    /// that grows, whatever the latencies of those answered.
+    /// The share of what is offered that must be answered within the window. What is missing below it is a
+    /// queue that grows, whatever the latencies of those answered.
     pub const LEAST_ACHIEVED: f64 = 0.98;
 
     /// A target at one percentile.
@@ -221,8 +223,8 @@ pub struct Bounds {
 }
 
 impl Default for Bounds {
-    /// From 1,000 up to 100 million requests a second, to 2 %, in five rounds and a curve of ten rates: about seventy
-    /// windows.
+    /// From 1,000 up to 100 million requests a second, to 2 %, in five rounds and a curve of ten rates: about
+    /// seventy windows.
     fn default() -> Self {
         Self { start: 1000.0, lowest: 10.0, highest: 1e8, resolution: 0.02, n_rounds: 5, n_curve: 10 }
     }
@@ -263,12 +265,13 @@ pub enum Limit {
     Client,
     /// [`Bounds::highest`]: likewise.
     Highest,
-    /// Even [`Bounds::lowest`] breaks the target: the rate is zero, and the interval ends at the lowest tried.
+    /// Even [`Bounds::lowest`] breaks the target: the rate is zero, and the interval ends at the lowest
+    /// tried.
     Lowest,
 }
 
-/// The knee of the latency-throughput curve: where Kleinrock's power, achieved rate over median response time, is
-/// greatest (Kleinrock 1979). Beyond it, waiting grows faster than throughput.
+/// The knee of the latency-throughput curve: where Kleinrock's power, achieved rate over median response
+/// time, is greatest (Kleinrock 1979). Beyond it, waiting grows faster than throughput.
 #[derive(Debug, Clone, Copy, PartialEq, Serialize)]
 pub struct Knee {
     /// The rate measured with the greatest power, between the measured rates on both sides of it.
@@ -280,7 +283,8 @@ pub struct Knee {
 /// What a search found.
 #[derive(Debug, Clone, PartialEq, Serialize)]
 pub struct Found {
-    /// The highest rate that keeps the target, with the interval that a search made again is expected to land in.
+    /// The highest rate that keeps the target, with the interval that a search made again is expected to land
+    /// in.
     pub rate: Estimate,
     /// What limits it.
     pub limit: Limit,
@@ -309,7 +313,8 @@ impl Found {
         matches!(self.limit, Limit::Client | Limit::Highest)
     }
 
-    /// The latency-throughput curve at a percentile, by rising rate; windows that the client held back are left out.
+    /// The latency-throughput curve at a percentile, by rising rate; windows that the client held back are
+    /// left out.
     pub fn curve(&self, percentile: f64) -> Vec<CurvePoint> {
         curve(&self.steps, percentile)
     }
@@ -323,8 +328,8 @@ impl Found {
 ///
 /// # Panics
 ///
-/// If the bounds are not `0 < lowest <= start <= highest`, the resolution is not between 0 and 1, or there are fewer
-/// than two rounds.
+/// If the bounds are not `0 < lowest <= start <= highest`, the resolution is not between 0 and 1, or there
+/// are fewer than two rounds.
 pub fn search<P: Probe>(
     probe: &mut P,
     slo: &Slo,
@@ -414,7 +419,8 @@ impl<P: Probe> Search<'_, P> {
             logarithms.push(self.round(round, center)?.ln());
         }
         let (mean, deviation) = stats::moments(&logarithms).expect("there are two rounds at least");
-        // Twice the variance of a mean: this search's and the other's that is expected to land in the interval.
+        // Twice the variance of a mean: this search's and the other's that is expected to land in the
+        // interval.
         let spread = stats::student(logarithms.len() - 1) * deviation * (2.0 / f64::from(n_rounds)).sqrt();
         let half = spread.max(self.bounds.resolution);
         let within = |logarithm: f64| logarithm.exp().clamp(self.bounds.lowest, self.bounds.highest);
@@ -451,7 +457,8 @@ impl<P: Probe> Search<'_, P> {
         Ok(bracket.middle())
     }
 
-    /// Goes on from a rate already judged, by `factor` a step, until the judgement turns or a bound is reached.
+    /// Goes on from a rate already judged, by `factor` a step, until the judgement turns or a bound is
+    /// reached.
     fn walk(
         &mut self,
         from: f64,
@@ -568,7 +575,8 @@ enum Direction {
     Down,
 }
 
-/// Rates up to this factor apart are one point of the curve: the rounds try many that differ by less than matters.
+/// Rates up to this factor apart are one point of the curve: the rounds try many that differ by less than
+/// matters.
 const NEARBY: f64 = 1.01;
 
 fn curve(steps: &[Step], percentile: f64) -> Vec<CurvePoint> {

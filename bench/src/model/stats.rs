@@ -59,9 +59,9 @@ pub fn mean(samples: &[f64]) -> Option<Estimate> {
 
 /// The geometric mean of `first / second` over runs in pairs, with Student's interval on the logarithms.
 ///
-/// Pairs that ran in turns share what disturbed both, so the interval is narrower than that of two separate means,
-/// and logarithms make `ratio(a, b)` and `ratio(b, a)` each other's inverse. `None` for fewer than two pairs, or for
-/// a figure that is not above zero.
+/// Pairs that ran in turns share what disturbed both, so the interval is narrower than that of two separate
+/// means, and logarithms make `ratio(a, b)` and `ratio(b, a)` each other's inverse. `None` for fewer than two
+/// pairs, or for a figure that is not above zero.
 pub fn ratio(pairs: &[(f64, f64)]) -> Option<Estimate> {
     if pairs.iter().any(|&(first, second)| !(first > 0.0 && second > 0.0)) {
         return None;
@@ -70,11 +70,12 @@ pub fn ratio(pairs: &[(f64, f64)]) -> Option<Estimate> {
     Some(mean(&logarithms)?.map(f64::exp))
 }
 
-/// Any statistic of the samples with its bias-corrected bootstrap interval (Efron 1987, without acceleration).
+/// Any statistic of the samples with its bias-corrected bootstrap interval (Efron 1987, without
+/// acceleration).
 ///
-/// For figures that have no formula, such as a median or a percentile of runs. With fewer than about ten samples it
-/// is too narrow, and [`mean`] of logarithms serves better. Equal seeds give equal intervals; `None` for fewer than
-/// two samples.
+/// For figures that have no formula, such as a median or a percentile of runs. With fewer than about ten
+/// samples it is too narrow, and [`mean`] of logarithms serves better. Equal seeds give equal intervals;
+/// `None` for fewer than two samples.
 pub fn bootstrap(samples: &[f64], seed: u64, statistic: impl Fn(&[f64]) -> f64) -> Option<Estimate> {
     const RESAMPLES: usize = 2000;
     if samples.len() < 2 {
@@ -110,8 +111,8 @@ pub(super) fn moments(samples: &[f64]) -> Option<(f64, f64)> {
     Some((mean, (squares / (n - 1.0)).sqrt()))
 }
 
-/// How many standard errors reach to either end of an interval, for an error estimated with this many degrees of
-/// freedom.
+/// How many standard errors reach to either end of an interval, for an error estimated with this many degrees
+/// of freedom.
 ///
 /// # Panics
 ///

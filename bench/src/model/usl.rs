@@ -1,10 +1,11 @@
 //! The Universal Scalability Law: throughput against threads, connections or nodes, and where it peaks.
 //!
-//! `X(n) = lambda n / (1 + sigma (n - 1) + kappa n (n - 1))` (Gunther, *Guerrilla Capacity Planning*, 2007): lambda is
-//! the throughput of one, sigma the share of work that waits for its turn, kappa the cost of keeping each pair in
-//! agreement. `n / X` is linear in `1/lambda`, `sigma/lambda` and `kappa/lambda`; the fit starts there and goes on by
-//! Gauss and Newton's method to the least squares of the *logarithms*, because a throughput's error is a share of it.
-//! No parameter may be negative, so a server that scales better than in proportion shows a sigma of zero.
+//! `X(n) = lambda n / (1 + sigma (n - 1) + kappa n (n - 1))` (Gunther, *Guerrilla Capacity Planning*, 2007):
+//! lambda is the throughput of one, sigma the share of work that waits for its turn, kappa the cost of
+//! keeping each pair in agreement. `n / X` is linear in `1/lambda`, `sigma/lambda` and `kappa/lambda`; the
+//! fit starts there and goes on by Gauss and Newton's method to the least squares of the *logarithms*,
+//! because a throughput's error is a share of it. No parameter may be negative, so a server that scales
+//! better than in proportion shows a sigma of zero.
 
 use serde::Serialize;
 
@@ -31,7 +32,8 @@ pub struct Fit {
 /// The n with the greatest throughput.
 #[derive(Debug, Clone, Copy, PartialEq, Serialize)]
 pub struct Peak {
-    /// Where it is. The interval combines the ends of sigma's and kappa's, so it is rather too wide than too narrow.
+    /// Where it is. The interval combines the ends of sigma's and kappa's, so it is rather too wide than too
+    /// narrow.
     pub n: Estimate,
     /// The throughput there.
     pub throughput: f64,
@@ -82,8 +84,8 @@ pub enum UslError {
 ///
 /// # Errors
 ///
-/// If there are fewer than four points or three different n, a figure is not above zero, or the points fall faster
-/// than the law can.
+/// If there are fewer than four points or three different n, a figure is not above zero, or the points fall
+/// faster than the law can.
 pub fn fit(points: &[(f64, f64)]) -> Result<Fit, UslError> {
     let is_positive = |figure: f64| figure > 0.0 && figure.is_finite();
     if let Some(&(n, throughput)) = points.iter().find(|&&(n, x)| !is_positive(n) || !is_positive(x)) {
@@ -122,8 +124,8 @@ pub fn fit(points: &[(f64, f64)]) -> Result<Fit, UslError> {
 }
 
 impl Fit {
-    /// Where throughput is greatest, if it is anywhere: without kappa it rises for ever, if ever more slowly. Where more only
-    /// wait for each other, that is at one.
+    /// Where throughput is greatest, if it is anywhere: without kappa it rises for ever, if ever more slowly.
+    /// Where more only wait for each other, that is at one.
     pub fn peak(&self) -> Option<Peak> {
         let at = |sigma: f64, kappa: f64| match (1.0 - sigma).max(0.0) {
             0.0 => 1.0,

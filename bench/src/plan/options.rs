@@ -48,8 +48,8 @@ pub struct Options {
     /// Keys of the largest population that is loaded to measure memory.
     #[arg(long, value_name = "N", default_value_t = 1_000_000)]
     pub(super) fit_keys: u64,
-    /// With {threads} in --spawn: throughput is measured at these counts instead of counts of connections, and all else with
-    /// the count that gives most.
+    /// With {threads} in --spawn: throughput is measured at these counts instead of counts of connections,
+    /// and all else with the count that gives most.
     #[arg(long, value_name = "N,N", value_delimiter = ',', default_values_t = [1, 2, 3, 4],
         value_parser = clap::value_parser!(u32).range(1..))]
     pub(super) thread_counts: Vec<u32>,

@@ -5,7 +5,8 @@ use crate::workload::{Command, Expiry, Keys, Population, Size, Values, Workload}
 
 /// Elements that a collection is filled with at most; longer ones are rare and would make the file long.
 const MAX_ELEMENTS: u64 = 128;
-/// What a server keeps beside an element and beside a key, about; it is taken off MEMORY USAGE to guess elements' sizes.
+/// What a server keeps beside an element and beside a key, about; it is taken off MEMORY USAGE to guess
+/// elements' sizes.
 const ELEMENT_OVERHEAD: f64 = 16.0;
 const KEY_OVERHEAD: f64 = 80.0;
 /// The class of keys that a command without a known type works on.

@@ -14,8 +14,8 @@ use crate::error::{BenchError, Doing};
 /// How often their number is shown.
 const TURN: Duration = Duration::from_millis(250);
 
-/// Opens the connections and holds them until the server closes one, telling their number now and then. Nothing is sent,
-/// not even the password.
+/// Opens the connections and holds them until the server closes one, telling their number now and then.
+/// Nothing is sent, not even the password.
 ///
 /// # Errors
 /// When a connection cannot be opened, and when one is closed; it does not return otherwise.

@@ -1,6 +1,7 @@
 //! A report as one page that needs nothing else: no network, no script, charts inline.
 //!
-//! Server names, flags and replies come from outside; the template escapes every text, and the charts escape theirs.
+//! Server names, flags and replies come from outside; the template escapes every text, and the charts escape
+//! theirs.
 
 pub mod charts;
 
@@ -109,7 +110,8 @@ impl Plate {
         plot::chart(&self.chart)
     }
 
-    /// The chart's points in words, for those who cannot see them; longer series than a reader wants are left out.
+    /// The chart's points in words, for those who cannot see them; longer series than a reader wants are left
+    /// out.
     fn readings(&self) -> Vec<[String; 3]> {
         const MOST: usize = 60;
         let reading = |series: &Series| -> Vec<[String; 3]> {

@@ -35,7 +35,8 @@ pub struct Workload {
     /// Requests a second over all connections; without it each connection sends when it has been answered.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub rate: Option<f64>,
-    /// When requests are due where there is a rate: `constant`, `poisson`, or `bursty:ON/OFF` as in `bursty:100ms/900ms`.
+    /// When requests are due where there is a rate: `constant`, `poisson`, or `bursty:ON/OFF` as in
+    /// `bursty:100ms/900ms`.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub arrivals: Option<String>,
     /// The share of commands marked `read`, from 0 to 1, over their weights.
@@ -145,8 +146,8 @@ pub struct Command {
     /// Instead of `args`: requests to send between MULTI and EXEC.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub transaction: Vec<Vec<String>>,
-    /// Keys to WATCH before the transaction, which is sent once `reads` are answered, and again from the start while EXEC
-    /// finds a watched key changed.
+    /// Keys to WATCH before the transaction, which is sent once `reads` are answered, and again from the
+    /// start while EXEC finds a watched key changed.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub watch: Vec<String>,
     /// Requests between WATCH and MULTI.
@@ -200,9 +201,9 @@ pub struct Consumer {
     /// Whether it sends the request again after each reply, as for BLPOP; a subscriber sends it once.
     #[serde(default)]
     pub repeat: bool,
-    /// Bytes of a message, where each request of the load reaches each of these connections as one message of that size. They
-    /// are counted by their bytes and not read, which costs the client least. The load then ends when all messages have
-    /// arrived, or none has for five seconds.
+    /// Bytes of a message, where each request of the load reaches each of these connections as one message of
+    /// that size. They are counted by their bytes and not read, which costs the client least. The load then
+    /// ends when all messages have arrived, or none has for five seconds.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub message_bytes: Option<u64>,
 }

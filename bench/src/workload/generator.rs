@@ -121,7 +121,8 @@ impl Compiled {
         Self::of_commands(workload, &workload.weighted_commands())
     }
 
-    /// Makes the requests of a population ready, for the sequence of those of its keys whose numbers are in `keys`.
+    /// Makes the requests of a population ready, for the sequence of those of its keys whose numbers are in
+    /// `keys`.
     ///
     /// # Errors
     /// As [`Compiled::new`].
@@ -148,8 +149,8 @@ impl Compiled {
         Ok(compiled)
     }
 
-    /// Makes requests ready that no template describes: a sequence of `n_requests`, of which `write` appends each by its
-    /// number. Each is one request with one reply.
+    /// Makes requests ready that no template describes: a sequence of `n_requests`, of which `write` appends
+    /// each by its number. Each is one request with one reply.
     ///
     /// # Errors
     /// When there is no request or no connection.

@@ -22,8 +22,8 @@ pub struct Keys {
     pub count: u64,
     /// What each key begins with.
     pub prefix: String,
-    /// Bytes of a key, the prefix included; digits fill it up. Each key has its own size, the same in every run. A size too
-    /// small for prefix and number is raised.
+    /// Bytes of a key, the prefix included; digits fill it up. Each key has its own size, the same in every
+    /// run. A size too small for prefix and number is raised.
     pub size: Size,
     /// Which keys are asked for how often.
     pub pattern: Pattern,
@@ -190,7 +190,8 @@ impl KeyNames {
         })
     }
 
-    /// The length of every name, if they have one length. New keys could outgrow it unless there are enough digits.
+    /// The length of every name, if they have one length. New keys could outgrow it unless there are enough
+    /// digits.
     pub(super) fn fixed_len(&self, makes_new_keys: bool) -> Option<usize> {
         let size = self.size.fixed()? as usize;
         let n_digits = if makes_new_keys { self.min_digits.max(ENOUGH_DIGITS) } else { self.min_digits };
@@ -246,8 +247,8 @@ mod tests {
         counts
     }
 
-    /// The exponent that makes the samples most likely: where the mean of `ln rank` equals the law's own, found by
-    /// halving, since it falls as the exponent grows.
+    /// The exponent that makes the samples most likely: where the mean of `ln rank` equals the law's own,
+    /// found by halving, since it falls as the exponent grows.
     fn fitted_exponent(counts: &[f64]) -> f64 {
         let logs: Vec<_> = (1..=counts.len()).map(|rank| (rank as f64).ln()).collect();
         let total: f64 = counts.iter().sum();

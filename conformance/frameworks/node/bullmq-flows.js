@@ -1,5 +1,6 @@
 'use strict';
-// BullMQ: trees of jobs, where the end of a child changes its parent in another queue, and jobs that schedulers make.
+// BullMQ: trees of jobs, where the end of a child changes its parent in another queue, and jobs that
+// schedulers make.
 
 const { Queue, Worker, FlowProducer, WaitingChildrenError, UnrecoverableError } = require('bullmq');
 const { check, main, until, errorOf, plain } = require('./check');

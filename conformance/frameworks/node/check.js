@@ -1,11 +1,12 @@
 'use strict';
 // What every program in this folder is made of: named checks, run one after the other against one server.
 //
-// A check throws when something is plainly wrong, and notes with `t.see` what it observed. The runner compares these notes
-// with those of the same check against redis-server. They hold only what does not depend on the pace of the machine.
+// A check throws when something is plainly wrong, and notes with `t.see` what it observed. The runner
+// compares these notes with those of the same check against redis-server. They hold only what does not depend
+// on the pace of the machine.
 //
-// The runner passes the port as the first argument, and then the names of checks to leave out. The variable CHECKS_WITH holds a
-// word that names must contain. Events go to descriptor 3.
+// The runner passes the port as the first argument, and then the names of checks to leave out. The variable
+// CHECKS_WITH holds a word that names must contain. Events go to descriptor 3.
 
 const fs = require('node:fs');
 const { isDeepStrictEqual } = require('node:util');

@@ -1,5 +1,6 @@
 'use strict';
-// ioredis: scripts as commands, alone, in pipelines and in transactions, in RESP2 and RESP3; and what scripts return.
+// ioredis: scripts as commands, alone, in pipelines and in transactions, in RESP2 and RESP3; and what scripts
+// return.
 
 const crypto = require('node:crypto');
 const Redis = require('ioredis');

@@ -1,5 +1,6 @@
 'use strict';
-// Limiters of rates: rate-limiter-flexible, rate-limit-redis (of Express), and Bottleneck over several processes' connections.
+// Limiters of rates: rate-limiter-flexible, rate-limit-redis (of Express), and Bottleneck over several
+// processes' connections.
 
 const Redis = require('ioredis');
 const Bottleneck = require('bottleneck');

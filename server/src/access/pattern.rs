@@ -2,7 +2,8 @@
 
 use braid_storage::glob::{Case, glob_match};
 
-/// A glob pattern. Most are a prefix and a star, or have no wildcard at all: those need a comparison of bytes only.
+/// A glob pattern. Most are a prefix and a star, or have no wildcard at all: those need a comparison of bytes
+/// only.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Pattern {
     text: Box<[u8]>,

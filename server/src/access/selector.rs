@@ -20,7 +20,8 @@ pub trait Commands {
 pub struct Named {
     /// In lower case, with its container.
     pub full_name: String,
-    /// Its number, and those of its subcommands behind it. None of a command of Redis that is not there: a rule about it changes nothing.
+    /// Its number, and those of its subcommands behind it. None of a command of Redis that is not there: a
+    /// rule about it changes nothing.
     pub ids: Vec<CommandId>,
     /// What it is for rules that say more than its name.
     pub form: Form,
@@ -96,7 +97,8 @@ impl KeyPattern {
     }
 }
 
-/// Commands, keys and channels that may be used together. A user has one or more: a command needs one that allows all of it.
+/// Commands, keys and channels that may be used together. A user has one or more: a command needs one that
+/// allows all of it.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Selector {
     commands: CommandSet,
@@ -233,7 +235,8 @@ impl Selector {
     }
 }
 
-/// Whether one of some patterns allows a channel. A pattern of channels must be one of them, letter for letter.
+/// Whether one of some patterns allows a channel. A pattern of channels must be one of them, letter for
+/// letter.
 pub(super) fn allows_channel<'p>(
     patterns: impl IntoIterator<Item = &'p Pattern>,
     channel: &[u8],
@@ -392,7 +395,8 @@ impl Selector {
             self.commands.set(id, allow);
         }
         self.allows_all_commands &= allow;
-        // As in Redis, what was said of a subcommand's arguments before would stay; there is nothing of that kind.
+        // As in Redis, what was said of a subcommand's arguments before would stay; there is nothing of that
+        // kind.
         if let Some(first) = ids.first() {
             self.first_arguments.retain(|(id, _)| id != first);
         }

@@ -175,7 +175,8 @@ impl User {
         Err(worst)
     }
 
-    /// Whether a command may run that is the same as one that [`User::check`] has allowed, with as many words. A `false` says nothing.
+    /// Whether a command may run that is the same as one that [`User::check`] has allowed, with as many
+    /// words. A `false` says nothing.
     #[inline]
     pub fn allows_another(&self, asked: &Asked<'_>) -> bool {
         match &self.selectors[..] {
@@ -186,8 +187,9 @@ impl User {
         }
     }
 
-    /// The user's selector, if there is one and it does not look at a command's first argument: what it [allows](Selector::allows_key) of
-    /// keys is then all that there is to know of a command that is the same as one that [`User::check`] has allowed.
+    /// The user's selector, if there is one and it does not look at a command's first argument: what it
+    /// [allows](Selector::allows_key) of keys is then all that there is to know of a command that is the same
+    /// as one that [`User::check`] has allowed.
     #[inline(always)]
     pub fn only_selector(&self) -> Option<&Selector> {
         match &self.selectors[..] {
@@ -201,12 +203,14 @@ impl User {
         self.selectors.iter().any(|selector| selector.check(asked).is_ok() && selector.allows_any_key(needed))
     }
 
-    /// Whether the user may still use a channel, or a pattern of channels, that a client of it is subscribed to.
+    /// Whether the user may still use a channel, or a pattern of channels, that a client of it is subscribed
+    /// to.
     pub fn allows_channel(&self, channel: &[u8], is_pattern: bool) -> bool {
         self.allows_all_channels() || allows_channel(self.channel_patterns(), channel, is_pattern)
     }
 
-    /// Whether the user may use no channel less than `before`: then nobody who is subscribed need be looked at.
+    /// Whether the user may use no channel less than `before`: then nobody who is subscribed need be looked
+    /// at.
     pub fn keeps_channels_of(&self, before: &User) -> bool {
         let has = |pattern: &Pattern| self.channel_patterns().any(|own| own.text() == pattern.text());
         self.allows_all_channels() || !before.allows_all_channels() && before.channel_patterns().all(has)
@@ -310,7 +314,8 @@ impl User {
         }
         let mut selector = Selector::new(self.new_allows_all_channels);
         for rule in split(inner).ok_or(RuleError::Syntax)? {
-            // In a description quotes would be read as what they are to `split`, and this parenthesis as the selector's.
+            // In a description quotes would be read as what they are to `split`, and this parenthesis as the
+            // selector's.
             if rule.iter().any(|byte| matches!(byte, b'"' | b'\'')) || rule.ends_with(b")") {
                 return Err(RuleError::Syntax);
             }

@@ -83,7 +83,8 @@ impl Users {
         self.by_name.get(name)
     }
 
-    /// The user of a name, if one may be that user with a password. That takes about as long where there is none.
+    /// The user of a name, if one may be that user with a password. That takes about as long where there is
+    /// none.
     pub fn admitted(&self, name: &[u8], password: &[u8]) -> Option<&Arc<User>> {
         match self.get(name) {
             Some(user) => Some(user).filter(|user| user.admits(password)),
@@ -173,7 +174,8 @@ impl Users {
             .collect()
     }
 
-    /// Reads a file of users, in place of all that are there. Those that were there under the same name are the same to their clients.
+    /// Reads a file of users, in place of all that are there. Those that were there under the same name are
+    /// the same to their clients.
     ///
     /// # Errors
     /// All that is wrong with it, in Redis's words.

@@ -99,8 +99,8 @@ impl<'a> Args<'a> {
         number::parse_f64(self.next()?).ok_or(CommandError::NotFloat)
     }
 
-    /// Takes the next argument as the timeout, in seconds, of a command that waits: in milliseconds, if it has one. As in Redis, it is in range
-    /// if it ends, `now` being the time, before time does.
+    /// Takes the next argument as the timeout, in seconds, of a command that waits: in milliseconds, if it
+    /// has one. As in Redis, it is in range if it ends, `now` being the time, before time does.
     pub fn timeout(&mut self, now: Millis) -> Result<Option<u64>, CommandError> {
         let not_float = CommandError::text("ERR timeout is not a float or out of range");
         let seconds = number::parse_f64(self.next()?).ok_or(not_float)?;

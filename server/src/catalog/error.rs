@@ -35,7 +35,8 @@ pub enum CommandError {
 /// What a user has no right to, of a command.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Denial {
-    /// The command, of this full name. Behind a reference, so that no outcome is larger for it: each command returns one.
+    /// The command, of this full name. Behind a reference, so that no outcome is larger for it: each command
+    /// returns one.
     Command(&'static &'static str),
     /// The key at this position of its words.
     Key(usize),

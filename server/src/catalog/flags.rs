@@ -70,7 +70,8 @@ flags! {
     NO_MANDATORY_KEYS = 25, Some("no_mandatory_keys");
     /// Touches keys in another database than the selected one, or selects another.
     OTHER_DATABASES = 26, None;
-    /// Writes files, or waits for another command of its kind: within EXEC, which holds shards, no thread with sockets runs it.
+    /// Writes files, or waits for another command of its kind: within EXEC, which holds shards, no thread
+    /// with sockets runs it.
     USES_FILES = 30, None;
     /// MONITOR and the slow log show its name only: every other word may be a secret.
     SECRET = 27, None;
@@ -84,7 +85,8 @@ flags! {
     DEBUGGING = 32, None;
     /// Only for those whom `enable-module-command` lets load modules.
     LOADS_MODULES = 33, None;
-    /// Adds up what all tables count: no thread with sockets runs it where there are [very many](braid_storage::Keyspace::has_many_tables).
+    /// Adds up what all tables count: no thread with sockets runs it where there are [very
+    /// many](braid_storage::Keyspace::has_many_tables).
     ADDS_UP_TABLES = 34, None;
     /// No pause holds it back: it ends them.
     ENDS_PAUSES = 35, None;

@@ -35,7 +35,8 @@ pub enum KeyUse {
     AddAndRead,
     /// Reads the value, and may store it in another way.
     ReadAndRestore,
-    /// Changes what is there and returns some of it, or only reads if it is told no more than `GET` and `OVERFLOW`.
+    /// Changes what is there and returns some of it, or only reads if it is told no more than `GET` and
+    /// `OVERFLOW`.
     UpdateOrRead,
     /// A script gets it: it may do anything.
     AssumedUpdate,
@@ -74,7 +75,8 @@ impl KeyUse {
         !matches!(self, KeyUse::Channel | KeyUse::ShardChannel)
     }
 
-    /// What right to the key a command needs, of which these are the words. None is enough for what tells no value and changes none.
+    /// What right to the key a command needs, of which these are the words. None is enough for what tells no
+    /// value and changes none.
     pub fn rights<'w>(self, words: impl Iterator<Item = &'w [u8]>) -> KeyRights {
         match self.in_words(words) {
             KeyUse::Read | KeyUse::AssumedRead | KeyUse::ReadAndRestore => KeyRights::READ,
@@ -192,8 +194,8 @@ pub enum Channels {
     Patterns,
 }
 
-/// Which members of a collection a command reaches for: they are fetched ahead. Options may change that: then what is fetched ahead is of
-/// no use, and nothing else.
+/// Which members of a collection a command reaches for: they are fetched ahead. Options may change that: then
+/// what is fetched ahead is of no use, and nothing else.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum MembersAt {
     /// Those at some positions of its words; the command's name is at 0.
@@ -326,7 +328,8 @@ impl Keys {
         UPDATE_OR_READ = UpdateOrRead;
     }
 
-    /// Those that clients and proxies are told of. Channels are none to them, but for those that stay with a shard.
+    /// Those that clients and proxies are told of. Channels are none to them, but for those that stay with a
+    /// shard.
     pub fn told(self) -> &'static [KeySpec] {
         let is_told = |keys: &KeySpec| keys.used != KeyUse::Channel;
         if self.0.iter().all(is_told) { self.0 } else { &[] }
@@ -342,8 +345,8 @@ impl Keys {
         [KeySpec { at: KeysAt::Range { first: 1, last: -1, step: 1 }, used }]
     }
 
-    /// Whether the word that a key stands behind is there more than once: one may be a key or another value itself, and the key that
-    /// the handler finds another one than [`Keys::positions`] tells.
+    /// Whether the word that a key stands behind is there more than once: one may be a key or another value
+    /// itself, and the key that the handler finds another one than [`Keys::positions`] tells.
     pub fn are_ambiguous(self, words: Words<'_>) -> bool {
         self.0.iter().any(|spec| {
             let KeysAt::Behind { word: wanted, from } = spec.at else { return false };
@@ -357,8 +360,8 @@ impl Keys {
         matches!(self.0.first(), Some(KeySpec { at: KeysAt::Range { first: 1, .. }, .. }))
     }
 
-    /// Calls `each` with the position of every key of a command of `n_args` words (`word` gives one), and what
-    /// it is used for. Malformed counts give no keys: the handler reports them.
+    /// Calls `each` with the position of every key of a command of `n_args` words (`word` gives one), and
+    /// what it is used for. Malformed counts give no keys: the handler reports them.
     #[inline]
     pub fn positions<'w>(
         self,
@@ -369,7 +372,8 @@ impl Keys {
         self.find::<false>(n_args, word, each);
     }
 
-    /// The same, but where it is [ambiguous](Keys::are_ambiguous) which word is a key, with all that the handler may take for it.
+    /// The same, but where it is [ambiguous](Keys::are_ambiguous) which word is a key, with all that the
+    /// handler may take for it.
     #[inline]
     pub fn possible_positions<'w>(
         self,

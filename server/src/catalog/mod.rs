@@ -1,4 +1,5 @@
-//! What can be said of commands without knowing what they do: their words and arguments, flags, keys, categories and errors.
+//! What can be said of commands without knowing what they do: their words and arguments, flags, keys,
+//! categories and errors.
 
 mod args;
 mod category;

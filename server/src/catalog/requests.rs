@@ -1,4 +1,5 @@
-//! Requests that outlive the buffer in which they arrived: what waits for EXEC, and what a connection leaves in its node.
+//! Requests that outlive the buffer in which they arrived: what waits for EXEC, and what a connection leaves
+//! in its node.
 
 use braid_protocol::request::Arg;
 use braid_storage::entry::Handover;
@@ -10,8 +11,9 @@ const PIECE_BYTES: usize = 64 * 1024;
 
 /// Copies of requests, in order.
 ///
-/// Each has its words relative to its own first byte, so 32 bits are enough for any number of requests: the parser takes none that
-/// is longer. Pieces are never moved, so memory does not double while requests are added.
+/// Each has its words relative to its own first byte, so 32 bits are enough for any number of requests: the
+/// parser takes none that is longer. Pieces are never moved, so memory does not double while requests are
+/// added.
 #[derive(Default)]
 pub struct Requests {
     pieces: Vec<Piece>,
@@ -105,8 +107,8 @@ impl Requests {
         *self.pieces.last_mut().expect("the request has come first") = Piece::Bytes(input);
     }
 
-    /// If there is one request, and it is little more than one long word, puts that where an entry can take it over. That takes as long as to
-    /// copy it, but no memory.
+    /// If there is one request, and it is little more than one long word, puts that where an entry can take
+    /// it over. That takes as long as to copy it, but no memory.
     pub fn prepare_handover(&mut self) {
         if let [request] = &mut self.requests[..]
             && let piece @ Piece::Bytes(_) = &mut self.pieces[request.piece]
@@ -125,8 +127,8 @@ impl Requests {
         }
     }
 
-    /// Runs something with the words of a request. An entry that is made meanwhile takes over the long word, if that is
-    /// [prepared](Requests::prepare_handover).
+    /// Runs something with the words of a request. An entry that is made meanwhile takes over the long word,
+    /// if that is [prepared](Requests::prepare_handover).
     #[inline]
     pub fn handing_over<T>(&self, nth: usize, run: impl FnOnce(Words<'_>) -> T) -> T {
         match &self.pieces[self.requests[nth].piece] {
@@ -181,7 +183,8 @@ impl Requests {
         for (at, word) in words.iter().enumerate() {
             let other = at.checked_sub(n_kept).and_then(|at| last[at].as_deref());
             let word = other.unwrap_or(word);
-            // Without its headers a request is shorter than it was, and what takes the place of words is short.
+            // Without its headers a request is shorter than it was, and what takes the place of words is
+            // short.
             let start = u32::try_from(bytes.len()).expect("a request is shorter than 4 GiB");
             ranges.push(Arg { start, len: word.len() as u32 });
             bytes.extend_from_slice(word);

@@ -1,19 +1,20 @@
 //! Room for an argument of megabytes, made where no socket waits.
 //!
-//! To move what has come of such an argument to where there is room takes milliseconds. So does the first write to a page of the new
-//! room, if pages are huge or the machine is virtual: the system has to find that memory and to clear it. So a heavy-work thread
-//! takes the room and writes to the pages that will be needed next.
+//! To move what has come of such an argument to where there is room takes milliseconds. So does the first
+//! write to a page of the new room, if pages are huge or the machine is virtual: the system has to find that
+//! memory and to clear it. So a heavy-work thread takes the room and writes to the pages that will be needed
+//! next.
 
 /// An argument is long that lacks at least so many bytes.
 const LONG_BYTES: usize = 1 << 20;
 
-/// An announced length is believed once so many bytes have come, and up to so many times what has come: room that nobody has written to
-/// costs addresses only, but counts as memory that is used.
+/// An announced length is believed once so many bytes have come, and up to so many times what has come: room
+/// that nobody has written to costs addresses only, but counts as memory that is used.
 const TRUSTED_BYTES: usize = 256 * 1024;
 const TRUSTED_MAX_PART: usize = 16;
 
-/// The most bytes that are written to ahead of what has come, and how many times what has come they are at most: a client that
-/// announces much and sends little takes little memory.
+/// The most bytes that are written to ahead of what has come, and how many times what has come they are at
+/// most: a client that announces much and sends little takes little memory.
 const READY_MAX_BYTES: usize = 16 << 20;
 const READY_MAX_PART: usize = 4;
 
@@ -27,8 +28,8 @@ pub struct Room {
 }
 
 impl Room {
-    /// Whether what has come, and one more read, needs room that is to be made elsewhere. `n_ready` is what [`Room::into_parts`] gave
-    /// last: the buffer may be another one now.
+    /// Whether what has come, and one more read, needs room that is to be made elsewhere. `n_ready` is what
+    /// [`Room::into_parts`] gave last: the buffer may be another one now.
     pub fn is_wanted(bytes: &Vec<u8>, n_ready: usize, n_lacking: usize, read_bytes: usize) -> bool {
         n_lacking >= LONG_BYTES
             && bytes.len() >= TRUSTED_BYTES

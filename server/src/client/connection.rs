@@ -22,8 +22,8 @@ use crate::{
     telemetry::split::Split,
 };
 
-/// How much is written to one socket in one turn: a system call that copies megabytes would stall the thread's other
-/// connections.
+/// How much is written to one socket in one turn: a system call that copies megabytes would stall the
+/// thread's other connections.
 pub const TURN_BYTES: usize = 256 * 1024;
 
 /// A reply of at least so many bytes becomes a piece of its own of the backlog, without being copied.
@@ -66,13 +66,15 @@ pub struct Connection {
     pub closing: bool,
     /// What it waits for before more of it is read and run.
     pub pace: Pace,
-    /// Up to where the log must be written, or synced, before its replies leave and more of it runs; 0 if it waits for nothing of that.
+    /// Up to where the log must be written, or synced, before its replies leave and more of it runs; 0 if it
+    /// waits for nothing of that.
     pub ticket: Ticket,
     /// Up to where it must be synced for all that the client has written so far.
     pub last_ticket: Ticket,
     /// Its handshake waits for its turn on the thread.
     pub is_queued: bool,
-    /// What is sent to it while the reply to a command that has changed its subscriptions is still to be written.
+    /// What is sent to it while the reply to a command that has changed its subscriptions is still to be
+    /// written.
     pub held_back: Option<HeldBack>,
     /// Where its node is among those that a pause holds back.
     pub postponed: Option<u64>,
@@ -90,7 +92,8 @@ pub struct Connection {
     pub over_soft_limit_since: Option<u64>,
 }
 
-/// What a connection waits for before more of it is read and run. Its session is with it, so it can be closed meanwhile.
+/// What a connection waits for before more of it is read and run. Its session is with it, so it can be closed
+/// meanwhile.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Pace {
     /// Nothing.
@@ -184,8 +187,8 @@ impl Connection {
         self.publish_backlog();
     }
 
-    /// Adds something to what waits to be written that may be for others as well; says whether nothing had waited before. What waits
-    /// is published with the write that follows, if the socket takes more.
+    /// Adds something to what waits to be written that may be for others as well; says whether nothing had
+    /// waited before. What waits is published with the write that follows, if the socket takes more.
     pub fn give(&mut self, given: Given<'_>) -> bool {
         let was_empty = self.backlog.is_empty();
         if !given.head.is_empty() {
@@ -237,7 +240,8 @@ impl Connection {
             None => (n_unread, self.n_under_way),
         };
         self.record.footprint.set(Part::Input, n_input);
-        // That of a buffer which has grown with what came is not worth the figures that would differ from client to client.
+        // That of a buffer which has grown with what came is not worth the figures that would differ from
+        // client to client.
         let n_room = if self.n_ready == 0 { 0 } else { self.unread.capacity() - n_unread };
         self.record.footprint.set(Part::InputRoom, n_room);
         self.record.footprint.set(Part::Arguments, n_arguments);
@@ -246,8 +250,8 @@ impl Connection {
         }
     }
 
-    /// How much of what it is sending is about to be data: a long command that has come in part, or is under way. Of a client that
-    /// has not authenticated, nothing.
+    /// How much of what it is sending is about to be data: a long command that has come in part, or is under
+    /// way. Of a client that has not authenticated, nothing.
     #[inline]
     pub fn incoming_bytes(&self) -> u64 {
         const LONG_BYTES: u64 = 64 << 10;
@@ -354,7 +358,8 @@ impl Backlog {
         self.pieces.is_empty()
     }
 
-    /// How much memory it keeps, about: a piece goes when its last byte is written, with the room that it has beyond its end.
+    /// How much memory it keeps, about: a piece goes when its last byte is written, with the room that it has
+    /// beyond its end.
     fn kept_bytes(&self) -> usize {
         let n_spare = match self.pieces.front() {
             Some(Piece::Own(first)) => first.capacity() - first.len(),

@@ -27,7 +27,8 @@ pub enum Part {
 
 const N_PARTS: usize = Part::Names as usize + 1;
 
-/// What each key or name takes beside its bytes: its place in a table of the client's, and the allocator's and the table's own.
+/// What each key or name takes beside its bytes: its place in a table of the client's, and the allocator's
+/// and the table's own.
 pub const NAME_BYTES: usize = 48;
 
 /// How much memory a client takes, in bytes. Whoever runs its commands writes, relaxed, what others read.

@@ -1,6 +1,7 @@
 //! Notifications that wait until the reply to the connection's command under way is written.
 //!
-//! The command may change the dialect (HELLO within EXEC), so what depends on that is kept in both until the reply is there.
+//! The command may change the dialect (HELLO within EXEC), so what depends on that is kept in both until the
+//! reply is there.
 
 use braid_protocol::reply::Resp;
 

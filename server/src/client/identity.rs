@@ -1,7 +1,7 @@
 //! Whom a client's certificate says it belongs to.
 //!
-//! rustls has verified the certificate by then, so whoever signed it vouches for the names. What is malformed has no name: nobody becomes a
-//! user by it.
+//! rustls has verified the certificate by then, so whoever signed it vouches for the names. What is malformed
+//! has no name: nobody becomes a user by it.
 
 use rustls::pki_types::CertificateDer;
 use webpki::EndEntityCert;

@@ -1,4 +1,5 @@
-//! What a connection leaves with a shard that someone else holds: its session, the commands, and room for the reply.
+//! What a connection leaves with a shard that someone else holds: its session, the commands, and room for the
+//! reply.
 
 use std::sync::{
     Arc,
@@ -150,13 +151,15 @@ pub struct Job {
     pub commands: Vec<Delegated>,
     /// Where the keys of a single command live, in order, if that was found out before.
     pub routed: Vec<Routed>,
-    /// Whether the time of each is measured where it runs; else they have had their share of that of the batch they were read in.
+    /// Whether the time of each is measured where it runs; else they have had their share of that of the
+    /// batch they were read in.
     pub is_timed: bool,
     /// How many of them have run; the others were held back by CLIENT PAUSE.
     pub n_run: usize,
     /// How often the command that runs next has been given up because it needed more than was held.
     pub n_given_up: u8,
-    /// Deadline of the next command, if it has waited before: a command that is run again keeps its first deadline.
+    /// Deadline of the next command, if it has waited before: a command that is run again keeps its first
+    /// deadline.
     pub gives_up_at: Option<Steady>,
     /// Monitoring clients have been shown the command that runs next: it began to wait for keys after that.
     pub was_shown: bool,
@@ -285,7 +288,8 @@ impl std::fmt::Debug for Parked {
 }
 
 impl Parked {
-    /// Puts a job in the lines of the keys it waits for. Its node follows with [`Parked::hand_in`], under the same hold.
+    /// Puts a job in the lines of the keys it waits for. Its node follows with [`Parked::hand_in`], under the
+    /// same hold.
     pub fn enter(origin: Origin, wait: Wait, held: &mut Held<'_, Job>, now: Millis) -> Arc<Self> {
         let parked = Arc::new(Self {
             node: AtomicCell::new(None),
@@ -375,7 +379,8 @@ pub struct Offload {
     pub record: Record,
     /// How long the work took, in nanoseconds.
     pub worked_nanos: u64,
-    /// Which replies the client wanted before the command ran: if it is run again, that is one command to CLIENT REPLY SKIP.
+    /// Which replies the client wanted before the command ran: if it is run again, that is one command to
+    /// CLIENT REPLY SKIP.
     pub replies: Replies,
 }
 

@@ -35,8 +35,8 @@ pub enum Listens {
 
 /// What others may know about a client.
 ///
-/// Its own thread stores the numbers once a batch, relaxed, on lines that nobody else writes; readers see each number
-/// at a moment of its own.
+/// Its own thread stores the numbers once a batch, relaxed, on lines that nobody else writes; readers see
+/// each number at a moment of its own.
 #[derive(Debug)]
 pub struct ClientRecord {
     /// The client's number.
@@ -97,7 +97,8 @@ pub struct ClientRecord {
     pub no_evict: AtomicBool,
     /// CLIENT NO-TOUCH.
     pub no_touch: AtomicBool,
-    /// Set by CLIENT KILL: looked at under the hold, so that nothing of a killed client runs after the reply to KILL.
+    /// Set by CLIENT KILL: looked at under the hold, so that nothing of a killed client runs after the reply
+    /// to KILL.
     pub killed: AtomicBool,
     /// The reply to its last command says that it leaves: what comes after that does not reach it.
     pub leaves: AtomicBool,
@@ -226,7 +227,8 @@ impl ClientRecord {
         SyncWait::of(self.sync_wait.swap(SyncWait::None as u8, Ordering::Relaxed))
     }
 
-    /// Has it end like this; returns false if it does not wait, or somebody else has it end. Its thread is to look at it then.
+    /// Has it end like this; returns false if it does not wait, or somebody else has it end. Its thread is to
+    /// look at it then.
     pub fn unblock_sync_wait(&self, how: SyncWait) -> bool {
         let [from, to] = [SyncWait::UnderWay, how].map(|wait| wait as u8);
         self.sync_wait.compare_exchange(from, to, Ordering::Relaxed, Ordering::Relaxed).is_ok()
@@ -238,8 +240,8 @@ impl ClientRecord {
         matches!(wait, SyncWait::TimesOut | SyncWait::Fails)
     }
 
-    /// Notes that so many bytes were read from it. This and its like are for the client's thread alone: there is no
-    /// read-modify-write, so two would lose counts.
+    /// Notes that so many bytes were read from it. This and its like are for the client's thread alone: there
+    /// is no read-modify-write, so two would lose counts.
     #[inline]
     pub fn count_read(&self, n_bytes: usize) {
         add(&self.bytes_in, n_bytes as u64);

@@ -20,8 +20,8 @@ use crate::{
     notify::{subscriptions::TopicKind, tracking_table::Tracking},
 };
 
-/// One client's state. It travels in the client's node while a command of it waits at a shard, so whoever runs the
-/// command may change it.
+/// One client's state. It travels in the client's node while a command of it waits at a shard, so whoever
+/// runs the command may change it.
 pub struct Session {
     /// What others may know of the client.
     pub record: Arc<ClientRecord>,
@@ -47,7 +47,8 @@ pub struct Session {
     pub exec_refusal: Option<CommandError>,
     /// WATCH.
     pub watched: Watches,
-    /// The number of keys that earlier parts of the command under way have done: at least one, if there were such parts.
+    /// The number of keys that earlier parts of the command under way have done: at least one, if there were
+    /// such parts.
     pub n_keys_done: usize,
     /// CLIENT TRACKING.
     pub tracking: Option<Box<Tracking>>,
@@ -57,9 +58,11 @@ pub struct Session {
     pub no_touch: bool,
     /// Set by QUIT and by what ends a connection: it closes when its replies are written.
     pub closing: bool,
-    /// More bytes of replies wait than `client-output-buffer-limit` allows: it is `closing`, and gets none of them.
+    /// More bytes of replies wait than `client-output-buffer-limit` allows: it is `closing`, and gets none of
+    /// them.
     pub is_over_limit: bool,
-    /// Commands that have run and that its record does not count yet: those of transactions, and those that ran elsewhere.
+    /// Commands that have run and that its record does not count yet: those of transactions, and those that
+    /// ran elsewhere.
     pub n_commands: u64,
     /// A request to do something that only the connection's thread can, looked at after each command.
     pub request: Cell<Option<Request>>,
@@ -96,7 +99,8 @@ pub enum Request {
     },
     /// WAIT and WAITAOF: answer when what the connection has written is where it is to be.
     AwaitSync(AwaitSync),
-    /// Hold back everything on this connection for so long, in milliseconds: after failed AUTHs, and for DEBUG SLEEP.
+    /// Hold back everything on this connection for so long, in milliseconds: after failed AUTHs, and for
+    /// DEBUG SLEEP.
     Sleep {
         /// Milliseconds.
         millis: u64,
@@ -145,15 +149,18 @@ pub enum SaveOrder {
     Shutdown,
     /// SHUTDOWN FORCE, which stops it in any case.
     ForcedShutdown,
-    /// SHUTDOWN NOSAVE, and an end without save points, while other orders are being fulfilled: those come first.
+    /// SHUTDOWN NOSAVE, and an end without save points, while other orders are being fulfilled: those come
+    /// first.
     Stop,
-    /// FLUSHALL, where there are save points: the snapshot holds no more than what is there. The reply comes with its end, whatever that is.
+    /// FLUSHALL, where there are save points: the snapshot holds no more than what is there. The reply comes
+    /// with its end, whatever that is.
     SaveFlushed,
     /// DEBUG RELOAD: the snapshot is loaded again.
     Reload(Reloading),
     /// DEBUG LOADAOF: the append-only file is loaded again.
     LoadLog,
-    /// CONFIG SET appendonly yes: the file is begun. Then the command runs, which knows by its session what has become of that.
+    /// CONFIG SET appendonly yes: the file is begun. Then the command runs, which knows by its session what
+    /// has become of that.
     BeginLog,
     /// CONFIG SET appendonly no: its reply leaves when nothing is logged any more, and what was is on disk.
     EndLog,
@@ -307,14 +314,15 @@ impl Session {
         self.is_over_limit = true;
     }
 
-    /// Publishes what CLIENT LIST shows of the session, while a transaction of so many commands runs or outside of one.
+    /// Publishes what CLIENT LIST shows of the session, while a transaction of so many commands runs or
+    /// outside of one.
     pub fn publish(&self, n_in_transaction: Option<usize>) {
         self.publish_dialect();
         self.publish_state(n_in_transaction);
     }
 
-    /// Publishes its dialect. While its node is away, that is the one of what the client has not asked for, so it must not come
-    /// before the reply that tells the client.
+    /// Publishes its dialect. While its node is away, that is the one of what the client has not asked for,
+    /// so it must not come before the reply that tells the client.
     #[inline]
     pub fn publish_dialect(&self) {
         self.record.resp.store(if self.resp == Resp::V3 { 3 } else { 2 }, Ordering::Relaxed);

@@ -1,9 +1,9 @@
 //! Commands that visit shards one after the other: KEYS, SCAN, RANDOMKEY.
 //!
-//! A sweep goes from shard to shard by [`Sweep::shard_to_visit`], which needs no hold and skips shards that are empty by
-//! their published counts, and works by [`Sweep::step`], which holds one shard for a bounded while. The reply is written in one
-//! place, [`Sweep::end`], whichever way the end is reached: elements are collected as they stand in the reply, and when their
-//! number is known the header goes before them.
+//! A sweep goes from shard to shard by [`Sweep::shard_to_visit`], which needs no hold and skips shards that
+//! are empty by their published counts, and works by [`Sweep::step`], which holds one shard for a bounded
+//! while. The reply is written in one place, [`Sweep::end`], whichever way the end is reached: elements are
+//! collected as they stand in the reply, and when their number is known the header goes before them.
 
 use std::time::Duration;
 
@@ -25,7 +25,8 @@ const STEP_BUCKETS: usize = 32;
 /// How many entries a bucket has room for.
 const BUCKET_ENTRIES: u64 = 7;
 
-/// The reply is collected in pieces of so many bytes, so that it is never moved as a whole, least of all under a hold.
+/// The reply is collected in pieces of so many bytes, so that it is never moved as a whole, least of all
+/// under a hold.
 const PIECE_BYTES: usize = 64 * 1024;
 
 /// How many keys RANDOMKEY picks before it gives up: an expired one is no answer.
@@ -98,7 +99,8 @@ pub enum Seek {
 }
 
 impl Seek {
-    /// SCAN. As in Redis, it ends before it has seen COUNT entries once it has looked at ten times as many buckets.
+    /// SCAN. As in Redis, it ends before it has seen COUNT entries once it has looked at ten times as many
+    /// buckets.
     pub fn scan(pattern: Option<Vec<u8>>, count: u64, kind: Option<Vec<u8>>) -> Self {
         Seek::Scan { pattern, count, n_buckets: count.saturating_mul(10), kind }
     }
@@ -251,7 +253,8 @@ impl Sweep {
         }
     }
 
-    /// Collects what is wanted from some buckets, removes the expired keys there, and moves on. Returns how many entries were there.
+    /// Collects what is wanted from some buckets, removes the expired keys there, and moves on. Returns how
+    /// many entries were there.
     fn visit(&mut self, shard: &mut Shard, n_buckets: usize) -> u64 {
         let at = self.at.expect("a sweep that has ended is not stepped");
         let now = shard.now();

@@ -33,7 +33,8 @@ pub enum Cause {
 }
 
 impl Wait {
-    /// A wait for any of some keys, for so many milliseconds; `nothing` is the answer where the command may not wait.
+    /// A wait for any of some keys, for so many milliseconds; `nothing` is the answer where the command may
+    /// not wait.
     pub fn new(keys: Vec<WaitedKey>, timeout: Option<u64>, nothing: Nothing) -> Self {
         Self {
             keys,
@@ -52,7 +53,8 @@ impl Wait {
         self
     }
 
-    /// The same for a command whose last words mean something else now than when it is served: it is then run with these.
+    /// The same for a command whose last words mean something else now than when it is served: it is then run
+    /// with these.
     pub fn with_last_words(mut self, words: Vec<Option<Vec<u8>>>) -> Self {
         self.last_words = words;
         self

@@ -26,7 +26,8 @@ pub struct Watches {
 }
 
 impl Watches {
-    /// Whether a key of a database is watched. Of two keys with one place, which only chance can make, the second is not known.
+    /// Whether a key of a database is watched. Of two keys with one place, which only chance can make, the
+    /// second is not known.
     pub fn has(&self, db: Db, key: &Key<'_>) -> bool {
         let at = self.by_place.get(&(db, key.routed));
         at.is_some_and(|&at| *self.list[at as usize].key.bytes == *key.bytes)

@@ -504,7 +504,8 @@ pub(super) fn note_failed_auth(call: &Call<'_, '_>, words: Words<'_>, user: &[u8
     server.note_denial(entry);
 }
 
-/// Counts and logs that a client did not become the user whom its certificate names: there is none, or it is off.
+/// Counts and logs that a client did not become the user whom its certificate names: there is none, or it is
+/// off.
 #[cold]
 pub(crate) fn note_refused_certificate(
     record: &ClientRecord,
@@ -605,7 +606,8 @@ fn check_readable(users: &Users, text: &[u8], table: &CommandTable) -> Result<()
     }
 }
 
-/// Puts a new file in the place of an old one, so that a reader, or a crash, meets either of them whole. Nobody else may read it.
+/// Puts a new file in the place of an old one, so that a reader, or a crash, meets either of them whole.
+/// Nobody else may read it.
 fn replace_file(path: &Path, text: &[u8]) -> io::Result<()> {
     let mut temporary = path.as_os_str().to_owned();
     temporary.push(format!(".{}.tmp", std::process::id()));
@@ -652,7 +654,8 @@ fn users_without_lines(config: &Config, table: &CommandTable) -> Users {
     users
 }
 
-/// The lines that make the users that hold, for CONFIG REWRITE; none if there are only those that no line has made, or a file has them.
+/// The lines that make the users that hold, for CONFIG REWRITE; none if there are only those that no line has
+/// made, or a file has them.
 pub(super) fn user_lines(server: &Server, config: &Config, table: &CommandTable) -> Vec<UserLine> {
     let users = server.accounts.users();
     let implied = users_without_lines(config, table);

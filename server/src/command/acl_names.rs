@@ -6,8 +6,8 @@ use crate::{
     catalog::{Categories, CommandId},
 };
 
-/// The commands and subcommands of Redis 7.4, one a line. Rules may name those that are not there: files of users that were written for
-/// Redis load, and the rules have no effect.
+/// The commands and subcommands of Redis 7.4, one a line. Rules may name those that are not there: files of
+/// users that were written for Redis load, and the rules have no effect.
 const REDIS_7_4: &str = include_str!("redis-7.4-commands.txt");
 
 impl CommandTable {

@@ -292,8 +292,9 @@ fn debug_load_log(call: &mut Call<'_, '_>, args: Args<'_>, _: &mut Reply<'_>) ->
     ask_saver(call, SaveOrder::LoadLog)
 }
 
-/// Gives up the snapshot that is taken in the background, and has the file hold no more than a flushed keyspace, if there are save points;
-/// returns whether the saver answers the command when that is done. Within a transaction or a script it is done after that.
+/// Gives up the snapshot that is taken in the background, and has the file hold no more than a flushed
+/// keyspace, if there are save points; returns whether the saver answers the command when that is done.
+/// Within a transaction or a script it is done after that.
 pub(super) fn save_flushed(call: &Call<'_, '_>) -> bool {
     let server = call.server;
     server.saves.note_flush();
@@ -368,8 +369,8 @@ fn replica_of(_: &mut Call<'_, '_>, mut args: Args<'_>, reply: &mut Reply<'_>) -
     }
 }
 
-/// Waits as Redis does when there are too few replicas: until the timeout, or for good if that is 0. Nothing may wait
-/// inside a transaction.
+/// Waits as Redis does when there are too few replicas: until the timeout, or for good if that is 0. Nothing
+/// may wait inside a transaction.
 fn wait(call: &mut Call<'_, '_>, mut args: Args<'_>, reply: &mut Reply<'_>) -> Outcome {
     let n_replicas = args.int()?;
     let timeout = timeout_millis(args.next()?, call.now)?;
@@ -382,7 +383,8 @@ fn wait(call: &mut Call<'_, '_>, mut args: Args<'_>, reply: &mut Reply<'_>) -> O
     Ok(())
 }
 
-/// Has the command be answered when what the connection has written is here on disk, if that `is_local`, and where it is on so many replicas.
+/// Has the command be answered when what the connection has written is here on disk, if that `is_local`, and
+/// where it is on so many replicas.
 fn await_sync(call: &Call<'_, '_>, answers: SyncAnswer, (is_local, n_replicas): (bool, u64), timeout: u64) {
     let millis = if timeout == 0 { u64::MAX } else { timeout };
     let is_answered = call.session.replies == Replies::On;
@@ -644,15 +646,16 @@ fn config_set(call: &mut Call<'_, '_>, args: Args<'_>, reply: &mut Reply<'_>) ->
     }
     server.limit_clients(call.thread);
     reply.ok();
-    // The reply waits until what was logged is on disk and others can have the folder, in a transaction that of EXEC.
+    // The reply waits until what was logged is on disk and others can have the folder, in a transaction that
+    // of EXEC.
     if !logs && (did_log || server.journal.has_file()) {
         call.session.ask(Request::Save { order: SaveOrder::EndLog, is_answered: false });
     }
     Ok(())
 }
 
-/// Whether a CONFIG SET of these words turns the append-only file on: that is begun before it runs. Within a transaction it is
-/// begun after that, as in Redis.
+/// Whether a CONFIG SET of these words turns the append-only file on: that is begun before it runs. Within a
+/// transaction it is begun after that, as in Redis.
 pub(crate) fn turns_log_on(words: Words<'_>, server: &Server) -> bool {
     let is_set = |word: &[u8], name: &[u8]| word.eq_ignore_ascii_case(name);
     words.len() > 3
@@ -679,8 +682,8 @@ fn find_descriptors(new: &Config, server: &Server) -> Outcome {
     Ok(())
 }
 
-/// Reads what TLS needs, if the change is about TLS, and says by what it is to replace what there is. That a directive has the value
-/// that it had is no matter: the file may have changed.
+/// Reads what TLS needs, if the change is about TLS, and says by what it is to replace what there is. That a
+/// directive has the value that it had is no matter: the file may have changed.
 fn read_certificates(
     new: &Config,
     pairs: &[(&[u8], &[u8])],
@@ -782,7 +785,8 @@ const DIGESTS: Keys =
     Keys(&[KeySpec { at: KeysAt::Range { first: 2, last: -1, step: 1 }, used: KeyUse::Read }]);
 const OVERWRITES: Keys = Keys(&[KeySpec { at: DEBUG_KEY, used: KeyUse::Overwrite }]);
 
-/// Every subcommand counts its arguments itself, because errors are Redis's, which knows DEBUG as one command.
+/// Every subcommand counts its arguments itself, because errors are Redis's, which knows DEBUG as one
+/// command.
 const DEBUG_ROW: CommandSpec =
     CommandSpec { arity: Arity::AtLeast(2), flags: DEBUGGING, group: Group::Server, ..CommandSpec::ROW };
 

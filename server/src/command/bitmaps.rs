@@ -236,7 +236,8 @@ fn bitpos(shard: &mut Shard, mut args: Args<'_>, reply: &mut Reply<'_>) -> Outco
         None => (!on).then_some(0),
         Some(bytes) => {
             let wanted = part(bytes.len(), start, end.unwrap_or(-1), counted);
-            // So is what lies behind a string, unless somebody says where to stop; but a part may be of no bits at all.
+            // So is what lies behind a string, unless somebody says where to stop; but a part may be of no
+            // bits at all.
             let behind = (!on && end.is_none() && !wanted.is_empty()).then_some(bytes.len() as u64 * 8);
             bits::find(bytes, on, wanted).or(behind)
         }

@@ -39,7 +39,8 @@ pub struct Call<'a, 'h> {
     pub session: &'a mut Session,
     /// The shards that are held for the command, if it declared any.
     pub held: Option<&'a mut Held<'h, Job>>,
-    /// The shard on which it works in place of those it would hold, if it is [offloaded](crate::run::offload).
+    /// The shard on which it works in place of those it would hold, if it is
+    /// [offloaded](crate::run::offload).
     pub offloaded: Option<&'a mut Shard>,
     /// The command's time.
     pub now: Millis,
@@ -63,13 +64,15 @@ pub struct Call<'a, 'h> {
     pub is_in_script: bool,
     /// Whether monitoring clients have been shown it already.
     pub was_shown: bool,
-    /// Set when it is to run again. Nothing of it has happened, except of one that is [between parts](GaveUp::BetweenParts).
+    /// Set when it is to run again. Nothing of it has happened, except of one that is [between
+    /// parts](GaveUp::BetweenParts).
     pub gave_up: Option<GaveUp>,
 }
 
 /// Why a command stopped before its end.
 pub enum GaveUp {
-    /// It has done a part of its keys, for good, and goes on with the next ones: nobody waits for all of them together.
+    /// It has done a part of its keys, for good, and goes on with the next ones: nobody waits for all of them
+    /// together.
     BetweenParts,
     /// It reaches for shards that others hold.
     Needs(Route),
@@ -113,8 +116,8 @@ impl<'a> Call<'a, '_> {
 }
 
 impl Call<'_, '_> {
-    /// Whether it is part of a transaction or a script, and so can wait for nothing. A command that waited for the end of a pause runs under a
-    /// hold as these do, and is not.
+    /// Whether it is part of a transaction or a script, and so can wait for nothing. A command that waited
+    /// for the end of a pause runs under a hold as these do, and is not.
     pub fn is_part(&self) -> bool {
         self.n_in_transaction.is_some() || self.is_in_script
     }
@@ -176,7 +179,8 @@ impl Call<'_, '_> {
         }
     }
 
-    /// Has the rest of a transaction see what it has changed of functions, of the configuration, or by forgetting all scripts.
+    /// Has the rest of a transaction see what it has changed of functions, of the configuration, or by
+    /// forgetting all scripts.
     pub fn renew_definitions(&mut self) {
         self.definitions = None;
     }
@@ -205,7 +209,8 @@ impl Call<'_, '_> {
         self.is_too_much || self.gave_up.is_some() || matches!(self.waiting, Waiting::Asked(_))
     }
 
-    /// Has the command wait; where it may not, answers as if it had waited in vain. A handler that has called this is done.
+    /// Has the command wait; where it may not, answers as if it had waited in vain. A handler that has called
+    /// this is done.
     pub fn wait_for(&mut self, mut wait: Wait, reply: &mut Reply<'_>) {
         match self.waiting {
             Waiting::MayNot => wait.nothing.write(reply),
@@ -231,8 +236,8 @@ impl Call<'_, '_> {
         Ok(())
     }
 
-    /// Has `pop` reply with an element of the first key that holds one, or has the command wait for any of them. The words of `args` are
-    /// keys, and then the timeout.
+    /// Has `pop` reply with an element of the first key that holds one, or has the command wait for any of
+    /// them. The words of `args` are keys, and then the timeout.
     pub fn pop_or_wait(
         &mut self,
         kind: Kind,
@@ -254,8 +259,8 @@ impl Call<'_, '_> {
         self.wait_for_kind(kind, args, n_keys, timeout, reply)
     }
 
-    /// The shard where a key of the command lives, unless a blocked command is being served under a hold without it: then the
-    /// key has not been written, and is passed over.
+    /// The shard where a key of the command lives, unless a blocked command is being served under a hold
+    /// without it: then the key has not been written, and is passed over.
     pub fn shard_if_held(&mut self, key: &Key<'_>) -> Option<&mut Shard> {
         let is_held = self.held.as_ref().is_none_or(|held| held.has(key.routed.shard));
         is_held.then(|| self.shard_of(key))

@@ -314,8 +314,9 @@ fn list(call: &mut Call<'_, '_>, mut args: Args<'_>, reply: &mut Reply<'_>) -> O
     Ok(())
 }
 
-/// A client's line, with the fields of Redis 7.4 and the totals of Redis 8. What belongs to features that are not there yet is zero, and so is what
-/// a connection does not own: queries are read, and replies are composed, in buffers of the thread.
+/// A client's line, with the fields of Redis 7.4 and the totals of Redis 8. What belongs to features that are
+/// not there yet is zero, and so is what a connection does not own: queries are read, and replies are
+/// composed, in buffers of the thread.
 pub(crate) fn describe(client: &ClientRecord, table: &CommandTable, uptime_millis: u64) -> String {
     let (said, user) = (client.said(), client.user.load());
     let read = |since: u64| uptime_millis.saturating_sub(since) / 1000;

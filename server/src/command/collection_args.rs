@@ -1,4 +1,5 @@
-//! What commands on the members of one value share: how a member is written, how many come again, and what follows a cursor.
+//! What commands on the members of one value share: how a member is written, how many come again, and what
+//! follows a cursor.
 
 use braid_protocol::reply::Reply;
 use braid_storage::{
@@ -9,14 +10,15 @@ use braid_storage::{
 
 use crate::catalog::{Args, CommandError, Outcome};
 
-/// The longest reply of members that may come again, to a client that has no limit of its own: nothing else bounds how many
-/// of them it can ask for.
+/// The longest reply of members that may come again, to a client that has no limit of its own: nothing else
+/// bounds how many of them it can ask for.
 const SAMPLES_MAX_BYTES: usize = 512 << 20;
 
 /// The least bytes of a member in a reply.
 const REPLIED_MEMBER_MIN_BYTES: u64 = 6;
 
-/// Writes `n` random members, each independent of the others: `begin` what stands before them, and `write` one of them.
+/// Writes `n` random members, each independent of the others: `begin` what stands before them, and `write`
+/// one of them.
 pub(super) fn write_samples(
     n: u64,
     reply: &mut Reply<'_>,
@@ -64,8 +66,8 @@ pub(super) fn write_element(element: Element<'_>, reply: &mut Reply<'_>) {
     }
 }
 
-/// Writes where a scan is to go on, if anywhere, and the `n_found` texts that it has written to `found`: the one is known only
-/// when the others have been visited.
+/// Writes where a scan is to go on, if anywhere, and the `n_found` texts that it has written to `found`: the
+/// one is known only when the others have been visited.
 pub(super) fn write_scanned(next: Option<Position>, n_found: usize, found: &[u8], reply: &mut Reply<'_>) {
     reply.array(2);
     reply.bulk_integer(next.map_or(0, Position::encode) as i64);
@@ -115,8 +117,8 @@ impl<'a> ScanOptions<'a> {
         self.count
     }
 
-    /// Visits from a position on until COUNT entries have been visited, or ten times as many buckets. `step` visits a bucket and
-    /// counts the entries; the result is where to go on.
+    /// Visits from a position on until COUNT entries have been visited, or ten times as many buckets. `step`
+    /// visits a bucket and counts the entries; the result is where to go on.
     pub fn visit(
         &self,
         from: Option<Position>,

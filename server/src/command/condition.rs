@@ -90,7 +90,8 @@ pub(super) fn digest(value: &[u8]) -> String {
 
 /// Whether a value has a digest, given in either case.
 ///
-/// Redis looks at the length of what is compared, not at its digits: other characters are just no value's digest.
+/// Redis looks at the length of what is compared, not at its digits: other characters are just no value's
+/// digest.
 fn has_digest(value: &[u8], other: &[u8]) -> Result<bool, CommandError> {
     if other.len() != 16 {
         return Err(CommandError::text("ERR The digest must be exactly 16 hexadecimal characters"));

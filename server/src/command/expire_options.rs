@@ -24,7 +24,8 @@ pub(super) enum CountedFrom {
     Epoch,
 }
 
-/// The point in time, in milliseconds since the Unix epoch and possibly before it, that a command's number means.
+/// The point in time, in milliseconds since the Unix epoch and possibly before it, that a command's number
+/// means.
 ///
 /// None if it does not fit an `i64`: Redis refuses that as an invalid expire time.
 pub(super) fn absolute_millis(value: i64, unit: Unit, from: CountedFrom, now: Millis) -> Option<i64> {
@@ -43,8 +44,8 @@ pub(super) fn future_deadline(millis: i64, now: Millis) -> Option<Deadline> {
     (millis > now.0 as i64).then(|| Deadline::at(millis as u64))
 }
 
-/// One of the options about expiry that SET, GETEX and MSETEX take. They exclude each other; a repeated one counts
-/// the last time.
+/// One of the options about expiry that SET, GETEX and MSETEX take. They exclude each other; a repeated one
+/// counts the last time.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(super) enum ExpiryOption<'a> {
     /// None was given.

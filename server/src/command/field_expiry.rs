@@ -1,7 +1,8 @@
 //! Commands about the deadlines of a hash's fields.
 //!
-//! Those of Redis 7.4 (HEXPIRE, HTTL and their kin) answer a number for each field: -2 if it is not there, -1 if it has no deadline,
-//! else what has become of it. Those of Redis 8.0 (HGETEX, HSETEX, HGETDEL) read or write fields at the same time.
+//! Those of Redis 7.4 (HEXPIRE, HTTL and their kin) answer a number for each field: -2 if it is not there, -1
+//! if it has no deadline, else what has become of it. Those of Redis 8.0 (HGETEX, HSETEX, HGETDEL) read or
+//! write fields at the same time.
 
 use braid_protocol::{number, reply::Reply};
 use braid_storage::{
@@ -218,7 +219,8 @@ fn fields<'a>(mut args: Args<'a>, wrong_number: CommandError) -> Result<Args<'a>
     Ok(args)
 }
 
-/// Reads when a field is to expire, for the named command: in milliseconds since the Unix epoch, possibly in the past.
+/// Reads when a field is to expire, for the named command: in milliseconds since the Unix epoch, possibly in
+/// the past.
 fn expiry_time(
     text: &[u8],
     unit: Unit,

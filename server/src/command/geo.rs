@@ -292,8 +292,9 @@ fn geodist(shard: &mut Shard, mut args: Args<'_>, reply: &mut Reply<'_>) -> Outc
 
 /// Writes a distance with four decimals; a text in RESP3, too.
 ///
-/// As in Redis, it is the product with 10,000 that is rounded, half to even. Printing the nearest decimal would differ in the last
-/// digit where that product is a double between two whole numbers and the distance itself is a little off.
+/// As in Redis, it is the product with 10,000 that is rounded, half to even. Printing the nearest decimal
+/// would differ in the last digit where that product is a double between two whole numbers and the distance
+/// itself is a little off.
 fn write_distance(distance: f64, reply: &mut Reply<'_>) {
     let scaled = (distance * 10_000.0).round_ties_even() as u64;
     // Twenty digits and a point at most.

@@ -159,7 +159,8 @@ fn auth(call: &mut Call<'_, '_>, mut args: Args<'_>, reply: &mut Reply<'_>) -> O
     Ok(())
 }
 
-/// Lets the session in if user and password fit, and otherwise makes it wait the longer the more often it guesses.
+/// Lets the session in if user and password fit, and otherwise makes it wait the longer the more often it
+/// guesses.
 fn authenticate(call: &mut Call<'_, '_>, words: Words<'_>, user: &[u8], password: &[u8]) -> Outcome {
     if call.server.authenticate(call.session, user, password) {
         call.session.failed_auths = 0;

@@ -1,4 +1,5 @@
-//! The reply to `HELP` of a container of subcommands, and the error for arguments that do not fit a subcommand.
+//! The reply to `HELP` of a container of subcommands, and the error for arguments that do not fit a
+//! subcommand.
 
 use braid_protocol::reply::Reply;
 

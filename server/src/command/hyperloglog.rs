@@ -231,8 +231,8 @@ fn make_dense(string: &mut StringMut<'_>) -> Result<bool, CommandError> {
     Ok(true)
 }
 
-/// Replies with the runs of a sparse HyperLogLog as text: `z:` or, if it takes two bytes, `Z:` and the length, or `v:` with
-/// rank and length.
+/// Replies with the runs of a sparse HyperLogLog as text: `z:` or, if it takes two bytes, `Z:` and the
+/// length, or `v:` with rank and length.
 fn decode(hll: Hll<'_>, reply: &mut Reply<'_>) -> Outcome {
     if hll.encoding() != Encoding::Sparse {
         return Err(CommandError::text("ERR HLL encoding is not sparse"));

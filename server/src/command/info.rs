@@ -1,7 +1,7 @@
 //! The text of INFO.
 //!
-//! Fields have the names and the order of Redis 7.4. Those of features that are not there are left out, unless monitoring
-//! agents look for them: then they say what is true of a server without the feature.
+//! Fields have the names and the order of Redis 7.4. Those of features that are not there are left out,
+//! unless monitoring agents look for them: then they say what is true of a server without the feature.
 
 use std::{
     collections::{BTreeMap, HashSet},

@@ -260,7 +260,8 @@ fn flag_words(command: &Registered) -> Vec<&'static str> {
     Flags::NAMES.iter().filter(|(flag, _)| command.has(*flag)).filter_map(|&(_, word)| word).collect()
 }
 
-/// First key, last key and step, as clients from before key specifications want them. Ranges that adjoin become one.
+/// First key, last key and step, as clients from before key specifications want them. Ranges that adjoin
+/// become one.
 fn legacy_range(keys: &[KeySpec]) -> (i64, i64, i64) {
     let mut whole: Option<(i64, i64, i64)> = None;
     for spec in keys {

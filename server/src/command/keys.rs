@@ -758,8 +758,8 @@ pub(super) fn pattern(glob: &[u8]) -> Option<Vec<u8>> {
     (!glob::matches_everything(glob)).then(|| glob.to_vec())
 }
 
-/// Reads a cursor as Redis 7.4 does: as C's `strtoull`, which takes spaces before it, a plus and leading zeros; but nothing is no cursor, and
-/// neither is what is less than 0.
+/// Reads a cursor as Redis 7.4 does: as C's `strtoull`, which takes spaces before it, a plus and leading
+/// zeros; but nothing is no cursor, and neither is what is less than 0.
 pub(super) fn parse_cursor(text: &[u8]) -> Option<u64> {
     let is_space = |byte: &u8| byte.is_ascii_whitespace() || *byte == b'\x0b';
     let text = &text[text.iter().take_while(|byte| is_space(byte)).count()..];
@@ -899,7 +899,8 @@ fn flushall(call: &mut Call<'_, '_>, args: Args<'_>, reply: &mut Reply<'_>) -> O
     Ok(())
 }
 
-/// Reads ASYNC or SYNC, which make no difference: tables are always taken out at once and freed in the background.
+/// Reads ASYNC or SYNC, which make no difference: tables are always taken out at once and freed in the
+/// background.
 fn read_flush_mode(mut args: Args<'_>) -> Outcome {
     let _ = args.tag("ASYNC") || args.tag("SYNC");
     args.finish()

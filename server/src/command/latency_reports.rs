@@ -325,8 +325,8 @@ const FSYNC_ADVICE: &str = "- Every write waits for the disk: consider 'appendfs
 
 const EVICTION_ADVICE: &str = "- Removing keys to make room takes long. Lower maxmemory-eviction-tenacity, and write fewer large values at a time.\n";
 
-/// Answers for all commands, or for those that are named. What is no command is passed over, and a container stands for its
-/// subcommands.
+/// Answers for all commands, or for those that are named. What is no command is passed over, and a container
+/// stands for its subcommands.
 fn latency_histogram(call: &mut Call<'_, '_>, args: Args<'_>, reply: &mut Reply<'_>) -> Outcome {
     let mut commands: Vec<&'static Registered> = Vec::new();
     for name in args.rest() {

@@ -23,8 +23,8 @@ pub(super) fn table_bytes(a_len: usize, b_len: usize) -> Option<usize> {
 
 /// The lengths of the longest common subsequences of all pairs of prefixes of two strings.
 ///
-/// Where several subsequences are longest, the walk back from the ends decides as Redis does: equal bytes are taken, and
-/// otherwise the first string is shortened only if that is strictly better.
+/// Where several subsequences are longest, the walk back from the ends decides as Redis does: equal bytes are
+/// taken, and otherwise the first string is shortened only if that is strictly better.
 pub(super) struct Lcs<'a> {
     a: &'a [u8],
     b: &'a [u8],

@@ -261,7 +261,8 @@ fn taken(conflict: Conflict) -> CommandError {
     })
 }
 
-/// Has the command run again if it comes too late for the last snapshot: it waits then for what becomes of that.
+/// Has the command run again if it comes too late for the last snapshot: it waits then for what becomes of
+/// that.
 fn changed<T>(
     call: &mut Call<'_, '_>,
     change: Result<T, Conflict>,
@@ -274,7 +275,8 @@ fn changed<T>(
     Ok(change)
 }
 
-/// Has the rest of a transaction go by what was done to the libraries, and logs it: no key was changed, so nobody else would.
+/// Has the rest of a transaction go by what was done to the libraries, and logs it: no key was changed, so
+/// nobody else would.
 fn note_change(call: &mut Call<'_, '_>, words: &[&[u8]]) {
     call.renew_definitions();
     if call.server.journal.is_on() {

@@ -511,7 +511,8 @@ fn ranged(look: &mut Look<'_, '_>, mut args: Args<'_>) -> usize {
 /// Pieces of a list that are passed over; so many are as much work as an element.
 const PARTS_PER_ELEMENT: usize = 8;
 
-/// The indexes from `start` to `stop`, the last one included, of a list of `len` elements; negative ones count from its right end.
+/// The indexes from `start` to `stop`, the last one included, of a list of `len` elements; negative ones
+/// count from its right end.
 fn indexes(start: i64, stop: i64, len: usize) -> Range<usize> {
     let len = len as i64;
     let from_left = |index: i64| if index < 0 { index + len } else { index };
@@ -739,7 +740,8 @@ fn move_and_reply(
 /// The text of an element on its way from one list to another.
 type ElementText = SmallVec<[u8; 128]>;
 
-/// Moves the element at an end of one list to an end of another, which may be the same; gives its text, if there is one.
+/// Moves the element at an end of one list to an end of another, which may be the same; gives its text, if
+/// there is one.
 fn move_element(
     call: &mut Call<'_, '_>,
     source: &Key<'_>,
@@ -757,7 +759,8 @@ fn move_element(
         list.follow_up(pop_event(from));
         return Ok(Some(text));
     }
-    // Looked at first, because the source's guard must be the only one; but a source that is missing is no error in any case.
+    // Looked at first, because the source's guard must be the only one; but a source that is missing is no
+    // error in any case.
     let refused = call.shard_of(destination).value_mut::<ListType>(destination, push_event(to)).err();
     let Some(list) = call.shard_of(source).value_mut::<ListType>(source, pop_event(from))? else {
         return Ok(None);
@@ -809,7 +812,8 @@ impl<'a> MultiplePop<'a> {
         Ok(Self { keys, n_keys, end, count })
     }
 
-    /// Removes elements of the first list that is not missing and writes its key with them; says whether there is one.
+    /// Removes elements of the first list that is not missing and writes its key with them; says whether
+    /// there is one.
     fn run(&self, call: &mut Call<'_, '_>, reply: &mut Reply<'_>) -> Result<bool, CommandError> {
         let mut keys = self.keys;
         for _ in 0..self.n_keys {

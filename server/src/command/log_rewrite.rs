@@ -1,6 +1,8 @@
-//! What commands are logged as whose own words would not do the same again: they are relative to the time, or to what was there.
+//! What commands are logged as whose own words would not do the same again: they are relative to the time, or
+//! to what was there.
 //!
-//! What is logged says what the keys hold now that the command has run. A key that is not there any more was removed.
+//! What is logged says what the keys hold now that the command has run. A key that is not there any more was
+//! removed.
 
 use braid_storage::{
     Db, HashRef, HashType, Key, ListRef, ListType, Shard, ValueRef, record,
@@ -165,7 +167,8 @@ pub(super) fn field_deadlines(call: &mut Call<'_, '_>, spec: &CommandSpec, words
     each_field(call, spec, words, fields.iter().copied(), tell_deadline);
 }
 
-/// HSET with the value of each field that HSETEX names, and HPEXPIREAT with its deadline, if it has one; or HDEL.
+/// HSET with the value of each field that HSETEX names, and HPEXPIREAT with its deadline, if it has one; or
+/// HDEL.
 pub(super) fn set_fields(call: &mut Call<'_, '_>, spec: &CommandSpec, words: Words<'_>) {
     let fields: Vec<&[u8]> = named_fields(words, 2).collect();
     each_field(call, spec, words, fields.iter().copied(), tell_value);

@@ -132,7 +132,8 @@ pub(super) struct Figures {
     pub(super) peak: u64,
     /// What the process occupies.
     pub(super) resident: u64,
-    /// The part of that which is of no file: what the allocator has of it. How much of its pages is in use it does not tell.
+    /// The part of that which is of no file: what the allocator has of it. How much of its pages is in use it
+    /// does not tell.
     pub(super) own: u64,
 }
 
@@ -195,8 +196,8 @@ impl Figures {
         percent(self.used(), self.peak)
     }
 
-    /// What there is beyond what is counted: in the allocator, in pages that it has and does not use (none that are known), outside of it,
-    /// and in all. Pairs of a ratio and bytes.
+    /// What there is beyond what is counted: in the allocator, in pages that it has and does not use (none
+    /// that are known), outside of it, and in all. Pairs of a ratio and bytes.
     pub(super) fn overheads(&self) -> [(f64, i64); 4] {
         let pair = |more: u64, less: u64| (more as f64 / less.max(1) as f64, more as i64 - less as i64);
         [

@@ -122,7 +122,8 @@ pub(crate) fn may_run(user: &User, line: &str) -> bool {
 /// The names by which commands are called: set before the table is built.
 static CALLED: OnceLock<CalledNames> = OnceLock::new();
 
-/// Has the table be built with other names for some commands. To be called before anything looks at it, and always with the same.
+/// Has the table be built with other names for some commands. To be called before anything looks at it, and
+/// always with the same.
 ///
 /// # Errors
 /// If a command does not exist, or the new name is taken, in Redis's words.

@@ -318,8 +318,8 @@ fn monitor(call: &mut Call<'_, '_>, _: Args<'_>, reply: &mut Reply<'_>) -> Outco
     Ok(())
 }
 
-/// Has a monitoring client be shown commands from here on, or not: unlike messages and invalidations, what it is shown counts as
-/// replies, which CLIENT REPLY OFF drops.
+/// Has a monitoring client be shown commands from here on, or not: unlike messages and invalidations, what it
+/// is shown counts as replies, which CLIENT REPLY OFF drops.
 pub(super) fn show_commands(call: &mut Call<'_, '_>, are_shown: bool) {
     let session = &mut *call.session;
     if session.record.listens(Listens::ToCommands) {
@@ -457,7 +457,8 @@ fn count_subscribers(
     Ok(())
 }
 
-/// Whether a client may do nothing but change its subscriptions: in RESP2, messages could not be told from replies.
+/// Whether a client may do nothing but change its subscriptions: in RESP2, messages could not be told from
+/// replies.
 pub(crate) fn is_confined(session: &Session) -> bool {
     session.resp == Resp::V2 && session.record.listens(Listens::ToTopics)
 }

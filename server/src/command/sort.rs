@@ -284,8 +284,8 @@ fn sort_by_number(
     Ok(())
 }
 
-/// A text as a number, as C reads one: it ends at a zero byte, blanks may lead, nothing is 0, and what is too small to be held exactly is
-/// out of range.
+/// A text as a number, as C reads one: it ends at a zero byte, blanks may lead, nothing is 0, and what is too
+/// small to be held exactly is out of range.
 fn weight_of(element: Element<'_>) -> Option<f64> {
     match element {
         Element::Integer(integer) => Some(integer as f64),

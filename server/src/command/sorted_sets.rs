@@ -644,7 +644,8 @@ impl AddOptions {
     }
 }
 
-/// Gives members their scores, and replies how many are new; or, if scores are incremented, what the one member's is now.
+/// Gives members their scores, and replies how many are new; or, if scores are incremented, what the one
+/// member's is now.
 pub(super) fn add_members(
     shard: &mut Shard,
     key: &Key<'_>,
@@ -893,7 +894,8 @@ impl<'a> MultiplePop<'a> {
         Ok(Self { keys, n_keys, end, count })
     }
 
-    /// Removes members of the first set that is not missing and writes its key with them; says whether there is one.
+    /// Removes members of the first set that is not missing and writes its key with them; says whether there
+    /// is one.
     fn run(&self, call: &mut Call<'_, '_>, reply: &mut Reply<'_>) -> Result<bool, CommandError> {
         let mut keys = self.keys;
         for _ in 0..self.n_keys {
@@ -989,7 +991,8 @@ fn choose(n: usize, count: usize) -> Vec<usize> {
         };
         return (0..n).filter(is_chosen).collect();
     }
-    // By Floyd ("A sample of brilliance", Communications of the ACM 30, 1987): the last number is for those that were drawn before.
+    // By Floyd ("A sample of brilliance", Communications of the ACM 30, 1987): the last number is for those
+    // that were drawn before.
     let mut chosen = HashSet::with_capacity(count);
     for last in n - count..n {
         let drawn = random_below(last + 1);
@@ -1084,7 +1087,8 @@ fn write_list<'a>(
     members.for_each(|scored| write_listed(scored, with_scores, reply));
 }
 
-/// Puts a set that has been gathered under a key, or removes the key if there is nothing in the set. Gives the number of members.
+/// Puts a set that has been gathered under a key, or removes the key if there is nothing in the set. Gives
+/// the number of members.
 pub(super) fn store(call: &mut Call<'_, '_>, key: &Key<'_>, set: Sorted, event: Event) -> usize {
     let n = set.len();
     let entry = set.into_entry(key.bytes, call.server.keyspace.thresholds());

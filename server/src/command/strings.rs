@@ -707,9 +707,11 @@ fn getrange(shard: &mut Shard, mut args: Args<'_>, reply: &mut Reply<'_>) -> Out
     Ok(())
 }
 
-/// The bytes from `start` to `end`, the last one included; negative positions count from the end, -1 being the last byte.
+/// The bytes from `start` to `end`, the last one included; negative positions count from the end, -1 being
+/// the last byte.
 fn part(bytes: &[u8], start: i64, end: i64) -> &[u8] {
-    // Positions before the beginning count as the beginning, but not if both say that there is nothing between them.
+    // Positions before the beginning count as the beginning, but not if both say that there is nothing
+    // between them.
     if start < 0 && end < 0 && start > end {
         return &[];
     }

@@ -1,4 +1,5 @@
-//! Commands of what is not there: a cluster, modules, replicas. They answer as a redis-server that was started without.
+//! Commands of what is not there: a cluster, modules, replicas. They answer as a redis-server that was
+//! started without.
 
 use braid_protocol::reply::Reply;
 

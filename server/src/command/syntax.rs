@@ -1,7 +1,8 @@
 //! From the notation of Redis's manual to the tree of arguments that `COMMAND DOCS` gives.
 //!
-//! The notation: words in capitals and signs stand for themselves, other words for a value; `[a]` may be left out; `a | b`
-//! is a choice, within `<>` or `[]`; `...` ends a bracket that repeats what it holds or what stands before it.
+//! The notation: words in capitals and signs stand for themselves, other words for a value; `[a]` may be left
+//! out; `a | b` is a choice, within `<>` or `[]`; `...` ends a bracket that repeats what it holds or what
+//! stands before it.
 
 use std::iter::Peekable;
 
@@ -236,8 +237,8 @@ fn repetition(items: &[Item<'_>], at: usize) -> Option<usize> {
     (only.repeats && n <= at && items[at - n..at] == only.items).then_some(n)
 }
 
-/// Makes repeatable what `field value [field value ...]` repeats: the last `n_repeated` items, of which the last
-/// `n_own` are `last`, or a part of it, and the others `before`.
+/// Makes repeatable what `field value [field value ...]` repeats: the last `n_repeated` items, of which the
+/// last `n_own` are `last`, or a part of it, and the others `before`.
 fn repeated<'s>(
     mut before: Vec<Argument<'s>>,
     mut last: Argument<'s>,
@@ -321,7 +322,8 @@ fn joined(children: &[Argument<'_>]) -> String {
 mod tests {
     use super::*;
 
-    /// The tree on a line: `name:type`, `=TOKEN`, `?` optional, `+` multiple, `*` with its token, children in parentheses.
+    /// The tree on a line: `name:type`, `=TOKEN`, `?` optional, `+` multiple, `*` with its token, children in
+    /// parentheses.
     fn shown(syntax: &str) -> String {
         fn one(argument: &Argument<'_>) -> String {
             let mut text = format!("{}:{}", argument.name, argument.kind.name());

@@ -28,11 +28,13 @@ pub struct Registered {
     pub first_is_key: bool,
     /// What right it needs to its first argument, if that is its only key, whatever its other words say.
     pub only_key: Option<KeyRights>,
-    /// Whether it takes many keys, all of which are known from their positions, or declares some for a script.
+    /// Whether it takes many keys, all of which are known from their positions, or declares some for a
+    /// script.
     pub names_all_keys: bool,
     /// Whether it is an argument of its container to Redis, and so counts as that in statistics.
     pub counts_as_parent: bool,
-    /// By which number, and under which name, access control knows it: its own, or its container's, if it counts as that.
+    /// By which number, and under which name, access control knows it: its own, or its container's, if it
+    /// counts as that.
     pub judged_as: CommandId,
     judged_name: &'static &'static str,
     subcommands: HashMap<&'static str, &'static Registered>,
@@ -95,7 +97,8 @@ impl Registered {
         if self.parent.is_some() { args.after_subcommand() } else { args }
     }
 
-    /// Whether it runs the queue of the client's transaction: its needs, and what it may do, are those of the queued commands, too.
+    /// Whether it runs the queue of the client's transaction: its needs, and what it may do, are those of the
+    /// queued commands, too.
     #[inline]
     pub fn runs_queue(&self) -> bool {
         matches!(self.spec.run, Run::Queue)
@@ -263,7 +266,8 @@ impl CommandTable {
         }
         match self.subcommand(command, words.get(1)) {
             Some(sub) => Found::Command(sub),
-            // COMMAND runs without a subcommand, but a second word must be one. DEBUG judges its words itself.
+            // COMMAND runs without a subcommand, but a second word must be one. DEBUG judges its words
+            // itself.
             None if command.is_container() || command.spec.arity.admits(1) => {
                 Found::UnknownSubcommand(command)
             }

@@ -1,4 +1,5 @@
-//! CLIENT TRACKING and its kin. How changes reach who keeps copies is told in [`crate::observe::invalidations`].
+//! CLIENT TRACKING and its kin. How changes reach who keeps copies is told in
+//! [`crate::observe::invalidations`].
 
 use std::{
     collections::HashSet,
@@ -100,7 +101,8 @@ impl Options {
     }
 }
 
-/// A client's prefixes with some new ones. No key may begin with two of those that are named; all keys are added without a look at them, as in Redis.
+/// A client's prefixes with some new ones. No key may begin with two of those that are named; all keys are
+/// added without a look at them, as in Redis.
 fn with_new(before: Option<&Mode>, mut new: Vec<Name>) -> Result<Vec<Name>, CommandError> {
     let old = before.map_or(&[][..], |mode| &mode.prefixes);
     if new.is_empty() {

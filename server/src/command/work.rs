@@ -1,12 +1,14 @@
 //! How much work a command is expected to be, before it runs.
 //!
-//! A row of the table says what its command's work grows with ([`Work`]). A look at the keys under the hold gives a figure, in elements
-//! of about 50 ns each. A thread that serves sockets runs nothing that is expected to exceed [`WORK_MAX`], some 200 µs: such a command
-//! is offloaded to a heavy-work thread ([`Method`]).
+//! A row of the table says what its command's work grows with ([`Work`]). A look at the keys under the hold
+//! gives a figure, in elements of about 50 ns each. A thread that serves sockets runs nothing that is
+//! expected to exceed [`WORK_MAX`], some 200 µs: such a command is offloaded to a heavy-work thread
+//! ([`Method`]).
 //!
-//! **EXEC** is judged as a whole, before its first command runs: what its commands are expected to do adds up. An earlier command may
-//! change what a later one finds. So whatever earlier commands of the transaction may have made is counted once more for each later
-//! command whose work grows. That is an upper bound, and a small one unless the transaction moves large values about.
+//! **EXEC** is judged as a whole, before its first command runs: what its commands are expected to do adds
+//! up. An earlier command may change what a later one finds. So whatever earlier commands of the transaction
+//! may have made is counted once more for each later command whose work grows. That is an upper bound, and a
+//! small one unless the transaction moves large values about.
 
 use braid_protocol::number::parse_i64;
 use braid_storage::{
@@ -33,8 +35,9 @@ pub enum Work {
         /// What becomes of the command if it is too much.
         method: Method,
     },
-    /// It grows, but a look before every run would cost more than it saves. The handler itself refuses, before it changes anything
-    /// ([`Shard::whole_string`]), and is then run on pinned values. Only EXEC asks for the estimate.
+    /// It grows, but a look before every run would cost more than it saves. The handler itself refuses,
+    /// before it changes anything ([`Shard::whole_string`]), and is then run on pinned values. Only EXEC asks
+    /// for the estimate.
     Refused {
         /// Tells how much it is.
         estimate: Estimate,
@@ -48,7 +51,8 @@ pub enum Work {
     Selects,
 }
 
-/// Tells the expected work of a command from its arguments and its keys. Arguments that are wrong are no work.
+/// Tells the expected work of a command from its arguments and its keys. Arguments that are wrong are no
+/// work.
 pub type Estimate = fn(&mut Look<'_, '_>, Args<'_>) -> usize;
 
 /// How a command that is too much work for a thread that serves sockets runs.
@@ -209,7 +213,8 @@ pub(super) fn restored(_: &mut Look<'_, '_>, args: Args<'_>) -> usize {
     args.skip(2).peek().map_or(0, <[u8]>::len) / DUMPED_BYTES_PER_ELEMENT
 }
 
-/// So many bytes are as much work as an element, if there is a checksum to be computed and texts to be packed.
+/// So many bytes are as much work as an element, if there is a checksum to be computed and texts to be
+/// packed.
 const DUMPED_BYTES_PER_ELEMENT: usize = 64;
 
 /// The values of the next `n` keys together.
@@ -271,8 +276,8 @@ pub(super) fn least_of_counted_sources(look: &mut Look<'_, '_>, args: Args<'_>) 
     least_of_counted_keys(look, args.skip(1))
 }
 
-/// One element that is taken from a value. At an end it is known which one that will be, and it is as long as it is; a random one is
-/// as long as the others.
+/// One element that is taken from a value. At an end it is known which one that will be, and it is as long as
+/// it is; a random one is as long as the others.
 fn one(entry: EntryRef<'_>, now: Millis) -> usize {
     // Most values are shorter than the element would have to be.
     if entry.allocated_bytes() <= WORK_MAX_BYTES {
@@ -453,8 +458,8 @@ pub(super) fn merged(look: &mut Look<'_, '_>, mut args: Args<'_>) -> usize {
     total
 }
 
-/// A string is changed so that it is at least as long as `wanted` says, which is told its length. What is new is zeroed. The string is
-/// copied if it has no room for that, or if somebody else has it, too.
+/// A string is changed so that it is at least as long as `wanted` says, which is told its length. What is new
+/// is zeroed. The string is copied if it has no room for that, or if somebody else has it, too.
 pub(super) fn lengthened(look: &mut Look<'_, '_>, key: &Key<'_>, wanted: impl Fn(usize) -> usize) -> usize {
     let measured = look.value(key, |entry, _| {
         let len = entry.bytes().map_or(0, <[u8]>::len);

@@ -111,7 +111,8 @@ impl Config {
         config
     }
 
-    /// Whether Redis would keep small integers once for all keys: not where each must tell of its own use, to be evicted by it.
+    /// Whether Redis would keep small integers once for all keys: not where each must tell of its own use, to
+    /// be evicted by it.
     pub fn shares_integers(&self) -> bool {
         let by_use = matches!(
             self.maxmemory_policy,
@@ -133,8 +134,9 @@ impl Config {
         self.file.as_deref()
     }
 
-    /// Lists names and values as `CONFIG GET` does. A pattern without wildcards is a name; names are found in any case,
-    /// each is listed once, and hidden ones only by their full name. The values are as Redis prints them.
+    /// Lists names and values as `CONFIG GET` does. A pattern without wildcards is a name; names are found in
+    /// any case, each is listed once, and hidden ones only by their full name. The values are as Redis prints
+    /// them.
     pub fn get(&self, patterns: &[&[u8]], glob: Glob) -> Vec<(&'static str, Vec<u8>)> {
         let patterns: Vec<Vec<u8>> = patterns.iter().map(|pattern| pattern.to_ascii_lowercase()).collect();
         let is_asked = |row: &Directive, name: &str| {
@@ -158,8 +160,8 @@ impl Config {
     /// Changes directives as `CONFIG SET` does, all or none, and returns those whose value is another now.
     ///
     /// # Errors
-    /// The first directive that is unknown, cannot be changed at all or stands twice; else the first whose value is
-    /// refused. The configuration is then as it was.
+    /// The first directive that is unknown, cannot be changed at all or stands twice; else the first whose
+    /// value is refused. The configuration is then as it was.
     pub fn set(
         &mut self,
         pairs: &[(&[u8], &[u8])],
@@ -184,8 +186,8 @@ impl Config {
         Ok(changed.into_iter().map(|place| &DIRECTIVES[place]).collect())
     }
 
-    /// Checks that nothing is asked for without which the server must not start: it would serve what is not its own, or promise what it does not
-    /// keep.
+    /// Checks that nothing is asked for without which the server must not start: it would serve what is not
+    /// its own, or promise what it does not keep.
     ///
     /// # Errors
     /// The first directive that does, and why.
@@ -239,7 +241,8 @@ impl Config {
         Ok(places)
     }
 
-    /// Puts the users that access control knows now in the place of those that were declared, for `CONFIG REWRITE`.
+    /// Puts the users that access control knows now in the place of those that were declared, for
+    /// `CONFIG REWRITE`.
     pub fn set_users(&mut self, users: &[UserLine]) {
         let words = |user: &UserLine| {
             let mut words = vec![user.name.clone()];
@@ -251,13 +254,15 @@ impl Config {
         self.apply(place);
     }
 
-    /// What an operator should know at start: directives that are set and have no effect yet, one sentence each.
+    /// What an operator should know at start: directives that are set and have no effect yet, one sentence
+    /// each.
     pub fn notices(&self) -> Vec<String> {
         let kept = self.kept_and_set().map(|row| format!("'{}' is set, but has no effect yet.", row.name));
         kept.collect()
     }
 
-    /// Directives without an effect that ask for something other than the default. `save ""` asks for nothing.
+    /// Directives without an effect that ask for something other than the default. `save ""` asks for
+    /// nothing.
     fn kept_and_set(&self) -> impl Iterator<Item = &'static Directive> {
         let asks = |value: &Value| !matches!(value, Value::Save(points) if points.is_empty());
         let kept = self.not_default().filter(|(row, _)| !row.has_effect());

@@ -3,7 +3,8 @@
 use super::directives::Settings;
 use super::value::{Kind, Reason, Value};
 
-/// One directive: all that the file parser, the command line, `CONFIG GET`, `SET` and `REWRITE` know about it.
+/// One directive: all that the file parser, the command line, `CONFIG GET`, `SET` and `REWRITE` know about
+/// it.
 #[derive(Debug)]
 pub struct Directive {
     /// Its name, in lowercase.
@@ -26,8 +27,9 @@ pub struct Directive {
 
 /// A feature that is not there.
 ///
-/// `CONFIG SET` is refused: an application that calls it acts on the answer, and would wait for what never comes. A file may ask for it, so that
-/// the server starts with the files of Redis, unless its absence changes what is safe.
+/// `CONFIG SET` is refused: an application that calls it acts on the answer, and would wait for what never
+/// comes. A file may ask for it, so that the server starts with the files of Redis, unless its absence
+/// changes what is safe.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Missing {
     /// The error's text.
@@ -44,7 +46,8 @@ pub(super) type Rule = fn(Value) -> Result<Value, Reason>;
 pub enum Meaning {
     /// Braid acts on it: this function writes it to its settings.
     Live(fn(&mut Settings, &Value)),
-    /// This function writes it to its settings, but nothing acts on them yet: for users it is as good as kept.
+    /// This function writes it to its settings, but nothing acts on them yet: for users it is as good as
+    /// kept.
     Reserved(fn(&mut Settings, &Value)),
     /// Accepted and kept, so that files and clients written for Redis work, without effect yet.
     Kept,

@@ -1,10 +1,11 @@
 //! The table of directives: those of Redis 7.4, and Braid's own.
 //!
-//! A row says everything about its directive, its setting included: after `=>` stand the meaning, type and name of a field of
-//! [`Settings`], and the function that reads it from the directive's value. Nothing else knows directives by name. A field is
-//! `live` if something acts on it and `reserved` if nothing does yet; `tests/tidy.rs` holds each row to the word that fits it. A row
-//! says `.missing(…)` if an application that sets it at run time would wait for an effect that never comes, and `.never_without(…)` if a server
-//! must not start either that is told to have it.
+//! A row says everything about its directive, its setting included: after `=>` stand the meaning, type and
+//! name of a field of [`Settings`], and the function that reads it from the directive's value. Nothing else
+//! knows directives by name. A field is `live` if something acts on it and `reserved` if nothing does yet;
+//! `tests/tidy.rs` holds each row to the word that fits it. A row says `.missing(…)` if an application that
+//! sets it at run time would wait for an effect that never comes, and `.never_without(…)` if a server must
+//! not start either that is told to have it.
 
 use std::path::PathBuf;
 use std::sync::LazyLock;
@@ -27,12 +28,12 @@ const NO_REPLICATION: &str = "replication is not supported yet";
 /// Longest host name that a cluster node announces, as in Redis.
 const MAX_HOSTNAME_BYTES: usize = 255;
 
-/// Declares the rows and, for those with a setting, its field: what the field means, what Braid does with it, its name, its type, and
-/// the function that reads it from the directive's value.
+/// Declares the rows and, for those with a setting, its field: what the field means, what Braid does with it,
+/// its name, its type, and the function that reads it from the directive's value.
 macro_rules! directives {
     ($($row:expr $(=> $(#[$doc:meta])* $meaning:ident $field:ident: $type:ty = $read:expr)?;)*) => {
-        /// Every setting that Braid acts on. Read-only outside of `config`: [`Config`](super::Config) keeps it equal to the values
-        /// that `CONFIG GET` shows. A field has its directive's name.
+        /// Every setting that Braid acts on. Read-only outside of `config`: [`Config`](super::Config) keeps
+        /// it equal to the values that `CONFIG GET` shows. A field has its directive's name.
         #[derive(Clone, Debug, Default, PartialEq)]
         pub struct Settings {
             $($($(#[$doc])* pub $field: $type,)?)*
@@ -230,13 +231,15 @@ directives! {
         /// Entries that the slow log keeps.
         live slowlog_max_len: usize = Value::number;
     integer("commandlog-request-larger-than", -1, LONG, "1048576") =>
-        /// Commands whose request has at least so many bytes are kept in the log of large requests; `None` turns it off.
+        /// Commands whose request has at least so many bytes are kept in the log of large requests; `None`
+        /// turns it off.
         live commandlog_request_larger_than: Option<usize> = not_negative;
     integer("commandlog-large-request-max-len", 0, LONG, "128") =>
         /// Entries that the log of large requests keeps.
         live commandlog_large_request_max_len: usize = Value::number;
     integer("commandlog-reply-larger-than", -1, LONG, "1048576") =>
-        /// Commands whose reply has at least so many bytes are kept in the log of large replies; `None` turns it off.
+        /// Commands whose reply has at least so many bytes are kept in the log of large replies; `None` turns
+        /// it off.
         live commandlog_reply_larger_than: Option<usize> = not_negative;
     integer("commandlog-large-reply-max-len", 0, LONG, "128") =>
         /// Entries that the log of large replies keeps.
@@ -329,7 +332,8 @@ directives! {
     integer("active-defrag-max-scan-fields", 1, LONG, "1000");
     // Snapshots.
     row("save", Kind::Save, "3600 1 300 100 60 10000") =>
-        /// A snapshot is taken in the background when one of these is reached, and when the server stops; none: never.
+        /// A snapshot is taken in the background when one of these is reached, and when the server stops;
+        /// none: never.
         live save: Vec<SavePoint> = Value::save_points;
     text("dbfilename", "dump.rdb").protected().rule(snapshot_name) =>
         /// The file of snapshots, in the working directory: it is loaded at the start.
@@ -441,7 +445,8 @@ directives! {
         /// Addresses for that.
         live metrics_bind: Vec<BindAddress> = addresses;
     row("metrics-hosts", Kind::Addresses, "") =>
-        /// Names under which browsers and scrapers may ask for them, beside the loopback's and those of `metrics-bind`.
+        /// Names under which browsers and scrapers may ask for them, beside the loopback's and those of
+        /// `metrics-bind`.
         live metrics_hosts: Vec<String> = names;
     yes_no("metrics-tls", "no").immutable() =>
         /// Whether that port speaks TLS, with the certificates of `tls-cert-file`.

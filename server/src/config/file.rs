@@ -10,7 +10,8 @@ use super::directives::{self, DIRECTIVES};
 use super::value::{Kind, Reason, Value, path_of, refusal};
 use super::words;
 
-/// How deep files may include files. Redis sets no bound and overflows its stack on a file that includes itself.
+/// How deep files may include files. Redis sets no bound and overflows its stack on a file that includes
+/// itself.
 const MAX_INCLUDE_DEPTH: usize = 16;
 
 /// Why the server does not start. Prints as Redis does, for operators who search for the message.
@@ -20,7 +21,8 @@ pub enum FatalConfigError {
     Line {
         /// The included file that has the line; `None` for the main file and the command line.
         file: Option<PathBuf>,
-        /// Number of the line, from 1. Options of the command line follow the file's last line after an empty one.
+        /// Number of the line, from 1. Options of the command line follow the file's last line after an empty
+        /// one.
         number: usize,
         /// The line without the spaces around it.
         line: Vec<u8>,
@@ -144,7 +146,8 @@ impl<'a> Loader<'a> {
         Ok(())
     }
 
-    /// The save points after a `save` line with the points `new`. `save ""` takes all away, a bare `save` adds none.
+    /// The save points after a `save` line with the points `new`. `save ""` takes all away, a bare `save`
+    /// adds none.
     fn more_save_points(&self, place: usize, new: Value, is_bare: bool) -> Value {
         match (&*self.config.values[place], new) {
             (Value::Save(old), Value::Save(new)) if self.saw_save && (is_bare || !new.is_empty()) => {
@@ -206,8 +209,9 @@ pub(super) fn read(path: &Path) -> Result<Vec<u8>, FatalConfigError> {
     std::fs::read(path).map_err(unreadable)
 }
 
-/// The files that a pattern names, in order; relative ones start at `base`. As in a shell, a wildcard matches within
-/// one part of the path, and no leading dot. Without wildcards the pattern is a name, whether the file exists or not.
+/// The files that a pattern names, in order; relative ones start at `base`. As in a shell, a wildcard matches
+/// within one part of the path, and no leading dot. Without wildcards the pattern is a name, whether the file
+/// exists or not.
 fn expand(base: &Path, pattern: &[u8], glob: Glob) -> Vec<PathBuf> {
     if !is_wild(pattern) {
         return vec![base.join(path_of(pattern))];

@@ -60,15 +60,17 @@ pub struct Host<'a> {
     pub stdin: &'a mut dyn Read,
     /// The matcher for patterns after `include`.
     pub glob: Glob,
-    /// Checks what only those who know the commands can: users and renamed commands. Returns why the configuration is refused.
+    /// Checks what only those who know the commands can: users and renamed commands. Returns why the
+    /// configuration is refused.
     pub check: fn(&Config) -> Result<(), String>,
 }
 
 /// Reads the command line (without the program's name) and the files that it names.
 ///
-/// As in Redis: a first argument without a leading `-` is the configuration file; a last argument `-` reads more of
-/// it from the standard input; every `--name` begins a directive, and the words up to the next are its values. They
-/// are read after the file, as if they were its last lines. Under the name of one of Redis's programs that check files, it is that program.
+/// As in Redis: a first argument without a leading `-` is the configuration file; a last argument `-` reads
+/// more of it from the standard input; every `--name` begins a directive, and the words up to the next are
+/// its values. They are read after the file, as if they were its last lines. Under the name of one of Redis's
+/// programs that check files, it is that program.
 pub fn launch(args: &[OsString], host: &mut Host<'_>) -> Launch {
     let mut args: Vec<&[u8]> = args.iter().map(|arg| arg.as_bytes()).collect();
     let named = |name: &[u8]| host.program.as_bytes().ends_with(name);
@@ -152,9 +154,9 @@ fn load(mut args: &[&[u8]], host: &mut Host<'_>) -> Result<Config, FatalConfigEr
     Ok(config)
 }
 
-/// Writes options as the lines of a file. The word after a name is a value even if it begins with `--`, unless the name
-/// has its values in the same argument (`"--hz 44"`). Only `--save` may stand without any, and then takes the save
-/// points away.
+/// Writes options as the lines of a file. The word after a name is a value even if it begins with `--`,
+/// unless the name has its values in the same argument (`"--hz 44"`). Only `--save` may stand without any,
+/// and then takes the save points away.
 fn options_as_lines(args: &[&[u8]]) -> Vec<u8> {
     let mut text = Vec::new();
     let mut needs_value = false;

@@ -24,10 +24,10 @@ pub enum Appended {
 }
 
 impl Config {
-    /// Returns a configuration file with this configuration in it, made from `original` as `CONFIG REWRITE` does:
-    /// comments, order and every line that still says what holds stay as they are, other lines are replaced, lines that
-    /// a start would refuse become comments, and what has no line yet is appended as far as `appended` says. Included
-    /// files are not touched.
+    /// Returns a configuration file with this configuration in it, made from `original` as `CONFIG REWRITE`
+    /// does: comments, order and every line that still says what holds stay as they are, other lines are
+    /// replaced, lines that a start would refuse become comments, and what has no line yet is appended as far
+    /// as `appended` says. Included files are not touched.
     pub fn rewrite(&self, original: &[u8], appended: Appended) -> Vec<u8> {
         rewrite(self, original, appended)
     }
@@ -136,7 +136,8 @@ enum Fate {
     Stays,
     /// It becomes a comment: somebody has written it since the start, and the next start would refuse it.
     Refused,
-    /// It gives a value to the directive at a place of the table, and a rewrite may replace it. The words follow its name.
+    /// It gives a value to the directive at a place of the table, and a rewrite may replace it. The words
+    /// follow its name.
     Directive(usize, Vec<Vec<u8>>),
 }
 
@@ -157,8 +158,8 @@ fn is_valid(row: &Directive, words: &[Vec<u8>]) -> bool {
     row.parse(&words, &row.default_value()).is_ok()
 }
 
-/// Renamed commands stay where they stand, in the file or in one that it includes: they cannot change while the server
-/// runs, and a command that is renamed twice is an error.
+/// Renamed commands stay where they stand, in the file or in one that it includes: they cannot change while
+/// the server runs, and a command that is renamed twice is an error.
 fn is_rewritten(row: &Directive) -> bool {
     row.name != "rename-command"
 }

@@ -406,8 +406,8 @@ impl fmt::Display for KeyspaceEvents {
             out.write_str("A")?;
         }
         for (letter, class) in Self::LETTERS {
-            // Redis prints `n` only where it spells the classes out, so a reading of `AKEn` is not exact there; here
-            // `n` is printed after `A` too, so that CONFIG REWRITE keeps it.
+            // Redis prints `n` only where it spells the classes out, so a reading of `AKEn` is not exact
+            // there; here `n` is printed after `A` too, so that CONFIG REWRITE keeps it.
             let in_all = class.0 & Self::ALL != 0;
             if self.contains(class) && !(all && in_all) {
                 write!(out, "{letter}")?;
@@ -449,7 +449,8 @@ pub struct UserLine {
     pub rules: Vec<Vec<u8>>,
 }
 
-/// A `rename-command` line. Whether the command exists and the new name is free is checked where commands are known.
+/// A `rename-command` line. Whether the command exists and the new name is free is checked where commands are
+/// known.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct RenamedCommand {
     /// The command's name.

@@ -1,4 +1,5 @@
-//! What a directive holds, how it is read from words, and how `CONFIG GET` and the configuration file print it.
+//! What a directive holds, how it is read from words, and how `CONFIG GET` and the configuration file print
+//! it.
 
 use std::ffi::OsStr;
 use std::fmt;
@@ -191,8 +192,8 @@ impl Kind {
         )
     }
 
-    /// Reads the words after a directive's name. `old` is the present value: limits of classes that are not named
-    /// stay, lines are added to those before, and a relative directory starts there.
+    /// Reads the words after a directive's name. `old` is the present value: limits of classes that are not
+    /// named stay, lines are added to those before, and a relative directory starts there.
     pub(super) fn parse(self, words: &[&[u8]], old: &Value) -> Result<Value, Reason> {
         let split: Vec<&[u8]>;
         let words = match words {
@@ -265,8 +266,8 @@ impl Kind {
         }
     }
 
-    /// What follows the directive's name on each line that a configuration file needs to hold `value`. `default` is
-    /// what holds without any line.
+    /// What follows the directive's name on each line that a configuration file needs to hold `value`.
+    /// `default` is what holds without any line.
     pub(super) fn lines(self, value: &Value, default: &Value) -> Vec<Vec<u8>> {
         match value {
             Value::Number(bytes) if matches!(self, Kind::Memory { .. } | Kind::MemoryOrPercent) => {
@@ -298,7 +299,8 @@ impl Kind {
     }
 }
 
-/// Limits of the classes that differ from the default; of all classes when none does, for a file that names them.
+/// Limits of the classes that differ from the default; of all classes when none does, for a file that names
+/// them.
 fn output_limit_lines(limits: &OutputLimits, default: &Value) -> Vec<Vec<u8>> {
     let usual = match default {
         Value::OutputLimits(usual) => usual,
@@ -362,7 +364,8 @@ fn integer(word: &[u8]) -> Option<i64> {
     (number.to_string() == text).then_some(number)
 }
 
-/// Reads a count of bytes: digits and a unit. Too large a count becomes the largest, and no digits at all are 0, as in Redis.
+/// Reads a count of bytes: digits and a unit. Too large a count becomes the largest, and no digits at all are
+/// 0, as in Redis.
 pub fn memory(word: &[u8]) -> Option<u64> {
     let n_digits = word.iter().take_while(|byte| byte.is_ascii_digit()).count();
     let (digits, unit) = word.split_at(n_digits);
@@ -535,8 +538,8 @@ fn directory(word: &[u8], old: &Value) -> Result<Value, Reason> {
     Ok(Value::Dir(path))
 }
 
-/// Readings by the kind that a row declares. Each panics on any other kind, which the table's tests exclude by
-/// applying every live row to the ends of what it accepts.
+/// Readings by the kind that a row declares. Each panics on any other kind, which the table's tests exclude
+/// by applying every live row to the ends of what it accepts.
 impl Value {
     /// Reads a yes-or-no.
     pub(super) fn yes(&self) -> bool {

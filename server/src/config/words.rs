@@ -1,9 +1,11 @@
 //! Words of a configuration line: splitting, and quoting that splitting reverses.
 //!
-//! The grammar is the one of inline commands (double quotes with `\n`, `\xHH` and the like, single quotes with
-//! `\'` only), kept in two functions so that the protocol crate's splitter can take the place of [`split`].
+//! The grammar is the one of inline commands (double quotes with `\n`, `\xHH` and the like, single quotes
+//! with `\'` only), kept in two functions so that the protocol crate's splitter can take the place of
+//! [`split`].
 
-/// Splits a line into words. `None` when a quote stays open or is followed by anything but a space. As in Redis, a zero byte ends the line.
+/// Splits a line into words. `None` when a quote stays open or is followed by anything but a space. As in
+/// Redis, a zero byte ends the line.
 pub fn split(line: &[u8]) -> Option<Vec<Vec<u8>>> {
     let end = line.iter().position(|&byte| byte == 0).unwrap_or(line.len());
     let mut words = Vec::new();

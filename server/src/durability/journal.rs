@@ -48,7 +48,8 @@ pub type LoggedCommand = (Db, Vec<Box<[u8]>>);
 
 /// The log of what units have done.
 ///
-/// It is turned on and off with all shards held, so a unit that holds any finds it on from its beginning to its end, or off.
+/// It is turned on and off with all shards held, so a unit that holds any finds it on from its beginning to
+/// its end, or off.
 pub struct Journal {
     is_on: AtomicBool,
     /// Whether records are kept for DEBUG LOGGED.
@@ -115,8 +116,8 @@ pub struct Journal {
     thread: Unparker,
 }
 
-/// What is asked of the thread that syncs. The saver would do it itself, but whoever writes waits for the baton, and for a core the saver
-/// waits longer than anybody.
+/// What is asked of the thread that syncs. The saver would do it itself, but whoever writes waits for the
+/// baton, and for a core the saver waits longer than anybody.
 enum Chore {
     EndRewrite(Base, SyncSender<io::Result<()>>),
     Tidy,
@@ -132,13 +133,15 @@ pub struct Base {
     pub is_snapshot: bool,
 }
 
-/// Stands for a ticket where a connection waits for room: its next command is long and the log [is full](Journal::is_full).
+/// Stands for a ticket where a connection waits for room: its next command is long and the log [is
+/// full](Journal::is_full).
 pub const ROOM: Ticket = Ticket::MAX;
 
 /// The units that were kept at the most: what comes after them is not.
 const KEPT_MAX: usize = 1_000_000;
 
-/// While a sync is under way replies do not wait to be written, unless so many bytes of memory do, or under `maxmemory` a part of that, within limits.
+/// While a sync is under way replies do not wait to be written, unless so many bytes of memory do, or under
+/// `maxmemory` a part of that, within limits.
 const BEHIND_MAX: usize = 64 << 20;
 const BEHIND_LEAST: usize = 1 << 20;
 const BEHIND_PART: u64 = 8;
@@ -161,7 +164,8 @@ struct LogFile {
     aof: Option<Aof<LogFolder>>,
     /// How many files there were before: a sync may end when its file is closed, and another is written to.
     n_files: u64,
-    /// The last ticket that was appended. Where the file counts only once it has its base, it is not said to be written until then.
+    /// The last ticket that was appended. Where the file counts only once it has its base, it is not said to
+    /// be written until then.
     appended: Ticket,
     /// What comes before the next cut was logged before the file was begun, and is in its base.
     skips_to_cut: bool,
@@ -263,10 +267,11 @@ impl Journal {
         self.is_writing.load(Ordering::Relaxed)
     }
 
-    /// Whether there is an append-only file: for longer than units write to it, as what they wrote is then synced, and only after that may
-    /// another server have its folder.
+    /// Whether there is an append-only file: for longer than units write to it, as what they wrote is then
+    /// synced, and only after that may another server have its folder.
     pub fn has_file(&self) -> bool {
-        // Acquire pairs with the Release in `close`: the folder's lock is let go before anybody hears of the end.
+        // Acquire pairs with the Release in `close`: the folder's lock is let go before anybody hears of the
+        // end.
         self.has_file.load(Ordering::Acquire)
     }
 
@@ -280,7 +285,8 @@ impl Journal {
         self.has_lost.load(Ordering::Relaxed)
     }
 
-    /// How long all files are together, in bytes, and how long they were when they were last rewritten, or at the start.
+    /// How long all files are together, in bytes, and how long they were when they were last rewritten, or at
+    /// the start.
     pub fn sizes(&self) -> (u64, u64) {
         let now = self.n_bytes_before.load(Ordering::Relaxed) + self.n_bytes.load(Ordering::Relaxed);
         (now, self.n_bytes_rewritten.load(Ordering::Relaxed))
@@ -306,8 +312,9 @@ impl Journal {
         self.unwritten_bytes() >= self.behind_max.load(Ordering::Relaxed)
     }
 
-    /// Whether so much waits to be written, or is about to, that no long command may begin: each would add what is more than all others do.
-    /// It is not full while the disk refuses writes: commands then run into their error.
+    /// Whether so much waits to be written, or is about to, that no long command may begin: each would add
+    /// what is more than all others do. It is not full while the disk refuses writes: commands then run into
+    /// their error.
     pub fn is_full(&self) -> bool {
         let n_bytes = self.unwritten_bytes() + self.promised_bytes.load(Ordering::Relaxed);
         self.is_writing() && n_bytes >= self.behind_max.load(Ordering::Relaxed) && !self.has_failed()
@@ -328,14 +335,16 @@ impl Journal {
         self.n_delayed.load(Ordering::Relaxed)
     }
 
-    /// Keeps records for DEBUG LOGGED, or does no more. All shards are held, and have begun or ceased to record.
+    /// Keeps records for DEBUG LOGGED, or does no more. All shards are held, and have begun or ceased to
+    /// record.
     pub fn keep(&self, keeps: bool) {
         self.keeps.store(keeps, Ordering::Relaxed);
         self.is_on.store(keeps || self.is_writing(), Ordering::Relaxed);
         self.take_kept();
     }
 
-    /// The units that were kept since the last call. Those that share a shard are in the order in which they ran.
+    /// The units that were kept since the last call. Those that share a shard are in the order in which they
+    /// ran.
     pub fn take_kept(&self) -> Vec<Vec<LoggedCommand>> {
         std::iter::from_fn(|| self.kept.pop()).collect()
     }
@@ -352,8 +361,9 @@ impl Journal {
         }
     }
 
-    /// Writes to a file from now on, whose parts have so many bytes. All shards are held, and have begun to record. `log` is the calling
-    /// thread's: what others have logged before, and not published, is in the file or nowhere.
+    /// Writes to a file from now on, whose parts have so many bytes. All shards are held, and have begun to
+    /// record. `log` is the calling thread's: what others have logged before, and not published, is in the
+    /// file or nowhere.
     pub fn begin(&self, aof: Aof<LogFolder>, n_bytes: u64, log: &mut Writer) {
         self.add_cut(log);
         self.n_bytes.store(aof.increment_bytes(), Ordering::Relaxed);
@@ -378,8 +388,8 @@ impl Journal {
         self.begin(aof, 0, log);
     }
 
-    /// Logs nothing more to a file. All shards are held; says whether they are to record all the same. Then the file is to be
-    /// [closed](Journal::close).
+    /// Logs nothing more to a file. All shards are held; says whether they are to record all the same. Then
+    /// the file is to be [closed](Journal::close).
     pub fn end(&self) -> bool {
         let keeps = self.keeps();
         self.is_writing.store(false, Ordering::Relaxed);
@@ -387,7 +397,8 @@ impl Journal {
         keeps
     }
 
-    /// Has what was published be written; says whether that is all that was logged, or no more can be written.
+    /// Has what was published be written; says whether that is all that was logged, or no more can be
+    /// written.
     pub fn is_all_written(&self) -> bool {
         let mut file = self.file.take();
         self.write(&mut file, Cutting::IsForThis);
@@ -473,7 +484,8 @@ impl Journal {
         log.add(&self.intake, build)
     }
 
-    /// Gives a thread's batch to those who merge. Somebody must [advance](Journal::advance) the log after that.
+    /// Gives a thread's batch to those who merge. Somebody must [advance](Journal::advance) the log after
+    /// that.
     pub fn publish(&self, log: &mut Writer) {
         log.publish(&self.intake);
         self.file.announce();
@@ -514,7 +526,8 @@ impl Journal {
         if self.syncs_always() {
             return self.synced.load(Ordering::Acquire);
         }
-        // As in Redis, a slow disk keeps nobody waiting who does not ask for it, unless too much has come together.
+        // As in Redis, a slow disk keeps nobody waiting who does not ask for it, unless too much has come
+        // together.
         let is_slow = self.is_syncing.load(Ordering::Relaxed)
             && !self.has_failed()
             && self.fsync.load(Ordering::Relaxed) == AppendFsync::Everysec as u8;
@@ -525,7 +538,8 @@ impl Journal {
         self.written.load(Ordering::Acquire)
     }
 
-    /// The last ticket that is on disk; none if nothing is logged. Before the file has a base it counts for nothing.
+    /// The last ticket that is on disk; none if nothing is logged. Before the file has a base it counts for
+    /// nothing.
     pub fn synced(&self) -> Option<Ticket> {
         if self.needs_base() {
             return Some(0);
@@ -544,18 +558,20 @@ impl Journal {
         if !self.is_writing() || !self.intake.has_published() {
             return;
         }
-        // Pairs with the fence in `gather`: either this finds that it gathers no more, or that finds what was published.
+        // Pairs with the fence in `gather`: either this finds that it gathers no more, or that finds what was
+        // published.
         fence(Ordering::SeqCst);
         if self.intake.last_ticket() >= self.gathers_to.load(Ordering::Relaxed) {
             self.thread.unpark();
         }
     }
 
-    /// For how long the thread that syncs lets others add to what it syncs next; none if it need not wait for that. It is woken once there is
-    /// as much as the last time.
+    /// For how long the thread that syncs lets others add to what it syncs next; none if it need not wait for
+    /// that. It is woken once there is as much as the last time.
     ///
-    /// Those whose replies have just left mostly come back at once. A sync costs the same for one as for all of them, and while each has to
-    /// wait for it anyway, to wait for the others costs little. Whoever is alone waits for nobody.
+    /// Those whose replies have just left mostly come back at once. A sync costs the same for one as for all
+    /// of them, and while each has to wait for it anyway, to wait for the others costs little. Whoever is
+    /// alone waits for nobody.
     pub fn gather(&self, has_advanced: bool) -> Option<Duration> {
         const LEAST: Duration = Duration::from_micros(100);
         const MOST: Duration = Duration::from_millis(2);
@@ -577,8 +593,8 @@ impl Journal {
         if is_enough && self.intake.has_published() { Some(Duration::ZERO) } else { time }
     }
 
-    /// Merges and writes what was published, unless somebody else does just now or must: a thread that serves sockets does this at the end of its
-    /// turns. Says whether more is written than before.
+    /// Merges and writes what was published, unless somebody else does just now or must: a thread that serves
+    /// sockets does this at the end of its turns. Says whether more is written than before.
     pub fn advance(&self) -> bool {
         if self.syncs_always() {
             self.poke_if_behind();
@@ -599,7 +615,8 @@ impl Journal {
         has_written
     }
 
-    /// Merges and writes what was published, up to a cut if another thread must make that; says whether more is written than before.
+    /// Merges and writes what was published, up to a cut if another thread must make that; says whether more
+    /// is written than before.
     fn write(&self, file: &mut LogFile, cutting: Cutting) -> bool {
         let LogFile { pen, units, aof: Some(aof), appended, skips_to_cut, .. } = file else { return false };
         let before = self.written.load(Ordering::Relaxed);
@@ -680,8 +697,8 @@ impl Journal {
         self.written.load(Ordering::Relaxed) != before
     }
 
-    /// Notes that all up to a ticket is in the file. After a sync has failed, what the new increment gets counts once there is a base: before that
-    /// no manifest names it.
+    /// Notes that all up to a ticket is in the file. After a sync has failed, what the new increment gets
+    /// counts once there is a base: before that no manifest names it.
     fn note_written(&self, aof: &Aof<LogFolder>, appended: Ticket) {
         if !(aof.is_aside() && self.has_lost()) {
             // Release pairs with the Acquire of `reached`.
@@ -700,8 +717,8 @@ impl Journal {
         }
     }
 
-    /// What the thread that syncs does when it looks: writes what others may not write, and syncs if it is time. Says whether replies may leave
-    /// that could not before.
+    /// What the thread that syncs does when it looks: writes what others may not write, and syncs if it is
+    /// time. Says whether replies may leave that could not before.
     pub fn sync_if_due(&self) -> bool {
         if !self.is_writing() {
             return false;
@@ -778,7 +795,8 @@ impl Journal {
         self.n_cuts.fetch_add(1, Ordering::Release);
     }
 
-    /// Adds a cut to a thread's batch: what is in a snapshot that begins now is before it, and what is not is behind. All shards are held.
+    /// Adds a cut to a thread's batch: what is in a snapshot that begins now is before it, and what is not is
+    /// behind. All shards are held.
     pub fn add_cut(&self, log: &mut Writer) {
         log.add(&self.intake, |_| Kind::Cut);
     }
@@ -794,8 +812,8 @@ impl Journal {
         (self.n_cuts() > n_before).then(|| self.is_cut.load(Ordering::Relaxed))
     }
 
-    /// Has a file be the base of what was written since the cut. What becomes of that is sent; of an error the disk's, and the files hold
-    /// as before.
+    /// Has a file be the base of what was written since the cut. What becomes of that is sent; of an error
+    /// the disk's, and the files hold as before.
     pub fn order_end_of_rewrite(&self, base: Base) -> Receiver<io::Result<()>> {
         let (tell, told) = sync_channel(1);
         self.order(Chore::EndRewrite(base, tell));
@@ -893,8 +911,8 @@ impl Journal {
         }
     }
 
-    /// Writes and syncs all that was published, and closes the file: nothing more is logged. What has no base yet is removed. Says whether it
-    /// has succeeded, if there is one.
+    /// Writes and syncs all that was published, and closes the file: nothing more is logged. What has no base
+    /// yet is removed. Says whether it has succeeded, if there is one.
     pub fn close(&self) -> bool {
         let mut file = self.file.take();
         self.write(&mut file, Cutting::IsForThis);

@@ -1,8 +1,9 @@
-//! Which reads must wait for the log under `appendfsync always`: those of keys whose last change is not on disk yet. What they have told
-//! could be lost else. All other reads leave at once, however slow the disk is.
+//! Which reads must wait for the log under `appendfsync always`: those of keys whose last change is not on
+//! disk yet. What they have told could be lost else. All other reads leave at once, however slow the disk is.
 //!
-//! A table has the ticket of the last change of each key, by a hash of it: two keys that share a place wait for one another, which is rare
-//! and does no harm. It is written and read under the holds of the keys' shards.
+//! A table has the ticket of the last change of each key, by a hash of it: two keys that share a place wait
+//! for one another, which is rare and does no harm. It is written and read under the holds of the keys'
+//! shards.
 
 use std::sync::{
     OnceLock,
@@ -12,8 +13,8 @@ use std::sync::{
 use braid_journal::intake::Ticket;
 use braid_storage::{Db, record};
 
-/// How many places there are, as a power of two: 2 MiB, taken when they are first needed. More would not stay in a core's cache, and of a
-/// thousand writes that are under way these let one read of 260 wait in vain.
+/// How many places there are, as a power of two: 2 MiB, taken when they are first needed. More would not stay
+/// in a core's cache, and of a thousand writes that are under way these let one read of 260 wait in vain.
 const PLACE_BITS: u32 = 18;
 
 /// The last changes of keys.

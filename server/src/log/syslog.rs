@@ -1,6 +1,7 @@
 //! Lines for the system's log (`syslog-enabled`), in the form of RFC 3164 that C libraries give them.
 //!
-//! The `syslog` crate's socket blocks: a system log that does not keep up would hold the server up. Here a line is lost instead.
+//! The `syslog` crate's socket blocks: a system log that does not keep up would hold the server up. Here a
+//! line is lost instead.
 
 use std::{
     io,
@@ -26,7 +27,8 @@ pub struct Syslog {
 }
 
 impl Syslog {
-    /// One that writes to a socket's path, under a name. That nobody listens there is not noticed, nor that somebody does again later.
+    /// One that writes to a socket's path, under a name. That nobody listens there is not noticed, nor that
+    /// somebody does again later.
     ///
     /// # Errors
     /// If the process may have no more sockets.

@@ -60,7 +60,8 @@ pub fn welcome(server: &Server, stats: &ThreadStats, mut accepted: Accepted) {
     fewest.send(Mail::Serve(Box::new(accepted)));
 }
 
-/// Says why, as far as the socket takes it at once, and closes. Over TLS nothing is said: there has been no handshake.
+/// Says why, as far as the socket takes it at once, and closes. Over TLS nothing is said: there has been no
+/// handshake.
 fn turn_away(stream: &mut Stream, why: &[u8]) {
     let _ = match stream {
         Stream::Tcp(stream) => stream.write(why),

@@ -27,7 +27,8 @@ impl CertificateWatch {
         Self { looked_at: Instant::now(), refused: None }
     }
 
-    /// Looks at the files if it is time to, and has new connections go by what is there, if that has changed and can be used.
+    /// Looks at the files if it is time to, and has new connections go by what is there, if that has changed
+    /// and can be used.
     pub(super) fn look(&mut self, server: &Server) {
         let config = server.config.load_full();
         let Some(interval) = config.tls_auto_reload_interval else { return };

@@ -1,13 +1,15 @@
 //! Eviction: removes keys while more memory is in use than there may be.
 //!
-//! A thread that is about to run a command that does more than read makes room first, with nothing held. It tries a shard at random, draws
-//! some keys there, and keeps the best of all that it has drawn in a pool, as Redis does; the best of the pool goes. What the pool says of
-//! a key may be long over, so the key is looked up again under its shard's hold. Each removal is a unit of its own: observers hear of it,
-//! and waiting nodes are served.
+//! A thread that is about to run a command that does more than read makes room first, with nothing held. It
+//! tries a shard at random, draws some keys there, and keeps the best of all that it has drawn in a pool, as
+//! Redis does; the best of the pool goes. What the pool says of a key may be long over, so the key is looked
+//! up again under its shard's hold. Each removal is a unit of its own: observers hear of it, and waiting
+//! nodes are served.
 //!
-//! Whoever allocates pays: a writer evicts until there is room. Where that would take long, because `maxmemory` was lowered or
-//! something large has come, all threads go on with it in each of their turns, and writers are served meanwhile, as in Redis. For a large
-//! transaction there is room before it runs: what it adds comes at once.
+//! Whoever allocates pays: a writer evicts until there is room. Where that would take long, because
+//! `maxmemory` was lowered or something large has come, all threads go on with it in each of their turns, and
+//! writers are served meanwhile, as in Redis. For a large transaction there is room before it runs: what it
+//! adds comes at once.
 
 use std::time::{Duration, Instant};
 
@@ -79,7 +81,8 @@ enum Attempt {
 const EACH_WANTED_MIB: Duration = Duration::from_millis(1);
 const MIB: f64 = 1048576.0;
 
-/// How often a thread that evicts has the resident memory looked at: what keys leave behind may not fit those that come.
+/// How often a thread that evicts has the resident memory looked at: what keys leave behind may not fit those
+/// that come.
 const MEASURE_EVERY: Duration = Duration::from_millis(3);
 
 /// A thread's part in eviction.
@@ -108,8 +111,9 @@ fn choice(policy: MaxmemoryPolicy) -> Option<EvictionPolicy> {
     Some(EvictionPolicy { order, volatile_only })
 }
 
-/// How long a thread evicts at a time at a `maxmemory-eviction-tenacity`, as in Redis: half a millisecond at 10, which is the default,
-/// a seventh more with each step from there on, and at 100 until there is room. A writer makes room for itself in a small part of that.
+/// How long a thread evicts at a time at a `maxmemory-eviction-tenacity`, as in Redis: half a millisecond at
+/// 10, which is the default, a seventh more with each step from there on, and at 100 until there is room. A
+/// writer makes room for itself in a small part of that.
 fn budget(tenacity: u32) -> Duration {
     const EACH_STEP: f64 = 1.15;
     match tenacity {
@@ -120,8 +124,8 @@ fn budget(tenacity: u32) -> Duration {
 }
 
 impl Eviction {
-    /// Removes keys until there is room for so many bytes more or its time is over, with nothing held. Says whether threads should go on
-    /// with it.
+    /// Removes keys until there is room for so many bytes more or its time is over, with nothing held. Says
+    /// whether threads should go on with it.
     #[cold]
     pub fn make_room(&mut self, worker: &mut Worker<Job>, wanted: usize) -> bool {
         let began = timing::event_begins(&worker.thread);
@@ -201,8 +205,8 @@ impl Eviction {
         Attempt::Busy
     }
 
-    /// Draws keys of a shard; removes the best of the pool if that is one of the shard's, and says so. Returns nothing if others hold the
-    /// shard.
+    /// Draws keys of a shard; removes the best of the pool if that is one of the shard's, and says so.
+    /// Returns nothing if others hold the shard.
     fn draw(
         &mut self,
         worker: &mut Worker<Job>,

@@ -1,4 +1,5 @@
-//! Active expiry: removes keys, and fields of hashes, whose deadline has passed although nobody asks for them.
+//! Active expiry: removes keys, and fields of hashes, whose deadline has passed although nobody asks for
+//! them.
 
 use std::{
     collections::BTreeMap,
@@ -10,8 +11,9 @@ use braid_storage::{Db, ExpiryCursor, Lasting, ShardId, coordinator::Worker, tab
 
 use crate::{client::node::Job, run::unit, shared::thread_state::ThreadState};
 
-/// What a thread spends on looking for expired keys in a cycle of 100 ms, whatever it finds: one turn, because more in a row is met
-/// by more commands than one in a hundred. A million keys are looked at within half a minute.
+/// What a thread spends on looking for expired keys in a cycle of 100 ms, whatever it finds: one turn,
+/// because more in a row is met by more commands than one in a hundred. A million keys are looked at within
+/// half a minute.
 const SEARCH_BUDGET: Duration = TURN_BUDGET;
 /// What it spends in a cycle while it finds many: a quarter of a core, as Redis does at effort 1.
 const REMOVAL_BUDGET: Duration = Duration::from_millis(25);
@@ -63,7 +65,8 @@ impl Cycle {
 }
 
 impl Cycle {
-    /// Tells which share of what was looked at had expired, and how long the rest lasts: on average over the last cycles, as in Redis.
+    /// Tells which share of what was looked at had expired, and how long the rest lasts: on average over the
+    /// last cycles, as in Redis.
     fn tell(&self, thread: &ThreadState) {
         if !self.met.is_empty() {
             thread.server().average_ttls.follow(&self.met);
@@ -141,7 +144,8 @@ impl Visit {
             return false;
         }
         let stepped = worker.with_shards(&[id], |held, thread| {
-            // Asked under the hold: nothing expires once CLIENT PAUSE has answered, nor while the append-only file is loaded.
+            // Asked under the hold: nothing expires once CLIENT PAUSE has answered, nor while the append-only
+            // file is loaded.
             if thread.server().is_paused() || thread.server().loading.is_on() {
                 return;
             }

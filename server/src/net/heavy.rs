@@ -32,7 +32,8 @@ const COLLECTS_FOR: Duration = Duration::from_millis(2);
 /// How many steps of freeing are done before heavy work is looked for.
 const STEPS_AT_A_TIME: usize = 16;
 
-/// Runs heavy work until the server stops. At normal priority: a niced holder of shards is preempted for seconds.
+/// Runs heavy work until the server stops. At normal priority: a niced holder of shards is preempted for
+/// seconds.
 pub fn run_heavy(server: &'static Server, index: usize, parker: &Parker) {
     let engine = Arc::clone(&server.engine);
     let n_regular = server.heavy.len() - SPARE_THREADS;
@@ -72,7 +73,8 @@ pub fn run_heavy(server: &'static Server, index: usize, parker: &Parker) {
             .offloaded_waiting
             .store(worker.thread.offloaded.len() as u64, Ordering::Relaxed);
         if worker.is_reserved() {
-            // Its job may hold shards when it comes: nothing else is begun here. Whoever brings it, or stops the server, unparks.
+            // Its job may hold shards when it comes: nothing else is begun here. Whoever brings it, or stops
+            // the server, unparks.
             flush_retired();
             if !worked {
                 braid_storage::settle_before_sleep();
@@ -111,7 +113,8 @@ pub fn run_heavy(server: &'static Server, index: usize, parker: &Parker) {
     }
 }
 
-/// Frees some of what waits to be freed, for a few milliseconds but for very many bytes in one piece; says whether there was anything.
+/// Frees some of what waits to be freed, for a few milliseconds but for very many bytes in one piece; says
+/// whether there was anything.
 fn free_some() -> bool {
     let n_steps = (0..STEPS_AT_A_TIME).take_while(|_| braid_storage::reclaim()).count();
     braid_storage::reclaim_large() || n_steps > 0

@@ -1,4 +1,5 @@
-//! The threads that serve sockets, each one event loop with its share of the connections; and those that do heavy work.
+//! The threads that serve sockets, each one event loop with its share of the connections; and those that do
+//! heavy work.
 
 mod accept;
 mod certificate_watch;

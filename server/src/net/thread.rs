@@ -82,8 +82,8 @@ const FINISHED_AT_A_TIME: usize = 64;
 pub struct IoThread {
     worker: Worker<Job>,
     poll: Poll,
-    /// A connection is taken out while it is being served. It keeps its place until its node is back, so a node never
-    /// comes back to a stranger.
+    /// A connection is taken out while it is being served. It keeps its place until its node is back, so a
+    /// node never comes back to a stranger.
     connections: Slab<Option<Box<Connection>>>,
     buffer: Box<[u8]>,
     /// What connections with TLS read and write; nothing as long as there are none.
@@ -116,7 +116,8 @@ pub struct IoThread {
     subscribers: Subscribers,
     /// What is still to be forgotten of clients that tracked.
     forgetting: VecDeque<Leftover>,
-    /// Whether the last turn has got on with that; else the shards are held, and the next round of the cron will.
+    /// Whether the last turn has got on with that; else the shards are held, and the next round of the cron
+    /// will.
     is_forgetting: bool,
     /// Where the search for keys to forget goes on.
     limited_at: usize,
@@ -282,7 +283,8 @@ impl IoThread {
             self.step_sweeps();
             self.step_expiry();
             if Eviction::is_due(self.server()) && self.eviction.make_room(&mut self.worker, 0) {
-                // It may go on for long: whoever wants this core, such as a client on the same machine, is not to wait for a slice to end.
+                // It may go on for long: whoever wants this core, such as a client on the same machine, is
+                // not to wait for a slice to end.
                 std::thread::yield_now();
             }
             self.limit_tracking(self.server());
@@ -499,8 +501,9 @@ impl IoThread {
         }
     }
 
-    /// Sends what has come together of replies to commands of which more are under way, as it is much: who reads has it sooner, and of who
-    /// has left that is known before the rest is made, which does not run then.
+    /// Sends what has come together of replies to commands of which more are under way, as it is much: who
+    /// reads has it sooner, and of who has left that is known before the rest is made, which does not run
+    /// then.
     fn send_ahead(&mut self, job: &mut Job) {
         let journal = &self.server().journal;
         if journal.is_writing() && job.ticket > journal.reached() {
@@ -581,7 +584,8 @@ impl IoThread {
         }
     }
 
-    /// Takes over what CONFIG SET has changed: at the beginning of each turn, so that it holds for whatever is sent after its reply.
+    /// Takes over what CONFIG SET has changed: at the beginning of each turn, so that it holds for whatever
+    /// is sent after its reply.
     fn heed_config(&mut self) {
         let server = self.server();
         // Acquire pairs with the Release in `Server::set_config`.

@@ -1,9 +1,11 @@
-//! A thread's queue of notifications: what was published, monitored and invalidated for its clients, in the order of the holds.
+//! A thread's queue of notifications: what was published, monitored and invalidated for its clients, in the
+//! order of the holds.
 //!
-//! Anybody may add to it, under a hold; only its thread reads it. It never refuses: what is published must reach its subscribers. So
-//! it is bounded by its sources. A client whose command has added to a queue that holds more than [`HIGH_BYTES`] is held back before
-//! its *next* command, with nothing held, until the queue has fallen to [`LOW_BYTES`]. The thread of the queue reads on whatever its
-//! own clients wait for, so each such wait ends.
+//! Anybody may add to it, under a hold; only its thread reads it. It never refuses: what is published must
+//! reach its subscribers. So it is bounded by its sources. A client whose command has added to a queue that
+//! holds more than [`HIGH_BYTES`] is held back before its *next* command, with nothing held, until the queue
+//! has fallen to [`LOW_BYTES`]. The thread of the queue reads on whatever its own clients wait for, so each
+//! such wait ends.
 
 use std::{
     ops::Range,
@@ -32,7 +34,8 @@ use crate::{
 pub struct Message {
     /// Of what kind its channel is.
     pub kind: ChannelKind,
-    /// The channel and what was published, as the protocol writes them: the same in both dialects and for all subscribers.
+    /// The channel and what was published, as the protocol writes them: the same in both dialects and for all
+    /// subscribers.
     pub body: Shareable,
     /// Where the channel's name stands in there.
     name: Range<usize>,
@@ -162,16 +165,18 @@ impl Notifications {
         self.n_bytes.load(Ordering::Relaxed)
     }
 
-    /// Takes the first. Only the thread of the queue may; it then reports the bytes by [`Notifications::read`].
+    /// Takes the first. Only the thread of the queue may; it then reports the bytes by
+    /// [`Notifications::read`].
     pub fn pop(&self) -> Option<Notification> {
         self.queue.pop()
     }
 
-    /// Notes that so many bytes have left the queue; says whether it has just fallen to [`LOW_BYTES`], so that clients may go on.
+    /// Notes that so many bytes have left the queue; says whether it has just fallen to [`LOW_BYTES`], so
+    /// that clients may go on.
     #[must_use]
     pub fn read(&self, n_bytes: u64) -> bool {
-        // SeqCst: pairs with `is_full`. A thread that holds a client back counts it first and looks at the bytes then, and here the
-        // bytes fall before the counts are looked at: one of the two sees the other.
+        // SeqCst: pairs with `is_full`. A thread that holds a client back counts it first and looks at the
+        // bytes then, and here the bytes fall before the counts are looked at: one of the two sees the other.
         let before = self.n_bytes.fetch_sub(n_bytes, Ordering::SeqCst);
         before > LOW_BYTES && before - n_bytes <= LOW_BYTES
     }

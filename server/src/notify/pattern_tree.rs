@@ -1,7 +1,8 @@
 //! Names that belong to no shard (patterns of channels, prefixes of keys), and who listens to each.
 //!
-//! A publisher reads all of them under a hold, so it takes no lock: it sees an immutable tree, and whoever changes the tree replaces
-//! it by one that shares all nodes but those on the way to the name. A change costs the same whether there are ten names or a million.
+//! A publisher reads all of them under a hold, so it takes no lock: it sees an immutable tree, and whoever
+//! changes the tree replaces it by one that shares all nodes but those on the way to the name. A change costs
+//! the same whether there are ten names or a million.
 
 use std::sync::{
     Arc,
@@ -16,7 +17,8 @@ use crate::notify::subscriptions::Name;
 /// How many bits of a name's hash choose the branch at one level.
 const BITS: u32 = 4;
 const N_BRANCHES: usize = 1 << BITS;
-/// How many names a leaf has before it becomes a branch. Where the hash has no bits left, leaves have as many as there are.
+/// How many names a leaf has before it becomes a branch. Where the hash has no bits left, leaves have as many
+/// as there are.
 const LEAF_MAX: usize = 16;
 
 /// Who listens to each of some names.
@@ -146,7 +148,8 @@ impl Tree {
 }
 
 impl Node {
-    /// A copy of the node in which the names of a leaf, the one for `hash`, are changed. `depth` is the node's.
+    /// A copy of the node in which the names of a leaf, the one for `hash`, are changed. `depth` is the
+    /// node's.
     fn with(&self, hash: u64, depth: u32, change: impl FnOnce(&mut Vec<Heard>)) -> Node {
         match self {
             Node::Leaf(all) => {

@@ -1,17 +1,19 @@
 //! Publish and subscribe: who is subscribed to what, and how a message reaches them.
 //!
 //! A channel belongs to a shard, as a key would, and the shard counts its subscribers by thread
-//! ([`braid_storage::Shard::subscribe`]). SUBSCRIBE and PUBLISH hold that shard. A pattern belongs to no shard: whoever
-//! subscribes to one holds all of them. So there is one order of all that happens to a channel, and it is the order in which its
-//! events are [sent](Notification) to the threads, under the hold: the message once to each thread that has subscribers, and to the
-//! subscriber's own thread that it has come or gone. Each thread reads its notifications in that order and knows, at each message, which
-//! of its connections are subscribed.
+//! ([`braid_storage::Shard::subscribe`]). SUBSCRIBE and PUBLISH hold that shard. A pattern belongs to no
+//! shard: whoever subscribes to one holds all of them. So there is one order of all that happens to a
+//! channel, and it is the order in which its events are [sent](Notification) to the threads, under the hold:
+//! the message once to each thread that has subscribers, and to the subscriber's own thread that it has come
+//! or gone. Each thread reads its notifications in that order and knows, at each message, which of its
+//! connections are subscribed.
 //!
 //! # What a client sees
 //!
-//! Messages and replies of a connection meet in one stream. From the notification that its subscriptions have changed until the reply
-//! to the command that changed them is written, messages are held back: they come after the reply. And a
-//! thread that has run such a command writes the reply when it has read its notifications so far: what came earlier goes before it.
+//! Messages and replies of a connection meet in one stream. From the notification that its subscriptions have
+//! changed until the reply to the command that changed them is written, messages are held back: they come
+//! after the reply. And a thread that has run such a command writes the reply when it has read its
+//! notifications so far: what came earlier goes before it.
 //!
 //! How a queue of notifications is bounded is told in [`crate::notify::notifications`].
 
@@ -35,11 +37,12 @@ use crate::{
 /// What all threads share of it.
 #[derive(Default)]
 pub struct PubSub {
-    /// Changed with all shards held, so it does not change for who holds one; and by who takes leave, which nobody waits for.
+    /// Changed with all shards held, so it does not change for who holds one; and by who takes leave, which
+    /// nobody waits for.
     pub patterns: Audiences,
     n_channels: [AtomicU64; ChannelKind::ALL.len()],
-    /// The channels of keyspace events that are subscribed to by name. Their shards have them, too; but events happen in other shards, so
-    /// these change with all shards held, like patterns.
+    /// The channels of keyspace events that are subscribed to by name. Their shards have them, too; but
+    /// events happen in other shards, so these change with all shards held, like patterns.
     pub event_channels: Audiences,
     /// How many subscriptions can meet events of keys, and of kinds of events.
     n_event_listeners: [AtomicU64; EventChannel::ALL.len()],
@@ -111,8 +114,9 @@ impl PubSub {
         matching.into_iter().map(|(_, name, audience)| (name, audience)).unzip()
     }
 
-    /// Publishes on a channel, with its shard held: `audience` is of those who are subscribed to it by name. Sends the message by
-    /// `notify` to each thread concerned, and gives the number of subscriptions that it meets.
+    /// Publishes on a channel, with its shard held: `audience` is of those who are subscribed to it by name.
+    /// Sends the message by `notify` to each thread concerned, and gives the number of subscriptions that it
+    /// meets.
     pub fn publish(
         &self,
         kind: ChannelKind,

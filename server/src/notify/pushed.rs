@@ -2,7 +2,8 @@
 
 use std::sync::Arc;
 
-/// Bytes of at least this length are shared by the connections that they are for; shorter ones are copied to each.
+/// Bytes of at least this length are shared by the connections that they are for; shorter ones are copied to
+/// each.
 const SHARED_BYTES: usize = 2048;
 
 /// Bytes for one connection or more.

@@ -33,7 +33,8 @@ impl TopicKind {
         }
     }
 
-    /// Whether who is subscribed to something may hear of keyspace events. Such subscriptions come and go with all shards held.
+    /// Whether who is subscribed to something may hear of keyspace events. Such subscriptions come and go
+    /// with all shards held.
     pub fn meets_events(self, name: &[u8]) -> bool {
         EventChannel::ALL.iter().any(|channel| channel.is_met_by(self, name))
     }
@@ -84,7 +85,8 @@ impl EventChannel {
 /// The name of a channel, or a pattern.
 pub type Name = Arc<[u8]>;
 
-/// What a client is subscribed to. The client's own commands change it; others look at it when its user loses a right to channels.
+/// What a client is subscribed to. The client's own commands change it; others look at it when its user loses
+/// a right to channels.
 #[derive(Debug, Default)]
 pub struct Subscriptions(Mutex<Option<Box<Topics>>>);
 

@@ -51,7 +51,8 @@ pub struct Tracking {
     pub mode: Arc<Mode>,
     /// The shards that remember what it has read.
     pub marks: Marks,
-    /// CLIENT CACHING was the last command, or the last before MULTI: it takes the next one's keys in, or leaves them out.
+    /// CLIENT CACHING was the last command, or the last before MULTI: it takes the next one's keys in, or
+    /// leaves them out.
     pub is_caching: bool,
 }
 
@@ -188,8 +189,8 @@ impl Trackers {
         Some(self.max_keys.load(Ordering::Relaxed)).filter(|&max| max > 0)
     }
 
-    /// Whether so many are remembered that one must go for one that comes: the limit is kept within a tenth, between threads that
-    /// remember keys at the same time.
+    /// Whether so many are remembered that one must go for one that comes: the limit is kept within a tenth,
+    /// between threads that remember keys at the same time.
     pub fn is_full(&self) -> bool {
         self.max_keys().is_some_and(|max| self.n_keys() > max + max / 16)
     }

@@ -1,11 +1,13 @@
-//! Keyspace events: tells those who are subscribed to `__keyspace@…` and `__keyevent@…` channels what became of keys.
+//! Keyspace events: tells those who are subscribed to `__keyspace@…` and `__keyevent@…` channels what became
+//! of keys.
 //!
-//! Shards tell of their changes only while events are configured *and* heard: while somebody is subscribed to what such a channel can
-//! match. Whoever changes either of the two (CONFIG SET, the first who subscribes, the last who leaves) holds all shards before it is
-//! answered, and has them told ([`settle`]). So what runs after the answer is told of, and configured events that nobody hears cost
-//! nothing.
+//! Shards tell of their changes only while events are configured *and* heard: while somebody is subscribed to
+//! what such a channel can match. Whoever changes either of the two (CONFIG SET, the first who subscribes,
+//! the last who leaves) holds all shards before it is answered, and has them told ([`settle`]). So what runs
+//! after the answer is told of, and configured events that nobody hears cost nothing.
 //!
-//! A message is sent under the holds of the unit that made the change, so events agree with the effects and with each other.
+//! A message is sent under the holds of the unit that made the change, so events agree with the effects and
+//! with each other.
 
 use std::sync::atomic::Ordering;
 
@@ -70,7 +72,8 @@ pub fn hears_misses(server: &Server) -> bool {
         .contains(KeyspaceEvents::KEY_MISS)
 }
 
-/// Has what is published be what is wanted, and the shards tell of changes if that is anything. To be called with all shards held.
+/// Has what is published be what is wanted, and the shards tell of changes if that is anything. To be called
+/// with all shards held.
 pub fn settle(server: &Server, held: &mut Held<'_, Job>) {
     let wanted = wanted(server);
     // Relaxed: written with all shards held, and read by who holds one.

@@ -1,5 +1,5 @@
-//! Who hears of all changes on a shard, whatever the key. Each has a number of its own; 5 and 6 are storage's ([`braid_storage::record::LOG`],
-//! [`braid_storage::MISSES`]).
+//! Who hears of all changes on a shard, whatever the key. Each has a number of its own; 5 and 6 are storage's
+//! ([`braid_storage::record::LOG`], [`braid_storage::MISSES`]).
 
 use braid_storage::Hearer;
 

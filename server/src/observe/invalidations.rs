@@ -1,9 +1,9 @@
 //! Client tracking: who keeps copies of keys is told when they change.
 //!
 //! A shard remembers which clients have read which of its keys, and what has changed since
-//! ([`braid_storage::Shard::track`]). While it does, commands on it take the way that looks after such things: after each, still
-//! under the hold, [`tell`] sends the changes to the threads of the clients concerned. Whatever else changes keys, expiry for
-//! example, does so when it lets the shard go.
+//! ([`braid_storage::Shard::track`]). While it does, commands on it take the way that looks after such
+//! things: after each, still under the hold, [`tell`] sends the changes to the threads of the clients
+//! concerned. Whatever else changes keys, expiry for example, does so when it lets the shard go.
 //!
 //! A client that has read a key gets the reply first: what is sent to it in the meantime is held back.
 
@@ -25,7 +25,8 @@ use crate::{
     shared::{server::Server, thread_state::ThreadState},
 };
 
-/// The channel on which clients hear of changes that cannot be sent them otherwise: in RESP2, redirected to a subscriber.
+/// The channel on which clients hear of changes that cannot be sent them otherwise: in RESP2, redirected to a
+/// subscriber.
 pub const CHANNEL: &[u8] = b"__redis__:invalidate";
 
 /// Remembers which of its keys a client has read with a command that has just run, their shards being held.
@@ -59,8 +60,8 @@ fn reader(thread: usize, number: TrackerNumber) -> Reader {
 
 /// Remembers that a client reads the keys of a command, as far as their shards are held.
 ///
-/// They are all held but for a command that has waited and is served: that has been remembered for all its keys when it began to wait, and is
-/// once more when it leaves their lines, before its client hears anything.
+/// They are all held but for a command that has waited and is served: that has been remembered for all its
+/// keys when it began to wait, and is once more when it leaves their lines, before its client hears anything.
 pub fn remember(server: &Server, held: &mut Held<'_, Job>, session: &Session, keys: Keys, words: Words<'_>) {
     let Some(tracking) = &session.tracking else { return };
     let reader = reader(session.origin.thread, tracking.number);
@@ -88,8 +89,8 @@ pub fn set_author(held: &mut Held<'_, Job>, client: ClientId) {
     held.each_shard(|shard| shard.set_author(client.0));
 }
 
-/// Tells of what has changed in a shard that is about to be let go: what nobody has taken at the end of a unit. Nodes that wait for a
-/// key are served by the next unit on the shard.
+/// Tells of what has changed in a shard that is about to be let go: what nobody has taken at the end of a
+/// unit. Nodes that wait for a key are served by the next unit on the shard.
 #[cold]
 pub fn announce_before_leaving(shard: &mut Shard, thread: &ThreadState) {
     if shard.is_heard_by(PREFIXES) && thread.server().trackers.n_prefixes() == 0 {

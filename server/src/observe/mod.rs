@@ -1,8 +1,9 @@
 //! Observers: what hears of every change of a key, however the command came to run.
 //!
-//! A unit's changes are taken from its shards' sinks when it ends, under its holds, and each observer is told of them once, in the
-//! order in which they were made (`run/serve.rs`). An observer is a file here and a line in [`OBSERVERS`]. One that wants all
-//! changes, and not only those of keys that somebody waits for or tracks, has a [hearer](hearers) hear on the shards.
+//! A unit's changes are taken from its shards' sinks when it ends, under its holds, and each observer is told
+//! of them once, in the order in which they were made (`run/serve.rs`). An observer is a file here and a line
+//! in [`OBSERVERS`]. One that wants all changes, and not only those of keys that somebody waits for or
+//! tracks, has a [hearer](hearers) hear on the shards.
 
 pub mod events;
 pub mod hearers;
@@ -19,7 +20,8 @@ use crate::shared::thread_state::ThreadState;
 pub struct Observer {
     /// Its name.
     pub name: &'static str,
-    /// Hears of what a unit changed, in order, while the unit's shards are held: it must not block, lock or call the system.
+    /// Hears of what a unit changed, in order, while the unit's shards are held: it must not block, lock or
+    /// call the system.
     pub tell: fn(&[Change], &ThreadState),
 }
 

@@ -1,7 +1,8 @@
 //! MONITOR: a line for each command that ran, for the monitoring clients.
 //!
-//! While somebody does, [`Server::attention`](crate::shared::server::Server::attention) is raised, and no command takes the short way in
-//! which a batch runs under one hold: each ends under its hold (`run/finish.rs`), so the lines have the order of the holds.
+//! While somebody does, [`Server::attention`](crate::shared::server::Server::attention) is raised, and no
+//! command takes the short way in which a batch runs under one hold: each ends under its hold
+//! (`run/finish.rs`), so the lines have the order of the holds.
 
 use std::sync::{Arc, atomic::Ordering};
 
@@ -33,7 +34,8 @@ impl Server {
     }
 }
 
-/// Shows a command that has run to the monitoring clients, if there are any. Each unit calls it once, under its holds.
+/// Shows a command that has run to the monitoring clients, if there are any. Each unit calls it once, under
+/// its holds.
 #[inline]
 pub fn observe(session: &Session, flags: Flags, words: Words<'_>, thread: &ThreadState) {
     if !thread.server().attention.is_idle(session.rights_as_of) {

@@ -1,4 +1,5 @@
-//! `--check-aof`: says whether an append-only file can be loaded, and what is wrong with it where it cannot, and cuts off what is not whole.
+//! `--check-aof`: says whether an append-only file can be loaded, and what is wrong with it where it cannot,
+//! and cuts off what is not whole.
 //!
 //! What is printed begins as redis-check-aof prints it, so that scripts which read that go on to work.
 

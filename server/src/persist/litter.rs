@@ -1,7 +1,9 @@
-//! Files that a process has left behind which ended while it wrote them: at the start they are removed, and the log says which.
+//! Files that a process has left behind which ended while it wrote them: at the start they are removed, and
+//! the log says which.
 //!
-//! Only names that this server or Redis gives are looked at, and only regular files. A file stays that a living process may be writing: its number
-//! is in the name, and this server's are locked as long as they are written, so that it is seen from another container, too.
+//! Only names that this server or Redis gives are looked at, and only regular files. A file stays that a
+//! living process may be writing: its number is in the name, and this server's are locked as long as they are
+//! written, so that it is seen from another container, too.
 
 use std::{
     collections::BTreeSet,
@@ -19,7 +21,8 @@ use nix::{errno::Errno, sys::signal::kill, unistd::Pid};
 
 use crate::notice;
 
-/// Locks a file that is being written under a name of its own, for as long as it is open. Where the system cannot do that, its name must do.
+/// Locks a file that is being written under a name of its own, for as long as it is open. Where the system
+/// cannot do that, its name must do.
 pub fn lock(file: &File) {
     let _ = file.try_lock();
 }
@@ -32,8 +35,9 @@ pub fn remove_from_dir(dir: &Path) -> io::Result<()> {
     remove(dir, |name| writer_of(name).is_some_and(|writer| is_abandoned(&dir.join(name), writer)))
 }
 
-/// Removes what is left in the folder of the append-only file of a name, to which the caller has the right: parts that no manifest names, and
-/// what was to become a part or a manifest. Parts from before the manifest stay, or all if there is none: one that named them may have been lost.
+/// Removes what is left in the folder of the append-only file of a name, to which the caller has the right:
+/// parts that no manifest names, and what was to become a part or a manifest. Parts from before the manifest
+/// stay, or all if there is none: one that named them may have been lost.
 ///
 /// # Errors
 /// If the folder cannot be read, or a file not be removed.
@@ -70,8 +74,9 @@ fn remove(folder: &Path, is_litter: impl Fn(&str) -> bool) -> io::Result<()> {
     Ok(())
 }
 
-/// The number of the process that writes a file of this name, if it is one that is renamed when it is complete: `temp-123.rdb`,
-/// `temp-1700000000.123.rdb`, `temp-rewriteaof-123.rdb`, `temp-rewriteaof-bg-123.aof`.
+/// The number of the process that writes a file of this name, if it is one that is renamed when it is
+/// complete: `temp-123.rdb`, `temp-1700000000.123.rdb`, `temp-rewriteaof-123.rdb`,
+/// `temp-rewriteaof-bg-123.aof`.
 fn writer_of(name: &str) -> Option<i32> {
     let (stem, extension) = name.strip_prefix("temp-")?.rsplit_once('.')?;
     let number = match (stem.strip_prefix("rewriteaof-"), extension) {

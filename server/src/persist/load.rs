@@ -1,12 +1,14 @@
-//! Loads a file: one thread takes it apart into entries, others build them and put them into shards of their own.
+//! Loads a file: one thread takes it apart into entries, others build them and put them into shards of their
+//! own.
 //!
 //! ```text
 //! calling thread            read, sum, cut, route ──▶ batches by owner
 //! builders, one a core      own a range of the shards each: build the values, put them in
 //! ```
 //!
-//! The shards are set aside until all is loaded, so that nothing is held meanwhile, and a file that turns out to be damaged leaves
-//! the keyspace as it was. Then [`Loaded::install`] has the keyspace's shards adopt what is in them.
+//! The shards are set aside until all is loaded, so that nothing is held meanwhile, and a file that turns out
+//! to be damaged leaves the keyspace as it was. Then [`Loaded::install`] has the keyspace's shards adopt what
+//! is in them.
 
 use std::{
     fmt,

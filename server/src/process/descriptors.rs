@@ -4,7 +4,8 @@ use nix::sys::resource::{Resource, getrlimit, setrlimit};
 
 use crate::config::Config;
 
-/// Descriptors that are neither clients' nor threads': as many as Redis keeps for listeners, files and the like.
+/// Descriptors that are neither clients' nor threads': as many as Redis keeps for listeners, files and the
+/// like.
 const RESERVED: u64 = 32;
 
 /// Those of a thread: its event queue, and what wakes it.
@@ -13,7 +14,8 @@ const A_THREAD: u64 = 2;
 /// How many connections the metrics port may have.
 pub const METRICS_CONNECTIONS_MAX: usize = 32;
 
-/// Lets the process have descriptors for so many clients, and says for how many it may have them: so many, or fewer.
+/// Lets the process have descriptors for so many clients, and says for how many it may have them: so many, or
+/// fewer.
 pub fn room_for_clients(n_clients: u32, n_threads: usize, config: &Config) -> u32 {
     let of_metrics = if config.metrics_port == 0 { 0 } else { METRICS_CONNECTIONS_MAX };
     let own = RESERVED + A_THREAD * n_threads as u64 + of_metrics as u64;

@@ -1,7 +1,8 @@
 //! Huge pages for memory that was written to in small ones.
 //!
-//! The system gives a huge page where nothing has been written to yet. What was written before huge pages were allowed stays in small
-//! ones until the system's own daemon comes by, which takes minutes. Only what is resident in whole is put together here: nothing grows.
+//! The system gives a huge page where nothing has been written to yet. What was written before huge pages
+//! were allowed stays in small ones until the system's own daemon comes by, which takes minutes. Only what is
+//! resident in whole is put together here: nothing grows.
 
 use std::{
     fs::{self, File},
@@ -26,7 +27,8 @@ const RESIDENT: u64 = 1 << 63;
 /// Between two huge pages: the system lets nobody have new memory while it makes one.
 const PAUSE: Duration = Duration::from_millis(1);
 
-/// Puts what is resident of the process's own memory into huge pages, as far as it fills them. Returns how many there are then.
+/// Puts what is resident of the process's own memory into huge pages, as far as it fills them. Returns how
+/// many there are then.
 ///
 /// Takes a millisecond and a half for each. Does nothing where the system's operator wants no huge pages.
 ///

@@ -1,8 +1,10 @@
-//! The title of the process, which `ps` shows in place of its arguments (`set-proc-title`, `proc-title-template`).
+//! The title of the process, which `ps` shows in place of its arguments (`set-proc-title`,
+//! `proc-title-template`).
 //!
-//! The kernel shows what lies where it has put the arguments, and goes on into the environment after them where the last
-//! argument does not end any more. So the title is written there, in memory that has no other use: arguments are read when the
-//! process starts, and the environment is to be moved away before ([`Title::new`]).
+//! The kernel shows what lies where it has put the arguments, and goes on into the environment after them
+//! where the last argument does not end any more. So the title is written there, in memory that has no other
+//! use: arguments are read when the process starts, and the environment is to be moved away before
+//! ([`Title::new`]).
 
 use std::{
     ffi::OsString,
@@ -24,8 +26,8 @@ pub struct Title {
 }
 
 impl Title {
-    /// The title of a process whose environment variables lie elsewhere than where the kernel has put them, so that they may be
-    /// overwritten there. None where the system does not tell where that is.
+    /// The title of a process whose environment variables lie elsewhere than where the kernel has put them,
+    /// so that they may be overwritten there. None where the system does not tell where that is.
     pub fn new(name: OsString) -> Option<Self> {
         let stat = fs::read_to_string("/proc/self/stat").ok()?;
         Some(Self { room: room_in(&stat)?, name })
@@ -50,7 +52,8 @@ impl Title {
 
 /// From the first argument to the end of the environment, by a process's line in /proc.
 fn room_in(stat: &str) -> Option<Range<u64>> {
-    // The name in brackets may have blanks and brackets itself. The fields after it count from 3; see proc(5).
+    // The name in brackets may have blanks and brackets itself. The fields after it count from 3; see
+    // proc(5).
     let (_, behind_name) = stat.rsplit_once(')')?;
     let mut fields = behind_name.split_ascii_whitespace().skip(48 - 3).map(|field| field.parse::<u64>());
     let mut next = || fields.next()?.ok();

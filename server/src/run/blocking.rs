@@ -1,29 +1,32 @@
 //! Commands that wait for keys: BLPOP and its kin.
 //!
-//! A blocking command that finds nothing says what it waits for ([`Call::wait_for`](crate::command::Call::wait_for)). Its node is [`Parked`]: it stands, as the
-//! same reference, in the line of every key it waits for. One thread *claims* it, and that one alone answers the client. It may be
-//! claimed by
-//! - the holder of a shard, after a command there wrote a key with a line ([`serve_ready`](super::serve::serve_ready)): the blocked command runs right
-//!   then, under the hold, so nobody sees the element before the client that waited for it;
+//! A blocking command that finds nothing says what it waits for
+//! ([`Call::wait_for`](crate::command::Call::wait_for)). Its node is [`Parked`]: it stands, as the same
+//! reference, in the line of every key it waits for. One thread *claims* it, and that one alone answers the
+//! client. It may be claimed by
+//! - the holder of a shard, after a command there wrote a key with a line
+//!   ([`serve_ready`](super::serve::serve_ready)): the blocked command runs right then, under the hold, so
+//!   nobody sees the element before the client that waited for it;
 //! - the client's own thread, when the time is up or the client leaves or is killed; and CLIENT UNBLOCK.
 //!
 //! A command that must not write a [pinned](super::offload) key yet waits in the key's line in the same way.
 //!
-//! Before a node is claimed the code checks whether the key holds what the command waits for, so that a claim is never given back
-//! while a holder elsewhere has passed it over. The places in the lines of keys whose shards are not held are given up
-//! afterwards, before the client hears anything ([`Task::Withdraw`]).
+//! Before a node is claimed the code checks whether the key holds what the command waits for, so that a claim
+//! is never given back while a holder elsewhere has passed it over. The places in the lines of keys whose
+//! shards are not held are given up afterwards, before the client hears anything ([`Task::Withdraw`]).
 //!
 //! # Commands that write elsewhere
 //!
-//! BLMOVE writes to a second key, whose shard the command that serves it may not hold, and may not take either, if it is lower
-//! than one that is held. So a command that writes a key with a line finds out *before it runs* which further shards serving
-//! needs ([`further_shards`]), and is run again, as a transaction over those, too. The look-out is bounded: a command serves hardly
-//! more nodes than it has words. One that does serves the others through their own nodes, which take the shards they lack.
+//! BLMOVE writes to a second key, whose shard the command that serves it may not hold, and may not take
+//! either, if it is lower than one that is held. So a command that writes a key with a line finds out *before
+//! it runs* which further shards serving needs ([`further_shards`]), and is run again, as a transaction over
+//! those, too. The look-out is bounded: a command serves hardly more nodes than it has words. One that does
+//! serves the others through their own nodes, which take the shards they lack.
 //!
 //! # Order
 //!
-//! Keys are served in the order in which they were written, and the clients of a key first come first served, once the command
-//! or the transaction that wrote them is over.
+//! Keys are served in the order in which they were written, and the clients of a key first come first served,
+//! once the command or the transaction that wrote them is over.
 
 use std::collections::{HashSet, VecDeque};
 
@@ -57,8 +60,8 @@ pub fn park(job: &mut Job, mut wait: Wait, held: &mut Held<'_, Job>) {
 /// Of how many nodes the destinations are looked up ahead, at the least.
 const LOOK_AHEAD: usize = 64;
 
-/// The route over the shards that are held and those that serving needs, should the command write a key that is waited for; `None`
-/// if all are held.
+/// The route over the shards that are held and those that serving needs, should the command write a key that
+/// is waited for; `None` if all are held.
 pub fn further_shards(
     server: &Server,
     session: &Session,
@@ -98,7 +101,8 @@ pub fn further_shards(
     Some(Route::new(missing))
 }
 
-/// Calls `each` with the keys of a command that may write, a script's being those that it declares; for EXEC with those of all queued commands.
+/// Calls `each` with the keys of a command that may write, a script's being those that it declares; for EXEC
+/// with those of all queued commands.
 pub fn each_written_key(
     session: &Session,
     command: &Registered,

@@ -12,7 +12,8 @@ use crate::{
     run::command_lookup,
 };
 
-/// What a thread that serves sockets does of one pipeline before it offloads: more would keep its other clients waiting.
+/// What a thread that serves sockets does of one pipeline before it offloads: more would keep its other
+/// clients waiting.
 const BATCH_WORK_MAX: usize = 4 * WORK_MAX;
 
 /// How much work a thread that serves sockets still does of what a client has sent at once.
@@ -32,8 +33,9 @@ impl Budget {
         self.left.set(BATCH_WORK_MAX);
     }
 
-    /// Takes the expected work of a command off, which is about to run with its shards held; says whether there is so much left. EXEC
-    /// is asked about the commands of the transaction. Rows whose work is bounded need not be asked.
+    /// Takes the expected work of a command off, which is about to run with its shards held; says whether
+    /// there is so much left. EXEC is asked about the commands of the transaction. Rows whose work is bounded
+    /// need not be asked.
     pub fn admits(
         &self,
         look: &mut Look<'_, '_>,
@@ -53,12 +55,14 @@ impl Budget {
         left.is_some()
     }
 
-    /// Takes off work for clients that waited for the keys of a command. Nobody can estimate it before the command.
+    /// Takes off work for clients that waited for the keys of a command. Nobody can estimate it before the
+    /// command.
     pub fn charge_for_woken(&self, work: usize) {
         self.left_for_woken.set(self.left_for_woken.get().saturating_sub(work));
     }
 
-    /// Whether nothing is left for waiting clients. The client's next commands then run after the turns of others.
+    /// Whether nothing is left for waiting clients. The client's next commands then run after the turns of
+    /// others.
     pub fn is_spent(&self) -> bool {
         self.left_for_woken.get() == 0
     }
@@ -81,8 +85,8 @@ impl Budget {
     }
 }
 
-/// How much work the commands of a transaction are expected to be. With their shards held, and before the first of them runs. Stops
-/// counting above [`WORK_MAX`].
+/// How much work the commands of a transaction are expected to be. With their shards held, and before the
+/// first of them runs. Stops counting above [`WORK_MAX`].
 fn expected_of(look: &mut Look<'_, '_>, router: &Router, queue: &Queue) -> usize {
     let (n_words, n_bytes) = (queue.n_words(), queue.n_bytes());
     if n_words > 2 * WORK_MAX || n_bytes > WORK_MAX_BYTES {

@@ -36,7 +36,8 @@ pub fn may_write(server: &Server, session: &Session, command: &Registered, words
     })
 }
 
-/// Whether a command writes, now or by what EXEC would run. Of a script that does not say what it does, each command is asked when it runs.
+/// Whether a command writes, now or by what EXEC would run. Of a script that does not say what it does, each
+/// command is asked when it runs.
 pub fn writes(server: &Server, session: &Session, command: &Registered, words: Words<'_>) -> bool {
     holds_or_queues(session, command, words, |command, words| {
         script_prediction::flags(server, command, words).has(Flags::WRITE)
@@ -48,7 +49,8 @@ pub fn may_leave_database(session: &Session, command: &Registered, words: Words<
     holds_or_queues(session, command, words, |command, _| command.has(Flags::OTHER_DATABASES))
 }
 
-/// Whether something holds for a command or, if it runs the queue, for a command of that. EXEC that is to refuse runs none.
+/// Whether something holds for a command or, if it runs the queue, for a command of that. EXEC that is to
+/// refuse runs none.
 fn holds_or_queues(
     session: &Session,
     command: &Registered,

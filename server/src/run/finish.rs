@@ -1,8 +1,9 @@
 //! The one end of a command: its observers are told of it here, whichever way it ran.
 //!
-//! An observer of every command is a line of [`tell`] and a file of its own. An observer that must see each command under its hold raises
-//! [`Server::attention`](crate::shared::server::Server::attention) while it looks: else commands of a batch run together on the thread's short
-//! way, which times and measures them as one. Commands of a script come here when it is certain that the script is not given up.
+//! An observer of every command is a line of [`tell`] and a file of its own. An observer that must see each
+//! command under its hold raises [`Server::attention`](crate::shared::server::Server::attention) while it
+//! looks: else commands of a batch run together on the thread's short way, which times and measures them as
+//! one. Commands of a script come here when it is certain that the script is not given up.
 
 use std::sync::Arc;
 
@@ -54,7 +55,8 @@ impl Measured {
         Self { timer: Timer::begin(command, session, thread), sampled: Sampled::begin(thread) }
     }
 
-    /// Begins for a command that is offloaded: its observers are told when its result is stored, but for HOTKEYS.
+    /// Begins for a command that is offloaded: its observers are told when its result is stored, but for
+    /// HOTKEYS.
     pub fn begin_offloaded(thread: &ThreadState) -> Self {
         Self { timer: None, sampled: Sampled::begin(thread) }
     }
@@ -99,13 +101,15 @@ pub fn tell(ran: &Ran<'_>, times: Times, thread: &ThreadState) {
     }
 }
 
-/// Shows a command to monitoring clients before its end: it takes its effect now, begins to wait, or could not begin.
+/// Shows a command to monitoring clients before its end: it takes its effect now, begins to wait, or could
+/// not begin.
 #[inline]
 pub fn show(flags: Flags, words: Words<'_>, session: &Session, thread: &ThreadState) {
     monitor::observe(session, flags, words, thread);
 }
 
-/// What observers are told of a script, or of a command of it, once it is certain that the script is not given up.
+/// What observers are told of a script, or of a command of it, once it is certain that the script is not
+/// given up.
 pub struct Kept {
     line: Option<Arc<[u8]>>,
     long: Option<Long>,

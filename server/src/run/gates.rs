@@ -87,7 +87,8 @@ fn admit_arity(command: &'static Registered, words: Words<'_>) -> Result<(), Com
     if command.spec.arity.admits(words.len()) { Ok(()) } else { Err(CommandError::Arity(command.full_name)) }
 }
 
-/// Commands of dangerous features are for those whom the configuration allows them, whoever they say they are.
+/// Commands of dangerous features are for those whom the configuration allows them, whoever they say they
+/// are.
 fn admit_protected(command: &Registered, server: &Server, session: &Session) -> Result<(), CommandError> {
     if !command.has_any(Flags::PROTECTED) {
         return Ok(());
@@ -124,7 +125,8 @@ fn admit_in_transaction(command: &Registered, session: &Session) -> Result<(), C
     }
 }
 
-/// The one place where it is checked what a user may do, but for what a transaction, a script or SORT does later.
+/// The one place where it is checked what a user may do, but for what a transaction, a script or SORT does
+/// later.
 fn admit_rights(command: &Registered, words: Words<'_>, session: &Session) -> Result<(), CommandError> {
     match &session.rights {
         None => Ok(()),
@@ -132,7 +134,8 @@ fn admit_rights(command: &Registered, words: Words<'_>, session: &Session) -> Re
     }
 }
 
-/// Prepares a session for [`admit`]: its rights are those that hold. Returns false if nothing more of its client runs.
+/// Prepares a session for [`admit`]: its rights are those that hold. Returns false if nothing more of its
+/// client runs.
 #[inline]
 pub fn renew(server: &Server, session: &mut Session) -> bool {
     let mut may_go_on = true;
@@ -264,8 +267,8 @@ fn admit_loading(command: &Registered, server: &Server, session: &Session) -> Re
 /// What a command is told that has to wait until a data set is loaded.
 pub const LOADING: CommandError = CommandError::text("LOADING Redis is loading the dataset in memory");
 
-/// Whether commands that were logged are run again just now, at time zero: nobody else may look at keys, as that would remove those whose time is
-/// over, and what comes next may have prolonged it.
+/// Whether commands that were logged are run again just now, at time zero: nobody else may look at keys, as
+/// that would remove those whose time is over, and what comes next may have prolonged it.
 pub fn is_replaying(server: &Server) -> bool {
     server.loading.is_on() && server.loading.is_replay()
 }
@@ -283,8 +286,8 @@ pub enum Closed {
     Loading,
 }
 
-/// The gates that must be asked under the hold: whoever kills a client, pauses commands or changes users takes all shards for a moment
-/// before that is answered, so what runs after the answer sees it here.
+/// The gates that must be asked under the hold: whoever kills a client, pauses commands or changes users
+/// takes all shards for a moment before that is answered, so what runs after the answer sees it here.
 ///
 /// # Errors
 /// If the command must not run now.
@@ -339,8 +342,8 @@ fn gate_rights(session: &mut Session, command: &Registered, words: Words<'_>) ->
     Err(Closed::Denied(denial))
 }
 
-/// Starts a unit on the shards it holds, and gives its time: the latest of the sample's and the shards', but for those that are ahead
-/// because the clock was set back.
+/// Starts a unit on the shards it holds, and gives its time: the latest of the sample's and the shards', but
+/// for those that are ahead because the clock was set back.
 ///
 /// Storing it back is what `Shard::begin` does for each shard that is touched.
 pub fn start(held: &mut Held<'_, Job>, sampled: Millis, session: &Session, server: &Server) -> Millis {

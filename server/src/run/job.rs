@@ -35,8 +35,8 @@ use crate::{
 };
 
 impl Job {
-    /// How many of the commands that have not run yet are under way together. Scripts go one by one: what one of them is about does not
-    /// concern the others.
+    /// How many of the commands that have not run yet are under way together. Scripts go one by one: what one
+    /// of them is about does not concern the others.
     fn n_together(&self) -> usize {
         let n_left = self.commands.len() - self.n_run;
         if n_left > 1 && self.next_is_script() { 1 } else { n_left }
@@ -76,8 +76,9 @@ impl Job {
         self.needs(server).route(server)
     }
 
-    /// Runs the commands, each as a unit, with the shards they need held. Asks for more shards, if it turns out that a command needs
-    /// them, and yields between two commands when the thread owes its time to others.
+    /// Runs the commands, each as a unit, with the shards they need held. Asks for more shards, if it turns
+    /// out that a command needs them, and yields between two commands when the thread owes its time to
+    /// others.
     fn run_commands(&mut self, held: &mut Held<'_, Job>, thread: &mut ThreadState) -> Next {
         let first = self.n_run;
         let commands = self.commands[first..].iter().map(|next| command_lookup::row(next.command));
@@ -153,7 +154,8 @@ impl Job {
         Next::Home
     }
 
-    /// The route on which the next command runs again. One that keeps finding out that it needs more goes through the lane in the end.
+    /// The route on which the next command runs again. One that keeps finding out that it needs more goes
+    /// through the lane in the end.
     fn after_giving_up(&mut self, route: Route) -> Route {
         const PATIENT_RUNS: u8 = 3;
         self.n_given_up = self.n_given_up.saturating_add(1);
@@ -176,7 +178,8 @@ impl Job {
 
     fn refuse_commands(&mut self, error: &CommandError, thread: &ThreadState) -> bool {
         if self.next_runs_queue() {
-            // It has to end its transaction and to let go of what is watched, and needs no more than that takes.
+            // It has to end its transaction and to let go of what is watched, and needs no more than that
+            // takes.
             return self.session.exec_refusal.replace(error.clone()).is_none();
         }
         let may_run_anyway =

@@ -51,8 +51,8 @@ fn add(touched: Touched<'_>, thread: &ThreadState, build: impl FnOnce(&mut Vec<u
     }
 }
 
-/// Logs what a command has done that ran in place on the shard of its key, where only the log hears, and that is logged in its own words
-/// ([`Log::is_verbatim`](command::Log::is_verbatim)). The shard is held.
+/// Logs what a command has done that ran in place on the shard of its key, where only the log hears, and that
+/// is logged in its own words ([`Log::is_verbatim`](command::Log::is_verbatim)). The shard is held.
 #[inline(never)]
 pub fn ran_in_place(db: Db, command: &Registered, words: Words<'_>, thread: &ThreadState) {
     let journal = &thread.server().journal;
@@ -77,7 +77,8 @@ pub fn ran_in_place(db: Db, command: &Registered, words: Words<'_>, thread: &Thr
     });
 }
 
-/// Has the reply to a command wait until what it has read is on disk. Its shards are held, or its values pinned.
+/// Has the reply to a command wait until what it has read is on disk. Its shards are held, or its values
+/// pinned.
 #[cold]
 pub fn await_what_was_read(call: &Call<'_, '_>, command: &Registered, words: Words<'_>) {
     let journal = &call.server.journal;

@@ -1,7 +1,8 @@
 //! One way to run a command.
 //!
-//! What takes effect at once is a [unit](unit): one command, one EXEC with what it runs, one command that had waited, the result
-//! of work that was offloaded. There are five ways to it, which differ only in who calls the unit and where its reply goes:
+//! What takes effect at once is a [unit](unit): one command, one EXEC with what it runs, one command that had
+//! waited, the result of work that was offloaded. There are five ways to it, which differ only in who calls
+//! the unit and where its reply goes:
 //!
 //! | way | calls the unit |
 //! |---|---|

@@ -1,17 +1,19 @@
 //! Work on large values, offloaded to heavy-work threads and done without holding the values' shards.
 //!
-//! What a command is expected to do is known before it begins ([`Work`](crate::command::Work)). Where that is much, a heavy-work thread takes the holds once more, only to [pin](Shard::pin) the values (they are shared, not
-//! copied) and lets go. It runs the handler on a shard *apart*, which has nothing but the shared values in it, takes the holds a
-//! second time to store what the handler has written there, and unpins.
+//! What a command is expected to do is known before it begins ([`Work`](crate::command::Work)). Where that is
+//! much, a heavy-work thread takes the holds once more, only to [pin](Shard::pin) the values (they are
+//! shared, not copied) and lets go. It runs the handler on a shard *apart*, which has nothing but the shared
+//! values in it, takes the holds a second time to store what the handler has written there, and unpins.
 //!
-//! **Why this is still one step.** While a key is pinned, every command that writes it waits ([`blocking::wait_for_unpinning`]), so what
-//! was read is what is there when the result is stored. FLUSHALL, SWAPDB and the passing of a deadline do not wait; so before a
-//! result is stored the code checks whether all that was read is still there, and if not, the work is done again. A command that
-//! only reads takes its effect when it pins; a store is a [unit](super::unit) and asks its gates: after CLIENT PAUSE has answered
+//! **Why this is still one step.** While a key is pinned, every command that writes it waits
+//! ([`blocking::wait_for_unpinning`]), so what was read is what is there when the result is stored. FLUSHALL,
+//! SWAPDB and the passing of a deadline do not wait; so before a result is stored the code checks whether all
+//! that was read is still there, and if not, the work is done again. A command that only reads takes its
+//! effect when it pins; a store is a [unit](super::unit) and asks its gates: after CLIENT PAUSE has answered
 //! nothing is stored, and nothing of a killed client.
 //!
-//! **Why writers do not starve.** A command that has to wait for a pinned key stands in its line, and whatever would pin the key
-//! after that stands after it.
+//! **Why writers do not starve.** A command that has to wait for a pinned key stands in its line, and
+//! whatever would pin the key after that stands after it.
 
 use std::{
     collections::HashMap,
@@ -240,8 +242,8 @@ fn run(job: &mut Job, shard: &mut Shard, thread: &ThreadState) -> u64 {
     nanos
 }
 
-/// Stores what a command has written, as a unit, unpins its values, and serves those that wait for either. Gives the route over more
-/// shards, if serving needs them.
+/// Stores what a command has written, as a unit, unpins its values, and serves those that wait for either.
+/// Gives the route over more shards, if serving needs them.
 pub fn unpin(job: &mut Job, held: &mut Held<'_, Job>, thread: &mut ThreadState) -> Option<Route> {
     let Task::Unpin(mut offload) = std::mem::replace(&mut job.task, Task::Commands) else {
         unreachable!("the task has just been seen")
@@ -268,8 +270,8 @@ pub fn unpin(job: &mut Job, held: &mut Held<'_, Job>, thread: &mut ThreadState) 
     None
 }
 
-/// Ends a unit that has panicked while it pinned or unpinned keys. Unless it has begun to store a result, its client gets the error and the
-/// keys are unpinned: the commands that wait to write them would wait for ever.
+/// Ends a unit that has panicked while it pinned or unpinned keys. Unless it has begun to store a result, its
+/// client gets the error and the keys are unpinned: the commands that wait to write them would wait for ever.
 fn end_after_panic(
     job: &mut Job,
     panic: &Panic,

@@ -23,7 +23,8 @@ use crate::{
 /// Above so many keys a command counts as slow and goes to a heavy-work thread: some 200 µs of expected work.
 pub const HEAVY_KEYS: usize = 2000;
 
-/// The same of commands that may wait for their keys: to be listed as a waiting client costs some ten look-ups.
+/// The same of commands that may wait for their keys: to be listed as a waiting client costs some ten
+/// look-ups.
 const HEAVY_KEYS_AWAITED: usize = 200;
 
 /// What commands need to have held together.
@@ -68,7 +69,8 @@ impl Needs {
         match command.spec.run {
             Run::Session(_) | Run::Container => {
                 self.everything |= session.queue.is_some() && command.has(Flags::WHOLE_KEYSPACE);
-                // Within a transaction it cannot be given up when it finds that a snapshot was cut meanwhile: so none is.
+                // Within a transaction it cannot be given up when it finds that a snapshot was cut meanwhile:
+                // so none is.
                 if command.has(Flags::WRITE) {
                     self.others.push(ShardId(0));
                 }
@@ -102,7 +104,8 @@ impl Needs {
         }
     }
 
-    /// Adds the keys that a script is known to reach for beside those that it declares. Returns what else is expected of it.
+    /// Adds the keys that a script is known to reach for beside those that it declares. Returns what else is
+    /// expected of it.
     pub fn foresee(&mut self, server: &Server, command: &Registered, words: Words<'_>) -> Expected {
         let Run::Script(from) = command.spec.run else { return Expected::default() };
         let router = server.keyspace.router();
@@ -200,8 +203,8 @@ pub fn adds_up_much(server: &Server, command: &Registered) -> bool {
     command.has(Flags::ADDS_UP_TABLES) && server.keyspace.has_many_tables()
 }
 
-/// Whether a command must have the lane from its beginning: EXEC with a script that may reach for any key. Within a transaction it can
-/// neither be given up nor take the lane later.
+/// Whether a command must have the lane from its beginning: EXEC with a script that may reach for any key.
+/// Within a transaction it can neither be given up nor take the lane later.
 pub fn needs_lane(server: &Server, session: &Session, command: &Registered) -> bool {
     command.runs_queue()
         && session.exec_refusal.is_none()

@@ -1,7 +1,8 @@
 //! Looks at commands for HOTKEYS: what a sampled one has cost goes to its keys.
 //!
-//! While keys are tracked, [`Server::attention`](crate::shared::server::Server::attention) is raised, so that all commands pass
-//! where this is asked: the inner step, and the commands of a transaction. A script counts as one command on the keys it declares.
+//! While keys are tracked, [`Server::attention`](crate::shared::server::Server::attention) is raised, so that
+//! all commands pass where this is asked: the inner step, and the commands of a transaction. A script counts
+//! as one command on the keys it declares.
 
 use std::time::Instant;
 

@@ -1,13 +1,15 @@
 //! Scripts: runs one as most of a unit, and gives it the commands that it asks for.
 //!
-//! The keys that a script declares, and those that its text predicts, are part of its route. What else it reaches for is found out
-//! while it runs, and each such shard is *tried*. If another thread holds it:
-//! - as long as the script has changed nothing, it is given up, all is let go, and it runs again over the larger route. What it would
-//!   have shown by then (statistics, lines of MONITOR and of the log) is kept back in [`Notes`] until it is certain;
-//! - once it has, it can only go on. Two scripts that go on could wait for each other; so a script whose keys are not known takes the
-//!   lane before its first change, and only the lane's holder waits.
+//! The keys that a script declares, and those that its text predicts, are part of its route. What else it
+//! reaches for is found out while it runs, and each such shard is *tried*. If another thread holds it:
+//! - as long as the script has changed nothing, it is given up, all is let go, and it runs again over the
+//!   larger route. What it would have shown by then (statistics, lines of MONITOR and of the log) is kept
+//!   back in [`Notes`] until it is certain;
+//! - once it has, it can only go on. Two scripts that go on could wait for each other; so a script whose keys
+//!   are not known takes the lane before its first change, and only the lane's holder waits.
 //!
-//! Within EXEC a script cannot be given up: a transaction with a script whose keys are not known runs with the lane from its beginning.
+//! Within EXEC a script cannot be given up: a transaction with a script whose keys are not known runs with
+//! the lane from its beginning.
 
 use std::{
     sync::atomic::Ordering,
@@ -51,14 +53,15 @@ use crate::{
     warning,
 };
 
-/// So many turns of the engine, of some 50 µs each, may a script take on a thread that serves sockets. One that has changed nothing by
-/// then goes to a heavy-work thread.
+/// So many turns of the engine, of some 50 µs each, may a script take on a thread that serves sockets. One
+/// that has changed nothing by then goes to a heavy-work thread.
 const SHORT_TURNS: u32 = 2;
 
 /// With so many of its declared keys a script's key is compared, rather than hashed again.
 const DECLARED_COMPARED: usize = 4;
 
-/// Of so many runs one has the time of its short commands taken, for all of them: to ask for the time takes as long as half of them.
+/// Of so many runs one has the time of its short commands taken, for all of them: to ask for the time takes
+/// as long as half of them.
 const RUNS_PER_TIMED: u32 = 8;
 
 /// More than this is not kept back of what a run would show: it is shown, be it certain or not.
@@ -411,7 +414,8 @@ impl<'r, 'a, 'h> Running<'r, 'a, 'h> {
         gave_up
     }
 
-    /// Takes the run's time from here on, unless its command is timed alone: the clock is not asked about a short one.
+    /// Takes the run's time from here on, unless its command is timed alone: the clock is not asked about a
+    /// short one.
     fn begin_span(&mut self) {
         if self.span.is_none() && !timing::is_timed_alone(self.row, self.call.thread) {
             self.span = Some(Span::begin(self.call.thread));
@@ -562,8 +566,9 @@ impl<'r, 'a, 'h> Running<'r, 'a, 'h> {
         Ok(true)
     }
 
-    /// Waits for a shard on this thread, as the lane's holder. Who waits for the script meanwhile hears of it in time. Returns false if
-    /// the run is to be given up for the shard: in its queue the script hears of it in time if what it waits for is busy.
+    /// Waits for a shard on this thread, as the lane's holder. Who waits for the script meanwhile hears of it
+    /// in time. Returns false if the run is to be given up for the shard: in its queue the script hears of it
+    /// in time if what it waits for is busy.
     #[cold]
     fn wait_for(&mut self, id: ShardId) -> Result<bool, Stop> {
         loop {
@@ -595,7 +600,8 @@ impl<'r, 'a, 'h> Running<'r, 'a, 'h> {
         invalidations::note_reads(server, held, session, command.spec.keys, words);
     }
 
-    /// Tells clients that wait for the script's keys that it is busy, once it has run for `busy-reply-threshold`.
+    /// Tells clients that wait for the script's keys that it is busy, once it has run for
+    /// `busy-reply-threshold`.
     fn refuse_waiting(&mut self, uptime_millis: u64) {
         if uptime_millis < self.refuses_at {
             return;
@@ -655,7 +661,8 @@ impl<'r, 'a, 'h> Running<'r, 'a, 'h> {
         Ok(())
     }
 
-    /// Sees to it that a command may write: nothing that it writes is pinned, and the script can go on from here.
+    /// Sees to it that a command may write: nothing that it writes is pinned, and the script can go on from
+    /// here.
     fn begin_to_write(&mut self, command: &'static Registered, words: Words<'_>) -> Result<(), Refused> {
         if self.has_written {
             return Ok(());
@@ -724,7 +731,8 @@ impl<'r, 'a, 'h> Running<'r, 'a, 'h> {
         Ok(())
     }
 
-    /// Counts what was noted, and shows what there is when it is much, or when the run cannot be given up any more.
+    /// Counts what was noted, and shows what there is when it is much, or when the run cannot be given up any
+    /// more.
     fn noted(&mut self, n_bytes: usize) {
         self.notes.n_bytes += n_bytes;
         if self.notes.n_bytes >= NOTES_MAX_BYTES || !self.notes.others.is_empty() && !self.may_give_up() {

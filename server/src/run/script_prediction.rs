@@ -58,7 +58,8 @@ impl<'p> Parts<'p> {
     }
 }
 
-/// Calls `look` with what is known of the program that a command runs: its text, or that of the digest or function it names.
+/// Calls `look` with what is known of the program that a command runs: its text, or that of the digest or
+/// function it names.
 fn look_at<R>(server: &Server, from: ScriptIn, named: &[u8], look: impl FnOnce(Option<&Program>) -> R) -> R {
     match from {
         ScriptIn::Text | ScriptIn::Digest => {
@@ -84,8 +85,8 @@ pub struct Expected {
     pub wants_lane: bool,
 }
 
-/// Calls `each` with the keys that a script will reach for beside those that it declares, as far as they can be predicted. Returns
-/// what else is expected of it.
+/// Calls `each` with the keys that a script will reach for beside those that it declares, as far as they can
+/// be predicted. Returns what else is expected of it.
 pub fn predict(server: &Server, from: ScriptIn, words: Words<'_>, each: &mut dyn FnMut(&[u8])) -> Expected {
     look_at(server, from, words.get(1), |program| {
         let mut is_incomplete = false;
@@ -106,7 +107,8 @@ pub fn predict(server: &Server, from: ScriptIn, words: Words<'_>, each: &mut dyn
     })
 }
 
-/// A command's properties. A script that says what it does has those that follow from that, in place of its command's.
+/// A command's properties. A script that says what it does has those that follow from that, in place of its
+/// command's.
 #[inline]
 pub fn flags(server: &Server, command: &Registered, words: Words<'_>) -> Flags {
     match command.spec.run {
@@ -142,8 +144,8 @@ pub fn reaches_anywhere(server: &Server, command: &Registered, words: Words<'_>)
         || predict(server, from, words, &mut |_| {}).wants_lane
 }
 
-/// Whether a command runs a script that is expected to be long: its last run was, or it has not run yet. A script that has written
-/// cannot be moved, and to read a new text may take long, too.
+/// Whether a command runs a script that is expected to be long: its last run was, or it has not run yet. A
+/// script that has written cannot be moved, and to read a new text may take long, too.
 pub fn is_long(server: &Server, command: &Registered, words: Words<'_>) -> bool {
     let Run::Script(from) = command.spec.run else { return false };
     look_at(server, from, words.get(1), |program| expects_long(from, program))
@@ -156,7 +158,8 @@ fn expects_long(from: ScriptIn, program: Option<&Program>) -> bool {
     }
 }
 
-/// Makes a text that comes for the first time known, before its shards are held. What does not compile is refused when it is run.
+/// Makes a text that comes for the first time known, before its shards are held. What does not compile is
+/// refused when it is run.
 pub fn prepare(server: &Server, command: &Registered, words: Words<'_>) {
     if matches!(command.spec.run, Run::Script(ScriptIn::Text))
         && server.scripts.known().by_source(words.get(1)).is_none()

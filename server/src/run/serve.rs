@@ -36,8 +36,8 @@ pub struct ReadyKey {
 /// About as much work as looking at so many elements: one who is served.
 const SERVED_WORK: usize = 32;
 
-/// Serves nodes that wait for keys that were written, in the order of the writes. The shards are held, and the unit that wrote is
-/// over. Returns how much work that was, as a number of elements looked at.
+/// Serves nodes that wait for keys that were written, in the order of the writes. The shards are held, and
+/// the unit that wrote is over. Returns how much work that was, as a number of elements looked at.
 pub fn serve_ready(held: &mut Held<'_, Job>, thread: &mut ThreadState, now: Millis) -> usize {
     let mut ready = VecDeque::new();
     tell_observers(held, thread, &mut ready);
@@ -80,7 +80,8 @@ fn serve_key(
     }
 }
 
-/// The shards that are held and that a command which is served may change. So who serves many does not look at all shards for each.
+/// The shards that are held and that a command which is served may change. So who serves many does not look
+/// at all shards for each.
 fn shards_written_by(parked: &Parked, held: &Held<'_, Job>, thread: &ThreadState) -> SmallVec<[ShardId; 6]> {
     match parked.wait.cause {
         Cause::Nothing => {
@@ -121,8 +122,8 @@ fn serve(
     thread.send_home(node.job.session.origin.thread, node);
 }
 
-/// Takes what has changed in the held shards, tells the observers in the order of the changes, and adds the keys that waiting nodes
-/// have to look at.
+/// Takes what has changed in the held shards, tells the observers in the order of the changes, and adds the
+/// keys that waiting nodes have to look at.
 pub fn tell_observers(held: &mut Held<'_, Job>, thread: &ThreadState, ready: &mut VecDeque<ReadyKey>) {
     logging::log_unit(thread);
     let changes = take_in_order(held, thread, Shard::take_changes);
@@ -150,7 +151,8 @@ pub fn tell_observers_so_far(held: &mut Held<'_, Job>, thread: &ThreadState) {
     thread.keep_room(changes);
 }
 
-/// Takes changes from the held shards, in the order in which they were made; first those that observers have been told of.
+/// Takes changes from the held shards, in the order in which they were made; first those that observers have
+/// been told of.
 fn take_in_order(
     held: &mut Held<'_, Job>,
     thread: &ThreadState,

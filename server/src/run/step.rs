@@ -83,7 +83,8 @@ fn run(
         | Run::Everything(run)
         | Run::Barrier(run) => {
             if call.is_part() && !command.spec.keys.are_some() {
-                // It may send messages, or change who hears of changes: what was changed before it is told first.
+                // It may send messages, or change who hears of changes: what was changed before it is told
+                // first.
                 tell_so_far(call);
                 let outcome = run(call, args, reply);
                 set_author(call);
@@ -149,7 +150,8 @@ pub fn step_sweep(command: &'static Registered, sweep: &mut Sweep, shard: &mut S
     step(sweep, shard)
 }
 
-/// Fetches the members that commands on one key reach for, as the first of them does, so that the commands do not wait for each in turn.
+/// Fetches the members that commands on one key reach for, as the first of them does, so that the commands do
+/// not wait for each in turn.
 pub fn prefetch_members<'w>(
     shard: &mut Shard,
     key: &Key<'_>,
@@ -232,7 +234,8 @@ pub fn answer(
     }
 }
 
-/// Ends what CLIENT CACHING has said of the command that has just run, if it was that one, or the transaction around it.
+/// Ends what CLIENT CACHING has said of the command that has just run, if it was that one, or the transaction
+/// around it.
 #[cold]
 fn end_caching(session: &mut Session, command: &Registered) {
     let keeps_caching = command.parent.is_some_and(|parent| parent.flags.has(Flags::KEEPS_CACHING));
@@ -244,7 +247,8 @@ fn end_caching(session: &mut Session, command: &Registered) {
     }
 }
 
-/// Turns a panic of a command that holds nothing into its error: it has nothing to tear but its own client's session.
+/// Turns a panic of a command that holds nothing into its error: it has nothing to tear but its own client's
+/// session.
 pub fn survive<T>(
     command: &Registered,
     run: impl FnOnce() -> Result<T, CommandError>,
@@ -273,7 +277,8 @@ pub fn conclude(
         refuse(&error, session, out, thread);
     }
     if session.replies != Replies::On {
-        // Subscriptions are confirmed like the messages that follow, which are sent whatever replies are wanted.
+        // Subscriptions are confirmed like the messages that follow, which are sent whatever replies are
+        // wanted.
         let start = if command.has(Flags::PUBSUB.and(Flags::WHILE_SUBSCRIBED)) { out.len() } else { start };
         session.drop_unwanted(start, out);
     }

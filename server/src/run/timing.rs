@@ -1,13 +1,14 @@
-//! Who took long, and what was large: takes the time of commands for the slow log and the latency monitor, and looks at the sizes of
-//! requests and replies.
+//! Who took long, and what was large: takes the time of commands for the slow log and the latency monitor,
+//! and looks at the sizes of requests and replies.
 //!
-//! To ask for the time twice takes as long as a third of a GET. So commands that are short by nature are timed together, with the batch
-//! or the node they came in, which is done anyway; administrative commands, and all that a heavy-work thread runs, are timed alone
-//! ([`is_timed_alone`]), and so are scripts, once they have run for a while. A time taken together is compared with the threshold once. Where it is over it, what was timed alone
-//! is taken off, and the rest is put down to the command with the most expected work.
+//! To ask for the time twice takes as long as a third of a GET. So commands that are short by nature are
+//! timed together, with the batch or the node they came in, which is done anyway; administrative commands,
+//! and all that a heavy-work thread runs, are timed alone ([`is_timed_alone`]), and so are scripts, once they
+//! have run for a while. A time taken together is compared with the threshold once. Where it is over it, what
+//! was timed alone is taken off, and the rest is put down to the command with the most expected work.
 //!
-//! With a threshold below 5 ms that would blame a command for what many have done: then [`Server::attention`] is raised, every command
-//! runs as a unit of its own, and each is timed alone.
+//! With a threshold below 5 ms that would blame a command for what many have done: then [`Server::attention`]
+//! is raised, every command runs as a unit of its own, and each is timed alone.
 //!
 //! [`Server::attention`]: crate::shared::server::Server::attention
 
@@ -95,7 +96,8 @@ pub fn is_long(nanos: u64, thread: &ThreadState) -> bool {
 /// Requests of so many bytes together may take long whatever they ask for.
 const LONG_REQUESTS_BYTES: usize = 64 * 1024;
 
-/// Whether commands that are not timed alone may take long together, so that it is worth asking for the time of them.
+/// Whether commands that are not timed alone may take long together, so that it is worth asking for the time
+/// of them.
 pub fn may_be_long(mut commands: impl Iterator<Item = &'static Registered>, n_bytes: usize) -> bool {
     n_bytes >= LONG_REQUESTS_BYTES || commands.any(is_long_by_nature)
 }
@@ -137,8 +139,9 @@ fn rests(session: &Session) -> Option<u64> {
     }
 }
 
-/// Attributes the rest of a time to one of the commands that were timed together: of those that are not timed alone, the one with the most
-/// expected work. A single command that has accounted for a part of the time itself is logged already.
+/// Attributes the rest of a time to one of the commands that were timed together: of those that are not timed
+/// alone, the one with the most expected work. A single command that has accounted for a part of the time
+/// itself is logged already.
 #[cold]
 pub fn note_longest<'w>(
     mut commands: impl Iterator<Item = (&'static Registered, Words<'w>)>,
@@ -159,7 +162,8 @@ pub fn note_longest<'w>(
     }
 }
 
-/// Notes how long a transaction took, of which only the commands that are timed alone have accounted for theirs.
+/// Notes how long a transaction took, of which only the commands that are timed alone have accounted for
+/// theirs.
 pub fn end_of_queue(
     span: Span,
     command: &Registered,

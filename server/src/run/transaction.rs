@@ -17,7 +17,8 @@ use crate::{
     shared::thread_state::ThreadState,
 };
 
-/// Runs the queue, or says why not. Whatever it says, the transaction is over and nothing is watched any more.
+/// Runs the queue, or says why not. Whatever it says, the transaction is over and nothing is watched any
+/// more.
 pub fn exec(call: &mut Call<'_, '_>, command: &Registered, reply: &mut Reply<'_>) -> Outcome {
     let queue = call.session.queue.take();
     if let Some(refusal) = call.session.exec_refusal.take() {

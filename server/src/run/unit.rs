@@ -7,11 +7,12 @@
 //! end     what the unit changed goes to the observers, then waiting nodes are served: each a unit of its own under the same holds
 //! ```
 //!
-//! A unit that cannot run says why ([`Ended`]) and has changed nothing. In place that means that the command goes on in its node;
-//! a node waits, takes further shards or is offloaded.
+//! A unit that cannot run says why ([`Ended`]) and has changed nothing. In place that means that the command
+//! goes on in its node; a node waits, takes further shards or is offloaded.
 //!
-//! Nobody observes most shards. Then `begin` and `end` are one test each of a flag on the shard's hot line, and commands on one
-//! shard that run in place have these tests once for all commands of a batch that go there (`run_alike`).
+//! Nobody observes most shards. Then `begin` and `end` are one test each of a flag on the shard's hot line,
+//! and commands on one shard that run in place have these tests once for all commands of a batch that go
+//! there (`run_alike`).
 
 use std::{ops::Range, sync::atomic::Ordering};
 
@@ -69,8 +70,8 @@ pub struct Unit<'a> {
     pub budget: &'a Budget,
 }
 
-/// What became of a unit. In all cases but `Ran` and `BetweenParts` nothing has changed, except that one that waits may have become a consumer of the group
-/// that it reads for.
+/// What became of a unit. In all cases but `Ran` and `BetweenParts` nothing has changed, except that one that
+/// waits may have become a consumer of the group that it reads for.
 pub enum Ended {
     /// It ran, and its reply is written; or its user may not run it any more, and that is written.
     Ran,
@@ -123,8 +124,8 @@ impl From<GaveUp> for Ended {
 
 /// Runs a command as a unit, with the shards it needs held, and serves whom it wakes.
 ///
-/// Of a command that is served ([`Unit::is_served`]) the shards of other keys may not be held, and the caller tells the observers what it
-/// changed and serves in turn whom that wakes.
+/// Of a command that is served ([`Unit::is_served`]) the shards of other keys may not be held, and the caller
+/// tells the observers what it changed and serves in turn whom that wakes.
 pub fn run(
     unit: &Unit<'_>,
     session: &mut Session,
@@ -250,8 +251,8 @@ fn body(
     Ended::Ran
 }
 
-/// Ends a unit, the shards still being held: tells the observers what it changed, and serves whom that wakes. Returns how much work that
-/// was.
+/// Ends a unit, the shards still being held: tells the observers what it changed, and serves whom that wakes.
+/// Returns how much work that was.
 pub fn end(held: &mut Held<'_, Job>, thread: &mut ThreadState, now: Millis) -> usize {
     if gates::is_observed(held) { serve::serve_ready(held, thread, now) } else { 0 }
 }
@@ -267,8 +268,8 @@ fn forget_lookups(held: &mut Held<'_, Job>) {
 
 /// A node's next command, as a unit.
 impl Job {
-    /// Runs the command that has waited, now that a key holds what it waited for. If it cannot run here, its thread sends it on
-    /// its way again.
+    /// Runs the command that has waited, now that a key holds what it waited for. If it cannot run here, its
+    /// thread sends it on its way again.
     pub(super) fn run_served(&mut self, held: &mut Held<'_, Job>, thread: &mut ThreadState) {
         self.n_replied_bytes = self.reply.len();
         let span = self.is_timed.then(|| Span::begin(thread));
@@ -307,7 +308,8 @@ impl Job {
         })
     }
 
-    /// Puts down the time of commands that have just run, where they were not timed alone, to one of them, if it is long.
+    /// Puts down the time of commands that have just run, where they were not timed alone, to one of them, if
+    /// it is long.
     pub(super) fn note_together(&self, commands: Range<usize>, taken: Taken, thread: &ThreadState) {
         if taken.rest_nanos >= thread.stats().thresholds.together_nanos.load(Ordering::Relaxed) {
             let commands = self.commands_from(commands.start).take(commands.len());

@@ -1,7 +1,8 @@
 //! Chunks of an append-only file: its commands, parsed ahead and shared out by shard among threads.
 //!
-//! Shards are in parts, and each part is one thread's at a time. A command whose keys are all in one part runs there, in order with all
-//! others of that part. What may reach further runs alone: after all that came before it, and before all that comes behind.
+//! Shards are in parts, and each part is one thread's at a time. A command whose keys are all in one part
+//! runs there, in order with all others of that part. What may reach further runs alone: after all that came
+//! before it, and before all that comes behind.
 
 use std::{
     fs::File,
@@ -48,7 +49,8 @@ const SHARED_FROM: usize = 512;
 /// How long shards are held at a time.
 const HELD_FOR: Duration = Duration::from_millis(5);
 
-/// How long a thread sleeps when somebody else has one of its shards: who looks for what has expired has it no longer than this.
+/// How long a thread sleeps when somebody else has one of its shards: who looks for what has expired has it
+/// no longer than this.
 const BUSY: Duration = Duration::from_micros(200);
 
 /// Commands that were read together.
@@ -223,8 +225,8 @@ impl Chunk {
         while !rest.is_empty() {
             let ran = worker.with_shards(ids, |held, thread| {
                 let began = Instant::now();
-                // Once a hold, and not once a unit: these look at each shard, which takes longer than a command. Clients may have been
-                // here meanwhile, with WATCH, and have moved the time on.
+                // Once a hold, and not once a unit: these look at each shard, which takes longer than a
+                // command. Clients may have been here meanwhile, with WATCH, and have moved the time on.
                 let loads_at = thread.server().clock.now();
                 for &id in ids {
                     held.shard(id).turn_back_time(loads_at);
@@ -303,8 +305,9 @@ impl Chunk {
     }
 }
 
-/// Whether commands are to be shared out, for the longest rows of which that holds, by whether each can be. Each row that is not is one for which
-/// all shards are held, which takes longer than a command: however short those are that could be, what lies between two others belongs to them.
+/// Whether commands are to be shared out, for the longest rows of which that holds, by whether each can be.
+/// Each row that is not is one for which all shards are held, which takes longer than a command: however
+/// short those are that could be, what lies between two others belongs to them.
 fn rows_of(can_be_shared: impl Iterator<Item = bool>) -> Vec<(bool, Range<u32>)> {
     let mut rows: Vec<(bool, Range<u32>)> = Vec::new();
     for (index, can_be_shared) in (0..).zip(can_be_shared) {
@@ -320,7 +323,8 @@ fn rows_of(can_be_shared: impl Iterator<Item = bool>) -> Vec<(bool, Range<u32>)>
     rows
 }
 
-/// Has the last row not be shared out if it is too short for that, and be one with that before it if neither is.
+/// Has the last row not be shared out if it is too short for that, and be one with that before it if neither
+/// is.
 fn close_row(rows: &mut Vec<(bool, Range<u32>)>) {
     if let Some((is_shared, row)) = rows.last_mut() {
         *is_shared &= row.len() >= SHARED_FROM;
@@ -331,8 +335,8 @@ fn close_row(rows: &mut Vec<(bool, Range<u32>)>) {
     }
 }
 
-/// Forgets what commands have changed. Nobody is told of what was, and waiting commands are not served with it: they look when all is
-/// loaded.
+/// Forgets what commands have changed. Nobody is told of what was, and waiting commands are not served with
+/// it: they look when all is loaded.
 fn forget_changes(held: &mut Held<'_, Job>) {
     record::clear();
     let mut untold = Vec::new();
@@ -365,7 +369,8 @@ impl Parts {
         (number < self.n_dbs).then_some(Db(number))
     }
 
-    /// Where the first key of a command lives, and the part that has all its keys, if it touches nothing else.
+    /// Where the first key of a command lives, and the part that has all its keys, if it touches nothing
+    /// else.
     fn of(&self, command: &Registered, words: Words<'_>) -> Option<(Routed, usize)> {
         let part_of = |routed: Routed| routed.shard.index() % self.ids.len();
         match command.spec.run {

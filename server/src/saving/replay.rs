@@ -1,7 +1,8 @@
-//! Loads an append-only file: its base, and then the commands of its increments, as if a client sent them, at a time when nothing expires.
+//! Loads an append-only file: its base, and then the commands of its increments, as if a client sent them, at
+//! a time when nothing expires.
 //!
-//! What had expired when it was written was logged as removed. What has expired since is removed once the time is known again: a command that
-//! came before then must find the key that it found.
+//! What had expired when it was written was logged as removed. What has expired since is removed once the
+//! time is known again: a command that came before then must find the key that it found.
 
 use std::{
     fmt,
@@ -67,7 +68,8 @@ pub struct FoundAof {
 }
 
 impl FoundAof {
-    /// Looks for one. As long as this is there, or what it is [opened](FoundAof::open) as, no other server has it.
+    /// Looks for one. As long as this is there, or what it is [opened](FoundAof::open) as, no other server
+    /// has it.
     ///
     /// # Errors
     /// If it cannot be read, or its manifest is none, or another server has it.
@@ -129,7 +131,8 @@ impl FoundAof {
         }
     }
 
-    /// What `--check-aof` is given to check it: its manifest, or the one file that it was before there were manifests.
+    /// What `--check-aof` is given to check it: its manifest, or the one file that it was before there were
+    /// manifests.
     fn to_check(&self) -> PathBuf {
         let manifest = self.path.join(format!("{}.manifest", self.name));
         if manifest.exists() { manifest } else { self.path.join(&self.name) }
@@ -439,7 +442,8 @@ impl<'w> Replay<'w> {
     }
 }
 
-/// Cuts a base to what was read of it. Nothing is appended to one, but increments come after it, and then it must be whole.
+/// Cuts a base to what was read of it. Nothing is appended to one, but increments come after it, and then it
+/// must be whole.
 fn cut(path: &Path, n_bytes: u64) -> io::Result<()> {
     if std::fs::metadata(path)?.len() == n_bytes {
         return Ok(());

@@ -7,9 +7,9 @@
 //! end     the file is synced, renamed, and so is its folder synced
 //! ```
 //!
-//! It waits for nobody: a shard that somebody holds is tried again after the others. What a shard gives, and how it stays what it was at
-//! the cut, is told in `braid_storage`'s `snapshot.rs`. Whatever fails, the walk goes on to the end, so that no shard is left saving; what
-//! it gives then is thrown away.
+//! It waits for nobody: a shard that somebody holds is tried again after the others. What a shard gives, and
+//! how it stays what it was at the cut, is told in `braid_storage`'s `snapshot.rs`. Whatever fails, the walk
+//! goes on to the end, so that no shard is left saving; what it gives then is thrown away.
 
 use std::{
     collections::{HashMap, VecDeque},
@@ -75,12 +75,14 @@ use crate::{
 const STEPS_MAX: usize = 4;
 /// While a step takes longer than this, what is saved early is written.
 const STEP_PATIENCE: Duration = Duration::from_millis(2);
-/// How much sooner others get a core that it wants, too. With this, a busy server's clients hardly feel it; at 5, one in a thousand requests
-/// waits a millisecond or two longer, and at 15 a snapshot takes longer than Redis's where all cores are busy.
+/// How much sooner others get a core that it wants, too. With this, a busy server's clients hardly feel it;
+/// at 5, one in a thousand requests waits a millisecond or two longer, and at 15 a snapshot takes longer than
+/// Redis's where all cores are busy.
 const NICENESS: i32 = 12;
 /// How much that was saved early is written at once.
 const EARLY_BYTES_AT_ONCE: usize = 256 << 10;
-/// Above so much that was saved early the saver does not rest: clients write so much that the sooner it is done, the better for them.
+/// Above so much that was saved early the saver does not rest: clients write so much that the sooner it is
+/// done, the better for them.
 const EARLY_BYTES_FEW: usize = 16 << 10;
 /// Above so much, it does nothing else than write that.
 const EARLY_BYTES_MANY: usize = 1 << 20;
@@ -132,7 +134,8 @@ struct Saver {
     told_limit: Option<u64>,
     /// Whether superfluous files of the log were wanted when it last looked.
     keeps_history: bool,
-    /// What is held may be marked as saved although it is not: a snapshot that panicked again and again has not been brought to its end.
+    /// What is held may be marked as saved although it is not: a snapshot that panicked again and again has
+    /// not been brought to its end.
     has_stale_marks: bool,
     /// A data set was loaded at run time, and the append-only file does not have it yet.
     owes_rewrite: bool,
@@ -304,7 +307,8 @@ impl Saver {
         opened.inspect_err(report).ok()
     }
 
-    /// Begins an append-only file for a CONFIG SET, which runs then and finds in its session what has become of that.
+    /// Begins an append-only file for a CONFIG SET, which runs then and finds in its session what has become
+    /// of that.
     fn begin_log_for(&mut self, node: Option<(Box<Node<Job>>, bool)>) {
         self.server.saves.note_fulfilled();
         let Some((mut node, _)) = node else { return };
@@ -332,7 +336,8 @@ impl Saver {
     /// Whether an append-only file was begun for a command that has not turned it on, and is over.
     fn is_begun_in_vain(&self) -> bool {
         let is_over = self.begun.as_ref().is_some_and(|begun| Arc::strong_count(&begun.wanted) == 1);
-        // Acquire pairs with the Release in the drop of the other `Arc`, before which the configuration has changed.
+        // Acquire pairs with the Release in the drop of the other `Arc`, before which the configuration has
+        // changed.
         fence(Acquire);
         is_over && !self.server.config.load().appendonly
     }
@@ -367,7 +372,8 @@ impl Saver {
         server.wake_who_awaits_log();
     }
 
-    /// Rewrites the append-only file: what is there now becomes its base. Where nothing is logged, that is all of it.
+    /// Rewrites the append-only file: what is there now becomes its base. Where nothing is logged, that is
+    /// all of it.
     fn rewrite(&mut self, log: LogCut) {
         let (server, saves) = (self.server, &self.server.saves);
         let began = Instant::now();
@@ -426,7 +432,8 @@ impl Saver {
         server.wake_who_awaits_log();
     }
 
-    /// Tells the log that a snapshot is being written: it syncs nothing meanwhile, if the configuration says so.
+    /// Tells the log that a snapshot is being written: it syncs nothing meanwhile, if the configuration says
+    /// so.
     fn begin_snapshot(&self) {
         self.server.journal.begin_snapshot(self.server.config.load().no_appendfsync_on_rewrite);
     }
@@ -520,8 +527,8 @@ impl Saver {
         }
     }
 
-    /// Sleeps for a while, or until a node comes home or something is asked for. What is scheduled while a snapshot is taken waits for its
-    /// end.
+    /// Sleeps for a while, or until a node comes home or something is asked for. What is scheduled while a
+    /// snapshot is taken waits for its end.
     fn sleep(&mut self, most: Duration, is_idle: bool) {
         let peer = &self.server.threads[self.worker.thread.index];
         let saves = &self.server.saves;
@@ -682,7 +689,8 @@ impl Saver {
         }
     }
 
-    /// Loads what the append-only file has in place of all that is held. A snapshot that is being taken has what there was before.
+    /// Loads what the append-only file has in place of all that is held. A snapshot that is being taken has
+    /// what there was before.
     fn load_log(&mut self) -> Result<(), String> {
         self.give_up_begun();
         let (server, config) = (self.server, self.server.config.load_full());
@@ -711,7 +719,8 @@ impl Saver {
             .and_then(|()| replay(server, &mut self.worker, found, then).map_err(|error| error.to_string()));
         server.loading.end(&server.attention);
         if let Err(why) = replayed {
-            // What is held is a part of what was there: it must be neither served nor written in place of the files.
+            // What is held is a part of what was there: it must be neither served nor written in place of the
+            // files.
             warning!("DEBUG LOADAOF: {why}. Exiting");
             std::process::exit(1);
         }
@@ -742,8 +751,8 @@ impl Saver {
         self.rewrite_after_load()
     }
 
-    /// Rewrites the append-only file, if there is one, before anybody is told that something was loaded: nothing of that was logged. If that
-    /// fails it is tried again, as what the file has is not what is held.
+    /// Rewrites the append-only file, if there is one, before anybody is told that something was loaded:
+    /// nothing of that was logged. If that fails it is tried again, as what the file has is not what is held.
     fn rewrite_after_load(&mut self) -> Result<(), String> {
         if !self.server.journal.is_writing() {
             return Ok(());
@@ -986,8 +995,9 @@ impl Saver {
         Some(step)
     }
 
-    /// Has threads that serve sockets take steps, each between two of its turns, and gives one that was taken. With others after the same
-    /// core this thread may stand still at any time, and who holds a shard then has everybody wait for it.
+    /// Has threads that serve sockets take steps, each between two of its turns, and gives one that was
+    /// taken. With others after the same core this thread may stand still at any time, and who holds a shard
+    /// then has everybody wait for it.
     fn step_of_others(&mut self, walk: &mut Walk) -> Option<Box<WalkStep>> {
         let taken = self.server.saves.taken.pop().map(|mut step| {
             walk.idle.push_back(step.thread);
@@ -1041,8 +1051,8 @@ impl Saver {
         }
     }
 
-    /// Has a shard that panics again and again save no more. What it holds is marked as it was, so no snapshot can be taken from now on that would
-    /// have all keys.
+    /// Has a shard that panics again and again save no more. What it holds is marked as it was, so no
+    /// snapshot can be taken from now on that would have all keys.
     fn abandon(&mut self, id: ShardId) {
         warning!(
             "A shard panics whenever it is saved. What it holds is served, and no snapshot can be taken any more: restart the server"
@@ -1059,7 +1069,8 @@ impl Saver {
         if self.has_stale_marks { Err(Failure::Io("beginning", why())) } else { Ok(()) }
     }
 
-    /// Writes what has been saved before its turn: a part of it if that is little, as much as comes while it is much.
+    /// Writes what has been saved before its turn: a part of it if that is little, as much as comes while it
+    /// is much.
     fn take_early(
         &mut self,
         to: &mut Option<(&mut Snapshot, &Uses)>,
@@ -1093,8 +1104,8 @@ impl Saver {
         Ok(())
     }
 
-    /// Whether nobody needs the snapshot that is under way any more: SHUTDOWN does not wait for one that is older than it, unless somebody waits
-    /// for that.
+    /// Whether nobody needs the snapshot that is under way any more: SHUTDOWN does not wait for one that is
+    /// older than it, unless somebody waits for that.
     fn is_outdated(&mut self) -> bool {
         self.read_orders();
         // To load the append-only file does not wait for a snapshot that nobody waits for.
@@ -1286,8 +1297,8 @@ impl Walk {
     }
 }
 
-/// Keeps the saver from taking a core that others want: it works for a while and rests for longer. While cores are idle it does not
-/// rest.
+/// Keeps the saver from taking a core that others want: it works for a while and rests for longer. While
+/// cores are idle it does not rest.
 struct Pace {
     /// It does not rest at all: the server is to stop, or there is nothing to write.
     is_hurried: bool,
@@ -1324,7 +1335,8 @@ impl Pace {
         self.began = Instant::now();
     }
 
-    /// Whether more threads want to run than there are cores; this one is one of them. Where nobody says, they are.
+    /// Whether more threads want to run than there are cores; this one is one of them. Where nobody says,
+    /// they are.
     fn are_cores_short(&self) -> bool {
         let mut text = [0; 64];
         let n_running = self.load.as_ref().and_then(|load| {

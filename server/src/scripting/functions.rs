@@ -1,7 +1,7 @@
 //! Libraries of functions that the server knows, and what a thread has loaded of them.
 //!
-//! As with [scripts](super::scripts), the map is replaced whole when a library comes or goes, so that finding a function takes no lock.
-//! A thread loads a library when it first calls a function of it.
+//! As with [scripts](super::scripts), the map is replaced whole when a library comes or goes, so that finding
+//! a function takes no lock. A thread loads a library when it first calls a function of it.
 
 use std::{
     cell::RefCell,
@@ -184,8 +184,8 @@ impl Functions {
         Ok(is_gone)
     }
 
-    /// Has nothing change until [`Functions::thaw`]. Libraries belong to no shard, so a cut holds up nobody who changes them: what is known after
-    /// this stays what it is.
+    /// Has nothing change until [`Functions::thaw`]. Libraries belong to no shard, so a cut holds up nobody
+    /// who changes them: what is known after this stays what it is.
     pub fn freeze(&self) {
         self.writer().is_frozen = true;
     }
@@ -271,14 +271,16 @@ thread_local! {
     static FUNCTIONS: RefCell<Option<Box<ThreadFunctions>>> = const { RefCell::new(None) };
 }
 
-/// Collects a little of what functions have left in the thread's Lua, if there is one; says whether there is more to do.
+/// Collects a little of what functions have left in the thread's Lua, if there is one; says whether there is
+/// more to do.
 pub fn collect_some(seen: &Running) -> bool {
     FUNCTIONS.with_borrow_mut(|functions| {
         functions.as_mut().is_some_and(|own| running_scripts::collect_some(&mut own.engine, seen, true))
     })
 }
 
-/// Does something with the thread's Lua for functions. A panic leaves the thread without it, until it is made anew.
+/// Does something with the thread's Lua for functions. A panic leaves the thread without it, until it is made
+/// anew.
 ///
 /// # Panics
 /// If it is in use: no function runs another by FCALL.

@@ -1,4 +1,5 @@
-//! What scripts and functions have in common: what is known of a run before it begins, and what others see of it.
+//! What scripts and functions have in common: what is known of a run before it begins, and what others see of
+//! it.
 
 use std::sync::{
     Arc,
@@ -98,7 +99,8 @@ const LUA_BYTES_TOLD: u64 = 16 * 1024;
 /// So many steps of the collector are done at a time. Each looks at a few KB.
 const STEPS_AT_A_TIME: usize = 16;
 
-/// Collects a little in a thread's Lua if it owes that; says whether there is more to do. Others see what that has.
+/// Collects a little in a thread's Lua if it owes that; says whether there is more to do. Others see what
+/// that has.
 pub fn collect_some(engine: &mut Engine, seen: &Running, of_functions: bool) -> bool {
     if !engine.owes_collection() {
         return false;
@@ -108,7 +110,8 @@ pub fn collect_some(engine: &mut Engine, seen: &Running, of_functions: bool) -> 
     is_left
 }
 
-/// The program that a thread runs, as others see it. Short ones are not seen: it is written at the engine's first question.
+/// The program that a thread runs, as others see it. Short ones are not seen: it is written at the engine's
+/// first question.
 #[derive(Default)]
 pub struct Running {
     /// When it was first asked about, in milliseconds of the server's uptime and one; 0 if none runs.

@@ -13,8 +13,8 @@ use crate::{
     shared::server::Server,
 };
 
-/// The scripts, the functions and the configuration of one moment. No shard has them, so a transaction that asks for them holds nothing which
-/// would keep others from changing them: it takes them once.
+/// The scripts, the functions and the configuration of one moment. No shard has them, so a transaction that
+/// asks for them holds nothing which would keep others from changing them: it takes them once.
 pub struct Definitions {
     /// The scripts.
     pub scripts: Arc<Known>,

@@ -1,7 +1,7 @@
 //! Scripts that the server knows, and what a thread has compiled of them.
 //!
-//! The map of known scripts is replaced whole when a script comes or goes, so that finding one takes no lock and writes no line that
-//! others read. A thread compiles a script when it first runs it.
+//! The map of known scripts is replaced whole when a script comes or goes, so that finding one takes no lock
+//! and writes no line that others read. A thread compiles a script when it first runs it.
 
 use std::{
     cell::RefCell,
@@ -23,7 +23,8 @@ use crate::{
     scripting::running_scripts::{self, Program, Running},
 };
 
-/// Scripts that came with EVAL are forgotten beyond this number, as in Redis 7.4: the one that has not run for longest goes.
+/// Scripts that came with EVAL are forgotten beyond this number, as in Redis 7.4: the one that has not run
+/// for longest goes.
 const EVALUATED_MAX: usize = 500;
 
 /// 40 hexadecimal digits in lower case: the SHA-1 of a script's source.
@@ -74,7 +75,8 @@ pub enum Origin {
     Loaded,
 }
 
-/// Hashes a digest, which is a hash, so that some of it will do, or a script's number, which nobody can choose.
+/// Hashes a digest, which is a hash, so that some of it will do, or a script's number, which nobody can
+/// choose.
 #[derive(Default)]
 struct OfDigest(u64);
 
@@ -97,8 +99,8 @@ impl Hasher for OfDigest {
     }
 }
 
-/// What texts are hashed with: nobody outside knows it, and so can steer no hash. It is made once and whole, as to make one of a seed
-/// takes longer than to hash a short script.
+/// What texts are hashed with: nobody outside knows it, and so can steer no hash. It is made once and whole,
+/// as to make one of a seed takes longer than to hash a short script.
 static TEXT_KEY: LazyLock<[u8; 192]> = LazyLock::new(|| {
     let mut key = [0; 192];
     key.chunks_exact_mut(8).for_each(|part| part.copy_from_slice(&random::random().to_le_bytes()));
@@ -309,7 +311,8 @@ thread_local! {
     static SCRIPTS: RefCell<Option<Box<ThreadScripts>>> = const { RefCell::new(None) };
 }
 
-/// Does something with the thread's Lua for scripts. A panic leaves the thread without it, until it is made anew.
+/// Does something with the thread's Lua for scripts. A panic leaves the thread without it, until it is made
+/// anew.
 ///
 /// # Panics
 /// If it is in use: no script runs another.
@@ -323,7 +326,8 @@ pub fn with_thread_scripts<R>(work: impl FnOnce(&mut ThreadScripts) -> R) -> R {
     })
 }
 
-/// Collects a little of what scripts have left in the thread's Lua, if there is one; says whether there is more to do.
+/// Collects a little of what scripts have left in the thread's Lua, if there is one; says whether there is
+/// more to do.
 pub fn collect_some(seen: &Running) -> bool {
     SCRIPTS.with_borrow_mut(|scripts| {
         scripts.as_mut().is_some_and(|own| running_scripts::collect_some(&mut own.engine, seen, false))

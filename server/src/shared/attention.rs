@@ -2,11 +2,12 @@
 
 use std::sync::atomic::{AtomicU64, Ordering};
 
-/// How many reasons there are to look, in the lower half, and how often the rights of users have changed, in the upper half.
+/// How many reasons there are to look, in the lower half, and how often the rights of users have changed, in
+/// the upper half.
 ///
-/// Commands compare it with [`Session::rights_as_of`](crate::client::session::Session): it is equal if there is no reason and the rights
-/// that the session knows are those that hold. It is read on the data path, and written only by CLIENT PAUSE, CLIENT KILL, MONITOR
-/// and what changes users.
+/// Commands compare it with [`Session::rights_as_of`](crate::client::session::Session): it is equal if there
+/// is no reason and the rights that the session knows are those that hold. It is read on the data path, and
+/// written only by CLIENT PAUSE, CLIENT KILL, MONITOR and what changes users.
 #[derive(Debug, Default)]
 pub struct Attention(AtomicU64);
 

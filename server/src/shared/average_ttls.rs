@@ -1,6 +1,7 @@
 //! How long keys with a deadline last on average, by database: `avg_ttl` of INFO.
 //!
-//! Expiry meets such keys on its way. Each of its cycles moves the average by a fiftieth of what it has met, as in Redis.
+//! Expiry meets such keys on its way. Each of its cycles moves the average by a fiftieth of what it has met,
+//! as in Redis.
 
 use std::{
     collections::{BTreeMap, HashMap},
@@ -27,7 +28,8 @@ impl AverageTtls {
         }
     }
 
-    /// The averages of the databases that have keys with deadlines, as far as such were met. Those of others are forgotten.
+    /// The averages of the databases that have keys with deadlines, as far as such were met. Those of others
+    /// are forgotten.
     pub fn of_those(&self, has_deadlines: impl Fn(Db) -> bool) -> HashMap<Db, u64> {
         let mut averages = self.lock();
         averages.retain(|&db, _| has_deadlines(db));

@@ -1,8 +1,9 @@
 //! `maxmemory-clients`: the clients that take most memory are closed while all together take too much.
 //!
-//! Each thread counts what its own connections take, a connection at a time, when that has had its turn: in a number of its own, which
-//! others read. Who finds that a connection has grown adds up these few numbers. Only where the sum is too much are all clients looked at, and the
-//! largest of them closed, whichever threads they are on. Redis keeps its clients in order of size at all times; here no order is kept that
+//! Each thread counts what its own connections take, a connection at a time, when that has had its turn: in a
+//! number of its own, which others read. Who finds that a connection has grown adds up these few numbers.
+//! Only where the sum is too much are all clients looked at, and the largest of them closed, whichever
+//! threads they are on. Redis keeps its clients in order of size at all times; here no order is kept that
 //! threads would have to share.
 
 use std::sync::{PoisonError, atomic::Ordering};
@@ -14,11 +15,12 @@ use crate::{
     shared::{server::Server, thread_state::ThreadState},
 };
 
-/// Least limit of all clients together where `maxmemory-clients` is not set: twice the longest argument. Above that, it is `maxmemory`.
+/// Least limit of all clients together where `maxmemory-clients` is not set: twice the longest argument.
+/// Above that, it is `maxmemory`.
 const UNSAID_LEAST: u64 = 1 << 30;
 
-/// How many bytes all clients may take together. What they take does not count against `maxmemory`, so under that there is a limit in any case. A
-/// part of no limit is none.
+/// How many bytes all clients may take together. What they take does not count against `maxmemory`, so under
+/// that there is a limit in any case. A part of no limit is none.
 pub fn clients_limit(config: &Config) -> u64 {
     limit_of(config.maxmemory_clients, config.maxmemory)
 }

@@ -10,7 +10,8 @@ use crossbeam_queue::SegQueue;
 
 use crate::{client::node::Job, clock::Clock, shared::attention::Attention};
 
-/// Once it has read so much, loading may take longer than clients should go without an answer. Redis looks at its sockets then, too.
+/// Once it has read so much, loading may take longer than clients should go without an answer. Redis looks at
+/// its sockets then, too.
 const BRIEF_BYTES: u64 = 2 << 20;
 /// And after so long, however little it has read.
 const BRIEF_MILLIS: u64 = 1000;
@@ -48,7 +49,8 @@ pub struct LoadingProgress {
     pub loaded_bytes: u64,
     /// The part that is read, in percent.
     pub percent: f64,
-    /// Seconds that the rest takes if it takes as long as what is done; before anything is done one, as in Redis.
+    /// Seconds that the rest takes if it takes as long as what is done; before anything is done one, as in
+    /// Redis.
     pub eta_seconds: u64,
 }
 

@@ -1,20 +1,23 @@
 //! How much memory is in use, and how much may be: `maxmemory`.
 //!
-//! All that is allocated is counted by the allocator, to 64 KiB a thread; less what only waits to be freed, that is the memory in use. It is of
-//! three classes:
+//! All that is allocated is counted by the allocator, to 64 KiB a thread; less what only waits to be freed,
+//! that is the memory in use. It is of three classes:
 //!
-//! - *Data*: tables, entries and what belongs to them, as the tables count it. Eviction can free it, and only this.
+//! - *Data*: tables, entries and what belongs to them, as the tables count it. Eviction can free it, and only
+//!   this.
 //! - *Clients'*: what is in their [footprints](crate::client::footprint). Their own limits end it.
 //! - *The server's own*: all the rest. What makes it has limits of its own.
 //!
-//! Against the limit counts the data, what clients are sending that is about to be data, and of the rest as much as there was when the limit was
-//! set, or at the start, and a little more: so what is in use ends where the limit says, as long as nothing but data grows. What grows beyond
-//! that is no reason to evict. To remove keys would not end it, and it is others' keys that would go.
+//! Against the limit counts the data, what clients are sending that is about to be data, and of the rest as
+//! much as there was when the limit was set, or at the start, and a little more: so what is in use ends where
+//! the limit says, as long as nothing but data grows. What grows beyond that is no reason to evict. To remove
+//! keys would not end it, and it is others' keys that would go.
 //!
-//! The limit is one of *resident* memory: what the allocator needs beside what it was asked for is taken off it. Of that overhead some is free, as a
-//! small limit would not be kept by any process; it counts at once when it grows and slowly
-//! less when it shrinks, and not more of it than 30 % of the limit: half of the data is not thrown away for a heap full of holes. While
-//! there is more than is free, large blocks are given back to the system as soon as they are freed, and it gives no huge pages.
+//! The limit is one of *resident* memory: what the allocator needs beside what it was asked for is taken off
+//! it. Of that overhead some is free, as a small limit would not be kept by any process; it counts at once
+//! when it grows and slowly less when it shrinks, and not more of it than 30 % of the limit: half of the data
+//! is not thrown away for a heap full of holes. While there is more than is free, large blocks are given back
+//! to the system as soon as they are freed, and it gives no huge pages.
 
 use std::{
     io,
@@ -28,13 +31,14 @@ use crate::process::huge_pages;
 /// The part of the limit, in percent, that the overhead takes at most.
 const OVERHEAD_MAX_PERCENT: u64 = 30;
 
-/// The part of the limit, the least and the most, that is left for what commands take while they run: INFO takes some 4 KiB, and tables that grow
-/// give up structure in blocks of 2 KiB.
+/// The part of the limit, the least and the most, that is left for what commands take while they run: INFO
+/// takes some 4 KiB, and tables that grow give up structure in blocks of 2 KiB.
 const MARGIN_PART: u64 = 1024;
 const MARGIN_MIN_BYTES: u64 = 6 << 10;
 const MARGIN_MAX_BYTES: u64 = 64 << 10;
 
-/// So much of it counts for nothing under a small limit, which is one of what is in use; less by a part of the limit, down to another.
+/// So much of it counts for nothing under a small limit, which is one of what is in use; less by a part of
+/// the limit, down to another.
 const OVERHEAD_FREE_BYTES: u64 = 12 << 20;
 const OVERHEAD_FREE_LESS_PART: u64 = 16;
 const OVERHEAD_FREE_PART: u64 = 200;
@@ -42,21 +46,23 @@ const OVERHEAD_FREE_PART: u64 = 200;
 /// So much of it is none.
 const OVERHEAD_LITTLE_BYTES: u64 = 64 << 10;
 
-/// The data from which on memory is in huge pages. Random access to it costs less then, but
-/// they are resident as soon as a part is: a server with next to no data would be three times as large, and one with 40 MiB
-/// by 5 to 20 %, depending on how it was loaded.
+/// The data from which on memory is in huge pages. Random access to it costs less then, but they are resident
+/// as soon as a part is: a server with next to no data would be three times as large, and one with 40 MiB by
+/// 5 to 20 %, depending on how it was loaded.
 const HUGE_PAGES_FROM_BYTES: u64 = 64 << 20;
 
-/// So much more than when the limit was set counts against it of what is no data: connections, and room that threads keep.
+/// So much more than when the limit was set counts against it of what is no data: connections, and room that
+/// threads keep.
 const OWN_COUNTED_BYTES: u64 = 256 << 10;
 
-/// Of that what the server itself takes counts at once up to this. All else must last for so many spans of time: what clients are told of keys
-/// that are evicted would have more of them evicted.
+/// Of that what the server itself takes counts at once up to this. All else must last for so many spans of
+/// time: what clients are told of keys that are evicted would have more of them evicted.
 const OWN_AT_ONCE_BYTES: u64 = 32 << 10;
 const OWN_LASTS_SPANS: u64 = 3;
 
-/// For how long what is freed may stay resident without being overhead: the allocator gives pages back after a second. Were it overhead at
-/// once, each eviction would be a reason for the next, down to the most that counts. In spans of a tenth of that.
+/// For how long what is freed may stay resident without being overhead: the allocator gives pages back after
+/// a second. Were it overhead at once, each eviction would be a reason for the next, down to the most that
+/// counts. In spans of a tenth of that.
 const N_SPANS: usize = 12;
 const SPAN_MILLIS: u64 = 100;
 
@@ -70,7 +76,8 @@ pub struct Memory {
     pub startup: AtomicU64,
     /// The most that was in use at a look.
     pub peak: AtomicU64,
-    /// What was resident when the process began to serve and is not counted: code, stacks, the allocator's own.
+    /// What was resident when the process began to serve and is not counted: code, stacks, the allocator's
+    /// own.
     base: AtomicU64,
     /// Allocated bytes of late.
     allocated: Lately,
@@ -86,11 +93,11 @@ pub struct Memory {
     incoming: AtomicU64,
     /// How much is resident beside what is counted, apart from that.
     overhead: AtomicU64,
-    /// `maxmemory`, or 0 for none. Whoever measures has read the rest a while before it writes that: were this part of it, a limit that is
-    /// no more could come back.
+    /// `maxmemory`, or 0 for none. Whoever measures has read the rest a while before it writes that: were
+    /// this part of it, a limit that is no more could come back.
     limit: AtomicU64,
-    /// Since when too much has been in use and was not removed in time, in microseconds from the start on, or 0; and for how long it was
-    /// so before that.
+    /// Since when too much has been in use and was not removed in time, in microseconds from the start on, or
+    /// 0; and for how long it was so before that.
     exceeded_since: AtomicU64,
     exceeded_micros: AtomicU64,
     /// The system gives huge pages: not at the start, see [`Memory::without_huge_pages`].
@@ -114,7 +121,8 @@ struct Span {
 }
 
 impl Lately {
-    /// Notes what it is now; gives the number of the span. Two threads that note it at once may lose one of the two.
+    /// Notes what it is now; gives the number of the span. Two threads that note it at once may lose one of
+    /// the two.
     fn note(&self, value: u64, uptime: Duration) -> u64 {
         // Those that have not been yet have the number 0.
         let number = 1 + uptime.as_millis() as u64 / SPAN_MILLIS;
@@ -198,7 +206,8 @@ impl Memory {
         Self::used().saturating_sub(braid_storage::data_bytes())
     }
 
-    /// Returns the bytes in use that do not count against the limit. Without a limit there are none: all of them would count if one were set.
+    /// Returns the bytes in use that do not count against the limit. Without a limit there are none: all of
+    /// them would count if one were set.
     pub fn uncounted(&self) -> u64 {
         if self.limit.load(Ordering::Relaxed) == 0 {
             return 0;
@@ -270,13 +279,15 @@ impl Memory {
         self.data_limit().saturating_sub_unsigned(braid_storage::data_bytes())
     }
 
-    /// Whether commands that need memory are refused. What was found when somebody last tried to evict may be over, so that does not suffice.
+    /// Whether commands that need memory are refused. What was found when somebody last tried to evict may be
+    /// over, so that does not suffice.
     #[inline(always)]
     pub fn is_short(&self) -> bool {
         self.is_exhausted.get() && self.room() < 0
     }
 
-    /// Notes that clients are sending more of what is about to be data, or less: `before` bytes have become `after`.
+    /// Notes that clients are sending more of what is about to be data, or less: `before` bytes have become
+    /// `after`.
     pub fn note_incoming(&self, before: u64, after: u64) {
         self.incoming.fetch_add(after.wrapping_sub(before), Ordering::Relaxed);
         self.tell_allocator();
@@ -336,7 +347,8 @@ impl Memory {
         now
     }
 
-    /// Has the system give huge pages where there is much data and little overhead: each is 2 MiB at once, for whatever is written first.
+    /// Has the system give huge pages where there is much data and little overhead: each is 2 MiB at once,
+    /// for whatever is written first.
     fn choose_pages(&self, overhead: u64) {
         let are_huge =
             self.peak.load(Ordering::Relaxed) >= HUGE_PAGES_FROM_BYTES && overhead <= OVERHEAD_LITTLE_BYTES;

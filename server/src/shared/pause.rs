@@ -8,12 +8,13 @@ use crate::{
     shared::{mail::Mail, server::Server, thread_state::ThreadState},
 };
 
-/// CLIENT PAUSE: until when, and for which commands, in one word, so that a new pause and the end of an old one do not
-/// mix. Zero if there is none; otherwise a [`PauseState`].
+/// CLIENT PAUSE: until when, and for which commands, in one word, so that a new pause and the end of an old
+/// one do not mix. Zero if there is none; otherwise a [`PauseState`].
 #[derive(Debug, Default)]
 pub struct Pause(AtomicU64);
 
-/// A pause: when it ends, by the clock that nobody sets, shifted left by one; the lowest bit says that only writes wait.
+/// A pause: when it ends, by the clock that nobody sets, shifted left by one; the lowest bit says that only
+/// writes wait.
 #[derive(Clone, Copy, PartialEq, Eq)]
 struct PauseState(u64);
 
@@ -42,7 +43,8 @@ pub enum PauseScope {
 }
 
 impl Server {
-    /// Starts a pause of so many milliseconds. One that is under way gets longer, never shorter; the stricter scope holds.
+    /// Starts a pause of so many milliseconds. One that is under way gets longer, never shorter; the stricter
+    /// scope holds.
     pub fn pause(&self, millis: u64, scope: PauseScope) {
         let now = self.clock.steady();
         let until = now.after(millis);
@@ -66,8 +68,9 @@ impl Server {
 
     /// Stops expiry during a pause, and lets it go on after.
     fn keep_expired_while_paused(&self) {
-        // One pause may end while another begins, on two threads. Each changes the word, stores this, and looks at the word again;
-        // in the one order that all these have, whoever stores last has seen the last word.
+        // One pause may end while another begins, on two threads. Each changes the word, stores this, and
+        // looks at the word again; in the one order that all these have, whoever stores last has seen the
+        // last word.
         let access = self.keyspace.access();
         // SeqCst: pairs with the changes of the word in `pause`, `unpause` and `end_overdue`.
         let is_paused = || self.pause.0.load(Ordering::SeqCst) != 0;
@@ -99,8 +102,8 @@ impl Server {
         }
     }
 
-    /// Ends a pause whose time is over, unless another has begun. That may be noticed under a hold, so no thread is woken: each
-    /// goes on in the next round of its cron.
+    /// Ends a pause whose time is over, unless another has begun. That may be noticed under a hold, so no
+    /// thread is woken: each goes on in the next round of its cron.
     fn end_overdue(&self, pause: PauseState) {
         // SeqCst: pairs with the look at the word in `keep_expired_while_paused`.
         if self.pause.0.compare_exchange(pause.0, 0, Ordering::SeqCst, Ordering::Relaxed).is_ok() {
@@ -129,7 +132,8 @@ impl Server {
         }
     }
 
-    /// Whether a pause holds back a command with these flags that may write, or one that may not. Who can end one is never held back.
+    /// Whether a pause holds back a command with these flags that may write, or one that may not. Who can end
+    /// one is never held back.
     #[cold]
     pub fn holds_back(&self, flags: Flags, may_write: impl FnOnce() -> bool) -> bool {
         if flags.has(Flags::ENDS_PAUSES) {
@@ -142,16 +146,17 @@ impl Server {
         pause.is_some_and(|pause| pause.scope() == PauseScope::All) || holds_writes && may_write()
     }
 
-    /// Holds writes back until [`Server::let_writes_go`]: a snapshot is given more before its turn than it can write. Units that are under
-    /// way end. That may be called under a hold.
+    /// Holds writes back until [`Server::let_writes_go`]: a snapshot is given more before its turn than it
+    /// can write. Units that are under way end. That may be called under a hold.
     pub fn hold_writes(&self) {
         if !self.saves.holds_writes.swap(true, Ordering::Relaxed) {
             self.attention.raise();
         }
     }
 
-    /// Holds writes back from the cut of the last snapshot on, with all shards held. The snapshot would lack them, so nobody may hear that
-    /// they were done, or see what they do. Only [`Server::let_writes_go_on`] ends that.
+    /// Holds writes back from the cut of the last snapshot on, with all shards held. The snapshot would lack
+    /// them, so nobody may hear that they were done, or see what they do. Only [`Server::let_writes_go_on`]
+    /// ends that.
     pub fn hold_writes_for_end(&self) {
         self.saves.set_last_cut(true);
         self.functions.freeze();

@@ -1,9 +1,10 @@
 //! What changes users, and how sessions learn what theirs may do.
 //!
-//! A session keeps what its user may do ([`Session::rights`]: nothing, if that is everything) and as of when it knows that. A change is a
-//! barrier, as CLIENT KILL is: the new users are stored, the number of changes in [`Attention`](super::attention::Attention) moves, and
-//! the answer waits until all shards have been taken once. So whatever runs after the answer finds, under its hold, that its session's
-//! rights are outdated, and looks them up again. A change costs nothing for clients that send nothing, however many are of one user.
+//! A session keeps what its user may do ([`Session::rights`]: nothing, if that is everything) and as of when
+//! it knows that. A change is a barrier, as CLIENT KILL is: the new users are stored, the number of changes
+//! in [`Attention`](super::attention::Attention) moves, and the answer waits until all shards have been taken
+//! once. So whatever runs after the answer finds, under its hold, that its session's rights are outdated, and
+//! looks them up again. A change costs nothing for clients that send nothing, however many are of one user.
 
 use std::{convert::Infallible, sync::Arc};
 
@@ -15,7 +16,8 @@ use crate::{
 };
 
 impl Server {
-    /// Changes the users for a client, one change at a time. What `change` makes of a copy holds from here on, unless it fails.
+    /// Changes the users for a client, one change at a time. What `change` makes of a copy holds from here
+    /// on, unless it fails.
     ///
     /// # Errors
     /// What `change` returns. Then nothing has changed.
@@ -31,7 +33,8 @@ impl Server {
         })
     }
 
-    /// Ends the connections of users who are gone, and those that are subscribed to what their users may not use any more.
+    /// Ends the connections of users who are gone, and those that are subscribed to what their users may not
+    /// use any more.
     ///
     /// One that subscribes meanwhile looks itself ([`Server::may_stay_subscribed`]).
     fn end_clients_of_others(&self, before: &Users, after: &Users, own: &mut Session, thread: &ThreadState) {
@@ -58,7 +61,8 @@ impl Server {
         }
     }
 
-    /// Whether a client that has just subscribed to something may be. Its user may have lost the right after that was checked.
+    /// Whether a client that has just subscribed to something may be. Its user may have lost the right after
+    /// that was checked.
     pub fn may_stay_subscribed(&self, session: &mut Session) -> bool {
         self.attention.rights() == session.rights_as_of
             || self.renew_rights(session)
@@ -101,8 +105,8 @@ impl Server {
         true
     }
 
-    /// Makes a session one of the first of these users who is on, without a password: their authority vouches for it. Returns whether
-    /// there is one.
+    /// Makes a session one of the first of these users who is on, without a password: their authority vouches
+    /// for it. Returns whether there is one.
     pub fn become_certified_user(&self, session: &mut Session, names: &[Vec<u8>]) -> bool {
         let as_of = self.attention.rights();
         let users = self.accounts.users();

@@ -1,7 +1,7 @@
 //! Snapshots on disk: what is asked for, and what has become of the last.
 //!
-//! One thread takes all of them, the saver. Others leave it [orders](Saves::orders) or [schedule](Saves::schedule) one, and read here how it
-//! goes; it alone writes the figures.
+//! One thread takes all of them, the saver. Others leave it [orders](Saves::orders) or
+//! [schedule](Saves::schedule) one, and read here how it goes; it alone writes the figures.
 
 use std::{
     sync::atomic::{AtomicBool, AtomicI64, AtomicU64, AtomicUsize, Ordering},
@@ -27,7 +27,8 @@ pub struct Order {
     pub node: Option<(Box<Node<Job>>, bool)>,
 }
 
-/// A step of a snapshot's walk: a shard gives some of what it holds. It goes from the saver to a thread that serves sockets, and back.
+/// A step of a snapshot's walk: a shard gives some of what it holds. It goes from the saver to a thread that
+/// serves sockets, and back.
 pub struct WalkStep {
     /// Who gives.
     pub shard: ShardId,
@@ -75,7 +76,8 @@ impl WalkStep {
     }
 }
 
-/// How far an end has come that is asked of the saver. Whoever calls it off and whoever decides on it agree on who was first.
+/// How far an end has come that is asked of the saver. Whoever calls it off and whoever decides on it agree
+/// on who was first.
 ///
 /// ```text
 ///           ask                decide
@@ -164,7 +166,8 @@ impl Ending {
     }
 }
 
-/// How the last snapshots went, and how the one under way goes. Relaxed throughout: each is a figure for itself.
+/// How the last snapshots went, and how the one under way goes. Relaxed throughout: each is a figure for
+/// itself.
 pub struct Saves {
     /// What is waited for, in order.
     orders: SegQueue<Order>,
@@ -285,7 +288,8 @@ impl Saves {
         self.n_unfulfilled.fetch_sub(1, Ordering::Relaxed);
     }
 
-    /// Has a snapshot be taken in the background; returns false if one is under way already. The saver is to be woken.
+    /// Has a snapshot be taken in the background; returns false if one is under way already. The saver is to
+    /// be woken.
     pub fn begin(&self) -> bool {
         let begins = self.enter();
         if begins {
@@ -303,7 +307,8 @@ impl Saves {
         enters
     }
 
-    /// Has the one that is taken in the background, if there is one, be given up: it would bring back what was flushed.
+    /// Has the one that is taken in the background, if there is one, be given up: it would bring back what
+    /// was flushed.
     pub fn note_flush(&self) {
         self.is_flushed.store(true, Ordering::Relaxed);
     }
@@ -323,8 +328,8 @@ impl Saves {
         self.is_scheduled.load(Ordering::Relaxed)
     }
 
-    /// Has the append-only file be rewritten, when a snapshot is done or at once; returns false if that is under way, or begins in a moment
-    /// without waiting for one. The saver is to be woken.
+    /// Has the append-only file be rewritten, when a snapshot is done or at once; returns false if that is
+    /// under way, or begins in a moment without waiting for one. The saver is to be woken.
     pub fn schedule_rewrite(&self, waits_for_snapshot: bool) -> bool {
         if self.is_rewriting.load(Ordering::Relaxed) {
             return false;
@@ -339,7 +344,8 @@ impl Saves {
         self.n_rewrites_failed_ever.fetch_add(1, Ordering::Relaxed);
     }
 
-    /// Whether the append-only file has failed to be rewritten so often that it is tried only now and then: how many minutes apart.
+    /// Whether the append-only file has failed to be rewritten so often that it is tried only now and then:
+    /// how many minutes apart.
     pub fn rewrite_limit(&self) -> Option<u64> {
         const N_AT_ONCE: u64 = 3;
         const MINUTES_MAX: u64 = 60;
@@ -347,8 +353,8 @@ impl Saves {
         Some(1u64.checked_shl(n_more.min(MINUTES_MAX) as u32).map_or(MINUTES_MAX, |n| n.min(MINUTES_MAX)))
     }
 
-    /// Whether the snapshot that the server ends with has been cut, and what becomes of it is not known yet. Whoever holds a shard knows it as
-    /// it was when the shard was taken, or later.
+    /// Whether the snapshot that the server ends with has been cut, and what becomes of it is not known yet.
+    /// Whoever holds a shard knows it as it was when the shard was taken, or later.
     pub fn has_last_cut(&self) -> bool {
         self.has_last_cut.load(Ordering::Relaxed)
     }

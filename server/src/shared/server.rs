@@ -63,7 +63,8 @@ use crate::{
     warning,
 };
 
-/// Heavy-work threads that only stand in for others: where a script runs for long, the work after it would wait for it.
+/// Heavy-work threads that only stand in for others: where a script runs for long, the work after it would
+/// wait for it.
 pub const SPARE_THREADS: usize = 6;
 
 /// Our own.
@@ -105,8 +106,8 @@ pub struct Server {
     pub config_writer: Mutex<()>,
     /// The users, and what was denied to them.
     pub accounts: Accounts,
-    /// Whether commands must look at [`Server::holds_back`] or their client's `killed`, under the hold, or are
-    /// [observed](crate::observe::monitor), timed alone, or must look their user's rights up again.
+    /// Whether commands must look at [`Server::holds_back`] or their client's `killed`, under the hold, or
+    /// are [observed](crate::observe::monitor), timed alone, or must look their user's rights up again.
     pub attention: CachePadded<Attention>,
     /// CLIENT PAUSE.
     pub pause: Pause,
@@ -179,12 +180,13 @@ pub struct Server {
 
 /// What the server may do with the process it runs in, and the library cannot by itself.
 pub struct Process {
-    /// Has the allocator give back what the calling thread and all threads together have freed. Called once in a while, off the
-    /// data path.
+    /// Has the allocator give back what the calling thread and all threads together have freed. Called once
+    /// in a while, off the data path.
     pub return_freed_memory: fn(),
     /// What the allocator tells of itself.
     pub allocator_stats: fn() -> String,
-    /// Has the log tell of faults that end the process. Called once it is in the background, if it goes there.
+    /// Has the log tell of faults that end the process. Called once it is in the background, if it goes
+    /// there.
     pub report_faults: fn() -> io::Result<()>,
     /// Who has started it and waits to hear that it is ready.
     pub supervisor: Supervised,
@@ -220,7 +222,8 @@ pub struct Peer {
     pub nanos_had: AtomicU64,
     /// What it could have done with.
     pub nanos_wanted: AtomicU64,
-    /// How much of it was spent in the program and how much in the system, in microseconds, as of the last cron; only of the first thread.
+    /// How much of it was spent in the program and how much in the system, in microseconds, as of the last
+    /// cron; only of the first thread.
     pub micros_by_mode: [AtomicU64; 2],
 }
 
@@ -268,8 +271,8 @@ impl Peer {
 }
 
 impl Server {
-    /// Has a client's connection closed. Commands of it that have not begun to run do not run, and nobody is told of it
-    /// any more.
+    /// Has a client's connection closed. Commands of it that have not begun to run do not run, and nobody is
+    /// told of it any more.
     ///
     /// Returns false if there is no such client.
     pub fn kill(&self, id: ClientId, thread: &ThreadState) -> bool {
@@ -305,12 +308,14 @@ impl Server {
 
     /// Hears that a killed client is gone.
     ///
-    /// Called by whoever finds `killed` set when the client leaves; who leaves sets it, too, so that nobody kills it then.
+    /// Called by whoever finds `killed` set when the client leaves; who leaves sets it, too, so that nobody
+    /// kills it then.
     pub fn killed_client_left(&self) {
         self.attention.lower();
     }
 
-    /// How many heavy-work threads have been at one script for so long that other work should not wait for them.
+    /// How many heavy-work threads have been at one script for so long that other work should not wait for
+    /// them.
     pub fn n_stuck_heavy(&self) -> usize {
         const STUCK_MILLIS: u64 = 100;
         let now = self.clock.uptime_millis();
@@ -321,7 +326,8 @@ impl Server {
             .count()
     }
 
-    /// Tells the operator if there may be less in use than there is: keys will go for that, or writes will be refused.
+    /// Tells the operator if there may be less in use than there is: keys will go for that, or writes will be
+    /// refused.
     pub fn warn_of_small_limit(&self, maxmemory: Option<u64>) {
         let Some(limit) = maxmemory else { return };
         let (used, startup) = (Memory::used(), self.memory.startup.load(Ordering::Relaxed));
@@ -361,7 +367,8 @@ impl Server {
         self.saver().wake_if_asleep();
         // A new `maxmemory` holds from now on.
         self.measure_memory();
-        // Release pairs with the Acquire in `IoThread::heed_config`: who sees the change sees the configuration.
+        // Release pairs with the Acquire in `IoThread::heed_config`: who sees the change sees the
+        // configuration.
         self.config_changes.fetch_add(1, Ordering::Release);
         self.show_title();
     }
@@ -401,7 +408,8 @@ impl Server {
         ends
     }
 
-    /// Ends it if the time is over for which keys were to be tracked. Part of a cron, and asked before anything is told of it.
+    /// Ends it if the time is over for which keys were to be tracked. Part of a cron, and asked before
+    /// anything is told of it.
     pub fn end_hot_keys_in_time(&self) {
         if self.hot_keys.is_over(self.clock.steady()) && self.hot_keys.stop_if_over(self.totals()) {
             self.attention.lower();
@@ -451,7 +459,8 @@ impl Server {
 
     /// Wakes the threads whose replies wait for the log, which has come further.
     pub fn wake_who_awaits_log(&self) {
-        // Pairs with the fence of `Inbox::may_sleep`: who has not seen how far the log has come is seen to wait.
+        // Pairs with the fence of `Inbox::may_sleep`: who has not seen how far the log has come is seen to
+        // wait.
         fence(Ordering::SeqCst);
         for peer in self.io_threads() {
             if peer.awaits_log.load(Ordering::Relaxed) {
@@ -475,7 +484,8 @@ impl Server {
         self.threads.last().expect("it is one of them")
     }
 
-    /// Has the saver take a snapshot that is waited for, if by a command in its node; with whether its client wants the reply.
+    /// Has the saver take a snapshot that is waited for, if by a command in its node; with whether its client
+    /// wants the reply.
     pub fn order_save(&self, what: SaveOrder, node: Option<(Box<Node<Job>>, bool)>) {
         self.order_of(AskedBy::Client, what, node);
     }
@@ -491,7 +501,8 @@ impl Server {
         self.sum(|stats| &stats.changes).saturating_sub(self.saves.n_changes_saved.load(Ordering::Relaxed))
     }
 
-    /// Notes whether a snapshot has been saved. While the last one has failed, commands ask whether they may write.
+    /// Notes whether a snapshot has been saved. While the last one has failed, commands ask whether they may
+    /// write.
     pub fn note_saved(&self, is_saved: bool) {
         match (self.saves.has_failed.swap(!is_saved, Ordering::Relaxed), !is_saved) {
             (false, true) => self.attention.raise(),
@@ -521,7 +532,8 @@ impl Server {
         }
     }
 
-    /// Whether the server may stop: not while the append-only file has no base, unless it is forced to, since all would be lost.
+    /// Whether the server may stop: not while the append-only file has no base, unless it is forced to, since
+    /// all would be lost.
     pub fn may_stop(&self, is_forced: bool) -> bool {
         let has_base = !self.journal.needs_base();
         match (has_base, is_forced) {
@@ -538,7 +550,8 @@ impl Server {
         self.saver().wake_if_asleep();
     }
 
-    /// Returns the order for the saver before the server stops, if there is any. A save that somebody waits for comes first in any case.
+    /// Returns the order for the saver before the server stops, if there is any. A save that somebody waits
+    /// for comes first in any case.
     pub fn order_at_shutdown(&self, options: ShutdownOptions) -> Option<SaveOrder> {
         let ShutdownOptions { save, nosave, force, .. } = options;
         // What has not been loaded yet must not be overwritten by what has.
@@ -565,7 +578,8 @@ impl Server {
         fewest.map_or(0, |(index, _)| index)
     }
 
-    /// Whether a thread has been at one script for so long that its connections wait. Somebody has to be able to end it.
+    /// Whether a thread has been at one script for so long that its connections wait. Somebody has to be able
+    /// to end it.
     pub fn is_kept_by_script(&self, index: usize) -> bool {
         const LONG_MILLIS: u64 = 100;
         let runs_for = self.threads[index].program.runs_for(self.clock.uptime_millis());

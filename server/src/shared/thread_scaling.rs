@@ -1,12 +1,13 @@
 //! Over how many threads the connections are spread: over as many as the load needs.
 //!
-//! Two half idle threads spend more on the same commands than one: lines move between their caches, each finds shards held by
-//! the other, and both fall asleep after most reads. So connections are handed over from thread to thread, by the threads'
-//! cron, while nothing of them is under way.
+//! Two half idle threads spend more on the same commands than one: lines move between their caches, each
+//! finds shards held by the other, and both fall asleep after most reads. So connections are handed over from
+//! thread to thread, by the threads' cron, while nothing of them is under way.
 //!
-//! A busy thread gets help, and the help stays if it was any: where other programs, or a limit of the container's, leave the
-//! threads together no more processor time than they had before, they would only take it from each other. So where no processor
-//! is idle help is rarely tried: a load generator on the same machine is such a program.
+//! A busy thread gets help, and the help stays if it was any: where other programs, or a limit of the
+//! container's, leave the threads together no more processor time than they had before, they would only take
+//! it from each other. So where no processor is idle help is rarely tried: a load generator on the same
+//! machine is such a program.
 
 use std::{
     sync::atomic::{AtomicUsize, Ordering},
@@ -19,13 +20,16 @@ const BUSY: f64 = 0.9;
 const WANTED: f64 = 0.65;
 /// A thread is done without if the others would be no busier than this.
 const SPARE: f64 = 0.6;
-/// Threads that wait for processors for more than this share of the time that they get are too many for what is left to them.
+/// Threads that wait for processors for more than this share of the time that they get are too many for what
+/// is left to them.
 const WAITING: f64 = 0.15;
 /// Shorter samples, such as that of the start, say nothing.
 const SAMPLE_MIN: Duration = Duration::from_millis(50);
-/// So many samples in a row must say so before threads get help or are done without: what is over sooner is not worth moving for.
+/// So many samples in a row must say so before threads get help or are done without: what is over sooner is
+/// not worth moving for.
 const N_AGREEING: u32 = 3;
-/// Help is judged by this sample after it came: connections must have moved, and the first sample is of before and after.
+/// Help is judged by this sample after it came: connections must have moved, and the first sample is of
+/// before and after.
 const N_TRIAL_SAMPLES: u32 = 3;
 /// Help was of use if the threads together had so much more processor time.
 const USEFUL: f64 = 1.1;
@@ -41,7 +45,8 @@ const REST: (Duration, Duration) = (Duration::from_secs(1), Duration::from_secs(
 pub struct Time<T> {
     /// What they had.
     pub had: T,
-    /// What they could have done with: what they had, and what they waited for while others had the processor.
+    /// What they could have done with: what they had, and what they waited for while others had the
+    /// processor.
     pub wanted: T,
 }
 
@@ -56,7 +61,8 @@ pub struct Sampler {
     at: Instant,
     /// The time of all threads by then.
     time: Time<u64>,
-    /// For how long the machine's processors together had had nothing to do by then, in nanoseconds, if the system tells.
+    /// For how long the machine's processors together had had nothing to do by then, in nanoseconds, if the
+    /// system tells.
     idle: Option<u64>,
     /// How many samples in a row have said that more threads are needed, and that fewer would do.
     n_short: u32,
@@ -115,8 +121,9 @@ impl Sampler {
         }
     }
 
-    /// Reckons anew; `time` is that of all threads since they began, `idle` that of processors that had nothing to do. If the server works
-    /// `beside` its clients, a processor is kept for that, and help comes only where there is room.
+    /// Reckons anew; `time` is that of all threads since they began, `idle` that of processors that had
+    /// nothing to do. If the server works `beside` its clients, a processor is kept for that, and help comes
+    /// only where there is room.
     pub fn adapt(&mut self, spread: &Spread, time: Time<u64>, idle: Option<u64>, beside: bool, now: Instant) {
         let elapsed = now - self.at;
         if elapsed < SAMPLE_MIN {
@@ -136,7 +143,8 @@ impl Sampler {
         spread.use_some(self.n_to_use(spread.n_in_use(), spread.n_threads, lately, may_try));
     }
 
-    /// How many threads to use from now on. `may_try` says whether more may be, as far as others' use of the processors goes.
+    /// How many threads to use from now on. `may_try` says whether more may be, as far as others' use of the
+    /// processors goes.
     fn n_to_use(&mut self, n_in_use: usize, n_threads: usize, lately: Time<f64>, may_try: bool) -> usize {
         if let Some(trial) = &mut self.trial {
             trial.n_samples += 1;
@@ -183,7 +191,8 @@ fn n_needed(n_in_use: usize, Time { had, wanted }: Time<f64>) -> usize {
     if is_short || wanted < SPARE * n_others { ((wanted / WANTED).ceil() as usize).max(1) } else { n_in_use }
 }
 
-/// For how long the machine's processors together have had nothing to do, in nanoseconds; `None` if the system does not tell.
+/// For how long the machine's processors together have had nothing to do, in nanoseconds; `None` if the
+/// system does not tell.
 pub fn idle_time_of_the_machine() -> Option<u64> {
     idle_time_in(&std::fs::read_to_string("/proc/uptime").ok()?)
 }
@@ -240,12 +249,14 @@ mod tests {
         }
     }
 
-    /// Every 100 ms so many processors are had and wanted, as `load` tells for the threads in use. Gives what was in use.
+    /// Every 100 ms so many processors are had and wanted, as `load` tells for the threads in use. Gives what
+    /// was in use.
     fn in_use(n_threads: usize, n_samples: u32, load: impl Fn(u32, usize) -> (f64, f64)) -> Vec<usize> {
         in_use_beside(n_threads, n_samples, (1.0, false), load)
     }
 
-    /// [`in_use`] where so many processors have nothing to do, whatever the threads use, and the server works beside its clients or not.
+    /// [`in_use`] where so many processors have nothing to do, whatever the threads use, and the server works
+    /// beside its clients or not.
     fn in_use_beside(
         n_threads: usize,
         n_samples: u32,

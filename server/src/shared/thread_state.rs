@@ -37,7 +37,8 @@ pub struct ThreadState {
     stats: &'static ThreadStats,
     /// The threads that were sent nodes since the last `send_wakes`, a bit each.
     wakes: Cell<u128>,
-    /// The threads whose queues were too full when something was sent to them since the last `charge`, a bit each.
+    /// The threads whose queues were too full when something was sent to them since the last `charge`, a bit
+    /// each.
     flooded: Cell<u128>,
     /// A held shard, or the lane, lies in the injector for others.
     wake_someone: bool,
@@ -51,8 +52,8 @@ pub struct ThreadState {
     pub offloaded: VecDeque<Box<Node<Job>>>,
     /// What offloaded work has left, to be freed when nothing is held.
     pub spent: Vec<Box<Offload>>,
-    /// The time of commands that is accounted for, in nanoseconds, since the thread began: what was done within a longer piece of work
-    /// whose time is taken as a whole.
+    /// The time of commands that is accounted for, in nanoseconds, since the thread began: what was done
+    /// within a longer piece of work whose time is taken as a whole.
     pub accounted_nanos: Cell<u64>,
     /// Room for the changes of a unit.
     pub changes: Cell<Vec<Change>>,
@@ -137,7 +138,8 @@ impl ThreadState {
         }
     }
 
-    /// Keeps room for the changes of the next unit. It goes from shard to shard, and each may have some: it is little.
+    /// Keeps room for the changes of the next unit. It goes from shard to shard, and each may have some: it
+    /// is little.
     pub fn keep_room(&self, mut changes: Vec<Change>) {
         const N_CHANGES_MAX: usize = 16;
         changes.clear();
@@ -146,13 +148,15 @@ impl ThreadState {
         }
     }
 
-    /// The server. It lives as long as the process, so nobody counts references to it: all threads would write that count.
+    /// The server. It lives as long as the process, so nobody counts references to it: all threads would
+    /// write that count.
     #[inline(always)]
     pub fn server(&self) -> &'static Server {
         self.server
     }
 
-    /// Where the thread counts. Heavy-work threads count with the first I/O threads' neighbours: each has a peer of its own.
+    /// Where the thread counts. Heavy-work threads count with the first I/O threads' neighbours: each has a
+    /// peer of its own.
     #[inline(always)]
     pub fn stats(&self) -> &'static ThreadStats {
         self.stats
@@ -204,8 +208,8 @@ impl ThreadState {
         self.wake_later(thread);
     }
 
-    /// Keeps back what it sends until the guard drops: a script may yet come to keys that nobody holds, and who has its message is to find
-    /// what it has written there.
+    /// Keeps back what it sends until the guard drops: a script may yet come to keys that nobody holds, and
+    /// who has its message is to find what it has written there.
     pub fn keep_back_notifications(&self) -> KeptBack<'_> {
         let mut kept_back = self.kept_back.borrow_mut();
         let begins = kept_back.is_none();
@@ -215,7 +219,8 @@ impl ThreadState {
         KeptBack(begins.then_some(self))
     }
 
-    /// Has a client whose command has just sent to queues that are too full wait for them before its next command.
+    /// Has a client whose command has just sent to queues that are too full wait for them before its next
+    /// command.
     pub fn charge(&self, session: &Session) {
         let flooded = self.flooded.take();
         if flooded != 0 {
@@ -235,7 +240,8 @@ impl ThreadState {
     pub fn send_wakes(&mut self) {
         self.flooded.set(0);
         if !self.serves_sockets() {
-            // Nobody else would see to it that this is written. A thread that serves sockets does at the end of its turn.
+            // Nobody else would see to it that this is written. A thread that serves sockets does at the end
+            // of its turn.
             self.publish_log();
             self.server.journal.poke_if_behind();
         }
@@ -259,9 +265,10 @@ impl ThreadState {
         }
     }
 
-    /// Says that the first hold that goes to the injector from now on, or none any more, is taken out again by this thread at its next turn.
-    /// To wake another for it, and to sleep until that one has no time either, costs more than what happens under it. If the thread has
-    /// something of its own to do before, it [leaves it to others](Self::leave_to_others).
+    /// Says that the first hold that goes to the injector from now on, or none any more, is taken out again
+    /// by this thread at its next turn. To wake another for it, and to sleep until that one has no time
+    /// either, costs more than what happens under it. If the thread has something of its own to do before, it
+    /// [leaves it to others](Self::leave_to_others).
     pub fn comes_back(&mut self, comes_back: bool) {
         self.comes_back = comes_back;
         if comes_back {

@@ -26,8 +26,8 @@ impl Accounts {
         self.users.load()
     }
 
-    /// Changes the users, one change at a time. What `change` makes of a copy holds from here on, unless it fails; `changed` is then told
-    /// what held before and what holds now, before another change begins.
+    /// Changes the users, one change at a time. What `change` makes of a copy holds from here on, unless it
+    /// fails; `changed` is then told what held before and what holds now, before another change begins.
     ///
     /// # Errors
     /// What `change` returns. Then nothing has changed.

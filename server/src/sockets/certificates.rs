@@ -31,7 +31,8 @@ pub struct Certificates {
     pub contents: Contents,
 }
 
-/// What is in all files that TLS is made of. That, and not when they were written: a copy may keep the time of its original.
+/// What is in all files that TLS is made of. That, and not when they were written: a copy may keep the time
+/// of its original.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Contents([u8; 32]);
 
@@ -120,7 +121,8 @@ fn certified_key(config: &Config, provider: &CryptoProvider) -> Result<Certified
     let key = PrivateKeyDer::from_pem_slice(&pem).map_err(|error| failed(&error))?;
     let key = provider.key_provider.load_private_key(key).map_err(|error| failed(&error))?;
     let key = CertifiedKey::new(certificates, key);
-    // A certificate that is too old in form to be looked into, as Redis's own tests have, is the clients' business.
+    // A certificate that is too old in form to be looked into, as Redis's own tests have, is the clients'
+    // business.
     if let Err(Error::InconsistentKeys(InconsistentKeys::KeyMismatch)) = key.keys_match() {
         return Err(failed(&format!("it is not the key of the certificate in {}", cert_file.display())));
     }

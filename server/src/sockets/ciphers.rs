@@ -1,4 +1,5 @@
-//! Cipher suites and versions of TLS as the configuration names them: in OpenSSL's words, because redis.conf is written in those.
+//! Cipher suites and versions of TLS as the configuration names them: in OpenSSL's words, because redis.conf
+//! is written in those.
 
 use rustls::{
     ProtocolVersion, SupportedCipherSuite, SupportedProtocolVersion,
@@ -107,8 +108,8 @@ fn suites_of_tls_1_3(directive: &str) -> Result<Vec<SupportedCipherSuite>, Strin
     Ok(suites)
 }
 
-/// Reads a list of OpenSSL: words, `+` between those that must all fit, `!` or `-` before what is left out, `+` before what comes
-/// last.
+/// Reads a list of OpenSSL: words, `+` between those that must all fit, `!` or `-` before what is left out,
+/// `+` before what comes last.
 fn suites_of_tls_1_2(directive: &str) -> Result<Vec<&'static Named>, String> {
     let mut suites: Vec<&Named> = Vec::new();
     let mut is_empty = true;

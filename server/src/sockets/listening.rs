@@ -24,7 +24,8 @@ use crate::{
     warning, warning_seldom,
 };
 
-/// How many connections are accepted in one turn of the loop: hundreds may have come at once, and others wait for the thread.
+/// How many connections are accepted in one turn of the loop: hundreds may have come at once, and others wait
+/// for the thread.
 const ACCEPTED_AT_A_TIME: usize = 64;
 
 /// A socket that accepts connections.
@@ -58,7 +59,8 @@ struct Wanted {
     optional: bool,
 }
 
-/// Checks that the configuration names a place to listen at, and that a Unix socket can be there. Binds nothing.
+/// Checks that the configuration names a place to listen at, and that a Unix socket can be there. Binds
+/// nothing.
 ///
 /// # Errors
 /// Why it does not or cannot, in words for the log.
@@ -78,7 +80,8 @@ pub fn check(config: &Config) -> Result<(), String> {
     folder.metadata().map(drop).map_err(|error| not_opened(path, &error))
 }
 
-/// Binds everything that the configuration names, which is [checked](check). Port 0 means that there is no TCP.
+/// Binds everything that the configuration names, which is [checked](check). Port 0 means that there is no
+/// TCP.
 ///
 /// # Errors
 /// What could not be bound, in words for the log.
@@ -191,7 +194,8 @@ impl Listening {
         Ok(())
     }
 
-    /// Accepts a turn's share of what waits at the socket of a token, which may have been closed meanwhile; says whether more may wait.
+    /// Accepts a turn's share of what waits at the socket of a token, which may have been closed meanwhile;
+    /// says whether more may wait.
     pub fn accept(&self, token: Token, welcome: impl FnMut(Accepted)) -> bool {
         let sockets = self.lock();
         let listener = sockets.iter().find(|(id, _)| Self::FIRST_TOKEN - id == token.0);
@@ -203,8 +207,8 @@ impl Listening {
         self.lock().iter().map(|(id, _)| Token(Self::FIRST_TOKEN - id)).collect()
     }
 
-    /// Listens for TCP where a configuration says, and nowhere else. Sockets that stay are not touched. If anything cannot be
-    /// bound, it listens where it did before.
+    /// Listens for TCP where a configuration says, and nowhere else. Sockets that stay are not touched. If
+    /// anything cannot be bound, it listens where it did before.
     ///
     /// # Errors
     /// What could not be bound, in words for the log.
@@ -326,7 +330,8 @@ impl Listener {
                 Err(error) if error.kind() == io::ErrorKind::WouldBlock => return false,
                 Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
                 Err(error) => {
-                    // Out of descriptors, mostly. No event tells when there are some again, so the cron tries.
+                    // Out of descriptors, mostly. No event tells when there are some again, so the cron
+                    // tries.
                     warning_seldom!("Accepting client connection: {error}");
                     return false;
                 }

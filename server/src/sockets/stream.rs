@@ -49,7 +49,8 @@ pub enum Speaks {
 }
 
 impl Stream {
-    /// Reads. A read that does not fill the buffer has emptied the socket, unless [`Stream::has_more`] says otherwise.
+    /// Reads. A read that does not fill the buffer has emptied the socket, unless [`Stream::has_more`] says
+    /// otherwise.
     ///
     /// # Errors
     /// The socket's.

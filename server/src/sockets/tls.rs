@@ -1,16 +1,17 @@
 //! The socket of a connection that speaks TLS.
 //!
-//! rustls does the cryptography and touches no socket; what moves between the two lies in a [`Ciphertext`], of which each thread has
-//! one. A connection itself keeps only what cannot wait there: records that have not come whole, and those that the socket has not
-//! taken. A connection at rest mostly keeps nothing.
+//! rustls does the cryptography and touches no socket; what moves between the two lies in a [`Ciphertext`],
+//! of which each thread has one. A connection itself keeps only what cannot wait there: records that have not
+//! come whole, and those that the socket has not taken. A connection at rest mostly keeps nothing.
 //!
-//! To its user a [`TlsStream`] behaves as a socket does, with two promises that edge-triggered events need. A read takes out all
-//! plaintext that has come, so none is left inside when the thread sleeps; what a read leaves behind, [`TlsStream::has_more`] tells
-//! of. A write takes bytes only once their ciphertext is with the socket. What it does not take may be sealed already, so the next
-//! write must begin with the same bytes; in return what a slow client has not read counts as replies, byte for byte.
+//! To its user a [`TlsStream`] behaves as a socket does, with two promises that edge-triggered events need. A
+//! read takes out all plaintext that has come, so none is left inside when the thread sleeps; what a read
+//! leaves behind, [`TlsStream::has_more`] tells of. A write takes bytes only once their ciphertext is with
+//! the socket. What it does not take may be sealed already, so the next write must begin with the same bytes;
+//! in return what a slow client has not read counts as replies, byte for byte.
 //!
-//! What a client sends reaches a parser and cryptography that others have written. Should it make them panic, that ends the connection and
-//! not the thread with all the others.
+//! What a client sends reaches a parser and cryptography that others have written. Should it make them panic,
+//! that ends the connection and not the thread with all the others.
 
 use std::{
     fmt,
@@ -35,7 +36,8 @@ pub const READ_BYTES: usize = 64 * 1024;
 /// How much plaintext is sealed and written at a time: records of the greatest length, four of them.
 const SEAL_BYTES: usize = 64 * 1024;
 
-/// What the records of so much plaintext add to it at most, with room for a message of the protocol's own before them.
+/// What the records of so much plaintext add to it at most, with room for a message of the protocol's own
+/// before them.
 const RECORD_ROOM: usize = 8 * 1024;
 
 /// A thread's room for ciphertext, taken up by its first connection with TLS.
@@ -128,13 +130,15 @@ impl TlsStream {
         &mut self.socket
     }
 
-    /// The certificate that the client has shown, now or when the session that it resumes began. It has been verified.
+    /// The certificate that the client has shown, now or when the session that it resumes began. It has been
+    /// verified.
     pub fn client_certificate(&self) -> Option<&CertificateDer<'static>> {
         self.session.peer_certificates()?.first()
     }
 
-    /// Does something with the session. Once that has panicked, rustls is not asked again, and the socket's user learns that the
-    /// connection is at its end. The panic itself is reported on the standard error like any other.
+    /// Does something with the session. Once that has panicked, rustls is not asked again, and the socket's
+    /// user learns that the connection is at its end. The panic itself is reported on the standard error like
+    /// any other.
     fn contain<T>(&mut self, work: impl FnOnce(&mut Self) -> io::Result<T>) -> io::Result<T> {
         if self.has_panicked {
             return Err(io::ErrorKind::NotConnected.into());
@@ -148,7 +152,8 @@ impl TlsStream {
         })
     }
 
-    /// Whether the last read has left something, or the end of the stream is still to be read. The socket's events do not tell of that.
+    /// Whether the last read has left something, or the end of the stream is still to be read. The socket's
+    /// events do not tell of that.
     pub fn has_more(&self) -> bool {
         self.has_more
     }
@@ -161,8 +166,8 @@ impl TlsStream {
     /// Goes on with the handshake as far as what has come allows.
     ///
     /// # Errors
-    /// [`io::ErrorKind::InvalidData`] with what is wrong with the handshake, of which the client is told; the socket's; and
-    /// [`io::ErrorKind::UnexpectedEof`] if the client leaves.
+    /// [`io::ErrorKind::InvalidData`] with what is wrong with the handshake, of which the client is told; the
+    /// socket's; and [`io::ErrorKind::UnexpectedEof`] if the client leaves.
     pub fn go_on_with_handshake(&mut self, room: &mut Ciphertext) -> io::Result<Handshake> {
         self.contain(|stream| stream.step_handshake(room))
     }
@@ -193,8 +198,8 @@ impl TlsStream {
         }
     }
 
-    /// Reads plaintext: as much as has come, or as `plain` and a turn's share hold, so [`TlsStream::has_more`] must be asked then. `plain` has
-    /// room for at least [`READ_BYTES`].
+    /// Reads plaintext: as much as has come, or as `plain` and a turn's share hold, so
+    /// [`TlsStream::has_more`] must be asked then. `plain` has room for at least [`READ_BYTES`].
     ///
     /// # Errors
     /// Those of a socket, and [`io::ErrorKind::InvalidData`].
@@ -232,7 +237,8 @@ impl TlsStream {
             if n_plain > 0 {
                 return Ok(n_plain);
             }
-            // Nothing for the user in it: only the socket itself may say that there is no more, or its end would be missed.
+            // Nothing for the user in it: only the socket itself may say that there is no more, or its end
+            // would be missed.
         }
     }
 
@@ -247,7 +253,8 @@ impl TlsStream {
         n
     }
 
-    /// Reads from the socket, so much that with what waits for the rest of its record it does not exceed the room.
+    /// Reads from the socket, so much that with what waits for the rest of its record it does not exceed the
+    /// room.
     fn fill(&mut self, read: &mut [u8]) -> io::Result<usize> {
         let Some(room) = READ_BYTES.checked_sub(self.unopened.len()).filter(|&room| room > 0) else {
             return Err(io::Error::new(io::ErrorKind::InvalidData, "a handshake message is too long"));
@@ -260,7 +267,8 @@ impl TlsStream {
         }
     }
 
-    /// Opens what was read and what had waited for it, and keeps what is incomplete. Returns how much plaintext there is.
+    /// Opens what was read and what had waited for it, and keeps what is incomplete. Returns how much
+    /// plaintext there is.
     fn open_read(&mut self, read: &mut [u8], n: usize, plain: &mut [u8]) -> io::Result<usize> {
         if self.unopened.is_empty() {
             let Opened { n_used, n_plain } = self.open(&mut read[..n], plain)?;
@@ -277,7 +285,8 @@ impl TlsStream {
         Ok(n_plain)
     }
 
-    /// Has rustls open records, to the last whole one. What it has to say in return is added to what is unsent.
+    /// Has rustls open records, to the last whole one. What it has to say in return is added to what is
+    /// unsent.
     fn open(&mut self, input: &mut [u8], plain: &mut [u8]) -> io::Result<Opened> {
         let mut opened = Opened { n_used: 0, n_plain: 0 };
         loop {
@@ -328,8 +337,8 @@ impl TlsStream {
         }
     }
 
-    /// Adds the alert that tells the client what is wrong to what is unsent. Nothing more is opened: rustls does not expect to be asked
-    /// again.
+    /// Adds the alert that tells the client what is wrong to what is unsent. Nothing more is opened: rustls
+    /// does not expect to be asked again.
     fn encode_alert(&mut self) {
         while self.session.wants_write() {
             match self.session.process_tls_records(&mut []).state {
@@ -345,7 +354,8 @@ impl TlsStream {
         }
     }
 
-    /// Writes plaintext: takes as much as the socket has taken the ciphertext of. The next write begins with what this one has not taken.
+    /// Writes plaintext: takes as much as the socket has taken the ciphertext of. The next write begins with
+    /// what this one has not taken.
     ///
     /// # Errors
     /// Those of a socket; [`io::ErrorKind::WouldBlock`] if it takes nothing.
@@ -379,7 +389,8 @@ impl TlsStream {
         if n_taken == 0 && !plain.is_empty() { Err(io::ErrorKind::WouldBlock.into()) } else { Ok(n_taken) }
     }
 
-    /// Seals plaintext into records; returns how long they are. What must go before them is added to what is unsent.
+    /// Seals plaintext into records; returns how long they are. What must go before them is added to what is
+    /// unsent.
     fn seal(&mut self, plain: &[u8], to: &mut [u8]) -> io::Result<usize> {
         if self.is_broken {
             return Err(io::ErrorKind::NotConnected.into());

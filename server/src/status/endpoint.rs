@@ -1,7 +1,7 @@
 //! The metrics port's thread: an event loop over a bounded number of connections.
 //!
-//! Who connects and asks for nothing, asks slowly, or does not read, is closed after some seconds; and if many do, at once, in favour of
-//! who comes next.
+//! Who connects and asks for nothing, asks slowly, or does not read, is closed after some seconds; and if
+//! many do, at once, in favour of who comes next.
 
 use std::{
     io,
@@ -23,7 +23,8 @@ use crate::{
     shared::server::Server, sockets::listening::bind_apart, verbose, warning_seldom,
 };
 
-/// When accepting has failed, for want of a descriptor mostly, it is tried again after this: no event tells when there is one.
+/// When accepting has failed, for want of a descriptor mostly, it is tried again after this: no event tells
+/// when there is one.
 const ACCEPTS_AGAIN_AFTER: Duration = Duration::from_secs(1);
 
 /// The metrics port.
@@ -161,7 +162,8 @@ impl Peers {
         }
     }
 
-    /// Goes on with those whose time has come: answers that have waited are sent, and who has taken too long is closed.
+    /// Goes on with those whose time has come: answers that have waited are sent, and who has taken too long
+    /// is closed.
     fn attend_due(&mut self, now: Instant) {
         let due: Vec<usize> =
             self.all.iter().filter(|(_, peer)| now >= peer.due()).map(|(index, _)| index).collect();

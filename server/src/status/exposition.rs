@@ -1,7 +1,8 @@
 //! Metrics in the text format of Prometheus.
 //!
-//! What INFO tells has the names that redis_exporter gives it, so that boards and alerts made for that fit; names that
-//! Prometheus's own rules object to are left out, or have no type. What Braid alone has begins with `braid_`.
+//! What INFO tells has the names that redis_exporter gives it, so that boards and alerts made for that fit;
+//! names that Prometheus's own rules object to are left out, or have no type. What Braid alone has begins
+//! with `braid_`.
 
 use std::{collections::HashMap, fmt::Write as _, sync::atomic::Ordering};
 

@@ -1,4 +1,5 @@
-//! A connection of the metrics port: what has come of a request, what is left of an answer, and how long it may take.
+//! A connection of the metrics port: what has come of a request, what is left of an answer, and how long it
+//! may take.
 
 use std::{
     io::{self, Read, Write},
@@ -12,8 +13,8 @@ use rustls::{ServerConfig, ServerConnection};
 
 use super::http::{Answer, HEAD_MAX_BYTES, Parsed, Request, parse};
 
-/// How long a request may take to come, a TLS handshake included, from when the connection began or the last answer was sent. So long a
-/// connection may be idle, too.
+/// How long a request may take to come, a TLS handshake included, from when the connection began or the last
+/// answer was sent. So long a connection may be idle, too.
 const REQUEST_MAX: Duration = Duration::from_secs(10);
 /// How long an answer may take to be read.
 const ANSWER_MAX: Duration = Duration::from_secs(10);

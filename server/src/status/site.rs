@@ -55,8 +55,8 @@ impl Site {
         }
     }
 
-    /// Whether a request may be for this server by the host that it names. A browser that was led here under a name of somebody else's, which now
-    /// has this address, would show that one what it is answered.
+    /// Whether a request may be for this server by the host that it names. A browser that was led here under
+    /// a name of somebody else's, which now has this address, would show that one what it is answered.
     fn is_known_as(&self, host: &str, visitor: &Visitor) -> bool {
         let config = self.server.config.load();
         let address = host.parse::<IpAddr>().ok().map(|address| address.to_canonical());

@@ -1,5 +1,5 @@
-//! What the status page shows, as JSON: totals and levels, of which the page makes rates, and what takes looking back: percentiles
-//! of the last seconds.
+//! What the status page shows, as JSON: totals and levels, of which the page makes rates, and what takes
+//! looking back: percentiles of the last seconds.
 
 use std::{
     collections::VecDeque,

@@ -1,8 +1,8 @@
 //! The logs of commands that were slow, or had a large request or reply: SLOWLOG and COMMANDLOG.
 //!
-//! Each thread has a ring for each log, behind a lock that is taken only to add an entry and to read: what is not logged meets none.
-//! Entries are numbered across threads, and numbers have no gaps, so the newest `n` are those with the last `n` numbers, whichever rings
-//! they are in.
+//! Each thread has a ring for each log, behind a lock that is taken only to add an entry and to read: what is
+//! not logged meets none. Entries are numbered across threads, and numbers have no gaps, so the newest `n`
+//! are those with the last `n` numbers, whichever rings they are in.
 
 use std::{
     collections::VecDeque,
@@ -138,15 +138,16 @@ fn lock(ring: &Mutex<Ring>) -> MutexGuard<'_, Ring> {
     ring.lock().unwrap_or_else(|poisoned| poisoned.into_inner())
 }
 
-/// What is slow or large, as the configuration says. Each thread has its own copy, which changes with CONFIG SET.
+/// What is slow or large, as the configuration says. Each thread has its own copy, which changes with CONFIG
+/// SET.
 #[derive(Debug)]
 pub struct Thresholds {
     /// The shortest time that is logged as slow, in nanoseconds; `u64::MAX` if none is.
     pub slow_nanos: AtomicU64,
     /// The shortest time that the latency monitor hears of.
     pub latency_nanos: AtomicU64,
-    /// The shortest time that one of the two hears of where commands that run together are timed together; `u64::MAX` if each is timed
-    /// alone.
+    /// The shortest time that one of the two hears of where commands that run together are timed together;
+    /// `u64::MAX` if each is timed alone.
     pub together_nanos: AtomicU64,
     /// Whether each command is timed alone.
     pub times_each: AtomicBool,

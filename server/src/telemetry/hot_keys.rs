@@ -1,8 +1,9 @@
 //! Which keys cost the most: HOTKEYS.
 //!
-//! While keys are tracked, [`Server::attention`](crate::shared::server::Server::attention) is raised, so every command runs as a unit and is
-//! looked at ([`crate::run`]). A command that is sampled is added to its thread's own summaries, behind a lock that only HOTKEYS GET
-//! and the status page contend for. Summaries of all threads are merged when they are asked for.
+//! While keys are tracked, [`Server::attention`](crate::shared::server::Server::attention) is raised, so
+//! every command runs as a unit and is looked at ([`crate::run`]). A command that is sampled is added to its
+//! thread's own summaries, behind a lock that only HOTKEYS GET and the status page contend for. Summaries of
+//! all threads are merged when they are asked for.
 
 use std::{
     sync::{
@@ -115,7 +116,8 @@ impl Tracking {
 /// What one thread has found.
 #[derive(Debug, Default)]
 struct OfThread {
-    /// One of so many commands is looked at, and after how many the next one is. Only the thread itself counts down.
+    /// One of so many commands is looked at, and after how many the next one is. Only the thread itself
+    /// counts down.
     sample: AtomicU32,
     n_to_skip: AtomicU32,
     found: Mutex<Found>,
@@ -168,7 +170,8 @@ impl HotKeys {
         Ok(())
     }
 
-    /// Ends; what was found stays. Returns false if nothing was under way; if not, the caller lowers the attention.
+    /// Ends; what was found stays. Returns false if nothing was under way; if not, the caller lowers the
+    /// attention.
     pub fn stop(&self, ended: Totals) -> bool {
         self.end(ended, |_| true)
     }
@@ -225,8 +228,8 @@ impl HotKeys {
         })
     }
 
-    /// Whether the thread looks at the next command. Samples are as far apart as chance has it, so that no pattern of commands goes
-    /// unseen.
+    /// Whether the thread looks at the next command. Samples are as far apart as chance has it, so that no
+    /// pattern of commands goes unseen.
     pub fn samples_next(&self, thread: usize) -> bool {
         let OfThread { sample, n_to_skip, .. } = &*self.threads[thread];
         match n_to_skip.load(Ordering::Relaxed).checked_sub(1) {

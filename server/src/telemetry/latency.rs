@@ -1,10 +1,12 @@
 //! How long commands take: a histogram for each command and thread.
 //!
-//! A thread alone records in its histograms, and a reader sums those of all threads, so recording is a load and a
-//! store on a line that is its own. A histogram is allocated when its command first runs on its thread, and each of its powers of two
-//! when a run first takes so long: a kilobyte each, where all of them would be 24, with hundreds of commands and as many threads as cores.
+//! A thread alone records in its histograms, and a reader sums those of all threads, so recording is a load
+//! and a store on a line that is its own. A histogram is allocated when its command first runs on its thread,
+//! and each of its powers of two when a run first takes so long: a kilobyte each, where all of them would be
+//! 24, with hundreds of commands and as many threads as cores.
 //!
-//! The crate `hdrhistogram`, which the bench uses, records through `&mut` and allocates all its counters at once.
+//! The crate `hdrhistogram`, which the bench uses, records through `&mut` and allocates all its counters at
+//! once.
 
 use std::sync::OnceLock;
 
@@ -98,7 +100,8 @@ impl Latencies {
         (n_calls > 0).then_some(Self { slots, n_calls })
     }
 
-    /// Those calls that were recorded after an earlier moment; none if there were none. After a reset all calls are later.
+    /// Those calls that were recorded after an earlier moment; none if there were none. After a reset all
+    /// calls are later.
     pub fn since(&self, before: &Latencies) -> Option<Self> {
         if before.slots.iter().zip(&self.slots).any(|(before, now)| before > now) {
             return Some(self.clone());
@@ -125,8 +128,8 @@ impl Latencies {
         longest_of(self.slots.iter().position(reaches).expect("there are as many calls as slots count"))
     }
 
-    /// Pairs of a time in seconds and the number of calls that took no longer, for times that double from about a microsecond to a second:
-    /// always the same times.
+    /// Pairs of a time in seconds and the number of calls that took no longer, for times that double from
+    /// about a microsecond to a second: always the same times.
     pub fn in_octaves(&self) -> impl Iterator<Item = (f64, u64)> {
         (10..=LONGEST_NANOS.ilog2() + 1).map(|octave| {
             let bound = slot_of((1 << octave) - 1);
@@ -134,8 +137,8 @@ impl Latencies {
         })
     }
 
-    /// Pairs of a time in microseconds and the number of calls that took no longer, for times that double from one microsecond
-    /// on. A pair that would repeat the number of the one before is left out.
+    /// Pairs of a time in microseconds and the number of calls that took no longer, for times that double
+    /// from one microsecond on. A pair that would repeat the number of the one before is left out.
     pub fn cumulative(&self) -> Vec<(u64, u64)> {
         let mut pairs: Vec<(u64, u64)> = Vec::new();
         let (mut slot, mut n_calls) = (0, 0);

@@ -1,7 +1,8 @@
-//! Where the time of a command goes, from when its thread could have read it until its reply has left: `latency-split`.
+//! Where the time of a command goes, from when its thread could have read it until its reply has left:
+//! `latency-split`.
 //!
-//! What is read at once is followed as one, and put down to the family of its first command. It is followed in one place at a time: its
-//! connection, or the node in which it is under way.
+//! What is read at once is followed as one, and put down to the family of its first command. It is followed
+//! in one place at a time: its connection, or the node in which it is under way.
 
 use std::time::Instant;
 

@@ -68,7 +68,8 @@ pub struct ThreadStats {
     pub commands: Box<[CommandCounts]>,
     /// How long commands took, by the same number; those that ran on this thread.
     pub latencies: Box<[OnceLock<Recorder>]>,
-    /// Whether latencies are recorded (`latency-tracking`). Each thread has its own copy, which changes with CONFIG SET.
+    /// Whether latencies are recorded (`latency-tracking`). Each thread has its own copy, which changes with
+    /// CONFIG SET.
     pub tracks_latency: AtomicBool,
     /// Where the time of commands went.
     pub splits: Splits,
@@ -78,7 +79,8 @@ pub struct ThreadStats {
     pub thresholds: Thresholds,
     /// The most bytes that the thread's scripts, or its functions, may have in Lua.
     pub lua_memory_limit: AtomicUsize,
-    /// Clients for whom more bytes of replies wait are closed (`client-output-buffer-limit`). A copy like that.
+    /// Clients for whom more bytes of replies wait are closed (`client-output-buffer-limit`). A copy like
+    /// that.
     pub output_limit: AtomicUsize,
     /// Connections that became clients.
     pub connections: Count,
@@ -108,7 +110,8 @@ pub struct ThreadStats {
     pub delegated: Count,
     /// Commands that were kept until the end of a pause.
     pub postponed: Count,
-    /// Offloaded commands that have pinned their values and wait for their work to be done, as of the thread's last look.
+    /// Offloaded commands that have pinned their values and wait for their work to be done, as of the
+    /// thread's last look.
     pub offloaded_waiting: AtomicU64,
     /// Commands that ran where no sockets are served, because they were expected to take long.
     pub offloaded: Count,
@@ -130,7 +133,8 @@ pub struct ThreadStats {
     pub denied_certificates: Count,
     /// Turns of its event loop.
     pub turns: Count,
-    /// For how long its event loop had something to do, in nanoseconds, as of its last cron. Waiting for a processor counts.
+    /// For how long its event loop had something to do, in nanoseconds, as of its last cron. Waiting for a
+    /// processor counts.
     pub busy_nanos: Count,
     /// For how long it has looked for keys that have expired, in nanoseconds.
     pub expiry_nanos: Count,
@@ -142,7 +146,8 @@ pub struct ThreadStats {
     pub input_limit_closes: Count,
     /// Clients closed for `client-output-buffer-limit`.
     pub output_limit_closes: Count,
-    /// Error replies by their first word. The list is replaced when a word is new: only the owning thread does that.
+    /// Error replies by their first word. The list is replaced when a word is new: only the owning thread
+    /// does that.
     pub by_error: ArcSwap<Vec<(Box<str>, Arc<Count>)>>,
 }
 

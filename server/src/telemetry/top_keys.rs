@@ -1,9 +1,10 @@
-//! The keys with the most weight in a stream of keys, in bounded memory: the space-saving algorithm (Metwally, Agrawal and El Abbadi,
-//! "Efficient computation of frequent and top-k elements in data streams", 2005).
+//! The keys with the most weight in a stream of keys, in bounded memory: the space-saving algorithm
+//! (Metwally, Agrawal and El Abbadi, "Efficient computation of frequent and top-k elements in data streams",
+//! 2005).
 //!
-//! A summary has room for [`CAPACITY`] keys. A key that is new to a full summary takes the place of the lightest one, and
-//! starts with its weight as a debt. So a key with more than `1 / CAPACITY` of the weight of all is always in it, and its
-//! weight less its debt is never more than what it really had.
+//! A summary has room for [`CAPACITY`] keys. A key that is new to a full summary takes the place of the
+//! lightest one, and starts with its weight as a debt. So a key with more than `1 / CAPACITY` of the weight
+//! of all is always in it, and its weight less its debt is never more than what it really had.
 
 use std::{collections::HashMap, sync::Arc};
 
@@ -15,7 +16,8 @@ pub const CAPACITY: usize = 1024;
 pub struct TopKeys {
     /// In the order in which they came.
     entries: Vec<Entry>,
-    /// Entries by their numbers, as a binary heap: the lightest first, and none lighter than the one at half its place.
+    /// Entries by their numbers, as a binary heap: the lightest first, and none lighter than the one at half
+    /// its place.
     heap: Vec<usize>,
     by_key: HashMap<Arc<[u8]>, usize>,
 }
@@ -104,7 +106,8 @@ impl TopKeys {
 /// A key with its weight.
 pub type Weighed = (Arc<[u8]>, u64);
 
-/// The `count` heaviest keys of what several streams had, the heaviest first. Keys without weight are left out.
+/// The `count` heaviest keys of what several streams had, the heaviest first. Keys without weight are left
+/// out.
 pub fn heaviest(all: impl Iterator<Item = Weighed>, count: usize) -> Vec<Weighed> {
     let mut weights: HashMap<Arc<[u8]>, u64> = HashMap::new();
     for (key, weight) in all {

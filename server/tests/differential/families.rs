@@ -1,7 +1,8 @@
-//! What the table is made from: every command of Redis 7.0.15 on keys, by family, with the ways to write it and how replies are compared.
+//! What the table is made from: every command of Redis 7.0.15 on keys, by family, with the ways to write it
+//! and how replies are compared.
 //!
-//! The notation is explained in `form.rs`, its words are in `pools.rs`. Commands that wait have a tiny timeout, and are
-//! mostly asked between MULTI and EXEC, where they do not wait.
+//! The notation is explained in `form.rs`, its words are in `pools.rs`. Commands that wait have a tiny
+//! timeout, and are mostly asked between MULTI and EXEC, where they do not wait.
 
 use super::same::{
     MILLIS, SECONDS,
@@ -29,13 +30,15 @@ pub struct Row {
     pub is_fragile: bool,
 }
 
-/// What is done after a command, so that neither chance nor what later versions do otherwise leaves a difference.
+/// What is done after a command, so that neither chance nor what later versions do otherwise leaves a
+/// difference.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub enum FollowUp {
     None,
     /// Its key, of which it has taken something at random, is deleted.
     Delete,
-    /// A group gets all consumers: since 7.2 they are made when they ask, before only when there is something for them.
+    /// A group gets all consumers: since 7.2 they are made when they ask, before only when there is something
+    /// for them.
     MakeConsumers,
     /// A consumer that was deleted is made again, for the same reason.
     MakeConsumer,

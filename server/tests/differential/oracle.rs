@@ -1,13 +1,13 @@
-//! What is wrong in redis-server 7.0 itself, so that no difference there is a fault of the server under test: commands that
-//! meet it are not sent.
+//! What is wrong in redis-server 7.0 itself, so that no difference there is a fault of the server under test:
+//! commands that meet it are not sent.
 
 use super::form::Argv;
 
 /// Whether a command would meet a fault of redis-server 7.0.
 ///
-/// SORT by numbers refuses a number if `errno` says that one was out of range, and does not clear it before: any command
-/// before it may have left it so, such as `SCAN 18446744073709551616`. What can be sorted is refused with "One or more
-/// scores can't be converted into double" then.
+/// SORT by numbers refuses a number if `errno` says that one was out of range, and does not clear it before:
+/// any command before it may have left it so, such as `SCAN 18446744073709551616`. What can be sorted is
+/// refused with "One or more scores can't be converted into double" then.
 pub fn has_a_fault(argv: &Argv) -> bool {
     sorts_by_numbers(argv)
 }

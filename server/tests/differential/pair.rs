@@ -12,8 +12,8 @@ use crate::support::{Client, Reply, Resp, Server, encode};
 
 /// Settings that episodes change, with what they are without, and what they are changed to.
 ///
-/// Numbers of elements are larger than what one command adds: since 7.2 a command that names more of them, were they all
-/// the same, has its value unpacked at once.
+/// Numbers of elements are larger than what one command adds: since 7.2 a command that names more of them,
+/// were they all the same, has its value unpacked at once.
 pub const SETTINGS: &[(&str, &str, &[&str])] = &[
     ("hash-max-listpack-entries", "512", &["14", "18"]),
     ("hash-max-listpack-value", "64", &["2", "8", "16"]),
@@ -58,7 +58,8 @@ impl Side {
         self.listener.command(&["PSUBSCRIBE", "__keyspace@*"]);
     }
 
-    /// What has happened since the last call, by the key's channel. Nothing more is to be had from a server that has gone.
+    /// What has happened since the last call, by the key's channel. Nothing more is to be had from a server
+    /// that has gone.
     fn heard(&mut self) -> Events {
         let mut heard = Events::new();
         if self.clients[INSPECTOR].try_command(&["PUBLISH", END_CHANNEL, ""]).is_err() {
@@ -140,7 +141,8 @@ impl Pair {
             for (name, value, _) in SETTINGS {
                 side.inspect(&["CONFIG", "SET", name, value]);
             }
-            // Expired keys are removed only when a command looks them up, which is the same command on both servers.
+            // Expired keys are removed only when a command looks them up, which is the same command on both
+            // servers.
             side.inspect(&["DEBUG", "SET-ACTIVE-EXPIRE", "0"]);
             side.inspect(&["CONFIG", "SET", "notify-keyspace-events", "AKEn"]);
             side.inspect(&["FLUSHALL"]);
@@ -156,14 +158,15 @@ impl Pair {
         self.has_parted
     }
 
-    /// Plays steps on both servers, until they part, and returns the reference's replies to the inspector's commands.
+    /// Plays steps on both servers, until they part, and returns the reference's replies to the inspector's
+    /// commands.
     pub fn play(&mut self, steps: &[Step]) -> Result<Vec<Reply>, Difference> {
         let mut inspected = Vec::new();
         let mut at = 0;
         while at < steps.len() && !self.has_parted {
             let batch = &steps[at..at + batch_len(&steps[at..])];
-            // Which command notices that they are over, whether that counts as expired or as deleted, and whether they were over at
-            // once, is each server's own.
+            // Which command notices that they are over, whether that counts as expired or as deleted, and
+            // whether they were over at once, is each server's own.
             self.lapsed.extend(deadlines(batch));
             match &batch[0] {
                 Step::Lapse => self.lapse(),
@@ -256,7 +259,8 @@ impl Pair {
         }
     }
 
-    /// Follows a cursor to its end on both servers, and compares what came on the way: not its order, and not how often.
+    /// Follows a cursor to its end on both servers, and compares what came on the way: not its order, and not
+    /// how often.
     fn iterate(&mut self, client: usize, argv: &Argv, cursor_at: usize) -> Result<(), (String, String)> {
         let first = Step::Command { client, argv: argv.clone(), same: Same::Cursor(cursor_at) };
         let Some(Reply::Array(_)) = self.first_of(client, &first)?.first() else { return Ok(()) };
@@ -280,8 +284,8 @@ impl Pair {
     }
 }
 
-/// Whether a HyperLogLog turned out to be damaged. Until it comes upon the damage PFADD in redis-server has written, and stays
-/// with what it wrote; here it writes all or nothing.
+/// Whether a HyperLogLog turned out to be damaged. Until it comes upon the damage PFADD in redis-server has
+/// written, and stays with what it wrote; here it writes all or nothing.
 fn finds_corruption(reply: &Reply) -> bool {
     match reply {
         Reply::Error(text) => text.starts_with(b"INVALIDOBJ"),

@@ -1,8 +1,8 @@
-//! What the words of the table stand for: small pools, so that commands meet on the same keys and members, with a few
-//! values that commands must refuse.
+//! What the words of the table stand for: small pools, so that commands meet on the same keys and members,
+//! with a few values that commands must refuse.
 //!
-//! Numbers that would have a server allocate or answer by the gigabyte, and deadlines that could pass during a run, are in
-//! no pool. No two values are alike up to a zero byte: SORT sees no further.
+//! Numbers that would have a server allocate or answer by the gigabyte, and deadlines that could pass during
+//! a run, are in no pool. No two values are alike up to a zero byte: SORT sees no further.
 
 use std::rc::Rc;
 
@@ -31,7 +31,8 @@ impl Pools {
         Pools { dice, table, family: "", last_id: 0 }
     }
 
-    /// A key of a family: the first has few letters, the second an odd one, the third and fourth share a shard.
+    /// A key of a family: the first has few letters, the second an odd one, the third and fourth share a
+    /// shard.
     fn key_of(&mut self, family: &str) -> Vec<u8> {
         match self.dice.roll(N_KEYS) {
             0 => family.as_bytes().to_vec(),
@@ -190,8 +191,8 @@ symbols! {
         n => vec![if n % 2 == 0 { b'[' } else { b'(' }, b'a' + pools.dice.roll(10) as u8],
     };
     weight => |pools| pools.one_of(&["1", "2", "-1", "0", "0.5", "1", "2", "inf", "-inf", "nan", "abc"]);
-    // Far enough ahead not to pass during a run, or so that the key goes at once, or refused. No two are alike: with GT
-    // and LT it would matter which of two servers was slower.
+    // Far enough ahead not to pass during a run, or so that the key goes at once, or refused. No two are
+    // alike: with GT and LT it would matter which of two servers was slower.
     secs => |pools| match pools.dice.roll(8) {
         0 => pools.one_of(&["0", "-1", "-100000", "9223372036854775807", "-9223372036854775808", "9223372036854775", "abc", "1.5", ""]),
         _ => text(pools.number(1_000, 4_000_000_000)),
@@ -377,8 +378,8 @@ fn zinputs(pools: &mut Pools, argv: &mut Argv) {
     }
 }
 
-/// One operation of BITFIELD. That FAIL stands after a write which does not fail is up to the row: one that only lengthens the
-/// string with writes that fail is a change to WATCH here, and none in redis-server.
+/// One operation of BITFIELD. That FAIL stands after a write which does not fail is up to the row: one that
+/// only lengthens the string with writes that fail is a change to WATCH here, and none in redis-server.
 fn field_operation(pools: &mut Pools, argv: &mut Argv) {
     let operation = *pools.dice.pick(&["GET", "SET", "INCRBY", "OVERFLOW"]);
     argv.push(text(operation));

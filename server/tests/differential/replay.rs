@@ -1,5 +1,5 @@
-//! What is logged of random commands does the same again: redis-server 7.0, which gets nothing but what Braid has logged, holds in the end what
-//! Braid holds.
+//! What is logged of random commands does the same again: redis-server 7.0, which gets nothing but what Braid
+//! has logged, holds in the end what Braid holds.
 
 use std::{collections::BTreeSet, io, rc::Rc};
 

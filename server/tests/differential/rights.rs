@@ -1,5 +1,6 @@
-//! Random users and random commands: what redis-server lets a user do, Braid does, and nothing else. And a command touches no key that
-//! its row does not tell of: a user who may use only those is never refused, and one who lacks the right to any of them always is.
+//! Random users and random commands: what redis-server lets a user do, Braid does, and nothing else. And a
+//! command touches no key that its row does not tell of: a user who may use only those is never refused, and
+//! one who lacks the right to any of them always is.
 
 use std::{collections::BTreeSet, rc::Rc};
 
@@ -284,7 +285,8 @@ fn literally(key: &[u8]) -> Vec<u8> {
         .collect()
 }
 
-/// The keys of a command, and what each rule about keys must say; none if it has none, or rules cannot name them.
+/// The keys of a command, and what each rule about keys must say; none if it has none, or rules cannot name
+/// them.
 fn rules_of(command: &Argv, master: &mut Client) -> Option<Vec<(Vec<u8>, Vec<u8>)>> {
     let asked = [argv(&[b"COMMAND", b"GETKEYSANDFLAGS"]), command.clone()].concat();
     let Reply::Array(keys) = master.command(&asked) else { return None };

@@ -2,8 +2,8 @@
 
 use crate::support::{PATIENCE, Reply};
 
-/// How the replies of two servers to one command are compared. Whatever is said here, errors are compared to the letter, and
-/// two IDs that servers have made of their clocks are the same.
+/// How the replies of two servers to one command are compared. Whatever is said here, errors are compared to
+/// the letter, and two IDs that servers have made of their clocks are the same.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub enum Same {
     /// To the letter. RESP3's sets and maps have no order, and its doubles are numbers, not digits.
@@ -30,13 +30,14 @@ pub enum Same {
     Clocks,
 }
 
-/// How far apart the two servers may do the same thing, which they do one after the other: what a test waits for a reply.
+/// How far apart the two servers may do the same thing, which they do one after the other: what a test waits
+/// for a reply.
 pub const SECONDS: i64 = PATIENCE.as_secs() as i64;
 /// The same in milliseconds.
 pub const MILLIS: i64 = 1000 * SECONDS;
 
-/// Fields of streams' descriptions that differ from server to server, or that later versions have added. (They also reckon
-/// in another way how far a group has come where entries were deleted.)
+/// Fields of streams' descriptions that differ from server to server, or that later versions have added.
+/// (They also reckon in another way how far a group has come where entries were deleted.)
 const CLOCK_FIELDS: &[&str] = &[
     "idle",
     "inactive",
@@ -127,8 +128,8 @@ fn alike(ours: &Reply, theirs: &Reply, leaf: &dyn Fn(&Reply, &Reply) -> bool) ->
     }
 }
 
-/// Whether both are IDs that XADD has made of the time. The servers' clocks may be a millisecond apart, and so what is made in
-/// one millisecond here, and numbered, may be made in two there.
+/// Whether both are IDs that XADD has made of the time. The servers' clocks may be a millisecond apart, and
+/// so what is made in one millisecond here, and numbered, may be made in two there.
 fn are_of_clocks(ours: &[u8], theirs: &[u8]) -> bool {
     let millis = |id: &[u8]| -> Option<i64> {
         let (millis, number) = std::str::from_utf8(id).ok()?.split_once('-')?;

@@ -1,7 +1,7 @@
 //! From an episode that ends in a difference to the few steps that bring it about.
 //!
-//! What is left out may bring about another difference, one that only comes of steps that no longer fit together: so it must
-//! be the same command that is answered differently, and in the same way.
+//! What is left out may bring about another difference, one that only comes of steps that no longer fit
+//! together: so it must be the same command that is answered differently, and in the same way.
 
 use std::time::{Duration, Instant};
 

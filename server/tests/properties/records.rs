@@ -1,5 +1,5 @@
-//! TLS handshakes and records of which some bytes are others than the client has sent: the server ends such a session or waits for more, and
-//! never takes anything for plaintext that the client has not sent.
+//! TLS handshakes and records of which some bytes are others than the client has sent: the server ends such a
+//! session or waits for more, and never takes anything for plaintext that the client has not sent.
 
 use std::{
     io::{ErrorKind, Read, Write},
@@ -92,8 +92,8 @@ fn changed(bytes: &[u8], n_before: usize, changes: &[Change]) -> Vec<u8> {
     sent
 }
 
-/// A session whose changes the plan says: its first byte the version, and whether the client begins with what follows instead. None at all: the
-/// session must succeed.
+/// A session whose changes the plan says: its first byte the version, and whether the client begins with what
+/// follows instead. None at all: the session must succeed.
 pub fn check(plan: &[u8]) {
     let (&first, plan) = plan.split_first().unwrap_or((&0, &[]));
     let rules = &RULES[usize::from(first & 1)];

@@ -1,5 +1,5 @@
-//! Rules and files of users: whatever the text, it is refused without a change, or comes to users that are written as a text that reads as the
-//! same users.
+//! Rules and files of users: whatever the text, it is refused without a change, or comes to users that are
+//! written as a text that reads as the same users.
 
 use braid_server::{access::Users, command::TABLE};
 

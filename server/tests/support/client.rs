@@ -49,8 +49,8 @@ impl Client {
         Ok(Client { stream: BufReader::new(stream), resp: Resp::Two, id: None })
     }
 
-    /// Says HELLO with a protocol version, and remembers the connection's id. A server that refuses (it wants a password)
-    /// leaves the connection as it was.
+    /// Says HELLO with a protocol version, and remembers the connection's id. A server that refuses (it wants
+    /// a password) leaves the connection as it was.
     ///
     /// # Errors
     /// When the connection breaks.

@@ -6,7 +6,8 @@ use std::time::{Duration, Instant};
 
 use super::{Client, PATIENCE, Reply, Server};
 
-/// Runs `part` for `n_clients` clients at the same time, and returns their results in the order of the clients.
+/// Runs `part` for `n_clients` clients at the same time, and returns their results in the order of the
+/// clients.
 pub fn crowd<T: Send>(
     server: &Server,
     n_clients: usize,
@@ -39,8 +40,8 @@ pub fn until(what: &str, mut holds: impl FnMut() -> bool) {
     }
 }
 
-/// Where `size` threads wait for each other, again and again. Unlike a [`std::sync::Barrier`] it gives up on a thread that
-/// has panicked.
+/// Where `size` threads wait for each other, again and again. Unlike a [`std::sync::Barrier`] it gives up on
+/// a thread that has panicked.
 pub struct Meeting {
     size: usize,
     n_arrived: AtomicUsize,
@@ -87,7 +88,8 @@ pub fn figure(client: &mut Client, name: &str) -> usize {
     line.and_then(|number| number.parse().ok()).unwrap_or_else(|| panic!("no {name} in {info}"))
 }
 
-/// Moves connections between threads, to one thread and to `n_threads` by turns, until some have moved or it `is_over`.
+/// Moves connections between threads, to one thread and to `n_threads` by turns, until some have moved or it
+/// `is_over`.
 pub fn move_connections(client: &mut Client, n_threads: usize, is_over: impl Fn() -> bool) {
     let n_moved = figure(client, "connections_handed_over");
     let mut turns = [1, n_threads].into_iter().cycle();

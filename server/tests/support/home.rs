@@ -78,8 +78,8 @@ impl Home {
         }
     }
 
-    /// Kills a server that was given the keys `before` and `later`, both 1, and refused the key `refused`. The next two must find that, but
-    /// for keys of which nobody was told.
+    /// Kills a server that was given the keys `before` and `later`, both 1, and refused the key `refused`.
+    /// The next two must find that, but for keys of which nobody was told.
     ///
     /// # Panics
     /// If they find less, or more.

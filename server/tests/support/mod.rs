@@ -1,6 +1,7 @@
 //! What the integration tests share: a server process, and a client with a RESP reader of its own.
 //!
-//! Nothing here uses the crates under test, so a fault in the parser or in the reply writer cannot hide itself.
+//! Nothing here uses the crates under test, so a fault in the parser or in the reply writer cannot hide
+//! itself.
 
 #![allow(
     dead_code,
@@ -20,8 +21,8 @@ mod server;
 pub mod transcript;
 pub mod values;
 
-/// How long a test waits for an event before it takes the server for hung. It measures nothing: a machine under load may be slow,
-/// and no test may fail for that.
+/// How long a test waits for an event before it takes the server for hung. It measures nothing: a machine
+/// under load may be slow, and no test may fail for that.
 pub const PATIENCE: Duration = Duration::from_secs(60);
 
 pub use client::{Client, Resp, encode};

@@ -9,7 +9,8 @@ pub const REFERENCE: &str = "redis-server";
 /// Set to 1: without a redis-server 7.0 the test fails. Else it says so, and passes.
 const REQUIRE_REDIS: &str = "BRAID_REQUIRE_REDIS";
 
-/// Whether there is a reference. Says so if there is none, also where the output of tests that pass is not shown.
+/// Whether there is a reference. Says so if there is none, also where the output of tests that pass is not
+/// shown.
 ///
 /// # Panics
 /// When there is none, and there has to be one.

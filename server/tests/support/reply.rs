@@ -44,7 +44,8 @@ impl Reply {
     /// Reads one whole reply.
     ///
     /// # Errors
-    /// What reading fails with (`UnexpectedEof` when the server closed), and `InvalidData` for bytes that are not RESP.
+    /// What reading fails with (`UnexpectedEof` when the server closed), and `InvalidData` for bytes that are
+    /// not RESP.
     pub fn read(input: &mut impl BufRead) -> io::Result<Reply> {
         let line = read_line(input)?;
         let Some((&kind, rest)) = line.split_first() else {
@@ -73,7 +74,8 @@ impl Reply {
         })
     }
 
-    /// The text of a status, an error, a bulk or verbatim string, lossily as UTF-8; `None` for every other kind.
+    /// The text of a status, an error, a bulk or verbatim string, lossily as UTF-8; `None` for every other
+    /// kind.
     pub fn text(&self) -> Option<String> {
         match self {
             Reply::Status(text) | Reply::Error(text) | Reply::Bulk(text) | Reply::Verbatim(_, text) => {

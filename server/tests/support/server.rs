@@ -33,7 +33,8 @@ pub struct Port {
 }
 
 impl Port {
-    /// Ports below those that the kernel gives to outgoing connections, which could be given this one otherwise.
+    /// Ports below those that the kernel gives to outgoing connections, which could be given this one
+    /// otherwise.
     const FIRST: u16 = 10_000;
     const N_PORTS: u16 = 20_000;
 
@@ -78,8 +79,8 @@ impl Server {
         std::env::var(COMPAT_SERVER).ok().filter(|program| !program.is_empty())
     }
 
-    /// Starts a server on a free port, with a directory of its own, and waits until it answers. `args` follow the
-    /// arguments that every test wants and may override them.
+    /// Starts a server on a free port, with a directory of its own, and waits until it answers. `args` follow
+    /// the arguments that every test wants and may override them.
     ///
     /// # Panics
     /// When it does not start; the message has the end of what it printed.
@@ -238,7 +239,8 @@ impl Server {
         Server { child, port, scratch }
     }
 
-    /// Waits until the server answers. That it listens is announced in no other way than that connecting succeeds.
+    /// Waits until the server answers. That it listens is announced in no other way than that connecting
+    /// succeeds.
     fn await_ready(&mut self, ready: Ready) -> Result<(), Unready> {
         let deadline = Instant::now() + PATIENCE;
         let mut pause = Duration::from_millis(1);
@@ -300,7 +302,8 @@ enum Unready {
     Failed(String),
 }
 
-/// Has all of Braid's threads serve connections, few as a test may have: it is they who may disturb each other.
+/// Has all of Braid's threads serve connections, few as a test may have: it is they who may disturb each
+/// other.
 fn every_thread(program: &str) -> &'static [&'static str] {
     let is_braid = program == env!("CARGO_BIN_EXE_braid-server");
     if is_braid { &["--io-threads-always-active", "yes"] } else { &[] }

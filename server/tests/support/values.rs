@@ -4,7 +4,8 @@ use super::{Client, Reply, Server};
 
 pub type Argv = Vec<Vec<u8>>;
 
-/// What is not compared: memory's layout, which is each server's own, and what 7.2 has added or counts in another way.
+/// What is not compared: memory's layout, which is each server's own, and what 7.2 has added or counts in
+/// another way.
 const OWN: [&[u8]; 3] = [b"radix-tree-nodes", b"active-time", b"lag"];
 
 /// A server, and how values are to be looked at there.

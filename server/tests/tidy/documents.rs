@@ -32,7 +32,8 @@ fn document(path: &str) -> String {
     fs::read_to_string(root().join(path)).unwrap_or_else(|why| panic!("{path}: {why}"))
 }
 
-/// Compares the part of a document between `<!-- mark -->` and `<!-- /mark -->` with what it must be, or writes it.
+/// Compares the part of a document between `<!-- mark -->` and `<!-- /mark -->` with what it must be, or
+/// writes it.
 fn assert_part(path: &str, mark: &str, expected: &str) {
     let (begin, end) = (format!("<!-- {mark} -->\n"), format!("<!-- /{mark} -->"));
     let text = document(path);
@@ -80,7 +81,8 @@ fn every_command_is_described() {
     assert_part("docs/commands.md", "commands", &format!("{text}\n"));
 }
 
-/// The commands and subcommands of Redis 7.4, one a line: those of `src/commands` of 7.0, and what 7.2 and 7.4 have added.
+/// The commands and subcommands of Redis 7.4, one a line: those of `src/commands` of 7.0, and what 7.2 and
+/// 7.4 have added.
 const REDIS_7_4: &str = include_str!("../../src/command/redis-7.4-commands.txt");
 
 #[test]
@@ -272,7 +274,8 @@ fn identifiers(code: &str) -> impl Iterator<Item = &str> {
     code.split(|c: char| !c.is_alphanumeric() && c != '_').filter(|word| !word.is_empty())
 }
 
-/// The parts of a code span that is a name of the code, such as `Journal::gather`; none if it is something else.
+/// The parts of a code span that is a name of the code, such as `Journal::gather`; none if it is something
+/// else.
 fn parts_of_name(span: &str) -> Vec<&str> {
     let is_word = |part: &str| !part.is_empty() && part.chars().all(|c| c.is_alphanumeric() || c == '_');
     let parts: Vec<&str> = span.split("::").collect();

@@ -54,7 +54,8 @@ fn levels(floors: &[Floor], files: &[&str], found: &mut Findings) -> BTreeMap<St
     levels
 }
 
-/// The root of the crate. A file that names something of it uses a macro of the log: all else there is passed on from elsewhere.
+/// The root of the crate. A file that names something of it uses a macro of the log: all else there is passed
+/// on from elsewhere.
 const ROOT: &str = "server/src/lib.rs";
 
 /// Every file that lies on no floor or on several, and every use of a file on a floor above.

@@ -20,14 +20,39 @@ const OUTSIDE: &[&str] = &[
     "std::time::self",
 ];
 
-/// Whether this thread is panicking is no I/O, and guards must know. What is read from and written to is the caller's: these traits and
-/// their error do nothing by themselves.
+/// Whether this thread is panicking is no I/O, and guards must know. What is read from and written to is the
+/// caller's: these traits and their error do nothing by themselves.
 const OUTSIDE_EXCEPTIONS: &[&str] =
     &["std::thread::panicking", "std::io::Error", "std::io::Read", "std::io::Write", "std::io::Result"];
 
 /// The sources of the crates that a server is made of: of all but the benchmarks.
 fn of_the_server() -> impl Iterator<Item = Source> {
     crates().into_iter().filter(|krate| krate != "bench").flat_map(|krate| sources(&format!("{krate}/src")))
+}
+
+/// The most columns of a line of comments, as of a line of code.
+const COMMENT_COLUMNS: usize = 110;
+
+#[test]
+fn comments_are_no_wider_than_code() {
+    let mut found = Vec::new();
+    let waits = |path: &str| ["journal/", "protocol/", "script/"].iter().any(|krate| path.starts_with(krate));
+    for (path, text) in texts().into_iter().filter(|(path, _)| !waits(path)) {
+        // Drawings, examples and tables are as wide as they are.
+        let mut is_drawn = false;
+        for (at, line) in text.lines().enumerate() {
+            let Some(comment) = line.trim_start().strip_prefix("//") else {
+                is_drawn = false;
+                continue;
+            };
+            let comment = comment.trim_start_matches(['/', '!']).trim_start();
+            is_drawn ^= comment.starts_with("```");
+            if !is_drawn && !comment.starts_with('|') && line.chars().count() > COMMENT_COLUMNS {
+                found.push(format!("{path}:{}", at + 1));
+            }
+        }
+    }
+    none("Comments of more than 110 columns:", found);
 }
 
 const PRINTING: &[&str] = &["println!", "eprintln!", "print!", "eprint!", "dbg!"];

@@ -34,8 +34,8 @@ fn no_two_files_of_a_crate_have_one_name() {
 /// How many files may use each other in a circle.
 const MAX_CIRCLE: usize = 3;
 
-/// Circles that are there still, by a file of each, and how many files they may have at most. A circle that is smaller by more
-/// than a quarter wants its number lowered.
+/// Circles that are there still, by a file of each, and how many files they may have at most. A circle that
+/// is smaller by more than a quarter wants its number lowered.
 const CIRCLES: &[(&str, usize)] = &[];
 
 #[test]
@@ -73,7 +73,8 @@ fn files_do_not_use_each_other_in_large_circles() {
     none("What uses each other is one thing, and belongs in few files:", found);
 }
 
-/// By file, the files of its crate that it names something of. A name that a module passes on (`pub use`) is its origin's.
+/// By file, the files of its crate that it names something of. A name that a module passes on (`pub use`) is
+/// its origin's.
 pub(super) struct Uses(pub(super) BTreeMap<String, BTreeSet<String>>);
 
 impl Uses {

@@ -83,7 +83,8 @@ impl Source {
         self.lines[from..number].iter().any(|line| words.iter().any(|word| line.comment.contains(word)))
     }
 
-    /// The product's code in one piece, with nothing before a dot that begins a line: a chain of calls reads as one.
+    /// The product's code in one piece, with nothing before a dot that begins a line: a chain of calls reads
+    /// as one.
     pub fn joined(&self) -> String {
         let mut joined = String::new();
         for (_, line) in self.product() {

@@ -1,4 +1,5 @@
-//! Whatever bytes a client stores as a HyperLogLog, all that can be done with them agrees on whether they are whole.
+//! Whatever bytes a client stores as a HyperLogLog, all that can be done with them agrees on whether they are
+//! whole.
 #![no_main]
 
 use braid_storage::hll::{self, Change, Corrupt, Encoding, Hll, Registers};
@@ -6,7 +7,8 @@ use libfuzzer_sys::fuzz_target;
 
 const HEADER: &[u8] = b"HYLL\x01\0\0\0\0\0\0\0\0\0\0\x80";
 
-// Runs behind a sparse header and, as bytes, any header at all; elements, and the longest sparse representation.
+// Runs behind a sparse header and, as bytes, any header at all; elements, and the longest sparse
+// representation.
 fuzz_target!(|input: (bool, Vec<u8>, Vec<Vec<u8>>, u16)| {
     let (with_header, body, elements, max_bytes) = input;
     let mut bytes = if with_header { [HEADER, &body].concat() } else { body };

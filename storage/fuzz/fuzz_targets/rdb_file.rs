@@ -13,7 +13,8 @@ use libfuzzer_sys::fuzz_target;
 
 const NOW: Millis = Millis(1000);
 
-/// The fingerprints of the values in a file, and the file written again, compressed. Nothing if there is something wrong with it.
+/// The fingerprints of the values in a file, and the file written again, compressed. Nothing if there is
+/// something wrong with it.
 fn read(bytes: &[u8], keyspace: &Keyspace) -> Option<(BTreeMap<Vec<u8>, String>, Vec<u8>)> {
     // The checksum is not compared: otherwise hardly anything would come further.
     let mut reader = SnapshotReader::new(bytes, Some(bytes.len() as u64), false).ok()?;

@@ -1,4 +1,5 @@
-//! Whatever passes as a node of a stream reads the same from both ends, and stays a node when entries are deleted and added.
+//! Whatever passes as a node of a stream reads the same from both ends, and stays a node when entries are
+//! deleted and added.
 #![no_main]
 
 use braid_storage::{

@@ -1,11 +1,13 @@
 //! Every interleaving of a few threads on a few shards, on the real executor and coordinator.
 //!
-//! What is checked throughout: each node comes back exactly once, whoever ran it; loom's cells in shards and jobs report any
-//! two accesses that no ordering keeps apart; and when all is done every shard is idle and every node is freed. A panic that
-//! a test has not thrown itself (an assertion, a finding of loom's) is passed on, not taken for a command's.
+//! What is checked throughout: each node comes back exactly once, whoever ran it; loom's cells in shards and
+//! jobs report any two accesses that no ordering keeps apart; and when all is done every shard is idle and
+//! every node is freed. A panic that a test has not thrown itself (an assertion, a finding of loom's) is
+//! passed on, not taken for a command's.
 //!
-//! Run with `RUSTFLAGS="--cfg loom" cargo test -p braid-storage --release --lib loom_tests`. Tests that say so bound the number
-//! of preemptions: five with two threads, four with three. Without a bound they would run for hours.
+//! Run with `RUSTFLAGS="--cfg loom" cargo test -p braid-storage --release --lib loom_tests`. Tests that say
+//! so bound the number of preemptions: five with two threads, four with three. Without a bound they would run
+//! for hours.
 
 use std::sync::{
     Arc,
@@ -55,8 +57,8 @@ enum Work {
     Transfer,
     /// Finds out that it needs shards 0 and 1, and transfers between those.
     Grow,
-    /// Takes one from its shard, as the lane's holder, and then finds out that it needs shard 0, to which it adds one. Where
-    /// it does not have the lane it tries to take it, and otherwise queues for it.
+    /// Takes one from its shard, as the lane's holder, and then finds out that it needs shard 0, to which it
+    /// adds one. Where it does not have the lane it tries to take it, and otherwise queues for it.
     Reach,
     /// Has reached, and left this balance in its own shard.
     Reached(i64),
@@ -307,7 +309,8 @@ impl Bench {
         to
     }
 
-    /// Does what is left over, as threads do that turn once more, and checks that nothing is lost, stuck or leaked.
+    /// Does what is left over, as threads do that turn once more, and checks that nothing is lost, stuck or
+    /// leaked.
     fn settle_up(self) -> Settled {
         let mut light = self.worker();
         let mut heavy = self.worker_with(Weight::Heavy, PLENTY);
@@ -551,8 +554,8 @@ enum Comes {
     ThroughLane,
 }
 
-/// A grant between two commands; the drainer has time for `budget` nodes only, so the still-held shard goes through the injector
-/// before the grant, with it, or after it.
+/// A grant between two commands; the drainer has time for `budget` nodes only, so the still-held shard goes
+/// through the injector before the grant, with it, or after it.
 fn hand_off_with_a_grant(budget: usize, comes: Comes) {
     bounded(5, move || {
         let bench = Bench::new(2);
@@ -733,8 +736,8 @@ fn the_holder_of_the_lane_that_has_2_gets_0() {
     });
 }
 
-/// Two jobs try the lane when they find out that they need it: one may be told to queue for it, having changed nothing. One of
-/// them may run in a drain of the other's.
+/// Two jobs try the lane when they find out that they need it: one may be told to queue for it, having
+/// changed nothing. One of them may run in a drain of the other's.
 #[test]
 fn two_jobs_try_the_lane() {
     let queued = Met::default();
@@ -774,7 +777,8 @@ fn a_drained_job_that_takes_the_lane_keeps_its_shard() {
     });
 }
 
-/// The lane's holder waits on its thread for a shard that another thread holds, or drains, or has no time to drain.
+/// The lane's holder waits on its thread for a shard that another thread holds, or drains, or has no time to
+/// drain.
 #[test]
 fn the_holder_of_the_lane_waits_on_its_thread() {
     for budget in [PLENTY, 1, 2] {
@@ -853,7 +857,8 @@ fn a_panic_of_the_lanes_holder_releases_lane_and_shards() {
     });
 }
 
-/// The thread that lets go of the lane has no time to carry on the next holder: the lane goes through the injector.
+/// The thread that lets go of the lane has no time to carry on the next holder: the lane goes through the
+/// injector.
 #[test]
 fn the_lane_is_handed_off() {
     bounded(5, || {
@@ -875,8 +880,8 @@ fn the_lane_is_handed_off() {
     });
 }
 
-/// The lower shard of a transaction that waits with empty hands at the higher one is taken when the grant comes up: it goes round,
-/// and in the end holds.
+/// The lower shard of a transaction that waits with empty hands at the higher one is taken when the grant
+/// comes up: it goes round, and in the end holds.
 #[test]
 fn a_grant_whose_lower_shard_is_held_goes_round() {
     bounded(5, || {
@@ -917,7 +922,8 @@ fn heavy_jobs_run_on_heavy_threads_only() {
     });
 }
 
-/// A heavy job is granted its shard by a light thread: it does not keep the shard until a heavy thread has time.
+/// A heavy job is granted its shard by a light thread: it does not keep the shard until a heavy thread has
+/// time.
 #[test]
 fn a_heavy_job_that_waits_for_its_thread_holds_nothing() {
     bounded(5, || {
@@ -942,8 +948,8 @@ fn a_heavy_job_that_waits_for_its_thread_holds_nothing() {
     });
 }
 
-/// A heavy job out of patience reserves its thread, which sleeps until the job has the lane and each of its shards, whoever
-/// grants them.
+/// A heavy job out of patience reserves its thread, which sleeps until the job has the lane and each of its
+/// shards, whoever grants them.
 #[test]
 fn a_reserved_heavy_thread_is_woken_for_its_job() {
     let slept = Met::default();
@@ -1004,7 +1010,8 @@ fn a_heavy_and_a_light_transaction_out_of_patience() {
     });
 }
 
-/// The reserved thread ends while its job waits with a shard held: the job, granted the rest before or after, goes to another.
+/// The reserved thread ends while its job waits with a shard held: the job, granted the rest before or after,
+/// goes to another.
 #[test]
 fn a_reserved_heavy_thread_that_ends_leaves_its_job_to_others() {
     bounded(5, || {
@@ -1025,7 +1032,8 @@ fn a_reserved_heavy_thread_that_ends_leaves_its_job_to_others() {
     });
 }
 
-/// The thread of a connection sleeps until its node is back, and the connection is gone by then: the node is freed there.
+/// The thread of a connection sleeps until its node is back, and the connection is gone by then: the node is
+/// freed there.
 #[test]
 fn a_sleeping_origin_is_woken_for_its_node() {
     loom::model(|| {

@@ -30,7 +30,8 @@ struct Mix {
     hand_off_every: u64,
     /// One job in so many is heavy; 0: none.
     heavy_every: u64,
-    /// One job in so many finds out, when it has begun, that it needs more shards, and takes the lane for that; 0: none.
+    /// One job in so many finds out, when it has begun, that it needs more shards, and takes the lane for
+    /// that; 0: none.
     reach_every: u64,
     n_rounds: u64,
 }
@@ -608,7 +609,8 @@ fn a_heavy_job_finds_its_route_on_a_heavy_thread() {
     assert!(matches!(light.with_shard(ShardId(0), |shard, _| *shard), Some(Ok(1))));
 }
 
-/// A heavy job stands in the queue for heavy-work threads, which are busy: commands on the shard that it was granted run meanwhile.
+/// A heavy job stands in the queue for heavy-work threads, which are busy: commands on the shard that it was
+/// granted run meanwhile.
 #[test]
 fn a_heavy_job_that_queues_for_a_thread_holds_no_shard() {
     let engine = Engine::new([0, 0]);
@@ -628,7 +630,8 @@ fn a_heavy_job_that_queues_for_a_thread_holds_no_shard() {
     assert_eq!(heavy.thread.n_finished, 1);
 }
 
-/// A heavy job that meets held shards time and again takes the lane, and its thread does nothing else until it has run.
+/// A heavy job that meets held shards time and again takes the lane, and its thread does nothing else until
+/// it has run.
 #[test]
 fn a_heavy_job_out_of_patience_reserves_its_thread() {
     let engine = Engine::new([0]);
@@ -682,7 +685,8 @@ fn the_lane_does_not_queue_for_a_heavy_thread() {
     light.settle();
 }
 
-/// A job that keeps the lane from one run to the next lets it go at the end, and a shard it names twice is taken once.
+/// A job that keeps the lane from one run to the next lets it go at the end, and a shard it names twice is
+/// taken once.
 #[test]
 fn the_holder_of_the_lane_takes_shards_in_any_order() {
     let engine = Engine::new([0, 1, 2]);
@@ -743,7 +747,8 @@ fn shards_that_join_are_held_to_the_end() {
     assert!([0, 2, 3].into_iter().all(|id| is_idle(&mut one, id)));
 }
 
-/// A job that is drained takes over what its own worker has still to drain, and what only this worker could take.
+/// A job that is drained takes over what its own worker has still to drain, and what only this worker could
+/// take.
 #[test]
 fn who_waits_finds_what_its_own_worker_holds() {
     let engine = Engine::new([0, 0, 0]);
@@ -762,7 +767,8 @@ fn who_waits_finds_what_its_own_worker_holds() {
     assert!(engine.try_lane());
 }
 
-/// A node of one shard that runs again from a drain, elsewhere, may wait for the shard whose drain it came out of.
+/// A node of one shard that runs again from a drain, elsewhere, may wait for the shard whose drain it came
+/// out of.
 #[test]
 fn who_runs_again_from_a_drain_finds_the_drained_shard() {
     let engine = Engine::new([0, 0]);
@@ -832,7 +838,8 @@ fn who_waits_may_be_told_to_stop() {
     assert!(is_idle(&mut worker, 1) && engine.try_lane());
 }
 
-/// A shard for which many nodes wait, and which is never idle, is passed on to the lane's holder by whoever drains it.
+/// A shard for which many nodes wait, and which is never idle, is passed on to the lane's holder by whoever
+/// drains it.
 #[test]
 fn a_shard_that_is_never_idle_is_granted_by_its_holder() {
     let engine = Engine::new([0, 0]);
@@ -1111,8 +1118,8 @@ fn noted(log: &Mutex<Vec<u32>>) -> Vec<u32> {
     mem::take(&mut log.lock().expect("nobody panics"))
 }
 
-/// A connection's 32 commands wait at a shard: who drains them stops where its time ends, and the next goes on with the next
-/// command, before what came later.
+/// A connection's 32 commands wait at a shard: who drains them stops where its time ends, and the next goes
+/// on with the next command, before what came later.
 #[test]
 fn a_batch_of_others_ends_with_the_budget() {
     for shards in [&[0][..], &[0, 1]] {
@@ -1174,7 +1181,8 @@ fn a_shard_that_never_empties_does_not_keep_a_worker() {
     assert_eq!(n_runs.load(SeqCst), 1001);
 }
 
-/// A light worker drains a few of a transaction's contended shards itself and leaves the others to the injector.
+/// A light worker drains a few of a transaction's contended shards itself and leaves the others to the
+/// injector.
 #[test]
 fn many_contended_shards_are_shared_out() {
     let n_shards = DRAINED_BY_ITS_WORKER as u16 + 3;

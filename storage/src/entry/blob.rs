@@ -93,7 +93,8 @@ unsafe impl Send for Pinned {}
 unsafe impl Sync for Pinned {}
 
 impl Pinned {
-    /// A blob of these bytes: a copy, unless they are a long word that a request [hands over](super::Handover).
+    /// A blob of these bytes: a copy, unless they are a long word that a request [hands
+    /// over](super::Handover).
     pub fn from_slice(bytes: &[u8]) -> Self {
         if let Some(blob) = offered(bytes) {
             return blob;
@@ -118,8 +119,8 @@ impl Pinned {
         Pinned { blob }
     }
 
-    /// A blob in the place of a buffer, of the `len` bytes that begin [`HEADER_BYTES`] behind its start. `None`, with the buffer, if it does not
-    /// lie where a header can.
+    /// A blob in the place of a buffer, of the `len` bytes that begin [`HEADER_BYTES`] behind its start.
+    /// `None`, with the buffer, if it does not lie where a header can.
     pub(super) fn in_buffer(buffer: Vec<u8>, len: usize) -> Result<Self, Vec<u8>> {
         let start = buffer.as_ptr().cast::<BlobHeader>();
         if !start.is_aligned() || HEADER_BYTES + len > buffer.len() {
@@ -129,7 +130,8 @@ impl Pinned {
         let room = (buffer.capacity() - HEADER_BYTES) | OF_BUFFER;
         // Not of a slice: a pointer to that may not reach the room behind the bytes.
         let blob = NonNull::new(buffer.as_mut_ptr()).expect("a buffer has an address").cast::<BlobHeader>();
-        // SAFETY: the allocation is ours alone, since the buffer is forgotten; it is aligned for the header, and long enough.
+        // SAFETY: the allocation is ours alone, since the buffer is forgotten; it is aligned for the header,
+        // and long enough.
         unsafe { blob.write(BlobHeader { references: AtomicUsize::new(1), len, room }) };
         Ok(Pinned { blob })
     }
@@ -151,7 +153,8 @@ impl Pinned {
     /// They have been written to, and those beyond the blob's own are changed by nobody.
     pub(super) unsafe fn first_bytes(&self, n: usize) -> &[u8] {
         debug_assert!(n <= self.header().capacity());
-        // SAFETY: the handle keeps the blob, which nobody changes as long as there is another handle; the rest is the caller's promise.
+        // SAFETY: the handle keeps the blob, which nobody changes as long as there is another handle; the
+        // rest is the caller's promise.
         unsafe { std::slice::from_raw_parts(self.data().as_ptr(), n) }
     }
 
@@ -183,7 +186,8 @@ impl Pinned {
     pub fn bytes_mut(&mut self) -> &mut [u8] {
         let len = self.len();
         self.make_room(len, len);
-        // SAFETY: `make_room` made the blob ours alone, `len` bytes are initialised, and `self` stays borrowed.
+        // SAFETY: `make_room` made the blob ours alone, `len` bytes are initialised, and `self` stays
+        // borrowed.
         unsafe { std::slice::from_raw_parts_mut(self.data().as_ptr(), len) }
     }
 
@@ -208,7 +212,8 @@ impl Pinned {
             let old = Self::layout(HEADER_BYTES + capacity);
             let bytes = class_bytes(HEADER_BYTES + wanted);
             let layout = Self::layout(bytes);
-            // SAFETY: the blob is ours alone, so nobody else has its address, and was allocated with this layout.
+            // SAFETY: the blob is ours alone, so nobody else has its address, and was allocated with this
+            // layout.
             let moved = unsafe { realloc(self.blob.as_ptr().cast(), old, layout.size()) };
             self.blob = NonNull::new(moved).unwrap_or_else(|| handle_alloc_error(layout)).cast();
             self.header_mut().room = bytes - HEADER_BYTES;
@@ -247,8 +252,8 @@ impl Pinned {
 
     #[inline]
     fn header(&self) -> &BlobHeader {
-        // SAFETY: the handle keeps the blob, whose header only changes through `header_mut`, but for the atomic
-        // count.
+        // SAFETY: the handle keeps the blob, whose header only changes through `header_mut`, but for the
+        // atomic count.
         unsafe { self.blob.as_ref() }
     }
 
@@ -293,7 +298,8 @@ impl Pinned {
     }
 
     /// # Safety
-    /// `raw` is from [`into_raw`](Self::into_raw), and that handle still counts and changes nothing during `'a`.
+    /// `raw` is from [`into_raw`](Self::into_raw), and that handle still counts and changes nothing during
+    /// `'a`.
     #[inline]
     pub(super) unsafe fn bytes_of<'a>(raw: NonNull<u8>) -> &'a [u8] {
         let blob = raw.cast::<BlobHeader>();
@@ -315,7 +321,8 @@ impl Deref for Pinned {
 
     #[inline]
     fn deref(&self) -> &[u8] {
-        // SAFETY: the handle keeps the blob, unchanged while `self` is borrowed, and `len` bytes are initialised.
+        // SAFETY: the handle keeps the blob, unchanged while `self` is borrowed, and `len` bytes are
+        // initialised.
         unsafe { std::slice::from_raw_parts(self.data().as_ptr(), self.header().len) }
     }
 }
@@ -332,8 +339,8 @@ impl Clone for Pinned {
 impl Drop for Pinned {
     fn drop(&mut self) {
         let header = self.header();
-        // Release pairs with the Acquire below and in `is_unique`: our reads come before the bytes are freed or
-        // changed.
+        // Release pairs with the Acquire below and in `is_unique`: our reads come before the bytes are freed
+        // or changed.
         if header.references.fetch_sub(1, Release) != 1 {
             return;
         }

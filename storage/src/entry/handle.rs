@@ -1,7 +1,7 @@
 //! Handles: the address of an entry, and 20 bits of whoever keeps the handle, in one word.
 //!
-//! Entries lie at multiples of 16 below 2⁴⁸, so an address takes 44 bits of a word. A table's slots keep the top of a position in
-//! the other bits, the tree of a sorted set a mark of a score.
+//! Entries lie at multiples of 16 below 2⁴⁸, so an address takes 44 bits of a word. A table's slots keep the
+//! top of a position in the other bits, the tree of a sorted set a mark of a score.
 
 use std::ptr::NonNull;
 

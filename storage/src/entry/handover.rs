@@ -1,4 +1,5 @@
-//! Long words that an entry takes over from the request in which they came, so that there is one of them in memory and not two.
+//! Long words that an entry takes over from the request in which they came, so that there is one of them in
+//! memory and not two.
 
 use braid_protocol::request::Arg;
 
@@ -7,7 +8,8 @@ use super::blob::{self, HEADER_BYTES, LONG_BYTES, Pinned};
 /// The word is at least this part of its request, so that an entry keeps little beside its value.
 const PART_MIN: (usize, usize) = (7, 8);
 
-/// A request that is little more than one long word. It lies in memory as a blob of that word, with the other words behind.
+/// A request that is little more than one long word. It lies in memory as a blob of that word, with the other
+/// words behind.
 #[derive(Debug)]
 pub struct Handover {
     blob: Pinned,
@@ -16,8 +18,8 @@ pub struct Handover {
 }
 
 impl Handover {
-    /// Puts the words of a request, which begins `from` a byte of `buffer`, where an entry can take over the longest. They are in
-    /// [`Handover::bytes`] then, at the places that `words` is given.
+    /// Puts the words of a request, which begins `from` a byte of `buffer`, where an entry can take over the
+    /// longest. They are in [`Handover::bytes`] then, at the places that `words` is given.
     ///
     /// # Errors
     /// If that is not long enough, or takes too small a part of the buffer. Then all is as it was.

@@ -1,7 +1,7 @@
 //! Values that are no bytes: boxed behind a thin pointer that finds its own drop, copy and size.
 //!
-//! Boxes are counted like blobs: an entry has a reference, and so has each [shared](super::EntryRef::share) entry that somebody
-//! reads without a hold. Only an object with a single reference is ever changed.
+//! Boxes are counted like blobs: an entry has a reference, and so has each [shared](super::EntryRef::share)
+//! entry that somebody reads without a hold. Only an object with a single reference is ever changed.
 
 use std::any::TypeId;
 use std::ptr::NonNull;
@@ -132,7 +132,8 @@ impl ObjectHeader {
     pub(super) unsafe fn is_unique(object: NonNull<ObjectHeader>) -> bool {
         // SAFETY: the object is live, and its count is only accessed as an atomic.
         let references = unsafe { &(*object.as_ptr()).references };
-        // Acquire pairs with the Release in `release`: the reads through the reference that went come before our writes.
+        // Acquire pairs with the Release in `release`: the reads through the reference that went come before
+        // our writes.
         references.load(Acquire) == 1
     }
 
@@ -141,7 +142,8 @@ impl ObjectHeader {
     /// # Safety
     /// `object` is from `Boxed::into_raw`, and the reference is not used afterwards.
     pub(super) unsafe fn release(object: NonNull<ObjectHeader>) {
-        // SAFETY: the object is live until the last reference goes, and the dispatch of a box is that of its type.
+        // SAFETY: the object is live until the last reference goes, and the dispatch of a box is that of its
+        // type.
         unsafe {
             if Self::is_last_given_up(object) {
                 ((*object.as_ptr()).dispatch.drop)(object);
@@ -154,7 +156,8 @@ impl ObjectHeader {
     /// # Safety
     /// `object` is from `Boxed::into_raw`, and the reference is not used afterwards.
     pub(super) unsafe fn demolish(object: NonNull<ObjectHeader>) -> Option<Box<dyn Rubble>> {
-        // SAFETY: the object is live until the last reference goes, and the dispatch of a box is that of its type.
+        // SAFETY: the object is live until the last reference goes, and the dispatch of a box is that of its
+        // type.
         unsafe { Self::is_last_given_up(object).then(|| ((*object.as_ptr()).dispatch.demolish)(object)) }
     }
 
@@ -163,9 +166,11 @@ impl ObjectHeader {
     /// # Safety
     /// `object` is from `Boxed::into_raw`, and the reference is not used afterwards.
     unsafe fn is_last_given_up(object: NonNull<ObjectHeader>) -> bool {
-        // SAFETY: the object is live until the last reference goes, and its count is only accessed as an atomic.
+        // SAFETY: the object is live until the last reference goes, and its count is only accessed as an
+        // atomic.
         let references = unsafe { &(*object.as_ptr()).references };
-        // Release pairs with the Acquire below and in `is_unique`: our reads come before the object is changed or dropped.
+        // Release pairs with the Acquire below and in `is_unique`: our reads come before the object is
+        // changed or dropped.
         if references.fetch_sub(1, Release) != 1 {
             return false;
         }

@@ -1,4 +1,5 @@
-//! Large hashes: a table of entries from names to values, which carry the fields' deadlines, and the deadline index of those.
+//! Large hashes: a table of entries from names to values, which carry the fields' deadlines, and the deadline
+//! index of those.
 
 use std::collections::HashSet;
 
@@ -91,7 +92,8 @@ impl FieldTable {
         self.entries.sample(random).map(Field::of_entry)
     }
 
-    /// Visits `n` different fields, expired or not, by drawing until they differ: `n` is much below the number of fields.
+    /// Visits `n` different fields, expired or not, by drawing until they differ: `n` is much below the
+    /// number of fields.
     pub fn choose_few<'a>(
         &'a self,
         n: usize,
@@ -169,7 +171,8 @@ impl FieldTable {
         self.deadline_index.reschedule(place, old, deadline);
     }
 
-    /// Removes up to `n_max` fields whose deadline has passed, the earliest first; says how many, and tells `lost` each name.
+    /// Removes up to `n_max` fields whose deadline has passed, the earliest first; says how many, and tells
+    /// `lost` each name.
     pub fn expire(&mut self, now: Millis, n_max: usize, mut lost: impl FnMut(&[u8])) -> usize {
         let mut n_expired = 0;
         while n_expired < n_max

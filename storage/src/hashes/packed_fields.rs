@@ -1,7 +1,7 @@
 //! Packed hashes: pairs, or triples in the order of their deadlines.
 //!
-//! The bytes are Redis's listpack and listpackex, so that DUMP and RESTORE copy them. Edits work on anything that can be
-//! [spliced](Splice), like those of [`crate::packed`].
+//! The bytes are Redis's listpack and listpackex, so that DUMP and RESTORE copy them. Edits work on anything
+//! that can be [spliced](Splice), like those of [`crate::packed`].
 
 use super::{Field, Found, Inserted, deadline_after};
 use crate::{
@@ -196,8 +196,8 @@ pub(super) fn set_deadline(buffer: &mut impl Splice, name: &[u8], deadline: Opti
     insert(buffer, Layout::Triples, Element::of(name), Element::of(&value), deadline);
 }
 
-/// Removes up to `n_max` fields of triples whose deadline has passed, which are the first; says how many there were, and tells `lost` each
-/// name.
+/// Removes up to `n_max` fields of triples whose deadline has passed, which are the first; says how many
+/// there were, and tells `lost` each name.
 pub(super) fn expire(
     buffer: &mut impl Splice,
     now: Millis,

@@ -57,8 +57,8 @@ fn bytes_are_those_of_redis() {
     }
 }
 
-/// After PFADD of `e:0`, `e:1` and so on: how many, `hll-sparse-max-bytes`, and the [`Facts`] of the value that
-/// redis-server 7.0.15 has then.
+/// After PFADD of `e:0`, `e:1` and so on: how many, `hll-sparse-max-bytes`, and the [`Facts`] of the value
+/// that redis-server 7.0.15 has then.
 const LARGER: [(usize, usize, Facts); 5] = [
     (100, 3000, (279, 100, 0x4845_eccc_5ab0_06fd)),
     (1000, 3000, (1880, 995, 0xc25a_87c3_32c6_b0a8)),
@@ -184,8 +184,8 @@ fn ranks_that_no_hash_has_do_not_break_the_estimate() {
     assert!(registers.cardinality() > 1 << 60);
 }
 
-/// Registers to raise, close together, so that runs split and join often. `high_ranks` of every 40 of those that are not have
-/// ranks that only dense registers hold.
+/// Registers to raise, close together, so that runs split and join often. `high_ranks` of every 40 of those
+/// that are not have ranks that only dense registers hold.
 fn observations(high_ranks: u32) -> impl Strategy<Value = Vec<Observation>> {
     let near = (0..40usize, 1..5u8);
     let far = (0..N_REGISTERS, prop_oneof![40 => 1..=32u8, high_ranks => 33..=51u8]);

@@ -40,7 +40,8 @@ impl Limit {
         }
     }
 
-    /// Whether they are within this part of it (2: half), which decides whether a chunk that is alone becomes a small list.
+    /// Whether they are within this part of it (2: half), which decides whether a chunk that is alone becomes
+    /// a small list.
     pub fn admits_of(self, part: usize, n_bytes: usize, n_elements: usize) -> bool {
         match self {
             Limit::Bytes(max) => n_bytes <= max / part,
@@ -53,7 +54,8 @@ impl Limit {
         !self.admits(text.len(), 1)
     }
 
-    /// Whether a chunk has grown so far beyond the limit, by having its elements replaced, that it is better cut.
+    /// Whether a chunk has grown so far beyond the limit, by having its elements replaced, that it is better
+    /// cut.
     pub fn is_far_exceeded(self, n_bytes: usize) -> bool {
         match self {
             Limit::Bytes(max) => n_bytes > 2 * max,
@@ -132,11 +134,13 @@ impl Chunk {
     }
 }
 
-/// Packed elements with room to grow at either end, so that what is added or removed there does not move the others.
+/// Packed elements with room to grow at either end, so that what is added or removed there does not move the
+/// others.
 ///
 /// The bytes in use are at any time what Redis would have in the node.
 pub(super) struct PackedChunk {
-    /// In use from `start` on. The room at the left end is before that, the room at the right end is spare capacity.
+    /// In use from `start` on. The room at the left end is before that, the room at the right end is spare
+    /// capacity.
     bytes: Vec<u8>,
     start: u32,
     n_elements: u32,
@@ -149,7 +153,8 @@ impl PackedChunk {
         Self::with_capacity(capacity, packed.bytes(), ListEnd::Right, packed.len() as u32)
     }
 
-    /// A chunk of `n_elements` packed elements in an allocation of `capacity` bytes, with all room at one end.
+    /// A chunk of `n_elements` packed elements in an allocation of `capacity` bytes, with all room at one
+    /// end.
     fn with_capacity(capacity: usize, packed: &[u8], room_at: ListEnd, n_elements: u32) -> Self {
         let start = match room_at {
             ListEnd::Left => capacity - packed.len(),
@@ -216,7 +221,8 @@ impl PackedChunk {
         }
     }
 
-    /// Removes up to `max` elements that are `wanted`, those that are nearest to an end; says how many there were.
+    /// Removes up to `max` elements that are `wanted`, those that are nearest to an end; says how many there
+    /// were.
     pub fn remove_hits(&mut self, wanted: Element<'_>, from: ListEnd, max: usize) -> usize {
         let n_removed = remove_hits(self, wanted, from, max);
         self.n_elements -= n_removed as u32;
@@ -247,7 +253,8 @@ impl PackedChunk {
         }
     }
 
-    /// Panics unless the elements are well formed, as many as is said, and in no more memory than they may be.
+    /// Panics unless the elements are well formed, as many as is said, and in no more memory than they may
+    /// be.
     #[cfg(test)]
     pub fn check_invariants(&self) {
         let packed = Packed::check(self.bytes()).expect("the elements are well formed");
@@ -260,7 +267,8 @@ impl PackedChunk {
 
     /// Makes room for `more` bytes at an end.
     ///
-    /// Capacities are powers of two, of which the limits of bytes are some: a chunk that fills up ends with the room that it needs.
+    /// Capacities are powers of two, of which the limits of bytes are some: a chunk that fills up ends with
+    /// the room that it needs.
     fn make_room(&mut self, end: ListEnd, more: usize) {
         let room = match end {
             ListEnd::Left => self.start as usize,

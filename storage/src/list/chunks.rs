@@ -1,8 +1,8 @@
 //! The large form of a list: a deque of chunks.
 //!
-//! An element at an end is reached at once, one in the middle by the chunks' counts, from the nearer end. A chunk holds what
-//! Redis would have in one node of its list, whatever was done before, because the number of nodes decides when a list becomes
-//! small again.
+//! An element at an end is reached at once, one in the middle by the chunks' counts, from the nearer end. A
+//! chunk holds what Redis would have in one node of its list, whatever was done before, because the number of
+//! nodes decides when a list becomes small again.
 
 use std::{
     collections::{VecDeque, vec_deque},
@@ -164,7 +164,8 @@ impl Chunks {
         }
     }
 
-    /// Removes up to `max` elements that are `wanted`, those that are nearest to an end; says how many there were.
+    /// Removes up to `max` elements that are `wanted`, those that are nearest to an end; says how many there
+    /// were.
     pub fn remove_hits(&mut self, wanted: Element<'_>, from: ListEnd, max: usize) -> usize {
         let (mut n_removed, mut any_gap) = (0, false);
         for nth in 0..self.chunks.len() {
@@ -268,7 +269,8 @@ impl Chunks {
         true
     }
 
-    /// Adds an element between two chunks: to the neighbour of the one that is full, at its near end, or in a new chunk.
+    /// Adds an element between two chunks: to the neighbour of the one that is full, at its near end, or in a
+    /// new chunk.
     fn insert_between(&mut self, at: usize, neighbour: Option<usize>, near: ListEnd, text: &[u8]) {
         match neighbour.filter(|&neighbour| self.chunks[neighbour].admits(text, self.limit)) {
             Some(neighbour) => self.edit(neighbour, |chunk| chunk.push(near, text)),
@@ -362,8 +364,8 @@ impl Chunks {
         self.insert_chunk(at + 1, Chunk::Packed(behind));
     }
 
-    /// Merges what lies around a chunk after a cut, as far as the limit admits it: the two chunks before it, the two behind it,
-    /// then it with the one before, and with the one behind.
+    /// Merges what lies around a chunk after a cut, as far as the limit admits it: the two chunks before it,
+    /// the two behind it, then it with the one before, and with the one behind.
     fn merge_around(&mut self, mut at: usize) {
         if at >= 2 && self.merge(at - 2) {
             at -= 1;
@@ -393,7 +395,8 @@ impl Chunks {
         true
     }
 
-    /// Changes a packed chunk, and keeps the counts. A chunk at neither end, where nothing is pushed, keeps no room to grow.
+    /// Changes a packed chunk, and keeps the counts. A chunk at neither end, where nothing is pushed, keeps
+    /// no room to grow.
     #[inline]
     fn edit<R>(&mut self, at: usize, edit: impl FnOnce(&mut PackedChunk) -> R) -> R {
         let is_inner = at > 0 && at + 1 < self.chunks.len();

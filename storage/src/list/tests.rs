@@ -227,7 +227,8 @@ fn lists_do_what_deques_do() {
         let mut pair = Pair { lone: Lone::new(setting), model: VecDeque::new() };
         let mut seen = [0; 3];
         for step in 0..3000 {
-            // Now and then it is another limit; then again the first, so that lists of all ages meet all limits.
+            // Now and then it is another limit; then again the first, so that lists of all ages meet all
+            // limits.
             let other = if step % 500 < 400 { setting } else { [-1, 4, -3][step / 500 % 3] };
             pair.lone.set_limit(other);
             if pair.model.len() > 150 {
@@ -267,7 +268,8 @@ fn packed_bytes(text: &[u8]) -> usize {
     buffer.len()
 }
 
-/// A list becomes large by the bare length of what is added, and small again at half of the limit, to the byte.
+/// A list becomes large by the bare length of what is added, and small again at half of the limit, to the
+/// byte.
 #[test]
 fn bytes_limit_the_forms() {
     for (setting, max) in [(-1, 4096), (-2, 8192), (-3, 16384), (-4, 32768), (-5, 65536), (-100, 65536)] {

@@ -164,7 +164,8 @@ fn more_than_65534_elements_are_counted() {
 
 #[test]
 fn the_layout_is_that_of_redis() {
-    // What DUMP of redis-server 7.0.15 holds for RPUSH l a 1 -1 300 70000 (behind the type, the node's kind and its length).
+    // What DUMP of redis-server 7.0.15 holds for RPUSH l a 1 -1 300 70000 (behind the type, the node's kind
+    // and its length).
     let expected = b"\x1a\0\0\0\x05\0\x81a\x02\x01\x01\xdf\xff\x02\xc1\x2c\x02\xf2\x70\x11\x01\x04\xff";
     let buffer = packed_of(&["a", "1", "-1", "300", "70000"].map(|text| text.as_bytes().to_vec()));
     assert_eq!(buffer[4..], expected[4..]);

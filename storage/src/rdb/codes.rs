@@ -24,8 +24,8 @@ pub(super) mod types {
     pub const STREAM_2: u8 = 19;
     pub const SET_LISTPACK: u8 = 20;
     pub const STREAM_3: u8 = 21;
-    /// The release candidates of Redis 7.4 wrote hashes whose fields have deadlines in these two ways. (Valkey has another type
-    /// 22, but its version is refused.)
+    /// The release candidates of Redis 7.4 wrote hashes whose fields have deadlines in these two ways.
+    /// (Valkey has another type 22, but its version is refused.)
     pub const HASH_WITH_DEADLINES_EARLY: u8 = 22;
     pub const HASH_TRIPLES_EARLY: u8 = 23;
     pub const HASH_WITH_DEADLINES: u8 = 24;

@@ -6,9 +6,9 @@
 //! entry:  (deadline | idle | frequency)* | type u8 | key | value
 //! ```
 //!
-//! A [`SnapshotWriter`] writes a file from [encoded entries](encode_entry), a [`SnapshotReader`] takes one apart into entries that
-//! are not built yet, and [`RawEntry::build`] builds one, on any thread. The checksum is Redis's CRC-64 of all before it, or 0 if
-//! none was kept.
+//! A [`SnapshotWriter`] writes a file from [encoded entries](encode_entry), a [`SnapshotReader`] takes one
+//! apart into entries that are not built yet, and [`RawEntry::build`] builds one, on any thread. The checksum
+//! is Redis's CRC-64 of all before it, or 0 if none was kept.
 
 mod raw_entry;
 mod snapshot_reader;

@@ -54,8 +54,8 @@ pub fn write(out: &mut Vec<u8>, entry: EntryRef<'_>, now: Millis) {
     }
 }
 
-/// Writes a hash of which the first deadline is `first`: its triples as they are stored, or field by field, with what each
-/// deadline is later than the first, and one more, since 0 stands for none.
+/// Writes a hash of which the first deadline is `first`: its triples as they are stored, or field by field,
+/// with what each deadline is later than the first, and one more, since 0 stands for none.
 fn hash_with_deadlines(out: &mut Vec<u8>, hash: HashRef<'_>, first: Deadline) {
     let triples = hash.live_triples();
     out.push(if triples.is_some() { types::HASH_TRIPLES } else { types::HASH_WITH_DEADLINES });
@@ -146,7 +146,8 @@ fn fill_hash_with_deadlines(hash: &mut HashMut<'_>, value_type: u8, from: &mut R
     })
 }
 
-/// Calls `each` with the elements of a listpack, three and three, of which the third is a deadline, or 0 for none.
+/// Calls `each` with the elements of a listpack, three and three, of which the third is a deadline, or 0 for
+/// none.
 fn each_triple(bytes: &[u8], mut each: impl FnMut(&[u8], &[u8], u64) -> Option<()>) -> Option<()> {
     let mut elements = Packed::check(bytes)?.iter();
     while let Some(name) = elements.next() {

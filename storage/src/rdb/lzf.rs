@@ -1,12 +1,13 @@
 //! The LZF compression.
 //!
-//! A byte below 32 is followed by so many and one more bytes to copy. Any other starts a repetition: its upper three bits are
-//! the length less two (seven: the next byte is added to it), its lower five and the byte behind are how far back it starts,
-//! less one.
+//! A byte below 32 is followed by so many and one more bytes to copy. Any other starts a repetition: its
+//! upper three bits are the length less two (seven: the next byte is added to it), its lower five and the
+//! byte behind are how far back it starts, less one.
 
 use crate::entry::Pinned;
 
-/// The bytes that were compressed, if there are exactly `len` of them. Their room is taken at once, if there can be as many.
+/// The bytes that were compressed, if there are exactly `len` of them. Their room is taken at once, if there
+/// can be as many.
 pub fn decompress(mut from: &[u8], len: usize) -> Option<Vec<u8>> {
     if len / TIMES_MAX > from.len() {
         return None;
@@ -27,8 +28,8 @@ const TIMES_MAX: usize = REPEATED_MAX / 3 + 1;
 /// The size of a piece that is decompressed before it goes to a blob.
 const PIECE_BYTES: usize = 256 << 10;
 
-/// The same as a blob, without a second copy of it all: a repetition starts only so far back. The blob's room is taken at once, if there can be
-/// as much.
+/// The same as a blob, without a second copy of it all: a repetition starts only so far back. The blob's room
+/// is taken at once, if there can be as much.
 pub fn decompress_blob(mut from: &[u8], len: usize) -> Option<Pinned> {
     if len / TIMES_MAX > from.len() {
         return None;
@@ -89,24 +90,27 @@ const REPEATED_MAX: usize = 7 + 255 + 2;
 /// How far back one may start.
 const BACK_MAX: usize = 1 << 13;
 
-/// Bits of the number of places that are remembered; fewer of them for short strings, whose places stay in the first level of the cache
-/// then.
+/// Bits of the number of places that are remembered; fewer of them for short strings, whose places stay in
+/// the first level of the cache then.
 const TABLE_BITS: u32 = 14;
 
-/// So many misses in a row, as a power of two, make the search step further by one: what does not repeat takes less time.
+/// So many misses in a row, as a power of two, make the search step further by one: what does not repeat
+/// takes less time.
 const MISSES_A_STEP_BITS: usize = 5;
 
 /// After so many short strings in a row that do not become shorter,
 const VAIN_MAX: u32 = 64;
 
-/// only one of so many is tried, until one does: the data are of a kind that cannot be compressed, or are compressed already.
+/// only one of so many is tried, until one does: the data are of a kind that cannot be compressed, or are
+/// compressed already.
 const TRIED_ONE_OF: u32 = 8;
 
 /// Longer strings are always tried. Trying takes as long as reading them, and what could be saved is much.
 const SHORT_MAX_BYTES: usize = 1024;
 
-/// Compresses one string after the other. It remembers where three bytes were last seen, in a table that is not cleared in between:
-/// places are counted through all strings, so that those of earlier ones are told by their numbers.
+/// Compresses one string after the other. It remembers where three bytes were last seen, in a table that is
+/// not cleared in between: places are counted through all strings, so that those of earlier ones are told by
+/// their numbers.
 pub struct Compressor {
     last_seen: Box<[u32; 1 << TABLE_BITS]>,
     /// The place of the next string's first byte. 0 stands for none.

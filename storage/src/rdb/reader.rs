@@ -1,4 +1,5 @@
-//! How the format's parts are read. Whatever is wrong with one, the answer is `None`, and the reader knows [what](Malformed) it was.
+//! How the format's parts are read. Whatever is wrong with one, the answer is `None`, and the reader knows
+//! [what](Malformed) it was.
 
 use std::borrow::Cow;
 
@@ -165,8 +166,8 @@ impl<'a> Reader<'a> {
         }
     }
 
-    /// Calls `each` as often as the length says that comes next. Each call reads something, so a length that is too large
-    /// ends with the bytes.
+    /// Calls `each` as often as the length says that comes next. Each call reads something, so a length that
+    /// is too large ends with the bytes.
     pub fn repeated(&mut self, mut each: impl FnMut(&mut Self) -> Option<()>) -> Option<()> {
         for _ in 0..self.len()? {
             each(self)?;

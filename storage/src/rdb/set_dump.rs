@@ -20,7 +20,8 @@ use crate::{
 /// The types that are read.
 pub const TYPES: &[u8] = &[types::SET, types::SET_INTSET, types::SET_LISTPACK];
 
-/// Writes the type and the value. A packed set is written member by member: its own type is newer than the version that is written.
+/// Writes the type and the value. A packed set is written member by member: its own type is newer than the
+/// version that is written.
 pub fn write(out: &mut Vec<u8>, entry: EntryRef<'_>, now: Millis) {
     let members = ValueRef::<SetType>::known(entry, now);
     if set::encoding_name(entry) == "intset" {

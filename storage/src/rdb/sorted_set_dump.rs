@@ -52,8 +52,9 @@ pub fn walk(value_type: u8, parts: &mut dyn Parts) -> Result<(), Stop> {
     }
 }
 
-/// Reads a value of one of the [`TYPES`]. As in Redis, one that was written member by member is large until all of it is there, so it
-/// keeps the sign of zeros if it stays large; one that was packed keeps what is in it.
+/// Reads a value of one of the [`TYPES`]. As in Redis, one that was written member by member is large until
+/// all of it is there, so it keeps the sign of zeros if it stays large; one that was packed keeps what is in
+/// it.
 pub fn read(value_type: u8, from: &mut Reader<'_>, making: &Making<'_>) -> Option<Made> {
     let mut gathered = Gathered::new(&Router::unsharded(making.hasher));
     let mut add = |member: &[u8], score: f64| match score.is_nan() {

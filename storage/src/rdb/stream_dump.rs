@@ -8,9 +8,10 @@
 //! consumers n | (name | seen at | active at | n | identity × n) × n
 //! ```
 //!
-//! Numbers are lengths, times 64 bits, and identities of nodes and pending entries two numbers of 64 bits with the highest byte
-//! first. What was pending is written twice: for its group in full, and for its consumer by its identity. Redis 5 wrote neither
-//! what comes behind `last` among the entries nor how much a group has read, and only Redis 7.2 writes when consumers were active.
+//! Numbers are lengths, times 64 bits, and identities of nodes and pending entries two numbers of 64 bits
+//! with the highest byte first. What was pending is written twice: for its group in full, and for its
+//! consumer by its identity. Redis 5 wrote neither what comes behind `last` among the entries nor how much a
+//! group has read, and only Redis 7.2 writes when consumers were active.
 
 use std::collections::BTreeMap;
 

@@ -53,7 +53,8 @@ impl World {
         let back = self.restore(&payload).expect("what was dumped is restored");
         assert_eq!(back.as_ref().key(), b"key");
         assert_eq!(contents(back.as_ref()), contents(entry.as_ref()));
-        // A list that is pushed at once may have become longer in one piece than what is then restored as one.
+        // A list that is pushed at once may have become longer in one piece than what is then restored as
+        // one.
         if entry.as_ref().kind() != Kind::List {
             assert_eq!(encoding_name(back.as_ref()), encoding_name(entry.as_ref()));
         }
@@ -311,7 +312,8 @@ fn what_no_redis_writes_is_refused() {
         (types::STRING, b"\x80\xff\xff\xff\xffabc", Flaw::Part, 6),
         (types::STRING, b"\xc4\x01", Flaw::Part, 2),
         (types::LIST_OF_LISTPACKS, b"\x01\x01\x00", Flaw::Empty, 4),
-        // A zipmap that miscounts, has a field twice, has no end, an end too early, or more room to spare than there is.
+        // A zipmap that miscounts, has a field twice, has no end, an end too early, or more room to spare
+        // than there is.
         (types::HASH_ZIPMAP, b"\x07\x02\x01a\x01\x00b\xff", zipmap, 1),
         (types::HASH_ZIPMAP, b"\x0c\x02\x01a\x01\x00b\x01a\x01\x00c\xff", zipmap, 1),
         (types::HASH_ZIPMAP, b"\x06\x01\x01a\x01\x00b", zipmap, 1),

@@ -1,5 +1,5 @@
-//! How values are made: by their types' own operations, member by member, so that they are stored as the settings say, whatever
-//! they were stored like where they come from.
+//! How values are made: by their types' own operations, member by member, so that they are stored as the
+//! settings say, whatever they were stored like where they come from.
 
 use std::{cell::Cell, sync::Arc};
 
@@ -57,7 +57,8 @@ impl Making<'_> {
         self.make_then(fill, |_| ())
     }
 
-    /// An entry with what `fill` puts into a value, and what `expire` leaves of that. To `fill` nothing has expired, so that what comes twice is noticed in any case.
+    /// An entry with what `fill` puts into a value, and what `expire` leaves of that. To `fill` nothing has
+    /// expired, so that what comes twice is noticed in any case.
     pub fn make_then<T: ValueType>(
         &self,
         fill: impl FnOnce(&mut ValueMut<'_, T>) -> Option<()>,
@@ -85,8 +86,8 @@ impl Making<'_> {
     }
 }
 
-/// A table and a ledger of which nobody hears, for one value at a time. A thread keeps its own from one value to the next: to make
-/// them takes longer than to make a small value.
+/// A table and a ledger of which nobody hears, for one value at a time. A thread keeps its own from one value
+/// to the next: to make them takes longer than to make a small value.
 struct Bench {
     table: Table,
     ledger: Ledger,

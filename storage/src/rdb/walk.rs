@@ -1,6 +1,8 @@
-//! Walking over a value without building it: to find its end, or to write it again with its strings compressed.
+//! Walking over a value without building it: to find its end, or to write it again with its strings
+//! compressed.
 //!
-//! Each type says once, beside its reader, which parts its values have ([`Parts`]); what is done with a part is the walker's.
+//! Each type says once, beside its reader, which parts its values have ([`Parts`]); what is done with a part
+//! is the walker's.
 
 use super::codes::{double_text, encoded, length};
 
@@ -30,8 +32,8 @@ pub fn lens(parts: &mut dyn Parts, n: usize) -> Result<(), Stop> {
     (0..n).try_for_each(|_| parts.len().map(|_| ()))
 }
 
-/// What comes as often as the length says that comes first. Each time reads something, so a length that is too large ends with
-/// the bytes.
+/// What comes as often as the length says that comes first. Each time reads something, so a length that is
+/// too large ends with the bytes.
 pub fn repeated<'p>(
     parts: &mut (dyn Parts + 'p),
     mut each: impl FnMut(&mut (dyn Parts + 'p)) -> Result<(), Stop>,

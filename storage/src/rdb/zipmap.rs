@@ -10,7 +10,8 @@ const END: u8 = 0xff;
 const LONG: u8 = 0xfe;
 const UNCOUNTED: u8 = 0xfe;
 
-/// Calls `each` with names and values, of which there must be some, as in Redis. What is not well formed may be found out after some calls.
+/// Calls `each` with names and values, of which there must be some, as in Redis. What is not well formed may
+/// be found out after some calls.
 pub fn each(bytes: &[u8], mut each: impl FnMut(&[u8], &[u8]) -> Option<()>) -> Option<()> {
     let (&stated, rest) = bytes.split_first()?;
     let (&end, mut fields) = rest.split_last()?;

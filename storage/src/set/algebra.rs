@@ -1,7 +1,7 @@
 //! Sets made of sets: intersections, unions and differences.
 //!
-//! The members of a result are found by probing sets, or by remembering members that were seen, without copying any of
-//! them; only what is stored is built. Sources may be the same set several times.
+//! The members of a result are found by probing sets, or by remembering members that were seen, without
+//! copying any of them; only what is stored is built. Sources may be the same set several times.
 
 use std::{cmp::Reverse, collections::HashSet};
 
@@ -103,16 +103,16 @@ fn difference<'a>(sources: &[Option<SetRef<'a>>]) -> impl Iterator<Item = Elemen
     })
 }
 
-/// Whether looking each member of the first set up in all others is less work than going through all sets, by Redis's
-/// estimate.
+/// Whether looking each member of the first set up in all others is less work than going through all sets, by
+/// Redis's estimate.
 fn probes_are_cheap(first: SetRef<'_>, others: &[SetRef<'_>]) -> bool {
     let n_probes = first.len() * (1 + others.len());
     let n_members = first.len() + others.iter().map(|set| set.len()).sum::<usize>();
     n_probes / 2 <= n_members
 }
 
-/// Stores a difference. Where going through all sets is less work, Redis takes out of a copy of the first set what the
-/// others have; the copy's encoding shows in the result.
+/// Stores a difference. Where going through all sets is less work, Redis takes out of a copy of the first set
+/// what the others have; the copy's encoding shows in the result.
 fn store_difference(sources: &[Option<SetRef<'_>>], result: &mut SetBuilder<'_>) {
     let Some((Some(first), others)) = sources.split_first() else { return };
     let others: Sources<'_> = others.iter().flatten().copied().collect();

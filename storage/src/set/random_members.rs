@@ -10,10 +10,12 @@ use super::{
 };
 use crate::{entry::EntryBox, packed, reclaim, table::Table};
 
-/// Up to this many times more members are popped one by one than stay; else those that stay are moved out of a large set.
+/// Up to this many times more members are popped one by one than stay; else those that stay are moved out of
+/// a large set.
 const POP_BY_ONE_MAX: usize = 5;
 
-/// From this many times more members than are wanted on, those of a large set are drawn; else all are gone through.
+/// From this many times more members than are wanted on, those of a large set are drawn; else all are gone
+/// through.
 const DRAW_MIN: usize = 3;
 
 /// An index below `n` by a random number.
@@ -22,8 +24,8 @@ fn below(random: u64, n: usize) -> usize {
     ((u128::from(random) * n as u128) >> 64) as usize
 }
 
-/// Chooses some of many things while they are gone through once, each choice as likely as any other (Knuth, "The Art of
-/// Computer Programming", section 3.4.2, algorithm S).
+/// Chooses some of many things while they are gone through once, each choice as likely as any other (Knuth,
+/// "The Art of Computer Programming", section 3.4.2, algorithm S).
 struct Selection {
     n_wanted: usize,
     n_left: usize,
@@ -115,7 +117,8 @@ impl SetMut<'_> {
         self.arrange_object(|members: &mut Members| members.pop(random, with)).expect(IS_OBJECT)
     }
 
-    /// Removes `n` random members, and calls `each` with each of them. Some must stay: who wants all has no need of chance.
+    /// Removes `n` random members, and calls `each` with each of them. Some must stay: who wants all has no
+    /// need of chance.
     ///
     /// # Panics
     /// If there are no more than `n`.

@@ -46,8 +46,8 @@ impl EvictionPolicy {
 const DATABASES_A_DRAW: usize = 16;
 
 impl Shard {
-    /// Draws keys by chance, at the command's time, from each of the databases or from some of many, and offers each that may be removed with a
-    /// score: the higher, the sooner it should go.
+    /// Draws keys by chance, at the command's time, from each of the databases or from some of many, and
+    /// offers each that may be removed with a score: the higher, the sooner it should go.
     pub fn sample_victims(
         &mut self,
         policy: EvictionPolicy,
@@ -78,8 +78,8 @@ impl Shard {
         }
     }
 
-    /// Removes a key of the command's database to make room, if it is there, and not pinned; says whether it was. One whose time is over
-    /// goes as that.
+    /// Removes a key of the command's database to make room, if it is there, and not pinned; says whether it
+    /// was. One whose time is over goes as that.
     pub fn evict(&mut self, key: &Key<'_>) -> bool {
         if self.pinned.contains(self.db, key.bytes) {
             return false;

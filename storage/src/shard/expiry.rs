@@ -15,7 +15,8 @@ use crate::{
 /// How far the expiry of a shard has come.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct ExpiryCursor {
-    /// The place of a table, which may be another's by the next step: then some keys are passed over until the next round.
+    /// The place of a table, which may be another's by the next step: then some keys are passed over until
+    /// the next round.
     nth: usize,
     position: Position,
 }
@@ -108,8 +109,8 @@ impl Shard {
         }
     }
 
-    /// Notes that an entry was removed because its deadline had passed, or those of all its parts: as in Redis, its parts have expired
-    /// then, and the key was removed because it had become empty.
+    /// Notes that an entry was removed because its deadline had passed, or those of all its parts: as in
+    /// Redis, its parts have expired then, and the key was removed because it had become empty.
     fn expired(&mut self, entry: EntryBox) {
         let is_whole = entry.as_ref().deadline().is_some_and(|deadline| deadline.has_passed(self.now));
         let published = &self.ledger.published;

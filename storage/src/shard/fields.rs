@@ -1,8 +1,9 @@
 //! Deadlines of hash fields: the shard's deadline index of hashes, and how their fields expire.
 //!
-//! Each hash that has fields with deadlines stands once in the deadline index, with the earliest of them, so expiry finds what is due
-//! without looking at anything else. The deadline index follows every change: guards compare the hash's next deadline before and after,
-//! and whatever puts in or takes out whole entries says so.
+//! Each hash that has fields with deadlines stands once in the deadline index, with the earliest of them, so
+//! expiry finds what is due without looking at anything else. The deadline index follows every change: guards
+//! compare the hash's next deadline before and after, and whatever puts in or takes out whole entries says
+//! so.
 
 use super::Shard;
 use crate::{
@@ -18,8 +19,8 @@ use crate::{
 const ON_THE_WAY: usize = 1024;
 
 impl Shard {
-    /// Removes fields whose deadline has passed, at most `n_max`, from hashes of all databases; says how many. A hash that is over
-    /// goes as a whole and counts as one.
+    /// Removes fields whose deadline has passed, at most `n_max`, from hashes of all databases; says how
+    /// many. A hash that is over goes as a whole and counts as one.
     pub fn expire_fields(&mut self, now: Millis, n_max: usize) -> usize {
         let mut n_expired = 0;
         while n_expired < n_max
@@ -77,7 +78,8 @@ impl Shard {
 
 #[cfg(test)]
 impl Shard {
-    /// Panics unless the deadline index lists just the hashes whose fields have deadlines, and the published numbers are right.
+    /// Panics unless the deadline index lists just the hashes whose fields have deadlines, and the published
+    /// numbers are right.
     pub(crate) fn check_fields(&self) {
         use std::sync::atomic::Ordering::Relaxed;
 

@@ -1,4 +1,5 @@
-//! Loading: shards that are filled aside, by whoever owns them, and then take the place of what shards of the keyspace hold.
+//! Loading: shards that are filled aside, by whoever owns them, and then take the place of what shards of the
+//! keyspace hold.
 
 use super::Shard;
 use crate::{
@@ -38,8 +39,8 @@ impl Shard {
         Ok(())
     }
 
-    /// Gives up what the shard holds, in all databases, for what another has loaded, which is empty then. Whoever watches a key
-    /// that was there or is there now hears of it as of FLUSHALL.
+    /// Gives up what the shard holds, in all databases, for what another has loaded, which is empty then.
+    /// Whoever watches a key that was there or is there now hears of it as of FLUSHALL.
     pub fn adopt(&mut self, loaded: &mut Shard) {
         self.flush_all();
         self.marks.tear();
@@ -101,8 +102,8 @@ impl Shard {
         self.update_observers();
     }
 
-    /// Has the next commands run before all deadlines: what they find was there when they were logged. It is `loads_at` all the same, for
-    /// what only tells when something was used.
+    /// Has the next commands run before all deadlines: what they find was there when they were logged. It is
+    /// `loads_at` all the same, for what only tells when something was used.
     pub fn turn_back_time(&mut self, loads_at: Millis) {
         self.now = Millis(0);
         self.ledger.loads_at = loads_at;

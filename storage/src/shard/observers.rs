@@ -1,5 +1,5 @@
-//! Observers of a shard: who watches its keys, waits for them, has read them or hears of every change; and who subscribes to its
-//! channels.
+//! Observers of a shard: who watches its keys, waits for them, has read them or hears of every change; and
+//! who subscribes to its channels.
 
 use std::sync::{Arc, atomic::AtomicBool};
 
@@ -18,8 +18,8 @@ use crate::{
 };
 
 impl Shard {
-    /// Begins to watch a key for a client, whose flag is set when it is written. One that has expired is removed first, so that its later
-    /// removal is no change.
+    /// Begins to watch a key for a client, whose flag is set when it is written. One that has expired is
+    /// removed first, so that its later removal is no change.
     pub fn watch(&mut self, key: &Key<'_>, written: &Arc<AtomicBool>) -> Stamp {
         self.remove_if_expired(key);
         self.remove_expired_fields(key);
@@ -34,14 +34,16 @@ impl Shard {
         self.ledger.watches_changed();
     }
 
-    /// Whether a watched key of the command's database has been written, or has expired, since it had this stamp.
+    /// Whether a watched key of the command's database has been written, or has expired, since it had this
+    /// stamp.
     pub fn is_written_since(&mut self, key: &WatchedKey, stamp: Stamp) -> bool {
         self.remove_if_expired(&key.key());
         self.remove_expired_fields(&key.key());
         self.ledger.stamps.of(key) != stamp
     }
 
-    /// The watched keys that exist in any of these databases, under each of them: flushed or swapped, they are another value, or none.
+    /// The watched keys that exist in any of these databases, under each of them: flushed or swapped, they
+    /// are another value, or none.
     pub(super) fn watched_in(&self, dbs: &[Db]) -> Vec<(Db, Box<[u8]>)> {
         match self.ledger.stamps.is_empty() {
             true => Vec::new(),
@@ -79,8 +81,8 @@ impl Shard {
             .collect()
     }
 
-    /// Removes what would come from another database to keys that are watched here and has expired: that is no change, and
-    /// would look like one when it is removed later.
+    /// Removes what would come from another database to keys that are watched here and has expired: that is
+    /// no change, and would look like one when it is removed later.
     pub(super) fn remove_what_comes_expired(&mut self, watched: Db, from: Db) {
         let db = self.db;
         self.begin(from, self.now);
@@ -97,8 +99,9 @@ impl Shard {
         }
     }
 
-    /// Whether there is somebody to ask before a command or to tell after it: nodes that wait, pins, tracking clients, hearers, or
-    /// changes that nobody has been told of. Then commands take the way that does so before it lets the shard go.
+    /// Whether there is somebody to ask before a command or to tell after it: nodes that wait, pins, tracking
+    /// clients, hearers, or changes that nobody has been told of. Then commands take the way that does so
+    /// before it lets the shard go.
     #[inline(always)]
     pub fn has_observers(&self) -> bool {
         self.has_observers
@@ -110,8 +113,8 @@ impl Shard {
         self.is_only_logged
     }
 
-    /// Whether nodes wait for keys here, or keys are pinned: whether there is somebody to ask before a command, of all
-    /// [observers](Shard::has_observers).
+    /// Whether nodes wait for keys here, or keys are pinned: whether there is somebody to ask before a
+    /// command, of all [observers](Shard::has_observers).
     pub fn has_lines(&self) -> bool {
         !self.ledger.waiters.is_empty() || !self.pinned.is_empty()
     }
@@ -154,7 +157,8 @@ impl Shard {
         self.with_holds(key, |waiters, holds, db| waiters.next(db, key.bytes, holds, turns))
     }
 
-    /// Looks at what a key of the command's database holds for those that wait for it. One that has expired is gone then.
+    /// Looks at what a key of the command's database holds for those that wait for it. One that has expired
+    /// is gone then.
     fn with_holds<R>(&mut self, key: &Key<'_>, look: impl FnOnce(&Waiters, &Holds<'_>, Db) -> R) -> R {
         self.remove_if_expired(key);
         let entry = self.tables.get(self.db).and_then(|table| table.find(key.bytes, key.routed.place));
@@ -174,8 +178,8 @@ impl Shard {
         let _: Option<EntryRef<'_>> = self.peek(key);
     }
 
-    /// The nodes that wait for a key in any database and write a further one when they are served; the first to come first, in each
-    /// database.
+    /// The nodes that wait for a key in any database and write a further one when they are served; the first
+    /// to come first, in each database.
     pub fn reaching_waiters(&self, key: &[u8]) -> impl Iterator<Item = &Waiter> {
         self.ledger.waiters.reaching(key)
     }
@@ -194,7 +198,8 @@ impl Shard {
         forgotten.unwrap_or_default()
     }
 
-    /// Forgets up to `n_max` keys that a client has read, with no word to it; says what is forgotten, and whether that was all.
+    /// Forgets up to `n_max` keys that a client has read, with no word to it; says what is forgotten, and
+    /// whether that was all.
     pub fn forget_reader(&mut self, reader: Reader, n_max: usize) -> (Remembered, bool) {
         let Some(tracked) = &mut self.ledger.tracked else { return (Remembered::default(), true) };
         let forgotten = tracked.forget_reader(reader, n_max);
@@ -220,7 +225,8 @@ impl Shard {
         self.ledger.is_logged()
     }
 
-    /// Records, for the log, what the command under way has done to the selected database in other words than its own, if changes are recorded.
+    /// Records, for the log, what the command under way has done to the selected database in other words than
+    /// its own, if changes are recorded.
     pub fn log(&self, words: &[&[u8]]) {
         if self.is_logged() {
             record::add(self.db, words.iter().copied());
@@ -266,8 +272,8 @@ impl Shard {
         }
     }
 
-    /// Adds what has happened and nobody has been told of, in order, where nodes that wait cannot be served yet: which of them are woken is
-    /// kept for the [end](Self::take_changes) of this unit, or the next.
+    /// Adds what has happened and nobody has been told of, in order, where nodes that wait cannot be served
+    /// yet: which of them are woken is kept for the [end](Self::take_changes) of this unit, or the next.
     pub fn take_untold(&mut self, to: &mut Vec<Change>) {
         self.ledger.take_untold(to);
         self.update_observers();

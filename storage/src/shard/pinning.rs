@@ -4,7 +4,8 @@ use super::Shard;
 use crate::{Db, Key, entry::EntryBox, event::Event};
 
 impl Shard {
-    /// Shares a live value, and keeps its key from being written until [`Shard::unpin`]; so are keys that are not there.
+    /// Shares a live value, and keeps its key from being written until [`Shard::unpin`]; so are keys that are
+    /// not there.
     pub fn pin(&mut self, key: &Key<'_>) -> Option<EntryBox> {
         self.pinned.add(self.db, key.bytes);
         self.update_observers();

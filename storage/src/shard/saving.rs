@@ -82,18 +82,21 @@ impl Shard {
         self.is_saving
     }
 
-    /// Refuses, up to the next [`Shard::start`], to change a large value that must be saved before: that takes long.
+    /// Refuses, up to the next [`Shard::start`], to change a large value that must be saved before: that
+    /// takes long.
     pub fn refuse_unsaved(&mut self) {
         self.refuses_unsaved = true;
     }
 
-    /// Whether a key of a database holds a value that must be saved before it is changed, and that takes long.
+    /// Whether a key of a database holds a value that must be saved before it is changed, and that takes
+    /// long.
     pub fn is_large_unsaved(&self, db: Db, key: &Key<'_>) -> bool {
         let entry = self.tables.get(db).and_then(|table| table.find(key.bytes, key.routed.place));
         entry.is_some_and(|entry| self.ledger.is_large_unsaved(db, key.routed.place, entry))
     }
 
-    /// Begins to save all that the shard holds, as it is now. What must be saved before its turn goes to `early`.
+    /// Begins to save all that the shard holds, as it is now. What must be saved before its turn goes to
+    /// `early`.
     ///
     /// # Panics
     /// If the shard has not given all to the last snapshot yet.
@@ -104,7 +107,8 @@ impl Shard {
         self.ledger.observe();
     }
 
-    /// Goes on to save, through some buckets; adds what that gives. `more` says after each few whether to go on.
+    /// Goes on to save, through some buckets; adds what that gives. `more` says after each few whether to go
+    /// on.
     pub fn save_some(&mut self, to: &mut Parts, mut more: impl FnMut(&Parts) -> bool) -> SaveStep {
         let now = self.now;
         // It stays where it is: whatever panics here, the walk can go on from there to clear the marks.

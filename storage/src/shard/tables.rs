@@ -10,8 +10,8 @@ use crate::{
 
 /// The tables of one shard.
 ///
-/// The first database's lies in the shard itself: its line is fetched together with the shard's word. Those of other databases
-/// come into being with their first key.
+/// The first database's lies in the shard itself: its line is fetched together with the shard's word. Those
+/// of other databases come into being with their first key.
 #[repr(C)]
 pub(crate) struct Tables {
     first: Table,
@@ -51,7 +51,8 @@ impl Tables {
         self.others.get_mut(db.0)
     }
 
-    /// The table of a database, to add a key to. `empty_stay` says whether tables keep their [places](Self::nth).
+    /// The table of a database, to add a key to. `empty_stay` says whether tables keep their
+    /// [places](Self::nth).
     #[inline(always)]
     pub(super) fn or_make(&mut self, db: Db, empty_stay: bool) -> &mut Table {
         if db.0 == 0 {
@@ -72,7 +73,8 @@ impl Tables {
         1 + self.others.len()
     }
 
-    /// A table by its place: first the first database's, then others in the order in which they came into being.
+    /// A table by its place: first the first database's, then others in the order in which they came into
+    /// being.
     pub(super) fn nth(&self, nth: usize) -> Option<(Db, &Table)> {
         match nth.checked_sub(1) {
             None => Some((Db(0), &self.first)),

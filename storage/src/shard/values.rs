@@ -67,7 +67,8 @@ impl Shard {
         self.value_mut(key, event)
     }
 
-    /// A live value, to be changed; an empty one is made if the key is missing, and goes again if nothing is put into it.
+    /// A live value, to be changed; an empty one is made if the key is missing, and goes again if nothing is
+    /// put into it.
     ///
     /// # Errors
     /// If the key holds something else.
@@ -99,7 +100,8 @@ impl Shard {
         Ok(ValueMut::new(slot, ledger, marks, &self.thresholds, (self.db, self.now), event).with_new(is_new))
     }
 
-    /// An empty value in place of whatever the key held, to be filled; it goes again if nothing is put into it.
+    /// An empty value in place of whatever the key held, to be filled; it goes again if nothing is put into
+    /// it.
     pub fn replace_value<'a, T: ValueType>(&'a mut self, key: &Key<'_>, event: Event) -> ValueMut<'a, T> {
         self.peek(key);
         self.marks.tear();
@@ -120,7 +122,8 @@ impl Shard {
         ValueMut::new(slot, ledger, marks, &self.thresholds, (self.db, self.now), event).with_new(is_new)
     }
 
-    /// A value at a place of the command's database that is accepted, to be changed; no use of the key, and it may have expired.
+    /// A value at a place of the command's database that is accepted, to be changed; no use of the key, and
+    /// it may have expired.
     pub(super) fn value_at<'a, T: ValueType>(
         &'a mut self,
         place: Place,

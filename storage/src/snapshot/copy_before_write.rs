@@ -18,8 +18,9 @@ const SPARE_MAX: usize = 256;
 
 /// Full chunks of entries that were saved before their turn, of all shards.
 ///
-/// Writers of unsaved entries make them, and whoever writes the snapshot takes them at any time, with nothing held. Memory that has
-/// been written is used again: it stays as much as is on its way at one time, and in the caches.
+/// Writers of unsaved entries make them, and whoever writes the snapshot takes them at any time, with nothing
+/// held. Memory that has been written is used again: it stays as much as is on its way at one time, and in
+/// the caches.
 #[derive(Default)]
 pub struct Early {
     full: SegQueue<Encoded>,
@@ -30,14 +31,16 @@ pub struct Early {
     limit: OnceLock<Limit>,
 }
 
-/// A chunk is never refused, as it is handed on under a hold. Instead somebody is told who keeps writers away from the shards.
+/// A chunk is never refused, as it is handed on under a hold. Instead somebody is told who keeps writers away
+/// from the shards.
 struct Limit {
     n_bytes: usize,
     tell: Box<dyn Fn() + Send + Sync>,
 }
 
 impl Early {
-    /// Has `tell` be called under holds for each chunk that is handed on when there are so many bytes. To be called once.
+    /// Has `tell` be called under holds for each chunk that is handed on when there are so many bytes. To be
+    /// called once.
     pub fn limit(&self, n_bytes: usize, tell: impl Fn() + Send + Sync + 'static) {
         let limit = Limit { n_bytes, tell: Box::new(tell) };
         assert!(self.limit.set(limit).is_ok(), "there is one limit");

@@ -218,7 +218,8 @@ impl World {
 }
 
 impl Drop for World {
-    /// Frees what waits for threads that free in steps: AddressSanitizer does not find it in tables, whose pointers carry more than an address.
+    /// Frees what waits for threads that free in steps: AddressSanitizer does not find it in tables, whose
+    /// pointers carry more than an address.
     fn drop(&mut self) {
         self.parts = Parts::default();
         while reclaim::reclaim() {}

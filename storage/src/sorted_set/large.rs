@@ -1,7 +1,8 @@
 //! Large sorted sets: a table from members to scores, and the order of its entries.
 //!
-//! **Memory**, beyond a member's bytes and the 8 of its score: the entry's header 8 and what its class rounds up, 10.6 for the slot
-//! in the table, 9.4 in the tree. That is 28 bytes for a member of 16 bytes, whose entry takes 32 without rounding.
+//! **Memory**, beyond a member's bytes and the 8 of its score: the entry's header 8 and what its class rounds
+//! up, 10.6 for the slot in the table, 9.4 in the tree. That is 28 bytes for a member of 16 bytes, whose
+//! entry takes 32 without rounding.
 
 use std::ops::Range;
 
@@ -21,7 +22,8 @@ use crate::{
     teardown::Rubble,
 };
 
-/// Both parts always have the same entries, and the table never moves one: scores are overwritten where they are.
+/// Both parts always have the same entries, and the table never moves one: scores are overwritten where they
+/// are.
 pub(super) struct Large {
     table: Table,
     tree: Tree,

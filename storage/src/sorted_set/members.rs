@@ -18,9 +18,9 @@ impl<'t> Members<'t> {
     /// The member and the score that a handle in the tree stands for.
     #[inline]
     pub(super) fn at(self, handle: EntryHandle) -> Ranked<'t> {
-        // SAFETY: a tree has handles of entries of its own table only, from when an entry is put into the table until before it is
-        // taken out, and in between an entry is never changed in a way that moves it (`Large` sees to both). During 't the table
-        // is borrowed, so nothing changes or frees it.
+        // SAFETY: a tree has handles of entries of its own table only, from when an entry is put into the
+        // table until before it is taken out, and in between an entry is never changed in a way that moves it
+        // (`Large` sees to both). During 't the table is borrowed, so nothing changes or frees it.
         ranked(unsafe { handle.entry() })
     }
 

@@ -87,8 +87,8 @@ pub(super) enum Cut<'a> {
 }
 
 impl Cut<'_> {
-    /// Whether the place is behind an element of this score. `compare` compares its member with another; it is called where
-    /// the scores do not decide.
+    /// Whether the place is behind an element of this score. `compare` compares its member with another; it
+    /// is called where the scores do not decide.
     #[inline]
     pub(super) fn is_behind(
         self,

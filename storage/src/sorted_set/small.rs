@@ -141,7 +141,8 @@ fn insert_pair(buffer: &mut impl Splice, at: At, member: &[u8], score: f64, zero
     });
 }
 
-/// Calls `with` with the text of a score. As in Redis, whole scores are packed as integers, so a zero that is added loses its sign.
+/// Calls `with` with the text of a score. As in Redis, whole scores are packed as integers, so a zero that is
+/// added loses its sign.
 fn format_score(score: f64, zero_sign: ZeroSign, with: impl FnOnce(&[u8])) {
     let is_bare = score == 0.0 && zero_sign == ZeroSign::Dropped;
     number::format_f64(if is_bare { 0.0 } else { score }, with);

@@ -4,22 +4,24 @@
 //! Inner: first element, count and node of each child ─▶ … ─▶ Leaf: ruler | mark and address of each entry
 //! ```
 //!
-//! Entries belong to the set's table; the tree has their addresses, sorted by score and member. So a rank, the element at a
-//! rank, and the ends of any range are found in O(log n), and a range is read leaf by leaf.
+//! Entries belong to the set's table; the tree has their addresses, sorted by score and member. So a rank,
+//! the element at a rank, and the ends of any range are found in O(log n), and a range is read leaf by leaf.
 //!
-//! **Marks.** To compare an entry is to read it, which in a large set is a cache miss, and a binary search in a leaf would have
-//! seven. But an address leaves 20 bits of its word free. A leaf has a [`Ruler`], a line that maps scores to 20 bits without ever
-//! going against their order, and each word has the *mark* of its entry's score on it. Entries whose marks differ are told apart
-//! by them; only those with the mark of the score that is looked for are read. A ruler is laid over the scores that a leaf has,
-//! twice as long as they are, when the leaf is made, and again when splitting has left it with a few marks; scores beyond its
-//! ends have the first or the last mark. Where all scores are equal marks say nothing, and entries are compared.
+//! **Marks.** To compare an entry is to read it, which in a large set is a cache miss, and a binary search in
+//! a leaf would have seven. But an address leaves 20 bits of its word free. A leaf has a [`Ruler`], a line
+//! that maps scores to 20 bits without ever going against their order, and each word has the *mark* of its
+//! entry's score on it. Entries whose marks differ are told apart by them; only those with the mark of the
+//! score that is looked for are read. A ruler is laid over the scores that a leaf has, twice as long as they
+//! are, when the leaf is made, and again when splitting has left it with a few marks; scores beyond its ends
+//! have the first or the last mark. Where all scores are equal marks say nothing, and entries are compared.
 //!
-//! **Memory.** Leaves and nodes have up to 128 items, and room for as many as the allocator's class of their size holds. A leaf
-//! splits in two halves, so under random insertion sizes between 64 and 128 are as frequent as their reciprocals, and 64 / ln 2 =
-//! 92.3 items on average. Classes are 16 items apart, so 7.5 words are free. A leaf's share of its node is 64 bytes (first element
-//! 16, count 8, ruler 16, vector 24) and about 10 % of free room. That is (92.3 + 7.5) × 8 / 92.3 + 71 / 92.3 = 9.4 bytes a member.
-//! Leaves that ascending insertion leaves behind have 64 items and no free room: 9.1 bytes. A leaf with fewer than 32 items takes
-//! from a sibling or joins it.
+//! **Memory.** Leaves and nodes have up to 128 items, and room for as many as the allocator's class of their
+//! size holds. A leaf splits in two halves, so under random insertion sizes between 64 and 128 are as
+//! frequent as their reciprocals, and 64 / ln 2 = 92.3 items on average. Classes are 16 items apart, so 7.5
+//! words are free. A leaf's share of its node is 64 bytes (first element 16, count 8, ruler 16, vector 24)
+//! and about 10 % of free room. That is (92.3 + 7.5) × 8 / 92.3 + 71 / 92.3 = 9.4 bytes a member. Leaves that
+//! ascending insertion leaves behind have 64 items and no free room: 9.1 bytes. A leaf with fewer than 32
+//! items takes from a sibling or joins it.
 
 use std::{ops::Range, slice};
 
@@ -295,7 +297,8 @@ impl Leaf {
         read.start + self.handles[read].partition_point(is_before)
     }
 
-    /// Where the elements with a mark are: those before have lower scores than any that has the mark, those behind higher ones.
+    /// Where the elements with a mark are: those before have lower scores than any that has the mark, those
+    /// behind higher ones.
     #[inline]
     fn marked(&self, mark: u64) -> Range<usize> {
         let start = self.handles.partition_point(|handle| handle.spare() < mark);
@@ -490,7 +493,8 @@ impl Inner {
     }
 }
 
-/// A change under way: what it may read, and the bytes of the tree, which it counts. All vectors of a tree get their room here.
+/// A change under way: what it may read, and the bytes of the tree, which it counts. All vectors of a tree
+/// get their room here.
 struct Edit<'m> {
     members: Members<'m>,
     allocated_bytes: usize,
@@ -539,8 +543,8 @@ impl Edit<'_> {
         }
     }
 
-    /// Moves the items to where there is just room for them. `shrink_to` would not do: allocators leave what shrinks to a half
-    /// where it is.
+    /// Moves the items to where there is just room for them. `shrink_to` would not do: allocators leave what
+    /// shrinks to a half where it is.
     fn fit<T>(&mut self, vec: &mut Vec<T>) {
         if vec.capacity() > capacity_for::<T>(vec.len()) {
             let items = std::mem::take(vec);
@@ -611,8 +615,9 @@ fn bytes_of<T>(vec: &Vec<T>) -> usize {
 
 /// A line from scores to marks: what it maps to is never against the order of what it maps.
 ///
-/// Subtracting a number and multiplying by a positive one keep the order of doubles, whatever is rounded, and so does cutting off at
-/// both ends. Both numbers are finite and the factor is positive, so that infinite scores make no NaN.
+/// Subtracting a number and multiplying by a positive one keep the order of doubles, whatever is rounded, and
+/// so does cutting off at both ends. Both numbers are finite and the factor is positive, so that infinite
+/// scores make no NaN.
 #[derive(Clone, Copy)]
 struct Ruler {
     start: f64,
@@ -633,7 +638,8 @@ impl Ruler {
     /// The mark of a score, in the top bits.
     #[inline]
     fn mark(self, score: f64) -> u64 {
-        // The cast goes to the nearest number that there is, so what lies before the start has the first mark.
+        // The cast goes to the nearest number that there is, so what lies before the start has the first
+        // mark.
         let mark = ((score - self.start) * self.marks_a_unit) as u64;
         mark.min(Self::N_MARKS - 1) << (64 - SPARE_BITS)
     }

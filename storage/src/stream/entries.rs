@@ -21,7 +21,8 @@ use crate::{
     time::Millis,
 };
 
-/// What a node costs in the tree beside its own allocation: a tree that grows at its end is little more than half full.
+/// What a node costs in the tree beside its own allocation: a tree that grows at its end is little more than
+/// half full.
 const NODE_TREE_BYTES: usize = 2 * (size_of::<StreamId>() + size_of::<Node>());
 
 /// Which identity a new entry is to have.
@@ -181,7 +182,8 @@ impl Entries {
         RangeBackwards { nodes: self.nodes_between(from, to).rev(), node: None, from, to }
     }
 
-    /// About how many there are from one identity to another: those of all nodes that have some, deleted ones included. Stops counting at `enough`.
+    /// About how many there are from one identity to another: those of all nodes that have some, deleted ones
+    /// included. Stops counting at `enough`.
     pub fn about_between(&self, from: StreamId, to: StreamId, enough: usize) -> usize {
         let mut n = 0;
         for (_, node) in self.nodes_between(from, to) {
@@ -355,8 +357,8 @@ impl Entries {
         self.first = first.map_or(StreamId::MIN, |entry| entry.id());
     }
 
-    /// Adds a node that comes from elsewhere, if its entries are behind all that are there. One in which all are deleted is left
-    /// out, since whoever reads would have to pass it.
+    /// Adds a node that comes from elsewhere, if its entries are behind all that are there. One in which all
+    /// are deleted is left out, since whoever reads would have to pass it.
     pub(crate) fn append_node(&mut self, node_id: StreamId, node: Node) -> Option<()> {
         if self.n_live > 0 && self.last >= node_id {
             return None;
@@ -502,8 +504,8 @@ impl<'a> Iterator for RangeBackwards<'a> {
     }
 }
 
-/// Looks entries up by identity. Entries of a node lie one after the other and must be passed over to find one, so those that are
-/// asked for in their order are found in one pass over each node.
+/// Looks entries up by identity. Entries of a node lie one after the other and must be passed over to find
+/// one, so those that are asked for in their order are found in one pass over each node.
 pub struct LookUps<'a> {
     entries: &'a Entries,
     /// What was looked for last; none if that was before the first node.

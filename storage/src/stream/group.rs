@@ -12,7 +12,8 @@ use crate::{
     time::Millis,
 };
 
-/// What a pending entry costs in the two trees it is in: trees that grow at their end are little more than half full.
+/// What a pending entry costs in the two trees it is in: trees that grow at their end are little more than
+/// half full.
 const PENDING_BYTES: usize = 2 * (2 * size_of::<StreamId>() + size_of::<Pending>());
 /// What a consumer costs beside its name.
 const CONSUMER_BYTES: usize = size_of::<Option<Consumer>>() + 2 * size_of::<(Arc<[u8]>, u32)>();
@@ -270,8 +271,8 @@ impl Group {
         self.numbered_mut(number).pending.insert(id);
     }
 
-    /// Gives a pending entry to a consumer if `judge`, which is told when it was delivered last and how often, says how often it has
-    /// been delivered then; says whether it did.
+    /// Gives a pending entry to a consumer if `judge`, which is told when it was delivered last and how
+    /// often, says how often it has been delivered then; says whether it did.
     pub(super) fn reassign(
         &mut self,
         id: StreamId,
@@ -289,8 +290,8 @@ impl Group {
         true
     }
 
-    /// Calls `each` with the entries that a consumer has pending from `from` on, at most `n`, and counts a delivery of those
-    /// for which it answers true.
+    /// Calls `each` with the entries that a consumer has pending from `from` on, at most `n`, and counts a
+    /// delivery of those for which it answers true.
     pub(super) fn redeliver(
         &mut self,
         number: ConsumerNumber,

@@ -56,8 +56,8 @@ impl Groups {
         self.by_name.values().map(Group::last_delivered_id).min()
     }
 
-    /// Whether some group has yet to deal with an entry: it was not delivered there, or is pending. `settled` is from
-    /// [`Groups::delivered_to_all`].
+    /// Whether some group has yet to deal with an entry: it was not delivered there, or is pending. `settled`
+    /// is from [`Groups::delivered_to_all`].
     pub(super) fn refer_to(&self, id: StreamId, settled: Option<StreamId>) -> bool {
         settled.is_some_and(|settled| settled < id) || self.by_name.values().any(|group| group.is_pending(id))
     }
@@ -304,8 +304,8 @@ impl StreamMut<'_> {
         delivered.unwrap_or(0)
     }
 
-    /// Delivers again what a consumer has pending from `from` on; says how many entries. Of those that were deleted, `each`
-    /// gets the identity only.
+    /// Delivers again what a consumer has pending from `from` on; says how many entries. Of those that were
+    /// deleted, `each` gets the identity only.
     pub fn redeliver(
         &mut self,
         delivery: &Delivery<'_>,
@@ -376,8 +376,8 @@ impl StreamMut<'_> {
         self.mark_changed_quietly();
     }
 
-    /// Takes over up to `n` entries that are pending, from `from` on. Those that have been deleted are forgotten, and count.
-    /// `each` gets what was claimed.
+    /// Takes over up to `n` entries that are pending, from `from` on. Those that have been deleted are
+    /// forgotten, and count. `each` gets what was claimed.
     pub fn auto_claim(
         &mut self,
         claim: &Claim<'_>,

@@ -1,6 +1,7 @@
 //! Where an entry stands in its stream.
 
-/// The identity of an entry, and its place: a time in milliseconds, and a number among the entries of that time.
+/// The identity of an entry, and its place: a time in milliseconds, and a number among the entries of that
+/// time.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct StreamId {
     /// Milliseconds since the Unix epoch, or whatever who adds the entry says.

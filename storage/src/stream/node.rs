@@ -1,6 +1,7 @@
 //! Nodes: neighbouring entries of a stream, packed together.
 //!
-//! The layout is Redis's, so that DUMP and RESTORE copy it. These are the elements of a node (see [`packed`](crate::packed)):
+//! The layout is Redis's, so that DUMP and RESTORE copy it. These are the elements of a node (see
+//! [`packed`](crate::packed)):
 //!
 //! ```text
 //! head     live | deleted | n | name × n | 0
@@ -8,10 +9,11 @@
 //! entry    flags with SAME_FIELDS | ms | seq | value × n | 3 + n
 //! ```
 //!
-//! The head counts entries and has the names of the first entry's fields, which entries with the same names leave out. Times and
-//! numbers are stored as what they are more than the first entry's, which the node is kept under. The last element of an entry
-//! says how many come before it, so that entries can be read backwards; the head ends with 0. An entry that is deleted stays,
-//! with a flag, until the node goes as a whole.
+//! The head counts entries and has the names of the first entry's fields, which entries with the same names
+//! leave out. Times and numbers are stored as what they are more than the first entry's, which the node is
+//! kept under. The last element of an entry says how many come before it, so that entries can be read
+//! backwards; the head ends with 0. An entry that is deleted stays, with a flag, until the node goes as a
+//! whole.
 
 use super::StreamId;
 use crate::packed::{self, At, Element, Packed};

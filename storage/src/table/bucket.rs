@@ -13,11 +13,13 @@ const SLOT_POSITION_BITS: u32 = SPARE_BITS - 1;
 
 const _: () = assert!(SLOT_POSITION_BITS == TAG_BEGINS_AT, "the tag is what follows in the position");
 
-/// Position bits that a bucket knows of an entry: those, and all of the tag's but the last, which is set where the tag would be 0.
+/// Position bits that a bucket knows of an entry: those, and all of the tag's but the last, which is set
+/// where the tag would be 0.
 pub(super) const KNOWN_POSITION_BITS: u32 = SLOT_POSITION_BITS + 7;
 
-/// The last bit that a slot has beside the address: whether its entry goes on in a second cache line. So nobody fetches a line
-/// for nothing, which with many small entries takes as long as to fetch one that is needed.
+/// The last bit that a slot has beside the address: whether its entry goes on in a second cache line. So
+/// nobody fetches a line for nothing, which with many small entries takes as long as to fetch one that is
+/// needed.
 const SPANS_LINES: u64 = 1 << (64 - SPARE_BITS);
 
 const EVERY_BYTE: u64 = 0x0101_0101_0101_0101;
@@ -123,8 +125,8 @@ impl Iterator for SlotSet {
     }
 }
 
-/// What a slot says: the entry's address, the top 19 bits of the entry's position where they are in a position too, and whether the
-/// entry spans cache lines.
+/// What a slot says: the entry's address, the top 19 bits of the entry's position where they are in a
+/// position too, and whether the entry spans cache lines.
 #[derive(Clone, Copy)]
 pub(super) struct SlotWord(EntryHandle);
 
@@ -169,8 +171,8 @@ impl SlotWord {
     }
 
     /// # Safety
-    /// The slot was an occupied one of a live table, and is empty or overwritten now or before anybody reads it
-    /// again.
+    /// The slot was an occupied one of a live table, and is empty or overwritten now or before anybody reads
+    /// it again.
     #[inline]
     pub(super) unsafe fn into_entry(self) -> EntryBox {
         // SAFETY: an occupied slot owns its entry, and has given it up.

@@ -3,8 +3,8 @@
 use super::directory::DirectoryRef;
 use crate::entry::EntryBox;
 
-/// All entries of a table that has been emptied at a stroke, to be freed in steps; as an iterator it hands them
-/// out. What is left is freed when it drops.
+/// All entries of a table that has been emptied at a stroke, to be freed in steps; as an iterator it hands
+/// them out. What is left is freed when it drops.
 pub struct Detached {
     directory: Option<DirectoryRef>,
     /// The first word of the segment that is being emptied, and its bucket.
@@ -13,8 +13,8 @@ pub struct Detached {
     len: usize,
 }
 
-// SAFETY: nothing leads to the structure any more but this, which owns the entries in it; prefetchers who still
-// read it read atomics.
+// SAFETY: nothing leads to the structure any more but this, which owns the entries in it; prefetchers who
+// still read it read atomics.
 unsafe impl Send for Detached {}
 
 impl Detached {

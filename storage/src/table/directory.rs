@@ -44,7 +44,8 @@ impl DirectoryRef {
         let start =
             NonNull::new(unsafe { alloc_zeroed(layout) }).unwrap_or_else(|| handle_alloc_error(layout));
         let directory = start.cast::<Directory>();
-        // SAFETY: the allocation is new, large enough, and aligned for the header; zero words are valid atomics.
+        // SAFETY: the allocation is new, large enough, and aligned for the header; zero words are valid
+        // atomics.
         unsafe { directory.write(Directory { depth, n_deepest: AtomicU32::new(0) }) };
         DirectoryRef(directory)
     }
@@ -79,7 +80,8 @@ impl DirectoryRef {
 
     #[inline]
     fn header(&self) -> &Directory {
-        // SAFETY: the directory lives while whoever has `self` holds or is pinned, and only its atomics change.
+        // SAFETY: the directory lives while whoever has `self` holds or is pinned, and only its atomics
+        // change.
         unsafe { self.0.as_ref() }
     }
 
@@ -107,7 +109,8 @@ impl DirectoryRef {
     #[inline]
     pub(super) fn word_for(self, index: usize, _pinned: &Guard) -> &AtomicPtr<Bucket> {
         debug_assert!(index < self.n_words());
-        // SAFETY: `index` comes from `index`, so the word is within the allocation, which is not freed while who saw it is pinned.
+        // SAFETY: `index` comes from `index`, so the word is within the allocation, which is not freed while
+        // who saw it is pinned.
         unsafe { self.0.add(1).cast::<AtomicPtr<Bucket>>().add(index).as_ref() }
     }
 
@@ -119,8 +122,8 @@ impl DirectoryRef {
 
     #[inline]
     pub(super) fn set_segment(self, index: usize, segment: SegmentWord) {
-        // Release pairs with the Acquire in `SegmentWord::acquire`, also when only the count changes: a store in
-        // between would else cut prefetchers off from the one that made the segment known.
+        // Release pairs with the Acquire in `SegmentWord::acquire`, also when only the count changes: a store
+        // in between would else cut prefetchers off from the one that made the segment known.
         self.word(index).store(segment.0, Release);
     }
 
@@ -153,8 +156,8 @@ impl DirectoryRef {
 }
 
 /// What a word of a directory says, all at once so that prefetchers see it agree: the segment's address (a
-/// multiple of 64 below 2⁴⁸), in its low 6 bits the number of buckets less one, above it the segment's depth (6
-/// bits) and its count of entries (10 bits, kept only in the first word of the segment).
+/// multiple of 64 below 2⁴⁸), in its low 6 bits the number of buckets less one, above it the segment's depth
+/// (6 bits) and its count of entries (10 bits, kept only in the first word of the segment).
 #[derive(Clone, Copy)]
 pub(super) struct SegmentWord(*mut Bucket);
 
@@ -182,8 +185,8 @@ impl SegmentWord {
         let word = self.0.addr();
         let start = self.0.map_addr(|word| word & ((1 << ADDRESS_BITS) - 1) & !N_BUCKETS_MASK);
         let depth = (word >> DEPTH_SHIFT) as u32 & 0x3f;
-        // SAFETY: words are only made by `new`, of live segments, whose address is not null; what replaces them
-        // retires them.
+        // SAFETY: words are only made by `new`, of live segments, whose address is not null; what replaces
+        // them retires them.
         unsafe { Segment::from_raw(NonNull::new_unchecked(start), (word & N_BUCKETS_MASK) + 1, depth) }
     }
 
@@ -251,7 +254,8 @@ impl Root {
     }
 }
 
-/// What a table counts. Its holder writes, anyone may read: each number at a moment of its own, also in the midst of a command.
+/// What a table counts. Its holder writes, anyone may read: each number at a moment of its own, also in the
+/// midst of a command.
 ///
 /// Those of two tables have no line in common: their holders may be two.
 #[derive(Default)]
@@ -385,9 +389,11 @@ impl Bytes {
     }
 }
 
-/// The roots of many tables, side by side, with the router that tells the places of their keys, and the tables' counts.
+/// The roots of many tables, side by side, with the router that tells the places of their keys, and the
+/// tables' counts.
 ///
-/// A keyspace has one for the tables of its first database, a shard each. (For those of the others see `numbered.rs`.)
+/// A keyspace has one for the tables of its first database, a shard each. (For those of the others see
+/// `numbered.rs`.)
 #[derive(Clone)]
 pub struct Roots {
     shared: Arc<Shared>,

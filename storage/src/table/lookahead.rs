@@ -1,9 +1,9 @@
 //! Prefetching in stages: what a thread does with a batch of keys before it runs their commands.
 //!
 //! Each stage reads what the one before it has asked the cache for, and asks for the next. Run stage by stage
-//! over up to [`PREFETCH_MAX`] keys, the misses of all keys overlap. The stages need no hold: they read structure under an
-//! epoch pin, see the table as it is or has just been, and never read an entry. What they ask for in vain costs
-//! a little time and nothing else.
+//! over up to [`PREFETCH_MAX`] keys, the misses of all keys overlap. The stages need no hold: they read
+//! structure under an epoch pin, see the table as it is or has just been, and never read an entry. What they
+//! ask for in vain costs a little time and nothing else.
 
 use std::sync::atomic::AtomicPtr;
 
@@ -18,7 +18,8 @@ use crate::{hash::Place, prefetch};
 /// So many keys are fetched together: about as many lines as a core has under way at once, twice.
 pub const PREFETCH_MAX: usize = 32;
 
-/// Runs the stages that follow the first for so many places, [`PREFETCH_MAX`] at most, each with its table's root.
+/// Runs the stages that follow the first for so many places, [`PREFETCH_MAX`] at most, each with its table's
+/// root.
 #[inline(always)]
 pub fn prefetch_behind_roots<'r>(n: usize, at: impl Fn(usize) -> (&'r Root, Place)) {
     debug_assert!(n <= PREFETCH_MAX);
@@ -98,15 +99,15 @@ fn prefetch_home<'g>(word: &AtomicPtr<Bucket>, place: Place, pinned: &'g Guard) 
     home
 }
 
-/// Stage 4: reads the home, and asks for the one or two lines with which the entries begin that may be the key's. Says whether there
-/// is none and the bucket has overflowed.
+/// Stage 4: reads the home, and asks for the one or two lines with which the entries begin that may be the
+/// key's. Says whether there is none and the bucket has overflowed.
 #[inline(always)]
 fn prefetch_entries(home: &Bucket, place: Place) -> bool {
     !prefetch_matching(home, place) && home.tags().is_overflowed()
 }
 
-/// Stage 5: asks for the bucket next to the home, for the tenth or so of the entries that are there, or go there when they are new.
-/// After it that bucket is read like the home.
+/// Stage 5: asks for the bucket next to the home, for the tenth or so of the entries that are there, or go
+/// there when they are new. After it that bucket is read like the home.
 #[inline(always)]
 fn prefetch_neighbour<'g>(word: &AtomicPtr<Bucket>, place: Place, pinned: &'g Guard) -> &'g Bucket {
     let segment = SegmentWord::acquire(word).segment();
@@ -115,7 +116,8 @@ fn prefetch_neighbour<'g>(word: &AtomicPtr<Bucket>, place: Place, pinned: &'g Gu
     neighbour
 }
 
-/// Asks for the first one or two lines of a bucket's entries that may be at this place, and says whether there are any.
+/// Asks for the first one or two lines of a bucket's entries that may be at this place, and says whether
+/// there are any.
 #[inline]
 fn prefetch_matching(bucket: &Bucket, place: Place) -> bool {
     let mut any = false;

@@ -1,12 +1,14 @@
-//! Tables that come into being with their first entry, found by number: those of a shard's databases but the first.
+//! Tables that come into being with their first entry, found by number: those of a shard's databases but the
+//! first.
 //!
 //! ```text
 //! Known ─▶ Index (2^n slots) ─▶ Numbered: root and number │ counts
 //! ```
 //!
-//! The holder of the shard makes tables. Anyone may look for one under an epoch pin, to read its counts or to prefetch. The
-//! index is replaced when it gets full; tables that are empty by then are dropped. So an empty table is never more than one in
-//! a few that are not, and a key that comes and goes in one database makes its table once.
+//! The holder of the shard makes tables. Anyone may look for one under an epoch pin, to read its counts or to
+//! prefetch. The index is replaced when it gets full; tables that are empty by then are dropped. So an empty
+//! table is never more than one in a few that are not, and a key that comes and goes in one database makes
+//! its table once.
 
 use std::{
     alloc::{Layout, alloc_zeroed, handle_alloc_error},
@@ -36,8 +38,8 @@ const FEW: usize = 4;
 /// An index is replaced when more than so many quarters of its slots are taken.
 const FULL_QUARTERS: usize = 3;
 
-/// The shared part of a table: anyone may read it. The holder writes the counts and prefetchers read the root, so each lies on a
-/// line of its own.
+/// The shared part of a table: anyone may read it. The holder writes the counts and prefetchers read the
+/// root, so each lies on a line of its own.
 #[repr(C)]
 struct Numbered {
     root: Root,
@@ -80,14 +82,14 @@ impl Owned {
 impl Drop for Owned {
     fn drop(&mut self) {
         count_data(-Self::BYTES);
-        // SAFETY: the allocation is a box's, and no index that is still found has it: the caller has published one without
-        // it, or none. `Numbered` has nothing that must be dropped.
+        // SAFETY: the allocation is a box's, and no index that is still found has it: the caller has
+        // published one without it, or none. `Numbered` has nothing that must be dropped.
         unsafe { retire(self.0.cast(), Layout::new::<Numbered>()) };
     }
 }
 
-/// The slots by which tables are found, behind this header in the same allocation. A table stands in the first free slot from its
-/// home on.
+/// The slots by which tables are found, behind this header in the same allocation. A table stands in the
+/// first free slot from its home on.
 #[repr(C)]
 struct Index {
     n_slots: usize,
@@ -144,7 +146,8 @@ impl IndexRef {
 
     fn find(&self, number: u32) -> Option<&Numbered> {
         for slot in self.slots_from_home(number) {
-            // Acquire pairs with the Release in `add`: the number is seen. The holder has written it, or was handed it.
+            // Acquire pairs with the Release in `add`: the number is seen. The holder has written it, or was
+            // handed it.
             let numbered = NonNull::new(slot.load(Acquire))?;
             // SAFETY: what an index leads to lives as long as the index can be read.
             let numbered = unsafe { numbered.as_ref() };
@@ -308,18 +311,20 @@ impl NumberedTables {
         self.place_of(number).map(|at| &self.tables[at].table)
     }
 
-    /// A table, to be changed, if there is one. Entries are only added to [one that is made](Self::or_make) for that.
+    /// A table, to be changed, if there is one. Entries are only added to [one that is made](Self::or_make)
+    /// for that.
     pub fn get_mut(&mut self, number: u32) -> Option<&mut Table> {
         self.place_of(number).map(|at| &mut self.tables[at].table)
     }
 
-    /// A table by its place in the order in which they came into being. Places change when [one is made](Self::or_make), unless empty
-    /// ones stay.
+    /// A table by its place in the order in which they came into being. Places change when [one is
+    /// made](Self::or_make), unless empty ones stay.
     pub fn nth(&self, nth: usize) -> Option<(u32, &Table)> {
         self.tables.get(nth).map(|numbered| (numbered.number(), &numbered.table))
     }
 
-    /// A table, which is made if there is none. Empty tables are dropped then now and again, unless they are to stay where they are.
+    /// A table, which is made if there is none. Empty tables are dropped then now and again, unless they are
+    /// to stay where they are.
     pub fn or_make(&mut self, number: u32, empty_stay: bool) -> &mut Table {
         let at = self.place_of(number).unwrap_or_else(|| self.make(number, empty_stay));
         &mut self.tables[at].table

@@ -31,6 +31,7 @@ pub(super) unsafe fn retire(start: NonNull<u8>, layout: Layout) {
         // SAFETY: the layout is that of the allocation, as the caller promises, and nobody reads it any more.
         unsafe { dealloc(start, layout) };
     };
-    // SAFETY: who was pinned before the pointers to it were overwritten may still read it, nobody else; the epoch waits for them.
+    // SAFETY: who was pinned before the pointers to it were overwritten may still read it, nobody else; the
+    // epoch waits for them.
     unsafe { crossbeam_epoch::pin().defer_unchecked(free) };
 }

@@ -5,15 +5,15 @@
 //! between the calls.
 //!
 //! *Proof.* A position depends on the key alone, so an entry has the same one as long as it is there. A call
-//! from `a` that gives `b` back visits every entry whose position is in [a, b): such an entry's home is one of
-//! the buckets that cover [a, b), because homes ascend with positions and `b` is where the bucket behind the
-//! last one begins; and an entry is in its home or further along an unbroken row of overflow bits, which the
-//! call follows past the last bucket, round the segment's end if it must. Entries met on the way are judged by
-//! their own position, not by the bucket: those displaced into these buckets from before `a` or belonging
-//! behind `b` are left out. The next call begins at `b`, so the intervals of all calls cover the space, in
-//! whatever buckets, segments and depths each call finds it; the entry's position is in one of them. ∎ Within
-//! one table it is visited exactly once, since the intervals do not overlap and a call looks at each bucket
-//! once.
+//! from `a` that gives `b` back visits every entry whose position is in [a, b): such an entry's home is one
+//! of the buckets that cover [a, b), because homes ascend with positions and `b` is where the bucket behind
+//! the last one begins; and an entry is in its home or further along an unbroken row of overflow bits, which
+//! the call follows past the last bucket, round the segment's end if it must. Entries met on the way are
+//! judged by their own position, not by the bucket: those displaced into these buckets from before `a` or
+//! belonging behind `b` are left out. The next call begins at `b`, so the intervals of all calls cover the
+//! space, in whatever buckets, segments and depths each call finds it; the entry's position is in one of
+//! them. ∎ Within one table it is visited exactly once, since the intervals do not overlap and a call looks
+//! at each bucket once.
 //!
 //! A cursor on the wire is below 2⁵³, because scripts see doubles: the shard's number on top, then the
 //! position's top bits. Calls stop where buckets begin, which is at multiples of 2²⁶ at the least (a bucket's
@@ -40,8 +40,8 @@ impl Position {
         place.position() < self.0
     }
 
-    /// The number by which clients know a position in a table that belongs to no shard: 0 at the start, else between 0
-    /// and 2⁵³.
+    /// The number by which clients know a position in a table that belongs to no shard: 0 at the start, else
+    /// between 0 and 2⁵³.
     pub fn encode(self) -> u64 {
         debug_assert_eq!(self.0 << CURSOR_BITS, 0, "walks stop at multiples of 2^26");
         self.0 >> (64 - CURSOR_BITS)
@@ -95,9 +95,9 @@ impl Cursor {
 }
 
 impl Table {
-    /// Visits the entries at positions from `from` on, through `max_buckets` buckets (and those into which they
-    /// overflow); gives the position to go on from, or `None` at the end. See the module's text for what is
-    /// guaranteed.
+    /// Visits the entries at positions from `from` on, through `max_buckets` buckets (and those into which
+    /// they overflow); gives the position to go on from, or `None` at the end. See the module's text for what
+    /// is guaranteed.
     pub fn scan(
         &self,
         from: Position,
@@ -151,8 +151,8 @@ impl Table {
         }
     }
 
-    /// Visits entries from a position on, `n_entries` of them or a few buckets more, and fewer only at the end; otherwise
-    /// like [`scan`](Self::scan).
+    /// Visits entries from a position on, `n_entries` of them or a few buckets more, and fewer only at the
+    /// end; otherwise like [`scan`](Self::scan).
     pub fn scan_entries(
         &self,
         from: Position,

@@ -1,8 +1,8 @@
 //! Segments: up to 63 buckets that cover one interval of positions in order.
 //!
-//! A bucket is *home* to an equal part of the interval. Where it is full, an entry goes to the next bucket with
-//! room, wrapping at the segment's end, and leaves the overflow bit in every bucket that it passed. Two things
-//! hold at any time, for every bucket:
+//! A bucket is *home* to an equal part of the interval. Where it is full, an entry goes to the next bucket
+//! with room, wrapping at the segment's end, and leaves the overflow bit in every bucket that it passed. Two
+//! things hold at any time, for every bucket:
 //! - if an entry passed it, the overflow bit is set, so that looking up may stop at the first bucket without
 //!   the bit;
 //! - if the overflow bit is set, the bucket is full, because a removal fetches back an entry that passed, and
@@ -24,12 +24,12 @@ use crate::prefetch;
 /// The most buckets of a segment; see [`Fill::more_buckets`].
 pub(super) const BUCKETS_MAX: usize = 63;
 
-/// Position bits behind a segment's prefix that choose the home: enough that the homes' shares differ by 6 % at
-/// most.
+/// Position bits behind a segment's prefix that choose the home: enough that the homes' shares differ by 6 %
+/// at most.
 const HOME_BITS: u32 = 10;
 
-/// Position bits that are taken from buckets; in unit tests fewer than they know, so that tables that fit there have segments of which keys
-/// must be read, too.
+/// Position bits that are taken from buckets; in unit tests fewer than they know, so that tables that fit
+/// there have segments of which keys must be read, too.
 const POSITION_BITS: u32 = if cfg!(test) { 14 } else { KNOWN_POSITION_BITS };
 
 /// So many buckets ahead are keys fetched that will be hashed: some 25 lines.
@@ -38,8 +38,8 @@ const BUCKETS_AHEAD: usize = 4;
 /// How full a table lets its segments get.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Fill {
-    /// For keys: at 1.7 bytes a key more than a dense table spends, far fewer entries are away from home, and GETs of a million
-    /// keys in pipelines are 5 % cheaper.
+    /// For keys: at 1.7 bytes a key more than a dense table spends, far fewer entries are away from home, and
+    /// GETs of a million keys in pipelines are 5 % cheaper.
     Roomy,
     /// For the members of a value, where memory comes first.
     Dense,
@@ -84,13 +84,13 @@ impl Fill {
         n_buckets
     }
 
-    /// The next larger number of buckets. In dense tables there are four steps a doubling, since large segments that only doubled
-    /// would have a quarter less in them on average. In roomy ones, where copying costs more than the room, small segments
-    /// double, and large ones take two steps: a table that grows copies each entry 1.7 times, while with four steps it is 3.2
-    /// times.
+    /// The next larger number of buckets. In dense tables there are four steps a doubling, since large
+    /// segments that only doubled would have a quarter less in them on average. In roomy ones, where copying
+    /// costs more than the room, small segments double, and large ones take two steps: a table that grows
+    /// copies each entry 1.7 times, while with four steps it is 3.2 times.
     ///
-    /// The numbers are one less than mimalloc's size classes have lines (8, 10, 12, 14, 16, 20 …), because it aligns larger
-    /// blocks to lines by asking itself for one more.
+    /// The numbers are one less than mimalloc's size classes have lines (8, 10, 12, 14, 16, 20 …), because it
+    /// aligns larger blocks to lines by asking itself for one more.
     pub(super) fn more_buckets(self, n_buckets: usize) -> usize {
         let lines = n_buckets + 1;
         let power = 1 << lines.ilog2();
@@ -183,9 +183,9 @@ impl Segment {
     #[inline]
     pub(super) fn bucket(&self, at: usize) -> &Bucket {
         debug_assert!(at < self.n_buckets);
-        // SAFETY: `at` comes from `home`, `next` or a loop over `n_buckets`, so it is within the segment, which
-        // lives while whoever has `self` holds or is pinned; buckets are atomics, so shared references are
-        // right while others write.
+        // SAFETY: `at` comes from `home`, `next` or a loop over `n_buckets`, so it is within the segment,
+        // which lives while whoever has `self` holds or is pinned; buckets are atomics, so shared references
+        // are right while others write.
         unsafe { self.buckets.add(at).as_ref() }
     }
 
@@ -232,7 +232,8 @@ impl Segment {
         }
         let bucket = self.bucket(at);
         let word = bucket.slot(slot);
-        // SAFETY: no tag is 0, so the slot is occupied, and the holder reads the entry only while it is in this function.
+        // SAFETY: no tag is 0, so the slot is occupied, and the holder reads the entry only while it is in
+        // this function.
         bucket.tags().tag(slot) == place.tag()
             && word.agrees_with(place)
             && is_same(unsafe { word.entry() }.key(), key)
@@ -244,7 +245,8 @@ impl Segment {
         self.find_where(place, |entry| is_same(entry.key(), key))
     }
 
-    /// Finds the bucket and slot of an entry that may be at this place, as far as its slot tells, and is accepted.
+    /// Finds the bucket and slot of an entry that may be at this place, as far as its slot tells, and is
+    /// accepted.
     #[inline(always)]
     pub(super) fn find_where(
         &self,
@@ -380,7 +382,8 @@ impl Segment {
         }
     }
 
-    /// Whether the buckets have all that must be known of positions here. Else keys are read, which lie all over the memory.
+    /// Whether the buckets have all that must be known of positions here. Else keys are read, which lie all
+    /// over the memory.
     #[inline]
     fn has_positions(&self) -> bool {
         self.depth + HOME_BITS <= POSITION_BITS

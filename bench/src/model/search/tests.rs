@@ -4,7 +4,8 @@ use std::convert::Infallible;
 
 use super::*;
 
-/// A queue with exponential arrivals and services, M/M/1: response times are exponential with mean `1 / (mu - rate)`.
+/// A queue with exponential arrivals and services, M/M/1: response times are exponential with mean
+/// `1 / (mu - rate)`.
 struct Queue {
     /// Services a second.
     capacity: f64,

@@ -26,8 +26,9 @@ pub struct Second {
     pub client_cpu: Option<f64>,
 }
 
-/// Response times against the rate offered: the median and every percentile of the target, with the target, the rate
-/// found and the knee. A band spans the windows at one rate. Rates far above the one found are left out.
+/// Response times against the rate offered: the median and every percentile of the target, with the target,
+/// the rate found and the knee. A band spans the windows at one rate. Rates far above the one found are left
+/// out.
 pub fn latency_throughput(found: &Found, slo: &Slo) -> Chart {
     let most = if found.rate.value > 0.0 { found.rate.value * 1.15 } else { f64::INFINITY };
     let percentiles =
@@ -64,7 +65,8 @@ pub fn latency_throughput(found: &Found, slo: &Slo) -> Chart {
     }
 }
 
-/// Response times by percentile, on an axis of nines: a name and its `(percentile, microseconds)` for each line.
+/// Response times by percentile, on an axis of nines: a name and its `(percentile, microseconds)` for each
+/// line.
 pub fn percentiles(distributions: &[(String, Vec<(f64, f64)>)]) -> Chart {
     Chart {
         title: "Response time by percentile".to_owned(),
@@ -124,7 +126,8 @@ pub fn time_series(seconds: &[Second]) -> Vec<Chart> {
     charts
 }
 
-/// Resident memory against keys: what was measured, the fit and its forecast up to `n_keys` with its interval.
+/// Resident memory against keys: what was measured, the fit and its forecast up to `n_keys` with its
+/// interval.
 pub fn memory(samples: &[MemorySample], fit: &memory::Fit, n_keys: u64) -> Chart {
     const N_POINTS: u64 = 240;
     let measured = |sample: &MemorySample| {

@@ -167,7 +167,8 @@ impl Options {
         Ok(options)
     }
 
-    /// Each input with its weight, those with few members first: sums of doubles depend on their order, so it is Redis's.
+    /// Each input with its weight, those with few members first: sums of doubles depend on their order, so it
+    /// is Redis's.
     fn weighted<'a>(&self, inputs: &[Input<'a>]) -> SmallVec<[(Input<'a>, f64); 4]> {
         let weights = self.weights.iter().copied().chain(std::iter::repeat(1.0));
         let mut weighted: SmallVec<[(Input<'a>, f64); 4]> = inputs.iter().copied().zip(weights).collect();

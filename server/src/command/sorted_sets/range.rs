@@ -76,7 +76,8 @@ impl<'a> Span<'a> {
     }
 }
 
-/// The places from `start` to `stop`, the last one included; negative ones count from the end, -1 being the last of all.
+/// The places from `start` to `stop`, the last one included; negative ones count from the end, -1 being the
+/// last of all.
 fn between(start: i64, stop: i64, len: usize) -> Range<usize> {
     let from_beginning = |at: i64| if at < 0 { len as i64 + at } else { at };
     let start = from_beginning(start).max(0) as usize;
@@ -92,8 +93,8 @@ fn score_limit(text: &[u8]) -> Option<Limit<f64>> {
     }
 }
 
-/// Reads a double as a C program does that only looks at where `strtod` stops: blanks may stand before it, nothing at all is 0, a
-/// zero byte ends the text, and what is too large is infinite.
+/// Reads a double as a C program does that only looks at where `strtod` stops: blanks may stand before it,
+/// nothing at all is 0, a zero byte ends the text, and what is too large is infinite.
 fn scan_double(text: &[u8]) -> Option<f64> {
     let text = text.split(|&byte| byte == 0).next().unwrap_or_default();
     if text.is_empty() {

@@ -87,7 +87,8 @@ fn unrecognized(word: &[u8]) -> CommandError {
     CommandError::owned(format!("ERR Unrecognized XCLAIM option '{}'", shown(word)))
 }
 
-/// A time that a client's clock says is kept within what can be. At time zero a log is loaded: what it says was within that when it was logged.
+/// A time that a client's clock says is kept within what can be. At time zero a log is loaded: what it says
+/// was within that when it was logged.
 fn sensible(unix_ms: i64, now: Millis) -> Millis {
     match u64::try_from(unix_ms) {
         Ok(unix_ms) if unix_ms <= now.0 || now == Millis(0) => Millis(unix_ms),

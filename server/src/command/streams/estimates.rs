@@ -46,7 +46,8 @@ fn between(look: &mut Look<'_, '_>, key: &Key<'_>, from: &[u8], to: &[u8], args:
     let (Ok(from), Ok(to)) = (range_start(from), range_end(to)) else { return 0 };
     let n_max = value_of(args, "COUNT").map_or(usize::MAX, |count| number(count).unwrap_or(0));
     let n = |stream: StreamRef<'_>| {
-        // A single entry of a megabyte is found by its bytes; a long run of them need not be counted to its end.
+        // A single entry of a megabyte is found by its bytes; a long run of them need not be counted to its
+        // end.
         let n = stream.stream().entries().about_between(from, to, n_max.min(WORK_MAX + 1)).min(n_max);
         given(&stream, n)
     };
@@ -167,7 +168,8 @@ fn group<R>(
         .flatten()
 }
 
-/// XPENDING: all consumers, or a range of what is pending, of which those may be passed over that have not been idle for long.
+/// XPENDING: all consumers, or a range of what is pending, of which those may be passed over that have not
+/// been idle for long.
 pub(super) fn pending(look: &mut Look<'_, '_>, mut args: Args<'_>) -> usize {
     let options = args.skip(2);
     let is_idle_asked = value_of(options, "IDLE").is_some();

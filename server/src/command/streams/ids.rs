@@ -47,8 +47,8 @@ fn parts(text: &[u8]) -> Option<Parts> {
     Some(Parts { ms, seq })
 }
 
-/// Reads a number as Redis does here: what is no canonical integer is given to C's `strtoull`, which also takes leading blanks,
-/// zeros and signs.
+/// Reads a number as Redis does here: what is no canonical integer is given to C's `strtoull`, which also
+/// takes leading blanks, zeros and signs.
 fn unsigned(text: &[u8]) -> Option<u64> {
     if let Some(value) = parse_i64(text) {
         return u64::try_from(value).ok();

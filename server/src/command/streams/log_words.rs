@@ -74,8 +74,8 @@ impl Served<'_> {
     }
 }
 
-/// Tells the log of an entry that was added, and that `fields` are left of the words of: with its identity, and with what comes before that only if
-/// it is to be done again.
+/// Tells the log of an entry that was added, and that `fields` are left of the words of: with its identity,
+/// and with what comes before that only if it is to be done again.
 #[cold]
 pub(super) fn added(db: Db, id: StreamId, fields: Args<'_>, keeps_options: bool) {
     let (words, id) = (fields.words(), text(id));

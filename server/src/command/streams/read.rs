@@ -229,8 +229,8 @@ fn serve_anybody(
     true
 }
 
-/// Delivers what is new to the group, or what the consumer has pending behind `position`; says whether to answer. Asking for
-/// what is pending is always answered.
+/// Delivers what is new to the group, or what the consumer has pending behind `position`; says whether to
+/// answer. Asking for what is pending is always answered.
 fn serve_consumer(
     stream: &mut StreamMut<'_>,
     key: &Key<'_>,

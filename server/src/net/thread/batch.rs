@@ -80,8 +80,8 @@ struct Lookout<'a> {
 }
 
 impl Lookout<'_> {
-    /// Finds out where a command's first key lives, and asks for what its look-up touches first. It is added to `keys`, unless it
-    /// has just been met. The command lies `at` a place of the input.
+    /// Finds out where a command's first key lives, and asks for what its look-up touches first. It is added
+    /// to `keys`, unless it has just been met. The command lies `at` a place of the input.
     #[inline(always)]
     fn look(
         &mut self,
@@ -176,8 +176,8 @@ impl Batch {
         self.commands.push(Parsed { found, start: range.start, end: range.end, first_word, n_words, routed });
     }
 
-    /// Adds the requests from `at` on that begin like the last one, which was `command`; returns where the input goes on. Most of
-    /// a pipeline passes here, and what else a request may be is not in the way.
+    /// Adds the requests from `at` on that begin like the last one, which was `command`; returns where the
+    /// input goes on. Most of a pipeline passes here, and what else a request may be is not in the way.
     #[inline(never)]
     fn parse_alike(
         &mut self,
@@ -320,7 +320,8 @@ impl Parsed {
         Some((command, turn.words(self)))
     }
 
-    /// Whether the session's user may run it, given that the user may run one that [is like it](Self::is_like).
+    /// Whether the session's user may run it, given that the user may run one that [is like
+    /// it](Self::is_like).
     #[inline(always)]
     pub(super) fn is_allowed(&self, session: &Session, turn: Turn<'_>) -> bool {
         session.rights.as_deref().is_none_or(|user| self.is_allowed_to(user, turn))
@@ -344,7 +345,8 @@ impl Parsed {
         user.allows_another(&self.command().asked(turn.words(self)))
     }
 
-    /// Whether it is the same command with as many words, so that it is admitted if the other one is and its user may use its keys.
+    /// Whether it is the same command with as many words, so that it is admitted if the other one is and its
+    /// user may use its keys.
     #[inline]
     pub(super) fn is_like(&self, other: &Parsed) -> bool {
         self.found.is_same(&other.found) && self.n_words == other.n_words
@@ -375,8 +377,8 @@ impl Batch {
             if self.is_full() || at >= input.len() {
                 break;
             }
-            // The quotes of an inline command are resolved where it lies, so it must not be parsed twice: it gets a
-            // batch of its own, because what comes behind a command that must wait is parsed again.
+            // The quotes of an inline command are resolved where it lies, so it must not be parsed twice: it
+            // gets a batch of its own, because what comes behind a command that must wait is parsed again.
             let inline = input[at] != b'*';
             if inline && !self.commands.is_empty() {
                 break;
@@ -424,8 +426,8 @@ impl Batch {
         Ok(at)
     }
 
-    /// Fetches what the commands of a batch will need behind the tables' roots, so that its memory latencies overlap. A
-    /// single command would only be delayed by it.
+    /// Fetches what the commands of a batch will need behind the tables' roots, so that its memory latencies
+    /// overlap. A single command would only be delayed by it.
     pub(super) fn prefetch(&self, server: &Server, connection: &Connection) {
         if self.keys.len() > 1
             && let Some(node) = &connection.node

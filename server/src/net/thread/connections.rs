@@ -33,7 +33,8 @@ use crate::{
 /// So much room for replies a thread keeps. What it writes at a time fits in, and so does what that grows to.
 const KEPT_OUT_BYTES: usize = 2 * TURN_BYTES;
 
-/// So many bytes of replies may wait for a client that has not authenticated: it is told little but that it must.
+/// So many bytes of replies may wait for a client that has not authenticated: it is told little but that it
+/// must.
 const STRANGER_OUTPUT_BYTES: usize = 16 << 10;
 
 impl IoThread {
@@ -60,7 +61,8 @@ impl IoThread {
         record.footprint = Footprint::of_new_client(Connection::OWN_BYTES);
         let record = Arc::new(record);
         server.clients.add(Arc::clone(&record));
-        // Not before it is one of the clients: who has seen the count of those that came finds each of them, or it has left.
+        // Not before it is one of the clients: who has seen the count of those that came finds each of them,
+        // or it has left.
         self.worker.thread.stats().connections.add(1);
         let pace = if let Stream::Tls(_) = accepted.stream { Pace::UntilSecure } else { Pace::Free };
         let id = record.id;
@@ -114,7 +116,8 @@ impl IoThread {
             return;
         }
         let may_have_left = connection.peer_closed && connection.is_parked();
-        // A command that only waits until it may write runs all the same, as one does that was read: it was sent before the end.
+        // A command that only waits until it may write runs all the same, as one does that was read: it was
+        // sent before the end.
         let waits = connection.waiting.as_ref().is_some_and(|parked| parked.is_visible());
         let may_read = (event.is_readable() || event.is_read_closed()) && connection.may_go_on();
         if may_read || connection.can_write() {
@@ -184,7 +187,8 @@ impl IoThread {
         self.keep_or_close(slot, connection);
     }
 
-    /// Puts a connection back in its place, or closes it if it is to be closed and nothing of it is under way.
+    /// Puts a connection back in its place, or closes it if it is to be closed and nothing of it is under
+    /// way.
     fn keep_or_close(&mut self, slot: usize, connection: Box<Connection>) {
         let done = connection.closing && connection.backlog.is_empty();
         if done && !connection.is_parked() {
@@ -199,8 +203,8 @@ impl IoThread {
         self.connections[slot] = Some(connection);
     }
 
-    /// Closes a connection at once, or, if a command of it is under way, as soon as that comes back. As long as it is listed it shows
-    /// what it took at last: that is why it may have been closed.
+    /// Closes a connection at once, or, if a command of it is under way, as soon as that comes back. As long
+    /// as it is listed it shows what it took at last: that is why it may have been closed.
     pub(super) fn drop_connection(&mut self, slot: usize) {
         let Some(Some(connection)) = self.connections.get_mut(slot) else { return };
         connection.closing = true;
@@ -235,7 +239,8 @@ impl IoThread {
             let consumed = self.serve(connection, &mut unread, out);
             connection.note_under_way(consumed);
             let has_moved = self.has_moved_input();
-            // The room of a long argument stays while the argument comes: to give it up and take it again would copy what is there.
+            // The room of a long argument stays while the argument comes: to give it up and take it again
+            // would copy what is there.
             if consumed > 0 {
                 unread = self.give_input(connection, unread, consumed);
                 give_up_room(&mut unread);
@@ -271,7 +276,8 @@ impl IoThread {
             connection.closing = true;
             return Ok(());
         }
-        // A read that did not fill the buffer has emptied the socket, unless the end of the stream is still to come.
+        // A read that did not fill the buffer has emptied the socket, unless the end of the stream is still
+        // to come.
         connection.readable = n == room || connection.peer_closed || connection.stream.has_more();
         let stats = self.worker.thread.stats();
         stats.bytes_in.add(n as u64);
@@ -348,8 +354,8 @@ impl IoThread {
         Err(io::ErrorKind::OutOfMemory.into())
     }
 
-    /// Whether more replies wait for a client than `client-output-buffer-limit` allows, with `n_new` bytes that its socket has not
-    /// been offered yet.
+    /// Whether more replies wait for a client than `client-output-buffer-limit` allows, with `n_new` bytes
+    /// that its socket has not been offered yet.
     fn is_over_hard_limit(&self, connection: &Connection, n_new: usize) -> bool {
         let limit = if connection.record.listens(Listens::ToTopics) {
             self.config.client_output_buffer_limit.pubsub.hard() as usize
@@ -427,8 +433,8 @@ impl IoThread {
         }
     }
 
-    /// Closes connections that have been over the soft output limit for too long, or are over a hard one that has been lowered: who
-    /// neither reads nor asks for more is met nowhere else.
+    /// Closes connections that have been over the soft output limit for too long, or are over a hard one that
+    /// has been lowered: who neither reads nor asks for more is met nowhere else.
     pub(super) fn close_overdue(&mut self) {
         let may_be_over = std::mem::take(&mut self.may_be_over);
         let limits = &self.config.client_output_buffer_limit;
@@ -461,7 +467,8 @@ fn give_up_room(buffer: &mut Vec<u8>) {
     }
 }
 
-/// Makes room for more of a long request: where nothing says how long it gets, to double it would take, and count, up to twice what has come.
+/// Makes room for more of a long request: where nothing says how long it gets, to double it would take, and
+/// count, up to twice what has come.
 fn grow_closely(bytes: &mut Vec<u8>, n_more: usize) {
     const LONG_BYTES: usize = 4 << 20;
     let len = bytes.len();

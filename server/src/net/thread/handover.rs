@@ -22,12 +22,13 @@ use crate::{
     warning_seldom,
 };
 
-/// How many connections one round of the cron hands over: each takes the thread some microseconds, and others wait for it.
+/// How many connections one round of the cron hands over: each takes the thread some microseconds, and others
+/// wait for it.
 const HAND_OVER_MAX: usize = 200;
 
 impl IoThread {
-    /// Has as many threads serve connections as the load needs: this one says how much processor time it has had, and hands
-    /// over connections of which it has more than its share.
+    /// Has as many threads serve connections as the load needs: this one says how much processor time it has
+    /// had, and hands over connections of which it has more than its share.
     pub(super) fn share_out_connections(&mut self, server: &'static Server) {
         let threads = server.io_threads();
         let index = self.worker.thread.index;

@@ -21,7 +21,8 @@ use crate::{
     verbose, warning_seldom,
 };
 
-/// How long the handshakes of one turn of the loop may take. At least one goes on: with an RSA key its one signature may take longer.
+/// How long the handshakes of one turn of the loop may take. At least one goes on: with an RSA key its one
+/// signature may take longer.
 const HANDSHAKE_BUDGET: Duration = Duration::from_micros(500);
 
 /// How long a client may take for its part. Waiting for its turn here does not count.
@@ -96,8 +97,8 @@ impl IoThread {
         }
     }
 
-    /// Makes a client the user whom its certificate names, if `tls-auth-clients-user` says so. If there is no such user, or it is off, the
-    /// client stays the default user's, as in Redis 8.6 and Valkey.
+    /// Makes a client the user whom its certificate names, if `tls-auth-clients-user` says so. If there is no
+    /// such user, or it is off, the client stays the default user's, as in Redis 8.6 and Valkey.
     fn log_in_by_certificate(&mut self, place: Place) {
         let field = match self.config.tls_auth_clients_user {
             AuthClientsUser::Off => return,

@@ -21,8 +21,8 @@ const STEP: usize = 512;
 impl IoThread {
     /// Lets go of the subscriptions and watched keys of a closed connection.
     ///
-    /// The client counts for PUBLISH until the last step, so it is listed till then. Nobody else gets its place
-    /// meanwhile: messages to its channels still go there.
+    /// The client counts for PUBLISH until the last step, so it is listed till then. Nobody else gets its
+    /// place meanwhile: messages to its channels still go there.
     pub(super) fn bid_farewell(&mut self, slot: Place, mut connection: Connection) {
         self.forget_notifications(slot, &mut connection);
         let mut node = connection.node.take().expect("a connection that is dropped has its node");

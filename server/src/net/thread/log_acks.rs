@@ -45,7 +45,8 @@ impl IoThread {
         self.awaiting_log.push(slot);
     }
 
-    /// Ends a turn: publishes what it has logged, writes what all have published if nobody else does, and lets replies go.
+    /// Ends a turn: publishes what it has logged, writes what all have published if nobody else does, and
+    /// lets replies go.
     pub(super) fn step_log(&mut self) {
         let server = self.server();
         if !server.journal.is_writing()
@@ -83,8 +84,8 @@ impl IoThread {
         list.push(AwaitingSync { ticket, wanted, until, node });
     }
 
-    /// Answers WAIT and WAITAOF where they wait for nothing more. With thousands of them it looks at those that what is on disk may concern
-    /// when there is more of it, and at all of them ten times a second.
+    /// Answers WAIT and WAITAOF where they wait for nothing more. With thousands of them it looks at those
+    /// that what is on disk may concern when there is more of it, and at all of them ten times a second.
     fn answer_synced(&mut self) {
         if self.awaiting_sync.is_empty() && self.awaiting_replicas.is_empty() {
             return;

@@ -5,8 +5,8 @@ use crate::{client::connection::Connection, notify::notifications::Place};
 use super::IoThread;
 
 impl IoThread {
-    /// Counts a connection's memory anew, after its turn. If it has grown, and all clients take too much by now, the largest are
-    /// closed: that may be this one, which is found killed then.
+    /// Counts a connection's memory anew, after its turn. If it has grown, and all clients take too much by
+    /// now, the largest are closed: that may be this one, which is found killed then.
     #[inline]
     pub(super) fn count_memory(&mut self, connection: &mut Connection) {
         let bytes = connection.publish_footprint();

@@ -1,4 +1,5 @@
-//! What is sent to the thread's subscribers: read in order, and written to each connection at its place among the replies.
+//! What is sent to the thread's subscribers: read in order, and written to each connection at its place among
+//! the replies.
 
 use std::{
     borrow::Cow,
@@ -54,7 +55,8 @@ struct Recipient {
     hears_topics: bool,
 }
 
-/// What precedes a message's channel and payload, by dialect: those for whom it is need the first to know why they have it.
+/// What precedes a message's channel and payload, by dialect: those for whom it is need the first to know why
+/// they have it.
 struct Heads {
     v2: Cow<'static, [u8]>,
     v3: Cow<'static, [u8]>,
@@ -98,8 +100,8 @@ impl IoThread {
         self.giving.n_read >= self.notifications().n_added()
     }
 
-    /// Gives a node back to its connection when all that is sent by now has been read. It counts as parked until then, so what
-    /// belongs after its replies is held back.
+    /// Gives a node back to its connection when all that is sent by now has been read. It counts as parked
+    /// until then, so what belongs after its replies is held back.
     pub(super) fn give_back_after_notifications(&mut self, node: Box<Node<Job>>) {
         node.job.session.publish_state(None);
         self.giving.turns.push_back((self.notifications().n_added(), Successor::Node(node)));
@@ -116,8 +118,8 @@ impl IoThread {
         }
     }
 
-    /// Gives out what was sent, for a share of this turn: each notification in the order of the queue to the connections it is for, and
-    /// replies at their places in between. No connection is being served.
+    /// Gives out what was sent, for a share of this turn: each notification in the order of the queue to the
+    /// connections it is for, and replies at their places in between. No connection is being served.
     ///
     /// Returns when it began, if it gave anything.
     pub(super) fn give_out(&mut self) -> Option<Instant> {
@@ -137,7 +139,8 @@ impl IoThread {
                 self.give_notification(notification);
                 is_spent = self.giving.slice.is_spent(began, most);
             }
-            // What leaves with a connection is not for others, so none is closed in the middle of a notification.
+            // What leaves with a connection is not for others, so none is closed in the middle of a
+            // notification.
             for place in mem::take(&mut self.giving.to_close) {
                 self.drop_connection(place);
             }
@@ -150,8 +153,9 @@ impl IoThread {
         Some(began)
     }
 
-    /// Notes that what was given out from a moment on has been written: for as long as that took, more is left to gather, so that a
-    /// thread with many subscribers has half of its time for others, and writes several messages at once.
+    /// Notes that what was given out from a moment on has been written: for as long as that took, more is
+    /// left to gather, so that a thread with many subscribers has half of its time for others, and writes
+    /// several messages at once.
     pub(super) fn rest_from_giving(&mut self, began: Instant) {
         let now = Instant::now();
         self.giving.rest_until = Some(now + (now - began).min(GIVING_REST_MAX));
@@ -289,7 +293,8 @@ impl IoThread {
         }
     }
 
-    /// Has what is sent from here on to a connection come after the reply to its command, which is not written yet.
+    /// Has what is sent from here on to a connection come after the reply to its command, which is not
+    /// written yet.
     fn hold_back(&mut self, place: Place) {
         if let Some(Some(connection)) = self.connections.get_mut(place) {
             connection.held_back.get_or_insert_default();
@@ -362,7 +367,8 @@ impl IoThread {
         }
     }
 
-    /// Tells another client in place of the one that keeps the copies, or that one that there is no such client any more.
+    /// Tells another client in place of the one that keeps the copies, or that one that there is no such
+    /// client any more.
     fn redirect(&mut self, place: Place, target: ClientId, what: &Arc<Invalidation>) {
         let server = self.server();
         match server.clients.get(target).filter(|record| !record.leaves.load(Ordering::Relaxed)) {
@@ -387,8 +393,8 @@ impl IoThread {
         }
     }
 
-    /// Tells a client to which another one's invalidations are redirected, wherever it is: it may be handed over to other threads
-    /// at any time.
+    /// Tells a client to which another one's invalidations are redirected, wherever it is: it may be handed
+    /// over to other threads at any time.
     fn give_redirected(&mut self, record: &ClientRecord, what: &Arc<Invalidation>) {
         let thread = record.thread.load(Ordering::Relaxed);
         if thread != self.worker.thread.index {
@@ -438,7 +444,8 @@ impl IoThread {
                     keys.iter().for_each(|key| reply.bulk(key));
                 }
             }
-            // Not before the reply in which it reads the key. While it waits for keys it has read what it read before.
+            // Not before the reply in which it reads the key. While it waits for keys it has read what it
+            // read before.
             let reads = to.id == what.author || to.may_read;
             give(Given::told(&bytes), reads);
         });
@@ -446,8 +453,9 @@ impl IoThread {
 
     /// Gives a connection something it has not asked for; has it closed if more than `limit` bytes wait then.
     ///
-    /// `what` gives what that is in a dialect, if it is anything, and says whether it comes after the reply to a command that is under way.
-    /// That command may change the dialect, so `what` is then called for both.
+    /// `what` gives what that is in a dialect, if it is anything, and says whether it comes after the reply
+    /// to a command that is under way. That command may change the dialect, so `what` is then called for
+    /// both.
     fn give(
         &mut self,
         place: Place,

@@ -56,8 +56,8 @@ enum Ended {
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Stopped {
     No,
-    /// There may be something to do at the beginning or the end of each: the shard is observed, the client keeps copies of keys, or
-    /// there are monitoring clients, a pause or killed clients.
+    /// There may be something to do at the beginning or the end of each: the shard is observed, the client
+    /// keeps copies of keys, or there are monitoring clients, a pause or killed clients.
     ByObservers,
     /// The next one is too much work for a hold.
     ByLongWork,
@@ -75,11 +75,12 @@ enum Gate {
     Shut(Ended),
 }
 
-/// A request of at least so many bytes is moved rather than copied, and runs on a heavy-work thread: such a one is the first of its
-/// input, because all the input before it has run when its last bytes come.
+/// A request of at least so many bytes is moved rather than copied, and runs on a heavy-work thread: such a
+/// one is the first of its input, because all the input before it has run when its last bytes come.
 const LONG_REQUEST_BYTES: usize = 4 << 20;
 
-/// After so many bytes of replies a connection has had its share of a turn: about as much as is copied in a tenth of a millisecond.
+/// After so many bytes of replies a connection has had its share of a turn: about as much as is copied in a
+/// tenth of a millisecond.
 const TURN_REPLY_BYTES: usize = 1 << 20;
 
 /// Where a batch goes on.
@@ -168,7 +169,8 @@ impl IoThread {
         done
     }
 
-    /// Runs a batch, and puts down its time and its commands. `began` is when it begins, and then when it has ended.
+    /// Runs a batch, and puts down its time and its commands. `began` is when it begins, and then when it has
+    /// ended.
     #[inline(always)]
     fn run_timed(
         &mut self,
@@ -272,18 +274,20 @@ impl IoThread {
         Ended::Ran
     }
 
-    /// Whether a command that is like the one before it may run as that one did. Apart: those in a row that are alike do not come here.
+    /// Whether a command that is like the one before it may run as that one did. Apart: those in a row that
+    /// are alike do not come here.
     #[inline(never)]
     fn admits_another(&self, connection: &Connection, turn: Turn<'_>, parsed: &Parsed) -> bool {
         let session = &connection.node.as_ref().expect("a parked connection runs nothing").job.session;
         turn.server.attention.is_idle(session.rights_as_of)
-            // The one before may have been admitted with rights that were looked up again since, under its hold.
+            // The one before may have been admitted with rights that were looked up again since, under its
+            // hold.
             && session.admitted_as_of == session.rights_as_of
             && parsed.is_allowed(session, turn)
     }
 
-    /// Queues or offloads the first command of a batch, which is very long, if that can be. The caller of [`IoThread::serve`] gives
-    /// the input to [whom it is for](InputFor).
+    /// Queues or offloads the first command of a batch, which is very long, if that can be. The caller of
+    /// [`IoThread::serve`] gives the input to [whom it is for](InputFor).
     #[cold]
     fn run_long_request(
         &mut self,
@@ -389,7 +393,8 @@ impl IoThread {
             Found::Command(command) => gates::brought_by_exec(server, command, session),
             _ => 0,
         };
-        // A command that reads would wait for what others have written: threads go on with that at the end of each turn.
+        // A command that reads would wait for what others have written: threads go on with that at the end of
+        // each turn.
         let reads = || matches!(found, Found::Command(command) if command.has(Flags::READONLY));
         let is_due = braid_storage::is_above_limit() && !reads();
         if is_due || wanted > 0 && server.memory.room() < wanted as i64 {
@@ -558,8 +563,8 @@ impl IoThread {
         session.drop_unwanted(start, out);
     }
 
-    /// Runs the command at `first` of the batch and those behind it that are like it. Those in a row that go to the same shard run
-    /// under one hold, or are left with the shard's holder.
+    /// Runs the command at `first` of the batch and those behind it that are like it. Those in a row that go
+    /// to the same shard run under one hold, or are left with the shard's holder.
     fn run_alike(
         &mut self,
         connection: &mut Connection,
@@ -672,7 +677,8 @@ impl IoThread {
         }
     }
 
-    /// Notes commands that ran one after the other with nothing between them, and whose requests or replies are large.
+    /// Notes commands that ran one after the other with nothing between them, and whose requests or replies
+    /// are large.
     #[inline(always)]
     fn note_sizes(&self, client: &ClientRecord, turn: Turn<'_>, ran: Range<usize>, replies: &[u8]) {
         let commands = &turn.batch.commands[ran];
@@ -771,7 +777,8 @@ impl IoThread {
         }
     }
 
-    /// Leaves commands of one shard with its holder. With `is_timed` each is timed by itself, and not with the batch.
+    /// Leaves commands of one shard with its holder. With `is_timed` each is timed by itself, and not with
+    /// the batch.
     #[inline(never)]
     fn leave_group(
         &mut self,
@@ -790,8 +797,8 @@ impl IoThread {
         Next::Parked { input_from: commands[commands.len() - 1].end }
     }
 
-    /// Runs a command over several shards, if all are idle, or leaves it to the coordinator, with the scripts behind it if it is one
-    /// itself. Returns how many it has left.
+    /// Runs a command over several shards, if all are idle, or leaves it to the coordinator, with the scripts
+    /// behind it if it is one itself. Returns how many it has left.
     #[inline(never)]
     fn run_transaction(
         &mut self,
@@ -859,7 +866,8 @@ impl IoThread {
                 // The thread that goes on finds out with what.
                 Some(Ok(UnitEnded::BetweenParts)) => Route::default().with_weight(Weight::Heavy),
                 Some(Ok(UnitEnded::TooLong(Method::Held))) => Route::new(shards).with_weight(Weight::Heavy),
-                // Held by someone else, held back by a pause, or concerned with waiting: all that is the node's business.
+                // Held by someone else, held back by a pause, or concerned with waiting: all that is the
+                // node's business.
                 Some(Ok(UnitEnded::Paused | UnitEnded::Waits(_) | UnitEnded::TooLong(_))) => {
                     Route::new(shards)
                 }
@@ -933,7 +941,8 @@ impl IoThread {
         }
     }
 
-    /// Does what a command has asked of its connection. Its reply, from `start` on, waits as long as the connection.
+    /// Does what a command has asked of its connection. Its reply, from `start` on, waits as long as the
+    /// connection.
     fn after_command(
         &mut self,
         connection: &mut Connection,
@@ -1006,7 +1015,8 @@ impl IoThread {
     }
 }
 
-/// Takes the node of a connection, to run these commands of the batch elsewhere. With `is_timed`, each is timed by itself, and not with the batch.
+/// Takes the node of a connection, to run these commands of the batch elsewhere. With `is_timed`, each is
+/// timed by itself, and not with the batch.
 fn detach(
     connection: &mut Connection,
     turn: Turn<'_>,
@@ -1031,8 +1041,8 @@ fn are_verbatim(commands: &[Parsed]) -> bool {
     commands.iter().all(|parsed| parsed.command().spec.log.is_verbatim(parsed.n_words))
 }
 
-/// Whether a command whose work grows with what its key holds is short enough to run here. Apart, to keep it out of the way of
-/// those that need not be asked.
+/// Whether a command whose work grows with what its key holds is short enough to run here. Apart, to keep it
+/// out of the way of those that need not be asked.
 #[inline(never)]
 fn is_short(budget: &Budget, shard: &Shard, turn: Turn<'_>, parsed: &Parsed) -> bool {
     let mut look = Look::at_shard(shard);
@@ -1057,10 +1067,12 @@ fn note_sizes_of_each(
     }
 }
 
-/// Scripts in a row are left to the coordinator together as far as they are no longer than this: they are copied.
+/// Scripts in a row are left to the coordinator together as far as they are no longer than this: they are
+/// copied.
 const TOGETHER_MAX_BYTES: usize = 64 * 1024;
 
-/// How many commands of the batch, from `index` on, are left to the coordinator together: scripts in a row, and else one.
+/// How many commands of the batch, from `index` on, are left to the coordinator together: scripts in a row,
+/// and else one.
 fn n_scripts_together(turn: Turn<'_>, index: usize, command: &Registered, session: &Session) -> usize {
     let Turn { server, batch, .. } = turn;
     if !matches!(command.spec.run, Run::Script(_)) || session.record.is_listener() {
@@ -1078,8 +1090,8 @@ fn n_scripts_together(turn: Turn<'_>, index: usize, command: &Registered, sessio
     1 + batch.commands[index + 1..].iter().take_while(follows).count()
 }
 
-/// Fetches the members that commands which run together reach for, of the first one's key. Apart, to keep it out of the way of those
-/// that reach for none.
+/// Fetches the members that commands which run together reach for, of the first one's key. Apart, to keep it
+/// out of the way of those that reach for none.
 #[inline(never)]
 fn fetch_members(shard: &mut Shard, turn: Turn<'_>, group: &[Parsed], db: Db) {
     let leader = &group[0];

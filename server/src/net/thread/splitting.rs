@@ -57,8 +57,8 @@ pub(super) fn follow(node: &mut Node<Job>, connection: &Connection) {
     node.job.split = connection.split.is_some().then(|| Box::new(Split::begin(Instant::now())));
 }
 
-/// A node is back. If it was not followed all the way, because it has waited for keys, or visited all shards, or for a pause, nothing is
-/// told of it.
+/// A node is back. If it was not followed all the way, because it has waited for keys, or visited all shards,
+/// or for a pause, nothing is told of it.
 #[cold]
 pub(super) fn take_back(connection: &mut Connection, part: Option<Box<Split>>) {
     match (&mut connection.split, part) {

@@ -95,14 +95,15 @@ impl Subscribers {
     }
 }
 
-/// For how long a thread gives out notifications in one turn. Then it writes to the sockets that they are for, and serves others. The longer
-/// the last writes took, the more is given between them: with thousands of subscribers each write is to have several messages.
+/// For how long a thread gives out notifications in one turn. Then it writes to the sockets that they are
+/// for, and serves others. The longer the last writes took, the more is given between them: with thousands of
+/// subscribers each write is to have several messages.
 pub(super) const SLICE_TIME: std::ops::RangeInclusive<Duration> =
     Duration::from_millis(1)..=Duration::from_millis(5);
 /// How many bytes it gives out in one turn.
 pub(super) const SLICE_BYTES: usize = 4 << 20;
-/// From how many bytes on what is given to a connection is written before more is: one that reads is not closed for what it was not
-/// offered.
+/// From how many bytes on what is given to a connection is written before more is: one that reads is not
+/// closed for what it was not offered.
 pub(super) const WRITE_BYTES: usize = 32 * 1024;
 /// How long a thread at most gathers notifications before it gives out more.
 pub(super) const GIVING_REST_MAX: Duration = Duration::from_millis(1);

@@ -67,9 +67,11 @@ impl IoThread {
         }
     }
 
-    /// Forgets who has read keys, which tells them to read again, while more are remembered than `tracking-table-max-keys`.
+    /// Forgets who has read keys, which tells them to read again, while more are remembered than
+    /// `tracking-table-max-keys`.
     ///
-    /// Where keys are remembered the limit is kept with what the same shard remembers; here all shards have their turns.
+    /// Where keys are remembered the limit is kept with what the same shard remembers; here all shards have
+    /// their turns.
     pub(super) fn limit_tracking(&mut self, server: &Server) {
         let Some(limit) = server.trackers.max_keys() else { return };
         if server.trackers.n_keys() <= limit {
@@ -84,7 +86,8 @@ impl IoThread {
             }
             self.limited_at = (self.limited_at + 1) % n_shards;
             let shard = braid_storage::ShardId(self.limited_at as u16);
-            // A held shard has its turn in the next round. Who has read a key is told when the shard is let go.
+            // A held shard has its turn in the next round. Who has read a key is told when the shard is let
+            // go.
             let _ = self.worker.with_shard(shard, |shard, _| {
                 let n_most = n_over.min(EVICTION_KEYS);
                 (0..n_most).take_while(|_| shard.evict_readers()).count()

@@ -83,8 +83,8 @@ impl IoThread {
         }
     }
 
-    /// Closes a connection whose client has left, or was killed, while a pause held its command back: as in Redis, the command is
-    /// not run.
+    /// Closes a connection whose client has left, or was killed, while a pause held its command back: as in
+    /// Redis, the command is not run.
     pub(super) fn close_postponed(&mut self, slot: usize) {
         let Some(Some(connection)) = self.connections.get_mut(slot) else { return };
         if let Some(node) = connection.postponed.take().and_then(|nth| self.postponed.remove(&nth)) {
@@ -93,7 +93,8 @@ impl IoThread {
         }
     }
 
-    /// Keeps a node until the end of a pause; returns where it is. The connection may be in its place or be served.
+    /// Keeps a node until the end of a pause; returns where it is. The connection may be in its place or be
+    /// served.
     pub(super) fn postpone(&mut self, node: Box<Node<Job>>) -> u64 {
         self.worker.thread.stats().postponed.add(1);
         node.job.session.record.blocked.store(true, Ordering::Relaxed);

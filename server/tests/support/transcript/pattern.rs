@@ -53,7 +53,8 @@ pub enum TextPattern {
 }
 
 impl Pattern {
-    /// Whether a reply, given in a version of the protocol, is as expected. Captures of a pattern that matches are kept.
+    /// Whether a reply, given in a version of the protocol, is as expected. Captures of a pattern that
+    /// matches are kept.
     pub fn matches(&self, reply: &Reply, resp: Resp, captures: &mut Captures) -> bool {
         let three = resp == Resp::Three;
         match (self, reply) {

@@ -193,7 +193,8 @@ impl Session<'_> {
         Ok(self.clients.get_mut(&number).expect("it was inserted just now"))
     }
 
-    /// Receives as many replies as the step expects, and compares. A command without any expectation has one reply.
+    /// Receives as many replies as the step expects, and compares. A command without any expectation has one
+    /// reply.
     fn receive(
         &mut self,
         number: ClientNumber,

@@ -44,8 +44,8 @@ impl Recency {
 
 /// Writes an entry with its strings as they are: under a hold, compressing them would take too long.
 ///
-/// Fields whose deadline has passed are left out; if there are no others, nothing is written, and the answer is false. A
-/// key whose own deadline has passed is written, as in Redis.
+/// Fields whose deadline has passed are left out; if there are no others, nothing is written, and the answer
+/// is false. A key whose own deadline has passed is written, as in Redis.
 pub fn encode_entry(out: &mut Vec<u8>, entry: EntryRef<'_>, recency: Option<Recency>, now: Millis) -> bool {
     if kinds::is_over(entry, now) {
         return false;

@@ -25,13 +25,14 @@ use crate::{
 /// Bytes that are read at once; more for an entry that is longer.
 const PIECE_BYTES: usize = 512 << 10;
 
-/// A string of so many bytes that the file has as they are can be [read in pieces](SnapshotReader::read_long).
+/// A string of so many bytes that the file has as they are can be [read in
+/// pieces](SnapshotReader::read_long).
 const LONG_BYTES: usize = 1 << 20;
 
 /// Reads a file record by record.
 ///
-/// What the file announces is not believed: as much is allocated as there is to be read. The value of an entry is cut out and not
-/// built, so that others can build it meanwhile.
+/// What the file announces is not believed: as much is allocated as there is to be read. The value of an
+/// entry is cut out and not built, so that others can build it meanwhile.
 pub struct SnapshotReader<R> {
     source: R,
     /// What is read, from `first` on in the file.
@@ -64,7 +65,8 @@ pub enum Item<'a> {
     Other,
     /// An entry.
     Entry(RawEntry<'a>),
-    /// An entry whose value is a very long string, of which nothing is read yet; only if such are [left](SnapshotReader::leave_long).
+    /// An entry whose value is a very long string, of which nothing is read yet; only if such are
+    /// [left](SnapshotReader::leave_long).
     Long(LongString),
     /// The end, and whether a checksum says that all before it is what was written.
     End {
@@ -218,7 +220,8 @@ impl From<Stop> for Missing {
 }
 
 impl<R: Read> SnapshotReader<R> {
-    /// Begins to read a file, which is so long, if that is known. `checks` says whether its checksum is compared.
+    /// Begins to read a file, which is so long, if that is known. `checks` says whether its checksum is
+    /// compared.
     ///
     /// # Errors
     /// If it is no file of a version that is read.
@@ -299,12 +302,14 @@ impl<R: Read> SnapshotReader<R> {
         item(record, bytes, offset).ok_or(FileError { offset, key: None, problem: Problem::Length })
     }
 
-    /// Leaves very long strings to be [read in pieces](Self::read_long), where it is known how long the file is.
+    /// Leaves very long strings to be [read in pieces](Self::read_long), where it is known how long the file
+    /// is.
     pub fn leave_long(&mut self) {
         self.leaves_long = self.total.is_some();
     }
 
-    /// Returns the next entry if its value is a very long string, everything before the value has been read, and the file is long enough.
+    /// Returns the next entry if its value is a very long string, everything before the value has been read,
+    /// and the file is long enough.
     fn long_string(&mut self) -> Option<LongString> {
         let mut walker = Walker::new(&self.buffer[self.n_given..]);
         let first = walker.byte().ok()?;
@@ -403,8 +408,8 @@ impl<R: Read> SnapshotReader<R> {
         }
     }
 
-    /// Reads at least so many bytes more. What is there and not given out is at most doubled, so that walking over a long value again
-    /// after each time takes no longer in all than twice walking over it.
+    /// Reads at least so many bytes more. What is there and not given out is at most doubled, so that walking
+    /// over a long value again after each time takes no longer in all than twice walking over it.
     fn read_more(&mut self, n: usize) -> Result<(), Problem> {
         self.forget_given();
         if let Some(total) = self.total {
@@ -540,7 +545,8 @@ fn item(record: Record, bytes: &[u8], offset: u64) -> Option<Item<'_>> {
     })
 }
 
-/// The name of a module, which is packed into its number: nine characters of six bits, before ten of its version.
+/// The name of a module, which is packed into its number: nine characters of six bits, before ten of its
+/// version.
 fn module_name(id: u64) -> String {
     const LETTERS: &[u8; 64] = b"ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789-_";
     (0..9).map(|nth| char::from(LETTERS[(id >> (58 - 6 * nth) & 63) as usize])).collect()

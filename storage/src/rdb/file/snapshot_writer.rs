@@ -16,7 +16,8 @@ const PIECE_BYTES: usize = 256 << 10;
 /// What a file is to be like.
 #[derive(Clone, Copy, Debug)]
 pub struct SnapshotOptions {
-    /// Whether some hash has fields with deadlines, which takes a version that Redis before 7.4 does not read.
+    /// Whether some hash has fields with deadlines, which takes a version that Redis before 7.4 does not
+    /// read.
     pub has_field_deadlines: bool,
     /// Whether it ends with a checksum (`rdbchecksum`).
     pub checksum: bool,
@@ -26,7 +27,8 @@ pub struct SnapshotOptions {
 
 /// Writes a file record by record; the order is the caller's.
 ///
-/// It compresses and sums, so that [encoding an entry](super::encode_entry), which is done under a hold, is but copying.
+/// It compresses and sums, so that [encoding an entry](super::encode_entry), which is done under a hold, is
+/// but copying.
 pub struct SnapshotWriter<W> {
     out: W,
     /// What is not written yet, and summed only when it is.
@@ -83,7 +85,8 @@ impl<W: Write> SnapshotWriter<W> {
         self.write_pieces()
     }
 
-    /// Says about how many entries follow, and how many of them have a deadline: for whoever wants to make room.
+    /// Says about how many entries follow, and how many of them have a deadline: for whoever wants to make
+    /// room.
     ///
     /// # Errors
     /// Those of the output.
@@ -94,7 +97,8 @@ impl<W: Write> SnapshotWriter<W> {
         self.write_pieces()
     }
 
-    /// Writes any number of whole entries, one after the other as [`encode_entry`](super::encode_entry) has written them.
+    /// Writes any number of whole entries, one after the other as [`encode_entry`](super::encode_entry) has
+    /// written them.
     ///
     /// # Errors
     /// Those of the output.

@@ -465,7 +465,8 @@ fn very_long_strings_are_read_in_pieces() {
     assert!(matches!(read(&flipped, total), Err(FileError { problem: Problem::Checksum { .. }, .. })));
 }
 
-/// A compressed one is decompressed to its place, and one that cannot be as long as it says is refused before there is room for it.
+/// A compressed one is decompressed to its place, and one that cannot be as long as it says is refused before
+/// there is room for it.
 #[test]
 fn very_long_compressed_strings_come_to_their_place() {
     let world = World::new();
