@@ -115,8 +115,7 @@ fn figures(server: &Server) -> Map<String, Value> {
     let info = info_text(&TABLE, server, sections.into_iter());
     let fields = info.lines().filter_map(|line| line.split_once(':'));
     let shown = fields.filter(|(field, _)| FIELDS.contains(field));
-    let numbers =
-        shown.filter_map(|(field, value)| Some((field.to_owned(), json!(value.parse::<f64>().ok()?))));
+    let numbers = shown.filter_map(|(field, value)| Some((field.to_owned(), number(value)?)));
     let mut figures: Map<String, Value> = numbers.collect();
     let databases = server.keyspace.databases();
     let n_keys: u64 = databases.iter().map(|(_, counts)| counts.n_keys).sum();
@@ -124,6 +123,11 @@ fn figures(server: &Server) -> Map<String, Value> {
     figures.insert("keys".to_owned(), json!(n_keys));
     figures.insert("keys_expiring".to_owned(), json!(n_expiring));
     figures
+}
+
+/// The number that a text is; a whole one without a fraction.
+fn number(text: &str) -> Option<Value> {
+    text.parse::<i64>().map(Value::from).or_else(|_| text.parse::<f64>().map(Value::from)).ok()
 }
 
 fn threads(server: &Server) -> Value {
