@@ -31,7 +31,6 @@ const EXEMPT: Exceptions = &[
     ("comments of protocol", CLAUSES, OLD),
     ("comments of storage", CLAUSES, OLD),
     ("comments of script", CLAUSES, OLD),
-    ("comments of journal", CLAUSES, OLD),
     ("comments of server", CLAUSES, OLD),
     ("comments of bench", CLAUSES, OLD),
 ];
