@@ -28,7 +28,6 @@ const EXEMPT: Exceptions = &[
     ("docs/benchmarks.md", LENGTH, OLD),
     ("docs/differences.md", LENGTH, OLD),
     ("docs/differences.md", CLAUSES, OLD),
-    ("comments of protocol", CLAUSES, OLD),
     ("comments of storage", CLAUSES, OLD),
     ("comments of script", CLAUSES, OLD),
     ("comments of server", CLAUSES, OLD),
