@@ -4,7 +4,7 @@
 //! telnet). The parser returns ranges of bytes that the caller owns. So a request that is complete in the
 //! buffer costs no copy and no allocation.
 //!
-//! Of an incomplete request little is kept. Up to [`RESTART_LIMIT`] arguments, the parser forgets them and
+//! Of an incomplete request little is kept. Up to `RESTART_LIMIT` arguments, the parser forgets them and
 //! starts over at the next call. It skips strings by their length, so that costs nanoseconds even for long
 //! strings. With more arguments it keeps ranges and position on the heap and continues where it stopped.
 //! Either way a call takes time proportional to the new bytes, plus a constant. Nothing is allocated for
