@@ -1,13 +1,15 @@
-//! Work that somebody must do, and for which nobody waits: whoever has the baton does it for all.
+//! A lock or a delegation: the thread that has the lock does all announced work.
 //!
 //! ```text
-//! thread A   announce, fence, try the lock: it has it. Work. Unlock, fence, was there another announcement? Then once more.
-//! thread B   announce, fence, try the lock: A has it. Go on: A finds the announcement.
+//! thread A   announce, fence, try the lock: A has it. Work. Unlock, fence.
+//!            Is there another announcement? Then once more.
+//! thread B   announce, fence, try the lock: A has it. Continue: A finds the announcement.
 //! ```
 //!
-//! The two fences are the point. Either B's attempt comes after A has unlocked, and B works; or A looks at the announcements after B's, and works once
-//! more. Without them both could pass each other, and what B has left would lie there until the next announcement. All this is tried in every interleaving by
-//! the tests below.
+//! The two fences decide the case in which A unlocks while B tries the lock. Either B's attempt comes after
+//! A's unlock, and B works. Or A reads the announcements after B's, and works once more. Without the fences
+//! both could miss each other, and B's work would wait for the next announcement. The loom tests below try
+//! every interleaving.
 
 use std::ops::ControlFlow;
 
@@ -24,36 +26,44 @@ use std::sync::{
 
 use crossbeam_utils::CachePadded;
 
-/// What the work is done with, and the right to do it.
+/// A value, and the right to work with it.
 pub struct Baton<T> {
     n_announced: CachePadded<AtomicU64>,
     held: Mutex<T>,
 }
 
 impl<T> Baton<T> {
-    /// One that nobody has.
+    /// Creates a baton that no thread has.
     pub fn new(with: T) -> Self {
         Self { n_announced: CachePadded::new(AtomicU64::new(0)), held: Mutex::new(with) }
     }
 
-    /// Tells whoever has the baton that there is more to do. The caller must [run](Baton::run) after that.
+    /// Announces work to the thread that has the baton. The caller must [run](Baton::run) after that.
     pub fn announce(&self) {
-        // Release pairs with the Acquire of `run`: who counts this announcement finds what it is about.
+        // Release pairs with the Acquire of `run`: a thread that counts this announcement sees the announced
+        // work.
         self.n_announced.fetch_add(1, Ordering::Release);
     }
 
-    /// Waits for the baton. Whoever lets it go must run, or have somebody run: others have not waited for it.
+    /// Waits for the baton.
+    ///
+    /// After its release the caller must run, or have another thread run. Threads that announced work
+    /// meanwhile did not wait.
     pub fn take(&self) -> MutexGuard<'_, T> {
         self.held.lock().unwrap_or_else(|poisoned| poisoned.into_inner())
     }
 
-    /// Does the work, unless somebody has the baton: they do it, for this thread as well. `work` may break off, if it is another's to go on.
+    /// Does the work, unless another thread has the baton and therefore does it.
+    ///
+    /// `work` returns `Break` if another thread must continue.
     pub fn run(&self, mut work: impl FnMut(&mut T) -> ControlFlow<()>) {
         loop {
-            // Pairs with the fence below: either this finds the lock free, or who has it finds what this thread has announced.
+            // Pairs with the fence below. Either this thread finds the lock free, or the thread with the lock
+            // finds this thread's announcement.
             fence(Ordering::SeqCst);
             let Ok(mut held) = self.held.try_lock() else { return };
-            // Acquire pairs with the Release of `announce`: what is counted here is not looked for again.
+            // Acquire pairs with the Release of `announce`: work that is counted here is not searched for
+            // again.
             let n_announced = self.n_announced.load(Ordering::Acquire);
             let worked = work(&mut held);
             drop(held);
@@ -74,7 +84,7 @@ mod loom_tests {
 
     use super::*;
 
-    /// What was published, and how much of it was done.
+    /// A count of published items, and how many of them are done.
     struct Desk {
         n_published: AtomicUsize,
         baton: Baton<usize>,

@@ -1,4 +1,4 @@
-//! Says how far a file of an append-only file is whole, and what would be lost if it were cut there.
+//! The check of an AOF file: its intact length, and the loss at a cut.
 
 use std::{
     io::{self, Read, Seek, SeekFrom},
@@ -7,45 +7,51 @@ use std::{
 
 use crate::reader::{Broken, Looked, Reader};
 
-/// What was found in a file.
+/// The result of a check.
 #[derive(Debug)]
 pub struct Checked {
-    /// How long it is.
+    /// The length of the file.
     pub n_bytes: u64,
-    /// How long it is whole: no command, frame or transaction is cut there.
+    /// The length of the intact part. No command, frame or transaction is cut at its end.
     pub whole_bytes: u64,
-    /// The line in which that ends, counted from 1 and from where the check began.
+    /// The line in which that part ends, counted from 1 at the check's start.
     pub line: u64,
-    /// What is wrong there, if anything is. Without it, what follows was written after the time that was asked for.
+    /// The fault at that point, if there is one.
+    ///
+    /// Without a fault, any bytes that follow were written after the requested time.
     pub broken: Option<Broken>,
-    /// What stands after it.
+    /// The intact frames after the fault.
     pub after: FramesAfter,
 }
 
-/// Frames after what is broken that are as they were written.
+/// The frames after a fault that are as they were written.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct FramesAfter {
-    /// How many.
+    /// The number of frames.
     pub n_frames: u64,
-    /// How many bytes of commands they have.
+    /// The bytes of commands in them.
     pub n_bytes: u64,
-    /// Where the first of them begins in the file.
+    /// The position of the first one in the file.
     pub first_at: u64,
-    /// There may be more: so much looks like frames and is none that the search was given up.
+    /// Whether there may be more, because the search was given up.
+    ///
+    /// Too many bytes resemble frames then.
     pub is_incomplete: bool,
 }
 
 impl Checked {
-    /// How many bytes would be lost if the file were cut to what is whole.
+    /// The bytes that would be lost if the file were cut to its intact part.
     pub fn lost_bytes(&self) -> u64 {
         self.n_bytes - self.whole_bytes
     }
 }
 
-/// Checks a file from an offset on, where its commands begin; up to what was written after a time in seconds since 1970, if one is given.
+/// Checks a file from `from` on, the offset at which its commands begin.
+///
+/// With `until`, in seconds since 1970, the check ends before the first command written after that time.
 ///
 /// # Errors
-/// If it cannot be read.
+/// If the file cannot be read.
 pub fn check<R: Read + Seek>(mut file: R, from: u64, until: Option<u64>) -> io::Result<Checked> {
     let mut reader = Reader::from_offset(&mut file, from)?;
     if let Some(seconds) = until {
@@ -82,7 +88,7 @@ impl FramesAfter {
     }
 }
 
-/// How many lines end between two offsets.
+/// Counts the lines that end between two offsets.
 fn count_lines<R: Read + Seek>(mut file: R, from: u64, to: u64) -> io::Result<u64> {
     const BUFFER_BYTES: usize = 64 << 10;
     file.seek(SeekFrom::Start(from))?;
@@ -110,7 +116,7 @@ mod tests {
         check(Cursor::new(file), 0, until).expect("memory can be read")
     }
 
-    /// Four frames of one SET each, of which the first two are known to be on disk, and where they begin.
+    /// Four frames of one SET each, and their offsets. The first two are known to be on disk.
     fn framed() -> (Vec<u8>, Vec<usize>) {
         let (mut framer, mut file, mut starts) = (Framer::default(), Vec::new(), Vec::new());
         for nth in 0..4 {
@@ -199,7 +205,7 @@ mod tests {
         }
         let checked = checked(&file, None);
         assert!(checked.after.is_incomplete);
-        // Nobody knows what is after.
+        // The bytes after the search are unknown.
         assert!(matches!(checked.broken, Some(Broken::Damaged { .. })), "{checked:?}");
     }
 }

@@ -1,4 +1,6 @@
-//! What the append-only file needs of a file system: one folder. Tests have one that forgets, at any moment, what was not synced.
+//! The file system as the AOF uses it: one folder.
+//!
+//! Tests have a disk that can lose the unsynced data at any moment.
 
 use std::{
     ffi::OsStr,
@@ -19,16 +21,16 @@ use crate::manifest::{Kind, part_named};
 
 /// A folder of files.
 pub trait Disk {
-    /// A file that is open; clones are of the same file.
+    /// An open file. Clones refer to the same file.
     type File: DiskFile;
 
-    /// All of a small file; `None` if there is none of the name.
+    /// Reads all of a small file; `None` if no file has the name.
     ///
     /// # Errors
-    /// The system's; so it is with all that follow.
+    /// The system's error. The same holds for the methods below.
     fn read(&self, name: &[u8]) -> io::Result<Option<Vec<u8>>>;
 
-    /// Makes a file, empty, also if there is one of the name.
+    /// Creates an empty file, in place of one with the same name.
     ///
     /// # Errors
     /// See [`Disk::read`].
@@ -40,25 +42,25 @@ pub trait Disk {
     /// See [`Disk::read`].
     fn names(&self) -> io::Result<Vec<Vec<u8>>>;
 
-    /// Opens a file that is there.
+    /// Opens an existing file.
     ///
     /// # Errors
     /// See [`Disk::read`].
     fn open(&mut self, name: &[u8]) -> io::Result<Self::File>;
 
-    /// Gives a file another name, and takes that from the one which had it.
+    /// Renames a file, and replaces the one that had the new name.
     ///
     /// # Errors
     /// See [`Disk::read`].
     fn rename(&mut self, from: &[u8], to: &[u8]) -> io::Result<()>;
 
-    /// Removes a file, if it is there.
+    /// Removes a file, if it exists.
     ///
     /// # Errors
     /// See [`Disk::read`].
     fn remove(&mut self, name: &[u8]) -> io::Result<()>;
 
-    /// Returns when which files there are, and their names, will outlast the machine's end.
+    /// Syncs the folder. After that its list of files and names survives a crash of the machine.
     ///
     /// # Errors
     /// See [`Disk::read`].
@@ -70,39 +72,44 @@ pub trait DiskFile: Clone + Send {
     /// Writes at an offset, in bytes.
     ///
     /// # Errors
-    /// The system's. Any part of the bytes may be there then.
+    /// The system's error. Any part of the bytes may have been written then.
     fn write_at(&self, bytes: &[u8], at: u64) -> io::Result<()>;
 
-    /// Sees to it that the file can grow up to so many bytes without the disk being full. Its length stays what it is. Where the file
-    /// system cannot do that it does nothing.
+    /// Reserves space: the file can grow up to `n_bytes` even if the disk fills up.
+    ///
+    /// The file's length does not change. Where the file system cannot reserve space, this does nothing.
     ///
     /// # Errors
-    /// The system's: mostly that the disk is full.
+    /// The system's error: in most cases the disk is full.
     fn reserve(&self, n_bytes: u64) -> io::Result<()>;
 
-    /// Cuts it off, and gives back what was reserved.
+    /// Cuts the file to `n_bytes`, and releases the reserved space.
     ///
     /// # Errors
-    /// The system's.
+    /// The system's error.
     fn truncate(&self, n_bytes: u64) -> io::Result<()>;
 
-    /// Returns when its content will outlast the machine's end. After an error that is not known of anything, and to ask again is no answer: the
-    /// system may have dropped what it could not write.
+    /// Syncs the file: after it returns, the content survives a crash of the machine.
+    ///
+    /// After an error the state of all unsynced data is unknown. Another sync does not help: the system may
+    /// have dropped the data that it could not write.
     ///
     /// # Errors
-    /// The system's.
+    /// The system's error.
     fn sync(&self) -> io::Result<()>;
 }
 
-/// Opens a file for reading. To open a FIFO in its place would wait for a writer, who may never come.
+/// Opens a regular file for reading.
+///
+/// It refuses a FIFO, because opening one would wait for a writer that may never come.
 ///
 /// # Errors
-/// The system's, or that it is no regular file.
+/// The system's error, or that it is not a regular file.
 pub fn open_regular(path: &Path) -> io::Result<File> {
     open_at_once(path, |kind| kind.is_file())
 }
 
-/// Reads a whole file, as [`open_regular`] opens it.
+/// Reads a whole file, which it opens with [`open_regular`].
 ///
 /// # Errors
 /// See [`open_regular`].
@@ -112,21 +119,23 @@ pub fn read_regular(path: &Path) -> io::Result<Vec<u8>> {
     Ok(bytes)
 }
 
-/// Opens a file, or a pipe. What others write to the pipe from now on is waited for. A pipe without writers is empty.
+/// Opens a file or a pipe for reading.
+///
+/// Reads wait for the writers of a pipe. A pipe without writers is empty.
 ///
 /// # Errors
-/// The system's, or that it is neither.
+/// The system's error, or that it is neither a file nor a pipe.
 pub fn open_file_or_pipe(path: &Path) -> io::Result<File> {
     let file = open_at_once(path, |kind| kind.is_file() || kind.is_fifo())?;
     fcntl_setfl(&file, OFlags::empty())?;
     Ok(file)
 }
 
-/// Opens for reading what is of a kind that is wanted. Reads of a pipe do not wait either.
+/// Opens a file of a wanted kind without waiting. Reads of a pipe do not wait either.
 fn open_at_once(path: &Path, is_wanted: fn(FileType) -> bool) -> io::Result<File> {
     let unwanted = || io::Error::new(io::ErrorKind::InvalidInput, "it is no regular file");
     match File::options().read(true).custom_flags(OFlags::NONBLOCK.bits() as i32).open(path) {
-        // A socket.
+        // The path is a socket.
         Err(error) if error.raw_os_error() == Some(Errno::NXIO.raw_os_error()) => Err(unwanted()),
         Err(error) => Err(error),
         Ok(file) => {
@@ -139,24 +148,25 @@ fn open_at_once(path: &Path, is_wanted: fn(FileType) -> bool) -> io::Result<File
     }
 }
 
-/// A folder of the system's.
+/// A folder of the operating system.
 #[derive(Clone, Debug)]
 pub struct Folder {
     path: PathBuf,
-    /// A file in it, locked. The system lets go of it when the last copy is closed, also when the process is killed.
+    /// A locked file in the folder. The system releases the lock with the last copy, even if the process is
+    /// killed.
     _lock: Option<Arc<File>>,
 }
 
 impl Folder {
-    /// The folder of a path, where nothing is made if it is not there: files that were in it would be missed in another one.
+    /// The folder at a path. It is not created, because files missing from it would then go unnoticed.
     pub fn at(path: PathBuf) -> Self {
         Self { path, _lock: None }
     }
 
-    /// The folder of a path, which is made if it is not there, but not those above it.
+    /// The folder at a path. Creates it if it does not exist, but not its parents.
     ///
     /// # Errors
-    /// If it can be neither found nor made.
+    /// If the folder can be neither found nor created.
     pub fn new(path: PathBuf) -> io::Result<Self> {
         match fs::create_dir(&path) {
             Err(error) if error.kind() != io::ErrorKind::AlreadyExists => Err(error),
@@ -164,13 +174,17 @@ impl Folder {
         }
     }
 
-    /// The same, for as long as this or a copy of it is there for nobody else who asks for it with this name. The name is that of the
-    /// append-only file: as in Redis, two servers may have one each in a folder. What is locked is a file beside it, which stays. Somebody may
-    /// delete that file, so an increment that another has open for writing counts, too.
-    /// Where the file system has no locks, or does not let it be made, it is nobody's.
+    /// The folder at a path, locked for one AOF.
+    ///
+    /// The lock lasts as long as this value or a clone of it exists.
+    ///
+    /// The lock is for the AOF called `name`: as in Redis, two servers may each have an AOF in the same
+    /// folder. It is a lock on the file `<name>.lock`, which stays in the folder. An operator may delete that
+    /// file, so an increment that another server has open for writing counts as well. Where the file system
+    /// has no locks, or the lock file cannot be created, the folder is not locked.
     ///
     /// # Errors
-    /// If another has it ([`io::ErrorKind::ResourceBusy`]), or as in [`Folder::new`].
+    /// If another server has the lock ([`io::ErrorKind::ResourceBusy`]), or as in [`Folder::new`].
     pub fn locked(path: PathBuf, name: &str) -> io::Result<Self> {
         let folder = Self::new(path)?;
         let file = File::options()
@@ -196,7 +210,7 @@ impl Folder {
         }
     }
 
-    /// Whether somebody has an increment of the append-only file `of` open for writing.
+    /// Whether a process has an increment of the AOF `of` open for writing.
     fn is_written(&self, of: &str) -> io::Result<bool> {
         let names = self.names()?;
         let mut increments =
@@ -209,7 +223,7 @@ impl Folder {
         }))
     }
 
-    /// The path of a file.
+    /// The path of a file in the folder.
     pub fn path_of(&self, name: &[u8]) -> PathBuf {
         self.path.join(OsStr::from_bytes(name))
     }
@@ -253,9 +267,11 @@ impl Disk for Folder {
     }
 }
 
-/// A file that this process writes, locked for as long as it is open. The lock is a shared one, as the process may open the file twice.
+/// Locks a file that this process writes, until it is closed.
+///
+/// The lock is a shared one, because the process may open the file twice.
 fn written(file: File) -> Arc<File> {
-    // A file system without locks has none here either.
+    // If the file system has no locks, the file stays unlocked.
     let _ = flock(&file, FlockOperation::NonBlockingLockShared);
     Arc::new(file)
 }

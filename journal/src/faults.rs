@@ -1,6 +1,8 @@
-//! Faults of the disk on demand: tests have operations fail, or wait, as those of a full or broken disk do.
+//! Faults of the disk on demand, for tests.
 //!
-//! An operation that nobody has fail costs a look at one word more than the call of the system that it is anyway.
+//! Operations fail or wait, as on a full or broken disk.
+//!
+//! An operation without a fault costs one more read of a word, beside its system call.
 
 use std::{
     io,
@@ -17,22 +19,22 @@ use rustix::io::Errno;
 
 use crate::disk::{Disk, DiskFile, Folder};
 
-/// What can fail.
+/// An operation that can fail.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Operation {
-    /// To make a file.
+    /// Creates a file.
     Create,
-    /// To write to one. Half of the bytes are written all the same.
+    /// Writes to a file. Half of the bytes are written even if it fails.
     Write,
-    /// To reserve room.
+    /// Reserves space.
     Reserve,
-    /// To sync a file.
+    /// Syncs a file.
     Sync,
-    /// To rename one.
+    /// Renames a file.
     Rename,
-    /// To sync the folder.
+    /// Syncs the folder.
     SyncFolder,
-    /// To write a base, which is no business of a [`Disk`]: whoever writes it asks [`Faults::check`].
+    /// Writes a base. That does not go through a [`Disk`]: the writer calls [`Faults::check`].
     Base,
 }
 
@@ -47,26 +49,26 @@ impl Operation {
         (Operation::Base, "base"),
     ];
 
-    /// That of a name, in any case.
+    /// The operation of a name, in any case.
     pub fn named(name: &[u8]) -> Option<Self> {
         let mut named = Self::NAMED.iter();
         named.find(|(_, known)| name.eq_ignore_ascii_case(known.as_bytes())).map(|&(operation, _)| operation)
     }
 }
 
-/// What becomes of an operation.
+/// The outcome of an operation.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Fault {
     /// It is done.
     None,
-    /// It waits until its fault is another.
+    /// It waits until another fault is planned.
     Hold,
-    /// It fails with an error of the system's, by its number.
+    /// It fails with the error of this number.
     Error(i32),
 }
 
 impl Fault {
-    /// `none`, `hold`, or the system's name for an error, in any case.
+    /// The fault `none` or `hold`, or an error by the system's name, in any case.
     pub fn named(name: &[u8]) -> Option<Self> {
         const NAMED: [(&str, Fault); 6] = [
             ("none", Fault::None),
@@ -87,11 +89,11 @@ pub struct Faults([Planned; Operation::NAMED.len()]);
 
 #[derive(Debug, Default)]
 struct Planned {
-    /// The number of an error, or one of those below, which no error has.
+    /// The number of an error, or one of the constants below, which no error has.
     fault: AtomicI32,
-    /// How many operations there were since it was planned.
+    /// The number of operations since the fault was planned.
     n_seen: AtomicU64,
-    /// Which of those fail.
+    /// The range of operations that fail, counted from 1.
     first: AtomicU64,
     end: AtomicU64,
 }
@@ -102,10 +104,10 @@ impl Planned {
 }
 
 impl Faults {
-    /// How often a waiting operation looks whether it must wait any longer.
+    /// The interval at which a waiting operation checks its fault again.
     const LOOK_EVERY: Duration = Duration::from_millis(1);
 
-    /// Has some of the next operations of a kind fail, counted from 1 on; those that wait all do.
+    /// Plans a fault for the operations `which`, counted from 1. With [`Fault::Hold`] every operation waits.
     pub fn plan(&self, operation: Operation, fault: Fault, which: Range<u64>) {
         let planned = &self.0[operation as usize];
         planned.n_seen.store(0, Ordering::Relaxed);
@@ -122,7 +124,7 @@ impl Faults {
     /// Waits or fails, if that is planned.
     ///
     /// # Errors
-    /// Those that are planned.
+    /// The planned error.
     #[inline]
     pub fn check(&self, operation: Operation) -> io::Result<()> {
         let planned = &self.0[operation as usize];
@@ -147,7 +149,7 @@ impl Faults {
     }
 }
 
-/// Where a server has its append-only file.
+/// The folder of a server's AOF.
 pub type LogFolder = Faulty<Folder>;
 
 /// A disk, or a file of it, with faults.
@@ -158,7 +160,7 @@ pub struct Faulty<T> {
 }
 
 impl<T> Faulty<T> {
-    /// This disk, with these faults.
+    /// The disk `of`, with these faults.
     pub fn new(of: T, faults: &Arc<Faults>) -> Self {
         Self { of, faults: Arc::clone(faults) }
     }
@@ -206,7 +208,7 @@ impl<D: Disk> Disk for Faulty<D> {
 impl<F: DiskFile> DiskFile for Faulty<F> {
     fn write_at(&self, bytes: &[u8], at: u64) -> io::Result<()> {
         self.faults.check(Operation::Write).inspect_err(|_| {
-            // Whether that succeeds is of no interest: the whole has failed.
+            // The result of this write does not matter: the operation has failed.
             let _ = self.of.write_at(&bytes[..bytes.len() / 2], at);
         })?;
         self.of.write_at(bytes, at)

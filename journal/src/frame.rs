@@ -1,58 +1,64 @@
-//! Frames: how commands stand in our append-only files, so that damage is found and nothing is served by halves.
+//! Frames: the form of commands in Braid's AOF, which exposes damage and keeps units whole.
 //!
 //! ```text
-//! #BRAID:1 len=61 off=4096 safe=2048 prev=9a3c01ff crc=5be0c1d2\r\n      a comment to redis-server and redis-check-aof
-//! *3\r\n$3\r\nSET\r\n$1\r\nk\r\n$1\r\nv\r\n …                      `len` bytes: commands of whole units
+//! #BRAID:1 len=61 off=4096 safe=2048 prev=9a3c01ff crc=5be0c1d2\r\n   a comment to Redis's programs
+//! *3\r\n$3\r\nSET\r\n$1\r\nk\r\n$1\r\nv\r\n …                   `len` bytes: commands of whole units
 //! ```
 //!
-//! A *unit* is what takes effect at once: one command, or a transaction with its MULTI and EXEC. `crc` is the CRC-32C of the four figures
-//! before it and of the bytes, so a frame proves itself; `prev` is that of the frame before it in the file (0 in the first), so none can be
-//! missing in between. `off` is where the bytes begin in the stream of all commands that were ever logged, and `safe` how much of that
-//! stream was known to be on disk when the frame was written: what is lost before there was lost by the disk, and what is lost behind may
-//! never have got there.
+//! A *unit* takes effect at one moment: one command, or a transaction with its MULTI and EXEC.
 //!
-//! A file of ours begins with a frame of no bytes, an *anchor*. One that was closed ends with one, which says that all before it is safe. Where
-//! times are told, a line `#TS:<seconds since 1970>` stands before the first frame of each second, and so before the anchor.
+//! - `crc` is the CRC-32C of the four numbers before it and of the bytes. It proves that the frame is intact.
+//! - `prev` is the checksum of the previous frame in the file, 0 in the first. It proves that no frame is
+//!   missing between the two.
+//! - `off` is the position of the bytes in the stream of all commands ever logged.
+//! - `safe` is the length of that stream that was known to be on disk when the frame was written. If bytes
+//!   before that position are missing, the disk has lost them. Bytes after it may never have reached the
+//!   disk.
+//!
+//! A file of Braid begins with a frame of no bytes, an *anchor*. When a file that has grown is closed, it
+//! gets another anchor at its end: everything before that anchor is safe. Where times are logged, a line
+//! `#TS:<seconds since 1970>` stands before the first frame of each second. So the first one stands before
+//! the anchor.
 //!
 //! Redis reads such a line as an annotation, for which it has 128 bytes.
 
 use std::ops::Range;
 
-/// What begins a frame.
+/// The beginning of every frame.
 pub const MAGIC: &[u8] = b"#BRAID:1 ";
 
-/// What begins a line that says when what follows was written.
+/// The beginning of a line with the time at which the following bytes were written.
 pub const TIME_MAGIC: &[u8] = b"#TS:";
 
-/// A frame has at most so many bytes, unless it is of one unit alone.
+/// The most bytes of a frame, unless a single unit has more.
 pub const FRAME_BYTES: usize = 16 << 10;
 
-/// The longest line that Redis takes for an annotation, its end included.
+/// The longest line that Redis accepts as an annotation, including its end.
 pub const LINE_BYTES: usize = 127;
 
 /// The line before a frame's bytes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Header {
-    /// How many bytes follow.
+    /// The number of bytes in the frame.
     pub n_bytes: u64,
-    /// Where they begin in the stream of commands.
+    /// Their position in the stream of commands.
     pub offset: u64,
-    /// How much of the stream was on disk.
+    /// The length of the stream that was known to be on disk.
     pub safe: u64,
-    /// The sum of the frame before.
+    /// The checksum of the previous frame.
     pub previous: u32,
-    /// The sum of all this and the bytes.
+    /// The checksum of the numbers above and the bytes.
     pub sum: u32,
 }
 
 impl Header {
-    /// Of these bytes.
+    /// Creates the header of these bytes.
     pub fn of(bytes: &[u8], offset: u64, safe: u64, previous: u32) -> Header {
         let header = Header { n_bytes: bytes.len() as u64, offset, safe, previous, sum: 0 };
         Header { sum: header.sum_with(bytes), ..header }
     }
 
-    /// Whether the bytes are those that it was written for.
+    /// Whether the header was written for these bytes.
     pub fn is_of(&self, bytes: &[u8]) -> bool {
         self.n_bytes == bytes.len() as u64 && self.sum == self.sum_with(bytes)
     }
@@ -66,7 +72,7 @@ impl Header {
         crc32c::crc32c_append(crc32c::crc32c(&head), bytes)
     }
 
-    /// Appends the line.
+    /// Appends the header as a line.
     pub fn write(&self, to: &mut Vec<u8>) {
         let Header { n_bytes, offset, safe, previous, sum } = self;
         to.extend_from_slice(MAGIC);
@@ -74,7 +80,7 @@ impl Header {
         to.extend_from_slice(figures.as_bytes());
     }
 
-    /// Reads a line, its end included; `None` if it is no such one.
+    /// Parses a line, including its end; `None` if it is not a header.
     pub fn read(line: &[u8]) -> Option<Header> {
         let text = std::str::from_utf8(line.strip_prefix(MAGIC)?.strip_suffix(b"\r\n")?).ok()?;
         let mut figures = text.split(' ');
@@ -88,7 +94,9 @@ impl Header {
     }
 }
 
-/// A number as it is written here, and in no other way: a flipped bit must not pass.
+/// Parses a decimal number in its only valid form.
+///
+/// A flipped bit is therefore noticed.
 fn decimal(text: &str) -> Option<u64> {
     text.parse().ok().filter(|number: &u64| number.to_string() == text)
 }
@@ -97,23 +105,25 @@ fn hexadecimal(text: &str) -> Option<u32> {
     u32::from_str_radix(text, 16).ok().filter(|number| format!("{number:08x}") == text)
 }
 
-/// Puts units into frames.
+/// Writes units as frames.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Framer {
-    /// Where the next unit begins in the stream of commands.
+    /// The position of the next unit in the stream of commands.
     pub offset: u64,
-    /// How much of the stream is known to be on disk.
+    /// The length of the stream that is known to be on disk.
     pub safe: u64,
-    /// The sum of the last frame of the file; 0 if it has none.
+    /// The checksum of the last frame of the file; 0 if it has none.
     pub previous: u32,
-    /// The time, in seconds since 1970, if it is to be told.
+    /// The current time in seconds since 1970, if times are logged.
     pub now: Option<u64>,
-    /// The time that the file has told last; 0 if it has told none.
+    /// The last time that was written to the file; 0 if there is none.
     pub told: u64,
 }
 
 impl Framer {
-    /// Appends a line that tells the time, if that is wanted and it is another second.
+    /// Appends a line with the time at the first frame of a second.
+    ///
+    /// It does so only if times are logged.
     fn tell_time(&mut self, to: &mut Vec<u8>) {
         if let Some(now) = self.now.filter(|&now| now > self.told) {
             to.extend_from_slice(TIME_MAGIC);
@@ -122,7 +132,9 @@ impl Framer {
         }
     }
 
-    /// Appends a frame of no units: from there on the file is ours, and what is torn behind it is known for that.
+    /// Appends a frame of no units.
+    ///
+    /// From there on the file has frames, so a torn end after it is recognized.
     pub fn anchor(&mut self, to: &mut Vec<u8>) {
         self.tell_time(to);
         let header = Header::of(&[], self.offset, self.safe, self.previous);
@@ -130,7 +142,7 @@ impl Framer {
         self.previous = header.sum;
     }
 
-    /// Appends the frames of units that lie one behind the other, and of which these are the ends.
+    /// Appends adjacent units as frames. `ends` are the ends of the units.
     pub fn write(&mut self, units: &[u8], ends: &[usize], to: &mut Vec<u8>) {
         for range in frames(ends) {
             let bytes = &units[range];
@@ -139,7 +151,7 @@ impl Framer {
         }
     }
 
-    /// Appends what stands before the frame of some units, which follow.
+    /// Appends the header of a frame of these units, which the caller appends after it.
     pub fn begin(&mut self, units: &[u8], to: &mut Vec<u8>) {
         self.tell_time(to);
         let header = Header::of(units, self.offset, self.safe, self.previous);
@@ -149,7 +161,7 @@ impl Framer {
     }
 }
 
-/// Where frames begin and end: as many units as fit, and at least one.
+/// Divides units into frames: each has as many units as fit, and at least one.
 fn frames(ends: &[usize]) -> impl Iterator<Item = Range<usize>> {
     let (mut start, mut next) = (0, 0);
     std::iter::from_fn(move || {

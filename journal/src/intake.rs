@@ -1,18 +1,19 @@
-//! From many threads to one stream: each writes its records with nothing shared but the ticket, and one at a time merges them.
+//! The intake of the change stream: many threads add records, and one merges them.
 //!
 //! ```text
-//! thread   builds a record in its own batch, under the holds of its unit, and takes a ticket: one addition to a word that only those write
-//!          who log
-//! publish  gives the whole batch away: one push for many records
-//! pen      whoever has it takes what was published and puts the records in the order of their tickets
+//! thread   builds a record in its own batch, under the holds of its unit, and takes a ticket:
+//!          one addition to a word that only threads with a record write
+//! publish  hands over the whole batch: one push for many records
+//! pen      the thread that has it takes the published batches and orders the records by ticket
 //! ```
 //!
-//! *Order.* A ticket is taken while the shards are held that the record is about. So of two units that share a shard the later one has the
-//! larger ticket, and of two of which one ended before the other began as well: a log in the order of the tickets is one that could have been
-//! run.
+//! *Order.* A thread takes a ticket while it holds the shards that the record is about. So of two units that
+//! share a shard, the later one has the larger ticket. The same holds for two units of which one ended before
+//! the other began. The records in ticket order are therefore one possible order of execution.
 //!
-//! *No gaps.* A ticket that is taken is in some thread's batch, and nothing between taking it and having it there can fail. So the pen may stop
-//! at the first ticket that it does not find: it is about to be published.
+//! *No gaps.* A taken ticket is in some thread's batch, and nothing between taking it and storing it there
+//! can fail. So the pen may stop at the first ticket that it does not find: that ticket will be published
+//! soon.
 
 use std::{
     mem,
@@ -22,46 +23,49 @@ use std::{
 use crossbeam_queue::{ArrayQueue, SegQueue};
 use crossbeam_utils::CachePadded;
 
-/// The number of a record: from 1 on, without gaps.
+/// The number of a record. Numbers begin at 1 and have no gaps.
 pub type Ticket = u64;
 
-/// So many empty batches a thread keeps for reuse.
+/// Empty batches that a thread keeps for reuse.
 const SPARE_BATCHES: usize = 4;
-/// A batch that has had more room than this is not kept.
+/// The largest capacity of a batch that is kept for reuse, in bytes.
 const KEPT_BYTES: usize = 256 << 10;
-/// A record of at least so many bytes is not copied when it is merged, and nothing is added behind it in its batch, whose room would double.
+/// The length from which a record is long, in bytes.
+///
+/// A long record is not copied when it is merged. Nothing is added after it in its batch, because the batch's
+/// capacity would double.
 const LONG_BYTES: usize = 64 << 10;
 
-/// Where records come in.
+/// The side of the change stream that receives records.
 pub struct Intake {
-    /// The ticket that is taken next.
+    /// The next ticket to take.
     tickets: CachePadded<AtomicU64>,
-    /// What each thread has published.
+    /// The published batches of each thread.
     lanes: Box<[CachePadded<Lane>]>,
 }
 
 struct Lane {
     full: SegQueue<Vec<u8>>,
     spare: ArrayQueue<Vec<u8>>,
-    /// The room of what is in `full`, and of what has been merged of it only in part, in bytes.
+    /// The capacity, in bytes, of the batches in `full` and of a partly merged one.
     unmerged_bytes: AtomicUsize,
 }
 
-/// What a record says of itself.
+/// The kind of a record.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Kind {
     /// Commands.
     Commands {
-        /// The database that the first of them needs to be selected.
+        /// The database that must be selected before the first command.
         first_db: u32,
-        /// The one that is selected behind the last.
+        /// The database that is selected after the last command.
         last_db: u32,
     },
-    /// No commands: here the log is cut.
+    /// No commands: the stream is cut here.
     Cut,
 }
 
-/// A record's head within a batch: its ticket, how long it is, and its databases.
+/// The header of a record in a batch: its ticket, length and databases.
 struct Head {
     ticket: Ticket,
     n_bytes: usize,
@@ -70,7 +74,7 @@ struct Head {
 
 impl Head {
     const BYTES: usize = 24;
-    /// In place of a database.
+    /// Stands in place of a database.
     const CUT: u32 = u32::MAX;
 
     fn write(&self, to: &mut [u8]) {
@@ -96,7 +100,7 @@ impl Head {
 }
 
 impl Intake {
-    /// An intake for so many threads.
+    /// Creates an intake for `n_threads` threads.
     pub fn new(n_threads: usize) -> Self {
         let lane = || Lane {
             full: SegQueue::new(),
@@ -114,18 +118,18 @@ impl Intake {
         self.tickets.load(Relaxed) - 1
     }
 
-    /// Whether a thread has published something that nobody has begun to merge.
+    /// Whether a thread has published a batch that the pen has not taken yet.
     pub fn has_published(&self) -> bool {
         self.lanes.iter().any(|lane| !lane.full.is_empty())
     }
 
-    /// How many bytes of memory have what was published and is not merged.
+    /// The memory of the batches that are published and not fully merged, in bytes.
     pub fn unmerged_bytes(&self) -> usize {
         self.lanes.iter().map(|lane| lane.unmerged_bytes.load(Relaxed)).sum()
     }
 }
 
-/// A thread's side.
+/// A thread's side of the intake.
 #[derive(Default)]
 pub struct Writer {
     lane: usize,
@@ -133,12 +137,14 @@ pub struct Writer {
 }
 
 impl Writer {
-    /// That of the thread of a number.
+    /// The writer of thread number `lane`.
     pub fn new(lane: usize) -> Self {
         Self { lane, batch: Vec::new() }
     }
 
-    /// Adds a record, whose bytes `build` appends; gives its ticket. To be called while the shards are held that the record is about.
+    /// Adds a record whose bytes `build` appends, and returns its ticket.
+    ///
+    /// The caller holds the shards that the record is about.
     pub fn add(&mut self, intake: &Intake, build: impl FnOnce(&mut Vec<u8>) -> Kind) -> Ticket {
         if self.batch.len() >= LONG_BYTES {
             self.publish(intake);
@@ -147,20 +153,21 @@ impl Writer {
         self.batch.resize(at + Head::BYTES, 0);
         let kind = build(&mut self.batch);
         let n_bytes = self.batch.len() - at - Head::BYTES;
-        // From here on nothing may fail: the pen waits for this ticket. Relaxed is enough for the order: who holds a shard after this thread
-        // has let it go comes later in the order of all changes of this word, as the hold has passed from one to the other.
+        // From here on nothing may fail, because the pen waits for this ticket. Relaxed is enough for the
+        // order of tickets: a hold passes from thread to thread. So the next holder's change of this word
+        // comes later in the word's modification order.
         let ticket = intake.tickets.fetch_add(1, Relaxed);
         Head { ticket, n_bytes, kind }.write(&mut self.batch[at..]);
         ticket
     }
 
-    /// How many bytes it has that were not published.
+    /// The bytes of records that are not published yet.
     #[inline]
     pub fn unpublished_bytes(&self) -> usize {
         self.batch.len()
     }
 
-    /// Gives what was added to whoever has the pen.
+    /// Hands the added records over to the pen.
     pub fn publish(&mut self, intake: &Intake) {
         if self.batch.is_empty() {
             return;
@@ -173,7 +180,7 @@ impl Writer {
     }
 }
 
-/// A lane as the pen sees it.
+/// The pen's view of a lane.
 #[derive(Default)]
 struct Open {
     batch: Vec<u8>,
@@ -186,40 +193,40 @@ impl Open {
     }
 }
 
-/// Who merges.
+/// The merging side of the intake.
 pub struct Pen {
     lanes: Vec<Open>,
-    /// The ticket that is merged next.
+    /// The next ticket to merge.
     next: Ticket,
-    /// Where the last record was found: the next one is mostly there, too.
+    /// The lane of the last record. In most cases it also has the next one.
     last: usize,
     /// The database that is selected at the end of the stream, if it is known.
     db: Option<u32>,
 }
 
-/// Where merged records go.
+/// The destination of merged records.
 pub trait Stream {
-    /// Has a database be selected for what follows.
+    /// Selects a database for the commands that follow.
     fn select(&mut self, db: u32);
-    /// Appends what one unit has done.
+    /// Appends the commands of one unit.
     fn append(&mut self, commands: &[u8]);
 }
 
-/// Why merging has ended.
+/// The reason why a merge has ended.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Merged {
-    /// All there is for now is merged.
+    /// Every record that was found is merged.
     All,
-    /// That is enough for now.
+    /// The caller has stopped the merge.
     Enough,
-    /// A cut comes next.
+    /// The next record is a cut.
     UpToCut,
     /// The next record is long: the caller writes it from its batch, without a copy.
     UpToLong,
 }
 
 impl Pen {
-    /// The pen of an intake that nothing has been merged of.
+    /// The pen of an intake from which nothing has been merged.
     pub fn new(intake: &Intake) -> Self {
         Self { lanes: intake.lanes.iter().map(|_| Open::default()).collect(), next: 1, last: 0, db: None }
     }
@@ -229,13 +236,16 @@ impl Pen {
         self.next - 1
     }
 
-    /// Has the database be selected anew before the next record: another file begins.
+    /// Forgets the selected database. The next record selects its own again, because another file begins.
     pub fn forget_db(&mut self) {
         self.db = None;
     }
 
-    /// Merges what was published, in the order of the tickets, until `go_on` says no, which is asked after each record of so many bytes, or there is no
-    /// more. At a cut it stops before it, and before a [long](Self::long) record behind the selection of its database.
+    /// Merges published records in the order of their tickets.
+    ///
+    /// It ends when the next record is not published, or when `go_on` returns false. `go_on` is called after
+    /// each record with the record's length in bytes. The merge also stops before a cut. It stops before a
+    /// [long](Self::long) record too, but after the selection of its database.
     pub fn merge(
         &mut self,
         intake: &Intake,
@@ -267,10 +277,10 @@ impl Pen {
         }
     }
 
-    /// Goes on behind the cut that [`merge`](Self::merge) has stopped at.
+    /// Passes the cut at which [`merge`](Self::merge) has stopped.
     ///
     /// # Panics
-    /// If there is none.
+    /// If the next record is not a cut.
     pub fn pass_cut(&mut self, intake: &Intake) {
         let (lane, head) = self.find(intake).expect("the cut was seen");
         assert_eq!(head.kind, Kind::Cut, "what comes next is a cut");
@@ -278,25 +288,25 @@ impl Pen {
         self.db = None;
     }
 
-    /// Whether a long record comes next.
+    /// Whether the next record is a long one.
     pub fn is_at_long(&mut self, intake: &Intake) -> bool {
         self.find(intake).is_some_and(|(_, head)| head.kind != Kind::Cut && head.n_bytes >= LONG_BYTES)
     }
 
-    /// The long record that [`merge`](Self::merge) has stopped at.
+    /// The long record at which [`merge`](Self::merge) has stopped.
     ///
     /// # Panics
-    /// If there is none.
+    /// If there is no next record.
     pub fn long(&mut self, intake: &Intake) -> &[u8] {
         let (lane, head) = self.find(intake).expect("the record was seen");
         let open = &self.lanes[lane];
         &open.batch[open.at + Head::BYTES..][..head.n_bytes]
     }
 
-    /// Goes on behind that record.
+    /// Passes the long record.
     ///
     /// # Panics
-    /// If there is none.
+    /// If there is no next record, or it is a cut.
     pub fn pass_long(&mut self, intake: &Intake) {
         let (lane, head) = self.find(intake).expect("the record was seen");
         let Kind::Commands { last_db, .. } = head.kind else { panic!("what comes next is a cut") };
@@ -304,7 +314,7 @@ impl Pen {
         self.db = Some(last_db);
     }
 
-    /// Passes over what was published before a cut, and the cut; says whether that has come.
+    /// Skips all records up to the next cut, and the cut. Returns whether the cut was found.
     pub fn skip_to_cut(&mut self, intake: &Intake) -> bool {
         self.db = None;
         while let Some((lane, head)) = self.find(intake) {
@@ -316,7 +326,7 @@ impl Pen {
         false
     }
 
-    /// Passes over all that was published, up to a gap, as nobody wants it: the log has been turned off.
+    /// Skips all published records, up to a gap: the log has been turned off.
     pub fn discard(&mut self, intake: &Intake) {
         while let Some((lane, head)) = self.find(intake) {
             self.pass(intake, lane, &head);
@@ -324,7 +334,7 @@ impl Pen {
         self.db = None;
     }
 
-    /// The next record, if it is there.
+    /// Finds the next record, if it is published.
     fn find(&mut self, intake: &Intake) -> Option<(usize, Head)> {
         let n_lanes = self.lanes.len();
         (self.last..n_lanes).chain(0..self.last).find_map(|lane| {
@@ -349,7 +359,7 @@ impl Pen {
             of.unmerged_bytes.fetch_sub(batch.capacity(), Relaxed);
             if batch.capacity() <= KEPT_BYTES {
                 batch.clear();
-                // More than are kept are freed.
+                // Batches beyond the spare ones are freed.
                 let _: Result<(), Vec<u8>> = of.spare.push(batch);
             }
         }

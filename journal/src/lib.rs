@@ -1,4 +1,6 @@
-//! Braid's log of changes: from many threads to one stream, and from there to files. It knows bytes and files, not commands or keys.
+//! The change stream of Braid: merges the records of threads and writes them to files.
+//!
+//! The crate knows bytes and files. It does not know commands or keys.
 //!
 //! Terms: see `docs/glossary.md`.
 #![forbid(unsafe_code)]

@@ -1,16 +1,16 @@
-//! The manifest of an append-only file: of which files it consists, in the format of Redis 7.
+//! The manifest of an AOF: a list of files in the format of Redis 7.
 //!
 //! ```text
-//! file appendonly.aof.2.base.rdb seq 2 type b      what there was at some moment
-//! file appendonly.aof.1.incr.aof seq 1 type h      no longer needed, and to be removed
-//! file appendonly.aof.2.incr.aof seq 2 type i      what was done since, one file after the other
+//! file appendonly.aof.2.base.rdb seq 2 type b      the data at some moment
+//! file appendonly.aof.1.incr.aof seq 1 type h      no longer needed, and must be removed
+//! file appendonly.aof.2.incr.aof seq 2 type i      the commands since then, one file after the other
 //! ```
 
 use std::fmt;
 
 use braid_protocol::request::{Limits, Parse, RequestParser};
 
-/// The longest line, its end included.
+/// The longest line in bytes, including its end.
 const LINE_MAX: usize = 1024;
 
 /// The kinds of files.
@@ -22,7 +22,7 @@ pub enum Kind {
     Increment,
 }
 
-/// Tells by its name the kind and the number of a part of the append-only file `of`.
+/// Returns the kind and number of a part of the AOF `of`, by its name.
 pub fn part_named(name: &[u8], of: &str) -> Option<(Kind, u64)> {
     let rest = name.strip_prefix(of.as_bytes())?.strip_prefix(b".")?;
     let (number, kind) = std::str::from_utf8(rest).ok()?.split_once('.')?;
@@ -35,7 +35,7 @@ pub fn part_named(name: &[u8], of: &str) -> Option<(Kind, u64)> {
     number.parse().ok().filter(|_| is_number).map(|number| (kind, number))
 }
 
-/// One file.
+/// One file of an AOF.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Part {
     /// Its name in the folder of the manifest.
@@ -44,26 +44,28 @@ pub struct Part {
     pub seq: u64,
 }
 
-/// Of which files an append-only file consists.
+/// The files of which an AOF consists.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Manifest {
-    /// What there was when the increments began; none if there was nothing.
+    /// The data at the start of the increments; `None` if there was none.
     pub base: Option<Part>,
-    /// What was done since, in order.
+    /// The changes since then, in order.
     pub increments: Vec<Part>,
-    /// Files that nothing needs any more, the last to become one first.
+    /// Files that are no longer needed. The last one to become history is first.
     pub history: Vec<Part>,
-    /// The number of the last base there was, and of the last increment.
+    /// The highest numbers that a base and an increment have had.
     last_base: u64,
     last_increment: u64,
 }
 
-/// What is wrong with a manifest, in Redis's words.
+/// An error in a manifest, in Redis's words.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Invalid {
-    /// In which line, from 1 on; none if it is all of it.
+    /// The number of the line, from 1 on, and its text.
+    ///
+    /// `None` if the whole manifest is wrong.
     pub line: Option<(usize, String)>,
-    /// What it is.
+    /// The text of the error.
     pub why: &'static str,
 }
 
@@ -79,10 +81,10 @@ impl fmt::Display for Invalid {
 impl std::error::Error for Invalid {}
 
 impl Manifest {
-    /// Reads one.
+    /// Parses a manifest.
     ///
     /// # Errors
-    /// What is wrong with it, which keeps a server from starting.
+    /// The error in the manifest, which keeps a server from starting.
     pub fn read(text: &[u8]) -> Result<Manifest, Invalid> {
         if text.is_empty() {
             return Err(Invalid { line: None, why: "Found an empty AOF manifest" });
@@ -100,8 +102,9 @@ impl Manifest {
         Ok(manifest)
     }
 
-    /// One that names nothing yet, and numbers its files behind those of the same kind that have such names: a manifest that was lost may have
-    /// named them.
+    /// Creates an empty manifest that numbers its files after existing ones of the same kind.
+    ///
+    /// A manifest that was lost may have named those files.
     pub fn behind<'n>(names: impl IntoIterator<Item = &'n [u8]>, of: &str) -> Manifest {
         let mut manifest = Manifest::default();
         for (kind, number) in names.into_iter().filter_map(|name| part_named(name, of)) {
@@ -114,7 +117,7 @@ impl Manifest {
         manifest
     }
 
-    /// The lowest number of a file that is named, if there is one of that kind.
+    /// The lowest number of a base or increment in the manifest, if there is one.
     pub fn first_of(&self, kind: Kind) -> Option<u64> {
         match kind {
             Kind::Base => self.base.as_ref().map(|part| part.seq),
@@ -138,7 +141,7 @@ impl Manifest {
                 b"file" => name.clone_from(value),
                 b"seq" => seq = std::str::from_utf8(value).ok().and_then(|seq| seq.parse().ok()).unwrap_or(0),
                 b"type" => kind = value.first().copied().unwrap_or(0),
-                // Of some later version.
+                // The field of a later version.
                 _ => {}
             }
         }
@@ -163,7 +166,7 @@ impl Manifest {
         Ok(())
     }
 
-    /// As it is written.
+    /// The text of the manifest file.
     pub fn text(&self) -> Vec<u8> {
         let mut text = Vec::new();
         let mut add = |part: &Part, kind: char| {
@@ -177,7 +180,7 @@ impl Manifest {
         text
     }
 
-    /// Adds the increment that comes next, of the append-only file of a name.
+    /// Adds the next increment of the AOF `of`.
     pub fn begin_increment(&mut self, of: &str) -> &Part {
         self.last_increment += 1;
         let name = format!("{of}.{}.incr.aof", self.last_increment).into_bytes();
@@ -185,7 +188,7 @@ impl Manifest {
         self.increments.last().expect("it was added just now")
     }
 
-    /// Puts a new base in the place of the one before and of all increments but the last `n_kept`, which become history.
+    /// Adds a new base. The old one and all increments but the last `n_kept` become history.
     pub fn begin_base(&mut self, of: &str, is_snapshot: bool, n_kept: usize) -> &Part {
         self.last_base += 1;
         let suffix = if is_snapshot { "rdb" } else { "aof" };
@@ -197,19 +200,19 @@ impl Manifest {
         self.base.insert(Part { name, seq: self.last_base })
     }
 
-    /// Gives the number of the next base to none.
+    /// Skips the number of the next base, so that no base gets it.
     pub fn skip_base(&mut self) {
         self.last_base += 1;
     }
 
-    /// Takes a file in that was there before there were manifests, as the base.
+    /// Creates a manifest whose base is a file from a time without manifests.
     pub fn of_single_file(name: &str) -> Manifest {
         let base = Part { name: name.as_bytes().to_vec(), seq: 1 };
         Manifest { base: Some(base), last_base: 1, ..Manifest::default() }
     }
 }
 
-/// The words of a line, as Redis splits one that somebody types: with quotes.
+/// The words of a line, split with quotes as Redis splits an inline command.
 fn words(line: &[u8]) -> Option<Vec<Vec<u8>>> {
     let mut line = line.trim_ascii().to_vec();
     if line.first().is_none_or(|byte| *byte == b'*') {
@@ -224,7 +227,7 @@ fn words(line: &[u8]) -> Option<Vec<Vec<u8>>> {
     }
 }
 
-/// Appends a name, in quotes if it is more than letters.
+/// Appends a name, in quotes unless it has only visible ASCII without quotes and backslashes.
 fn write_name(name: &[u8], to: &mut Vec<u8>) {
     let is_plain = |byte: &u8| byte.is_ascii_graphic() && !b"\"'\\".contains(byte);
     if !name.is_empty() && name.iter().all(is_plain) {

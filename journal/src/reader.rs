@@ -1,14 +1,16 @@
-//! Reads the commands of an append-only file, ours or Redis's, and finds where it is torn or damaged.
+//! Reads the commands of an AOF file, and finds where it is torn or damaged.
 //!
-//! It reads by pieces that are bounded by what the file holds: a frame, or one unit of a file without frames. What a file announces is compared
-//! with its length before anything is allocated.
+//! The file may be Braid's or Redis's.
 //!
-//! *Torn* is a file whose end was not written: a process or a machine has stopped. What is whole before there is the data, and nothing behind it was
-//! ever said to be safe. *Damaged* is a file that lacks, in the middle, what was on disk once: nothing may be served from it without a decision of
-//! its owner.
+//! A read returns one frame, or one unit of a file without frames. Announced lengths are compared with the
+//! file's length before memory is allocated.
 //!
-//! A value may look like a line before a frame, so what is behind broken bytes may name any number of frames that are none. To look for whole ones there
-//! is given up after a time that is proportional to the file's length.
+//! A file is *torn* if its end was not written, because a process or machine stopped. The intact part before
+//! that point is the data. Nothing after it was ever reported as safe. A file is *damaged* if bytes in its
+//! middle are missing that were on disk once. Nothing may be served from it until its owner decides.
+//!
+//! A value may look like a header, so any number of false headers may follow broken bytes. The search for
+//! intact frames among them is given up after a time proportional to the file's length.
 
 use std::{
     fmt,
@@ -18,27 +20,29 @@ use std::{
 
 use crate::frame::{Header, MAGIC, TIME_MAGIC};
 
-/// A longer line than this is no line of such a file.
+/// The longest line of such a file, except for comments, in bytes.
 const LINE_MAX: u64 = 64 << 10;
 
-/// FramesAfter broken bytes so many times the file's length may be summed for frames that turn out to be none.
+/// A multiple of the file's length that limits the search after damage.
+///
+/// After broken bytes, checksums of false frames are computed over at most this many times the file's length.
 const SUMMED_IN_VAIN_MAX: u64 = 16;
 
-/// Why reading ends before the end of the file.
+/// The reason why reading ends before the end of the file.
 #[derive(Debug)]
 pub enum Broken {
     /// The file could not be read.
     Io(io::Error),
-    /// It ends in the middle of what begins at this offset.
+    /// The file ends inside the item that begins at this offset.
     Torn {
-        /// In bytes from its beginning: so long it is whole.
+        /// The length of the intact part, in bytes.
         at: u64,
     },
-    /// What begins at this offset is not what was written there.
+    /// The bytes at this offset are not the ones that were written there.
     Damaged {
-        /// In bytes from its beginning.
+        /// The offset, in bytes from the file's beginning.
         at: u64,
-        /// What is wrong with it.
+        /// The kind of damage.
         why: &'static str,
     },
 }
@@ -61,41 +65,41 @@ impl From<io::Error> for Broken {
     }
 }
 
-/// Reads a file of commands.
+/// A reader of a file of commands.
 pub struct Reader<R> {
     from: BufReader<R>,
-    /// Where the next line begins.
+    /// The offset of the next line.
     at: u64,
-    /// So long the file is whole, as far as it has been read.
+    /// The length of the intact part, as far as the file has been read.
     whole_bytes: u64,
     n_bytes: u64,
-    /// Reading ends before what was written after this time, in seconds since 1970.
+    /// Reading ends before commands written after this time, in seconds since 1970.
     until: Option<u64>,
-    /// The sum of the last frame.
+    /// The checksum of the last frame.
     previous: u32,
-    /// Where the stream of commands stands behind the last frame; `None` before the first.
+    /// The position in the stream of commands after the last frame; `None` before the first.
     offset: Option<u64>,
     line: Vec<u8>,
     unit: Vec<u8>,
-    /// Where the units that were read last begin.
+    /// The offset of the last units that were read.
     units_at: u64,
-    /// They are to be given once more.
+    /// The last units must be returned once more.
     is_kept: bool,
 }
 
 impl<R: Read + Seek> Reader<R> {
-    /// Reads from the beginning. The file's length is what it has now.
+    /// Reads from the beginning. The file's length is taken now.
     ///
     /// # Errors
-    /// The file's.
+    /// The error of the file.
     pub fn new(from: R) -> io::Result<Self> {
         Reader::from_offset(from, 0)
     }
 
-    /// Reads from an offset on, behind what else the file begins with.
+    /// Reads from an offset on, after other data at the file's beginning.
     ///
     /// # Errors
-    /// The file's.
+    /// The error of the file.
     pub fn from_offset(mut from: R, at: u64) -> io::Result<Self> {
         let n_bytes = from.seek(SeekFrom::End(0))?;
         from.seek(SeekFrom::Start(at))?;
@@ -105,47 +109,51 @@ impl<R: Read + Seek> Reader<R> {
         Ok(Self { from, at, whole_bytes, n_bytes, until, previous, offset, line, unit, units_at, is_kept })
     }
 
-    /// Ends before what was written after a time, in seconds since 1970, as far as lines of the file tell it.
+    /// Ends reading before the first line with a time after `seconds`, in seconds since 1970.
     pub fn end_after(&mut self, seconds: u64) {
         self.until = Some(seconds);
     }
 
-    /// How far it has read, in bytes.
+    /// The offset up to which the file has been read.
     pub fn position(&self) -> u64 {
         self.at
     }
 
-    /// How long the file is whole, in bytes, as far as it was read: no unit and no frame is cut there.
+    /// The length of the intact part, as far as the file has been read.
+    ///
+    /// It cuts no unit and no frame.
     pub fn whole_bytes(&self) -> u64 {
         self.whole_bytes
     }
 
-    /// How long the file was when reading began, in bytes.
+    /// The length of the file when reading began, in bytes.
     pub fn n_bytes(&self) -> u64 {
         self.n_bytes
     }
 
-    /// The sum of the last frame; 0 if there was none.
+    /// The checksum of the last frame; 0 if there was none.
     pub fn previous_sum(&self) -> u32 {
         self.previous
     }
 
-    /// Where the stream of commands stands behind the last frame, if there was one.
+    /// The position in the stream of commands after the last frame, if there was one.
     pub fn stream_offset(&self) -> Option<u64> {
         self.offset
     }
 
-    /// The next units, whole, one behind the other: those of a frame, or one that stands in none. `None` at the end.
+    /// Returns the next whole units: those of a frame, or one outside of frames.
+    ///
+    /// They are adjacent. At the end of the file it returns `None`.
     ///
     /// # Errors
-    /// If the file is broken. To go on then is of no use.
+    /// If the file is broken. Reading cannot continue then.
     pub fn next_units(&mut self) -> Result<Option<&[u8]>, Broken> {
         if std::mem::take(&mut self.is_kept) {
             return Ok(Some(&self.unit));
         }
         self.unit.clear();
         self.units_at = self.at;
-        // Where a transaction that stands in no frame has begun.
+        // The offset of a transaction outside of frames.
         let mut multi_at = None;
         loop {
             let start = self.at;
@@ -170,7 +178,7 @@ impl<R: Read + Seek> Reader<R> {
                 return Ok(Some(&self.unit));
             }
             match self.line[0] {
-                // What is appended next would become part of it.
+                // Bytes appended next would become part of the comment.
                 b'#' if !self.line.ends_with(b"\n") => return Err(Broken::Torn { at: self.whole_bytes }),
                 b'#' if self.offset.is_some() && !is_whole_comment(&self.line) => {
                     return Err(self.judge(start, "a comment is not what was written there")?);
@@ -195,17 +203,20 @@ impl<R: Read + Seek> Reader<R> {
         }
     }
 
-    /// Has [`Reader::next_units`] give the units that were read last once more.
+    /// Makes [`Reader::next_units`] return the last units once more.
     pub fn keep_units(&mut self) {
         self.is_kept = true;
     }
 
-    /// Where the units that were read last begin in the file, with what stands before them since the ones before: in bytes.
+    /// The offset of the last units in the file, in bytes. Lines between them and the units before belong to
+    /// them.
     pub fn units_at(&self) -> u64 {
         self.units_at
     }
 
-    /// Moves the units that were read last behind `bytes`, without a copy if those are few beside them.
+    /// Appends the last units to `bytes`.
+    ///
+    /// If they are at least twice as long as `bytes`, their buffer is kept and `bytes` is copied into it.
     pub fn move_units(&mut self, bytes: &mut Vec<u8>) {
         let (n_before, n_units) = (bytes.len(), self.unit.len());
         if n_units < 2 * n_before {
@@ -220,7 +231,7 @@ impl<R: Read + Seek> Reader<R> {
         self.unit.clear();
     }
 
-    /// Whether the comment that has been read says that what follows was written too late to be read.
+    /// Whether the comment that was read has a time after which reading must end.
     fn is_too_late(&self, start: u64) -> Result<bool, Broken> {
         let (Some(until), Some(time)) = (self.until, self.line.strip_prefix(TIME_MAGIC)) else {
             return Ok(false);
@@ -229,7 +240,8 @@ impl<R: Read + Seek> Reader<R> {
         Ok(seconds > until)
     }
 
-    /// Reads up to the end of a line; says whether there was anything. A comment may be longer than what is kept of it.
+    /// Reads up to the end of a line, and returns whether there was one. Of a long comment only the beginning
+    /// is kept.
     fn read_line(&mut self) -> io::Result<bool> {
         self.line.clear();
         let n = (&mut self.from).take(LINE_MAX).read_until(b'\n', &mut self.line)?;
@@ -249,7 +261,7 @@ impl<R: Read + Seek> Reader<R> {
         Ok(n > 0)
     }
 
-    /// Reads the frame whose line has been read; says whether it is whole and follows the one before.
+    /// Reads the frame after its header. Returns whether it is intact and follows the previous frame.
     fn read_frame(&mut self) -> io::Result<bool> {
         let Some(header) = Header::read(&self.line) else { return Ok(false) };
         if header.previous != self.previous || header.n_bytes > self.n_bytes - self.at {
@@ -266,7 +278,8 @@ impl<R: Read + Seek> Reader<R> {
         Ok(true)
     }
 
-    /// Appends the command whose first line has been read, and which begins at `start`; says whether it is whole.
+    /// Appends the command that begins at `start`, whose first line has been read. Returns whether it is
+    /// whole.
     fn read_command(&mut self, start: u64) -> Result<bool, Broken> {
         let Some(n_words) = self.announced(b'*', start)? else { return Ok(false) };
         if n_words == 0 {
@@ -295,7 +308,7 @@ impl<R: Read + Seek> Reader<R> {
         Ok(true)
     }
 
-    /// The number that a line says after its sigil; `None` if the line is not whole.
+    /// The number after the sigil of a line; `None` if the line is not whole.
     fn announced(&self, sigil: u8, at: u64) -> Result<Option<u64>, Broken> {
         let wrong = Broken::Damaged { at, why: "no number stands where one must" };
         if self.line[0] != sigil {
@@ -308,8 +321,10 @@ impl<R: Read + Seek> Reader<R> {
         digits.and_then(|digits| digits.parse().ok()).map(Some).ok_or(wrong)
     }
 
-    /// Says whether what is wrong at `start` is the file's torn end, or damage in what was on disk once: then some whole frame behind it says that
-    /// it was. A file without frames is as damaged as Redis would find it.
+    /// Decides whether the fault at `start` is the file's torn end, or damage.
+    ///
+    /// It is damage if a later intact frame says that these bytes were on disk. It is also damage if that
+    /// search was given up. A fault in a file without frames is damage, as it is to Redis.
     fn judge(&mut self, start: u64, why: &'static str) -> io::Result<Broken> {
         let damaged = Broken::Damaged { at: start, why };
         let offset = match self.offset {
@@ -326,7 +341,8 @@ impl<R: Read + Seek> Reader<R> {
         Ok(if was_safe || looked == Looked::InVain { damaged } else { Broken::Torn { at: self.whole_bytes } })
     }
 
-    /// Calls `each` with the whole frames from an offset on, whatever stands between them, and where each begins.
+    /// Calls `each` with the intact frames from an offset on, and with their offsets. It skips all other
+    /// bytes.
     pub(crate) fn frames_after(
         &mut self,
         start: u64,
@@ -336,7 +352,7 @@ impl<R: Read + Seek> Reader<R> {
         self.seek(start)?;
         while self.read_line()? {
             let line_end = self.at;
-            // The bytes of what is broken may end without a line's end.
+            // Broken bytes may lack a line end, so the header may begin inside a line.
             let Some(begin) = self.line.windows(MAGIC.len()).position(|window| window == MAGIC) else {
                 continue;
             };
@@ -368,34 +384,38 @@ impl<R: Read + Seek> Reader<R> {
     }
 }
 
-/// How far frames were looked for.
+/// The extent of a search for frames.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Looked {
-    /// As far as anybody wanted.
+    /// The search reached the end of the file, or the caller ended it.
     Through,
-    /// Too much there looks like frames and is none.
+    /// The search was given up, because too many bytes only resemble frames.
     InVain,
 }
 
-/// Whether a line stands before a frame, or did before it was damaged: what follows such a one must not be taken for what nobody has summed.
+/// Whether a line is a frame's header, or was one before it was damaged.
+///
+/// The bytes after such a line must not be read as commands without a checksum.
 fn is_frame_line(line: &[u8]) -> bool {
     let has = |part: &[u8]| line.windows(part.len()).any(|window| window == part);
     line.starts_with(MAGIC) || line[0] == b'#' && has(b" prev=") && has(b" crc=")
 }
 
-/// Whether a comment among frames is as somebody has written it. A line that tells the time may have lost its end, and the line of the frame behind it
-/// its beginning: what follows that must not be taken for what nobody has summed.
+/// Whether a comment among frames is intact.
+///
+/// A line with a time may have lost its end, and the header after it its beginning. The bytes after that must
+/// not be read as commands without a checksum.
 fn is_whole_comment(line: &[u8]) -> bool {
     let is_text = line.trim_ascii_end().iter().all(|byte| matches!(byte, b' '..=b'~'));
     is_text && line.strip_prefix(TIME_MAGIC).is_none_or(|time| seconds(time).is_some())
 }
 
-/// The seconds that a line tells behind its magic.
+/// Parses the seconds of a line with a time, after its magic.
 fn seconds(time: &[u8]) -> Option<u64> {
     std::str::from_utf8(time.trim_ascii_end()).ok()?.parse().ok()
 }
 
-/// Whether a command consists of one word, in either case.
+/// Whether a command consists of one word, which is compared in any case.
 fn is_named(command: &[u8], name: &[u8]) -> bool {
     let mut words = command.split(|&byte| byte == b'\n').map(|line| line.strip_suffix(b"\r").unwrap_or(line));
     words.next() == Some(b"*1") && words.nth(1).is_some_and(|word| word.eq_ignore_ascii_case(name))
@@ -425,7 +445,7 @@ mod tests {
         [command(&["MULTI"]), command(&["SET", "a", "1"]), command(&["exec"])].concat()
     }
 
-    /// All that is read before the end, and what that was.
+    /// The bytes of all units that can be read, and the fault at their end.
     fn read(file: &[u8]) -> (Vec<u8>, Option<Broken>) {
         let mut reader = Reader::new(Cursor::new(file)).expect("memory can be read");
         let mut all = Vec::new();
@@ -438,7 +458,9 @@ mod tests {
         }
     }
 
-    /// Frames of one unit each, of which all but the last `n_unsafe` were on disk when the last was written; and the units.
+    /// Returns frames of one unit each, their units, and their offsets.
+    ///
+    /// When the last frame was written, all but the last `n_unsafe` units were on disk.
     pub(super) fn framed(n_units: usize, n_unsafe: usize) -> (Vec<u8>, Vec<Vec<u8>>, Vec<usize>) {
         let (mut framer, mut file, mut units, mut starts) =
             (Framer::default(), Vec::new(), Vec::new(), Vec::new());
@@ -486,7 +508,7 @@ mod tests {
                 assert_eq!(all, units[..n_whole].concat(), "{n_bytes} bytes");
                 match broken {
                     Some(Broken::Torn { at }) => assert_eq!(at as usize, starts[n_whole], "{n_bytes} bytes"),
-                    // Nothing of the next frame is there, or it looks like any comment.
+                    // The next frame is missing, or its rest looks like any other comment.
                     None => {
                         let n_torn = n_bytes - starts[n_whole];
                         let most = if tail.is_empty() { 0 } else { MAGIC.len() - 1 };
@@ -494,13 +516,13 @@ mod tests {
                     }
                     Some(other) => panic!("{n_bytes} bytes: the file {other}"),
                 }
-                // The second start, behind the truncation, finds a whole file.
+                // The second start, after the truncation, finds an intact file.
                 assert!(matches!(read(&torn[..starts[n_whole]]), (again, None) if again == all));
             }
         }
     }
 
-    /// What was appended to the first bytes of a frame's line could not be read: they look like a comment.
+    /// Frames after the first bytes of a header could not be read. Those bytes look like a comment.
     #[test]
     fn a_comment_that_is_torn_is_not_appended_to() {
         let (file, units, starts) = framed(2, 0);
@@ -528,7 +550,7 @@ mod tests {
             assert!(whole.starts_with(&all), "byte {at}: something else was read");
             let nth = starts.iter().rposition(|&start| start <= at).expect("the first begins at 0");
             assert_eq!(all, units[..nth].concat(), "byte {at}");
-            // The last two were not on disk for certain.
+            // The last two were not known to be on disk.
             match broken {
                 Some(Broken::Damaged { at, .. }) => assert!(nth < 2 && at as usize == starts[nth]),
                 Some(Broken::Torn { at }) => assert!(nth >= 2 && at as usize == starts[nth]),

@@ -1,15 +1,16 @@
-//! The append-only file: a manifest, a base, and increments, of which the last is written to.
+//! The AOF: a manifest, a base, and increments. Commands are appended to the last increment.
 //!
 //! ```text
-//! begin_rewrite   a new increment is made and synced, then named in the manifest: what is appended goes there from now on
-//!                 (its base is still the old one with all increments before)
-//! end_rewrite     the new base, written meanwhile and synced, gets its name; the manifest names it with the new increment only, and what
-//!                 was there before becomes history
-//! remove_history  nothing needs it any more
+//! begin_rewrite   creates and syncs a new increment, then names it in the manifest; commands are appended
+//!                 to it from now on (its base is still the old one with all increments before)
+//! end_rewrite     gives the new base, which is written and synced, its name; the manifest names it with the
+//!                 new increment only, and the older files become history
+//! remove_history  removes the files that are no longer needed
 //! ```
 //!
-//! Whenever the machine stops, the manifest names files that are there and hold all that was synced. What is appended is synced by whoever has
-//! [`Aof::current`]: nobody may append meanwhile who must not wait.
+//! Whenever the machine stops, the manifest names files that exist and that contain all synced data. The
+//! thread with [`Aof::current`] syncs the appended data. A thread that must not wait for that sync must not
+//! append meanwhile.
 
 use std::io;
 
@@ -19,76 +20,78 @@ use crate::{
     manifest::{Invalid, Manifest},
 };
 
-/// So much room for frames is kept for the next.
+/// The capacity for frames that is kept for the next append, in bytes.
 const KEPT_BYTES: usize = 1 << 20;
 
-/// So far ahead room is reserved, in bytes: what is on its way when the disk is found to be full fits in.
+/// The reserved space ahead, in bytes. Records in progress fit into it when the disk is found to be full.
 pub const AHEAD_BYTES: u64 = 1 << 20;
 
-/// Where the last increment ends, as its [`Reader`](crate::reader::Reader) has found.
+/// The end of the last increment, as its [`Reader`](crate::reader::Reader) has found it.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct End {
-    /// Its length in bytes, as far as it is whole.
+    /// The length of its intact part, in bytes.
     pub n_bytes: u64,
-    /// The sum of its last frame.
+    /// The checksum of its last frame.
     pub previous: u32,
-    /// How many bytes the stream of commands has up to there.
+    /// The length of the stream of commands up to there, in bytes.
     pub offset: u64,
 }
 
-/// An append-only file that is written to.
+/// An AOF to which commands are appended.
 pub struct Aof<D: Disk> {
     disk: D,
-    /// What the names of its files begin with.
+    /// The beginning of the names of its files.
     name: String,
     manifest: Manifest,
     file: D::File,
-    /// Where the next frame goes.
+    /// The offset of the next frame.
     end: u64,
-    /// Up to where room is reserved.
+    /// The offset up to which space is reserved.
     reserved: u64,
-    /// Up to where something may have been written to the file, if that is after its end.
+    /// The offset up to which bytes may have been written, if that is after `end`.
     touched: u64,
     framer: Framer,
-    /// The manifest does not name what is written to yet, as it has no base.
+    /// The manifest does not name the current increment yet, because that has no base.
     is_aside: bool,
     /// Nothing was appended to the increment since it was begun.
     is_fresh: bool,
     /// Something was appended to the increment since it was opened or begun.
     has_grown: bool,
-    /// Its name may go with the machine.
+    /// The increment's name may be lost if the machine stops.
     is_name_unsynced: bool,
-    /// The manifest may name an increment that was not begun after all.
+    /// The manifest may name an increment that is not in use.
     is_manifest_unsure: bool,
-    /// The increment could not be synced: what was written to it since it last was may not be there.
+    /// The increment could not be synced. Data appended since its last sync may be missing.
     is_lost: bool,
-    /// Room for frames.
+    /// A buffer for frames.
     frames: Vec<u8>,
 }
 
-/// The manifest in a folder, if there is one.
+/// Reads the manifest in a folder, if there is one.
 ///
 /// # Errors
-/// If it cannot be read, or is none.
+/// If it cannot be read, or is invalid.
 pub fn manifest_in(disk: &impl Disk, name: &str) -> Result<Option<Manifest>, ManifestError> {
     let text = disk.read(&manifest_name(name)).map_err(ManifestError::Io)?;
     text.map(|text| Manifest::read(&text).map_err(ManifestError::Invalid)).transpose()
 }
 
-/// A manifest that names nothing yet, for a folder without one. Parts that are there all the same are not written over.
+/// Creates an empty manifest for a folder without one.
+///
+/// New files are numbered after existing parts, so that none is overwritten.
 ///
 /// # Errors
-/// The disk's.
+/// The error of the disk.
 pub fn new_manifest(disk: &impl Disk, name: &str) -> io::Result<Manifest> {
     Ok(Manifest::behind(disk.names()?.iter().map(Vec::as_slice), name))
 }
 
-/// Why there is no manifest.
+/// The reason why there is no manifest.
 #[derive(Debug)]
 pub enum ManifestError {
     /// It cannot be read.
     Io(io::Error),
-    /// It is none.
+    /// It is invalid.
     Invalid(Invalid),
 }
 
@@ -101,10 +104,11 @@ impl From<ManifestError> for io::Error {
     }
 }
 
-/// Takes a file in, which is synced, as all of an append-only file that nobody writes to.
+/// Makes a synced file the whole content of an AOF to which no process appends.
 ///
 /// # Errors
-/// The disk's, or that the manifest is none. What was there before holds, unless the new manifest was written.
+/// The error of the disk, or that the manifest is invalid. The old files stay in force unless the new
+/// manifest was written.
 pub fn replace<D: Disk>(disk: &mut D, name: &str, written_as: &[u8], is_snapshot: bool) -> io::Result<()> {
     let mut manifest = match manifest_in(disk, name)? {
         Some(manifest) => manifest,
@@ -116,10 +120,10 @@ pub fn replace<D: Disk>(disk: &mut D, name: &str, written_as: &[u8], is_snapshot
     Ok(write_manifest(disk, name, &manifest)?)
 }
 
-/// Removes what nothing needs any more of an append-only file that nobody writes to.
+/// Removes files that are no longer needed from an AOF to which no process appends.
 ///
 /// # Errors
-/// The disk's, or that the manifest is none.
+/// The error of the disk, or that the manifest is invalid.
 pub fn remove_history<D: Disk>(disk: &mut D, name: &str) -> io::Result<()> {
     match manifest_in(disk, name)? {
         Some(mut manifest) => forget_history(disk, name, &mut manifest),
@@ -132,10 +136,11 @@ fn manifest_name(name: &str) -> Vec<u8> {
 }
 
 impl<D: Disk> Aof<D> {
-    /// Goes on with one whose files have been read, and whose last increment ends there; begins one if there was no manifest.
+    /// Continues an AOF whose files have been read and end at `found`. Without a manifest it begins a new
+    /// one.
     ///
     /// # Errors
-    /// The disk's.
+    /// The error of the disk.
     pub fn open(mut disk: D, name: &str, found: Option<(Manifest, End)>) -> io::Result<Self> {
         let (mut manifest, end) = match found {
             Some(found) => found,
@@ -147,7 +152,8 @@ impl<D: Disk> Aof<D> {
         let (file, n_bytes) = match manifest.increments.last() {
             Some(last) => {
                 let file = disk.open(&last.name)?;
-                // What is torn must not come back, and what was read must stay: the replies to come build on it.
+                // A torn end must not come back. The data that was read must stay, because coming replies
+                // depend on it.
                 file.truncate(end.n_bytes)?;
                 let n_anchor =
                     if end.previous == 0 { write_anchor(&file, end.n_bytes, &mut framer)? } else { 0 };
@@ -159,10 +165,12 @@ impl<D: Disk> Aof<D> {
         Ok(Self { is_fresh, ..Self::new(disk, name, manifest, (file, n_bytes), framer) })
     }
 
-    /// Begins one in the place of another, if there is one: that holds until this has its base, by [`Aof::end_rewrite`].
+    /// Begins an AOF that will replace another one, if there is one.
+    ///
+    /// The old one stays in force until [`Aof::end_rewrite`] gives the new one its base.
     ///
     /// # Errors
-    /// The disk's.
+    /// The error of the disk.
     pub fn begin_aside(mut disk: D, name: &str, before: Option<Manifest>) -> io::Result<Self> {
         let before = before.map_or_else(|| new_manifest(&disk, name), Ok)?;
         let (mut manifest, mut framer) = (before, Framer::default());
@@ -170,7 +178,7 @@ impl<D: Disk> Aof<D> {
         Ok(Self { is_aside: true, is_fresh: true, ..Self::new(disk, name, manifest, begun, framer) })
     }
 
-    /// One that goes on where its last increment ends.
+    /// An AOF that continues at the end of its last increment.
     fn new(disk: D, name: &str, manifest: Manifest, (file, end): (D::File, u64), framer: Framer) -> Self {
         Self {
             disk,
@@ -191,38 +199,40 @@ impl<D: Disk> Aof<D> {
         }
     }
 
-    /// Of which files it consists.
+    /// The files of which the AOF consists.
     pub fn manifest(&self) -> &Manifest {
         &self.manifest
     }
 
-    /// How long the increment is that is written to, in bytes.
+    /// The length of the current increment, in bytes.
     pub fn increment_bytes(&self) -> u64 {
         self.end
     }
 
-    /// How many bytes the stream of commands has.
+    /// The length of the stream of commands, in bytes.
     pub fn offset(&self) -> u64 {
         self.framer.offset
     }
 
-    /// The file that is written to, to be synced by another thread.
+    /// The current increment's file, for another thread to sync.
     pub fn current(&self) -> D::File {
         self.file.clone()
     }
 
-    /// Notes that so much of the stream is known to be on disk.
+    /// Notes that the stream is known to be on disk up to `offset`.
     pub fn note_safe(&mut self, offset: u64) {
         self.framer.safe = self.framer.safe.max(offset);
     }
 
-    /// Has the time, in seconds since 1970, be told before what is appended, once a second; or does no more.
+    /// Sets the time to log before appended frames, in seconds since 1970. `None` ends the logging of times.
     pub fn tell_time(&mut self, now: Option<u64>) {
         self.framer.now = now;
     }
 
-    /// Notes that the increment could not be synced. It is not synced again: the system may have dropped what it could not write, and would
-    /// say that all is well. The next [rewrite](Aof::begin_rewrite) goes on without it.
+    /// Notes that the increment could not be synced.
+    ///
+    /// It is not synced again: the system may have dropped the data that it could not write, and would report
+    /// success. The next [rewrite](Aof::begin_rewrite) continues without it.
     pub fn note_lost(&mut self) {
         self.is_lost = true;
     }
@@ -232,7 +242,9 @@ impl<D: Disk> Aof<D> {
         self.is_lost
     }
 
-    /// Whether what is appended now counts only once a rewrite has ended: the manifest does not name its increment yet.
+    /// Whether appended commands count only once a rewrite has ended.
+    ///
+    /// Until then the manifest does not name their increment.
     pub fn is_aside(&self) -> bool {
         self.is_aside
     }
@@ -244,11 +256,13 @@ impl<D: Disk> Aof<D> {
             || self.is_fresh && self.framer.now.is_some() && self.framer.told == 0
     }
 
-    /// Puts an increment that begins with the time in the place of one that nothing was appended to: programs look for it in the first line.
-    /// Where it is not known what the manifest says, it is written first.
+    /// Replaces an increment without appended commands by one that begins with the time.
+    ///
+    /// Programs look for the time in the first line. If the content of the manifest is uncertain, the
+    /// manifest is written first.
     ///
     /// # Errors
-    /// The disk's. Nothing may be appended until this succeeds.
+    /// The error of the disk. Nothing may be appended until this succeeds.
     pub fn begin_anew(&mut self) -> io::Result<()> {
         if self.is_manifest_unsure {
             write_manifest(&mut self.disk, &self.name, &self.manifest)?;
@@ -281,10 +295,12 @@ impl<D: Disk> Aof<D> {
         Ok(())
     }
 
-    /// Reserves room ahead, if less than half of it is left; to be called before anything is done that must be appended.
+    /// Reserves space ahead, if less than half of it is left.
+    ///
+    /// The caller does this before any change that must be appended.
     ///
     /// # Errors
-    /// The disk's: it is full. As soon as it is not, this succeeds.
+    /// The error of the disk: it is full. As soon as it has space again, this succeeds.
     pub fn reserve(&mut self) -> io::Result<()> {
         if self.end + AHEAD_BYTES / 2 > self.reserved {
             self.file.reserve(self.end + AHEAD_BYTES)?;
@@ -293,10 +309,11 @@ impl<D: Disk> Aof<D> {
         Ok(())
     }
 
-    /// Appends units that lie one behind the other, and of which these are the ends. They are not synced.
+    /// Appends adjacent units, of which `ends` are the ends. It does not sync them.
     ///
     /// # Errors
-    /// The disk's. Nothing is appended then, whatever the file has behind its end, and the same may be tried again.
+    /// The error of the disk. Nothing is appended then, even if bytes were written after the end. The caller
+    /// may try again.
     pub fn append(&mut self, units: &[u8], ends: &[usize]) -> io::Result<()> {
         let mut framer = self.framer;
         self.frames.clear();
@@ -304,10 +321,10 @@ impl<D: Disk> Aof<D> {
         self.write(framer, &[])
     }
 
-    /// Appends one unit, which is not copied.
+    /// Appends one unit without copying it.
     ///
     /// # Errors
-    /// As of [`append`](Self::append).
+    /// Those of [`append`](Self::append).
     pub fn append_long(&mut self, unit: &[u8]) -> io::Result<()> {
         let mut framer = self.framer;
         self.frames.clear();
@@ -315,7 +332,8 @@ impl<D: Disk> Aof<D> {
         self.write(framer, unit)
     }
 
-    /// Writes the frames there are, and behind them what the last of them still lacks. After that the framer is as this one.
+    /// Writes `frames`, and after them `rest`, which the last frame still lacks. Then `framer` is the current
+    /// one.
     fn write(&mut self, framer: Framer, rest: &[u8]) -> io::Result<()> {
         let n_frames = self.frames.len() as u64;
         let end = self.end + n_frames + rest.len() as u64;
@@ -331,16 +349,18 @@ impl<D: Disk> Aof<D> {
         Ok(())
     }
 
-    /// Begins a new increment, where a snapshot is cut that will be the new base.
+    /// Begins a new increment at the cut of a rewrite's snapshot.
     ///
-    /// What is before the cut must be on disk before anything after it is. If it may not be, as it [could not be synced](Aof::note_lost), the new
-    /// increment is named only together with the base, which has all of that. Until then the old files hold, up to where the last was torn.
+    /// Data before the cut must be on disk before any data after it. If the increment [could not be
+    /// synced](Aof::note_lost), that is not certain. Then the manifest names the new increment only together
+    /// with the base, which contains all data before the cut. Until then the old files are in force, up to
+    /// the point at which the last one is torn.
     ///
     /// # Errors
-    /// The disk's. It goes on with the increment that there is, which may be [lost](Aof::is_lost) from now on. Only where the manifest may name
-    /// the new one all the same, [`Aof::begin_anew`] must come first.
+    /// The error of the disk. The current increment stays in use, but may be [lost](Aof::is_lost) from now
+    /// on. Only if the manifest may name the new one, [`Aof::begin_anew`] must come first.
     pub fn begin_rewrite(&mut self) -> io::Result<()> {
-        // Of what could not be appended there may be a part, and another file follows.
+        // A failed append may have left bytes after the end, and another increment will follow.
         if self.touched > self.end {
             self.file.truncate(self.end)?;
             (self.touched, self.reserved) = (0, 0);
@@ -355,7 +375,7 @@ impl<D: Disk> Aof<D> {
         if !is_aside && let Err(unwritten) = write_manifest(&mut self.disk, &self.name, &manifest) {
             match unwritten.is_unsure {
                 true => self.is_manifest_unsure = true,
-                // The next to be begun writes over it, if it stays.
+                // If the file stays, the next increment overwrites it.
                 false => drop(self.disk.remove(&manifest.increments.last().expect("it was begun").name)),
             }
             return Err(unwritten.error);
@@ -367,14 +387,14 @@ impl<D: Disk> Aof<D> {
         Ok(())
     }
 
-    /// Takes a file in as the base of the last increment: it has all that was done before that began, and is synced.
+    /// Makes a synced file the base of the last increment. It contains all data from before that increment.
     ///
     /// # Errors
-    /// The disk's. Old base and increments hold as before.
+    /// The error of the disk. The old base and increments stay in force.
     pub fn end_rewrite(&mut self, written_as: &[u8], is_snapshot: bool) -> io::Result<()> {
         let mut manifest = self.manifest.clone();
         let base = manifest.begin_base(&self.name, is_snapshot, 1);
-        // Should this fail, the name may be in the manifest all the same: no other base gets it.
+        // If this fails, the manifest may have the name all the same, so no other base gets it.
         self.manifest.skip_base();
         self.disk.rename(written_as, &base.name)?;
         self.disk.sync_folder()?;
@@ -384,18 +404,20 @@ impl<D: Disk> Aof<D> {
         Ok(())
     }
 
-    /// Removes what nothing needs any more.
+    /// Removes files that are no longer needed.
     ///
     /// # Errors
-    /// The disk's. What is left may be removed later.
+    /// The error of the disk. Files that are left may be removed later.
     pub fn remove_history(&mut self) -> io::Result<()> {
         forget_history(&mut self.disk, &self.name, &mut self.manifest)
     }
 
-    /// Removes what has been written since [`Aof::begin_aside`], if it has not got a base: the files of before hold. Gives the names.
+    /// Removes the increments since [`Aof::begin_aside`] if there is no base yet, and returns their names.
+    ///
+    /// The old files stay in force.
     ///
     /// # Errors
-    /// The disk's. What is left is in no manifest, and written over by the next that is begun.
+    /// The error of the disk. Files that are left are in no manifest, and the next increment overwrites them.
     pub fn give_up_aside(mut self) -> io::Result<Vec<Vec<u8>>> {
         if !self.is_aside {
             return Ok(Vec::new());
@@ -407,20 +429,21 @@ impl<D: Disk> Aof<D> {
         Ok(over.into_iter().map(|part| part.name).collect())
     }
 
-    /// Syncs, notes that in the file, and gives back what was reserved: nothing more is appended.
+    /// Syncs the file, notes that in it, and releases the reserved space. Nothing more is appended.
     ///
     /// # Errors
-    /// The disk's, or that the increment is [lost](Aof::is_lost).
+    /// The error of the disk, or that the increment is [lost](Aof::is_lost).
     pub fn close(mut self) -> io::Result<()> {
         if self.is_lost {
             return Err(io::Error::other("it could not be synced before"));
         }
         let mut may_be_longer = self.reserved.max(self.touched) > self.end;
         if self.has_grown {
-            // Whoever then finds something broken in it knows that it was whole, and does not take what is behind for a torn end.
+            // With an anchor, a reader that finds a broken frame knows that the file was intact. It does not
+            // take the rest for a torn end.
             self.file.sync()?;
             self.framer.safe = self.framer.offset;
-            // On a full disk there may be no room for it, or for a part of it.
+            // A full disk may have no space for the anchor, or for a part of it.
             self.end += write_anchor(&self.file, self.end, &mut self.framer).unwrap_or(0);
             may_be_longer = true;
         }
@@ -445,15 +468,15 @@ fn forget_history(disk: &mut impl Disk, name: &str, manifest: &mut Manifest) -> 
     Ok(())
 }
 
-/// When the manifest names a new increment.
+/// The moment at which the manifest names a new increment.
 enum Named {
-    /// As soon as it is there for good.
+    /// As soon as the file and its name are synced.
     Now,
     /// Together with its base.
     Later,
 }
 
-/// Makes the increment that comes next. Gives its file, and how long that is.
+/// Creates the next increment. Returns its file and the file's length.
 fn begin_increment<D: Disk>(
     disk: &mut D,
     name: &str,
@@ -470,7 +493,7 @@ fn begin_increment<D: Disk>(
         Ok((file, n_bytes))
     };
     let made = make().inspect_err(|_: &io::Error| {
-        // Nothing names it, and without a manifest it would look like a part of one that was lost.
+        // No manifest names it. Without a manifest it would look like a part of one that was lost.
         let _ = disk.remove(&part.name);
     })?;
     if let Named::Now = named {
@@ -479,7 +502,7 @@ fn begin_increment<D: Disk>(
     Ok(made)
 }
 
-/// Writes a frame of no units to where a file ends; says how long it is.
+/// Writes a frame of no units at a file's end, and returns its length.
 fn write_anchor(file: &impl DiskFile, at: u64, framer: &mut Framer) -> io::Result<u64> {
     let mut anchor = Vec::new();
     framer.anchor(&mut anchor);
@@ -487,10 +510,10 @@ fn write_anchor(file: &impl DiskFile, at: u64, framer: &mut Framer) -> io::Resul
     Ok(anchor.len() as u64)
 }
 
-/// Why a manifest could not be written.
+/// The reason why a manifest could not be written.
 struct Unwritten {
     error: io::Error,
-    /// It may be there all the same, now or when the machine has stopped.
+    /// The new manifest may be in place all the same, now or after a crash.
     is_unsure: bool,
 }
 

@@ -1,4 +1,4 @@
-//! redis-server 7.0 and redis-check-aof read what we write.
+//! redis-server 7.0 and redis-check-aof read the files that Braid writes.
 
 use std::{
     io::{BufRead, BufReader, Read, Write},
@@ -12,7 +12,9 @@ use braid_protocol::request::write_request;
 
 const NAME: &str = "appendonly.aof";
 
-/// Whether a program of Redis 7.0 is there. Without it the test says so, and passes, unless `BRAID_REQUIRE_REDIS` is 1.
+/// Whether a program of Redis 7.0 is installed.
+///
+/// Without it the test prints that and passes, unless `BRAID_REQUIRE_REDIS` is 1.
 fn has(program: &str) -> bool {
     let output = Command::new(program).arg("--version").output();
     let is_there =
@@ -28,7 +30,7 @@ fn has(program: &str) -> bool {
     is_there
 }
 
-/// A folder that goes with the test, and in it the one of an append-only file.
+/// A folder, with that of an AOF in it, that is removed after the test.
 struct Scratch(PathBuf);
 
 impl Scratch {
@@ -49,7 +51,7 @@ impl Drop for Scratch {
     }
 }
 
-/// Three units in two increments, one of them a transaction, with room ahead that was never given back.
+/// Three units in two increments, one of them a transaction. The space reserved ahead was never released.
 fn write(folder: &Folder) {
     let mut aof = Aof::open(folder.clone(), NAME, None).expect("the disk is well");
     aof.reserve().expect("there is room");

@@ -7,7 +7,7 @@ use braid_protocol::request::write_request;
 use braid_protocol::{Parse, Reply, RequestParser, Resp, parse_reply, skip_reply};
 use criterion::{Criterion, Throughput, criterion_group, criterion_main};
 
-/// Requests of a pipeline: as many as the server collects before it runs them.
+/// The requests of a pipeline: as many as a batch of the server.
 const N_REQUESTS: u64 = 32;
 
 fn pipeline(args: impl Fn(u64) -> Vec<Vec<u8>>) -> Vec<u8> {

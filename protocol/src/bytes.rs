@@ -1,13 +1,15 @@
 //! Comparing short byte strings.
 
-/// Whether two byte strings are the same: without a call for those of 8 to 32 bytes, such as most keys.
+/// Whether two byte strings are equal.
+///
+/// Strings of 8 to 32 bytes, such as most keys, are compared without a call.
 #[inline(always)]
 pub fn is_same(a: &[u8], b: &[u8]) -> bool {
     let len = a.len();
     if len != b.len() {
         return false;
     }
-    // The last words may overlap those before.
+    // The last words may overlap the ones before.
     let differ = |at| word(a, at) ^ word(b, at);
     match len {
         8..=16 => differ(0) | differ(len - 8) == 0,
@@ -16,7 +18,7 @@ pub fn is_same(a: &[u8], b: &[u8]) -> bool {
     }
 }
 
-/// The eight bytes at a place.
+/// The eight bytes at an offset.
 #[inline(always)]
 fn word(bytes: &[u8], at: usize) -> u64 {
     u64::from_ne_bytes(bytes[at..at + 8].try_into().expect("eight bytes"))

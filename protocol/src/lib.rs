@@ -7,8 +7,8 @@
 //! | [`value`] | bytes into replies | clients: tests, load generators, replication |
 //! | [`number`] | the text grammar of numbers, both ways | all of the above and the value types |
 //!
-//! The crate does no I/O, starts no threads, reads no clock and knows no command. Everything here is a function of
-//! the bytes given, so that it can be fuzzed and split at every byte.
+//! The crate does no I/O, starts no threads, reads no clock and knows no command. Everything here is a
+//! function of the given bytes, so that it can be fuzzed and split at every byte.
 //!
 //! Terms: see `docs/glossary.md`.
 

@@ -1,7 +1,7 @@
-//! Replies: what a command says, in the shapes of RESP3, into bytes of the version that its client chose.
+//! The reply writer: turns the shapes of RESP3 into bytes of the client's version.
 //!
-//! Handlers name the shape (`map`, `double`, `null`); what RESP2 makes of it (a flat array, a bulk string, `$-1`) is
-//! decided here and nowhere else.
+//! Handlers name the shape (`map`, `double`, `null`). Its form in RESP2 (a flat array, a bulk string, `$-1`)
+//! is decided here and nowhere else.
 
 use crate::number::{self, LongDouble};
 use crate::request::write_header;
@@ -21,11 +21,11 @@ pub enum Resp {
 pub struct Reply<'a> {
     out: &'a mut Vec<u8>,
     version: Resp,
-    /// Above so many bytes of output nobody will read any of it.
+    /// The limit of the output in bytes. Longer output is never sent.
     limit: usize,
 }
 
-/// An aggregate whose number of elements is not known yet. It has to be closed with [`Reply::close`].
+/// An open aggregate whose number of elements is not known yet. [`Reply::close`] must close it.
 #[must_use = "the reply is torn until its open aggregate is closed"]
 #[derive(Debug)]
 pub struct Later {
@@ -41,14 +41,16 @@ impl<'a> Reply<'a> {
         Reply { out, version, limit: usize::MAX }
     }
 
-    /// Limits the output, that of earlier replies included, to so many bytes. Nothing is refused above them: whoever writes a
-    /// long reply asks [`Reply::is_over_limit`] and stops, because the client is closed without an answer.
+    /// Limits the output to a number of bytes, including earlier replies.
+    ///
+    /// Bytes beyond the limit are not refused. The writer of a long reply asks [`Reply::is_over_limit`] and
+    /// stops, because the client is closed without an answer.
     pub fn with_limit(mut self, bytes: usize) -> Self {
         self.limit = bytes;
         self
     }
 
-    /// Whether the output is longer than its limit. What is written then is not sent, so it need not be complete.
+    /// Whether the output is longer than its limit. Such output is not sent, so it need not be complete.
     #[inline]
     pub fn is_over_limit(&self) -> bool {
         self.out.len() > self.limit
@@ -59,12 +61,12 @@ impl<'a> Reply<'a> {
         self.limit != usize::MAX
     }
 
-    /// How many bytes may be written before the output reaches its limit.
+    /// The number of bytes that may be written before the output reaches its limit.
     pub fn room(&self) -> usize {
         self.limit.saturating_sub(self.out.len())
     }
 
-    /// Takes back what is over the limit but for one byte, so that it stays over.
+    /// Truncates the output to one byte over the limit, so that it stays over.
     pub fn cut(&mut self) {
         self.out.truncate(self.limit.saturating_add(1));
     }
@@ -75,23 +77,23 @@ impl<'a> Reply<'a> {
         self.version
     }
 
-    /// Writes what follows in `version`: HELLO may come within a transaction.
+    /// Sets the version of later replies: HELLO may come within a transaction.
     pub fn set_version(&mut self, version: Resp) {
         self.version = version;
     }
 
-    /// The bytes that the output holds, those of earlier replies included: a mark for [`Reply::truncate`].
+    /// The length of the output, including earlier replies: a mark for [`Reply::truncate`].
     #[inline]
     pub fn written_bytes(&self) -> usize {
         self.out.len()
     }
 
-    /// What was written since [`Reply::written_bytes`] answered `bytes`.
+    /// The bytes written since [`Reply::written_bytes`] returned `bytes`.
     pub fn written_since(&self, bytes: usize) -> &[u8] {
         &self.out[bytes..]
     }
 
-    /// Takes back everything since [`Reply::written_bytes`] answered `bytes`.
+    /// Removes everything since [`Reply::written_bytes`] returned `bytes`.
     pub fn truncate(&mut self, bytes: usize) {
         self.out.truncate(bytes);
     }
@@ -109,9 +111,9 @@ impl<'a> Reply<'a> {
         self.line(b'+', text.as_bytes());
     }
 
-    /// An error: `-` and the text, which starts with its code (`ERR …`).
+    /// An error: `-` and the text, which begins with its code (`ERR …`).
     ///
-    /// Line ends would tear the reply, so they are trimmed at both ends and turned into spaces within.
+    /// Line ends would tear the reply. So they are trimmed at both ends and replaced by spaces within.
     #[cold]
     pub fn error(&mut self, text: impl AsRef<[u8]>) {
         let text = text.as_ref();
@@ -142,13 +144,15 @@ impl<'a> Reply<'a> {
         self.out.extend_from_slice(b"\r\n");
     }
 
-    /// The header of a string whose `len` bytes the caller sends from elsewhere, followed by [`Reply::bulk_end`].
+    /// The header of a string whose `len` bytes the caller sends from elsewhere.
+    ///
+    /// [`Reply::bulk_end`] follows those bytes.
     #[inline]
     pub fn bulk_header(&mut self, len: usize) {
         write_header(self.out, b'$', len);
     }
 
-    /// What follows the bytes announced with [`Reply::bulk_header`].
+    /// The end of a string that [`Reply::bulk_header`] has announced.
     #[inline]
     pub fn bulk_end(&mut self) {
         self.out.extend_from_slice(b"\r\n");
@@ -160,7 +164,7 @@ impl<'a> Reply<'a> {
         self.bulk(itoa::Buffer::new().format(value).as_bytes());
     }
 
-    /// No value where a value would be.
+    /// A null in place of a value.
     #[inline]
     pub fn null(&mut self) {
         match self.version {
@@ -169,7 +173,7 @@ impl<'a> Reply<'a> {
         }
     }
 
-    /// No value where an array would be.
+    /// A null in place of an array.
     #[inline]
     pub fn null_array(&mut self) {
         match self.version {
@@ -184,13 +188,15 @@ impl<'a> Reply<'a> {
         write_header(self.out, b'*', n);
     }
 
-    /// A map of the next `n` pairs of values; in RESP2 an array of twice as many.
+    /// A map of the next `n` pairs; in RESP2 an array of `2 * n` values.
     #[inline]
     pub fn map(&mut self, n: usize) {
         self.aggregate(b'%', n, 2);
     }
 
-    /// An array of the next `n` pairs, each of which begins with [`Reply::pair`]; in RESP2 a flat array of twice as many values.
+    /// An array of the next `n` pairs, each of which begins with [`Reply::pair`].
+    ///
+    /// In RESP2 it is a flat array of `2 * n` values.
     #[inline]
     pub fn pairs(&mut self, n: usize) {
         match self.version {
@@ -227,7 +233,9 @@ impl<'a> Reply<'a> {
         self.aggregate(b'>', n, 1);
     }
 
-    /// `n` pairs of values about the value that follows them. RESP2 has no such thing: answers whether to write them.
+    /// An attribute of `n` pairs, which describe the value after them.
+    ///
+    /// RESP2 has no attributes. Returns whether the caller must write the pairs.
     #[must_use = "in RESP2 the attribute's pairs must not be written"]
     pub fn attribute(&mut self, n: usize) -> bool {
         if self.version == Resp::V3 {
@@ -251,7 +259,8 @@ impl<'a> Reply<'a> {
     fn number(&mut self, write: impl FnOnce(&mut Vec<u8>)) {
         match self.version {
             Resp::V2 => {
-                // The text's length is known once it is printed; it is short, so header and text change places then.
+                // The text's length is known once it is printed. The text is short, so it then changes places
+                // with the header.
                 let start = self.out.len();
                 write(self.out);
                 let text_bytes = self.out.len() - start;
@@ -267,7 +276,7 @@ impl<'a> Reply<'a> {
         }
     }
 
-    /// True or false; in RESP2 1 or 0.
+    /// A boolean; in RESP2 the integer 1 or 0.
     #[inline]
     pub fn boolean(&mut self, value: bool) {
         match self.version {
@@ -284,7 +293,9 @@ impl<'a> Reply<'a> {
         }
     }
 
-    /// Text for people, in a format of three letters (`txt`, `mkd`); in RESP2 a string of bytes.
+    /// Text for people, with a format of three letters (`txt`, `mkd`).
+    ///
+    /// In RESP2 it is a string of bytes.
     pub fn verbatim(&mut self, format: &[u8; 3], text: &[u8]) {
         if self.version == Resp::V2 {
             return self.bulk(text);
@@ -316,8 +327,9 @@ impl<'a> Reply<'a> {
         }
     }
 
-    /// Opens a map whose number of pairs becomes known later, and each of which [`Reply::pair`] begins; in RESP2 an array of
-    /// arrays of two.
+    /// Opens a map whose number of pairs becomes known later.
+    ///
+    /// Each pair begins with [`Reply::nested_pair`]. In RESP2 it is an array of arrays of two.
     pub fn nested_map_later(&mut self) -> Later {
         match self.version {
             Resp::V2 => self.later(b'*', 1),
@@ -333,9 +345,10 @@ impl<'a> Reply<'a> {
         }
     }
 
-    /// Closes an aggregate of `n` elements (pairs, in a map). What was opened last is closed first.
+    /// Closes an aggregate of `n` elements, or of `n` pairs in a map.
     ///
-    /// The header is put in front of what has been written since, which moves those bytes once.
+    /// The last aggregate that was opened is closed first. The header is inserted before the elements, which
+    /// moves their bytes once.
     pub fn close(&mut self, later: Later, n: usize) {
         debug_assert!(
             later.at <= self.out.len(),

@@ -1,16 +1,17 @@
-//! Requests: bytes from a client into the arguments of a command, without copying them.
+//! The request parser: finds the arguments of commands in a client's bytes, without copying them.
 //!
-//! A request is `*N` followed by N bulk strings, or one line of words (an inline command, as typed into telnet). The
-//! parser looks at bytes that the caller owns and answers with ranges of them, so that a request which lies complete in
-//! the buffer costs no copy and no allocation.
+//! A request is `*N` followed by N bulk strings, or one line of words (an inline command, as typed into
+//! telnet). The parser returns ranges of bytes that the caller owns. So a request that is complete in the
+//! buffer costs no copy and no allocation.
 //!
-//! A request that is cut short leaves little behind. Up to [`RESTART_LIMIT`] arguments the parser forgets them and
-//! starts over at the next call: strings are skipped by their length, so that costs nanoseconds however long they are.
-//! Beyond that it keeps ranges and position on the heap and goes on where it stopped. Either way a call takes time
-//! proportional to the new bytes, plus a constant. Announced numbers and lengths are believed only as far as bytes
-//! have arrived: nothing is allocated ahead of them.
+//! Of an incomplete request little is kept. Up to `RESTART_LIMIT` arguments, the parser forgets them and
+//! starts over at the next call. It skips strings by their length, so that costs nanoseconds even for long
+//! strings. With more arguments it keeps ranges and position on the heap and continues where it stopped.
+//! Either way a call takes time proportional to the new bytes, plus a constant. Nothing is allocated for
+//! announced numbers and lengths before the bytes have arrived.
 //!
-//! Like Redis, the parser does not look at the two bytes that end a string or the byte behind the `\r` of a header.
+//! Like Redis, the parser does not check the two bytes that end a string, nor the byte after the `\r` of a
+//! header.
 
 use std::borrow::Cow;
 use std::fmt;
@@ -20,26 +21,26 @@ use memchr::memchr;
 
 use crate::{bytes::is_same, number};
 
-/// The longest inline command and the longest header line, without its end (PROTO_INLINE_MAX_SIZE).
+/// The longest inline command or header line, without its end (PROTO_INLINE_MAX_SIZE).
 pub const MAX_LINE_BYTES: usize = 64 * 1024;
 /// The most arguments of a request: Redis's limit since 7.0.
 pub const MAX_ARGS: u32 = i32::MAX as u32;
 /// The most arguments of a request before authentication.
 pub const MAX_UNAUTHENTICATED_ARGS: u32 = 10;
-/// The longest argument before authentication.
+/// The longest argument before authentication, in bytes.
 pub const MAX_UNAUTHENTICATED_BULK_BYTES: u64 = 16384;
 /// The most bytes of a request: arguments are ranges of 32 bits.
 pub const MAX_REQUEST_BYTES: usize = u32::MAX as usize;
 
-/// An incomplete request of at most this many arguments is parsed anew when more bytes arrive.
+/// The most arguments of an incomplete request that is parsed anew with more bytes.
 const RESTART_LIMIT: usize = 16;
 
 /// One argument of a request: a range relative to the request's first byte.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Arg {
-    /// Where the argument starts.
+    /// The offset of the argument.
     pub start: u32,
-    /// How long it is.
+    /// The length of the argument.
     pub len: u32,
 }
 
@@ -50,18 +51,20 @@ impl Arg {
         self.start as usize..self.start as usize + self.len as usize
     }
 
-    /// The argument's bytes, given the request's.
+    /// The bytes of the argument in `request`.
     ///
     /// # Panics
     ///
-    /// If `request` is not (at least) the request that the argument was parsed from.
+    /// If `request` is shorter than the argument's range.
     #[inline]
     pub fn of(self, request: &[u8]) -> &[u8] {
         &request[self.range()]
     }
 }
 
-/// The words of one command, the name first. They lie in the buffer they arrived in, or where a script has put them.
+/// The words of one command, the name first.
+///
+/// They lie in the buffer in which they arrived, or where a script has put them.
 #[derive(Clone, Copy)]
 pub struct Words<'a> {
     bytes: &'a [u8],
@@ -75,13 +78,13 @@ impl<'a> Words<'a> {
         Self { bytes, ranges }
     }
 
-    /// How many, the name included.
+    /// The number of words, including the name.
     #[inline]
     pub fn len(self) -> usize {
         self.ranges.len()
     }
 
-    /// Whether there are none.
+    /// Whether there are no words.
     #[inline]
     pub fn is_empty(self) -> bool {
         self.ranges.is_empty()
@@ -93,7 +96,7 @@ impl<'a> Words<'a> {
         self.ranges[index].of(self.bytes)
     }
 
-    /// The words from `n` on.
+    /// The words from index `n` on.
     ///
     /// # Panics
     /// If there are fewer than `n`.
@@ -102,7 +105,7 @@ impl<'a> Words<'a> {
         Self { bytes: self.bytes, ranges: &self.ranges[n..] }
     }
 
-    /// Where the word at `index` starts in the bytes.
+    /// The offset of the word at `index` in the bytes.
     #[inline]
     pub fn offset(self, index: usize) -> usize {
         self.ranges[index].start as usize
@@ -114,32 +117,34 @@ impl<'a> Words<'a> {
         self.ranges.iter().map(move |range| range.of(self.bytes))
     }
 
-    /// The most bytes that the request can have: exactly so many where it lies alone in its buffer.
+    /// The most bytes that the request can have.
+    ///
+    /// It has exactly this many if it is alone in its buffer.
     #[inline]
     pub fn most_bytes(self) -> usize {
         self.bytes.len()
     }
 
-    /// The bytes that the words take as a request of the protocol.
+    /// The length of the words as a request of the protocol, in bytes.
     pub fn request_bytes(self) -> usize {
-        // A kind, a length in decimal, and an end of line.
+        // A sigil, a length in decimal, and an end of line.
         let header = |n: usize| 3 + n.checked_ilog10().unwrap_or(0) as usize + 1;
         header(self.len()) + self.iter().map(|word| header(word.len()) + word.len() + 2).sum::<usize>()
     }
 
-    /// The request they are of, and where in it they are.
+    /// The request's bytes, and the ranges of the words in them.
     #[inline]
     pub fn parts(self) -> (&'a [u8], &'a [Arg]) {
         (self.bytes, self.ranges)
     }
 }
 
-/// What a client may send.
+/// The limits for a client's requests.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Limits {
     /// The longest argument in bytes (`proto-max-bulk-len`).
     pub max_bulk_bytes: u64,
-    /// Whether the tight limits for clients that must first authenticate do not apply.
+    /// Whether the client is free of the tight limits before authentication.
     pub authenticated: bool,
 }
 
@@ -164,27 +169,27 @@ impl Limits {
 pub enum Parse {
     /// A request is complete and its arguments, at least one, have been appended.
     Request {
-        /// The request's bytes; the next request starts behind them.
+        /// The length of the request. The next request starts after it.
         consumed: usize,
     },
-    /// The request goes on behind the end of the input.
+    /// The request continues after the end of the input.
     Incomplete {
-        /// At least so many bytes are missing: for a long string all of it.
+        /// The least number of missing bytes: for a long string all of them.
         wanted: usize,
     },
     /// A request without arguments (`*0`, `*-1`, a blank line), to which there is no reply.
     Empty {
-        /// The bytes to skip.
+        /// The number of bytes to skip.
         consumed: usize,
     },
 }
 
-/// What a client may not send. The connection cannot be used any further.
+/// An error in a request. The connection cannot be used any further.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum ProtocolError {
-    /// The text after `*` is no number, or too large a number.
+    /// The text after `*` is not a number, or too large a number.
     InvalidMultibulkLength,
-    /// The text after `$` is no number, or is negative or above the longest argument.
+    /// The text after `$` is not a number, is negative, or exceeds the longest argument.
     InvalidBulkLength,
     /// An argument starts with this byte instead of `$`.
     ExpectedDollar(u8),
@@ -194,7 +199,7 @@ pub enum ProtocolError {
     TooBigBulkCount,
     /// An inline command does not end.
     TooBigInline,
-    /// A quote in an inline command is not closed, or goes on behind its closing quote.
+    /// A quote in an inline command is not closed, or text touches its closing quote.
     UnbalancedQuotes,
     /// Too many arguments before authentication.
     UnauthenticatedMultibulkLength,
@@ -205,7 +210,9 @@ pub enum ProtocolError {
 }
 
 impl ProtocolError {
-    /// What Redis says after `-ERR Protocol error: `. Not always UTF-8, as it may quote a byte of the client's.
+    /// The text that Redis sends after `-ERR Protocol error: `.
+    ///
+    /// It is not always UTF-8, because it may quote a byte of the client.
     pub fn text(self) -> Cow<'static, [u8]> {
         let text: &'static str = match self {
             ProtocolError::InvalidMultibulkLength => "invalid multibulk length",
@@ -233,22 +240,26 @@ impl fmt::Display for ProtocolError {
 
 impl std::error::Error for ProtocolError {}
 
-/// Reads one client's requests, one after the other.
+/// A parser for one client's requests, one after the other.
 #[derive(Debug, Default)]
 pub struct RequestParser {
     limits: Limits,
-    /// How far the line that starts at `line_start` has been searched for its end in vain. Zero between requests.
+    /// The start of a line without an end, and the offset of its search.
+    ///
+    /// Both are zero between requests.
     line_start: u32,
     searched: u32,
     partial: Option<Box<Partial>>,
-    /// How much of an incomplete request is parsed.
+    /// The number of parsed bytes of an incomplete request.
     parsed: u32,
 }
 
-/// How a request begins that others are expected to begin like, because a pipeline mostly repeats one command.
+/// The beginning of a request, with which other requests are expected to begin too.
+///
+/// A pipeline mostly repeats one command.
 #[derive(Clone, Copy, Debug)]
 pub struct Pattern {
-    /// Where in the input it starts, and its second argument does.
+    /// The offsets of the request and of its second argument in the input.
     start: usize,
     second_at: usize,
     first: Arg,
@@ -257,8 +268,9 @@ pub struct Pattern {
 }
 
 impl Pattern {
-    /// The pattern of a request that starts at `start` of the input; there is one if it is no inline command and has two
-    /// arguments.
+    /// The pattern of a request that starts at `start` of the input.
+    ///
+    /// `None` if it is an inline command or has fewer than two arguments.
     #[inline]
     pub fn of(input: &[u8], start: usize, args: &[Arg]) -> Option<Self> {
         let [first, second, further @ ..] = args else { return None };
@@ -279,28 +291,28 @@ impl Pattern {
     }
 }
 
-/// What is known of an incomplete request with many arguments.
+/// The parsed part of an incomplete request with many arguments.
 #[derive(Debug)]
 struct Partial {
     args: Vec<Arg>,
     cursor: Cursor,
 }
 
-/// Where the next argument of a request starts, and how many there are to come.
+/// The offset of a request's next argument, and the number of arguments to come.
 #[derive(Clone, Copy, Debug)]
 struct Cursor {
     at: usize,
     n_remaining: u32,
 }
 
-/// Where a string starts and how long it is.
+/// The start and length of a string.
 struct Announced {
     start: usize,
     len: usize,
 }
 
 impl RequestParser {
-    /// Makes a parser that stands at the start of a request.
+    /// Creates a parser at the start of a request.
     pub fn new(limits: Limits) -> Self {
         RequestParser { limits, ..RequestParser::default() }
     }
@@ -310,7 +322,7 @@ impl RequestParser {
         self.limits
     }
 
-    /// Sets the limits from the next request on; between requests only.
+    /// Sets the limits from the next request on. Callers use it only between requests.
     pub fn set_limits(&mut self, limits: Limits) {
         self.limits = limits;
     }
@@ -320,36 +332,38 @@ impl RequestParser {
         self.limits.authenticated = authenticated;
     }
 
-    /// Forgets the incomplete request it stands in: what comes next starts with a request that was complete already.
+    /// Forgets the incomplete request: the next bytes begin a request that was already complete.
     ///
-    /// For a caller that has parsed ahead and goes back to run what it has parsed later.
+    /// A caller uses this if it has parsed ahead and returns to run the parsed requests later.
     pub fn rewind(&mut self) {
         self.partial = None;
         self.finish_lines();
     }
 
-    /// Says whether heap memory is kept for an incomplete request.
+    /// Whether heap memory is kept for an incomplete request.
     pub fn holds_memory(&self) -> bool {
         self.partial.is_some()
     }
 
-    /// How many of the bytes of an incomplete request are parsed: all up to the first byte of the argument that is not complete. Of
-    /// meaning only where the last call has answered [`Parse::Incomplete`].
+    /// The number of parsed bytes of an incomplete request.
+    ///
+    /// These are all bytes up to the first one of the argument that is incomplete. The number has a meaning
+    /// only after [`Parse::Incomplete`].
     pub fn parsed_bytes(&self) -> usize {
         self.parsed as usize
     }
 
     /// Parses the request that starts at the first byte of `input`.
     ///
-    /// A complete request's arguments are appended to `args`; otherwise `args` is left as it was. After
-    /// [`Parse::Incomplete`] the caller calls again with the same bytes and more behind them.
+    /// The arguments of a complete request are appended to `args`. Otherwise `args` is left unchanged. After
+    /// [`Parse::Incomplete`] the caller calls again with the same bytes and more after them.
     ///
-    /// Quotes and escapes of an inline command are resolved **in place**, so that its arguments, too, are ranges of
-    /// `input`. Hence the bytes of a complete request cannot be parsed a second time.
+    /// Quotes and escapes of an inline command are resolved **in place**, so that its arguments, too, are
+    /// ranges of `input`. Hence the bytes of a complete request cannot be parsed a second time.
     ///
     /// # Errors
     ///
-    /// The limits and the texts are those of Redis. The parser is not to be used afterwards.
+    /// The limits and the texts are those of Redis. The parser must not be used after an error.
     #[inline]
     pub fn parse(&mut self, input: &mut [u8], args: &mut Vec<Arg>) -> Result<Parse, ProtocolError> {
         match input.first() {
@@ -360,11 +374,13 @@ impl RequestParser {
         }
     }
 
-    /// Parses the request at `at`, if it begins like an earlier one of the same input, up to the second argument: then the
-    /// second one is as long, too. Answers how many bytes the request has.
+    /// Parses the request at `at`, if it begins like an earlier one.
     ///
-    /// If it begins otherwise, is incomplete or is wrong, nothing is done, and [`RequestParser::parse`] says which. The parser
-    /// stands at the start of a request.
+    /// The earlier one is in the same input. The compared bytes reach up to the second argument, so that has
+    /// the same length in both. Returns the length of the request.
+    ///
+    /// If the request begins differently, is incomplete or has an error, this does nothing.
+    /// [`RequestParser::parse`] then finds the reason. The parser must be at the start of a request.
     #[inline]
     pub fn parse_alike(
         &mut self,
@@ -427,7 +443,9 @@ impl RequestParser {
         }
     }
 
-    /// Takes the arguments of an incomplete request, which start at `first`, out of the caller's arena.
+    /// Moves the arguments of an incomplete request from `first` on out of `args`.
+    ///
+    /// Only more than [`RESTART_LIMIT`] arguments are kept.
     #[cold]
     fn put_aside(&mut self, first: usize, cursor: Cursor, args: &mut Vec<Arg>) {
         if args.len() - first > RESTART_LIMIT {
@@ -452,7 +470,9 @@ impl RequestParser {
         }
     }
 
-    /// Reads arguments until none remains, or until the input ends: then answers how many bytes are missing at least.
+    /// Reads arguments until none remains, or until the input ends.
+    ///
+    /// In the second case it returns the least number of missing bytes.
     #[inline]
     fn bulks(
         &mut self,
@@ -486,7 +506,9 @@ impl RequestParser {
         Ok(None)
     }
 
-    /// Reads a `*` line of any form: the number of arguments, zero if negative, and where the first starts.
+    /// Reads any `*` line: the number of arguments and the offset of the first.
+    ///
+    /// A negative number counts as zero.
     #[cold]
     fn multibulk_header(&mut self, input: &[u8]) -> Result<Option<(u32, usize)>, ProtocolError> {
         let Some(end) = self.header_end(input, 0, ProtocolError::TooBigMultibulkCount)? else {
@@ -502,7 +524,7 @@ impl RequestParser {
         Ok(Some((n.max(0) as u32, end + 2)))
     }
 
-    /// Reads a `$` line of any form.
+    /// Reads any `$` line.
     #[cold]
     fn bulk_header(&mut self, input: &[u8], at: usize) -> Result<Option<Announced>, ProtocolError> {
         let Some(end) = self.header_end(input, at, ProtocolError::TooBigBulkCount)? else { return Ok(None) };
@@ -522,7 +544,7 @@ impl RequestParser {
         Ok(Some(Announced { start: end + 2, len: len as usize }))
     }
 
-    /// Finds the `\r` of the line that starts at `at`, if the byte behind it has arrived, too.
+    /// Finds the `\r` of the line at `at`, if the byte after it has arrived.
     fn header_end(
         &mut self,
         input: &[u8],
@@ -532,7 +554,7 @@ impl RequestParser {
         Ok(self.line_end(input, at, b'\r', too_big)?.filter(|end| end + 2 <= input.len()))
     }
 
-    /// Finds the first `terminator` of the line that starts at `at`, and remembers how far it has looked for it.
+    /// Finds the first `terminator` of the line at `at`, and stores the search's position.
     fn line_end(
         &mut self,
         input: &[u8],
@@ -580,10 +602,11 @@ impl RequestParser {
 
 /// Reads `<sigil>N\r.` with N of one to eight digits: the number and the header's length.
 ///
-/// Leaves everything else (errors, headers cut short, long numbers) to the thorough readers.
+/// Everything else (errors, incomplete headers, long numbers) is left to the complete readers.
 #[inline]
 fn quick_header(input: &[u8], sigil: u8) -> Option<(u32, usize)> {
-    // A request never ends with a header of fewer than six bytes, so that those of one and two digits need one check.
+    // No request ends with a header of fewer than six bytes. So one check covers headers of one and two
+    // digits.
     let head = input.first_chunk::<6>()?;
     let first = head[1].wrapping_sub(b'0');
     if head[0] != sigil || first > 9 {
@@ -600,7 +623,7 @@ fn quick_header(input: &[u8], sigil: u8) -> Option<(u32, usize)> {
     if head[3] == b'\r' { Some((value, 5)) } else { longer_header(input, value) }
 }
 
-/// Goes on with the third digit of a header.
+/// Continues with the third digit of a header.
 #[inline]
 fn longer_header(input: &[u8], mut value: u32) -> Option<(u32, usize)> {
     for at in 3..10 {
@@ -613,13 +636,15 @@ fn longer_header(input: &[u8], mut value: u32) -> Option<(u32, usize)> {
     None
 }
 
-/// How many bytes are missing of a request that reaches to `end` at least.
+/// The number of missing bytes of a request that ends at `end` or later.
 #[cold]
 fn missing(end: usize, available: usize) -> Result<usize, ProtocolError> {
     if end > MAX_REQUEST_BYTES { Err(ProtocolError::TooBigRequest) } else { Ok(end - available) }
 }
 
-/// Splits an inline command into words and resolves its quotes in place: a word never grows.
+/// Splits an inline command into words and resolves its quotes in place.
+///
+/// A word never grows.
 fn split_words(line: &mut [u8], args: &mut Vec<Arg>) -> Result<(), ProtocolError> {
     let mut at = 0;
     loop {
@@ -636,7 +661,7 @@ fn split_words(line: &mut [u8], args: &mut Vec<Arg>) -> Result<(), ProtocolError
     }
 }
 
-/// One word of an inline command, while it is compacted over its own quotes and escapes.
+/// One word of an inline command, whose quotes and escapes are removed in place.
 struct Word<'a> {
     line: &'a mut [u8],
     read: usize,

@@ -1,8 +1,8 @@
-//! Replies as clients read them: bytes into a tree of values, or past a reply without building one.
+//! Replies as clients read them: parsed into values, or skipped without building any.
 //!
-//! Finding a reply's end needs no stack: it is a count of values still to come, which an aggregate raises. So the
-//! parser first finds the end, resumably, and builds the tree once all bytes are there. An announced length therefore
-//! never makes it allocate more than what has arrived warrants.
+//! Finding a reply's end needs no stack. It is a count of the values still to come, which an aggregate
+//! raises. So the parser first finds the end, resumably, and builds the tree once all bytes are there. An
+//! announced length therefore never makes it allocate more than the received bytes justify.
 
 use std::fmt;
 
@@ -10,11 +10,11 @@ use memchr::memchr;
 
 use crate::number;
 
-/// The longest string that is believed: 512 MiB, Redis's own limit.
+/// The longest accepted string: 512 MiB, Redis's own limit.
 pub const MAX_BULK_BYTES: u64 = 512 * 1024 * 1024;
-/// The deepest nesting of aggregates.
+/// The deepest accepted nesting of aggregates.
 pub const MAX_DEPTH: usize = 128;
-/// The most values of one reply, at all depths.
+/// The most values in one reply, at all depths.
 pub const MAX_VALUES: u64 = u32::MAX as u64;
 
 /// A reply of either version of the protocol.
@@ -24,38 +24,38 @@ pub enum Value {
     Simple(Vec<u8>),
     /// `-` or `!`: an error's text, code included.
     Error(Vec<u8>),
-    /// `:`.
+    /// `:`: an integer.
     Integer(i64),
     /// `$`: a string of bytes.
     Bulk(Vec<u8>),
     /// `_`: RESP3's null.
     Null,
-    /// `$-1`: RESP2's null where a value would be.
+    /// `$-1`: RESP2's null in place of a value.
     NullBulk,
-    /// `*-1`: RESP2's null where an array would be.
+    /// `*-1`: RESP2's null in place of an array.
     NullArray,
-    /// `*`.
+    /// `*`: an array.
     Array(Vec<Value>),
     /// `%`: pairs, in the order sent.
     Map(Vec<(Value, Value)>),
-    /// `~`.
+    /// `~`: a set.
     Set(Vec<Value>),
     /// `>`: a message that answers no request.
     Push(Vec<Value>),
-    /// `,`.
+    /// `,`: a double.
     Double(f64),
-    /// `#t` or `#f`.
+    /// `#t` or `#f`: a boolean.
     Boolean(bool),
     /// `(`: an integer of any size, in decimal.
     BigNumber(Vec<u8>),
-    /// `=`: text in a format of three letters.
+    /// `=`: text, with a format of three letters.
     Verbatim([u8; 3], Vec<u8>),
-    /// `|`: pairs about the value that follows, and that value.
+    /// `|`: pairs that describe the next value, and that value.
     Attribute(Vec<(Value, Value)>, Box<Value>),
 }
 
 impl Value {
-    /// Says whether this is one of the three nulls.
+    /// Whether this is one of the three nulls.
     pub fn is_null(&self) -> bool {
         matches!(self, Value::Null | Value::NullBulk | Value::NullArray)
     }
@@ -77,12 +77,14 @@ impl Value {
     }
 }
 
-/// What is no reply. The connection cannot be used any further.
+/// An error in a reply. The connection cannot be used any further.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum ReplyError {
     /// No reply starts with this byte.
     UnknownType(u8),
-    /// A number, length, boolean or verbatim text is malformed, or a line does not end in `\r\n`.
+    /// A number, length, boolean or verbatim text is malformed.
+    ///
+    /// So is a line that does not end in `\r\n`.
     Malformed,
     /// A string is longer than [`MAX_BULK_BYTES`].
     TooLong,
@@ -106,38 +108,42 @@ impl fmt::Display for ReplyError {
 
 impl std::error::Error for ReplyError {}
 
-/// Parses the reply at the start of `input`: the value and its bytes, or nothing if the reply is incomplete.
+/// Parses the reply at the start of `input`, and returns the value and its length.
 ///
-/// For bytes that arrive in pieces use a [`ReplyParser`], which does not start over.
+/// `None` if the reply is incomplete. For bytes that arrive in pieces use a [`ReplyParser`], which does not
+/// start over.
 ///
 /// # Errors
 ///
-/// If the bytes are no reply, or one beyond the limits of this module.
+/// If the bytes are not a reply, or the reply exceeds a limit of this module.
 pub fn parse_reply(input: &[u8]) -> Result<Option<(Value, usize)>, ReplyError> {
     ReplyParser::default().parse(input)
 }
 
-/// The bytes of the reply at the start of `input`, or nothing if it is incomplete or no reply.
+/// Returns the length of the reply at the start of `input`.
 ///
-/// Allocates nothing. For bytes that arrive in pieces use a [`ReplySkipper`], which does not start over.
+/// `None` if it is incomplete or not a reply. This allocates nothing. For bytes that arrive in pieces use a
+/// [`ReplySkipper`], which does not start over.
 pub fn skip_reply(input: &[u8]) -> Option<usize> {
     ReplySkipper::default().skip(input).ok().flatten()
 }
 
-/// Reads one server's replies, one after the other.
+/// A parser for one server's replies, one after the other.
 #[derive(Debug, Default)]
 pub struct ReplyParser {
     skipper: ReplySkipper,
 }
 
 impl ReplyParser {
-    /// Parses the reply at the start of `input`: the value and its bytes.
+    /// Parses the reply at the start of `input`, and returns the value and its length.
     ///
-    /// Nothing means incomplete: the caller calls again with the same bytes and more behind them.
+    /// `None` if the reply is incomplete: the caller then calls again with the same bytes and more after
+    /// them.
     ///
     /// # Errors
     ///
-    /// If the bytes are no reply, or one beyond the limits of this module. The parser is not to be used afterwards.
+    /// If the bytes are not a reply, or the reply exceeds a limit of this module. The parser must not be used
+    /// after an error.
     pub fn parse(&mut self, input: &[u8]) -> Result<Option<(Value, usize)>, ReplyError> {
         let Some(consumed) = self.skipper.skip(input)? else { return Ok(None) };
         let mut reader = Reader { input: &input[..consumed], at: 0 };
@@ -150,11 +156,11 @@ impl ReplyParser {
 /// Finds where one server's replies end, one after the other.
 #[derive(Debug)]
 pub struct ReplySkipper {
-    /// Everything before this has been read.
+    /// The offset up to which everything has been read.
     at: usize,
-    /// Values still to come, the one at `at` included.
+    /// The number of values still to come, including the one at `at`.
     n_pending: u64,
-    /// The line at `at` has no end before this.
+    /// The offset before which the line at `at` has no end.
     searched: usize,
 }
 
@@ -165,14 +171,14 @@ impl Default for ReplySkipper {
 }
 
 impl ReplySkipper {
-    /// Answers the bytes of the reply at the start of `input`.
+    /// Returns the length of the reply at the start of `input`.
     ///
-    /// Nothing means incomplete: the caller calls again with the same bytes and more behind them. Takes time
-    /// proportional to the values that are new, not to their bytes.
+    /// `None` if the reply is incomplete: the caller then calls again with the same bytes and more after
+    /// them. The time is proportional to the number of new values, not to their bytes.
     ///
     /// # Errors
     ///
-    /// If the bytes are no reply. Depth, booleans, doubles and verbatim formats are not looked at.
+    /// If the bytes are not a reply. Depth, booleans, doubles and verbatim formats are not checked.
     pub fn skip(&mut self, input: &[u8]) -> Result<Option<usize>, ReplyError> {
         while self.n_pending > 0 {
             let rest = input.get(self.at..).unwrap_or_default();
@@ -203,7 +209,7 @@ impl ReplySkipper {
         Ok(Some(consumed))
     }
 
-    /// Reads the line that `rest` starts with: what it announces, and its length.
+    /// Reads the first line of `rest`, and returns its announcement and its length.
     #[inline]
     fn head(&mut self, rest: &[u8]) -> Result<Option<(Head, usize)>, ReplyError> {
         let Some(&sigil) = rest.first() else { return Ok(None) };
@@ -217,14 +223,14 @@ impl ReplySkipper {
     }
 }
 
-/// What the first line of a value says about the bytes behind it.
+/// The announcement in the first line of a value.
 #[derive(Clone, Copy)]
 enum Head {
     /// The line is the value.
     Line,
-    /// So many values belong to it, or follow as its own.
+    /// This many values belong to it, or follow as its own.
     Values(u64),
-    /// A string of this length and `\r\n`.
+    /// A string of this length and `\r\n` follow.
     Bytes(usize),
 }
 
@@ -244,7 +250,7 @@ impl Head {
             }
             b'*' | b'~' | b'>' => count(text).map(Head::Values),
             b'%' => pairs(text).map(Head::Values),
-            // An attribute is no value of its own: the one it describes follows.
+            // An attribute is not a value of its own: the one that it describes follows.
             b'|' => pairs(text).map(|n| Head::Values(n + 1)),
             _ if is_sigil(sigil) => Err(ReplyError::Malformed),
             _ => Err(ReplyError::UnknownType(sigil)),
@@ -260,7 +266,7 @@ fn count(text: &[u8]) -> Result<u64, ReplyError> {
     number::parse_u64(text).ok_or(ReplyError::Malformed)
 }
 
-/// The values of an announced number of pairs.
+/// The number of values in an announced number of pairs.
 fn pairs(text: &[u8]) -> Result<u64, ReplyError> {
     let n = count(text)?;
     if n > MAX_VALUES { Err(ReplyError::TooManyValues) } else { Ok(n * 2) }
@@ -309,7 +315,7 @@ impl<'a> Reader<'a> {
         })
     }
 
-    /// The next line's first byte and the rest of it. The skipper has seen its end.
+    /// Returns the next line's first byte and the rest. The skipper has seen its end.
     fn line(&mut self) -> (u8, &'a [u8]) {
         let rest = &self.input[self.at..];
         let end = memchr(b'\n', rest).expect("a complete reply's lines end");
@@ -324,7 +330,7 @@ impl<'a> Reader<'a> {
         Ok(bytes)
     }
 
-    /// Reads an aggregate's elements, all of which have arrived: the capacity is warranted.
+    /// Reads an aggregate's elements. All of them have arrived, which justifies the capacity.
     fn values(&mut self, n: &[u8], depth: usize) -> Result<Vec<Value>, ReplyError> {
         let (n, depth) = (count(n)? as usize, below(depth)?);
         let mut values = Vec::with_capacity(n);
@@ -349,7 +355,7 @@ fn below(depth: usize) -> Result<usize, ReplyError> {
     depth.checked_sub(1).ok_or(ReplyError::TooDeep)
 }
 
-/// Reads a double, `nan` included, which a server may say though a client may not.
+/// Parses a double. A server may send `nan`, although a client may not.
 fn double(text: &[u8]) -> Result<f64, ReplyError> {
     let is_nan = text.eq_ignore_ascii_case(b"nan") || text.eq_ignore_ascii_case(b"-nan");
     if is_nan { Ok(f64::NAN) } else { number::parse_f64(text).ok_or(ReplyError::Malformed) }

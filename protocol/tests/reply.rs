@@ -1,4 +1,4 @@
-//! Replies: what the writer writes, and that the reply parser reads it back in both versions.
+//! The reply writer's bytes, and that the reply parser reads them in both versions.
 
 use braid_protocol::{Reply, ReplyError, ReplyParser, ReplySkipper, Resp, Value, parse_reply, skip_reply};
 use proptest::prelude::*;
@@ -203,7 +203,7 @@ fn write_pairs(reply: &mut Reply<'_>, pairs: &[(Value, Value)]) {
     }
 }
 
-/// What RESP2 makes of a value of RESP3.
+/// The RESP2 form of a value of RESP3.
 fn in_resp2(value: Value) -> Value {
     let all = |values: Vec<Value>| Value::Array(values.into_iter().map(in_resp2).collect());
     let printed = |value: f64| {

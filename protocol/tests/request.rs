@@ -1,4 +1,4 @@
-//! Requests: the grammar, every error, and the promise that it does not matter how the bytes are cut.
+//! The grammar of requests, every error, and equal results for all splits of the bytes.
 
 use braid_protocol::request::{MAX_LINE_BYTES, Pattern, write_request};
 use braid_protocol::{Arg, Limits, Parse, ProtocolError, RequestParser};
@@ -6,7 +6,7 @@ use proptest::prelude::*;
 
 type Request = Vec<Vec<u8>>;
 
-/// What a connection would see: its requests, and how it ended.
+/// The requests that a connection would see, the rest, and its error.
 #[derive(Debug, PartialEq)]
 struct Seen {
     requests: Vec<Request>,
@@ -14,7 +14,9 @@ struct Seen {
     error: Option<ProtocolError>,
 }
 
-/// Feeds `input` in the pieces that end at `cuts`, as a connection does: it keeps what has not been consumed.
+/// Feeds `input` in pieces that end at `cuts`.
+///
+/// As in a connection, bytes that are not consumed are kept.
 fn feed(limits: Limits, input: &[u8], cuts: impl IntoIterator<Item = usize>) -> Seen {
     let mut parser = RequestParser::new(limits);
     let mut seen = Seen { requests: Vec::new(), rest: Vec::new(), error: None };
@@ -320,7 +322,9 @@ proptest! {
     }
 }
 
-/// A parser that had begun a long request and was sent back to a short one took the short one's bytes for the long one's.
+/// A bug: after a long incomplete request the parser was rewound to a short one.
+///
+/// It then took the short one's bytes for those of the long one.
 #[test]
 fn a_parser_that_is_sent_back_forgets_what_it_had_begun() {
     let mut long = b"*40\r\n".to_vec();

@@ -1,4 +1,4 @@
-//! Whatever file of commands is read, there is an end; what is whole of it is read again as it was, and nothing else.
+//! Reading any file ends, and its intact part reads again as the same units.
 #![no_main]
 
 use std::io::Cursor;
@@ -6,7 +6,7 @@ use std::io::Cursor;
 use braid_journal::{check::check, reader::Reader};
 use libfuzzer_sys::fuzz_target;
 
-/// All units of a file, whether it is whole, and how long it is that.
+/// Returns a file's units, whether it is intact, and the length of its intact part.
 fn read(file: &[u8]) -> (Vec<u8>, bool, usize) {
     let mut reader = Reader::new(Cursor::new(file)).expect("memory can be read");
     let mut all = Vec::new();

@@ -1,4 +1,4 @@
-//! Whatever manifest is read, it is refused, or read back as it is written.
+//! Any manifest is refused, or reads back as it is written.
 #![no_main]
 
 use braid_journal::manifest::Manifest;

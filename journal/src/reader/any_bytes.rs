@@ -1,4 +1,6 @@
-//! Whatever a file has in it, reading ends, keeps to the file's size, and what it says is whole can be read again.
+//! Properties of the reader for files of any bytes.
+//!
+//! Reading ends, and it allocates in proportion to the file. The intact part reads again as the same.
 
 use proptest::{collection::vec, prelude::*, sample::select};
 
@@ -7,19 +9,19 @@ use super::*;
 use crate::{check::check, manifest::Manifest};
 use std::io::Cursor;
 
-/// A change of a file, at a place that is taken from its length.
+/// A change of a file. Positions are taken modulo its length.
 #[derive(Clone, Debug)]
 enum Change {
     Flip(usize, u8),
     Cut(usize),
-    /// As a disk leaves what was not written before the machine stopped.
+    /// Fills bytes with zeros, as a disk leaves unwritten ones after a crash.
     Hole(usize, usize),
     Insert(usize, Vec<u8>),
-    /// A piece of the file once more, at another place.
+    /// Repeats a piece of the file at another position.
     Again(usize, usize, usize),
 }
 
-/// What files consist of, and what looks like it.
+/// Returns the pieces of which files consist, and bytes that resemble them.
 fn pieces() -> impl Strategy<Value = Vec<u8>> {
     let known: Vec<Vec<u8>> = vec![
         b"*1\r\n".to_vec(),
@@ -85,7 +87,7 @@ fn files() -> impl Strategy<Value = Vec<u8>> {
     })
 }
 
-/// All units of a file, what it is broken by, and how long it is whole.
+/// Returns all units of a file, its fault, and the length of its intact part.
 fn read(file: &[u8]) -> (Vec<u8>, Option<Broken>, usize) {
     let mut reader = Reader::new(Cursor::new(file)).expect("memory can be read");
     let mut all = Vec::new();
@@ -96,7 +98,7 @@ fn read(file: &[u8]) -> (Vec<u8>, Option<Broken>, usize) {
             Err(broken) => break Some(broken),
         }
     };
-    // A vector that grows doubles.
+    // A growing vector doubles its capacity.
     let room = 2 * (file.len() + LINE_MAX as usize);
     assert!(
         reader.unit.capacity() <= room && reader.line.capacity() <= room,

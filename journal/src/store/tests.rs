@@ -10,7 +10,7 @@ use crate::reader::{Broken, Reader};
 const NAME: &str = "appendonly.aof";
 const TEMPORARY: &[u8] = b"temp-base";
 
-/// Chance that a seed repeats.
+/// Random numbers that a seed repeats.
 struct Dice(u64);
 
 impl Dice {
@@ -20,7 +20,7 @@ impl Dice {
     }
 }
 
-/// A file's content, and what was written to it since it was synced.
+/// The synced content of a file, and the writes since the sync.
 #[derive(Clone, Default)]
 struct Content {
     synced: Vec<u8>,
@@ -42,7 +42,7 @@ impl Content {
         now
     }
 
-    /// What is left of it when the machine stops: what was synced, and any part of the rest, by pieces of 16 bytes.
+    /// The content after a crash: the synced bytes, and random pieces of 16 bytes of the writes.
     fn after_crash(&self, dice: &mut Dice) -> Vec<u8> {
         let mut left = self.synced.clone();
         for (at, bytes) in &self.written {
@@ -74,17 +74,17 @@ fn apply(change: &Change, names: &mut BTreeMap<Vec<u8>, usize>) {
     }
 }
 
-/// What is on a disk that may stop at any moment.
+/// The content of a disk that may stop at any moment.
 #[derive(Default)]
 struct Platter {
     files: Vec<Content>,
     synced_names: BTreeMap<Vec<u8>, usize>,
-    /// What was done to the folder since it was synced: the system does it in this order.
+    /// The changes of the folder since it was synced. The system makes them in this order.
     changes: Vec<Change>,
-    /// How many more operations there are before the machine stops.
+    /// The number of operations after which the machine stops.
     n_left: Option<usize>,
     n_done: usize,
-    /// Whether an operation fails though the machine goes on is left to this.
+    /// The source of failing operations, if any fail while the machine continues.
     faults: Option<Dice>,
 }
 
@@ -117,7 +117,7 @@ impl Simulated {
         work(&mut self.0.lock().expect("no test panics within"))
     }
 
-    /// What a machine finds that starts after this one has stopped.
+    /// The disk that the next machine finds after this one has stopped.
     fn after_crash(&self, dice: &mut Dice) -> Simulated {
         self.with(|platter| {
             let mut names = platter.synced_names.clone();
@@ -224,7 +224,7 @@ impl DiskFile for SimulatedFile {
             let done = platter.step();
             let content = &mut platter.files[self.index];
             content.synced = match (&done, &mut platter.faults) {
-                // What could not be written is dropped: the next sync has nothing to do, and succeeds.
+                // Data that could not be written is dropped: the next sync has nothing to do, and succeeds.
                 (Err(_), Some(dice)) => content.after_crash(dice),
                 (Err(_), None) => return done,
                 (Ok(()), _) => content.now(),
@@ -240,14 +240,14 @@ fn unit(nth: usize) -> Vec<u8> {
     format!("*2\r\n$4\r\nUNIT\r\n$4\r\n{text}\r\n").into_bytes()
 }
 
-/// The units that are in some bytes of whole commands.
+/// The units in some bytes of whole commands.
 fn units_in(bytes: &[u8]) -> Vec<usize> {
     let text = std::str::from_utf8(bytes).expect("units are text");
     let words: Vec<&str> = text.split("\r\n").collect();
     words.chunks_exact(5).map(|words| words[4].parse().expect("a number")).collect()
 }
 
-/// What a start finds: the units, and the file to go on with.
+/// Returns the units that a start finds, and the AOF to continue.
 fn start(disk: &Simulated) -> (Vec<usize>, Option<(Manifest, End)>) {
     let manifest = manifest_in(disk, NAME).expect("whatever is left of it, the manifest is whole");
     let Some(manifest) = manifest else { return (Vec::new(), None) };
@@ -277,11 +277,11 @@ fn start(disk: &Simulated) -> (Vec<usize>, Option<(Manifest, End)>) {
     (units, Some((manifest, end)))
 }
 
-/// What has become of a life of the machine.
+/// The result of one life of the machine.
 #[derive(Default)]
 struct Life {
     n_appended: usize,
-    /// So many units are safe.
+    /// The number of units that are safe.
     n_synced: usize,
 }
 
@@ -295,7 +295,7 @@ fn live(disk: &Simulated, dice: &mut Dice, life: &mut Life) -> io::Result<()> {
     let mut aof = Aof::open(disk.clone(), NAME, found)?;
     aof.remove_history()?;
     life.n_synced = life.n_appended;
-    // The base that is being written, with how many units it has.
+    // The number of units in the base that is being written.
     let mut base = None;
     for _ in 0..40 {
         let now = dice.roll(100) as u64;
@@ -358,7 +358,7 @@ fn whenever_the_machine_stops_all_that_was_synced_is_found_and_nothing_by_halves
             disk = disk.after_crash(&mut dice);
             n_lost += usize::from(start(&disk).0.len() < life.n_appended);
         }
-        // Two starts find the same, and the second has nothing to mend.
+        // Two starts find the same units, and the second has nothing to mend.
         let (first, found) = start(&disk);
         assert!(first.len() >= life.n_synced);
         let mut aof = Aof::open(disk.clone(), NAME, found).expect("the disk is well");
@@ -375,7 +375,7 @@ fn whenever_the_machine_stops_all_that_was_synced_is_found_and_nothing_by_halves
     );
 }
 
-/// Goes on, whatever fails, as the server does; then the machine stops.
+/// Continues after every failure, as the server does. Then the machine stops.
 fn live_with_faults(disk: &Simulated, dice: &mut Dice) -> Life {
     let mut aof = Aof::open(disk.clone(), NAME, None).expect("the disk is well yet");
     disk.with(|platter| platter.faults = Some(Dice(dice.0 ^ 1)));
@@ -412,7 +412,7 @@ fn live_with_faults(disk: &Simulated, dice: &mut Dice) -> Life {
                 };
                 if write_base(disk.clone()).and_then(|()| aof.end_rewrite(TEMPORARY, true)).is_ok() {
                     life.n_synced = life.n_synced.max(n_units);
-                    // What is left is removed later.
+                    // Files that are left are removed later.
                     let _: io::Result<()> = aof.remove_history();
                 }
             }

@@ -1,4 +1,4 @@
-//! Numbers that are read print as texts that read as the same number.
+//! Parsed numbers print as texts that can be parsed again.
 #![no_main]
 
 use braid_protocol::number::{LongDouble, parse_f64, parse_i64, write_f64, write_i64};

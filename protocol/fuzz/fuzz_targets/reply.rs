@@ -1,4 +1,4 @@
-//! A reply ends at the same byte for the parser and the skipper, whole or byte by byte.
+//! The parser and the skipper agree on a reply's end, whole or byte by byte.
 #![no_main]
 
 use braid_protocol::{ReplyParser, ReplySkipper, parse_reply, skip_reply};

@@ -1,10 +1,10 @@
-//! Requests cut into pieces are the requests that the whole holds.
+//! Requests cut into pieces are the requests in the whole input.
 #![no_main]
 
 use braid_protocol::{Limits, Parse, ProtocolError, RequestParser};
 use libfuzzer_sys::fuzz_target;
 
-/// Requests, what is left of the input, and the error that ended it.
+/// Requests, the rest of the input, and the error that ended it.
 type Seen = (Vec<Vec<Vec<u8>>>, Vec<u8>, Option<ProtocolError>);
 
 fn feed(limits: Limits, pieces: impl Iterator<Item = Vec<u8>>) -> Seen {

@@ -2,19 +2,21 @@
 
 use super::extended::Numeral;
 
-/// Reads a double as Redis reads a score or a float argument, which is as C's `strtod` does but for the whole text.
+/// Parses a double as Redis reads a score or a float argument.
 ///
-/// Accepts decimals with or without point and exponent, `inf` and `infinity` in any case, and hexadecimal floats.
-/// Refuses the empty text, spaces, `nan`, finite texts that overflow, and texts other than zero that round to zero.
+/// The grammar is that of C's `strtod`, and the whole text must match. Decimals with or without point and
+/// exponent are accepted. So are hexadecimal floats, and `inf` and `infinity` in any case. The empty text,
+/// spaces and `nan` are refused, as are finite texts that overflow, and texts other than zero that round to
+/// zero.
 pub fn parse_f64(text: &[u8]) -> Option<f64> {
-    // Most scores and bounds are whole numbers. As a double one is rounded just as its digits would be.
+    // Most scores and bounds are whole numbers. As a double one is rounded exactly as its digits would be.
     if let Some(whole) = super::parse_i64(text) {
         return Some(whole as f64);
     }
     let Ok(value) = str::from_utf8(text).ok()?.parse::<f64>() else {
         return parse_hexadecimal(text);
     };
-    // The digits are looked at again only for results that a finite, non-zero text may have been rounded to.
+    // The digits are read again only for results to which a finite, non-zero text may have been rounded.
     if value.is_nan() || value.is_infinite() && text.iter().any(u8::is_ascii_digit) {
         return None;
     }
@@ -25,12 +27,15 @@ pub fn parse_f64(text: &[u8]) -> Option<f64> {
     Some(value)
 }
 
-/// Appends `value` in the fewest digits that read back as the same double, laid out as Redis 7.2 and later do.
+/// Appends `value` in the fewest digits that read back as the same double.
 ///
-/// Whole numbers up to 2^62 are printed in full. Other values have an exponent (`1e+20`, `1.5e-9`) only if they are
-/// 10^8 or more times their last digit, or if both their last digit is below 10^-6 and they are outside
-/// 10^-4 < v < 10^4. Redis 7.0 prints 17 digits instead (`0.10000000000000001`), which clients read as the same
-/// double.
+/// The layout is that of Redis 7.2 and later. Whole numbers up to 2^62 are printed in full. Other values have
+/// an exponent (`1e+20`, `1.5e-9`) in two cases:
+///
+/// - They are whole and a multiple of 10^8.
+/// - The place of their last digit is below 10^-6, and their magnitude is less than 10^-3, or 10^4 or more.
+///
+/// Redis 7.0 prints 17 digits instead (`0.10000000000000001`), which clients read as the same double.
 pub fn write_f64(out: &mut Vec<u8>, value: f64) {
     if value.is_nan() {
         out.extend_from_slice(b"nan");
@@ -48,7 +53,9 @@ pub fn write_f64(out: &mut Vec<u8>, value: f64) {
     }
 }
 
-/// Calls `with` with the text that [`write_f64`] appends. Only that of a number that is not whole is allocated.
+/// Calls `with` with the text that [`write_f64`] appends.
+///
+/// Only the text of a number that is not whole is allocated.
 pub fn format_f64<R>(value: f64, with: impl FnOnce(&[u8]) -> R) -> R {
     match as_whole(value) {
         Some(whole) => super::format_i64(whole, with),
@@ -60,7 +67,7 @@ pub fn format_f64<R>(value: f64, with: impl FnOnce(&[u8]) -> R) -> R {
     }
 }
 
-/// The integer as which a double is printed, if it is.
+/// The integer whose text a double has, if there is one.
 #[inline]
 fn as_whole(value: f64) -> Option<i64> {
     const WHOLE_LIMIT: f64 = (1u64 << 62) as f64;
@@ -77,14 +84,14 @@ fn parse_hexadecimal(text: &[u8]) -> Option<f64> {
     if n_bits + exponent > 1024 || mantissa == 0 && unrounded.bits != 0 {
         return None;
     }
-    // Both factors are exact, and so is their product: it has at most 53 bits and the exponent is in range. Two steps,
-    // because 2^exponent alone may be subnormal or too large.
+    // Both factors are exact. So is their product: it has at most 53 bits and the exponent is in range. There
+    // are two steps, because 2^exponent alone may be subnormal or too large.
     let half = (exponent / 2) as i32;
     let value = mantissa as f64 * 2f64.powi(half) * 2f64.powi(exponent as i32 - half);
     Some(if negative { -value } else { value })
 }
 
-/// The digits of a positive double as an integer, and the power of ten that scales it.
+/// The digits of a positive double, and the power of ten that scales them.
 struct Shortest {
     digits: [u8; 20],
     n_digits: usize,
@@ -152,7 +159,7 @@ impl Shortest {
     }
 }
 
-/// Reads the exponent of a printed double.
+/// Parses the exponent of a printed double.
 fn signed(text: &[u8]) -> i32 {
     let text = text.strip_prefix(b"+").unwrap_or(text);
     let exponent = super::parse_i64(text).expect("an exponent is a short integer");
@@ -198,7 +205,7 @@ mod tests {
         for (text, value) in table {
             assert_eq!(parse_f64(text.as_bytes()), Some(*value), "{text}");
         }
-        // Whole numbers that are no doubles are rounded to the next, and half way between two to the even one.
+        // Whole numbers that are not doubles are rounded to the nearest one, and a tie to the even one.
         for whole in
             [(1 << 53) + 1, (1 << 53) + 3, 1_000_000_000_000_000_003, i64::MAX, i64::MAX - 511, i64::MIN]
         {

@@ -1,23 +1,25 @@
 //! The 80-bit extended float of INCRBYFLOAT, in software.
 //!
-//! Redis reads the operands of INCRBYFLOAT and HINCRBYFLOAT with `strtold`, adds them as `long double` and prints the
-//! sum with `%.17Lf`, trailing zeros trimmed. On x86 that is a float of 64 bits of mantissa, and that is why
-//! 0.1 + 0.2 prints as 0.3. Other platforms have another `long double`; this type answers alike on all of them.
-//! Reading, adding and printing are exact, then rounded once, half to even.
+//! Redis reads the operands of INCRBYFLOAT and HINCRBYFLOAT with `strtold` and adds them as `long double`. It
+//! prints the sum with `%.17Lf` and trims trailing zeros. On x86 that is a float with a mantissa of 64 bits,
+//! which is why 0.1 + 0.2 prints as 0.3. Other platforms have another `long double`. This type gives the same
+//! results on all of them. Reading, adding and printing are exact, then rounded once, half to even.
 
 use super::wide::{Unrounded, Wide, rounds_up};
 
-/// Texts of this length or longer are no extended float: Redis copies them to a buffer of this size.
+/// The length from which a text is not an extended float, in bytes.
+///
+/// Redis copies such texts to a buffer of this size.
 const TEXT_BYTES_LIMIT: usize = 5 * 1024;
 const PRECISION: u32 = 64;
 /// The exponent of the last bit of the smallest value, which is subnormal.
 const LEAST_EXPONENT: i64 = -16445;
-/// Values are below two to this power.
+/// The power of two below which all values are.
 const EXPONENT_LIMIT: i64 = 16384;
-/// What `%.17Lf` scales by.
+/// The factor by which `%.17Lf` scales.
 const TEN_17: u128 = 100_000_000_000_000_000;
 
-/// A float of one sign bit, 15 bits of exponent and 64 bits of mantissa, as the x87 `long double`.
+/// A float like the x87 `long double`: sign, 15 exponent bits, 64 mantissa bits.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct LongDouble {
     negative: bool,
@@ -26,7 +28,9 @@ pub struct LongDouble {
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Kind {
-    /// `mantissa × 2^exponent`. The mantissa's top bit is set unless the exponent is the least one.
+    /// `mantissa × 2^exponent`.
+    ///
+    /// The mantissa's top bit is set unless the exponent is the least one.
     Finite {
         mantissa: u64,
         exponent: i32,
@@ -40,11 +44,11 @@ impl LongDouble {
     pub const ZERO: LongDouble =
         LongDouble { negative: false, kind: Kind::Finite { mantissa: 0, exponent: LEAST_EXPONENT as i32 } };
 
-    /// Reads the whole of `text` as C's `strtold` does.
+    /// Parses the whole of `text` as C's `strtold` does.
     ///
-    /// Accepts decimals with or without point and exponent, `inf` and `infinity` in any case, and hexadecimal floats.
-    /// Refuses the empty text, spaces, `nan`, finite texts that overflow, texts other than zero that round to zero, and
-    /// texts of 5120 bytes or more.
+    /// Decimals with or without point and exponent are accepted. So are hexadecimal floats, and `inf` and
+    /// `infinity` in any case. The empty text, spaces and `nan` are refused, as are finite texts that
+    /// overflow, and texts other than zero that round to zero. Texts of 5120 bytes or more are refused, too.
     pub fn parse(text: &[u8]) -> Option<Self> {
         if text.len() >= TEXT_BYTES_LIMIT {
             return None;
@@ -60,7 +64,7 @@ impl LongDouble {
         (value.is_finite() && !lost).then_some(value)
     }
 
-    /// The same value as a double, exactly.
+    /// The exact value of a double.
     pub fn from_f64(value: f64) -> Self {
         let negative = value.is_sign_negative();
         if value.is_nan() {
@@ -71,7 +75,7 @@ impl LongDouble {
         }
         let bits = value.to_bits();
         let (fraction, exponent) = (bits & ((1 << 52) - 1), (bits >> 52 & 0x7ff) as i32);
-        // A subnormal double has no leading bit, and the exponent of the least normal ones.
+        // A subnormal double has no leading bit. Its exponent is that of the smallest normal ones.
         let (mantissa, exponent) =
             if exponent == 0 { (fraction, -1074) } else { (fraction | 1 << 52, exponent - 1075) };
         if mantissa == 0 {
@@ -82,12 +86,14 @@ impl LongDouble {
         LongDouble { negative, kind }
     }
 
-    /// Says whether the value is neither infinite nor not a number.
+    /// Whether the value is neither infinite nor NaN.
     pub fn is_finite(self) -> bool {
         matches!(self.kind, Kind::Finite { .. })
     }
 
-    /// Appends the value as `%.17Lf` prints it, without trailing zeros, a trailing point or a negative zero.
+    /// Appends the value as `%.17Lf` prints it, without trailing zeros.
+    ///
+    /// Nor does it have a trailing point, or a sign if it prints as zero.
     pub fn write(self, out: &mut Vec<u8>) {
         let (mantissa, exponent) = match self.kind {
             Kind::Finite { mantissa, exponent } => (mantissa, exponent),
@@ -109,7 +115,7 @@ impl LongDouble {
         if self.negative {
             out.push(b'-');
         }
-        // A negative exponent bounds the whole part by the mantissa (or one more, when the fraction rounds up to one).
+        // A negative exponent bounds the whole part by the mantissa, or one more if the fraction rounds up.
         let whole = scaled / TEN_17;
         out.extend_from_slice(itoa::Buffer::new().format(whole).as_bytes());
         write_fraction(out, (scaled % TEN_17) as u64);
@@ -150,9 +156,10 @@ impl std::ops::Add for LongDouble {
             }
             _ => return other,
         };
-        // Mantissas are normal, so the order of (exponent, mantissa) is the order of magnitudes.
+        // Mantissas are normalized or have the least exponent. So the order of (exponent, mantissa) is the
+        // order of magnitudes.
         let (high, low) = if (one.0, one.1) >= (two.0, two.1) { (one, two) } else { (two, one) };
-        // 62 bits below the mantissa for what of the lower one is shifted under it, two bits above for the carry.
+        // 62 bits below the mantissa receive shifted bits of the lower one, and two bits above it the carry.
         let high_bits = u128::from(high.1) << 62;
         let low_bits = u128::from(low.1) << 62;
         let distance = high.0.abs_diff(low.0);
@@ -202,7 +209,9 @@ fn scale_to_17_digits(mantissa: u64, drop: u32) -> u128 {
     kept + u128::from(rounds_up(kept, rest, drop, false))
 }
 
-/// Appends the point and the 17 digits of `fraction` without its trailing zeros, or nothing for zero.
+/// Appends the point and the digits of `fraction`, without trailing zeros.
+///
+/// There are 17 digits before the zeros are removed. Zero appends nothing.
 fn write_fraction(out: &mut Vec<u8>, mut fraction: u64) {
     if fraction == 0 {
         return;
@@ -216,7 +225,7 @@ fn write_fraction(out: &mut Vec<u8>, mut fraction: u64) {
     out.extend_from_slice(&digits[..n_kept]);
 }
 
-/// A number's text, taken apart by the grammar of C's `strtod`.
+/// A number's text, split by the grammar of C's `strtod`.
 pub(super) enum Numeral<'a> {
     Infinity,
     Decimal(Decimal<'a>),
@@ -224,7 +233,7 @@ pub(super) enum Numeral<'a> {
 }
 
 impl<'a> Numeral<'a> {
-    /// Reads the whole of `text`: whether there is a `-`, and what follows the sign.
+    /// Reads the whole of `text`, and returns whether it has a `-`, and the rest.
     pub(super) fn scan(text: &'a [u8]) -> Option<(bool, Self)> {
         let (negative, text) = match text {
             [b'-', rest @ ..] => (true, rest),
@@ -245,7 +254,7 @@ impl<'a> Numeral<'a> {
     }
 }
 
-/// The digits before the point, those after it, and the power of ten they are scaled by.
+/// The digits before and after the point, and their power of ten.
 pub(super) struct Decimal<'a> {
     whole: &'a [u8],
     fraction: &'a [u8],
@@ -253,7 +262,9 @@ pub(super) struct Decimal<'a> {
 }
 
 impl Decimal<'_> {
-    /// The binary value, or nothing if it is far beyond the range of an extended float.
+    /// The binary value.
+    ///
+    /// `None` if it is far beyond the range of an extended float.
     fn to_binary(&self) -> Option<Unrounded> {
         let mut digits: Vec<u8> =
             self.whole.iter().chain(self.fraction).skip_while(|&&d| d == b'0').copied().collect();
@@ -265,7 +276,7 @@ impl Decimal<'_> {
         if digits.is_empty() {
             return Some(Unrounded { bits: 0, exponent: 0, more: false });
         }
-        // The largest value has 4933 digits before the point, the smallest 4950 zeros behind it.
+        // The largest value has 4933 digits before the point, the smallest 4950 zeros after it.
         let magnitude = exponent.saturating_add(digits.len() as i64);
         if !(-4960..=4940).contains(&magnitude) {
             return None;
@@ -278,7 +289,9 @@ impl Decimal<'_> {
     }
 }
 
-/// `digits × 10^exponent`, with 128-bit arithmetic: ten to the eighteenth has 60 bits, so the quotient has 67 or more.
+/// Computes `digits × 10^exponent` with 128-bit arithmetic.
+///
+/// Ten to the eighteenth has 60 bits, so the quotient has 67 or more.
 fn short_to_binary(digits: u64, exponent: i32) -> Unrounded {
     let power = 10u128.pow(exponent.unsigned_abs());
     if exponent >= 0 {
@@ -328,7 +341,7 @@ fn scan_hexadecimal<'a>(text: &[u8]) -> Option<Numeral<'a>> {
     Some(Numeral::Hexadecimal { unrounded })
 }
 
-/// Splits `digits [. digits] [marker [sign] digits]`, of which the mantissa has at least one digit.
+/// Splits `digits [. digits] [marker [sign] digits]`. The mantissa has at least one digit.
 fn parts(text: &[u8], is_digit: fn(&u8) -> bool, marker: u8) -> Option<(&[u8], &[u8], i64)> {
     let (whole, rest) = split_digits(text, is_digit);
     let (fraction, rest) = match rest {
@@ -346,7 +359,9 @@ fn parts(text: &[u8], is_digit: fn(&u8) -> bool, marker: u8) -> Option<(&[u8], &
     Some((whole, fraction, exponent))
 }
 
-/// Reads an exponent; beyond a billion the digits no longer matter, as no mantissa is long enough to make up for it.
+/// Parses an exponent.
+///
+/// Beyond a billion its digits do not matter, because no mantissa is long enough to compensate.
 fn scan_exponent(text: &[u8]) -> Option<i64> {
     let (negative, digits) = match text {
         [b'-', rest @ ..] => (true, rest),
@@ -392,7 +407,7 @@ mod tests {
         assert_eq!(printed(LongDouble::from_f64(f64::NAN)), "nan");
     }
 
-    /// Two operands, and what redis-server 7.0 answers to `SET k <first>`, `INCRBYFLOAT k <second>`.
+    /// Two operands, and the reply of redis-server 7.0 to `SET k <first>`, `INCRBYFLOAT k <second>`.
     const SUMS: &[(&str, &str, &str)] = &[
         ("0.1", "0.2", "0.3"),
         ("3.0e3", "200", "3200"),

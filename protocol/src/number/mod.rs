@@ -1,7 +1,7 @@
-//! The text grammar of numbers: what Redis reads as an integer or a float, and how it prints them.
+//! The text grammar of numbers, as Redis reads and prints integers and floats.
 //!
-//! Three kinds of number reach a client: 64-bit integers, doubles (scores, `,` in RESP3) and the 80-bit extended
-//! floats of INCRBYFLOAT and HINCRBYFLOAT ([`LongDouble`]).
+//! Three kinds of number reach a client: 64-bit integers, doubles (scores, `,` in RESP3) and the 80-bit
+//! extended floats of INCRBYFLOAT and HINCRBYFLOAT ([`LongDouble`]).
 
 mod double;
 mod extended;
@@ -10,13 +10,13 @@ mod wide;
 pub use double::{format_f64, parse_f64, write_f64};
 pub use extended::LongDouble;
 
-/// The most bytes that an `i64` takes as text: `-9223372036854775808`.
+/// The most bytes of an `i64` as text: `-9223372036854775808`.
 pub const MAX_I64_TEXT_BYTES: usize = 20;
 
-/// Reads an integer in the one form in which [`write_i64`] would print it.
+/// Parses an integer in the only form in which [`write_i64`] prints it.
 ///
-/// No sign but a leading `-`, no leading zeros, no spaces, no `-0`: a string that this accepts can be stored as an
-/// integer and printed again without losing a byte.
+/// It has no sign but a leading `-`, no leading zeros, no spaces, and is not `-0`. So an accepted string can
+/// be stored as an integer and printed again without losing a byte.
 #[inline]
 pub fn parse_i64(text: &[u8]) -> Option<i64> {
     match text {
@@ -31,7 +31,7 @@ pub fn parse_i64(text: &[u8]) -> Option<i64> {
     }
 }
 
-/// Reads an unsigned integer: digits only, without leading zeros.
+/// Parses an unsigned integer: digits only, without leading zeros.
 #[inline]
 pub fn parse_u64(text: &[u8]) -> Option<u64> {
     match text {
@@ -39,7 +39,7 @@ pub fn parse_u64(text: &[u8]) -> Option<u64> {
         [b'1'..=b'9', ..] => {}
         _ => return None,
     }
-    // 19 digits cannot overflow; only a twentieth needs the checked step.
+    // 19 digits cannot overflow. Only a twentieth needs the checked step.
     let (safe, last) = text.split_at(text.len().min(19));
     let mut value = 0u64;
     for &byte in safe {
@@ -66,13 +66,13 @@ pub fn write_i64(out: &mut Vec<u8>, value: i64) {
 pub struct IntegerText(itoa::Buffer);
 
 impl IntegerText {
-    /// Prints `value` and lends the text.
+    /// Prints `value` and returns the text.
     #[inline]
     pub fn format(&mut self, value: i64) -> &[u8] {
         self.0.format(value).as_bytes()
     }
 
-    /// The same for what may be too large for an `i64`.
+    /// Prints an unsigned `value`, which may exceed an `i64`, and returns the text.
     #[inline]
     pub fn format_unsigned(&mut self, value: u64) -> &[u8] {
         self.0.format(value).as_bytes()

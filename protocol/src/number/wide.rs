@@ -1,12 +1,13 @@
-//! Exact arithmetic behind the extended floats: rounding of 128-bit values, and integers of any size for the texts that
-//! do not fit them.
+//! Exact arithmetic for the extended floats.
+//!
+//! It has the rounding of 128-bit values, and integers of any size for texts that do not fit into them.
 
 use std::cmp::Ordering;
 
 /// Ten to the nineteenth, the largest power of ten in 64 bits.
 pub(super) const TEN_19: u64 = 10_000_000_000_000_000_000;
 
-/// A non-negative value `bits × 2^exponent`, or slightly more than that when `more` is set.
+/// A non-negative value `bits × 2^exponent`, or slightly more if `more` is set.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Unrounded {
     pub(super) bits: u128,
@@ -15,9 +16,10 @@ pub(super) struct Unrounded {
 }
 
 impl Unrounded {
-    /// Rounds half to even to `precision` bits, or to fewer so that the exponent stays at least `least_exponent`.
+    /// Rounds half to even to `precision` bits.
     ///
-    /// `bits` has more than `precision` bits wherever `more` is set, otherwise the excess would be lost.
+    /// It keeps fewer bits where the exponent would otherwise be less than `least_exponent`. If `more` is
+    /// set, `bits` must have more than `precision` bits, because the excess would be lost otherwise.
     pub(super) fn round(self, precision: u32, least_exponent: i64) -> (u64, i64) {
         let n_bits = i64::from(u128::BITS - self.bits.leading_zeros());
         let drop = (n_bits - i64::from(precision)).max(least_exponent - self.exponent).max(0);
@@ -39,7 +41,9 @@ impl Unrounded {
     }
 }
 
-/// Says whether `kept`, from which `rest` was cut (`drop` bits, at least one), rounds up: half goes to even.
+/// Whether `kept` rounds up after `rest` was cut from it: half goes to even.
+///
+/// `rest` has `drop` bits, at least one.
 pub(super) fn rounds_up(kept: u128, rest: u128, drop: u32, more: bool) -> bool {
     let half = match 1u128.checked_shl(drop - 1) {
         Some(half) => half,
@@ -52,7 +56,9 @@ pub(super) fn rounds_up(kept: u128, rest: u128, drop: u32, more: bool) -> bool {
     }
 }
 
-/// An unsigned integer of any size: 64-bit limbs, the lowest first, no zero limb at the top.
+/// An unsigned integer of any size, in 64-bit limbs.
+///
+/// The lowest limb is first, and the highest is not zero.
 #[derive(Clone, Debug)]
 pub(super) struct Wide(Vec<u64>);
 
@@ -109,7 +115,7 @@ impl Wide {
         }
     }
 
-    /// The highest 128 bits, and whether anything below them is set.
+    /// The highest 128 bits, and whether any bit below them is set.
     pub(super) fn top(&self) -> Unrounded {
         let n_bits = self.n_bits();
         let drop = n_bits.saturating_sub(128);
@@ -124,7 +130,7 @@ impl Wide {
         Unrounded { bits, exponent: drop as i64, more }
     }
 
-    /// Divides by `divisor` to 70 bits, of which the first may be zero. Neither is zero.
+    /// Divides by `divisor` to 70 bits, of which the first may be zero. Neither number is zero.
     pub(super) fn quotient(mut self, mut divisor: Wide) -> Unrounded {
         const N_BITS: i64 = 70;
         let excess = self.n_bits() as i64 - divisor.n_bits() as i64;
@@ -176,7 +182,7 @@ impl Wide {
         self.0.len().cmp(&other.0.len()).then_with(|| self.0.iter().rev().cmp(other.0.iter().rev()))
     }
 
-    /// Takes `other`, which is not larger, away.
+    /// Subtracts `other`, which is not larger.
     fn subtract(&mut self, other: &Wide) {
         let mut borrow = false;
         for (i, limb) in self.0.iter_mut().enumerate() {

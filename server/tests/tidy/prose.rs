@@ -29,10 +29,8 @@ const EXEMPT: Exceptions = &[
     ("docs/benchmarks/2026-11.md", LENGTH, OLD),
     ("docs/differences.md", LENGTH, OLD),
     ("docs/differences.md", CLAUSES, OLD),
-    ("comments of protocol", CLAUSES, OLD),
     ("comments of storage", CLAUSES, OLD),
     ("comments of script", CLAUSES, OLD),
-    ("comments of journal", CLAUSES, OLD),
     ("comments of server", CLAUSES, OLD),
     ("comments of bench", CLAUSES, OLD),
 ];
