@@ -50,7 +50,7 @@ pub(crate) enum Takes {
 /// One of the lists that a run gets, KEYS or ARGV.
 #[derive(Clone, Copy)]
 pub(crate) enum List<'a> {
-    /// No list.
+    /// The run gets no list.
     Nil,
     /// The list in a table of its own.
     Fresh(&'a [&'a [u8]]),
@@ -355,7 +355,7 @@ enum Errors {
     Returned,
 }
 
-/// `redis.call`.
+/// The function `redis.call`.
 ///
 /// # Safety
 ///
@@ -365,7 +365,7 @@ unsafe extern "C-unwind" fn call(state: *mut lua_State) -> c_int {
     command(unsafe { Stack::new(state) }, Errors::Raised)
 }
 
-/// `redis.pcall`.
+/// The function `redis.pcall`.
 ///
 /// # Safety
 ///
@@ -375,7 +375,7 @@ unsafe extern "C-unwind" fn pcall(state: *mut lua_State) -> c_int {
     command(unsafe { Stack::new(state) }, Errors::Returned)
 }
 
-/// `redis.acl_check_cmd`.
+/// The function `redis.acl_check_cmd`.
 ///
 /// # Safety
 ///

@@ -253,7 +253,7 @@ impl<'a> Input<'a, '_> {
         self.stack.set(-3);
     }
 
-    /// Puts a table, the name of its one field, and a table for that field on the stack.
+    /// Puts a table, the name of its one field, and that field's table on the stack.
     ///
     /// [`Stack::set`] then sets the field, and leaves the outer table on the stack.
     fn begin_single(&self, field: &[u8], n_fields: usize) {
@@ -298,7 +298,9 @@ enum Field {
 pub(crate) struct Writer<'a, 'b, 'l> {
     /// The stack with the value.
     pub stack: Stack<'l>,
-    /// The run, which is sometimes asked whether to continue: a table that contains itself twice has no end.
+    /// The run, which is sometimes asked whether to continue.
+    ///
+    /// A table that contains itself twice has no end.
     pub run: &'a Run,
     /// The number of the running function's own values before [`FIELDS`].
     pub own: c_int,

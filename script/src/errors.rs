@@ -14,7 +14,7 @@ use crate::run_state::{Position, Run};
 pub(crate) const PRELUDE: &str = "=[braid]";
 const PRELUDE_PLACE: &str = "[braid]:";
 
-/// The end of a run, or an error by the form in which scripts see it.
+/// The end of a run, or an error in the form that scripts see.
 enum Shape {
     Stop(Stop),
     /// A table with the field `err`.
@@ -69,7 +69,7 @@ fn place(traceback: &str) -> String {
     }
 }
 
-/// Turns an error that Lua code has caught into the value that the script may see.
+/// Turns an error that Lua code has caught into the value that scripts see.
 ///
 /// # Errors
 ///
@@ -103,7 +103,7 @@ fn library_value(lua: &Lua, error: &Error) -> mlua::Result<Option<Value>> {
     library::thrown_value(lua, error)
 }
 
-/// The text of an error of Lua's own functions, without its position in this crate's code.
+/// The text of an error of Lua's own functions, without a position in the prelude.
 fn unplaced(text: &[u8]) -> &[u8] {
     let rest = text.strip_prefix(PRELUDE_PLACE.as_bytes()).unwrap_or(text);
     let digits = rest.iter().take_while(|byte| byte.is_ascii_digit()).count();

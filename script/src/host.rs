@@ -1,4 +1,4 @@
-//! The host of a run: the caller of the engine, who runs the script's commands.
+//! The host of a run: the caller of the engine, which runs the script's commands.
 //!
 //! Lua's functions live as long as their state, the host only as long as one run. So the engine lends the
 //! host through a scoped thread-local: [`lend`] puts it there for one run, and [`ask`] takes it for one
@@ -9,7 +9,7 @@ use scoped_tls_hkt::scoped_thread_local;
 
 use crate::outcome::Stop;
 
-/// Runs what a script asks for. The server implements it.
+/// The interface by which a script runs commands. The server implements it.
 pub trait Host {
     /// Runs one command for `redis.call` or `redis.pcall` and appends its reply.
     ///
@@ -50,13 +50,13 @@ pub const INSTRUCTIONS_PER_INTERRUPT: u32 = 10_000;
 /// The levels of `redis.log`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum LogLevel {
-    /// `redis.LOG_DEBUG`.
+    /// The level `redis.LOG_DEBUG`.
     Debug,
-    /// `redis.LOG_VERBOSE`.
+    /// The level `redis.LOG_VERBOSE`.
     Verbose,
-    /// `redis.LOG_NOTICE`.
+    /// The level `redis.LOG_NOTICE`.
     Notice,
-    /// `redis.LOG_WARNING`.
+    /// The level `redis.LOG_WARNING`.
     Warning,
 }
 

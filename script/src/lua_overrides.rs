@@ -20,7 +20,9 @@ pub(crate) struct Parts<'a> {
     pub run: &'a Rc<Run>,
     /// The table of each front.
     pub behind: &'a Table,
-    /// Turns an error into the value that scripts may see, or continues the end of the run.
+    /// A function that turns an error into the value that scripts may see.
+    ///
+    /// If the run is ending, it continues the end instead.
     pub visible: Function,
     /// The functions of `prelude.lua` that call scripts' functions for long.
     pub safe: &'a Table,
@@ -308,7 +310,7 @@ fn make_visible(stack: Stack<'_>) {
     stack.call(1);
 }
 
-/// `pcall` as in Redis: an error that is a table with a text becomes that text.
+/// `pcall` as in Redis: an error table with a text becomes that text.
 ///
 /// For a table without a text, the value in the text's place follows the table.
 fn pcall(stack: Stack<'_>) -> c_int {

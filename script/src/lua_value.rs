@@ -1,4 +1,4 @@
-//! Lua's values as C code reads them: a type's name, a value's text, a number's integer.
+//! Lua's values as C code reads them: type names, texts and integers.
 
 use mlua::Value;
 

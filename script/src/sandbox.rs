@@ -110,7 +110,7 @@ fn lock_strings(lua: &Lua, string: &Table, world: &Table, front: &Function) -> m
 }
 
 impl Sandbox {
-    /// Gives a script direct access to the globals if it cannot assign to any.
+    /// Connects a script directly to the globals if it cannot assign to any.
     ///
     /// Other scripts find the globals through their front.
     pub fn shorten_way_to_globals(&self, script: &Function) -> mlua::Result<()> {
@@ -241,7 +241,7 @@ fn text_argument(lua: &Lua, args: &MultiValue, position: usize) -> mlua::Result<
     })
 }
 
-/// Compiles `source`.
+/// Compiles `source` to a function.
 ///
 /// The collector is stopped meanwhile, because the parser of Lua 5.1.5 does not keep the chunk's name alive.
 pub(crate) fn chunk(lua: &Lua, source: &[u8], name: &[u8]) -> mlua::Result<Function> {

@@ -259,9 +259,9 @@ impl<'l> Stack<'l> {
         unsafe { ffi::lua_createtable(self.state, elements, fields) };
     }
 
-    /// Sets the key below the top to the value on top in a table, and drops both.
+    /// Sets a table's field, and drops key and value.
     ///
-    /// Raises.
+    /// The key is below the top, and the value is on top. Raises.
     pub fn set(self, table: c_int) {
         // SAFETY: the value is a table; it may raise; see `new`.
         unsafe { ffi::lua_rawset(self.state, table) };
@@ -349,7 +349,7 @@ impl<'l> Stack<'l> {
         unsafe { ffi::lua_call(self.state, n_arguments, ffi::LUA_MULTRET) }
     }
 
-    /// Runs a function in C as if Lua had called it in place of the present one.
+    /// Runs a function in C as if Lua had called it in this one's place.
     ///
     /// The function has no own values, or the present one begins with the same. Raises. Returns the number of
     /// results on top, or 0 if the value is no function in C.
@@ -367,7 +367,7 @@ impl<'l> Stack<'l> {
         unsafe { !ffi::lua_getupvalue(self.state, function, n).is_null() }
     }
 
-    /// Makes a function with the topmost `n` values as its own, and puts it in their place.
+    /// Replaces the topmost `n` values by a function that owns them.
     ///
     /// Raises.
     pub fn close(self, function: lua_CFunction, n: c_int) {

@@ -42,7 +42,9 @@ pub(super) struct Findings {
     pub writes: bool,
     /// Whether a command may be called whose name the text does not show.
     pub is_command_unknown: bool,
-    /// Whether a command may have further keys, because the text does not show one of its words.
+    /// Whether a command may have further keys.
+    ///
+    /// One of its words, which the text does not show, could announce them.
     pub is_uncertain: bool,
 }
 
@@ -61,7 +63,7 @@ pub(super) struct Interpreter<'t, 'c> {
     loops: Vec<LoopState<'t>>,
     /// The loops that are being followed, by their variables.
     pub(super) rounds: Vec<LoopId>,
-    /// The number of places that were made up, for loops that the text does not have.
+    /// The number of made-up places, for loops that the text does not have.
     pub(super) n_places: usize,
     /// The functions and tables that the analysis has lost.
     pub(super) escaped: Vec<Value<'t>>,
@@ -830,7 +832,7 @@ fn is_next(of: &Expression<'_>, at: &Expression<'_>) -> bool {
     is_same && matches!(**right, Expression::Number(1.0))
 }
 
-/// The value in later rounds, if a round of a loop has left this value at a place.
+/// The value of a place in later rounds, after a round has left this value.
 ///
 /// It is `None` if rounds build on each other.
 fn later<'t>(place: Place, value: &Value<'t>, terms: &mut Terms) -> Option<Value<'t>> {

@@ -1,6 +1,6 @@
 //! Splits Lua's source into tokens. Bytes are bytes: a text need not be UTF-8.
 
-/// An error: the source is not Lua 5.1, or is nested deeper than the parser follows.
+/// An error: the source is not Lua 5.1, or is nested too deeply.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Malformed;
 
@@ -15,7 +15,9 @@ pub(super) enum Token<'s> {
     End,
 }
 
-/// All marks. A longer mark stands before those with which it begins.
+/// All operators and punctuation marks.
+///
+/// A longer mark stands before those with which it begins.
 const MARKS: &[&str] = &[
     "...", "..", "==", "~=", "<=", ">=", "+", "-", "*", "/", "%", "^", "#", "<", ">", "=", "(", ")", "{",
     "}", "[", "]", ";", ":", ",", ".",

@@ -55,7 +55,9 @@ pub enum Effects {
     ReadsOnly,
     /// One of its commands can.
     MayWrite,
-    /// Its text does not show all of its commands, and none of those that it shows can write.
+    /// Its text does not show all of its commands.
+    ///
+    /// None of those that it shows can write.
     Unclear,
 }
 
@@ -75,7 +77,9 @@ pub enum Why {
     Unreadable,
     /// The analysis takes more steps, or nests deeper, than a prediction is worth.
     TooLarge,
-    /// A key comes from a reply, from decoded data, or from a function whose result is not followed.
+    /// A key comes from data.
+    ///
+    /// That is a reply, decoded data, or the result of a function that is not followed.
     KeyFromData,
     /// The name of a command is not literal.
     CommandUnknown,

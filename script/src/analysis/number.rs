@@ -63,7 +63,9 @@ pub(super) fn write_integer(number: i64, into: &mut impl Extend<u8>) {
     into.extend(text[at..].iter().copied());
 }
 
-/// Writes a number as C's `%.14g`: the shorter of both notations, without zeros at the end.
+/// Writes a number as C's `%.14g`, without zeros at the end.
+///
+/// It chooses the shorter of both notations.
 fn write_general(number: f64, into: &mut impl Extend<u8>) {
     let mut buffer = [0; TEXT_BYTES];
     let mut room = &mut buffer[..];

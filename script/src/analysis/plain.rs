@@ -1,7 +1,8 @@
-//! Scripts so plain that their prediction is certain: the text shows the keys of the run.
+//! Scripts so plain that their prediction is certain.
 //!
-//! The analysis follows much more than this, and its predictions are mostly right. But a caller that cannot
-//! run the script again needs certainty, because it could not get a key that the prediction has missed.
+//! Such a script's text shows the keys of its run. The analysis follows much more than this, and its
+//! predictions are mostly right. But a caller that cannot run the script again needs certainty, because it
+//! could not get a key that the prediction has missed.
 //!
 //! So a plain script has nothing that could make the run differ from the text:
 //! - functions and caught errors;

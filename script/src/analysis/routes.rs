@@ -113,7 +113,7 @@ impl<'t> Interpreter<'t, '_> {
         }
     }
 
-    /// Any of the values of `others` from `offset` on by `step`, or only the one there if `is_one`.
+    /// Any of the values from `offset` on by `step`, or only the first if `is_one`.
     fn rest(&mut self, others: &Value<'t>, offset: usize, step: usize, is_one: bool) -> Value<'t> {
         let Value::Term(id) = others else { return others.clone() };
         let Some((list, from)) = self.terms.as_any(*id) else { return others.clone() };

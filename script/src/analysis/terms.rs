@@ -18,7 +18,9 @@ const MAX_HEIGHT: u8 = 40;
 /// The most terms that one evaluation may visit.
 const MAX_SIZE: u32 = 1000;
 
-/// The longest text that is joined for a term, in bytes: a prediction must not cost more than the run.
+/// The longest text that is joined for a term, in bytes.
+///
+/// A prediction must not cost more than the run.
 const MAX_TEXT_BYTES: usize = 1 << 20;
 
 /// The longest text that the analysis knows, in bytes. Keys do not consist of longer ones.
@@ -135,7 +137,9 @@ struct Facts {
 }
 
 impl Terms {
-    /// Returns a term's id, or `None` if the term depends on two loops or is too large.
+    /// Returns a term's id.
+    ///
+    /// It is `None` if the term depends on two loops or is too large.
     pub fn add(&mut self, term: Term) -> Option<TermId> {
         if let Some(id) = self.ids.get(&term) {
             return Some(*id);

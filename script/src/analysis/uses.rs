@@ -80,7 +80,9 @@ impl Uses<'_> {
         }
     }
 
-    /// Visits the target of an assignment: an element of the list is then not only read.
+    /// Visits the target of an assignment.
+    ///
+    /// An element of the list is then not only read.
     fn target(&mut self, target: &Expression<'_>) {
         match target {
             Expression::Index { of, at, .. } => {
