@@ -253,7 +253,7 @@ impl<'a> Input<'a, '_> {
         self.stack.set(-3);
     }
 
-    /// Puts a table, the name of its one field, and that field's table on the stack.
+    /// Puts a table, its one field's name, and that field's table on the stack.
     ///
     /// [`Stack::set`] then sets the field, and leaves the outer table on the stack.
     fn begin_single(&self, field: &[u8], n_fields: usize) {

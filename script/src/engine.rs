@@ -67,7 +67,9 @@ struct Script {
     runnable: Runnable,
     /// The name in its errors: a script's digest, or a function's name.
     name: String,
-    /// The use of its keys and of its arguments. To make a list for every run is a fifth of the shortest run.
+    /// The use of its keys and of its arguments.
+    ///
+    /// A list made for every run would take a fifth of the shortest run.
     uses: [Use; 2],
 }
 

@@ -178,7 +178,9 @@ fn shown(value: &Value) -> Vec<u8> {
     }
 }
 
-/// Notes the script's position when the host ended it: the innermost of its own lines.
+/// Notes the script's innermost position when the host ended the run.
+///
+/// Only the script's own lines count.
 #[cold]
 pub(crate) fn note_end(lua: &Lua, run: &Run) {
     const DEEPEST: usize = 64;

@@ -145,7 +145,7 @@ impl Request {
         true
     }
 
-    /// All words.
+    /// All words of the command.
     pub fn words(&self) -> Words<'_> {
         Words::new(&self.bytes, &self.ranges)
     }

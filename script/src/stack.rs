@@ -67,7 +67,7 @@ impl<'l> Stack<'l> {
     ///
     /// `'l` is no longer than the call of a function that Lua runs in protected mode. As long as it lasts:
     /// - an index names a value, or is the one after the topmost where a value may be missing;
-    /// - a text is read only while it is on the stack, or in a table or an upvalue that is on the stack;
+    /// - a text is read only while it is on the stack, in an upvalue, or in a table that is in one of these;
     /// - where a method says that it raises, no frame down to Lua's has anything to drop.
     pub unsafe fn new(state: *mut lua_State) -> Self {
         Stack { state, _of_call: PhantomData }
@@ -314,7 +314,7 @@ impl<'l> Stack<'l> {
         unsafe { ffi::lua_type(self.state, argument) <= ffi::LUA_TNIL }
     }
 
-    /// Raises Lua's complaint unless an argument is a table, or a function.
+    /// Raises Lua's complaint unless an argument has this kind, a table or a function.
     pub fn check(self, argument: c_int, kind: Kind) {
         let tag = if kind == Kind::Table { ffi::LUA_TTABLE } else { ffi::LUA_TFUNCTION };
         // SAFETY: it may raise; see `new`.

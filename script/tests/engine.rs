@@ -608,7 +608,7 @@ fn a_value_without_end_can_be_ended() {
     }
 }
 
-/// Memory that runs out while the value is written leaves no half of it in the reply.
+/// A value whose writing runs out of memory leaves no half in the reply.
 #[test]
 fn a_value_that_cannot_be_written_is_an_error_alone() {
     let mut engine = engine_of(Flavour::Scripts, 16 << 20);

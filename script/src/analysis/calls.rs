@@ -124,7 +124,9 @@ impl<'t> Interpreter<'t, '_> {
         Values::unknown()
     }
 
-    /// Notes that the analysis loses a value: a function may be called with any arguments.
+    /// Notes that the analysis can no longer follow a value.
+    ///
+    /// A function is then assumed to be called with any arguments, and `redis.call` to run any command.
     pub(super) fn escape(&mut self, value: &Value<'t>, line: u32) {
         for value in value.alternatives() {
             if !value.is_traced() || self.escaped.contains(value) {
@@ -304,7 +306,7 @@ impl<'t> Interpreter<'t, '_> {
         })
     }
 
-    /// `table.concat`.
+    /// Follows `table.concat`.
     pub(super) fn join(&mut self, arguments: &Values<'t>) -> Value<'t> {
         let Value::Table(id) = arguments.get(0) else { return Value::Unknown };
         let table = self.state.table(id);
@@ -322,7 +324,7 @@ impl<'t> Interpreter<'t, '_> {
         joined
     }
 
-    /// `string.format` with `%s`, `%d` and `%i`.
+    /// Follows `string.format` with `%s`, `%d` and `%i`.
     fn format(&mut self, arguments: &Values<'t>) -> Value<'t> {
         let Value::Term(id) = arguments.get(0) else { return Value::Unknown };
         let Some(format) = self.terms.literal(id).map(<[u8]>::to_vec) else { return Value::Unknown };
@@ -344,7 +346,7 @@ impl<'t> Interpreter<'t, '_> {
         text
     }
 
-    /// `string.sub`.
+    /// Follows `string.sub`.
     fn part(&mut self, arguments: &Values<'t>) -> Value<'t> {
         let to =
             if arguments.first.len() > 2 { arguments.get(2) } else { or_unknown(self.terms.number(-1.0)) };

@@ -65,7 +65,7 @@ pub(super) struct Interpreter<'t, 'c> {
     pub(super) rounds: Vec<LoopId>,
     /// The number of made-up places, for loops that the text does not have.
     pub(super) n_places: usize,
-    /// The functions and tables that the analysis has lost.
+    /// The functions and tables that the analysis no longer follows.
     pub(super) escaped: Vec<Value<'t>>,
     /// Whether the next statement is unreachable.
     pub(super) is_dead: bool,
@@ -832,7 +832,7 @@ fn is_next(of: &Expression<'_>, at: &Expression<'_>) -> bool {
     is_same && matches!(**right, Expression::Number(1.0))
 }
 
-/// The value of a place in later rounds, after a round has left this value.
+/// The value that a place may have in rounds after one has left `value` there.
 ///
 /// It is `None` if rounds build on each other.
 fn later<'t>(place: Place, value: &Value<'t>, terms: &mut Terms) -> Option<Value<'t>> {
@@ -855,7 +855,7 @@ fn place_of_round(place: Place, id: TermId) -> usize {
     hasher.finish() as usize
 }
 
-/// A value outside of the loops on which it depends.
+/// The value as it is outside of the loops on which it depends.
 ///
 /// `None` if it depends on no loop, or only on loops that are in use.
 pub(super) fn renewed<'t>(

@@ -37,7 +37,7 @@ use terms::{Templates, Terms};
 /// The longest source that is read.
 pub const MAX_SOURCE_BYTES: usize = 256 * 1024;
 
-/// The share of a script's keys that its text shows.
+/// The extent to which a script's text shows its keys.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Class {
     /// The script uses elements of KEYS only.
@@ -83,7 +83,9 @@ pub enum Why {
     KeyFromData,
     /// The name of a command is not literal.
     CommandUnknown,
-    /// `redis.call` is given away, or looked up by a name that is not literal.
+    /// `redis.call` is passed to code that is not followed.
+    ///
+    /// A look-up in `redis` by a name that is not literal counts as the same.
     CallEscapes,
     /// The script uses code that is data, or the table of globals.
     Opaque,
@@ -96,7 +98,7 @@ pub enum Why {
 /// The predicted keys of a script, as far as its text shows them.
 #[derive(Clone, Debug)]
 pub struct Analysis {
-    /// The share of the keys that is known.
+    /// The extent to which the keys are known.
     pub class: Class,
     /// Whether the script writes.
     pub effects: Effects,

@@ -23,7 +23,7 @@ pub struct Command {
 pub enum Reach {
     /// The keys among its arguments, if any.
     Arguments(Vec<KeysAt>),
-    /// Possibly all keys of the database, as KEYS, SCAN and FLUSHALL use them.
+    /// Possibly all keys, as KEYS, SCAN and FLUSHALL use them.
     Keyspace,
 }
 

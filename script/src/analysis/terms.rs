@@ -593,7 +593,7 @@ impl<'a> Run<'a> {
         Some(text)
     }
 
-    /// Writes a term's text. Returns `None` if there is none, after any bytes.
+    /// Writes a term's text. If it returns `None`, the bytes written have no meaning.
     fn write(&self, id: TermId, text: &mut Text) -> Option<()> {
         let start = text.len();
         match self.get(id) {

@@ -260,7 +260,7 @@ fn hidden_calls_are_open() {
     open("redis[ARGV[1]]('get', 'x')", Why::CallEscapes);
     open("string.gsub('x', 'x', redis.call)", Why::CallEscapes);
     open("local t = setmetatable({}, {__index = redis.call}) return t.x", Why::CallEscapes);
-    // A function that the analysis loses may be called with any arguments.
+    // A function given to another is assumed to be called with any arguments.
     open("string.gsub(ARGV[1], '%w+', function(w) redis.call('get', w) end)", Why::KeyFromData);
     declared("table.sort(ARGV_copy or {}, function(a, b) return redis.call('get', KEYS[1]) end)");
     assert_eq!(of("return loadstring(ARGV[1])()").effects, Effects::Unclear);

@@ -1,4 +1,4 @@
-//! The analysis's knowledge of values, and the state of a run.
+//! The known facts of values, and the state of a run.
 //!
 //! The state consists of variables and tables, with a trail by which changes are undone.
 
@@ -15,7 +15,7 @@ const MAX_ALTERNATIVES: usize = 32;
 /// The most elements, and the most fields, of a table that the analysis distinguishes.
 const MAX_PARTS: usize = 250;
 
-/// The knowledge of a value.
+/// The known facts of a value.
 #[derive(Clone, Debug)]
 pub(super) enum Value<'t> {
     /// Unknown data: no function, and no table with functions.
@@ -84,12 +84,12 @@ impl<'t> Value<'t> {
         }
     }
 
-    /// Whether a value that the analysis loses could be called or changed.
+    /// Whether a value could be called or changed where the analysis does not follow it.
     pub fn is_traced(&self) -> bool {
         matches!(self, Value::Function(_) | Value::Builtin(_) | Value::Table(_))
     }
 
-    /// The knowledge of a value that is this or `other`.
+    /// The known facts of a value that is this or `other`.
     pub fn join(&self, other: &Value<'t>) -> Value<'t> {
         if self == other {
             return self.clone();
@@ -174,7 +174,7 @@ impl<'t> Values<'t> {
     }
 }
 
-/// The knowledge of a table that the script has made.
+/// The known contents of a table that the script has made.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub(super) struct Table<'t> {
     /// Its elements from 1 on.
@@ -187,7 +187,7 @@ pub(super) struct Table<'t> {
 }
 
 impl<'t> Table<'t> {
-    /// The knowledge of the element at a position from 1.
+    /// The known facts of the element at a position from 1.
     pub fn element(&self, at: usize) -> Value<'t> {
         let known = at.checked_sub(1).and_then(|at| self.elements.get(at));
         match (known, &self.others) {
@@ -258,7 +258,7 @@ impl<'t> Table<'t> {
         self.elements.clear();
     }
 
-    /// The knowledge of a table that is this or `other`.
+    /// The known contents of a table that is this or `other`.
     pub fn join(&self, other: &Self) -> Self {
         let n_common = self.elements.len().min(other.elements.len());
         let mut joined = Table {

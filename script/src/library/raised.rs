@@ -160,7 +160,7 @@ fn argument_text(lua: &Lua, number: usize, text: &[u8]) -> Vec<u8> {
 
 /// Returns the name by which the running function was called.
 ///
-/// Returns also whether it was called as a method.
+/// The second result is whether it was called as a method.
 fn called_name(lua: &Lua) -> (String, bool) {
     lua.inspect_stack(0, |frame| {
         let names = frame.names();
@@ -172,7 +172,7 @@ fn called_name(lua: &Lua) -> (String, bool) {
 
 /// Puts the position of the function `level` calls up before `text`.
 ///
-/// It does so if that position is a line of a script.
+/// A function that is not at a line of a script adds nothing.
 fn positioned(lua: &Lua, level: usize, text: &[u8]) -> Vec<u8> {
     let place = lua.inspect_stack(level, |frame| {
         let line = frame.current_line().filter(|line| *line > 0)?;

@@ -7,7 +7,7 @@
 //! - `s` and `cn` are strings;
 //! - `x` is a byte of padding.
 //!
-//! It ends at its first zero byte.
+//! A format ends at its first zero byte.
 
 use mlua::{Lua, LuaString, MultiValue, Value};
 

@@ -29,7 +29,7 @@ impl Crossing {
     }
 }
 
-/// The source of a function that returns up to a batch of pairs after a key.
+/// The source of a function that returns a batch of pairs after a key.
 fn next_batch_source() -> String {
     let mut source = String::from("local next = ...\nreturn function(t, k0)\n");
     for index in 1..=BATCH {

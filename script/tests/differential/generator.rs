@@ -15,7 +15,7 @@ pub enum Kind {
     Number,
     Text,
     Boolean,
-    /// An array.
+    /// An array without other keys.
     List,
     /// A table with other keys.
     Map,

@@ -447,7 +447,9 @@ const KEYS: &[&str] = &[
 
 const SPACES: &[&str] = &["", "", "", " ", "\n", "\t \r", "\0", "x"];
 
-/// The number of elements of a table: mostly few, sometimes more than cross into Lua at once.
+/// The number of elements of a table.
+///
+/// It is mostly small, but sometimes larger than the number that crosses into Lua at once.
 fn n_items(random: &mut Random) -> usize {
     let most = if random.one_in(8) { 40 } else { 5 };
     random.below(most)

@@ -209,8 +209,8 @@ impl Indices {
             return Ok(None);
         }
         let ratio = settings.sparse_ratio;
-        // The product wraps as an `int` does. With an immense ratio Redis takes arrays for sparse that are
-        // not.
+        // The product wraps as an `int` does. With an immense ratio Redis takes arrays that are not sparse
+        // for sparse ones.
         let is_sparse =
             ratio > 0 && self.last > self.count.wrapping_mul(ratio) && self.last > settings.sparse_safe;
         match (is_sparse, settings.converts_sparse) {
